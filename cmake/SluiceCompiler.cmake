@@ -1,0 +1,16 @@
+# Warnings and sanitizers of our own targets, as interface libraries. Third-party headers come in as SYSTEM.
+
+add_library(sluice_compiler INTERFACE)
+target_compile_options(sluice_compiler INTERFACE -Wall -Wextra -Werror -Wnon-virtual-dtor -Woverloaded-virtual)
+if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
+  # ccache needs this to cache files that use the precompiled header.
+  target_compile_options(sluice_compiler INTERFACE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endif()
+
+if(SLUICE_SANITIZE)
+  target_compile_options(sluice_compiler INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(sluice_compiler INTERFACE -fsanitize=${SLUICE_SANITIZE})
+endif()
+
+find_package(Threads REQUIRED)
+target_link_libraries(sluice_compiler INTERFACE Threads::Threads)

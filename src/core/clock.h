@@ -1,0 +1,19 @@
+// clock: the one monotonic clock that all spans and timeouts use. Nanoseconds since an arbitrary start.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace sluice {
+
+using Nanoseconds = std::int64_t;
+
+[[nodiscard]] inline Nanoseconds now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+[[nodiscard]] constexpr double to_ms(Nanoseconds duration) { return static_cast<double>(duration) * 1e-6; }
+[[nodiscard]] constexpr double to_s(Nanoseconds duration) { return static_cast<double>(duration) * 1e-9; }
+
+}  // namespace sluice

@@ -1,0 +1,16 @@
+// concat: joins anything that can be streamed into one string (g++ 12 has no <format>).
+#pragma once
+
+#include <sstream>
+#include <string>
+
+namespace sluice {
+
+template <typename... Parts>
+[[nodiscard]] std::string concat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return std::move(out).str();
+}
+
+}  // namespace sluice

@@ -1,0 +1,18 @@
+#include "core/error.h"
+
+#include "core/check.h"
+#include "core/concat.h"
+
+namespace sluice {
+
+Error Error::with_context(std::string_view context) const { return {code_, concat(context, ": ", what())}; }
+
+void check(bool ok, std::string_view what, std::source_location at) {
+  if (ok) return;
+  const std::string_view path = at.file_name();
+  const auto folder = path.rfind("src/");
+  throw BugError(concat("internal error: ", what, " (", folder == std::string_view::npos ? path : path.substr(folder),
+                        ":", at.line(), "); please report it with the log of the run"));
+}
+
+}  // namespace sluice

@@ -1,0 +1,30 @@
+// log: lines for people, to standard error and to the run's log.txt. Machine-readable records are metrics.jsonl, not
+// this. Backed by spdlog, which stays inside log.cpp. Threads: any. A message is one line. A file that can no longer be
+// written (full disk) ends the file, not the program: one warning goes to standard error.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace sluice {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
+
+void log(LogLevel level, std::string_view message);
+inline void log_debug(std::string_view message) { log(LogLevel::kDebug, message); }
+inline void log_info(std::string_view message) { log(LogLevel::kInfo, message); }
+inline void log_warning(std::string_view message) { log(LogLevel::kWarning, message); }
+inline void log_error(std::string_view message) { log(LogLevel::kError, message); }
+
+// Lines below `level` are dropped. Default: kInfo.
+void set_log_level(LogLevel level);
+
+// From here on every line is also appended to `file`. Throws StorageError when it cannot be opened.
+void log_to_file(const std::filesystem::path& file);
+
+// Shows `line` as the one line that is redrawn at the bottom of a terminal; log lines appear above it.
+// When standard error is no terminal nothing is shown. An empty line clears it.
+void show_progress(std::string_view line);
+[[nodiscard]] bool progress_is_shown();  // standard error is a terminal
+
+}  // namespace sluice

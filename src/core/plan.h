@@ -1,0 +1,29 @@
+// plan: the values that say how a model is run. Decided by train/ (from the configuration) or tune/; nobody edits one
+// in place.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+// Layers per stage, first stage first. Every layer in exactly one stage; no stage is empty.
+struct Partition {
+  std::vector<int> layers_per_stage;
+
+  bool operator==(const Partition&) const = default;
+};
+
+struct Plan {
+  Partition partition;
+  int replicas = 1;               // local replicas of the whole pipeline
+  int chunks = 1;                 // micro-batches a replica runs per step
+  std::int64_t global_batch = 1;  // samples per optimizer step over all replicas
+  std::string schedule = "1f1b";
+
+  [[nodiscard]] int stages() const { return static_cast<int>(partition.layers_per_stage.size()); }
+  bool operator==(const Plan&) const = default;
+};
+
+}  // namespace sluice

@@ -1,0 +1,44 @@
+// rng: keyed random numbers. A value is a pure function of (key, counter), so data order, augmentation, initial weights
+// and dropout masks do not depend on threads, stages, replicas or what was drawn before.
+// Generator: Philox4x32-10 (Salmon et al., SC 2011), from the Random123 library.
+// Threads: functions are pure; an RngStream belongs to one thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace sluice {
+
+// One Philox block: 4 independent uniform 32-bit words for the 64-bit key and the 128-bit counter (high, low).
+[[nodiscard]] std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t high, std::uint64_t low);
+
+// Mixes a value into a key: derive_key(derive_key(seed, epoch), index). Not commutative.
+[[nodiscard]] std::uint64_t derive_key(std::uint64_t key, std::uint64_t value);
+
+// FNV-1a, 64 bit: gives a parameter or a purpose ("shuffle", "augment") its own key.
+[[nodiscard]] std::uint64_t hash_name(std::string_view name);
+
+// A sequence of numbers under one key. Satisfies std::uniform_random_bit_generator.
+class RngStream {
+ public:
+  using result_type = std::uint32_t;
+
+  explicit RngStream(std::uint64_t key) : key_(key) {}
+
+  static constexpr result_type min() { return 0; }
+  static constexpr result_type max() { return 0xffffffffU; }
+  result_type operator()();
+
+  double uniform();                          // [0, 1), 53 bits
+  double normal();                           // mean 0, deviation 1 (Box-Muller)
+  std::uint64_t below(std::uint64_t bound);  // [0, bound), unbiased; requires bound > 0
+
+ private:
+  std::uint64_t key_;
+  std::uint64_t counter_ = 0;
+  std::array<std::uint32_t, 4> block_{};
+  unsigned used_ = 4;  // words of block_ already handed out
+};
+
+}  // namespace sluice

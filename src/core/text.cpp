@@ -1,0 +1,82 @@
+#include "core/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iomanip>
+#include <numeric>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "core/concat.h"
+
+namespace sluice {
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string nearest(std::string_view word, std::span<const std::string> candidates) {
+  const auto closer = [&](const std::string& a, const std::string& b) {
+    return edit_distance(word, a) < edit_distance(word, b);
+  };
+  const auto best = std::min_element(candidates.begin(), candidates.end(), closer);
+  return best == candidates.end() ? std::string{} : *best;
+}
+
+std::string join(std::span<const std::string> words, std::string_view separator) {
+  std::string joined;
+  for (const auto& word : words) {
+    if (!joined.empty()) joined += separator;
+    joined += word;
+  }
+  return joined;
+}
+
+std::string fixed(double value, int decimals) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(decimals) << value;
+  return std::move(out).str();
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024.0 && unit + 1 < kUnits.size(); ++unit) value /= 1024.0;
+  return concat(fixed(value, unit == 0 ? 0 : 1), " ", kUnits[unit]);
+}
+
+std::string human_count(std::uint64_t count) {
+  constexpr std::array kUnits{"", " k", " M", " G"};
+  auto value = static_cast<double>(count);
+  std::size_t unit = 0;
+  for (; value >= 1000.0 && unit + 1 < kUnits.size(); ++unit) value /= 1000.0;
+  return concat(fixed(value, unit == 0 ? 0 : 1), kUnits[unit]);
+}
+
+std::string human_duration(double seconds) {
+  if (seconds < 60.0) return concat(fixed(seconds, 1), " s");
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  std::ostringstream out;
+  out << std::setfill('0');
+  if (whole < 3600) {
+    out << whole / 60 << " min " << std::setw(2) << whole % 60 << " s";
+  } else {
+    out << whole / 3600 << " h " << std::setw(2) << whole % 3600 / 60 << " min";
+  }
+  return std::move(out).str();
+}
+
+}  // namespace sluice

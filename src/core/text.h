@@ -1,0 +1,24 @@
+// text: small helpers for messages: nearest known word, human-readable sizes and durations, joined lists.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+// Levenshtein distance: single-character insertions, deletions and replacements.
+[[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
+
+// The candidate nearest to `word`; empty when there is none.
+[[nodiscard]] std::string nearest(std::string_view word, std::span<const std::string> candidates);
+
+[[nodiscard]] std::string join(std::span<const std::string> words, std::string_view separator);
+
+[[nodiscard]] std::string human_bytes(std::uint64_t bytes);   // "1.5 MiB"
+[[nodiscard]] std::string human_count(std::uint64_t count);   // "11.2 M"
+[[nodiscard]] std::string human_duration(double seconds);     // "1 h 02 min", "3 min 20 s", "4.2 s"
+[[nodiscard]] std::string fixed(double value, int decimals);  // "3.14"
+
+}  // namespace sluice

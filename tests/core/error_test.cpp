@@ -1,0 +1,36 @@
+#include "core/error.h"
+
+#include <gtest/gtest.h>
+
+#include "core/check.h"
+
+namespace sluice {
+namespace {
+
+TEST(Error, CarriesTheExitCodeOfItsKind) {
+  EXPECT_EQ(ConfigError("x").exit_code(), ExitCode::kUsage);
+  EXPECT_EQ(DataError("x").exit_code(), ExitCode::kData);
+  EXPECT_EQ(CheckpointError("x").exit_code(), ExitCode::kCheckpoint);
+  EXPECT_EQ(static_cast<int>(InterruptedError("x").exit_code()), 130);
+}
+
+TEST(Error, ContextGoesBeforeTheTextAndKeepsTheKind) {
+  const Error error = DataError("file is short").with_context("replica 1, stage 0");
+  EXPECT_STREQ(error.what(), "replica 1, stage 0: file is short");
+  EXPECT_EQ(error.exit_code(), ExitCode::kData);
+}
+
+TEST(Check, NamesThePlaceAndCountsAsOurBug) {
+  check(true, "fine");
+  try {
+    check(false, "queue is empty");
+    FAIL() << "check(false) did not throw";
+  } catch (const BugError& error) {
+    EXPECT_EQ(static_cast<int>(error.exit_code()), 70);
+    EXPECT_NE(std::string(error.what()).find("queue is empty"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("error_test.cpp"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace sluice
