@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Everything that Sluice needs from outside, in one place: read by bootstrap.sh, test.sh and check.sh.
 # Debian 12 packages carry the version of that release; Python packages are pinned here.
 # The README says why each is there. (Sourced by bash; not a program.)
@@ -12,7 +13,7 @@ DEBIAN_BUILD_PACKAGES=(
 )
 
 # Only for scripts/check.sh and scripts/test.sh --all.
-DEBIAN_CHECK_PACKAGES=(clang-format-14 clang-tidy-14 clang-14 libclang-rt-14-dev codespell)
+DEBIAN_CHECK_PACKAGES=(clang-format-14 clang-tidy-14 clang-14 libclang-rt-14-dev codespell shellcheck)
 
 PYTHON_PACKAGES=(torch==2.11.0 numpy==2.4.6 cmake==3.31.10 ninja==1.13.2)
 
