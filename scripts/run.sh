@@ -3,7 +3,7 @@
 #
 # usage: scripts/run.sh [--set key=value]... [--run-dir DIR] [--resume DIR|auto] [--dry-run] [...]
 #
-# All arguments go to `sluice train` as they are. It runs in the repository's folder, so that the paths in the
+# All options go to `sluice train` as they are. It runs in the repository's folder, so that the paths in the
 # configuration hold; a DIR given here is relative to where you are. SLUICE_CONFIG names another configuration file.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -17,35 +17,29 @@ absolute() {
   esac
 }
 
-arguments=()
+case ${1:---} in
+  -h | --help)
+    print_help
+    exit 0
+    ;;
+  -*) ;;
+  *)
+    say "unexpected argument '$1'"
+    print_help >&2
+    exit 2
+    ;;
+esac
+
+options=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    -h | --help)
-      print_help
-      exit 0
-      ;;
     --run-dir | --resume)
       [[ $# -ge 2 ]] || die 2 "$1 needs a directory"
-      arguments+=("$1" "$(absolute "$2")")
+      options+=("$1" "$(absolute "$2")")
       shift
       ;;
-    --run-dir=* | --resume=*) arguments+=("${1%%=*}" "$(absolute "${1#*=}")") ;;
-    --set)
-      [[ $# -ge 2 ]] || die 2 "--set needs key=value"
-      arguments+=("$1" "$2")
-      shift
-      ;;
-    --rank | --world-size | --init | --if-name) # options of `sluice train` that take a value
-      [[ $# -ge 2 ]] || die 2 "$1 needs a value"
-      arguments+=("$1" "$2")
-      shift
-      ;;
-    -*) arguments+=("$1") ;;
-    *)
-      say "unexpected argument '$1'; usage:"
-      print_help >&2
-      exit 2
-      ;;
+    --run-dir=* | --resume=*) options+=("${1%%=*}" "$(absolute "${1#*=}")") ;;
+    *) options+=("$1") ;;
   esac
   shift
 done
@@ -54,6 +48,6 @@ config=${SLUICE_CONFIG:+$(absolute "$SLUICE_CONFIG")}
 cd "$SLUICE_ROOT"
 scripts/bootstrap.sh --preset release
 [[ -x build/release/sluice ]] || die 70 "the build made no build/release/sluice: this checkout has no command-line program yet"
-# With fewer cores than threads, OpenMP's default spinning costs a thousandfold; must be set before the program starts.
+# With fewer cores than threads, OpenMP's default spinning costs a hundredfold; it is read before main() starts.
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-3000}
-exec build/release/sluice train "${config:-configs/quickstart.toml}" "${arguments[@]}"
+exec build/release/sluice train "${config:-configs/quickstart.toml}" "${options[@]}"

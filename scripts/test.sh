@@ -17,10 +17,11 @@ failed=()
 
 # timed LABEL COMMAND...: says how long it took; a failure is kept for the end, so that the other parts still run.
 timed() {
-  local label=$1 start=$SECONDS rc=0
+  local label=$1 start=$SECONDS rc=0 verdict="done"
   shift
   "$@" || rc=$?
-  say "$label: $([[ $rc -eq 0 ]] && echo done || echo "FAILED (exit code $rc)") after $((SECONDS - start)) s"
+  [[ $rc -eq 0 ]] || verdict="FAILED (exit code $rc)"
+  say "$label: $verdict after $((SECONDS - start)) s"
   [[ $rc -eq 0 ]] || failed+=("$label")
 }
 
