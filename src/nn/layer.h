@@ -1,9 +1,9 @@
-// layer: what a model is made of, and the unit at which a model may be cut into stages: a stem, a residual block, half a
-// transformer block, a head. A Model is an ordered list of layers; each takes one tensor and gives one.
-// Not here: which layers form a stage, devices, optimizers.
-// Threads: a layer instance belongs to one replica and is run by one thread at a time. Several micro-batches may be between
-// their forward and backward at once, so a forward pass keeps nothing in the layer but deferred batch-norm sums.
-// A forward pass never changes its input in place: stage inputs are shared by pointer.
+// layer: what a model is made of, and the unit at which a model may be cut into stages: a stem, a residual block, half
+// a transformer block, a head. A Model is an ordered list of layers; each takes one tensor and gives one. Not here:
+// which layers form a stage, devices, optimizers. Threads: a layer instance belongs to one replica and is run by one
+// thread at a time. Several micro-batches may be between their forward and backward at once, so a forward pass keeps
+// nothing in the layer but deferred batch-norm sums. A forward pass never changes its input in place: stage inputs are
+// shared by pointer.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,8 @@ struct ForwardContext {
   BatchNormMode batch_norm = BatchNormMode::kMicro;
   std::uint64_t seed = 0;
   std::int64_t step = 0;
-  at::Tensor sample_ids;  // [micro_batch] int64, positions in the data set: dropout is keyed by (seed, step, sample, layer)
+  at::Tensor
+      sample_ids;  // [micro_batch] int64, positions in the data set: dropout is keyed by (seed, step, sample, layer)
 };
 
 class Layer {
