@@ -121,7 +121,7 @@ PYTHON
   )
   [[ ${#units[@]} -gt 0 && -n ${units[0]} ]] || return 0
   local root # as a regular expression
-  root=$(sed 's/[][\.+*?(){}|^$]/\\&/g' <<<"$SLUICE_ROOT")
+  root=$(printf '%s' "$SLUICE_ROOT" | sed 's/[][\.+*?(){}|^$]/\\&/g')
   printf '%s\0' "${units[@]}" \
     | xargs -0 -n 1 -P "$(build_jobs)" clang-tidy-19 -p build/clang --quiet \
       --header-filter="^$root/($(IFS='|' && echo "${folders[*]}"))/" 2>&1 | { grep -v ' warnings\? generated\.$' || true; }

@@ -1,0 +1,42 @@
+// draw: schedules as text, to read, to diff, and to write by hand. parse_schedule(draw(s)) == s for every schedule
+// whose name is one word and whose ids are in [0, kMaxSize).
+//
+//   schedule=1f1b stages=2 micro_batches=2     may be left out: name "custom", sizes from the highest ids
+//   0F0 0F1 0B0 0B1                            one line per device: stage, operation, micro-batch
+//   1F0 1B0 1F1 1B1                            '-' alone is a device without actions; '#' starts a comment
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pipeline/schedule/action.h"
+
+namespace sluice::pipeline {
+
+inline constexpr int kMaxSize = 1'000'000;  // stages and micro-batches in a text
+
+[[nodiscard]] std::string draw(const Schedule& schedule);
+
+// Where a run stands, as the executor sees it.
+struct ActionMark {
+  std::vector<std::size_t> current;  // per device: position of the action it is at; the end of its list when it is done
+  std::optional<int> failed_device;  // its current action is the one that failed
+};
+
+// The picture for an error message: a line per device, its current action in brackets, the failed one with
+// "<-- here". Long lists are cut to the neighbourhood of the current action.
+//   device 0: 0F0 0F1 [0B0] 0B1
+//   device 1: 1F0 [1B0] 1F1 1B1   <-- here: 1B0
+[[nodiscard]] std::string draw_grid(const Schedule& schedule, const ActionMark& mark);
+
+// Not checked for soundness: that is validate(). Spaces, tabs and commas separate actions.
+// Errors: ConfigError "SOURCE:LINE:COLUMN: ...", both counted from 1.
+[[nodiscard]] Schedule parse_schedule(std::string_view text, std::string_view source = "schedule");
+
+// Letters, digits, '_', '-' and '.', at least one.
+[[nodiscard]] bool is_schedule_name(std::string_view name);
+
+}  // namespace sluice::pipeline
