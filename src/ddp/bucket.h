@@ -1,0 +1,32 @@
+// bucket: which parameters of a stage's flat gradient are reduced together.
+// A flat gradient holds a stage's parameters in model order; a bucket is a contiguous range of it. Backward completes
+// the last layers first, so buckets are cut from the end.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/ids.h"
+
+namespace sluice::ddp {
+
+// Where a parameter lies in its stage's flat buffer, in elements.
+struct Extent {
+  ParamId param;
+  std::int64_t begin;
+  std::int64_t end;
+};
+
+struct Bucket {
+  std::int64_t begin;  // elements
+  std::int64_t end;
+  std::vector<ParamId> params;
+};
+
+// Requires `extents` in ascending, disjoint order. Every parameter is in exactly one bucket; the buckets tile the range
+// from the first extent's begin to the last one's end; a bucket exceeds `bucket_elements` only when a single parameter
+// does. First bucket = the last parameters.
+[[nodiscard]] std::vector<Bucket> make_buckets(std::span<const Extent> extents, std::int64_t bucket_elements);
+
+}  // namespace sluice::ddp

@@ -1,0 +1,68 @@
+// reducer: adds up the gradients of the local replicas, bucket by bucket, while backward still runs.
+// The last replica to complete a bucket adds the others' to replica 0's, always in replica order, so that the sum does
+// not depend on timing. On CPU devices that is an addition in memory; on GPUs the shares are first copied to replica
+// 0's device. Not here: running the optimizer; who forms the replicas. Threads: as comm/replica_sync.h says. Errors:
+// none of its own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "comm/replica_sync.h"
+#include "ddp/bucket.h"
+#include "device/stream.h"
+
+namespace sluice::ddp {
+
+// One stage's flat gradients, one per local replica, all with the same layout.
+struct StageGradients {
+  StageId stage;
+  std::vector<Extent> extents;
+  std::vector<at::Tensor> flat;         // [replica]: 1-d
+  std::vector<device::Device> devices;  // [replica]
+};
+
+struct ReducerOptions {
+  std::size_t bucket_bytes = std::size_t{25} << 20;  // a bucket is closed when the next parameter would exceed this
+};
+
+class Reducer final : public comm::ReplicaSync {
+ public:
+  explicit Reducer(std::vector<StageGradients> stages, ReducerOptions options = {});
+
+  void begin_step() override;
+  void on_grad_ready(ReplicaId replica, ParamId param) override;
+  void on_backward_done(ReplicaId replica, StageId stage) override;
+  [[nodiscard]] comm::StepOutcome finish_step(const comm::Contribution& local) override;
+
+ private:
+  struct BucketState {
+    int stage;  // position in stages_
+    Bucket bucket;
+    std::vector<std::vector<char>> reported;  // [replica][param of the bucket]; written by that replica's thread only
+    std::vector<int> missing;                 // [replica]: parameters not reported yet
+    std::vector<device::Event> ready;         // [replica]: when its share is complete
+    std::atomic<int> missing_replicas;
+  };
+  struct Place {
+    BucketState* bucket;
+    int position;  // in the bucket's params
+  };
+
+  void report(BucketState& state, int replica, int position);
+  void reduce(BucketState& state);
+  [[nodiscard]] int replicas() const { return static_cast<int>(stages_.front().flat.size()); }
+
+  std::vector<StageGradients> stages_;
+  std::deque<BucketState> buckets_;
+  std::unordered_map<int, Place> place_of_param_;
+  std::atomic<int> open_buckets_ = 0;
+};
+
+}  // namespace sluice::ddp

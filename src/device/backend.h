@@ -1,0 +1,43 @@
+// backend: what the CUDA side of the device seam provides. Two siblings define these symbols and CMake picks one:
+// cuda/backend_cuda.cpp (with a toolkit) and cuda/backend_none.cpp (without: no devices). Only src/device includes
+// this.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+namespace sluice::device::backend {
+
+// A point in a stream's queue of work.
+class EventState {
+ public:
+  virtual ~EventState() = default;
+};
+
+// A queue of device work. Null pointers stand for a CPU device's stream, whose work is done when a call returns.
+class StreamState {
+ public:
+  virtual ~StreamState() = default;
+  [[nodiscard]] virtual std::shared_ptr<EventState> record() const = 0;
+  virtual void wait(const EventState& event) const = 0;
+  virtual void synchronize() const = 0;
+  virtual void keep_alive(const at::Tensor& tensor) const = 0;
+  // Makes this stream current on the calling thread until the returned object dies.
+  [[nodiscard]] virtual std::shared_ptr<void> make_current() const = 0;
+};
+
+struct CudaProperties {
+  std::string name;
+  std::uint64_t memory_bytes = 0;
+};
+
+int cuda_device_count();
+CudaProperties cuda_properties(int index);
+std::shared_ptr<StreamState> make_cuda_stream(int index);
+// The stream that is current on the calling thread (an autograd thread, for example).
+std::shared_ptr<StreamState> current_cuda_stream(int index);
+
+}  // namespace sluice::device::backend

@@ -1,0 +1,73 @@
+// The CUDA side of the device seam, on LibTorch's streams, events and caching allocator.
+#include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "device/backend.h"
+
+namespace sluice::device::backend {
+namespace {
+
+class CudaEvent final : public EventState {
+ public:
+  explicit CudaEvent(const c10::cuda::CUDAStream& stream) { event_.record(stream); }
+  void block(const c10::cuda::CUDAStream& stream) const { event_.block(stream); }
+
+ private:
+  mutable at::cuda::CUDAEvent event_;  // block() is not const in ATen, though it leaves the event as it was
+};
+
+class CudaStream final : public StreamState {
+ public:
+  explicit CudaStream(c10::cuda::CUDAStream stream) : stream_(stream) {}
+
+  [[nodiscard]] std::shared_ptr<EventState> record() const override { return std::make_shared<CudaEvent>(stream_); }
+
+  void wait(const EventState& event) const override {
+    const auto* cuda_event = dynamic_cast<const CudaEvent*>(&event);
+    check(cuda_event != nullptr, "a CUDA stream can only wait for a CUDA event");
+    cuda_event->block(stream_);
+  }
+
+  void synchronize() const override { stream_.synchronize(); }
+
+  void keep_alive(const at::Tensor& tensor) const override {
+    if (tensor.is_cuda()) c10::cuda::CUDACachingAllocator::recordStream(tensor.storage().data_ptr(), stream_);
+  }
+
+  [[nodiscard]] std::shared_ptr<void> make_current() const override {
+    return std::make_shared<c10::cuda::CUDAStreamGuard>(stream_);
+  }
+
+ private:
+  c10::cuda::CUDAStream stream_;
+};
+
+}  // namespace
+
+int cuda_device_count() { return static_cast<int>(c10::cuda::device_count()); }
+
+CudaProperties cuda_properties(int index) {
+  cudaDeviceProp properties{};
+  const cudaError_t status = cudaGetDeviceProperties(&properties, index);
+  if (status != cudaSuccess) {
+    throw ConfigError(concat("cuda:", index, " cannot be queried: ", cudaGetErrorString(status),
+                             "; check the driver with nvidia-smi"));
+  }
+  return {properties.name, properties.totalGlobalMem};
+}
+
+std::shared_ptr<StreamState> make_cuda_stream(int index) {
+  return std::make_shared<CudaStream>(c10::cuda::getStreamFromPool(false, static_cast<c10::DeviceIndex>(index)));
+}
+
+std::shared_ptr<StreamState> current_cuda_stream(int index) {
+  return std::make_shared<CudaStream>(c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(index)));
+}
+
+}  // namespace sluice::device::backend

@@ -1,0 +1,21 @@
+// The CUDA side of the device seam in a build without a CUDA toolkit: there are no CUDA devices.
+#include "core/error.h"
+#include "device/backend.h"
+
+namespace sluice::device::backend {
+namespace {
+
+[[noreturn]] void no_cuda() {
+  throw ConfigError(
+      "this build of Sluice has no CUDA side; install a CUDA toolkit and run scripts/bootstrap.sh, or set device.list "
+      "= \"cpu\"");
+}
+
+}  // namespace
+
+int cuda_device_count() { return 0; }
+CudaProperties cuda_properties(int) { no_cuda(); }
+std::shared_ptr<StreamState> make_cuda_stream(int) { no_cuda(); }
+std::shared_ptr<StreamState> current_cuda_stream(int) { no_cuda(); }
+
+}  // namespace sluice::device::backend

@@ -1,0 +1,103 @@
+#include "device/device.h"
+
+#include <charconv>
+#include <fstream>
+
+#include <sys/sysinfo.h>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "device/backend.h"
+
+namespace sluice::device {
+namespace {
+
+std::string cpu_model() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "CPU";
+}
+
+std::uint64_t machine_memory() {
+  struct sysinfo info {};
+  return ::sysinfo(&info) == 0 ? std::uint64_t{info.totalram} * info.mem_unit : 0;
+}
+
+std::vector<Device> consecutive(DeviceKind kind, int count) {
+  std::vector<Device> devices;
+  for (int i = 0; i < count; ++i) devices.push_back({kind, i});
+  return devices;
+}
+
+std::vector<Device> explicit_devices(const std::vector<std::string>& list, int needed) {
+  std::vector<Device> devices;
+  for (const auto& name : list) devices.push_back(parse_device(name));
+  if (static_cast<int>(devices.size()) != needed) {
+    throw ConfigError(concat("device.list names ", devices.size(),
+                             " devices, but pipeline.stages x replicas.local needs ", needed, "; list ", needed,
+                             " devices (a name may repeat) or set device.list = \"auto\""));
+  }
+  for (const Device device : devices) {
+    if (device.kind == DeviceKind::kCuda && device.index >= cuda_device_count()) {
+      throw ConfigError(concat("device.list names ", to_string(device), ", but ", cuda_device_count(),
+                               " CUDA devices are visible; run `sluice devices` to see what there is"));
+    }
+  }
+  return devices;
+}
+
+}  // namespace
+
+std::string to_string(Device device) {
+  return concat(device.kind == DeviceKind::kCpu ? "cpu:" : "cuda:", device.index);
+}
+
+Device parse_device(const std::string& text) {
+  const auto colon = text.find(':');
+  const std::string kind = text.substr(0, colon);
+  const std::string number = colon == std::string::npos ? "0" : text.substr(colon + 1);
+  int index = -1;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
+  const bool number_ok = error == std::errc{} && end == number.data() + number.size() && index >= 0;
+  if (!number_ok || (kind != "cpu" && kind != "cuda")) {
+    throw ConfigError(concat("device.list: '", text, "' is no device; use names such as \"cpu:0\" or \"cuda:1\""));
+  }
+  return {kind == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda, index};
+}
+
+c10::Device torch_device(Device device) {
+  if (device.kind == DeviceKind::kCpu) return {c10::kCPU};
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(device.index)};
+}
+
+bool same_memory(Device a, Device b) { return torch_device(a) == torch_device(b); }
+
+int cuda_device_count() { return backend::cuda_device_count(); }
+
+std::vector<DeviceDescription> list_devices() {
+  std::vector<DeviceDescription> devices{{{DeviceKind::kCpu, 0}, cpu_model(), machine_memory()}};
+  for (int i = 0; i < cuda_device_count(); ++i) {
+    const auto properties = backend::cuda_properties(i);
+    devices.push_back({{DeviceKind::kCuda, i}, properties.name, properties.memory_bytes});
+  }
+  return devices;
+}
+
+std::vector<Device> choose_devices(const std::vector<std::string>& list, int needed) {
+  if (list.size() == 1 && list[0] == "auto") {
+    return consecutive(cuda_device_count() >= needed ? DeviceKind::kCuda : DeviceKind::kCpu, needed);
+  }
+  if (list.size() == 1 && list[0] == "cpu") return consecutive(DeviceKind::kCpu, needed);
+  if (list.size() == 1 && list[0] == "cuda") {
+    if (cuda_device_count() < needed) {
+      throw ConfigError(concat("device.list = \"cuda\" needs ", needed, " CUDA devices, but ", cuda_device_count(),
+                               " are visible; set device.list = \"cpu\" or share one GPU by repeating \"cuda:0\""));
+    }
+    return consecutive(DeviceKind::kCuda, needed);
+  }
+  return explicit_devices(list, needed);
+}
+
+}  // namespace sluice::device

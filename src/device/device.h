@@ -1,0 +1,45 @@
+// device: which devices there are and which of them a run uses.
+// A CPU device is virtual: a thread of work with its own intra-op thread count; all CPU devices share one memory.
+// Not here: streams and copies (device/stream.h); thread counts (device/cpu_threads.h).
+// Errors: ConfigError names device.list and what is available.
+#pragma once
+
+#include <compare>
+#include <string>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+namespace sluice::device {
+
+enum class DeviceKind { kCpu, kCuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::kCpu;
+  int index = 0;
+
+  auto operator<=>(const Device&) const = default;
+};
+
+[[nodiscard]] std::string to_string(Device device);  // "cpu:0", "cuda:1"
+[[nodiscard]] Device parse_device(const std::string& text);
+[[nodiscard]] c10::Device torch_device(Device device);  // every CPU device is LibTorch's one CPU
+
+// True when tensors of both lie in the same memory, so that a view may be shared.
+[[nodiscard]] bool same_memory(Device a, Device b);
+
+// One row of `sluice devices`.
+struct DeviceDescription {
+  Device device;
+  std::string model;           // "AMD EPYC 7R13", "NVIDIA H200"
+  std::uint64_t memory_bytes;  // of the machine or of the GPU
+};
+[[nodiscard]] std::vector<DeviceDescription> list_devices();
+[[nodiscard]] int cuda_device_count();  // 0 without a GPU, a driver, or the CUDA side of the build
+
+// The devices of a grid of `needed` (stages x local replicas) places, in grid order. `list` is {"auto"}, {"cpu"},
+// {"cuda"} or explicit names; a name may repeat (stages then share the device). "auto" takes GPUs when there are
+// enough, else CPUs.
+[[nodiscard]] std::vector<Device> choose_devices(const std::vector<std::string>& list, int needed);
+
+}  // namespace sluice::device

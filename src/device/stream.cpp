@@ -1,0 +1,42 @@
+#include "device/stream.h"
+
+#include <ATen/ATen.h>
+
+namespace sluice::device {
+
+Stream Stream::make(Device device) {
+  return {device, device.kind == DeviceKind::kCuda ? backend::make_cuda_stream(device.index) : nullptr};
+}
+
+Stream Stream::current(Device device) {
+  return {device, device.kind == DeviceKind::kCuda ? backend::current_cuda_stream(device.index) : nullptr};
+}
+
+Event Stream::record() const { return state_ ? Event(state_->record()) : Event(); }
+
+void Stream::wait(const Event& event) const {
+  if (state_ && event.state_) state_->wait(*event.state_);
+}
+
+void Stream::synchronize() const {
+  if (state_) state_->synchronize();
+}
+
+void Stream::keep_alive(const at::Tensor& tensor) const {
+  if (state_) state_->keep_alive(tensor);
+}
+
+StreamGuard::StreamGuard(const Stream& stream) : guard_(stream.state_ ? stream.state_->make_current() : nullptr) {}
+
+at::Tensor transfer(const at::Tensor& tensor, const Event& ready, const Stream& to) {
+  if (!tensor.defined()) return tensor;
+  to.wait(ready);
+  to.keep_alive(tensor);
+  const c10::Device target = torch_device(to.device());
+  if (tensor.device() == target) return tensor;
+  const StreamGuard guard(to);
+  // A copy out of GPU memory blocks: its target is ordinary host memory, which the host may read at once.
+  return tensor.to(target, /*non_blocking=*/target.is_cuda());
+}
+
+}  // namespace sluice::device

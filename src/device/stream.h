@@ -1,0 +1,61 @@
+// stream: a queue of work on a device, points in it, and the one way a tensor crosses from one queue to another.
+// On a CPU device work is done when the call returns: streams and events are empty and cost a branch.
+// Threads: a Stream may be used from any thread; its work runs in the order of the calls.
+#pragma once
+
+#include <memory>
+
+#include <ATen/core/Tensor.h>
+
+#include "device/backend.h"
+#include "device/device.h"
+
+namespace sluice::device {
+
+// Everything that was queued on a stream when it was recorded. An empty Event is already over.
+class Event {
+ public:
+  Event() = default;
+
+ private:
+  friend class Stream;
+  explicit Event(std::shared_ptr<backend::EventState> state) : state_(std::move(state)) {}
+  std::shared_ptr<backend::EventState> state_;
+};
+
+class Stream {
+ public:
+  // A new queue on `device`.
+  [[nodiscard]] static Stream make(Device device);
+  // The queue that LibTorch calls of the calling thread use on `device`.
+  [[nodiscard]] static Stream current(Device device);
+
+  [[nodiscard]] Device device() const { return device_; }
+  [[nodiscard]] Event record() const;
+  void wait(const Event& event) const;  // later work of this stream waits; the caller does not
+  void synchronize() const;             // the caller waits until all queued work is over
+  // The memory of `tensor`, allocated on another stream, is not reused before this stream's queued work is over.
+  void keep_alive(const at::Tensor& tensor) const;
+
+ private:
+  friend class StreamGuard;
+  Stream(Device device, std::shared_ptr<backend::StreamState> state) : device_(device), state_(std::move(state)) {}
+  Device device_;
+  std::shared_ptr<backend::StreamState> state_;
+};
+
+// Makes a stream (and its device) the current one of this thread while it lives.
+class StreamGuard {
+ public:
+  explicit StreamGuard(const Stream& stream);
+
+ private:
+  std::shared_ptr<void> guard_;
+};
+
+// `tensor`, valid once `ready` is over, as a tensor on the device of `to`, usable by work queued on `to` from now on.
+// In the same memory it is the same storage (by pointer); else a copy made on `to`. Keeps the source alive for that
+// long.
+[[nodiscard]] at::Tensor transfer(const at::Tensor& tensor, const Event& ready, const Stream& to);
+
+}  // namespace sluice::device

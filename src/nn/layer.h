@@ -1,0 +1,65 @@
+// layer: what a model is made of, and the unit at which a model may be cut into stages: a stem, a residual block, half
+// a transformer block, a head. A Model is an ordered list of layers; each takes one tensor and gives one. Not here:
+// which layers form a stage, devices, optimizers. Threads: a layer instance belongs to one replica and is run by one
+// thread at a time. Several micro-batches may be between their forward and backward at once, so a forward pass keeps
+// nothing in the layer but deferred batch-norm sums. A forward pass never changes its input in place: stage inputs are
+// shared by pointer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace sluice::nn {
+
+// A leaf that requires a gradient. A stage replaces `value` by a view into its flat buffer (same sizes and strides).
+struct Parameter {
+  std::string name;  // global and public: "layer1.0.conv1.weight"
+  at::Tensor value;
+};
+
+// State that is saved but not trained: running statistics.
+struct Buffer {
+  std::string name;
+  at::Tensor value;
+};
+
+enum class BatchNormMode {
+  kMicro,     // running statistics take in every micro-batch, as GPipe does
+  kDeferred,  // running statistics take in the whole mini-batch once, in finish_batch()
+};
+
+// All that a forward pass may depend on besides its input.
+struct ForwardContext {
+  bool training = false;
+  BatchNormMode batch_norm = BatchNormMode::kMicro;
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+  at::Tensor
+      sample_ids;  // [micro_batch] int64, positions in the data set: dropout is keyed by (seed, step, sample, layer)
+};
+
+class Layer {
+ public:
+  explicit Layer(std::string name) : name_(std::move(name)) {}
+  virtual ~Layer() = default;
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+
+  [[nodiscard]] const std::string& name() const { return name_; }  // "layer1.0", "vit.encoder.layer.3"
+  [[nodiscard]] virtual at::Tensor forward(const at::Tensor& input, const ForwardContext& context) = 0;
+
+  // In a fixed order. The pointers live as long as the layer.
+  [[nodiscard]] virtual std::vector<Parameter*> parameters() { return {}; }
+  [[nodiscard]] virtual std::vector<Buffer*> buffers() { return {}; }
+
+  // After the last micro-batch of a training step: deferred batch-norm folds its sums into the running statistics.
+  virtual void finish_batch() {}
+
+ private:
+  std::string name_;
+};
+
+}  // namespace sluice::nn

@@ -1,0 +1,98 @@
+#include "pipeline/flat_parameters.h"
+
+#include <ATen/ATen.h>
+
+#include "core/check.h"
+#include "core/concat.h"
+
+namespace sluice::pipeline {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;  // bytes: a cache line, and the widest vector load
+
+std::int64_t aligned(std::int64_t elements, std::int64_t element_size) {
+  const std::int64_t step = kAlignment / element_size;
+  return (elements + step - 1) / step * step;
+}
+
+std::vector<nn::Parameter*> parameters_of(const std::vector<nn::Layer*>& layers) {
+  std::vector<nn::Parameter*> parameters;
+  for (nn::Layer* layer : layers) {
+    const auto own = layer->parameters();
+    parameters.insert(parameters.end(), own.begin(), own.end());
+  }
+  return parameters;
+}
+
+}  // namespace
+
+FlatParameters::FlatParameters(const std::vector<nn::Layer*>& layers, ParamId first, c10::Device device,
+                               const FlatParameters* shared) {
+  const auto parameters = parameters_of(layers);
+  for (nn::Layer* layer : layers) {
+    const auto own = layer->buffers();
+    buffers_.insert(buffers_.end(), own.begin(), own.end());
+  }
+  lay_out(parameters, first);
+  adopt_parameters(parameters, device, shared);
+  adopt_buffers(device);
+}
+
+at::Tensor FlatParameters::view(const at::Tensor& flat, const ParameterSlot& slot) {
+  return flat.as_strided(slot.sizes, slot.strides, slot.begin);
+}
+
+void FlatParameters::lay_out(const std::vector<nn::Parameter*>& parameters, ParamId first) {
+  std::int64_t at = 0;
+  for (const nn::Parameter* parameter : parameters) {
+    const at::Tensor& value = parameter->value;
+    check(value.is_non_overlapping_and_dense(), concat("parameter ", parameter->name, " is not dense"));
+    slots_.push_back({ParamId{index(first) + static_cast<int>(slots_.size())}, parameter->name, value.sizes().vec(),
+                      value.strides().vec(), at, value.numel()});
+    at = aligned(at + value.numel(), value.element_size());
+  }
+}
+
+void FlatParameters::adopt_parameters(const std::vector<nn::Parameter*>& parameters, c10::Device device,
+                                      const FlatParameters* shared) {
+  const at::NoGradGuard no_grad;
+  const auto dtype = parameters.empty() ? at::kFloat : parameters.front()->value.scalar_type();
+  const auto options = at::TensorOptions().dtype(dtype).device(device);
+  const std::int64_t numel =
+      slots_.empty() ? 0 : aligned(slots_.back().begin + slots_.back().numel, at::elementSize(dtype));
+  values_ = shared != nullptr ? shared->values_ : at::zeros({numel}, options);
+  gradients_ = at::zeros({numel}, options);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const at::Tensor value = view(values_, slots_[i]);
+    if (shared == nullptr) value.copy_(parameters[i]->value);
+    // detach() keeps the version counter of the flat tensor: an update under a live graph is caught by autograd.
+    const at::Tensor leaf = value.detach().requires_grad_(true);
+    leaf.mutable_grad() = view(gradients_, slots_[i]);
+    parameters[i]->value = leaf;
+    leaves_.push_back(leaf);
+  }
+}
+
+void FlatParameters::adopt_buffers(c10::Device device) {
+  std::int64_t numel = 0;
+  at::ScalarType dtype = at::kFloat;
+  for (const nn::Buffer* buffer : buffers_) {
+    if (!buffer->value.is_floating_point()) continue;
+    dtype = buffer->value.scalar_type();
+    numel += buffer->value.numel();
+  }
+  statistics_ = at::zeros({numel}, at::TensorOptions().dtype(dtype).device(device));
+  std::int64_t at = 0;
+  for (nn::Buffer* buffer : buffers_) {
+    if (!buffer->value.is_floating_point()) {
+      buffer->value = buffer->value.to(device);
+      continue;
+    }
+    const at::Tensor view = statistics_.narrow(0, at, buffer->value.numel()).view(buffer->value.sizes());
+    view.copy_(buffer->value);
+    at += buffer->value.numel();
+    buffer->value = view;
+  }
+}
+
+}  // namespace sluice::pipeline

@@ -1,0 +1,65 @@
+// flat_parameters: a stage's parameters, gradients and buffers as views into flat tensors, so that the optimizer, the
+// reducer and the running-statistics merge are a few calls over whole buffers instead of one per parameter.
+// Local replicas in the same memory share one flat value tensor; each has its own gradient.
+// Threads: built by one thread before the run; then the values are written only between steps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "core/ids.h"
+#include "nn/layer.h"
+
+namespace sluice::pipeline {
+
+// Where a parameter lies in the flat tensors.
+struct ParameterSlot {
+  ParamId id;
+  std::string name;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+  std::int64_t begin;  // elements; a multiple of 64 bytes
+  std::int64_t numel;
+};
+
+class FlatParameters {
+ public:
+  // Lays out the parameters of `layers`, numbered from `first`, moves them to `device` and replaces them by views.
+  // `shared`: another replica's parameters in the same memory whose values are used instead of the layers' own; may be
+  // null.
+  FlatParameters(const std::vector<nn::Layer*>& layers, ParamId first, c10::Device device,
+                 const FlatParameters* shared);
+
+  [[nodiscard]] const std::vector<ParameterSlot>& slots() const { return slots_; }
+  [[nodiscard]] const at::Tensor& values() const { return values_; }        // [elements], no gradient
+  [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }  // [elements]
+  [[nodiscard]] const at::Tensor& statistics() const {
+    return statistics_;
+  }  // [elements]: floating-point buffers; may be empty
+
+  // A view of `flat`, a tensor with this layout, in the parameter's shape.
+  [[nodiscard]] static at::Tensor view(const at::Tensor& flat, const ParameterSlot& slot);
+  // The leaf of each slot, as the layers use it.
+  [[nodiscard]] const std::vector<at::Tensor>& leaves() const { return leaves_; }
+  // Buffers by name, as the layers use them.
+  [[nodiscard]] const std::vector<nn::Buffer*>& buffers() const { return buffers_; }
+
+ private:
+  void lay_out(const std::vector<nn::Parameter*>& parameters, ParamId first);
+  void adopt_parameters(const std::vector<nn::Parameter*>& parameters, c10::Device device,
+                        const FlatParameters* shared);
+  void adopt_buffers(c10::Device device);
+
+  std::vector<ParameterSlot> slots_;
+  std::vector<at::Tensor> leaves_;
+  std::vector<nn::Buffer*> buffers_;
+  at::Tensor values_;
+  at::Tensor gradients_;
+  at::Tensor statistics_;
+};
+
+}  // namespace sluice::pipeline

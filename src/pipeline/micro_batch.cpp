@@ -1,0 +1,27 @@
+#include "pipeline/micro_batch.h"
+
+#include <ATen/ATen.h>
+
+#include "core/check.h"
+
+namespace sluice::pipeline {
+
+std::vector<std::int64_t> split_sizes(std::int64_t samples, int parts) {
+  check(samples >= 0 && parts > 0, "a batch is split into at least one part");
+  std::vector<std::int64_t> sizes(parts, samples / parts);
+  for (std::int64_t i = 0; i < samples % parts; ++i) ++sizes[i];
+  return sizes;
+}
+
+std::vector<MicroBatch> split(const MicroBatch& batch, int parts) {
+  std::vector<MicroBatch> micro_batches;
+  std::int64_t begin = 0;
+  for (const std::int64_t size : split_sizes(batch.samples(), parts)) {
+    micro_batches.push_back({batch.inputs.narrow(0, begin, size), batch.targets.narrow(0, begin, size),
+                             batch.sample_ids.narrow(0, begin, size)});
+    begin += size;
+  }
+  return micro_batches;
+}
+
+}  // namespace sluice::pipeline

@@ -1,0 +1,136 @@
+#include "pipeline/worker_pool.h"
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "device/cpu_threads.h"
+
+namespace sluice::pipeline {
+
+// Outlives the pool when a thread had to be abandoned.
+struct WorkerPool::Shared {
+  std::mutex mutex;
+  std::condition_variable job_given;
+  std::condition_variable place_done;
+  std::shared_ptr<const std::function<void(int)>> job;
+  std::function<void()> on_failure;
+  std::int64_t generation = 0;       // counts jobs given
+  std::vector<std::int64_t> done;    // [place]: generation it has finished
+  std::exception_ptr first_failure;  // of the current generation
+  bool stopping = false;
+  bool abandoned = false;
+  std::vector<std::thread> threads;
+
+  void work(int place, const Place& where, const device::Stream& stream);
+  void fail(std::exception_ptr failure);
+  [[nodiscard]] bool all_done() const {
+    return std::all_of(done.begin(), done.end(), [&](std::int64_t g) { return g == generation; });
+  }
+};
+
+void WorkerPool::Shared::fail(std::exception_ptr failure) {
+  std::function<void()> wake;
+  {
+    const std::scoped_lock lock(mutex);
+    if (first_failure) return;
+    first_failure = std::move(failure);
+    wake = on_failure;
+  }
+  wake();
+}
+
+void WorkerPool::Shared::work(int place, const Place& where, const device::Stream& stream) {
+  device::use_cpu_threads(where.cpu_threads);
+  const device::StreamGuard guard(stream);
+  for (std::int64_t next = 1;; ++next) {
+    std::shared_ptr<const std::function<void(int)>> current;
+    {
+      std::unique_lock lock(mutex);
+      job_given.wait(lock, [&] { return stopping || generation >= next; });
+      if (stopping) return;
+      current = job;
+    }
+    try {
+      (*current)(place);
+    } catch (...) {
+      fail(std::current_exception());
+    }
+    current.reset();
+    const std::scoped_lock lock(mutex);
+    done[place] = next;
+    place_done.notify_all();
+  }
+}
+
+WorkerPool::WorkerPool(std::vector<Place> places) : places_(std::move(places)), shared_(std::make_shared<Shared>()) {
+  shared_->done.resize(places_.size());
+  for (int i = 0; i < static_cast<int>(places_.size()); ++i) {
+    streams_.push_back(device::Stream::make(places_[i].device));
+    shared_->threads.emplace_back(
+        [shared = shared_, i, where = places_[i], stream = streams_[i]] { shared->work(i, where, stream); });
+  }
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    const std::scoped_lock lock(shared_->mutex);
+    shared_->stopping = true;
+  }
+  shared_->job_given.notify_all();
+  for (std::thread& thread : shared_->threads) {
+    if (shared_->abandoned) {
+      thread.detach();
+    } else {
+      thread.join();
+    }
+  }
+}
+
+void WorkerPool::run(std::function<void(int)> job, JobControl control) {
+  std::unique_lock lock(shared_->mutex);
+  check(!shared_->abandoned, "a worker pool with an abandoned thread cannot run another job");
+  shared_->job = std::make_shared<const std::function<void(int)>>(std::move(job));
+  shared_->on_failure = control.on_failure;
+  shared_->first_failure = nullptr;
+  ++shared_->generation;
+  shared_->job_given.notify_all();
+
+  const auto finished = [&] { return shared_->all_done(); };
+  const auto finished_or_failed = [&] { return finished() || shared_->first_failure; };
+  const bool in_time = shared_->place_done.wait_for(lock, control.timeout, finished_or_failed);
+  if (!in_time) {
+    lock.unlock();
+    give_up(control);
+  }
+  if (!shared_->place_done.wait_for(lock, control.grace, finished)) shared_->abandoned = true;
+  shared_->job.reset();
+  if (shared_->first_failure) std::rethrow_exception(shared_->first_failure);
+}
+
+void WorkerPool::give_up(const JobControl& control) {
+  std::vector<std::string> stuck;
+  {
+    const std::scoped_lock lock(shared_->mutex);
+    for (int i = 0; i < static_cast<int>(places_.size()); ++i) {
+      if (shared_->done[i] == shared_->generation) continue;
+      stuck.push_back(concat("replica ", index(places_[i].replica), " stage ", index(places_[i].stage), " on ",
+                             device::to_string(places_[i].device), " ", control.describe(i)));
+    }
+  }
+  const PeerError hung(concat("the step did not end within ", control.timeout.count() / 1000.0,
+                              " s: ", join(stuck, "; "), "; if the step is only slow, raise train.step_timeout_s"));
+  shared_->fail(std::make_exception_ptr(hung));
+  std::unique_lock lock(shared_->mutex);
+  if (!shared_->place_done.wait_for(lock, control.grace, [&] { return shared_->all_done(); }))
+    shared_->abandoned = true;
+  shared_->job.reset();
+  throw hung;
+}
+
+}  // namespace sluice::pipeline

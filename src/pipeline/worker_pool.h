@@ -1,0 +1,61 @@
+// worker_pool: one thread per (replica, stage), bound to its device, that runs the same job on every place.
+// Not here: what the job does (pipeline/executor.h).
+// Threads: run() from one thread at a time. A job that waits must end when its `on_failure` has been called.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/ids.h"
+#include "device/stream.h"
+
+namespace sluice::pipeline {
+
+// Where one thread of work runs.
+struct Place {
+  ReplicaId replica;
+  StageId stage;
+  device::Device device;
+  int cpu_threads = 1;  // LibTorch's intra-op threads on a CPU device
+};
+
+struct JobControl {
+  std::chrono::milliseconds timeout;         // from the start of run() until the last place must be done
+  std::chrono::milliseconds grace{5000};     // after a failure or timeout, for the others to notice
+  std::function<void()> on_failure = [] {};  // wakes jobs that wait; any thread, at most once
+  std::function<std::string(int place)> describe = [](int) {
+    return std::string{};
+  };  // what the place is doing, for a hang
+};
+
+class WorkerPool {
+ public:
+  explicit WorkerPool(std::vector<Place> places);
+  // Joins the threads, except those that a run() had to abandon.
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  [[nodiscard]] const std::vector<Place>& places() const { return places_; }
+  // The compute stream of each place.
+  [[nodiscard]] const std::vector<device::Stream>& streams() const { return streams_; }
+
+  // Runs job(place) on every place's thread and waits for all. The first exception ends the run and is rethrown when
+  // all are done. Past the timeout: PeerError that says what each unfinished place was doing; a thread that does not
+  // come back within the grace period is abandoned with everything its job holds, and the pool refuses further runs.
+  void run(std::function<void(int place)> job, JobControl control);
+
+ private:
+  struct Shared;
+
+  [[noreturn]] void give_up(const JobControl& control);
+
+  std::vector<Place> places_;
+  std::vector<device::Stream> streams_;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace sluice::pipeline

@@ -1,0 +1,33 @@
+#include "device/cpu_threads.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include <ATen/Parallel.h>
+
+namespace sluice::device {
+namespace {
+
+TEST(UseCpuThreads, EachThreadKeepsItsOwnCount) {
+  int first = 0, second = 0;
+  std::jthread([&] {
+    use_cpu_threads(1);
+    first = at::get_num_threads();
+  }).join();
+  std::jthread([&] {
+    use_cpu_threads(2);
+    second = at::get_num_threads();
+  }).join();
+  EXPECT_EQ(first, 1);
+  EXPECT_EQ(second, 2);
+}
+
+TEST(ThreadsPerDevice, SharesTheCoresEvenlyUnlessTold) {
+  EXPECT_EQ(threads_per_device(3, 8), 3);
+  EXPECT_EQ(threads_per_device(0, 1), available_cores());
+  EXPECT_EQ(threads_per_device(0, 4 * available_cores()), 1);
+}
+
+}  // namespace
+}  // namespace sluice::device

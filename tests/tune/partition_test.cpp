@@ -1,0 +1,71 @@
+#include "tune/partition.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/rng.h"
+
+namespace sluice::tune {
+namespace {
+
+std::vector<LayerCost> costs_of(const std::vector<double>& seconds) {
+  std::vector<LayerCost> costs;
+  for (const double s : seconds) costs.push_back({.forward_s = s / 3, .backward_s = 2 * s / 3});
+  return costs;
+}
+
+double slowest(std::span<const LayerCost> costs, const Partition& partition) {
+  const auto times = stage_times(costs, partition);
+  return *std::max_element(times.begin(), times.end());
+}
+
+// Every way to cut `layers` into `stages`.
+double brute_force(std::span<const LayerCost> costs, int stages) {
+  double best = 1e300;
+  std::vector<int> counts;
+  const std::function<void(int)> place = [&](int left) {
+    if (static_cast<int>(counts.size()) == stages - 1) {
+      counts.push_back(left);
+      best = std::min(best, slowest(costs, {counts}));
+      counts.pop_back();
+      return;
+    }
+    for (int count = 1; count <= left - (stages - 1 - static_cast<int>(counts.size())); ++count) {
+      counts.push_back(count);
+      place(left - count);
+      counts.pop_back();
+    }
+  };
+  place(static_cast<int>(costs.size()));
+  return best;
+}
+
+TEST(Balance, IsAsGoodAsTryingEveryCut) {
+  RngStream rng(5);
+  for (int round = 0; round < 200; ++round) {
+    const int layers = 1 + static_cast<int>(rng.below(9));
+    const int stages = 1 + static_cast<int>(rng.below(layers));
+    std::vector<double> seconds(layers);
+    for (double& s : seconds) s = rng.uniform();
+    const auto costs = costs_of(seconds);
+    const Partition partition = balance(costs, stages);
+    ASSERT_EQ(partition.layers_per_stage.size(), static_cast<std::size_t>(stages));
+    EXPECT_EQ(std::accumulate(partition.layers_per_stage.begin(), partition.layers_per_stage.end(), 0), layers);
+    EXPECT_GE(*std::min_element(partition.layers_per_stage.begin(), partition.layers_per_stage.end()), 1);
+    EXPECT_NEAR(slowest(costs, partition), brute_force(costs, stages), 1e-12);
+  }
+}
+
+TEST(Balance, AmongEquallyFastCutsTakesTheEvenOne) {
+  // The slowest stage is 4 whatever happens to the ones.
+  EXPECT_EQ(balance(costs_of({4, 1, 1, 1, 1}), 3), (Partition{{1, 2, 2}}));
+}
+
+TEST(Balance, MoreStagesThanLayersIsOurBug) { EXPECT_THROW(static_cast<void>(balance(costs_of({1}), 2)), BugError); }
+
+}  // namespace
+}  // namespace sluice::tune
