@@ -15,8 +15,9 @@ void Loop::run() {
     try {
       train_one_step();
     } catch (const DivergedError& error) {
-      const std::string resort = last_checkpoint_.empty() ? "no checkpoint was saved before it"
-                                                          : concat("the last good checkpoint is ", last_checkpoint_.string());
+      const std::string resort = last_checkpoint_.empty()
+                                     ? "no checkpoint was saved before it"
+                                     : concat("the last good checkpoint is ", last_checkpoint_.string());
       parts_.reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
       throw DivergedError(concat(error.what(), "; ", resort));
     }
@@ -51,7 +52,8 @@ void Loop::train_one_step() {
 
 void Loop::after_step(const data::Batch& batch) {
   const bool epoch_ends = batch.batch + 1 == batch.batches;
-  const bool eval_due = options_.eval_every_steps > 0 ? progress_.steps_done % options_.eval_every_steps == 0 : epoch_ends;
+  const bool eval_due =
+      options_.eval_every_steps > 0 ? progress_.steps_done % options_.eval_every_steps == 0 : epoch_ends;
   if (eval_due) parts_.reporter.eval(evaluate());
   if (checkpoint_is_due()) save_or_warn();
 }
@@ -67,8 +69,10 @@ EvalRecord Loop::evaluate() {
 }
 
 bool Loop::checkpoint_is_due() const {
-  const bool by_steps = options_.checkpoint_every_steps > 0 && progress_.steps_done % options_.checkpoint_every_steps == 0;
-  const bool by_time = options_.checkpoint_every_minutes > 0 && to_s(now_ns() - last_save_) >= options_.checkpoint_every_minutes * 60.0;
+  const bool by_steps =
+      options_.checkpoint_every_steps > 0 && progress_.steps_done % options_.checkpoint_every_steps == 0;
+  const bool by_time =
+      options_.checkpoint_every_minutes > 0 && to_s(now_ns() - last_save_) >= options_.checkpoint_every_minutes * 60.0;
   return by_steps || by_time;
 }
 
@@ -78,7 +82,8 @@ void Loop::save() {
   saved_step_ = progress_.steps_done;
   last_save_ = now_ns();
   const double seconds = to_s(last_save_ - begin);
-  parts_.reporter.event("checkpoint", {{"step", progress_.steps_done}, {"path", last_checkpoint_.string()}, {"save_s", seconds}});
+  parts_.reporter.event("checkpoint",
+                        {{"step", progress_.steps_done}, {"path", last_checkpoint_.string()}, {"save_s", seconds}});
   log_info(concat("checkpoint ", last_checkpoint_.string(), " saved in ", fixed(seconds, 2), " s"));
 }
 
@@ -93,11 +98,13 @@ void Loop::save_or_warn() {
 }
 
 void Loop::stop_for_signal() {
-  log_info(concat("received ", StopSignal::name(), ": saving a checkpoint before stopping (a second signal stops at once)"));
+  log_info(
+      concat("received ", StopSignal::name(), ": saving a checkpoint before stopping (a second signal stops at once)"));
   if (saved_step_ != progress_.steps_done) save();
   parts_.reporter.summary("interrupted", progress_.steps_done);
-  throw InterruptedError(concat("stopped by ", StopSignal::name(), " after step ", progress_.steps_done, " of ", options_.total_steps,
-                                "; checkpoint ", last_checkpoint_.string(), "; go on with --resume auto"));
+  throw InterruptedError(concat("stopped by ", StopSignal::name(), " after step ", progress_.steps_done, " of ",
+                                options_.total_steps, "; checkpoint ", last_checkpoint_.string(),
+                                "; go on with --resume auto"));
 }
 
 }  // namespace sluice::train

@@ -44,7 +44,8 @@ struct LoopParts {
 
 class Loop {
  public:
-  Loop(LoopParts parts, LoopOptions options, Progress start) : parts_(std::move(parts)), options_(std::move(options)), progress_(start) {}
+  Loop(LoopParts parts, LoopOptions options, Progress start)
+      : parts_(std::move(parts)), options_(std::move(options)), progress_(start) {}
 
   // Until total_steps are done. Evaluates and saves at the end.
   void run();

@@ -17,7 +17,8 @@ using nlohmann::ordered_json;
 using profiler::StageBreakdown;
 
 // The phases of a step in the order of the table; they and idle add up to the step.
-constexpr std::array kTablePhases{Phase::kLoad, Phase::kForward, Phase::kBackward, Phase::kTransfer, Phase::kAllReduce, Phase::kOptimizer};
+constexpr std::array kTablePhases{Phase::kLoad,     Phase::kForward,   Phase::kBackward,
+                                  Phase::kTransfer, Phase::kAllReduce, Phase::kOptimizer};
 
 double per_second(double amount, Nanoseconds duration) { return duration > 0 ? amount / to_s(duration) : 0.0; }
 
@@ -43,8 +44,8 @@ std::uint64_t peak_process_memory() {
   return ::getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<std::uint64_t>(usage.ru_maxrss) * 1024 : 0;
 }
 
-Reporter::Reporter(const RunDir& run_dir, const Plan& plan, std::uint64_t sync_bytes, std::int64_t total_steps, bool tensorboard,
-                   ReporterStart start)
+Reporter::Reporter(const RunDir& run_dir, const Plan& plan, std::uint64_t sync_bytes, std::int64_t total_steps,
+                   bool tensorboard, ReporterStart start)
     : plan_(plan), sync_bytes_(sync_bytes), total_steps_(total_steps), metrics_(run_dir.metrics_file(), start.metrics) {
   if (tensorboard) events_ = std::make_unique<EventWriter>(run_dir.tensorboard_dir(), start.resumed_step);
 }
@@ -94,7 +95,8 @@ void Reporter::step(const StepRecord& record, bool to_log) {
     }
   }
   if (progress_is_shown()) {
-    show_progress(concat("epoch ", record.epoch + 1, "  step ", record.step, "/", total_steps_, "  loss ", fixed(record.stats.loss, 4), "  ",
+    show_progress(concat("epoch ", record.epoch + 1, "  step ", record.step, "/", total_steps_, "  loss ",
+                         fixed(record.stats.loss, 4), "  ",
                          fixed(per_second(static_cast<double>(samples_), duration_), 0), " samples/s  ETA ",
                          human_duration(seconds_left(record.step))));
   }
@@ -102,19 +104,22 @@ void Reporter::step(const StepRecord& record, bool to_log) {
 }
 
 double Reporter::seconds_left(std::int64_t step) const {
-  return to_s(duration_) / static_cast<double>(std::max<std::int64_t>(steps_, 1)) * static_cast<double>(total_steps_ - step);
+  return to_s(duration_) / static_cast<double>(std::max<std::int64_t>(steps_, 1)) *
+         static_cast<double>(total_steps_ - step);
 }
 
 void Reporter::log_step(const StepRecord& record) const {
   std::ostringstream line;
-  line << "epoch = " << record.epoch + 1 << ", batch index = " << record.batch + 1 << "/" << record.batches << ", step " << record.step << "/"
-       << total_steps_ << ", loss " << fixed(record.stats.loss, 4) << ", lr " << std::setprecision(4) << record.lr << ", "
+  line << "epoch = " << record.epoch + 1 << ", batch index = " << record.batch + 1 << "/" << record.batches << ", step "
+       << record.step << "/" << total_steps_ << ", loss " << fixed(record.stats.loss, 4) << ", lr "
+       << std::setprecision(4) << record.lr << ", "
        << fixed(per_second(static_cast<double>(record.stats.samples), record.duration), 0) << " samples/s, ETA "
        << human_duration(seconds_left(record.step));
   if (!record.breakdown.stages.empty()) {
     const StageBreakdown mean = record.breakdown.mean();
     line << " | step " << fixed(to_ms(record.duration), 1) << " ms =";
-    for (const Phase phase : kTablePhases) line << " " << profiler::name_of(phase) << " " << fixed(to_ms(mean[phase]), 1) << " +";
+    for (const Phase phase : kTablePhases)
+      line << " " << profiler::name_of(phase) << " " << fixed(to_ms(mean[phase]), 1) << " +";
     line << " idle " << fixed(to_ms(mean.idle), 1);
   }
   log_info(std::move(line).str());
@@ -135,8 +140,8 @@ void Reporter::eval(const EvalRecord& record) {
     events_->scalar(record.step, "acc5/val", record.counts.top5_percent());
   }
   log_info(concat("evaluation after step ", record.step, " on ", record.counts.samples, " samples: top-1 ",
-                  fixed(record.counts.top1_percent(), 2), " %, top-5 ", fixed(record.counts.top5_percent(), 2), " %, loss ",
-                  fixed(record.counts.loss(), 4), " (", fixed(record.seconds, 1), " s)"));
+                  fixed(record.counts.top1_percent(), 2), " %, top-5 ", fixed(record.counts.top5_percent(), 2),
+                  " %, loss ", fixed(record.counts.loss(), 4), " (", fixed(record.seconds, 1), " s)"));
 }
 
 void Reporter::summary(const std::string& outcome, std::int64_t steps_done) {
@@ -165,14 +170,16 @@ void Reporter::log_table() const {
   table << std::setw(11) << "idle" << std::setw(11) << "step";
   const auto mean_ms = [&](Nanoseconds total) { return fixed(to_ms(total) / static_cast<double>(steps_), 2); };
   for (const StageBreakdown& stage : totals_) {
-    table << "\n" << std::left << std::setw(18) << concat("replica ", index(stage.replica), " stage ", index(stage.stage)) << std::right;
+    table << "\n"
+          << std::left << std::setw(18) << concat("replica ", index(stage.replica), " stage ", index(stage.stage))
+          << std::right;
     for (const Phase phase : kTablePhases) table << std::setw(11) << mean_ms(stage[phase]);
     table << std::setw(11) << mean_ms(stage.idle) << std::setw(11) << mean_ms(duration_);
   }
   log_info(std::move(table).str());
-  log_info(concat(samples_, " samples in ", human_duration(to_s(duration_)), " of training steps: ",
-                  fixed(per_second(static_cast<double>(samples_), duration_), 1), " samples/s; peak memory of the process ",
-                  human_bytes(peak_process_memory())));
+  log_info(concat(samples_, " samples in ", human_duration(to_s(duration_)),
+                  " of training steps: ", fixed(per_second(static_cast<double>(samples_), duration_), 1),
+                  " samples/s; peak memory of the process ", human_bytes(peak_process_memory())));
 }
 
 }  // namespace sluice::train

@@ -1,7 +1,7 @@
-// reporter: what a run tells its user and leaves behind: lines of metrics.jsonl, TensorBoard scalars, log lines, the progress
-// line of a terminal, the table at the end.
-// Not here: what to measure (profiler/), the files' formats (records/).
-// Threads: one. Errors: those of opening the files; a disk that fills up later drops records with a warning, not the run.
+// reporter: what a run tells its user and leaves behind: lines of metrics.jsonl, TensorBoard scalars, log lines, the
+// progress line of a terminal, the table at the end. Not here: what to measure (profiler/), the files' formats
+// (records/). Threads: one. Errors: those of opening the files; a disk that fills up later drops records with a
+// warning, not the run.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace sluice::train {
 
 // One optimizer step as it is reported.
 struct StepRecord {
-  std::int64_t step = 0;  // steps done, this one included
+  std::int64_t step = 0;   // steps done, this one included
   std::int64_t epoch = 0;  // from 0
   std::int64_t batch = 0;  // from 0, in the epoch
   std::int64_t batches = 0;
@@ -49,7 +49,8 @@ struct ReporterStart {
 
 class Reporter {
  public:
-  Reporter(const RunDir& run_dir, const Plan& plan, std::uint64_t sync_bytes, std::int64_t total_steps, bool tensorboard, ReporterStart start);
+  Reporter(const RunDir& run_dir, const Plan& plan, std::uint64_t sync_bytes, std::int64_t total_steps,
+           bool tensorboard, ReporterStart start);
 
   void plan(const nlohmann::ordered_json& description);
   // A metrics line for every step; a log line when `to_log`; the progress line on a terminal.
