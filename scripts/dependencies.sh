@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Everything that Sluice needs from outside, in one place: read by bootstrap.sh, test.sh and check.sh.
 # Debian 12 packages carry the version of that release; Python packages are pinned here.
 # The README says why each is there. (Sourced by bash; not a program.)
@@ -7,12 +8,13 @@ DEBIAN_BUILD_PACKAGES=(
   g++ ccache git python3 python3-venv
   libspdlog-dev libfmt-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
   libxxhash-dev libprotozero-dev librandom123-dev zlib1g-dev
-  libgtest-dev libbenchmark-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
   dataset-fashion-mnist
 )
 
 # Only for scripts/check.sh and scripts/test.sh --all.
-DEBIAN_CHECK_PACKAGES=(clang-format-14 clang-tidy-14 clang-14 libclang-rt-14-dev codespell)
+# clang 19: 14 cannot compile std::source_location of libstdc++ 12.
+DEBIAN_CHECK_PACKAGES=(clang-format-14 clang-tidy-19 clang-19 libclang-rt-19-dev codespell shellcheck)
 
 PYTHON_PACKAGES=(torch==2.11.0 numpy==2.4.6 cmake==3.31.10 ninja==1.13.2)
 

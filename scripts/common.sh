@@ -1,0 +1,34 @@
+# shellcheck shell=bash
+# What the scripts of this folder share: where the repository is, how they speak and stop. (Sourced by bash.)
+# Exit codes are those of docs/errors.md; everything a person reads goes to standard error.
+
+# Used by the scripts that source this file.
+# shellcheck disable=SC2034
+SLUICE_ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+
+say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+
+# die CODE SENTENCE: ends the script.
+die() {
+  local code=$1
+  shift
+  say "$*"
+  exit "$code"
+}
+
+# The comment at the head of the script is its help.
+print_help() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"; }
+
+# One job a core, but no more than the free memory allows: a file that includes LibTorch takes up to 1.5 GB.
+build_jobs() {
+  if [[ -n ${CMAKE_BUILD_PARALLEL_LEVEL:-} ]]; then
+    printf '%s\n' "$CMAKE_BUILD_PARALLEL_LEVEL"
+    return
+  fi
+  local cores kib by_memory
+  cores=$(nproc)
+  kib=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
+  by_memory=$((${kib:-0} / 1572864))
+  local jobs=$((by_memory < cores ? by_memory : cores))
+  printf '%s\n' $((jobs < 1 ? 1 : jobs))
+}

@@ -1,0 +1,16 @@
+// commands: the sub-commands of `sluice`. Each adds itself and its options to the command line and runs when it was
+// chosen. A command prints tables for people, or with --json one JSON object, on standard output; logs go to standard
+// error.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace sluice::app {
+
+void add_train(CLI::App& app);
+void add_eval(CLI::App& app);
+void add_step(CLI::App& app);
+void add_config(CLI::App& app);
+void add_listings(CLI::App& app);  // models, datasets, devices, version
+
+}  // namespace sluice::app

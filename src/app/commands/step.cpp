@@ -1,0 +1,43 @@
+#include <memory>
+
+#include "app/commands.h"
+#include "app/options.h"
+#include "core/concat.h"
+#include "train/one_shot.h"
+
+namespace sluice::app {
+namespace {
+
+struct StepArguments {
+  ConfigArguments config;
+  OutputArguments output;
+  train::SingleStepOptions step;
+};
+
+void run(const StepArguments& arguments) {
+  const double loss = train::run_single_step(arguments.config.load(), arguments.step);
+  const std::string out = arguments.step.out.string();
+  arguments.output.print({{"loss", loss}, {"out", out}}, concat("loss ", loss, ", written to ", out));
+}
+
+}  // namespace
+
+void add_step(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "step",
+      "Run one training step and write loss, logits, gradients and parameters, to compare with another framework");
+  const auto arguments = std::make_shared<StepArguments>();
+  arguments->config.add_to(*command);
+  command
+      ->add_option("--weights", arguments->step.weights, "A safetensors file; default: model.weights, or fresh weights")
+      ->type_name("FILE");
+  command
+      ->add_option("--batch", arguments->step.batch,
+                   "A safetensors file with inputs and targets; default: the first training batch")
+      ->type_name("FILE");
+  command->add_option("--out", arguments->step.out, "The safetensors file to write")->type_name("FILE")->required();
+  arguments->output.add_to(*command);
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,56 @@
+#include <memory>
+
+#include "app/commands.h"
+#include "app/options.h"
+#include "train/session.h"
+
+namespace sluice::app {
+namespace {
+
+struct TrainArguments {
+  ConfigArguments config;
+  OutputArguments output;
+  train::SessionOptions session;
+  bool dry_run = false;
+};
+
+void run(const TrainArguments& arguments) {
+  const config::Config config = arguments.config.load();
+  if (!arguments.dry_run) {
+    train::run_training(config, arguments.session);
+    return;
+  }
+  const train::Setup setup = train::make_setup(config);
+  const auto costs = train::partition_is_measured(setup) ? train::measure_layers(setup) : std::vector<LayerCost>{};
+  const auto composition = train::make_composition(setup, train::make_plan(setup, costs));
+  const bool chunks_are_open = !config.pipeline.chunks && config.train.micro_batch == 0;
+  const auto plan = train::describe_plan(setup, composition, chunks_are_open);
+  arguments.output.print(plan.json, plan.text);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("train", "Train a model as the configuration says");
+  const auto arguments = std::make_shared<TrainArguments>();
+  arguments->config.add_to(*command);
+  command
+      ->add_option("--run-dir", arguments->session.run_dir,
+                   "Directory of the run; default: runs/<config>-<date>-<time>")
+      ->type_name("DIR");
+  command
+      ->add_option("--resume", arguments->session.resume,
+                   "Go on from a run or checkpoint directory; \"auto\": from the newest checkpoint of --run-dir, or of "
+                   "runs/<config>-*, "
+                   "and from the beginning where there is none")
+      ->type_name("DIR|auto");
+  command->add_flag("--dry-run", arguments->dry_run,
+                    "Print the plan (stages, layers, parameters, bytes, chunks) and stop");
+  arguments->output.add_to(*command);
+  command->callback([arguments] {
+    arguments->session.config_name = arguments->config.name();
+    run(*arguments);
+  });
+}
+
+}  // namespace sluice::app

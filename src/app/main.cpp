@@ -1,0 +1,61 @@
+// The `sluice` command: parses the command line, runs one sub-command, turns errors into one line and an exit code.
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "app/commands.h"
+#include "app/process.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "device/cpu_threads.h"
+#include "pipeline/failure.h"
+
+namespace {
+
+int report(const sluice::Error& error) {
+  sluice::show_progress("");
+  sluice::log_error(error.what());
+  const int code = static_cast<int>(error.exit_code());
+  // A hung thread of work may still run: no destructor may wait for it.
+  if (error.exit_code() == sluice::ExitCode::kPeer) std::_Exit(code);
+  return code;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Sluice trains transformers and CNNs as replicated, micro-batched pipelines.", "sluice");
+  app.require_subcommand(1);
+  app.failure_message(CLI::FailureMessage::help);
+  bool verbose = false;
+  app.add_flag("--verbose", verbose, "Log debug messages too")->each([](const std::string&) {
+    sluice::set_log_level(sluice::LogLevel::kDebug);
+  });
+  sluice::app::add_train(app);
+  sluice::app::add_eval(app);
+  sluice::app::add_step(app);
+  sluice::app::add_config(app);
+  sluice::app::add_listings(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "sluice: %s; see `sluice --help` and `sluice COMMAND --help`\n", error.what());
+    return static_cast<int>(sluice::ExitCode::kUsage);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  sluice::app::settle_openmp(argv);
+  sluice::device::tune_malloc();
+  sluice::device::use_cpu_threads(1);  // this thread only coordinates; threads of work set their own
+  try {
+    return run(argc, argv);
+  } catch (const sluice::Error& error) {
+    return report(error);
+  } catch (...) {
+    return report(sluice::pipeline::describe_failure(std::current_exception(), "sluice"));
+  }
+}

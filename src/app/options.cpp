@@ -1,0 +1,54 @@
+#include "app/options.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "core/error.h"
+
+namespace sluice::app {
+
+void ConfigArguments::add_to(CLI::App& command) {
+  command
+      .add_option("CONFIG", file, "Configuration file (TOML); configs/ has examples, docs/configuration.md all keys")
+      ->required();
+  command.add_option("--set", sets, "Replace one value of the configuration, e.g. --set train.lr=0.1; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
+
+config::Config ConfigArguments::load() const { return config::load(file, sets); }
+std::string ConfigArguments::name() const { return std::filesystem::path(file).stem().string(); }
+
+void OutputArguments::add_to(CLI::App& command) {
+  command.add_flag("--json", json, "Print one JSON object instead of text");
+}
+
+void OutputArguments::print(const nlohmann::ordered_json& object, const std::string& text) const {
+  if (json) {
+    std::cout << object.dump(2) << "\n";
+  } else {
+    std::cout << text << "\n";
+  }
+  if (!std::cout.flush())
+    throw StorageError("standard output cannot be written; free space or close the pipe's reader later");
+}
+
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    if (!text.empty()) text += '\n';
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      text += row[i];
+      if (i + 1 < row.size()) text += std::string(widths[i] - row[i].size() + 2, ' ');
+    }
+  }
+  return text;
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,37 @@
+// options: command-line options that several sub-commands share.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "config/config.h"
+
+namespace sluice::app {
+
+// CONFIG [--set key=value]...
+struct ConfigArguments {
+  std::string file;
+  std::vector<std::string> sets;
+
+  void add_to(CLI::App& command);
+  [[nodiscard]] config::Config load() const;
+  [[nodiscard]] std::string name() const;  // file name without folder and ending
+};
+
+// --json
+struct OutputArguments {
+  bool json = false;
+
+  void add_to(CLI::App& command);
+  // One JSON object, or the text, on standard output. Throws StorageError when that cannot be written.
+  void print(const nlohmann::ordered_json& object, const std::string& text) const;
+};
+
+// Columns as wide as their widest cell; the first row is the heading.
+[[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace sluice::app

@@ -1,0 +1,174 @@
+#include "config/config.h"
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "config/reader.h"
+#include "config/rules.h"
+#include "config/schema.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace sluice::config {
+namespace {
+
+constexpr std::uintmax_t kLargestFile = 1U << 20U;  // bytes
+
+std::string in_quotes(std::string_view word) { return concat("'", one_line(word), "'"); }
+
+// "; did you mean 'train.steps'?": a key of another table with the same leaf, or the nearest name if it is near.
+std::string suggestion(std::string_view word, std::span<const std::string> known) {
+  const auto leaf_of = [](std::string_view name) { return name.substr(name.rfind('.') + 1); };
+  const auto same_leaf =
+      std::ranges::find_if(known, [&](const std::string& name) { return leaf_of(name) == leaf_of(word); });
+  const std::string candidate = same_leaf != known.end() ? *same_leaf : nearest(word, known);
+  const std::size_t tolerance = std::max<std::size_t>(2, leaf_of(word).size() / 3);
+  if (same_leaf == known.end() && edit_distance(word, candidate) > tolerance) return {};
+  return concat("; did you mean ", in_quotes(candidate), "?");
+}
+
+[[noreturn]] void reject_table(std::string_view where, std::string_view table) {
+  const auto tables = table_names();
+  const std::string near = suggestion(table, tables);
+  throw ConfigError(concat(where, ": unknown table ", in_quotes(table),
+                           near.empty() ? concat("; the tables are ", join(tables, ", ")) : near));
+}
+
+[[noreturn]] void reject_key(std::string_view where, std::string_view name) {
+  std::vector<std::string> names;
+  std::vector<std::string> siblings;
+  const std::string_view table = name.substr(0, name.find('.'));
+  for (const auto& key : schema()) {
+    names.emplace_back(key.name);
+    if (key.table() == table) siblings.emplace_back(key.leaf());
+  }
+  std::string hint = suggestion(name, names);
+  if (hint.empty() && !siblings.empty()) hint = concat("; the keys of [", table, "] are ", join(siblings, ", "));
+  if (hint.empty()) hint = concat("; a key belongs to one of the tables ", join(table_names(), ", "));
+  throw ConfigError(concat(where, ": unknown key ", in_quotes(name), hint));
+}
+
+bool is_table(std::string_view name) {
+  return std::ranges::any_of(schema(), [&](const Key& key) { return key.table() == name; });
+}
+
+class Builder {
+ public:
+  explicit Builder(std::string_view name) : sources_{std::string(name), {}} {}
+
+  void add(const Entry& entry) {
+    const std::string where = concat(sources_.name, ":", entry.line);
+    if (entry.leaf.empty() && !entry.table.empty()) {
+      if (!is_table(entry.table)) reject_table(where, entry.table);
+      return;
+    }
+    if (entry.table.empty() && is_table(entry.leaf)) {
+      throw ConfigError(concat(where, ": ", in_quotes(entry.leaf), " is a table; write [", entry.leaf,
+                               "] and its keys below; found ", type_of(entry.value)));
+    }
+    assign(where, entry.table.empty() ? entry.leaf : concat(entry.table, ".", entry.leaf), entry.value);
+  }
+
+  void add_set(const std::string& set) {
+    const std::string where = concat("--set ", one_line(set));
+    const auto equals = set.find('=');
+    if (equals == std::string::npos) throw ConfigError(concat(where, ": expected key=value"));
+    const std::string name = trimmed(set.substr(0, equals));
+    const std::string text = trimmed(set.substr(equals + 1));
+    const Key* key = find_key(name);
+    if (key == nullptr && is_table(name))
+      throw ConfigError(concat(where, ": ", in_quotes(name), " is a table; name a key in it"));
+    if (key == nullptr) reject_key(where, name);
+    assign(where, name, set_value(*key, text, where));
+  }
+
+  Config finish() && {
+    check_rules(config_, sources_);
+    return std::move(config_);
+  }
+
+ private:
+  static std::string trimmed(const std::string& text) {
+    const auto begin = text.find_first_not_of(" \t");
+    if (begin == std::string::npos) return {};
+    return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+  }
+
+  // A key that holds a string takes any text without quotes as it is. For the others, text that is no TOML value but
+  // starts like a word ("auto", "cpu") counts as a string.
+  static Value set_value(const Key& key, const std::string& text, const std::string& where) {
+    const bool is_quoted = text.starts_with('"') || text.starts_with('\'');
+    if (key.field.kind == Kind::kString && !is_quoted) return checked_string(text, where);
+    if (text.empty()) throw ConfigError(concat(where, ": no value after '='"));
+    if (text == "true" || text == "false" || text == "inf" || text == "nan") return read_value(text, where);
+    const bool is_word = (text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z');
+    return is_word ? checked_string(text, where) : read_value(text, where);
+  }
+
+  // Through the TOML reader, so that no byte gets in that a file could not hold.
+  static Value checked_string(const std::string& text, const std::string& where) {
+    return read_value(to_text(Value{text}), where);
+  }
+
+  void assign(const std::string& where, const std::string& name, const Value& value) {
+    const Key* key = find_key(name);
+    if (key == nullptr) reject_key(where, name);
+    try {
+      check_value(*key, value);
+    } catch (const ConfigError& error) {
+      throw ConfigError(concat(where, ": ", error.what()));
+    }
+    key->field.set(config_, value);
+    sources_.of_key[name] = where;
+  }
+
+  Config config_;
+  Sources sources_;
+};
+
+std::string read_file(const std::filesystem::path& path) {
+  std::error_code failed;
+  const auto status = std::filesystem::status(path, failed);
+  if (!std::filesystem::exists(status)) {
+    throw ConfigError(
+        concat(path.string(), ": no such file; give the path of a configuration, such as one in configs/"));
+  }
+  if (std::filesystem::is_directory(status)) {
+    throw ConfigError(concat(path.string(), ": is a folder; give the path of a configuration file in it"));
+  }
+  std::ifstream in(path, std::ios::binary);
+  std::string text;
+  if (in) {
+    text.resize(kLargestFile + 1);
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(in.gcount()));
+  }
+  if (in.bad() || !(in || in.eof()))
+    throw ConfigError(concat(path.string(), ": cannot be read; check its permissions"));
+  if (text.size() > kLargestFile) {
+    throw ConfigError(concat(path.string(), ": larger than ", human_bytes(kLargestFile), "; this is no configuration"));
+  }
+  return text;
+}
+
+}  // namespace
+
+Config parse(std::string_view text, std::string_view name, std::span<const std::string> sets) {
+  Builder builder(name);
+  for (const auto& entry : read_toml(text, name)) builder.add(entry);
+  for (const auto& set : sets) builder.add_set(set);
+  return std::move(builder).finish();
+}
+
+Config load(const std::filesystem::path& path, std::span<const std::string> sets) {
+  return parse(read_file(path), path.string(), sets);
+}
+
+void validate(const Config& config) {
+  for (const auto& key : schema()) check_value(key, key.field.get(config));
+  check_rules(config, {"configuration", {}});
+}
+
+}  // namespace sluice::config

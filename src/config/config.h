@@ -1,0 +1,159 @@
+// config: what a run is asked to do, as plain typed options, read from TOML and from `--set key=value`.
+// Each key is described once, in schema.cpp: type, default, unit, range, help. docs/configuration.md is made from it.
+// Not here: whether the machine, the model or the data can do it (their modules check), and environment variables.
+// A word such as train.optimizer stays a string: it is one of the allowed words once parsed.
+// Threads: values and pure functions. Errors: ConfigError, one line that begins with FILE:LINE or the --set in
+// question.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::config {
+
+// Either a choice ("auto", "cpu", "cuda") that lets Sluice lay out the devices, or their names in order ("cpu:0", ...).
+struct DeviceList {
+  std::string choice = "auto";     // empty when `names` says which
+  std::vector<std::string> names;  // repeats allowed
+
+  bool operator==(const DeviceList&) const = default;
+};
+
+struct DeviceConfig {
+  DeviceList list;
+  int threads = 0;  // per CPU device; 0 = share the cores evenly
+
+  bool operator==(const DeviceConfig&) const = default;
+};
+
+struct ModelConfig {
+  std::string name = "resnet8";
+  std::string size = "tiny";
+  int classes = 0;     // 0 = from the data
+  int image_size = 0;  // pixels; 0 = from the data
+  int patch_size = 4;  // pixels
+  int channels = 0;    // 0 = from the data
+  double dropout = 0;
+  std::string weights;  // a safetensors file; empty = fresh weights
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+struct DataConfig {
+  std::string name = "fashion_mnist";
+  std::string path;
+  int workers = 1;
+  int prefetch = 4;              // batches
+  std::int64_t limit = 0;        // samples; 0 = all
+  std::int64_t samples = 10000;  // training samples of a synthetic data set
+  std::int64_t test_samples = 2000;
+  int crop_padding = 0;  // pixels
+  bool flip = false;
+
+  bool operator==(const DataConfig&) const = default;
+};
+
+struct TrainConfig {
+  int epochs = 1;          // ignored when steps > 0
+  std::int64_t steps = 0;  // 0 = as many as `epochs` take
+  std::int64_t global_batch = 64;
+  std::int64_t micro_batch = 0;  // samples; 0 = from pipeline.chunks
+  std::int64_t eval_batch = 256;
+  std::string optimizer = "momentum";
+  double lr = 0.01;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  std::string lr_schedule = "constant";
+  std::int64_t warmup_steps = 0;
+  double lr_min = 0;
+  std::vector<std::int64_t> lr_decay_steps;
+  double lr_decay = 0.1;
+  double label_smoothing = 0;
+  std::string precision = "fp32";
+  std::uint64_t seed = 1;
+  bool deterministic = false;
+  std::int64_t eval_every_steps = 0;  // 0 = after each epoch
+  double step_timeout_s = 60;
+
+  bool operator==(const TrainConfig&) const = default;
+};
+
+struct PipelineConfig {
+  int stages = 1;
+  std::optional<int> chunks = 1;  // nullopt = "auto"
+  std::string schedule = "1f1b";
+  std::optional<std::vector<int>> partition;  // layers per stage; nullopt = "auto"
+  std::string batch_norm = "micro";
+
+  bool operator==(const PipelineConfig&) const = default;
+};
+
+struct ReplicasConfig {
+  int local = 1;
+  std::string sync = "allreduce";
+  double bucket_mb = 25;  // MiB
+
+  bool operator==(const ReplicasConfig&) const = default;
+};
+
+struct CheckpointConfig {
+  std::int64_t every_steps = 0;  // 0 = never
+  double every_minutes = 0;      // 0 = never
+  int keep = 3;
+
+  bool operator==(const CheckpointConfig&) const = default;
+};
+
+struct ProfileConfig {
+  std::string level = "off";
+
+  bool operator==(const ProfileConfig&) const = default;
+};
+
+struct LogConfig {
+  std::int64_t every = 10;  // steps
+  bool tensorboard = true;
+
+  bool operator==(const LogConfig&) const = default;
+};
+
+struct Config {
+  DeviceConfig device;
+  ModelConfig model;
+  DataConfig data;
+  TrainConfig train;
+  PipelineConfig pipeline;
+  ReplicasConfig replicas;
+  CheckpointConfig checkpoint;
+  ProfileConfig profile;
+  LogConfig log;
+
+  bool operator==(const Config&) const = default;
+};
+
+// Reads the file, then the `sets` ("key=value", the part after --set) in order; the last one of a key wins.
+// A set's value is TOML; a bare word is a string: train.optimizer=adamw, device.list=cpu, pipeline.partition=[3,4].
+[[nodiscard]] Config load(const std::filesystem::path& path, std::span<const std::string> sets = {});
+
+// The same from text; `name` stands for the file in messages.
+[[nodiscard]] Config parse(std::string_view text, std::string_view name, std::span<const std::string> sets = {});
+
+// Ranges and the rules between keys, for a Config that was changed or made in code.
+void validate(const Config& config);
+
+// Every key with its value, and its help, unit and range as a comment. parse(to_toml(c)) == c for every valid c.
+[[nodiscard]] std::string to_toml(const Config& config);
+
+// docs/configuration.md: every key with type, default, range, unit and meaning.
+[[nodiscard]] std::string to_markdown();
+
+}  // namespace sluice::config

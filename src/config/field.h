@@ -1,0 +1,101 @@
+// field: joins a key of the schema to its member of Config: how the member's type is shown as a Value and back.
+// Internal to schema.cpp.
+#pragma once
+
+#include "config/schema.h"
+
+namespace sluice::config::internal {
+
+template <typename T>
+struct Access;  // kKind, fetch(member) -> Value, store(member, accepted value)
+
+template <typename Integer, Kind K = Kind::kInteger>
+struct IntegerAccess {
+  static constexpr Kind kKind = K;
+  static Value fetch(const Integer& member) { return static_cast<std::int64_t>(member); }
+  static void store(Integer& member, const Value& value) {
+    member = static_cast<Integer>(std::get<std::int64_t>(value));
+  }
+};
+template <>
+struct Access<int> : IntegerAccess<int> {};
+template <>
+struct Access<std::int64_t> : IntegerAccess<std::int64_t> {};
+template <>
+struct Access<std::uint64_t> : IntegerAccess<std::uint64_t> {};
+
+template <typename T, Kind K>
+struct SameAccess {
+  static constexpr Kind kKind = K;
+  static Value fetch(const T& member) { return member; }
+  static void store(T& member, const Value& value) { member = std::get<T>(value); }
+};
+template <>
+struct Access<bool> : SameAccess<bool, Kind::kBool> {};
+template <>
+struct Access<std::string> : SameAccess<std::string, Kind::kString> {};
+template <>
+struct Access<std::vector<std::int64_t>> : SameAccess<std::vector<std::int64_t>, Kind::kIntegers> {};
+
+template <>
+struct Access<double> {
+  static constexpr Kind kKind = Kind::kReal;
+  static Value fetch(const double& member) { return member; }
+  static void store(double& member, const Value& value) {
+    const auto* integer = std::get_if<std::int64_t>(&value);
+    member = integer != nullptr ? static_cast<double>(*integer) : std::get<double>(value);
+  }
+};
+
+template <>
+struct Access<std::optional<int>> {
+  static constexpr Kind kKind = Kind::kIntegerOrAuto;
+  static Value fetch(const std::optional<int>& member) {
+    return member ? Value{std::int64_t{*member}} : Value{std::string("auto")};
+  }
+  static void store(std::optional<int>& member, const Value& value) {
+    const auto* integer = std::get_if<std::int64_t>(&value);
+    member = integer != nullptr ? std::optional(static_cast<int>(*integer)) : std::nullopt;
+  }
+};
+
+template <>
+struct Access<std::optional<std::vector<int>>> {
+  static constexpr Kind kKind = Kind::kIntegersOrAuto;
+  static Value fetch(const std::optional<std::vector<int>>& member) {
+    if (!member) return std::string("auto");
+    return std::vector<std::int64_t>(member->begin(), member->end());
+  }
+  static void store(std::optional<std::vector<int>>& member, const Value& value) {
+    member.reset();
+    if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value)) {
+      member.emplace(integers->begin(), integers->end());
+    }
+  }
+};
+
+template <>
+struct Access<DeviceList> {
+  static constexpr Kind kKind = Kind::kDevices;
+  static Value fetch(const DeviceList& member) {
+    return member.names.empty() ? Value{member.choice} : Value{member.names};
+  }
+  static void store(DeviceList& member, const Value& value) {
+    member = {};
+    if (const auto* choice = std::get_if<std::string>(&value)) {
+      member.choice = *choice;
+    } else {
+      member = {.choice = "", .names = std::get<std::vector<std::string>>(value)};
+    }
+  }
+};
+
+// field<&Config::train, &TrainConfig::lr>()
+template <auto Table, auto Member>
+Field field() {
+  using T = std::remove_cvref_t<decltype(std::declval<Config&>().*Table.*Member)>;
+  return {Access<T>::kKind, [](const Config& config) { return Access<T>::fetch(config.*Table.*Member); },
+          [](Config& config, const Value& value) { Access<T>::store(config.*Table.*Member, value); }};
+}
+
+}  // namespace sluice::config::internal

@@ -1,0 +1,190 @@
+// What a key accepts: its type and range, as checks and as words.
+#include <algorithm>
+#include <cmath>
+
+#include "config/schema.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace sluice::config {
+namespace {
+
+constexpr std::int64_t kMostDevices = 1024;
+constexpr std::string_view kAuto = "auto";
+
+const Words& device_choices() {
+  static const Words choices{"auto", "cpu", "cuda"};
+  return choices;
+}
+
+std::string real_text(double value) { return to_text(Value{value}); }
+
+std::string text_of(std::monostate) { return {}; }
+
+std::string text_of(const IntegerRange& range) {
+  if (range.high == kNoLimit) return concat(">= ", range.low);
+  return concat(range.low, " to ", range.high);
+}
+
+std::string text_of(const RealRange& range) {
+  const std::string low = concat(range.low_open ? "> " : ">= ", real_text(range.low));
+  if (std::isinf(range.high)) return low;
+  return concat(low, " and ", range.high_open ? "< " : "<= ", real_text(range.high));
+}
+
+std::string text_of(const Words& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : ", ") + to_text(Value{word});
+  return "one of " + text;
+}
+
+bool is_auto(const Value& value) {
+  const auto* word = std::get_if<std::string>(&value);
+  return word != nullptr && *word == kAuto;
+}
+
+template <typename T>
+bool holds(const Value& value) {
+  return std::holds_alternative<T>(value);
+}
+
+bool is_empty_array(const Value& value) {
+  const auto* integers = std::get_if<std::vector<std::int64_t>>(&value);
+  return integers != nullptr && integers->empty();
+}
+
+bool has_type(Kind kind, const Value& value) {
+  using Integers = std::vector<std::int64_t>;
+  using Strings = std::vector<std::string>;
+  switch (kind) {
+    case Kind::kBool: return holds<bool>(value);
+    case Kind::kInteger: return holds<std::int64_t>(value);
+    case Kind::kReal: return holds<double>(value) || holds<std::int64_t>(value);
+    case Kind::kString: return holds<std::string>(value);
+    case Kind::kIntegerOrAuto: return holds<std::int64_t>(value) || is_auto(value);
+    case Kind::kIntegers: return holds<Integers>(value);
+    case Kind::kIntegersOrAuto: return holds<Integers>(value) || is_auto(value);
+    case Kind::kDevices: return holds<std::string>(value) || holds<Strings>(value) || is_empty_array(value);
+  }
+  return false;
+}
+
+bool in_range(const RealRange& range, double value) {
+  if (!std::isfinite(value)) return false;
+  const bool low = range.low_open ? value > range.low : value >= range.low;
+  const bool high = range.high_open ? value < range.high : value <= range.high;
+  return low && high;
+}
+
+[[noreturn]] void reject(const Key& key, const Value& value, std::string_view expected) {
+  throw ConfigError(concat(key.name, " = ", one_line(to_text(value)), " is out of range; it must be ", expected));
+}
+
+void check_range(const Key& key, const Value& value, const IntegerRange& range) {
+  const auto check_one = [&](std::int64_t integer) {
+    if (integer > range.high) reject(key, value, concat("<= ", range.high));
+    if (integer < range.low) reject(key, value, text_of(range));
+  };
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) check_one(*integer);
+  if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value))
+    std::ranges::for_each(*integers, check_one);
+}
+
+void check_range(const Key& key, const Value& value, const RealRange& range) {
+  const auto* integer = std::get_if<std::int64_t>(&value);
+  const double number = integer != nullptr ? static_cast<double>(*integer) : std::get<double>(value);
+  if (!in_range(range, number)) reject(key, value, text_of(range));
+}
+
+void check_range(const Key& key, const Value& value, const Words& words) {
+  const auto& word = std::get<std::string>(value);
+  if (std::ranges::find(words, word) != words.end()) return;
+  const std::string near = nearest(word, words);
+  const bool is_near = edit_distance(word, near) <= 2;
+  throw ConfigError(concat(key.name, " = ", one_line(to_text(value)), " is unknown; it must be ", text_of(words),
+                           is_near ? concat("; did you mean ", to_text(Value{near}), "?") : ""));
+}
+
+void check_range(const Key&, const Value&, std::monostate) {}
+
+// "cpu:3": a kind and a number.
+bool is_device_name(std::string_view name) {
+  const auto colon = name.find(':');
+  if (name.substr(0, colon) != "cpu" && name.substr(0, colon) != "cuda") return false;
+  if (colon == std::string_view::npos) return false;
+  const auto digits = name.substr(colon + 1);
+  constexpr std::size_t kMostDigits = 4;
+  if (digits.empty() || digits.size() > kMostDigits) return false;
+  std::int64_t number = 0;
+  for (const char c : digits) {
+    if (c < '0' || c > '9') return false;
+    number = 10 * number + (c - '0');
+  }
+  return number < kMostDevices;
+}
+
+void check_devices(const Key& key, const Value& value) {
+  if (const auto* choice = std::get_if<std::string>(&value)) {
+    if (std::ranges::find(device_choices(), *choice) != device_choices().end()) return;
+  } else if (const auto* names = std::get_if<std::vector<std::string>>(&value)) {
+    const auto wrong = std::ranges::find_if_not(*names, is_device_name);
+    if (wrong == names->end()) return;
+    throw ConfigError(concat(key.name, " holds ", one_line(to_text(Value{*wrong})),
+                             "; a device name is cpu:N or cuda:N with N from 0 to ", kMostDevices - 1));
+  }
+  reject(key, value, limit_text(key));
+}
+
+const char* example_of(Kind kind) {
+  switch (kind) {
+    case Kind::kIntegers: return "[1000, 2000]";
+    case Kind::kIntegersOrAuto: return "[3, 4]";
+    case Kind::kDevices: return "[\"cpu:0\", \"cpu:1\"]";
+    case Kind::kBool:
+    case Kind::kInteger:
+    case Kind::kReal:
+    case Kind::kString:
+    case Kind::kIntegerOrAuto: return nullptr;  // the default shows it
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string type_text(const Key& key) {
+  switch (key.field.kind) {
+    case Kind::kBool: return "true or false";
+    case Kind::kInteger: return "an integer";
+    case Kind::kReal: return "a number";
+    case Kind::kString: return "a string";
+    case Kind::kIntegerOrAuto: return "an integer or \"auto\"";
+    case Kind::kIntegers: return "an array of integers";
+    case Kind::kIntegersOrAuto: return "an array of integers or \"auto\"";
+    case Kind::kDevices: return "a string or an array of strings";
+  }
+  return {};
+}
+
+std::string limit_text(const Key& key) {
+  if (key.field.kind == Kind::kDevices) return "\"auto\", \"cpu\", \"cuda\" or an array of names such as \"cpu:0\"";
+  return std::visit([](const auto& limit) { return text_of(limit); }, key.limit);
+}
+
+std::string default_text(const Key& key) { return to_text(key.field.get(Config{})); }
+
+void check_value(const Key& key, const Value& value) {
+  if (!has_type(key.field.kind, value)) {
+    const char* example = example_of(key.field.kind);
+    throw ConfigError(concat(key.name, " needs ", type_text(key), ", for example ", key.leaf(), " = ",
+                             example != nullptr ? example : default_text(key), "; found ", type_of(value)));
+  }
+  if (key.field.kind == Kind::kDevices) return check_devices(key, value);
+  if (key.field.kind == Kind::kIntegersOrAuto && is_empty_array(value)) {
+    reject(key, value, "\"auto\" or one integer per stage");
+  }
+  if (is_auto(value) && key.field.kind != Kind::kString) return;
+  std::visit([&](const auto& limit) { check_range(key, value, limit); }, key.limit);
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,117 @@
+#include "config/rules.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::config {
+namespace {
+
+class Rules {
+ public:
+  Rules(const Config& config, const Sources& sources) : config_(config), sources_(sources) {}
+
+  void check() const {
+    check_length();
+    check_batches();
+    check_micro_batch();
+    check_devices();
+    check_optimizer();
+    check_lr_schedule();
+  }
+
+ private:
+  void require(bool ok, std::initializer_list<std::string_view> keys, const std::string& what) const {
+    if (!ok) throw ConfigError(concat(sources_.place(keys), ": ", what));
+  }
+
+  void check_length() const {
+    const auto& train = config_.train;
+    require(train.epochs > 0 || train.steps > 0, {"train.epochs", "train.steps"},
+            "train.epochs and train.steps are both 0; set one of them above 0");
+    require(train.steps == 0 || train.warmup_steps <= train.steps, {"train.warmup_steps", "train.steps"},
+            concat("train.warmup_steps=", train.warmup_steps, " > train.steps=", train.steps,
+                   "; the warm-up must end within the run"));
+  }
+
+  void check_batches() const {
+    const std::int64_t batch = config_.train.global_batch;
+    const std::int64_t replicas = config_.replicas.local;
+    require(batch >= replicas, {"train.global_batch", "replicas.local"},
+            concat("train.global_batch=", batch, " < replicas.local=", replicas, "; every replica needs a sample"));
+    const std::int64_t chunks = config_.pipeline.chunks.value_or(1);
+    require(batch >= chunks * replicas, {"pipeline.chunks", "train.global_batch", "replicas.local"},
+            concat("pipeline.chunks=", chunks, " x replicas.local=", replicas, " > train.global_batch=", batch,
+                   "; every micro-batch needs a sample"));
+  }
+
+  // With chunks at its default of 1, or "auto", the number of chunks follows from the micro-batch. With both given,
+  // their product has to fit the global batch for some number of processes; how many there are is not known here.
+  void check_micro_batch() const {
+    const std::int64_t batch = config_.train.global_batch;
+    const std::int64_t micro_batch = config_.train.micro_batch;
+    const std::int64_t chunks = config_.pipeline.chunks.value_or(1);
+    const std::int64_t replicas = config_.replicas.local;
+    if (micro_batch == 0) return;
+    require(micro_batch * replicas <= batch, {"train.micro_batch", "train.global_batch", "replicas.local"},
+            concat("train.micro_batch=", micro_batch, " x replicas.local=", replicas, " > train.global_batch=", batch,
+                   "; choose a smaller micro-batch or a larger global batch"));
+    require(chunks == 1 || batch % (micro_batch * chunks * replicas) == 0,
+            {"train.micro_batch", "pipeline.chunks", "train.global_batch", "replicas.local"},
+            concat("train.micro_batch=", micro_batch, " contradicts pipeline.chunks=", chunks,
+                   ": times replicas.local=", replicas, " they do not divide train.global_batch=", batch,
+                   "; give only one of the two"));
+  }
+
+  void check_devices() const {
+    const auto& pipeline = config_.pipeline;
+    if (pipeline.partition) {
+      require(pipeline.partition->size() == static_cast<std::size_t>(pipeline.stages),
+              {"pipeline.partition", "pipeline.stages"},
+              concat("pipeline.partition has ", pipeline.partition->size(),
+                     " entries, but pipeline.stages=", pipeline.stages, "; give one number of layers per stage"));
+    }
+    const std::int64_t wanted = std::int64_t{pipeline.stages} * config_.replicas.local;
+    const auto named = static_cast<std::int64_t>(config_.device.list.names.size());
+    require(named % wanted == 0, {"device.list", "pipeline.stages", "replicas.local"},
+            concat("device.list names ", named, " devices, but pipeline.stages=", pipeline.stages,
+                   " x replicas.local=", config_.replicas.local, " needs ", wanted,
+                   " per process; name one per stage and replica (repeats allowed)"));
+  }
+
+  void check_optimizer() const {
+    const auto& train = config_.train;
+    require(!train.nesterov || (train.optimizer == "momentum" && train.momentum > 0),
+            {"train.nesterov", "train.optimizer", "train.momentum"},
+            concat("train.nesterov=true needs train.optimizer=\"momentum\" and train.momentum > 0; found \"",
+                   train.optimizer, "\" and ", train.momentum));
+  }
+
+  void check_lr_schedule() const {
+    const auto& train = config_.train;
+    require(train.lr_min <= train.lr, {"train.lr_min", "train.lr"},
+            concat("train.lr_min=", train.lr_min, " > train.lr=", train.lr, "; it is the lower end"));
+    require(train.lr_schedule != "step" || !train.lr_decay_steps.empty(), {"train.lr_schedule"},
+            "train.lr_schedule=\"step\" needs train.lr_decay_steps, for example [1000, 2000]");
+    require(std::ranges::adjacent_find(train.lr_decay_steps, std::greater_equal<>{}) == train.lr_decay_steps.end(),
+            {"train.lr_decay_steps"}, "train.lr_decay_steps must rise from entry to entry");
+  }
+
+  const Config& config_;
+  const Sources& sources_;
+};
+
+}  // namespace
+
+std::string Sources::place(std::initializer_list<std::string_view> keys) const {
+  for (const auto key : keys) {
+    if (const auto found = of_key.find(key); found != of_key.end()) return found->second;
+  }
+  return name;
+}
+
+void check_rules(const Config& config, const Sources& sources) { Rules(config, sources).check(); }
+
+}  // namespace sluice::config

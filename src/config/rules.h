@@ -1,0 +1,25 @@
+// rules: what keys of one configuration demand of each other. Not here: the range of a single key (schema.h).
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "config/config.h"
+
+namespace sluice::config {
+
+// Where each key got its value ("run.toml:3" or "--set train.lr=1"), for messages.
+struct Sources {
+  std::string name;  // of the whole configuration
+  std::map<std::string, std::string, std::less<>> of_key;
+
+  // The place of the first of these keys that was given; the name when all are defaults.
+  [[nodiscard]] std::string place(std::initializer_list<std::string_view> keys) const;
+};
+
+// Errors: ConfigError naming the keys, their values and what to change.
+void check_rules(const Config& config, const Sources& sources);
+
+}  // namespace sluice::config

@@ -1,0 +1,209 @@
+#include "config/schema.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "config/field.h"
+
+namespace sluice::config {
+namespace {
+
+using internal::field;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kLargestSeed = std::numeric_limits<std::int64_t>::max();
+
+Limit between(std::int64_t low, std::int64_t high) { return IntegerRange{low, high}; }
+Limit at_least(std::int64_t low) { return IntegerRange{low, kNoLimit}; }
+Limit real_at_least(double low) { return RealRange{.low = low}; }
+Limit above(double low) { return RealRange{.low = low, .low_open = true}; }
+Limit fraction() { return RealRange{.low = 0, .high = 1, .high_open = true}; }
+Limit any() { return std::monostate{}; }
+Limit words(Words list) { return list; }
+
+template <auto Member>
+Field device() {
+  return field<&Config::device, Member>();
+}
+template <auto Member>
+Field model() {
+  return field<&Config::model, Member>();
+}
+template <auto Member>
+Field data() {
+  return field<&Config::data, Member>();
+}
+template <auto Member>
+Field train() {
+  return field<&Config::train, Member>();
+}
+template <auto Member>
+Field pipeline() {
+  return field<&Config::pipeline, Member>();
+}
+template <auto Member>
+Field replicas() {
+  return field<&Config::replicas, Member>();
+}
+template <auto Member>
+Field checkpoint() {
+  return field<&Config::checkpoint, Member>();
+}
+
+using Keys = std::vector<Key>;
+
+Keys device_keys() {
+  using C = DeviceConfig;
+  return {
+      {"device.list", device<&C::list>(), any(), "",
+       "auto = every GPU, else the CPU; cpu = virtual devices; names are taken in order and may repeat"},
+      {"device.threads", device<&C::threads>(), between(0, 1024), "threads",
+       "threads of a CPU device; 0 = share the cores evenly"},
+  };
+}
+
+Keys model_keys() {
+  using C = ModelConfig;
+  return {
+      {"model.name", model<&C::name>(), any(), "", "the model; `sluice models` lists them"},
+      {"model.size", model<&C::size>(), any(), "", "size of the model, in families that have several"},
+      {"model.classes", model<&C::classes>(), between(0, 10'000'000), "",
+       "outputs of the classifier; 0 = from the data"},
+      {"model.image_size", model<&C::image_size>(), between(0, 65'536), "pixels",
+       "height and width of the input; 0 = from the data"},
+      {"model.patch_size", model<&C::patch_size>(), between(1, 65'536), "pixels",
+       "height and width of a patch of a vision transformer"},
+      {"model.channels", model<&C::channels>(), between(0, 65'536), "", "channels of the input; 0 = from the data"},
+      {"model.dropout", model<&C::dropout>(), fraction(), "", "probability that an activation is dropped"},
+      {"model.weights", model<&C::weights>(), any(), "", "safetensors file to start from; empty = fresh weights"},
+  };
+}
+
+Keys data_keys() {
+  using C = DataConfig;
+  return {
+      {"data.name", data<&C::name>(), any(), "", "the data set; `sluice datasets` lists them"},
+      {"data.path", data<&C::path>(), any(), "", "folder of the data set; empty = where its package puts it"},
+      {"data.workers", data<&C::workers>(), between(0, 256), "threads",
+       "threads that prepare batches; 0 = the training thread does"},
+      {"data.prefetch", data<&C::prefetch>(), between(1, 1024), "batches", "batches prepared ahead"},
+      {"data.limit", data<&C::limit>(), at_least(0), "samples", "use only the first samples; 0 = all"},
+      {"data.samples", data<&C::samples>(), at_least(1), "samples", "training samples of a synthetic data set"},
+      {"data.test_samples", data<&C::test_samples>(), at_least(1), "samples", "test samples of a synthetic data set"},
+      {"data.crop_padding", data<&C::crop_padding>(), between(0, 64), "pixels",
+       "random crops after padding by this much; 0 = none"},
+      {"data.flip", data<&C::flip>(), any(), "", "mirror half of the training images"},
+  };
+}
+
+Keys train_keys() {
+  using C = TrainConfig;
+  return {
+      {"train.epochs", train<&C::epochs>(), at_least(0), "epochs",
+       "passes over the training data; ignored when train.steps > 0"},
+      {"train.steps", train<&C::steps>(), at_least(0), "steps",
+       "train exactly this many optimizer steps; 0 = as many as train.epochs take"},
+      {"train.global_batch", train<&C::global_batch>(), at_least(1), "samples",
+       "samples per optimizer step, over all replicas"},
+      {"train.micro_batch", train<&C::micro_batch>(), at_least(0), "samples",
+       "samples per micro-batch; 0 = from pipeline.chunks, else the chunks follow from it"},
+      {"train.eval_batch", train<&C::eval_batch>(), at_least(1), "samples", "samples per evaluation batch"},
+      {"train.optimizer", train<&C::optimizer>(), words({"sgd", "momentum", "adam", "adamw"}), "", "update rule"},
+      {"train.lr", train<&C::lr>(), above(0), "", "learning rate after the warm-up"},
+      {"train.momentum", train<&C::momentum>(), fraction(), "", "momentum of the optimizer \"momentum\""},
+      {"train.nesterov", train<&C::nesterov>(), any(), "",
+       "momentum by Nesterov; needs train.optimizer = \"momentum\""},
+      {"train.weight_decay", train<&C::weight_decay>(), real_at_least(0), "", "L2 penalty; adamw decouples it"},
+      {"train.beta1", train<&C::beta1>(), fraction(), "", "decay of the mean gradient in adam and adamw"},
+      {"train.beta2", train<&C::beta2>(), fraction(), "", "decay of the mean squared gradient in adam and adamw"},
+      {"train.eps", train<&C::eps>(), above(0), "", "added to the denominator in adam and adamw"},
+      {"train.lr_schedule", train<&C::lr_schedule>(), words({"constant", "cosine", "step", "onecycle"}), "",
+       "how the learning rate changes"},
+      {"train.warmup_steps", train<&C::warmup_steps>(), at_least(0), "steps", "steps of linear rise to train.lr"},
+      {"train.lr_min", train<&C::lr_min>(), real_at_least(0), "", "learning rate at the end of cosine and onecycle"},
+      {"train.lr_decay_steps", train<&C::lr_decay_steps>(), at_least(1), "steps",
+       "optimizer steps at which the schedule \"step\" multiplies the rate"},
+      {"train.lr_decay", train<&C::lr_decay>(), RealRange{.low = 0, .high = 1, .low_open = true}, "",
+       "factor at each of train.lr_decay_steps"},
+      {"train.label_smoothing", train<&C::label_smoothing>(), fraction(), "",
+       "share of the target spread over all classes"},
+      {"train.precision", train<&C::precision>(), words({"fp32", "fp64"}), "",
+       "number format of weights, activations and gradients"},
+      {"train.seed", train<&C::seed>(), between(0, kLargestSeed), "",
+       "seed of weights, sample order, augmentation and dropout"},
+      {"train.deterministic", train<&C::deterministic>(), any(), "",
+       "use only kernels whose result does not vary; slower on GPUs"},
+      {"train.eval_every_steps", train<&C::eval_every_steps>(), at_least(0), "steps",
+       "steps between evaluations; 0 = after each epoch"},
+      {"train.step_timeout_s", train<&C::step_timeout_s>(), above(0), "s",
+       "a step that takes longer is reported as hung"},
+  };
+}
+
+Keys pipeline_keys() {
+  using C = PipelineConfig;
+  return {
+      {"pipeline.stages", pipeline<&C::stages>(), between(1, 1024), "devices",
+       "devices that a replica spans, one stage each"},
+      {"pipeline.chunks", pipeline<&C::chunks>(), between(1, 65'536), "micro-batches",
+       "micro-batches that a replica runs per step"},
+      {"pipeline.schedule", pipeline<&C::schedule>(), words({"gpipe", "1f1b"}), "",
+       "order of the micro-batches on the stages"},
+      {"pipeline.partition", pipeline<&C::partition>(), at_least(1), "layers",
+       "layers per stage, first stage first; auto = balance the measured costs"},
+      {"pipeline.batch_norm", pipeline<&C::batch_norm>(), words({"micro", "deferred"}), "",
+       "running statistics: updated per micro-batch, or once per step"},
+  };
+}
+
+Keys other_keys() {
+  return {
+      {"replicas.local", replicas<&ReplicasConfig::local>(), between(1, 1024), "replicas",
+       "replicas of the pipeline in this process"},
+      {"replicas.sync", replicas<&ReplicasConfig::sync>(), words({"allreduce", "none"}), "",
+       "how replicas agree on gradients"},
+      {"replicas.bucket_mb", replicas<&ReplicasConfig::bucket_mb>(), above(0), "MiB",
+       "size of the gradient buckets that are reduced together"},
+      {"checkpoint.every_steps", checkpoint<&CheckpointConfig::every_steps>(), at_least(0), "steps",
+       "steps between checkpoints; 0 = never by steps"},
+      {"checkpoint.every_minutes", checkpoint<&CheckpointConfig::every_minutes>(), real_at_least(0), "minutes",
+       "minutes between checkpoints; 0 = never by time"},
+      {"checkpoint.keep", checkpoint<&CheckpointConfig::keep>(), at_least(1), "checkpoints", "newest checkpoints kept"},
+      {"profile.level", field<&Config::profile, &ProfileConfig::level>(), words({"off", "events"}), "",
+       "what is measured while training"},
+      {"log.every", field<&Config::log, &LogConfig::every>(), at_least(1), "steps",
+       "steps between two lines in the log and the metrics"},
+      {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "",
+       "write event files for TensorBoard"},
+  };
+}
+
+Keys all_keys() {
+  Keys all;
+  for (auto* keys : {device_keys, model_keys, data_keys, train_keys, pipeline_keys, other_keys}) {
+    std::ranges::move(keys(), std::back_inserter(all));
+  }
+  return all;
+}
+
+}  // namespace
+
+std::span<const Key> schema() {
+  static const Keys keys = all_keys();
+  return keys;
+}
+
+const Key* find_key(std::string_view name) {
+  const auto found = std::ranges::find(schema(), name, &Key::name);
+  return found == schema().end() ? nullptr : &*found;
+}
+
+std::vector<std::string> table_names() {
+  std::vector<std::string> names;
+  for (const auto& key : schema()) {
+    if (names.empty() || names.back() != key.table()) names.emplace_back(key.table());
+  }
+  return names;
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,74 @@
+// schema: every configuration key, described once. Parsing, range errors, --set, the printed configuration and the
+// documentation all come from this table. Internal to config/ and its tests.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "config/config.h"
+#include "config/value.h"
+
+namespace sluice::config {
+
+enum class Kind : std::uint8_t {
+  kBool,
+  kInteger,
+  kReal,
+  kString,
+  kIntegerOrAuto,
+  kIntegers,
+  kIntegersOrAuto,  // at least one integer
+  kDevices,
+};
+
+struct IntegerRange {  // inclusive; of each integer where the key holds several
+  std::int64_t low = 0;
+  std::int64_t high = 0;
+};
+struct RealRange {
+  double low = 0;
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false;  // the end itself is not allowed; an infinite end never is
+  bool high_open = false;
+};
+using Words = std::vector<std::string>;
+using Limit = std::variant<std::monostate, IntegerRange, RealRange, Words>;
+
+inline constexpr std::int64_t kNoLimit = 1'000'000'000;  // counts end here; documented as "no upper end"
+
+// How a key reaches its member of Config.
+struct Field {
+  Kind kind;
+  Value (*get)(const Config&);
+  void (*set)(Config&, const Value&);  // Requires: a value that check_value() accepted
+};
+
+struct Key {
+  std::string_view name;  // "train.steps"
+  Field field;
+  Limit limit;
+  std::string_view unit;  // empty when it has none
+  std::string_view help;
+
+  [[nodiscard]] std::string_view table() const { return name.substr(0, name.find('.')); }
+  [[nodiscard]] std::string_view leaf() const { return name.substr(name.find('.') + 1); }
+};
+
+// In the order of the documentation; the keys of a table are neighbours.
+[[nodiscard]] std::span<const Key> schema();
+[[nodiscard]] const Key* find_key(std::string_view name);
+[[nodiscard]] std::vector<std::string> table_names();
+
+[[nodiscard]] std::string type_text(const Key& key);   // "an integer"
+[[nodiscard]] std::string limit_text(const Key& key);  // "0 to 1024", "> 0", "one of sgd, adam"; empty when unlimited
+[[nodiscard]] std::string default_text(const Key& key);
+
+// Errors: ConfigError for the wrong type (with an example) and for a value out of range (with the range).
+void check_value(const Key& key, const Value& value);
+
+}  // namespace sluice::config

@@ -1,0 +1,54 @@
+// augment: one image of bytes -> normalised floating point, with a random crop and flip in training.
+// In the pixel domain and in this order: zero padding, crop to the old size, horizontal flip, then
+// (pixel / 255 - mean) / stddev, computed in T (as torchvision's ToTensor and Normalize round).
+// A sample's view depends only on (seed, epoch, index): not on batches, workers or replicas.
+// Threads: const and shared freely. Cost: one table look-up per pixel.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace sluice::data {
+
+struct AugmentOptions {
+  std::int64_t crop_padding = 0;  // pixels on every side; 0 = no crop
+  bool horizontal_flip = false;   // with probability 1/2
+};
+
+// Where in the padded image the crop begins, and whether it is mirrored. {padding, padding, false} changes nothing.
+struct View {
+  std::int64_t top = 0;   // 0 .. 2 * crop_padding
+  std::int64_t left = 0;  // 0 .. 2 * crop_padding
+  bool flip = false;
+  bool operator==(const View&) const = default;
+};
+
+[[nodiscard]] View draw_view(const AugmentOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t index);
+
+// Writes views of the images of one dataset. T: float or double.
+template <typename T>
+class ViewWriter {
+ public:
+  ViewWriter(const DatasetInfo& info, const AugmentOptions& options);
+
+  // pixels, out: [channels, height, width].
+  void write(std::span<const std::uint8_t> pixels, const View& view, std::span<T> out) const;
+
+ private:
+  using Table = std::array<T, 256>;  // byte -> normalised value, one per channel
+  void write_row(const std::uint8_t* row, const View& view, const Table& table, T* out) const;
+
+  std::int64_t height_;
+  std::int64_t width_;
+  std::int64_t padding_;
+  std::vector<Table> tables_;
+};
+
+extern template class ViewWriter<float>;
+extern template class ViewWriter<double>;
+
+}  // namespace sluice::data

@@ -1,0 +1,118 @@
+#include "data/dataset.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/idx_dataset.h"
+#include "data/shapes.h"
+
+namespace sluice::data {
+namespace {
+
+struct Entry {
+  DatasetDescription description;
+  std::function<std::unique_ptr<Dataset>(const DatasetOptions&, Split)> open;
+};
+
+std::unique_ptr<Dataset> open_idx_folder(const DatasetOptions& options, Split split) {
+  const bool fashion = options.name == "fashion_mnist";
+  if (options.path.empty()) {
+    throw ConfigError(concat("data.path is empty, but data.name = \"", options.name,
+                             "\" has no default folder; set data.path to the folder of its idx files"));
+  }
+  return open_idx_dataset({.name = options.name,
+                           .folder = options.path,
+                           .mean = fashion ? 0.2860 : 0.1307,
+                           .stddev = fashion ? 0.3530 : 0.3081,
+                           .when_missing = fashion ? "run `apt-get install dataset-fashion-mnist` or set data.path"
+                                                   : "put the four files of MNIST there or set data.path"},
+                          split);
+}
+
+std::unique_ptr<Dataset> open_shapes(const DatasetOptions& options, Split split) {
+  return make_shapes({.samples = options.samples,
+                      .channels = options.channels,
+                      .image_size = options.image_size,
+                      .seed = options.seed},
+                     split);
+}
+
+const std::vector<Entry>& entries() {
+  static const std::vector<Entry> all = {
+      {{.name = "fashion_mnist",
+        .what = "60,000 + 10,000 grey 28x28 images of clothes in 10 classes",
+        .default_path = "/usr/share/datasets/fashion-mnist",
+        .files = idx_file_names()},
+       open_idx_folder},
+      {{.name = "mnist",
+        .what = "60,000 + 10,000 grey 28x28 images of digits in 10 classes",
+        .default_path = {},
+        .files = idx_file_names()},
+       open_idx_folder},
+      {{.name = "shapes",
+        .what = "drawn from a seed: noisy coloured figures of 10 kinds; needs no files",
+        .default_path = {},
+        .files = {}},
+       open_shapes},
+  };
+  return all;
+}
+
+// The first samples of another dataset.
+class LimitedDataset final : public Dataset {
+ public:
+  LimitedDataset(std::unique_ptr<Dataset> whole, std::int64_t limit)
+      : whole_(std::move(whole)), size_(std::min(limit, whole_->size())) {}
+
+  [[nodiscard]] const DatasetInfo& info() const override { return whole_->info(); }
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
+    check(index < size_, "a sample beyond data.limit was read");
+    whole_->read(index, pixels);
+  }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override {
+    check(index < size_, "a target beyond data.limit was read");
+    return whole_->target(index);
+  }
+
+ private:
+  std::unique_ptr<Dataset> whole_;
+  std::int64_t size_;
+};
+
+[[noreturn]] void reject_name(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& entry : entries()) names.push_back(entry.description.name);
+  throw ConfigError(concat("data.name = \"", name, "\" is unknown; did you mean \"", nearest(name, names),
+                           "\"? (known: ", join(names, ", "), ")"));
+}
+
+}  // namespace
+
+std::string_view name_of(Split split) { return split == Split::kTrain ? "train" : "test"; }
+
+std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split) {
+  if (options.limit < 0) throw ConfigError(concat("data.limit = ", options.limit, " is negative; 0 means all samples"));
+  const auto is_asked_for = [&](const Entry& entry) { return entry.description.name == options.name; };
+  const auto entry = std::ranges::find_if(entries(), is_asked_for);
+  if (entry == entries().end()) reject_name(options.name);
+
+  DatasetOptions resolved = options;
+  if (resolved.path.empty()) resolved.path = entry->description.default_path;
+  auto dataset = entry->open(resolved, split);
+  if (options.limit == 0) return dataset;
+  return std::make_unique<LimitedDataset>(std::move(dataset), options.limit);
+}
+
+std::vector<DatasetDescription> list_datasets() {
+  std::vector<DatasetDescription> descriptions;
+  for (const auto& entry : entries()) descriptions.push_back(entry.description);
+  return descriptions;
+}
+
+}  // namespace sluice::data

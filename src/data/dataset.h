@@ -1,0 +1,65 @@
+// dataset: labelled images by index, as bytes, and the names a configuration may use for them.
+// Not here: the order of the samples (sampler.h), crops, flips and normalisation (augment.h), batches (loader.h).
+// Threads: reads are const and may run on any number of threads at once.
+// Errors: DataError for files that are missing or damaged; ConfigError for names and options.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::data {
+
+enum class Split { kTrain, kTest };
+[[nodiscard]] std::string_view name_of(Split split);  // "train", "test"
+
+struct DatasetInfo {
+  std::string name;
+  Split split = Split::kTrain;
+  std::int64_t channels = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t classes = 0;
+  std::vector<double> mean = {};    // [channels], of pixel / 255 over the training split
+  std::vector<double> stddev = {};  // [channels], likewise
+
+  [[nodiscard]] std::int64_t pixels() const { return channels * height * width; }
+};
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  [[nodiscard]] virtual const DatasetInfo& info() const = 0;
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+
+  // Writes one image: pixels [channels, height, width]. Requires: 0 <= index < size(), room for info().pixels() bytes.
+  virtual void read(std::int64_t index, std::span<std::uint8_t> pixels) const = 0;
+  [[nodiscard]] virtual std::int64_t target(std::int64_t index) const = 0;  // 0 .. classes - 1
+};
+
+struct DatasetOptions {
+  std::string name = "shapes";
+  std::filesystem::path path = {};  // folder of the files; empty: the default of that name
+  std::int64_t limit = 0;           // use only the first so many samples of each split; 0 = all
+  std::int64_t samples = 10000;     // synthetic sets only: size of the training split (test: a fifth of it)
+  std::int64_t channels = 3;        // synthetic sets only: 1 or 3
+  std::int64_t image_size = 32;     // synthetic sets only: height and width, 8 to 1024 pixels
+  std::uint64_t seed = 0;           // synthetic sets only
+};
+
+[[nodiscard]] std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split);
+
+// One line of `sluice datasets`.
+struct DatasetDescription {
+  std::string name;
+  std::string what;
+  std::filesystem::path default_path;  // empty: none, data.path is required (unless there are no files either)
+  std::vector<std::string> files;      // expected below the path; empty: nothing is read
+};
+[[nodiscard]] std::vector<DatasetDescription> list_datasets();
+
+}  // namespace sluice::data

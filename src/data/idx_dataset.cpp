@@ -1,0 +1,91 @@
+#include "data/idx_dataset.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "data/idx.h"
+
+namespace sluice::data {
+namespace {
+
+constexpr std::int64_t kClasses = 10;
+
+class IdxDataset final : public Dataset {
+ public:
+  // images.dims = {count, height, width}, labels.dims = {count}.
+  IdxDataset(DatasetInfo info, IdxArray images, IdxArray labels)
+      : info_(std::move(info)), images_(std::move(images)), labels_(std::move(labels)) {}
+
+  [[nodiscard]] const DatasetInfo& info() const override { return info_; }
+  [[nodiscard]] std::int64_t size() const override { return labels_.dims[0]; }
+
+  void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
+    check(index >= 0 && index < size(), "sample index out of range");
+    check(std::ssize(pixels) == info_.pixels(), "the buffer has not the size of one image");
+    std::copy_n(images_.values.begin() + index * info_.pixels(), info_.pixels(), pixels.begin());
+  }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override {
+    check(index >= 0 && index < size(), "sample index out of range");
+    return labels_.values[static_cast<std::size_t>(index)];
+  }
+
+ private:
+  DatasetInfo info_;
+  IdxArray images_;
+  IdxArray labels_;
+};
+
+std::filesystem::path find_file(const IdxFolder& source, const std::string& file) {
+  const std::filesystem::path plain = source.folder / file;
+  const std::filesystem::path packed = source.folder / (file + ".gz");
+  if (std::filesystem::exists(plain)) return plain;
+  if (std::filesystem::exists(packed)) return packed;
+  throw DataError(concat("data.name = \"", source.name, "\": neither ", plain.native(), " nor ", packed.native(),
+                         " exists; ", source.when_missing));
+}
+
+void check_labels(const IdxArray& images, const IdxArray& labels, const std::filesystem::path& images_file,
+                  const std::filesystem::path& labels_file) {
+  if (labels.dims[0] != images.dims[0]) {
+    throw DataError(concat(labels_file.native(), ": byte 4: ", images.dims[0],
+                           " labels expected, as there are images in ", images_file.native(), ", ", labels.dims[0],
+                           " found; put the two files of one download together"));
+  }
+  const auto is_wrong = [](std::uint8_t label) { return label >= kClasses; };
+  const auto wrong = std::ranges::find_if(labels.values, is_wrong);
+  if (wrong == labels.values.end()) return;
+  constexpr std::int64_t kHeaderBytes = 8;
+  const std::int64_t sample = wrong - labels.values.begin();
+  throw DataError(concat(labels_file.native(), ": byte ", kHeaderBytes + sample, ": the label of sample ", sample,
+                         " is ", int{*wrong}, ", 0 to ", kClasses - 1, " expected; fetch the file again"));
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_idx_dataset(const IdxFolder& source, Split split) {
+  const auto files = idx_file_names();
+  const std::size_t first = split == Split::kTrain ? 0 : 2;
+  const auto images_file = find_file(source, files[first]);
+  const auto labels_file = find_file(source, files[first + 1]);
+  auto images = read_idx(images_file, IdxKind::kImages);
+  auto labels = read_idx(labels_file, IdxKind::kLabels);
+  check_labels(images, labels, images_file, labels_file);
+  DatasetInfo info{.name = source.name,
+                   .split = split,
+                   .channels = 1,
+                   .height = images.dims[1],
+                   .width = images.dims[2],
+                   .classes = kClasses,
+                   .mean = {source.mean},
+                   .stddev = {source.stddev}};
+  return std::make_unique<IdxDataset>(std::move(info), std::move(images), std::move(labels));
+}
+
+std::vector<std::string> idx_file_names() {
+  return {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
+}
+
+}  // namespace sluice::data

@@ -1,0 +1,74 @@
+// loader: whole batches in the order of the sampler, made ahead of time by worker threads.
+// Batches are bit-equal for any number of workers, and a loader that starts at a position continues exactly what one
+// from the beginning would have given there. Workers run no parallel region of ATen (OpenMP) and touch no device.
+// Threads: next() and the destructor from one thread. The destructor waits for at most one read() per worker.
+// Errors: what Dataset::read throws leaves next() once, when its batch is due, with the sample named and its exit code
+// kept; the loader is then at its end and next() must not be called again. DataError when no batch comes in time.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "data/augment.h"
+#include "data/dataset.h"
+#include "data/prefetch.h"
+#include "data/sampler.h"
+
+namespace sluice::data {
+
+// The batch to begin with; batch may equal the batches of an epoch, which means the next epoch.
+struct Position {
+  std::int64_t epoch = 0;
+  std::int64_t batch = 0;
+};
+
+// This process's share of one global batch. On the CPU; the tensors belong to the receiver.
+struct Batch {
+  at::Tensor inputs;             // [n, channels, height, width], LoaderOptions::dtype
+  at::Tensor targets;            // [n] int64
+  at::Tensor sample_ids;         // [n] int64, indices into the dataset
+  std::int64_t epoch = 0;        // from 0
+  std::int64_t batch = 0;        // from 0 in its epoch
+  std::int64_t batches = 0;      // of an epoch
+  std::int64_t global_size = 0;  // samples of the batch over all processes; n of them are here
+};
+
+// Where a loader goes on that shall continue after this batch.
+[[nodiscard]] inline Position position_after(const Batch& batch) { return {batch.epoch, batch.batch + 1}; }
+
+struct LoaderOptions {
+  std::int64_t batch_size = 32;          // global: over all replicas of all processes
+  Share share = {};                      // the replicas this process loads for
+  int workers = 1;                       // 0: load in the calling thread
+  int prefetch = 4;                      // batches ahead of the consumer; below `workers` some of them idle
+  bool endless = true;                   // training: epoch after epoch; false: to the end of the first epoch
+  bool shuffle = true;                   // false: 0 .. size-1
+  AugmentOptions augment = {};           // leave it off for evaluation
+  std::uint64_t seed = 0;                // of the order and of the augmentation
+  at::ScalarType dtype = at::kFloat;     // or at::kDouble
+  std::chrono::seconds wait_limit{300};  // longest wait for one batch
+};
+
+class Loader {
+ public:
+  // `dataset` must outlive the loader. Throws ConfigError for options out of range, DataError for an empty dataset.
+  Loader(const Dataset& dataset, const LoaderOptions& options, Position start = {});
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // The next batch; empty at the end of the pass (never when endless).
+  std::optional<Batch> next() { return prefetcher_.next(); }
+  [[nodiscard]] std::int64_t batches() const;  // of an epoch
+
+ private:
+  class BatchMaker;
+  std::unique_ptr<BatchMaker> maker_;
+  Prefetcher<Batch> prefetcher_;
+};
+
+}  // namespace sluice::data

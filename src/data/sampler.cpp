@@ -1,0 +1,63 @@
+#include "data/sampler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/check.h"
+#include "core/rng.h"
+
+namespace sluice::data {
+namespace {
+
+// Where part number `part` begins; the first (samples % parts) parts have one sample more.
+std::int64_t part_begin(std::int64_t samples, std::int64_t parts, std::int64_t part) {
+  return part * (samples / parts) + std::min(part, samples % parts);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size) {
+  auto order = sequential_order(size);
+  RngStream rng(derive_key(derive_key(seed, hash_name("shuffle")), static_cast<std::uint64_t>(epoch)));
+  for (std::size_t left = order.size(); left > 1; --left) {  // Fisher-Yates
+    std::swap(order[left - 1], order[rng.below(left)]);
+  }
+  return order;
+}
+
+std::vector<std::int64_t> sequential_order(std::int64_t size) {
+  check(size >= 0, "a negative number of samples");
+  std::vector<std::int64_t> order(static_cast<std::size_t>(size));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  return order;
+}
+
+std::int64_t batches_per_epoch(std::int64_t size, std::int64_t batch_size) {
+  check(size >= 0 && batch_size > 0, "batches need a positive size");
+  return (size + batch_size - 1) / batch_size;
+}
+
+Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch) {
+  check(batch >= 0 && batch < batches_per_epoch(size, batch_size), "batch number out of range");
+  const std::int64_t begin = batch * batch_size;
+  return {begin, std::min(batch_size, size - begin)};
+}
+
+std::vector<Slice> replica_slices(std::int64_t batch_samples, std::int64_t parts) {
+  check(parts > 0, "a batch is split over at least one replica");
+  std::vector<Slice> slices;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    slices.push_back(share_slice(batch_samples, {.first = part, .count = 1, .parts = parts}));
+  }
+  return slices;
+}
+
+Slice share_slice(std::int64_t batch_samples, const Share& share) {
+  check(share.first >= 0 && share.count >= 0 && share.parts > 0 && share.first + share.count <= share.parts,
+        "a share lies outside the replicas");
+  const std::int64_t begin = part_begin(batch_samples, share.parts, share.first);
+  return {begin, part_begin(batch_samples, share.parts, share.first + share.count) - begin};
+}
+
+}  // namespace sluice::data

@@ -1,0 +1,30 @@
+// shapes: a synthetic dataset that needs no files: one figure of ten kinds per image, at a random place, size, slight
+// turn and colours, lighter than its ground, with noise. Not real data: a small network gets nearly all of it right.
+// A sample is a pure function of (seed, split, index); train and test never share a stream. Every ten samples in a row
+// (0-9, 10-19, ..) hold each class once, in a random order: any prefix is balanced to one sample.
+// Drawing uses only exactly rounded arithmetic (+ - * / sqrt), so that machines agree on the bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "data/dataset.h"
+
+namespace sluice::data {
+
+struct ShapesOptions {
+  std::int64_t samples = 10000;  // of the training split; the test split has a fifth, at least one
+  std::int64_t channels = 3;     // 1 or 3
+  std::int64_t image_size = 32;  // 8 to 1024 pixels
+  std::uint64_t seed = 0;
+};
+
+inline constexpr std::array<std::string_view, 10> kShapeNames = {"disc", "ring",  "square",  "frame",   "triangle",
+                                                                 "plus", "cross", "stripes", "columns", "checkerboard"};
+
+// Throws ConfigError for options out of range.
+[[nodiscard]] std::unique_ptr<Dataset> make_shapes(const ShapesOptions& options, Split split);
+
+}  // namespace sluice::data

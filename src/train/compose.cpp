@@ -1,0 +1,98 @@
+#include "train/compose.h"
+
+#include <ATen/ATen.h>
+
+#include "comm/no_sync.h"
+#include "core/check.h"
+#include "ddp/reducer.h"
+
+namespace sluice::train {
+namespace {
+
+using pipeline::FlatParameters;
+using pipeline::Stage;
+using pipeline::StageGrid;
+
+std::vector<std::vector<device::Device>> by_replica(const std::vector<device::Device>& devices, const Plan& plan) {
+  check(static_cast<int>(devices.size()) == plan.replicas * plan.stages(), "one device per replica and stage");
+  std::vector<std::vector<device::Device>> grid;
+  for (int r = 0; r < plan.replicas; ++r) {
+    grid.emplace_back(devices.begin() + r * plan.stages(), devices.begin() + (r + 1) * plan.stages());
+  }
+  return grid;
+}
+
+StageGrid make_grid(const Plan& plan, const ComposeOptions& options,
+                    const std::vector<std::vector<device::Device>>& devices) {
+  StageGrid grid(plan.replicas);
+  for (int r = 0; r < plan.replicas; ++r) {
+    auto layers = pipeline::split(options.make_layers(), plan.partition, options.model_name);
+    int first_param = 0;
+    for (int s = 0; s < plan.stages(); ++s) {
+      const bool shares = r > 0 && device::same_memory(devices[0][s], devices[r][s]);
+      grid[r].push_back(std::make_unique<Stage>(StageId{s}, std::move(layers[s]), ParamId{first_param}, devices[r][s],
+                                                shares ? grid[0][s].get() : nullptr));
+      first_param += static_cast<int>(grid[r].back()->parameters().slots().size());
+    }
+  }
+  return grid;
+}
+
+std::vector<ddp::StageGradients> gradients_of(const StageGrid& grid,
+                                              const std::vector<std::vector<device::Device>>& devices) {
+  std::vector<ddp::StageGradients> stages;
+  for (int s = 0; s < static_cast<int>(grid[0].size()); ++s) {
+    ddp::StageGradients& gradients = stages.emplace_back();
+    gradients.stage = StageId{s};
+    for (const pipeline::ParameterSlot& slot : grid[0][s]->parameters().slots()) {
+      gradients.extents.push_back({slot.id, slot.begin, slot.begin + slot.numel});
+    }
+    for (std::size_t r = 0; r < grid.size(); ++r) {
+      gradients.flat.push_back(grid[r][s]->parameters().gradients());
+      gradients.devices.push_back(devices[r][s]);
+    }
+  }
+  return stages;
+}
+
+}  // namespace
+
+Composition compose(const Plan& plan, const ComposeOptions& options) {
+  const auto devices = by_replica(options.devices, plan);
+  StageGrid grid = make_grid(plan, options, devices);
+  Composition composition{plan, nullptr, nullptr, {}};
+  if (plan.replicas == 1) {
+    composition.sync = std::make_shared<comm::NoSync>();
+  } else {
+    composition.sync =
+        std::make_shared<ddp::Reducer>(gradients_of(grid, devices), ddp::ReducerOptions{options.bucket_bytes});
+  }
+  for (const auto& stage : grid[0]) {
+    const FlatParameters& parameters = stage->parameters();
+    composition.optimizers.push_back(
+        std::make_unique<Optimizer>(options.optimizer, parameters.values(), parameters.gradients()));
+  }
+  composition.executor =
+      std::make_unique<pipeline::Executor>(std::move(grid), devices,
+                                           pipeline::ExecutorOptions{.cpu_threads = options.cpu_threads,
+                                                                     .step_timeout = options.step_timeout,
+                                                                     .record_spans = options.record_spans});
+  return composition;
+}
+
+std::int64_t Composition::parameter_count() const {
+  std::int64_t count = 0;
+  for (int s = 0; s < plan.stages(); ++s) {
+    for (const auto& slot : executor->stage(ReplicaId{0}, StageId{s}).parameters().slots()) count += slot.numel;
+  }
+  return count;
+}
+
+std::uint64_t Composition::gradient_bytes() const {
+  std::uint64_t bytes = 0;
+  for (int s = 0; s < plan.stages(); ++s)
+    bytes += executor->stage(ReplicaId{0}, StageId{s}).parameters().gradients().nbytes();
+  return bytes;
+}
+
+}  // namespace sluice::train

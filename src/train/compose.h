@@ -1,0 +1,44 @@
+// compose: builds the objects that run a Plan: the grid of stages on their devices, the executor, the sync between
+// replicas and an optimizer per stage.
+// Not here: how a Plan is decided (train/planner.h); the training loop.
+// Errors: ConfigError when the plan does not fit the model or the devices.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/replica_sync.h"
+#include "core/plan.h"
+#include "pipeline/executor.h"
+#include "pipeline/split.h"
+#include "train/optimizer.h"
+
+namespace sluice::train {
+
+struct ComposeOptions {
+  std::string model_name;                            // for messages
+  std::function<pipeline::LayerList()> make_layers;  // fresh layers; called once per replica
+  std::vector<device::Device> devices;               // plan.replicas x plan.stages(), replica by replica
+  int cpu_threads = 1;
+  std::chrono::milliseconds step_timeout{60000};
+  bool record_spans = true;
+  std::size_t bucket_bytes = std::size_t{25} << 20;
+  OptimizerOptions optimizer;
+};
+
+struct Composition {
+  Plan plan;
+  std::unique_ptr<pipeline::Executor> executor;
+  std::shared_ptr<comm::ReplicaSync> sync;
+  std::vector<std::unique_ptr<Optimizer>> optimizers;  // [stage], over replica 0's values and gradients
+
+  [[nodiscard]] std::int64_t parameter_count() const;
+  [[nodiscard]] std::uint64_t gradient_bytes() const;  // of one replica
+};
+
+[[nodiscard]] Composition compose(const Plan& plan, const ComposeOptions& options);
+
+}  // namespace sluice::train

@@ -1,0 +1,110 @@
+#include "train/loop.h"
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "train/setup.h"
+#include "train/stop_signal.h"
+
+namespace sluice::train {
+
+void Loop::run() {
+  while (progress_.steps_done < options_.total_steps) {
+    if (StopSignal::requested()) stop_for_signal();
+    try {
+      train_one_step();
+    } catch (const DivergedError& error) {
+      const std::string resort = last_checkpoint_.empty()
+                                     ? "no checkpoint was saved before it"
+                                     : concat("the last good checkpoint is ", last_checkpoint_.string());
+      parts_.reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
+      throw DivergedError(concat(error.what(), "; ", resort));
+    }
+  }
+  if (evaluated_step_ != progress_.steps_done) parts_.reporter.eval(evaluate());
+  if (saved_step_ != progress_.steps_done) save();
+}
+
+void Loop::train_one_step() {
+  parts_.executor.recorder().clear();
+  const Nanoseconds begin = now_ns();
+  const std::optional<data::Batch> batch = parts_.train_data.next();
+  const Nanoseconds loaded = now_ns();
+  const std::int64_t number = progress_.steps_done + 1;
+  const bool to_log = number % options_.log_every == 0 || number == options_.total_steps;
+  const double lr = options_.lr.at(progress_.steps_done);
+  const StepStats stats = parts_.step.run(as_micro_batch(*batch), progress_.steps_done, lr, to_log);
+  const Nanoseconds duration = now_ns() - begin;
+
+  progress_ = {number, data::position_after(*batch)};
+  parts_.reporter.step({.step = number,
+                        .epoch = batch->epoch,
+                        .batch = batch->batch,
+                        .batches = batch->batches,
+                        .stats = stats,
+                        .lr = lr,
+                        .duration = duration,
+                        .breakdown = profiler::break_down(parts_.executor.recorder(), duration, loaded - begin)},
+                       to_log);
+  after_step(*batch);
+}
+
+void Loop::after_step(const data::Batch& batch) {
+  const bool epoch_ends = batch.batch + 1 == batch.batches;
+  const bool eval_due =
+      options_.eval_every_steps > 0 ? progress_.steps_done % options_.eval_every_steps == 0 : epoch_ends;
+  if (eval_due) parts_.reporter.eval(evaluate());
+  if (checkpoint_is_due()) save_or_warn();
+}
+
+EvalRecord Loop::evaluate() {
+  const Nanoseconds begin = now_ns();
+  EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch};
+  const auto eval_data = parts_.open_eval_data();
+  while (const auto batch = eval_data->next()) record.counts += parts_.step.evaluate(as_micro_batch(*batch));
+  record.seconds = to_s(now_ns() - begin);
+  evaluated_step_ = progress_.steps_done;
+  return record;
+}
+
+bool Loop::checkpoint_is_due() const {
+  const bool by_steps =
+      options_.checkpoint_every_steps > 0 && progress_.steps_done % options_.checkpoint_every_steps == 0;
+  const bool by_time =
+      options_.checkpoint_every_minutes > 0 && to_s(now_ns() - last_save_) >= options_.checkpoint_every_minutes * 60.0;
+  return by_steps || by_time;
+}
+
+void Loop::save() {
+  const Nanoseconds begin = now_ns();
+  last_checkpoint_ = parts_.checkpoints.save(progress_.steps_done, parts_.capture(progress_));
+  saved_step_ = progress_.steps_done;
+  last_save_ = now_ns();
+  const double seconds = to_s(last_save_ - begin);
+  parts_.reporter.event("checkpoint",
+                        {{"step", progress_.steps_done}, {"path", last_checkpoint_.string()}, {"save_s", seconds}});
+  log_info(concat("checkpoint ", last_checkpoint_.string(), " saved in ", fixed(seconds, 2), " s"));
+}
+
+void Loop::save_or_warn() {
+  try {
+    save();
+  } catch (const StorageError& error) {
+    last_save_ = now_ns();
+    parts_.reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
+    log_warning(concat("training goes on without this checkpoint: ", error.what()));
+  }
+}
+
+void Loop::stop_for_signal() {
+  log_info(
+      concat("received ", StopSignal::name(), ": saving a checkpoint before stopping (a second signal stops at once)"));
+  if (saved_step_ != progress_.steps_done) save();
+  parts_.reporter.summary("interrupted", progress_.steps_done);
+  throw InterruptedError(concat("stopped by ", StopSignal::name(), " after step ", progress_.steps_done, " of ",
+                                options_.total_steps, "; checkpoint ", last_checkpoint_.string(),
+                                "; go on with --resume auto"));
+}
+
+}  // namespace sluice::train

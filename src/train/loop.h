@@ -1,0 +1,73 @@
+// loop: goes through the data step by step: trains, evaluates, reports, saves, and stops when asked to.
+// It knows no word of parallelism: a step is TrainStep::run(), whatever runs behind it.
+// Threads: one. Errors: DivergedError names the last good checkpoint; InterruptedError after a signal, when the
+// checkpoint is saved; StorageError when the last checkpoint cannot be written (a periodic one is tried again later).
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "data/loader.h"
+#include "train/lr_schedule.h"
+#include "train/records/checkpoint_store.h"
+#include "train/reporter.h"
+#include "train/train_step.h"
+
+namespace sluice::train {
+
+struct LoopOptions {
+  std::int64_t total_steps = 0;
+  std::int64_t eval_every_steps = 0;        // 0: after each epoch
+  std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
+  double checkpoint_every_minutes = 0;      // 0: not by time
+  std::int64_t log_every = 10;
+  LrSchedule lr;
+};
+
+// Where a run stands between two steps.
+struct Progress {
+  std::int64_t steps_done = 0;
+  data::Position position;  // of the next batch
+};
+
+// What the loop calls; made by the session.
+struct LoopParts {
+  TrainStep& step;
+  pipeline::Executor& executor;  // for its spans only
+  data::Loader& train_data;      // stands at progress.position
+  std::function<std::unique_ptr<data::Loader>()> open_eval_data;
+  Reporter& reporter;
+  CheckpointStore& checkpoints;
+  std::function<CheckpointContents(const Progress&)> capture;  // everything a resume needs
+};
+
+class Loop {
+ public:
+  Loop(LoopParts parts, LoopOptions options, Progress start)
+      : parts_(std::move(parts)), options_(std::move(options)), progress_(start) {}
+
+  // Until total_steps are done. Evaluates and saves at the end.
+  void run();
+
+  // All test samples, each once.
+  EvalRecord evaluate();
+
+ private:
+  void train_one_step();
+  void after_step(const data::Batch& batch);
+  [[nodiscard]] bool checkpoint_is_due() const;
+  void save();
+  void save_or_warn();
+  [[noreturn]] void stop_for_signal();
+
+  LoopParts parts_;
+  LoopOptions options_;
+  Progress progress_;
+  std::optional<std::int64_t> saved_step_;
+  std::optional<std::int64_t> evaluated_step_;
+  std::filesystem::path last_checkpoint_;
+  Nanoseconds last_save_ = now_ns();
+};
+
+}  // namespace sluice::train

@@ -1,0 +1,104 @@
+#include "train/one_shot.h"
+
+#include <ATen/ATen.h>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "data/loader.h"
+#include "train/resume.h"
+#include "train/setup.h"
+#include "train/state.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+Composition composition_for(const Setup& setup) {
+  return make_composition(
+      setup, make_plan(setup, partition_is_measured(setup) ? measure_layers(setup) : std::vector<LayerCost>{}));
+}
+
+void load_weights(Composition& composition, const fs::path& file) {
+  load_model(composition, read_safetensors(file).tensors, file.string());
+}
+
+fs::path model_file_of(const fs::path& checkpoint) {
+  if (fs::exists(checkpoint / "state.json")) return checkpoint / "model.safetensors";
+  const auto choice = choose_resume(checkpoint.string(), {}, {});
+  return *choice.checkpoint / "model.safetensors";
+}
+
+pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions& model) {
+  const TensorMap tensors = read_safetensors(file).tensors;
+  for (const char* name : {"inputs", "targets"}) {
+    if (!tensors.contains(name))
+      throw DataError(concat(file.string(), " has no tensor '", name, "'; a batch needs 'inputs' and 'targets'"));
+  }
+  const at::Tensor inputs = tensors.at("inputs").to(model.dtype), targets = tensors.at("targets").to(at::kLong);
+  const std::vector<std::int64_t> sample{model.channels, model.image_size, model.image_size};
+  if (inputs.dim() != 4 || inputs.sizes().slice(1).vec() != sample || inputs.size(0) == 0) {
+    throw DataError(concat(file.string(), ": 'inputs' is ", inputs.sizes(), ", but the model needs [n, ", sample[0],
+                           ", ", sample[1], ", ", sample[2], "] with n > 0"));
+  }
+  if (targets.dim() != 1 || targets.size(0) != inputs.size(0)) {
+    throw DataError(
+        concat(file.string(), ": 'targets' is ", targets.sizes(), ", but there are ", inputs.size(0), " inputs"));
+  }
+  const auto low = targets.min().item<std::int64_t>(), high = targets.max().item<std::int64_t>();
+  if (low < 0 || high >= model.classes) {
+    throw DataError(concat(file.string(), ": 'targets' holds ", low < 0 ? low : high, ", but classes are 0 to ",
+                           model.classes - 1));
+  }
+  return {inputs, targets, at::arange(inputs.size(0))};
+}
+
+pipeline::MicroBatch first_training_batch(const Setup& setup) {
+  data::LoaderOptions options = train_loader_options(setup);
+  options.augment = {};
+  options.workers = 0;
+  data::Loader loader(*setup.train_set, options);
+  return as_micro_batch(*loader.next());
+}
+
+}  // namespace
+
+EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions& options) {
+  const Setup setup = make_setup(config);
+  Composition composition = composition_for(setup);
+  load_weights(composition, options.checkpoint.empty() ? options.weights : model_file_of(options.checkpoint));
+  TrainStep step(composition, step_options(setup));
+  data::Loader loader(*setup.test_set, eval_loader_options(setup));
+  EvalCounts counts;
+  std::vector<at::Tensor> logits, labels;
+  while (const auto batch = loader.next()) {
+    at::Tensor of_batch;
+    counts += step.evaluate(as_micro_batch(*batch), options.logits.empty() ? nullptr : &of_batch);
+    if (options.logits.empty()) continue;
+    logits.push_back(of_batch);
+    labels.push_back(batch->targets);
+  }
+  if (!options.logits.empty())
+    write_safetensors(options.logits, {{"logits", at::cat(logits)}, {"labels", at::cat(labels)}});
+  return counts;
+}
+
+double run_single_step(const config::Config& config, const SingleStepOptions& options) {
+  const Setup setup = make_setup(config);
+  Composition composition = composition_for(setup);
+  const fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
+  if (!weights.empty()) load_weights(composition, weights);
+  const auto batch = options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model);
+
+  TrainStep step(composition, step_options(setup));
+  const auto gradients = step.compute_gradients(batch, 0, composition.plan.chunks, /*with_logits=*/true);
+  TensorMap out{{"loss", at::full({}, gradients.stats.loss, at::kDouble)}, {"logits", gradients.logits}};
+  for (const auto& [name, gradient] : gradient_tensors(composition))
+    out["grad/" + name] = gradient.div(gradients.divisor);
+  step.update_weights(lr_schedule(setup).at(0), gradients.divisor);
+  for (const auto& [name, tensor] : model_tensors(composition)) out["param/" + name] = tensor;
+  write_safetensors(options.out, out);
+  return gradients.stats.loss;
+}
+
+}  // namespace sluice::train

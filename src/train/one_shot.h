@@ -1,0 +1,30 @@
+// one_shot: a single evaluation or a single training step outside a run: to look at a checkpoint, or to compare with
+// another framework. Nothing is written but the file that was asked for. Errors: ConfigError, DataError (a batch that
+// does not fit the model), CheckpointError (weights that do not), StorageError.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "config/config.h"
+#include "train/loss.h"
+
+namespace sluice::train {
+
+struct EvaluationOptions {
+  std::filesystem::path checkpoint;  // a checkpoint or run directory; empty: `weights`
+  std::filesystem::path weights;     // a safetensors file
+  std::filesystem::path logits;      // when set: receives {logits, labels} of the test set in data order
+};
+[[nodiscard]] EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions& options);
+
+struct SingleStepOptions {
+  std::filesystem::path weights;  // empty: model.weights, or fresh weights
+  std::filesystem::path
+      batch;  // safetensors with `inputs` [n, channels, height, width] and `targets` [n]; empty: first training batch
+  std::filesystem::path out;  // safetensors: loss, logits, grad/<parameter>, param/<parameter> (after the update)
+};
+// Returns the mean loss.
+double run_single_step(const config::Config& config, const SingleStepOptions& options);
+
+}  // namespace sluice::train

@@ -1,0 +1,202 @@
+#include "train/records/checkpoint_store.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "train/records/storage.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kTemporaryMark = ".tmp-";  // step-N.tmp-<pid>
+constexpr std::string_view kReplacedMark = ".replaced";
+constexpr double kSpaceMargin = 1.2;
+
+std::vector<fs::path> entries_of(const fs::path& dir) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    entries.push_back(it->path());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) throw_storage_error(error.value(), "list", dir);
+  return entries;
+}
+
+// Steps for which there is a directory, newest first.
+std::vector<std::int64_t> steps_in(const fs::path& dir) {
+  std::vector<std::int64_t> steps;
+  for (const auto& entry : entries_of(dir)) {
+    if (const auto step = step_of(entry)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end(), std::greater<>());
+  return steps;
+}
+
+// The process that a name "....tmp-<pid>" belongs to.
+std::optional<pid_t> owner_of(const fs::path& temporary) {
+  const auto name = temporary.filename().string();
+  const auto mark = name.rfind(kTemporaryMark);
+  if (mark == std::string::npos) return std::nullopt;
+  pid_t pid = 0;
+  const auto* const begin = name.data() + mark + kTemporaryMark.size();
+  const auto* const end = name.data() + name.size();
+  if (begin == end || std::from_chars(begin, end, pid).ptr != end || pid <= 0) return std::nullopt;
+  return pid;
+}
+
+// Our own id counts as gone: a restarted container often gets the same one, and a store is made before its first save.
+bool is_gone(pid_t pid) { return pid == ::getpid() || (::kill(pid, 0) != 0 && errno == ESRCH); }
+
+fs::path temporary_for(const fs::path& checkpoint) { return concat(checkpoint.string(), kTemporaryMark, ::getpid()); }
+
+void rename_or_throw(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) throw_storage_error(error.value(), "rename to", to);
+}
+
+}  // namespace
+
+CheckpointScan scan_checkpoints(const fs::path& dir) {
+  CheckpointScan scan;
+  for (const auto step : steps_in(dir)) {
+    const auto checkpoint = dir / checkpoint_name(step);
+    try {
+      verify_checkpoint(checkpoint);
+      scan.newest = checkpoint;
+      return scan;
+    } catch (const Error& error) {
+      log_warning(concat("skipping ", checkpoint.string(), ": ", error.what()));
+      scan.damaged.insert(step);
+    }
+  }
+  return scan;
+}
+
+CheckpointStore::CheckpointStore(fs::path dir, int keep) : dir_(std::move(dir)), keep_(keep) {
+  check(keep >= 1, "CheckpointStore keeps at least one checkpoint");
+  make_directories(dir_);
+  clean_up();
+}
+
+void CheckpointStore::clean_up() {
+  for (const auto& entry : entries_of(dir_)) {
+    if (const auto owner = owner_of(entry); owner && is_gone(*owner)) {
+      log_info(concat("removing ", entry.string(), ", left half-written by process ", *owner));
+      std::error_code error;
+      fs::remove_all(entry, error);
+      if (error) log_warning(concat("cannot remove ", entry.string(), ": ", error.message()));
+    }
+    if (entry.extension() != kReplacedMark) continue;
+    auto checkpoint = entry;
+    checkpoint.replace_extension();
+    if (std::error_code ignored; fs::exists(checkpoint, ignored)) {
+      remove(entry);
+    } else {
+      log_info(concat("putting back ", checkpoint.string(), ", whose replacement was cut short"));
+      rename_or_throw(entry, checkpoint);
+    }
+  }
+}
+
+fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& contents) {
+  check(step >= 0, "the step of a checkpoint is negative");
+  const auto checkpoint = dir_ / checkpoint_name(step);
+  const auto temporary = temporary_for(checkpoint);
+  make_directories(dir_);
+  const auto needed = static_cast<double>(checkpoint_bytes(contents)) * kSpaceMargin;
+  require_free_space(dir_, static_cast<std::uint64_t>(needed));
+  try {
+    make_directories(temporary);
+    write_checkpoint(temporary, step, contents);
+    sync_directory(temporary);
+    publish(temporary, checkpoint);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+  damaged_.erase(step);
+  apply_retention(step);
+  return checkpoint;
+}
+
+void CheckpointStore::publish(const fs::path& temporary, const fs::path& final_dir) const {
+  if (std::error_code ignored; !fs::exists(final_dir, ignored)) {
+    rename_or_throw(temporary, final_dir);
+    sync_directory(dir_);
+    return;
+  }
+  // In one step where the file system can do that, so that step-N is there at every instant.
+  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_dir.c_str(), RENAME_EXCHANGE) == 0) {
+    sync_directory(dir_);
+    remove(temporary);
+    return;
+  }
+  if (errno != EINVAL && errno != ENOSYS) throw_storage_error(errno, "replace", final_dir);
+  // Otherwise by way of a name that clean_up() puts back.
+  const fs::path replaced = concat(final_dir.string(), kReplacedMark);
+  rename_or_throw(final_dir, replaced);
+  rename_or_throw(temporary, final_dir);
+  sync_directory(dir_);
+  remove(replaced);
+}
+
+void CheckpointStore::apply_retention(std::int64_t saved) {
+  int complete = 0;
+  for (const auto step : steps_in(dir_)) {
+    if (step > saved) continue;
+    const auto checkpoint = dir_ / checkpoint_name(step);
+    if (complete == keep_) {
+      remove(checkpoint);
+    } else if (step == saved || (!damaged_.contains(step) && looks_complete(checkpoint))) {
+      ++complete;
+    }
+  }
+}
+
+void CheckpointStore::remove_newer_than(std::int64_t step) {
+  for (const auto newer : steps_in(dir_)) {
+    if (newer <= step) return;
+    const auto checkpoint = dir_ / checkpoint_name(newer);
+    log_info(concat("removing ", checkpoint.string(), ": the run goes on from step ", step));
+    remove(checkpoint);
+  }
+}
+
+// A failure here costs space, not data: a warning. The name goes first, so that a half-removed one is never scanned.
+void CheckpointStore::remove(const fs::path& checkpoint) const {
+  std::error_code error;
+  const auto doomed = owner_of(checkpoint) ? checkpoint : temporary_for(checkpoint);
+  if (doomed != checkpoint) fs::rename(checkpoint, doomed, error);
+  if (!error) fs::remove_all(doomed, error);
+  if (error) log_warning(concat("cannot remove ", checkpoint.string(), ": ", error.message()));
+}
+
+std::optional<fs::path> CheckpointStore::newest() {
+  auto scan = scan_checkpoints(dir_);
+  damaged_.insert(scan.damaged.begin(), scan.damaged.end());
+  return scan.newest;
+}
+
+CheckpointContents CheckpointStore::load(const fs::path& checkpoint) const { return load_checkpoint(checkpoint); }
+
+}  // namespace sluice::train

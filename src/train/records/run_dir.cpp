@@ -1,0 +1,119 @@
+#include "train/records/run_dir.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <ctime>
+#include <system_error>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string owner_line() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return concat("process ", ::getpid(), " on ", host.data(), "\n");
+}
+
+// Who wrote the lock file last; only for messages.
+std::string read_owner(int fd) {
+  std::array<char, 320> text{};
+  const auto count = ::pread(fd, text.data(), text.size() - 1, 0);
+  std::string owner(text.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+  owner = owner.substr(0, owner.find('\n'));
+  return owner.empty() ? "another process" : owner;
+}
+
+FileDescriptor lock_directory(const fs::path& dir) {
+  const auto file = dir / ".lock";
+  FileDescriptor lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (lock.get() < 0) throw_storage_error(errno, "create", file);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      throw ConfigError(concat("run directory ", dir.string(), " is in use by ", read_owner(lock.get()),
+                               "; wait for it to end or choose another --run-dir"));
+    }
+    log_warning(concat("cannot lock ", file.string(), ": ", std::generic_category().message(errno),
+                       "; make sure that no other process uses this run directory"));
+  }
+  const auto owner = owner_line();  // a full disk may leave it empty, which only shortens a message
+  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), owner.data(), owner.size(), 0) < 0) {
+    log_debug(concat("cannot write the owner into ", file.string()));
+  }
+  return lock;
+}
+
+// What shows that `dir` holds a run; empty when nothing does.
+std::string trace_of_run(const fs::path& dir) {
+  for (const auto* name : {"config.toml", "metrics.jsonl", "checkpoints"}) {
+    if (std::error_code ignored; fs::exists(dir / name, ignored)) return name;
+  }
+  return {};
+}
+
+std::string file_name_of(std::string_view name) {
+  std::string safe;
+  for (const char c : name) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+    safe += plain ? c : '_';
+  }
+  return safe.empty() || safe.front() == '.' ? concat("run", safe) : safe;
+}
+
+std::string local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &parts);
+  return text.data();
+}
+
+}  // namespace
+
+RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
+  std::error_code ignored;
+  if (mode == RunDirMode::kResume && !fs::is_directory(dir_, ignored)) {
+    throw ConfigError(
+        concat("no run directory ", dir_.string(), " to resume; check the path or start without --resume"));
+  }
+  if (fs::exists(dir_, ignored) && !fs::is_directory(dir_, ignored)) {
+    throw ConfigError(concat("run directory ", dir_.string(), " is a file; choose another --run-dir"));
+  }
+  make_directories(dir_);
+  lock_ = lock_directory(dir_);
+  const auto trace = trace_of_run(dir_);
+  resumes_ = !trace.empty();
+  if (mode == RunDirMode::kNew && resumes_) {
+    throw ConfigError(concat("run directory ", dir_.string(), " already holds a run (", trace,
+                             "); continue it with --resume ", dir_.string(), ", or choose another --run-dir"));
+  }
+  if (mode == RunDirMode::kResume && !resumes_) {
+    throw ConfigError(
+        concat("run directory ", dir_.string(), " holds no run to resume; check the path or start without --resume"));
+  }
+}
+
+RunDir RunDir::create_named(const fs::path& parent, std::string_view config_name) {
+  make_directories(parent);
+  const auto stem = concat(file_name_of(config_name), "-", local_time());
+  for (int n = 1;; ++n) {
+    const auto dir = parent / (n == 1 ? stem : concat(stem, "-", n));
+    std::error_code error;
+    if (fs::create_directory(dir, error)) return RunDir(dir, RunDirMode::kNew);
+    if (error) throw_storage_error(error.value(), "create folder", dir);
+  }
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,87 @@
+// reporter: what a run tells its user and leaves behind: lines of metrics.jsonl, TensorBoard scalars, log lines, the
+// progress line of a terminal, the table at the end. Not here: what to measure (profiler/), the files' formats
+// (records/). Threads: one. Errors: those of opening the files; a disk that fills up later drops records with a
+// warning, not the run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "core/plan.h"
+#include "profiler/breakdown.h"
+#include "train/loss.h"
+#include "train/records/event_writer.h"
+#include "train/records/metrics_writer.h"
+#include "train/records/run_dir.h"
+#include "train/train_step.h"
+
+namespace sluice::train {
+
+// One optimizer step as it is reported.
+struct StepRecord {
+  std::int64_t step = 0;   // steps done, this one included
+  std::int64_t epoch = 0;  // from 0
+  std::int64_t batch = 0;  // from 0, in the epoch
+  std::int64_t batches = 0;
+  StepStats stats;
+  double lr = 0;
+  Nanoseconds duration = 0;
+  profiler::StepBreakdown breakdown;
+};
+
+struct EvalRecord {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  EvalCounts counts;
+  double seconds = 0;
+};
+
+// Where a resumed run goes on in its records.
+struct ReporterStart {
+  MetricsPosition metrics;
+  std::optional<std::int64_t> resumed_step;
+};
+
+class Reporter {
+ public:
+  Reporter(const RunDir& run_dir, const Plan& plan, std::uint64_t sync_bytes, std::int64_t total_steps,
+           bool tensorboard, ReporterStart start);
+
+  void plan(const nlohmann::ordered_json& description);
+  // A metrics line for every step; a log line when `to_log`; the progress line on a terminal.
+  void step(const StepRecord& record, bool to_log);
+  void eval(const EvalRecord& record);
+  void event(const std::string& name, const nlohmann::ordered_json& fields);  // checkpoint, fault
+  // The last line of metrics.jsonl and the table. `outcome`: "done", "interrupted".
+  void summary(const std::string& outcome, std::int64_t steps_done);
+
+  // Before a checkpoint: makes the lines so far durable and gives their end.
+  [[nodiscard]] MetricsPosition sync();
+
+ private:
+  void log_step(const StepRecord& record) const;
+  void log_table() const;
+  [[nodiscard]] double seconds_left(std::int64_t step) const;
+
+  Plan plan_;
+  std::uint64_t sync_bytes_;
+  std::int64_t total_steps_;
+  MetricsWriter metrics_;
+  std::unique_ptr<EventWriter> events_;
+  std::optional<EvalRecord> last_eval_;
+  // Sums over the steps of this process, for the rates and the table.
+  std::int64_t steps_ = 0;
+  std::int64_t samples_ = 0;
+  Nanoseconds duration_ = 0;
+  std::vector<profiler::StageBreakdown> totals_;
+};
+
+// Largest resident memory of this process so far, in bytes.
+[[nodiscard]] std::uint64_t peak_process_memory();
+
+}  // namespace sluice::train

@@ -1,0 +1,200 @@
+#include "train/setup.h"
+
+#include <algorithm>
+#include <set>
+
+#include <ATen/Context.h>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "data/sampler.h"
+#include "device/cpu_threads.h"
+#include "pipeline/schedule/generators.h"
+#include "tune/partition.h"
+
+namespace sluice::train {
+namespace {
+
+at::ScalarType dtype_of(const config::Config& config) {
+  return config.train.precision == "fp64" ? at::kDouble : at::kFloat;
+}
+
+data::DatasetOptions dataset_options(const config::Config& config) {
+  data::DatasetOptions options{.name = config.data.name,
+                               .path = config.data.path,
+                               .limit = config.data.limit,
+                               .samples = config.data.samples,
+                               .seed = config.train.seed};
+  if (config.model.channels > 0) options.channels = config.model.channels;
+  if (config.model.image_size > 0) options.image_size = config.model.image_size;
+  return options;
+}
+
+// A size that the configuration leaves to the data (0), or that must agree with it.
+int size_from_data(const char* key, int configured, std::int64_t of_data, const std::string& data_name) {
+  if (configured != 0 && configured != of_data) {
+    throw ConfigError(concat(key, " = ", configured, ", but data set ", data_name, " has ", of_data, "; set ", key,
+                             " = 0 to take it from the data"));
+  }
+  return static_cast<int>(of_data);
+}
+
+models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info) {
+  if (info.height != info.width)
+    throw ConfigError(
+        concat("data set ", info.name, " has images of ", info.height, "x", info.width, "; models need square ones"));
+  if (config.model.classes != 0 && config.model.classes < info.classes) {
+    throw ConfigError(concat("model.classes = ", config.model.classes, ", but data set ", info.name, " has ",
+                             info.classes, "; set model.classes = 0 to take it from the data"));
+  }
+  return {.name = config.model.name,
+          .size = config.model.size,
+          .classes = config.model.classes != 0 ? config.model.classes : static_cast<int>(info.classes),
+          .image_size = size_from_data("model.image_size", config.model.image_size, info.height, info.name),
+          .patch_size = config.model.patch_size,
+          .channels = size_from_data("model.channels", config.model.channels, info.channels, info.name),
+          .dropout = config.model.dropout,
+          .dtype = dtype_of(config),
+          .seed = config.train.seed};
+}
+
+std::vector<std::string> device_names(const config::DeviceList& list) {
+  return list.names.empty() ? std::vector<std::string>{list.choice} : list.names;
+}
+
+int distinct_cpus(const std::vector<device::Device>& devices) {
+  std::set<device::Device> cpus;
+  for (const auto device : devices) {
+    if (device.kind == device::DeviceKind::kCpu) cpus.insert(device);
+  }
+  return std::max<int>(static_cast<int>(cpus.size()), 1);
+}
+
+void check_batch(const config::Config& config) {
+  if (config.train.global_batch < config.replicas.local) {
+    throw ConfigError(concat("train.global_batch = ", config.train.global_batch, " gives ", config.replicas.local,
+                             " local replicas less than one sample each; raise it to at least ",
+                             config.replicas.local));
+  }
+  if (config.replicas.sync == "none" && config.replicas.local > 1) {
+    throw ConfigError(concat("replicas.sync = \"none\" leaves ", config.replicas.local,
+                             " local replicas out of step; use \"allreduce\" or set replicas.local = 1"));
+  }
+}
+
+int configured_chunks(const config::Config& config) {
+  if (config.train.micro_batch > 0) {
+    const std::int64_t of_replica = (config.train.global_batch + config.replicas.local - 1) / config.replicas.local;
+    return static_cast<int>((of_replica + config.train.micro_batch - 1) / config.train.micro_batch);
+  }
+  return config.pipeline.chunks.value_or(config.pipeline.stages);
+}
+
+}  // namespace
+
+Setup make_setup(const config::Config& config) {
+  check_batch(config);
+  Setup setup{.config = config};
+  if (config.train.deterministic) {
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+    at::globalContext().setDeterministicFillUninitializedMemory(false);
+  }
+  setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
+  setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
+  setup.model = model_options(config, setup.train_set->info());
+  setup.devices =
+      device::choose_devices(device_names(config.device.list), config.pipeline.stages * config.replicas.local);
+  setup.cpu_threads = device::threads_per_device(config.device.threads, distinct_cpus(setup.devices));
+  setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), config.train.global_batch);
+  setup.total_steps = config.train.steps > 0 ? config.train.steps : config.train.epochs * setup.batches_per_epoch;
+  return setup;
+}
+
+bool partition_is_measured(const Setup& setup) {
+  return !setup.config.pipeline.partition && setup.config.pipeline.stages > 1;
+}
+
+Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
+  const config::PipelineConfig& pipeline = setup.config.pipeline;
+  const int layers = static_cast<int>(models::make_model(setup.model).layers.size());
+  Plan plan{.replicas = setup.config.replicas.local,
+            .chunks = configured_chunks(setup.config),
+            .global_batch = setup.config.train.global_batch,
+            .schedule = pipeline.schedule};
+  if (pipeline.partition) {
+    plan.partition = {*pipeline.partition};
+  } else if (pipeline.stages == 1) {
+    plan.partition = {{layers}};
+  } else {
+    pipeline::check_partition({std::vector<int>(pipeline.stages, 1)}, pipeline.stages, setup.model.name);
+    if (pipeline.stages > layers)
+      pipeline::check_partition({std::vector<int>(pipeline.stages, 1)}, layers, setup.model.name);
+    plan.partition = tune::balance(costs, pipeline.stages);
+  }
+  pipeline::check_partition(plan.partition, layers, setup.model.name);
+  return plan;
+}
+
+Composition make_composition(const Setup& setup, const Plan& plan) {
+  const config::Config& config = setup.config;
+  ComposeOptions options{
+      .model_name = setup.model.name,
+      .make_layers = [&] { return models::make_model(setup.model).layers; },
+      .devices = setup.devices,
+      .cpu_threads = setup.cpu_threads,
+      .step_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.train.step_timeout_s * 1000)),
+      .record_spans = config.profile.level != "off",
+      .bucket_bytes = static_cast<std::size_t>(config.replicas.bucket_mb * 1024 * 1024),
+      .optimizer = {.kind = config.train.optimizer,
+                    .momentum = config.train.momentum,
+                    .nesterov = config.train.nesterov,
+                    .weight_decay = config.train.weight_decay,
+                    .beta1 = config.train.beta1,
+                    .beta2 = config.train.beta2,
+                    .eps = config.train.eps}};
+  return compose(plan, options);
+}
+
+TrainStepOptions step_options(const Setup& setup) {
+  return {.seed = setup.config.train.seed,
+          .batch_norm =
+              setup.config.pipeline.batch_norm == "deferred" ? nn::BatchNormMode::kDeferred : nn::BatchNormMode::kMicro,
+          .label_smoothing = setup.config.train.label_smoothing};
+}
+
+LrSchedule lr_schedule(const Setup& setup) {
+  const config::TrainConfig& train = setup.config.train;
+  return {.kind = train.lr_schedule,
+          .lr = train.lr,
+          .lr_min = train.lr_min,
+          .warmup_steps = train.warmup_steps,
+          .total_steps = setup.total_steps,
+          .decay_steps = train.lr_decay_steps,
+          .decay = train.lr_decay};
+}
+
+data::LoaderOptions train_loader_options(const Setup& setup) {
+  const config::Config& config = setup.config;
+  return {.batch_size = config.train.global_batch,
+          .workers = config.data.workers,
+          .prefetch = config.data.prefetch,
+          .augment = {.crop_padding = config.data.crop_padding, .horizontal_flip = config.data.flip},
+          .seed = config.train.seed,
+          .dtype = dtype_of(config)};
+}
+
+data::LoaderOptions eval_loader_options(const Setup& setup) {
+  data::LoaderOptions options = train_loader_options(setup);
+  options.batch_size = setup.config.train.eval_batch;
+  options.endless = false;
+  options.shuffle = false;
+  options.augment = {};
+  return options;
+}
+
+pipeline::MicroBatch as_micro_batch(const data::Batch& batch) {
+  return {batch.inputs, batch.targets, batch.sample_ids};
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,62 @@
+// setup: from a configuration to what it stands for: data sets, model options, devices, and a Plan.
+// What the configuration leaves open ("auto", 0 = from the data) is decided here, by measurement where it says so.
+// Errors: ConfigError names the key; DataError from the data sets.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "core/layer_cost.h"
+#include "core/plan.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "device/device.h"
+#include "models/model.h"
+#include "train/compose.h"
+#include "train/lr_schedule.h"
+#include "train/train_step.h"
+
+namespace sluice::train {
+
+struct Setup {
+  config::Config config;
+  std::unique_ptr<data::Dataset> train_set;
+  std::unique_ptr<data::Dataset> test_set;
+  models::ModelOptions model;
+  std::vector<device::Device> devices;  // replica by replica
+  int cpu_threads = 1;                  // per CPU device
+  std::int64_t batches_per_epoch = 0;
+  std::int64_t total_steps = 0;  // optimizer steps of the whole run
+};
+
+[[nodiscard]] Setup make_setup(const config::Config& config);
+
+// Partition and replicas as configured; `auto` partition balanced by `costs`. Chunks as configured; `auto` gives the
+// number of stages, which choose_chunks() may replace by a measured one.
+[[nodiscard]] Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs);
+[[nodiscard]] bool partition_is_measured(const Setup& setup);
+
+// Forward and backward time of each layer at the size of a micro-batch, alone on the first device.
+[[nodiscard]] std::vector<LayerCost> measure_layers(const Setup& setup);
+
+[[nodiscard]] Composition make_composition(const Setup& setup, const Plan& plan);
+[[nodiscard]] TrainStepOptions step_options(const Setup& setup);
+[[nodiscard]] LrSchedule lr_schedule(const Setup& setup);
+
+// Batches of the training set from `start` on, of the configured global size.
+[[nodiscard]] data::LoaderOptions train_loader_options(const Setup& setup);
+[[nodiscard]] data::LoaderOptions eval_loader_options(const Setup& setup);
+[[nodiscard]] pipeline::MicroBatch as_micro_batch(const data::Batch& batch);
+
+// Times a few steps without updates at 1, 2, 4, ... chunks and gives the fastest; weights and buffers stay as they
+// were.
+struct ChunkChoice {
+  int chunks = 1;
+  std::string why;  // "1: 30.1 ms, 2: 27.9 ms, 4: 29.0 ms"
+};
+[[nodiscard]] ChunkChoice choose_chunks(Composition& composition, TrainStep& step, const pipeline::MicroBatch& batch);
+
+}  // namespace sluice::train

@@ -1,0 +1,122 @@
+#include "train/state.h"
+
+#include <ATen/ATen.h>
+
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::train {
+namespace {
+
+using pipeline::FlatParameters;
+
+FlatParameters& parameters_of(const Composition& composition, int replica, int stage) {
+  return composition.executor->stage(ReplicaId{replica}, StageId{stage}).parameters();
+}
+
+// Calls visit(stage, slot) for every parameter in model order.
+template <typename Visit>
+void for_each_slot(const Composition& composition, Visit visit) {
+  for (int s = 0; s < composition.plan.stages(); ++s) {
+    for (const auto& slot : parameters_of(composition, 0, s).slots()) visit(s, slot);
+  }
+}
+
+std::string shape_of(const at::Tensor& tensor) {
+  return concat(tensor.sizes(), " ", c10::toString(tensor.scalar_type()));
+}
+
+// Takes `name` out of `remaining` and copies it into `target`.
+void copy_in(TensorMap& remaining, const std::string& name, const at::Tensor& target, const std::string& source) {
+  const auto found = remaining.find(name);
+  if (found == remaining.end()) {
+    throw CheckpointError(concat(source, " has no tensor '", name, "'; it was made for another model"));
+  }
+  if (found->second.sizes() != target.sizes()) {
+    throw CheckpointError(concat(source, ": tensor '", name, "' is ", shape_of(found->second), ", but the model needs ",
+                                 shape_of(target), "; use the model and options it was made with"));
+  }
+  const at::NoGradGuard no_grad;
+  target.detach().copy_(found->second);
+  remaining.erase(found);
+}
+
+void refuse_leftovers(const TensorMap& remaining, const std::string& source) {
+  if (remaining.empty()) return;
+  throw CheckpointError(concat(source, ": tensor '", remaining.begin()->first, "' does not belong to the model",
+                               remaining.size() > 1 ? concat(" (and ", remaining.size() - 1, " more)") : std::string{},
+                               "; use the model it was made with"));
+}
+
+}  // namespace
+
+TensorMap model_tensors(const Composition& composition) {
+  TensorMap tensors;
+  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+    tensors[slot.name] = FlatParameters::view(parameters_of(composition, 0, stage).values(), slot).cpu();
+  });
+  for (int s = 0; s < composition.plan.stages(); ++s) {
+    for (const nn::Buffer* buffer : parameters_of(composition, 0, s).buffers())
+      tensors[buffer->name] = buffer->value.cpu();
+  }
+  return tensors;
+}
+
+TensorMap gradient_tensors(const Composition& composition) {
+  TensorMap tensors;
+  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+    tensors[slot.name] = FlatParameters::view(parameters_of(composition, 0, stage).gradients(), slot).cpu();
+  });
+  return tensors;
+}
+
+TensorMap optimizer_tensors(const Composition& composition) {
+  TensorMap tensors;
+  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+    for (const auto& [name, flat] : composition.optimizers[stage]->states()) {
+      tensors[concat(name, "/", slot.name)] = FlatParameters::view(flat, slot).cpu();
+    }
+  });
+  return tensors;
+}
+
+void load_model(Composition& composition, const TensorMap& tensors, const std::string& source) {
+  for (int r = 0; r < composition.plan.replicas; ++r) {
+    TensorMap remaining = tensors;
+    for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+      copy_in(remaining, slot.name, FlatParameters::view(parameters_of(composition, r, stage).values(), slot), source);
+    });
+    for (int s = 0; s < composition.plan.stages(); ++s) {
+      for (const nn::Buffer* buffer : parameters_of(composition, r, s).buffers())
+        copy_in(remaining, buffer->name, buffer->value, source);
+    }
+    refuse_leftovers(remaining, source);
+  }
+}
+
+void load_optimizer(Composition& composition, const TensorMap& tensors, std::int64_t steps, const std::string& source) {
+  TensorMap remaining = tensors;
+  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+    for (const auto& [name, flat] : composition.optimizers[stage]->states()) {
+      copy_in(remaining, concat(name, "/", slot.name), FlatParameters::view(flat, slot), source);
+    }
+  });
+  refuse_leftovers(remaining, source);
+  for (const auto& optimizer : composition.optimizers) optimizer->set_steps(steps);
+}
+
+BufferSnapshot::BufferSnapshot(const Composition& composition) {
+  for (int r = 0; r < composition.plan.replicas; ++r) {
+    for (int s = 0; s < composition.plan.stages(); ++s) {
+      for (const nn::Buffer* buffer : parameters_of(composition, r, s).buffers())
+        saved_.emplace_back(buffer->value, buffer->value.clone());
+    }
+  }
+}
+
+void BufferSnapshot::restore() const {
+  const at::NoGradGuard no_grad;
+  for (const auto& [live, copy] : saved_) live.copy_(copy);
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,18 @@
+// stop_signal: SIGINT and SIGTERM ask the training loop to save and stop; a second one ends the process at once.
+// One object at a time. Threads: requested() from any.
+#pragma once
+
+namespace sluice::train {
+
+class StopSignal {
+ public:
+  StopSignal();   // installs the handlers
+  ~StopSignal();  // puts the old ones back
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  [[nodiscard]] static bool requested();
+  [[nodiscard]] static const char* name();  // "SIGINT", "SIGTERM"
+};
+
+}  // namespace sluice::train

@@ -1,0 +1,60 @@
+// train_step: the one training step of every mode: run the schedule, agree with the other replicas, update the weights.
+// A single device is one stage with nobody to agree with; a new mode is a new schedule or a new ReplicaSync, not a new
+// step. Threads: one. Errors: DivergedError before the weights are touched when the loss is NaN or infinite; those of
+// the executor.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "nn/layer.h"
+#include "pipeline/micro_batch.h"
+#include "train/compose.h"
+#include "train/loss.h"
+
+namespace sluice::train {
+
+struct TrainStepOptions {
+  std::uint64_t seed = 0;
+  nn::BatchNormMode batch_norm = nn::BatchNormMode::kMicro;
+  double label_smoothing = 0;
+};
+
+struct StepStats {
+  double loss = 0;  // mean over the samples
+  std::int64_t samples = 0;
+  std::optional<EvalCounts> correct;  // predictions before the update, when asked for
+};
+
+class TrainStep {
+ public:
+  TrainStep(Composition& composition, TrainStepOptions options) : composition_(composition), options_(options) {}
+
+  // `batch`: the samples of all local replicas. `step`: number of the optimizer step, from 0.
+  StepStats run(const pipeline::MicroBatch& batch, std::int64_t step, double lr,
+                bool count_correct_predictions = false);
+
+  // Its first half alone: forward and backward in `chunks` micro-batches. The gradients are left in replica 0, still to
+  // be divided by `divisor`; running statistics take the batch in; weights stay as they are.
+  struct Gradients {
+    StepStats stats;
+    at::Tensor logits;  // [n, classes] on the CPU, in the order of the batch; only `with_logits`
+    double divisor = 1;
+  };
+  Gradients compute_gradients(const pipeline::MicroBatch& batch, std::int64_t step, int chunks, bool with_logits);
+  // Its second half.
+  void update_weights(double lr, double divisor);
+
+  // Loss and correct predictions over one batch; `logits`, when not null, receives them in order, on the CPU.
+  EvalCounts evaluate(const pipeline::MicroBatch& batch, at::Tensor* logits = nullptr);
+
+ private:
+  [[nodiscard]] pipeline::PassRequest request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
+                                                  int chunks) const;
+  void merge_statistics(const pipeline::MicroBatch& batch);
+
+  Composition& composition_;
+  TrainStepOptions options_;
+};
+
+}  // namespace sluice::train

@@ -1,0 +1,161 @@
+// The printed configuration reads back as the same Config; the documentation page is the schema's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "config/schema.h"
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::config {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Values that check_value() accepts, drawn from the schema alone.
+class RandomValues {
+ public:
+  explicit RandomValues(unsigned seed) : random_(seed) {}
+
+  Value operator()(const Key& key) {
+    switch (key.field.kind) {
+      case Kind::kBool: return flip();
+      case Kind::kInteger: return integer(key);
+      case Kind::kReal: return real(std::get<RealRange>(key.limit));
+      case Kind::kString: return word(key);
+      case Kind::kIntegerOrAuto: return flip() ? Value{std::string("auto")} : Value{integer(key)};
+      case Kind::kIntegers: return integers(key, below(4));
+      case Kind::kIntegersOrAuto: return flip() ? Value{std::string("auto")} : Value{integers(key, 1 + below(4))};
+      case Kind::kDevices: return devices();
+    }
+    return {};
+  }
+
+ private:
+  std::int64_t below(std::int64_t limit) { return std::uniform_int_distribution<std::int64_t>(0, limit - 1)(random_); }
+  bool flip() { return below(2) == 0; }
+
+  std::int64_t integer(const Key& key) {
+    const auto& range = std::get<IntegerRange>(key.limit);
+    switch (below(4)) {
+      case 0: return range.low;
+      case 1: return range.high;
+      default: return std::uniform_int_distribution<std::int64_t>(range.low, range.high)(random_);
+    }
+  }
+
+  std::vector<std::int64_t> integers(const Key& key, std::int64_t count) {
+    std::vector<std::int64_t> list;
+    for (std::int64_t i = 0; i < count; ++i) list.push_back(integer(key));
+    return list;
+  }
+
+  double real(const RealRange& range) {
+    const double share = std::uniform_real_distribution<double>(1e-9, 1 - 1e-9)(random_);
+    if (std::isfinite(range.high)) return range.low + share * (range.high - range.low);
+    return range.low + std::exp(600 * (share - 0.5));
+  }
+
+  std::string word(const Key& key) {
+    if (const auto* words = std::get_if<Words>(&key.limit))
+      return words->at(static_cast<std::size_t>(below(std::ssize(*words))));
+    const std::vector<std::string> pieces{"a", "\"", "\\", "\n",       "\t", "\x01", "\x7f",
+                                          "#", " ",  "=",  "\xc3\xa9", "'",  "]"};
+    std::string text;
+    for (std::int64_t i = below(6); i > 0; --i) text += pieces[static_cast<std::size_t>(below(std::ssize(pieces)))];
+    return text;
+  }
+
+  Value devices() {
+    if (flip()) return std::string(flip() ? "cpu" : "cuda");
+    std::vector<std::string> names;
+    for (std::int64_t i = 1 + below(4); i > 0; --i) names.push_back(concat(flip() ? "cpu:" : "cuda:", below(1024)));
+    return names;
+  }
+
+  std::mt19937 random_;
+};
+
+// Changes what the rules between keys forbid, and nothing else.
+Config repaired(Config config) {
+  auto& train = config.train;
+  auto& pipeline = config.pipeline;
+  if (pipeline.partition) pipeline.stages = static_cast<int>(pipeline.partition->size());
+  if (!config.device.list.names.empty()) {
+    config.replicas.local = 1;
+    config.device.list.names.resize(static_cast<std::size_t>(pipeline.stages), "cpu:0");
+  }
+  train.global_batch = std::max(train.global_batch, std::int64_t{pipeline.chunks.value_or(1)} * config.replicas.local);
+  train.micro_batch =
+      pipeline.chunks.value_or(1) > 1 ? 0 : std::min(train.micro_batch, train.global_batch / config.replicas.local);
+  train.epochs = std::max(train.epochs, 1);
+  if (train.steps > 0) train.warmup_steps = std::min(train.warmup_steps, train.steps);
+  train.nesterov = train.nesterov && train.optimizer == "momentum" && train.momentum > 0;
+  train.lr_min = std::min(train.lr_min, train.lr);
+  std::ranges::sort(train.lr_decay_steps);
+  const auto repeats = std::ranges::unique(train.lr_decay_steps);
+  train.lr_decay_steps.erase(repeats.begin(), repeats.end());
+  if (train.lr_schedule == "step" && train.lr_decay_steps.empty()) train.lr_decay_steps = {1};
+  return config;
+}
+
+TEST(Print, DefaultsReadBackAndSayWhatTheyMean) {
+  const std::string text = to_toml(Config{});
+  EXPECT_EQ(parse(text, "printed"), Config{});
+  EXPECT_THAT(text, HasSubstr("[train]\n"));
+  EXPECT_THAT(text, HasSubstr("keep = 3                            # newest checkpoints kept (checkpoints; >= 1)\n"));
+  EXPECT_THAT(text, HasSubstr("list = \"auto\" "));
+  for (const auto& key : schema()) EXPECT_THAT(text, HasSubstr(concat("\n", key.leaf(), " = ")));
+}
+
+TEST(Print, RandomConfigsRoundTrip) {
+  RandomValues random_value(3);
+  for (int trial = 0; trial < 500; ++trial) {
+    Config config;
+    for (const auto& key : schema()) {
+      const Value value = random_value(key);
+      ASSERT_NO_THROW(check_value(key, value)) << key.name << " = " << to_text(value);
+      key.field.set(config, value);
+      ASSERT_EQ(to_text(key.field.get(config)), to_text(value)) << key.name << " does not hold its whole range";
+    }
+    config = repaired(config);
+    ASSERT_NO_THROW(validate(config));
+    const std::string text = to_toml(config);
+    ASSERT_EQ(parse(text, "printed"), config) << text;
+  }
+}
+
+TEST(Print, EveryKeyCanBeSetAloneAndPrintsAsSet) {
+  RandomValues random_value(9);
+  for (const auto& key : schema()) {
+    Config config;
+    key.field.set(config, random_value(key));
+    const std::vector<std::string> sets{std::string(key.name) + "=" + to_text(key.field.get(config))};
+    try {
+      EXPECT_EQ(parse("", "empty", sets), config) << sets[0];
+    } catch (const ConfigError&) {
+      EXPECT_THROW(validate(config), ConfigError) << sets[0];  // a rule between keys forbids it alone
+    }
+  }
+}
+
+TEST(Documentation, PageIsCurrent) {
+  const char* root = std::getenv("SLUICE_SOURCE_DIR");
+  if (root == nullptr) GTEST_SKIP() << "SLUICE_SOURCE_DIR is not set; ctest sets it";
+  std::ifstream page(std::filesystem::path(root) / "docs" / "configuration.md");
+  const std::string text{std::istreambuf_iterator<char>(page), {}};
+  EXPECT_EQ(text, to_markdown()) << "run: build/release/sluice config --markdown > docs/configuration.md";
+}
+
+}  // namespace
+}  // namespace sluice::config

@@ -1,0 +1,253 @@
+// One case per way to be wrong, each with its message: it names the place, the key, and what to do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "core/error.h"
+
+namespace sluice::config {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::string error_of(std::string_view text, const std::vector<std::string>& sets = {}) {
+  try {
+    (void)parse(text, "run.toml", sets);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string set_error(const std::string& set) { return error_of("", {set}); }
+
+TEST(RejectSyntax, NamesFileLineAndColumn) {
+  EXPECT_THAT(error_of("[train]\nlr = \n"), StartsWith("run.toml:2:"));
+  EXPECT_THAT(error_of("[train]\nlr = \n"), HasSubstr("not valid TOML"));
+  EXPECT_THAT(error_of("[train\n"), StartsWith("run.toml:1:"));
+  EXPECT_THAT(error_of("[train]\nlr = 1\nlr = 2\n"), StartsWith("run.toml:3:"));
+  EXPECT_THAT(error_of("[train]\nseed = 99999999999999999999\n"), StartsWith("run.toml:2:"));
+}
+
+TEST(RejectUnknown, SuggestsTheNearestName) {
+  EXPECT_EQ(error_of("[train]\nstep = 3\n"), "run.toml:2: unknown key 'train.step'; did you mean 'train.steps'?");
+  EXPECT_EQ(error_of("\n[trian]\n"), "run.toml:2: unknown table 'trian'; did you mean 'train'?");
+  EXPECT_EQ(error_of("[train]\nchunks = 3\n"),
+            "run.toml:2: unknown key 'train.chunks'; did you mean 'pipeline.chunks'?");
+  EXPECT_EQ(error_of("lr = 3\n"), "run.toml:1: unknown key 'lr'; did you mean 'train.lr'?");
+}
+
+TEST(RejectUnknown, ListsWhatThereIsWhenNothingIsNear) {
+  EXPECT_EQ(error_of("[log]\nverbosity = 3\n"),
+            "run.toml:2: unknown key 'log.verbosity'; the keys of [log] are every, tensorboard");
+  EXPECT_EQ(error_of("[quantum]\nx = 1\n"),
+            "run.toml:1: unknown table 'quantum'; the tables are device, model, data, train, pipeline, replicas, "
+            "checkpoint, profile, log");
+  EXPECT_THAT(error_of("zzzzzzzz = 1\n"),
+              HasSubstr("unknown key 'zzzzzzzz'; a key belongs to one of the tables device"));
+}
+
+TEST(RejectUnknown, TheFirstInTheFileIsReported) {
+  EXPECT_THAT(error_of("[train]\nzz = 1\naa = 1\n"), HasSubstr("'train.zz'"));
+}
+
+TEST(RejectType, SaysWhatIsNeededWithAnExample) {
+  EXPECT_EQ(error_of("[train]\nsteps = \"ten\"\n"),
+            "run.toml:2: train.steps needs an integer, for example steps = 0; found a string");
+  EXPECT_EQ(error_of("[train]\nsteps = 1.5\n"),
+            "run.toml:2: train.steps needs an integer, for example steps = 0; found a number");
+  EXPECT_EQ(error_of("[train]\nlr = true\n"),
+            "run.toml:2: train.lr needs a number, for example lr = 0.01; found true or false");
+  EXPECT_EQ(error_of("[model]\nname = 3\n"),
+            "run.toml:2: model.name needs a string, for example name = \"resnet8\"; found an integer");
+  EXPECT_EQ(error_of("[data]\nflip = 1\n"),
+            "run.toml:2: data.flip needs true or false, for example flip = false; found an integer");
+  EXPECT_EQ(error_of("[pipeline]\nchunks = \"many\"\n"),
+            "run.toml:2: pipeline.chunks needs an integer or \"auto\", for example chunks = 1; found a string");
+  EXPECT_EQ(error_of("[pipeline]\npartition = 3\n"),
+            "run.toml:2: pipeline.partition needs an array of integers or \"auto\", for example partition = [3, 4]; "
+            "found an integer");
+  EXPECT_EQ(error_of("[pipeline]\npartition = [3, \"x\"]\n"),
+            "run.toml:2: pipeline.partition needs an array of integers or \"auto\", for example partition = [3, 4]; "
+            "found an array of mixed or other values");
+  EXPECT_EQ(error_of("[train]\nlr_decay_steps = 5\n"),
+            "run.toml:2: train.lr_decay_steps needs an array of integers, for example lr_decay_steps = [1000, 2000]; "
+            "found an integer");
+  EXPECT_EQ(error_of("[device]\nlist = [1]\n"),
+            "run.toml:2: device.list needs a string or an array of strings, for example list = [\"cpu:0\", \"cpu:1\"]; "
+            "found an array of integers");
+  EXPECT_THAT(error_of("[train.lr]\n"), EndsWith("found a table"));
+  EXPECT_THAT(error_of("[[train.lr]]\n"), EndsWith("found an array of tables"));
+  EXPECT_THAT(error_of("[train]\nlr = 2024-01-01\n"), EndsWith("found a date or time"));
+  EXPECT_EQ(error_of("train = 3\n"),
+            "run.toml:1: 'train' is a table; write [train] and its keys below; found an integer");
+  EXPECT_THAT(error_of("[[train]]\n"), EndsWith("found an array of tables"));
+}
+
+TEST(RejectRange, SaysTheRangeAndTheValue) {
+  EXPECT_EQ(error_of("[train]\nlr = -0.5\n"), "run.toml:2: train.lr = -0.5 is out of range; it must be > 0.0");
+  EXPECT_EQ(error_of("[train]\nlr = 0\n"), "run.toml:2: train.lr = 0 is out of range; it must be > 0.0");
+  EXPECT_THAT(error_of("[train]\nlr = inf\n"), HasSubstr("train.lr = inf is out of range"));
+  EXPECT_THAT(error_of("[train]\nlr = nan\n"), HasSubstr("train.lr = nan is out of range"));
+  EXPECT_EQ(error_of("[model]\ndropout = 1.0\n"),
+            "run.toml:2: model.dropout = 1.0 is out of range; it must be >= 0.0 and < 1.0");
+  EXPECT_EQ(error_of("[data]\nworkers = 257\n"), "run.toml:2: data.workers = 257 is out of range; it must be <= 256");
+  EXPECT_EQ(error_of("[data]\nworkers = -1\n"), "run.toml:2: data.workers = -1 is out of range; it must be 0 to 256");
+  EXPECT_EQ(error_of("[train]\nglobal_batch = 0\n"),
+            "run.toml:2: train.global_batch = 0 is out of range; it must be >= 1");
+  EXPECT_EQ(error_of("[train]\nsteps = 1000000000000\n"),
+            "run.toml:2: train.steps = 1000000000000 is out of range; it must be <= 1000000000");
+  EXPECT_THAT(error_of("[train]\nseed = -1\n"), HasSubstr("it must be 0 to 9223372036854775807"));
+  EXPECT_EQ(error_of("[pipeline]\nchunks = 0\n"),
+            "run.toml:2: pipeline.chunks = 0 is out of range; it must be 1 to 65536");
+  EXPECT_EQ(error_of("[pipeline]\npartition = [3, 0]\n"),
+            "run.toml:2: pipeline.partition = [3, 0] is out of range; it must be >= 1");
+  EXPECT_EQ(error_of("[pipeline]\npartition = []\n"),
+            "run.toml:2: pipeline.partition = [] is out of range; it must be \"auto\" or one integer per stage");
+  EXPECT_THAT(error_of("[train]\nlr_decay = 1.5\n"), HasSubstr("it must be > 0.0 and <= 1.0"));
+}
+
+TEST(RejectRange, WordsAreListed) {
+  EXPECT_EQ(error_of("[train]\noptimizer = \"adamm\"\n"),
+            "run.toml:2: train.optimizer = \"adamm\" is unknown; it must be one of \"sgd\", \"momentum\", \"adam\", "
+            "\"adamw\"; did you mean \"adam\"?");
+  EXPECT_EQ(error_of("[pipeline]\nschedule = \"zb-h1\"\n"),
+            "run.toml:2: pipeline.schedule = \"zb-h1\" is unknown; it must be one of \"gpipe\", \"1f1b\"");
+  EXPECT_EQ(error_of("[device]\nlist = \"tpu\"\n"),
+            "run.toml:2: device.list = \"tpu\" is out of range; it must be \"auto\", \"cpu\", \"cuda\" or an array of "
+            "names such as \"cpu:0\"");
+  EXPECT_EQ(error_of("[device]\nlist = [\"cpu:0\", \"gpu:1\"]\n"),
+            "run.toml:2: device.list holds \"gpu:1\"; a device name is cpu:N or cuda:N with N from 0 to 1023");
+  for (const auto* name : {"cpu", "cpu:", "cpu:x", "cpu:1024", "cpu:99999999999", "cuda:-1", ":1", ""}) {
+    EXPECT_THAT(error_of("[device]\nlist = [\"" + std::string(name) + "\"]\n"), HasSubstr("device.list holds")) << name;
+  }
+  EXPECT_THAT(error_of("[device]\nlist = []\n"), HasSubstr("device.list = [] is out of range"));
+}
+
+TEST(RejectSet, NamesTheSet) {
+  EXPECT_EQ(set_error("train.lr=-1"), "--set train.lr=-1: train.lr = -1 is out of range; it must be > 0.0");
+  EXPECT_EQ(set_error("train.step=1"), "--set train.step=1: unknown key 'train.step'; did you mean 'train.steps'?");
+  EXPECT_EQ(set_error("train.lr"), "--set train.lr: expected key=value");
+  EXPECT_EQ(set_error("train.lr="), "--set train.lr=: no value after '='");
+  EXPECT_EQ(set_error("train=1"), "--set train=1: 'train' is a table; name a key in it");
+  EXPECT_EQ(set_error("=1"),
+            "--set =1: unknown key ''; a key belongs to one of the tables device, model, data, train, "
+            "pipeline, replicas, checkpoint, profile, log");
+  EXPECT_THAT(set_error("train.lr=fast"), HasSubstr("needs a number, for example lr = 0.01; found a string"));
+  EXPECT_THAT(set_error("train.lr=0.1.2"), HasSubstr("not a TOML value"));
+  EXPECT_THAT(set_error("pipeline.partition=[3,"), HasSubstr("not a TOML value"));
+  EXPECT_THAT(set_error("train.lr=1\nmomentum=2"), HasSubstr("expected one TOML value"));
+  EXPECT_THAT(set_error("model.name=\xff"), HasSubstr("not a TOML value"));
+}
+
+TEST(RejectRule, LengthOfTheRun) {
+  EXPECT_EQ(error_of("[train]\nepochs = 0\n"),
+            "run.toml:2: train.epochs and train.steps are both 0; set one of them above 0");
+  EXPECT_EQ(error_of("[train]\nepochs = 0\nsteps = 1\n"), "accepted");
+  EXPECT_THAT(error_of("[train]\nsteps = 10\nwarmup_steps = 11\n"),
+              HasSubstr("run.toml:3: train.warmup_steps=11 > train.steps=10"));
+}
+
+TEST(RejectRule, PartitionHasAnEntryPerStage) {
+  EXPECT_EQ(error_of("[pipeline]\nstages = 3\npartition = [1, 2]\n"),
+            "run.toml:3: pipeline.partition has 2 entries, but pipeline.stages=3; give one number of layers per stage");
+}
+
+TEST(RejectRule, EveryMicroBatchHasASample) {
+  EXPECT_EQ(error_of("[replicas]\nlocal = 65\n"),
+            "run.toml:2: train.global_batch=64 < replicas.local=65; every replica needs a sample");
+  EXPECT_EQ(
+      error_of("[replicas]\nlocal = 2\n[pipeline]\nchunks = 33\n"),
+      "run.toml:4: pipeline.chunks=33 x replicas.local=2 > train.global_batch=64; every micro-batch needs a sample");
+}
+
+TEST(RejectRule, MicroBatchAndChunksAgree) {
+  EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n"), "accepted");
+  EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n[pipeline]\nchunks = 4\n"), "accepted");
+  EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n[pipeline]\nchunks = 2\n"), "accepted");  // with two processes
+  EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n[pipeline]\nchunks = \"auto\"\n"), "accepted");
+  EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n[pipeline]\nchunks = 3\n"),
+            "run.toml:2: train.micro_batch=16 contradicts pipeline.chunks=3: times replicas.local=1 they do not divide "
+            "train.global_batch=64; give only one of the two");
+  EXPECT_THAT(error_of("[train]\nmicro_batch = 65\n"),
+              HasSubstr("train.micro_batch=65 x replicas.local=1 > train.global_batch=64"));
+}
+
+TEST(RejectRule, NamedDevicesCoverTheGrid) {
+  EXPECT_EQ(
+      error_of("[pipeline]\nstages = 2\n[device]\nlist = [\"cpu:0\"]\n"),
+      "run.toml:4: device.list names 1 devices, but pipeline.stages=2 x replicas.local=1 needs 2 per process; name "
+      "one per stage and replica (repeats allowed)");
+}
+
+TEST(RejectRule, OptimizerAndLearningRate) {
+  EXPECT_THAT(error_of("[train]\nnesterov = true\noptimizer = \"sgd\"\n"),
+              HasSubstr("run.toml:2: train.nesterov=true needs train.optimizer=\"momentum\""));
+  EXPECT_THAT(error_of("[train]\nlr_min = 0.5\n"), HasSubstr("train.lr_min=0.5 > train.lr=0.01"));
+  EXPECT_THAT(error_of("[train]\nlr_schedule = \"step\"\n"), HasSubstr("needs train.lr_decay_steps"));
+  EXPECT_THAT(error_of("[train]\nlr_decay_steps = [2, 2]\n"), HasSubstr("must rise"));
+}
+
+TEST(RejectRule, PlaceIsTheFileWhenOnlyDefaultsClash) {
+  EXPECT_THAT(error_of("", {"train.epochs=0"}), StartsWith("--set train.epochs=0: "));
+  Config config;
+  config.train.epochs = 0;
+  try {
+    validate(config);
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), StartsWith("configuration: train.epochs and train.steps are both 0"));
+  }
+}
+
+TEST(RejectFile, SaysWhatToDo) {
+  const auto load_error = [](const char* path) -> std::string {
+    try {
+      (void)load(path);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(load_error("/nowhere/run.toml"),
+            "/nowhere/run.toml: no such file; give the path of a configuration, such as one in configs/");
+  EXPECT_EQ(load_error("/"), "/: is a folder; give the path of a configuration file in it");
+  EXPECT_EQ(load_error("/dev/zero"), "/dev/zero: larger than 1.0 MiB; this is no configuration");
+}
+
+TEST(Fuzz, AnyTextGivesAConfigOrAOneLineError) {
+  const std::string seed = to_toml(Config{});
+  const std::string alphabet = "[]{}=\"'\\.,#\n 0129-+eEinfautos_\xff";
+  std::mt19937 random(5);
+  const auto below = [&](std::size_t limit) {
+    return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random);
+  };
+  int accepted = 0;
+  for (int trial = 0; trial < 3000; ++trial) {
+    std::string text = seed;
+    for (std::size_t edits = 1 + below(3); edits > 0; --edits) {
+      switch (below(4)) {
+        case 0: text.erase(below(text.size()), 1 + below(12)); break;
+        case 1: text.insert(below(text.size()), 1, alphabet[below(alphabet.size())]); break;
+        case 2: text[below(text.size())] = static_cast<char>(below(256)); break;
+        case 3: text.insert(below(text.size()), text.substr(below(text.size()), below(60))); break;
+      }
+    }
+    const std::string verdict = error_of(text);
+    EXPECT_THAT(verdict, AllOf(Not(HasSubstr("\n")), Not(::testing::IsEmpty())));
+    accepted += static_cast<int>(verdict == "accepted");
+  }
+  EXPECT_GT(accepted, 100);
+  EXPECT_LT(accepted, 2900);
+}
+
+}  // namespace
+}  // namespace sluice::config

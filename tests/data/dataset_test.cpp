@@ -1,0 +1,134 @@
+#include "data/dataset.h"
+
+#include <gmock/gmock.h>
+
+#include "core/error.h"
+#include "data/idx_files.h"
+
+namespace sluice::data {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// Three images of 2x2 and their labels, as the four files of MNIST.
+void write_mnist(const std::filesystem::path& folder, const Bytes& labels = {7, 0, 9}) {
+  const Bytes images = images_bytes(3, 2, 2, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  write_file(folder / "train-images-idx3-ubyte.gz", gzip(images));
+  write_file(folder / "train-labels-idx1-ubyte", labels_bytes(labels));
+  write_file(folder / "t10k-images-idx3-ubyte", images);
+  write_file(folder / "t10k-labels-idx1-ubyte.gz", gzip(labels_bytes(labels)));
+}
+
+auto opening(const DatasetOptions& options, Split split = Split::kTrain) {
+  return [=] { static_cast<void>(open_dataset(options, split)); };
+}
+
+TEST(Dataset, MnistIsReadByteForByte) {
+  const TemporaryFolder folder;
+  write_mnist(folder.path());
+  for (const auto split : {Split::kTrain, Split::kTest}) {
+    const auto dataset = open_dataset({.name = "mnist", .path = folder.path()}, split);
+    const auto& info = dataset->info();
+    EXPECT_EQ(info.name, "mnist");
+    EXPECT_EQ(info.split, split);
+    EXPECT_THAT((std::array{info.channels, info.height, info.width, info.classes}), ElementsAre(1, 2, 2, 10));
+    ASSERT_EQ(dataset->size(), 3);
+    Bytes pixels(4);
+    dataset->read(1, pixels);
+    EXPECT_THAT(pixels, ElementsAre(5, 6, 7, 8));
+    EXPECT_EQ(dataset->target(0), 7);
+    EXPECT_EQ(dataset->target(2), 9);
+    EXPECT_THROW(dataset->read(3, pixels), BugError);
+    EXPECT_THROW(static_cast<void>(dataset->target(-1)), BugError);
+  }
+}
+
+TEST(Dataset, LimitKeepsTheFirstSamples) {
+  const TemporaryFolder folder;
+  write_mnist(folder.path());
+  const auto dataset = open_dataset({.name = "mnist", .path = folder.path(), .limit = 2}, Split::kTrain);
+  EXPECT_EQ(dataset->size(), 2);
+  EXPECT_EQ(dataset->target(1), 0);
+  EXPECT_THROW(static_cast<void>(dataset->target(2)), BugError);
+  EXPECT_EQ(open_dataset({.name = "mnist", .path = folder.path(), .limit = 99}, Split::kTrain)->size(), 3);
+  EXPECT_THAT(opening({.name = "mnist", .limit = -1}), ThrowsMessage<ConfigError>(HasSubstr("data.limit = -1")));
+}
+
+TEST(Dataset, MissingFilesSayWhereAndWhatToDo) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(opening({.name = "fashion_mnist", .path = folder.path()}),
+              ThrowsMessage<DataError>(AllOf(HasSubstr((folder.path() / "train-images-idx3-ubyte.gz").native()),
+                                             HasSubstr("apt-get install dataset-fashion-mnist"))));
+  EXPECT_THAT(opening({.name = "mnist", .path = folder.path()}, Split::kTest),
+              ThrowsMessage<DataError>(AllOf(HasSubstr("t10k-images"), HasSubstr("set data.path"))));
+  EXPECT_THAT(opening({.name = "mnist"}), ThrowsMessage<ConfigError>(HasSubstr("data.path is empty")));
+}
+
+TEST(Dataset, CountMismatchIsNamed) {
+  const TemporaryFolder folder;
+  write_mnist(folder.path(), {1, 2});
+  EXPECT_THAT(opening({.name = "mnist", .path = folder.path()}),
+              ThrowsMessage<DataError>(AllOf(HasSubstr("train-labels-idx1-ubyte: byte 4: 3 labels expected"),
+                                             HasSubstr("train-images-idx3-ubyte.gz, 2 found"))));
+}
+
+TEST(Dataset, ALabelOutOfRangeIsNamed) {
+  const TemporaryFolder folder;
+  write_mnist(folder.path(), {1, 2, 10});
+  EXPECT_THAT(opening({.name = "mnist", .path = folder.path()}),
+              ThrowsMessage<DataError>(AllOf(HasSubstr("train-labels-idx1-ubyte: byte 10"),
+                                             HasSubstr("the label of sample 2 is 10, 0 to 9 expected"))));
+}
+
+TEST(Dataset, SwappedFilesAreNamed) {
+  const TemporaryFolder folder;
+  write_mnist(folder.path());
+  std::filesystem::copy_file(folder.path() / "train-labels-idx1-ubyte", folder.path() / "train-images-idx3-ubyte");
+  EXPECT_THAT(opening({.name = "mnist", .path = folder.path()}),
+              ThrowsMessage<DataError>(HasSubstr("0x00000801 (a file of labels) found")));
+}
+
+TEST(Dataset, AnUnknownNameGetsTheNearestOne) {
+  EXPECT_THAT(opening({.name = "fashion-mnist"}),
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("did you mean \"fashion_mnist\"?"), HasSubstr("shapes"))));
+}
+
+TEST(Dataset, TheListNamesWhatCanBeOpened) {
+  std::vector<std::string> names;
+  for (const auto& description : list_datasets()) {
+    names.push_back(description.name);
+    EXPECT_FALSE(description.what.empty());
+    EXPECT_EQ(description.files.size(), description.name == "shapes" ? 0U : 4U);
+  }
+  EXPECT_THAT(names, ElementsAre("fashion_mnist", "mnist", "shapes"));
+}
+
+TEST(Dataset, FashionMnistOfTheDebianPackage) {
+  const auto folder = list_datasets().front().default_path;
+  if (!std::filesystem::exists(folder))
+    GTEST_SKIP() << folder << " is not there: apt-get install dataset-fashion-mnist";
+  const auto train = open_dataset({.name = "fashion_mnist"}, Split::kTrain);
+  const auto test = open_dataset({.name = "fashion_mnist"}, Split::kTest);
+  EXPECT_EQ(train->size(), 60000);
+  EXPECT_EQ(test->size(), 10000);
+  std::vector<std::int64_t> first;
+  for (std::int64_t i = 0; i < 10; ++i) first.push_back(train->target(i));
+  EXPECT_THAT(first, ElementsAre(9, 0, 0, 3, 0, 2, 7, 2, 5, 5));
+
+  double sum = 0, squares = 0;
+  Bytes pixels(28 * 28);
+  for (std::int64_t i = 0; i < train->size(); ++i) {
+    train->read(i, pixels);
+    for (const double p : pixels) sum += p, squares += p * p;
+  }
+  const double count = 60000.0 * 28 * 28 * 255;
+  const double mean = sum / count;
+  EXPECT_NEAR(train->info().mean[0], mean, 1e-4);
+  EXPECT_NEAR(train->info().stddev[0], std::sqrt(squares / count / 255 - mean * mean), 1e-4);
+}
+
+}  // namespace
+}  // namespace sluice::data

@@ -1,0 +1,216 @@
+#include "data/loader.h"
+
+#include <gmock/gmock.h>
+
+#include <ctime>
+#include <filesystem>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "data/shapes.h"
+
+namespace sluice::data {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// Images whose pixels tell their index; sample `broken` cannot be read.
+class NumberedDataset final : public Dataset {
+ public:
+  explicit NumberedDataset(std::int64_t size, std::int64_t broken = -1, std::int64_t side = 4)
+      : size_(size), broken_(broken) {
+    info_ = {
+        .name = "numbered", .channels = 1, .height = side, .width = side, .classes = 10, .mean = {0}, .stddev = {1}};
+  }
+  [[nodiscard]] const DatasetInfo& info() const override { return info_; }
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
+    if (index == broken_) throw DataError("the file is damaged");
+    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(index + static_cast<int>(i));
+  }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return index % 10; }
+
+ private:
+  DatasetInfo info_;
+  std::int64_t size_;
+  std::int64_t broken_;
+};
+
+const AugmentOptions kAugment{.crop_padding = 2, .horizontal_flip = true};
+
+std::vector<Batch> take(Loader& loader, std::int64_t count) {
+  std::vector<Batch> batches;
+  while (std::ssize(batches) < count) {
+    auto batch = loader.next();
+    if (!batch) break;
+    batches.push_back(*std::move(batch));
+  }
+  return batches;
+}
+
+std::vector<std::int64_t> ids_of(const std::vector<Batch>& batches) {
+  std::vector<std::int64_t> ids;
+  for (const auto& batch : batches) {
+    const auto* first = batch.sample_ids.const_data_ptr<std::int64_t>();
+    ids.insert(ids.end(), first, first + batch.sample_ids.size(0));
+  }
+  return ids;
+}
+
+void expect_same(const std::vector<Batch>& a, const std::vector<Batch>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].epoch, b[i].epoch);
+    EXPECT_EQ(a[i].batch, b[i].batch);
+    EXPECT_TRUE(at::equal(a[i].sample_ids, b[i].sample_ids)) << i;
+    EXPECT_TRUE(at::equal(a[i].targets, b[i].targets)) << i;
+    EXPECT_TRUE(at::equal(a[i].inputs, b[i].inputs)) << i;
+  }
+}
+
+TEST(Loader, AnEvaluationPassGivesEverySampleOnceInOrder) {
+  const NumberedDataset dataset(10);
+  Loader loader(dataset, {.batch_size = 4, .endless = false, .shuffle = false, .dtype = at::kDouble});
+  const auto batches = take(loader, 99);
+  ASSERT_EQ(batches.size(), 3U);
+  EXPECT_EQ(loader.batches(), 3);
+  EXPECT_EQ(ids_of(batches), sequential_order(10));
+  const auto& last = batches.back();
+  EXPECT_EQ(last.inputs.sizes(), (at::IntArrayRef{2, 1, 4, 4}));
+  EXPECT_EQ(last.inputs.scalar_type(), at::kDouble);
+  EXPECT_EQ(last.batch, 2);
+  EXPECT_EQ(last.batches, 3);
+  EXPECT_EQ(last.global_size, 2);
+  EXPECT_EQ(last.targets[1].item<std::int64_t>(), 9);
+  EXPECT_EQ(last.inputs[1][0][0][3].item<double>(), 12.0 / 255.0);
+  EXPECT_FALSE(loader.next());
+}
+
+TEST(Loader, TrainingGoesThroughTheOrderOfEpochAfterEpoch) {
+  const NumberedDataset dataset(10);
+  Loader loader(dataset, {.batch_size = 4, .seed = 5});
+  for (std::int64_t epoch = 0; epoch < 4; ++epoch) {
+    const auto batches = take(loader, 3);
+    EXPECT_EQ(ids_of(batches), epoch_order(5, epoch, 10));
+    for (const auto& batch : batches) EXPECT_EQ(batch.epoch, epoch);
+  }
+}
+
+TEST(Loader, BatchesAreBitEqualForAnyNumberOfWorkers) {
+  const auto dataset = make_shapes({.samples = 50, .image_size = 16}, Split::kTrain);
+  LoaderOptions options{.batch_size = 8, .workers = 0, .augment = kAugment, .seed = 3};
+  Loader plain(*dataset, options);
+  const auto expected = take(plain, 20);  // nearly three epochs
+  for (const int workers : {1, 2, 3, 7}) {
+    for (const int prefetch : {1, 4, 17}) {
+      options.workers = workers;
+      options.prefetch = prefetch;
+      Loader loader(*dataset, options);
+      expect_same(take(loader, 20), expected);
+    }
+  }
+}
+
+TEST(Loader, AugmentationChangesWithTheEpoch) {
+  const NumberedDataset dataset(4);
+  Loader loader(dataset, {.batch_size = 4, .shuffle = false, .augment = kAugment});
+  const auto batches = take(loader, 2);
+  EXPECT_FALSE(at::equal(batches[0].inputs, batches[1].inputs));
+}
+
+TEST(Loader, ResumingInTheMiddleContinuesExactly) {
+  const NumberedDataset dataset(30);
+  const LoaderOptions options{.batch_size = 4, .workers = 2, .augment = kAugment, .seed = 8};
+  Loader whole(dataset, options);
+  const auto expected = take(whole, 20);
+  for (std::size_t done = 1; done < 17; ++done) {  // also after the last batch of an epoch
+    Loader resumed(dataset, options, position_after(expected[done - 1]));
+    expect_same(take(resumed, 3), {expected.begin() + static_cast<std::ptrdiff_t>(done),
+                                   expected.begin() + static_cast<std::ptrdiff_t>(done) + 3});
+  }
+}
+
+// Two processes of two and one replicas load together what one process loads alone.
+TEST(Loader, SharesOfProcessesMakeUpTheGlobalBatch) {
+  const NumberedDataset dataset(11);
+  LoaderOptions options{.batch_size = 4, .endless = false, .augment = kAugment, .seed = 2};
+  Loader alone(dataset, options);
+  options.share = {.first = 0, .count = 2, .parts = 3};
+  Loader first(dataset, options);
+  options.share = {.first = 2, .count = 1, .parts = 3};
+  Loader second(dataset, options);
+  for (const auto& batch : take(alone, 99)) {
+    const auto a = first.next();
+    const auto b = second.next();
+    EXPECT_EQ(a->global_size, batch.inputs.size(0));
+    EXPECT_TRUE(at::equal(at::cat({a->inputs, b->inputs}), batch.inputs));
+    EXPECT_TRUE(at::equal(at::cat({a->sample_ids, b->sample_ids}), batch.sample_ids));
+  }
+}
+
+TEST(Loader, AFailingSampleIsNamedOnceAfterTheBatchesBeforeIt) {
+  const NumberedDataset dataset(40, 21);
+  for (const int workers : {0, 1, 3}) {
+    Loader loader(dataset, {.batch_size = 4, .workers = workers, .shuffle = false});
+    EXPECT_EQ(ids_of(take(loader, 5)), sequential_order(20));
+    EXPECT_THAT([&] { loader.next(); },
+                ThrowsMessage<Error>(AllOf(HasSubstr("sample 21 of numbered (train): the file is damaged"))));
+    EXPECT_THROW(loader.next(), BugError);
+  }
+}
+
+// A loader that is dropped early leaves workers that wait, read or have failed.
+TEST(Loader, FailingOrUnreadLoadersDoNotHang) {
+  const NumberedDataset dataset(40, 0);
+  for (const int workers : {1, 2, 7}) {
+    for (int round = 0; round < 20; ++round) {
+      const Loader loader(dataset, {.batch_size = 2, .workers = workers, .prefetch = 3, .shuffle = round % 2 == 0});
+    }
+  }
+}
+
+TEST(Loader, RefusesOptionsThatCannotWork) {
+  const NumberedDataset dataset(4);
+  const auto loading = [&](const LoaderOptions& options) { return [&, options] { Loader(dataset, options); }; };
+  EXPECT_THAT(loading({.batch_size = 0}), ThrowsMessage<ConfigError>(HasSubstr("a batch size of 0")));
+  EXPECT_THAT(loading({.workers = -1}), ThrowsMessage<ConfigError>(HasSubstr("data.workers = -1")));
+  EXPECT_THAT(loading({.prefetch = 0}), ThrowsMessage<ConfigError>(HasSubstr("a prefetch of 0")));
+  EXPECT_THROW(Loader(NumberedDataset(0), {}), DataError);
+  EXPECT_THROW(Loader(dataset, {.batch_size = 2}, {.epoch = 0, .batch = 3}), BugError);
+}
+
+std::ptrdiff_t threads_of_this_process() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+}
+
+// at::empty fills new memory under deterministic algorithms, with an OpenMP region when it is large: each worker then
+// brought a team of threads of its own that fought with the devices' threads for the cores.
+TEST(Loader, WorkersStartNoThreadsOfTheirOwn) {
+  if (!std::filesystem::exists("/proc/self/task")) GTEST_SKIP() << "needs /proc to count threads";
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  const NumberedDataset dataset(4000, -1, 64);
+  {
+    const auto before = threads_of_this_process();
+    Loader loader(dataset, {.batch_size = 64, .workers = 2});
+    take(loader, 8);
+    EXPECT_EQ(threads_of_this_process(), before + 2);
+  }
+  at::globalContext().setDeterministicAlgorithms(false, false);
+}
+
+TEST(Loader, PreparesAFashionMnistEpochWellUnderASecondOfOneCore) {
+  const NumberedDataset dataset(60000, -1, 28);
+  const std::clock_t begin = std::clock();  // CPU time of all threads
+  Loader loader(dataset, {.batch_size = 128, .workers = 1, .endless = false, .augment = kAugment});
+  EXPECT_EQ(take(loader, 999).size(), 469U);
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  RecordProperty("cpu_seconds", std::to_string(seconds));
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(seconds, 1.0);
+#endif
+}
+
+}  // namespace
+}  // namespace sluice::data

@@ -1,0 +1,120 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "pipeline/executor.h"
+#include "pipeline/schedule/generators.h"
+#include "support/toy_model.h"
+
+namespace sluice::pipeline {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr int kWidth = 4;
+
+// Two replicas of three stages; `action` runs in the forward of stage `stage`.
+Executor make_executor(int stage, std::function<void(const nn::ForwardContext&)> action,
+                       std::chrono::milliseconds timeout) {
+  const auto layers_of = [=] {
+    auto layers = test::make_toy_layers(3, kWidth, 1);
+    layers.insert(layers.begin() + stage, std::make_unique<test::ProbeLayer>("probe", action));
+    return layers;
+  };
+  Partition partition{{1, 1, 1}};
+  ++partition.layers_per_stage[stage];
+  return Executor(test::make_toy_grid(layers_of, partition, 2), test::cpu_grid(2, 3), {.step_timeout = timeout});
+}
+
+PassRequest training_pass() {
+  PassRequest request{
+      .schedule = make_1f1b({.stages = 3, .micro_batches = 4}), .context = {.training = true}, .loss = test::toy_loss};
+  for (const MicroBatch& share : split(test::make_toy_batch(16, kWidth, 3), 2))
+    request.micro_batches.push_back(split(share, 4));
+  return request;
+}
+
+TEST(ExecutorFailure, StageFailureDoesNotHangItsPeersAndIsNamed) {
+  for (int stage = 0; stage < 3; ++stage) {
+    std::atomic<bool> fail = true;
+    std::atomic<int> calls = 0;
+    Executor executor = make_executor(
+        stage,
+        [&](const nn::ForwardContext&) {
+          if (++calls == 5 && fail) throw DataError("planted failure");
+        },
+        60s);
+    const Nanoseconds begin = now_ns();
+    try {
+      executor.run(training_pass());
+      FAIL() << "the planted failure was lost";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::kData);
+      EXPECT_THAT(error.what(), HasSubstr("planted failure"));
+      EXPECT_THAT(error.what(), HasSubstr("stage " + std::to_string(stage)));
+      EXPECT_THAT(error.what(), HasSubstr("at action " + std::to_string(stage) + "F"));
+    }
+    EXPECT_LT(to_s(now_ns() - begin), 5.0);
+    // No thread is left inside the step, nothing is left of it: the next one runs.
+    fail = false;
+    executor.run(training_pass());
+    EXPECT_EQ(executor.stage(ReplicaId{0}, StageId{0}).in_flight(), 0);
+  }
+}
+
+TEST(ExecutorFailure, LibTorchErrorsAndRefusedMemoryAreTranslated) {
+  Executor wrong_shape = make_executor(
+      1,
+      [](const nn::ForwardContext&) {
+        at::mm(at::ones({2, 3}), at::ones({2, 3}));
+      },
+      60s);
+  try {
+    wrong_shape.run(training_pass());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("LibTorch reports: "));
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+  }
+  Executor too_large = make_executor(
+      1, [](const nn::ForwardContext&) { at::empty({std::int64_t{1} << 50}); }, 60s);
+  try {
+    too_large.run(training_pass());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::kOutOfMemory) << error.what();
+  }
+}
+
+TEST(ExecutorFailure, AHungStageIsReportedWithWhatEveryStageIsDoing) {
+  std::atomic<bool> released = false;
+  {
+    Executor executor = make_executor(
+        1,
+        [&](const nn::ForwardContext&) {
+          while (!released) std::this_thread::sleep_for(10ms);
+        },
+        300ms);
+    std::jthread release([&] {
+      std::this_thread::sleep_for(1s);
+      released = true;
+    });
+    try {
+      executor.run(training_pass());
+      FAIL() << "the hang was not noticed";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::kPeer);
+      EXPECT_THAT(error.what(), HasSubstr("did not end within 0.3 s"));
+      EXPECT_THAT(error.what(), HasSubstr("replica 1 stage 1"));
+      EXPECT_THAT(error.what(), HasSubstr("1F0"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::pipeline

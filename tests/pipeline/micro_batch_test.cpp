@@ -1,0 +1,26 @@
+#include "pipeline/micro_batch.h"
+
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+namespace sluice::pipeline {
+namespace {
+
+TEST(SplitSizes, DifferByAtMostOneAndAddUp) {
+  EXPECT_EQ(split_sizes(10, 4), (std::vector<std::int64_t>{3, 3, 2, 2}));
+  EXPECT_EQ(split_sizes(2, 4), (std::vector<std::int64_t>{1, 1, 0, 0}));
+  EXPECT_EQ(split_sizes(0, 2), (std::vector<std::int64_t>{0, 0}));
+}
+
+TEST(Split, GivesViewsInOrder) {
+  const MicroBatch batch{at::arange(10).view({5, 2}), at::arange(5), at::arange(5) + 100};
+  const auto parts = split(batch, 2);
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].samples(), 3);
+  EXPECT_EQ(parts[0].inputs.data_ptr(), batch.inputs.data_ptr());
+  EXPECT_TRUE(at::equal(parts[1].sample_ids, at::arange(103, 105)));
+}
+
+}  // namespace
+}  // namespace sluice::pipeline

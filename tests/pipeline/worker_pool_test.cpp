@@ -1,0 +1,76 @@
+#include "pipeline/worker_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "core/error.h"
+
+namespace sluice::pipeline {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::vector<Place> places(int count) {
+  std::vector<Place> result;
+  for (int i = 0; i < count; ++i) result.push_back({ReplicaId{0}, StageId{i}, {device::DeviceKind::kCpu, i}, 1});
+  return result;
+}
+
+TEST(WorkerPool, EveryPlaceHasAThreadOfItsOwnThatItKeeps) {
+  WorkerPool pool(places(3));
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  for (int round = 0; round < 5; ++round) {
+    pool.run(
+        [&](int) {
+          const std::scoped_lock lock(mutex);
+          threads.insert(std::this_thread::get_id());
+        },
+        {.timeout = 10s});
+  }
+  EXPECT_EQ(threads.size(), 3U);
+}
+
+TEST(WorkerPool, TheFirstFailureWinsAndAllAreBackBeforeItIsThrown) {
+  WorkerPool pool(places(3));
+  std::atomic<int> running = 0;
+  std::atomic<bool> woken = false;
+  const auto job = [&](int place) {
+    ++running;
+    if (place == 1) {
+      --running;
+      throw DataError("first");
+    }
+    while (!woken) std::this_thread::sleep_for(1ms);
+    --running;
+  };
+  try {
+    pool.run(job, {.timeout = 10s, .on_failure = [&] { woken = true; }});
+    FAIL();
+  } catch (const DataError& error) {
+    EXPECT_STREQ(error.what(), "first");
+  }
+  EXPECT_EQ(running, 0);
+}
+
+// Symptom: a kernel that never returns kept the whole program from ending.
+TEST(WorkerPool, AThreadThatNeverReturnsIsAbandonedAfterTheGracePeriod) {
+  static std::atomic<bool> release = false;  // outlives the pool, as what an abandoned job uses must
+  {
+    WorkerPool pool(places(2));
+    const auto job = [](int place) {
+      while (place == 1 && !release) std::this_thread::sleep_for(1ms);
+    };
+    EXPECT_THROW(pool.run(job, {.timeout = 50ms, .grace = 50ms}), PeerError);
+    EXPECT_THROW(pool.run(job, {.timeout = 50ms}), BugError);
+  }
+  release = true;
+  std::this_thread::sleep_for(20ms);
+}
+
+}  // namespace
+}  // namespace sluice::pipeline

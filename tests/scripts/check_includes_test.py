@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""scripts/check_includes.py: planted bad edges are rejected, good ones are not."""
+
+import subprocess
+import sys
+import tempfile
+import pathlib
+import unittest
+
+from script_copy import REPOSITORY
+
+GOOD = {
+    "src/core/a.cpp": "#include <vector>\n#include \"core/error.h\"\n",
+    "src/comm/gloo/a.cpp": "#include <torch/torch.h>\n#include \"comm/mesh.h\"\n#include \"device/stream.h\"\n",
+    "src/pipeline/a.h": "#include \"pipeline/schedule/action.h\"\n#include \"nn/layer.h\"\n",
+    "src/tune/a.h": "#include \"pipeline/schedule/action.h\"\n",
+    "src/train/a.cpp": "#include \"models/vit.h\"\n#include \"ddp/reducer.h\"\n#include \"train/records/journal.h\"\n",
+    "src/train/records/a.cpp": "#include <ATen/ATen.h>\n#include \"core/error.h\"\n",
+    "src/app/a.cpp": "#include \"train/loop.h\"\n",
+    "src/profiler/a.cpp": "#ifdef SLUICE_WITH_CUDA\n#endif\n",
+    "models/a.cpp": "#include \"nn/layer.h\"\n",
+    "tests/core/a.cpp": "#include \"support/ranks.h\"\n#include \"helper.h\"\n#include \"app/commands.h\"\n",
+    "bench/a.cpp": "#include \"train/loop.h\"\n",
+}
+BAD = {
+    "src/core/a.cpp": ("#include \"device/stream.h\"", "'core' may not include 'device'"),
+    "src/core/b.h": ("#include <ATen/ATen.h>", "'core' is free of LibTorch"),
+    "src/ddp/a.cpp": ("  #  include \"ps/server.h\"", "'ddp' may not include 'ps'"),
+    "src/data/a.cpp": ("#include \"comm/mesh.h\"", "'data' may not include 'comm'"),
+    "src/tune/a.cpp": ("#include \"pipeline/executor.h\"", "'tune' may not include 'pipeline'"),
+    "src/pipeline/schedule/a.cpp": ("#include \"pipeline/stage.h\"", "'pipeline/schedule' may not include 'pipeline'"),
+    "src/pipeline/a.cpp": ("#include \"models/vit.h\"", "'pipeline' may not include 'models'"),
+    "src/nn/a.cpp": ("#include \"models/vit.h\"", "'nn' may not include 'models'"),
+    "src/train/a.cpp": ("#include \"app/commands.h\"", "'train' may not include 'app'"),
+    "src/train/records/a.cpp": ("#include \"device/stream.h\"", "'train/records' may not include 'device'"),
+    "src/comm/a.cpp": ("#include \"support/ranks.h\"", "names no folder of the table"),
+    "src/device/a.cpp": ("#include \"stream.h\"", "names no folder of the table"),
+    "src/device/b.cpp": ("#include \"../core/error.h\"", "names no folder of the table"),
+    "src/device/c.cpp": ("#include <core/error.h>", "is ours"),
+    "src/newfolder/a.cpp": ("int x;", "is not in the table"),
+    "src/core/c.cpp": ("#if defined(SLUICE_WITH_CUDA)", "CUDA is asked for outside"),
+    "tests/core/a.cpp": ("#include \"nowhere/ranks.h\"", "names no folder of the table"),
+}
+
+
+def check(files):
+    """Exit code and lines of the check over a folder with just these files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path, text in files.items():
+            file = pathlib.Path(folder) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        command = [sys.executable, str(REPOSITORY / "scripts/check_includes.py"), folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout.splitlines()
+
+
+class IncludeEdgesTest(unittest.TestCase):
+    def test_edges_of_the_table_are_accepted(self):
+        self.assertEqual(check(GOOD), (0, []))
+
+    def test_each_planted_violation_is_named(self):
+        for path, (text, expected) in BAD.items():
+            with self.subTest(path=path, text=text):
+                code, lines = check({path: text + "\n"})
+                self.assertEqual((code, len(lines)), (70, 1), lines)
+                self.assertTrue(lines[0].startswith(f"{path}:1: error: "), lines[0])
+                self.assertIn(expected, lines[0])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""scripts/run.sh: what it starts, where, and with what."""
+
+import pathlib
+import signal
+import subprocess
+import unittest
+
+from script_copy import ScriptCopy
+
+SHOW = 'printf "%s\\n" "$PWD" "$GOMP_SPINCOUNT" "$@"\n'
+
+
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        self.copy = self.enterContext(ScriptCopy())
+        self.copy.stand_in("scripts/bootstrap.sh", "exit 0\n")
+        self.copy.stand_in("build/release/sluice", SHOW)
+
+    def test_without_arguments_trains_the_quickstart_in_the_repository(self):
+        done = self.copy.run("run.sh", cwd="/")
+        self.assertEqual(done.stdout.splitlines(), [str(self.copy.root), "3000", "train", "configs/quickstart.toml"])
+        self.assertEqual(done.returncode, 0)
+
+    def test_options_are_passed_on_unchanged(self):
+        done = self.copy.run("run.sh", "--set", "data.path=/a b/$HOME", "--dry-run")
+        self.assertEqual(done.stdout.splitlines()[4:], ["--set", "data.path=/a b/$HOME", "--dry-run"])
+
+    def test_directories_are_relative_to_the_caller(self):
+        done = self.copy.run("run.sh", "--run-dir", "out", "--resume", "auto", cwd="/usr")
+        self.assertEqual(done.stdout.splitlines()[4:], ["--run-dir", "/usr/out", "--resume", "auto"])
+
+    def test_the_callers_environment_wins(self):
+        done = self.copy.run("run.sh", GOMP_SPINCOUNT="7", SLUICE_CONFIG="/other.toml")
+        self.assertEqual(done.stdout.splitlines()[1:], ["7", "train", "/other.toml"])
+
+    def test_a_positional_argument_is_bad_usage(self):
+        done = self.copy.run("run.sh", "1", "2", "0")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("usage: scripts/run.sh", done.stderr)
+
+    def test_a_failed_bootstrap_ends_it_with_the_same_code(self):
+        self.copy.stand_in("scripts/bootstrap.sh", "exit 8\n")
+        done = self.copy.run("run.sh")
+        self.assertEqual((done.returncode, done.stdout), (8, ""))
+
+    def test_a_build_without_the_program_says_so(self):
+        (self.copy.root / "build/release/sluice").unlink()
+        done = self.copy.run("run.sh")
+        self.assertEqual(done.returncode, 70)
+        self.assertIn("no build/release/sluice", done.stderr)
+
+    def test_signals_reach_the_program(self):
+        self.copy.stand_in("build/release/sluice", 'trap "echo stopped; exit 130" TERM\necho ready\nwhile :; do sleep 0.05; done\n')
+        command = str(self.copy.root / "scripts/run.sh")
+        with subprocess.Popen([command], env=self.copy.environment(), stdout=subprocess.PIPE, text=True) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.stdout.readline(), "stopped\n")
+            self.assertEqual(process.wait(timeout=20), 130)
+
+
+class HelpTest(unittest.TestCase):
+    def test_every_script_has_help(self):
+        with ScriptCopy() as copy:
+            for script in sorted(pathlib.Path(copy.root / "scripts").glob("*.sh")):
+                if script.name in ("common.sh", "dependencies.sh"):
+                    continue
+                with self.subTest(script=script.name):
+                    done = copy.run(script.name, "--help")
+                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+                    self.assertIn("usage: scripts/" + script.name, done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,50 @@
+"""A temporary copy of the repository's scripts, with stand-ins for the commands they call."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+class ScriptCopy:
+    """A context: folder `root` holds scripts/ and what they read; folder `bin` comes first in PATH."""
+
+    def __enter__(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="sluice copy ")  # a blank in the path, as people have them
+        self.root = pathlib.Path(self._folder.name) / "project"
+        self.bin = pathlib.Path(self._folder.name) / "bin"
+        self.bin.mkdir()
+        shutil.copytree(REPOSITORY / "scripts", self.root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(REPOSITORY / ".ci", self.root / ".ci")
+        for name in (".clang-format", ".clang-tidy", ".codespellrc", "CMakePresets.json"):
+            shutil.copy(REPOSITORY / name, self.root / name)
+        return self
+
+    def __exit__(self, *_):
+        self._folder.cleanup()
+
+    def write(self, path, text):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    def stand_in(self, path, script):
+        """Makes an executable bash script; `path` is absolute or relative to the copy."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("#!/bin/bash\n" + script, encoding="utf-8")
+        file.chmod(0o755)
+
+    def environment(self, **variables):
+        kept = {name: value for name, value in os.environ.items() if name not in ("SLUICE_CONFIG", "GOMP_SPINCOUNT")}
+        return {**kept, "PATH": f"{self.bin}:/usr/bin:/bin:/usr/sbin:/sbin", "TMPDIR": str(self.bin.parent), **variables}
+
+    def run(self, *command, cwd=None, **variables):
+        """Runs scripts/COMMAND[0]; returns the finished process, its outputs as text."""
+        words = [str(self.root / "scripts" / command[0]), *command[1:]]
+        return subprocess.run(
+            words, cwd=cwd or self.root, env=self.environment(**variables), capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, timeout=100, check=False)
