@@ -73,7 +73,8 @@ TEST(Prefetch, AHangingMakerIsReportedAndMayStillCome) {
   for (int tries = 0; tries < 200 && !late; ++tries) {
     try {
       late = prefetcher.next();
-    } catch (const DataError&) {  // not scheduled yet
+    } catch (const DataError&) {
+      std::this_thread::yield();  // the maker was not scheduled yet
     }
   }
   EXPECT_EQ(late, 7);
