@@ -4,6 +4,7 @@
 # sluice_test(NAME core_rng_test SRCS rng_test.cpp DEPS sluice::core [TORCH] [LABELS ci ...] [TIMEOUT 60])
 
 find_package(GTest REQUIRED)
+add_custom_target(torch_free_tests)  # what runs under TSan; LibTorch is not instrumented
 
 function(sluice_library)
   cmake_parse_arguments(arg "TORCH" "NAME" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
@@ -34,6 +35,7 @@ function(sluice_test)
     target_precompile_headers(${arg_NAME} REUSE_FROM sluice_torch_pch)
   else()
     list(APPEND arg_LABELS torch_free)
+    add_dependencies(torch_free_tests ${arg_NAME})
   endif()
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME})
   set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}

@@ -12,7 +12,7 @@ import pathlib
 import shlex
 import sys
 
-GCC_ONLY = {"-fpch-preprocess", "-Winvalid-pch"}
+GCC_ONLY = {"-fpch-preprocess", "-Winvalid-pch", "-Werror"}  # -Werror: warnings are GCC's to judge in its own build
 
 
 def for_clang(command):

@@ -41,23 +41,27 @@ thread_sanitizer() {
     && run_ctest tsan -L '^torch_free$'
 }
 
-# Each fuzzer is an executable build/fuzz/bin/NAME with its seeds in tests/fuzz/corpus/NAME; findings stay in build/fuzz.
+# Each tests/FOLDER/fuzz_NAME.cpp is a libFuzzer program of that name. What it learns and finds stays in build/fuzz, so
+# that the next run begins there; seeds, where there are any, lie in tests/FOLDER/corpus/fuzz_NAME.
 fuzzers() {
-  local fuzzer name rc=0
-  mkdir -p build/fuzz
-  if ! { cmake --preset fuzz && cmake --build --preset fuzz --target fuzzers -j "$(build_jobs)"; } >build/fuzz/build.log 2>&1; then
+  local source name rc=0
+  local -a sources names=() corpus
+  mapfile -t sources < <(find tests -name 'fuzz_*.cpp' | sort)
+  [[ ${#sources[@]} -gt 0 ]] || return 0
+  for source in "${sources[@]}"; do names+=("$(basename "$source" .cpp)"); done
+  mkdir -p build/fuzz/findings
+  if ! { cmake --preset fuzz && cmake --build --preset fuzz -j "$(build_jobs)" --target "${names[@]}"; } >build/fuzz/build.log 2>&1; then
     tail -n 20 build/fuzz/build.log >&2
     return 70
   fi
-  for fuzzer in build/fuzz/bin/*; do
-    [[ -x $fuzzer && -f $fuzzer ]] || continue
-    name=${fuzzer##*/}
-    say "fuzzing $name for $fuzz_seconds s"
-    mkdir -p "build/fuzz/corpus/$name" "build/fuzz/findings"
-    local -a seeds=()
-    [[ ! -d tests/fuzz/corpus/$name ]] || seeds=("tests/fuzz/corpus/$name")
-    if ! "$fuzzer" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -artifact_prefix="build/fuzz/findings/$name-" \
-      "build/fuzz/corpus/$name" "${seeds[@]}" >"build/fuzz/$name.log" 2>&1; then
+  for source in "${sources[@]}"; do
+    name=$(basename "$source" .cpp)
+    say "$name for $fuzz_seconds s"
+    corpus=("build/fuzz/corpus/$name")
+    mkdir -p "${corpus[0]}"
+    [[ ! -d $(dirname "$source")/corpus/$name ]] || corpus+=("$(dirname "$source")/corpus/$name")
+    if ! "$(find build/fuzz -name "$name" -type f -executable)" -max_total_time="$fuzz_seconds" -timeout=20 -rss_limit_mb=3000 \
+      -artifact_prefix="build/fuzz/findings/$name-" "${corpus[@]}" >"build/fuzz/$name.log" 2>&1; then
       tail -n 30 "build/fuzz/$name.log" >&2
       rc=70
     fi

@@ -47,4 +47,4 @@ class ScriptCopy:
         words = [str(self.root / "scripts" / command[0]), *command[1:]]
         return subprocess.run(
             words, cwd=cwd or self.root, env=self.environment(**variables), capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=100, check=False)
+            stdin=subprocess.DEVNULL, timeout=250, check=False)
