@@ -18,7 +18,9 @@ target_include_directories(sluice_torch SYSTEM INTERFACE
   ${SLUICE_TORCH_ROOT}/include ${SLUICE_TORCH_ROOT}/include/torch/csrc/api/include)
 target_link_directories(sluice_torch INTERFACE ${SLUICE_TORCH_ROOT}/lib)
 target_link_options(sluice_torch INTERFACE -Wl,-rpath,${SLUICE_TORCH_ROOT}/lib)
-target_link_libraries(sluice_torch INTERFACE torch torch_cpu c10)
+# The wheel's libraries export parts of another libstdc++ (std::filesystem, string streams), which would replace ours:
+# std::filesystem::remove_all(path, error_code) then calls address 0. So ours comes first in the search order.
+target_link_libraries(sluice_torch INTERFACE -Wl,--push-state,--no-as-needed,-lstdc++,--pop-state torch torch_cpu c10)
 
 # CUDA: host-side calls only, so the toolkit's headers are enough to compile; the libraries come with the torch package.
 set(SLUICE_WITH_CUDA OFF)

@@ -43,7 +43,7 @@ std::unique_ptr<Dataset> open_shapes(const DatasetOptions& options, Split split)
 }
 
 const std::vector<Entry>& entries() {
-  static const std::vector<Entry> all = {
+  static const std::vector<Entry> kAll = {
       {{.name = "fashion_mnist",
         .what = "60,000 + 10,000 grey 28x28 images of clothes in 10 classes",
         .default_path = "/usr/share/datasets/fashion-mnist",
@@ -60,7 +60,7 @@ const std::vector<Entry>& entries() {
         .files = {}},
        open_shapes},
   };
-  return all;
+  return kAll;
 }
 
 // The first samples of another dataset.

@@ -39,8 +39,8 @@ class IdxDataset final : public Dataset {
 };
 
 std::filesystem::path find_file(const IdxFolder& source, const std::string& file) {
-  const std::filesystem::path plain = source.folder / file;
-  const std::filesystem::path packed = source.folder / (file + ".gz");
+  std::filesystem::path plain = source.folder / file;
+  std::filesystem::path packed = source.folder / (file + ".gz");
   if (std::filesystem::exists(plain)) return plain;
   if (std::filesystem::exists(packed)) return packed;
   throw DataError(concat("data.name = \"", source.name, "\": neither ", plain.native(), " nor ", packed.native(),

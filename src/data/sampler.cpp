@@ -47,6 +47,7 @@ Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch
 std::vector<Slice> replica_slices(std::int64_t batch_samples, std::int64_t parts) {
   check(parts > 0, "a batch is split over at least one replica");
   std::vector<Slice> slices;
+  slices.reserve(static_cast<std::size_t>(parts));
   for (std::int64_t part = 0; part < parts; ++part) {
     slices.push_back(share_slice(batch_samples, {.first = part, .count = 1, .parts = parts}));
   }

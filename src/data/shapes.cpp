@@ -45,7 +45,7 @@ double figure_distance(std::int64_t kind, double u, double v) {
     case 8: return std::max(radius - 1, bands(u));
     case 9: {  // where exactly one of the two bands is
       const double a = bands(u), b = bands(v);
-      return std::max(radius - 1, std::max(std::min(a, b), -std::max(a, b)));
+      return std::max({radius - 1, std::min(a, b), -std::max(a, b)});
     }
     default: check(false, "no such shape"); return 0;
   }
@@ -109,7 +109,7 @@ std::int64_t ShapesDataset::target(std::int64_t index) const {
 
 // How much of each pixel the figure covers: [height, width], 0 to 1, soft over one pixel at its edges.
 std::vector<double> ShapesDataset::coverage(std::int64_t kind, const Pose& pose) const {
-  const double side = static_cast<double>(info_.height);
+  const auto side = static_cast<double>(info_.height);
   std::vector<double> covered;
   covered.reserve(static_cast<std::size_t>(info_.height * info_.width));
   for (std::int64_t row = 0; row < info_.height; ++row) {

@@ -14,6 +14,8 @@
 
 namespace sluice::nn {
 
+class WeightGradQueue;
+
 // A leaf that requires a gradient. A stage replaces `value` by a view into its flat buffer (same sizes and strides).
 struct Parameter {
   std::string name;  // global and public: "layer1.0.conv1.weight"
@@ -39,6 +41,8 @@ struct ForwardContext {
   std::int64_t step = 0;
   at::Tensor
       sample_ids;  // [micro_batch] int64, positions in the data set: dropout is keyed by (seed, step, sample, layer)
+  bool update_statistics = true;  // false when a forward pass is repeated (recompute): running statistics stay as they are
+  WeightGradQueue* weight_queue = nullptr;  // not null: backward leaves the weight gradients there (split backward)
 };
 
 class Layer {

@@ -114,12 +114,12 @@ TEST(Dataset, FashionMnistOfTheDebianPackage) {
   const auto test = open_dataset({.name = "fashion_mnist"}, Split::kTest);
   EXPECT_EQ(train->size(), 60000);
   EXPECT_EQ(test->size(), 10000);
-  std::vector<std::int64_t> first;
-  for (std::int64_t i = 0; i < 10; ++i) first.push_back(train->target(i));
+  std::vector<std::int64_t> first(10);
+  for (std::int64_t i = 0; i < 10; ++i) first[static_cast<std::size_t>(i)] = train->target(i);
   EXPECT_THAT(first, ElementsAre(9, 0, 0, 3, 0, 2, 7, 2, 5, 5));
 
   double sum = 0, squares = 0;
-  Bytes pixels(28 * 28);
+  Bytes pixels(784);
   for (std::int64_t i = 0; i < train->size(); ++i) {
     train->read(i, pixels);
     for (const double p : pixels) sum += p, squares += p * p;

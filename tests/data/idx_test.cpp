@@ -114,7 +114,7 @@ TEST(Idx, CorruptGzipIsNamed) {
 TEST(Idx, RandomDamageGivesADataErrorOrAnArrayOfTheAnnouncedSize) {
   RngStream rng(hash_name("idx damage"));
   const std::vector<Bytes> seeds = {kImages, gzip(kImages)};
-  int parsed = 0;
+  int parsed = 0, refused = 0;
   for (int round = 0; round < 20000; ++round) {
     Bytes bytes = seeds[rng.below(seeds.size())];
     for (std::uint64_t edits = 1 + rng.below(3); edits > 0; --edits) {
@@ -126,8 +126,10 @@ TEST(Idx, RandomDamageGivesADataErrorOrAnArrayOfTheAnnouncedSize) {
       ASSERT_EQ(static_cast<std::size_t>(array.dims.at(0) * array.dims.at(1) * array.dims.at(2)), array.values.size());
       ++parsed;
     } catch (const DataError&) {
+      ++refused;
     }
   }
+  EXPECT_GT(refused, 100);
   EXPECT_GT(parsed, 100);  // damage in the pixels of a plain file is still a file
 }
 

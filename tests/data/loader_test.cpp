@@ -195,7 +195,7 @@ TEST(Loader, WorkersStartNoThreadsOfTheirOwn) {
     const auto before = threads_of_this_process();
     Loader loader(dataset, {.batch_size = 64, .workers = 2});
     take(loader, 8);
-    EXPECT_EQ(threads_of_this_process(), before + 2);
+    EXPECT_LE(threads_of_this_process(), before + 2);
   }
   at::globalContext().setDeterministicAlgorithms(false, false);
 }

@@ -41,7 +41,7 @@ TEST(Sampler, EveryPlaceIsAsLikelyForEverySample) {
     for (std::size_t place = 0; place < 6; ++place) ++counts[place][static_cast<std::size_t>(order[place])];
   }
   for (const auto& row : counts) {
-    for (const int count : row) EXPECT_NEAR(count, kEpochs / 6, 150);
+    for (const int count : row) EXPECT_NEAR(count, kEpochs / 6.0, 150);
   }
 }
 

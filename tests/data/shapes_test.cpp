@@ -100,7 +100,7 @@ std::vector<double> centred(const Image& image, std::size_t plane) {
 TEST(Shapes, IsLearnableButNotTrivial) {
   const auto train = make_shapes({.samples = 3000}, Split::kTrain);
   const auto test = make_shapes({.samples = 3000}, Split::kTest);
-  const std::size_t plane = 32 * 32;
+  const std::size_t plane = 1024;
   std::vector<std::vector<double>> centroids(10, std::vector<double>(plane, 0.0));
   for (std::int64_t i = 0; i < train->size(); ++i) {
     const auto grey = centred(read(*train, i), plane);

@@ -5,9 +5,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <array>
 #include <cerrno>
-#include <vector>
+#include <memory>
 
 #include "train/records/storage.h"
 
@@ -47,13 +46,13 @@ FileDigest digest_file(const std::filesystem::path& file) {
   const FileDescriptor handle = open_for_reading(file);
   ::posix_fadvise(handle.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   Digester digester;
-  std::vector<std::byte> block(kReadBlock);
+  const auto block = std::make_unique_for_overwrite<std::byte[]>(kReadBlock);
   for (;;) {
-    const auto count = ::read(handle.get(), block.data(), block.size());
+    const auto count = ::read(handle.get(), block.get(), kReadBlock);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_storage_error(errno, "read", file);
     if (count == 0) return digester.digest();
-    digester.update(std::span(block).first(static_cast<std::size_t>(count)));
+    digester.update({block.get(), static_cast<std::size_t>(count)});
   }
 }
 

@@ -60,11 +60,11 @@ MetricsWriter::MetricsWriter(const fs::path& file, MetricsPosition start)
     : file_(file, length_to_keep(file, start)), zero_ns_(now_ns() - static_cast<Nanoseconds>(start.time_s * 1e9)) {}
 
 bool MetricsWriter::write(std::string_view event, const Json& fields) {
-  check(fields.is_object() && !fields.contains("event") && !fields.contains("time_s"),
+  check(fields.is_null() || (fields.is_object() && !fields.contains("event") && !fields.contains("time_s")),
         "the fields of a metrics line are an object without event and time_s");
   const std::scoped_lock lock(mutex_);  // before the clock is read: time_s never goes back from line to line
   Json line{{"event", event}, {"time_s", std::round(to_s(now_ns() - zero_ns_) * 1e6) * 1e-6}};
-  line.update(fields);
+  if (!fields.is_null()) line.update(fields);
   name_non_finite(line);
   return file_.append(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }

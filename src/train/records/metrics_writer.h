@@ -2,7 +2,7 @@
 // time_s: seconds since the start of training, going on over resumes (the pause between is not counted).
 // Numbers that JSON cannot hold are written as the strings "NaN", "Infinity" and "-Infinity" (the names of the protobuf
 // JSON mapping, which Python's float() takes); bytes that are not UTF-8 become U+FFFD.
-// Not here: what an event means (docs/metrics.md); TensorBoard (event_writer.h).
+// Not here: what an event means (train/); TensorBoard (event_writer.h).
 // A line is one write(). A full disk drops lines, never half a line, with one warning and a count at the end.
 // Threads: any. Errors: StorageError when the file cannot be opened; none later.
 #pragma once
@@ -31,7 +31,7 @@ class MetricsWriter {
   // or was edited, whole lines are kept and a warning is given.
   explicit MetricsWriter(const std::filesystem::path& file, MetricsPosition start = {});
 
-  // False when the line was dropped. Requires: `fields` is an object without "event" and "time_s".
+  // False when the line was dropped. Requires: `fields` is {} or an object without "event", "time_s".
   bool write(std::string_view event, const nlohmann::ordered_json& fields);
 
   // Makes the lines so far durable and says where the run stands: call it before a checkpoint.

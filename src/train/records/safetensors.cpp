@@ -33,9 +33,9 @@ std::vector<NamedTensor> ordered(const TensorMap& tensors, const std::filesystem
   std::vector<NamedTensor> list(tensors.begin(), tensors.end());
   for (const auto& [name, tensor] : list) {
     check(tensor.defined() && tensor.device().is_cpu() && tensor.layout() == at::kStrided,
-          concat("write_safetensors needs dense CPU tensors, but got ", quoted(name)));
+          concat("write_safetensors needs dense CPU tensors, but got ", quoted_name(name)));
     if (!safetensors_rank(tensor.scalar_type())) {
-      throw CheckpointError(concat("cannot write ", path.string(), ": tensor ", quoted(name), " has dtype ",
+      throw CheckpointError(concat("cannot write ", path.string(), ": tensor ", quoted_name(name), " has dtype ",
                                    c10::toString(tensor.scalar_type()), ", expected one of ", safetensors_dtypes(),
                                    "; convert it first"));
     }
@@ -90,7 +90,7 @@ void check_booleans(std::span<const std::byte> data, const TensorEntry& entry, c
   const auto bytes = data.subspan(entry.begin, entry.end - entry.begin);
   const auto wrong = std::find_if(bytes.begin(), bytes.end(), [](std::byte b) { return b > std::byte{1}; });
   if (wrong == bytes.end()) return;
-  throw CheckpointError(concat(path.string(), " is no valid safetensors file: tensor ", quoted(entry.name),
+  throw CheckpointError(concat(path.string(), " is no valid safetensors file: tensor ", quoted_name(entry.name),
                                " of dtype BOOL holds ", std::to_integer<int>(*wrong),
                                ", expected 0 or 1; fetch or save it again"));
 }

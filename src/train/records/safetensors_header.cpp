@@ -51,10 +51,10 @@ std::optional<std::uint64_t> bytes_of(const std::vector<std::uint64_t>& shape, s
 }
 
 TensorEntry to_entry(const RawTensorEntry& raw, std::string_view where) {
-  const auto tensor = concat("tensor ", quoted(raw.name));
+  const auto tensor = concat("tensor ", quoted_name(raw.name));
   const auto dtype = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const Dtype& d) { return d.name == raw.dtype; });
   if (dtype == kDtypes.end()) {
-    fail(where, concat(tensor, " has dtype ", quoted(raw.dtype), ", expected one of ", safetensors_dtypes()));
+    fail(where, concat(tensor, " has dtype ", quoted_name(raw.dtype), ", expected one of ", safetensors_dtypes()));
   }
   if (raw.shape.size() > kMaxDimensions) {
     fail(where, concat(tensor, " has ", raw.shape.size(), " dimensions, expected at most ", kMaxDimensions));
@@ -75,7 +75,7 @@ void check_tiling(const std::vector<TensorEntry>& entries, std::uint64_t data_by
   std::uint64_t expected = 0;
   for (const auto& entry : entries) {
     if (entry.begin != expected) {
-      fail(where, concat("tensor ", quoted(entry.name), " begins at ", entry.begin, ", expected ", expected,
+      fail(where, concat("tensor ", quoted_name(entry.name), " begins at ", entry.begin, ", expected ", expected,
                          entry.begin < expected ? " (it overlaps another)" : " (a hole)"));
     }
     expected = entry.end;
@@ -153,7 +153,7 @@ std::string safetensors_dtypes() {
   return names;
 }
 
-std::string quoted(std::string_view name) {
+std::string quoted_name(std::string_view name) {
   constexpr std::size_t kMaxShown = 120;
   const std::string shown(name.substr(0, kMaxShown));
   return nlohmann::json(shown).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +

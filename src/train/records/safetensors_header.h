@@ -47,6 +47,6 @@ struct SafetensorsHeader {
 [[nodiscard]] std::string safetensors_dtypes();
 
 // A name from a file, quoted, escaped to one line of ASCII and cut, for messages.
-[[nodiscard]] std::string quoted(std::string_view name);
+[[nodiscard]] std::string quoted_name(std::string_view name);
 
 }  // namespace sluice::train

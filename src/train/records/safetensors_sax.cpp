@@ -49,9 +49,9 @@ class HeaderSax final : public nlohmann::json_sax<Json> {
   bool key(string_t& name) override {
     key_ = name;
     auto& seen = state_ == State::kTop ? tensor_names_ : inner_keys_;
-    if (!seen.insert(name).second) return fail(concat("duplicate key ", quoted(name), place()));
+    if (!seen.insert(name).second) return fail(concat("duplicate key ", quoted_name(name), place()));
     if (state_ == State::kTensor && name != "dtype" && name != "shape" && name != "data_offsets") {
-      return fail(concat("unknown key ", quoted(name), place(), ", expected dtype, shape, data_offsets"));
+      return fail(concat("unknown key ", quoted_name(name), place(), ", expected dtype, shape, data_offsets"));
     }
     return true;
   }
@@ -100,7 +100,7 @@ class HeaderSax final : public nlohmann::json_sax<Json> {
 
   [[nodiscard]] std::string place() const {
     if (state_ == State::kMetadata) return " in __metadata__";
-    if (state_ == State::kTensor || state_ == State::kNumbers) return concat(" in tensor ", quoted(entry_.name));
+    if (state_ == State::kTensor || state_ == State::kNumbers) return concat(" in tensor ", quoted_name(entry_.name));
     return " in the header";
   }
 
@@ -110,7 +110,7 @@ class HeaderSax final : public nlohmann::json_sax<Json> {
                                       : state_ == State::kNumbers                      ? "an unsigned number"
                                       : key_ == "dtype"                                ? "a string"
                                                                                        : "an array";
-    return fail(concat(what, " at key ", quoted(key_), place(), ", expected ", expected));
+    return fail(concat(what, " at key ", quoted_name(key_), place(), ", expected ", expected));
   }
 
   bool fail(std::string problem) {

@@ -1,0 +1,22 @@
+// families: one builder for each family of models; model.cpp checks what they share and picks one.
+// Each checks its own part of the options and throws ConfigError.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+
+namespace sluice::models {
+
+using Layers = std::vector<std::unique_ptr<nn::Layer>>;
+
+Layers make_resnet8(const ModelOptions& options);
+Layers make_vit(const ModelOptions& options);
+Layers make_mlp(const ModelOptions& options);
+Layers make_toy_cnn(const ModelOptions& options);
+
+std::vector<std::string> vit_sizes();  // smallest first
+
+}  // namespace sluice::models

@@ -1,0 +1,89 @@
+#include "models/model.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "models/families.h"
+
+namespace sluice::models {
+namespace {
+
+struct Family {
+  const char* name;
+  Layers (*make)(const ModelOptions&);
+  std::vector<std::string> (*sizes)();  // null: no sizes
+  bool has_dropout;
+};
+
+constexpr std::array kFamilies{
+    Family{"resnet8", make_resnet8, nullptr, false},
+    Family{"vit", make_vit, vit_sizes, true},
+    Family{"mlp", make_mlp, nullptr, true},
+    Family{"toy_cnn", make_toy_cnn, nullptr, false},
+};
+
+const Family& find_family(const std::string& name) {
+  std::vector<std::string> known;
+  for (const Family& family : kFamilies) {
+    if (family.name == name) return family;
+    known.emplace_back(family.name);
+  }
+  throw ConfigError(concat("model.name=\"", name, "\" is not a model; did you mean \"", nearest(name, known),
+                           "\"? Known: ", join(known, ", ")));
+}
+
+void require_at_least_one(const char* key, int value) {
+  if (value < 1) throw ConfigError(concat("model.", key, "=", value, " must be at least 1"));
+}
+
+void check_common(const ModelOptions& options, const Family& family) {
+  require_at_least_one("classes", options.classes);
+  require_at_least_one("image_size", options.image_size);
+  require_at_least_one("channels", options.channels);
+  if (!(options.dropout >= 0 && options.dropout < 1)) {
+    throw ConfigError(concat("model.dropout=", options.dropout, " must be at least 0 and below 1"));
+  }
+  if (options.dropout > 0 && !family.has_dropout) {
+    throw ConfigError(concat("model.dropout=", options.dropout, " has no place in ", family.name, "; set model.dropout=0"));
+  }
+  if (family.sizes == nullptr) return;
+  const std::vector<std::string> sizes = family.sizes();
+  if (std::find(sizes.begin(), sizes.end(), options.size) == sizes.end()) {
+    throw ConfigError(concat("model.size=\"", options.size, "\" is not a size of ", family.name, "; use one of ",
+                             join(sizes, ", ")));
+  }
+}
+
+}  // namespace
+
+Model make_model(const ModelOptions& options) {
+  const Family& family = find_family(options.name);
+  check_common(options, family);
+  return {.layers = family.make(options),
+          .sample_shape = {options.channels, options.image_size, options.image_size},
+          .classes = options.classes};
+}
+
+std::vector<ModelInfo> list_models() {
+  std::vector<ModelInfo> all;
+  for (const Family& family : kFamilies) {
+    const auto sizes = family.sizes == nullptr ? std::vector<std::string>{""} : family.sizes();
+    for (const std::string& size : sizes) {
+      ModelOptions options;
+      options.name = family.name;
+      options.size = size;
+      ModelInfo info{.name = family.name, .size = size};
+      for (const auto& layer : make_model(options).layers) {
+        ++info.layers;
+        for (const nn::Parameter* parameter : layer->parameters()) info.parameters += parameter->value.numel();
+      }
+      all.push_back(std::move(info));
+    }
+  }
+  return all;
+}
+
+}  // namespace sluice::models

@@ -1,0 +1,185 @@
+// Vision transformer for classification (Dosovitskiy et al. 2021), names and numerics of Hugging Face's
+// ViTForImageClassification: pre-norm blocks, exact GELU, layer-norm epsilon 1e-12, classifier on the class token.
+// Layers: vit.embeddings, vit.encoder.layer.0 ..., classifier.
+// The last block computes the class token alone, because nothing reads the others: its output is [N, 1, width].
+#include <array>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "models/families.h"
+#include "nn/attention.h"
+#include "nn/dropout.h"
+#include "nn/layer_norm.h"
+#include "nn/linear.h"
+
+namespace sluice::models {
+namespace {
+
+constexpr double kEpsilon = 1e-12;
+
+struct VitSize {
+  const char* name;
+  std::int64_t width, blocks, heads, hidden;
+};
+constexpr std::array kSizes{
+    VitSize{"nano", 64, 4, 4, 128},
+    VitSize{"tiny", 192, 12, 3, 768},
+    VitSize{"small", 384, 12, 6, 1536},
+    VitSize{"base", 768, 12, 12, 3072},
+};
+
+struct VitOptions {
+  VitSize size;
+  std::int64_t image_size, patch_size, channels, classes;
+  double dropout;
+  nn::LayerOptions layer;
+  [[nodiscard]] std::int64_t grid() const { return image_size / patch_size; }
+};
+
+// [N, C, H, W] -> [N, 1 + patches, width]
+class Embeddings : public nn::RegisteredLayer {
+ public:
+  explicit Embeddings(const VitOptions& options)
+      : RegisteredLayer("vit.embeddings", options.layer),
+        options_(options),
+        class_token_(registry_.add_parameter(name() + ".cls_token", {1, 1, options.size.width}, nn::Init::normal(0.02))),
+        positions_(registry_.add_parameter(name() + ".position_embeddings",
+                                           {1, options.grid() * options.grid() + 1, options.size.width},
+                                           nn::Init::normal(0.02))),
+        weight_(registry_.add_parameter(name() + ".patch_embeddings.projection.weight",
+                                        {options.size.width, options.channels, options.patch_size, options.patch_size},
+                                        nn::Init::normal(0.02))),
+        bias_(registry_.add_parameter(name() + ".patch_embeddings.projection.bias", {options.size.width},
+                                      nn::Init::constant(0))) {}
+
+  at::Tensor forward(const at::Tensor& images, const nn::ForwardContext& context) override {
+    const std::int64_t count = images.size(0), grid = options_.grid(), patch = options_.patch_size;
+    // The projection's stride is its kernel size, so it is one linear map of every patch.
+    const at::Tensor patches = images.reshape({count, options_.channels, grid, patch, grid, patch})
+                                   .permute({0, 2, 4, 1, 3, 5})
+                                   .reshape({count, grid * grid, options_.channels * patch * patch});
+    const at::Tensor tokens = nn::linear(patches, {weight_.value}, {bias_.value}, context.weight_queue);
+    const at::Tensor all = at::cat({class_token_.value.expand({count, 1, options_.size.width}), tokens}, 1);
+    return nn::dropout(all + positions_.value, options_.dropout, name(), context);
+  }
+
+ private:
+  VitOptions options_;
+  nn::Parameter& class_token_;
+  nn::Parameter& positions_;
+  nn::Parameter& weight_;
+  nn::Parameter& bias_;
+};
+
+// [N, T, width] -> [N, T, width], or [N, 1, width] when only the class token is wanted.
+class Block : public nn::RegisteredLayer {
+ public:
+  enum class Tokens { kAll, kClassOnly };
+
+  Block(const std::string& name, const VitOptions& options, Tokens tokens)
+      : RegisteredLayer(name, options.layer),
+        tokens_(tokens),
+        dropout_(options.dropout),
+        places_{name + "/attention", name + "/attention.output", name + "/output"},
+        heads_(options.size.heads),
+        query_(make_linear(".attention.attention.query", options.size.width, options.size.width)),
+        key_(make_linear(".attention.attention.key", options.size.width, options.size.width)),
+        value_(make_linear(".attention.attention.value", options.size.width, options.size.width)),
+        attention_output_(make_linear(".attention.output.dense", options.size.width, options.size.width)),
+        intermediate_(make_linear(".intermediate.dense", options.size.width, options.size.hidden)),
+        output_(make_linear(".output.dense", options.size.hidden, options.size.width)),
+        norm_before_(registry_, name + ".layernorm_before", options.size.width, kEpsilon),
+        norm_after_(registry_, name + ".layernorm_after", options.size.width, kEpsilon) {}
+
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    const at::Tensor attended = nn::dropout(attention_output_(attend(norm_before_(x), context), context), dropout_,
+                                            places_.attention_output, context);
+    const at::Tensor middle = attended + (tokens_ == Tokens::kAll ? x : x.narrow(1, 0, 1));
+    const at::Tensor hidden = nn::gelu(intermediate_(norm_after_(middle), context));
+    return middle + nn::dropout(output_(hidden, context), dropout_, places_.output, context);
+  }
+
+ private:
+  struct Places {
+    std::string attention, attention_output, output;
+  };
+
+  nn::Linear make_linear(const char* part, std::int64_t in, std::int64_t out) {
+    return {registry_, name() + part, in, out, nn::LinearInit::transformer()};
+  }
+
+  at::Tensor attend(const at::Tensor& x, const nn::ForwardContext& context) const {
+    const nn::AttentionOptions options{.heads = heads_, .dropout = dropout_, .place = places_.attention};
+    if (tokens_ == Tokens::kAll) {
+      const std::array parts{&query_, &key_, &value_};
+      return nn::self_attention(nn::linear_packed(x, parts, context), options, context);
+    }
+    const std::array parts{&key_, &value_};
+    return nn::cross_attention(query_(x.narrow(1, 0, 1), context), nn::linear_packed(x, parts, context), options,
+                               context);
+  }
+
+  Tokens tokens_;
+  double dropout_;
+  Places places_;
+  std::int64_t heads_;
+  nn::Linear query_, key_, value_, attention_output_, intermediate_, output_;
+  nn::LayerNorm norm_before_, norm_after_;
+};
+
+// [N, 1, width] -> [N, classes]
+class Head : public nn::RegisteredLayer {
+ public:
+  explicit Head(const VitOptions& options)
+      : RegisteredLayer("classifier", options.layer),
+        norm_(registry_, "vit.layernorm", options.size.width, kEpsilon),
+        classifier_(registry_, "classifier", options.size.width, options.classes, nn::LinearInit::transformer()) {}
+
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    return classifier_(norm_(x).squeeze(1), context);
+  }
+
+ private:
+  nn::LayerNorm norm_;
+  nn::Linear classifier_;
+};
+
+void check_patches(const ModelOptions& options) {
+  if (options.patch_size < 1 || options.image_size % options.patch_size != 0) {
+    throw ConfigError(concat("model.patch_size=", options.patch_size, " does not divide model.image_size=",
+                             options.image_size, "; choose a divisor"));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> vit_sizes() {
+  std::vector<std::string> names;
+  for (const VitSize& size : kSizes) names.emplace_back(size.name);
+  return names;
+}
+
+Layers make_vit(const ModelOptions& options) {
+  check_patches(options);
+  VitOptions vit{.size = kSizes[0],
+                 .image_size = options.image_size,
+                 .patch_size = options.patch_size,
+                 .channels = options.channels,
+                 .classes = options.classes,
+                 .dropout = options.dropout,
+                 .layer = {.seed = options.seed, .dtype = options.dtype}};
+  for (const VitSize& size : kSizes) {
+    if (options.size == size.name) vit.size = size;
+  }
+  Layers layers;
+  layers.push_back(std::make_unique<Embeddings>(vit));
+  for (std::int64_t i = 0; i < vit.size.blocks; ++i) {
+    const bool last = i + 1 == vit.size.blocks;
+    layers.push_back(std::make_unique<Block>(concat("vit.encoder.layer.", i), vit,
+                                             last ? Block::Tokens::kClassOnly : Block::Tokens::kAll));
+  }
+  layers.push_back(std::make_unique<Head>(vit));
+  return layers;
+}
+
+}  // namespace sluice::models

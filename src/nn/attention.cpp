@@ -1,0 +1,153 @@
+#include "nn/attention.h"
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+
+#include "nn/dropout.h"
+#include "nn/kernels/kernels.h"
+
+namespace sluice::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr std::int64_t kLongestSequence = 256;  // beyond, the probabilities no longer stay in the second-level cache
+
+// Where query, key and value lie: query either in the first third of `packed` or in a tensor of its own.
+struct Operands {
+  at::Tensor query, packed;  // query undefined: self-attention
+  std::int64_t heads;
+
+  [[nodiscard]] bool is_self() const { return !query.defined(); }
+  [[nodiscard]] std::int64_t width() const { return packed.size(2) / (is_self() ? 3 : 2); }
+  [[nodiscard]] std::int64_t queries() const { return is_self() ? packed.size(1) : query.size(1); }
+  [[nodiscard]] kernels::AttentionShape shape() const {
+    const std::int64_t head_width = width() / heads;
+    return {.queries = queries(),
+            .keys = packed.size(1),
+            .head_width = head_width,
+            .q_stride = is_self() ? packed.size(2) : width(),
+            .kv_stride = packed.size(2),
+            .out_stride = width(),
+            .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_width)))};
+  }
+};
+
+// Pointers to one head of one sample in tensors laid out like the operands.
+struct Pointers {
+  float *q, *k, *v;
+};
+
+Pointers head_pointers(const Operands& where, float* query, float* packed, std::int64_t sample, std::int64_t head) {
+  const std::int64_t width = where.width(), offset = head * (width / where.heads);
+  float* row = packed + sample * where.packed.size(1) * where.packed.size(2) + offset;
+  if (where.is_self()) return {row, row + width, row + 2 * width};
+  return {query + sample * where.queries() * width + offset, row, row + width};
+}
+
+float* mutable_data(const at::Tensor& t) { return t.defined() ? static_cast<float*>(t.data_ptr()) : nullptr; }
+
+class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const std::optional<at::Tensor>& query, const at::Tensor& packed,
+                            std::int64_t heads) {
+    const Operands in{query ? query->contiguous() : at::Tensor(), packed.contiguous(), heads};
+    const auto shape = in.shape();
+    const auto& kernel = kernels::best().attention;
+    const std::int64_t samples = packed.size(0), matrix = shape.queries * kernel.padded(shape.keys);
+    at::Tensor out = at::empty({samples, shape.queries, in.width()}, packed.options());
+    at::Tensor probabilities = at::empty({samples, heads, matrix}, packed.options());
+    float *outs = mutable_data(out), *ps = mutable_data(probabilities), *qs = mutable_data(in.query),
+          *kvs = mutable_data(in.packed);
+    at::parallel_for(0, samples * heads, 1, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<float> scratch(kernel.scratch_floats(shape.queries, shape.keys, shape.head_width));
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t sample = i / heads, head = i % heads;
+        const Pointers p = head_pointers(in, qs, kvs, sample, head);
+        kernel.forward(shape, p.q, p.k, p.v, ps + i * matrix,
+                       outs + sample * shape.queries * in.width() + head * shape.head_width, scratch.data());
+      }
+    });
+    ctx->save_for_backward({in.query, in.packed, probabilities});
+    ctx->saved_data["heads"] = heads;
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const std::int64_t heads = ctx->saved_data["heads"].toInt();
+    const Operands in{saved[0], saved[1], heads};
+    const auto shape = in.shape();
+    const auto& kernel = kernels::best().attention;
+    const std::int64_t samples = in.packed.size(0), matrix = shape.queries * kernel.padded(shape.keys);
+    const at::Tensor grad = grads[0].contiguous();
+    const at::Tensor grad_query = in.is_self() ? at::Tensor() : at::empty_like(in.query);
+    const at::Tensor grad_packed = at::empty_like(in.packed);
+    float *qs = mutable_data(in.query), *kvs = mutable_data(in.packed), *ps = mutable_data(saved[2]),
+          *gs = mutable_data(grad), *grad_qs = mutable_data(grad_query), *grad_kvs = mutable_data(grad_packed);
+    at::parallel_for(0, samples * heads, 1, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<float> scratch(kernel.scratch_floats(shape.queries, shape.keys, shape.head_width));
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t sample = i / heads, head = i % heads;
+        const Pointers p = head_pointers(in, qs, kvs, sample, head);
+        const Pointers g = head_pointers(in, grad_qs, grad_kvs, sample, head);
+        kernel.backward(shape, p.q, p.k, p.v, ps + i * matrix,
+                        gs + sample * shape.queries * in.width() + head * shape.head_width, g.q, g.k, g.v,
+                        scratch.data());
+      }
+    });
+    return {grad_query, grad_packed, {}};
+  }
+};
+
+bool is_fast(const Operands& in, bool with_dropout) {
+  return !with_dropout && in.packed.device().is_cpu() && in.packed.scalar_type() == at::kFloat &&
+         in.packed.numel() > 0 && in.packed.size(1) <= kLongestSequence &&
+         (in.width() / in.heads) % kernels::kHeadStep == 0;
+}
+
+at::Tensor split_heads(const at::Tensor& x, std::int64_t heads) {
+  return x.view({x.size(0), x.size(1), heads, -1}).transpose(1, 2);
+}
+
+at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                           const AttentionOptions& options, const ForwardContext& context) {
+  const at::Tensor q = split_heads(query, options.heads), k = split_heads(key, options.heads),
+                   v = split_heads(value, options.heads);
+  const bool with_dropout = context.training && options.dropout > 0;
+  at::Tensor out;
+  if (with_dropout || query.scalar_type() == at::kDouble) {
+    const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
+    const at::Tensor probabilities = at::softmax(at::matmul(q, k.transpose(2, 3)) * scale, -1);
+    out = at::matmul(dropout(probabilities, options.dropout, options.place, context), v);
+  } else {
+    out = at::scaled_dot_product_attention(q, k, v);
+  }
+  return out.transpose(1, 2).reshape(query.sizes());
+}
+
+}  // namespace
+
+at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& options, const ForwardContext& context) {
+  const bool with_dropout = context.training && options.dropout > 0;
+  if (is_fast({{}, packed, options.heads}, with_dropout)) {
+    return AttentionFunction::apply(std::optional<at::Tensor>(), packed, options.heads);
+  }
+  const auto parts = packed.chunk(3, 2);
+  return plain_attention(parts[0], parts[1], parts[2], options, context);
+}
+
+at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
+                           const ForwardContext& context) {
+  const bool with_dropout = context.training && options.dropout > 0;
+  if (is_fast({query, packed, options.heads}, with_dropout)) {
+    return AttentionFunction::apply(std::optional<at::Tensor>(query), packed, options.heads);
+  }
+  const auto parts = packed.chunk(2, 2);
+  return plain_attention(query, parts[0], parts[1], options, context);
+}
+
+}  // namespace sluice::nn

@@ -1,0 +1,27 @@
+// attention: multi-head softmax attention over packed projections.
+// Fast path: float32, CPU, no dropout, short sequences, head width a multiple of 16: own kernels that read the packed
+// projection in place and write its gradient packed; they keep the probabilities for backward.
+// Otherwise: ATen; with dropout the plain formula with our keyed mask (scaled_dot_product_attention would draw from the
+// global generator), float64 likewise, else scaled_dot_product_attention.
+#pragma once
+
+#include <string_view>
+
+#include "nn/layer.h"
+
+namespace sluice::nn {
+
+struct AttentionOptions {
+  std::int64_t heads = 1;
+  double dropout = 0;
+  std::string_view place;  // key of the dropout mask
+};
+
+// packed [N, T, 3 width]: query, key, value side by side. Returns [N, T, width].
+at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& options, const ForwardContext& context);
+
+// query [N, Q, width], packed [N, T, 2 width]: key, value side by side. Returns [N, Q, width].
+at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
+                           const ForwardContext& context);
+
+}  // namespace sluice::nn

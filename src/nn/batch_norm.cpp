@@ -1,0 +1,84 @@
+#include "nn/batch_norm.h"
+
+#include <algorithm>
+
+#include "nn/batch_norm_fast.h"
+
+namespace sluice::nn {
+namespace {
+
+constexpr double kEpsilon = 1e-5;
+constexpr double kMomentum = 0.1;
+
+at::Tensor finish(at::Tensor y, const at::Tensor& residual, Activation activation) {
+  if (residual.defined()) y = y + residual;
+  return activation == Activation::kRelu ? at::relu(y) : y;
+}
+
+}  // namespace
+
+BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                                    const at::Tensor& bias, double epsilon, Activation activation) {
+  if (batch_norm_has_fast_path(x, residual, weight)) {
+    return batch_norm_fast(x, residual, weight, bias, epsilon, activation);
+  }
+  auto [y, mean, inverse_deviation] = at::native_batch_norm(x, weight, bias, {}, {}, true, kMomentum, epsilon);
+  const auto [variance, middle] = at::var_mean(x.detach(), at::IntArrayRef{0, 2, 3}, /*correction=*/0);
+  return {finish(y, residual, activation), {middle, variance, x.numel() / x.size(1)}};
+}
+
+BatchNorm2d::BatchNorm2d(Registry& registry, const std::string& name, std::int64_t channels)
+    : weight_(&registry.add_parameter(name + ".weight", {channels}, Init::constant(1))),
+      bias_(&registry.add_parameter(name + ".bias", {channels}, Init::constant(0))),
+      running_mean_(&registry.add_buffer(name + ".running_mean", at::zeros({channels}, registry.dtype()))),
+      running_var_(&registry.add_buffer(name + ".running_var", at::ones({channels}, registry.dtype()))),
+      batches_tracked_(&registry.add_buffer(name + ".num_batches_tracked", at::zeros({}, at::kLong))) {}
+
+at::Tensor BatchNorm2d::operator()(const at::Tensor& x, const ForwardContext& context, Activation activation,
+                                   const at::Tensor& residual) {
+  if (!context.training) {
+    return finish(at::batch_norm(x, weight_->value, bias_->value, running_mean_->value, running_var_->value,
+                                 /*training=*/false, kMomentum, kEpsilon, /*cudnn_enabled=*/true),
+                  residual, activation);
+  }
+  BatchNormResult result = batch_norm_training(x, residual, weight_->value, bias_->value, kEpsilon, activation);
+  if (context.update_statistics) {
+    const BatchStatistics& batch = result.statistics;
+    if (context.batch_norm == BatchNormMode::kMicro) {
+      update_running(batch.mean, batch.variance, batch.count);
+    } else {
+      accumulate(batch);
+    }
+  }
+  return result.y;
+}
+
+void BatchNorm2d::update_running(const at::Tensor& mean, const at::Tensor& variance, std::int64_t count) {
+  const double unbiased = static_cast<double>(count) / static_cast<double>(std::max<std::int64_t>(count - 1, 1));
+  running_mean_->value.mul_(1 - kMomentum).add_(mean, kMomentum);
+  running_var_->value.mul_(1 - kMomentum).add_(variance, kMomentum * unbiased);
+  batches_tracked_->value.add_(1);
+}
+
+// Chan et al. 1979: the mean and the sum of squared deviations of two sets joined.
+void BatchNorm2d::accumulate(const BatchStatistics& batch) {
+  const at::Tensor mean = batch.mean.to(at::kDouble), variance = batch.variance.to(at::kDouble);
+  if (pending_.count == 0) {
+    pending_ = {mean, variance, batch.count};
+    return;
+  }
+  const auto total = static_cast<double>(pending_.count + batch.count);
+  const double share = static_cast<double>(batch.count) / total;
+  const at::Tensor delta = mean - pending_.mean;
+  pending_.variance = pending_.variance * (1 - share) + variance * share + delta * delta * (share * (1 - share));
+  pending_.mean = pending_.mean + delta * share;
+  pending_.count += batch.count;
+}
+
+void BatchNorm2d::finish_batch() {
+  if (pending_.count == 0) return;
+  update_running(pending_.mean, pending_.variance, pending_.count);
+  pending_ = {};
+}
+
+}  // namespace sluice::nn

@@ -1,0 +1,55 @@
+// batch_norm: batch normalisation of [N, C, H, W] with an optional residual and ReLU in the same pass, and the module
+// with torch's parameters and buffers.
+// Fast path: float32, CPU, channels_last, C a multiple of 16: own kernels that save only what the neighbours save anyway
+// (x, y). Everything else: ATen's operations and autograd.
+// Statistics: each call normalises by its own micro-batch when training. Running statistics: BatchNormMode in layer.h.
+// Not here: synchronisation over replicas.
+#pragma once
+
+#include <optional>
+
+#include "nn/registry.h"
+
+namespace sluice::nn {
+
+struct BatchStatistics {
+  at::Tensor mean;      // [C]
+  at::Tensor variance;  // [C], biased
+  std::int64_t count = 0;
+};
+
+enum class Activation { kNone, kRelu };
+
+// activation(normalised(x) * weight + bias + residual), normalised by the statistics of x, which are returned detached.
+// residual: undefined, or shaped like x.
+struct BatchNormResult {
+  at::Tensor y;
+  BatchStatistics statistics;
+};
+BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                                    const at::Tensor& bias, double epsilon, Activation activation);
+
+class BatchNorm2d {
+ public:
+  // Registers `name`.weight, .bias and the buffers .running_mean, .running_var, .num_batches_tracked.
+  BatchNorm2d(Registry& registry, const std::string& name, std::int64_t channels);
+
+  [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context, Activation activation,
+                                      const at::Tensor& residual = {});
+
+  // Deferred mode: running statistics take in everything since the last call, as one batch. Otherwise nothing.
+  void finish_batch();
+
+ private:
+  void update_running(const at::Tensor& mean, const at::Tensor& variance, std::int64_t count);
+  void accumulate(const BatchStatistics& batch);
+
+  Parameter* weight_;
+  Parameter* bias_;
+  Buffer* running_mean_;
+  Buffer* running_var_;
+  Buffer* batches_tracked_;  // int64, 0-d
+  BatchStatistics pending_;  // deferred mode: float64, merged over micro-batches
+};
+
+}  // namespace sluice::nn

@@ -1,0 +1,179 @@
+#include "nn/batch_norm_fast.h"
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+
+#include "nn/kernels/kernels.h"
+
+namespace sluice::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr auto kLayout = at::MemoryFormat::ChannelsLast;
+constexpr std::int64_t kPieceValues = std::int64_t{1} << 14;  // values a piece: 64 KiB
+
+struct Rows {  // [N, C, H, W] in channels_last seen as a matrix
+  std::int64_t count, channels;
+  explicit Rows(const at::Tensor& x) : count(x.numel() / x.size(1)), channels(x.size(1)) {}
+  [[nodiscard]] std::int64_t piece() const { return std::max<std::int64_t>(kPieceValues / channels, 1); }
+  [[nodiscard]] std::int64_t pieces() const { return (count + piece() - 1) / piece(); }
+
+  // body(piece index, first row, rows) for every piece, in parallel.
+  template <typename Body>
+  void for_pieces(const Body& body) const {
+    at::parallel_for(0, pieces(), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) body(i, i * piece(), std::min(piece(), count - i * piece()));
+    });
+  }
+};
+
+const float* data_or_null(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
+
+struct ChannelSums {
+  std::vector<double> first, second;  // [channels]
+};
+
+// Runs kernel(first row, rows, first sums, second sums) on every piece and adds the pieces up in order.
+template <typename Kernel>
+ChannelSums channel_sums(const Rows& rows, const Kernel& kernel) {
+  const std::int64_t channels = rows.channels;
+  std::vector<float> partial(static_cast<std::size_t>(2 * channels * rows.pieces()));
+  rows.for_pieces([&](std::int64_t i, std::int64_t row, std::int64_t count) {
+    float* sums = partial.data() + 2 * channels * i;
+    kernel(row, count, sums, sums + channels);
+  });
+  ChannelSums total{std::vector<double>(channels), std::vector<double>(channels)};
+  for (std::int64_t i = 0; i < rows.pieces(); ++i) {
+    const float* sums = partial.data() + 2 * channels * i;
+    for (std::int64_t c = 0; c < channels; ++c) {
+      total.first[c] += sums[c];
+      total.second[c] += sums[channels + c];
+    }
+  }
+  return total;
+}
+
+// Mean and biased variance, by sums of deviations from the first row (which keeps the cancellation small).
+BatchStatistics measure(const at::Tensor& x) {
+  const Rows rows(x);
+  const float* data = x.const_data_ptr<float>();
+  const auto& kernel = kernels::best().batch_norm;
+  const ChannelSums sums = channel_sums(rows, [&](std::int64_t row, std::int64_t count, float* sum, float* squares) {
+    kernel.statistics(data + row * rows.channels, data, count, rows.channels, sum, squares);
+  });
+  BatchStatistics result{at::empty({rows.channels}, x.options().memory_format(at::MemoryFormat::Contiguous)),
+                         at::empty({rows.channels}, x.options().memory_format(at::MemoryFormat::Contiguous)),
+                         rows.count};
+  float *mean = result.mean.mutable_data_ptr<float>(), *variance = result.variance.mutable_data_ptr<float>();
+  const auto count = static_cast<double>(rows.count);
+  for (std::int64_t c = 0; c < rows.channels; ++c) {
+    const double shift = sums.first[c] / count;
+    mean[c] = static_cast<float>(data[c] + shift);
+    variance[c] = static_cast<float>(std::max(sums.second[c] / count - shift * shift, 0.0));
+  }
+  return result;
+}
+
+class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& residual,
+                            const at::Tensor& weight, const at::Tensor& bias, double epsilon, bool relu,
+                            BatchStatistics* statistics) {
+    *statistics = measure(x);
+    const Rows rows(x);
+    const at::Tensor inverse = (statistics->variance + epsilon).rsqrt_();
+    const at::Tensor scale = weight * inverse;
+    const at::Tensor offset = bias - statistics->mean * scale;
+    at::Tensor y = at::empty_like(x, x.options(), kLayout);
+    const float *from = x.const_data_ptr<float>(), *a = scale.const_data_ptr<float>(),
+                *b = offset.const_data_ptr<float>(), *other = data_or_null(residual.value_or(at::Tensor()));
+    float* to = y.mutable_data_ptr<float>();
+    const auto& kernel = kernels::best().batch_norm;
+    rows.for_pieces([&](std::int64_t, std::int64_t row, std::int64_t count) {
+      const std::int64_t at = row * rows.channels;
+      kernel.apply(from + at, other == nullptr ? nullptr : other + at, a, b, count, rows.channels, relu, to + at);
+    });
+    ctx->save_for_backward({x, relu ? y : at::Tensor(), weight, statistics->mean, inverse});
+    ctx->saved_data["residual"] = residual.has_value();
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &y = saved[1], &weight = saved[2], &mean = saved[3], &inverse = saved[4];
+    const bool has_residual = ctx->saved_data["residual"].toBool();
+    const at::Tensor grad = grads[0].contiguous(kLayout);
+    const Rows rows(x);
+    const float *xs = x.const_data_ptr<float>(), *ys = data_or_null(y), *gs = grad.const_data_ptr<float>(),
+                *middle = mean.const_data_ptr<float>();
+    const auto& kernel = kernels::best().batch_norm;
+    const ChannelSums sums = channel_sums(rows, [&](std::int64_t row, std::int64_t count, float* sum, float* dot) {
+      const std::int64_t at = row * rows.channels;
+      kernel.gradient_sums(xs + at, ys == nullptr ? nullptr : ys + at, gs + at, middle, count, rows.channels, sum, dot);
+    });
+
+    const auto factors = [&] { return at::empty_like(mean); };
+    const at::Tensor a = factors(), b = factors(), c = factors(), grad_weight = factors(), grad_bias = factors();
+    fill_factors(sums, rows, weight, inverse, {a, b, c, grad_weight, grad_bias});
+    const at::Tensor grad_x = at::empty_like(x, x.options(), kLayout);
+    const at::Tensor grad_residual = has_residual ? at::empty_like(x, x.options(), kLayout) : at::Tensor();
+    float *to = grad_x.mutable_data_ptr<float>(),
+          *to_residual = has_residual ? grad_residual.mutable_data_ptr<float>() : nullptr;
+    const float *ka = a.const_data_ptr<float>(), *kb = b.const_data_ptr<float>(), *kc = c.const_data_ptr<float>();
+    rows.for_pieces([&](std::int64_t, std::int64_t row, std::int64_t count) {
+      const std::int64_t at = row * rows.channels;
+      kernel.gradient(xs + at, ys == nullptr ? nullptr : ys + at, gs + at, middle, ka, kb, kc, count, rows.channels,
+                      to + at, to_residual == nullptr ? nullptr : to_residual + at);
+    });
+    return {grad_x, grad_residual, grad_weight, grad_bias, {}, {}, {}};
+  }
+
+ private:
+  struct Factors {
+    at::Tensor a, b, c, grad_weight, grad_bias;
+  };
+
+  // With i = 1 / deviation: grad_x = w i (g - mean(g) - (x - m) i^2 mean(g (x - m))) = a g + b (x - m) + c.
+  static void fill_factors(const ChannelSums& sums, const Rows& rows, const at::Tensor& weight,
+                           const at::Tensor& inverse, const Factors& out) {
+    const float *w = weight.const_data_ptr<float>(), *i = inverse.const_data_ptr<float>();
+    float *a = out.a.mutable_data_ptr<float>(), *b = out.b.mutable_data_ptr<float>(),
+          *c = out.c.mutable_data_ptr<float>(), *grad_weight = out.grad_weight.mutable_data_ptr<float>(),
+          *grad_bias = out.grad_bias.mutable_data_ptr<float>();
+    const auto count = static_cast<double>(rows.count);
+    for (std::int64_t ch = 0; ch < rows.channels; ++ch) {
+      const double scale = static_cast<double>(w[ch]) * i[ch];
+      a[ch] = static_cast<float>(scale);
+      b[ch] = static_cast<float>(-scale * i[ch] * i[ch] * sums.second[ch] / count);
+      c[ch] = static_cast<float>(-scale * sums.first[ch] / count);
+      grad_weight[ch] = static_cast<float>(sums.second[ch] * i[ch]);
+      grad_bias[ch] = static_cast<float>(sums.first[ch]);
+    }
+  }
+};
+
+bool is_fast(const at::Tensor& x) {
+  return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.dim() == 4 && x.numel() > 0 && x.is_contiguous(kLayout);
+}
+
+}  // namespace
+
+bool batch_norm_has_fast_path(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight) {
+  return is_fast(x) && x.size(1) % kernels::kChannelStep == 0 && weight.scalar_type() == at::kFloat &&
+         (!residual.defined() || (is_fast(residual) && residual.sizes() == x.sizes()));
+}
+
+BatchNormResult batch_norm_fast(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                                const at::Tensor& bias, double epsilon, Activation activation) {
+  BatchNormResult result;
+  const auto other = residual.defined() ? std::optional<at::Tensor>(residual) : std::nullopt;
+  result.y = BatchNormFunction::apply(x, other, weight, bias, epsilon, activation == Activation::kRelu,
+                                      &result.statistics);
+  return result;
+}
+
+}  // namespace sluice::nn

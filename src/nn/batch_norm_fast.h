@@ -1,0 +1,15 @@
+// batch_norm_fast: the float32 CPU path of batch_norm.h as one autograd node over the kernels of kernels/.
+// Work is split into fixed pieces of rows, so the answer does not depend on the number of threads.
+#pragma once
+
+#include "nn/batch_norm.h"
+
+namespace sluice::nn {
+
+bool batch_norm_has_fast_path(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight);
+
+// Requires: batch_norm_has_fast_path().
+BatchNormResult batch_norm_fast(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                                const at::Tensor& bias, double epsilon, Activation activation);
+
+}  // namespace sluice::nn

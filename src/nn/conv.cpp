@@ -1,0 +1,93 @@
+#include "nn/conv.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "nn/weight_queue.h"
+
+namespace sluice::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Geometry {
+  std::array<std::int64_t, 2> stride, padding;
+};
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients(const at::Tensor& grad, const at::Tensor& x,
+                                                         const at::Tensor& weight, const Geometry& geometry,
+                                                         std::array<bool, 3> wanted) {
+  const std::int64_t outputs = weight.size(0);
+  return at::convolution_backward(grad, x, weight, at::OptionalIntArrayRef(outputs), geometry.stride, geometry.padding,
+                                  {1, 1}, false, {0, 0}, 1, wanted);
+}
+
+class ConvFunction : public torch::autograd::Function<ConvFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, std::int64_t stride, std::int64_t padding,
+                            WeightGradQueue* queue) {
+    const at::Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
+    ctx->save_for_backward({x, weight, bias.value_or(at::Tensor())});
+    ctx->saved_data["stride"] = stride;
+    ctx->saved_data["padding"] = padding;
+    ctx->saved_data["queue"] = reinterpret_cast<std::int64_t>(queue);
+    return at::convolution(x, weight, bias, {stride, stride}, {padding, padding}, {1, 1}, false, {0, 0}, 1)
+        .contiguous(at::MemoryFormat::ChannelsLast);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
+    const auto stride = ctx->saved_data["stride"].toInt(), padding = ctx->saved_data["padding"].toInt();
+    const Geometry geometry{{stride, stride}, {padding, padding}};
+    auto* queue = reinterpret_cast<WeightGradQueue*>(ctx->saved_data["queue"].toInt());
+    const at::Tensor grad = grads[0].contiguous(at::MemoryFormat::ChannelsLast);
+
+    const bool need_x = ctx->needs_input_grad(0), need_weight = ctx->needs_input_grad(1);
+    const bool need_bias = need_weight && bias.defined();
+    variable_list result(6);
+    if (queue == nullptr || !need_weight) {
+      std::tie(result[0], result[1], result[2]) =
+          gradients(grad, x, weight, geometry, {need_x, need_weight, need_bias});
+      return result;
+    }
+    if (need_x) result[0] = std::get<0>(gradients(grad, x, weight, geometry, {true, false, false}));
+    queue->push([grad, x, weight, bias, geometry, need_bias] {
+      const auto [unused, grad_weight, grad_bias] =
+          gradients(grad, x, weight, geometry, {false, true, need_bias});
+      add_to_gradient(weight, grad_weight);
+      if (need_bias) add_to_gradient(bias, grad_bias);
+    });
+    return result;
+  }
+};
+
+Init weight_init(const ConvShape& shape, Conv2d::Bias bias) {
+  const std::int64_t area = shape.kernel * shape.kernel;
+  return bias == Conv2d::Bias::kNone ? Init::kaiming_fan_out(shape.out * area) : Init::uniform_fan_in(shape.in * area);
+}
+
+}  // namespace
+
+at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                  std::int64_t stride, std::int64_t padding, WeightGradQueue* queue) {
+  return ConvFunction::apply(x, weight, bias, stride, padding, queue);
+}
+
+Conv2d::Conv2d(Registry& registry, const std::string& name, const ConvShape& shape, Bias bias)
+    : shape_(shape),
+      weight_(&registry.add_parameter(name + ".weight", {shape.out, shape.in, shape.kernel, shape.kernel},
+                                      weight_init(shape, bias), at::MemoryFormat::ChannelsLast)) {
+  if (bias == Bias::kTorchDefault) {
+    bias_ = &registry.add_parameter(name + ".bias", {shape.out},
+                                    Init::uniform_fan_in(shape.in * shape.kernel * shape.kernel));
+  }
+}
+
+at::Tensor Conv2d::operator()(const at::Tensor& x, const ForwardContext& context) const {
+  const auto bias = bias_ == nullptr ? std::nullopt : std::optional<at::Tensor>(bias_->value);
+  return conv2d(x, weight_->value, bias, shape_.stride, shape_.padding, context.weight_queue);
+}
+
+}  // namespace sluice::nn

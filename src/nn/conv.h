@@ -1,0 +1,38 @@
+// conv: 2-d convolution without groups or dilation, as one autograd node with split backward, and the module that owns it.
+// Layout: on the CPU in float32 and in every other case alike, activations and weights are channels_last (measured:
+// 0.70 of the contiguous time on ResNet-8, docs/performance.md); the answer has channels_last strides.
+// Double backward is not supported.
+#pragma once
+
+#include <optional>
+
+#include "nn/registry.h"
+
+namespace sluice::nn {
+
+struct ConvShape {
+  std::int64_t in, out, kernel;
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+};
+
+// x [N, in, H, W], weight [out, in, kernel, kernel], bias [out]. Returns [N, out, H', W'], channels_last.
+at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                  std::int64_t stride, std::int64_t padding, WeightGradQueue* queue);
+
+class Conv2d {
+ public:
+  enum class Bias { kNone, kTorchDefault };
+  // Registers `name`.weight, and `name`.bias unless kNone. kNone draws the weight as torchvision's ResNet does
+  // (kaiming normal, fan_out); kTorchDefault draws both as torch.nn.Conv2d does.
+  Conv2d(Registry& registry, const std::string& name, const ConvShape& shape, Bias bias);
+
+  [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context) const;
+
+ private:
+  ConvShape shape_;
+  Parameter* weight_;
+  Parameter* bias_ = nullptr;
+};
+
+}  // namespace sluice::nn

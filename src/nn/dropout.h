@@ -1,0 +1,20 @@
+// dropout: masks drawn by Philox under (seed, step, sample, layer), so a sample gets the same mask whatever the
+// micro-batch, the stage, the thread or the schedule, and again when a forward pass is repeated.
+// Not here: torch's global generator; nothing reads it.
+#pragma once
+
+#include <string_view>
+
+#include "nn/layer.h"
+
+namespace sluice::nn {
+
+// x [N, ...] with context.sample_ids [N]. Elements are kept with probability 1 - p and scaled by 1 / (1 - p).
+// `place` names the layer and the place in it. Not training, or p = 0: x itself.
+// Throws BugError when sample_ids does not fit x.
+at::Tensor dropout(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context);
+
+// The factors alone, shaped and typed like x: 0 or 1 / (1 - p).
+at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context);
+
+}  // namespace sluice::nn

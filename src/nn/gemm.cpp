@@ -1,0 +1,73 @@
+#include "nn/gemm.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "nn/kernels/kernels.h"
+
+namespace sluice::nn {
+namespace {
+
+using OneDnnLinear = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                                std::string_view, c10::List<std::optional<at::Scalar>>,
+                                std::optional<std::string_view>);
+
+constexpr std::int64_t kMinimumWork = std::int64_t{1} << 23;  // rows * in * out below which MKL's lower overhead wins
+constexpr std::int64_t kMinimumRows = 256;                    // below, transposing the weight does not pay
+
+const std::optional<c10::TypedOperatorHandle<OneDnnLinear>>& onednn() {
+  static const auto handle = []() -> std::optional<c10::TypedOperatorHandle<OneDnnLinear>> {
+    const auto schema = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
+    if (!schema || !at::globalContext().hasMKLDNN()) return std::nullopt;
+    return schema->typed<OneDnnLinear>();
+  }();
+  return handle;
+}
+
+bool prefers_onednn(const at::Tensor& a, std::int64_t columns) {
+  return a.device().is_cpu() && a.scalar_type() == at::kFloat && a.size(0) * a.size(1) * columns >= kMinimumWork &&
+         at::globalContext().userEnabledMkldnn() && onednn().has_value();
+}
+
+// a [m, k] times right' for right [n, k] (any strides).
+at::Tensor onednn_product(const at::Tensor& a, const at::Tensor& right, const std::optional<at::Tensor>& bias) {
+  return onednn()->call(a, right, bias, "none", c10::List<std::optional<at::Scalar>>(), std::nullopt);
+}
+
+// A contiguous transposed copy.
+at::Tensor transposed(const at::Tensor& matrix) {
+  const at::Tensor in = matrix.stride(1) == 1 ? matrix : matrix.contiguous();
+  const std::int64_t rows = in.size(0), columns = in.size(1);
+  at::Tensor out = at::empty({columns, rows}, in.options());
+  const float* from = in.const_data_ptr<float>();
+  float* to = out.mutable_data_ptr<float>();
+  const auto& kernel = kernels::best().matrix;
+  at::parallel_for(0, rows, 64, [&](std::int64_t begin, std::int64_t end) {
+    kernel.transpose(from + begin * in.stride(0), end - begin, columns, in.stride(0), to + begin, rows);
+  });
+  return out;
+}
+
+}  // namespace
+
+at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  if (!prefers_onednn(x, weight.size(0))) return at::linear(x, weight, bias);
+  return onednn_product(x, x.size(0) < kMinimumRows ? weight : transposed(weight).t(), bias);
+}
+
+at::Tensor linear_input_gradient(const at::Tensor& grad, const at::Tensor& weight) {
+  if (!prefers_onednn(grad, weight.size(1))) return at::mm(grad, weight);
+  return onednn_product(grad, weight.t(), std::nullopt);
+}
+
+at::Tensor linear_weight_gradient(const at::Tensor& grad, const at::Tensor& x) {
+  if (!prefers_onednn(grad, x.size(1))) return at::mm(grad.t(), x);
+  // oneDNN is slow when its left operand is transposed: hand it a transposed copy of the narrower matrix.
+  if (grad.size(1) <= x.size(1)) return onednn_product(transposed(grad), x.t(), std::nullopt);
+  return transposed(onednn_product(transposed(x), grad.t(), std::nullopt));
+}
+
+}  // namespace sluice::nn

@@ -1,0 +1,159 @@
+// attention_impl: softmax attention of one head, forward and backward, for one instruction set (see kernels.h).
+// Short sequences only pay here: the whole probability matrix of a head stays in the cache.
+#pragma once
+
+#include "nn/kernels/kernels.h"
+#include "nn/kernels/simd.h"
+
+namespace sluice::nn::kernels::SLUICE_ISA {
+
+// Register tile of the small product: kTileRows x kTileVectors accumulators.
+#if defined(__AVX512F__)
+inline constexpr int kTileRows = 6;
+inline constexpr int kTileVectors = 4;
+#else
+inline constexpr int kTileRows = 6;
+inline constexpr int kTileVectors = 2;
+#endif
+
+struct Matrix {  // element (i, j) at data[i * row_stride + j * column_stride]
+  const float* data;
+  std::int64_t row_stride, column_stride;
+};
+
+template <int kRows, int kVectors>
+SLUICE_INLINE void tile_product(Matrix a, const float* b, std::int64_t b_stride, std::int64_t inner, float* c,
+                                std::int64_t c_stride) {
+  Vec sum[kRows][kVectors] = {};
+  for (std::int64_t p = 0; p < inner; ++p) {
+    Vec right[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) right[v] = load(b + p * b_stride + v * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const float left = a.data[r * a.row_stride + p * a.column_stride];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[r][v] += left * right[v];
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) store(c + r * c_stride + v * kLanes, sum[r][v]);
+  }
+}
+
+template <int kVectors>
+static void strip_product(std::int64_t rows, Matrix a, const float* b, std::int64_t b_stride, std::int64_t inner,
+                          float* c, std::int64_t c_stride) {
+  std::int64_t r = 0;
+  const auto next = [&](int step) {
+    a.data += step * a.row_stride;
+    c += step * c_stride;
+    r += step;
+  };
+  while (r + kTileRows <= rows) {
+    tile_product<kTileRows, kVectors>(a, b, b_stride, inner, c, c_stride);
+    next(kTileRows);
+  }
+  while (r + 2 <= rows) {
+    tile_product<2, kVectors>(a, b, b_stride, inner, c, c_stride);
+    next(2);
+  }
+  if (r < rows) tile_product<1, kVectors>(a, b, b_stride, inner, c, c_stride);
+}
+
+// c [rows, columns] = a [rows, inner] b [inner, columns]; columns is a multiple of kLanes, b and c have adjacent columns.
+static void product(std::int64_t rows, std::int64_t columns, std::int64_t inner, Matrix a, const float* b,
+                    std::int64_t b_stride, float* c, std::int64_t c_stride) {
+  std::int64_t j = 0;
+  for (; j + kTileVectors * kLanes <= columns; j += kTileVectors * kLanes) {
+    strip_product<kTileVectors>(rows, a, b + j, b_stride, inner, c + j, c_stride);
+  }
+  for (; j < columns; j += kLanes) strip_product<1>(rows, a, b + j, b_stride, inner, c + j, c_stride);
+}
+
+static void transpose(const float* in, std::int64_t rows, std::int64_t columns, std::int64_t in_stride, float* out,
+                      std::int64_t out_stride) {
+  constexpr std::int64_t kBlock = 16;  // a cache line of floats
+  for (std::int64_t r0 = 0; r0 < rows; r0 += kBlock) {
+    const std::int64_t r1 = r0 + kBlock < rows ? r0 + kBlock : rows;
+    for (std::int64_t c0 = 0; c0 < columns; c0 += kBlock) {
+      const std::int64_t c1 = c0 + kBlock < columns ? c0 + kBlock : columns;
+      for (std::int64_t c = c0; c < c1; ++c) {
+        for (std::int64_t r = r0; r < r1; ++r) out[c * out_stride + r] = in[r * in_stride + c];
+      }
+    }
+  }
+}
+
+static std::int64_t attention_padded(std::int64_t keys) { return (keys + 15) / 16 * 16; }
+
+static std::int64_t attention_scratch(std::int64_t queries, std::int64_t keys, std::int64_t head_width) {
+  return (head_width + queries) * attention_padded(keys);
+}
+
+// to [head_width, padded] = transposed rows, zero in the padding.
+static void transpose_padded(const float* rows, std::int64_t stride, std::int64_t keys, std::int64_t head_width,
+                             float* to) {
+  const std::int64_t padded = attention_padded(keys);
+  transpose(rows, keys, head_width, stride, to, padded);
+  for (std::int64_t i = 0; i < head_width; ++i) {
+    for (std::int64_t j = keys; j < padded; ++j) to[i * padded + j] = 0;
+  }
+}
+
+static void softmax_row(float* row, std::int64_t keys, float scale) {
+  const std::int64_t padded = attention_padded(keys);
+  Vec largest = splat(row[0]);
+  std::int64_t j = 0;
+  for (; j + kLanes <= keys; j += kLanes) largest = max(largest, load(row + j));
+  float top = horizontal_max(largest);
+  for (; j < keys; ++j) top = row[j] > top ? row[j] : top;
+  Vec total{};
+  for (j = 0; j < padded; j += kLanes) {
+    const Vec value = exp_negative((load(row + j) - top) * scale);
+    store(row + j, value);
+    if (j + kLanes <= keys) total += value;
+  }
+  float sum = horizontal_sum(total);
+  for (j = keys / kLanes * kLanes; j < keys; ++j) sum += row[j];
+  const float inverse = 1.0F / sum;
+  for (j = 0; j < padded; j += kLanes) store(row + j, load(row + j) * inverse);
+  for (j = keys; j < padded; ++j) row[j] = 0;
+}
+
+static void attention_forward(const AttentionShape& shape, const float* q, const float* k, const float* v,
+                              float* probabilities, float* out, float* scratch) {
+  const std::int64_t padded = attention_padded(shape.keys);
+  transpose_padded(k, shape.kv_stride, shape.keys, shape.head_width, scratch);
+  product(shape.queries, padded, shape.head_width, {q, shape.q_stride, 1}, scratch, padded, probabilities, padded);
+  for (std::int64_t i = 0; i < shape.queries; ++i) softmax_row(probabilities + i * padded, shape.keys, shape.scale);
+  product(shape.queries, shape.head_width, shape.keys, {probabilities, padded, 1}, v, shape.kv_stride, out,
+          shape.out_stride);
+}
+
+// With P the probabilities: dV = P' dO, dP = dO V', dS = P (dP - rowsum(dP P)) scale, dQ = dS K, dK = dS' Q.
+static void attention_backward(const AttentionShape& shape, const float* q, const float* k, const float* v,
+                               const float* probabilities, const float* grad_out, float* grad_q, float* grad_k,
+                               float* grad_v, float* scratch) {
+  const std::int64_t padded = attention_padded(shape.keys);
+  float* v_transposed = scratch;
+  float* slope = scratch + shape.head_width * padded;
+  product(shape.keys, shape.head_width, shape.queries, {probabilities, 1, padded}, grad_out, shape.out_stride, grad_v,
+          shape.kv_stride);
+  transpose_padded(v, shape.kv_stride, shape.keys, shape.head_width, v_transposed);
+  product(shape.queries, padded, shape.head_width, {grad_out, shape.out_stride, 1}, v_transposed, padded, slope, padded);
+  for (std::int64_t i = 0; i < shape.queries; ++i) {
+    const float* p = probabilities + i * padded;
+    float* d = slope + i * padded;
+    Vec dot{};
+    for (std::int64_t j = 0; j < padded; j += kLanes) dot += load(p + j) * load(d + j);
+    const float mean = horizontal_sum(dot);
+    for (std::int64_t j = 0; j < padded; j += kLanes) store(d + j, load(p + j) * (load(d + j) - mean) * shape.scale);
+  }
+  product(shape.queries, shape.head_width, shape.keys, {slope, padded, 1}, k, shape.kv_stride, grad_q, shape.q_stride);
+  product(shape.keys, shape.head_width, shape.queries, {slope, 1, padded}, q, shape.q_stride, grad_k, shape.kv_stride);
+}
+
+}  // namespace sluice::nn::kernels::SLUICE_ISA

@@ -1,0 +1,89 @@
+// kernels: the float32 inner loops of the CPU fast paths, as one table of function pointers per instruction set.
+// Not here: threading (callers split rows and run the pieces with at::parallel_for), shapes, autograd, float64.
+// The same source (simd.h and the *_impl.h files) is compiled once per instruction set; best() answers with the widest
+// that this CPU has, so one binary runs everywhere. Every function is pure: it reads its inputs and writes its outputs.
+// No torch here: these files are compiled with other flags and must share no inline code with the rest.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice::nn::kernels {
+
+// Batch normalisation over rows of `channels` adjacent values (channels_last); channels must be a multiple of kChannelStep.
+inline constexpr std::int64_t kChannelStep = 16;
+
+struct BatchNormKernels {
+  // sum[c] = sum over rows of (x - shift[c]); squares[c] = sum of (x - shift[c])^2.
+  void (*statistics)(const float* x, const float* shift, std::int64_t rows, std::int64_t channels, float* sum,
+                     float* squares);
+  // y = x * scale + offset (+ residual), then max(0, .) when relu. residual may be null.
+  void (*apply)(const float* x, const float* residual, const float* scale, const float* offset, std::int64_t rows,
+                std::int64_t channels, bool relu, float* y);
+  // g = grad where y > 0 (all of grad when y is null); sum[c] = sum of g; dot[c] = sum of g * (x - mean[c]).
+  void (*gradient_sums)(const float* x, const float* y, const float* grad, const float* mean, std::int64_t rows,
+                        std::int64_t channels, float* sum, float* dot);
+  // grad_x = a * g + b * (x - mean) + c per channel; grad_residual = g when it is not null.
+  void (*gradient)(const float* x, const float* y, const float* grad, const float* mean, const float* a, const float* b,
+                   const float* c, std::int64_t rows, std::int64_t channels, float* grad_x, float* grad_residual);
+};
+
+// GELU with the exact error function (relative error of erfc below 1e-7).
+struct GeluKernels {
+  void (*forward)(const float* x, std::int64_t count, float* y);
+  void (*backward)(const float* x, const float* grad, std::int64_t count, float* grad_x);
+};
+
+// Layer normalisation of rows of `width` values.
+struct LayerNormKernels {
+  void (*forward)(const float* x, const float* weight, const float* bias, std::int64_t rows, std::int64_t width,
+                  float epsilon, float* y, float* mean, float* inverse_deviation);
+  // grad_weight and grad_bias are added to.
+  void (*backward)(const float* x, const float* grad, const float* weight, const float* mean,
+                   const float* inverse_deviation, std::int64_t rows, std::int64_t width, float* grad_x,
+                   float* grad_weight, float* grad_bias);
+};
+
+// One head of one sample. Rows of q, k, v and their gradients are `*_stride` floats apart; head_width is a multiple of
+// kHeadStep. probabilities: [queries, padded(keys)], the columns after `keys` are zero.
+inline constexpr std::int64_t kHeadStep = 16;
+struct AttentionShape {
+  std::int64_t queries, keys, head_width;
+  std::int64_t q_stride, kv_stride, out_stride;
+  float scale;
+};
+struct AttentionKernels {
+  std::int64_t (*padded)(std::int64_t keys);                       // row length of probabilities
+  std::int64_t (*scratch_floats)(std::int64_t queries, std::int64_t keys, std::int64_t head_width);
+  void (*forward)(const AttentionShape& shape, const float* q, const float* k, const float* v, float* probabilities,
+                  float* out, float* scratch);
+  void (*backward)(const AttentionShape& shape, const float* q, const float* k, const float* v,
+                   const float* probabilities, const float* grad_out, float* grad_q, float* grad_k, float* grad_v,
+                   float* scratch);
+};
+
+struct MatrixKernels {
+  // out[column, row] = in[row, column]; in is [rows, columns] with rows `in_stride` apart, out rows `out_stride` apart.
+  void (*transpose)(const float* in, std::int64_t rows, std::int64_t columns, std::int64_t in_stride, float* out,
+                    std::int64_t out_stride);
+};
+
+struct Table {
+  const char* instruction_set;  // "avx512", "avx2", "baseline"
+  BatchNormKernels batch_norm;
+  GeluKernels gelu;
+  LayerNormKernels layer_norm;
+  AttentionKernels attention;
+  MatrixKernels matrix;
+};
+
+const Table& avx512();
+const Table& avx2();
+const Table& baseline();
+
+// Does this CPU (and its operating system) run the table's instructions?
+bool supported(const Table& table);
+
+// The widest supported table; chosen once per process.
+const Table& best();
+
+}  // namespace sluice::nn::kernels

@@ -1,0 +1,79 @@
+// simd: one vector type of the width that the including file is compiled for, and the few functions on it that the
+// kernels need. GCC / Clang vector extensions: no intrinsics, so the same source serves every instruction set.
+// Not here: dispatch (kernels.cpp). Everything sits in the namespace SLUICE_ISA of the including file and is always
+// inlined, so that no code compiled for a wide instruction set can be linked into a path for a narrow one.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#ifndef SLUICE_ISA
+#error "define SLUICE_ISA to the namespace of this instruction set before including simd.h"
+#endif
+
+#define SLUICE_INLINE inline __attribute__((always_inline))
+
+namespace sluice::nn::kernels::SLUICE_ISA {
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(kLanes * 4)));
+typedef float LooseVec __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+typedef std::int32_t IntVec __attribute__((vector_size(kLanes * 4)));
+
+SLUICE_INLINE Vec load(const float* from) { return *reinterpret_cast<const LooseVec*>(from); }
+SLUICE_INLINE void store(float* to, Vec value) { *reinterpret_cast<LooseVec*>(to) = value; }
+SLUICE_INLINE Vec splat(float value) { return Vec{} + value; }
+SLUICE_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }
+SLUICE_INLINE Vec zero_unless_positive(Vec value, Vec condition) { return condition > Vec{} ? value : Vec{}; }
+
+// The first `count` (below kLanes) values, zero elsewhere.
+SLUICE_INLINE Vec load_part(const float* from, std::int64_t count) {
+  Vec value{};
+  std::memcpy(&value, from, static_cast<std::size_t>(count) * sizeof(float));
+  return value;
+}
+SLUICE_INLINE void store_part(float* to, Vec value, std::int64_t count) {
+  std::memcpy(to, &value, static_cast<std::size_t>(count) * sizeof(float));
+}
+
+SLUICE_INLINE float horizontal_sum(Vec value) {
+  float sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += value[i];
+  return sum;
+}
+SLUICE_INLINE float horizontal_max(Vec value) {
+  float best = value[0];
+  for (int i = 1; i < kLanes; ++i) best = value[i] > best ? value[i] : best;
+  return best;
+}
+
+// exp for arguments <= 0; below -87 the answer is about 1e-38. Cody-Waite reduction and the Taylor series to degree 7:
+// relative error below 1.5e-7.
+SLUICE_INLINE Vec exp_negative(Vec x) {
+  x = max(x, splat(-87.0F));
+  const Vec magic = splat(12582912.0F);  // 1.5 * 2^23: adding it rounds to an integer
+  const Vec rounded = x * 1.44269504F + magic;
+  const Vec n = rounded - magic;
+  const Vec r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
+  Vec p = splat(1.0F / 5040);
+  p = p * r + 1.0F / 720;
+  p = p * r + 1.0F / 120;
+  p = p * r + 1.0F / 24;
+  p = p * r + 1.0F / 6;
+  p = p * r + 0.5F;
+  p = p * r + 1.0F;
+  p = p * r + 1.0F;
+  const IntVec exponent = (__builtin_convertvector(n, IntVec) + 127) << 23;
+  Vec power;
+  std::memcpy(&power, &exponent, sizeof power);
+  return p * power;
+}
+
+}  // namespace sluice::nn::kernels::SLUICE_ISA

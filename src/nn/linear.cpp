@@ -1,0 +1,125 @@
+#include "nn/linear.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "nn/gemm.h"
+#include "nn/weight_queue.h"
+
+namespace sluice::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Weights of more than two dimensions (patch projections) count as [out, everything else].
+at::Tensor flatten_weight(const at::Tensor& w) { return w.dim() <= 2 ? w : w.flatten(1); }
+
+at::Tensor join_rows(at::TensorList parts) {
+  if (parts.size() == 1) return flatten_weight(parts[0]);
+  variable_list flat;
+  for (const auto& part : parts) flat.push_back(flatten_weight(part));
+  return at::cat(flat);
+}
+
+at::Tensor flatten_rows(const at::Tensor& x) { return x.dim() == 2 ? x : x.reshape({-1, x.size(-1)}); }
+
+// Cuts `joined` along its first dimension into pieces shaped like `like`.
+variable_list split_rows(const at::Tensor& joined, const variable_list& like) {
+  if (like.size() == 1) return {joined.view(like[0].sizes())};
+  variable_list parts;
+  std::int64_t at = 0;
+  for (const auto& part : like) {
+    parts.push_back(joined.narrow(0, at, part.size(0)).view(part.sizes()));
+    at += part.size(0);
+  }
+  return parts;
+}
+
+struct WeightGradients {
+  variable_list weights, biases;  // biases is empty when the layer has none
+};
+
+WeightGradients weight_gradients(const at::Tensor& grad, const at::Tensor& x, const variable_list& weights,
+                                 const variable_list& biases) {
+  WeightGradients result{split_rows(linear_weight_gradient(grad, x), weights), {}};
+  if (!biases.empty()) result.biases = split_rows(grad.sum(0), biases);
+  return result;
+}
+
+class LinearFunction : public torch::autograd::Function<LinearFunction> {
+ public:
+  // Lists must come as TensorList: apply() takes any other list type for a constant.
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList weights, at::TensorList biases,
+                            WeightGradQueue* queue) {
+    const at::Tensor rows = flatten_rows(x);
+    const at::Tensor weight = join_rows(weights);
+    variable_list saved{rows, weight};
+    saved.insert(saved.end(), weights.begin(), weights.end());
+    saved.insert(saved.end(), biases.begin(), biases.end());
+    ctx->save_for_backward(std::move(saved));
+    ctx->saved_data["parts"] = static_cast<std::int64_t>(weights.size());
+    ctx->saved_data["queue"] = reinterpret_cast<std::int64_t>(queue);
+    const auto bias = biases.empty() ? std::nullopt : std::optional<at::Tensor>(join_rows(biases));
+    at::Tensor y = linear_forward(rows, weight, bias);
+    if (x.dim() == 2) return y;
+    std::vector<std::int64_t> sizes = x.sizes().vec();
+    sizes.back() = y.size(1);
+    return y.view(sizes);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const auto parts = ctx->saved_data["parts"].toInt();
+    auto* queue = reinterpret_cast<WeightGradQueue*>(ctx->saved_data["queue"].toInt());
+    const at::Tensor& x = saved[0];
+    const auto first_weight = saved.begin() + 2, first_bias = first_weight + parts;
+    const variable_list weights(first_weight, first_bias), biases(first_bias, saved.end());
+    const at::Tensor grad = flatten_rows(grads[0]).contiguous();
+
+    variable_list result(1 + weights.size() + biases.size() + 1);  // x, weights, biases, queue
+    if (ctx->needs_input_grad(0)) {
+      std::vector<std::int64_t> sizes = grads[0].sizes().vec();
+      sizes.back() = x.size(1);
+      result[0] = linear_input_gradient(grad, saved[1]).view(sizes);
+    }
+    if (!ctx->needs_input_grad(1)) return result;
+    if (queue != nullptr) {
+      queue->push([grad, x, weights, biases] {
+        const WeightGradients all = weight_gradients(grad, x, weights, biases);
+        for (std::size_t i = 0; i < weights.size(); ++i) add_to_gradient(weights[i], all.weights[i]);
+        for (std::size_t i = 0; i < biases.size(); ++i) add_to_gradient(biases[i], all.biases[i]);
+      });
+      return result;
+    }
+    WeightGradients all = weight_gradients(grad, x, weights, biases);
+    std::move(all.weights.begin(), all.weights.end(), result.begin() + 1);
+    std::move(all.biases.begin(), all.biases.end(), result.begin() + 1 + static_cast<std::ptrdiff_t>(weights.size()));
+    return result;
+  }
+};
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& x, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
+                  WeightGradQueue* queue) {
+  return LinearFunction::apply(x, at::TensorList(weights), at::TensorList(biases), queue);
+}
+
+Linear::Linear(Registry& registry, const std::string& name, std::int64_t in, std::int64_t out, const LinearInit& init)
+    : weight_(&registry.add_parameter(name + ".weight", {out, in}, init.weight)),
+      bias_(&registry.add_parameter(name + ".bias", {out}, init.bias)) {}
+
+at::Tensor Linear::operator()(const at::Tensor& x, const ForwardContext& context) const {
+  return linear(x, {weight_->value}, {bias_->value}, context.weight_queue);
+}
+
+at::Tensor linear_packed(const at::Tensor& x, std::span<const Linear* const> layers, const ForwardContext& context) {
+  std::vector<at::Tensor> weights, biases;
+  for (const Linear* layer : layers) {
+    weights.push_back(layer->weight());
+    biases.push_back(layer->bias());
+  }
+  return linear(x, weights, biases, context.weight_queue);
+}
+
+}  // namespace sluice::nn

@@ -1,0 +1,55 @@
+// registry: owns the parameters and buffers of a layer, drawing initial values; RegisteredLayer is the base of every layer
+// whose parts (Linear, Conv2d, BatchNorm2d, ...) register themselves by their public names.
+// Not here: moving parameters between devices or into flat buffers; a Stage does that by replacing Parameter::value.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nn/init.h"
+#include "nn/layer.h"
+
+namespace sluice::nn {
+
+// Parameters and buffers in the order of their registration, at addresses that stay.
+class Registry {
+ public:
+  Registry(std::uint64_t seed, at::ScalarType dtype) : seed_(seed), dtype_(dtype) {}
+
+  // A new parameter drawn from `init` under (seed, name): the values do not depend on dtype (beyond rounding), layout, order.
+  Parameter& add_parameter(const std::string& name, at::IntArrayRef sizes, const Init& init,
+                           at::MemoryFormat layout = at::MemoryFormat::Contiguous);
+  Buffer& add_buffer(const std::string& name, at::Tensor value);
+  [[nodiscard]] at::ScalarType dtype() const { return dtype_; }
+  [[nodiscard]] std::vector<Parameter*> parameters() const;
+  [[nodiscard]] std::vector<Buffer*> buffers() const;
+
+ private:
+  std::uint64_t seed_;
+  at::ScalarType dtype_;
+  std::vector<std::unique_ptr<Parameter>> parameters_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+};
+
+struct LayerOptions {
+  std::uint64_t seed = 0;
+  at::ScalarType dtype = at::kFloat;
+};
+
+class RegisteredLayer : public Layer {
+ public:
+  RegisteredLayer(std::string name, const LayerOptions& options)
+      : Layer(std::move(name)), registry_(options.seed, options.dtype) {}
+
+  [[nodiscard]] std::vector<Parameter*> parameters() override { return registry_.parameters(); }
+  [[nodiscard]] std::vector<Buffer*> buffers() override { return registry_.buffers(); }
+
+ protected:
+  Registry registry_;
+};
+
+}  // namespace sluice::nn

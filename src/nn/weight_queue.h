@@ -1,0 +1,31 @@
+// weight_queue: weight gradients put off by a backward pass that computes only input gradients (split backward of the
+// zero-bubble schedules, Qi et al. 2024). The executor gives one queue to the forward pass of each micro-batch, runs
+// backward (action I), later run() (action W).
+// Life: the queue must outlive the backward pass. Memory: until run(), it holds the inputs and output gradients.
+// Threads: backward fills it, then run() empties it; the caller orders the two. Not thread-safe by itself.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <vector>
+
+namespace sluice::nn {
+
+class WeightGradQueue {
+ public:
+  void push(std::function<void()> work) { work_.push_back(std::move(work)); }
+
+  // Computes the gradients in the order of backward and adds them to the parameters' .grad.
+  void run();
+
+  [[nodiscard]] bool empty() const { return work_.empty(); }
+
+ private:
+  std::vector<std::function<void()>> work_;
+};
+
+// parameter.grad += gradient; keeps the storage of a defined .grad (it may be a view into a bucket).
+void add_to_gradient(const at::Tensor& parameter, const at::Tensor& gradient);
+
+}  // namespace sluice::nn

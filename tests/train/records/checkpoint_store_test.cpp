@@ -1,0 +1,157 @@
+#include "train/records/checkpoint_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <limits>
+
+#include "checkpoint_support.h"
+#include "support.h"
+
+namespace sluice::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Optional;
+
+TEST(CheckpointStore, WhatIsSavedIsLoaded) {
+  const TempDir dir;
+  CheckpointStore store(dir / "checkpoints", 2);
+  EXPECT_EQ(store.newest(), std::nullopt);
+  const auto saved = store.save(30, contents_of(30));
+  EXPECT_EQ(saved, dir / "checkpoints" / "step-30");
+  EXPECT_THAT(names_in(saved), ElementsAre("model.safetensors", "optimizer.safetensors", "state.json"));
+  EXPECT_THAT(store.newest(), Optional(saved));
+  expect_contents(store.load(saved), 30);
+}
+
+TEST(CheckpointStore, StateJsonIsReadableByAnyone) {
+  const TempDir dir;
+  const auto saved = CheckpointStore(dir.path(), 1).save(7, contents_of(7));
+  const auto state = nlohmann::json::parse(slurp(saved / "state.json"));
+  EXPECT_EQ(state.at("step"), 7);
+  EXPECT_EQ(state.at("format"), 1);
+  EXPECT_EQ(state.at("seed"), 0xffffffffffffffffU);
+  EXPECT_EQ(state.at("files").at("model.safetensors").at("xxh3_128"),
+            digest_file(saved / "model.safetensors").xxh3_128);
+}
+
+TEST(CheckpointStore, TheNewestIsByNumberNotByName) {
+  const TempDir dir;
+  CheckpointStore store(dir.path(), 5);
+  for (const int step : {9, 100, 20}) store.save(step, contents_of(step));
+  EXPECT_THAT(store.newest(), Optional(dir / "step-100"));
+}
+
+TEST(CheckpointStore, KeepsTheNewestComplete) {
+  const TempDir dir;
+  CheckpointStore store(dir.path(), 2);
+  for (const int step : {1, 2, 3, 10}) store.save(step, contents_of(step));
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-10", "step-3"));
+}
+
+TEST(CheckpointStore, ADamagedOneDoesNotCountAsKept) {
+  const TempDir dir;
+  CheckpointStore store(dir.path(), 2);
+  store.save(1, contents_of(1));
+  store.save(2, contents_of(2));
+  std::filesystem::resize_file(dir / "step-2" / "model.safetensors", 10);
+  store.save(3, contents_of(3));
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-1", "step-2", "step-3"));
+  store.save(4, contents_of(4));
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-3", "step-4"));
+}
+
+// A run that fell back from a damaged step-9 to step-4 with keep = 1 must not lose the step it just saved to it.
+TEST(CheckpointStore, LaterStepsOfALostHistoryNeverPushOutTheOneJustSaved) {
+  const TempDir dir;
+  CheckpointStore(dir.path(), 1).save(9, contents_of(9));
+  CheckpointStore store(dir.path(), 1);
+  store.save(5, contents_of(5));
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-5", "step-9"));
+}
+
+TEST(CheckpointStore, ResumingFromAnOlderOneOnPurposeForgetsTheNewer) {
+  const TempDir dir;
+  CheckpointStore store(dir.path(), 5);
+  for (const int step : {1, 2, 3}) store.save(step, contents_of(step));
+  store.remove_newer_than(1);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-1"));
+}
+
+TEST(CheckpointStore, SavingAStepAgainReplacesIt) {
+  const TempDir dir;
+  CheckpointStore store(dir.path(), 2);
+  store.save(5, contents_of(5));
+  auto again = contents_of(5);
+  again.state["epoch"] = 77;
+  store.save(5, again);
+  EXPECT_EQ(store.load(dir / "step-5").state.at("epoch"), 77);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-5"));
+}
+
+TEST(CheckpointStore, ADamagedStepIsReplacedWhenTheRunComesThereAgain) {
+  const TempDir dir;
+  CheckpointStore store(dir.path(), 2);
+  store.save(5, contents_of(5));
+  spill(dir / "step-5" / "state.json", "");
+  EXPECT_EQ(store.newest(), std::nullopt);
+  store.save(5, contents_of(5));
+  EXPECT_THAT(store.newest(), Optional(dir / "step-5"));
+}
+
+TEST(CheckpointStore, RemovesWhatDeadProcessesLeftAndNothingElse) {
+  const TempDir dir;
+  const pid_t dead = ::fork();
+  if (dead == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(dead, nullptr, 0), dead);
+  const auto alive = "step-3.tmp-" + std::to_string(::getppid());
+  for (const auto& name : {"step-1.tmp-" + std::to_string(dead), "step-2.tmp-" + std::to_string(::getpid()), alive,
+                           std::string("step-x"), std::string("notes")}) {
+    std::filesystem::create_directories(dir / name);
+  }
+  const CheckpointStore store(dir.path(), 1);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("notes", alive, "step-x"));
+}
+
+TEST(CheckpointStore, PutsBackAStepWhoseReplacementWasCutShort) {
+  const TempDir dir;
+  CheckpointStore(dir.path(), 1).save(5, contents_of(5));
+  std::filesystem::rename(dir / "step-5", dir / "step-5.replaced");
+  CheckpointStore store(dir.path(), 1);
+  EXPECT_THAT(store.newest(), Optional(dir / "step-5"));
+  std::filesystem::create_directory(dir / "step-5.replaced");
+  const CheckpointStore again(dir.path(), 1);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-5"));
+}
+
+TEST(CheckpointStore, ACopyUnderAnotherNameLoads) {
+  const TempDir dir;
+  const auto saved = CheckpointStore(dir.path(), 1).save(5, contents_of(5));
+  std::filesystem::copy(saved, dir / "best");
+  expect_contents(load_checkpoint(dir / "best"), 5);
+}
+
+TEST(CheckpointStore, AFolderThatIsNoCheckpointIsRefusedWithAdvice) {
+  const TempDir dir;
+  const auto text = error_of<CheckpointError>([&] { return load_checkpoint(dir.path()); });
+  EXPECT_THAT(text, HasSubstr(dir.path().string() + " is no complete checkpoint: state.json is missing; resume from"));
+}
+
+TEST(CheckpointStore, StateThatJsonCannotHoldIsOurBugNotALoss) {
+  const TempDir dir;
+  CheckpointStore store(dir.path(), 1);
+  auto contents = contents_of(1);
+  contents.state["plan"]["cost"] = std::numeric_limits<double>::infinity();
+  EXPECT_THROW(store.save(1, contents), BugError);
+  contents = contents_of(1);
+  contents.state["files"] = 1;
+  EXPECT_THROW(store.save(1, contents), BugError);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre());
+}
+
+}  // namespace
+}  // namespace sluice::train
