@@ -24,8 +24,8 @@ struct DatasetInfo {
   std::int64_t height = 0;
   std::int64_t width = 0;
   std::int64_t classes = 0;
-  std::vector<double> mean = {};    // [channels], of pixel / 255 over the training split
-  std::vector<double> stddev = {};  // [channels], likewise
+  std::vector<double> mean;    // [channels], of pixel / 255 over the training split
+  std::vector<double> stddev;  // [channels], likewise
 
   [[nodiscard]] std::int64_t pixels() const { return channels * height * width; }
 };
@@ -43,12 +43,12 @@ class Dataset {
 
 struct DatasetOptions {
   std::string name = "shapes";
-  std::filesystem::path path = {};  // folder of the files; empty: the default of that name
-  std::int64_t limit = 0;           // use only the first so many samples of each split; 0 = all
-  std::int64_t samples = 10000;     // synthetic sets only: size of the training split (test: a fifth of it)
-  std::int64_t channels = 3;        // synthetic sets only: 1 or 3
-  std::int64_t image_size = 32;     // synthetic sets only: height and width, 8 to 1024 pixels
-  std::uint64_t seed = 0;           // synthetic sets only
+  std::filesystem::path path;    // folder of the files; empty: the default of that name
+  std::int64_t limit = 0;        // use only the first so many samples of each split; 0 = all
+  std::int64_t samples = 10000;  // synthetic sets only: size of the training split (test: a fifth of it)
+  std::int64_t channels = 3;     // synthetic sets only: 1 or 3
+  std::int64_t image_size = 32;  // synthetic sets only: height and width, 8 to 1024 pixels
+  std::uint64_t seed = 0;        // synthetic sets only
 };
 
 [[nodiscard]] std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split);

@@ -42,12 +42,12 @@ struct Batch {
 
 struct LoaderOptions {
   std::int64_t batch_size = 32;          // global: over all replicas of all processes
-  Share share = {};                      // the replicas this process loads for
+  Share share;                           // the replicas this process loads for
   int workers = 1;                       // 0: load in the calling thread
   int prefetch = 4;                      // batches ahead of the consumer; below `workers` some of them idle
   bool endless = true;                   // training: epoch after epoch; false: to the end of the first epoch
   bool shuffle = true;                   // false: 0 .. size-1
-  AugmentOptions augment = {};           // leave it off for evaluation
+  AugmentOptions augment;                // leave it off for evaluation
   std::uint64_t seed = 0;                // of the order and of the augmentation
   at::ScalarType dtype = at::kFloat;     // or at::kDouble
   std::chrono::seconds wait_limit{300};  // longest wait for one batch
