@@ -38,7 +38,7 @@ if(NOT SLUICE_CUDA STREQUAL "OFF")
 endif()
 message(STATUS "Sluice: torch at ${SLUICE_TORCH_ROOT}, CUDA ${SLUICE_WITH_CUDA}")
 
-file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// carries the precompiled header\n")
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cpp CONTENT "// carries the precompiled header\n" @ONLY)
 add_library(sluice_torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cpp)
 target_link_libraries(sluice_torch_pch PUBLIC sluice_torch sluice_compiler)
 target_precompile_headers(sluice_torch_pch PRIVATE <ATen/ATen.h> <torch/csrc/autograd/custom_function.h>)
