@@ -4,6 +4,7 @@
 
 #include "nn/kernels/kernels.h"
 #include "nn/kernels/simd.h"
+#include "nn/kernels/transpose_impl.h"
 
 namespace sluice::nn::kernels::SLUICE_ISA {
 
@@ -71,20 +72,6 @@ static void product(std::int64_t rows, std::int64_t columns, std::int64_t inner,
     strip_product<kTileVectors>(rows, a, b + j, b_stride, inner, c + j, c_stride);
   }
   for (; j < columns; j += kLanes) strip_product<1>(rows, a, b + j, b_stride, inner, c + j, c_stride);
-}
-
-static void transpose(const float* in, std::int64_t rows, std::int64_t columns, std::int64_t in_stride, float* out,
-                      std::int64_t out_stride) {
-  constexpr std::int64_t kBlock = 16;  // a cache line of floats
-  for (std::int64_t r0 = 0; r0 < rows; r0 += kBlock) {
-    const std::int64_t r1 = r0 + kBlock < rows ? r0 + kBlock : rows;
-    for (std::int64_t c0 = 0; c0 < columns; c0 += kBlock) {
-      const std::int64_t c1 = c0 + kBlock < columns ? c0 + kBlock : columns;
-      for (std::int64_t c = c0; c < c1; ++c) {
-        for (std::int64_t r = r0; r < r1; ++r) out[c * out_stride + r] = in[r * in_stride + c];
-      }
-    }
-  }
 }
 
 static std::int64_t attention_padded(std::int64_t keys) { return (keys + 15) / 16 * 16; }

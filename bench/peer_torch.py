@@ -1,0 +1,90 @@
+"""The peer's side of the speed comparison: a training step in single-process PyTorch, written as one writes it today.
+
+    peer_torch.py MODEL [--size tiny] [--batch 64] [--threads 2] [--steps 20] [--repeats 5]
+                  [--layout contiguous|channels_last] [--optimizer default|fused]
+
+resnet8 trains with SGD and momentum, vit with AdamW, the same hyper-parameters as bench/model_step. For every line on
+standard input it times --steps steps and prints one JSON object, so that a driver can let both sides take turns; with
+no input at all it runs --repeats times. cpu_ms is processor time over all threads: on a busy machine compare that.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+import time
+
+import torch
+from torch.nn import functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "models"))
+import torch_models  # noqa: E402  (the twins live with the parity test)
+
+
+def make_optimizer(model, name, fused):
+    if name == "vit":
+        return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused)
+    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, fused=fused)
+
+
+class Trainer:
+    def __init__(self, args):
+        torch.manual_seed(0)
+        self.model = torch_models.make(args.model, args.size)
+        self.images = torch.randn(args.batch, 3, 32, 32)
+        self.targets = torch.randint(0, 10, (args.batch,))
+        if args.layout == "channels_last":
+            self.model = self.model.to(memory_format=torch.channels_last)
+            self.images = self.images.to(memory_format=torch.channels_last)
+        self.optimizer = make_optimizer(self.model, args.model, args.optimizer == "fused" or None)
+
+    def step(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = F.cross_entropy(self.model(self.images), self.targets)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+def measure(trainer, args):
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(args.steps):
+        loss = trainer.step()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    result = {
+        "side": "torch",
+        "model": args.model,
+        "layout": args.layout,
+        "samples_per_s": round(args.batch * args.steps / wall, 2),
+        "step_ms": round(1e3 * wall / args.steps, 3),
+        "cpu_ms": round(1e3 * cpu / args.steps, 3),
+        "loss": round(loss.item(), 5),
+    }
+    print(json.dumps(result), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=["resnet8", "vit", "mlp", "toy_cnn"])
+    parser.add_argument("--size", default="tiny")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--layout", choices=["contiguous", "channels_last"], default="contiguous")
+    parser.add_argument("--optimizer", choices=["default", "fused"], default="default")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    trainer = Trainer(args)
+    for _ in range(3):
+        trainer.step()
+    asked = False
+    for _ in sys.stdin:
+        asked = True
+        measure(trainer, args)
+    for _ in range(0 if asked else args.repeats):
+        measure(trainer, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+#include "models/model.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::models {
+namespace {
+
+using testing::HasSubstr;
+
+ModelOptions options_of(const std::string& name, const std::string& size = "nano") {
+  ModelOptions options;
+  options.name = name;
+  options.size = size;
+  return options;
+}
+
+// One line for each layer, parameter and buffer, in order.
+std::string describe(const ModelOptions& options) {
+  std::ostringstream text;
+  for (const auto& layer : make_model(options).layers) {
+    text << "# " << layer->name() << "\n";
+    for (const auto* p : layer->parameters()) text << p->name << " " << p->value.sizes() << "\n";
+    for (const auto* b : layer->buffers()) text << b->name << " " << b->value.sizes() << "\n";
+  }
+  return text.str();
+}
+
+std::string golden(const std::string& file) {
+  const char* source = std::getenv("SLUICE_SOURCE_DIR");
+  std::ifstream in(concat(source == nullptr ? "." : source, "/tests/golden/", file));
+  EXPECT_TRUE(in) << file;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+at::Tensor forward(Model& model, at::Tensor x, const nn::ForwardContext& context) {
+  for (const auto& layer : model.layers) x = layer->forward(x, context);
+  return x;
+}
+
+TEST(Models, HaveTheNamesAndShapesOfTorchvisionAndHuggingFace) {
+  EXPECT_EQ(describe(options_of("resnet8")), golden("resnet8_parameters.txt"));
+  EXPECT_EQ(describe(options_of("vit", "nano")), golden("vit_nano_parameters.txt"));
+}
+
+TEST(Models, AreListedWithTheirSizes) {
+  std::map<std::string, std::int64_t> parameters;
+  for (const ModelInfo& info : list_models()) {
+    parameters[info.size.empty() ? info.name : info.name + " " + info.size] = info.parameters;
+  }
+  EXPECT_EQ(parameters.size(), 7U);
+  EXPECT_EQ(parameters.at("resnet8"), 78042);
+  EXPECT_EQ(parameters.at("vit tiny"), 5362762);  // 12 * 444864 + (1 + 65) * 192 + 49 * 192 + 2 * 192 + 193 * 10
+  EXPECT_EQ(parameters.at("mlp"), 3073 * 128 + 129 * 128 + 129 * 10);
+}
+
+class EveryModel : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryModel, GivesLogitsOfTheAskedShapeAndType) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    ModelOptions options = options_of(GetParam());
+    options.classes = 7;
+    options.channels = 1;
+    options.image_size = 28;
+    options.dtype = type;
+    Model model = make_model(options);
+    EXPECT_EQ(model.sample_shape, (std::vector<std::int64_t>{1, 28, 28}));
+    for (const bool training : {true, false}) {
+      const at::Tensor logits =
+          forward(model, at::randn({3, 1, 28, 28}, type), {.training = training, .sample_ids = at::arange(3)});
+      EXPECT_EQ(logits.sizes(), (std::vector<std::int64_t>{3, 7}));
+      EXPECT_EQ(logits.scalar_type(), type);
+    }
+  }
+}
+
+TEST_P(EveryModel, StartsFromTheSeedAloneWhateverTheNumberType) {
+  ModelOptions options = options_of(GetParam());
+  const Model first = make_model(options), again = make_model(options);
+  options.dtype = at::kDouble;
+  const Model exact = make_model(options);
+  options.seed = 1;
+  const Model other = make_model(options);
+  bool differs = false;
+  for (std::size_t i = 0; i < first.layers.size(); ++i) {
+    const auto p = first.layers[i]->parameters(), q = again.layers[i]->parameters(), e = exact.layers[i]->parameters(),
+               o = other.layers[i]->parameters();
+    for (std::size_t j = 0; j < p.size(); ++j) {
+      EXPECT_TRUE(at::equal(p[j]->value, q[j]->value)) << p[j]->name;
+      EXPECT_TRUE(at::equal(p[j]->value, e[j]->value.to(at::kFloat))) << p[j]->name;
+      differs = differs || !at::equal(e[j]->value, o[j]->value);
+    }
+  }
+  EXPECT_TRUE(differs);
+}
+
+// Stage inputs are shared by pointer between stages: a layer that wrote into its input would corrupt its neighbour.
+TEST_P(EveryModel, LeavesTheInputsOfItsLayersAlone) {
+  Model model = make_model(options_of(GetParam()));
+  at::Tensor x = at::randn({2, 3, 32, 32});
+  for (const auto& layer : model.layers) {
+    const at::Tensor before = x.detach().clone();
+    const at::Tensor input = x.detach().requires_grad_();
+    const at::Tensor y = layer->forward(input, {.training = true, .sample_ids = at::arange(2)});
+    y.square().sum().backward();
+    EXPECT_TRUE(at::equal(input.detach(), before)) << layer->name();
+    EXPECT_FALSE(y.is_alias_of(input)) << layer->name();
+    x = y;
+  }
+}
+
+// Forward 0, forward 1, backward 0, backward 1 give what two separate steps give.
+TEST_P(EveryModel, KeepsMicroBatchesInFlightApart) {
+  Model model = make_model(options_of(GetParam()));
+  const nn::ForwardContext context{.training = true, .sample_ids = at::arange(2)};
+  const at::Tensor a = at::randn({2, 3, 32, 32}), b = at::randn({2, 3, 32, 32});
+  const auto first_gradient = [&] { return model.layers[0]->parameters()[0]->value.grad().clone(); };
+  const auto clear = [&] {
+    for (const auto& layer : model.layers) {
+      for (const auto* p : layer->parameters()) p->value.mutable_grad().reset();
+    }
+  };
+  forward(model, a, context).square().sum().backward();
+  forward(model, b, context).square().sum().backward();
+  const at::Tensor expected = first_gradient();
+  clear();
+  const at::Tensor first = forward(model, a, context), second = forward(model, b, context);
+  first.square().sum().backward();
+  second.square().sum().backward();
+  EXPECT_TRUE(at::equal(first_gradient(), expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryModel, testing::Values("resnet8", "vit", "mlp", "toy_cnn"));
+
+TEST(Vit, DropoutGivesEverySampleItsOwnMaskWhateverTheChunking) {
+  ModelOptions options = options_of("vit");
+  options.dropout = 0.2;
+  options.dtype = at::kDouble;
+  Model model = make_model(options);
+  const at::Tensor x = at::randn({4, 3, 32, 32}, at::kDouble);
+  const auto run = [&](std::int64_t first, std::int64_t count) {
+    return forward(model, x.narrow(0, first, count),
+                   {.training = true, .seed = 3, .step = 9, .sample_ids = at::arange(40 + first, 40 + first + count)});
+  };
+  const at::Tensor whole = run(0, 4), parts = at::cat({run(0, 1), run(1, 3)});
+  EXPECT_LE((whole - parts).abs().max().item<double>(), 1e-12);
+  Model plain = make_model(options);
+  EXPECT_GE((forward(plain, x, {}) - whole).abs().max().item<double>(), 1e-4);
+}
+
+std::string refusal(const ModelOptions& options) {
+  try {
+    (void)make_model(options);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
+  ModelOptions options = options_of("resnet9");
+  EXPECT_THAT(refusal(options), HasSubstr("model.name=\"resnet9\""));
+  EXPECT_THAT(refusal(options), HasSubstr("did you mean \"resnet8\""));
+  options = options_of("vit", "huge");
+  EXPECT_THAT(refusal(options), HasSubstr("model.size=\"huge\" is not a size of vit; use one of nano, tiny, small, base"));
+  options = options_of("vit");
+  options.patch_size = 5;
+  EXPECT_THAT(refusal(options), HasSubstr("model.patch_size=5 does not divide model.image_size=32"));
+  options.patch_size = 0;
+  EXPECT_THAT(refusal(options), HasSubstr("model.patch_size=0"));
+  options = options_of("resnet8");
+  options.dropout = 0.1;
+  EXPECT_THAT(refusal(options), HasSubstr("model.dropout=0.1 has no place in resnet8"));
+  options.dropout = 1;
+  EXPECT_THAT(refusal(options), HasSubstr("model.dropout=1"));
+  options = options_of("mlp");
+  options.classes = 0;
+  EXPECT_THAT(refusal(options), HasSubstr("model.classes=0"));
+}
+
+}  // namespace
+}  // namespace sluice::models

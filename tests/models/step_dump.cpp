@@ -1,0 +1,88 @@
+// step_dump MODEL SIZE fp32|fp64 FILE: one forward and backward pass of a model on random images, everything that went in
+// and came out written as safetensors for compare_with_torch.py. Batch-norm gets weights and buffers off their initial
+// values, so that a swapped or ignored one shows.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "core/concat.h"
+#include "models/model.h"
+
+namespace {
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+void write_safetensors(const Tensors& tensors, const std::string& path) {
+  std::string header = "{", body;
+  for (const auto& [name, value] : tensors) {
+    const at::Tensor data = value.detach().contiguous();
+    const char* type = data.scalar_type() == at::kLong ? "I64" : data.scalar_type() == at::kDouble ? "F64" : "F32";
+    std::string shape;
+    for (const auto size : data.sizes()) shape += sluice::concat(shape.empty() ? "" : ",", size);
+    header += sluice::concat(header.size() > 1 ? "," : "", "\"", name, "\":{\"dtype\":\"", type, "\",\"shape\":[", shape,
+                             "],\"data_offsets\":[", body.size(), ",", body.size() + data.nbytes(), "]}");
+    body.append(static_cast<const char*>(data.const_data_ptr()), data.nbytes());
+  }
+  header += "}";
+  const std::uint64_t size = header.size();
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&size), sizeof size);
+  file << header << body;
+  if (!file.flush()) throw std::runtime_error("cannot write " + path);
+}
+
+void leave_initial_values(sluice::models::Model& model) {
+  const c10::AutoGradMode no_grad(false);
+  for (const auto& layer : model.layers) {
+    for (auto* p : layer->parameters()) p->value.add_(at::randn_like(p->value), 0.05);
+    for (auto* b : layer->buffers()) {
+      if (b->value.is_floating_point()) b->value.add_(at::rand_like(b->value));
+    }
+  }
+}
+
+Tensors run(const sluice::models::ModelOptions& options) {
+  auto model = make_model(options);
+  leave_initial_values(model);
+  Tensors all;
+  for (const auto& layer : model.layers) {
+    for (const auto* p : layer->parameters()) all["weight/" + p->name] = p->value.detach().clone();
+    for (const auto* b : layer->buffers()) all["buffer/" + b->name] = b->value.clone();
+  }
+  constexpr std::int64_t kBatch = 6;
+  all["inputs"] = at::randn({kBatch, options.channels, options.image_size, options.image_size}, options.dtype);
+  all["targets"] = at::randint(0, options.classes, {kBatch}, at::kLong);
+  at::Tensor x = all["inputs"];
+  for (const auto& layer : model.layers) x = layer->forward(x, {.training = true, .sample_ids = at::arange(kBatch)});
+  const at::Tensor loss = at::cross_entropy_loss(x, all["targets"]);
+  loss.backward();
+  all["logits"] = x;
+  all["loss"] = loss;
+  for (const auto& layer : model.layers) {
+    for (const auto* p : layer->parameters()) all["grad/" + p->name] = p->value.grad();
+    for (const auto* b : layer->buffers()) all["buffer_after/" + b->name] = b->value;
+  }
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (argc != 5) throw std::runtime_error("usage: step_dump MODEL SIZE fp32|fp64 FILE");
+  at::set_num_threads(1);
+  at::manual_seed(0);
+  sluice::models::ModelOptions options;
+  options.name = argv[1];
+  options.size = argv[2];
+  options.dtype = std::string(argv[3]) == "fp64" ? at::kDouble : at::kFloat;
+  write_safetensors(run(options), argv[4]);
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "step_dump: %s\n", error.what());
+  return 2;
+}

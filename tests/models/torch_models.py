@@ -1,0 +1,126 @@
+"""The PyTorch twins of our models: torchvision's ResNet blocks and Hugging Face's ViT, written in plain torch as one
+would write them today (SDPA, exact GELU, in-place ReLU), with the same parameter names. Used by the comparison test
+(compare_with_torch.py) and by the peer's side of the benchmark (bench/peer_torch.py)."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class BasicBlock(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = None
+        if stride != 1 or inputs != outputs:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        out += x if self.downsample is None else self.downsample(x)
+        return self.relu(out)
+
+
+class ResNet8(nn.Module):
+    def __init__(self, channels=3, classes=10):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.relu = nn.ReLU(inplace=True)
+        self.layer1 = nn.Sequential(BasicBlock(16, 16, 1))
+        self.layer2 = nn.Sequential(BasicBlock(16, 32, 2))
+        self.layer3 = nn.Sequential(BasicBlock(32, 64, 2))
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(64, classes)
+
+    def forward(self, x):
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.layer3(self.layer2(self.layer1(x)))
+        return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
+class Holder(nn.Module):
+    """A module that only gives its parts their names."""
+
+    def __init__(self, **parts):
+        super().__init__()
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+
+class ViTLayer(nn.Module):
+    def __init__(self, width, heads, hidden):
+        super().__init__()
+        self.heads = heads
+        projections = Holder(
+            query=nn.Linear(width, width), key=nn.Linear(width, width), value=nn.Linear(width, width))
+        self.attention = Holder(attention=projections, output=Holder(dense=nn.Linear(width, width)))
+        self.intermediate = Holder(dense=nn.Linear(width, hidden))
+        self.output = Holder(dense=nn.Linear(hidden, width))
+        self.layernorm_before = nn.LayerNorm(width, eps=1e-12)
+        self.layernorm_after = nn.LayerNorm(width, eps=1e-12)
+
+    def forward(self, x):
+        y = self.layernorm_before(x)
+        parts = self.attention.attention
+        query, key, value = (
+            part(y).view(*y.shape[:2], self.heads, -1).transpose(1, 2)
+            for part in (parts.query, parts.key, parts.value))
+        y = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(x.shape)
+        x = x + self.attention.output.dense(y)
+        return x + self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
+
+
+class ViT(nn.Module):
+    SIZES = {"nano": (64, 4, 4, 128), "tiny": (192, 12, 3, 768), "small": (384, 12, 6, 1536), "base": (768, 12, 12, 3072)}
+
+    def __init__(self, size="tiny", patch=4, image=32, channels=3, classes=10):
+        super().__init__()
+        width, layers, heads, hidden = self.SIZES[size]
+        projection = nn.Conv2d(channels, width, patch, patch)
+        embeddings = Holder(patch_embeddings=Holder(projection=projection))
+        embeddings.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        embeddings.position_embeddings = nn.Parameter(torch.randn(1, (image // patch) ** 2 + 1, width) * 0.02)
+        encoder = Holder(layer=nn.ModuleList(ViTLayer(width, heads, hidden) for _ in range(layers)))
+        self.vit = Holder(embeddings=embeddings, encoder=encoder, layernorm=nn.LayerNorm(width, eps=1e-12))
+        self.classifier = nn.Linear(width, classes)
+
+    def forward(self, images):
+        parts = self.vit.embeddings
+        x = parts.patch_embeddings.projection(images).flatten(2).transpose(1, 2)
+        x = torch.cat([parts.cls_token.expand(x.shape[0], -1, -1), x], 1) + parts.position_embeddings
+        for layer in self.vit.encoder.layer:
+            x = layer(x)
+        return self.classifier(self.vit.layernorm(x)[:, 0])
+
+
+class Mlp(nn.Module):
+    def __init__(self, pixels=3 * 32 * 32, classes=10):
+        super().__init__()
+        self.fc1 = nn.Linear(pixels, 128)
+        self.fc2 = nn.Linear(128, 128)
+        self.fc3 = nn.Linear(128, classes)
+
+    def forward(self, x):
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x.flatten(1))))))
+
+
+class ToyCnn(nn.Module):
+    def __init__(self, channels=3, classes=10):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 16, 3, 1, 1)
+        self.conv2 = nn.Conv2d(16, 32, 3, 2, 1)
+        self.conv3 = nn.Conv2d(32, 64, 3, 2, 1)
+        self.fc = nn.Linear(64, classes)
+
+    def forward(self, x):
+        x = F.relu(self.conv3(F.relu(self.conv2(F.relu(self.conv1(x))))))
+        return self.fc(x.mean((2, 3)))
+
+
+def make(name, size="tiny"):
+    return {"resnet8": ResNet8, "vit": lambda: ViT(size), "mlp": Mlp, "toy_cnn": ToyCnn}[name]()

@@ -1,0 +1,82 @@
+// Every instruction set that this CPU runs gives the same answers as the baseline one, odd sizes included.
+#include "nn/kernels/kernels.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "nn/compare.h"
+
+namespace sluice::nn {
+namespace {
+
+class KernelsTest : public testing::TestWithParam<const kernels::Table*> {
+ protected:
+  void SetUp() override {
+    if (!kernels::supported(*GetParam())) GTEST_SKIP() << "this CPU does not run " << GetParam()->instruction_set;
+    at::manual_seed(8);
+  }
+  const kernels::Table& table() const { return *GetParam(); }
+};
+
+float* data(const at::Tensor& t) { return t.mutable_data_ptr<float>(); }
+
+TEST_P(KernelsTest, GeluHandlesTheLastPartialVector) {
+  for (const std::int64_t count : {1, 15, 16, 17, 100}) {
+    const at::Tensor x = at::randn({count}) * 3, grad = at::randn({count}), y = at::full({count + 1}, 7.0),
+                     slope = at::full({count + 1}, 7.0);
+    table().gelu.forward(data(x), count, data(y));
+    table().gelu.backward(data(x), data(grad), count, data(slope));
+    const at::Tensor exact = x.to(at::kDouble);
+    EXPECT_LE(relative_error(y.narrow(0, 0, count), at::gelu(exact)), 1e-6);
+    EXPECT_LE(relative_error(slope.narrow(0, 0, count), at::gelu_backward(grad.to(at::kDouble), exact)), 1e-6);
+    EXPECT_EQ(y[count].item<float>(), 7.0F);
+    EXPECT_EQ(slope[count].item<float>(), 7.0F);
+  }
+}
+
+TEST_P(KernelsTest, TransposeIsExact) {
+  for (const auto& [rows, columns] : {std::array{1, 1}, std::array{16, 32}, std::array{37, 50}}) {
+    const at::Tensor in = at::randn({rows, columns + 3}), out = at::full({columns, rows + 2}, 7.0);
+    table().matrix.transpose(data(in), rows, columns, columns + 3, data(out), rows + 2);
+    EXPECT_TRUE(at::equal(out.narrow(1, 0, rows), in.narrow(1, 0, columns).t()));
+    EXPECT_TRUE(at::equal(out.narrow(1, rows, 2), at::full({columns, 2}, 7.0)));
+  }
+}
+
+TEST_P(KernelsTest, LayerNormOfAnyWidth) {
+  for (const std::int64_t width : {3, 16, 61}) {
+    const at::Tensor x = at::randn({9, width}), weight = at::randn({width}), bias = at::randn({width}),
+                     y = at::empty({9, width}), mean = at::empty({9}), inverse = at::empty({9});
+    table().layer_norm.forward(data(x), data(weight), data(bias), 9, width, 1e-6F, data(y), data(mean), data(inverse));
+    EXPECT_LE(relative_error(y, at::layer_norm(x.to(at::kDouble), {width}, weight.to(at::kDouble), bias.to(at::kDouble), 1e-6)),
+              1e-5);
+  }
+}
+
+TEST_P(KernelsTest, AttentionMatchesTheBaseline) {
+  const kernels::AttentionShape shape{
+      .queries = 13, .keys = 21, .head_width = 32, .q_stride = 40, .kv_stride = 70, .out_stride = 32, .scale = 0.2F};
+  const at::Tensor q = at::randn({13, 40}), k = at::randn({21, 70}), v = at::randn({21, 70}), grad = at::randn({13, 32});
+  const auto run = [&](const kernels::AttentionKernels& kernel) {
+    const std::int64_t padded = kernel.padded(21);
+    const at::Tensor p = at::empty({13, padded}), out = at::empty({13, 32}),
+                     scratch = at::empty({kernel.scratch_floats(13, 21, 32)});
+    const at::Tensor gq = at::zeros_like(q), gk = at::zeros_like(k), gv = at::zeros_like(v);
+    kernel.forward(shape, data(q), data(k), data(v), data(p), data(out), data(scratch));
+    kernel.backward(shape, data(q), data(k), data(v), data(p), data(grad), data(gq), data(gk), data(gv), data(scratch));
+    EXPECT_LE(relative_error(p.sum(1), at::ones({13})), 1e-6);
+    return at::cat({out.flatten(), gq.flatten(), gk.flatten(), gv.flatten()});
+  };
+  EXPECT_LE(relative_error(run(table().attention), run(kernels::baseline().attention)), 2e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tables, KernelsTest,
+                         testing::Values(&kernels::baseline(), &kernels::avx2(), &kernels::avx512()),
+                         [](const auto& info) { return std::string(info.param->instruction_set); });
+
+TEST(Kernels, TheBestTableRunsHere) { EXPECT_TRUE(kernels::supported(kernels::best())); }
+
+}  // namespace
+}  // namespace sluice::nn

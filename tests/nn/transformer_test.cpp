@@ -1,0 +1,84 @@
+// layer_norm, gelu and attention against ATen's autograd.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nn/attention.h"
+#include "nn/compare.h"
+#include "nn/layer_norm.h"
+
+namespace sluice::nn {
+namespace {
+
+class TransformerTest : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override { at::manual_seed(6); }
+  at::Tensor random(at::IntArrayRef sizes) const { return at::randn(sizes, GetParam()); }
+};
+
+TEST_P(TransformerTest, LayerNormEqualsAutograd) {
+  for (const std::int64_t width : {7, 64, 200}) {
+    expect_equal_gradients(
+        [](const Tensors& t) { return layer_norm(t[0], t[1], t[2], 1e-12); },
+        [=](const Tensors& t) { return at::layer_norm(t[0], {width}, t[1], t[2], 1e-12); },
+        {random({5, 33, width}) * 3 + 1, random({width}), random({width})}, tolerance_of(GetParam()));
+  }
+}
+
+TEST_P(TransformerTest, GeluEqualsAutogradOverItsWholeRange) {
+  const at::Tensor x = at::linspace(-12, 12, 10007, GetParam());
+  expect_equal_gradients([](const Tensors& t) { return nn::gelu(t[0]); }, [](const Tensors& t) { return at::gelu(t[0]); }, {x},
+                         tolerance_of(GetParam()));
+  const at::Tensor error = (nn::gelu(x).to(at::kDouble) - at::gelu(x.to(at::kDouble))).abs().max();
+  EXPECT_LE(error.item<double>(), 1e-6);
+}
+
+at::Tensor heads_of(const at::Tensor& x, std::int64_t heads) {
+  return x.reshape({x.size(0), x.size(1), heads, -1}).transpose(1, 2);
+}
+
+at::Tensor plain(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::int64_t heads) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(2) / heads));
+  const at::Tensor p = at::softmax(at::matmul(heads_of(q, heads), heads_of(k, heads).transpose(2, 3)) * scale, -1);
+  return at::matmul(p, heads_of(v, heads)).transpose(1, 2).reshape(q.sizes());
+}
+
+TEST_P(TransformerTest, SelfAttentionEqualsTheFormula) {
+  // Head widths 64, 16 and 5 (no fast path); 300 tokens are beyond the fast path's limit.
+  for (const auto& [tokens, width, heads] : {std::array{65, 192, 3}, std::array{17, 64, 4}, std::array{4, 15, 3},
+                                             std::array{300, 32, 2}, std::array{1, 16, 1}}) {
+    expect_equal_gradients(
+        [h = heads](const Tensors& t) { return self_attention(t[0], {.heads = h, .place = "a"}, {.training = true}); },
+        [h = heads](const Tensors& t) {
+          const auto parts = t[0].chunk(3, 2);
+          return plain(parts[0], parts[1], parts[2], h);
+        },
+        {random({2, tokens, 3 * width})}, tolerance_of(GetParam()));
+  }
+}
+
+TEST_P(TransformerTest, CrossAttentionEqualsTheFormula) {
+  for (const auto& [queries, keys, width, heads] : {std::array{1, 65, 192, 3}, std::array{9, 20, 32, 2}}) {
+    expect_equal_gradients(
+        [h = heads](const Tensors& t) {
+          return cross_attention(t[0], t[1], {.heads = h, .place = "a"}, {.training = true});
+        },
+        [h = heads](const Tensors& t) {
+          const auto parts = t[1].chunk(2, 2);
+          return plain(t[0], parts[0], parts[1], h);
+        },
+        {random({3, queries, width}), random({3, keys, 2 * width})}, tolerance_of(GetParam()));
+  }
+}
+
+TEST_P(TransformerTest, AttentionSurvivesLargeScores) {
+  const at::Tensor packed = random({2, 20, 3 * 32}) * 40;
+  const at::Tensor y = self_attention(packed, {.heads = 2, .place = "a"}, {});
+  const auto parts = packed.to(at::kDouble).chunk(3, 2);
+  EXPECT_LE(relative_error(y, plain(parts[0], parts[1], parts[2], 2)), 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, TransformerTest, testing::Values(at::kFloat, at::kDouble));
+
+}  // namespace
+}  // namespace sluice::nn
