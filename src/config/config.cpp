@@ -1,6 +1,8 @@
 #include "config/config.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <fstream>
 #include <sstream>
 
@@ -99,12 +101,13 @@ class Builder {
   // A key that holds a string takes any text without quotes as it is. For the others, text that is no TOML value but
   // starts like a word ("auto", "cpu") counts as a string.
   static Value set_value(const Key& key, const std::string& text, const std::string& where) {
+    constexpr std::array<std::string_view, 4> kTomlWords{"true", "false", "inf", "nan"};
     const bool is_quoted = text.starts_with('"') || text.starts_with('\'');
     if (key.field.kind == Kind::kString && !is_quoted) return checked_string(text, where);
     if (text.empty()) throw ConfigError(concat(where, ": no value after '='"));
-    if (text == "true" || text == "false" || text == "inf" || text == "nan") return read_value(text, where);
-    const bool is_word = (text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z');
-    return is_word ? checked_string(text, where) : read_value(text, where);
+    const bool is_word = std::isalpha(static_cast<unsigned char>(text[0])) != 0;
+    const bool is_toml = !is_word || std::ranges::find(kTomlWords, text) != kTomlWords.end();
+    return is_toml ? read_value(text, where) : checked_string(text, where);
   }
 
   // Through the TOML reader, so that no byte gets in that a file could not hold.

@@ -1,5 +1,6 @@
 // What a key accepts: its type and range, as checks and as words.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "config/schema.h"
@@ -13,10 +14,7 @@ namespace {
 constexpr std::int64_t kMostDevices = 1024;
 constexpr std::string_view kAuto = "auto";
 
-const Words& device_choices() {
-  static const Words choices{"auto", "cpu", "cuda"};
-  return choices;
-}
+constexpr std::array<std::string_view, 3> kDeviceChoices{"auto", "cpu", "cuda"};
 
 std::string real_text(double value) { return to_text(Value{value}); }
 
@@ -28,7 +26,7 @@ std::string text_of(const IntegerRange& range) {
 }
 
 std::string text_of(const RealRange& range) {
-  const std::string low = concat(range.low_open ? "> " : ">= ", real_text(range.low));
+  std::string low = concat(range.low_open ? "> " : ">= ", real_text(range.low));
   if (std::isinf(range.high)) return low;
   return concat(low, " and ", range.high_open ? "< " : "<= ", real_text(range.high));
 }
@@ -44,9 +42,9 @@ bool is_auto(const Value& value) {
   return word != nullptr && *word == kAuto;
 }
 
-template <typename T>
+template <typename... Types>
 bool holds(const Value& value) {
-  return std::holds_alternative<T>(value);
+  return (std::holds_alternative<Types>(value) || ...);
 }
 
 bool is_empty_array(const Value& value) {
@@ -60,12 +58,12 @@ bool has_type(Kind kind, const Value& value) {
   switch (kind) {
     case Kind::kBool: return holds<bool>(value);
     case Kind::kInteger: return holds<std::int64_t>(value);
-    case Kind::kReal: return holds<double>(value) || holds<std::int64_t>(value);
+    case Kind::kReal: return holds<double, std::int64_t>(value);
     case Kind::kString: return holds<std::string>(value);
     case Kind::kIntegerOrAuto: return holds<std::int64_t>(value) || is_auto(value);
     case Kind::kIntegers: return holds<Integers>(value);
     case Kind::kIntegersOrAuto: return holds<Integers>(value) || is_auto(value);
-    case Kind::kDevices: return holds<std::string>(value) || holds<Strings>(value) || is_empty_array(value);
+    case Kind::kDevices: return holds<std::string, Strings>(value) || is_empty_array(value);
   }
   return false;
 }
@@ -126,7 +124,7 @@ bool is_device_name(std::string_view name) {
 
 void check_devices(const Key& key, const Value& value) {
   if (const auto* choice = std::get_if<std::string>(&value)) {
-    if (std::ranges::find(device_choices(), *choice) != device_choices().end()) return;
+    if (std::ranges::find(kDeviceChoices, *choice) != kDeviceChoices.end()) return;
   } else if (const auto* names = std::get_if<std::vector<std::string>>(&value)) {
     const auto wrong = std::ranges::find_if_not(*names, is_device_name);
     if (wrong == names->end()) return;
@@ -140,7 +138,7 @@ const char* example_of(Kind kind) {
   switch (kind) {
     case Kind::kIntegers: return "[1000, 2000]";
     case Kind::kIntegersOrAuto: return "[3, 4]";
-    case Kind::kDevices: return "[\"cpu:0\", \"cpu:1\"]";
+    case Kind::kDevices: return R"(["cpu:0", "cpu:1"])";
     case Kind::kBool:
     case Kind::kInteger:
     case Kind::kReal:
@@ -167,7 +165,7 @@ std::string type_text(const Key& key) {
 }
 
 std::string limit_text(const Key& key) {
-  if (key.field.kind == Kind::kDevices) return "\"auto\", \"cpu\", \"cuda\" or an array of names such as \"cpu:0\"";
+  if (key.field.kind == Kind::kDevices) return R"("auto", "cpu", "cuda" or an array of names such as "cpu:0")";
   return std::visit([](const auto& limit) { return text_of(limit); }, key.limit);
 }
 

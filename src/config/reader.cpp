@@ -1,10 +1,12 @@
 #include "config/reader.h"
 
 #include <algorithm>
+#include <tuple>
 
 #define TOML_ENABLE_FORMATTERS 0
 #include <toml++/toml.h>
 
+#include "config/lexical.h"
 #include "core/concat.h"
 #include "core/error.h"
 
@@ -34,17 +36,33 @@ Value value_of(const toml::node& node) {
 
 int line_of(const toml::key& key) { return static_cast<int>(key.source().begin.line); }
 
+// "LINE:COLUMN", both from 1.
+std::string place_of(std::string_view text, std::size_t offset) {
+  const std::string_view before = text.substr(0, offset);
+  const auto line_start = before.rfind('\n') + 1;  // npos + 1 = 0
+  return concat(1 + std::ranges::count(before, '\n'), ":", 1 + offset - line_start);
+}
+
+// Errors: ConfigError that begins with `where`, and with the line and column where `with_place`.
+toml::table parse_table(std::string_view text, std::string_view where, bool with_place) {
+  if (const auto offset = misplaced_character(text)) {
+    const std::string place = with_place ? concat(":", place_of(text, *offset)) : "";
+    throw ConfigError(concat(where, place, ": not valid TOML: unexpected character '",
+                             one_line(text.substr(*offset, 1)), "' outside of a string"));
+  }
+  try {
+    return toml::parse(text, where);
+  } catch (const toml::parse_error& error) {
+    const auto begin = error.source().begin;
+    const std::string place = with_place ? concat(":", begin.line, ":", begin.column) : "";
+    throw ConfigError(concat(where, place, ": not valid TOML: ", one_line(error.description())));
+  }
+}
+
 }  // namespace
 
 std::vector<Entry> read_toml(std::string_view text, std::string_view name) {
-  toml::table root;
-  try {
-    root = toml::parse(text, name);
-  } catch (const toml::parse_error& error) {
-    const auto place = error.source().begin;
-    throw ConfigError(
-        concat(name, ":", place.line, ":", place.column, ": not valid TOML: ", one_line(error.description())));
-  }
+  const toml::table root = parse_table(text, name, true);
   std::vector<Entry> entries;
   for (const auto& [key, node] : root) {
     const auto* table = node.as_table();
@@ -57,17 +75,13 @@ std::vector<Entry> read_toml(std::string_view text, std::string_view name) {
       entries.push_back({std::string(key.str()), std::string(leaf.str()), value_of(value), line_of(leaf)});
     }
   }
-  std::ranges::stable_sort(entries, {}, &Entry::line);
+  std::ranges::sort(entries, {}, [](const Entry& entry) { return std::tie(entry.line, entry.table, entry.leaf); });
   return entries;
 }
 
 Value read_value(std::string_view text, std::string_view where) {
-  try {
-    const toml::table root = toml::parse(concat("value = ", text));
-    if (const auto* node = root.get("value"); node != nullptr && root.size() == 1) return value_of(*node);
-  } catch (const toml::parse_error& error) {
-    throw ConfigError(concat(where, ": not a TOML value: ", one_line(error.description())));
-  }
+  const toml::table root = parse_table(concat("value = ", text), where, false);
+  if (const auto* node = root.get("value"); node != nullptr && root.size() == 1) return value_of(*node);
   throw ConfigError(concat(where, ": expected one TOML value"));
 }
 

@@ -85,8 +85,8 @@ class Rules {
     const auto& train = config_.train;
     require(!train.nesterov || (train.optimizer == "momentum" && train.momentum > 0),
             {"train.nesterov", "train.optimizer", "train.momentum"},
-            concat("train.nesterov=true needs train.optimizer=\"momentum\" and train.momentum > 0; found \"",
-                   train.optimizer, "\" and ", train.momentum));
+            concat(R"(train.nesterov=true needs train.optimizer="momentum" and train.momentum > 0; found ")",
+                   train.optimizer, R"(" and )", train.momentum));
   }
 
   void check_lr_schedule() const {

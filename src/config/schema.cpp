@@ -10,7 +10,6 @@ namespace {
 
 using internal::field;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kLargestSeed = std::numeric_limits<std::int64_t>::max();
 
 Limit between(std::int64_t low, std::int64_t high) { return IntegerRange{low, high}; }
@@ -189,8 +188,8 @@ Keys all_keys() {
 }  // namespace
 
 std::span<const Key> schema() {
-  static const Keys keys = all_keys();
-  return keys;
+  static const Keys kKeys = all_keys();
+  return kKeys;
 }
 
 const Key* find_key(std::string_view name) {

@@ -1,7 +1,6 @@
 // libFuzzer target: any text gives a Config that survives printing and reading, or a one-line ConfigError.
-// Build: cmake -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DSLUICE_FUZZ=ON \
-//          -DSLUICE_SANITIZE=address,undefined,fuzzer-no-link     (Python3_EXECUTABLE as in the presets)
 // Input: TOML, then for each further line after a NUL byte one --set.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string>

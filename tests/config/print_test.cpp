@@ -56,6 +56,7 @@ class RandomValues {
 
   std::vector<std::int64_t> integers(const Key& key, std::int64_t count) {
     std::vector<std::int64_t> list;
+    list.reserve(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i) list.push_back(integer(key));
     return list;
   }

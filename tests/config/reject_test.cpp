@@ -37,6 +37,27 @@ TEST(RejectSyntax, NamesFileLineAndColumn) {
   EXPECT_THAT(error_of("[train]\nseed = 99999999999999999999\n"), StartsWith("run.toml:2:"));
 }
 
+// toml++ 3.3 takes it for granted that these never follow: they abort a debug build of it, and are undefined behaviour
+// in a release build.
+TEST(RejectSyntax, MisplacedCharactersDoNotReachTheLibrary) {
+  EXPECT_EQ(error_of("[|x]\n"), "run.toml:1:2: not valid TOML: unexpected character '|' outside of a string");
+  EXPECT_EQ(error_of("[train]\nlr = 1\n  [ \x06x]\n"),
+            "run.toml:3:5: not valid TOML: unexpected character '?' outside of a string");
+  EXPECT_THAT(error_of("[[=x]]"), StartsWith("run.toml:1:3: "));
+  EXPECT_THAT(error_of("\xef\xbb\xbf[.x]"), StartsWith("run.toml:1:5: "));
+  EXPECT_THAT(error_of("[train]\nlr\xcf\x90 = 1"), StartsWith("run.toml:2:3: "));
+  EXPECT_THAT(error_of("[train]\nlr = \xc3\xa9"), StartsWith("run.toml:2:6: "));
+  EXPECT_THAT(error_of("", {"train.lr=1 \xc3\xa9"}), HasSubstr("not valid TOML: unexpected character"));
+}
+
+TEST(RejectSyntax, AnythingMayStandInStringsAndComments) {
+  EXPECT_EQ(error_of("# |\xc3\xa9\n[model]\nname = \"|\\\"\xc3\xa9[\" # $\nsize = '|\\'\n"), "accepted");
+  EXPECT_EQ(error_of("[model]\nname = \"\"\"a\n[|\n\\\"\"\"\"\nsize = \'\'\'\n[|\'\'\'\n"), "accepted");
+  EXPECT_EQ(error_of("[pipeline]\nstages = 2\npartition = [\n  3, # |\n  4,\n]\n"), "accepted");
+  EXPECT_EQ(error_of("\xef\xbb\xbf[train]\nlr = 1\r\n"), "accepted");
+  EXPECT_THAT(error_of("[model]\nname = \"open\n"), StartsWith("run.toml:2:"));
+}
+
 TEST(RejectUnknown, SuggestsTheNearestName) {
   EXPECT_EQ(error_of("[train]\nstep = 3\n"), "run.toml:2: unknown key 'train.step'; did you mean 'train.steps'?");
   EXPECT_EQ(error_of("\n[trian]\n"), "run.toml:2: unknown table 'trian'; did you mean 'train'?");
@@ -142,10 +163,10 @@ TEST(RejectSet, NamesTheSet) {
             "--set =1: unknown key ''; a key belongs to one of the tables device, model, data, train, "
             "pipeline, replicas, checkpoint, profile, log");
   EXPECT_THAT(set_error("train.lr=fast"), HasSubstr("needs a number, for example lr = 0.01; found a string"));
-  EXPECT_THAT(set_error("train.lr=0.1.2"), HasSubstr("not a TOML value"));
-  EXPECT_THAT(set_error("pipeline.partition=[3,"), HasSubstr("not a TOML value"));
+  EXPECT_THAT(set_error("train.lr=0.1.2"), HasSubstr("not valid TOML"));
+  EXPECT_THAT(set_error("pipeline.partition=[3,"), HasSubstr("not valid TOML"));
   EXPECT_THAT(set_error("train.lr=1\nmomentum=2"), HasSubstr("expected one TOML value"));
-  EXPECT_THAT(set_error("model.name=\xff"), HasSubstr("not a TOML value"));
+  EXPECT_THAT(set_error("model.name=\xff"), HasSubstr("not valid TOML"));
 }
 
 TEST(RejectRule, LengthOfTheRun) {
@@ -238,7 +259,7 @@ TEST(Fuzz, AnyTextGivesAConfigOrAOneLineError) {
         case 0: text.erase(below(text.size()), 1 + below(12)); break;
         case 1: text.insert(below(text.size()), 1, alphabet[below(alphabet.size())]); break;
         case 2: text[below(text.size())] = static_cast<char>(below(256)); break;
-        case 3: text.insert(below(text.size()), text.substr(below(text.size()), below(60))); break;
+        default: text.insert(below(text.size()), text.substr(below(text.size()), below(60))); break;
       }
     }
     const std::string verdict = error_of(text);

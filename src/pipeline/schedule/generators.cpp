@@ -82,12 +82,13 @@ Schedule make_schedule(std::string_view name, PipelineShape shape) {
 }
 
 std::span<const std::string> schedule_names() {
-  static const std::vector<std::string> names = [] {
+  static const std::vector<std::string> kNames = [] {
     std::vector<std::string> list;
+    list.reserve(kGenerators.size());
     for (const auto& generator : kGenerators) list.emplace_back(generator.name);
     return list;
   }();
-  return names;
+  return kNames;
 }
 
 }  // namespace sluice::pipeline

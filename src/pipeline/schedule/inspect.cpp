@@ -40,6 +40,7 @@ std::vector<int> stage_owners(const Schedule& schedule) {
 std::vector<int> peak_in_flight(const Schedule& schedule) {
   const bool keeps = !is_forward_only(schedule);
   std::vector<int> peaks;
+  peaks.reserve(schedule.devices.size());
   for (const auto& actions : schedule.devices) {
     peaks.push_back(keeps ? peak_of(actions) : static_cast<int>(!actions.empty()));
   }

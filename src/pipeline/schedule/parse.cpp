@@ -111,8 +111,9 @@ class Parser {
 
   [[nodiscard]] int read_number(const Token& token, int highest) const {
     int value = 0;
-    const char* end = token.text.data() + token.text.size();
-    const auto [stop, error] = std::from_chars(token.text.data(), end, value);
+    const char* begin = token.text.data();
+    const char* end = begin + token.text.size();
+    const auto [stop, error] = std::from_chars(begin, end, value);
     if (error != std::errc{} || stop != end || value < 0 || value > highest) {
       fail(token, concat("expected a number from 0 to ", highest, ", found '", shown(token.text), "'"));
     }

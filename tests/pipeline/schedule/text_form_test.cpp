@@ -15,7 +15,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using ::testing::ThrowsMessage;
 
 TEST(TextForm, RoundTripsEveryGeneratedSchedule) {
   for (int p = 1; p <= 6; ++p) {
@@ -33,7 +32,7 @@ TEST(TextForm, RoundTripsAnyActionsEvenUnsoundOnes) {
   const auto below = [&](int limit) { return std::uniform_int_distribution<int>(0, limit - 1)(random); };
   for (int trial = 0; trial < 500; ++trial) {
     Schedule schedule{"trial-" + std::to_string(trial), below(kMaxSize), below(kMaxSize), {}};
-    schedule.devices.resize(static_cast<std::size_t>(1 + below(4)));
+    schedule.devices.resize(static_cast<std::size_t>(below(4)) + 1);
     for (auto& actions : schedule.devices) {
       for (int i = below(6); i > 0; --i) {
         actions.push_back({below(2) == 0 ? Op::kForward : Op::kBackward, static_cast<StageId>(below(kMaxSize)),
@@ -94,7 +93,7 @@ TEST(TextForm, FuzzedTextGivesAScheduleOrAnError) {
         case 0: text.erase(below(text.size()), 1 + below(8)); break;
         case 1: text.insert(below(text.size()), 1, alphabet[below(alphabet.size())]); break;
         case 2: text[below(text.size())] = static_cast<char>(below(256)); break;
-        case 3: text.insert(below(text.size()), text.substr(below(text.size()), below(20))); break;
+        default: text.insert(below(text.size()), text.substr(below(text.size()), below(20))); break;
       }
     }
     try {
