@@ -51,7 +51,6 @@ struct DataConfig {
   int prefetch = 4;              // batches
   std::int64_t limit = 0;        // samples; 0 = all
   std::int64_t samples = 10000;  // training samples of a synthetic data set
-  std::int64_t test_samples = 2000;
   int crop_padding = 0;  // pixels
   bool flip = false;
 
@@ -114,7 +113,7 @@ struct CheckpointConfig {
 };
 
 struct ProfileConfig {
-  std::string level = "off";
+  std::string level = "events";
 
   bool operator==(const ProfileConfig&) const = default;
 };
