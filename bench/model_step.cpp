@@ -125,11 +125,12 @@ void measure(Trainer& trainer, const Setup& setup) {
   double loss = 0;
   for (std::int64_t i = 0; i < setup.steps; ++i) loss = trainer.step();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  std::printf("{\"side\": \"sluice\", \"model\": \"%s\", \"samples_per_s\": %.2f, \"step_ms\": %.3f, \"cpu_ms\": %.3f, "
-              "\"loss\": %.5f}\n",
-              setup.model.name.c_str(), static_cast<double>(setup.batch * setup.steps) / elapsed.count(),
-              1e3 * elapsed.count() / static_cast<double>(setup.steps),
-              1e3 * static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC / static_cast<double>(setup.steps), loss);
+  std::printf(
+      "{\"side\": \"sluice\", \"model\": \"%s\", \"samples_per_s\": %.2f, \"step_ms\": %.3f, \"cpu_ms\": %.3f, "
+      "\"loss\": %.5f}\n",
+      setup.model.name.c_str(), static_cast<double>(setup.batch * setup.steps) / elapsed.count(),
+      1e3 * elapsed.count() / static_cast<double>(setup.steps),
+      1e3 * static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC / static_cast<double>(setup.steps), loss);
   std::fflush(stdout);
 }
 

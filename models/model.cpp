@@ -47,13 +47,14 @@ void check_common(const ModelOptions& options, const Family& family) {
     throw ConfigError(concat("model.dropout=", options.dropout, " must be at least 0 and below 1"));
   }
   if (options.dropout > 0 && !family.has_dropout) {
-    throw ConfigError(concat("model.dropout=", options.dropout, " has no place in ", family.name, "; set model.dropout=0"));
+    throw ConfigError(
+        concat("model.dropout=", options.dropout, " has no place in ", family.name, "; set model.dropout=0"));
   }
   if (family.sizes == nullptr) return;
   const std::vector<std::string> sizes = family.sizes();
   if (std::find(sizes.begin(), sizes.end(), options.size) == sizes.end()) {
-    throw ConfigError(concat("model.size=\"", options.size, "\" is not a size of ", family.name, "; use one of ",
-                             join(sizes, ", ")));
+    throw ConfigError(
+        concat("model.size=\"", options.size, "\" is not a size of ", family.name, "; use one of ", join(sizes, ", ")));
   }
 }
 

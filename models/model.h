@@ -37,7 +37,7 @@ struct Model {
 
 struct ModelInfo {
   std::string name;
-  std::string size;         // empty for families without sizes
+  std::string size;  // empty for families without sizes
   std::int64_t layers = 0;
   std::int64_t parameters = 0;  // values, with ModelOptions' defaults otherwise
 };

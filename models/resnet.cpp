@@ -1,5 +1,5 @@
-// ResNet-8 for small images (He et al. 2016, section 4.2, n = 1): a 3x3 stem of 16 channels and three basic blocks of 16,
-// 32 and 64 channels. Names as torchvision's ResNet gives them. Layers: conv1, layer1.0, layer2.0, layer3.0, fc.
+// ResNet-8 for small images (He et al. 2016, section 4.2, n = 1): a 3x3 stem of 16 channels and three basic blocks of
+// 16, 32 and 64 channels. Names as torchvision's ResNet gives them. Layers: conv1, layer1.0, layer2.0, layer3.0, fc.
 #include <array>
 
 #include "core/concat.h"
@@ -40,14 +40,13 @@ class BasicBlock : public nn::RegisteredLayer {
         conv1_(registry_, name + ".conv1", {.in = in, .out = out, .kernel = 3, .stride = stride, .padding = 1},
                nn::Conv2d::Bias::kNone),
         norm1_(registry_, name + ".bn1", out),
-        conv2_(registry_, name + ".conv2", {.in = out, .out = out, .kernel = 3, .padding = 1},
-               nn::Conv2d::Bias::kNone),
+        conv2_(registry_, name + ".conv2", {.in = out, .out = out, .kernel = 3, .padding = 1}, nn::Conv2d::Bias::kNone),
         norm2_(registry_, name + ".bn2", out) {
     if (stride == 1 && in == out) return;
-    shortcut_ = std::make_unique<Shortcut>(Shortcut{
-        nn::Conv2d(registry_, name + ".downsample.0", {.in = in, .out = out, .kernel = 1, .stride = stride},
-                   nn::Conv2d::Bias::kNone),
-        nn::BatchNorm2d(registry_, name + ".downsample.1", out)});
+    shortcut_ = std::make_unique<Shortcut>(
+        Shortcut{nn::Conv2d(registry_, name + ".downsample.0", {.in = in, .out = out, .kernel = 1, .stride = stride},
+                            nn::Conv2d::Bias::kNone),
+                 nn::BatchNorm2d(registry_, name + ".downsample.1", out)});
   }
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {

@@ -1,6 +1,6 @@
 // Small models without batch-norm, for tests of parity and for quick runs.
-// mlp: flatten, fc1, ReLU, fc2, ReLU, fc3. toy_cnn: conv1, conv2, conv3 (3x3, ReLU, the last two of stride 2), pool, fc.
-// Initial weights: torch's defaults. Every fc and conv is a layer.
+// mlp: flatten, fc1, ReLU, fc2, ReLU, fc3. toy_cnn: conv1, conv2, conv3 (3x3, ReLU, the last two of stride 2), pool,
+// fc. Initial weights: torch's defaults. Every fc and conv is a layer.
 #include "core/concat.h"
 #include "models/families.h"
 #include "nn/conv.h"
@@ -15,7 +15,8 @@ constexpr std::int64_t kHidden = 128;
 enum class Input { kFlatten, kPool };
 enum class Output { kLogits, kHidden };
 
-// [N, ...] -> [N, out]: flattens, or averages [N, C, H, W] over its pixels, then a linear map, ReLU and dropout if hidden.
+// [N, ...] -> [N, out]: flattens, or averages [N, C, H, W] over its pixels, then a linear map, ReLU and dropout if
+// hidden.
 class Dense : public nn::RegisteredLayer {
  public:
   struct Shape {
@@ -60,7 +61,8 @@ Layers make_mlp(const ModelOptions& options) {
   const std::int64_t pixels = std::int64_t{options.channels} * options.image_size * options.image_size;
   Layers layers;
   const auto add = [&](const char* name, std::int64_t in, std::int64_t out, Output output) {
-    layers.push_back(std::make_unique<Dense>(name, Dense::Shape{in, out, Input::kFlatten, output, options.dropout}, layer));
+    layers.push_back(
+        std::make_unique<Dense>(name, Dense::Shape{in, out, Input::kFlatten, output, options.dropout}, layer));
   };
   add("fc1", pixels, kHidden, Output::kHidden);
   add("fc2", kHidden, kHidden, Output::kHidden);

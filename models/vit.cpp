@@ -9,6 +9,7 @@
 #include "models/families.h"
 #include "nn/attention.h"
 #include "nn/dropout.h"
+#include "nn/gelu.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
 
@@ -42,7 +43,8 @@ class Embeddings : public nn::RegisteredLayer {
   explicit Embeddings(const VitOptions& options)
       : RegisteredLayer("vit.embeddings", options.layer),
         options_(options),
-        class_token_(registry_.add_parameter(name() + ".cls_token", {1, 1, options.size.width}, nn::Init::normal(0.02))),
+        class_token_(
+            registry_.add_parameter(name() + ".cls_token", {1, 1, options.size.width}, nn::Init::normal(0.02))),
         positions_(registry_.add_parameter(name() + ".position_embeddings",
                                            {1, options.grid() * options.grid() + 1, options.size.width},
                                            nn::Init::normal(0.02))),
@@ -146,8 +148,8 @@ class Head : public nn::RegisteredLayer {
 
 void check_patches(const ModelOptions& options) {
   if (options.patch_size < 1 || options.image_size % options.patch_size != 0) {
-    throw ConfigError(concat("model.patch_size=", options.patch_size, " does not divide model.image_size=",
-                             options.image_size, "; choose a divisor"));
+    throw ConfigError(concat("model.patch_size=", options.patch_size,
+                             " does not divide model.image_size=", options.image_size, "; choose a divisor"));
   }
 }
 

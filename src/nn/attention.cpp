@@ -14,7 +14,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kLongestSequence = 256;  // beyond, the probabilities no longer stay in the second-level cache
+constexpr std::int64_t kLongestSequence = 256;  // the longest measured; the saved probabilities grow with its square
 
 // Where query, key and value lie: query either in the first third of `packed` or in a tensor of its own.
 struct Operands {

@@ -1,9 +1,8 @@
 // batch_norm: batch normalisation of [N, C, H, W] with an optional residual and ReLU in the same pass, and the module
 // with torch's parameters and buffers.
-// Fast path: float32, CPU, channels_last, C a multiple of 16: own kernels that save only what the neighbours save anyway
-// (x, y). Everything else: ATen's operations and autograd.
-// Statistics: each call normalises by its own micro-batch when training. Running statistics: BatchNormMode in layer.h.
-// Not here: synchronisation over replicas.
+// Fast path: float32, CPU, channels_last, C a multiple of 16: own kernels that save only what the neighbours save
+// anyway (x, y). Everything else: ATen's operations and autograd. Statistics: each call normalises by its own
+// micro-batch when training. Running statistics: BatchNormMode in layer.h. Not here: synchronisation over replicas.
 #pragma once
 
 #include <optional>

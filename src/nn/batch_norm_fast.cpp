@@ -157,7 +157,8 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
 };
 
 bool is_fast(const at::Tensor& x) {
-  return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.dim() == 4 && x.numel() > 0 && x.is_contiguous(kLayout);
+  return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.dim() == 4 && x.numel() > 0 &&
+         x.is_contiguous(kLayout);
 }
 
 }  // namespace
@@ -171,8 +172,8 @@ BatchNormResult batch_norm_fast(const at::Tensor& x, const at::Tensor& residual,
                                 const at::Tensor& bias, double epsilon, Activation activation) {
   BatchNormResult result;
   const auto other = residual.defined() ? std::optional<at::Tensor>(residual) : std::nullopt;
-  result.y = BatchNormFunction::apply(x, other, weight, bias, epsilon, activation == Activation::kRelu,
-                                      &result.statistics);
+  result.y =
+      BatchNormFunction::apply(x, other, weight, bias, epsilon, activation == Activation::kRelu, &result.statistics);
   return result;
 }
 

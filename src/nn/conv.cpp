@@ -54,8 +54,7 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
     }
     if (need_x) result[0] = std::get<0>(gradients(grad, x, weight, geometry, {true, false, false}));
     queue->push([grad, x, weight, bias, geometry, need_bias] {
-      const auto [unused, grad_weight, grad_bias] =
-          gradients(grad, x, weight, geometry, {false, true, need_bias});
+      const auto [unused, grad_weight, grad_bias] = gradients(grad, x, weight, geometry, {false, true, need_bias});
       add_to_gradient(weight, grad_weight);
       if (need_bias) add_to_gradient(bias, grad_bias);
     });

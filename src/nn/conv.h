@@ -1,6 +1,6 @@
-// conv: 2-d convolution without groups or dilation, as one autograd node with split backward, and the module that owns it.
-// Layout: on the CPU in float32 and in every other case alike, activations and weights are channels_last (measured:
-// 0.70 of the contiguous time on ResNet-8, docs/performance.md); the answer has channels_last strides.
+// conv: 2-d convolution without groups or dilation, as one autograd node with split backward, and the module that owns
+// it. Layout: activations and weights are channels_last everywhere; a ResNet-8 step in plain ATen takes 0.67 of the
+// contiguous time (docs/performance.md). The answer has channels_last strides.
 // Double backward is not supported.
 #pragma once
 

@@ -15,7 +15,8 @@ void fill_sample(std::uint64_t key, std::uint64_t threshold, float kept, std::in
   for (std::int64_t i = 0; i < count; i += 4) {
     const auto words = philox(key, 0, static_cast<std::uint64_t>(i / 4));
     const std::int64_t end = std::min<std::int64_t>(4, count - i);
-    for (std::int64_t j = 0; j < end; ++j) factors[i + j] = words[static_cast<std::size_t>(j)] < threshold ? 0.0F : kept;
+    for (std::int64_t j = 0; j < end; ++j)
+      factors[i + j] = words[static_cast<std::size_t>(j)] < threshold ? 0.0F : kept;
   }
 }
 
@@ -28,7 +29,8 @@ at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, c
         "dropout needs ForwardContext::sample_ids, one int64 for each sample of the input");
   const at::Tensor ids = context.sample_ids.cpu().contiguous();
   const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
-  const std::uint64_t layer_key = derive_key(derive_key(context.seed, hash_name(place)), static_cast<std::uint64_t>(context.step));
+  const std::uint64_t layer_key =
+      derive_key(derive_key(context.seed, hash_name(place)), static_cast<std::uint64_t>(context.step));
   const auto threshold = static_cast<std::uint64_t>(std::llround(p * 0x1.0p32));
   const auto kept = static_cast<float>(1.0 / (1.0 - p));
 
@@ -37,7 +39,8 @@ at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, c
   float* factors = mask.mutable_data_ptr<float>();
   at::parallel_for(0, samples, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s) {
-      fill_sample(derive_key(layer_key, static_cast<std::uint64_t>(id[s])), threshold, kept, count, factors + s * count);
+      fill_sample(derive_key(layer_key, static_cast<std::uint64_t>(id[s])), threshold, kept, count,
+                  factors + s * count);
     }
   });
   return mask.to(x.options());

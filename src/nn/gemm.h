@@ -12,7 +12,7 @@
 namespace sluice::nn {
 
 at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
-at::Tensor linear_input_gradient(const at::Tensor& grad, const at::Tensor& weight);   // [rows, in]
-at::Tensor linear_weight_gradient(const at::Tensor& grad, const at::Tensor& x);       // [out, in]
+at::Tensor linear_input_gradient(const at::Tensor& grad, const at::Tensor& weight);  // [rows, in]
+at::Tensor linear_weight_gradient(const at::Tensor& grad, const at::Tensor& x);      // [out, in]
 
 }  // namespace sluice::nn

@@ -1,7 +1,7 @@
-// init: distributions of initial weights, drawn from the keyed generator of core/rng.h by (seed, parameter name), so that
-// they do not depend on the cut, the device, the order of construction or the number type.
-// Sources: torchvision's ResNet (kaiming_normal_, fan_out), torch.nn.Linear and Conv2d (uniform by fan-in), Hugging
-// Face's ViT (truncated normal of deviation 0.02).
+// init: distributions of initial weights, drawn from the keyed generator of core/rng.h by (seed, parameter name), so
+// that they do not depend on the cut, the device, the order of construction or the number type. Sources: torchvision's
+// ResNet (kaiming_normal_, fan_out), torch.nn.Linear and Conv2d (uniform by fan-in), Hugging Face's ViT (truncated
+// normal of deviation 0.02).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,8 +19,8 @@ struct Init {
   static Init constant(double value) { return {Kind::kConstant, value}; }
   static Init normal(double deviation) { return {Kind::kNormal, deviation}; }
   static Init uniform(double bound) { return {Kind::kUniform, bound}; }
-  static Init kaiming_fan_out(std::int64_t fan_out);   // normal, sqrt(2 / fan_out): for layers before a ReLU
-  static Init uniform_fan_in(std::int64_t fan_in);     // uniform, 1 / sqrt(fan_in): torch's default for weight and bias
+  static Init kaiming_fan_out(std::int64_t fan_out);  // normal, sqrt(2 / fan_out): for layers before a ReLU
+  static Init uniform_fan_in(std::int64_t fan_in);    // uniform, 1 / sqrt(fan_in): torch's default for weight and bias
 };
 
 // float64, contiguous, on the CPU.

@@ -1,6 +1,6 @@
-// linear: y = x w' + b over the last dimension, as one autograd node with split backward, and the module that owns w and b.
-// Several weights over the same input (query, key, value) run as one product, each parameter keeping its public name.
-// Types: float32, bfloat16, float64; float64 uses ATen's kernels. Double backward is not supported.
+// linear: y = x w' + b over the last dimension, as one autograd node with split backward, and the module that owns w
+// and b. Several weights over the same input (query, key, value) run as one product, each parameter keeping its public
+// name. Types: float32, bfloat16, float64; float64 uses ATen's kernels. Double backward is not supported.
 #pragma once
 
 #include <span>
@@ -9,7 +9,8 @@
 
 namespace sluice::nn {
 
-// x [..., in]; weights [out_i, in] or [out_i, ...] with `in` values a row; biases [out_i], or none at all. Returns [..., sum of out_i].
+// x [..., in]; weights [out_i, in] or [out_i, ...] with `in` values a row; biases [out_i], or none at all. Returns
+// [..., sum of out_i].
 at::Tensor linear(const at::Tensor& x, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
                   WeightGradQueue* queue);
 

@@ -1,6 +1,6 @@
-// registry: owns the parameters and buffers of a layer, drawing initial values; RegisteredLayer is the base of every layer
-// whose parts (Linear, Conv2d, BatchNorm2d, ...) register themselves by their public names.
-// Not here: moving parameters between devices or into flat buffers; a Stage does that by replacing Parameter::value.
+// registry: owns the parameters and buffers of a layer, drawing initial values; RegisteredLayer is the base of every
+// layer whose parts (Linear, Conv2d, BatchNorm2d, ...) register themselves by their public names. Not here: moving
+// parameters between devices or into flat buffers; a Stage does that by replacing Parameter::value.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,7 +20,8 @@ class Registry {
  public:
   Registry(std::uint64_t seed, at::ScalarType dtype) : seed_(seed), dtype_(dtype) {}
 
-  // A new parameter drawn from `init` under (seed, name): the values do not depend on dtype (beyond rounding), layout, order.
+  // A new parameter drawn from `init` under (seed, name): the values do not depend on dtype (beyond rounding), layout,
+  // order.
   Parameter& add_parameter(const std::string& name, at::IntArrayRef sizes, const Init& init,
                            at::MemoryFormat layout = at::MemoryFormat::Contiguous);
   Buffer& add_buffer(const std::string& name, at::Tensor value);

@@ -170,7 +170,8 @@ TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
   EXPECT_THAT(refusal(options), HasSubstr("model.name=\"resnet9\""));
   EXPECT_THAT(refusal(options), HasSubstr("did you mean \"resnet8\""));
   options = options_of("vit", "huge");
-  EXPECT_THAT(refusal(options), HasSubstr("model.size=\"huge\" is not a size of vit; use one of nano, tiny, small, base"));
+  EXPECT_THAT(refusal(options),
+              HasSubstr("model.size=\"huge\" is not a size of vit; use one of nano, tiny, small, base"));
   options = options_of("vit");
   options.patch_size = 5;
   EXPECT_THAT(refusal(options), HasSubstr("model.patch_size=5 does not divide model.image_size=32"));

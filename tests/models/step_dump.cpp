@@ -1,6 +1,6 @@
-// step_dump MODEL SIZE fp32|fp64 FILE: one forward and backward pass of a model on random images, everything that went in
-// and came out written as safetensors for compare_with_torch.py. Batch-norm gets weights and buffers off their initial
-// values, so that a swapped or ignored one shows.
+// step_dump MODEL SIZE fp32|fp64 FILE: one forward and backward pass of a model on random images, everything that went
+// in and came out written as safetensors for compare_with_torch.py. Batch-norm gets weights and buffers off their
+// initial values, so that a swapped or ignored one shows.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
@@ -24,8 +24,8 @@ void write_safetensors(const Tensors& tensors, const std::string& path) {
     const char* type = data.scalar_type() == at::kLong ? "I64" : data.scalar_type() == at::kDouble ? "F64" : "F32";
     std::string shape;
     for (const auto size : data.sizes()) shape += sluice::concat(shape.empty() ? "" : ",", size);
-    header += sluice::concat(header.size() > 1 ? "," : "", "\"", name, "\":{\"dtype\":\"", type, "\",\"shape\":[", shape,
-                             "],\"data_offsets\":[", body.size(), ",", body.size() + data.nbytes(), "]}");
+    header += sluice::concat(header.size() > 1 ? "," : "", "\"", name, "\":{\"dtype\":\"", type, "\",\"shape\":[",
+                             shape, "],\"data_offsets\":[", body.size(), ",", body.size() + data.nbytes(), "]}");
     body.append(static_cast<const char*>(data.const_data_ptr()), data.nbytes());
   }
   header += "}";

@@ -58,7 +58,8 @@ TEST(BatchNormFast, TakesChannelsLastFloatOnly) {
 TEST(BatchNormFast, StatisticsSurviveAMeanFarFromZero) {
   at::manual_seed(4);
   const at::Tensor x = (at::randn({8, 16, 16, 16}) * 0.01 + 100).contiguous(kLayout);
-  const auto statistics = batch_norm_training(x, {}, at::ones({16}), at::zeros({16}), 1e-5, Activation::kNone).statistics;
+  const auto statistics =
+      batch_norm_training(x, {}, at::ones({16}), at::zeros({16}), 1e-5, Activation::kNone).statistics;
   const auto [variance, mean] = at::var_mean(x.to(at::kDouble), at::IntArrayRef{0, 2, 3}, 0);
   EXPECT_LE(relative_error(statistics.variance, variance), 1e-4);
   EXPECT_LE(relative_error(statistics.mean, mean), 1e-6);
@@ -122,8 +123,8 @@ TEST_P(RunningStatistics, BothModesNormaliseAlikeAndARepeatedForwardLeavesThemAl
   Harness layer(GetParam());
   const at::Tensor micro = layer.forward(batch_, {.training = true});
   const at::Tensor mean = layer.buffer(0).clone();
-  const at::Tensor deferred = layer.forward(
-      batch_, {.training = true, .batch_norm = BatchNormMode::kDeferred, .update_statistics = false});
+  const at::Tensor deferred =
+      layer.forward(batch_, {.training = true, .batch_norm = BatchNormMode::kDeferred, .update_statistics = false});
   layer.finish_batch();
   EXPECT_TRUE(at::equal(micro, deferred));
   EXPECT_TRUE(at::equal(layer.buffer(0), mean));

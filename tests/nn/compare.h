@@ -31,7 +31,8 @@ Outcome run_with_gradients(const Function& f, const Tensors& inputs) {
   }
   const at::Tensor y = f(leaves);
   // In float64 whatever y is: rounding the argument of sin would give the two sides different gradients.
-  const at::Tensor upstream = at::sin(at::arange(y.numel(), at::kDouble) * 0.7 + 0.3).view(y.sizes()).to(y.scalar_type());
+  const at::Tensor upstream =
+      at::sin(at::arange(y.numel(), at::kDouble) * 0.7 + 0.3).view(y.sizes()).to(y.scalar_type());
   (y * upstream).sum().backward();
   Outcome outcome{y.detach(), {}};
   for (const auto& leaf : leaves) outcome.gradients.push_back(leaf.grad());

@@ -18,7 +18,9 @@ TEST_P(ConvTest, EqualsAutograd) {
   for (const auto& [kernel, stride, padding] : {std::array{3, 1, 1}, std::array{3, 2, 1}, std::array{1, 2, 0}}) {
     expect_equal_gradients(
         [s = stride, p = padding](const Tensors& t) { return conv2d(t[0], t[1], t[2], s, p, nullptr); },
-        [s = stride, p = padding](const Tensors& t) { return at::conv2d(t[0], t[1], t[2], {s, s}, {p, p}); },
+        [s = stride, p = padding](const Tensors& t) {
+          return at::conv2d(t[0], t[1], t[2], {s, s}, {p, p});
+        },
         {random({2, 3, 8, 8}), random({16, 3, kernel, kernel}), random({16})}, tolerance_of(GetParam()));
   }
 }

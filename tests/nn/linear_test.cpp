@@ -25,12 +25,14 @@ TEST_P(LinearTest, EqualsAutogradOnTinyAndLargeShapes) {
 }
 
 TEST_P(LinearTest, PackedEqualsSeparateProducts) {
-  expect_equal_gradients([](const Tensors& t) { return linear(t[0], {t[1], t[2]}, {t[3], t[4]}, nullptr); },
-                         [](const Tensors& t) {
-                           return at::cat({at::linear(t[0], t[1], t[3]), at::linear(t[0], t[2], t[4])}, -1);
-                         },
-                         {random({2, 3, 8}), random({4, 8}), random({6, 8}), random({4}), random({6})},
-                         tolerance_of(GetParam()));
+  expect_equal_gradients(
+      [](const Tensors& t) {
+        return linear(t[0], {t[1], t[2]}, {t[3], t[4]}, nullptr);
+      },
+      [](const Tensors& t) {
+        return at::cat({at::linear(t[0], t[1], t[3]), at::linear(t[0], t[2], t[4])}, -1);
+      },
+      {random({2, 3, 8}), random({4, 8}), random({6, 8}), random({4}), random({6})}, tolerance_of(GetParam()));
 }
 
 TEST_P(LinearTest, TakesAConvolutionWeightAsAMatrix) {
@@ -40,7 +42,8 @@ TEST_P(LinearTest, TakesAConvolutionWeightAsAMatrix) {
 }
 
 TEST_P(LinearTest, QueuedWeightGradientsArriveWhenTheQueueRuns) {
-  const at::Tensor x = random({6, 8}).requires_grad_(), w = random({4, 8}).requires_grad_(), b = random({4}).requires_grad_();
+  const at::Tensor x = random({6, 8}).requires_grad_(), w = random({4, 8}).requires_grad_(),
+                   b = random({4}).requires_grad_();
   linear(x, {w}, {b}, nullptr).square().sum().backward();
   const at::Tensor expected_w = w.grad().clone(), expected_b = b.grad().clone(), expected_x = x.grad().clone();
   for (const auto& t : {x, w, b}) t.mutable_grad().reset();

@@ -64,7 +64,8 @@ static void strip_product(std::int64_t rows, Matrix a, const float* b, std::int6
   if (r < rows) tile_product<1, kVectors>(a, b, b_stride, inner, c, c_stride);
 }
 
-// c [rows, columns] = a [rows, inner] b [inner, columns]; columns is a multiple of kLanes, b and c have adjacent columns.
+// c [rows, columns] = a [rows, inner] b [inner, columns]; columns is a multiple of kLanes, b and c have adjacent
+// columns.
 static void product(std::int64_t rows, std::int64_t columns, std::int64_t inner, Matrix a, const float* b,
                     std::int64_t b_stride, float* c, std::int64_t c_stride) {
   std::int64_t j = 0;
@@ -130,7 +131,8 @@ static void attention_backward(const AttentionShape& shape, const float* q, cons
   product(shape.keys, shape.head_width, shape.queries, {probabilities, 1, padded}, grad_out, shape.out_stride, grad_v,
           shape.kv_stride);
   transpose_padded(v, shape.kv_stride, shape.keys, shape.head_width, v_transposed);
-  product(shape.queries, padded, shape.head_width, {grad_out, shape.out_stride, 1}, v_transposed, padded, slope, padded);
+  product(shape.queries, padded, shape.head_width, {grad_out, shape.out_stride, 1}, v_transposed, padded, slope,
+          padded);
   for (std::int64_t i = 0; i < shape.queries; ++i) {
     const float* p = probabilities + i * padded;
     float* d = slope + i * padded;

@@ -76,8 +76,8 @@ static void bn_apply(const float* x, const float* residual, const float* scale, 
 }
 
 template <bool kRelu>
-static void bn_gradient_sums_as(const float* x, const float* y, const float* grad, const float* mean,
-                                std::int64_t rows, std::int64_t channels, float* sum, float* dot) {
+static void bn_gradient_sums_as(const float* x, const float* y, const float* grad, const float* mean, std::int64_t rows,
+                                std::int64_t channels, float* sum, float* dot) {
   for_channels(channels, [&]<int kVectors>(std::int64_t c) {
     Vec middle[kVectors], s[kVectors] = {}, d[kVectors] = {};
     load_all(mean + c, middle);
@@ -127,9 +127,8 @@ static void bn_gradient(const float* x, const float* y, const float* grad, const
                         const float* b, const float* c, std::int64_t rows, std::int64_t channels, float* grad_x,
                         float* grad_residual) {
   if (grad_residual != nullptr) {
-    return y != nullptr
-               ? bn_gradient_as<true, true>(x, y, grad, mean, a, b, c, rows, channels, grad_x, grad_residual)
-               : bn_gradient_as<false, true>(x, y, grad, mean, a, b, c, rows, channels, grad_x, grad_residual);
+    return y != nullptr ? bn_gradient_as<true, true>(x, y, grad, mean, a, b, c, rows, channels, grad_x, grad_residual)
+                        : bn_gradient_as<false, true>(x, y, grad, mean, a, b, c, rows, channels, grad_x, grad_residual);
   }
   return y != nullptr ? bn_gradient_as<true, false>(x, y, grad, mean, a, b, c, rows, channels, grad_x, grad_residual)
                       : bn_gradient_as<false, false>(x, y, grad, mean, a, b, c, rows, channels, grad_x, grad_residual);

@@ -3,8 +3,8 @@
 
 #include "nn/kernels/attention_impl.h"
 #include "nn/kernels/batch_norm_impl.h"
+#include "nn/kernels/gelu_impl.h"
 #include "nn/kernels/kernels.h"
-#include "nn/kernels/pointwise_impl.h"
 
 namespace sluice::nn::kernels::SLUICE_ISA {
 
@@ -12,7 +12,6 @@ static constexpr Table make_table(const char* instruction_set) {
   return {.instruction_set = instruction_set,
           .batch_norm = {bn_statistics, bn_apply, bn_gradient_sums, bn_gradient},
           .gelu = {gelu_forward, gelu_backward},
-          .layer_norm = {layer_norm_forward, layer_norm_backward},
           .attention = {attention_padded, attention_scratch, attention_forward, attention_backward},
           .matrix = {transpose}};
 }

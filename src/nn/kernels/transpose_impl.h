@@ -1,4 +1,5 @@
-// transpose_impl: matrix transposition for one instruction set (see kernels.h): square blocks of kLanes rows in registers.
+// transpose_impl: matrix transposition for one instruction set (see kernels.h): square blocks of kLanes rows in
+// registers.
 #pragma once
 
 #include "nn/kernels/kernels.h"
