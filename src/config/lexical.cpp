@@ -28,14 +28,16 @@ class Scanner {
       if (c == '#') {
         at_ = std::min(text_.find('\n', at_), text_.size());
       } else if (c == '"' || c == '\'') {
+        if (starts_many_lines(text_.substr(at_))) return at_;
         skip_string(c);
       } else if (!is_structure(c)) {
         return at_;
-      } else if (c == '[' && depth_ == 0 && at_line_start()) {
-        at_ = after_head_brackets();
+      } else if (c == '[' && open_.empty() && at_line_start()) {
+        enter_head();
         if (at_ < text_.size() && !starts_key(text_[at_])) return at_;
+      } else if (!follow(c)) {
+        return at_;
       } else {
-        follow(c);
         ++at_;
       }
     }
@@ -43,10 +45,14 @@ class Scanner {
   }
 
  private:
-  // Arrays and inline tables span lines: a bracket at the start of a line within one is no table head.
-  void follow(char c) {
-    if (c == '[' || c == '{') ++depth_;
-    if ((c == ']' || c == '}') && depth_ > 0) --depth_;
+  // Keeps track of the open brackets: one at the start of a line within an array is no table head. False for a closing
+  // bracket that does not fit.
+  bool follow(char c) {
+    if (c == '[' || c == '{') open_ += c;
+    if (c != ']' && c != '}') return true;
+    if (open_.empty() || open_.back() != (c == ']' ? '[' : '{')) return false;
+    open_.pop_back();
+    return true;
   }
 
   [[nodiscard]] bool at_line_start() const {
@@ -54,33 +60,31 @@ class Scanner {
     return before == std::string_view::npos || text_[before] == '\n' || text_[before] == kByteOrderMark.back();
   }
 
-  [[nodiscard]] std::size_t after_head_brackets() {
-    std::size_t next = at_ + 1;
-    if (next < text_.size() && text_[next] == '[') ++next;
-    return std::min(text_.find_first_not_of(kBlanks, next), text_.size());
+  void enter_head() {
+    const std::size_t brackets = text_.substr(at_).starts_with("[[") ? 2 : 1;
+    open_.append(brackets, '[');
+    at_ = std::min(text_.find_first_not_of(kBlanks, at_ + brackets), text_.size());
   }
 
   // What the library is ready for: a key, or the end of an empty head.
   static bool starts_key(char c) { return is_bare_key(c) || c == '"' || c == '\'' || c == ']'; }
 
+  // Past the string; one that is not closed on its line is for the library to report.
   void skip_string(char quote) {
-    const std::string triple(3, quote);
-    const bool many_lines = text_.substr(at_).starts_with(triple);
-    const std::string_view end = many_lines ? std::string_view(triple) : std::string_view(triple).substr(0, 1);
-    at_ += end.size();
-    while (at_ < text_.size() && !text_.substr(at_).starts_with(end)) {
-      if (text_[at_] == '\n' && !many_lines) return;  // not closed: the library reports it
-      at_ += quote == '"' && text_[at_] == '\\' ? 2 : 1;
+    for (++at_; at_ < text_.size() && text_[at_] != quote && text_[at_] != '\n'; ++at_) {
+      if (quote == '"' && text_[at_] == '\\') ++at_;
     }
-    at_ = std::min(at_ + end.size(), text_.size());
+    at_ = std::min(at_ + 1, text_.size());
   }
 
   std::string_view text_;
   std::size_t at_;
-  int depth_ = 0;
+  std::string open_;  // brackets
 };
 
 }  // namespace
+
+bool starts_many_lines(std::string_view text) { return text.starts_with("\"\"\"") || text.starts_with("'''"); }
 
 std::optional<std::size_t> misplaced_character(std::string_view text) { return Scanner(text).run(); }
 
