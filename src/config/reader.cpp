@@ -43,18 +43,11 @@ std::string place_of(std::string_view text, std::size_t offset) {
   return concat(1 + std::ranges::count(before, '\n'), ":", 1 + offset - line_start);
 }
 
-// What misplaced_character() found at the begin of `text`.
-std::string complaint_about(std::string_view text) {
-  if (starts_many_lines(text)) return R"(strings of several lines are not accepted; write one line with \n in it)";
-  if (static_cast<unsigned char>(text.front()) >= 0x80) return "unexpected character outside of ASCII";
-  return concat("unexpected '", one_line(text.substr(0, 1)), "'");
-}
-
 // Errors: ConfigError that begins with `where`, and with the line and column where `with_place`.
 toml::table parse_table(std::string_view text, std::string_view where, bool with_place) {
-  if (const auto offset = misplaced_character(text)) {
-    const std::string place = with_place ? concat(":", place_of(text, *offset)) : "";
-    throw ConfigError(concat(where, place, ": not valid TOML: ", complaint_about(text.substr(*offset))));
+  if (const auto complaint = look_over(text)) {
+    const std::string place = with_place ? concat(":", place_of(text, complaint->offset)) : "";
+    throw ConfigError(concat(where, place, ": not valid TOML: ", complaint->what));
   }
   try {
     return toml::parse(text, where);
