@@ -51,7 +51,7 @@ struct DataConfig {
   int prefetch = 4;              // batches
   std::int64_t limit = 0;        // samples; 0 = all
   std::int64_t samples = 10000;  // training samples of a synthetic data set
-  int crop_padding = 0;  // pixels
+  int crop_padding = 0;          // pixels
   bool flip = false;
 
   bool operator==(const DataConfig&) const = default;
