@@ -15,15 +15,22 @@ void Loop::run() {
     try {
       train_one_step();
     } catch (const DivergedError& error) {
-      const std::string resort = last_checkpoint_.empty()
-                                     ? "no checkpoint was saved before it"
-                                     : concat("the last good checkpoint is ", last_checkpoint_.string());
       parts_.reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
-      throw DivergedError(concat(error.what(), "; ", resort));
+      throw DivergedError(concat(error.what(), "; ", where_to_go_back()));
     }
   }
   if (evaluated_step_ != progress_.steps_done) parts_.reporter.eval(evaluate());
   if (saved_step_ != progress_.steps_done) save();
+}
+
+// The weights of the newest checkpoint may be those that gave the bad loss.
+std::string Loop::where_to_go_back() const {
+  if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
+  const std::string suspect = last_checkpoint_ == proven_checkpoint_
+                                  ? std::string{}
+                                  : concat(last_checkpoint_.string(), " holds the weights that gave this loss, ");
+  return suspect + (proven_checkpoint_.empty() ? "there is no earlier one"
+                                               : concat("the last good checkpoint is ", proven_checkpoint_.string()));
 }
 
 void Loop::train_one_step() {
@@ -36,6 +43,7 @@ void Loop::train_one_step() {
   const double lr = options_.lr.at(progress_.steps_done);
   const StepStats stats = parts_.step.run(as_micro_batch(*batch), progress_.steps_done, lr, to_log);
   const Nanoseconds duration = now_ns() - begin;
+  proven_checkpoint_ = last_checkpoint_;
 
   progress_ = {number, data::position_after(*batch)};
   parts_.reporter.step({.step = number,

@@ -1,12 +1,14 @@
 // loop: goes through the data step by step: trains, evaluates, reports, saves, and stops when asked to.
 // It knows no word of parallelism: a step is TrainStep::run(), whatever runs behind it.
-// Threads: one. Errors: DivergedError names the last good checkpoint; InterruptedError after a signal, when the
-// checkpoint is saved; StorageError when the last checkpoint cannot be written (a periodic one is tried again later).
+// Threads: one. Errors: DivergedError names the last good checkpoint (one from which a step had a finite loss);
+// InterruptedError after a signal, when the checkpoint is saved; StorageError when the last checkpoint cannot be
+// written (a periodic one is tried again later).
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "data/loader.h"
 #include "train/lr_schedule.h"
@@ -55,6 +57,7 @@ class Loop {
 
  private:
   void train_one_step();
+  [[nodiscard]] std::string where_to_go_back() const;
   void after_step(const data::Batch& batch);
   [[nodiscard]] bool checkpoint_is_due() const;
   void save();
@@ -67,6 +70,7 @@ class Loop {
   std::optional<std::int64_t> saved_step_;
   std::optional<std::int64_t> evaluated_step_;
   std::filesystem::path last_checkpoint_;
+  std::filesystem::path proven_checkpoint_;  // the newest whose weights gave a finite loss in the step after it
   Nanoseconds last_save_ = now_ns();
 };
 
