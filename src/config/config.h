@@ -1,5 +1,6 @@
 // config: what a run is asked to do, as plain typed options, read from TOML and from `--set key=value`.
 // Each key is described once, in schema.cpp: type, default, unit, range, help. docs/configuration.md is made from it.
+// Read as TOML, but for strings of several lines, dates and quoted parts of dotted keys, which no key needs.
 // Not here: whether the machine, the model or the data can do it (their modules check), and environment variables.
 // A word such as train.optimizer stays a string: it is one of the allowed words once parsed.
 // Threads: values and pure functions. Errors: ConfigError, one line that begins with FILE:LINE or the --set in

@@ -21,19 +21,26 @@ bool is_bare_key(char c) {
 // Keys, numbers, true and false.
 bool is_bare(char c) { return is_bare_key(c) || c == '+' || c == '.' || c == ':'; }
 
-// true, false, or what may be a number: a sign is first or after an exponent's e, so that no date passes.
+bool is_exponent(char c) { return c == 'e' || c == 'E'; }
+
+// What may be a number: a sign is first or after an exponent's e, so that no date passes.
+bool may_be_number(std::string_view token) {
+  if (token.empty() || !is_digit(token.front())) return false;
+  for (std::size_t i = 1; i < token.size(); ++i) {
+    const bool is_sign = token[i] == '+' || token[i] == '-';
+    if (token[i] == ':' || (is_sign && !is_exponent(token[i - 1]))) return false;
+  }
+  return true;
+}
+
+// true, false, or a number.
 bool is_plain_value(std::string_view token) {
   constexpr std::array<std::string_view, 2> kTruths{"true", "false"};
   constexpr std::array<std::string_view, 2> kNoNumbers{"inf", "nan"};
   if (std::ranges::find(kTruths, token) != kTruths.end()) return true;
   if (token.starts_with('+') || token.starts_with('-')) token.remove_prefix(1);
   if (std::ranges::find(kNoNumbers, token) != kNoNumbers.end()) return true;
-  if (token.empty() || !is_digit(token.front())) return false;
-  for (std::size_t i = 1; i < token.size(); ++i) {
-    const bool is_sign = token[i] == '+' || token[i] == '-';
-    if (token[i] == ':' || (is_sign && token[i - 1] != 'e' && token[i - 1] != 'E')) return false;
-  }
-  return true;
+  return may_be_number(token);
 }
 
 class Scanner {
