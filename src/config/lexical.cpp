@@ -1,7 +1,7 @@
 #include "config/lexical.h"
 
 #include <algorithm>
-#include <initializer_list>
+#include <array>
 
 #include "config/value.h"
 #include "core/concat.h"
@@ -21,23 +21,27 @@ bool is_bare_key(char c) {
 // Keys, numbers, true and false.
 bool is_bare(char c) { return is_bare_key(c) || c == '+' || c == '.' || c == ':'; }
 
-bool is_one_of(std::string_view token, std::initializer_list<std::string_view> words) {
-  return std::ranges::find(words, token) != words.end();
-}
+bool is_exponent(char c) { return c == 'e' || c == 'E'; }
 
-// A sign is first or after an exponent's e, so that no date passes.
+// What may be a number: a sign is first or after an exponent's e, so that no date passes.
 bool may_be_number(std::string_view token) {
-  if (token.starts_with('+') || token.starts_with('-')) token.remove_prefix(1);
-  if (is_one_of(token, {"inf", "nan"})) return true;
+  if (token.empty() || !is_digit(token.front())) return false;
   for (std::size_t i = 1; i < token.size(); ++i) {
     const bool is_sign = token[i] == '+' || token[i] == '-';
-    const bool after_exponent = token[i - 1] == 'e' || token[i - 1] == 'E';
-    if (token[i] == ':' || (is_sign && !after_exponent)) return false;
+    if (token[i] == ':' || (is_sign && !is_exponent(token[i - 1]))) return false;
   }
-  return !token.empty() && is_digit(token.front());
+  return true;
 }
 
-bool is_plain_value(std::string_view token) { return is_one_of(token, {"true", "false"}) || may_be_number(token); }
+// true, false, or a number.
+bool is_plain_value(std::string_view token) {
+  constexpr std::array<std::string_view, 2> kTruths{"true", "false"};
+  constexpr std::array<std::string_view, 2> kNoNumbers{"inf", "nan"};
+  if (std::ranges::find(kTruths, token) != kTruths.end()) return true;
+  if (token.starts_with('+') || token.starts_with('-')) token.remove_prefix(1);
+  if (std::ranges::find(kNoNumbers, token) != kNoNumbers.end()) return true;
+  return may_be_number(token);
+}
 
 class Scanner {
  public:
