@@ -79,10 +79,10 @@ def events(run_dir, name=None):
 
 
 def checkpoints(run_dir):
-    """The checkpoint directories of a run by step."""
+    """The checkpoint directories of a run by step; those still being written have other names and are left out."""
     folder = pathlib.Path(run_dir) / "checkpoints"
-    found = {int(path.name.removeprefix("step-")): path for path in folder.glob("step-*")} if folder.exists() else {}
-    return dict(sorted(found.items()))
+    steps = {path.name.removeprefix("step-"): path for path in folder.glob("step-*")} if folder.exists() else {}
+    return {int(step): steps[step] for step in sorted(filter(str.isdigit, steps), key=int)}
 
 
 def wait_until(condition, process):
