@@ -1,12 +1,12 @@
 #include "nn/attention.h"
 
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 
 #include "nn/dropout.h"
 #include "nn/kernels/kernels.h"
+#include "nn/parallel.h"
 
 namespace sluice::nn {
 namespace {
@@ -62,7 +62,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     at::Tensor probabilities = at::empty({samples, heads, matrix}, packed.options());
     float *outs = mutable_data(out), *ps = mutable_data(probabilities), *qs = mutable_data(in.query),
           *kvs = mutable_data(in.packed);
-    at::parallel_for(0, samples * heads, 1, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(0, samples * heads, 1, [&](std::int64_t begin, std::int64_t end) {
       std::vector<float> scratch(kernel.scratch_floats(shape.queries, shape.keys, shape.head_width));
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t sample = i / heads, head = i % heads;
@@ -88,7 +88,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     const at::Tensor grad_packed = at::empty_like(in.packed);
     float *qs = mutable_data(in.query), *kvs = mutable_data(in.packed), *ps = mutable_data(saved[2]),
           *gs = mutable_data(grad), *grad_qs = mutable_data(grad_query), *grad_kvs = mutable_data(grad_packed);
-    at::parallel_for(0, samples * heads, 1, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(0, samples * heads, 1, [&](std::int64_t begin, std::int64_t end) {
       std::vector<float> scratch(kernel.scratch_floats(shape.queries, shape.keys, shape.head_width));
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t sample = i / heads, head = i % heads;

@@ -1,11 +1,11 @@
 #include "nn/batch_norm_fast.h"
 
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 
 #include "nn/kernels/kernels.h"
+#include "nn/parallel.h"
 
 namespace sluice::nn {
 namespace {
@@ -25,7 +25,7 @@ struct Rows {  // [N, C, H, W] in channels_last seen as a matrix
   // body(piece index, first row, rows) for every piece, in parallel.
   template <typename Body>
   void for_pieces(const Body& body) const {
-    at::parallel_for(0, pieces(), 1, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(0, pieces(), 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) body(i, i * piece(), std::min(piece(), count - i * piece()));
     });
   }

@@ -1,11 +1,10 @@
 #include "nn/dropout.h"
 
-#include <ATen/Parallel.h>
-
 #include <cmath>
 
 #include "core/check.h"
 #include "core/rng.h"
+#include "nn/parallel.h"
 
 namespace sluice::nn {
 namespace {
@@ -37,7 +36,7 @@ at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, c
   const std::int64_t count = samples == 0 ? 0 : x.numel() / samples;
   at::Tensor mask = at::empty(x.sizes(), at::kFloat);
   float* factors = mask.mutable_data_ptr<float>();
-  at::parallel_for(0, samples, 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(0, samples, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s) {
       fill_sample(derive_key(layer_key, static_cast<std::uint64_t>(id[s])), threshold, kept, count,
                   factors + s * count);

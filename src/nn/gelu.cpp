@@ -1,9 +1,9 @@
 #include "nn/gelu.h"
 
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "nn/kernels/kernels.h"
+#include "nn/parallel.h"
 
 namespace sluice::nn {
 namespace {
@@ -23,7 +23,7 @@ class GeluFunction : public torch::autograd::Function<GeluFunction> {
     at::Tensor y = at::empty_like(x);
     const float* from = x.const_data_ptr<float>();
     float* to = y.mutable_data_ptr<float>();
-    at::parallel_for(0, x.numel(), kPieceValues, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(0, x.numel(), kPieceValues, [&](std::int64_t begin, std::int64_t end) {
       kernels::best().gelu.forward(from + begin, end - begin, to + begin);
     });
     return y;
@@ -34,7 +34,7 @@ class GeluFunction : public torch::autograd::Function<GeluFunction> {
     at::Tensor grad_x = at::empty_like(x);
     const float *from = x.const_data_ptr<float>(), *upper = grad.const_data_ptr<float>();
     float* to = grad_x.mutable_data_ptr<float>();
-    at::parallel_for(0, x.numel(), kPieceValues, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(0, x.numel(), kPieceValues, [&](std::int64_t begin, std::int64_t end) {
       kernels::best().gelu.backward(from + begin, upper + begin, end - begin, to + begin);
     });
     return {grad_x};

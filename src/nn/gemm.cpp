@@ -1,12 +1,12 @@
 #include "nn/gemm.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
 #include <string_view>
 
 #include "nn/kernels/kernels.h"
+#include "nn/parallel.h"
 
 namespace sluice::nn {
 namespace {
@@ -45,7 +45,7 @@ at::Tensor transposed(const at::Tensor& matrix) {
   const float* from = in.const_data_ptr<float>();
   float* to = out.mutable_data_ptr<float>();
   const auto& kernel = kernels::best().matrix;
-  at::parallel_for(0, rows, 64, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(0, rows, 64, [&](std::int64_t begin, std::int64_t end) {
     kernel.transpose(from + begin * in.stride(0), end - begin, columns, in.stride(0), to + begin, rows);
   });
   return out;
