@@ -119,7 +119,7 @@ Keys train_keys() {
       {"train.lr_schedule", train<&C::lr_schedule>(), words({"constant", "cosine", "step", "onecycle"}), "",
        "how the learning rate changes"},
       {"train.warmup_steps", train<&C::warmup_steps>(), at_least(0), "steps", "steps of linear rise to train.lr"},
-      {"train.lr_min", train<&C::lr_min>(), real_at_least(0), "", "learning rate at the end of cosine and onecycle"},
+      {"train.lr_min", train<&C::lr_min>(), real_at_least(0), "", "learning rate at the end of cosine"},
       {"train.lr_decay_steps", train<&C::lr_decay_steps>(), at_least(1), "steps",
        "optimizer steps at which the schedule \"step\" multiplies the rate"},
       {"train.lr_decay", train<&C::lr_decay>(), RealRange{.low = 0, .high = 1, .low_open = true}, "",

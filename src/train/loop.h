@@ -25,6 +25,7 @@ struct LoopOptions {
   double checkpoint_every_minutes = 0;      // 0: not by time
   std::int64_t log_every = 10;
   LrSchedule lr;
+  std::filesystem::path resumed_from;  // the checkpoint that the run went on from; empty: a new run
 };
 
 // Where a run stands between two steps.
@@ -47,7 +48,11 @@ struct LoopParts {
 class Loop {
  public:
   Loop(LoopParts parts, LoopOptions options, Progress start)
-      : parts_(std::move(parts)), options_(std::move(options)), progress_(start) {}
+      : parts_(std::move(parts)),
+        options_(std::move(options)),
+        progress_(start),
+        last_checkpoint_(options_.resumed_from),
+        proven_checkpoint_(options_.resumed_from) {}
 
   // Until total_steps are done. Evaluates and saves at the end.
   void run();
@@ -59,6 +64,7 @@ class Loop {
   void train_one_step();
   [[nodiscard]] std::string where_to_go_back() const;
   void after_step(const data::Batch& batch);
+  void evaluate_and_report();
   [[nodiscard]] bool checkpoint_is_due() const;
   void save();
   void save_or_warn();

@@ -88,14 +88,15 @@ ReporterStart start_of_records(const ResumeChoice& choice, const std::optional<R
   return {resume->state.metrics, resume->state.progress.steps_done};
 }
 
-LoopOptions loop_options(const Setup& setup) {
+LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume) {
   const config::Config& config = setup.config;
   return {.total_steps = setup.total_steps,
           .eval_every_steps = config.train.eval_every_steps,
           .checkpoint_every_steps = config.checkpoint.every_steps,
           .checkpoint_every_minutes = config.checkpoint.every_minutes,
           .log_every = config.log.every,
-          .lr = lr_schedule(setup)};
+          .lr = lr_schedule(setup),
+          .resumed_from = resume ? resume->source : std::string{}};
 }
 
 }  // namespace
@@ -145,7 +146,7 @@ void run_training(const config::Config& config, const SessionOptions& options) {
     return std::make_unique<data::Loader>(*setup.test_set, eval_loader_options(setup));
   };
   Loop loop({step, *composition.executor, train_data, open_eval_data, reporter, checkpoints, capture},
-            loop_options(setup), start);
+            loop_options(setup, resume), start);
   loop.run();
   reporter.summary("done", setup.total_steps);
 }
