@@ -1,5 +1,6 @@
 // config: what a run is asked to do, as plain typed options, read from TOML and from `--set key=value`.
 // Each key is described once, in schema.cpp: type, default, unit, range, help. docs/configuration.md is made from it.
+// Read as TOML, but for strings of several lines, dates and quoted parts of dotted keys, which no key needs.
 // Not here: whether the machine, the model or the data can do it (their modules check), and environment variables.
 // A word such as train.optimizer stays a string: it is one of the allowed words once parsed.
 // Threads: values and pure functions. Errors: ConfigError, one line that begins with FILE:LINE or the --set in
@@ -51,8 +52,7 @@ struct DataConfig {
   int prefetch = 4;              // batches
   std::int64_t limit = 0;        // samples; 0 = all
   std::int64_t samples = 10000;  // training samples of a synthetic data set
-  std::int64_t test_samples = 2000;
-  int crop_padding = 0;  // pixels
+  int crop_padding = 0;          // pixels
   bool flip = false;
 
   bool operator==(const DataConfig&) const = default;
@@ -114,7 +114,7 @@ struct CheckpointConfig {
 };
 
 struct ProfileConfig {
-  std::string level = "off";
+  std::string level = "events";
 
   bool operator==(const ProfileConfig&) const = default;
 };

@@ -45,10 +45,9 @@ std::string place_of(std::string_view text, std::size_t offset) {
 
 // Errors: ConfigError that begins with `where`, and with the line and column where `with_place`.
 toml::table parse_table(std::string_view text, std::string_view where, bool with_place) {
-  if (const auto offset = misplaced_character(text)) {
-    const std::string place = with_place ? concat(":", place_of(text, *offset)) : "";
-    throw ConfigError(concat(where, place, ": not valid TOML: unexpected character '",
-                             one_line(text.substr(*offset, 1)), "' outside of a string"));
+  if (const auto complaint = look_over(text)) {
+    const std::string place = with_place ? concat(":", place_of(text, complaint->offset)) : "";
+    throw ConfigError(concat(where, place, ": not valid TOML: ", complaint->what));
   }
   try {
     return toml::parse(text, where);

@@ -41,7 +41,8 @@ struct ForwardContext {
   std::int64_t step = 0;
   at::Tensor
       sample_ids;  // [micro_batch] int64, positions in the data set: dropout is keyed by (seed, step, sample, layer)
-  bool update_statistics = true;  // false when a forward pass is repeated (recompute): running statistics stay as they are
+  bool update_statistics =
+      true;  // false when a forward pass is repeated (recompute): running statistics stay as they are
   WeightGradQueue* weight_queue = nullptr;  // not null: backward leaves the weight gradients there (split backward)
 };
 

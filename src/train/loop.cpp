@@ -1,5 +1,7 @@
 #include "train/loop.h"
 
+#include <cmath>
+
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -10,20 +12,37 @@
 namespace sluice::train {
 
 void Loop::run() {
-  while (progress_.steps_done < options_.total_steps) {
-    if (StopSignal::requested()) stop_for_signal();
-    try {
+  try {
+    while (progress_.steps_done < options_.total_steps) {
+      if (StopSignal::requested()) stop_for_signal();
       train_one_step();
-    } catch (const DivergedError& error) {
-      const std::string resort = last_checkpoint_.empty()
-                                     ? "no checkpoint was saved before it"
-                                     : concat("the last good checkpoint is ", last_checkpoint_.string());
-      parts_.reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
-      throw DivergedError(concat(error.what(), "; ", resort));
     }
+    if (evaluated_step_ != progress_.steps_done) evaluate_and_report();
+  } catch (const DivergedError& error) {
+    parts_.reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
+    throw DivergedError(concat(error.what(), "; ", where_to_go_back()));
   }
-  if (evaluated_step_ != progress_.steps_done) parts_.reporter.eval(evaluate());
   if (saved_step_ != progress_.steps_done) save();
+}
+
+// Batch-norm can keep the training loss finite while the weights are long past use: evaluation shows it.
+void Loop::evaluate_and_report() {
+  const EvalRecord record = evaluate();
+  parts_.reporter.eval(record);
+  if (!std::isfinite(record.counts.loss())) {
+    throw DivergedError(concat("after step ", progress_.steps_done, ": the loss on the test set is ",
+                               record.counts.loss(), "; lower train.lr or raise train.warmup_steps"));
+  }
+}
+
+// The weights of the newest checkpoint may be those that gave the bad loss.
+std::string Loop::where_to_go_back() const {
+  if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
+  const std::string suspect = last_checkpoint_ == proven_checkpoint_
+                                  ? std::string{}
+                                  : concat(last_checkpoint_.string(), " holds the weights that gave this loss, ");
+  return suspect + (proven_checkpoint_.empty() ? "there is no earlier one"
+                                               : concat("the last good checkpoint is ", proven_checkpoint_.string()));
 }
 
 void Loop::train_one_step() {
@@ -36,6 +55,7 @@ void Loop::train_one_step() {
   const double lr = options_.lr.at(progress_.steps_done);
   const StepStats stats = parts_.step.run(as_micro_batch(*batch), progress_.steps_done, lr, to_log);
   const Nanoseconds duration = now_ns() - begin;
+  proven_checkpoint_ = last_checkpoint_;
 
   progress_ = {number, data::position_after(*batch)};
   parts_.reporter.step({.step = number,
@@ -54,7 +74,7 @@ void Loop::after_step(const data::Batch& batch) {
   const bool epoch_ends = batch.batch + 1 == batch.batches;
   const bool eval_due =
       options_.eval_every_steps > 0 ? progress_.steps_done % options_.eval_every_steps == 0 : epoch_ends;
-  if (eval_due) parts_.reporter.eval(evaluate());
+  if (eval_due) evaluate_and_report();
   if (checkpoint_is_due()) save_or_warn();
 }
 

@@ -1,12 +1,14 @@
 // loop: goes through the data step by step: trains, evaluates, reports, saves, and stops when asked to.
 // It knows no word of parallelism: a step is TrainStep::run(), whatever runs behind it.
-// Threads: one. Errors: DivergedError names the last good checkpoint; InterruptedError after a signal, when the
-// checkpoint is saved; StorageError when the last checkpoint cannot be written (a periodic one is tried again later).
+// Threads: one. Errors: DivergedError names the last good checkpoint (one from which a step had a finite loss);
+// InterruptedError after a signal, when the checkpoint is saved; StorageError when the last checkpoint cannot be
+// written (a periodic one is tried again later).
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "data/loader.h"
 #include "train/lr_schedule.h"
@@ -23,6 +25,7 @@ struct LoopOptions {
   double checkpoint_every_minutes = 0;      // 0: not by time
   std::int64_t log_every = 10;
   LrSchedule lr;
+  std::filesystem::path resumed_from;  // the checkpoint that the run went on from; empty: a new run
 };
 
 // Where a run stands between two steps.
@@ -45,7 +48,11 @@ struct LoopParts {
 class Loop {
  public:
   Loop(LoopParts parts, LoopOptions options, Progress start)
-      : parts_(std::move(parts)), options_(std::move(options)), progress_(start) {}
+      : parts_(std::move(parts)),
+        options_(std::move(options)),
+        progress_(start),
+        last_checkpoint_(options_.resumed_from),
+        proven_checkpoint_(options_.resumed_from) {}
 
   // Until total_steps are done. Evaluates and saves at the end.
   void run();
@@ -55,7 +62,9 @@ class Loop {
 
  private:
   void train_one_step();
+  [[nodiscard]] std::string where_to_go_back() const;
   void after_step(const data::Batch& batch);
+  void evaluate_and_report();
   [[nodiscard]] bool checkpoint_is_due() const;
   void save();
   void save_or_warn();
@@ -67,6 +76,7 @@ class Loop {
   std::optional<std::int64_t> saved_step_;
   std::optional<std::int64_t> evaluated_step_;
   std::filesystem::path last_checkpoint_;
+  std::filesystem::path proven_checkpoint_;  // the newest whose weights gave a finite loss in the step after it
   Nanoseconds last_save_ = now_ns();
 };
 

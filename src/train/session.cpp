@@ -46,6 +46,15 @@ void restore(Composition& composition, const ResumePoint& point) {
                  point.source + "/optimizer.safetensors");
 }
 
+// Parameters to begin with: the checkpoint's, or the configured weights, or those the model was made with.
+void load_start(Composition& composition, const config::Config& config, const std::optional<ResumePoint>& resume) {
+  if (resume) {
+    restore(composition, *resume);
+  } else if (!config.model.weights.empty()) {
+    load_model(composition, read_safetensors(config.model.weights).tensors, config.model.weights);
+  }
+}
+
 // The plan of a resumed run where it still fits, else one from the configuration and measurements.
 Plan decide_plan(const Setup& setup, const std::optional<ResumePoint>& resume) {
   if (resume && plan_can_be_kept(setup.config, resume->state.plan)) return resume->state.plan;
@@ -68,14 +77,26 @@ void decide_chunks(const Setup& setup, Composition& composition, TrainStep& step
       concat("pipeline.chunks = \"auto\": ", choice.chunks, " is fastest (step without update: ", choice.why, ")"));
 }
 
-LoopOptions loop_options(const Setup& setup) {
+void log_lines(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) log_info(line);
+}
+
+// A run directory's own records are continued where the checkpoint left them; any other run begins its own.
+ReporterStart start_of_records(const ResumeChoice& choice, const std::optional<ResumePoint>& resume) {
+  if (!resume || !choice.continues_run_dir) return {};
+  return {resume->state.metrics, resume->state.progress.steps_done};
+}
+
+LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume) {
   const config::Config& config = setup.config;
   return {.total_steps = setup.total_steps,
           .eval_every_steps = config.train.eval_every_steps,
           .checkpoint_every_steps = config.checkpoint.every_steps,
           .checkpoint_every_minutes = config.checkpoint.every_minutes,
           .log_every = config.log.every,
-          .lr = lr_schedule(setup)};
+          .lr = lr_schedule(setup),
+          .resumed_from = resume ? resume->source : std::string{}};
 }
 
 }  // namespace
@@ -86,11 +107,7 @@ void run_training(const config::Config& config, const SessionOptions& options) {
   const std::optional<ResumePoint> resume = read_resume_point(choice, config);
   const Plan plan = decide_plan(setup, resume);
   Composition composition = make_composition(setup, plan);
-  if (resume) {
-    restore(composition, *resume);
-  } else if (!config.model.weights.empty()) {
-    load_model(composition, read_safetensors(config.model.weights).tensors, config.model.weights);
-  }
+  load_start(composition, config, resume);
 
   const StopSignal stop_signal;
   const RunDir run_dir = open_run_dir(choice, options);
@@ -110,16 +127,9 @@ void run_training(const config::Config& config, const SessionOptions& options) {
   }
 
   const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
-  for (std::istringstream lines(description.text); !lines.eof();) {
-    std::string line;
-    std::getline(lines, line);
-    log_info(line);
-  }
-  const bool continues = resume && choice.continues_run_dir;
-  ReporterStart reporter_start;
-  if (continues) reporter_start = {resume->state.metrics, start.steps_done};
-  const std::uint64_t sync_bytes = plan.replicas > 1 ? composition.gradient_bytes() : 0;
-  Reporter reporter(run_dir, composition.plan, sync_bytes, setup.total_steps, config.log.tensorboard, reporter_start);
+  log_lines(description.text);
+  Reporter reporter(run_dir, composition.plan, plan.replicas > 1 ? composition.gradient_bytes() : 0, setup.total_steps,
+                    config.log.tensorboard, start_of_records(choice, resume));
   reporter.plan(description.json);
   if (resume)
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
@@ -136,7 +146,7 @@ void run_training(const config::Config& config, const SessionOptions& options) {
     return std::make_unique<data::Loader>(*setup.test_set, eval_loader_options(setup));
   };
   Loop loop({step, *composition.executor, train_data, open_eval_data, reporter, checkpoints, capture},
-            loop_options(setup), start);
+            loop_options(setup, resume), start);
   loop.run();
   reporter.summary("done", setup.total_steps);
 }

@@ -69,7 +69,7 @@ StepStats TrainStep::run(const pipeline::MicroBatch& batch, std::int64_t step, d
                          bool count_correct_predictions) {
   const Gradients gradients = compute_gradients(batch, step, composition_.plan.chunks, count_correct_predictions);
   if (!std::isfinite(gradients.stats.loss)) {
-    throw DivergedError(concat("step ", step, ": the loss is ", gradients.stats.loss, "; lower train.lr (", lr,
+    throw DivergedError(concat("step ", step + 1, ": the loss is ", gradients.stats.loss, "; lower train.lr (", lr,
                                " in this step) or raise train.warmup_steps"));
   }
   update_weights(lr, gradients.divisor);

@@ -40,19 +40,36 @@ TEST(RejectSyntax, NamesFileLineAndColumn) {
 // toml++ 3.3 takes it for granted that these never follow: they abort a debug build of it, and are undefined behaviour
 // in a release build.
 TEST(RejectSyntax, MisplacedCharactersDoNotReachTheLibrary) {
-  EXPECT_EQ(error_of("[|x]\n"), "run.toml:1:2: not valid TOML: unexpected character '|' outside of a string");
-  EXPECT_EQ(error_of("[train]\nlr = 1\n  [ \x06x]\n"),
-            "run.toml:3:5: not valid TOML: unexpected character '?' outside of a string");
+  EXPECT_EQ(error_of("[|x]\n"), "run.toml:1:2: not valid TOML: expected the name of a table");
+  EXPECT_EQ(error_of("[train]\nlr = 1\n  [ \x06x]\n"), "run.toml:3:5: not valid TOML: expected the name of a table");
   EXPECT_THAT(error_of("[[=x]]"), StartsWith("run.toml:1:3: "));
   EXPECT_THAT(error_of("\xef\xbb\xbf[.x]"), StartsWith("run.toml:1:5: "));
   EXPECT_THAT(error_of("[train]\nlr\xcf\x90 = 1"), StartsWith("run.toml:2:3: "));
   EXPECT_THAT(error_of("[train]\nlr = \xc3\xa9"), StartsWith("run.toml:2:6: "));
-  EXPECT_THAT(error_of("", {"train.lr=1 \xc3\xa9"}), HasSubstr("not valid TOML: unexpected character"));
+  EXPECT_THAT(error_of("[train]\nlr = [0,}"), StartsWith("run.toml:2:9: "));
+  EXPECT_THAT(error_of("[train]\nlr = 0E'\xc3\xa9'"), StartsWith("run.toml:2:8: "));
+  EXPECT_THAT(error_of("[train]\nlr = 2['\xc3\xa9']"), StartsWith("run.toml:2:7: "));
+  EXPECT_THAT(error_of("[train]\nlr = ]"), StartsWith("run.toml:2:6: "));
+  EXPECT_THAT(error_of("[train]\nlr = { a = ] }"), StartsWith("run.toml:2:12: "));
+  EXPECT_THAT(error_of("", {"train.lr=1 \xc3\xa9"}), EndsWith("not valid TOML: unexpected character outside of ASCII"));
+  EXPECT_EQ(error_of("[model]\nname = \"\"\"a\"\"\"\n"),
+            R"(run.toml:2:8: not valid TOML: strings of several lines are not accepted; write one line with \n in it)");
+}
+
+TEST(RejectSyntax, BareWordsAreNoValues) {
+  EXPECT_EQ(error_of("[train]\noptimizer = adam\n"),
+            "run.toml:2:13: not valid TOML: 'adam' is neither a number nor true or false; a string needs quotes");
+  EXPECT_THAT(error_of("[train]\nlr = 2024-01-01\n"), HasSubstr("2:6: not valid TOML: '2024-01-01' is neither"));
+  EXPECT_THAT(error_of("[train]\nlr = 5-------Ne 1\n"), HasSubstr("2:6: not valid TOML: '5-------Ne' is neither"));
+  EXPECT_THAT(error_of("[pipeline]\npartition = [1,\n two]\n"), HasSubstr("3:2: not valid TOML: 'two' is neither"));
+  EXPECT_THAT(error_of("train = { lr = 1, steps = x }\n"), HasSubstr("1:27: not valid TOML: 'x' is neither"));
+  for (const auto* number : {"1e-3", "+1", "0x10", "1_000.5", "1E+2"}) {
+    EXPECT_EQ(error_of("[train]\nlr = " + std::string(number) + "\n"), "accepted") << number;
+  }
 }
 
 TEST(RejectSyntax, AnythingMayStandInStringsAndComments) {
   EXPECT_EQ(error_of("# |\xc3\xa9\n[model]\nname = \"|\\\"\xc3\xa9[\" # $\nsize = '|\\'\n"), "accepted");
-  EXPECT_EQ(error_of("[model]\nname = \"\"\"a\n[|\n\\\"\"\"\"\nsize = \'\'\'\n[|\'\'\'\n"), "accepted");
   EXPECT_EQ(error_of("[pipeline]\nstages = 2\npartition = [\n  3, # |\n  4,\n]\n"), "accepted");
   EXPECT_EQ(error_of("\xef\xbb\xbf[train]\nlr = 1\r\n"), "accepted");
   EXPECT_THAT(error_of("[model]\nname = \"open\n"), StartsWith("run.toml:2:"));
@@ -60,7 +77,7 @@ TEST(RejectSyntax, AnythingMayStandInStringsAndComments) {
 
 TEST(RejectUnknown, SuggestsTheNearestName) {
   EXPECT_EQ(error_of("[train]\nstep = 3\n"), "run.toml:2: unknown key 'train.step'; did you mean 'train.steps'?");
-  EXPECT_EQ(error_of("\n[trian]\n"), "run.toml:2: unknown table 'trian'; did you mean 'train'?");
+  EXPECT_EQ(error_of("\n[trainn]\n"), "run.toml:2: unknown table 'trainn'; did you mean 'train'?");
   EXPECT_EQ(error_of("[train]\nchunks = 3\n"),
             "run.toml:2: unknown key 'train.chunks'; did you mean 'pipeline.chunks'?");
   EXPECT_EQ(error_of("lr = 3\n"), "run.toml:1: unknown key 'lr'; did you mean 'train.lr'?");
@@ -107,7 +124,6 @@ TEST(RejectType, SaysWhatIsNeededWithAnExample) {
             "found an array of integers");
   EXPECT_THAT(error_of("[train.lr]\n"), EndsWith("found a table"));
   EXPECT_THAT(error_of("[[train.lr]]\n"), EndsWith("found an array of tables"));
-  EXPECT_THAT(error_of("[train]\nlr = 2024-01-01\n"), EndsWith("found a date or time"));
   EXPECT_EQ(error_of("train = 3\n"),
             "run.toml:1: 'train' is a table; write [train] and its keys below; found an integer");
   EXPECT_THAT(error_of("[[train]]\n"), EndsWith("found an array of tables"));

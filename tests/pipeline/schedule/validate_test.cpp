@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -152,6 +153,23 @@ std::vector<Schedule> drops_and_duplicates(const Schedule& schedule) {
   return mutants;
 }
 
+// Each action given to every other device instead, at every position.
+std::vector<Schedule> moves(const Schedule& schedule) {
+  std::vector<Schedule> mutants;
+  for (std::size_t from = 0; from < schedule.devices.size(); ++from) {
+    for (std::size_t i = 0; i < schedule.devices[from].size(); ++i) {
+      for (std::size_t to = 0; to < schedule.devices.size(); ++to) {
+        for (std::size_t at = 0; to != from && at <= schedule.devices[to].size(); ++at) {
+          auto& devices = mutants.emplace_back(schedule).devices;
+          devices[from].erase(devices[from].begin() + static_cast<std::ptrdiff_t>(i));
+          devices[to].insert(devices[to].begin() + static_cast<std::ptrdiff_t>(at), schedule.devices[from][i]);
+        }
+      }
+    }
+  }
+  return mutants;
+}
+
 std::vector<Schedule> swaps(const Schedule& schedule) {
   std::vector<Schedule> mutants;
   for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
@@ -198,11 +216,12 @@ std::vector<Schedule> small_schedules() {
   return schedules;
 }
 
-TEST(Mutation, DropDuplicateRetargetIsRejectedUnlessTheSimulationCompletes) {
+TEST(Mutation, DropDuplicateRetargetMoveIsRejectedUnlessTheSimulationCompletes) {
   for (const auto& schedule : small_schedules()) {
     ASSERT_EQ(verdict(schedule), "valid") << draw(schedule);
     auto mutants = drops_and_duplicates(schedule);
     std::ranges::move(retargets(schedule), std::back_inserter(mutants));
+    std::ranges::move(moves(schedule), std::back_inserter(mutants));
     for (const auto& mutant : mutants) {
       EXPECT_EQ(is_valid(mutant), Simulation(mutant).completes()) << draw(mutant) << verdict(mutant);
       // One action more, less or other is never sound, except that one stage and one micro-batch without its backward

@@ -1,0 +1,130 @@
+// train_step: samples/s of Sluice's own training step (the one that `sluice train` runs, without loading data) for a
+// model, a cut and a number of replicas, on virtual CPU devices and synthetic images. Takes turns with the peer
+// (bench/peer_torch.py) under bench/compare.py: for every line on standard input it times `--steps` steps and prints
+// one JSON object; without input it runs `--repeats` times.
+#include <ATen/ATen.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <ctime>
+#include <iostream>
+#include <string>
+
+#include "core/clock.h"
+#include "core/layer_cost.h"
+#include "device/cpu_threads.h"
+#include "models/model.h"
+#include "train/compose.h"
+#include "train/train_step.h"
+#include "tune/partition.h"
+
+namespace {
+
+using namespace sluice;
+
+struct Arguments {
+  models::ModelOptions model;
+  Plan plan{.partition = {}, .global_batch = 64, .schedule = "1f1b"};
+  int stages = 1;
+  int threads = 2;  // over all devices
+  int steps = 20;
+  int repeats = 5;
+};
+
+Arguments parse(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app("Times training steps of one model");
+  app.add_option("MODEL", arguments.model.name)->required();
+  app.add_option("--size", arguments.model.size);
+  app.add_option("--batch", arguments.plan.global_batch, "Samples per step, over all replicas");
+  app.add_option("--stages", arguments.stages);
+  app.add_option("--replicas", arguments.plan.replicas);
+  app.add_option("--chunks", arguments.plan.chunks);
+  app.add_option("--threads", arguments.threads, "Threads, shared evenly by the devices");
+  app.add_option("--steps", arguments.steps, "Steps per measurement");
+  app.add_option("--repeats", arguments.repeats, "Measurements when nothing comes on standard input");
+  app.parse(argc, argv);
+  return arguments;
+}
+
+// Layers cut evenly by what a sample costs in multiplications, as far as parameters and maps tell: by count.
+Partition even_cut(int layers, int stages) {
+  return tune::balance(std::vector<LayerCost>(layers, LayerCost{.forward_s = 1.0}), stages);
+}
+
+class Bench {
+ public:
+  explicit Bench(const Arguments& arguments)
+      : arguments_(arguments),
+        composition_(make_composition(arguments_)),
+        step_(composition_, {.seed = 1}),
+        batch_(make_batch(arguments_)) {
+    for (int i = 0; i < 3; ++i) run();
+  }
+
+  void measure() {
+    const Nanoseconds begin = now_ns();
+    const std::clock_t cpu_begin = std::clock();  // processor time of all threads: what to compare on a busy machine
+    double loss = 0;
+    for (int i = 0; i < arguments_.steps; ++i) loss = run();
+    const double seconds = to_s(now_ns() - begin);
+    const double cpu_seconds = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
+    std::printf(
+        "{\"side\": \"sluice\", \"model\": \"%s\", \"samples_per_s\": %.2f, \"step_ms\": %.3f, \"cpu_ms\": %.3f, "
+        "\"loss\": %.5f}\n",
+        arguments_.model.name.c_str(), static_cast<double>(arguments_.plan.global_batch * arguments_.steps) / seconds,
+        1e3 * seconds / arguments_.steps, 1e3 * cpu_seconds / arguments_.steps, loss);
+    std::fflush(stdout);
+  }
+
+ private:
+  static train::Composition make_composition(Arguments& arguments) {
+    const bool is_vit = arguments.model.name == "vit";
+    arguments.plan.partition =
+        even_cut(static_cast<int>(models::make_model(arguments.model).layers.size()), arguments.stages);
+    const int devices = arguments.stages * arguments.plan.replicas;
+    return train::compose(arguments.plan,
+                          {.model_name = arguments.model.name,
+                           .make_layers = [&] { return models::make_model(arguments.model).layers; },
+                           .devices = device::choose_devices({"cpu"}, devices),
+                           .cpu_threads = std::max(arguments.threads / devices, 1),
+                           .optimizer = {.kind = is_vit ? "adamw" : "momentum", .weight_decay = is_vit ? 0.01 : 5e-4}});
+  }
+
+  static pipeline::MicroBatch make_batch(const Arguments& arguments) {
+    const std::int64_t n = arguments.plan.global_batch;
+    at::manual_seed(0);
+    return {at::randn({n, arguments.model.channels, arguments.model.image_size, arguments.model.image_size}),
+            at::randint(0, arguments.model.classes, {n}, at::kLong), at::arange(n)};
+  }
+
+  double run() {
+    composition_.executor->recorder().clear();
+    return step_.run(batch_, number_++, arguments_.model.name == "vit" ? 1e-4 : 0.01).loss;
+  }
+
+  Arguments arguments_;
+  train::Composition composition_;
+  train::TrainStep step_;
+  pipeline::MicroBatch batch_;
+  std::int64_t number_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  device::tune_malloc();  // as `sluice` itself does
+  device::use_cpu_threads(1);
+  const Arguments arguments = parse(argc, argv);
+  Bench bench(arguments);
+  bool asked = false;
+  for (std::string line; std::getline(std::cin, line);) {
+    asked = true;
+    bench.measure();
+  }
+  for (int i = 0; !asked && i < arguments.repeats; ++i) bench.measure();
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "train_step: %s\n", error.what());
+  return 2;
+}

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""The command line from outside: exit codes, messages, what goes to which stream, what a run directory holds.
+
+    cli_test.py [unittest options]        SLUICE_BINARY names the binary
+"""
+
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import tempfile
+import unittest
+
+import sluice_cli as cli
+
+COMMANDS = ("train", "eval", "step", "config", "models", "datasets", "devices", "version")
+BREAKDOWN = ("load_ms", "forward_ms", "backward_ms", "transfer_ms", "allreduce_exposed_ms", "optimizer_ms", "idle_ms")
+
+
+class CliTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.run_dir = self.folder / "run"
+        self.config = self.configuration()
+
+    def configuration(self, name="small.toml", **changes):
+        tables = {
+            "device": {"list": "cpu"},
+            "model": {"name": "mlp", "image_size": 8},
+            "data": {"name": "shapes", "samples": 65},
+            "train": {"steps": 6, "global_batch": 16, "lr": 0.05},
+            "pipeline": {}, "replicas": {}, "checkpoint": {}, "log": {"every": 1}}
+        for table, values in changes.items():
+            tables[table] = {**tables[table], **values}
+        return cli.write_config(self.folder / name, **tables)
+
+    def train(self, *arguments):
+        return cli.run("train", self.config, "--run-dir", self.run_dir, *arguments)
+
+    def assert_refused(self, done, code, *parts):
+        """Exit code, nothing on standard output, and one line of error that has all parts."""
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stdout, "")
+        for part in parts:
+            self.assertIn(str(part), cli.error_of(done))
+
+
+class UsageTest(CliTest):
+    def test_every_command_has_help_on_standard_output(self):
+        for command in ((), *((name,) for name in COMMANDS)):
+            done = cli.must_run(*command, "--help")
+            self.assertIn("Usage: sluice", done.stdout, command)
+            self.assertEqual(done.stderr, "", command)
+        self.assertTrue(all(name in cli.must_run("--help").stdout for name in COMMANDS))
+
+    def test_bad_usage_is_2_and_points_to_help(self):
+        for words in ((), ("nonsense",), ("train",), ("train", self.config, "--nonsense"), ("eval", self.config),
+                      ("step", self.config), ("train", self.config, "--set")):
+            self.assert_refused(cli.run(*words), 2, "--help")
+
+    def test_json_is_all_that_is_on_standard_output(self):
+        for command in ("models", "datasets", "devices", "version"):
+            self.assertIsInstance(json.loads(cli.must_run(command, "--json").stdout), dict)
+        out = self.folder / "step.safetensors"
+        step = json.loads(cli.must_run("step", self.config, "--out", out, "--json").stdout)
+        self.assertGreater(step["loss"], 0)
+        self.assertTrue(out.exists())
+
+    def test_config_prints_what_loads_again_to_the_same(self):
+        text = cli.must_run("config", self.config, "--set", "train.lr=0.125", "--set", "pipeline.chunks=\"auto\"").stdout
+        again = self.folder / "again.toml"
+        again.write_text(text, encoding="utf-8")
+        self.assertEqual(cli.must_run("config", again).stdout, text)
+        self.assertIn("lr = 0.125", text)
+
+
+class ConfigurationTest(CliTest):
+    def test_an_unknown_key_is_named_with_its_line_and_the_nearest_key(self):
+        config = self.folder / "typo.toml"
+        config.write_text("[train]\nsteps = 1\n\nlearning_rat = 1\nepoch = 3\n", encoding="utf-8")
+        self.assert_refused(cli.run("train", config), 2, f"{config}:4:", "train.learning_rat")
+        self.assert_refused(cli.run("train", self.config, "--set", "train.epoch=3"), 2, "train.epoch", "train.epochs")
+
+    def test_a_value_out_of_range_is_named_with_its_range(self):
+        self.assert_refused(self.train("--set", "train.lr=-1"), 2, "train.lr", "-1", "> 0")
+        bad = self.configuration("bad.toml", data={"flip": "yes"})
+        self.assert_refused(cli.run("train", bad), 2, f"{bad}:", "data.flip")
+
+    def test_names_that_do_not_exist_are_named_with_those_that_do(self):
+        self.assert_refused(self.train("--set", 'model.name="resnet9"'), 2, "resnet9", "resnet8")
+        self.assert_refused(self.train("--set", 'pipeline.schedule="1f2b"'), 2, "1f2b", "gpipe")
+        self.assert_refused(self.train("--set", 'data.name="shape"'), 2, "shape", "shapes")
+
+    def test_a_missing_configuration_is_named(self):
+        self.assert_refused(cli.run("train", self.folder / "none.toml"), 2, self.folder / "none.toml", "no such file")
+
+    def test_more_stages_than_layers_says_how_many_there_are(self):
+        self.assert_refused(self.train("--set", "pipeline.stages=4"), 2, "pipeline.stages", "3")
+
+    def test_dry_run_prints_the_plan_and_writes_nothing(self):
+        words = ("--dry-run", "--set", "pipeline.stages=2", "--set", "replicas.local=2", "--set", "pipeline.chunks=3")
+        text = self.train(*words).stdout
+        for part in ("2 stages x 2 local replicas", "chunks 3", "global batch 16", "parameters", "bytes", "fc1"):
+            self.assertIn(part, text)
+        plan = json.loads(self.train(*words, "--json").stdout)
+        self.assertEqual([plan[key] for key in ("stages", "replicas", "chunks", "global_batch")], [2, 2, 3, 16])
+        self.assertEqual(sum(stage["parameters"] for stage in plan["stage_list"]), plan["parameters"])
+        self.assertEqual(sum(len(stage["layers"]) for stage in plan["stage_list"]), sum(plan["partition"]))
+        self.assertTrue(all(stage["bytes"] >= 4 * stage["parameters"] for stage in plan["stage_list"]))
+        self.assertFalse(self.run_dir.exists())
+
+
+class DataTest(CliTest):
+    def idx(self, name, *sizes, cut=0):
+        count = 1
+        for size in sizes:
+            count *= size
+        data = bytes((0, 0, 8, len(sizes))) + struct.pack(f">{len(sizes)}I", *sizes) + bytes(count)
+        (self.folder / name).write_bytes(data[:len(data) - cut])
+
+    def mnist(self, cut):
+        for split, count in (("train", 40), ("t10k", 10)):
+            self.idx(f"{split}-images-idx3-ubyte", count, 28, 28, cut=cut if split == "train" else 0)
+            self.idx(f"{split}-labels-idx1-ubyte", count)
+        return self.configuration("mnist.toml", model={"image_size": 0},
+                                  data={"name": "mnist", "path": str(self.folder)})
+
+    def test_missing_files_are_3_and_named(self):
+        config = self.configuration("mnist.toml", data={"name": "mnist", "path": str(self.folder)})
+        self.assert_refused(cli.run("train", config), 3, self.folder, "train-images-idx3-ubyte", "data.path")
+
+    def test_a_truncated_file_is_3_and_named_with_the_place(self):
+        done = cli.run("train", self.mnist(cut=100), "--run-dir", self.run_dir)
+        pixels = 40 * 28 * 28
+        self.assert_refused(done, 3, f"{self.folder}/train-images-idx3-ubyte: byte 16:", pixels, pixels - 100)
+        self.assertFalse(self.run_dir.exists())
+
+    def test_whole_files_train(self):
+        done = cli.run("train", self.mnist(cut=0), "--run-dir", self.run_dir)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class RunTest(CliTest):
+    def test_divergence_is_6_and_names_the_step_and_a_checkpoint_that_is_good(self):
+        good = self.train("--set", "train.steps=2", "--set", "checkpoint.every_steps=1")
+        self.assertEqual(good.returncode, 0, good.stderr)
+        done = self.train("--resume", "auto", "--set", "train.lr=1e30", "--set", "checkpoint.every_steps=1")
+        self.assertEqual(done.returncode, 6, done.stderr)
+        error = cli.error_of(done)
+        self.assertRegex(error, r"step [34]: the loss is")
+        # The update of the last step that was done has ruined the weights: that checkpoint must not be called good.
+        ruined = max(cli.checkpoints(self.run_dir))
+        self.assertIn(f"step-{ruined} holds the weights that gave this loss", error)
+        self.assertNotIn(f"good checkpoint is {cli.checkpoints(self.run_dir)[ruined]}", error)
+        self.assertEqual(len(cli.events(self.run_dir, "fault")), 1)
+
+    def test_weights_of_another_model_are_7_and_named(self):
+        self.assertEqual(self.train("--set", "train.steps=1").returncode, 0)
+        weights = cli.checkpoints(self.run_dir)[1] / "model.safetensors"
+        other = self.configuration("other.toml", model={"name": "toy_cnn", "weights": str(weights)})
+        self.assert_refused(cli.run("train", other, "--run-dir", self.folder / "other"), 7, weights, "conv1")
+        garbage = self.folder / "garbage.safetensors"
+        garbage.write_bytes(b"\xff" * 100)
+        self.assert_refused(cli.run("eval", self.config, "--weights", garbage), 7, garbage)
+
+    def test_a_signal_is_130_after_saving(self):
+        self.config = self.configuration("long.toml", train={"steps": 1000000})
+        process = cli.start("train", self.config, "--run-dir", self.run_dir)
+        cli.wait_until(lambda: (self.run_dir / "metrics.jsonl").exists() and
+                       '"step"' in (self.run_dir / "metrics.jsonl").read_text(), process)
+        done = cli.stop(process, signal.SIGINT)
+        self.assertEqual(done.returncode, 130, done.stderr)
+        steps = [line["step"] for line in cli.events(self.run_dir, "step")]
+        self.assertEqual(list(cli.checkpoints(self.run_dir)), [steps[-1]])
+        self.assertEqual(cli.events(self.run_dir, "summary")[-1]["outcome"], "interrupted")
+        self.assertIn("--resume auto", cli.error_of(done))
+
+    def test_a_run_directory_belongs_to_one_process(self):
+        self.config = self.configuration("long.toml", train={"steps": 1000000})
+        first = cli.start("train", self.config, "--run-dir", self.run_dir)
+        cli.wait_until(lambda: (self.run_dir / "metrics.jsonl").exists(), first)
+        try:
+            for resume in ((), ("--resume", "auto")):
+                self.assert_refused(self.train(*resume), 2, self.run_dir)
+        finally:
+            cli.stop(first, signal.SIGINT)
+        self.assert_refused(self.train(), 2, self.run_dir)  # it holds a run now: only --resume may go on
+
+    def test_a_full_disk_is_8(self):
+        self.run_dir.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", self.run_dir]
+        if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+            self.skipTest("cannot mount a small file system here")
+        try:
+            done = self.train("--set", "log.tensorboard=false")
+            self.assertEqual(done.returncode, 8, done.stderr)
+            self.assertIn(str(self.run_dir), cli.error_of(done))
+            self.assertEqual(list(cli.checkpoints(self.run_dir)), [], "half a checkpoint was left")
+        finally:
+            subprocess.run(["umount", self.run_dir], check=True)
+
+    def test_a_place_that_cannot_be_written_is_8(self):
+        if not os.path.isdir("/proc/self"):
+            self.skipTest("no /proc, where nobody may write")
+        done = cli.run("train", self.config, "--run-dir", "/proc/self/run")
+        self.assert_refused(done, 8, "/proc/self/run")
+
+    def test_evaluation_counts_each_sample_once_whatever_the_replicas(self):
+        self.assertEqual(self.train().returncode, 0)
+        results = []
+        for replicas, stages, batch in ((1, 1, 256), (2, 1, 5), (4, 1, 4), (2, 3, 7)):
+            out = cli.must_run(
+                "eval", self.config, "--checkpoint", self.run_dir, "--json", "--set", f"replicas.local={replicas}",
+                "--set", f"pipeline.stages={stages}", "--set", f"train.eval_batch={batch}").stdout
+            results.append(json.loads(out))
+        of_run = cli.events(self.run_dir, "eval")[-1]
+        for result in results:
+            self.assertEqual(result["samples"], 13)
+            self.assertEqual((result["top1"], result["top5"]), (of_run["top1"], of_run["top5"]))
+            self.assertAlmostEqual(result["loss"], of_run["loss"], delta=1e-5)
+
+    def test_the_breakdown_of_a_step_adds_up(self):
+        done = self.train("--set", "pipeline.stages=2", "--set", "replicas.local=2", "--set", "pipeline.chunks=2",
+                          "--set", 'profile.level="events"')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        steps = cli.events(self.run_dir, "step")
+        self.assertEqual(len(steps), 6)
+        for line in steps:
+            total = sum(line[field] for field in BREAKDOWN)
+            self.assertAlmostEqual(total, line["step_ms"], delta=1e-3 * line["step_ms"])
+            self.assertTrue(all(line[field] >= 0 for field in BREAKDOWN), line)
+
+    def test_tensorboard_reads_the_events(self):
+        try:
+            from tensorboard.backend.event_processing import event_accumulator
+        except ImportError:
+            self.skipTest("the tensorboard package is missing")
+        self.assertEqual(self.train().returncode, 0)
+        found = event_accumulator.EventAccumulator(str(self.run_dir / "tensorboard"))
+        found.Reload()
+        losses = {event.step: event.value for event in found.Scalars("Loss/train")}
+        expected = {line["step"]: line["loss"] for line in cli.events(self.run_dir, "step")}
+        self.assertEqual(losses.keys(), expected.keys())
+        for step, loss in expected.items():
+            self.assertAlmostEqual(losses[step], loss, places=5)
+        self.assertTrue({"Loss/val", "acc1/val", "acc5/val", "lr"} <= set(found.Tags()["scalars"]))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,170 @@
+"""`sluice step` against PyTorch in float64: the same weights and batch through the twin of tests/models/torch_models.py.
+
+    compare_with_torch.py MODEL fp64|fp32        SLUICE_BINARY names the binary; exits 77 without safetensors
+
+Loss, logits, every gradient, and every parameter and buffer after the optimizer's step, over grids of stages, replicas,
+chunks and optimizers. The twin runs on one device; a model with batch-norm normalises by the same micro-batches there.
+"""
+
+import pathlib
+import sys
+import tempfile
+
+import torch
+from torch.nn import functional as F
+
+import sluice_cli
+import torch_models
+
+try:
+    from safetensors.torch import load_file, save_file
+except ImportError as missing:
+    print(f"skipped: {missing}; install PYTHON_TEST_PACKAGES of scripts/dependencies.sh")
+    sys.exit(77)
+
+# Relative to max(|t*|, 1e-3 |all of its kind|), norms. The twin computes in float64, so the errors are ours alone.
+TOLERANCE = {"fp64": 1e-10, "fp32": 1e-5}
+# 13 of 16 samples, as in the last batch of an epoch: they divide by nothing, and 8 chunks leave some empty.
+CLASSES, CHANNELS, IMAGE, GLOBAL_BATCH, SAMPLES, LR = 10, 3, 16, 16, 13, 0.05
+# A large eps: without it Adam's first step is the sign of the gradient, also where that is nothing but rounding.
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, {}, {}),
+    "momentum": (torch.optim.SGD, {"momentum": 0.9}, {"momentum": 0.9}),
+    "nesterov": (torch.optim.SGD, {"momentum": 0.8, "nesterov": True}, {"momentum": 0.8, "nesterov": True}),
+    "adam": (torch.optim.Adam, {"betas": (0.8, 0.95), "eps": 1e-3}, {"beta1": 0.8, "beta2": 0.95, "eps": 1e-3}),
+    "adamw": (torch.optim.AdamW, {"betas": (0.9, 0.99), "eps": 1e-3}, {"beta1": 0.9, "beta2": 0.99, "eps": 1e-3}),
+}
+# stages, replicas, chunks, schedule, optimizer, weight decay
+CASES = [
+    (1, 1, 1, "1f1b", "momentum", 0.01),
+    (1, 1, 3, "1f1b", "nesterov", 0.01),
+    (2, 1, 1, "gpipe", "adam", 0.01),
+    (2, 1, 3, "1f1b", "adamw", 0.1),
+    (1, 2, 1, "1f1b", "adamw", 0.0),
+    (2, 2, 3, "1f1b", "momentum", 0.01),
+    (2, 2, 8, "gpipe", "sgd", 0.0),
+    (3, 1, 4, "1f1b", "momentum", 0.0),
+]
+
+
+def make_twin(name):
+    """In float32, so that the weights are the same numbers in both precisions."""
+    makers = {
+        "vit": lambda: torch_models.ViT("nano", patch=4, image=IMAGE),
+        "mlp": lambda: torch_models.Mlp(pixels=CHANNELS * IMAGE * IMAGE),
+        "resnet8": torch_models.ResNet8,
+        "toy_cnn": torch_models.ToyCnn,
+    }
+    twin = makers[name]().train()
+    with torch.no_grad():  # off the initial values, so that a swapped or ignored tensor shows
+        for parameter in twin.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.05)
+        for buffer in twin.buffers():
+            if buffer.is_floating_point():
+                buffer.add_(torch.rand_like(buffer))
+    return twin
+
+
+def merge_buffers(twin, per_replica, shares):
+    """Running statistics: the mean over replicas by samples. Counts of batches: those of replica 0."""
+    for name, buffer in twin.named_buffers():
+        values = [buffers[name] for buffers in per_replica]
+        if buffer.is_floating_point():
+            buffer.copy_(sum(value * share for value, share in zip(values, shares)) / sum(shares))
+        else:
+            buffer.copy_(values[0])
+
+
+def torch_step(twin, batch, replicas, chunks, optimizer):
+    """One step of the twin, micro-batch by micro-batch; the names are those of `sluice step --out`."""
+    before = {name: buffer.clone() for name, buffer in twin.named_buffers()}
+    inputs, targets = (tensor.tensor_split(replicas) for tensor in (batch["inputs"], batch["targets"]))
+    losses, logits, per_replica = [], [], []
+    for x, y in zip(inputs, targets):
+        for name, buffer in twin.named_buffers():
+            buffer.copy_(before[name])
+        for x_chunk, y_chunk in zip(x.tensor_split(chunks), y.tensor_split(chunks)):
+            if len(y_chunk) == 0:
+                continue
+            logits.append(twin(x_chunk))
+            losses.append(F.cross_entropy(logits[-1], y_chunk, reduction="sum") / len(batch["targets"]))
+            losses[-1].backward()
+        per_replica.append({name: buffer.clone() for name, buffer in twin.named_buffers()})
+    merge_buffers(twin, per_replica, [len(y) for y in targets])
+    result = {"loss": sum(losses).detach(), "logits": torch.cat(logits).detach()}
+    result |= {f"grad/{name}": parameter.grad.clone() for name, parameter in twin.named_parameters()}
+    optimizer.step()
+    return result | {f"param/{name}": value for name, value in twin.state_dict().items()}
+
+
+def sluice_step(folder, name, precision, case):
+    stages, replicas, chunks, schedule, optimizer, decay = case
+    kind = "momentum" if optimizer == "nesterov" else optimizer
+    config = sluice_cli.write_config(
+        folder / "step.toml",
+        device={"list": "cpu"},
+        model={"name": name, "size": "nano", "classes": CLASSES, "image_size": IMAGE, "channels": CHANNELS},
+        data={"name": "shapes", "samples": 64},
+        train={"precision": precision, "global_batch": GLOBAL_BATCH, "lr": LR, "optimizer": kind, "weight_decay": decay,
+               "steps": 1, **OPTIMIZERS[optimizer][2]},
+        pipeline={"stages": stages, "chunks": chunks, "schedule": schedule},
+        replicas={"local": replicas})
+    sluice_cli.must_run(
+        "step", config, "--weights", folder / "weights.safetensors", "--batch", folder / "batch.safetensors",
+        "--out", folder / "out.safetensors")
+    return load_file(folder / "out.safetensors")
+
+
+def norm(tensors):
+    return sum(tensor.double().norm().item() ** 2 for tensor in tensors) ** 0.5
+
+
+def differences(ours, theirs):
+    """Relative error of every tensor by name."""
+    kinds = {kind: norm(value for name, value in theirs.items() if name.split("/")[0] == kind)
+             for kind in {name.split("/")[0] for name in theirs}}
+    errors = {}
+    for name, expected in theirs.items():
+        scale = max(norm([expected]), 1e-3 * kinds[name.split("/")[0]], 1e-300)
+        errors[name] = (ours[name].double() - expected.double()).norm().item() / scale
+    return errors
+
+
+def check(folder, name, precision, case):
+    """Compares one case; returns its worst error and the tensors that differ too much."""
+    torch.manual_seed(CASES.index(case))
+    twin = make_twin(name)
+    batch = {
+        "inputs": torch.randn(SAMPLES, CHANNELS, IMAGE, IMAGE),
+        "targets": torch.randint(0, CLASSES, (SAMPLES,)),
+    }
+    save_file(twin.state_dict(), folder / "weights.safetensors")
+    save_file(batch, folder / "batch.safetensors")
+    ours = sluice_step(folder, name, precision, case)
+
+    twin.double()
+    batch["inputs"] = batch["inputs"].double()
+    maker, arguments, _ = OPTIMIZERS[case[4]]
+    optimizer = maker(twin.parameters(), lr=LR, weight_decay=case[5], **arguments)
+    theirs = torch_step(twin, batch, case[1], case[2], optimizer)
+    if ours.keys() != theirs.keys():
+        return 0.0, [f"names differ: {sorted(ours.keys() ^ theirs.keys())}"]
+    errors = differences(ours, theirs)
+    bad = [f"{tensor}: {error:.2e}" for tensor, error in errors.items() if not error <= TOLERANCE[precision]]
+    return max(errors.values()), bad
+
+
+def main():
+    name, precision = sys.argv[1:]
+    torch.set_num_threads(1)
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        for case in CASES:
+            worst, bad = check(pathlib.Path(folder), name, precision, case)
+            print(f"{name} {precision} {case}: worst {worst:.1e}" + "".join(f"\n    {line}" for line in bad), flush=True)
+            failed = failed or bool(bad)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""A run that was stopped, killed or damaged and then resumed ends as if nothing had happened (train.deterministic).
+
+    resume_test.py [unittest options]        SLUICE_BINARY names the binary
+"""
+
+import pathlib
+import random
+import shutil
+import signal
+import tempfile
+import time
+import unittest
+
+import sluice_cli as cli
+
+STEPS, EVERY = 24, 4
+MODELS = {
+    "resnet8": {"name": "resnet8"},
+    "vit": {"name": "vit", "size": "nano", "dropout": 0.1},
+}
+FILES = ("model.safetensors", "optimizer.safetensors")
+
+
+def configuration(folder, model, **train):
+    """2 stages x 2 replicas; 5 batches an epoch of which the last is short, shuffled and augmented."""
+    return cli.write_config(
+        folder / f"{model}.toml",
+        device={"list": "cpu"},
+        model={**MODELS[model], "image_size": 16},
+        data={"name": "shapes", "samples": 72, "crop_padding": 2, "flip": True, "workers": 2},
+        train={"deterministic": True, "steps": STEPS, "global_batch": 16, "lr": 0.05, "optimizer": "momentum",
+               "weight_decay": 1e-3, "lr_schedule": "onecycle", "seed": 3, **train},
+        pipeline={"stages": 2, "chunks": 2},
+        replicas={"local": 2},
+        checkpoint={"every_steps": EVERY, "keep": 100})
+
+
+def curve(run_dir):
+    """[(step, epoch, batch, loss)] of metrics.jsonl as written."""
+    return [(line["step"], line["epoch"], line["batch"], line["loss"]) for line in cli.events(run_dir, "step")]
+
+
+class ResumeTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.run_dir = self.folder / "run"
+
+    def uninterrupted(self, config):
+        whole = self.folder / "whole"
+        cli.must_run("train", config, "--run-dir", whole)
+        return whole
+
+    def start(self, config, *arguments):
+        return cli.start("train", config, "--run-dir", self.run_dir, "--resume", "auto", *arguments)
+
+    def run_until_step(self, config, step, number):
+        """Starts or resumes the run and sends the signal when `step` is done."""
+        process = self.start(config)
+        cli.wait_until(lambda: any(line[0] >= step for line in self.steps_so_far()), process)
+        return cli.stop(process, number)
+
+    def steps_so_far(self):
+        try:
+            return curve(self.run_dir)
+        except ValueError:  # read while the last line was being written
+            return []
+
+    def assert_same_end(self, whole, resumed):
+        self.assertEqual(curve(whole), curve(resumed))
+        self.assertEqual([line[0] for line in curve(resumed)], list(range(1, STEPS + 1)))
+        self.assert_same_tensors(cli.checkpoints(whole)[STEPS], cli.checkpoints(resumed)[STEPS])
+        ends = [[line[key] for key in ("step", "loss", "top1", "samples")]
+                for line in (cli.events(run, "eval")[-1] for run in (whole, resumed))]
+        self.assertEqual(*ends)
+
+    def assert_same_tensors(self, one, other):
+        for name in FILES:
+            self.assertEqual((one / name).read_bytes(), (other / name).read_bytes(), f"{other / name} differs")
+
+    def test_two_runs_are_equal_bit_for_bit(self):
+        config = configuration(self.folder, "resnet8")
+        whole = self.uninterrupted(config)
+        cli.must_run("train", config, "--run-dir", self.run_dir)
+        self.assert_same_end(whole, self.run_dir)
+
+    def test_sigterm_saves_and_auto_resumes_bit_for_bit(self):
+        for model in MODELS:
+            with self.subTest(model):
+                config = configuration(self.folder, model)
+                whole = self.uninterrupted(config)
+                stopped = self.run_until_step(config, 6, signal.SIGTERM)
+                self.assertEqual(stopped.returncode, 130, stopped.stderr)
+                done = max(cli.checkpoints(self.run_dir))
+                self.assertIn(f"stopped by SIGTERM after step {done} of {STEPS}", cli.error_of(stopped))
+                resumed = cli.finish(self.start(config))
+                self.assertEqual(resumed.returncode, 0, resumed.stderr)
+                self.assertIn(f"at step {done} of {STEPS}", resumed.stderr)
+                self.assert_same_end(whole, self.run_dir)
+                shutil.rmtree(whole)
+                shutil.rmtree(self.run_dir)
+
+    def test_a_run_killed_again_and_again_ends_bit_for_bit(self):
+        config = configuration(self.folder, "resnet8", optimizer="adamw", lr=0.003)
+        whole = self.uninterrupted(config)
+        moments = random.Random(7)
+        kills = 0
+        while STEPS not in cli.checkpoints(self.run_dir):
+            process = self.start(config)
+            if kills < 6:
+                # In the start, in a step or while a checkpoint is written: wherever this moment falls.
+                target = max(cli.checkpoints(self.run_dir), default=0) + moments.randint(1, EVERY + 2)
+                cli.wait_until(lambda: any(line[0] >= min(target, STEPS - 1) for line in self.steps_so_far()), process)
+                time.sleep(0.05 * moments.random())
+                self.assertEqual(cli.stop(process, signal.SIGKILL).returncode, -signal.SIGKILL)
+                kills += 1
+                continue
+            done = cli.finish(process)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreaterEqual(kills, 4)
+        self.assert_same_end(whole, self.run_dir)
+        whole_ones = {path.name for path in cli.checkpoints(self.run_dir).values()}
+        there = {path.name for path in (self.run_dir / "checkpoints").iterdir()}
+        self.assertEqual(there, whole_ones, "the kills left something behind")
+
+    def test_another_topology_gets_the_same_tensors_and_samples(self):
+        config = configuration(self.folder, "resnet8", precision="fp64")
+        whole = self.uninterrupted(config)
+        self.run_until_step(config, 9, signal.SIGTERM)
+        at = max(cli.checkpoints(self.run_dir))
+        shutil.copytree(cli.checkpoints(self.run_dir)[at], self.folder / "before")
+
+        # No step to do: what was read is written again, by one stage and one replica.
+        one = ["--set", "pipeline.stages=1", "--set", "replicas.local=1"]
+        again = self.folder / "again"
+        cli.must_run("train", config, "--resume", self.run_dir / "checkpoints" / f"step-{at}", "--run-dir", again,
+                     "--set", f"train.steps={at}", *one)
+        self.assert_same_tensors(self.folder / "before", cli.checkpoints(again)[at])
+
+        done = cli.finish(self.start(config, *one))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([line[:3] for line in curve(self.run_dir)], [line[:3] for line in curve(whole)])
+        self.assertEqual({line["replicas"] for line in cli.events(self.run_dir, "step")}, {1, 2})
+        # Batch-norm normalises over other micro-batches now, so the losses part, but only slowly.
+        next_loss, expected = curve(self.run_dir)[at][3], curve(whole)[at][3]
+        self.assertLess(abs(next_loss - expected), 0.5 * expected)
+
+    def test_without_batch_norm_another_topology_gives_the_same_curve(self):
+        config = configuration(self.folder, "vit", precision="fp64")
+        whole = self.uninterrupted(config)
+        self.run_until_step(config, 9, signal.SIGTERM)
+        done = cli.finish(self.start(
+            config, "--set", "pipeline.stages=3", "--set", "replicas.local=1", "--set", "pipeline.chunks=5"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([line[:3] for line in curve(self.run_dir)], [line[:3] for line in curve(whole)])
+        for (step, *_, loss), (*_, expected) in zip(curve(self.run_dir), curve(whole)):
+            self.assertAlmostEqual(loss, expected, delta=1e-9 * expected, msg=f"step {step}")
+
+    def damage(self, step):
+        file = cli.checkpoints(self.run_dir)[step] / "model.safetensors"
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+        return file
+
+    def test_a_damaged_checkpoint_is_skipped_with_a_warning(self):
+        config = configuration(self.folder, "resnet8")
+        whole = self.uninterrupted(config)
+        self.run_until_step(config, 2 * EVERY + 1, signal.SIGTERM)
+        newest = max(cli.checkpoints(self.run_dir))
+        older = max(step for step in cli.checkpoints(self.run_dir) if step < newest)
+        self.damage(newest)
+        done = cli.finish(self.start(config))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        warnings = [line for line in done.stderr.splitlines() if " warning " in line and f"step-{newest}" in line]
+        self.assertTrue(any("model.safetensors" in line for line in warnings), done.stderr)
+        self.assertIn(f"at step {older} of {STEPS}", done.stderr)
+        self.assert_same_end(whole, self.run_dir)
+
+    def test_a_damaged_checkpoint_that_is_named_is_an_error(self):
+        config = configuration(self.folder, "resnet8")
+        cli.must_run("train", config, "--run-dir", self.run_dir, "--set", f"train.steps={EVERY}")
+        file = self.damage(EVERY)
+        done = cli.run("train", config, "--resume", file.parent)
+        self.assertEqual(done.returncode, 7, done.stderr)
+        self.assertIn(str(file), cli.error_of(done))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

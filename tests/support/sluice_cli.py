@@ -1,0 +1,103 @@
+"""The `sluice` binary for Python tests: configurations, runs, what a run directory holds.
+
+The binary is the one that SLUICE_BINARY names. Temporary directories follow TMPDIR.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+BINARY = os.environ.get("SLUICE_BINARY", "sluice")
+# The slowest machine may be this slow; nothing waits this long when all is well.
+PATIENCE_S = 240
+
+
+def options(**tables):
+    """options(train={"lr": 0.1}) -> ["--set", "train.lr=0.1"]; values as TOML takes them."""
+    words = []
+    for table, values in tables.items():
+        for key, value in values.items():
+            words += ["--set", f"{table}.{key}={json.dumps(value)}"]
+    return words
+
+
+def write_config(path, **tables):
+    """A TOML file with these tables; returns its path."""
+    lines = []
+    for table, values in tables.items():
+        lines.append(f"[{table}]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def start(*arguments, cwd=None, stdin=subprocess.DEVNULL, **popen):
+    """Starts sluice without waiting."""
+    return subprocess.Popen(
+        [BINARY, *map(str, arguments)], cwd=cwd, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        **popen)
+
+
+def finish(process):
+    """Waits; returns it with returncode, stdout, stderr as text."""
+    try:
+        process.stdout, process.stderr = process.communicate(timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return process
+
+
+def run(*arguments, cwd=None, **popen):
+    return finish(start(*arguments, cwd=cwd, **popen))
+
+
+def must_run(*arguments, **more):
+    """run() that raises with the error output when sluice fails."""
+    done = run(*arguments, **more)
+    if done.returncode != 0:
+        raise AssertionError(f"sluice {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr}")
+    return done
+
+
+def error_of(done):
+    """The last line that sluice wrote to standard error: its error message."""
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def events(run_dir, name=None):
+    """The lines of metrics.jsonl, or those of one event."""
+    file = pathlib.Path(run_dir) / "metrics.jsonl"
+    if not file.exists():
+        return []
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if name in (None, line["event"])]
+
+
+def checkpoints(run_dir):
+    """The checkpoint directories of a run by step; those still being written have other names and are left out."""
+    folder = pathlib.Path(run_dir) / "checkpoints"
+    steps = {path.name.removeprefix("step-"): path for path in folder.glob("step-*")} if folder.exists() else {}
+    return {int(step): steps[step] for step in sorted(filter(str.isdigit, steps), key=int)}
+
+
+def wait_until(condition, process):
+    """Waits until condition() holds; fails when the process ends or time runs out first."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if process.poll() is not None:
+            done = finish(process)
+            raise AssertionError(f"sluice ended early with {done.returncode}:\n{done.stderr}")
+        if time.monotonic() > deadline:
+            process.kill()
+            raise AssertionError("what the test waits for did not happen")
+        time.sleep(0.01)
+
+
+def stop(process, number=signal.SIGTERM):
+    process.send_signal(number)
+    return finish(process)

@@ -1,0 +1,168 @@
+#include "train/reference.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "core/check.h"
+
+namespace sluice::train::test {
+namespace {
+
+constexpr std::int64_t kClasses = 5, kPixels = 8;
+
+Partition even_partition(int layers, int stages) {
+  Partition partition{std::vector<int>(stages, layers / stages)};
+  for (int i = 0; i < layers % stages; ++i) ++partition.layers_per_stage[i];
+  return partition;
+}
+
+double length(const at::Tensor& tensor) { return tensor.to(at::kDouble).norm().item<double>(); }
+
+}  // namespace
+
+models::ModelOptions small_model(const std::string& name, double dropout) {
+  return {.name = name,
+          .size = "nano",
+          .classes = kClasses,
+          .image_size = kPixels,
+          .patch_size = 4,
+          .channels = 3,
+          .dropout = dropout,
+          .dtype = at::kDouble,
+          .seed = 11};
+}
+
+pipeline::MicroBatch make_batch(std::int64_t samples, std::int64_t seed) {
+  // Not at::randn: tests of one process must not depend on each other's draws.
+  const at::Tensor ramp = at::arange(samples * 3 * kPixels * kPixels, at::kDouble) + 1000.0 * static_cast<double>(seed);
+  const at::Tensor inputs =
+      (ramp * 12.9898).sin().mul(43.7585).frac().view({samples, 3, kPixels, kPixels}).contiguous();
+  const at::Tensor numbers = at::arange(samples, at::kLong);
+  return {inputs, (numbers * 3 + seed).remainder(kClasses), numbers * 17 + 5 + seed};
+}
+
+Composition make_grid(const models::ModelOptions& model, const std::string& schedule, int stages, int replicas,
+                      const OptimizerOptions& optimizer) {
+  const int layers = static_cast<int>(models::make_model(model).layers.size());
+  Plan plan{.partition = even_partition(layers, stages), .replicas = replicas, .schedule = schedule};
+  ComposeOptions options{.model_name = model.name,
+                         .make_layers = [model] { return models::make_model(model).layers; },
+                         .bucket_bytes = 5000,  // several buckets a stage
+                         .optimizer = optimizer};
+  for (int i = 0; i < stages * replicas; ++i) options.devices.push_back({device::DeviceKind::kCpu, i});
+  return compose(plan, options);
+}
+
+std::vector<pipeline::MicroBatch> pieces_of(const pipeline::MicroBatch& batch, int replicas, int chunks) {
+  std::vector<pipeline::MicroBatch> pieces;
+  for (const auto& share : pipeline::split(batch, replicas)) {
+    for (const auto& piece : pipeline::split(share, chunks)) {
+      if (piece.samples() > 0) pieces.push_back(piece);
+    }
+  }
+  return pieces;
+}
+
+ReferenceModel::ReferenceModel(const models::ModelOptions& options) : model_(models::make_model(options)) {}
+
+ReferenceStep ReferenceModel::step(const std::vector<pipeline::MicroBatch>& pieces, const nn::ForwardContext& context) {
+  std::int64_t samples = 0;
+  for (const auto& piece : pieces) samples += piece.samples();
+  ReferenceStep result;
+  for (const auto& layer : model_.layers) {
+    for (auto* parameter : layer->parameters()) parameter->value.mutable_grad() = at::Tensor();
+  }
+  std::vector<at::Tensor> logits;
+  for (const auto& piece : pieces) {
+    nn::ForwardContext of_piece = context;
+    of_piece.sample_ids = piece.sample_ids;
+    at::Tensor x = piece.inputs;
+    for (const auto& layer : model_.layers) x = layer->forward(x, of_piece);
+    const at::Tensor chosen = x.log_softmax(1).gather(1, piece.targets.unsqueeze(1));
+    const at::Tensor loss = -chosen.sum() / static_cast<double>(samples);
+    torch::autograd::backward({loss}, {});
+    result.loss += loss.item<double>();
+    logits.push_back(x.detach());
+  }
+  result.logits = at::cat(logits);
+  for (const auto& layer : model_.layers) {
+    for (const auto* parameter : layer->parameters()) result.gradients[parameter->name] = parameter->value.grad();
+  }
+  return result;
+}
+
+double ReferenceModel::train(const pipeline::MicroBatch& batch, const nn::ForwardContext& context,
+                             const OptimizerOptions& optimizer, double lr) {
+  const ReferenceStep result = step({batch}, context);
+  ++updates_;
+  for (const auto& layer : model_.layers) {
+    for (const auto* parameter : layer->parameters()) {
+      reference_update(optimizer, lr, updates_, parameter->value, parameter->value.grad(), states_[parameter->name]);
+    }
+  }
+  return result.loss;
+}
+
+TensorMap ReferenceModel::tensors() const {
+  TensorMap tensors;
+  for (const auto& layer : model_.layers) {
+    for (const auto* parameter : layer->parameters()) tensors[parameter->name] = parameter->value.detach();
+    for (const auto* buffer : layer->buffers()) tensors[buffer->name] = buffer->value;
+  }
+  return tensors;
+}
+
+void ReferenceModel::finish_batch() {
+  for (const auto& layer : model_.layers) layer->finish_batch();
+}
+
+void reference_update(const OptimizerOptions& options, double lr, std::int64_t step, at::Tensor parameter,
+                      at::Tensor gradient, TensorMap& state) {
+  const at::NoGradGuard no_grad;
+  const bool adam = options.kind == "adam" || options.kind == "adamw";
+  if (options.kind == "adamw") {
+    parameter.mul_(1 - lr * options.weight_decay);
+  } else {
+    gradient = gradient + parameter * options.weight_decay;
+  }
+  if (adam) {
+    at::Tensor& mean = state["exp_avg"];
+    at::Tensor& square = state["exp_avg_sq"];
+    mean = (mean.defined() ? mean : at::zeros_like(parameter)) * options.beta1 + gradient * (1 - options.beta1);
+    square = (square.defined() ? square : at::zeros_like(parameter)) * options.beta2 +
+             gradient * gradient * (1 - options.beta2);
+    const auto number = static_cast<double>(step);
+    const at::Tensor mean_hat = mean / (1 - std::pow(options.beta1, number));
+    const at::Tensor square_hat = square / (1 - std::pow(options.beta2, number));
+    parameter.sub_(lr * mean_hat / (square_hat.sqrt() + options.eps));
+    return;
+  }
+  if (options.kind == "momentum") {
+    at::Tensor& buffer = state["momentum_buffer"];
+    buffer = buffer.defined() ? buffer * options.momentum + gradient : gradient.clone();
+    gradient = options.nesterov ? gradient + buffer * options.momentum : buffer;
+  } else {
+    check(options.kind == "sgd", "an optimizer that the reference does not know");
+  }
+  parameter.sub_(lr * gradient);
+}
+
+WorstError worst_error(const TensorMap& ours, const TensorMap& theirs) {
+  double squares = 0;
+  for (const auto& [name, tensor] : theirs) squares += std::pow(length(tensor), 2);
+  WorstError worst;
+  for (const auto& [name, expected] : theirs) {
+    const auto found = ours.find(name);
+    if (found == ours.end() || found->second.sizes() != expected.sizes()) return {HUGE_VAL, name + " (name or shape)"};
+    const double scale = std::max({length(expected), 1e-3 * std::sqrt(squares), 1e-300});
+    const double error = length(found->second.to(at::kDouble) - expected.to(at::kDouble)) / scale;
+    if (!(error <= worst.error)) worst = {error, name};
+  }
+  if (ours.size() != theirs.size()) return {HUGE_VAL, "another number of tensors"};
+  return worst;
+}
+
+}  // namespace sluice::train::test

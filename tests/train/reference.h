@@ -1,0 +1,72 @@
+// reference: what a composition is compared with: one device, the plain chain of Layer::forward, autograd of the mean
+// loss, and torch.optim's published update rules with plain operations, all in float64. And the small models and
+// batches of the comparison.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "models/model.h"
+#include "nn/layer.h"
+#include "pipeline/micro_batch.h"
+#include "train/compose.h"
+#include "train/optimizer.h"
+#include "train/state.h"
+
+namespace sluice::train::test {
+
+// 5 classes, 8x8 pixels, patches of 4, float64.
+[[nodiscard]] models::ModelOptions small_model(const std::string& name, double dropout = 0);
+
+// Different samples with scattered positions in the data set.
+[[nodiscard]] pipeline::MicroBatch make_batch(std::int64_t samples, std::int64_t seed = 1);
+
+// `stages` of nearly equal numbers of layers on CPU devices of their own.
+[[nodiscard]] Composition make_grid(const models::ModelOptions& model, const std::string& schedule, int stages,
+                                    int replicas, const OptimizerOptions& optimizer = {.kind = "sgd"});
+
+// What one replica's micro-batches are, replica after replica; empty ones left out.
+[[nodiscard]] std::vector<pipeline::MicroBatch> pieces_of(const pipeline::MicroBatch& batch, int replicas, int chunks);
+
+struct ReferenceStep {
+  double loss = 0;  // mean
+  at::Tensor logits;
+  TensorMap gradients;  // by parameter name
+};
+
+// One device with weights of its own.
+class ReferenceModel {
+ public:
+  explicit ReferenceModel(const models::ModelOptions& options);
+
+  // Forward and backward of the mean loss over all `pieces`, each passed alone (a batch-norm normalises by the piece).
+  ReferenceStep step(const std::vector<pipeline::MicroBatch>& pieces, const nn::ForwardContext& context);
+  // step(), then the update.
+  double train(const pipeline::MicroBatch& batch, const nn::ForwardContext& context, const OptimizerOptions& optimizer,
+               double lr);
+  [[nodiscard]] TensorMap tensors() const;  // parameters and buffers
+  void finish_batch();                      // of every layer
+
+ private:
+  models::Model model_;
+  std::map<std::string, TensorMap> states_;  // of the optimizer
+  std::int64_t updates_ = 0;
+};
+
+// Step number `step` (from 1) of torch.optim's SGD, Adam or AdamW on one parameter; `state` starts empty.
+void reference_update(const OptimizerOptions& options, double lr, std::int64_t step, at::Tensor parameter,
+                      at::Tensor gradient, TensorMap& state);
+
+// The largest |ours - theirs| / max(|theirs|, 1e-3 |all of theirs|) of norms, and the tensor it belongs to.
+struct WorstError {
+  double error = 0;
+  std::string name;
+};
+[[nodiscard]] WorstError worst_error(const TensorMap& ours, const TensorMap& theirs);
+
+}  // namespace sluice::train::test

@@ -1,0 +1,223 @@
+// Where a run goes on, what it needs to know for that, and what it refuses.
+#include "train/resume.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+
+#include <ATen/ATen.h>
+
+#include "core/error.h"
+#include "train/records/checkpoint_store.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+// An empty directory that is the current one while the object lives.
+class WorkingDirectory {
+ public:
+  WorkingDirectory() : old_(fs::current_path()) {
+    std::string pattern = (fs::temp_directory_path() / "sluice-resume-XXXXXX").string();
+    dir_ = ::mkdtemp(pattern.data());
+    fs::current_path(dir_);
+  }
+  ~WorkingDirectory() {
+    fs::current_path(old_);
+    fs::remove_all(dir_);
+  }
+  WorkingDirectory(const WorkingDirectory&) = delete;
+  WorkingDirectory& operator=(const WorkingDirectory&) = delete;
+
+ private:
+  fs::path old_, dir_;
+};
+
+void save(const fs::path& run, std::int64_t step) {
+  CheckpointStore(run / "checkpoints", 9).save(step, {.model = {{"w", at::ones({2})}}, .optimizer = {}});
+}
+
+template <typename Error>
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+class ChooseResume : public testing::Test {
+ protected:
+  WorkingDirectory here_;
+};
+
+TEST_F(ChooseResume, NothingAskedForIsANewRun) {
+  save("run", 4);
+  const ResumeChoice choice = choose_resume("", "run", "quick");
+  EXPECT_EQ(choice.run_dir, "run");
+  EXPECT_FALSE(choice.checkpoint);
+  EXPECT_FALSE(choice.continues_run_dir);
+}
+
+TEST_F(ChooseResume, AutoTakesTheNewestOfTheRunDirectory) {
+  save("run", 4);
+  save("run", 12);
+  const ResumeChoice choice = choose_resume("auto", "run", "quick");
+  EXPECT_EQ(choice.checkpoint, fs::path("run/checkpoints/step-12"));
+  EXPECT_TRUE(choice.continues_run_dir);
+}
+
+TEST_F(ChooseResume, AutoBeginsWhereThereIsNothing) {
+  const ResumeChoice named = choose_resume("auto", "run", "quick");
+  EXPECT_EQ(named.run_dir, "run");
+  EXPECT_FALSE(named.checkpoint);
+  EXPECT_FALSE(named.continues_run_dir);
+  EXPECT_TRUE(choose_resume("auto", "", "quick").run_dir.empty());
+}
+
+TEST_F(ChooseResume, AutoWithoutADirectoryTakesTheNewestRunOfThatConfiguration) {
+  save("runs/quick-20260101-000000", 4);
+  save("runs/quick-20260102-000000", 2);
+  save("runs/other-20260103-000000", 9);
+  fs::create_directories("runs/quick-20260104-000000");  // died before its first checkpoint
+  EXPECT_EQ(choose_resume("auto", "", "quick").checkpoint, fs::path("runs/quick-20260102-000000/checkpoints/step-2"));
+}
+
+TEST_F(ChooseResume, ARunDirectoryGoesOnInItself) {
+  save("run", 4);
+  for (const char* name : {"run", "run/", "./run"}) {
+    const ResumeChoice choice = choose_resume(name, "", "quick");
+    ASSERT_TRUE(choice.checkpoint) << name;
+    EXPECT_TRUE(fs::equivalent(*choice.checkpoint, "run/checkpoints/step-4"));
+    EXPECT_TRUE(fs::equivalent(choice.run_dir, "run"));
+    EXPECT_TRUE(choice.continues_run_dir);
+  }
+}
+
+TEST_F(ChooseResume, ACheckpointGoesOnInItsRunDirectory) {
+  save("run", 4);
+  save("run", 8);
+  const ResumeChoice choice = choose_resume("run/checkpoints/step-4", "", "quick");
+  EXPECT_TRUE(fs::equivalent(*choice.checkpoint, "run/checkpoints/step-4"));
+  EXPECT_TRUE(fs::equivalent(choice.run_dir, "run"));
+  EXPECT_TRUE(choice.continues_run_dir);
+}
+
+TEST_F(ChooseResume, IntoAnotherDirectoryBeginsNewRecords) {
+  save("run", 4);
+  const ResumeChoice choice = choose_resume("run", "fork", "quick");
+  EXPECT_EQ(choice.run_dir, "fork");
+  EXPECT_TRUE(choice.checkpoint);
+  EXPECT_FALSE(choice.continues_run_dir);
+}
+
+TEST_F(ChooseResume, ANamedDirectoryWithoutACheckpointIsRefused) {
+  fs::create_directories("empty");
+  for (const char* name : {"empty", "missing"}) {
+    EXPECT_THAT(refusal<ConfigError>([&] { (void)choose_resume(name, "", "quick"); }),
+                AllOf(HasSubstr(name), HasSubstr("no whole checkpoint")));
+  }
+}
+
+RunState example_state() {
+  config::Config config;
+  config.data.name = "shapes";
+  return {.progress = {.steps_done = 17, .position = {.epoch = 3, .batch = 2}},
+          .optimizer_steps = 18,
+          .plan = {.partition = {{2, 3}}, .replicas = 2, .chunks = 4, .global_batch = 64, .schedule = "gpipe"},
+          .metrics = {.bytes = 12345, .time_s = 6.5},
+          .config_toml = config::to_toml(config)};
+}
+
+TEST(RunState, SurvivesJson) {
+  const RunState state = example_state();
+  const RunState copy = RunState::from_json(nlohmann::json::parse(state.to_json().dump()), "here");
+  EXPECT_EQ(copy.progress.steps_done, 17);
+  EXPECT_EQ(copy.progress.position.epoch, 3);
+  EXPECT_EQ(copy.progress.position.batch, 2);
+  EXPECT_EQ(copy.optimizer_steps, 18);
+  EXPECT_EQ(copy.plan, state.plan);
+  EXPECT_EQ(copy.metrics.bytes, 12345U);
+  EXPECT_EQ(copy.metrics.time_s, 6.5);
+  EXPECT_EQ(copy.config_toml, state.config_toml);
+}
+
+TEST(RunState, AnyFieldThatIsMissingOrOfAnotherTypeIsACheckpointError) {
+  const nlohmann::json whole = example_state().to_json();
+  for (const auto& [key, value] : whole.items()) {
+    for (const bool missing : {true, false}) {
+      nlohmann::json damaged = whole;
+      damaged[key] = nlohmann::json::array({"x"});
+      if (missing) damaged.erase(key);
+      EXPECT_THAT(refusal<CheckpointError>([&] { (void)RunState::from_json(damaged, "run/step-17"); }),
+                  HasSubstr("run/step-17"))
+          << key;
+    }
+  }
+}
+
+TEST(RunState, AnotherFormatSaysSo) {
+  nlohmann::json newer = example_state().to_json();
+  newer["state_format"] = 99;
+  EXPECT_THAT(refusal<CheckpointError>([&] { (void)RunState::from_json(newer, "here"); }),
+              HasSubstr("state format 99"));
+}
+
+TEST(CheckResumable, RefusesWhatChangesTheOrderOfTheSamplesByKey) {
+  const RunState state = example_state();
+  const config::Config same = config::parse(state.config_toml, "saved");
+  EXPECT_NO_THROW(check_resumable(same, state, "here"));
+  const auto refused = [&](void (*change)(config::Config&)) {
+    config::Config config = same;
+    change(config);
+    return refusal<ConfigError>([&] { check_resumable(config, state, "run/step-17"); });
+  };
+  EXPECT_THAT(refused([](auto& c) { c.train.seed = 5; }), HasSubstr("run/step-17 with train.seed = 5"));
+  EXPECT_THAT(refused([](auto& c) { c.train.global_batch = 5; }), HasSubstr("train.global_batch = 5"));
+  EXPECT_THAT(refused([](auto& c) { c.data.name = "mnist"; }), HasSubstr("data.name = mnist"));
+  EXPECT_THAT(refused([](auto& c) { c.data.limit = 5; }), HasSubstr("data.limit = 5"));
+  EXPECT_THAT(refused([](auto& c) { c.data.samples = 5; }), HasSubstr("data.samples = 5"));
+  EXPECT_THAT(refused([](auto& c) { c.train.optimizer = "adam"; }), HasSubstr("train.optimizer = adam"));
+}
+
+TEST(CheckResumable, AllowsAnotherTopologyLengthAndRate) {
+  const RunState state = example_state();
+  config::Config config = config::parse(state.config_toml, "saved");
+  config.pipeline.stages = 4;
+  config.pipeline.schedule = "gpipe";
+  config.replicas.local = 3;
+  config.train.epochs = 50;
+  config.train.lr = 1;
+  EXPECT_NO_THROW(check_resumable(config, state, "here"));
+}
+
+TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {
+  const Plan saved = example_state().plan;
+  config::Config config;
+  config.pipeline.stages = 2;
+  config.pipeline.chunks.reset();
+  config.pipeline.schedule = "gpipe";
+  config.replicas.local = 2;
+  EXPECT_TRUE(plan_can_be_kept(config, saved));
+  const auto kept = [&](void (*change)(config::Config&)) {
+    config::Config changed = config;
+    change(changed);
+    return plan_can_be_kept(changed, saved);
+  };
+  EXPECT_TRUE(kept([](auto& c) { c.pipeline.chunks = 4; }));
+  EXPECT_TRUE(kept([](auto& c) { c.pipeline.partition = std::vector<int>{2, 3}; }));
+  EXPECT_FALSE(kept([](auto& c) { c.pipeline.chunks = 3; }));
+  EXPECT_FALSE(kept([](auto& c) { c.pipeline.partition = std::vector<int>{3, 2}; }));
+  EXPECT_FALSE(kept([](auto& c) { c.pipeline.stages = 1; }));
+  EXPECT_FALSE(kept([](auto& c) { c.pipeline.schedule = "1f1b"; }));
+  EXPECT_FALSE(kept([](auto& c) { c.replicas.local = 1; }));
+}
+
+}  // namespace
+}  // namespace sluice::train

@@ -1,0 +1,143 @@
+// What a configuration leaves open is taken from the data; what cannot be is refused with the key's name.
+#include "train/setup.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::train {
+namespace {
+
+using testing::HasSubstr;
+
+config::Config small_config() {
+  config::Config config;
+  config.device.list.choice = "cpu";
+  config.data.name = "shapes";
+  config.data.samples = 72;
+  config.train.global_batch = 16;
+  return config;
+}
+
+std::string refusal(const config::Config& config) {
+  try {
+    (void)make_plan(make_setup(config), {});
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(MakeSetup, TakesClassesChannelsAndImageSizeFromTheData) {
+  const train::Setup setup = make_setup(small_config());
+  EXPECT_EQ(setup.model.classes, 10);
+  EXPECT_EQ(setup.model.channels, 3);
+  EXPECT_EQ(setup.model.image_size, 32);
+  EXPECT_EQ(setup.model.dtype, at::kFloat);
+  EXPECT_EQ(setup.train_set->size(), 72);
+  EXPECT_EQ(setup.test_set->size(), 14);
+}
+
+TEST(MakeSetup, ASyntheticSetFollowsTheModelInstead) {
+  config::Config config = small_config();
+  config.model.image_size = 16;
+  config.model.channels = 1;
+  config.model.classes = 12;
+  config.train.precision = "fp64";
+  const train::Setup setup = make_setup(config);
+  EXPECT_EQ(setup.train_set->info().height, 16);
+  EXPECT_EQ(setup.train_set->info().channels, 1);
+  EXPECT_EQ(setup.model.classes, 12) << "more outputs than classes are allowed";
+  EXPECT_EQ(setup.model.dtype, at::kDouble);
+}
+
+TEST(MakeSetup, CountsTheStepsOfARunWithShortLastBatches) {
+  config::Config config = small_config();
+  config.train.epochs = 3;
+  EXPECT_EQ(make_setup(config).batches_per_epoch, 5);
+  EXPECT_EQ(make_setup(config).total_steps, 15);
+  config.train.steps = 7;
+  EXPECT_EQ(make_setup(config).total_steps, 7);
+  EXPECT_EQ(lr_schedule(make_setup(config)).total_steps, 7);
+}
+
+TEST(MakeSetup, OneDeviceForEachStageOfEachReplica) {
+  config::Config config = small_config();
+  config.pipeline.stages = 3;
+  config.replicas.local = 2;
+  const train::Setup setup = make_setup(config);
+  ASSERT_EQ(setup.devices.size(), 6U);
+  EXPECT_EQ(device::to_string(setup.devices.back()), "cpu:5");
+  EXPECT_GE(setup.cpu_threads, 1);
+}
+
+TEST(MakeSetup, ChunksComeFromTheSizeOfAMicroBatchOrAsConfigured) {
+  config::Config config = small_config();
+  config.replicas.local = 2;
+  config.train.micro_batch = 3;  // of 8 samples a replica
+  EXPECT_EQ(make_plan(make_setup(config), {}).chunks, 3);
+  config.train.micro_batch = 0;
+  config.pipeline.chunks = 4;
+  EXPECT_EQ(make_plan(make_setup(config), {}).chunks, 4);
+}
+
+TEST(MakeSetup, BalancesThePartitionByTheMeasuredCosts) {
+  config::Config config = small_config();
+  config.pipeline.stages = 2;
+  const train::Setup setup = make_setup(config);
+  EXPECT_TRUE(partition_is_measured(setup));
+  std::vector<LayerCost> costs(models::make_model(setup.model).layers.size(), {.forward_s = 1, .backward_s = 2});
+  costs.front().backward_s = 1000;
+  const Plan plan = make_plan(setup, costs);
+  EXPECT_EQ(plan.partition.layers_per_stage.front(), 1);
+  EXPECT_EQ(plan.stages(), 2);
+}
+
+TEST(MakeSetup, AConfiguredPartitionIsTakenAsItIs) {
+  config::Config config = small_config();
+  config.model.name = "toy_cnn";
+  config.pipeline.stages = 2;
+  const int layers = static_cast<int>(models::make_model({.name = "toy_cnn"}).layers.size());
+  config.pipeline.partition = std::vector<int>{layers - 1, 1};
+  EXPECT_FALSE(partition_is_measured(make_setup(config)));
+  EXPECT_EQ(make_plan(make_setup(config), {}).partition.layers_per_stage, *config.pipeline.partition);
+  config.pipeline.partition = std::vector<int>{layers, 1};
+  EXPECT_THAT(refusal(config), HasSubstr("pipeline.partition"));
+}
+
+TEST(MakeSetup, RefusesWhatCannotBe) {
+  const auto refused = [](void (*change)(config::Config&)) {
+    config::Config config = small_config();
+    change(config);
+    return refusal(config);
+  };
+  EXPECT_THAT(refused([](auto& c) { c.model.classes = 9; }), HasSubstr("model.classes = 9"));
+  EXPECT_THAT(refused([](auto& c) { c.pipeline.stages = 90; }), HasSubstr("pipeline.stages"));
+  EXPECT_THAT(refused([](auto& c) { c.data.name = "no_such_set"; }), HasSubstr("no_such_set"));
+  EXPECT_THAT(refused([](auto& c) { c.model.name = "no_such_model"; }), HasSubstr("no_such_model"));
+  EXPECT_THAT(refused([](auto& c) { c.replicas.local = 17; }), HasSubstr("train.global_batch = 16"));
+  EXPECT_THAT(refused([](auto& c) {
+                c.replicas.local = 2;
+                c.replicas.sync = "none";
+              }),
+              HasSubstr("replicas.sync"));
+}
+
+TEST(MakeSetup, EvaluationReadsEverySampleOnceInOrderWithoutAugmentation) {
+  config::Config config = small_config();
+  config.data.crop_padding = 2;
+  config.data.flip = true;
+  const train::Setup setup = make_setup(config);
+  const data::LoaderOptions eval = eval_loader_options(setup), train = train_loader_options(setup);
+  EXPECT_FALSE(eval.endless);
+  EXPECT_FALSE(eval.shuffle);
+  EXPECT_EQ(eval.augment.crop_padding, 0);
+  EXPECT_FALSE(eval.augment.horizontal_flip);
+  EXPECT_TRUE(train.shuffle);
+  EXPECT_EQ(train.augment.crop_padding, 2);
+}
+
+}  // namespace
+}  // namespace sluice::train
