@@ -12,18 +12,18 @@
 
 namespace {
 
-int report(const sluice::Error& error) {
+[[noreturn]] void end_with(const sluice::Error& error) {
   sluice::show_progress("");
   sluice::log_error(error.what());
-  const int code = static_cast<int>(error.exit_code());
-  // A hung thread of work may still run: no destructor may wait for it.
-  if (error.exit_code() == sluice::ExitCode::kPeer) std::_Exit(code);
-  return code;
+  std::fflush(nullptr);
+  // A thread of work that hangs may still run: no static destructor may go before it.
+  std::_Exit(static_cast<int>(error.exit_code()));
 }
 
 int run(int argc, char** argv) {
   CLI::App app("Sluice trains transformers and CNNs as replicated, micro-batched pipelines.", "sluice");
   app.require_subcommand(1);
+  app.fallthrough();  // --verbose may follow the sub-command
   app.failure_message(CLI::FailureMessage::help);
   bool verbose = false;
   app.add_flag("--verbose", verbose, "Log debug messages too")->each([](const std::string&) {
@@ -54,8 +54,8 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const sluice::Error& error) {
-    return report(error);
+    end_with(error);
   } catch (...) {
-    return report(sluice::pipeline::describe_failure(std::current_exception(), "sluice"));
+    end_with(sluice::pipeline::describe_failure(std::current_exception(), "sluice"));
   }
 }

@@ -77,10 +77,12 @@ void Reducer::reduce(BucketState& state) {
   for (int replica = 1; replica < replicas(); ++replica) {
     sum.add_(device::transfer(share(replica), state.ready[replica], stream));
   }
+  state.reduced = stream.record();
 }
 
 comm::StepOutcome Reducer::finish_step(const comm::Contribution& local) {
   check(open_buckets_.load(std::memory_order_acquire) == 0, "a step ended before every gradient was reported");
+  for (const BucketState& state : buckets_) state.reduced.synchronize();
   return {.total = local};
 }
 

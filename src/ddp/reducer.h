@@ -49,6 +49,7 @@ class Reducer final : public comm::ReplicaSync {
     std::vector<int> missing;                 // [replica]: parameters not reported yet
     std::vector<device::Event> ready;         // [replica]: when its share is complete
     std::atomic<int> missing_replicas;
+    device::Event reduced;  // when the sum is complete; written by the last replica's thread
   };
   struct Place {
     BucketState* bucket;

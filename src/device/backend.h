@@ -15,6 +15,7 @@ namespace sluice::device::backend {
 class EventState {
  public:
   virtual ~EventState() = default;
+  virtual void synchronize() const = 0;  // the caller waits
 };
 
 // A queue of device work. Null pointers stand for a CPU device's stream, whose work is done when a call returns.

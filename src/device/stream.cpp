@@ -14,8 +14,16 @@ Stream Stream::current(Device device) {
 
 Event Stream::record() const { return state_ ? Event(state_->record()) : Event(); }
 
+void Event::synchronize() const {
+  if (state_) state_->synchronize();
+}
+
 void Stream::wait(const Event& event) const {
-  if (state_ && event.state_) state_->wait(*event.state_);
+  if (state_ && event.state_) {
+    state_->wait(*event.state_);
+  } else {
+    event.synchronize();
+  }
 }
 
 void Stream::synchronize() const {

@@ -16,6 +16,7 @@ namespace sluice::device {
 class Event {
  public:
   Event() = default;
+  void synchronize() const;  // the caller waits until it is over
 
  private:
   friend class Stream;
@@ -32,8 +33,9 @@ class Stream {
 
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] Event record() const;
-  void wait(const Event& event) const;  // later work of this stream waits; the caller does not
-  void synchronize() const;             // the caller waits until all queued work is over
+  // Later work of this stream waits. The caller does not, except on a CPU device, whose work is the caller itself.
+  void wait(const Event& event) const;
+  void synchronize() const;  // the caller waits until all queued work is over
   // The memory of `tensor`, allocated on another stream, is not reused before this stream's queued work is over.
   void keep_alive(const at::Tensor& tensor) const;
 
@@ -54,8 +56,8 @@ class StreamGuard {
 };
 
 // `tensor`, valid once `ready` is over, as a tensor on the device of `to`, usable by work queued on `to` from now on.
-// In the same memory it is the same storage (by pointer); else a copy made on `to`. Keeps the source alive for that
-// long.
+// In the same memory it is the same storage (by pointer); else a copy, ordered after `ready` and before later work of
+// `to`. Keeps the source alive for that long.
 [[nodiscard]] at::Tensor transfer(const at::Tensor& tensor, const Event& ready, const Stream& to);
 
 }  // namespace sluice::device

@@ -105,8 +105,9 @@ Executor::Pass::Pass(std::shared_ptr<Grid> grid_of_pass, PassRequest request_of_
       activations(grid->tracks.size()),
       gradients(grid->tracks.size()),
       position(grid->tracks.size()) {
-  check(request.schedule.stages == grid->stages_per_replica(),
-        "the schedule has another number of stages than the executor");
+  check(request.schedule.stages == grid->stages_per_replica() &&
+            static_cast<int>(request.schedule.devices.size()) == grid->stages_per_replica(),
+        "the executor runs schedules of one stage per device, with as many stages as it has");
   check(static_cast<int>(request.micro_batches.size()) == grid->replicas(), "one list of micro-batches per replica");
   for (const auto& of_replica : request.micro_batches) {
     check(static_cast<int>(of_replica.size()) == request.schedule.micro_batches,
@@ -175,6 +176,7 @@ void Executor::Pass::run_actions(Worker& worker) {
   const auto& list = actions(worker.place);
   for (std::size_t i = 0; i < list.size(); ++i) {
     position[worker.index].store(i, std::memory_order_relaxed);
+    check(list[i].stage == worker.place.stage, "an action belongs to the stage of its device");
     switch (list[i].op) {
       case Op::kForward: forward(worker, list[i].micro_batch); break;
       case Op::kBackward: backward(worker, list[i].micro_batch); break;
@@ -253,6 +255,10 @@ int Executor::replicas() const { return grid_->replicas(); }
 int Executor::stages() const { return grid_->stages_per_replica(); }
 Stage& Executor::stage(ReplicaId replica, StageId stage) const { return *grid_->stages[index(replica)][index(stage)]; }
 Recorder& Executor::recorder() { return grid_->recorder; }
+
+void Executor::wait_for_caller() const {
+  for (const Place& place : pool_.places()) device::Stream::current(place.device).synchronize();
+}
 
 PassResult Executor::run(PassRequest request) {
   const auto pass = std::make_shared<Pass>(grid_, std::move(request));

@@ -61,8 +61,13 @@ class Executor {
   // results may be read by the calling thread.
   PassResult run(PassRequest request);
 
+  // Work that the calling thread has queued on the devices by itself is over when it returns: workers have streams of
+  // their own, which do not wait for the caller's.
+  void wait_for_caller() const;
+
   // Runs `job` once for every place, in parallel, each in its own thread and on its own device. Spans recorded as
   // `phase`.
+  // The job must own what it uses: a thread that hangs is abandoned with it.
   void for_each_place(Phase phase, const std::function<void(ReplicaId, StageId, Stage&)>& job);
 
   // Spans of what ran since the last clear(), one track per place.

@@ -27,7 +27,9 @@ Error describe_failure(const std::exception_ptr& failure, const std::string& whe
     return out_of_memory(where, first_line(error.what_without_backtrace()));
   } catch (const c10::Error& error) {
     const std::string what = first_line(error.what_without_backtrace());
-    if (what.find("can't allocate memory") != std::string::npos) return out_of_memory(where, what);
+    for (const char* sign : {"can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED"}) {
+      if (what.find(sign) != std::string::npos) return out_of_memory(where, what);
+    }
     return BugError(concat(where, ": LibTorch reports: ", what));
   } catch (const std::bad_alloc&) {
     return out_of_memory(where, "the system refused an allocation");

@@ -83,7 +83,12 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
   const at::Tensor gradient =
       output_gradient.defined() ? output_gradient : at::full_like(state.root, state.gradient_scale);
   *on_ready_ = on_ready;
-  torch::autograd::backward({state.root}, {gradient});
+  try {
+    torch::autograd::backward({state.root}, {gradient});
+  } catch (...) {
+    *on_ready_ = nullptr;
+    throw;
+  }
   *on_ready_ = nullptr;
   return state.input.grad();
 }

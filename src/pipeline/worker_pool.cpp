@@ -1,5 +1,6 @@
 #include "pipeline/worker_pool.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -96,41 +97,34 @@ void WorkerPool::run(std::function<void(int)> job, JobControl control) {
   std::unique_lock lock(shared_->mutex);
   check(!shared_->abandoned, "a worker pool with an abandoned thread cannot run another job");
   shared_->job = std::make_shared<const std::function<void(int)>>(std::move(job));
-  shared_->on_failure = control.on_failure;
+  shared_->on_failure = std::move(control.on_failure);
   shared_->first_failure = nullptr;
   ++shared_->generation;
   shared_->job_given.notify_all();
 
   const auto finished = [&] { return shared_->all_done(); };
   const auto finished_or_failed = [&] { return finished() || shared_->first_failure; };
-  const bool in_time = shared_->place_done.wait_for(lock, control.timeout, finished_or_failed);
-  if (!in_time) {
+  if (!shared_->place_done.wait_for(lock, control.timeout, finished_or_failed)) {
+    const auto hung =
+        std::make_exception_ptr(PeerError(describe_hang(control)));  // says who is not done, under the lock
     lock.unlock();
-    give_up(control);
+    shared_->fail(hung);  // unless a place has failed in this instant: the first failure wins
+    lock.lock();
   }
   if (!shared_->place_done.wait_for(lock, control.grace, finished)) shared_->abandoned = true;
   shared_->job.reset();
   if (shared_->first_failure) std::rethrow_exception(shared_->first_failure);
 }
 
-void WorkerPool::give_up(const JobControl& control) {
+std::string WorkerPool::describe_hang(const JobControl& control) const {
   std::vector<std::string> stuck;
-  {
-    const std::scoped_lock lock(shared_->mutex);
-    for (int i = 0; i < static_cast<int>(places_.size()); ++i) {
-      if (shared_->done[i] == shared_->generation) continue;
-      stuck.push_back(concat("replica ", index(places_[i].replica), " stage ", index(places_[i].stage), " on ",
-                             device::to_string(places_[i].device), " ", control.describe(i)));
-    }
+  for (int i = 0; i < static_cast<int>(places_.size()); ++i) {
+    if (shared_->done[i] == shared_->generation) continue;
+    stuck.push_back(concat("replica ", index(places_[i].replica), " stage ", index(places_[i].stage), " on ",
+                           device::to_string(places_[i].device), " ", control.describe(i)));
   }
-  const PeerError hung(concat("the step did not end within ", control.timeout.count() / 1000.0,
-                              " s: ", join(stuck, "; "), "; if the step is only slow, raise train.step_timeout_s"));
-  shared_->fail(std::make_exception_ptr(hung));
-  std::unique_lock lock(shared_->mutex);
-  if (!shared_->place_done.wait_for(lock, control.grace, [&] { return shared_->all_done(); }))
-    shared_->abandoned = true;
-  shared_->job.reset();
-  throw hung;
+  return concat("the step did not end within ", static_cast<double>(control.timeout.count()) / 1000.0,
+                " s: ", join(stuck, "; "), "; if the step is only slow, raise train.step_timeout_s");
 }
 
 }  // namespace sluice::pipeline

@@ -51,7 +51,7 @@ class WorkerPool {
  private:
   struct Shared;
 
-  [[noreturn]] void give_up(const JobControl& control);
+  [[nodiscard]] std::string describe_hang(const JobControl& control) const;  // with the lock held
 
   std::vector<Place> places_;
   std::vector<device::Stream> streams_;

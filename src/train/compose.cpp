@@ -70,13 +70,14 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   for (const auto& stage : grid[0]) {
     const FlatParameters& parameters = stage->parameters();
     composition.optimizers.push_back(
-        std::make_unique<Optimizer>(options.optimizer, parameters.values(), parameters.gradients()));
+        std::make_shared<Optimizer>(options.optimizer, parameters.values(), parameters.gradients()));
   }
   composition.executor =
       std::make_unique<pipeline::Executor>(std::move(grid), devices,
                                            pipeline::ExecutorOptions{.cpu_threads = options.cpu_threads,
                                                                      .step_timeout = options.step_timeout,
                                                                      .record_spans = options.record_spans});
+  composition.executor->wait_for_caller();
   return composition;
 }
 

@@ -33,7 +33,7 @@ struct Composition {
   Plan plan;
   std::unique_ptr<pipeline::Executor> executor;
   std::shared_ptr<comm::ReplicaSync> sync;
-  std::vector<std::unique_ptr<Optimizer>> optimizers;  // [stage], over replica 0's values and gradients
+  std::vector<std::shared_ptr<Optimizer>> optimizers;  // [stage], over replica 0's values and gradients
 
   [[nodiscard]] std::int64_t parameter_count() const;
   [[nodiscard]] std::uint64_t gradient_bytes() const;  // of one replica

@@ -51,8 +51,7 @@ class Loop {
       : parts_(std::move(parts)),
         options_(std::move(options)),
         progress_(start),
-        last_checkpoint_(options_.resumed_from),
-        proven_checkpoint_(options_.resumed_from) {}
+        last_checkpoint_(options_.resumed_from) {}
 
   // Until total_steps are done. Evaluates and saves at the end.
   void run();

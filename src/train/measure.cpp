@@ -23,18 +23,19 @@ constexpr int kRepeats = 3;  // the smallest time counts: noise only adds
 
 double seconds_since(Nanoseconds begin) { return to_s(now_ns() - begin); }
 
-LayerCost measure_layer(nn::Layer& layer, const at::Tensor& input, const device::Stream& stream, at::Tensor& output) {
+LayerCost measure_layer(nn::Layer& layer, const at::Tensor& input, const device::Stream& stream,
+                        bool needs_input_gradient, at::Tensor& output) {
   LayerCost cost{.forward_s = std::numeric_limits<double>::infinity(),
                  .backward_s = std::numeric_limits<double>::infinity()};
   for (int repeat = 0; repeat < kWarmUp + kRepeats; ++repeat) {
-    const at::Tensor leaf = input.detach().requires_grad_(true);
+    const at::Tensor leaf = input.detach().requires_grad_(needs_input_gradient);
     const Nanoseconds begin = now_ns();
     output = layer.forward(leaf, {.training = true, .sample_ids = at::arange(input.size(0))});
     stream.synchronize();
     const double forward = seconds_since(begin);
     const at::Tensor gradient = at::ones_like(output);
     const Nanoseconds middle = now_ns();
-    torch::autograd::backward({output}, {gradient});
+    if (output.requires_grad()) torch::autograd::backward({output}, {gradient});
     stream.synchronize();
     if (repeat < kWarmUp) continue;
     cost.forward_s = std::min(cost.forward_s, forward);
@@ -62,7 +63,7 @@ std::vector<LayerCost> measure_on_this_thread(const Setup& setup, std::int64_t s
   std::vector<LayerCost> costs;
   for (const auto& layer : model.layers) {
     at::Tensor output;
-    costs.push_back(measure_layer(*layer, input, stream, output));
+    costs.push_back(measure_layer(*layer, input, stream, /*needs_input_gradient=*/!costs.empty(), output));
     input = output;
   }
   return costs;
@@ -85,7 +86,7 @@ std::vector<LayerCost> measure_layers(const Setup& setup) {
   std::vector<LayerCost> costs;
   std::exception_ptr failure;
   const config::Config& config = setup.config;
-  const int chunks = config.pipeline.chunks.value_or(config.pipeline.stages);
+  const int chunks = configured_chunks(config);
   const std::int64_t samples = std::max<std::int64_t>(config.train.global_batch / config.replicas.local / chunks, 1);
   std::jthread([&] {
     try {

@@ -14,23 +14,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Composition composition_for(const Setup& setup) {
-  return make_composition(
-      setup, make_plan(setup, partition_is_measured(setup) ? measure_layers(setup) : std::vector<LayerCost>{}));
-}
+Composition composition_for(const Setup& setup) { return make_composition(setup, decide_plan(setup)); }
 
 void load_weights(Composition& composition, const fs::path& file) {
   load_model(composition, read_safetensors(file).tensors, file.string());
 }
 
-fs::path model_file_of(const fs::path& checkpoint) {
-  if (fs::exists(checkpoint / "state.json")) return checkpoint / "model.safetensors";
-  const auto choice = choose_resume(checkpoint.string(), {}, {});
-  return *choice.checkpoint / "model.safetensors";
+fs::path model_file_of(const fs::path& dir) {
+  const auto checkpoint = is_checkpoint(dir) ? std::optional(dir) : newest_checkpoint(dir);
+  if (!checkpoint) {
+    throw CheckpointError(
+        concat("--checkpoint ", dir.string(),
+               ": there is no whole checkpoint; give a run directory or one of its checkpoints/step-N"));
+  }
+  verify_checkpoint(*checkpoint);
+  return *checkpoint / "model.safetensors";
+}
+
+// A batch is data: what is wrong with its file is a DataError.
+TensorMap read_batch_file(const fs::path& file) {
+  try {
+    return read_safetensors(file).tensors;
+  } catch (const CheckpointError& error) {
+    throw DataError(error.what());
+  }
 }
 
 pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions& model) {
-  const TensorMap tensors = read_safetensors(file).tensors;
+  const TensorMap tensors = read_batch_file(file);
   for (const char* name : {"inputs", "targets"}) {
     if (!tensors.contains(name))
       throw DataError(concat(file.string(), " has no tensor '", name, "'; a batch needs 'inputs' and 'targets'"));

@@ -23,6 +23,13 @@ constexpr std::array kTablePhases{Phase::kLoad,     Phase::kForward,   Phase::kB
 double per_second(double amount, Nanoseconds duration) { return duration > 0 ? amount / to_s(duration) : 0.0; }
 
 void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdown) {
+  if (breakdown.stages.empty()) {  // profile.level = "off": nothing was measured
+    for (const char* name : {"load_ms", "forward_ms", "backward_ms", "transfer_ms", "allreduce_exposed_ms",
+                             "optimizer_ms", "idle_ms", "slowest_stage", "allreduce_ms", "device_busy"}) {
+      fields[name] = nullptr;
+    }
+    return;
+  }
   const StageBreakdown mean = breakdown.mean();
   fields["load_ms"] = to_ms(mean[Phase::kLoad]);
   fields["forward_ms"] = to_ms(mean[Phase::kForward]);
@@ -76,7 +83,7 @@ void Reporter::step(const StepRecord& record, bool to_log) {
                       {"batch", record.batch},     {"batches", record.batches},
                       {"loss", record.stats.loss}, {"samples", record.stats.samples},
                       {"lr", record.lr},           {"step_ms", to_ms(record.duration)}};
-  if (!record.breakdown.stages.empty()) add_breakdown(fields, record.breakdown);
+  add_breakdown(fields, record.breakdown);
   fields["samples_per_s"] = per_second(static_cast<double>(record.stats.samples), record.duration);
   fields["syncs_per_s"] = sync_bytes_ > 0 ? per_second(1.0, record.duration) : 0.0;
   fields["sync_bytes"] = sync_bytes_;

@@ -1,12 +1,11 @@
 #include "train/resume.h"
 
-#include <algorithm>
-#include <vector>
-
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "train/records/checkpoint_store.h"
+#include "train/records/run_dir.h"
+#include "train/setup.h"
 
 namespace sluice::train {
 namespace {
@@ -15,23 +14,12 @@ namespace fs = std::filesystem;
 
 constexpr int kStateFormat = 1;
 
-// The newest runs/NAME-* that has a whole checkpoint.
+// The newest run of this configuration that has a whole checkpoint.
 std::optional<fs::path> newest_run(const std::string& config_name) {
-  std::vector<fs::path> runs;
-  std::error_code missing;
-  for (const auto& entry : fs::directory_iterator("runs", missing)) {
-    if (entry.path().filename().string().starts_with(config_name + "-")) runs.push_back(entry.path());
-  }
-  std::sort(runs.rbegin(), runs.rend());
-  for (const auto& run : runs) {
-    if (fs::exists(run / "checkpoints") && scan_checkpoints(run / "checkpoints").newest) return run;
+  for (const auto& run : RunDir::named("runs", config_name)) {
+    if (newest_checkpoint(run)) return run;
   }
   return std::nullopt;
-}
-
-std::optional<fs::path> newest_checkpoint(const fs::path& run) {
-  if (!fs::is_directory(run / "checkpoints")) return std::nullopt;
-  return scan_checkpoints(run / "checkpoints").newest;
 }
 
 bool same_directory(const fs::path& a, const fs::path& b) {
@@ -40,6 +28,13 @@ bool same_directory(const fs::path& a, const fs::path& b) {
 }
 
 }  // namespace
+
+bool is_checkpoint(const fs::path& dir) { return fs::exists(dir / "state.json"); }
+
+std::optional<fs::path> newest_checkpoint(const fs::path& run) {
+  if (!fs::is_directory(run / "checkpoints")) return std::nullopt;
+  return scan_checkpoints(run / "checkpoints").newest;
+}
 
 nlohmann::ordered_json plan_json(const Plan& plan) {
   return {{"stages", plan.stages()},           {"partition", plan.partition.layers_per_stage},
@@ -89,41 +84,50 @@ ResumeChoice choose_resume(const std::string& resume, const fs::path& run_dir, c
     if (!checkpoint) log_info("--resume auto: there is no checkpoint yet, so a new run begins");
     return {.run_dir = run, .checkpoint = checkpoint, .continues_run_dir = checkpoint.has_value()};
   }
-  const fs::path source = fs::path(resume) / "";  // with a final slash, so that parent_path() drops nothing
-  const fs::path dir = source.parent_path();
-  const bool is_checkpoint = fs::exists(dir / "state.json");
-  const auto checkpoint = is_checkpoint ? std::optional(dir) : newest_checkpoint(dir);
+  const fs::path dir = (fs::path(resume) / "").parent_path();  // without a final slash
+  const auto checkpoint = is_checkpoint(dir) ? std::optional(dir) : newest_checkpoint(dir);
   if (!checkpoint) {
     throw ConfigError(
         concat("--resume ", resume,
                ": there is no whole checkpoint; give a run directory, one of its checkpoints/step-N, or \"auto\""));
   }
-  const fs::path owner = is_checkpoint ? fs::absolute(dir).parent_path().parent_path() : dir;
+  // A checkpoint that was copied out of its run belongs to none.
+  fs::path owner = dir;
+  if (is_checkpoint(dir)) {
+    const fs::path parent = fs::absolute(dir).parent_path();
+    owner = parent.filename() == "checkpoints" ? parent.parent_path() : fs::path{};
+  }
   const fs::path target = run_dir.empty() ? owner : run_dir;
-  return {.run_dir = target, .checkpoint = checkpoint, .continues_run_dir = same_directory(target, owner)};
+  return {.run_dir = target,
+          .checkpoint = checkpoint,
+          .continues_run_dir = !owner.empty() && same_directory(target, owner)};
 }
 
 void check_resumable(const config::Config& config, const RunState& state, const std::string& source) {
   const config::Config saved = config::parse(state.config_toml, concat(source, "/state.json config"));
   const auto refuse = [&](const char* key, const auto& now, const auto& then) {
     if (now == then) return;
-    throw ConfigError(concat(
-        "cannot resume ", source, " with ", key, " = ", now, ": it was made with ", then,
-        ", and the order of the samples depends on it; use the same value or begin a new run with model.weights"));
+    throw ConfigError(
+        concat("cannot resume ", source, " with ", key, " = ", now, ": it was made with ", then,
+               ", and what was saved depends on it; use the same value or begin a new run with model.weights"));
   };
   refuse("train.seed", config.train.seed, saved.train.seed);
   refuse("train.global_batch", config.train.global_batch, saved.train.global_batch);
   refuse("data.name", config.data.name, saved.data.name);
   refuse("data.limit", config.data.limit, saved.data.limit);
   refuse("data.samples", config.data.samples, saved.data.samples);
+  refuse("data.crop_padding", config.data.crop_padding, saved.data.crop_padding);
+  refuse("data.flip", config.data.flip, saved.data.flip);
+  refuse("model.image_size", config.model.image_size, saved.model.image_size);
+  refuse("model.channels", config.model.channels, saved.model.channels);
+  refuse("train.precision", config.train.precision, saved.train.precision);
   refuse("train.optimizer", config.train.optimizer, saved.train.optimizer);
 }
 
 bool plan_can_be_kept(const config::Config& config, const Plan& saved) {
   const bool partition_agrees =
       !config.pipeline.partition || *config.pipeline.partition == saved.partition.layers_per_stage;
-  const bool chunks_agree =
-      config.train.micro_batch == 0 && (!config.pipeline.chunks || *config.pipeline.chunks == saved.chunks);
+  const bool chunks_agree = chunks_are_open(config) || configured_chunks(config) == saved.chunks;
   return saved.stages() == config.pipeline.stages && saved.replicas == config.replicas.local &&
          saved.schedule == config.pipeline.schedule && partition_agrees && chunks_agree;
 }

@@ -31,6 +31,10 @@ struct RunState {
 
 [[nodiscard]] nlohmann::ordered_json plan_json(const Plan& plan);
 
+[[nodiscard]] bool is_checkpoint(const std::filesystem::path& dir);
+// The newest whole checkpoint of a run directory.
+[[nodiscard]] std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& run);
+
 // Where a run goes on and where it writes.
 struct ResumeChoice {
   std::filesystem::path run_dir;                    // empty: a new one with the default name

@@ -2,12 +2,9 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
-
-#include <nlohmann/json.hpp>
+#include <string>
 
 #include "config/config.h"
-#include "train/setup.h"
 
 namespace sluice::train {
 
@@ -21,13 +18,5 @@ struct SessionOptions {
 
 // Trains. Returns when all steps are done.
 void run_training(const config::Config& config, const SessionOptions& options);
-
-// Plan, layers, parameters and bytes per stage, as `train --dry-run` prints it. Chunks stay as configured ("auto" is
-// measured only when training).
-struct PlanDescription {
-  nlohmann::ordered_json json;
-  std::string text;
-};
-[[nodiscard]] PlanDescription describe_plan(const Setup& setup, const Composition& composition, bool chunks_are_open);
 
 }  // namespace sluice::train

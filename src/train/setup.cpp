@@ -1,7 +1,6 @@
 #include "train/setup.h"
 
 #include <algorithm>
-#include <set>
 
 #include <ATen/Context.h>
 
@@ -63,12 +62,8 @@ std::vector<std::string> device_names(const config::DeviceList& list) {
   return list.names.empty() ? std::vector<std::string>{list.choice} : list.names;
 }
 
-int distinct_cpus(const std::vector<device::Device>& devices) {
-  std::set<device::Device> cpus;
-  for (const auto device : devices) {
-    if (device.kind == device::DeviceKind::kCpu) cpus.insert(device);
-  }
-  return std::max<int>(static_cast<int>(cpus.size()), 1);
+int cpu_places(const std::vector<device::Device>& devices) {
+  return static_cast<int>(std::ranges::count(devices, device::DeviceKind::kCpu, &device::Device::kind));
 }
 
 void check_batch(const config::Config& config) {
@@ -83,6 +78,18 @@ void check_batch(const config::Config& config) {
   }
 }
 
+// Before anything is measured or built: the cut that the configuration asks for exists.
+void check_partition(const config::Config& config, int layers) {
+  const int stages = config.pipeline.stages;
+  std::vector<int> counts = config.pipeline.partition.value_or(std::vector<int>(stages, 1));
+  if (!config.pipeline.partition && stages <= layers) counts.back() += layers - stages;
+  pipeline::check_partition({std::move(counts)}, layers, config.model.name);
+}
+
+}  // namespace
+
+bool chunks_are_open(const config::Config& config) { return !config.pipeline.chunks && config.train.micro_batch == 0; }
+
 int configured_chunks(const config::Config& config) {
   if (config.train.micro_batch > 0) {
     const std::int64_t of_replica = (config.train.global_batch + config.replicas.local - 1) / config.replicas.local;
@@ -90,8 +97,6 @@ int configured_chunks(const config::Config& config) {
   }
   return config.pipeline.chunks.value_or(config.pipeline.stages);
 }
-
-}  // namespace
 
 Setup make_setup(const config::Config& config) {
   check_batch(config);
@@ -103,11 +108,18 @@ Setup make_setup(const config::Config& config) {
   setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
   setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
   setup.model = model_options(config, setup.train_set->info());
+  setup.layers = static_cast<int>(models::make_model(setup.model).layers.size());
+  check_partition(config, setup.layers);
   setup.devices =
       device::choose_devices(device_names(config.device.list), config.pipeline.stages * config.replicas.local);
-  setup.cpu_threads = device::threads_per_device(config.device.threads, distinct_cpus(setup.devices));
+  setup.cpu_threads = device::threads_per_device(config.device.threads, cpu_places(setup.devices));
   setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), config.train.global_batch);
   setup.total_steps = config.train.steps > 0 ? config.train.steps : config.train.epochs * setup.batches_per_epoch;
+  if (config.train.warmup_steps >= setup.total_steps) {
+    throw ConfigError(concat("train.warmup_steps = ", config.train.warmup_steps, " leaves none of the ",
+                             setup.total_steps,
+                             " steps of the run at the full learning rate; set it lower or train longer"));
+  }
   return setup;
 }
 
@@ -117,23 +129,20 @@ bool partition_is_measured(const Setup& setup) {
 
 Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
   const config::PipelineConfig& pipeline = setup.config.pipeline;
-  const int layers = static_cast<int>(models::make_model(setup.model).layers.size());
   Plan plan{.replicas = setup.config.replicas.local,
             .chunks = configured_chunks(setup.config),
             .global_batch = setup.config.train.global_batch,
             .schedule = pipeline.schedule};
-  if (pipeline.partition) {
-    plan.partition = {*pipeline.partition};
-  } else if (pipeline.stages == 1) {
-    plan.partition = {{layers}};
-  } else {
-    pipeline::check_partition({std::vector<int>(pipeline.stages, 1)}, pipeline.stages, setup.model.name);
-    if (pipeline.stages > layers)
-      pipeline::check_partition({std::vector<int>(pipeline.stages, 1)}, layers, setup.model.name);
+  if (partition_is_measured(setup)) {
     plan.partition = tune::balance(costs, pipeline.stages);
+  } else {
+    plan.partition = {pipeline.partition.value_or(std::vector<int>{setup.layers})};
   }
-  pipeline::check_partition(plan.partition, layers, setup.model.name);
   return plan;
+}
+
+Plan decide_plan(const Setup& setup) {
+  return make_plan(setup, partition_is_measured(setup) ? measure_layers(setup) : std::vector<LayerCost>{});
 }
 
 Composition make_composition(const Setup& setup, const Plan& plan) {

@@ -26,6 +26,7 @@ struct Setup {
   std::unique_ptr<data::Dataset> train_set;
   std::unique_ptr<data::Dataset> test_set;
   models::ModelOptions model;
+  int layers = 0;                       // of the model
   std::vector<device::Device> devices;  // replica by replica
   int cpu_threads = 1;                  // per CPU device
   std::int64_t batches_per_epoch = 0;
@@ -34,10 +35,18 @@ struct Setup {
 
 [[nodiscard]] Setup make_setup(const config::Config& config);
 
-// Partition and replicas as configured; `auto` partition balanced by `costs`. Chunks as configured; `auto` gives the
-// number of stages, which choose_chunks() may replace by a measured one.
-[[nodiscard]] Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs);
+// True when the number of chunks is left to choose_chunks().
+[[nodiscard]] bool chunks_are_open(const config::Config& config);
+// As configured, or what the micro-batch size gives; where it is open, one per stage.
+[[nodiscard]] int configured_chunks(const config::Config& config);
+
+// True when the partition is "auto" and there is something to cut.
 [[nodiscard]] bool partition_is_measured(const Setup& setup);
+
+// As configured; an "auto" partition is balanced by `costs`, which are needed only then.
+[[nodiscard]] Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs);
+// The same with costs measured here where they are needed.
+[[nodiscard]] Plan decide_plan(const Setup& setup);
 
 // Forward and backward time of each layer at the size of a micro-batch, alone on the first device.
 [[nodiscard]] std::vector<LayerCost> measure_layers(const Setup& setup);

@@ -32,7 +32,7 @@ void copy_in(TensorMap& remaining, const std::string& name, const at::Tensor& ta
   if (found == remaining.end()) {
     throw CheckpointError(concat(source, " has no tensor '", name, "'; it was made for another model"));
   }
-  if (found->second.sizes() != target.sizes()) {
+  if (found->second.sizes() != target.sizes() || found->second.is_floating_point() != target.is_floating_point()) {
     throw CheckpointError(concat(source, ": tensor '", name, "' is ", shape_of(found->second), ", but the model needs ",
                                  shape_of(target), "; use the model and options it was made with"));
   }
@@ -92,6 +92,7 @@ void load_model(Composition& composition, const TensorMap& tensors, const std::s
     }
     refuse_leftovers(remaining, source);
   }
+  composition.executor->wait_for_caller();
 }
 
 void load_optimizer(Composition& composition, const TensorMap& tensors, std::int64_t steps, const std::string& source) {
@@ -103,20 +104,23 @@ void load_optimizer(Composition& composition, const TensorMap& tensors, std::int
   });
   refuse_leftovers(remaining, source);
   for (const auto& optimizer : composition.optimizers) optimizer->set_steps(steps);
+  composition.executor->wait_for_caller();
 }
 
-BufferSnapshot::BufferSnapshot(const Composition& composition) {
+BufferSnapshot::BufferSnapshot(const Composition& composition) : composition_(composition) {
   for (int r = 0; r < composition.plan.replicas; ++r) {
     for (int s = 0; s < composition.plan.stages(); ++s) {
       for (const nn::Buffer* buffer : parameters_of(composition, r, s).buffers())
         saved_.emplace_back(buffer->value, buffer->value.clone());
     }
   }
+  composition.executor->wait_for_caller();
 }
 
 void BufferSnapshot::restore() const {
   const at::NoGradGuard no_grad;
   for (const auto& [live, copy] : saved_) live.copy_(copy);
+  composition_.executor->wait_for_caller();
 }
 
 }  // namespace sluice::train

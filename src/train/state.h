@@ -21,12 +21,14 @@ void load_model(Composition& composition, const TensorMap& tensors, const std::s
 void load_optimizer(Composition& composition, const TensorMap& tensors, std::int64_t steps, const std::string& source);
 
 // What a trial step may change besides gradients: the buffers of all replicas. restore() puts them back.
+// The composition must outlive it.
 class BufferSnapshot {
  public:
   explicit BufferSnapshot(const Composition& composition);
   void restore() const;
 
  private:
+  const Composition& composition_;
   std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // live tensor, copy
 };
 

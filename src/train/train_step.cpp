@@ -4,9 +4,11 @@
 
 #include <ATen/ATen.h>
 
+#include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "pipeline/schedule/generators.h"
+#include "pipeline/schedule/validate.h"
 
 namespace sluice::train {
 namespace {
@@ -43,11 +45,19 @@ pipeline::PassRequest TrainStep::request_for(const pipeline::MicroBatch& batch, 
   return request;
 }
 
+const pipeline::Schedule& TrainStep::schedule_of(int chunks) {
+  const auto [entry, is_new] = schedules_.try_emplace(chunks);
+  if (is_new) {
+    const Plan& plan = composition_.plan;
+    entry->second = pipeline::make_schedule(plan.schedule, {.stages = plan.stages(), .micro_batches = chunks});
+    pipeline::validate(entry->second);
+  }
+  return entry->second;
+}
+
 TrainStep::Gradients TrainStep::compute_gradients(const pipeline::MicroBatch& batch, std::int64_t step, int chunks,
                                                   bool with_logits) {
-  const Plan& plan = composition_.plan;
-  auto request = request_for(
-      batch, pipeline::make_schedule(plan.schedule, {.stages = plan.stages(), .micro_batches = chunks}), chunks);
+  auto request = request_for(batch, schedule_of(chunks), chunks);
   request.context.training = true;
   request.context.step = step;
   request.gradient_scale = 1.0 / static_cast<double>(batch.samples());
@@ -55,7 +65,10 @@ TrainStep::Gradients TrainStep::compute_gradients(const pipeline::MicroBatch& ba
 
   composition_.sync->begin_step();
   const pipeline::PassResult result = composition_.executor->run(std::move(request));
-  const auto outcome = composition_.sync->finish_step({.examples = batch.samples(), .loss_sum = sum_of_losses(result)});
+  const comm::StepOutcome outcome =
+      composition_.sync->finish_step({.examples = batch.samples(), .loss_sum = sum_of_losses(result)});
+  check(outcome.run_local_optimizer && !outcome.weights_replaced,
+        "a sync that updates the weights itself is not run by this step");
   merge_statistics(batch);
 
   Gradients gradients;
@@ -78,34 +91,46 @@ StepStats TrainStep::run(const pipeline::MicroBatch& batch, std::int64_t step, d
   return stats;
 }
 
-void TrainStep::update_weights(double lr, double divisor) {
-  auto& executor = *composition_.executor;
-  const auto shares_values = [&](ReplicaId replica, StageId stage) {
-    return executor.stage(replica, stage)
-        .parameters()
-        .values()
-        .is_same(executor.stage(ReplicaId{0}, stage).parameters().values());
-  };
-  // Replicas that share replica 0's values divide its update among their threads.
-  std::vector<int> parts(executor.stages(), 0);
+// What one place does in an update: its part of a buffer that it shares with replica 0, or afterwards a copy of it.
+struct TrainStep::PlaceUpdate {
+  std::shared_ptr<Optimizer> optimizer;  // of the stage
+  Part part;
+  at::Tensor own;     // defined only when this place has weights of its own
+  at::Tensor source;  // replica 0's
+};
+
+std::vector<std::vector<TrainStep::PlaceUpdate>> TrainStep::plan_update() const {
+  const auto& executor = *composition_.executor;
+  std::vector<std::vector<PlaceUpdate>> updates(executor.replicas(), std::vector<PlaceUpdate>(executor.stages()));
   for (int s = 0; s < executor.stages(); ++s) {
-    composition_.optimizers[s]->begin_step();
-    for (int r = 0; r < executor.replicas(); ++r) parts[s] += shares_values(ReplicaId{r}, StageId{s}) ? 1 : 0;
+    const at::Tensor source = executor.stage(ReplicaId{0}, StageId{s}).parameters().values();
+    int parts = 0;
+    for (int r = 0; r < executor.replicas(); ++r) {
+      const at::Tensor values = executor.stage(ReplicaId{r}, StageId{s}).parameters().values();
+      const bool shares = values.is_same(source);
+      updates[r][s] = {composition_.optimizers[s], {shares ? parts++ : 0, 1}, shares ? at::Tensor{} : values, source};
+    }
+    for (int r = 0; r < executor.replicas(); ++r) updates[r][s].part.count = parts;
   }
+  return updates;
+}
+
+void TrainStep::update_weights(double lr, double divisor) {
+  const auto updates = std::make_shared<const std::vector<std::vector<PlaceUpdate>>>(plan_update());
   bool has_copies = false;
-  executor.for_each_place(Phase::kOptimizer, [&](ReplicaId replica, StageId stage, pipeline::Stage&) {
-    if (!shares_values(replica, stage)) return;
-    int part = 0;
-    for (int r = 0; r < index(replica); ++r) part += shares_values(ReplicaId{r}, stage) ? 1 : 0;
-    composition_.optimizers[index(stage)]->update(lr, divisor, {part, parts[index(stage)]});
+  for (const auto& optimizer : composition_.optimizers) optimizer->begin_step();
+  for (const auto& of_replica : *updates) {
+    for (const PlaceUpdate& update : of_replica) has_copies = has_copies || update.own.defined();
+  }
+  composition_.executor->for_each_place(Phase::kOptimizer, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
+    const PlaceUpdate& update = (*updates)[index(replica)][index(stage)];
+    if (!update.own.defined()) update.optimizer->update(lr, divisor, update.part);
   });
-  for (int s = 0; s < executor.stages(); ++s) has_copies = has_copies || parts[s] < executor.replicas();
   if (!has_copies) return;
-  executor.for_each_place(Phase::kTransfer, [&](ReplicaId replica, StageId stage, pipeline::Stage& own) {
-    if (shares_values(replica, stage)) return;
+  composition_.executor->for_each_place(Phase::kTransfer, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
+    const PlaceUpdate& update = (*updates)[index(replica)][index(stage)];
     const at::NoGradGuard no_grad;
-    at::Tensor values = own.parameters().values();
-    values.copy_(executor.stage(ReplicaId{0}, stage).parameters().values());
+    if (update.own.defined()) update.own.copy_(update.source);
   });
 }
 
@@ -130,6 +155,7 @@ void TrainStep::merge_statistics(const pipeline::MicroBatch& batch) {
       own.copy_(merged);
     }
   }
+  executor.wait_for_caller();
 }
 
 EvalCounts TrainStep::evaluate(const pipeline::MicroBatch& batch, at::Tensor* logits) {

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <vector>
 
 #include "nn/layer.h"
 #include "pipeline/micro_batch.h"
@@ -51,10 +53,14 @@ class TrainStep {
  private:
   [[nodiscard]] pipeline::PassRequest request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
                                                   int chunks) const;
+  [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once
+  struct PlaceUpdate;
+  [[nodiscard]] std::vector<std::vector<PlaceUpdate>> plan_update() const;  // [replica][stage]
   void merge_statistics(const pipeline::MicroBatch& batch);
 
   Composition& composition_;
   TrainStepOptions options_;
+  std::map<int, pipeline::Schedule> schedules_;  // by chunks
 };
 
 }  // namespace sluice::train

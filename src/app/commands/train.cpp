@@ -2,6 +2,7 @@
 
 #include "app/commands.h"
 #include "app/options.h"
+#include "train/plan_description.h"
 #include "train/session.h"
 
 namespace sluice::app {
@@ -21,10 +22,8 @@ void run(const TrainArguments& arguments) {
     return;
   }
   const train::Setup setup = train::make_setup(config);
-  const auto costs = train::partition_is_measured(setup) ? train::measure_layers(setup) : std::vector<LayerCost>{};
-  const auto composition = train::make_composition(setup, train::make_plan(setup, costs));
-  const bool chunks_are_open = !config.pipeline.chunks && config.train.micro_batch == 0;
-  const auto plan = train::describe_plan(setup, composition, chunks_are_open);
+  const auto composition = train::make_composition(setup, train::decide_plan(setup));
+  const auto plan = train::describe_plan(setup, composition, train::chunks_are_open(config));
   arguments.output.print(plan.json, plan.text);
 }
 

@@ -17,6 +17,7 @@ class CudaEvent final : public EventState {
  public:
   explicit CudaEvent(const c10::cuda::CUDAStream& stream) { event_.record(stream); }
   void block(const c10::cuda::CUDAStream& stream) const { event_.block(stream); }
+  void synchronize() const override { event_.synchronize(); }
 
  private:
   mutable at::cuda::CUDAEvent event_;  // block() is not const in ATen, though it leaves the event as it was

@@ -4,10 +4,14 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cerrno>
 #include <ctime>
+#include <functional>
+#include <map>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -80,6 +84,23 @@ std::string local_time() {
   return text.data();
 }
 
+// What follows NAME in NAME-<date>-<time>[-n], as something to sort by; nothing for another name.
+std::optional<std::pair<std::string, int>> stamp_of(const std::string& directory, const std::string& name) {
+  constexpr std::size_t kStamp = 15;  // 20250131-235959
+  if (!directory.starts_with(name + "-")) return std::nullopt;
+  const std::string rest = directory.substr(name.size() + 1);
+  const std::string stamp = rest.substr(0, kStamp);
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (std::size_t i = 0; i < kStamp; ++i) {
+    if (stamp.size() < kStamp || (i == 8 ? stamp[i] != '-' : !is_digit(stamp[i]))) return std::nullopt;
+  }
+  if (rest.size() == kStamp) return std::pair{stamp, 1};
+  const std::string number = rest.substr(kStamp + 1);
+  const bool is_number =
+      rest[kStamp] == '-' && !number.empty() && number.size() < 9 && std::ranges::all_of(number, is_digit);
+  return is_number ? std::optional(std::pair{stamp, std::stoi(number)}) : std::nullopt;
+}
+
 }  // namespace
 
 RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
@@ -103,6 +124,18 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
     throw ConfigError(
         concat("run directory ", dir_.string(), " holds no run to resume; check the path or start without --resume"));
   }
+}
+
+std::vector<fs::path> RunDir::named(const fs::path& parent, std::string_view config_name) {
+  std::map<std::pair<std::string, int>, fs::path, std::greater<>> found;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(parent, missing)) {
+    const auto stamp = stamp_of(entry.path().filename().string(), file_name_of(config_name));
+    if (stamp) found[*stamp] = entry.path();
+  }
+  std::vector<fs::path> directories;
+  for (const auto& [stamp, directory] : found) directories.push_back(directory);
+  return directories;
 }
 
 RunDir RunDir::create_named(const fs::path& parent, std::string_view config_name) {

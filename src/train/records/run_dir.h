@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "train/records/storage.h"
 
@@ -27,6 +28,9 @@ class RunDir {
 
   // parent/<config_name>-<date>-<time>[-n], new; date and time are local: 20250131-235959.
   static RunDir create_named(const std::filesystem::path& parent, std::string_view config_name);
+
+  // The directories that create_named(parent, config_name) has made, newest first.
+  static std::vector<std::filesystem::path> named(const std::filesystem::path& parent, std::string_view config_name);
 
   // True when the directory held a run before.
   [[nodiscard]] bool resumes() const { return resumes_; }

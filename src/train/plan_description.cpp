@@ -1,0 +1,60 @@
+#include "train/plan_description.h"
+
+#include <iomanip>
+#include <sstream>
+
+#include "core/concat.h"
+#include "core/text.h"
+
+namespace sluice::train {
+
+using nlohmann::ordered_json;
+
+PlanDescription describe_plan(const Setup& setup, const Composition& composition, bool chunks_are_open) {
+  const Plan& plan = composition.plan;
+  ordered_json stages = ordered_json::array();
+  std::ostringstream text;
+  text << setup.model.name << " (" << composition.parameter_count() << " parameters) on "
+       << setup.train_set->info().name << ": " << setup.train_set->size() << " training and " << setup.test_set->size()
+       << " test samples, " << setup.batches_per_epoch << " batches an epoch, " << setup.total_steps << " steps\n"
+       << plan.stages() << (plan.stages() == 1 ? " stage" : " stages") << " x " << plan.replicas
+       << (plan.replicas == 1 ? " replica" : " local replicas") << ", schedule " << plan.schedule << ", chunks "
+       << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks)) << ", global batch "
+       << plan.global_batch << " (" << (plan.global_batch + plan.replicas - 1) / plan.replicas << " a replica), "
+       << setup.cpu_threads << " threads a CPU device\n"
+       << std::left << std::setw(7) << "stage" << std::setw(28) << "layers" << std::right << std::setw(12)
+       << "parameters" << std::setw(12) << "bytes"
+       << "  devices";
+  for (int s = 0; s < plan.stages(); ++s) {
+    const pipeline::Stage& stage = composition.executor->stage(ReplicaId{0}, StageId{s});
+    std::vector<std::string> layers, devices;
+    for (const auto& layer : stage.layers()) layers.push_back(layer->name());
+    for (int r = 0; r < plan.replicas; ++r) devices.push_back(device::to_string(setup.devices[r * plan.stages() + s]));
+    std::int64_t parameters = 0;
+    for (const auto& slot : stage.parameters().slots()) parameters += slot.numel;
+    const std::uint64_t bytes = stage.parameters().values().nbytes();
+    stages.push_back(
+        {{"stage", s}, {"layers", layers}, {"parameters", parameters}, {"bytes", bytes}, {"devices", devices}});
+    const std::string span =
+        layers.size() == 1 ? layers.front() : concat(layers.front(), " .. ", layers.back(), " (", layers.size(), ")");
+    text << "\n"
+         << std::left << std::setw(7) << s << std::setw(28) << span << std::right << std::setw(12) << parameters
+         << std::setw(12) << bytes << "  " << join(devices, " ");
+  }
+  ordered_json json{{"model", setup.model.name},
+                    {"data", setup.train_set->info().name},
+                    {"parameters", composition.parameter_count()},
+                    {"stages", plan.stages()},
+                    {"replicas", plan.replicas},
+                    {"schedule", plan.schedule},
+                    {"chunks", chunks_are_open ? ordered_json("auto") : ordered_json(plan.chunks)},
+                    {"global_batch", plan.global_batch},
+                    {"cpu_threads", setup.cpu_threads},
+                    {"batches_per_epoch", setup.batches_per_epoch},
+                    {"steps", setup.total_steps},
+                    {"partition", plan.partition.layers_per_stage},
+                    {"stage_list", stages}};
+  return {std::move(json), std::move(text).str()};
+}
+
+}  // namespace sluice::train
