@@ -47,7 +47,7 @@ Arguments parse(int argc, char** argv) {
   return arguments;
 }
 
-// Layers cut evenly by what a sample costs in multiplications, as far as parameters and maps tell: by count.
+// Layers cut evenly by their number, whatever each of them costs.
 Partition even_cut(int layers, int stages) {
   return tune::balance(std::vector<LayerCost>(layers, LayerCost{.forward_s = 1.0}), stages);
 }
@@ -80,8 +80,7 @@ class Bench {
  private:
   static train::Composition make_composition(Arguments& arguments) {
     const bool is_vit = arguments.model.name == "vit";
-    arguments.plan.partition =
-        even_cut(static_cast<int>(models::make_model(arguments.model).layers.size()), arguments.stages);
+    arguments.plan.partition = even_cut(models::count_layers(arguments.model), arguments.stages);
     const int devices = arguments.stages * arguments.plan.replicas;
     return train::compose(arguments.plan,
                           {.model_name = arguments.model.name,

@@ -30,8 +30,10 @@ if(NOT SLUICE_CUDA STREQUAL "OFF")
     set(SLUICE_WITH_CUDA ON)
     add_library(sluice_torch_cuda INTERFACE)
     target_include_directories(sluice_torch_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
-    # Nothing refers to a symbol of torch_cuda itself: without --no-as-needed its kernels would not be loaded.
-    target_link_libraries(sluice_torch_cuda INTERFACE sluice_torch -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed CUDA::cudart)
+    # Nothing refers to a symbol of torch_cuda itself: without --no-as-needed its kernels would not be loaded. One item, so
+    # that CMake cannot part or merge the two ends.
+    target_link_libraries(sluice_torch_cuda INTERFACE sluice_torch
+      -Wl,--push-state,--no-as-needed,-ltorch_cuda,-lc10_cuda,--pop-state CUDA::cudart)
   elseif(SLUICE_CUDA STREQUAL "ON")
     message(FATAL_ERROR "SLUICE_CUDA=ON, but no CUDA toolkit was found (nvcc or CUDAToolkit_ROOT) or the torch package has no CUDA libraries")
   endif()

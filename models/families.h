@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/model.h"
+#include "nn/registry.h"
 
 namespace sluice::models {
 
@@ -16,6 +17,10 @@ Layers make_resnet8(const ModelOptions& options);
 Layers make_vit(const ModelOptions& options);
 Layers make_mlp(const ModelOptions& options);
 Layers make_toy_cnn(const ModelOptions& options);
+
+inline nn::LayerOptions layer_options(const ModelOptions& options) {
+  return {.seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights};
+}
 
 std::vector<std::string> vit_sizes();  // smallest first
 

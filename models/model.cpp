@@ -68,6 +68,11 @@ Model make_model(const ModelOptions& options) {
           .classes = options.classes};
 }
 
+int count_layers(ModelOptions options) {
+  options.draw_weights = false;
+  return static_cast<int>(make_model(options).layers.size());
+}
+
 std::vector<ModelInfo> list_models() {
   std::vector<ModelInfo> all;
   for (const Family& family : kFamilies) {
@@ -76,6 +81,7 @@ std::vector<ModelInfo> list_models() {
       ModelOptions options;
       options.name = family.name;
       options.size = size;
+      options.draw_weights = false;
       ModelInfo info{.name = family.name, .size = size};
       for (const auto& layer : make_model(options).layers) {
         ++info.layers;

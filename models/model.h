@@ -25,6 +25,7 @@ struct ModelOptions {
   double dropout = 0;
   at::ScalarType dtype = at::kFloat;
   std::uint64_t seed = 0;
+  bool draw_weights = true;  // false: quick, for names, shapes and counts; the parameters have no values
 };
 
 struct Model {
@@ -34,6 +35,9 @@ struct Model {
 };
 
 [[nodiscard]] Model make_model(const ModelOptions& options);
+
+// The layers that make_model() gives, without drawing weights.
+[[nodiscard]] int count_layers(ModelOptions options);
 
 struct ModelInfo {
   std::string name;

@@ -90,17 +90,16 @@ class PooledHead : public nn::RegisteredLayer {
 }  // namespace
 
 Layers make_resnet8(const ModelOptions& options) {
-  const nn::LayerOptions layer_options{.seed = options.seed, .dtype = options.dtype};
+  const nn::LayerOptions layer = layer_options(options);
   constexpr std::array<std::int64_t, 3> kWidths{16, 32, 64};
   Layers layers;
-  layers.push_back(std::make_unique<Stem>(options.channels, kWidths[0], layer_options));
+  layers.push_back(std::make_unique<Stem>(options.channels, kWidths[0], layer));
   std::int64_t in = kWidths[0];
   for (std::size_t i = 0; i < kWidths.size(); ++i) {
-    layers.push_back(
-        std::make_unique<BasicBlock>(concat("layer", i + 1, ".0"), in, kWidths[i], i == 0 ? 1 : 2, layer_options));
+    layers.push_back(std::make_unique<BasicBlock>(concat("layer", i + 1, ".0"), in, kWidths[i], i == 0 ? 1 : 2, layer));
     in = kWidths[i];
   }
-  layers.push_back(std::make_unique<PooledHead>(in, options.classes, layer_options));
+  layers.push_back(std::make_unique<PooledHead>(in, options.classes, layer));
   return layers;
 }
 

@@ -57,7 +57,7 @@ class ConvRelu : public nn::RegisteredLayer {
 }  // namespace
 
 Layers make_mlp(const ModelOptions& options) {
-  const nn::LayerOptions layer{.seed = options.seed, .dtype = options.dtype};
+  const nn::LayerOptions layer = layer_options(options);
   const std::int64_t pixels = std::int64_t{options.channels} * options.image_size * options.image_size;
   Layers layers;
   const auto add = [&](const char* name, std::int64_t in, std::int64_t out, Output output) {
@@ -71,7 +71,7 @@ Layers make_mlp(const ModelOptions& options) {
 }
 
 Layers make_toy_cnn(const ModelOptions& options) {
-  const nn::LayerOptions layer{.seed = options.seed, .dtype = options.dtype};
+  const nn::LayerOptions layer = layer_options(options);
   constexpr std::int64_t kFirst = 16, kSecond = 32, kThird = 64;
   Layers layers;
   const auto add = [&](const char* name, std::int64_t in, std::int64_t out, std::int64_t stride) {

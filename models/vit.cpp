@@ -169,7 +169,7 @@ Layers make_vit(const ModelOptions& options) {
                  .channels = options.channels,
                  .classes = options.classes,
                  .dropout = options.dropout,
-                 .layer = {.seed = options.seed, .dtype = options.dtype}};
+                 .layer = layer_options(options)};
   for (const VitSize& size : kSizes) {
     if (options.size == size.name) vit.size = size;
   }

@@ -96,7 +96,8 @@ check_limits() {
 check_spelling() {
   require codespell
   local -a texts=()
-  mapfile -t texts < <(find . \( -name .git -o -name build -o -name .venv -o -name runs -o -name data -o -name golden -o -name corpus \) -prune \
+  # By path where the name of a folder may be a module's too (src/data).
+  mapfile -t texts < <(find . \( -path ./.git -o -path ./build -o -path ./.venv -o -path ./runs -o -path ./data -o -name golden -o -name corpus \) -prune \
     -o -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.md' -o -name '*.toml' -o -name '*.sh' -o -name '*.py' \
     -o -name '*.cmake' -o -name 'CMakeLists.txt' \) -print)
   codespell "${texts[@]}"

@@ -127,7 +127,8 @@ void check_devices(const Key& key, const Value& value) {
     if (std::ranges::find(kDeviceChoices, *choice) != kDeviceChoices.end()) return;
   } else if (const auto* names = std::get_if<std::vector<std::string>>(&value)) {
     const auto wrong = std::ranges::find_if_not(*names, is_device_name);
-    if (wrong == names->end()) return;
+    if (wrong == names->end() && !names->empty()) return;
+    if (names->empty()) reject(key, value, limit_text(key));
     throw ConfigError(concat(key.name, " holds ", one_line(to_text(Value{*wrong})),
                              "; a device name is cpu:N or cuda:N with N from 0 to ", kMostDevices - 1));
   }

@@ -16,6 +16,7 @@ Limit between(std::int64_t low, std::int64_t high) { return IntegerRange{low, hi
 Limit at_least(std::int64_t low) { return IntegerRange{low, kNoLimit}; }
 Limit real_at_least(double low) { return RealRange{.low = low}; }
 Limit above(double low) { return RealRange{.low = low, .low_open = true}; }
+Limit real_between(double low, double high) { return RealRange{.low = low, .high = high}; }
 Limit fraction() { return RealRange{.low = 0, .high = 1, .high_open = true}; }
 Limit any() { return std::monostate{}; }
 Limit words(Words list) { return list; }
@@ -134,7 +135,7 @@ Keys train_keys() {
        "use only kernels whose result does not vary; slower on GPUs"},
       {"train.eval_every_steps", train<&C::eval_every_steps>(), at_least(0), "steps",
        "steps between evaluations; 0 = after each epoch"},
-      {"train.step_timeout_s", train<&C::step_timeout_s>(), above(0), "s",
+      {"train.step_timeout_s", train<&C::step_timeout_s>(), real_between(0.001, 1e6), "s",
        "a step that takes longer is reported as hung"},
   };
 }
@@ -161,7 +162,8 @@ Keys other_keys() {
        "replicas of the pipeline in this process"},
       {"replicas.sync", replicas<&ReplicasConfig::sync>(), words({"allreduce", "none"}), "",
        "how replicas agree on gradients"},
-      {"replicas.bucket_mb", replicas<&ReplicasConfig::bucket_mb>(), above(0), "MiB",
+      {"replicas.bucket_mb", replicas<&ReplicasConfig::bucket_mb>(),
+       RealRange{.low = 0, .high = 65'536, .low_open = true}, "MiB",
        "size of the gradient buckets that are reduced together"},
       {"checkpoint.every_steps", checkpoint<&CheckpointConfig::every_steps>(), at_least(0), "steps",
        "steps between checkpoints; 0 = never by steps"},

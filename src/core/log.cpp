@@ -1,13 +1,15 @@
 #include "core/log.h"
 
+#include <spdlog/details/file_helper.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
-#include <spdlog/sinks/basic_file_sink.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "core/concat.h"
@@ -48,6 +50,36 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
   std::string progress_;
 };
 
+// A file until it fails; from then on nothing.
+class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  // Throws spdlog_ex when it cannot be opened.
+  explicit FileSink(const std::filesystem::path& path) { file_.emplace().open(path.string()); }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t text;
+    formatter_->format(message, text);
+    unless_failed([&](auto& file) { file.write(text); });
+  }
+  void flush_() override {
+    unless_failed([](auto& file) { file.flush(); });
+  }
+
+  template <typename Use>
+  void unless_failed(const Use& use) {
+    if (!file_) return;
+    try {
+      use(*file_);
+    } catch (const spdlog::spdlog_ex& error) {
+      std::fprintf(stderr, "warning: the log file ends here: %s; the program goes on without it\n", error.what());
+      file_.reset();
+    }
+  }
+
+  std::optional<spdlog::details::file_helper> file_;
+};
+
 struct Logging {
   std::shared_ptr<ConsoleSink> console = std::make_shared<ConsoleSink>();
   spdlog::logger logger{"sluice", console};
@@ -56,7 +88,7 @@ struct Logging {
     logger.set_pattern(kPattern);
     logger.flush_on(spdlog::level::info);
     logger.set_error_handler([](const std::string& what) {
-      std::fprintf(stderr, "warning: a log line could not be written to the log file: %s\n", what.c_str());
+      std::fprintf(stderr, "warning: a log line could not be written: %s\n", what.c_str());
     });
   }
 };
@@ -82,11 +114,19 @@ void log(LogLevel level, std::string_view message) {
   logging().logger.log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
 }
 
+void log_lines(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    log_info(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
 void set_log_level(LogLevel level) { logging().logger.set_level(to_spdlog(level)); }
 
 void log_to_file(const std::filesystem::path& file) {
   try {
-    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(file.string());
+    auto sink = std::make_shared<FileSink>(file);
     sink->set_pattern(kPattern);
     logging().logger.sinks().push_back(std::move(sink));
   } catch (const spdlog::spdlog_ex& error) {

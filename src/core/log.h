@@ -1,6 +1,6 @@
 // log: lines for people, to standard error and to the run's log.txt. Machine-readable records are metrics.jsonl, not
-// this. Backed by spdlog, which stays inside log.cpp. Threads: any. A message is one line. A file that can no longer be
-// written (full disk) ends the file, not the program: one warning goes to standard error.
+// this. Backed by spdlog, which stays inside log.cpp. Threads: any, except for log_to_file(). A file that can no longer
+// be written (full disk) is dropped, and the program goes on: one warning goes to standard error.
 #pragma once
 
 #include <filesystem>
@@ -10,16 +10,20 @@ namespace sluice {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
+// Requires: a message of one line; log_lines() takes several.
 void log(LogLevel level, std::string_view message);
 inline void log_debug(std::string_view message) { log(LogLevel::kDebug, message); }
 inline void log_info(std::string_view message) { log(LogLevel::kInfo, message); }
 inline void log_warning(std::string_view message) { log(LogLevel::kWarning, message); }
 inline void log_error(std::string_view message) { log(LogLevel::kError, message); }
+// Each line of `text` as a message of its own, at kInfo.
+void log_lines(std::string_view text);
 
 // Lines below `level` are dropped. Default: kInfo.
 void set_log_level(LogLevel level);
 
 // From here on every line is also appended to `file`. Throws StorageError when it cannot be opened.
+// Requires: no other thread logs meanwhile; call it before the threads that may log are started.
 void log_to_file(const std::filesystem::path& file);
 
 // Shows `line` as the one line that is redrawn at the bottom of a terminal; log lines appear above it.

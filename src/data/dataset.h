@@ -30,7 +30,7 @@ struct DatasetInfo {
   [[nodiscard]] std::int64_t pixels() const { return channels * height * width; }
 };
 
-class Dataset {
+class Dataset : public std::enable_shared_from_this<Dataset> {  // for the loader: see there
  public:
   virtual ~Dataset() = default;
   [[nodiscard]] virtual const DatasetInfo& info() const = 0;

@@ -83,7 +83,8 @@ LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, cons
 class Loader::BatchMaker {
  public:
   BatchMaker(const Dataset& dataset, const LoaderOptions& options, const Position& start)
-      : dataset_(dataset),
+      : owner_(dataset.weak_from_this().lock()),
+        dataset_(dataset),
         options_(checked(dataset, options, start)),
         batches_(batches_per_epoch(dataset.size(), options.batch_size)),
         start_(start.epoch * batches_ + start.batch),
@@ -144,6 +145,7 @@ class Loader::BatchMaker {
     }
   }
 
+  const std::shared_ptr<const Dataset> owner_;  // empty: the caller keeps the dataset
   const Dataset& dataset_;
   const LoaderOptions options_;
   const std::int64_t batches_;
@@ -154,12 +156,11 @@ class Loader::BatchMaker {
 };
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options, Position start)
-    : maker_(std::make_unique<BatchMaker>(dataset, options, start)),
-      prefetcher_(maker_->count(),
-                  [maker = maker_.get()](std::int64_t number, const std::stop_token& stop) {
-                    return maker->make(number, stop);
-                  },
-                  {.workers = options.workers, .depth = options.prefetch, .wait_limit = options.wait_limit}) {}
+    : maker_(std::make_shared<BatchMaker>(dataset, options, start)),
+      prefetcher_(
+          maker_->count(),
+          [maker = maker_](std::int64_t number, const std::stop_token& stop) { return maker->make(number, stop); },
+          {.workers = options.workers, .depth = options.prefetch, .wait_limit = options.wait_limit}) {}
 
 Loader::~Loader() = default;
 

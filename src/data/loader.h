@@ -1,7 +1,8 @@
 // loader: whole batches in the order of the sampler, made ahead of time by worker threads.
 // Batches are bit-equal for any number of workers, and a loader that starts at a position continues exactly what one
 // from the beginning would have given there. Workers run no parallel region of ATen (OpenMP) and touch no device.
-// Threads: next() and the destructor from one thread. The destructor waits for at most one read() per worker.
+// Threads: next() and the destructor from one thread. The destructor waits for at most one read() per worker, and no
+// longer than wait_limit; a read() that hangs is abandoned.
 // Errors: what Dataset::read throws leaves next() once, when its batch is due, with the sample named and its exit code
 // kept; the loader is then at its end and next() must not be called again. DataError when no batch comes in time.
 #pragma once
@@ -55,7 +56,9 @@ struct LoaderOptions {
 
 class Loader {
  public:
-  // `dataset` must outlive the loader. Throws ConfigError for options out of range, DataError for an empty dataset.
+  // `dataset` must outlive the loader. One that a shared_ptr owns also lives as long as a read() that was abandoned;
+  // any other must then live as long as the process. Throws ConfigError for options out of range, DataError for an
+  // empty dataset.
   Loader(const Dataset& dataset, const LoaderOptions& options, Position start = {});
   ~Loader();
   Loader(const Loader&) = delete;
@@ -67,7 +70,7 @@ class Loader {
 
  private:
   class BatchMaker;
-  std::unique_ptr<BatchMaker> maker_;
+  std::shared_ptr<BatchMaker> maker_;
   Prefetcher<Batch> prefetcher_;
 };
 

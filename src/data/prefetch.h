@@ -2,8 +2,8 @@
 // Not here: what is made (loader.h makes batches). The results do not depend on the number of workers, as long as
 // make(number) does not depend on what was made before.
 // Threads: next() and the destructor from one thread; make() runs on the workers, several at once (0 workers: in
-// next()). Errors: an exception of make(n) leaves next() when number n is due, after all earlier things, and ends the
-// sequence: next() must not be called again. DataError when nothing comes within wait_limit.
+// next()). Errors: an exception of make(n) leaves next() when number n is due, after all earlier things; DataError when
+// nothing comes within wait_limit. Either ends the sequence: next() must not be called again.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -27,7 +28,7 @@ namespace sluice::data {
 struct PrefetchOptions {
   int workers = 1;                                // threads; 0: everything is made inside next()
   int depth = 4;                                  // things made or in the making ahead of the consumer, at least 1
-  std::chrono::milliseconds wait_limit{300'000};  // longest wait of one next()
+  std::chrono::milliseconds wait_limit{300'000};  // longest wait of one next(), and of the destructor
 };
 
 template <typename T>
@@ -38,7 +39,9 @@ class Prefetcher {
 
   // Hands out numbers 0 .. count-1.
   Prefetcher(std::int64_t count, Make make, const PrefetchOptions& options);
-  // Waits for the calls of make() that are under way, after telling them to stop.
+  // Tells the calls of make() that are under way to stop and waits for them. Those that hang (a next() has waited in
+  // vain, or the wait here reaches the limit too) are abandoned: when they come back, their threads end. So `make` must
+  // own what it uses, or that must live as long as the process.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -52,49 +55,89 @@ class Prefetcher {
     std::exception_ptr error;
     [[nodiscard]] bool filled() const { return thing.has_value() || error != nullptr; }
   };
+  struct Shared;
 
-  Slot make_slot(std::int64_t number, const std::stop_token& stop) const;
-  void work(const std::stop_token& stop);
+  static PrefetchOptions checked(const PrefetchOptions& options);
+  void end_workers();
   Slot wait_for_slot();
-  // The place of a number: no two numbers that are out at once share one.
-  Slot& slot(std::int64_t number) { return slots_[static_cast<std::size_t>(number % depth())]; }
-  [[nodiscard]] std::int64_t depth() const { return std::ssize(slots_); }
 
-  const std::int64_t count_;
-  const Make make_;
   const PrefetchOptions options_;
-  bool failed_ = false;  // consumer only
+  const std::shared_ptr<Shared> shared_;  // with the workers; outlives the prefetcher when one of them hangs
+  std::vector<std::thread> threads_;
+  bool failed_ = false;
+  bool hangs_ = false;
+};
 
-  std::mutex mutex_;  // of the members up to threads_
-  std::condition_variable_any filled_;
-  std::condition_variable_any freed_;
-  std::vector<Slot> slots_;
-  std::int64_t claimed_ = 0;  // numbers below are made or in the making
-  std::int64_t taken_ = 0;    // numbers below were handed out
+template <typename T>
+struct Prefetcher<T>::Shared {
+  Shared(std::int64_t count, Make make, const PrefetchOptions& options)
+      : count(count), make(std::move(make)), slots(static_cast<std::size_t>(options.depth)) {}
 
-  std::vector<std::jthread> threads_;
+  Slot make_slot(std::int64_t number, const std::stop_token& token) const;
+  void work();
+  // The place of a number: no two numbers that are out at once share one.
+  Slot& slot(std::int64_t number) { return slots[static_cast<std::size_t>(number % depth())]; }
+  [[nodiscard]] std::int64_t depth() const { return std::ssize(slots); }
+
+  const std::int64_t count;
+  const Make make;
+  std::stop_source stop;
+
+  std::mutex mutex;  // of all below
+  std::condition_variable_any filled;
+  std::condition_variable_any freed;
+  std::condition_variable_any ended_one;
+  std::vector<Slot> slots;
+  std::int64_t claimed = 0;  // numbers below are made or in the making
+  std::int64_t taken = 0;    // numbers below were handed out; only the consumer writes it
+  std::size_t ended = 0;     // threads
 };
 
 template <typename T>
 Prefetcher<T>::Prefetcher(std::int64_t count, Make make, const PrefetchOptions& options)
-    : count_(count), make_(std::move(make)), options_(options) {
-  check(options.workers >= 0 && options.depth >= 1, "prefetching needs workers >= 0 and a depth >= 1");
-  slots_.resize(static_cast<std::size_t>(options.depth));
-  for (int i = 0; i < options.workers; ++i) {
-    threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+    : options_(checked(options)), shared_(std::make_shared<Shared>(count, std::move(make), options)) {
+  try {
+    for (int i = 0; i < options.workers; ++i) threads_.emplace_back([shared = shared_] { shared->work(); });
+  } catch (...) {  // no more threads to be had
+    end_workers();
+    throw;
   }
 }
 
 template <typename T>
 Prefetcher<T>::~Prefetcher() {
-  for (auto& thread : threads_) thread.request_stop();
+  end_workers();
 }
 
 template <typename T>
-typename Prefetcher<T>::Slot Prefetcher<T>::make_slot(std::int64_t number, const std::stop_token& stop) const {
+PrefetchOptions Prefetcher<T>::checked(const PrefetchOptions& options) {
+  check(options.workers >= 0 && options.depth >= 1, "prefetching needs workers >= 0 and a depth >= 1");
+  return options;
+}
+
+template <typename T>
+void Prefetcher<T>::end_workers() {
+  shared_->stop.request_stop();
+  bool all_ended = false;
+  {
+    std::unique_lock lock(shared_->mutex);
+    const auto limit = hangs_ ? std::chrono::milliseconds{0} : options_.wait_limit;
+    all_ended = shared_->ended_one.wait_for(lock, limit, [this] { return shared_->ended == threads_.size(); });
+  }
+  for (std::thread& thread : threads_) {
+    if (all_ended) {
+      thread.join();
+    } else {
+      thread.detach();
+    }
+  }
+}
+
+template <typename T>
+typename Prefetcher<T>::Slot Prefetcher<T>::Shared::make_slot(std::int64_t number, const std::stop_token& token) const {
   Slot made;
   try {
-    made.thing = make_(number, stop);
+    made.thing = make(number, token);
   } catch (...) {
     made.error = std::current_exception();
   }
@@ -102,37 +145,43 @@ typename Prefetcher<T>::Slot Prefetcher<T>::make_slot(std::int64_t number, const
 }
 
 template <typename T>
-void Prefetcher<T>::work(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  const auto may_claim = [this] { return claimed_ < count_ && claimed_ < taken_ + depth(); };
-  while (freed_.wait(lock, stop, may_claim) && !stop.stop_requested()) {
-    const std::int64_t number = claimed_++;
+void Prefetcher<T>::Shared::work() {
+  const std::stop_token token = stop.get_token();
+  std::unique_lock lock(mutex);
+  const auto may_claim = [this] { return claimed < count && claimed < taken + depth(); };
+  while (freed.wait(lock, token, may_claim) && !token.stop_requested()) {
+    const std::int64_t number = claimed++;
     lock.unlock();
-    Slot made = make_slot(number, stop);
+    Slot made = make_slot(number, token);
     lock.lock();
     slot(number) = std::move(made);
-    filled_.notify_one();
+    filled.notify_one();
   }
+  ++ended;
+  ended_one.notify_one();
 }
 
 template <typename T>
 typename Prefetcher<T>::Slot Prefetcher<T>::wait_for_slot() {
-  std::unique_lock lock(mutex_);
-  if (!filled_.wait_for(lock, options_.wait_limit, [this] { return slot(taken_).filled(); })) {
+  std::unique_lock lock(shared_->mutex);
+  Slot& due = shared_->slot(shared_->taken);
+  if (!shared_->filled.wait_for(lock, options_.wait_limit, [&] { return due.filled(); })) {
+    failed_ = true;
+    hangs_ = true;
     throw DataError(concat("no batch came within ", options_.wait_limit.count(),
                            " ms: reading the data hangs; check the disk or network behind data.path"));
   }
-  Slot result = std::exchange(slot(taken_), Slot{});
-  ++taken_;
-  freed_.notify_one();
+  Slot result = std::exchange(due, Slot{});
+  ++shared_->taken;
+  shared_->freed.notify_one();
   return result;
 }
 
 template <typename T>
 std::optional<T> Prefetcher<T>::next() {
   check(!failed_, "next() was called on a prefetcher that has failed");
-  if (taken_ == count_) return std::nullopt;  // only this thread writes taken_
-  Slot result = threads_.empty() ? make_slot(taken_++, {}) : wait_for_slot();
+  if (shared_->taken == shared_->count) return std::nullopt;
+  Slot result = threads_.empty() ? shared_->make_slot(shared_->taken++, {}) : wait_for_slot();
   if (result.error == nullptr) return std::move(result.thing);
   failed_ = true;
   std::rethrow_exception(result.error);

@@ -4,7 +4,9 @@ namespace sluice::nn {
 
 Parameter& Registry::add_parameter(const std::string& name, at::IntArrayRef sizes, const Init& init,
                                    at::MemoryFormat layout) {
-  at::Tensor value = draw(init, sizes, seed_, name).to(dtype_).contiguous(layout);
+  at::Tensor value = options_.draw_weights
+                         ? draw(init, sizes, options_.seed, name).to(options_.dtype).contiguous(layout)
+                         : at::empty(sizes, at::TensorOptions(at::kMeta).dtype(options_.dtype), layout);
   value.requires_grad_();
   parameters_.push_back(std::make_unique<Parameter>(Parameter{name, std::move(value)}));
   return *parameters_.back();

@@ -15,36 +15,35 @@
 
 namespace sluice::nn {
 
+struct LayerOptions {
+  std::uint64_t seed = 0;
+  at::ScalarType dtype = at::kFloat;
+  bool draw_weights = true;  // false: the layer can be counted and described, not run
+};
+
 // Parameters and buffers in the order of their registration, at addresses that stay.
 class Registry {
  public:
-  Registry(std::uint64_t seed, at::ScalarType dtype) : seed_(seed), dtype_(dtype) {}
+  explicit Registry(const LayerOptions& options) : options_(options) {}
 
   // A new parameter drawn from `init` under (seed, name): the values do not depend on dtype (beyond rounding), layout,
-  // order.
+  // order. Without draw_weights it has no values and no memory (torch's meta device), only its shape and type.
   Parameter& add_parameter(const std::string& name, at::IntArrayRef sizes, const Init& init,
                            at::MemoryFormat layout = at::MemoryFormat::Contiguous);
   Buffer& add_buffer(const std::string& name, at::Tensor value);
-  [[nodiscard]] at::ScalarType dtype() const { return dtype_; }
+  [[nodiscard]] at::ScalarType dtype() const { return options_.dtype; }
   [[nodiscard]] std::vector<Parameter*> parameters() const;
   [[nodiscard]] std::vector<Buffer*> buffers() const;
 
  private:
-  std::uint64_t seed_;
-  at::ScalarType dtype_;
+  LayerOptions options_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
 };
 
-struct LayerOptions {
-  std::uint64_t seed = 0;
-  at::ScalarType dtype = at::kFloat;
-};
-
 class RegisteredLayer : public Layer {
  public:
-  RegisteredLayer(std::string name, const LayerOptions& options)
-      : Layer(std::move(name)), registry_(options.seed, options.dtype) {}
+  RegisteredLayer(std::string name, const LayerOptions& options) : Layer(std::move(name)), registry_(options) {}
 
   [[nodiscard]] std::vector<Parameter*> parameters() override { return registry_.parameters(); }
   [[nodiscard]] std::vector<Buffer*> buffers() override { return registry_.buffers(); }

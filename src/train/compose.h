@@ -1,6 +1,6 @@
 // compose: builds the objects that run a Plan: the grid of stages on their devices, the executor, the sync between
 // replicas and an optimizer per stage.
-// Not here: how a Plan is decided (train/planner.h); the training loop.
+// Not here: how a Plan is decided (train/setup.h); the training loop.
 // Errors: ConfigError when the plan does not fit the model or the devices.
 #pragma once
 

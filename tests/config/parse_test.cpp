@@ -41,7 +41,9 @@ TEST(Parse, ReadsEveryKindOfValue) {
       "[pipeline]\n"
       "stages = 2\n"
       "chunks = \"auto\"\n"
-      "partition = [3, 4]\n");
+      "partition = [3, 4]\n"
+      "[replicas]\n"
+      "local = 2\n");
   EXPECT_THAT(config.device.list.names, ElementsAre("cpu:0", "cpu:0", "cuda:1", "cuda:1"));
   EXPECT_EQ(config.device.list.choice, "");
   EXPECT_EQ(config.model.name, "resnet18");

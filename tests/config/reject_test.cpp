@@ -152,6 +152,20 @@ TEST(RejectRange, SaysTheRangeAndTheValue) {
   EXPECT_THAT(error_of("[train]\nlr_decay = 1.5\n"), HasSubstr("it must be > 0.0 and <= 1.0"));
 }
 
+// They become whole milliseconds and whole bytes: smaller ones would be 0, larger ones overflow.
+TEST(RejectRange, TimeoutsAndBucketsFitTheirUnits) {
+  for (const auto* seconds : {"0.0009", "1000000.1", "1e300", "-1"}) {
+    EXPECT_THAT(set_error("train.step_timeout_s=" + std::string(seconds)), HasSubstr("it must be >= 0.001 and <= "));
+  }
+  for (const auto* mebibytes : {"0", "65536.5", "1e300"}) {
+    EXPECT_THAT(set_error("replicas.bucket_mb=" + std::string(mebibytes)),
+                HasSubstr("it must be > 0.0 and <= 65536.0"));
+  }
+  for (const auto* set : {"train.step_timeout_s=0.001", "train.step_timeout_s=1000000", "replicas.bucket_mb=65536"}) {
+    EXPECT_EQ(set_error(set), "accepted");
+  }
+}
+
 TEST(RejectRange, WordsAreListed) {
   EXPECT_EQ(error_of("[train]\noptimizer = \"adamm\"\n"),
             "run.toml:2: train.optimizer = \"adamm\" is unknown; it must be one of \"sgd\", \"momentum\", \"adam\", "
@@ -223,6 +237,14 @@ TEST(RejectRule, NamedDevicesCoverTheGrid) {
       error_of("[pipeline]\nstages = 2\n[device]\nlist = [\"cpu:0\"]\n"),
       "run.toml:4: device.list names 1 devices, but pipeline.stages=2 x replicas.local=1 needs 2 per process; name "
       "one per stage and replica (repeats allowed)");
+  EXPECT_THAT(error_of("[device]\nlist = [\"cpu:0\", \"cpu:1\"]\n"), HasSubstr("names 2 devices"));  // a multiple
+  EXPECT_EQ(error_of("[replicas]\nlocal = 2\n[device]\nlist = [\"cpu:0\", \"cpu:0\"]\n"), "accepted");
+}
+
+TEST(RejectRule, ADeviceListIsNotEmpty) {
+  Config config;
+  config.device.list = {.choice = "", .names = {}};
+  EXPECT_THROW(validate(config), ConfigError);
 }
 
 TEST(RejectRule, OptimizerAndLearningRate) {

@@ -2,8 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
 #include <ctime>
 #include <filesystem>
+#include <memory>
+#include <thread>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -169,6 +173,39 @@ TEST(Loader, FailingOrUnreadLoadersDoNotHang) {
       const Loader loader(dataset, {.batch_size = 2, .workers = workers, .prefetch = 3, .shuffle = round % 2 == 0});
     }
   }
+}
+
+// Its reads wait at a gate that the test opens.
+class GatedDataset final : public Dataset {
+ public:
+  explicit GatedDataset(std::shared_ptr<std::atomic<bool>> gate) : gate_(std::move(gate)) {}
+  [[nodiscard]] const DatasetInfo& info() const override { return info_; }
+  [[nodiscard]] std::int64_t size() const override { return 4; }
+  void read(std::int64_t, std::span<std::uint8_t>) const override { gate_->wait(false); }
+  [[nodiscard]] std::int64_t target(std::int64_t) const override { return 0; }
+
+ private:
+  DatasetInfo info_{
+      .name = "gated", .channels = 1, .height = 2, .width = 2, .classes = 1, .mean = {0.5}, .stddev = {0.5}};
+  std::shared_ptr<std::atomic<bool>> gate_;
+};
+
+TEST(Loader, AReadThatHangsIsAbandonedWithItsDataset) {
+  const auto gate = std::make_shared<std::atomic<bool>>(false);
+  auto dataset = std::make_shared<const GatedDataset>(gate);
+  const std::weak_ptr<const Dataset> watched = dataset;
+  {
+    Loader loader(*dataset, {.batch_size = 2, .workers = 1, .wait_limit = std::chrono::seconds{0}});
+    EXPECT_THROW(loader.next(), DataError);
+  }
+  dataset.reset();
+  for (int tries = 0; tries < 50; ++tries) std::this_thread::yield();
+  *gate = true;
+  gate->notify_all();
+  for (int tries = 0; tries < 5000 && !watched.expired(); ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  EXPECT_TRUE(watched.expired());
 }
 
 TEST(Loader, RefusesOptionsThatCannotWork) {

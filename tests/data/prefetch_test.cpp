@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 
 namespace sluice::data {
@@ -58,26 +59,60 @@ TEST(Prefetch, AFailureComesOnceInItsTurnAndEndsTheSequence) {
   }
 }
 
-TEST(Prefetch, AHangingMakerIsReportedAndMayStillCome) {
-  std::atomic<bool> released{false};
-  Prefetcher<int> prefetcher(1,
-                             [&](std::int64_t, const std::stop_token&) {
-                               released.wait(false);
-                               return 7;
-                             },
-                             {.workers = 1, .depth = 1, .wait_limit = 20ms});
-  EXPECT_THAT([&] { prefetcher.next(); }, ThrowsMessage<DataError>(HasSubstr("no batch came within 20 ms")));
-  released = true;
-  released.notify_all();
-  std::optional<int> late;
-  for (int tries = 0; tries < 200 && !late; ++tries) {
-    try {
-      late = prefetcher.next();
-    } catch (const DataError&) {
-      std::this_thread::yield();  // the maker was not scheduled yet
-    }
+// What a make() that hangs uses: it belongs to the workers, because one of them may outlive the prefetcher.
+struct Gate {
+  std::atomic<bool> open{false};
+  std::atomic<bool> waited_at{false};
+  void pass() {
+    waited_at = true;
+    open.wait(false);
   }
-  EXPECT_EQ(late, 7);
+  void release() {
+    open = true;
+    open.notify_all();
+  }
+};
+
+Prefetcher<int>::Make hanging(const std::shared_ptr<Gate>& gate) {
+  return [gate](std::int64_t number, const std::stop_token&) {
+    if (number == 1) gate->pass();
+    return 7;
+  };
+}
+
+// The caller and nobody else holds the gate: no worker is left.
+bool workers_end(const std::shared_ptr<Gate>& gate) {
+  for (int tries = 0; tries < 5000 && gate.use_count() > 1; ++tries) std::this_thread::sleep_for(1ms);
+  return gate.use_count() == 1;
+}
+
+// The run used to report the hang and then never exit: the destructor joined the reader that hung.
+TEST(Prefetch, AHangingMakerIsReportedAndAbandoned) {
+  for (const int workers : {1, 3}) {
+    const auto gate = std::make_shared<Gate>();
+    {
+      Prefetcher<int> prefetcher(5, hanging(gate), {.workers = workers, .depth = 2, .wait_limit = 50ms});
+      EXPECT_EQ(prefetcher.next(), 7);
+      EXPECT_THAT([&] { prefetcher.next(); }, ThrowsMessage<DataError>(HasSubstr("no batch came within 50 ms")));
+      EXPECT_THAT([&] { prefetcher.next(); }, ThrowsMessage<BugError>(HasSubstr("has failed")));
+    }
+    EXPECT_GT(gate.use_count(), 1) << "the destructor came back although the maker hangs";
+    gate->release();
+    EXPECT_TRUE(workers_end(gate));
+  }
+}
+
+TEST(Prefetch, TheDestructorWaitsNoLongerThanTheLimit) {
+  const auto gate = std::make_shared<Gate>();
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    Prefetcher<int> prefetcher(5, hanging(gate), {.workers = 1, .depth = 2, .wait_limit = 200ms});
+    EXPECT_EQ(prefetcher.next(), 7);
+    while (!gate->waited_at) std::this_thread::sleep_for(1ms);
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 200ms);
+  gate->release();
+  EXPECT_TRUE(workers_end(gate));
 }
 
 TEST(Prefetch, TheDestructorStopsWaitingAndWorkingThreads) {

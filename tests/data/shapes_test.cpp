@@ -130,8 +130,8 @@ TEST(Shapes, RefusesOptionsOutOfRange) {
     return [=] { static_cast<void>(make_shapes(options, Split::kTrain)); };
   };
   EXPECT_THAT(making({.samples = 0}), testing::ThrowsMessage<ConfigError>(HasSubstr("data.samples = 0")));
-  EXPECT_THAT(making({.channels = 2}), testing::ThrowsMessage<ConfigError>(HasSubstr("data.channels = 2")));
-  EXPECT_THAT(making({.image_size = 7}), testing::ThrowsMessage<ConfigError>(HasSubstr("data.image_size = 7")));
+  EXPECT_THAT(making({.channels = 2}), testing::ThrowsMessage<ConfigError>(HasSubstr("model.channels = 2")));
+  EXPECT_THAT(making({.image_size = 7}), testing::ThrowsMessage<ConfigError>(HasSubstr("model.image_size = 7")));
 }
 
 }  // namespace

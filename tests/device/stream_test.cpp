@@ -35,7 +35,9 @@ TEST(Transfer, ToAGpuAndBackKeepsTheValues) {
 TEST(Stream, AnEmptyEventIsOver) {
   const Stream stream = Stream::make({DeviceKind::kCpu, 0});
   stream.wait(Event());
-  stream.synchronize();
+  const at::Tensor tensor = at::arange(4);
+  const at::Tensor moved = transfer(tensor, Event(), stream);
+  EXPECT_EQ(moved.data_ptr(), tensor.data_ptr());
 }
 
 }  // namespace

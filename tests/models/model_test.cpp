@@ -82,6 +82,18 @@ TEST_P(EveryModel, GivesLogitsOfTheAskedShapeAndType) {
   }
 }
 
+TEST_P(EveryModel, HasTheSameNamesAndShapesWithoutDrawingWeights) {
+  ModelOptions options = options_of(GetParam());
+  const std::string drawn = describe(options);
+  const int layers = static_cast<int>(make_model(options).layers.size());
+  options.draw_weights = false;
+  EXPECT_EQ(describe(options), drawn);
+  EXPECT_EQ(count_layers(options), layers);
+  for (const auto& layer : make_model(options).layers) {
+    for (const auto* p : layer->parameters()) EXPECT_TRUE(p->value.is_meta()) << p->name;
+  }
+}
+
 TEST_P(EveryModel, StartsFromTheSeedAloneWhateverTheNumberType) {
   ModelOptions options = options_of(GetParam());
   const Model first = make_model(options), again = make_model(options);

@@ -56,6 +56,7 @@ PLANTED = {
     "bad include": ("includes", "src/core/bad.cpp", '#include "device/stream.h"\n', "'core' may not include 'device'"),
     "CUDA": ("includes", "src/core/bad.cpp", "#ifdef SLUICE_WITH_CUDA\n#endif\n", "CUDA is asked for outside"),
     "spelling": ("spelling", "src/core/bad.cpp", "// to rec" + "ieve\n", "receive"),
+    "spelling in a module called data": ("spelling", "src/data/bad.cpp", "// to rec" + "ieve\n", "receive"),
     "shell": ("shell", "scripts/bad.sh", "#!/bin/bash\nrm $1\n", "SC2086"),
 }
 

@@ -23,16 +23,19 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxWrite = std::size_t{1} << 30;  // one write() takes at most 2 GiB - 4 KiB
 
+// Not only for files of a run directory: `step --out` and `eval --logits` come here too.
 std::string_view advice(int error) {
   switch (error) {
-    case ENOSPC: return "free space on that disk, lower checkpoint.keep or choose another --run-dir";
-    case EDQUOT: return "free some of your quota, lower checkpoint.keep or choose another --run-dir";
+    case ENOSPC:
+      return "free space on that disk or write elsewhere (a run: lower checkpoint.keep or choose another --run-dir)";
+    case EDQUOT:
+      return "free some of your quota or write elsewhere (a run: lower checkpoint.keep or choose another --run-dir)";
     case EROFS:
     case EACCES:
-    case EPERM: return "choose a --run-dir that can be written";
-    case EIO: return "the disk reports a fault (see dmesg): choose a --run-dir on another disk";
-    case EFBIG: return "raise the limit on file sizes (ulimit -f) or choose another --run-dir";
-    default: return "check the path or choose another --run-dir";
+    case EPERM: return "choose a place that can be written (a run: another --run-dir)";
+    case EIO: return "the disk reports a fault (see dmesg): use another disk";
+    case EFBIG: return "raise the limit on file sizes (ulimit -f)";
+    default: return "check the path";
   }
 }
 

@@ -112,7 +112,7 @@ TEST(ReadOnlyDisk, IsNamedWithWhatToDo) {
   ASSERT_EQ(::mount("", disk.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0);
   const auto text = error_of<StorageError>([&] { store.save(2, contents_of(2)); });
   EXPECT_THAT(text, HasSubstr("Read-only file system"));
-  EXPECT_THAT(text, HasSubstr("choose a --run-dir that can be written"));
+  EXPECT_THAT(text, HasSubstr("choose a place that can be written"));
   EXPECT_THAT(store.newest(), Optional(disk.path() / "step-1"));
 }
 
