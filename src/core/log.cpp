@@ -114,10 +114,10 @@ void log(LogLevel level, std::string_view message) {
   logging().logger.log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
 }
 
-void log_lines(std::string_view text) {
+void log_lines(std::string_view text, LogLevel level) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    log_info(text.substr(0, end));
+    log(level, text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
 }

@@ -16,8 +16,8 @@ inline void log_debug(std::string_view message) { log(LogLevel::kDebug, message)
 inline void log_info(std::string_view message) { log(LogLevel::kInfo, message); }
 inline void log_warning(std::string_view message) { log(LogLevel::kWarning, message); }
 inline void log_error(std::string_view message) { log(LogLevel::kError, message); }
-// Each line of `text` as a message of its own, at kInfo.
-void log_lines(std::string_view text);
+// Each line of `text` as a message of its own.
+void log_lines(std::string_view text, LogLevel level = LogLevel::kInfo);
 
 // Lines below `level` are dropped. Default: kInfo.
 void set_log_level(LogLevel level);

@@ -132,8 +132,9 @@ void Executor::Pass::log_schedule(const Place& failed) const {
   for (int stage = 0; stage < grid->stages_per_replica(); ++stage) {
     mark.current.push_back(position[grid->place(failed.replica, StageId{stage})].load(std::memory_order_relaxed));
   }
-  log_warning(concat("replica ", index(failed.replica), " ran this schedule (", request.schedule.name,
-                     "), each device's action in brackets:\n", draw_grid(request.schedule, mark)));
+  log_lines(concat("replica ", index(failed.replica), " ran this schedule (", request.schedule.name,
+                   "), each device's action in brackets:\n", draw_grid(request.schedule, mark)),
+            LogLevel::kWarning);
 }
 
 MicroBatchId Executor::Pass::last_backward_of(const Place& place) const {

@@ -183,7 +183,7 @@ void Reporter::log_table() const {
     for (const Phase phase : kTablePhases) table << std::setw(11) << mean_ms(stage[phase]);
     table << std::setw(11) << mean_ms(stage.idle) << std::setw(11) << mean_ms(duration_);
   }
-  log_info(std::move(table).str());
+  log_lines(table.str());
   log_info(concat(samples_, " samples in ", human_duration(to_s(duration_)),
                   " of training steps: ", fixed(per_second(static_cast<double>(samples_), duration_), 1),
                   " samples/s; peak memory of the process ", human_bytes(peak_process_memory())));

@@ -1,7 +1,5 @@
 #include "train/session.h"
 
-#include <sstream>
-
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -63,11 +61,6 @@ int decide_chunks(const Setup& setup, Composition& composition, TrainStep& step,
   log_info(
       concat("pipeline.chunks = \"auto\": ", choice.chunks, " is fastest (step without update: ", choice.why, ")"));
   return choice.chunks;
-}
-
-void log_lines(const std::string& text) {
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) log_info(line);
 }
 
 // A run directory's own records are continued where the checkpoint left them; any other run begins its own, and what an
