@@ -78,11 +78,6 @@ void check_batch(const config::Config& config) {
   }
 }
 
-int count_layers(models::ModelOptions options) {
-  options.draw_weights = false;
-  return static_cast<int>(models::make_model(options).layers.size());
-}
-
 // Before anything is measured or built: the cut that the configuration asks for exists.
 void check_partition(const config::Config& config, int layers) {
   const int stages = config.pipeline.stages;
@@ -113,7 +108,7 @@ Setup make_setup(const config::Config& config) {
   setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
   setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
   setup.model = model_options(config, setup.train_set->info());
-  setup.layers = count_layers(setup.model);
+  setup.layers = static_cast<int>(models::count_layers(setup.model));
   check_partition(config, setup.layers);
   setup.devices =
       device::choose_devices(device_names(config.device.list), config.pipeline.stages * config.replicas.local);
