@@ -65,7 +65,7 @@ TEST(FullDisk, ASaveThatDoesNotFitIsRefusedBeforeItStarts) {
   });
   EXPECT_THAT(text, HasSubstr(disk.path().string()));
   EXPECT_THAT(text, HasSubstr("No space left on device; needs 46"));
-  EXPECT_THAT(text, HasSubstr("free space on that disk, lower checkpoint.keep"));
+  EXPECT_THAT(text, HasSubstr("free space on that disk or write elsewhere (a run: lower checkpoint.keep"));
   EXPECT_THAT(names_in(disk.path()), ElementsAre("step-1", "step-2"));
   EXPECT_THAT(store.newest(), Optional(disk.path() / "step-2"));
   expect_contents(store.load(disk.path() / "step-1"), 1, kFloats);
