@@ -41,6 +41,9 @@ class Rules {
     const std::int64_t replicas = config_.replicas.local;
     require(batch >= replicas, {"train.global_batch", "replicas.local"},
             concat("train.global_batch=", batch, " < replicas.local=", replicas, "; every replica needs a sample"));
+    require(config_.replicas.sync != "none" || replicas == 1, {"replicas.sync", "replicas.local"},
+            concat("replicas.sync=\"none\" leaves replicas.local=", replicas,
+                   " replicas out of step; use \"allreduce\" or replicas.local=1"));
     const std::int64_t chunks = config_.pipeline.chunks.value_or(1);
     require(batch >= chunks * replicas, {"pipeline.chunks", "train.global_batch", "replicas.local"},
             concat("pipeline.chunks=", chunks, " x replicas.local=", replicas, " > train.global_batch=", batch,

@@ -66,18 +66,6 @@ int cpu_places(const std::vector<device::Device>& devices) {
   return static_cast<int>(std::ranges::count(devices, device::DeviceKind::kCpu, &device::Device::kind));
 }
 
-void check_batch(const config::Config& config) {
-  if (config.train.global_batch < config.replicas.local) {
-    throw ConfigError(concat("train.global_batch = ", config.train.global_batch, " gives ", config.replicas.local,
-                             " local replicas less than one sample each; raise it to at least ",
-                             config.replicas.local));
-  }
-  if (config.replicas.sync == "none" && config.replicas.local > 1) {
-    throw ConfigError(concat("replicas.sync = \"none\" leaves ", config.replicas.local,
-                             " local replicas out of step; use \"allreduce\" or set replicas.local = 1"));
-  }
-}
-
 // Before anything is measured or built: the cut that the configuration asks for exists.
 void check_partition(const config::Config& config, int layers) {
   const int stages = config.pipeline.stages;
@@ -99,7 +87,7 @@ int configured_chunks(const config::Config& config) {
 }
 
 Setup make_setup(const config::Config& config) {
-  check_batch(config);
+  config::validate(config);  // also when it was made in code
   Setup setup{.config = config};
   if (config.train.deterministic) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);

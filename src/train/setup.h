@@ -23,8 +23,8 @@ namespace sluice::train {
 
 struct Setup {
   config::Config config;
-  std::unique_ptr<data::Dataset> train_set;
-  std::unique_ptr<data::Dataset> test_set;
+  std::shared_ptr<data::Dataset> train_set;  // shared with a read that hangs and is abandoned
+  std::shared_ptr<data::Dataset> test_set;
   models::ModelOptions model;
   int layers = 0;                       // of the model
   std::vector<device::Device> devices;  // replica by replica

@@ -117,7 +117,7 @@ TEST(MakeSetup, RefusesWhatCannotBe) {
   EXPECT_THAT(refused([](auto& c) { c.pipeline.stages = 90; }), HasSubstr("pipeline.stages"));
   EXPECT_THAT(refused([](auto& c) { c.data.name = "no_such_set"; }), HasSubstr("no_such_set"));
   EXPECT_THAT(refused([](auto& c) { c.model.name = "no_such_model"; }), HasSubstr("no_such_model"));
-  EXPECT_THAT(refused([](auto& c) { c.replicas.local = 17; }), HasSubstr("train.global_batch = 16"));
+  EXPECT_THAT(refused([](auto& c) { c.replicas.local = 17; }), HasSubstr("train.global_batch=16"));
   EXPECT_THAT(refused([](auto& c) {
                 c.replicas.local = 2;
                 c.replicas.sync = "none";
