@@ -96,6 +96,7 @@ Config repaired(Config config) {
     config.replicas.local = 1;
     config.device.list.names.resize(static_cast<std::size_t>(pipeline.stages), "cpu:0");
   }
+  if (config.replicas.sync == "none") config.replicas.local = 1;
   train.global_batch = std::max(train.global_batch, std::int64_t{pipeline.chunks.value_or(1)} * config.replicas.local);
   train.micro_batch =
       pipeline.chunks.value_or(1) > 1 ? 0 : std::min(train.micro_batch, train.global_batch / config.replicas.local);

@@ -212,6 +212,13 @@ TEST(RejectRule, PartitionHasAnEntryPerStage) {
             "run.toml:3: pipeline.partition has 2 entries, but pipeline.stages=3; give one number of layers per stage");
 }
 
+TEST(RejectRule, ReplicasWithoutSyncWouldDriftApart) {
+  EXPECT_EQ(error_of("[replicas]\nlocal = 2\nsync = \"none\"\n"),
+            "run.toml:3: replicas.sync=\"none\" leaves replicas.local=2 replicas out of step; use \"allreduce\" or "
+            "replicas.local=1");
+  EXPECT_EQ(error_of("[replicas]\nlocal = 1\nsync = \"none\"\n"), "accepted");
+}
+
 TEST(RejectRule, EveryMicroBatchHasASample) {
   EXPECT_EQ(error_of("[replicas]\nlocal = 65\n"),
             "run.toml:2: train.global_batch=64 < replicas.local=65; every replica needs a sample");
