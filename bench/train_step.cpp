@@ -18,9 +18,8 @@
 #include "train/train_step.h"
 #include "tune/partition.h"
 
+namespace sluice {
 namespace {
-
-using namespace sluice;
 
 struct Arguments {
   models::ModelOptions model;
@@ -110,12 +109,13 @@ class Bench {
 };
 
 }  // namespace
+}  // namespace sluice
 
 int main(int argc, char** argv) try {
-  device::tune_malloc();  // as `sluice` itself does
-  device::use_cpu_threads(1);
-  const Arguments arguments = parse(argc, argv);
-  Bench bench(arguments);
+  sluice::device::tune_malloc();  // as `sluice` itself does
+  sluice::device::use_cpu_threads(1);
+  const sluice::Arguments arguments = sluice::parse(argc, argv);
+  sluice::Bench bench(arguments);
   bool asked = false;
   for (std::string line; std::getline(std::cin, line);) {
     asked = true;

@@ -81,7 +81,7 @@ check_includes() { python3 scripts/check_includes.py; }
 
 check_limits() {
   local file lines rc=0
-  [[ -x .venv/bin/lizard ]] || die 2 "lizard is missing: run scripts/bootstrap.sh --check-tools"
+  .venv/bin/python -c 'import lizard' 2>/dev/null || die 2 "lizard is missing: run scripts/bootstrap.sh --check-tools"
   for file in "${sources[@]}"; do
     lines=$(wc -l <"$file")
     if [[ $lines -gt $max_file_lines ]]; then
@@ -89,7 +89,7 @@ check_limits() {
       rc=1
     fi
   done
-  .venv/bin/lizard --languages cpp -m -T "nloc=$max_function_nloc" -C "$max_complexity" -w "${sources[@]}" || rc=1
+  .venv/bin/python -m lizard --languages cpp -m -T "nloc=$max_function_nloc" -C "$max_complexity" -w "${sources[@]}" || rc=1
   return "$rc"
 }
 

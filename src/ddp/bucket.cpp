@@ -1,19 +1,21 @@
 #include "ddp/bucket.h"
 
+#include <ranges>
+
 #include "core/check.h"
 
 namespace sluice::ddp {
 
 std::vector<Bucket> make_buckets(std::span<const Extent> extents, std::int64_t bucket_elements) {
   std::vector<Bucket> buckets;
-  for (auto extent = extents.rbegin(); extent != extents.rend(); ++extent) {
-    check(extent->begin < extent->end || extent->begin == extent->end, "an extent ends before it begins");
-    const std::int64_t end = buckets.empty() ? extent->end : buckets.back().begin;
-    check(extent->end <= end, "extents overlap or are out of order");
-    const bool fits = !buckets.empty() && buckets.back().end - extent->begin <= bucket_elements;
-    if (!fits) buckets.push_back({extent->begin, end, {}});
-    buckets.back().begin = extent->begin;
-    buckets.back().params.push_back(extent->param);
+  for (const Extent& extent : std::views::reverse(extents)) {
+    check(extent.begin <= extent.end, "an extent ends before it begins");
+    const std::int64_t end = buckets.empty() ? extent.end : buckets.back().begin;
+    check(extent.end <= end, "extents overlap or are out of order");
+    const bool fits = !buckets.empty() && buckets.back().end - extent.begin <= bucket_elements;
+    if (!fits) buckets.push_back({extent.begin, end, {}});
+    buckets.back().begin = extent.begin;
+    buckets.back().params.push_back(extent.param);
   }
   return buckets;
 }

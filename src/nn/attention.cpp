@@ -1,8 +1,9 @@
 #include "nn/attention.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <cmath>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "nn/dropout.h"
 #include "nn/kernels/kernels.h"

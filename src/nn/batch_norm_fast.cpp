@@ -60,7 +60,7 @@ ChannelSums channel_sums(const Rows& rows, const Kernel& kernel) {
 // Mean and biased variance, by sums of deviations from the first row (which keeps the cancellation small).
 BatchStatistics measure(const at::Tensor& x) {
   const Rows rows(x);
-  const float* data = x.const_data_ptr<float>();
+  const auto* data = x.const_data_ptr<float>();
   const auto& kernel = kernels::best().batch_norm;
   const ChannelSums sums = channel_sums(rows, [&](std::int64_t row, std::int64_t count, float* sum, float* squares) {
     kernel.statistics(data + row * rows.channels, data, count, rows.channels, sum, squares);
@@ -68,7 +68,7 @@ BatchStatistics measure(const at::Tensor& x) {
   BatchStatistics result{at::empty({rows.channels}, x.options().memory_format(at::MemoryFormat::Contiguous)),
                          at::empty({rows.channels}, x.options().memory_format(at::MemoryFormat::Contiguous)),
                          rows.count};
-  float *mean = result.mean.mutable_data_ptr<float>(), *variance = result.variance.mutable_data_ptr<float>();
+  auto *mean = result.mean.mutable_data_ptr<float>(), *variance = result.variance.mutable_data_ptr<float>();
   const auto count = static_cast<double>(rows.count);
   for (std::int64_t c = 0; c < rows.channels; ++c) {
     const double shift = sums.first[c] / count;
@@ -91,7 +91,7 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
     at::Tensor y = at::empty_like(x, x.options(), kLayout);
     const float *from = x.const_data_ptr<float>(), *a = scale.const_data_ptr<float>(),
                 *b = offset.const_data_ptr<float>(), *other = data_or_null(residual.value_or(at::Tensor()));
-    float* to = y.mutable_data_ptr<float>();
+    auto* to = y.mutable_data_ptr<float>();
     const auto& kernel = kernels::best().batch_norm;
     rows.for_pieces([&](std::int64_t, std::int64_t row, std::int64_t count) {
       const std::int64_t at = row * rows.channels;
@@ -123,7 +123,7 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
     const at::Tensor grad_residual = has_residual ? at::empty_like(x, x.options(), kLayout) : at::Tensor();
     float *to = grad_x.mutable_data_ptr<float>(),
           *to_residual = has_residual ? grad_residual.mutable_data_ptr<float>() : nullptr;
-    const float *ka = a.const_data_ptr<float>(), *kb = b.const_data_ptr<float>(), *kc = c.const_data_ptr<float>();
+    const auto *ka = a.const_data_ptr<float>(), *kb = b.const_data_ptr<float>(), *kc = c.const_data_ptr<float>();
     rows.for_pieces([&](std::int64_t, std::int64_t row, std::int64_t count) {
       const std::int64_t at = row * rows.channels;
       kernel.gradient(xs + at, ys == nullptr ? nullptr : ys + at, gs + at, middle, ka, kb, kc, count, rows.channels,
@@ -140,10 +140,10 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
   // With i = 1 / deviation: grad_x = w i (g - mean(g) - (x - m) i^2 mean(g (x - m))) = a g + b (x - m) + c.
   static void fill_factors(const ChannelSums& sums, const Rows& rows, const at::Tensor& weight,
                            const at::Tensor& inverse, const Factors& out) {
-    const float *w = weight.const_data_ptr<float>(), *i = inverse.const_data_ptr<float>();
-    float *a = out.a.mutable_data_ptr<float>(), *b = out.b.mutable_data_ptr<float>(),
-          *c = out.c.mutable_data_ptr<float>(), *grad_weight = out.grad_weight.mutable_data_ptr<float>(),
-          *grad_bias = out.grad_bias.mutable_data_ptr<float>();
+    const auto *w = weight.const_data_ptr<float>(), *i = inverse.const_data_ptr<float>();
+    auto *a = out.a.mutable_data_ptr<float>(), *b = out.b.mutable_data_ptr<float>(),
+         *c = out.c.mutable_data_ptr<float>(), *grad_weight = out.grad_weight.mutable_data_ptr<float>(),
+         *grad_bias = out.grad_bias.mutable_data_ptr<float>();
     const auto count = static_cast<double>(rows.count);
     for (std::int64_t ch = 0; ch < rows.channels; ++ch) {
       const double scale = static_cast<double>(w[ch]) * i[ch];

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <ATen/ATen.h>
+
 #include "core/check.h"
 #include "core/rng.h"
 #include "nn/parallel.h"
@@ -27,7 +29,7 @@ at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, c
             context.sample_ids.scalar_type() == at::kLong,
         "dropout needs ForwardContext::sample_ids, one int64 for each sample of the input");
   const at::Tensor ids = context.sample_ids.cpu().contiguous();
-  const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
+  const auto* id = ids.const_data_ptr<std::int64_t>();
   const std::uint64_t layer_key =
       derive_key(derive_key(context.seed, hash_name(place)), static_cast<std::uint64_t>(context.step));
   const auto threshold = static_cast<std::uint64_t>(std::llround(p * 0x1.0p32));
@@ -35,7 +37,7 @@ at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, c
 
   const std::int64_t count = samples == 0 ? 0 : x.numel() / samples;
   at::Tensor mask = at::empty(x.sizes(), at::kFloat);
-  float* factors = mask.mutable_data_ptr<float>();
+  auto* factors = mask.mutable_data_ptr<float>();
   parallel_for(0, samples, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t s = begin; s < end; ++s) {
       fill_sample(derive_key(layer_key, static_cast<std::uint64_t>(id[s])), threshold, kept, count,

@@ -21,8 +21,8 @@ class GeluFunction : public torch::autograd::Function<GeluFunction> {
     const at::Tensor x = input.contiguous();
     ctx->save_for_backward({x});
     at::Tensor y = at::empty_like(x);
-    const float* from = x.const_data_ptr<float>();
-    float* to = y.mutable_data_ptr<float>();
+    const auto* from = x.const_data_ptr<float>();
+    auto* to = y.mutable_data_ptr<float>();
     parallel_for(0, x.numel(), kPieceValues, [&](std::int64_t begin, std::int64_t end) {
       kernels::best().gelu.forward(from + begin, end - begin, to + begin);
     });
@@ -32,8 +32,8 @@ class GeluFunction : public torch::autograd::Function<GeluFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const at::Tensor x = ctx->get_saved_variables()[0], grad = grads[0].contiguous();
     at::Tensor grad_x = at::empty_like(x);
-    const float *from = x.const_data_ptr<float>(), *upper = grad.const_data_ptr<float>();
-    float* to = grad_x.mutable_data_ptr<float>();
+    const auto *from = x.const_data_ptr<float>(), *upper = grad.const_data_ptr<float>();
+    auto* to = grad_x.mutable_data_ptr<float>();
     parallel_for(0, x.numel(), kPieceValues, [&](std::int64_t begin, std::int64_t end) {
       kernels::best().gelu.backward(from + begin, upper + begin, end - begin, to + begin);
     });

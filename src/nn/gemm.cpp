@@ -19,12 +19,12 @@ constexpr std::int64_t kMinimumWork = std::int64_t{1} << 23;  // rows * in * out
 constexpr std::int64_t kMinimumRows = 256;                    // below, transposing the weight does not pay
 
 const std::optional<c10::TypedOperatorHandle<OneDnnLinear>>& onednn() {
-  static const auto handle = []() -> std::optional<c10::TypedOperatorHandle<OneDnnLinear>> {
+  static const auto kHandle = []() -> std::optional<c10::TypedOperatorHandle<OneDnnLinear>> {
     const auto schema = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
     if (!schema || !at::globalContext().hasMKLDNN()) return std::nullopt;
     return schema->typed<OneDnnLinear>();
   }();
-  return handle;
+  return kHandle;
 }
 
 bool prefers_onednn(const at::Tensor& a, std::int64_t columns) {
@@ -42,8 +42,8 @@ at::Tensor transposed(const at::Tensor& matrix) {
   const at::Tensor in = matrix.stride(1) == 1 ? matrix : matrix.contiguous();
   const std::int64_t rows = in.size(0), columns = in.size(1);
   at::Tensor out = at::empty({columns, rows}, in.options());
-  const float* from = in.const_data_ptr<float>();
-  float* to = out.mutable_data_ptr<float>();
+  const auto* from = in.const_data_ptr<float>();
+  auto* to = out.mutable_data_ptr<float>();
   const auto& kernel = kernels::best().matrix;
   parallel_for(0, rows, 64, [&](std::int64_t begin, std::int64_t end) {
     kernel.transpose(from + begin * in.stride(0), end - begin, columns, in.stride(0), to + begin, rows);

@@ -14,7 +14,7 @@ at::Tensor draw(const Init& init, at::IntArrayRef sizes, std::uint64_t seed, con
   at::Tensor values = at::full(sizes, init.scale, at::kDouble);
   if (init.kind == Init::Kind::kConstant) return values;
   RngStream rng(derive_key(derive_key(seed, hash_name("init")), hash_name(name)));
-  double* data = values.mutable_data_ptr<double>();
+  auto* data = values.mutable_data_ptr<double>();
   for (std::int64_t i = 0; i < values.numel(); ++i) {
     data[i] *= init.kind == Init::Kind::kNormal ? rng.normal() : 2.0 * rng.uniform() - 1.0;
   }

@@ -1,6 +1,7 @@
 #include "pipeline/flat_parameters.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "core/check.h"
 #include "core/concat.h"

@@ -93,11 +93,11 @@ WorkerPool::~WorkerPool() {
   }
 }
 
-void WorkerPool::run(std::function<void(int)> job, JobControl control) {
+void WorkerPool::run(std::function<void(int)> job, const JobControl& control) {
   std::unique_lock lock(shared_->mutex);
   check(!shared_->abandoned, "a worker pool with an abandoned thread cannot run another job");
   shared_->job = std::make_shared<const std::function<void(int)>>(std::move(job));
-  shared_->on_failure = std::move(control.on_failure);
+  shared_->on_failure = control.on_failure;
   shared_->first_failure = nullptr;
   ++shared_->generation;
   shared_->job_given.notify_all();

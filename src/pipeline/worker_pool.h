@@ -46,7 +46,7 @@ class WorkerPool {
   // Runs job(place) on every place's thread and waits for all. The first exception ends the run and is rethrown when
   // all are done. Past the timeout: PeerError that says what each unfinished place was doing; a thread that does not
   // come back within the grace period is abandoned with everything its job holds, and the pool refuses further runs.
-  void run(std::function<void(int place)> job, JobControl control);
+  void run(std::function<void(int place)> job, const JobControl& control);
 
  private:
   struct Shared;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "core/check.h"
 
@@ -53,9 +54,8 @@ void Optimizer::update(double lr, double divisor, Part part) {
   }
   const at::Tensor steps =
       at::full({}, static_cast<double>(steps_), at::TensorOptions().dtype(at::kFloat).device(values.device()));
-  const auto fused = options_.kind == "adamw"
-                         ? static_cast<decltype(&at::_ops::_fused_adamw_::call)>(&at::_ops::_fused_adamw_::call)
-                         : &at::_ops::_fused_adam_::call;
+  auto* fused = &at::_ops::_fused_adam_::call;
+  if (options_.kind == "adamw") fused = &at::_ops::_fused_adamw_::call;
   fused({values}, {gradients}, {slice(states_[0].second)}, {slice(states_[1].second)}, {}, {steps}, lr, options_.beta1,
         options_.beta2, options_.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, {}, {});
 }

@@ -21,6 +21,9 @@ struct Matrix {  // element (i, j) at data[i * row_stride + j * column_stride]
   const float* data;
   std::int64_t row_stride, column_stride;
 };
+SLUICE_INLINE Matrix rows_from(Matrix a, std::int64_t row) {
+  return {a.data + row * a.row_stride, a.row_stride, a.column_stride};
+}
 
 template <int kRows, int kVectors>
 SLUICE_INLINE void tile_product(Matrix a, const float* b, std::int64_t b_stride, std::int64_t inner, float* c,
@@ -48,20 +51,11 @@ template <int kVectors>
 static void strip_product(std::int64_t rows, Matrix a, const float* b, std::int64_t b_stride, std::int64_t inner,
                           float* c, std::int64_t c_stride) {
   std::int64_t r = 0;
-  const auto next = [&](int step) {
-    a.data += step * a.row_stride;
-    c += step * c_stride;
-    r += step;
-  };
-  while (r + kTileRows <= rows) {
-    tile_product<kTileRows, kVectors>(a, b, b_stride, inner, c, c_stride);
-    next(kTileRows);
-  }
-  while (r + 2 <= rows) {
-    tile_product<2, kVectors>(a, b, b_stride, inner, c, c_stride);
-    next(2);
-  }
-  if (r < rows) tile_product<1, kVectors>(a, b, b_stride, inner, c, c_stride);
+  for (; r + kTileRows <= rows; r += kTileRows)
+    tile_product<kTileRows, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
+  for (; r + 2 <= rows; r += 2)
+    tile_product<2, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
+  if (r < rows) tile_product<1, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
 }
 
 // c [rows, columns] = a [rows, inner] b [inner, columns]; columns is a multiple of kLanes, b and c have adjacent

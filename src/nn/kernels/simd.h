@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <numbers>
 
 #ifndef SLUICE_ISA
 #error "define SLUICE_ISA to the namespace of this instruction set before including simd.h"
@@ -23,9 +24,9 @@ inline constexpr int kLanes = 8;
 inline constexpr int kLanes = 4;
 #endif
 
-typedef float Vec __attribute__((vector_size(kLanes * 4)));
-typedef float LooseVec __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
-typedef std::int32_t IntVec __attribute__((vector_size(kLanes * 4)));
+using Vec = float __attribute__((vector_size(kLanes * 4)));
+using LooseVec = float __attribute__((vector_size(kLanes * 4), aligned(4), may_alias));
+using IntVec = std::int32_t __attribute__((vector_size(kLanes * 4)));
 
 SLUICE_INLINE Vec load(const float* from) { return *reinterpret_cast<const LooseVec*>(from); }
 SLUICE_INLINE void store(float* to, Vec value) { *reinterpret_cast<LooseVec*>(to) = value; }
@@ -59,9 +60,11 @@ SLUICE_INLINE float horizontal_max(Vec value) {
 SLUICE_INLINE Vec exp_negative(Vec x) {
   x = max(x, splat(-87.0F));
   const Vec magic = splat(12582912.0F);  // 1.5 * 2^23: adding it rounds to an integer
-  const Vec rounded = x * 1.44269504F + magic;
+  const Vec rounded = x * std::numbers::log2e_v<float> + magic;
   const Vec n = rounded - magic;
-  const Vec r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
+  constexpr float kLn2High = 0.693359375F;  // NOLINT(modernize-use-std-numbers): ln 2 in two parts, exact together
+  constexpr float kLn2Low = -2.12194440e-4F;
+  const Vec r = (x - n * kLn2High) - n * kLn2Low;
   Vec p = splat(1.0F / 5040);
   p = p * r + 1.0F / 720;
   p = p * r + 1.0F / 120;

@@ -2,25 +2,22 @@
 // registers.
 #pragma once
 
+#include <utility>
+
 #include "nn/kernels/kernels.h"
 #include "nn/kernels/simd.h"
 
 namespace sluice::nn::kernels::SLUICE_ISA {
 
 // Swaps bit kStep of the row number with bit kStep of the column number, for all rows.
-template <int kStep>
-SLUICE_INLINE void swap_index_bit(Vec (&rows)[kLanes]) {
-  IntVec low{}, high{};
-  for (int j = 0; j < kLanes; ++j) {
-    low[j] = (j & kStep) != 0 ? kLanes + j - kStep : j;
-    high[j] = (j & kStep) != 0 ? kLanes + j : j + kStep;
-  }
+template <int kStep, int... kLane>
+SLUICE_INLINE void swap_index_bit(Vec (&rows)[kLanes], std::integer_sequence<int, kLane...> /*lanes*/) {
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) {
     if ((i & kStep) != 0) continue;
     const Vec a = rows[i], b = rows[i + kStep];
-    rows[i] = __builtin_shuffle(a, b, low);
-    rows[i + kStep] = __builtin_shuffle(a, b, high);
+    rows[i] = __builtin_shufflevector(a, b, ((kLane & kStep) != 0 ? kLanes + kLane - kStep : kLane)...);
+    rows[i + kStep] = __builtin_shufflevector(a, b, ((kLane & kStep) != 0 ? kLanes + kLane : kLane + kStep)...);
   }
 }
 
@@ -28,10 +25,11 @@ SLUICE_INLINE void transpose_block(const float* in, std::int64_t in_stride, floa
   Vec rows[kLanes];
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) rows[i] = load(in + i * in_stride);
-  swap_index_bit<1>(rows);
-  swap_index_bit<2>(rows);
-  if constexpr (kLanes > 4) swap_index_bit<4 % kLanes>(rows);
-  if constexpr (kLanes > 8) swap_index_bit<8 % kLanes>(rows);
+  constexpr std::make_integer_sequence<int, kLanes> kAllLanes;
+  swap_index_bit<1>(rows, kAllLanes);
+  swap_index_bit<2>(rows, kAllLanes);
+  if constexpr (kLanes > 4) swap_index_bit<4 % kLanes>(rows, kAllLanes);
+  if constexpr (kLanes > 8) swap_index_bit<8 % kLanes>(rows, kAllLanes);
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) store(out + i * out_stride, rows[i]);
 }

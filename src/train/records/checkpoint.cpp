@@ -1,5 +1,6 @@
 #include "train/records/checkpoint.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -40,12 +41,7 @@ constexpr std::string_view kAdvice = "; resume from another checkpoint (--resume
 
 bool all_finite(const json& value) {
   if (value.is_number_float()) return std::isfinite(value.get<double>());
-  for (const auto& inner : value) {
-    if (inner.is_structured() ? !all_finite(inner) : inner.is_number_float() && !std::isfinite(inner.get<double>())) {
-      return false;
-    }
-  }
-  return true;
+  return !value.is_structured() || std::ranges::all_of(value, all_finite);
 }
 
 json digest_json(const FileDigest& digest) { return {{"bytes", digest.bytes}, {"xxh3_128", digest.xxh3_128}}; }

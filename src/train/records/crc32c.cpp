@@ -37,8 +37,8 @@ constexpr std::array<std::uint32_t, 256> make_table() {
 }
 
 bool has_sse42() {
-  static const bool supported = __builtin_cpu_supports("sse4.2") != 0;
-  return supported;
+  static const bool kSupported = __builtin_cpu_supports("sse4.2") != 0;
+  return kSupported;
 }
 #endif
 

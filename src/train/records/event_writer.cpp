@@ -6,6 +6,7 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <protozero/pbf_writer.hpp>
 #include <system_error>
 
@@ -71,6 +72,22 @@ fs::path new_event_file(const fs::path& dir) {
   }
 }
 
+// An event of one tagged value, whose content `add_content` writes.
+std::string summary_event(double wall_time, std::int64_t step, std::string_view tag,
+                          const std::function<void(protozero::pbf_writer&)>& add_content) {
+  std::string bytes;
+  protozero::pbf_writer writer(bytes);
+  writer.add_double(event::kWallTime, wall_time);
+  writer.add_int64(event::kStep, step);
+  {
+    protozero::pbf_writer summary_writer(writer, event::kSummary);
+    protozero::pbf_writer value_writer(summary_writer, summary::kValue);
+    value_writer.add_string(value::kTag, tag.data(), tag.size());
+    add_content(value_writer);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::string event_record(std::string_view payload) {
@@ -101,45 +118,26 @@ std::string session_start_event(double wall_time, std::int64_t step) {
   return bytes;
 }
 
-std::string scalar_event(double wall_time, std::int64_t step, std::string_view tag, float number) {
-  std::string bytes;
-  protozero::pbf_writer writer(bytes);
-  writer.add_double(event::kWallTime, wall_time);
-  writer.add_int64(event::kStep, step);
-  protozero::pbf_writer summary_writer(writer, event::kSummary);
-  protozero::pbf_writer value_writer(summary_writer, summary::kValue);
-  value_writer.add_string(value::kTag, tag.data(), tag.size());
-  value_writer.add_float(value::kSimpleValue, number);
-  value_writer.commit();
-  summary_writer.commit();
-  return bytes;
+std::string scalar_event(double wall_time, std::int64_t step, std::string_view tag, float value) {
+  return summary_event(wall_time, step, tag,
+                       [&](protozero::pbf_writer& writer) { writer.add_float(value::kSimpleValue, value); });
 }
 
 std::string text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view text) {
-  std::string bytes;
-  protozero::pbf_writer writer(bytes);
-  writer.add_double(event::kWallTime, wall_time);
-  writer.add_int64(event::kStep, step);
-  protozero::pbf_writer summary_writer(writer, event::kSummary);
-  protozero::pbf_writer value_writer(summary_writer, summary::kValue);
-  value_writer.add_string(value::kTag, tag.data(), tag.size());
-  {
-    protozero::pbf_writer tensor_writer(value_writer, value::kTensor);
-    tensor_writer.add_enum(tensor::kDtype, tensor::kDtypeString);
-    tensor_writer.add_message(tensor::kShape, "", 0);  // a scalar
-    tensor_writer.add_string(tensor::kStringValue, text.data(), text.size());
-  }
-  {
-    protozero::pbf_writer metadata_writer(value_writer, value::kMetadata);
+  return summary_event(wall_time, step, tag, [&](protozero::pbf_writer& writer) {
+    {
+      protozero::pbf_writer tensor_writer(writer, value::kTensor);
+      tensor_writer.add_enum(tensor::kDtype, tensor::kDtypeString);
+      tensor_writer.add_message(tensor::kShape, "", 0);  // a scalar
+      tensor_writer.add_string(tensor::kStringValue, text.data(), text.size());
+    }
+    protozero::pbf_writer metadata_writer(writer, value::kMetadata);
     {
       protozero::pbf_writer plugin_writer(metadata_writer, metadata::kPluginData);
       plugin_writer.add_string(metadata::kPluginName, "text");
     }
     metadata_writer.add_enum(metadata::kDataClass, metadata::kDataClassTensor);
-  }
-  value_writer.commit();
-  summary_writer.commit();
-  return bytes;
+  });
 }
 
 EventWriter::EventWriter(const fs::path& dir, std::optional<std::int64_t> resume_step) : file_(new_event_file(dir), 0) {
