@@ -24,7 +24,7 @@ class Stem : public nn::RegisteredLayer {
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     return norm_(conv_(x, context), context, Activation::kRelu);
   }
-  void finish_batch() override { norm_.finish_batch(); }
+  std::vector<nn::BatchNorm2d*> batch_norms() override { return {&norm_}; }
 
  private:
   nn::Conv2d conv_;
@@ -55,10 +55,10 @@ class BasicBlock : public nn::RegisteredLayer {
     const at::Tensor inner = norm1_(conv1_(x, context), context, Activation::kRelu);
     return norm2_(conv2_(inner, context), context, Activation::kRelu, identity);
   }
-  void finish_batch() override {
-    norm1_.finish_batch();
-    norm2_.finish_batch();
-    if (shortcut_) shortcut_->norm.finish_batch();
+  std::vector<nn::BatchNorm2d*> batch_norms() override {
+    std::vector<nn::BatchNorm2d*> norms{&norm1_, &norm2_};
+    if (shortcut_) norms.push_back(&shortcut_->norm);
+    return norms;
   }
 
  private:

@@ -1,5 +1,7 @@
 #include "nn/batch_norm.h"
 
+#include <utility>
+
 #include <algorithm>
 
 #include "nn/batch_norm_fast.h"
@@ -22,9 +24,22 @@ BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& resid
   if (batch_norm_has_fast_path(x, residual, weight)) {
     return batch_norm_fast(x, residual, weight, bias, epsilon, activation);
   }
-  auto [y, mean, inverse_deviation] = at::native_batch_norm(x, weight, bias, {}, {}, true, kMomentum, epsilon);
+  auto [y, mean, inverse_deviation] =
+      at::native_batch_norm(x, weight, bias, {}, {}, /*training=*/true, kMomentum, epsilon);
   const auto [variance, middle] = at::var_mean(x.detach(), at::IntArrayRef{0, 2, 3}, /*correction=*/0);
   return {finish(y, residual, activation), {middle, variance, x.numel() / x.size(1)}};
+}
+
+// Chan et al. 1979: the mean and the sum of squared deviations of two sets joined.
+BatchStatistics join(const BatchStatistics& a, const BatchStatistics& b) {
+  if (b.count == 0) return a;
+  const at::Tensor mean = b.mean.to(at::kDouble), variance = b.variance.to(at::kDouble);
+  if (a.count == 0) return {mean, variance, b.count};
+  const std::int64_t count = a.count + b.count;
+  const double share = static_cast<double>(b.count) / static_cast<double>(count);
+  const at::Tensor delta = mean - a.mean;
+  return {a.mean + delta * share, a.variance * (1 - share) + variance * share + delta * delta * (share * (1 - share)),
+          count};
 }
 
 BatchNorm2d::BatchNorm2d(Registry& registry, const std::string& name, std::int64_t channels)
@@ -43,42 +58,24 @@ at::Tensor BatchNorm2d::operator()(const at::Tensor& x, const ForwardContext& co
   }
   BatchNormResult result = batch_norm_training(x, residual, weight_->value, bias_->value, kEpsilon, activation);
   if (context.update_statistics) {
-    const BatchStatistics& batch = result.statistics;
     if (context.batch_norm == BatchNormMode::kMicro) {
-      update_running(batch.mean, batch.variance, batch.count);
+      take_in(result.statistics);
     } else {
-      accumulate(batch);
+      pending_ = join(pending_, result.statistics);
     }
   }
   return result.y;
 }
 
-void BatchNorm2d::update_running(const at::Tensor& mean, const at::Tensor& variance, std::int64_t count) {
-  const double unbiased = static_cast<double>(count) / static_cast<double>(std::max<std::int64_t>(count - 1, 1));
-  running_mean_->value.mul_(1 - kMomentum).add_(mean, kMomentum);
-  running_var_->value.mul_(1 - kMomentum).add_(variance, kMomentum * unbiased);
+BatchStatistics BatchNorm2d::collect() { return std::exchange(pending_, {}); }
+
+void BatchNorm2d::take_in(const BatchStatistics& batch) {
+  if (batch.count == 0) return;
+  const double unbiased =
+      static_cast<double>(batch.count) / static_cast<double>(std::max<std::int64_t>(batch.count - 1, 1));
+  running_mean_->value.mul_(1 - kMomentum).add_(batch.mean, kMomentum);
+  running_var_->value.mul_(1 - kMomentum).add_(batch.variance, kMomentum * unbiased);
   batches_tracked_->value.add_(1);
-}
-
-// Chan et al. 1979: the mean and the sum of squared deviations of two sets joined.
-void BatchNorm2d::accumulate(const BatchStatistics& batch) {
-  const at::Tensor mean = batch.mean.to(at::kDouble), variance = batch.variance.to(at::kDouble);
-  if (pending_.count == 0) {
-    pending_ = {mean, variance, batch.count};
-    return;
-  }
-  const auto total = static_cast<double>(pending_.count + batch.count);
-  const double share = static_cast<double>(batch.count) / total;
-  const at::Tensor delta = mean - pending_.mean;
-  pending_.variance = pending_.variance * (1 - share) + variance * share + delta * delta * (share * (1 - share));
-  pending_.mean = pending_.mean + delta * share;
-  pending_.count += batch.count;
-}
-
-void BatchNorm2d::finish_batch() {
-  if (pending_.count == 0) return;
-  update_running(pending_.mean, pending_.variance, pending_.count);
-  pending_ = {};
 }
 
 }  // namespace sluice::nn

@@ -17,6 +17,9 @@ struct BatchStatistics {
   std::int64_t count = 0;
 };
 
+// Statistics of two sets joined, in float64; an empty set (count 0) may have no tensors.
+[[nodiscard]] BatchStatistics join(const BatchStatistics& a, const BatchStatistics& b);
+
 enum class Activation { kNone, kRelu };
 
 // activation(normalised(x) * weight + bias + residual), normalised by the statistics of x, which are returned detached.
@@ -36,19 +39,18 @@ class BatchNorm2d {
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context, Activation activation,
                                       const at::Tensor& residual = {});
 
-  // Deferred mode: running statistics take in everything since the last call, as one batch. Otherwise nothing.
-  void finish_batch();
+  // Deferred mode: the statistics of all samples since the last call; of none in micro mode.
+  [[nodiscard]] BatchStatistics collect();
+  // Running statistics take in a batch; nothing when it is empty.
+  void take_in(const BatchStatistics& batch);
 
  private:
-  void update_running(const at::Tensor& mean, const at::Tensor& variance, std::int64_t count);
-  void accumulate(const BatchStatistics& batch);
-
   Parameter* weight_;
   Parameter* bias_;
   Buffer* running_mean_;
   Buffer* running_var_;
   Buffer* batches_tracked_;  // int64, 0-d
-  BatchStatistics pending_;  // deferred mode: float64, merged over micro-batches
+  BatchStatistics pending_;  // deferred mode: float64, joined over micro-batches
 };
 
 }  // namespace sluice::nn

@@ -14,6 +14,7 @@
 
 namespace sluice::nn {
 
+class BatchNorm2d;
 class WeightGradQueue;
 
 // A leaf that requires a gradient. A stage replaces `value` by a view into its flat buffer (same sizes and strides).
@@ -30,7 +31,7 @@ struct Buffer {
 
 enum class BatchNormMode {
   kMicro,     // running statistics take in every micro-batch, as GPipe does
-  kDeferred,  // running statistics take in the whole mini-batch once, in finish_batch()
+  kDeferred,  // running statistics take in the whole mini-batch of all replicas once, by BatchNorm2d::take_in()
 };
 
 // All that a forward pass may depend on besides its input.
@@ -60,8 +61,8 @@ class Layer {
   [[nodiscard]] virtual std::vector<Parameter*> parameters() { return {}; }
   [[nodiscard]] virtual std::vector<Buffer*> buffers() { return {}; }
 
-  // After the last micro-batch of a training step: deferred batch-norm folds its sums into the running statistics.
-  virtual void finish_batch() {}
+  // In a fixed order; as long-lived as the layer.
+  [[nodiscard]] virtual std::vector<BatchNorm2d*> batch_norms() { return {}; }
 
  private:
   std::string name_;

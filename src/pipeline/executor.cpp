@@ -5,6 +5,7 @@
 #include <optional>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "core/check.h"
 #include "core/concat.h"
@@ -160,7 +161,6 @@ void Executor::Pass::work(const Place& place, const device::Stream& stream) {
   try {
     if (request.context.training) stage.zero_gradients();
     run_actions(worker);
-    if (request.context.training) stage.finish_batch();
     if (request.sync) request.sync->on_backward_done(place.replica, place.stage);
     stream.synchronize();
   } catch (const StoppedByNeighbour&) {

@@ -1,6 +1,7 @@
 #include "pipeline/stage.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -95,9 +96,12 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
 
 void Stage::zero_gradients() { parameters_->gradients().zero_(); }
 
-void Stage::finish_batch() {
-  const at::NoGradGuard no_grad;
-  for (const auto& layer : layers_) layer->finish_batch();
+std::vector<nn::BatchNorm2d*> Stage::batch_norms() const {
+  std::vector<nn::BatchNorm2d*> norms;
+  for (const auto& layer : layers_) {
+    for (nn::BatchNorm2d* norm : layer->batch_norms()) norms.push_back(norm);
+  }
+  return norms;
 }
 
 }  // namespace sluice::pipeline

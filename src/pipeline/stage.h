@@ -49,8 +49,8 @@ class Stage {
                                     const GradientReady& on_ready);
 
   void zero_gradients();
-  // After the last micro-batch of a training step.
-  void finish_batch();
+  // Of all its layers.
+  [[nodiscard]] std::vector<nn::BatchNorm2d*> batch_norms() const;
   // Forgets micro-batches that are between forward and backward (a failed step).
   void drop_in_flight() { in_flight_.clear(); }
   [[nodiscard]] int in_flight() const { return static_cast<int>(in_flight_.size()); }

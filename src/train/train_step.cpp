@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/validate.h"
+#include "train/running_statistics.h"
 
 namespace sluice::train {
 namespace {
@@ -69,7 +70,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const pipeline::MicroBatch& ba
       composition_.sync->finish_step({.examples = batch.samples(), .loss_sum = sum_of_losses(result)});
   check(outcome.run_local_optimizer && !outcome.weights_replaced,
         "a sync that updates the weights itself is not run by this step");
-  merge_statistics(batch);
+  merge_running_statistics(composition_, options_.batch_norm, batch.samples());
 
   Gradients gradients;
   gradients.stats = {outcome.total.loss_sum / static_cast<double>(outcome.total.examples), outcome.total.examples};
@@ -132,30 +133,6 @@ void TrainStep::update_weights(double lr, double divisor) {
     const at::NoGradGuard no_grad;
     if (update.own.defined()) update.own.copy_(update.source);
   });
-}
-
-// Running statistics of the replicas become their mean by samples, every step, so that evaluation and checkpoints see
-// the same ones whenever they come and whichever replica they ask.
-void TrainStep::merge_statistics(const pipeline::MicroBatch& batch) {
-  auto& executor = *composition_.executor;
-  const int replicas = executor.replicas();
-  if (replicas == 1) return;
-  const at::NoGradGuard no_grad;
-  const auto shares = pipeline::split_sizes(batch.samples(), replicas);
-  for (int s = 0; s < executor.stages(); ++s) {
-    at::Tensor merged = executor.stage(ReplicaId{0}, StageId{s}).parameters().statistics();
-    if (merged.numel() == 0) continue;
-    const auto weight = [&](int r) { return static_cast<double>(shares[r]) / static_cast<double>(batch.samples()); };
-    merged.mul_(weight(0));
-    for (int r = 1; r < replicas; ++r) {
-      merged.add_(executor.stage(ReplicaId{r}, StageId{s}).parameters().statistics().to(merged.device()), weight(r));
-    }
-    for (int r = 1; r < replicas; ++r) {
-      at::Tensor own = executor.stage(ReplicaId{r}, StageId{s}).parameters().statistics();
-      own.copy_(merged);
-    }
-  }
-  executor.wait_for_caller();
 }
 
 EvalCounts TrainStep::evaluate(const pipeline::MicroBatch& batch, at::Tensor* logits) {

@@ -56,7 +56,6 @@ class TrainStep {
   [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once
   struct PlaceUpdate;
   [[nodiscard]] std::vector<std::vector<PlaceUpdate>> plan_update() const;  // [replica][stage]
-  void merge_statistics(const pipeline::MicroBatch& batch);
 
   Composition& composition_;
   TrainStepOptions options_;

@@ -70,7 +70,6 @@ struct Harness : RegisteredLayer {
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) override {
     return norm(x, context, Activation::kNone);
   }
-  void finish_batch() override { norm.finish_batch(); }
   at::Tensor buffer(std::size_t i) { return buffers()[i]->value; }
   BatchNorm2d norm;
 };
@@ -95,7 +94,7 @@ TEST_P(RunningStatistics, MicroFollowsEveryMicroBatchAsTorchDoes) {
     layer.forward(micro, {.training = true});
     at::native_batch_norm(micro.to(at::kDouble), {}, {}, mean, variance, true, 0.1, 1e-5);
   }
-  layer.finish_batch();
+  layer.norm.take_in(layer.norm.collect());
   EXPECT_LE(relative_error(layer.buffer(0), mean), 1e-6);
   EXPECT_LE(relative_error(layer.buffer(1), variance), 1e-6);
   EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), 3);
@@ -108,14 +107,14 @@ TEST_P(RunningStatistics, DeferredTakesTheWholeMiniBatchOnceShortLastMicroBatchI
       layer.forward(micro, {.training = true, .batch_norm = BatchNormMode::kDeferred});
     }
     EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), batch);
-    layer.finish_batch();
+    layer.norm.take_in(layer.norm.collect());
   }
   // Twice the same batch: running = 0.81 * initial + 0.19 * batch, with the unbiased variance of all 7 * 15 values.
   const auto [variance, mean] = at::var_mean(batch_.to(at::kDouble), at::IntArrayRef{0, 2, 3}, 1);
   EXPECT_LE(relative_error(layer.buffer(0), mean * 0.19), 1e-6);
   EXPECT_LE(relative_error(layer.buffer(1), variance * 0.19 + 0.81), 1e-6);
   EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), 2);
-  layer.finish_batch();  // nothing pending
+  layer.norm.take_in(layer.norm.collect());  // nothing pending
   EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), 2);
 }
 
@@ -125,7 +124,7 @@ TEST_P(RunningStatistics, BothModesNormaliseAlikeAndARepeatedForwardLeavesThemAl
   const at::Tensor mean = layer.buffer(0).clone();
   const at::Tensor deferred =
       layer.forward(batch_, {.training = true, .batch_norm = BatchNormMode::kDeferred, .update_statistics = false});
-  layer.finish_batch();
+  layer.norm.take_in(layer.norm.collect());
   EXPECT_TRUE(at::equal(micro, deferred));
   EXPECT_TRUE(at::equal(layer.buffer(0), mean));
   EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), 1);

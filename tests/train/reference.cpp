@@ -115,10 +115,6 @@ TensorMap ReferenceModel::tensors() const {
   return tensors;
 }
 
-void ReferenceModel::finish_batch() {
-  for (const auto& layer : model_.layers) layer->finish_batch();
-}
-
 void reference_update(const OptimizerOptions& options, double lr, std::int64_t step, at::Tensor parameter,
                       at::Tensor gradient, TensorMap& state) {
   const at::NoGradGuard no_grad;

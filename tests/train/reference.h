@@ -50,7 +50,6 @@ class ReferenceModel {
   double train(const pipeline::MicroBatch& batch, const nn::ForwardContext& context, const OptimizerOptions& optimizer,
                double lr);
   [[nodiscard]] TensorMap tensors() const;  // parameters and buffers
-  void finish_batch();                      // of every layer
 
  private:
   models::Model model_;

@@ -1,0 +1,18 @@
+// running_statistics: the running statistics of batch-norm layers, made equal in all replicas after every step, so that
+// evaluation and checkpoints see the same ones whenever they come and whichever replica they ask.
+// Threads: one, between steps. Errors: none.
+#pragma once
+
+#include <cstdint>
+
+#include "nn/layer.h"
+#include "train/compose.h"
+
+namespace sluice::train {
+
+// kDeferred: every replica takes in the statistics of the whole mini-batch, as if one device had seen it.
+// kMicro: the replicas have taken in their micro-batches; their running statistics become their mean by samples.
+// samples: of the step, over all replicas.
+void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode, std::int64_t samples);
+
+}  // namespace sluice::train
