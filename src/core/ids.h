@@ -8,7 +8,6 @@ namespace sluice {
 enum class StageId : int {};       // position in the pipeline, 0 = first
 enum class MicroBatchId : int {};  // position in the mini-batch of one replica, 0 = first
 enum class ReplicaId : int {};     // local replica, 0 = first
-enum class LayerId : int {};       // position in the model's layer list
 enum class ParamId : int {};       // position in the model's parameter list
 
 template <typename Id>

@@ -42,16 +42,12 @@ class Track {
 
 class Recorder {
  public:
-  explicit Recorder(bool enabled = true) : enabled_(enabled) {}
-  [[nodiscard]] bool enabled() const { return enabled_; }
-
   // The returned track lives as long as the recorder. Not while a step runs.
   Track& add_track(ReplicaId replica, StageId stage) { return tracks_.emplace_back(replica, stage); }
   [[nodiscard]] const std::deque<Track>& tracks() const { return tracks_; }
   void clear();
 
  private:
-  bool enabled_;
   std::deque<Track> tracks_;
 };
 

@@ -13,25 +13,35 @@ namespace sluice::train {
 
 void Loop::run() {
   try {
-    while (progress_.steps_done < options_.total_steps) {
-      if (StopSignal::requested()) stop_for_signal();
-      train_one_step();
-    }
-    if (evaluated_step_ != progress_.steps_done) evaluate_and_report();
+    run_until_done_or_stopped();
   } catch (const DivergedError& error) {
     parts_.reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
     throw DivergedError(concat(error.what(), "; ", where_to_go_back()));
   }
-  if (saved_step_ != progress_.steps_done) save();
+  if (!is_finished() || progress_.evaluation_due) stop_for_signal();
+  if (saved_step_ != progress_.steps_done) save();  // again, where the disk could not take it
+}
+
+void Loop::run_until_done_or_stopped() {
+  for (;;) {
+    // Before the last evaluation, which takes its time: nothing of the training can be lost any more.
+    if (is_finished() && saved_step_ != progress_.steps_done) save_or_warn();
+    if (progress_.evaluation_due) evaluate_and_report();
+    if (is_finished() || StopSignal::requested()) return;
+    if (checkpoint_is_due()) save_or_warn();
+    train_one_step();
+  }
 }
 
 // Batch-norm can keep the training loss finite while the weights are long past use: evaluation shows it.
 void Loop::evaluate_and_report() {
-  const EvalRecord record = evaluate();
-  parts_.reporter.eval(record);
-  if (!std::isfinite(record.counts.loss())) {
+  const std::optional<EvalRecord> record = evaluate();
+  if (!record) return;
+  progress_.evaluation_due = false;
+  parts_.reporter.eval(*record);
+  if (!std::isfinite(record->counts.loss())) {
     throw DivergedError(concat("after step ", progress_.steps_done, ": the loss on the test set is ",
-                               record.counts.loss(), "; lower train.lr or raise train.warmup_steps"));
+                               record->counts.loss(), "; lower train.lr or raise train.warmup_steps"));
   }
 }
 
@@ -58,6 +68,7 @@ void Loop::train_one_step() {
   proven_checkpoint_ = last_checkpoint_;
 
   progress_ = {number, data::position_after(*batch)};
+  progress_.evaluation_due = evaluation_is_due_after(*batch);
   parts_.reporter.step({.step = number,
                         .epoch = batch->epoch,
                         .batch = batch->batch,
@@ -67,28 +78,28 @@ void Loop::train_one_step() {
                         .duration = duration,
                         .breakdown = profiler::break_down(parts_.executor.recorder(), duration, loaded - begin)},
                        to_log);
-  after_step(*batch);
 }
 
-void Loop::after_step(const data::Batch& batch) {
+bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
+  if (is_finished()) return true;
   const bool epoch_ends = batch.batch + 1 == batch.batches;
-  const bool eval_due =
-      options_.eval_every_steps > 0 ? progress_.steps_done % options_.eval_every_steps == 0 : epoch_ends;
-  if (eval_due) evaluate_and_report();
-  if (checkpoint_is_due()) save_or_warn();
+  return options_.eval_every_steps > 0 ? progress_.steps_done % options_.eval_every_steps == 0 : epoch_ends;
 }
 
-EvalRecord Loop::evaluate() {
+std::optional<EvalRecord> Loop::evaluate() {
   const Nanoseconds begin = now_ns();
   EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch};
   const auto eval_data = parts_.open_eval_data();
-  while (const auto batch = eval_data->next()) record.counts += parts_.step.evaluate(as_micro_batch(*batch));
+  while (const auto batch = eval_data->next()) {
+    if (StopSignal::requested()) return std::nullopt;
+    record.counts += parts_.step.evaluate(as_micro_batch(*batch));
+  }
   record.seconds = to_s(now_ns() - begin);
-  evaluated_step_ = progress_.steps_done;
   return record;
 }
 
 bool Loop::checkpoint_is_due() const {
+  if (progress_.steps_done == 0 || saved_step_ == progress_.steps_done) return false;
   const bool by_steps =
       options_.checkpoint_every_steps > 0 && progress_.steps_done % options_.checkpoint_every_steps == 0;
   const bool by_time =

@@ -26,12 +26,14 @@ struct LoopOptions {
   std::int64_t log_every = 10;
   LrSchedule lr;
   std::filesystem::path resumed_from;  // the checkpoint that the run went on from; empty: a new run
+  bool is_saved = false;               // that checkpoint is one of this run directory's own
 };
 
 // Where a run stands between two steps.
 struct Progress {
   std::int64_t steps_done = 0;
-  data::Position position;  // of the next batch
+  data::Position position;      // of the next batch
+  bool evaluation_due = false;  // after these steps, and not done yet
 };
 
 // What the loop calls; made by the session.
@@ -51,19 +53,22 @@ class Loop {
       : parts_(std::move(parts)),
         options_(std::move(options)),
         progress_(start),
-        last_checkpoint_(options_.resumed_from) {}
+        last_checkpoint_(options_.resumed_from) {
+    if (options_.is_saved) saved_step_ = start.steps_done;
+  }
 
-  // Until total_steps are done. Evaluates and saves at the end.
+  // Until total_steps are done. At the end it saves and evaluates.
   void run();
 
-  // All test samples, each once.
-  EvalRecord evaluate();
-
  private:
+  void run_until_done_or_stopped();
+  [[nodiscard]] bool is_finished() const { return progress_.steps_done == options_.total_steps; }
   void train_one_step();
   [[nodiscard]] std::string where_to_go_back() const;
-  void after_step(const data::Batch& batch);
+  [[nodiscard]] bool evaluation_is_due_after(const data::Batch& batch) const;
   void evaluate_and_report();
+  // All test samples, each once; nothing when a signal has cut it off.
+  [[nodiscard]] std::optional<EvalRecord> evaluate();
   [[nodiscard]] bool checkpoint_is_due() const;
   void save();
   void save_or_warn();
@@ -73,7 +78,6 @@ class Loop {
   LoopOptions options_;
   Progress progress_;
   std::optional<std::int64_t> saved_step_;
-  std::optional<std::int64_t> evaluated_step_;
   std::filesystem::path last_checkpoint_;
   std::filesystem::path proven_checkpoint_;  // the newest whose weights gave a finite loss in the step after it
   Nanoseconds last_save_ = now_ns();

@@ -1,5 +1,7 @@
 #include "train/one_shot.h"
 
+#include <cmath>
+
 #include <ATen/ATen.h>
 
 #include "core/concat.h"
@@ -21,14 +23,13 @@ void load_weights(Composition& composition, const fs::path& file) {
 }
 
 fs::path model_file_of(const fs::path& dir) {
-  const auto checkpoint = is_checkpoint(dir) ? std::optional(dir) : newest_checkpoint(dir);
-  if (!checkpoint) {
-    throw CheckpointError(
-        concat("--checkpoint ", dir.string(),
-               ": there is no whole checkpoint; give a run directory or one of its checkpoints/step-N"));
+  const auto found = find_checkpoint((dir / "").parent_path());
+  if (!found) {
+    throw CheckpointError(concat("--checkpoint ", dir.string(),
+                                 ": there is no checkpoint; give a run directory or one of its checkpoints/step-N"));
   }
-  verify_checkpoint(*checkpoint);
-  return *checkpoint / "model.safetensors";
+  verify_checkpoint(found->dir);
+  return found->dir / "model.safetensors";
 }
 
 // A batch is data: what is wrong with its file is a DataError.
@@ -91,10 +92,18 @@ EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions&
   }
   if (!options.logits.empty())
     write_safetensors(options.logits, {{"logits", at::cat(logits)}, {"labels", at::cat(labels)}});
+  if (!std::isfinite(counts.loss())) {
+    throw DivergedError(concat("the loss of these weights on the test set is ", counts.loss(),
+                               ": they come from a run that diverged; use an earlier checkpoint"));
+  }
   return counts;
 }
 
 double run_single_step(const config::Config& config, const SingleStepOptions& options) {
+  for (const fs::path& input : {options.weights, options.batch, fs::path(config.model.weights)}) {
+    if (std::error_code ignored; fs::equivalent(input, options.out, ignored))
+      throw ConfigError(concat("--out ", options.out.string(), " is a file to read; give it another name"));
+  }
   const Setup setup = make_setup(config);
   Composition composition = composition_for(setup);
   const fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
@@ -107,7 +116,8 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
   for (const auto& [name, gradient] : gradient_tensors(composition))
     out["grad/" + name] = gradient.div(gradients.divisor);
   step.update_weights(lr_schedule(setup).at(0), gradients.divisor);
-  for (const auto& [name, tensor] : model_tensors(composition)) out["param/" + name] = tensor;
+  for (const auto& [name, tensor] : parameter_tensors(composition)) out["param/" + name] = tensor;
+  for (const auto& [name, tensor] : buffer_tensors(composition)) out["buffer/" + name] = tensor;
   write_safetensors(options.out, out);
   return gradients.stats.loss;
 }

@@ -1,6 +1,7 @@
 // one_shot: a single evaluation or a single training step outside a run: to look at a checkpoint, or to compare with
 // another framework. Nothing is written but the file that was asked for. Errors: ConfigError, DataError (a batch that
-// does not fit the model), CheckpointError (weights that do not), StorageError.
+// does not fit the model), CheckpointError (weights that do not), DivergedError (weights whose loss is not finite),
+// StorageError.
 #pragma once
 
 #include <filesystem>
@@ -22,7 +23,8 @@ struct SingleStepOptions {
   std::filesystem::path weights;  // empty: model.weights, or fresh weights
   std::filesystem::path
       batch;  // safetensors with `inputs` [n, channels, height, width] and `targets` [n]; empty: first training batch
-  std::filesystem::path out;  // safetensors: loss, logits, grad/<parameter>, param/<parameter> (after the update)
+  std::filesystem::path
+      out;  // safetensors: loss, logits, grad/<parameter>, param/<parameter> and buffer/<name> (after it)
 };
 // Returns the mean loss.
 double run_single_step(const config::Config& config, const SingleStepOptions& options);

@@ -16,12 +16,13 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
   std::ostringstream text;
   text << setup.model.name << " (" << composition.parameter_count() << " parameters) on "
        << setup.train_set->info().name << ": " << setup.train_set->size() << " training and " << setup.test_set->size()
-       << " test samples, " << setup.batches_per_epoch << " batches an epoch, " << setup.total_steps << " steps\n"
+       << " test samples, " << counted(setup.batches_per_epoch, "batch") << " an epoch, "
+       << counted(setup.total_steps, "step") << "\n"
        << plan.stages() << (plan.stages() == 1 ? " stage" : " stages") << " x " << plan.replicas
        << (plan.replicas == 1 ? " replica" : " local replicas") << ", schedule " << plan.schedule << ", chunks "
        << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks)) << ", global batch "
        << plan.global_batch << " (" << (plan.global_batch + plan.replicas - 1) / plan.replicas << " a replica), "
-       << setup.cpu_threads << " threads a CPU device\n"
+       << counted(setup.cpu_threads, "thread") << " a CPU device\n"
        << std::left << std::setw(7) << "stage" << std::setw(28) << "layers" << std::right << std::setw(12)
        << "parameters" << std::setw(12) << "bytes"
        << "  devices";

@@ -151,7 +151,7 @@ void Reporter::eval(const EvalRecord& record) {
                   " %, loss ", fixed(record.counts.loss(), 4), " (", fixed(record.seconds, 1), " s)"));
 }
 
-void Reporter::summary(const std::string& outcome, std::int64_t steps_done) {
+ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_done) {
   show_progress("");
   ordered_json fields{{"outcome", outcome},
                       {"steps", steps_done},
@@ -167,6 +167,7 @@ void Reporter::summary(const std::string& outcome, std::int64_t steps_done) {
   static_cast<void>(metrics_.sync());
   if (events_) events_->sync();
   log_table();
+  return fields;
 }
 
 void Reporter::log_table() const {

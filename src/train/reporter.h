@@ -57,8 +57,8 @@ class Reporter {
   void step(const StepRecord& record, bool to_log);
   void eval(const EvalRecord& record);
   void event(const std::string& name, const nlohmann::ordered_json& fields);  // checkpoint, fault
-  // The last line of metrics.jsonl and the table. `outcome`: "done", "interrupted".
-  void summary(const std::string& outcome, std::int64_t steps_done);
+  // The last line of metrics.jsonl, which is returned, and the table. `outcome`: "done", "interrupted".
+  nlohmann::ordered_json summary(const std::string& outcome, std::int64_t steps_done);
 
   // Before a checkpoint: makes the lines so far durable and gives their end.
   [[nodiscard]] MetricsPosition sync();

@@ -1,5 +1,7 @@
 #include "train/resume.h"
 
+#include <fstream>
+
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -12,14 +14,35 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kStateFormat = 1;
+constexpr int kStateFormat = 2;
 
-// The newest run of this configuration that has a whole checkpoint.
-std::optional<fs::path> newest_run(const std::string& config_name) {
-  for (const auto& run : RunDir::named("runs", config_name)) {
-    if (newest_checkpoint(run)) return run;
+bool is_checkpoint(const fs::path& dir) {
+  std::error_code ignored;
+  return fs::exists(dir / "state.json", ignored) || (step_of(dir) && fs::is_directory(dir, ignored));
+}
+
+bool has_checkpoints(const fs::path& run) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(run / "checkpoints", ignored)) {
+    if (is_checkpoint(entry.path())) return true;
   }
-  return std::nullopt;
+  return false;
+}
+
+// The newest run of this configuration that has saved; empty where there is none.
+fs::path newest_run(const std::string& config_name) {
+  for (const auto& run : RunDir::named("runs", config_name)) {
+    if (has_checkpoints(run)) return run;
+  }
+  return {};
+}
+
+bool tells_of_checkpoints(const fs::path& metrics_file) {
+  std::ifstream lines(metrics_file);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(R"({"event":"checkpoint")")) return true;
+  }
+  return false;
 }
 
 bool same_directory(const fs::path& a, const fs::path& b) {
@@ -29,11 +52,16 @@ bool same_directory(const fs::path& a, const fs::path& b) {
 
 }  // namespace
 
-bool is_checkpoint(const fs::path& dir) { return fs::exists(dir / "state.json"); }
-
-std::optional<fs::path> newest_checkpoint(const fs::path& run) {
-  if (!fs::is_directory(run / "checkpoints")) return std::nullopt;
-  return scan_checkpoints(run / "checkpoints").newest;
+std::optional<FoundCheckpoint> find_checkpoint(const fs::path& dir) {
+  if (is_checkpoint(dir)) return FoundCheckpoint{dir, {}};
+  CheckpointScan scan = scan_checkpoints(dir / "checkpoints");
+  if (scan.newest) return FoundCheckpoint{*scan.newest, std::move(scan.damaged)};
+  const char* const advice = "; nothing was changed: put one back from a copy, or begin anew in another --run-dir";
+  if (!scan.damaged.empty())
+    throw CheckpointError(concat("no checkpoint in ", (dir / "checkpoints").string(), " is whole", advice));
+  if (tells_of_checkpoints(dir / "metrics.jsonl"))
+    throw CheckpointError(concat("the checkpoints of the run in ", dir.string(), " are gone", advice));
+  return std::nullopt;
 }
 
 nlohmann::ordered_json plan_json(const Plan& plan) {
@@ -46,6 +74,7 @@ nlohmann::json RunState::to_json() const {
   return {{"state_format", kStateFormat},
           {"step", progress.steps_done},
           {"position", {{"epoch", progress.position.epoch}, {"batch", progress.position.batch}}},
+          {"evaluation_due", progress.evaluation_due},
           {"optimizer_steps", optimizer_steps},
           {"plan", nlohmann::json(plan_json(plan))},
           {"metrics", {{"bytes", metrics.bytes}, {"time_s", metrics.time_s}}},
@@ -59,7 +88,8 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
                                    "; resume with the version of Sluice that wrote it"));
     }
     RunState state;
-    state.progress = {json.at("step"), {json.at("position").at("epoch"), json.at("position").at("batch")}};
+    state.progress = {
+        json.at("step"), {json.at("position").at("epoch"), json.at("position").at("batch")}, json.at("evaluation_due")};
     state.optimizer_steps = json.at("optimizer_steps");
     const auto& plan = json.at("plan");
     state.plan = {.partition = {plan.at("partition").get<std::vector<int>>()},
@@ -79,18 +109,10 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
 ResumeChoice choose_resume(const std::string& resume, const fs::path& run_dir, const std::string& config_name) {
   if (resume.empty()) return {.run_dir = run_dir};
   if (resume == "auto") {
-    const fs::path run = run_dir.empty() ? newest_run(config_name).value_or(fs::path{}) : run_dir;
-    const auto checkpoint = run.empty() ? std::nullopt : newest_checkpoint(run);
-    if (!checkpoint) log_info("--resume auto: there is no checkpoint yet, so a new run begins");
-    return {.run_dir = run, .checkpoint = checkpoint, .continues_run_dir = checkpoint.has_value()};
+    const fs::path run = run_dir.empty() ? newest_run(config_name) : run_dir;
+    return {.run_dir = run, .from = run, .continues_run_dir = !run.empty()};
   }
   const fs::path dir = (fs::path(resume) / "").parent_path();  // without a final slash
-  const auto checkpoint = is_checkpoint(dir) ? std::optional(dir) : newest_checkpoint(dir);
-  if (!checkpoint) {
-    throw ConfigError(
-        concat("--resume ", resume,
-               ": there is no whole checkpoint; give a run directory, one of its checkpoints/step-N, or \"auto\""));
-  }
   // A checkpoint that was copied out of its run belongs to none.
   fs::path owner = dir;
   if (is_checkpoint(dir)) {
@@ -99,11 +121,12 @@ ResumeChoice choose_resume(const std::string& resume, const fs::path& run_dir, c
   }
   const fs::path target = run_dir.empty() ? owner : run_dir;
   return {.run_dir = target,
-          .checkpoint = checkpoint,
-          .continues_run_dir = !owner.empty() && same_directory(target, owner)};
+          .from = dir,
+          .continues_run_dir = !owner.empty() && (target == owner || same_directory(target, owner))};
 }
 
-void check_resumable(const config::Config& config, const RunState& state, const std::string& source) {
+void check_resumable(const config::Config& config, std::int64_t total_steps, const RunState& state,
+                     const std::string& source) {
   const config::Config saved = config::parse(state.config_toml, concat(source, "/state.json config"));
   const auto refuse = [&](const char* key, const auto& now, const auto& then) {
     if (now == then) return;
@@ -111,6 +134,9 @@ void check_resumable(const config::Config& config, const RunState& state, const 
         concat("cannot resume ", source, " with ", key, " = ", now, ": it was made with ", then,
                ", and what was saved depends on it; use the same value or begin a new run with model.weights"));
   };
+  refuse("model.name", config.model.name, saved.model.name);
+  refuse("model.size", config.model.size, saved.model.size);
+  refuse("model.patch_size", config.model.patch_size, saved.model.patch_size);
   refuse("train.seed", config.train.seed, saved.train.seed);
   refuse("train.global_batch", config.train.global_batch, saved.train.global_batch);
   refuse("data.name", config.data.name, saved.data.name);
@@ -122,6 +148,10 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   refuse("model.channels", config.model.channels, saved.model.channels);
   refuse("train.precision", config.train.precision, saved.train.precision);
   refuse("train.optimizer", config.train.optimizer, saved.train.optimizer);
+  if (state.progress.steps_done > total_steps) {
+    throw ConfigError(concat(source, " is at step ", state.progress.steps_done, ", but the run ends at step ",
+                             total_steps, "; raise train.steps or train.epochs, or resume from an earlier checkpoint"));
+  }
 }
 
 bool plan_can_be_kept(const config::Config& config, const Plan& saved) {

@@ -1,11 +1,12 @@
 // resume: what a checkpoint's state.json says about the run, and where a run to be resumed is found.
 // Not here: tensors (state.h), files (records/).
-// Errors: ConfigError when there is nothing to resume or the configuration would change the order of the samples;
-// CheckpointError when the state is damaged or of another format.
+// Errors: ConfigError when there is nothing to resume or the configuration does not fit what was saved; CheckpointError
+// when the state is damaged or of another format, or no checkpoint of a run is whole.
 #pragma once
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -31,22 +32,30 @@ struct RunState {
 
 [[nodiscard]] nlohmann::ordered_json plan_json(const Plan& plan);
 
-[[nodiscard]] bool is_checkpoint(const std::filesystem::path& dir);
-// The newest whole checkpoint of a run directory.
-[[nodiscard]] std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& run);
+// A checkpoint to read.
+struct FoundCheckpoint {
+  std::filesystem::path dir;
+  std::set<std::int64_t> damaged;  // newer steps of the same run that were skipped
+};
+// `dir` itself where it is a checkpoint (it is verified when it is loaded), else the newest whole one of the run
+// directory `dir`; nothing where there is none. CheckpointError where there are, but none is whole, and where the run's
+// metrics tell of checkpoints that are gone.
+[[nodiscard]] std::optional<FoundCheckpoint> find_checkpoint(const std::filesystem::path& dir);
 
-// Where a run goes on and where it writes.
+// Where a run goes on and where it writes: names, nothing is read or verified.
 struct ResumeChoice {
-  std::filesystem::path run_dir;                    // empty: a new one with the default name
-  std::optional<std::filesystem::path> checkpoint;  // to continue from
-  bool continues_run_dir = false;                   // the run directory's own checkpoint: its records are continued
+  std::filesystem::path run_dir;   // empty: a new one with the default name
+  std::filesystem::path from;      // a run or checkpoint directory to continue from; empty: a new run begins
+  bool continues_run_dir = false;  // `from` is the run directory or one of its checkpoints: its records are continued
 };
 // `resume`: "", "auto", a run directory or a checkpoint directory.
 [[nodiscard]] ResumeChoice choose_resume(const std::string& resume, const std::filesystem::path& run_dir,
                                          const std::string& config_name);
 
-// Refuses what would make the position in the data meaningless: another seed, batch size or data set.
-void check_resumable(const config::Config& config, const RunState& state, const std::string& source);
+// Refuses what would make the saved tensors or the position in the data meaningless (another model, optimizer, seed,
+// batch size or data set), and a run that would end before the checkpoint.
+void check_resumable(const config::Config& config, std::int64_t total_steps, const RunState& state,
+                     const std::string& source);
 
 // The plan of the checkpoint where the configuration leaves the choice open and stages and replicas are the same.
 [[nodiscard]] bool plan_can_be_kept(const config::Config& config, const Plan& saved);

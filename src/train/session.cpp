@@ -1,5 +1,8 @@
 #include "train/session.h"
 
+#include <optional>
+#include <set>
+
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -16,15 +19,27 @@ namespace {
 // A checkpoint to continue from, read and checked.
 struct ResumePoint {
   std::string source;
+  std::set<std::int64_t> damaged;  // newer steps of its run
   CheckpointContents contents;
   RunState state;
 };
 
-std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const config::Config& config) {
-  if (!choice.checkpoint) return std::nullopt;
-  ResumePoint point{choice.checkpoint->string(), load_checkpoint(*choice.checkpoint), {}};
+std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options,
+                                             const Setup& setup) {
+  if (options.resume.empty()) return std::nullopt;
+  const auto found = choice.from.empty() ? std::nullopt : find_checkpoint(choice.from);
+  if (!found && options.resume != "auto") {
+    throw ConfigError(concat("--resume ", options.resume,
+                             ": there is no checkpoint; give a run directory, one of its checkpoints/step-N, or "
+                             "\"auto\""));
+  }
+  if (!found) {
+    log_info("--resume auto: there is no checkpoint yet, so a new run begins");
+    return std::nullopt;
+  }
+  ResumePoint point{found->dir.string(), found->damaged, load_checkpoint(found->dir), {}};
   point.state = RunState::from_json(point.contents.state, point.source);
-  check_resumable(config, point.state, point.source);
+  check_resumable(setup.config, setup.total_steps, point.state, point.source);
   return point;
 }
 
@@ -34,19 +49,30 @@ RunDir open_run_dir(const ResumeChoice& choice, const SessionOptions& options) {
   return {choice.run_dir, choice.continues_run_dir ? RunDirMode::kResume : RunDirMode::kNew};
 }
 
-void restore(Composition& composition, const ResumePoint& point) {
-  load_model(composition, point.contents.model, point.source + "/model.safetensors");
-  load_optimizer(composition, point.contents.optimizer, point.state.optimizer_steps,
-                 point.source + "/optimizer.safetensors");
-}
-
 // Parameters to begin with: the checkpoint's, or the configured weights, or those the model was made with.
-void load_start(Composition& composition, const config::Config& config, const std::optional<ResumePoint>& resume) {
+void load_start(Composition& composition, const config::Config& config, std::optional<ResumePoint>& resume) {
   if (resume) {
-    restore(composition, *resume);
+    load_model(composition, resume->contents.model, resume->source + "/model.safetensors");
+    load_optimizer(composition, resume->contents.optimizer, resume->state.optimizer_steps,
+                   resume->source + "/optimizer.safetensors");
+    resume->contents = {};  // unmapped: retention may free its disk space
+    if (!config.model.weights.empty())
+      log_info(concat("model.weights is not read: the run goes on from ", resume->source));
   } else if (!config.model.weights.empty()) {
     load_model(composition, read_safetensors(config.model.weights).tensors, config.model.weights);
   }
+}
+
+bool keeps_plan(const Setup& setup, const std::optional<ResumePoint>& resume) {
+  return resume && plan_can_be_kept(setup.config, resume->state.plan);
+}
+
+// The model on its devices with the weights to begin with.
+Composition make_start(const Setup& setup, std::optional<ResumePoint>& resume) {
+  Composition composition =
+      make_composition(setup, keeps_plan(setup, resume) ? resume->state.plan : decide_plan(setup));
+  load_start(composition, setup.config, resume);
+  return composition;
 }
 
 // Chunks where the configuration leaves them open: by measurement, but by rule where every run must be the same.
@@ -56,10 +82,10 @@ int decide_chunks(const Setup& setup, Composition& composition, TrainStep& step,
                     ", one per stage, unmeasured"));
     return composition.plan.chunks;
   }
+  log_info("pipeline.chunks = \"auto\": timing a few steps without update");
   data::Loader probe(*setup.train_set, train_loader_options(setup), start);
   const ChunkChoice choice = choose_chunks(composition, step, as_micro_batch(*probe.next()));
-  log_info(
-      concat("pipeline.chunks = \"auto\": ", choice.chunks, " is fastest (step without update: ", choice.why, ")"));
+  log_info(concat("pipeline.chunks = \"auto\": ", choice.chunks, " is fastest (", choice.why, ")"));
   return choice.chunks;
 }
 
@@ -72,7 +98,7 @@ ReporterStart start_of_records(const RunDir& run_dir, bool continues, const std:
   return start;
 }
 
-LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume) {
+LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues) {
   const config::Config& config = setup.config;
   return {.total_steps = setup.total_steps,
           .eval_every_steps = config.train.eval_every_steps,
@@ -80,12 +106,12 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
           .checkpoint_every_minutes = config.checkpoint.every_minutes,
           .log_every = config.log.every,
           .lr = lr_schedule(setup),
-          .resumed_from = resume ? resume->source : std::string{}};
+          .resumed_from = resume ? resume->source : std::string{},
+          .is_saved = continues};
 }
 
-void run_loop(const Setup& setup, const std::optional<ResumePoint>& resume, const Composition& composition,
+void run_loop(const Setup& setup, const LoopOptions& options, const Progress& start, const Composition& composition,
               TrainStep& step, Reporter& reporter, CheckpointStore& checkpoints) {
-  const Progress start = resume ? resume->state.progress : Progress{};
   data::Loader train_data(*setup.train_set, train_loader_options(setup), start.position);
   const auto capture = [&](const Progress& progress) {
     const RunState state{.progress = progress,
@@ -98,36 +124,34 @@ void run_loop(const Setup& setup, const std::optional<ResumePoint>& resume, cons
   const auto open_eval_data = [&] {
     return std::make_unique<data::Loader>(*setup.test_set, eval_loader_options(setup));
   };
-  Loop loop({step, *composition.executor, train_data, open_eval_data, reporter, checkpoints, capture},
-            loop_options(setup, resume), start);
-  loop.run();
+  Loop({step, *composition.executor, train_data, open_eval_data, reporter, checkpoints, capture}, options, start).run();
 }
 
 }  // namespace
 
-void run_training(const config::Config& config, const SessionOptions& options) {
+nlohmann::ordered_json run_training(const config::Config& config, const SessionOptions& options) {
   const Setup setup = make_setup(config);
-  ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
+  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
+  // A checkpoint of another run is read before a directory is made for nothing; our own once the directory is ours,
+  // because its former owner may have saved or removed checkpoints until then.
+  std::optional<ResumePoint> resume;
+  if (!choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
   const RunDir run_dir = open_run_dir(choice, options);
-  // Again, now that the directory is ours: its former owner may have saved or removed checkpoints meanwhile.
-  if (choice.continues_run_dir) choice = choose_resume(options.resume, run_dir.path(), options.config_name);
+  if (choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
   log_to_file(run_dir.log_file());
   const StopSignal stop_signal;
 
-  std::optional<ResumePoint> resume = read_resume_point(choice, config);
-  const bool keeps_plan = resume && plan_can_be_kept(config, resume->state.plan);
-  Composition composition = make_composition(setup, keeps_plan ? resume->state.plan : decide_plan(setup));
-  load_start(composition, config, resume);
-  if (resume) resume->contents = {};  // unmapped: retention may free its disk space
+  Composition composition = make_start(setup, resume);
   run_dir.write_config(config::to_toml(config));
   log_info(concat("run directory ", run_dir.path().string()));
-  CheckpointStore checkpoints(run_dir.checkpoints_dir(), config.checkpoint.keep);
   const bool continues = resume && choice.continues_run_dir;
-  if (continues) checkpoints.remove_newer_than(resume->state.progress.steps_done);
+  const Progress start = resume ? resume->state.progress : Progress{};
+  CheckpointStore checkpoints(run_dir.checkpoints_dir(), config.checkpoint.keep,
+                              continues ? resume->damaged : std::set<std::int64_t>{});
+  if (continues && start.steps_done < setup.total_steps) checkpoints.set_aside_newer_than(start.steps_done);
 
   TrainStep step(composition, step_options(setup));
-  const Progress start = resume ? resume->state.progress : Progress{};
-  if (!keeps_plan && chunks_are_open(config))
+  if (!keeps_plan(setup, resume) && chunks_are_open(config))
     composition.plan.chunks = decide_chunks(setup, composition, step, start.position);
   const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
   log_lines(description.text);
@@ -137,8 +161,24 @@ void run_training(const config::Config& config, const SessionOptions& options) {
   if (resume)
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
 
-  run_loop(setup, resume, composition, step, reporter, checkpoints);
-  reporter.summary("done", setup.total_steps);
+  run_loop(setup, loop_options(setup, resume, continues), start, composition, step, reporter, checkpoints);
+  nlohmann::ordered_json summary{{"run_dir", run_dir.path().string()}};
+  summary.update(reporter.summary("done", setup.total_steps));
+  return summary;
+}
+
+PlanDescription describe_training(const config::Config& config, const SessionOptions& options) {
+  const Setup setup = make_setup(config);
+  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
+  std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);
+  const Composition composition = make_start(setup, resume);
+  PlanDescription plan = describe_plan(setup, composition, chunks_are_open(config) && !keeps_plan(setup, resume));
+  if (resume) {
+    const std::int64_t step = resume->state.progress.steps_done;
+    plan.json["resume"] = {{"checkpoint", resume->source}, {"step", step}, {"total_steps", setup.total_steps}};
+    plan.text += concat("\nresumes from ", resume->source, " at step ", step, " of ", setup.total_steps);
+  }
+  return plan;
 }
 
 }  // namespace sluice::train

@@ -4,7 +4,10 @@
 #include <filesystem>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "config/config.h"
+#include "train/plan_description.h"
 
 namespace sluice::train {
 
@@ -16,7 +19,10 @@ struct SessionOptions {
   std::string resume;
 };
 
-// Trains. Returns when all steps are done.
-void run_training(const config::Config& config, const SessionOptions& options);
+// Trains. Returns when all steps are done: the run directory and the fields of the summary in metrics.jsonl.
+nlohmann::ordered_json run_training(const config::Config& config, const SessionOptions& options);
+
+// What run_training() would do, without a step and without writing anything: reads and checks what it would start from.
+[[nodiscard]] PlanDescription describe_training(const config::Config& config, const SessionOptions& options);
 
 }  // namespace sluice::train

@@ -50,15 +50,26 @@ void refuse_leftovers(const TensorMap& remaining, const std::string& source) {
 
 }  // namespace
 
-TensorMap model_tensors(const Composition& composition) {
+TensorMap parameter_tensors(const Composition& composition) {
   TensorMap tensors;
   for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
     tensors[slot.name] = FlatParameters::view(parameters_of(composition, 0, stage).values(), slot).cpu();
   });
+  return tensors;
+}
+
+TensorMap buffer_tensors(const Composition& composition) {
+  TensorMap tensors;
   for (int s = 0; s < composition.plan.stages(); ++s) {
     for (const nn::Buffer* buffer : parameters_of(composition, 0, s).buffers())
       tensors[buffer->name] = buffer->value.cpu();
   }
+  return tensors;
+}
+
+TensorMap model_tensors(const Composition& composition) {
+  TensorMap tensors = parameter_tensors(composition);
+  tensors.merge(buffer_tensors(composition));
   return tensors;
 }
 

@@ -11,7 +11,10 @@
 
 namespace sluice::train {
 
-[[nodiscard]] TensorMap model_tensors(const Composition& composition);  // parameters and buffers; views on CPU devices
+// Of replica 0; views on CPU devices.
+[[nodiscard]] TensorMap parameter_tensors(const Composition& composition);
+[[nodiscard]] TensorMap buffer_tensors(const Composition& composition);
+[[nodiscard]] TensorMap model_tensors(const Composition& composition);  // both
 [[nodiscard]] TensorMap gradient_tensors(
     const Composition& composition);  // by parameter name; replica 0, views on CPU devices
 [[nodiscard]] TensorMap optimizer_tensors(const Composition& composition);  // "exp_avg/<parameter>"

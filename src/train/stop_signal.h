@@ -1,5 +1,6 @@
-// stop_signal: SIGINT and SIGTERM ask the training loop to save and stop; a second one ends the process at once.
-// One object at a time. Threads: requested() from any.
+// stop_signal: SIGINT, SIGTERM and SIGHUP (unless nohup ignores it) ask the training loop to save and stop; a second
+// one ends the process at once. A log reader that goes away (SIGPIPE) does not end the training. One object at a time.
+// Threads: requested() from any.
 #pragma once
 
 namespace sluice::train {
@@ -12,7 +13,7 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   [[nodiscard]] static bool requested();
-  [[nodiscard]] static const char* name();  // "SIGINT", "SIGTERM"
+  [[nodiscard]] static const char* name();  // "SIGINT", "SIGTERM", "SIGHUP"
 };
 
 }  // namespace sluice::train

@@ -177,6 +177,44 @@ class ResumeTest(unittest.TestCase):
         self.assertIn(f"at step {older} of {STEPS}", done.stderr)
         self.assert_same_end(whole, self.run_dir)
 
+    def contents(self):
+        return {path: path.read_bytes() for path in sorted(self.run_dir.rglob("*"))
+                if path.is_file() and path.name not in ("log.txt", ".lock")}
+
+    def test_a_run_whose_checkpoints_are_all_damaged_or_gone_is_refused_and_left_as_it_is(self):
+        config = configuration(self.folder, "resnet8")
+        cli.must_run("train", config, "--run-dir", self.run_dir, "--set", f"train.steps={2 * EVERY}")
+        for step in cli.checkpoints(self.run_dir):
+            self.damage(step)
+        for how in ("is whole", "are gone"):
+            before = self.contents()
+            for resume in ("auto", self.run_dir):
+                done = cli.run("train", config, "--run-dir", self.run_dir, "--resume", resume)
+                self.assertEqual(done.returncode, 7, done.stderr)
+                self.assertIn(how, cli.error_of(done))
+            self.assertEqual(self.contents(), before)
+            for path in cli.checkpoints(self.run_dir).values():
+                shutil.rmtree(path)
+
+    def test_going_back_on_purpose_keeps_the_newer_checkpoints_until_there_is_another(self):
+        config = configuration(self.folder, "resnet8")
+        whole = self.uninterrupted(config)
+        shutil.copytree(whole, self.run_dir)
+        back = self.run_dir / "checkpoints" / f"step-{2 * EVERY}"
+        nothing_to_do = cli.run("train", config, "--resume", back, "--set", f"train.steps={2 * EVERY}")
+        self.assertEqual(nothing_to_do.returncode, 0, nothing_to_do.stderr)
+        self.assertEqual(cli.checkpoints(self.run_dir).keys(), cli.checkpoints(whole).keys())
+        process = cli.start("train", config, "--resume", back, "--set", "checkpoint.every_steps=1000")
+        cli.wait_until(lambda: any(line[0] > 2 * EVERY for line in self.steps_so_far()), process)
+        cli.stop(process, signal.SIGKILL)
+        self.assertEqual(max(cli.checkpoints(self.run_dir)), 2 * EVERY)
+        aside = {path.name for path in (self.run_dir / "checkpoints").glob("*.left")}
+        self.assertEqual(aside, {f"step-{step}.left" for step in cli.checkpoints(whole) if step > 2 * EVERY})
+        done = cli.finish(self.start(config))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assert_same_end(whole, self.run_dir)
+        self.assertEqual(list((self.run_dir / "checkpoints").glob("*.left")), [])
+
     def test_a_damaged_checkpoint_that_is_named_is_an_error(self):
         config = configuration(self.folder, "resnet8")
         cli.must_run("train", config, "--run-dir", self.run_dir, "--set", f"train.steps={EVERY}")

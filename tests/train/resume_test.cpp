@@ -61,50 +61,46 @@ TEST_F(ChooseResume, NothingAskedForIsANewRun) {
   save("run", 4);
   const ResumeChoice choice = choose_resume("", "run", "quick");
   EXPECT_EQ(choice.run_dir, "run");
-  EXPECT_FALSE(choice.checkpoint);
+  EXPECT_EQ(choice.from, "");
   EXPECT_FALSE(choice.continues_run_dir);
 }
 
-TEST_F(ChooseResume, AutoTakesTheNewestOfTheRunDirectory) {
-  save("run", 4);
-  save("run", 12);
-  const ResumeChoice choice = choose_resume("auto", "run", "quick");
-  EXPECT_EQ(choice.checkpoint, fs::path("run/checkpoints/step-12"));
-  EXPECT_TRUE(choice.continues_run_dir);
-}
-
-TEST_F(ChooseResume, AutoBeginsWhereThereIsNothing) {
-  const ResumeChoice named = choose_resume("auto", "run", "quick");
-  EXPECT_EQ(named.run_dir, "run");
-  EXPECT_FALSE(named.checkpoint);
-  EXPECT_FALSE(named.continues_run_dir);
-  EXPECT_TRUE(choose_resume("auto", "", "quick").run_dir.empty());
+TEST_F(ChooseResume, AutoLooksIntoTheRunDirectoryWhateverItHolds) {
+  for (const bool saved : {false, true}) {
+    if (saved) save("run", 4);
+    const ResumeChoice choice = choose_resume("auto", "run", "quick");
+    EXPECT_EQ(choice.run_dir, "run");
+    EXPECT_EQ(choice.from, "run");
+    EXPECT_TRUE(choice.continues_run_dir);
+  }
 }
 
 TEST_F(ChooseResume, AutoWithoutADirectoryTakesTheNewestRunOfThatConfiguration) {
+  EXPECT_EQ(choose_resume("auto", "", "quick").run_dir, "");
   save("runs/quick-20260101-000000", 4);
   save("runs/quick-20260102-000000", 2);
   save("runs/other-20260103-000000", 9);
   fs::create_directories("runs/quick-20260104-000000");  // died before its first checkpoint
-  EXPECT_EQ(choose_resume("auto", "", "quick").checkpoint, fs::path("runs/quick-20260102-000000/checkpoints/step-2"));
+  const ResumeChoice choice = choose_resume("auto", "", "quick");
+  EXPECT_EQ(choice.run_dir, "runs/quick-20260102-000000");
+  EXPECT_EQ(choice.from, choice.run_dir);
+  EXPECT_TRUE(choice.continues_run_dir);
 }
 
 TEST_F(ChooseResume, ARunDirectoryGoesOnInItself) {
   save("run", 4);
   for (const char* name : {"run", "run/", "./run"}) {
     const ResumeChoice choice = choose_resume(name, "", "quick");
-    ASSERT_TRUE(choice.checkpoint) << name;
-    EXPECT_TRUE(fs::equivalent(*choice.checkpoint, "run/checkpoints/step-4"));
-    EXPECT_TRUE(fs::equivalent(choice.run_dir, "run"));
-    EXPECT_TRUE(choice.continues_run_dir);
+    EXPECT_TRUE(fs::equivalent(choice.from, "run")) << name;
+    EXPECT_TRUE(fs::equivalent(choice.run_dir, "run")) << name;
+    EXPECT_TRUE(choice.continues_run_dir) << name;
   }
 }
 
 TEST_F(ChooseResume, ACheckpointGoesOnInItsRunDirectory) {
   save("run", 4);
-  save("run", 8);
-  const ResumeChoice choice = choose_resume("run/checkpoints/step-4", "", "quick");
-  EXPECT_TRUE(fs::equivalent(*choice.checkpoint, "run/checkpoints/step-4"));
+  const ResumeChoice choice = choose_resume("run/checkpoints/step-4/", "", "quick");
+  EXPECT_TRUE(fs::equivalent(choice.from, "run/checkpoints/step-4"));
   EXPECT_TRUE(fs::equivalent(choice.run_dir, "run"));
   EXPECT_TRUE(choice.continues_run_dir);
 }
@@ -113,22 +109,50 @@ TEST_F(ChooseResume, IntoAnotherDirectoryBeginsNewRecords) {
   save("run", 4);
   const ResumeChoice choice = choose_resume("run", "fork", "quick");
   EXPECT_EQ(choice.run_dir, "fork");
-  EXPECT_TRUE(choice.checkpoint);
+  EXPECT_EQ(choice.from, "run");
   EXPECT_FALSE(choice.continues_run_dir);
 }
 
-TEST_F(ChooseResume, ANamedDirectoryWithoutACheckpointIsRefused) {
-  fs::create_directories("empty");
-  for (const char* name : {"empty", "missing"}) {
-    EXPECT_THAT(refusal<ConfigError>([&] { (void)choose_resume(name, "", "quick"); }),
-                AllOf(HasSubstr(name), HasSubstr("no whole checkpoint")));
-  }
+using FindCheckpoint = ChooseResume;
+
+TEST_F(FindCheckpoint, TakesTheNewestWholeOneOfARun) {
+  for (const int step : {4, 8, 12}) save("run", step);
+  std::ofstream("run/checkpoints/step-12/model.safetensors") << "torn";
+  const auto found = find_checkpoint("run");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->dir, "run/checkpoints/step-8");
+  EXPECT_THAT(found->damaged, testing::ElementsAre(12));
+}
+
+TEST_F(FindCheckpoint, TakesTheOneThatIsNamedAsItIs) {
+  save("run", 4);
+  fs::remove("run/checkpoints/step-4/state.json");  // damage is found when it is loaded
+  EXPECT_EQ(find_checkpoint("run/checkpoints/step-4")->dir, "run/checkpoints/step-4");
+}
+
+TEST_F(FindCheckpoint, FindsNothingWhereNothingWasSaved) {
+  fs::create_directories("run/checkpoints");
+  std::ofstream("run/metrics.jsonl") << R"({"event":"step","time_s":1.0})"
+                                     << "\n";
+  EXPECT_FALSE(find_checkpoint("run"));
+  EXPECT_FALSE(find_checkpoint("missing"));
+}
+
+TEST_F(FindCheckpoint, RefusesARunWhoseCheckpointsAreAllDamagedOrGone) {
+  save("run", 4);
+  std::ofstream("run/checkpoints/step-4/state.json") << "{}";
+  EXPECT_THAT(refusal<CheckpointError>([] { (void)find_checkpoint("run"); }),
+              AllOf(HasSubstr("no checkpoint in run/checkpoints is whole"), HasSubstr("nothing was changed")));
+  fs::remove_all("run/checkpoints/step-4");
+  std::ofstream("run/metrics.jsonl") << R"({"event":"checkpoint","time_s":1.0,"step":4})"
+                                     << "\n";
+  EXPECT_THAT(refusal<CheckpointError>([] { (void)find_checkpoint("run"); }), HasSubstr("run are gone"));
 }
 
 RunState example_state() {
   config::Config config;
   config.data.name = "shapes";
-  return {.progress = {.steps_done = 17, .position = {.epoch = 3, .batch = 2}},
+  return {.progress = {.steps_done = 17, .position = {.epoch = 3, .batch = 2}, .evaluation_due = true},
           .optimizer_steps = 18,
           .plan = {.partition = {{2, 3}}, .replicas = 2, .chunks = 4, .global_batch = 64, .schedule = "gpipe"},
           .metrics = {.bytes = 12345, .time_s = 6.5},
@@ -141,6 +165,7 @@ TEST(RunState, SurvivesJson) {
   EXPECT_EQ(copy.progress.steps_done, 17);
   EXPECT_EQ(copy.progress.position.epoch, 3);
   EXPECT_EQ(copy.progress.position.batch, 2);
+  EXPECT_TRUE(copy.progress.evaluation_due);
   EXPECT_EQ(copy.optimizer_steps, 18);
   EXPECT_EQ(copy.plan, state.plan);
   EXPECT_EQ(copy.metrics.bytes, 12345U);
@@ -172,11 +197,11 @@ TEST(RunState, AnotherFormatSaysSo) {
 TEST(CheckResumable, RefusesWhatChangesTheOrderOfTheSamplesByKey) {
   const RunState state = example_state();
   const config::Config same = config::parse(state.config_toml, "saved");
-  EXPECT_NO_THROW(check_resumable(same, state, "here"));
+  EXPECT_NO_THROW(check_resumable(same, 20, state, "here"));
   const auto refused = [&](void (*change)(config::Config&)) {
     config::Config config = same;
     change(config);
-    return refusal<ConfigError>([&] { check_resumable(config, state, "run/step-17"); });
+    return refusal<ConfigError>([&] { check_resumable(config, 20, state, "run/step-17"); });
   };
   EXPECT_THAT(refused([](auto& c) { c.train.seed = 5; }), HasSubstr("run/step-17 with train.seed = 5"));
   EXPECT_THAT(refused([](auto& c) { c.train.global_batch = 5; }), HasSubstr("train.global_batch = 5"));
@@ -184,6 +209,15 @@ TEST(CheckResumable, RefusesWhatChangesTheOrderOfTheSamplesByKey) {
   EXPECT_THAT(refused([](auto& c) { c.data.limit = 5; }), HasSubstr("data.limit = 5"));
   EXPECT_THAT(refused([](auto& c) { c.data.samples = 5; }), HasSubstr("data.samples = 5"));
   EXPECT_THAT(refused([](auto& c) { c.train.optimizer = "adam"; }), HasSubstr("train.optimizer = adam"));
+  EXPECT_THAT(refused([](auto& c) { c.model.name = "vit"; }), HasSubstr("model.name = vit"));
+}
+
+TEST(CheckResumable, RefusesARunThatEndsBeforeTheCheckpoint) {
+  const RunState state = example_state();
+  const config::Config same = config::parse(state.config_toml, "saved");
+  EXPECT_NO_THROW(check_resumable(same, 17, state, "here"));
+  EXPECT_THAT(refusal<ConfigError>([&] { check_resumable(same, 16, state, "run/step-17"); }),
+              HasSubstr("run/step-17 is at step 17, but the run ends at step 16"));
 }
 
 TEST(CheckResumable, AllowsAnotherTopologyLengthAndRate) {
@@ -194,7 +228,7 @@ TEST(CheckResumable, AllowsAnotherTopologyLengthAndRate) {
   config.replicas.local = 3;
   config.train.epochs = 50;
   config.train.lr = 1;
-  EXPECT_NO_THROW(check_resumable(config, state, "here"));
+  EXPECT_NO_THROW(check_resumable(config, 20, state, "here"));
 }
 
 TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {

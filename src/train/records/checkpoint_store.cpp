@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTemporaryMark = ".tmp-";  // step-N.tmp-<pid>
 constexpr std::string_view kReplacedMark = ".replaced";
+constexpr std::string_view kLeftMark = ".left";  // of a history that the run has left
 constexpr double kSpaceMargin = 1.2;
 
 std::vector<fs::path> entries_of(const fs::path& dir) {
@@ -91,7 +92,8 @@ CheckpointScan scan_checkpoints(const fs::path& dir) {
   return scan;
 }
 
-CheckpointStore::CheckpointStore(fs::path dir, int keep) : dir_(std::move(dir)), keep_(keep) {
+CheckpointStore::CheckpointStore(fs::path dir, int keep, std::set<std::int64_t> damaged)
+    : dir_(std::move(dir)), keep_(keep), damaged_(std::move(damaged)) {
   check(keep >= 1, "CheckpointStore keeps at least one checkpoint");
   make_directories(dir_);
   clean_up();
@@ -136,6 +138,7 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
   }
   damaged_.erase(step);
   apply_retention(step);
+  remove_set_aside();
   return checkpoint;
 }
 
@@ -173,12 +176,21 @@ void CheckpointStore::apply_retention(std::int64_t saved) {
   }
 }
 
-void CheckpointStore::remove_newer_than(std::int64_t step) {
+void CheckpointStore::set_aside_newer_than(std::int64_t step) {
   for (const auto newer : steps_in(dir_)) {
     if (newer <= step) return;
     const auto checkpoint = dir_ / checkpoint_name(newer);
-    log_info(concat("removing ", checkpoint.string(), ": the run goes on from step ", step));
-    remove(checkpoint);
+    const fs::path left = concat(checkpoint.string(), kLeftMark);
+    log_info(concat("the run goes on from step ", step, ": ", checkpoint.string(), " is renamed to ",
+                    left.filename().string(), " and removed at the next checkpoint"));
+    if (std::error_code ignored; fs::exists(left, ignored)) remove(left);
+    rename_or_throw(checkpoint, left);
+  }
+}
+
+void CheckpointStore::remove_set_aside() const {
+  for (const auto& entry : entries_of(dir_)) {
+    if (entry.extension() == kLeftMark && step_of(entry.stem())) remove(entry);
   }
 }
 
@@ -190,13 +202,5 @@ void CheckpointStore::remove(const fs::path& checkpoint) const {
   if (!error) fs::remove_all(doomed, error);
   if (error) log_warning(concat("cannot remove ", checkpoint.string(), ": ", error.message()));
 }
-
-std::optional<fs::path> CheckpointStore::newest() {
-  auto scan = scan_checkpoints(dir_);
-  damaged_.insert(scan.damaged.begin(), scan.damaged.end());
-  return scan.newest;
-}
-
-CheckpointContents CheckpointStore::load(const fs::path& checkpoint) const { return load_checkpoint(checkpoint); }
 
 }  // namespace sluice::train

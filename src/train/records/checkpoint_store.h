@@ -25,29 +25,30 @@ struct CheckpointScan {
 class CheckpointStore {
  public:
   // dir is RUN/checkpoints, created when missing; keep >= 1 complete checkpoints remain after a save.
-  // Removes what dead processes left half-written, with a log line each.
-  CheckpointStore(std::filesystem::path dir, int keep);
+  // damaged: steps that a scan has found so; they do not count as complete. Removes what dead processes left
+  // half-written, with a log line each.
+  CheckpointStore(std::filesystem::path dir, int keep, std::set<std::int64_t> damaged = {});
 
   // Durable when it returns. Replaces step-N when it exists. Afterwards removes checkpoints older than the `keep`
-  // newest complete ones up to this step (those of later steps are not touched). Returns the directory.
+  // newest complete ones up to this step (those of later steps are not touched), and those that were set aside. Returns
+  // the directory.
   std::filesystem::path save(std::int64_t step, const CheckpointContents& contents);
 
-  [[nodiscard]] std::optional<std::filesystem::path> newest();
-  [[nodiscard]] CheckpointContents load(const std::filesystem::path& checkpoint) const;
-
   // Who resumes from an older checkpoint on purpose begins another history: without this a later --resume auto would
-  // take the newest of the old one.
-  void remove_newer_than(std::int64_t step);
+  // take the newest of the old one. Newer checkpoints are renamed to step-N.left, which no scan sees and the next save
+  // removes.
+  void set_aside_newer_than(std::int64_t step);
 
  private:
   void clean_up();
   void publish(const std::filesystem::path& temporary, const std::filesystem::path& final_dir) const;
   void apply_retention(std::int64_t saved);
+  void remove_set_aside() const;
   void remove(const std::filesystem::path& checkpoint) const;
 
   std::filesystem::path dir_;
   int keep_;
-  std::set<std::int64_t> damaged_;  // seen by newest()
+  std::set<std::int64_t> damaged_;
 };
 
 }  // namespace sluice::train

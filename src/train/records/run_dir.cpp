@@ -109,8 +109,9 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
     throw ConfigError(
         concat("no run directory ", dir_.string(), " to resume; check the path or start without --resume"));
   }
-  if (fs::exists(dir_, ignored) && !fs::is_directory(dir_, ignored)) {
-    throw ConfigError(concat("run directory ", dir_.string(), " is a file; choose another --run-dir"));
+  if (!fs::is_directory(dir_, ignored) && fs::symlink_status(dir_, ignored).type() != fs::file_type::not_found) {
+    throw ConfigError(
+        concat("run directory ", dir_.string(), " is a file or a link to nothing; choose another --run-dir"));
   }
   make_directories(dir_);
   lock_ = lock_directory(dir_);

@@ -1,7 +1,7 @@
 // run_dir: the directory of one run: its layout, its creation and the lock that keeps other processes out.
 // Not here: what is in the files. Only rank 0 makes one.
-// Layout: config.toml (resolved), metrics.jsonl, log.txt, tensorboard/, profile.json, trace.json, checkpoints/step-N/,
-// report.html, .lock (holds host and process of the owner; stays behind, an flock on it is what counts).
+// Layout: config.toml (resolved), metrics.jsonl, log.txt, tensorboard/, checkpoints/step-N/, .lock (holds host and
+// process of the owner; stays behind, an flock on it is what counts).
 // Threads: one. Errors: ConfigError when the directory is not for us (another run, in use, nothing to resume);
 // StorageError when it cannot be written.
 #pragma once
@@ -39,9 +39,6 @@ class RunDir {
   [[nodiscard]] std::filesystem::path config_file() const { return dir_ / "config.toml"; }
   [[nodiscard]] std::filesystem::path metrics_file() const { return dir_ / "metrics.jsonl"; }
   [[nodiscard]] std::filesystem::path log_file() const { return dir_ / "log.txt"; }
-  [[nodiscard]] std::filesystem::path profile_file() const { return dir_ / "profile.json"; }
-  [[nodiscard]] std::filesystem::path trace_file() const { return dir_ / "trace.json"; }
-  [[nodiscard]] std::filesystem::path report_file() const { return dir_ / "report.html"; }
   [[nodiscard]] std::filesystem::path tensorboard_dir() const { return dir_ / "tensorboard"; }
   [[nodiscard]] std::filesystem::path checkpoints_dir() const { return dir_ / "checkpoints"; }
 

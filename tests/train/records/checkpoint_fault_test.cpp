@@ -67,8 +67,8 @@ TEST(FullDisk, ASaveThatDoesNotFitIsRefusedBeforeItStarts) {
   EXPECT_THAT(text, HasSubstr("No space left on device; needs 46"));
   EXPECT_THAT(text, HasSubstr("free space on that disk or write elsewhere (a run: lower checkpoint.keep"));
   EXPECT_THAT(names_in(disk.path()), ElementsAre("step-1", "step-2"));
-  EXPECT_THAT(store.newest(), Optional(disk.path() / "step-2"));
-  expect_contents(store.load(disk.path() / "step-1"), 1, kFloats);
+  EXPECT_THAT(scan_checkpoints(disk.path()).newest, Optional(disk.path() / "step-2"));
+  expect_contents(load_checkpoint(disk.path() / "step-1"), 1, kFloats);
 }
 
 // Inodes run out at another file each time, while statvfs sees space enough: the disk fills in the middle of a save.
@@ -113,7 +113,7 @@ TEST(ReadOnlyDisk, IsNamedWithWhatToDo) {
   const auto text = error_of<StorageError>([&] { store.save(2, contents_of(2)); });
   EXPECT_THAT(text, HasSubstr("Read-only file system"));
   EXPECT_THAT(text, HasSubstr("choose a place that can be written"));
-  EXPECT_THAT(store.newest(), Optional(disk.path() / "step-1"));
+  EXPECT_THAT(scan_checkpoints(disk.path()).newest, Optional(disk.path() / "step-1"));
 }
 
 // Runs `body` in a child process; its exit status, or 128 + signal.

@@ -20,12 +20,12 @@ using testing::Optional;
 TEST(CheckpointStore, WhatIsSavedIsLoaded) {
   const TempDir dir;
   CheckpointStore store(dir / "checkpoints", 2);
-  EXPECT_EQ(store.newest(), std::nullopt);
+  EXPECT_EQ(scan_checkpoints(dir / "checkpoints").newest, std::nullopt);
   const auto saved = store.save(30, contents_of(30));
   EXPECT_EQ(saved, dir / "checkpoints" / "step-30");
   EXPECT_THAT(names_in(saved), ElementsAre("model.safetensors", "optimizer.safetensors", "state.json"));
-  EXPECT_THAT(store.newest(), Optional(saved));
-  expect_contents(store.load(saved), 30);
+  EXPECT_THAT(scan_checkpoints(dir / "checkpoints").newest, Optional(saved));
+  expect_contents(load_checkpoint(saved), 30);
 }
 
 TEST(CheckpointStore, StateJsonIsReadableByAnyone) {
@@ -43,7 +43,7 @@ TEST(CheckpointStore, TheNewestIsByNumberNotByName) {
   const TempDir dir;
   CheckpointStore store(dir.path(), 5);
   for (const int step : {9, 100, 20}) store.save(step, contents_of(step));
-  EXPECT_THAT(store.newest(), Optional(dir / "step-100"));
+  EXPECT_THAT(scan_checkpoints(dir.path()).newest, Optional(dir / "step-100"));
 }
 
 TEST(CheckpointStore, KeepsTheNewestComplete) {
@@ -74,12 +74,24 @@ TEST(CheckpointStore, LaterStepsOfALostHistoryNeverPushOutTheOneJustSaved) {
   EXPECT_THAT(names_in(dir.path()), ElementsAre("step-5", "step-9"));
 }
 
-TEST(CheckpointStore, ResumingFromAnOlderOneOnPurposeForgetsTheNewer) {
+TEST(CheckpointStore, ResumingFromAnOlderOneOnPurposeSetsTheNewerAsideUntilThereIsAnother) {
   const TempDir dir;
   CheckpointStore store(dir.path(), 5);
   for (const int step : {1, 2, 3}) store.save(step, contents_of(step));
-  store.remove_newer_than(1);
-  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-1"));
+  store.set_aside_newer_than(1);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-1", "step-2.left", "step-3.left"));
+  EXPECT_THAT(scan_checkpoints(dir.path()).newest, Optional(dir / "step-1"));
+  CheckpointStore restarted(dir.path(), 5);
+  restarted.save(2, contents_of(2));
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-1", "step-2"));
+}
+
+TEST(CheckpointStore, AStepKnownToBeDamagedDoesNotCountAsKept) {
+  const TempDir dir;
+  CheckpointStore(dir.path(), 9).save(1, contents_of(1));
+  CheckpointStore(dir.path(), 9).save(2, contents_of(2));  // say, a flipped bit: whole to the eye
+  CheckpointStore(dir.path(), 2, {2}).save(3, contents_of(3));
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-1", "step-2", "step-3"));
 }
 
 TEST(CheckpointStore, SavingAStepAgainReplacesIt) {
@@ -89,7 +101,7 @@ TEST(CheckpointStore, SavingAStepAgainReplacesIt) {
   auto again = contents_of(5);
   again.state["epoch"] = 77;
   store.save(5, again);
-  EXPECT_EQ(store.load(dir / "step-5").state.at("epoch"), 77);
+  EXPECT_EQ(load_checkpoint(dir / "step-5").state.at("epoch"), 77);
   EXPECT_THAT(names_in(dir.path()), ElementsAre("step-5"));
 }
 
@@ -98,9 +110,9 @@ TEST(CheckpointStore, ADamagedStepIsReplacedWhenTheRunComesThereAgain) {
   CheckpointStore store(dir.path(), 2);
   store.save(5, contents_of(5));
   spill(dir / "step-5" / "state.json", "");
-  EXPECT_EQ(store.newest(), std::nullopt);
+  EXPECT_EQ(scan_checkpoints(dir.path()).newest, std::nullopt);
   store.save(5, contents_of(5));
-  EXPECT_THAT(store.newest(), Optional(dir / "step-5"));
+  EXPECT_THAT(scan_checkpoints(dir.path()).newest, Optional(dir / "step-5"));
 }
 
 TEST(CheckpointStore, RemovesWhatDeadProcessesLeftAndNothingElse) {
@@ -122,7 +134,7 @@ TEST(CheckpointStore, PutsBackAStepWhoseReplacementWasCutShort) {
   CheckpointStore(dir.path(), 1).save(5, contents_of(5));
   std::filesystem::rename(dir / "step-5", dir / "step-5.replaced");
   CheckpointStore store(dir.path(), 1);
-  EXPECT_THAT(store.newest(), Optional(dir / "step-5"));
+  EXPECT_THAT(scan_checkpoints(dir.path()).newest, Optional(dir / "step-5"));
   std::filesystem::create_directory(dir / "step-5.replaced");
   const CheckpointStore again(dir.path(), 1);
   EXPECT_THAT(names_in(dir.path()), ElementsAre("step-5"));
