@@ -31,8 +31,8 @@ const Family& find_family(const std::string& name) {
     if (family.name == name) return family;
     known.emplace_back(family.name);
   }
-  throw ConfigError(concat("model.name=\"", name, "\" is not a model; did you mean \"", nearest(name, known),
-                           "\"? Known: ", join(known, ", ")));
+  throw ConfigError(
+      concat("model.name = \"", name, "\" is unknown", did_you_mean(name, known), " (known: ", join(known, ", "), ")"));
 }
 
 void require_at_least_one(const char* key, int value) {

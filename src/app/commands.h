@@ -4,6 +4,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 namespace sluice::app {
 
@@ -12,5 +13,7 @@ void add_eval(CLI::App& app);
 void add_step(CLI::App& app);
 void add_config(CLI::App& app);
 void add_listings(CLI::App& app);  // models, datasets, devices, version
+
+[[nodiscard]] std::string version_text();  // as `sluice version` prints it
 
 }  // namespace sluice::app

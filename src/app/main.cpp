@@ -2,8 +2,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <sstream>
 
 #include "app/commands.h"
+#include "app/options.h"
 #include "app/process.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -26,6 +28,7 @@ int run(int argc, char** argv) {
   app.fallthrough();  // --verbose may follow the sub-command
   app.failure_message(CLI::FailureMessage::help);
   bool verbose = false;
+  app.set_version_flag("--version", sluice::app::version_text());
   app.add_flag("--verbose", verbose, "Log debug messages too")->each([](const std::string&) {
     sluice::set_log_level(sluice::LogLevel::kDebug);
   });
@@ -37,10 +40,11 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
-    return app.exit(success);
+    std::ostringstream text;
+    app.exit(success, text);
+    sluice::app::print_out(text.str());
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "sluice: %s; see `sluice --help` and `sluice COMMAND --help`\n", error.what());
-    return static_cast<int>(sluice::ExitCode::kUsage);
+    throw sluice::ConfigError(sluice::app::describe_usage_error(app, error, argc, argv));
   }
   return 0;
 }

@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <iostream>
 
+#include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace sluice::app {
 
@@ -25,13 +27,23 @@ void OutputArguments::add_to(CLI::App& command) {
 }
 
 void OutputArguments::print(const nlohmann::ordered_json& object, const std::string& text) const {
-  if (json) {
-    std::cout << object.dump(2) << "\n";
-  } else {
-    std::cout << text << "\n";
-  }
+  print_out((json ? object.dump(2) : text) + "\n");
+}
+
+void print_out(const std::string& text) {
+  std::cout << text;
   if (!std::cout.flush())
     throw StorageError("standard output cannot be written; free space or close the pipe's reader later");
+}
+
+std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, const char* const* argv) {
+  constexpr auto kHelp = "; see `sluice --help` and `sluice COMMAND --help`";
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  if (argc > 1 && argv[1][0] != '-' && std::ranges::find(names, argv[1]) == names.end())
+    return concat("there is no command '", argv[1], "'", did_you_mean(argv[1], names), kHelp);
+  return concat(error.what(), kHelp);
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {

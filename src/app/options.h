@@ -31,6 +31,13 @@ struct OutputArguments {
   void print(const nlohmann::ordered_json& object, const std::string& text) const;
 };
 
+// Writes to standard output. Throws StorageError when that cannot be written.
+void print_out(const std::string& text);
+
+// What was wrong on the command line, with the nearest sub-command where its name is unknown.
+[[nodiscard]] std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc,
+                                               const char* const* argv);
+
 // Columns as wide as their widest cell; the first row is the heading.
 [[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows);
 

@@ -25,10 +25,7 @@ std::string suggestion(std::string_view word, std::span<const std::string> known
   const auto leaf_of = [](std::string_view name) { return name.substr(name.rfind('.') + 1); };
   const auto same_leaf =
       std::ranges::find_if(known, [&](const std::string& name) { return leaf_of(name) == leaf_of(word); });
-  const std::string candidate = same_leaf != known.end() ? *same_leaf : nearest(word, known);
-  const std::size_t tolerance = std::max<std::size_t>(2, leaf_of(word).size() / 3);
-  if (same_leaf == known.end() && edit_distance(word, candidate) > tolerance) return {};
-  return concat("; did you mean ", in_quotes(candidate), "?");
+  return same_leaf != known.end() ? concat("; did you mean ", in_quotes(*same_leaf), "?") : did_you_mean(word, known);
 }
 
 [[noreturn]] void reject_table(std::string_view where, std::string_view table) {

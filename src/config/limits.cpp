@@ -98,10 +98,8 @@ void check_range(const Key& key, const Value& value, const RealRange& range) {
 void check_range(const Key& key, const Value& value, const Words& words) {
   const auto& word = std::get<std::string>(value);
   if (std::ranges::find(words, word) != words.end()) return;
-  const std::string near = nearest(word, words);
-  const bool is_near = edit_distance(word, near) <= 2;
   throw ConfigError(concat(key.name, " = ", one_line(to_text(value)), " is unknown; it must be ", text_of(words),
-                           is_near ? concat("; did you mean ", to_text(Value{near}), "?") : ""));
+                           did_you_mean(word, words)));
 }
 
 void check_range(const Key&, const Value&, std::monostate) {}

@@ -35,6 +35,20 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
   return best == candidates.end() ? std::string{} : *best;
 }
 
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
+  const auto begun = [&](const std::string& name) { return word.size() > 2 && name.starts_with(word); };
+  const auto longer = std::ranges::find_if(candidates, begun);
+  const std::string candidate = longer != candidates.end() ? *longer : nearest(word, candidates);
+  const std::size_t tolerance = std::max<std::size_t>(2, word.size() / 3);
+  const bool is_near = longer != candidates.end() || edit_distance(word, candidate) <= tolerance;
+  return is_near && !candidate.empty() ? concat("; did you mean '", candidate, "'?") : std::string{};
+}
+
+std::string counted(std::int64_t count, std::string_view noun) {
+  const bool hisses = noun.ends_with("ch") || noun.ends_with("s") || noun.ends_with("x");
+  return concat(count, " ", noun, count == 1 ? "" : hisses ? "es" : "s");
+}
+
 std::string join(std::span<const std::string> words, std::string_view separator) {
   std::string joined;
   for (const auto& word : words) {

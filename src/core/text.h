@@ -14,6 +14,11 @@ namespace sluice {
 // The candidate nearest to `word`; empty when there is none.
 [[nodiscard]] std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
+// "; did you mean 'train.steps'?" where a candidate is near enough to be meant, or begins with `word`; else empty.
+[[nodiscard]] std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
+
+[[nodiscard]] std::string counted(std::int64_t count, std::string_view noun);  // "1 step", "2 steps", "3 batches"
+
 [[nodiscard]] std::string join(std::span<const std::string> words, std::string_view separator);
 
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);   // "1.5 MiB"

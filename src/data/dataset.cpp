@@ -88,8 +88,8 @@ class LimitedDataset final : public Dataset {
 [[noreturn]] void reject_name(const std::string& name) {
   std::vector<std::string> names;
   for (const auto& entry : entries()) names.push_back(entry.description.name);
-  throw ConfigError(concat("data.name = \"", name, "\" is unknown; did you mean \"", nearest(name, names),
-                           "\"? (known: ", join(names, ", "), ")"));
+  throw ConfigError(
+      concat("data.name = \"", name, "\" is unknown", did_you_mean(name, names), " (known: ", join(names, ", "), ")"));
 }
 
 }  // namespace

@@ -100,8 +100,8 @@ class GzipSource final : public ByteSource {
     if (rest.empty()) {
       at_end_ = true;
     } else if (!starts_gzip(rest) || inflateReset(&stream_) != Z_OK) {
-      fail(name_, concat(rest.size(), " trailing bytes that are not gzip, from byte ", position(),
-                         " of the compressed file, where its end was expected"));
+      fail(name_, concat("the gzip data ends at byte ", position(), " of the compressed file, but ", rest.size(),
+                         " more bytes follow: damaged in the middle, or something was appended"));
     }
   }
 

@@ -1,18 +1,30 @@
 #include "pipeline/failure.h"
 
 #include <new>
+#include <regex>
 
 #include <c10/util/Exception.h>
 
 #include "core/concat.h"
+#include "core/text.h"
 
 namespace sluice::pipeline {
 namespace {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+// "74.5 GiB" out of LibTorch's "... you tried to allocate 80000000000 bytes ..." (CPU) or "... Tried to allocate 74.51
+// GiB. GPU 0 has ..." (CUDA); the whole line where it says neither.
+std::string request_in(const std::string& what) {
+  const std::regex pattern(R"(ried to allocate (\d+)( bytes|\.?\d* [KMGT]?i?B))");
+  std::smatch match;
+  if (!std::regex_search(what, match, pattern)) return what;
+  const bool in_bytes = match[2] == " bytes";
+  return concat("no room for ", in_bytes ? human_bytes(std::stoull(match[1])) : match[1].str() + match[2].str());
+}
+
 Error out_of_memory(const std::string& where, const std::string& what) {
-  return OutOfMemoryError(concat(where, ": out of memory: ", what,
+  return OutOfMemoryError(concat(where, ": out of memory: ", request_in(what),
                                  "; use more pipeline.chunks, more pipeline.stages or a smaller train.global_batch"));
 }
 

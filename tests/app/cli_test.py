@@ -60,6 +60,18 @@ class UsageTest(CliTest):
                       ("step", self.config), ("train", self.config, "--set")):
             self.assert_refused(cli.run(*words), 2, "--help")
 
+    def test_an_unknown_command_is_named_with_the_nearest(self):
+        self.assert_refused(cli.run("trian", self.config), 2, "'trian'", "did you mean 'train'?")
+
+    def test_standard_output_that_takes_nothing_is_8(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        for command in (("--help",), ("--version",), ("config",), ("models",), ("version", "--json")):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([cli.BINARY, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(done.returncode, 8, command)
+            self.assertIn("standard output", cli.error_of(done))
+
     def test_json_is_all_that_is_on_standard_output(self):
         for command in ("models", "datasets", "devices", "version"):
             self.assertIsInstance(json.loads(cli.must_run(command, "--json").stdout), dict)
@@ -110,6 +122,24 @@ class ConfigurationTest(CliTest):
         self.assertEqual(sum(len(stage["layers"]) for stage in plan["stage_list"]), sum(plan["partition"]))
         self.assertTrue(all(stage["bytes"] >= 4 * stage["parameters"] for stage in plan["stage_list"]))
         self.assertFalse(self.run_dir.exists())
+
+    def test_dry_run_checks_what_the_run_would_start_from(self):
+        self.assertEqual(self.train("--set", "train.steps=2").returncode, 0)
+        before = sorted(path.name for path in self.run_dir.iterdir())
+        plan = json.loads(self.train("--resume", "auto", "--dry-run", "--json").stdout)
+        self.assertEqual((plan["resume"]["step"], plan["resume"]["total_steps"]), (2, 6))
+        self.assert_refused(self.train("--resume", "auto", "--dry-run", "--set", "train.steps=1"), 2, "step 2", "step 1")
+        self.assert_refused(self.train("--resume", "auto", "--set", "train.steps=1"), 2, "step-2", "ends at step 1")
+        garbage = self.folder / "garbage.safetensors"
+        garbage.write_bytes(b"x" * 100)
+        words = ("--dry-run", "--set", f'model.weights="{garbage}"')
+        self.assert_refused(cli.run("train", self.config, "--run-dir", self.folder / "new", *words), 7, garbage)
+        self.assertEqual(sorted(path.name for path in self.run_dir.iterdir()), before)
+
+    def test_a_place_that_is_no_place_for_a_run_is_refused(self):
+        (self.folder / "nowhere").symlink_to(self.folder / "gone")
+        for place, said in (("", "--run-dir"), (self.folder / "nowhere", "nowhere"), (self.config, "small.toml")):
+            self.assert_refused(cli.run("train", self.config, "--run-dir", place), 2, said)
 
 
 class DataTest(CliTest):
@@ -165,17 +195,27 @@ class RunTest(CliTest):
         garbage.write_bytes(b"\xff" * 100)
         self.assert_refused(cli.run("eval", self.config, "--weights", garbage), 7, garbage)
 
-    def test_a_signal_is_130_after_saving(self):
-        self.config = self.configuration("long.toml", train={"steps": 1000000})
-        process = cli.start("train", self.config, "--run-dir", self.run_dir)
-        cli.wait_until(lambda: (self.run_dir / "metrics.jsonl").exists() and
-                       '"step"' in (self.run_dir / "metrics.jsonl").read_text(), process)
-        done = cli.stop(process, signal.SIGINT)
-        self.assertEqual(done.returncode, 130, done.stderr)
-        steps = [line["step"] for line in cli.events(self.run_dir, "step")]
-        self.assertEqual(list(cli.checkpoints(self.run_dir)), [steps[-1]])
-        self.assertEqual(cli.events(self.run_dir, "summary")[-1]["outcome"], "interrupted")
-        self.assertIn("--resume auto", cli.error_of(done))
+    def test_json_prints_the_summary_and_nothing_else_on_standard_output(self):
+        summary = json.loads(cli.must_run("train", self.config, "--run-dir", self.run_dir, "--json").stdout)
+        self.assertEqual(summary.pop("run_dir"), str(self.run_dir))
+        line = cli.events(self.run_dir, "summary")[-1]
+        self.assertEqual(summary, {key: line[key] for key in line if key not in ("event", "time_s")})
+        self.assertEqual((summary["outcome"], summary["steps"]), ("done", 6))
+
+    def test_weights_that_are_not_numbers_are_6(self):
+        self.assertEqual(self.train("--set", "train.steps=1").returncode, 0)
+        weights = cli.checkpoints(self.run_dir)[1] / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-400:] = struct.pack("<f", float("nan")) * 100
+        (self.folder / "nan.safetensors").write_bytes(data)
+        self.assert_refused(cli.run("eval", self.config, "--weights", self.folder / "nan.safetensors"), 6, "nan")
+
+    def test_step_never_writes_over_what_it_reads(self):
+        batch = self.folder / "batch.safetensors"
+        cli.must_run("step", self.config, "--out", batch)
+        before = batch.read_bytes()
+        self.assert_refused(cli.run("step", self.config, "--batch", batch, "--out", batch), 2, "--out", batch)
+        self.assertEqual(batch.read_bytes(), before)
 
     def test_a_run_directory_belongs_to_one_process(self):
         self.config = self.configuration("long.toml", train={"steps": 1000000})

@@ -94,7 +94,8 @@ def torch_step(twin, batch, replicas, chunks, optimizer):
     result = {"loss": sum(losses).detach(), "logits": torch.cat(logits).detach()}
     result |= {f"grad/{name}": parameter.grad.clone() for name, parameter in twin.named_parameters()}
     optimizer.step()
-    return result | {f"param/{name}": value for name, value in twin.state_dict().items()}
+    result |= {f"param/{name}": parameter.detach() for name, parameter in twin.named_parameters()}
+    return result | {f"buffer/{name}": buffer for name, buffer in twin.named_buffers()}
 
 
 def sluice_step(folder, name, precision, case):

@@ -169,7 +169,7 @@ TEST(RejectRange, TimeoutsAndBucketsFitTheirUnits) {
 TEST(RejectRange, WordsAreListed) {
   EXPECT_EQ(error_of("[train]\noptimizer = \"adamm\"\n"),
             "run.toml:2: train.optimizer = \"adamm\" is unknown; it must be one of \"sgd\", \"momentum\", \"adam\", "
-            "\"adamw\"; did you mean \"adam\"?");
+            "\"adamw\"; did you mean 'adam'?");
   EXPECT_EQ(error_of("[pipeline]\nschedule = \"zb-h1\"\n"),
             "run.toml:2: pipeline.schedule = \"zb-h1\" is unknown; it must be one of \"gpipe\", \"1f1b\"");
   EXPECT_EQ(error_of("[device]\nlist = \"tpu\"\n"),

@@ -93,7 +93,7 @@ TEST(Dataset, SwappedFilesAreNamed) {
 
 TEST(Dataset, AnUnknownNameGetsTheNearestOne) {
   EXPECT_THAT(opening({.name = "fashion-mnist"}),
-              ThrowsMessage<ConfigError>(AllOf(HasSubstr("did you mean \"fashion_mnist\"?"), HasSubstr("shapes"))));
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("did you mean 'fashion_mnist'?"), HasSubstr("shapes"))));
 }
 
 TEST(Dataset, TheListNamesWhatCanBeOpened) {

@@ -81,7 +81,7 @@ TEST(Idx, TrailingBytesAreNamed) {
   EXPECT_THAT(image_error(gzip(longer)), HasSubstr("byte 28: trailing bytes"));
   Bytes after_gzip = gzip(kImages);
   after_gzip.push_back(7);
-  EXPECT_THAT(image_error(after_gzip), HasSubstr("1 trailing bytes that are not gzip"));
+  EXPECT_THAT(image_error(after_gzip), HasSubstr("but 1 more bytes follow"));
 }
 
 // Nothing is allocated for sizes that the file cannot hold: the test would need 1 GiB or 2^96 bytes otherwise.

@@ -179,8 +179,8 @@ std::string refusal(const ModelOptions& options) {
 
 TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
   ModelOptions options = options_of("resnet9");
-  EXPECT_THAT(refusal(options), HasSubstr("model.name=\"resnet9\""));
-  EXPECT_THAT(refusal(options), HasSubstr("did you mean \"resnet8\""));
+  EXPECT_THAT(refusal(options), HasSubstr("model.name = \"resnet9\""));
+  EXPECT_THAT(refusal(options), HasSubstr("did you mean 'resnet8'"));
   options = options_of("vit", "huge");
   EXPECT_THAT(refusal(options),
               HasSubstr("model.size=\"huge\" is not a size of vit; use one of nano, tiny, small, base"));

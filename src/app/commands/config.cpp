@@ -1,4 +1,3 @@
-#include <iostream>
 #include <memory>
 
 #include "app/commands.h"
@@ -18,11 +17,11 @@ void add_config(CLI::App& app) {
   command->add_flag("--markdown", *markdown, "Print docs/configuration.md instead: the table of all keys");
   command->callback([arguments, markdown] {
     if (*markdown) {
-      std::cout << config::to_markdown();
+      print_out(config::to_markdown());
       return;
     }
-    std::cout << config::to_toml(arguments->file.empty() ? config::parse("", "defaults", arguments->sets)
-                                                         : arguments->load());
+    print_out(
+        config::to_toml(arguments->file.empty() ? config::parse("", "defaults", arguments->sets) : arguments->load()));
   });
 }
 

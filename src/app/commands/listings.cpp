@@ -66,12 +66,14 @@ void print_devices(const OutputArguments& output) {
 }
 
 void print_version(const OutputArguments& output) {
-  output.print(
-      {{"sluice", kVersion}, {"libtorch", TORCH_VERSION}, {"cuda_build", kWithCuda}},
-      concat("sluice ", kVersion, " (LibTorch ", TORCH_VERSION, ", ", kWithCuda ? "with" : "without", " CUDA)"));
+  output.print({{"sluice", kVersion}, {"libtorch", TORCH_VERSION}, {"cuda_build", kWithCuda}}, version_text());
 }
 
 }  // namespace
+
+std::string version_text() {
+  return concat("sluice ", kVersion, " (LibTorch ", TORCH_VERSION, ", ", kWithCuda ? "with" : "without", " CUDA)");
+}
 
 void add_listings(CLI::App& app) {
   add_listing(app, "models", "List the models that model.name can be", print_models);

@@ -2,7 +2,6 @@
 
 #include "app/commands.h"
 #include "app/options.h"
-#include "train/plan_description.h"
 #include "train/session.h"
 
 namespace sluice::app {
@@ -15,16 +14,17 @@ struct TrainArguments {
   bool dry_run = false;
 };
 
+std::string not_empty(const std::string& value) { return value.empty() ? "must not be empty" : ""; }
+
 void run(const TrainArguments& arguments) {
   const config::Config config = arguments.config.load();
-  if (!arguments.dry_run) {
-    train::run_training(config, arguments.session);
+  if (arguments.dry_run) {
+    const train::PlanDescription plan = train::describe_training(config, arguments.session);
+    arguments.output.print(plan.json, plan.text);
     return;
   }
-  const train::Setup setup = train::make_setup(config);
-  const auto composition = train::make_composition(setup, train::decide_plan(setup));
-  const auto plan = train::describe_plan(setup, composition, train::chunks_are_open(config));
-  arguments.output.print(plan.json, plan.text);
+  const nlohmann::ordered_json summary = train::run_training(config, arguments.session);
+  if (arguments.output.json) arguments.output.print(summary, "");  // for people, the log has said it all
 }
 
 }  // namespace
@@ -36,13 +36,14 @@ void add_train(CLI::App& app) {
   command
       ->add_option("--run-dir", arguments->session.run_dir,
                    "Directory of the run; default: runs/<config>-<date>-<time>")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(not_empty);
   command
       ->add_option("--resume", arguments->session.resume,
                    "Go on from a run or checkpoint directory; \"auto\": from the newest checkpoint of --run-dir, or of "
-                   "runs/<config>-*, "
-                   "and from the beginning where there is none")
-      ->type_name("DIR|auto");
+                   "runs/<config>-*, and from the beginning where there is none")
+      ->type_name("DIR|auto")
+      ->check(not_empty);
   command->add_flag("--dry-run", arguments->dry_run,
                     "Print the plan (stages, layers, parameters, bytes, chunks) and stop");
   arguments->output.add_to(*command);
