@@ -10,7 +10,6 @@ so do the flags that clang does not know. Exit code: 0 done, 2 the file cannot b
 import json
 import pathlib
 import shlex
-import subprocess
 import sys
 
 GCC_ONLY = {"-fpch-preprocess", "-Winvalid-pch", "-Werror"}  # -Werror: warnings are GCC's to judge in its own build
@@ -27,9 +26,7 @@ def for_clang(command):
                 kept += [word, header]
         elif word not in GCC_ONLY:
             kept.append(word)
-    # GCC's own headers last: <omp.h>, which clang's package does not have.
-    include = subprocess.run(["g++", "-print-file-name=include"], capture_output=True, text=True, check=True)
-    return shlex.join([*kept, "-idirafter", include.stdout.strip()])
+    return shlex.join(kept)
 
 
 def main():

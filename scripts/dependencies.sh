@@ -14,7 +14,8 @@ DEBIAN_BUILD_PACKAGES=(
 
 # Only for scripts/check.sh and scripts/test.sh --all.
 # clang 19: 14 cannot compile std::source_location of libstdc++ 12.
-DEBIAN_CHECK_PACKAGES=(clang-format-14 clang-tidy-19 clang-19 libclang-rt-19-dev codespell shellcheck)
+# libomp: LibTorch includes <omp.h>, and GCC's is not for clang.
+DEBIAN_CHECK_PACKAGES=(clang-format-14 clang-tidy-19 clang-19 libclang-rt-19-dev libomp-19-dev codespell shellcheck)
 
 PYTHON_PACKAGES=(torch==2.11.0 numpy==2.4.6 cmake==3.31.10 ninja==1.13.2)
 

@@ -36,6 +36,8 @@ void print_out(const std::string& text) {
     throw StorageError("standard output cannot be written; free space or close the pipe's reader later");
 }
 
+std::string not_empty(const std::string& value) { return value.empty() ? "must not be empty" : ""; }
+
 std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, const char* const* argv) {
   constexpr auto kHelp = "; see `sluice --help` and `sluice COMMAND --help`";
   std::vector<std::string> names;

@@ -34,6 +34,9 @@ struct OutputArguments {
 // Writes to standard output. Throws StorageError when that cannot be written.
 void print_out(const std::string& text);
 
+// A check for options: "" is what an unset shell variable leaves.
+[[nodiscard]] std::string not_empty(const std::string& value);
+
 // What was wrong on the command line, with the nearest sub-command where its name is unknown.
 [[nodiscard]] std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc,
                                                const char* const* argv);

@@ -8,4 +8,8 @@ namespace sluice::app {
 // work. Returns when nothing has to change (or the restart fails, which only costs speed).
 void settle_openmp(char** argv);
 
+// From here on a reader of our output that goes away (SIGPIPE) or a file that may not grow (SIGXFSZ) ends nothing: the
+// write fails, and is reported or passed over.
+void turn_fatal_writes_into_errors();
+
 }  // namespace sluice::app

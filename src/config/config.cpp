@@ -25,7 +25,8 @@ std::string suggestion(std::string_view word, std::span<const std::string> known
   const auto leaf_of = [](std::string_view name) { return name.substr(name.rfind('.') + 1); };
   const auto same_leaf =
       std::ranges::find_if(known, [&](const std::string& name) { return leaf_of(name) == leaf_of(word); });
-  return same_leaf != known.end() ? concat("; did you mean ", in_quotes(*same_leaf), "?") : did_you_mean(word, known);
+  if (same_leaf != known.end()) return concat("; did you mean ", in_quotes(*same_leaf), "?");
+  return did_you_mean(word, known, std::max<std::size_t>(2, leaf_of(word).size() / 3));
 }
 
 [[noreturn]] void reject_table(std::string_view where, std::string_view table) {

@@ -9,9 +9,9 @@ namespace sluice::config::internal {
 template <typename T>
 struct Access;  // kKind, fetch(member) -> Value, store(member, accepted value)
 
-template <typename Integer, Kind K = Kind::kInteger>
+template <typename Integer, Kind kOfKey = Kind::kInteger>
 struct IntegerAccess {
-  static constexpr Kind kKind = K;
+  static constexpr Kind kKind = kOfKey;
   static Value fetch(const Integer& member) { return static_cast<std::int64_t>(member); }
   static void store(Integer& member, const Value& value) {
     member = static_cast<Integer>(std::get<std::int64_t>(value));
@@ -24,9 +24,9 @@ struct Access<std::int64_t> : IntegerAccess<std::int64_t> {};
 template <>
 struct Access<std::uint64_t> : IntegerAccess<std::uint64_t> {};
 
-template <typename T, Kind K>
+template <typename T, Kind kOfKey>
 struct SameAccess {
-  static constexpr Kind kKind = K;
+  static constexpr Kind kKind = kOfKey;
   static Value fetch(const T& member) { return member; }
   static void store(T& member, const Value& value) { member = std::get<T>(value); }
 };
@@ -91,11 +91,11 @@ struct Access<DeviceList> {
 };
 
 // field<&Config::train, &TrainConfig::lr>()
-template <auto Table, auto Member>
+template <auto kTable, auto kMember>
 Field field() {
-  using T = std::remove_cvref_t<decltype(std::declval<Config&>().*Table.*Member)>;
-  return {Access<T>::kKind, [](const Config& config) { return Access<T>::fetch(config.*Table.*Member); },
-          [](Config& config, const Value& value) { Access<T>::store(config.*Table.*Member, value); }};
+  using T = std::remove_cvref_t<decltype(std::declval<Config&>().*kTable.*kMember)>;
+  return {Access<T>::kKind, [](const Config& config) { return Access<T>::fetch(config.*kTable.*kMember); },
+          [](Config& config, const Value& value) { Access<T>::store(config.*kTable.*kMember, value); }};
 }
 
 }  // namespace sluice::config::internal

@@ -21,33 +21,33 @@ Limit fraction() { return RealRange{.low = 0, .high = 1, .high_open = true}; }
 Limit any() { return std::monostate{}; }
 Limit words(Words list) { return list; }
 
-template <auto Member>
+template <auto kMember>
 Field device() {
-  return field<&Config::device, Member>();
+  return field<&Config::device, kMember>();
 }
-template <auto Member>
+template <auto kMember>
 Field model() {
-  return field<&Config::model, Member>();
+  return field<&Config::model, kMember>();
 }
-template <auto Member>
+template <auto kMember>
 Field data() {
-  return field<&Config::data, Member>();
+  return field<&Config::data, kMember>();
 }
-template <auto Member>
+template <auto kMember>
 Field train() {
-  return field<&Config::train, Member>();
+  return field<&Config::train, kMember>();
 }
-template <auto Member>
+template <auto kMember>
 Field pipeline() {
-  return field<&Config::pipeline, Member>();
+  return field<&Config::pipeline, kMember>();
 }
-template <auto Member>
+template <auto kMember>
 Field replicas() {
-  return field<&Config::replicas, Member>();
+  return field<&Config::replicas, kMember>();
 }
-template <auto Member>
+template <auto kMember>
 Field checkpoint() {
-  return field<&Config::checkpoint, Member>();
+  return field<&Config::checkpoint, kMember>();
 }
 
 using Keys = std::vector<Key>;

@@ -1,5 +1,6 @@
 #include "core/log.h"
 
+#include <poll.h>
 #include <spdlog/details/file_helper.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -44,9 +46,24 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
   }
   void flush_() override { std::fflush(stderr); }
 
-  static void write(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+  // A reader that takes nothing any more (a full pipe, Ctrl-S) must not stop the program: after a short wait lines are
+  // dropped until it reads again.
+  void write(std::string_view text) {
+    pollfd console{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+    if (::poll(&console, 1, stalled_ ? 0 : kPatienceMs) == 0) {
+      stalled_ = true;
+      return;
+    }
+    if (std::exchange(stalled_, false)) {
+      constexpr std::string_view kNotice = "(lines are missing here: standard error was not read)\n";
+      std::fwrite(kNotice.data(), 1, kNotice.size(), stderr);
+    }
+    std::fwrite(text.data(), 1, text.size(), stderr);
+  }
 
+  static constexpr int kPatienceMs = 2000;
   bool is_terminal_ = ::isatty(STDERR_FILENO) == 1;
+  bool stalled_ = false;
   std::string progress_;
 };
 

@@ -35,12 +35,13 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
   return best == candidates.end() ? std::string{} : *best;
 }
 
-std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates,
+                         std::optional<std::size_t> tolerance) {
   const auto begun = [&](const std::string& name) { return word.size() > 2 && name.starts_with(word); };
   const auto longer = std::ranges::find_if(candidates, begun);
   const std::string candidate = longer != candidates.end() ? *longer : nearest(word, candidates);
-  const std::size_t tolerance = std::max<std::size_t>(2, word.size() / 3);
-  const bool is_near = longer != candidates.end() || edit_distance(word, candidate) <= tolerance;
+  const std::size_t edits = tolerance.value_or(std::max<std::size_t>(2, word.size() / 3));
+  const bool is_near = longer != candidates.end() || edit_distance(word, candidate) <= edits;
   return is_near && !candidate.empty() ? concat("; did you mean '", candidate, "'?") : std::string{};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,8 +15,10 @@ namespace sluice {
 // The candidate nearest to `word`; empty when there is none.
 [[nodiscard]] std::string nearest(std::string_view word, std::span<const std::string> candidates);
 
-// "; did you mean 'train.steps'?" where a candidate is near enough to be meant, or begins with `word`; else empty.
-[[nodiscard]] std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
+// "; did you mean 'resnet8'?" where a candidate is near enough to be meant, or begins with `word`; else empty.
+// tolerance: edits; by default a third of the word, at least 2.
+[[nodiscard]] std::string did_you_mean(std::string_view word, std::span<const std::string> candidates,
+                                       std::optional<std::size_t> tolerance = {});
 
 [[nodiscard]] std::string counted(std::int64_t count, std::string_view noun);  // "1 step", "2 steps", "3 batches"
 

@@ -26,12 +26,12 @@ BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& resid
   }
   auto [y, mean, inverse_deviation] =
       at::native_batch_norm(x, weight, bias, {}, {}, /*training=*/true, kMomentum, epsilon);
-  const auto [variance, middle] = at::var_mean(x.detach(), at::IntArrayRef{0, 2, 3}, /*correction=*/0);
+  const auto [variance, middle] = at::var_mean(x.detach(), at::IntArrayRef{0, 2, 3}, /*unbiased=*/false);
   return {finish(y, residual, activation), {middle, variance, x.numel() / x.size(1)}};
 }
 
 // Chan et al. 1979: the mean and the sum of squared deviations of two sets joined.
-BatchStatistics join(const BatchStatistics& a, const BatchStatistics& b) {
+BatchStatistics pooled(const BatchStatistics& a, const BatchStatistics& b) {
   if (b.count == 0) return a;
   const at::Tensor mean = b.mean.to(at::kDouble), variance = b.variance.to(at::kDouble);
   if (a.count == 0) return {mean, variance, b.count};
@@ -61,7 +61,7 @@ at::Tensor BatchNorm2d::operator()(const at::Tensor& x, const ForwardContext& co
     if (context.batch_norm == BatchNormMode::kMicro) {
       take_in(result.statistics);
     } else {
-      pending_ = join(pending_, result.statistics);
+      pending_ = pooled(pending_, result.statistics);
     }
   }
   return result.y;

@@ -17,8 +17,8 @@ struct BatchStatistics {
   std::int64_t count = 0;
 };
 
-// Statistics of two sets joined, in float64; an empty set (count 0) may have no tensors.
-[[nodiscard]] BatchStatistics join(const BatchStatistics& a, const BatchStatistics& b);
+// Statistics of two sets taken as one, in float64; an empty set (count 0) may have no tensors.
+[[nodiscard]] BatchStatistics pooled(const BatchStatistics& a, const BatchStatistics& b);
 
 enum class Activation { kNone, kRelu };
 

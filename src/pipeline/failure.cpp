@@ -2,6 +2,7 @@
 
 #include <new>
 #include <regex>
+#include <system_error>
 
 #include <c10/util/Exception.h>
 
@@ -45,6 +46,11 @@ Error describe_failure(const std::exception_ptr& failure, const std::string& whe
     return BugError(concat(where, ": LibTorch reports: ", what));
   } catch (const std::bad_alloc&) {
     return out_of_memory(where, "the system refused an allocation");
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again)
+      return BugError(concat(where, ": ", first_line(error.what())));
+    return OutOfMemoryError(concat(where, ": the system gives no more threads (", first_line(error.what()),
+                                   "); use fewer data.workers, pipeline.stages, replicas.local or device.threads"));
   } catch (const std::exception& error) {
     return BugError(concat(where, ": ", first_line(error.what())));
   }

@@ -30,6 +30,10 @@ struct WorkerPool::Shared {
 
   void work(int place, const Place& where, const device::Stream& stream);
   void fail(std::exception_ptr failure);
+  // Waits for a place to be done until predicate() holds; false when `limit` has passed first. The time in which the
+  // whole process was stopped (Ctrl-Z, a debugger) does not count: it makes one of the short waits look long.
+  bool wait_own_time(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit,
+                     const std::function<bool()>& predicate);
   [[nodiscard]] bool all_done() const {
     return std::all_of(done.begin(), done.end(), [&](std::int64_t g) { return g == generation; });
   }
@@ -44,6 +48,17 @@ void WorkerPool::Shared::fail(std::exception_ptr failure) {
     wake = on_failure;
   }
   wake();
+}
+
+bool WorkerPool::Shared::wait_own_time(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit,
+                                       const std::function<bool()>& predicate) {
+  constexpr std::chrono::nanoseconds kShortWait = std::chrono::milliseconds(200);
+  for (std::chrono::nanoseconds left = limit; left.count() > 0;) {
+    const auto begin = std::chrono::steady_clock::now();
+    if (place_done.wait_for(lock, std::min(left, kShortWait), predicate)) return true;
+    left -= std::min<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin, 2 * kShortWait);
+  }
+  return predicate();
 }
 
 void WorkerPool::Shared::work(int place, const Place& where, const device::Stream& stream) {
@@ -104,7 +119,7 @@ void WorkerPool::run(std::function<void(int)> job, const JobControl& control) {
 
   const auto finished = [&] { return shared_->all_done(); };
   const auto finished_or_failed = [&] { return finished() || shared_->first_failure; };
-  if (!shared_->place_done.wait_for(lock, control.timeout, finished_or_failed)) {
+  if (!shared_->wait_own_time(lock, control.timeout, finished_or_failed)) {
     const auto hung =
         std::make_exception_ptr(PeerError(describe_hang(control)));  // says who is not done, under the lock
     lock.unlock();

@@ -23,7 +23,8 @@ struct Place {
 };
 
 struct JobControl {
-  std::chrono::milliseconds timeout;         // from the start of run() until the last place must be done
+  std::chrono::milliseconds timeout;  // from the start of run() until the last place must be done, without the time in
+                                      // which the whole process was stopped (Ctrl-Z, a debugger)
   std::chrono::milliseconds grace{5000};     // after a failure or timeout, for the others to notice
   std::function<void()> on_failure = [] {};  // wakes jobs that wait; any thread, at most once
   std::function<std::string(int place)> describe = [](int) {

@@ -45,14 +45,21 @@ void Loop::evaluate_and_report() {
   }
 }
 
-// The weights of the newest checkpoint may be those that gave the bad loss.
+// A step with a finite loss after a checkpoint shows that its weights are good. The newest one may be of the very
+// weights that gave the bad loss.
 std::string Loop::where_to_go_back() const {
   if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
-  const std::string suspect = last_checkpoint_ == proven_checkpoint_
-                                  ? std::string{}
-                                  : concat(last_checkpoint_.string(), " holds the weights that gave this loss, ");
-  return suspect + (proven_checkpoint_.empty() ? "there is no earlier one"
-                                               : concat("the last good checkpoint is ", proven_checkpoint_.string()));
+  if (last_checkpoint_ == proven_checkpoint_) return concat("the last good checkpoint is ", last_checkpoint_.string());
+  const std::string suspect = concat(last_checkpoint_.string(), " holds the weights that gave this loss, ");
+  const auto newest = step_of(last_checkpoint_);
+  for (const std::int64_t step : parts_.checkpoints.steps()) {
+    if (newest && step < *newest) return concat(suspect, "the last good checkpoint is that of step ", step);
+  }
+  return suspect + "there is no earlier one";
+}
+
+std::optional<std::int64_t> Loop::proven_step() const {
+  return proven_checkpoint_.empty() ? std::nullopt : step_of(proven_checkpoint_);
 }
 
 void Loop::train_one_step() {
@@ -109,7 +116,7 @@ bool Loop::checkpoint_is_due() const {
 
 void Loop::save() {
   const Nanoseconds begin = now_ns();
-  last_checkpoint_ = parts_.checkpoints.save(progress_.steps_done, parts_.capture(progress_));
+  last_checkpoint_ = parts_.checkpoints.save(progress_.steps_done, parts_.capture(progress_), proven_step());
   saved_step_ = progress_.steps_done;
   last_save_ = now_ns();
   const double seconds = to_s(last_save_ - begin);

@@ -65,6 +65,7 @@ class Loop {
   [[nodiscard]] bool is_finished() const { return progress_.steps_done == options_.total_steps; }
   void train_one_step();
   [[nodiscard]] std::string where_to_go_back() const;
+  [[nodiscard]] std::optional<std::int64_t> proven_step() const;
   [[nodiscard]] bool evaluation_is_due_after(const data::Batch& batch) const;
   void evaluate_and_report();
   // All test samples, each once; nothing when a signal has cut it off.

@@ -28,8 +28,18 @@ fs::path model_file_of(const fs::path& dir) {
     throw CheckpointError(concat("--checkpoint ", dir.string(),
                                  ": there is no checkpoint; give a run directory or one of its checkpoints/step-N"));
   }
-  verify_checkpoint(found->dir);
-  return found->dir / "model.safetensors";
+  verify_checkpoint(*found);
+  return *found / "model.safetensors";
+}
+
+void check_output(const char* option, const fs::path& out, const std::vector<fs::path>& inputs) {
+  std::error_code ignored;
+  for (const fs::path& input : inputs) {
+    if (fs::equivalent(input, out, ignored))
+      throw ConfigError(concat(option, " ", out.string(), " is a file to read; give it another name"));
+  }
+  if (fs::exists(fs::absolute(out).parent_path() / "state.json", ignored))
+    throw ConfigError(concat(option, " ", out.string(), " is inside a checkpoint; write elsewhere"));
 }
 
 // A batch is data: what is wrong with its file is a DataError.
@@ -46,6 +56,10 @@ pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions
   for (const char* name : {"inputs", "targets"}) {
     if (!tensors.contains(name))
       throw DataError(concat(file.string(), " has no tensor '", name, "'; a batch needs 'inputs' and 'targets'"));
+  }
+  if (!at::isIntegralType(tensors.at("targets").scalar_type(), /*includeBool=*/false)) {
+    throw DataError(concat(file.string(), ": 'targets' is ", c10::toString(tensors.at("targets").scalar_type()),
+                           ", but classes are integers"));
   }
   const at::Tensor inputs = tensors.at("inputs").to(model.dtype), targets = tensors.at("targets").to(at::kLong);
   const std::vector<std::int64_t> sample{model.channels, model.image_size, model.image_size};
@@ -76,6 +90,7 @@ pipeline::MicroBatch first_training_batch(const Setup& setup) {
 }  // namespace
 
 EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions& options) {
+  if (!options.logits.empty()) check_output("--logits", options.logits, {options.config_file, options.weights});
   const Setup setup = make_setup(config);
   Composition composition = composition_for(setup);
   load_weights(composition, options.checkpoint.empty() ? options.weights : model_file_of(options.checkpoint));
@@ -100,10 +115,7 @@ EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions&
 }
 
 double run_single_step(const config::Config& config, const SingleStepOptions& options) {
-  for (const fs::path& input : {options.weights, options.batch, fs::path(config.model.weights)}) {
-    if (std::error_code ignored; fs::equivalent(input, options.out, ignored))
-      throw ConfigError(concat("--out ", options.out.string(), " is a file to read; give it another name"));
-  }
+  check_output("--out", options.out, {options.config_file, options.weights, options.batch, config.model.weights});
   const Setup setup = make_setup(config);
   Composition composition = composition_for(setup);
   const fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
@@ -119,6 +131,10 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
   for (const auto& [name, tensor] : parameter_tensors(composition)) out["param/" + name] = tensor;
   for (const auto& [name, tensor] : buffer_tensors(composition)) out["buffer/" + name] = tensor;
   write_safetensors(options.out, out);
+  if (!std::isfinite(gradients.stats.loss)) {
+    throw DivergedError(
+        concat("the loss of this step is ", gradients.stats.loss, "; what it computed is in ", options.out.string()));
+  }
   return gradients.stats.loss;
 }
 

@@ -1,5 +1,6 @@
 // one_shot: a single evaluation or a single training step outside a run: to look at a checkpoint, or to compare with
-// another framework. Nothing is written but the file that was asked for. Errors: ConfigError, DataError (a batch that
+// another framework. Nothing is written but the file that was asked for,
+// and never over a file that is read or belongs to a checkpoint. Errors: ConfigError, DataError (a batch that
 // does not fit the model), CheckpointError (weights that do not), DivergedError (weights whose loss is not finite),
 // StorageError.
 #pragma once
@@ -13,14 +14,16 @@
 namespace sluice::train {
 
 struct EvaluationOptions {
-  std::filesystem::path checkpoint;  // a checkpoint or run directory; empty: `weights`
-  std::filesystem::path weights;     // a safetensors file
-  std::filesystem::path logits;      // when set: receives {logits, labels} of the test set in data order
+  std::filesystem::path config_file;  // for refusing to write over it
+  std::filesystem::path checkpoint;   // a checkpoint or run directory; empty: `weights`
+  std::filesystem::path weights;      // a safetensors file
+  std::filesystem::path logits;       // when set: receives {logits, labels} of the test set in data order
 };
 [[nodiscard]] EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions& options);
 
 struct SingleStepOptions {
-  std::filesystem::path weights;  // empty: model.weights, or fresh weights
+  std::filesystem::path config_file;  // for refusing to write over it
+  std::filesystem::path weights;      // empty: model.weights, or fresh weights
   std::filesystem::path
       batch;  // safetensors with `inputs` [n, channels, height, width] and `targets` [n]; empty: first training batch
   std::filesystem::path

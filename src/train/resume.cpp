@@ -1,6 +1,6 @@
 #include "train/resume.h"
 
-#include <fstream>
+#include <algorithm>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -23,10 +23,8 @@ bool is_checkpoint(const fs::path& dir) {
 
 bool has_checkpoints(const fs::path& run) {
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(run / "checkpoints", ignored)) {
-    if (is_checkpoint(entry.path())) return true;
-  }
-  return false;
+  return std::ranges::any_of(fs::directory_iterator(run / "checkpoints", ignored),
+                             [](const fs::directory_entry& entry) { return step_of(entry.path()).has_value(); });
 }
 
 // The newest run of this configuration that has saved; empty where there is none.
@@ -38,11 +36,7 @@ fs::path newest_run(const std::string& config_name) {
 }
 
 bool tells_of_checkpoints(const fs::path& metrics_file) {
-  std::ifstream lines(metrics_file);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with(R"({"event":"checkpoint")")) return true;
-  }
-  return false;
+  return last_event(metrics_file, "checkpoint") || last_event(metrics_file, "resume");
 }
 
 bool same_directory(const fs::path& a, const fs::path& b) {
@@ -52,10 +46,12 @@ bool same_directory(const fs::path& a, const fs::path& b) {
 
 }  // namespace
 
-std::optional<FoundCheckpoint> find_checkpoint(const fs::path& dir) {
-  if (is_checkpoint(dir)) return FoundCheckpoint{dir, {}};
-  CheckpointScan scan = scan_checkpoints(dir / "checkpoints");
-  if (scan.newest) return FoundCheckpoint{*scan.newest, std::move(scan.damaged)};
+std::optional<fs::path> find_checkpoint(const fs::path& dir) {
+  if (is_checkpoint(dir)) return dir;
+  std::error_code ignored;
+  if (!fs::is_directory(dir, ignored)) return std::nullopt;
+  const CheckpointScan scan = scan_checkpoints(dir / "checkpoints");
+  if (scan.newest) return scan.newest;
   const char* const advice = "; nothing was changed: put one back from a copy, or begin anew in another --run-dir";
   if (!scan.damaged.empty())
     throw CheckpointError(concat("no checkpoint in ", (dir / "checkpoints").string(), " is whole", advice));

@@ -1,12 +1,11 @@
 // resume: what a checkpoint's state.json says about the run, and where a run to be resumed is found.
 // Not here: tensors (state.h), files (records/).
-// Errors: ConfigError when there is nothing to resume or the configuration does not fit what was saved; CheckpointError
+// Errors: ConfigError when the configuration does not fit what was saved; CheckpointError
 // when the state is damaged or of another format, or no checkpoint of a run is whole.
 #pragma once
 
 #include <filesystem>
 #include <optional>
-#include <set>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -32,15 +31,10 @@ struct RunState {
 
 [[nodiscard]] nlohmann::ordered_json plan_json(const Plan& plan);
 
-// A checkpoint to read.
-struct FoundCheckpoint {
-  std::filesystem::path dir;
-  std::set<std::int64_t> damaged;  // newer steps of the same run that were skipped
-};
 // `dir` itself where it is a checkpoint (it is verified when it is loaded), else the newest whole one of the run
 // directory `dir`; nothing where there is none. CheckpointError where there are, but none is whole, and where the run's
 // metrics tell of checkpoints that are gone.
-[[nodiscard]] std::optional<FoundCheckpoint> find_checkpoint(const std::filesystem::path& dir);
+[[nodiscard]] std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path& dir);
 
 // Where a run goes on and where it writes: names, nothing is read or verified.
 struct ResumeChoice {

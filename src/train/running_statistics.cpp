@@ -20,7 +20,7 @@ void take_in_whole_batch(const Composition& composition, StageId stage) {
   const auto device_of = [&](int r) { return executor.stage(ReplicaId{r}, stage).parameters().values().device(); };
   for (std::size_t i = 0; i < norms.front().size(); ++i) {
     nn::BatchStatistics whole;
-    for (const auto& of_replica : norms) whole = join(whole, moved_to(of_replica[i]->collect(), device_of(0)));
+    for (const auto& of_replica : norms) whole = pooled(whole, moved_to(of_replica[i]->collect(), device_of(0)));
     for (int r = 0; r < executor.replicas(); ++r) norms[r][i]->take_in(moved_to(whole, device_of(r)));
   }
 }

@@ -1,11 +1,11 @@
 #include "train/session.h"
 
 #include <optional>
-#include <set>
 
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "train/loop.h"
 #include "train/plan_description.h"
 #include "train/reporter.h"
@@ -19,7 +19,6 @@ namespace {
 // A checkpoint to continue from, read and checked.
 struct ResumePoint {
   std::string source;
-  std::set<std::int64_t> damaged;  // newer steps of its run
   CheckpointContents contents;
   RunState state;
 };
@@ -37,7 +36,7 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
     log_info("--resume auto: there is no checkpoint yet, so a new run begins");
     return std::nullopt;
   }
-  ResumePoint point{found->dir.string(), found->damaged, load_checkpoint(found->dir), {}};
+  ResumePoint point{found->string(), load_checkpoint(*found), {}};
   point.state = RunState::from_json(point.contents.state, point.source);
   check_resumable(setup.config, setup.total_steps, point.state, point.source);
   return point;
@@ -107,7 +106,7 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
           .log_every = config.log.every,
           .lr = lr_schedule(setup),
           .resumed_from = resume ? resume->source : std::string{},
-          .is_saved = continues};
+          .is_saved = continues && step_of(resume->source)};
 }
 
 void run_loop(const Setup& setup, const LoopOptions& options, const Progress& start, const Composition& composition,
@@ -127,6 +126,60 @@ void run_loop(const Setup& setup, const LoopOptions& options, const Progress& st
   Loop({step, *composition.executor, train_data, open_eval_data, reporter, checkpoints, capture}, options, start).run();
 }
 
+nlohmann::ordered_json with_run_dir(const RunDir& run_dir, const nlohmann::ordered_json& summary) {
+  nlohmann::ordered_json fields{{"run_dir", run_dir.path().string()}};
+  fields.update(summary);
+  return fields;
+}
+
+// A run without a step to do would only cut the records of the steps that were done after its checkpoint.
+void refuse_to_cut(const CheckpointStore& checkpoints, std::int64_t step, const std::string& source) {
+  const std::vector<std::int64_t> steps = checkpoints.steps();
+  if (steps.empty() || steps.front() <= step) return;
+  throw ConfigError(concat("no step is left to do from ", source, ", and its run has gone on to step ", steps.front(),
+                           "; raise train.steps to train from there again, or use sluice eval to evaluate it"));
+}
+
+// What a run that ended at this step, its last evaluation included, has reported; nothing when it was cut off.
+std::optional<nlohmann::ordered_json> summary_of_finished_run(const RunDir& run_dir, std::int64_t total_steps) {
+  const auto summary = last_event(run_dir.metrics_file(), "summary");
+  if (!summary || summary->value("outcome", "") != "done" || summary->value("steps", -1) != total_steps)
+    return std::nullopt;
+  log_info(concat("the run in ", run_dir.path().string(), " has done its ", counted(total_steps, "step"),
+                  "; raise train.steps or train.epochs to train on"));
+  nlohmann::ordered_json fields = *summary;
+  fields.erase("event");
+  fields.erase("time_s");
+  return with_run_dir(run_dir, fields);
+}
+
+// The training of a run whose directory is ours, from its first step to its last.
+nlohmann::ordered_json train(const Setup& setup, const RunDir& run_dir, CheckpointStore& checkpoints,
+                             std::optional<ResumePoint>& resume, bool continues) {
+  const config::Config& config = setup.config;
+  const Progress start = resume ? resume->state.progress : Progress{};
+  const StopSignal stop_signal;
+  Composition composition = make_start(setup, resume);
+  run_dir.write_config(config::to_toml(config));
+  log_info(concat("run directory ", run_dir.path().string()));
+  if (continues) checkpoints.set_aside_newer_than(start.steps_done);
+
+  TrainStep step(composition, step_options(setup));
+  if (!keeps_plan(setup, resume) && chunks_are_open(config))
+    composition.plan.chunks = decide_chunks(setup, composition, step, start.position);
+  const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
+  log_lines(description.text);
+  Reporter reporter(run_dir, composition.plan, composition.plan.replicas > 1 ? composition.gradient_bytes() : 0,
+                    setup.total_steps, config.log.tensorboard, start_of_records(run_dir, continues, resume));
+  reporter.plan(description.json);
+  if (resume) {
+    reporter.event("resume", {{"step", start.steps_done}, {"checkpoint", resume->source}});
+    log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
+  }
+  run_loop(setup, loop_options(setup, resume, continues), start, composition, step, reporter, checkpoints);
+  return with_run_dir(run_dir, reporter.summary("done", setup.total_steps));
+}
+
 }  // namespace
 
 nlohmann::ordered_json run_training(const config::Config& config, const SessionOptions& options) {
@@ -137,34 +190,16 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
   std::optional<ResumePoint> resume;
   if (!choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
   const RunDir run_dir = open_run_dir(choice, options);
-  if (choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
   log_to_file(run_dir.log_file());
-  const StopSignal stop_signal;
+  if (choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
 
-  Composition composition = make_start(setup, resume);
-  run_dir.write_config(config::to_toml(config));
-  log_info(concat("run directory ", run_dir.path().string()));
+  CheckpointStore checkpoints(run_dir.checkpoints_dir(), config.checkpoint.keep);
   const bool continues = resume && choice.continues_run_dir;
-  const Progress start = resume ? resume->state.progress : Progress{};
-  CheckpointStore checkpoints(run_dir.checkpoints_dir(), config.checkpoint.keep,
-                              continues ? resume->damaged : std::set<std::int64_t>{});
-  if (continues && start.steps_done < setup.total_steps) checkpoints.set_aside_newer_than(start.steps_done);
-
-  TrainStep step(composition, step_options(setup));
-  if (!keeps_plan(setup, resume) && chunks_are_open(config))
-    composition.plan.chunks = decide_chunks(setup, composition, step, start.position);
-  const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
-  log_lines(description.text);
-  Reporter reporter(run_dir, composition.plan, composition.plan.replicas > 1 ? composition.gradient_bytes() : 0,
-                    setup.total_steps, config.log.tensorboard, start_of_records(run_dir, continues, resume));
-  reporter.plan(description.json);
-  if (resume)
-    log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
-
-  run_loop(setup, loop_options(setup, resume, continues), start, composition, step, reporter, checkpoints);
-  nlohmann::ordered_json summary{{"run_dir", run_dir.path().string()}};
-  summary.update(reporter.summary("done", setup.total_steps));
-  return summary;
+  if (continues && resume->state.progress.steps_done == setup.total_steps) {
+    refuse_to_cut(checkpoints, setup.total_steps, resume->source);
+    if (auto summary = summary_of_finished_run(run_dir, setup.total_steps)) return *summary;
+  }
+  return train(setup, run_dir, checkpoints, resume, continues);
 }
 
 PlanDescription describe_training(const config::Config& config, const SessionOptions& options) {

@@ -96,7 +96,7 @@ Setup make_setup(const config::Config& config) {
   setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
   setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
   setup.model = model_options(config, setup.train_set->info());
-  setup.layers = static_cast<int>(models::count_layers(setup.model));
+  setup.layers = models::count_layers(setup.model);
   check_partition(config, setup.layers);
   setup.devices =
       device::choose_devices(device_names(config.device.list), config.pipeline.stages * config.replicas.local);

@@ -1,6 +1,7 @@
 #include "train/state.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "core/concat.h"
 #include "core/error.h"

@@ -1,6 +1,6 @@
-// stop_signal: SIGINT, SIGTERM and SIGHUP (unless nohup ignores it) ask the training loop to save and stop; a second
-// one ends the process at once. A log reader that goes away (SIGPIPE) does not end the training. One object at a time.
-// Threads: requested() from any.
+// stop_signal: SIGINT, SIGTERM and SIGHUP (unless nohup ignores it) ask the training loop to save and stop; a later one
+// ends the process at once, but not within a second of the first: launchers and shells often signal twice.
+// One object at a time. Threads: requested() from any.
 #pragma once
 
 namespace sluice::train {

@@ -216,6 +216,23 @@ class RunTest(CliTest):
         before = batch.read_bytes()
         self.assert_refused(cli.run("step", self.config, "--batch", batch, "--out", batch), 2, "--out", batch)
         self.assertEqual(batch.read_bytes(), before)
+        self.assertEqual(self.train("--set", "train.steps=1").returncode, 0)
+        files = [path for path in cli.checkpoints(self.run_dir)[1].iterdir()] + [self.config]
+        contents = [path.read_bytes() for path in files]
+        for path in files:
+            self.assert_refused(cli.run("step", self.config, "--out", path), 2, "--out", path)
+            self.assert_refused(cli.run("eval", self.config, "--checkpoint", self.run_dir, "--logits", path), 2, path)
+        self.assertEqual([path.read_bytes() for path in files], contents)
+
+    def test_options_left_empty_by_a_script_are_refused(self):
+        for words in (("step", self.config, "--out", ""), ("step", self.config, "--out", "x", "--batch", ""),
+                      ("step", self.config, "--out", "x", "--weights", ""), ("eval", self.config, "--checkpoint", ""),
+                      ("eval", self.config, "--weights", "")):
+            self.assert_refused(cli.run(*words), 2, "must not be empty")
+
+    def test_a_start_that_failed_can_be_tried_again(self):
+        self.assertEqual(self.train("--set", 'model.weights="missing"').returncode, 7)
+        self.assertEqual(self.train("--set", "train.steps=1").returncode, 0)
 
     def test_a_run_directory_belongs_to_one_process(self):
         self.config = self.configuration("long.toml", train={"steps": 1000000})

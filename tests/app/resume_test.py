@@ -4,6 +4,7 @@
     resume_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
+import json
 import pathlib
 import random
 import shutil
@@ -84,6 +85,14 @@ class ResumeTest(unittest.TestCase):
         cli.must_run("train", config, "--run-dir", self.run_dir)
         self.assert_same_end(whole, self.run_dir)
 
+    def test_a_finished_run_is_left_as_it_is(self):
+        config = configuration(self.folder, "vit")
+        first = json.loads(cli.must_run("train", config, "--run-dir", self.run_dir, "--json").stdout)
+        before = self.contents()
+        again = cli.must_run("train", config, "--run-dir", self.run_dir, "--resume", "auto", "--json")
+        self.assertEqual(json.loads(again.stdout), first)
+        self.assertEqual(self.contents(), before)
+
     def test_sigterm_saves_and_auto_resumes_bit_for_bit(self):
         for model in MODELS:
             with self.subTest(model):
@@ -112,8 +121,9 @@ class ResumeTest(unittest.TestCase):
                 target = max(cli.checkpoints(self.run_dir), default=0) + moments.randint(1, EVERY + 2)
                 cli.wait_until(lambda: any(line[0] >= min(target, STEPS - 1) for line in self.steps_so_far()), process)
                 time.sleep(0.05 * moments.random())
-                self.assertEqual(cli.stop(process, signal.SIGKILL).returncode, -signal.SIGKILL)
-                kills += 1
+                code = cli.stop(process, signal.SIGKILL).returncode
+                self.assertIn(code, (0, -signal.SIGKILL))  # on a busy machine the run may have ended meanwhile
+                kills += code != 0
                 continue
             done = cli.finish(process)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -201,11 +211,15 @@ class ResumeTest(unittest.TestCase):
         whole = self.uninterrupted(config)
         shutil.copytree(whole, self.run_dir)
         back = self.run_dir / "checkpoints" / f"step-{2 * EVERY}"
+        before = self.contents()
         nothing_to_do = cli.run("train", config, "--resume", back, "--set", f"train.steps={2 * EVERY}")
-        self.assertEqual(nothing_to_do.returncode, 0, nothing_to_do.stderr)
-        self.assertEqual(cli.checkpoints(self.run_dir).keys(), cli.checkpoints(whole).keys())
-        process = cli.start("train", config, "--resume", back, "--set", "checkpoint.every_steps=1000")
-        cli.wait_until(lambda: any(line[0] > 2 * EVERY for line in self.steps_so_far()), process)
+        self.assertEqual(nothing_to_do.returncode, 2, nothing_to_do.stderr)
+        self.assertIn(f"has gone on to step {STEPS}", cli.error_of(nothing_to_do))
+        self.assertEqual(self.contents(), before)
+        process = cli.start("train", config, "--resume", back, "--set", "checkpoint.every_steps=0",
+                            "--set", "train.steps=1000000")
+        metrics = self.run_dir / "metrics.jsonl"
+        cli.wait_until(lambda: '"event":"step"' in metrics.read_text().partition('"event":"resume"')[2], process)
         cli.stop(process, signal.SIGKILL)
         self.assertEqual(max(cli.checkpoints(self.run_dir)), 2 * EVERY)
         aside = {path.name for path in (self.run_dir / "checkpoints").glob("*.left")}

@@ -8,6 +8,7 @@ import os
 import pathlib
 import signal
 import tempfile
+import time
 import unittest
 
 import sluice_cli as cli
@@ -19,17 +20,22 @@ class StopTest(unittest.TestCase):
 
     def configuration(self, **changes):
         tables = {"device": {"list": "cpu"}, "model": {"name": "mlp", "image_size": 8},
-                  "data": {"name": "shapes", "samples": 65}, "train": {"global_batch": 16, "lr": 0.05, "steps": 1000000}}
+                  "data": {"name": "shapes", "samples": 65}, "train": {"global_batch": 16, "lr": 0.05, "steps": 1000000}, "log": {}}
         return cli.write_config(self.folder / "small.toml",
                                 **{table: {**values, **changes.get(table, {})} for table, values in tables.items()})
 
     def start(self, run_dir, config, *arguments, **more):
         return cli.start("train", config, "--run-dir", run_dir, *arguments, **more)
 
-    def start_and_wait_for_a_step(self, run_dir, **more):
-        process = self.start(run_dir, self.configuration(), **more)
+    def steps_so_far(self, run_dir):
         metrics = run_dir / "metrics.jsonl"
-        cli.wait_until(lambda: metrics.exists() and '"step"' in metrics.read_text(), process)
+        return metrics.read_text().count('"event":"step"') if metrics.exists() else 0
+
+    def start_and_wait_for_a_step(self, run_dir, hang_up=signal.SIG_DFL, **more):
+        """hang_up: what SIGHUP does by default; whoever runs this test may be under nohup."""
+        process = self.start(run_dir, self.configuration(),
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, hang_up), **more)
+        cli.wait_until(lambda: self.steps_so_far(run_dir) > 0, process)
         return process
 
     def assert_saved_where_it_stopped(self, run_dir):
@@ -49,11 +55,13 @@ class StopTest(unittest.TestCase):
 
     def test_nohup_keeps_a_run_from_hanging_up(self):
         run_dir = self.folder / "run"
-        process = self.start_and_wait_for_a_step(run_dir, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        process = self.start_and_wait_for_a_step(run_dir, hang_up=signal.SIG_IGN)
         process.send_signal(signal.SIGHUP)
-        done_before = len(cli.events(run_dir, "step"))
-        cli.wait_until(lambda: (run_dir / "metrics.jsonl").read_text().count('"step"') > done_before + 20, process)
-        self.assertEqual(cli.stop(process).returncode, 130)
+        before = self.steps_so_far(run_dir)
+        cli.wait_until(lambda: self.steps_so_far(run_dir) > before + 20, process)
+        done = cli.stop(process)
+        self.assertEqual(done.returncode, 130, done.stderr)
+        self.assertIn("stopped by SIGTERM", cli.error_of(done))
 
     def test_a_log_reader_that_goes_away_does_not_end_the_run(self):
         run_dir = self.folder / "run"
@@ -65,6 +73,16 @@ class StopTest(unittest.TestCase):
         os.close(reader)
         self.assertEqual(process.wait(timeout=cli.PATIENCE_S), 0)
         self.assertEqual(len(cli.events(run_dir, "step")), 200)
+
+    def test_a_stop_is_130_even_when_nobody_reads_why(self):
+        run_dir = self.folder / "run"
+        process = self.start_and_wait_for_a_step(run_dir)
+        process.stderr.close()
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=cli.PATIENCE_S), 130)
+        process.stdout.close()
+        self.assert_saved_where_it_stopped(run_dir)
+        self.assertIn("stopped by SIGINT after step", (run_dir / "log.txt").read_text())
 
     def test_a_stop_in_the_last_evaluation_loses_nothing_and_the_evaluation_is_made_up_for(self):
         run_dir = self.folder / "run"
@@ -82,13 +100,45 @@ class StopTest(unittest.TestCase):
 
     def test_a_second_signal_ends_it_at_once_and_says_so(self):
         run_dir = self.folder / "run"
-        process = self.start_and_wait_for_a_step(run_dir)
-        os.kill(process.pid, signal.SIGSTOP)  # so that both signals wait for it
+        # One step of many seconds, within which both signals fall.
+        config = self.configuration(data={"samples": 4000000, "workers": 0}, train={"global_batch": 4000000})
+        process = self.start(run_dir, config)
+        metrics = run_dir / "metrics.jsonl"
+        cli.wait_until(lambda: metrics.exists() and '"event":"plan"' in metrics.read_text(), process)
         process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)
-        done = cli.stop(process, signal.SIGCONT)
-        self.assertIn(done.returncode, (128 + signal.SIGINT, 128 + signal.SIGTERM), done.stderr)
+        time.sleep(1.5)
+        done = cli.stop(process, signal.SIGTERM)
+        self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.stderr)
         self.assertIn("stopped at once by a second signal, without saving", done.stderr)
+
+    def test_a_stop_that_is_sent_twice_is_one(self):
+        run_dir = self.folder / "run"
+        process = self.start_and_wait_for_a_step(run_dir)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        done = cli.stop(process, signal.SIGTERM)
+        self.assertEqual(done.returncode, 130, done.stderr)
+        self.assert_saved_where_it_stopped(run_dir)
+
+    def test_a_pause_of_the_whole_process_is_no_hung_step(self):
+        run_dir = self.folder / "run"
+        process = self.start(run_dir, self.configuration(train={"step_timeout_s": 1}))
+        cli.wait_until(lambda: self.steps_so_far(run_dir) > 0, process)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(2.5)
+        before = self.steps_so_far(run_dir)
+        process.send_signal(signal.SIGCONT)
+        cli.wait_until(lambda: self.steps_so_far(run_dir) > before + 20, process)
+        self.assertEqual(cli.stop(process).returncode, 130)
+
+    def test_a_log_that_nobody_reads_does_not_stop_the_run(self):
+        run_dir = self.folder / "run"
+        config = self.configuration(train={"steps": 2000}, log={"every": 1})  # more lines than a pipe holds
+        process = self.start(run_dir, config)
+        self.assertEqual(process.wait(timeout=cli.PATIENCE_S), 0)
+        self.assertEqual(self.steps_so_far(run_dir), 2000)
+        self.assertGreater(len((run_dir / "log.txt").read_text().splitlines()), 2000)
+        process.communicate()
 
 
 if __name__ == "__main__":

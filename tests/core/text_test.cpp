@@ -19,6 +19,23 @@ TEST(Nearest, PicksTheClosestWord) {
   EXPECT_EQ(nearest("x", {}), "");
 }
 
+TEST(DidYouMean, SuggestsWhatIsNearOrLongerAndNothingFarFetched) {
+  const std::vector<std::string> names{"shapes", "fashion_mnist", "mnist"};
+  EXPECT_EQ(did_you_mean("shape", names), "; did you mean 'shapes'?");
+  EXPECT_EQ(did_you_mean("mnits", names), "; did you mean 'mnist'?");
+  EXPECT_EQ(did_you_mean("fashion", names), "; did you mean 'fashion_mnist'?");
+  EXPECT_EQ(did_you_mean("cifar10", names), "");
+  EXPECT_EQ(did_you_mean("shape", names, 0), "; did you mean 'shapes'?") << "it begins with the word";
+  EXPECT_EQ(did_you_mean("mnits", names, 1), "");
+  EXPECT_EQ(did_you_mean("x", {}), "");
+}
+
+TEST(Counted, KnowsOneAndMany) {
+  EXPECT_EQ(counted(1, "step"), "1 step");
+  EXPECT_EQ(counted(0, "batch"), "0 batches");
+  EXPECT_EQ(counted(3, "process"), "3 processes");
+}
+
 TEST(Human, SizesAndDurations) {
   EXPECT_EQ(human_bytes(512), "512 B");
   EXPECT_EQ(human_bytes(1536), "1.5 KiB");

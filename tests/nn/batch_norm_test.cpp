@@ -60,7 +60,7 @@ TEST(BatchNormFast, StatisticsSurviveAMeanFarFromZero) {
   const at::Tensor x = (at::randn({8, 16, 16, 16}) * 0.01 + 100).contiguous(kLayout);
   const auto statistics =
       batch_norm_training(x, {}, at::ones({16}), at::zeros({16}), 1e-5, Activation::kNone).statistics;
-  const auto [variance, mean] = at::var_mean(x.to(at::kDouble), at::IntArrayRef{0, 2, 3}, 0);
+  const auto [variance, mean] = at::var_mean(x.to(at::kDouble), at::IntArrayRef{0, 2, 3}, /*unbiased=*/false);
   EXPECT_LE(relative_error(statistics.variance, variance), 1e-4);
   EXPECT_LE(relative_error(statistics.mean, mean), 1e-6);
 }
@@ -110,7 +110,7 @@ TEST_P(RunningStatistics, DeferredTakesTheWholeMiniBatchOnceShortLastMicroBatchI
     layer.norm.take_in(layer.norm.collect());
   }
   // Twice the same batch: running = 0.81 * initial + 0.19 * batch, with the unbiased variance of all 7 * 15 values.
-  const auto [variance, mean] = at::var_mean(batch_.to(at::kDouble), at::IntArrayRef{0, 2, 3}, 1);
+  const auto [variance, mean] = at::var_mean(batch_.to(at::kDouble), at::IntArrayRef{0, 2, 3}, /*unbiased=*/true);
   EXPECT_LE(relative_error(layer.buffer(0), mean * 0.19), 1e-6);
   EXPECT_LE(relative_error(layer.buffer(1), variance * 0.19 + 0.81), 1e-6);
   EXPECT_EQ(layer.buffer(2).item<std::int64_t>(), 2);

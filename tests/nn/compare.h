@@ -13,7 +13,7 @@ using Tensors = std::vector<at::Tensor>;
 
 // |a - b| / max(|b|, tiny), norms in float64.
 inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
-  const double size = b.to(at::kDouble).norm().item<double>();
+  const auto size = b.to(at::kDouble).norm().item<double>();
   return (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>() / std::max(size, 1e-30);
 }
 

@@ -34,7 +34,7 @@ TEST_P(ConvTest, QueuedWeightGradientsEqualTheDirectOnes) {
   const at::Tensor x = random({2, 4, 6, 6}).requires_grad_(), w = random({8, 4, 3, 3}).requires_grad_(),
                    b = random({8}).requires_grad_();
   conv2d(x, w, b, 1, 1, nullptr).square().sum().backward();
-  const at::Tensor expected_x = x.grad(), expected_w = w.grad(), expected_b = b.grad();
+  const at::Tensor expected_x = x.grad().clone(), expected_w = w.grad().clone(), expected_b = b.grad().clone();
   for (const auto& t : {x, w, b}) t.mutable_grad().reset();
 
   WeightGradQueue queue;

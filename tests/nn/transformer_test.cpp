@@ -29,7 +29,8 @@ at::Tensor heads_of(const at::Tensor& x, std::int64_t heads) {
 }
 
 at::Tensor plain(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::int64_t heads) {
-  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(2) / heads));
+  const std::int64_t head_width = q.size(2) / heads;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(head_width));
   const at::Tensor p = at::softmax(at::matmul(heads_of(q, heads), heads_of(k, heads).transpose(2, 3)) * scale, -1);
   return at::matmul(p, heads_of(v, heads)).transpose(1, 2).reshape(q.sizes());
 }

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 constexpr int kWidth = 4;
 
 // Two replicas of three stages; `action` runs in the forward of stage `stage`.
-Executor make_executor(int stage, std::function<void(const nn::ForwardContext&)> action,
+Executor make_executor(int stage, const std::function<void(const nn::ForwardContext&)>& action,
                        std::chrono::milliseconds timeout) {
   const auto layers_of = [=] {
     auto layers = test::make_toy_layers(3, kWidth, 1);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "ddp/reducer.h"
@@ -90,8 +91,8 @@ TEST_P(ExecutorParity, GivesTheGradientsOfOneDeviceWithoutMicroBatches) {
   for (int s = 0; s < stages; ++s) {
     const FlatParameters& parameters = executor.stage(ReplicaId{0}, StageId{s}).parameters();
     for (const ParameterSlot& slot : parameters.slots()) {
-      const at::Tensor& reference = expected[next++];
-      const double error = (FlatParameters::view(parameters.gradients(), slot) - reference).norm().item<double>();
+      const auto& reference = expected[next++];
+      const auto error = (FlatParameters::view(parameters.gradients(), slot) - reference).norm().item<double>();
       EXPECT_LE(error, 1e-12 * reference.norm().item<double>()) << slot.name;
     }
   }

@@ -7,17 +7,17 @@
 namespace sluice::test {
 namespace {
 
-at::Tensor keyed_normal(std::vector<std::int64_t> sizes, std::uint64_t key) {
+at::Tensor keyed_normal(const std::vector<std::int64_t>& sizes, std::uint64_t key) {
   at::Tensor tensor = at::empty(sizes, at::kDouble);
   RngStream rng(key);
-  double* data = tensor.mutable_data_ptr<double>();
+  auto* data = tensor.mutable_data_ptr<double>();
   for (std::int64_t i = 0; i < tensor.numel(); ++i) data[i] = rng.normal();
   return tensor;
 }
 
 }  // namespace
 
-TanhLayer::TanhLayer(std::string name, int width, std::uint64_t seed)
+TanhLayer::TanhLayer(const std::string& name, int width, std::uint64_t seed)
     : Layer(name),
       weight_{name + ".weight",
               (keyed_normal({width, width}, derive_key(seed, 1)) / std::sqrt(width)).requires_grad_()},

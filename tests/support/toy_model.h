@@ -18,7 +18,7 @@ namespace sluice::test {
 // tanh(x W + b), square.
 class TanhLayer final : public nn::Layer {
  public:
-  TanhLayer(std::string name, int width, std::uint64_t seed);
+  TanhLayer(const std::string& name, int width, std::uint64_t seed);
   at::Tensor forward(const at::Tensor& input, const nn::ForwardContext& context) override;
   std::vector<nn::Parameter*> parameters() override { return {&weight_, &bias_}; }
 

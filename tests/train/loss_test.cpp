@@ -9,7 +9,7 @@
 namespace sluice::train {
 namespace {
 
-at::Tensor ids(std::vector<std::int64_t> values) { return at::tensor(values, at::kLong); }
+at::Tensor ids(const std::vector<std::int64_t>& values) { return at::tensor(values, at::kLong); }
 
 TEST(CrossEntropySum, IsTheSumOverTheSamplesOfMinusTheLogProbability) {
   const at::Tensor logits = at::arange(12, at::kDouble).reshape({4, 3}).sin();

@@ -26,9 +26,10 @@ namespace sluice::train::test {
 // Different samples with scattered positions in the data set.
 [[nodiscard]] pipeline::MicroBatch make_batch(std::int64_t samples, std::int64_t seed = 1);
 
-// `stages` of nearly equal numbers of layers on CPU devices of their own.
+// `stages` of nearly equal numbers of layers; devices: replica by replica, empty = CPU devices of their own.
 [[nodiscard]] Composition make_grid(const models::ModelOptions& model, const std::string& schedule, int stages,
-                                    int replicas, const OptimizerOptions& optimizer = {.kind = "sgd"});
+                                    int replicas, const OptimizerOptions& optimizer = {.kind = "sgd"},
+                                    const std::vector<device::Device>& devices = {});
 
 // What one replica's micro-batches are, replica after replica; empty ones left out.
 [[nodiscard]] std::vector<pipeline::MicroBatch> pieces_of(const pipeline::MicroBatch& batch, int replicas, int chunks);

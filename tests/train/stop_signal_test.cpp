@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <thread>
 
 namespace sluice::train {
 namespace {
@@ -31,14 +34,17 @@ TEST(StopSignal, PutsTheOldHandlersBack) {
   std::signal(SIGTERM, SIG_DFL);
 }
 
-TEST(StopSignalDeathTest, TheSecondSignalEndsTheProcessAtOnce) {
+TEST(StopSignalDeathTest, ALaterSignalEndsTheProcessAtOnceAndARepetitionDoesNot) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto twice = [] {
+  const auto twice = [](std::chrono::milliseconds apart) {
     const StopSignal stop;
     std::raise(SIGINT);
-    std::raise(SIGINT);
+    std::this_thread::sleep_for(apart);
+    std::raise(SIGTERM);
+    std::_Exit(7);
   };
-  EXPECT_EXIT(twice(), testing::ExitedWithCode(130), "");
+  EXPECT_EXIT(twice(std::chrono::milliseconds(0)), testing::ExitedWithCode(7), "");
+  EXPECT_EXIT(twice(std::chrono::milliseconds(1200)), testing::ExitedWithCode(128 + SIGTERM), "second signal");
 }
 
 }  // namespace

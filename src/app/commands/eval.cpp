@@ -36,16 +36,22 @@ void add_eval(CLI::App& app) {
   source
       ->add_option("--checkpoint", arguments->evaluation.checkpoint,
                    "A run directory (its newest checkpoint) or a checkpoints/step-N")
-      ->type_name("DIR");
+      ->type_name("DIR")
+      ->check(not_empty);
   source
       ->add_option("--weights", arguments->evaluation.weights,
                    "A safetensors file with the model's public parameter names")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty);
   source->require_option(1);
   command->add_option("--logits", arguments->evaluation.logits, "Write {logits, labels} in data order as safetensors")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty);
   arguments->output.add_to(*command);
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] {
+    arguments->evaluation.config_file = arguments->config.file;
+    run(*arguments);
+  });
 }
 
 }  // namespace sluice::app

@@ -30,14 +30,22 @@ void add_step(CLI::App& app) {
   arguments->config.add_to(*command);
   command
       ->add_option("--weights", arguments->step.weights, "A safetensors file; default: model.weights, or fresh weights")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty);
   command
       ->add_option("--batch", arguments->step.batch,
                    "A safetensors file with inputs and targets; default: the first training batch")
-      ->type_name("FILE");
-  command->add_option("--out", arguments->step.out, "The safetensors file to write")->type_name("FILE")->required();
+      ->type_name("FILE")
+      ->check(not_empty);
+  command->add_option("--out", arguments->step.out, "The safetensors file to write")
+      ->type_name("FILE")
+      ->check(not_empty)
+      ->required();
   arguments->output.add_to(*command);
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] {
+    arguments->step.config_file = arguments->config.file;
+    run(*arguments);
+  });
 }
 
 }  // namespace sluice::app

@@ -2,6 +2,7 @@
 
 #include "app/commands.h"
 #include "app/options.h"
+#include "app/process.h"
 #include "train/session.h"
 
 namespace sluice::app {
@@ -14,8 +15,6 @@ struct TrainArguments {
   bool dry_run = false;
 };
 
-std::string not_empty(const std::string& value) { return value.empty() ? "must not be empty" : ""; }
-
 void run(const TrainArguments& arguments) {
   const config::Config config = arguments.config.load();
   if (arguments.dry_run) {
@@ -23,6 +22,7 @@ void run(const TrainArguments& arguments) {
     arguments.output.print(plan.json, plan.text);
     return;
   }
+  turn_fatal_writes_into_errors();
   const nlohmann::ordered_json summary = train::run_training(config, arguments.session);
   if (arguments.output.json) arguments.output.print(summary, "");  // for people, the log has said it all
 }

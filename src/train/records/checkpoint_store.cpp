@@ -1,8 +1,8 @@
 #include "train/records/checkpoint_store.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <algorithm>
 #include <cerrno>
@@ -92,8 +92,7 @@ CheckpointScan scan_checkpoints(const fs::path& dir) {
   return scan;
 }
 
-CheckpointStore::CheckpointStore(fs::path dir, int keep, std::set<std::int64_t> damaged)
-    : dir_(std::move(dir)), keep_(keep), damaged_(std::move(damaged)) {
+CheckpointStore::CheckpointStore(fs::path dir, int keep) : dir_(std::move(dir)), keep_(keep) {
   check(keep >= 1, "CheckpointStore keeps at least one checkpoint");
   make_directories(dir_);
   clean_up();
@@ -119,7 +118,10 @@ void CheckpointStore::clean_up() {
   }
 }
 
-fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& contents) {
+std::vector<std::int64_t> CheckpointStore::steps() const { return steps_in(dir_); }
+
+fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& contents,
+                               std::optional<std::int64_t> proven) {
   check(step >= 0, "the step of a checkpoint is negative");
   const auto checkpoint = dir_ / checkpoint_name(step);
   const auto temporary = temporary_for(checkpoint);
@@ -136,8 +138,7 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
     fs::remove_all(temporary, ignored);
     throw;
   }
-  damaged_.erase(step);
-  apply_retention(step);
+  apply_retention(step, proven);
   remove_set_aside();
   return checkpoint;
 }
@@ -163,14 +164,14 @@ void CheckpointStore::publish(const fs::path& temporary, const fs::path& final_d
   remove(replaced);
 }
 
-void CheckpointStore::apply_retention(std::int64_t saved) {
+void CheckpointStore::apply_retention(std::int64_t saved, std::optional<std::int64_t> proven) const {
   int complete = 0;
   for (const auto step : steps_in(dir_)) {
     if (step > saved) continue;
     const auto checkpoint = dir_ / checkpoint_name(step);
     if (complete == keep_) {
-      remove(checkpoint);
-    } else if (step == saved || (!damaged_.contains(step) && looks_complete(checkpoint))) {
+      if (step != proven) remove(checkpoint);
+    } else if (step == saved || looks_complete(checkpoint)) {
       ++complete;
     }
   }
@@ -178,7 +179,7 @@ void CheckpointStore::apply_retention(std::int64_t saved) {
 
 void CheckpointStore::set_aside_newer_than(std::int64_t step) {
   for (const auto newer : steps_in(dir_)) {
-    if (newer <= step) return;
+    if (newer <= step) break;
     const auto checkpoint = dir_ / checkpoint_name(newer);
     const fs::path left = concat(checkpoint.string(), kLeftMark);
     log_info(concat("the run goes on from step ", step, ": ", checkpoint.string(), " is renamed to ",
@@ -186,6 +187,7 @@ void CheckpointStore::set_aside_newer_than(std::int64_t step) {
     if (std::error_code ignored; fs::exists(left, ignored)) remove(left);
     rename_or_throw(checkpoint, left);
   }
+  sync_directory(dir_);
 }
 
 void CheckpointStore::remove_set_aside() const {

@@ -3,13 +3,14 @@
 // Not here: the content of one checkpoint (checkpoint.h); when to save, who sends the state to the other ranks
 // (train/). Threads: one at a time, one store per directory (the run directory's lock sees to that between processes).
 // Errors: StorageError when a save cannot be written (nothing is left of it, older checkpoints are untouched, training
-// may go on); CheckpointError for a damaged one.
+// may go on). A damaged checkpoint is passed over with a warning.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "train/records/checkpoint.h"
 
@@ -25,14 +26,16 @@ struct CheckpointScan {
 class CheckpointStore {
  public:
   // dir is RUN/checkpoints, created when missing; keep >= 1 complete checkpoints remain after a save.
-  // damaged: steps that a scan has found so; they do not count as complete. Removes what dead processes left
-  // half-written, with a log line each.
-  CheckpointStore(std::filesystem::path dir, int keep, std::set<std::int64_t> damaged = {});
+  // Removes what dead processes left half-written, with a log line each.
+  CheckpointStore(std::filesystem::path dir, int keep);
 
   // Durable when it returns. Replaces step-N when it exists. Afterwards removes checkpoints older than the `keep`
   // newest complete ones up to this step (those of later steps are not touched), and those that were set aside. Returns
-  // the directory.
-  std::filesystem::path save(std::int64_t step, const CheckpointContents& contents);
+  // the directory. `proven` is a step that stays too, because this one's weights may be no good.
+  std::filesystem::path save(std::int64_t step, const CheckpointContents& contents,
+                             std::optional<std::int64_t> proven = {});
+  // Steps for which there is a directory, newest first.
+  [[nodiscard]] std::vector<std::int64_t> steps() const;
 
   // Who resumes from an older checkpoint on purpose begins another history: without this a later --resume auto would
   // take the newest of the old one. Newer checkpoints are renamed to step-N.left, which no scan sees and the next save
@@ -42,13 +45,12 @@ class CheckpointStore {
  private:
   void clean_up();
   void publish(const std::filesystem::path& temporary, const std::filesystem::path& final_dir) const;
-  void apply_retention(std::int64_t saved);
+  void apply_retention(std::int64_t saved, std::optional<std::int64_t> proven) const;
   void remove_set_aside() const;
   void remove(const std::filesystem::path& checkpoint) const;
 
   std::filesystem::path dir_;
   int keep_;
-  std::set<std::int64_t> damaged_;
 };
 
 }  // namespace sluice::train

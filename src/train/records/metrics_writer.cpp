@@ -56,6 +56,17 @@ std::uint64_t whole_lines(const fs::path& file, std::uint64_t limit) {
   return 0;
 }
 
+std::optional<Json> last_event(const fs::path& file, std::string_view event) {
+  const std::string begin = concat(R"({"event":")", event, "\"");
+  std::ifstream lines(file);
+  std::string last;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(begin)) last = line;
+  }
+  const Json parsed = Json::parse(last, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_object() ? std::optional(parsed) : std::nullopt;
+}
+
 MetricsWriter::MetricsWriter(const fs::path& file, MetricsPosition start)
     : file_(file, length_to_keep(file, start)), zero_ns_(now_ns() - static_cast<Nanoseconds>(start.time_s * 1e9)) {}
 

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "core/clock.h"
@@ -46,6 +47,10 @@ class MetricsWriter {
   AppendFile file_;      // guarded by mutex_
   Nanoseconds zero_ns_;  // time_s = 0 on our clock
 };
+
+// The last line of `event` in a file; nothing when there is none.
+[[nodiscard]] std::optional<nlohmann::ordered_json> last_event(const std::filesystem::path& file,
+                                                               std::string_view event);
 
 // Length of the whole lines within the first `limit` bytes of a file; 0 when there is no file.
 [[nodiscard]] std::uint64_t whole_lines(const std::filesystem::path& file, std::uint64_t limit);

@@ -60,8 +60,11 @@ FileDescriptor lock_directory(const fs::path& dir) {
 
 // What shows that `dir` holds a run; empty when nothing does.
 std::string trace_of_run(const fs::path& dir) {
+  std::error_code ignored;
   for (const auto* name : {"config.toml", "metrics.jsonl", "checkpoints"}) {
-    if (std::error_code ignored; fs::exists(dir / name, ignored)) return name;
+    // A start that failed leaves an empty folder of checkpoints.
+    const bool nothing = fs::is_directory(dir / name, ignored) && fs::is_empty(dir / name, ignored);
+    if (fs::exists(dir / name, ignored) && !nothing) return name;
   }
   return {};
 }

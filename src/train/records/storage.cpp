@@ -26,10 +26,8 @@ constexpr std::size_t kMaxWrite = std::size_t{1} << 30;  // one write() takes at
 // Not only for files of a run directory: `step --out` and `eval --logits` come here too.
 std::string_view advice(int error) {
   switch (error) {
-    case ENOSPC:
-      return "free space on that disk or write elsewhere (a run: lower checkpoint.keep or choose another --run-dir)";
-    case EDQUOT:
-      return "free some of your quota or write elsewhere (a run: lower checkpoint.keep or choose another --run-dir)";
+    case ENOSPC: return "free space on that disk or write elsewhere (a run: choose another --run-dir)";
+    case EDQUOT: return "free some of your quota or write elsewhere (a run: choose another --run-dir)";
     case EROFS:
     case EACCES:
     case EPERM: return "choose a place that can be written (a run: another --run-dir)";

@@ -1,11 +1,11 @@
 // Full disks and kills: a failed save leaves nothing and costs nothing; a killed one never fools newest().
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <cerrno>
 #include <chrono>
@@ -65,7 +65,7 @@ TEST(FullDisk, ASaveThatDoesNotFitIsRefusedBeforeItStarts) {
   });
   EXPECT_THAT(text, HasSubstr(disk.path().string()));
   EXPECT_THAT(text, HasSubstr("No space left on device; needs 46"));
-  EXPECT_THAT(text, HasSubstr("free space on that disk or write elsewhere (a run: lower checkpoint.keep"));
+  EXPECT_THAT(text, HasSubstr("free space on that disk or write elsewhere (a run: choose another --run-dir"));
   EXPECT_THAT(names_in(disk.path()), ElementsAre("step-1", "step-2"));
   EXPECT_THAT(scan_checkpoints(disk.path()).newest, Optional(disk.path() / "step-2"));
   expect_contents(load_checkpoint(disk.path() / "step-1"), 1, kFloats);

@@ -86,12 +86,15 @@ TEST(CheckpointStore, ResumingFromAnOlderOneOnPurposeSetsTheNewerAsideUntilThere
   EXPECT_THAT(names_in(dir.path()), ElementsAre("step-1", "step-2"));
 }
 
-TEST(CheckpointStore, AStepKnownToBeDamagedDoesNotCountAsKept) {
+TEST(CheckpointStore, AProvenStepStaysBesideTheKept) {
   const TempDir dir;
-  CheckpointStore(dir.path(), 9).save(1, contents_of(1));
-  CheckpointStore(dir.path(), 9).save(2, contents_of(2));  // say, a flipped bit: whole to the eye
-  CheckpointStore(dir.path(), 2, {2}).save(3, contents_of(3));
-  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-1", "step-2", "step-3"));
+  CheckpointStore store(dir.path(), 1);
+  for (const int step : {1, 2}) store.save(step, contents_of(step));
+  store.save(3, contents_of(3), /*proven=*/2);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-2", "step-3"));
+  store.save(4, contents_of(4), /*proven=*/3);
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-3", "step-4"));
+  EXPECT_THAT(store.steps(), ElementsAre(4, 3));
 }
 
 TEST(CheckpointStore, SavingAStepAgainReplacesIt) {

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Runs what only a machine with a GPU can show, with programs that were built elsewhere. For docs/gpu.md.
+#
+# usage: scripts/gpu_check.sh [OUT_DIR]
+#
+# Needs build/release (carried here when this machine cannot build) and Python's torch of the same version, whose
+# libraries the programs then use. Writes OUT_DIR/gpu_check.txt (default: build/gpu_check): one line a check.
+# Exit codes: 0 all passed, 2 no GPU or nothing built, 70 a check failed.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+
+case ${1:-} in
+  -h | --help)
+    print_help
+    exit 0
+    ;;
+esac
+out=${1:-$SLUICE_ROOT/build/gpu_check}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+cd "$SLUICE_ROOT"
+[[ -x build/release/sluice ]] || die 2 "build/release/sluice is missing: run scripts/bootstrap.sh, or carry the build here"
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >"$out/gpu.txt" 2>/dev/null || die 2 "no NVIDIA GPU answers here"
+if [[ ! -d .venv ]]; then
+  LD_LIBRARY_PATH=$(python3 -c 'import glob, os, torch
+root = os.path.dirname(torch.__file__)
+print(":".join([root + "/lib", *glob.glob(os.path.dirname(root) + "/nvidia/*/lib")]))')${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  export LD_LIBRARY_PATH
+fi
+export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-3000}
+
+failed=0
+: >"$out/gpu_check.txt"
+# check NAME COMMAND...: its output goes to OUT_DIR/NAME.log.
+check() {
+  local name=$1 start=$SECONDS verdict=passed
+  shift
+  timeout 300 "$@" >"$out/$name.log" 2>&1 || { verdict="FAILED (exit code $?)" && failed=70; }
+  # A test that skips proves nothing here.
+  if grep -q '\[  SKIPPED \]' "$out/$name.log"; then verdict="FAILED (skipped)" && failed=70; fi
+  echo "$name: $verdict after $((SECONDS - start)) s" | tee -a "$out/gpu_check.txt"
+}
+
+tests=build/release/tests
+check devices build/release/sluice devices
+check transfer "$tests/device/device_test" --gtest_filter='*Gpu*'
+check parity "$tests/train/train_cuda_parity_test"
+on_gpu=(--set 'device.list="cuda"' --set 'data.name="shapes"' --set data.samples=2000 --set train.steps=40)
+check train_one build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" --run-dir "$out/run_one" \
+  --set pipeline.stages=1 --set replicas.local=1
+check train_grid build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" --run-dir "$out/run_grid" \
+  --set 'device.list=["cuda:0", "cuda:0", "cuda:0", "cuda:0"]'
+check eval_on_cpu build/release/sluice eval configs/quickstart.toml "${on_gpu[@]}" --checkpoint "$out/run_grid" \
+  --set 'device.list="cpu"'
+exit "$failed"
