@@ -1,7 +1,10 @@
 #include "pipeline/failure.h"
 
+#include <charconv>
+#include <cstdint>
 #include <new>
-#include <regex>
+#include <sstream>
+#include <string_view>
 #include <system_error>
 
 #include <c10/util/Exception.h>
@@ -17,11 +20,16 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 // "74.5 GiB" out of LibTorch's "... you tried to allocate 80000000000 bytes ..." (CPU) or "... Tried to allocate 74.51
 // GiB. GPU 0 has ..." (CUDA); the whole line where it says neither.
 std::string request_in(const std::string& what) {
-  const std::regex pattern(R"(ried to allocate (\d+)( bytes|\.?\d* [KMGT]?i?B))");
-  std::smatch match;
-  if (!std::regex_search(what, match, pattern)) return what;
-  const bool in_bytes = match[2] == " bytes";
-  return concat("no room for ", in_bytes ? human_bytes(std::stoull(match[1])) : match[1].str() + match[2].str());
+  constexpr std::string_view kSign = "ried to allocate ";
+  const std::size_t found = what.find(kSign);
+  if (found == std::string::npos) return what;
+  std::istringstream rest(what.substr(found + kSign.size()));
+  std::string number, unit;
+  rest >> number >> unit;
+  while (unit.ends_with('.') || unit.ends_with(',')) unit.pop_back();
+  std::uint64_t bytes = 0;
+  const bool is_whole = std::from_chars(number.data(), number.data() + number.size(), bytes).ec == std::errc{};
+  return concat("no room for ", unit == "bytes" && is_whole ? human_bytes(bytes) : concat(number, " ", unit));
 }
 
 Error out_of_memory(const std::string& where, const std::string& what) {
