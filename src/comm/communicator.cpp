@@ -1,0 +1,58 @@
+#include "comm/communicator.h"
+
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::comm {
+namespace {
+
+// The backends name ports or nothing; who is lost is found out by the control connection.
+template <typename Action>
+auto as_peer_error(const std::string& what, const Action& action) {
+  try {
+    return action();
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    throw PeerError(concat(what, " failed: ", text.substr(0, text.find('\n'))));
+  }
+}
+
+}  // namespace
+
+Communicator::Communicator(std::string name, c10::intrusive_ptr<c10d::Backend> backend, std::chrono::milliseconds limit)
+    : name_(std::move(name)), backend_(std::move(backend)), limit_(limit) {}
+
+Communicator::~Communicator() = default;
+
+int Communicator::rank() const { return backend_->getRank(); }
+int Communicator::size() const { return backend_->getSize(); }
+
+Pending Communicator::all_reduce(const at::Tensor& tensor) const {
+  const std::string what = concat("the all-reduce of ", name_);
+  return as_peer_error(what, [&] {
+    std::vector<at::Tensor> tensors{tensor};
+    return Pending([work = backend_->allreduce(tensors), limit = limit_, what] {
+      as_peer_error(what, [&] { return work->wait(limit); });
+    });
+  });
+}
+
+void Communicator::broadcast(const at::Tensor& tensor, int root) const {
+  const std::string what = concat("the broadcast of ", name_);
+  as_peer_error(what, [&] {
+    std::vector<at::Tensor> tensors{tensor};
+    return backend_->broadcast(tensors, {.rootRank = root})->wait(limit_);
+  });
+}
+
+void Communicator::barrier() const {
+  as_peer_error(concat("the barrier of ", name_), [&] { return backend_->barrier()->wait(limit_); });
+}
+
+}  // namespace sluice::comm

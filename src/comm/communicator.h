@@ -1,0 +1,59 @@
+// communicator: collective operations over the processes of a run. All of them call the same operations of one
+// communicator in the same order. Not here: which processes there are and how they found each other (processes.h); sums
+// over the replicas inside a process (ddp/).
+// Threads: one caller at a time per communicator; different communicators side by side.
+// Errors: PeerError when a process is lost or does not come within the time limit; the communicator is then of no use.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+namespace c10d {
+class Backend;
+}  // namespace c10d
+
+namespace sluice::comm {
+
+// An operation under way. Copies share it.
+class Pending {
+ public:
+  Pending() = default;  // already over
+  explicit Pending(std::function<void()> wait) : wait_(std::move(wait)) {}
+
+  // Blocks until the result is there; PeerError when it does not come.
+  void wait() const {
+    if (wait_) wait_();
+  }
+
+ private:
+  std::function<void()> wait_;
+};
+
+class Communicator {
+ public:
+  // name: for messages. limit: longest wait for one operation.
+  Communicator(std::string name, c10::intrusive_ptr<c10d::Backend> backend, std::chrono::milliseconds limit);
+  ~Communicator();
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int size() const;
+
+  // The sum over all processes, in place, the same bits in each. `tensor` is dense and lives until the end.
+  [[nodiscard]] Pending all_reduce(const at::Tensor& tensor) const;
+  // `tensor` of process `root` in all; blocks.
+  void broadcast(const at::Tensor& tensor, int root) const;
+  // Blocks until every process has come here.
+  void barrier() const;
+
+ private:
+  std::string name_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  std::chrono::milliseconds limit_;
+};
+
+}  // namespace sluice::comm

@@ -1,0 +1,205 @@
+#include "comm/processes.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "comm/socket_address.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+
+namespace sluice::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kPoll{20};
+constexpr milliseconds kFarewell{2000};  // how long rank 0 stays, so that the others can read why the start failed
+
+// Keys of the store during the start.
+constexpr auto kWorldKey = "world";      // rank 0's size and agreement, as JSON
+constexpr auto kRefusalKey = "refusal";  // why the run does not start
+constexpr auto kGoKey = "go";
+std::string arrival_key(int rank) { return concat("arrived/", rank); }
+std::string ready_key(int rank) { return concat("ready/", rank); }
+std::string seen_key(int rank) { return concat("seen/", rank); }
+
+std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
+std::string to_text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+std::string seconds(milliseconds limit) { return concat(static_cast<double>(limit.count()) / 1000.0, " s"); }
+
+// What differs between rank 0's world and ours; empty when nothing does.
+std::string difference(const nlohmann::json& of_rank_0, const World& world, const Agreement& own) {
+  if (of_rank_0.at("size") != world.size) {
+    return concat("rank ", world.rank, " was started for ", counted(world.size, "process"), ", rank 0 for ",
+                  of_rank_0.at("size").dump(), "; start all with the same world size");
+  }
+  const Agreement theirs = of_rank_0.at("agreement");
+  std::set<std::string> keys;
+  for (const auto& [key, value] : theirs) keys.insert(key);
+  for (const auto& [key, value] : own) keys.insert(key);
+  const auto value_in = [](const Agreement& agreement, const std::string& key) {
+    const auto found = agreement.find(key);
+    return found == agreement.end() ? std::string("nothing") : found->second;
+  };
+  for (const std::string& key : keys) {
+    const std::string mine = value_in(own, key), other = value_in(theirs, key);
+    if (mine == other) continue;
+    return concat(key, " is ", mine, " in rank ", world.rank, ", but ", other, " in rank 0; make them equal");
+  }
+  return {};
+}
+
+// The start of a run over rank 0's store.
+class Start {
+ public:
+  Start(c10d::Store& store, const World& world, milliseconds limit)
+      : store_(store), world_(world), limit_(limit), deadline_(steady_clock::now() + limit) {}
+
+  void lead(const Agreement& agreement) {
+    store_.set(kWorldKey, to_bytes(nlohmann::json{{"size", world_.size}, {"agreement", agreement}}.dump()));
+    std::vector<int> missing;
+    for (int rank = 1; rank < world_.size; ++rank) missing.push_back(rank);
+    while (!missing.empty()) {
+      std::erase_if(missing, [&](int rank) { return store_.check({ready_key(rank)}); });
+      if (store_.check({kRefusalKey})) {
+        const std::string why = to_text(store_.get(kRefusalKey));
+        say_farewell();
+        throw ConfigError(why);
+      }
+      if (missing.empty()) break;
+      if (steady_clock::now() > deadline_) {
+        const std::string why = describe_missing(missing);
+        store_.set(kRefusalKey, to_bytes(why));
+        say_farewell();
+        throw PeerError(why);
+      }
+      std::this_thread::sleep_for(kPoll);
+    }
+    store_.set(kGoKey, to_bytes("go"));
+  }
+
+  void follow(const Agreement& agreement) {
+    wait_for({kWorldKey});
+    const auto of_rank_0 = nlohmann::json::parse(to_text(store_.get(kWorldKey)));
+    std::string refusal = difference(of_rank_0, world_, agreement);
+    if (refusal.empty() && store_.add(arrival_key(world_.rank), 1) > 1)
+      refusal = concat("two processes were started as rank ", world_.rank, "; give each a rank of its own");
+    if (!refusal.empty()) {
+      store_.set(kRefusalKey, to_bytes(refusal));
+      throw ConfigError(refusal);
+    }
+    store_.set(ready_key(world_.rank), to_bytes("ready"));
+    deadline_ += limit_;  // rank 0 may have begun to wait later than we did
+    wait_for({kGoKey, kRefusalKey});
+    if (!store_.check({kRefusalKey})) return;
+    const std::string why = to_text(store_.get(kRefusalKey));
+    store_.set(seen_key(world_.rank), to_bytes("seen"));
+    throw PeerError(why);
+  }
+
+ private:
+  void wait_for(const std::vector<std::string>& any_of) {
+    while (std::ranges::none_of(any_of, [&](const std::string& key) { return store_.check({key}); })) {
+      if (steady_clock::now() > deadline_) {
+        throw PeerError(concat("rank 0 at ", world_.address, ":", world_.port, " did not let the run start within ",
+                               seconds(limit_), "; see what it says"));
+      }
+      std::this_thread::sleep_for(kPoll);
+    }
+  }
+
+  [[nodiscard]] std::string describe_missing(const std::vector<int>& missing) const {
+    std::vector<std::string> names;
+    for (const int rank : missing) names.push_back(std::to_string(rank));
+    return concat(missing.size() == 1 ? "rank " : "ranks ", join(names, ", "), " of ", world_.size, " did not come to ",
+                  world_.address, ":", world_.port, " within ", seconds(limit_),
+                  "; start every rank, with the same MASTER_ADDR and MASTER_PORT");
+  }
+
+  // Waits a little for those who are here to read the refusal before the store goes with us.
+  void say_farewell() {
+    const auto end = steady_clock::now() + kFarewell;
+    const auto has_left = [&](int rank) { return !store_.check({ready_key(rank)}) || store_.check({seen_key(rank)}); };
+    for (int rank = 1; rank < world_.size; ++rank) {
+      while (!has_left(rank) && steady_clock::now() < end) std::this_thread::sleep_for(kPoll);
+    }
+  }
+
+  c10d::Store& store_;
+  const World& world_;
+  milliseconds limit_;
+  steady_clock::time_point deadline_;
+};
+
+}  // namespace
+
+Processes::Processes(World world, const Agreement& agreement, milliseconds limit)
+    : world_(std::move(world)), limit_(limit) {
+  if (world_.is_single()) return;
+  meet();
+  agree(agreement);
+}
+
+Processes::~Processes() = default;
+
+void Processes::meet() {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(world_.port);
+  options.isServer = world_.rank == 0;
+  options.waitWorkers = false;
+  options.timeout = limit_;
+  if (options.isServer) options.masterListenFd = listen_on(world_.address, world_.port);
+  try {
+    store_ = c10::make_intrusive<c10d::TCPStore>(world_.address, options);
+  } catch (const std::exception& error) {
+    throw PeerError(concat("rank ", world_.rank, " cannot reach rank 0 at ", world_.address, ":", world_.port,
+                           " within ", seconds(limit_), " (", first_line(error.what()),
+                           "); check that rank 0 runs, the address, and firewalls"));
+  }
+}
+
+void Processes::agree(const Agreement& agreement) {
+  Start start(*store_, world_, limit_);
+  try {
+    world_.rank == 0 ? start.lead(agreement) : start.follow(agreement);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw PeerError(concat("rank 0 at ", world_.address, ":", world_.port, " went away while the run started (",
+                           first_line(error.what()), "); see what it says"));
+  }
+}
+
+std::shared_ptr<Communicator> Processes::make_communicator(const std::string& name) {
+  const auto options = c10d::ProcessGroupGloo::Options::create(limit_);
+  try {
+    if (!device_) {
+      device_ = world_.interface.empty()
+                    ? c10d::ProcessGroupGloo::createDeviceForHostname(address_towards(world_.address))
+                    : c10d::ProcessGroupGloo::createDeviceForInterface(world_.interface);
+    }
+    options->devices.push_back(device_);
+    const auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
+    return std::make_shared<Communicator>(
+        name, c10::make_intrusive<c10d::ProcessGroupGloo>(store, world_.rank, world_.size, options), limit_);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw PeerError(concat("rank ", world_.rank, " cannot connect ", name, " with the other processes (",
+                           first_line(error.what()), ")"));
+  }
+}
+
+}  // namespace sluice::comm

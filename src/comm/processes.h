@@ -1,0 +1,56 @@
+// processes: the processes of a run, connected: they have found each other, agree on what they run, and can make
+// communicators. Rank 0 listens on World::address alone; tensors go over the interface that leads there, or the one
+// that is given. Nothing is encrypted.
+// Not here: who is alive (liveness); what the processes train.
+// Threads: one. Errors, each within the time limit: ConfigError (the address is not ours or not known, the port is in
+// use, another world size, version or configuration in some rank, a rank twice); PeerError (rank 0 does not answer;
+// ranks that did not come, by number).
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "comm/communicator.h"
+#include "comm/world.h"
+
+namespace c10d {
+class Store;
+}
+namespace gloo::transport {
+class Device;
+}
+
+namespace sluice::comm {
+
+// What must be the same in every process: a name for messages ("train.lr", "the version of Sluice") and its value.
+using Agreement = std::map<std::string, std::string>;
+
+class Processes {
+ public:
+  Processes(World world, const Agreement& agreement, std::chrono::milliseconds limit);
+  ~Processes();
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+
+  [[nodiscard]] const World& world() const { return world_; }
+  [[nodiscard]] int rank() const { return world_.rank; }
+  [[nodiscard]] int size() const { return world_.size; }
+
+  // A communicator of all processes for tensors on the CPU (Gloo). Every process makes the same ones in the same order.
+  [[nodiscard]] std::shared_ptr<Communicator> make_communicator(const std::string& name);
+
+ private:
+  void meet();
+  void agree(const Agreement& agreement);
+
+  World world_;
+  std::chrono::milliseconds limit_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::shared_ptr<gloo::transport::Device> device_;  // shared by all communicators
+};
+
+}  // namespace sluice::comm

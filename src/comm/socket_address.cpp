@@ -1,0 +1,76 @@
+#include "comm/socket_address.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::comm {
+namespace {
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+AddressList resolve(const std::string& host, int port, int type) {
+  addrinfo hints{};
+  hints.ai_socktype = type;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0)
+    throw ConfigError(concat("the host '", host, "' is not known (", ::gai_strerror(error), "); check MASTER_ADDR"));
+  return {found, &::freeaddrinfo};
+}
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+[[noreturn]] void cannot_listen(const std::string& host, int port, int error) {
+  const std::string place = concat(host, ":", port);
+  if (error == EADDRINUSE) {
+    throw ConfigError(concat("port ", port, " on ", host,
+                             " is in use; choose another MASTER_PORT or end what uses it (scripts/stop.sh)"));
+  }
+  if (error == EADDRNOTAVAIL)
+    throw ConfigError(concat(host, " is no address of this machine, but rank 0 runs here; check MASTER_ADDR and RANK"));
+  throw ConfigError(concat("rank 0 cannot listen on ", place, ": ", reason(error)));
+}
+
+}  // namespace
+
+int listen_on(const std::string& host, int port) {
+  const AddressList addresses = resolve(host, port, SOCK_STREAM);
+  const int fd = ::socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) cannot_listen(host, port, errno);
+  const int yes = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // the port of a run that has just ended
+  if (::bind(fd, addresses->ai_addr, addresses->ai_addrlen) != 0 || ::listen(fd, SOMAXCONN) != 0) {
+    const int error = errno;
+    ::close(fd);
+    cannot_listen(host, port, error);
+  }
+  return fd;
+}
+
+std::string address_towards(const std::string& host) {
+  const AddressList addresses = resolve(host, /*port=*/9, SOCK_DGRAM);
+  const int fd = ::socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  auto* const generic = reinterpret_cast<sockaddr*>(&own);
+  // Connecting a datagram socket sends nothing: it only chooses the route.
+  const bool found = fd >= 0 && ::connect(fd, addresses->ai_addr, addresses->ai_addrlen) == 0 &&
+                     ::getsockname(fd, generic, &length) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!found) throw ConfigError(concat("there is no route to ", host, " (", reason(error), "); check MASTER_ADDR"));
+  std::array<char, NI_MAXHOST> text{};
+  ::getnameinfo(generic, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return text.data();
+}
+
+}  // namespace sluice::comm

@@ -1,0 +1,122 @@
+// Processes that find each other, agree and add tensors up; threads stand in for them. And how a start fails.
+#include "comm/processes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+
+#include "comm/ranks.h"
+#include "comm/socket_address.h"
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr milliseconds kLimit{20000};
+
+using test::free_port;
+using test::run_ranks;
+using test::world_of;
+
+TEST(Processes, AddUpAndBroadcastOverSeveralCommunicatorsAtOnce) {
+  for (const int size : {2, 3, 4}) {
+    const int port = free_port();
+    const auto failures = run_ranks(size, [&](int rank) {
+      Processes processes(world_of(rank, size, port), {{"train.lr", "0.1"}}, kLimit);
+      const auto first = processes.make_communicator("stage 0"), second = processes.make_communicator("stage 1");
+      // Not equal in any two ranks, so that a sum over some of them only would be seen.
+      const at::Tensor a = at::arange(100, at::kDouble) * (rank + 1), b = at::full({7}, 1 << rank, at::kLong);
+      const Pending of_b = second->all_reduce(b);
+      first->all_reduce(a).wait();
+      of_b.wait();
+      EXPECT_TRUE(at::equal(a, at::arange(100, at::kDouble) * (size * (size + 1) / 2)));
+      EXPECT_TRUE(at::equal(b, at::full({7}, (1 << size) - 1, at::kLong)));
+      const at::Tensor c = at::full({5}, rank, at::kFloat);
+      first->broadcast(c, size - 1);
+      EXPECT_TRUE(at::equal(c, at::full({5}, size - 1, at::kFloat)));
+      first->barrier();
+    });
+    EXPECT_THAT(failures, testing::Each("")) << size;
+  }
+}
+
+TEST(Processes, OneAloneNeedsNoAddress) {
+  const Processes processes({}, {}, kLimit);
+  EXPECT_EQ(processes.size(), 1);
+}
+
+TEST(Processes, AMissingRankIsNamedToAllWhoCame) {
+  const int port = free_port();
+  const auto failures = run_ranks(3, [&](int rank) {
+    if (rank == 1) return;
+    Processes(world_of(rank, 4, port), {}, milliseconds(1000));
+  });
+  for (const int rank : {0, 2}) EXPECT_THAT(failures[rank], AllOf(HasSubstr("5: "), HasSubstr("ranks 1, 3 of 4")));
+}
+
+TEST(Processes, AKeyThatDiffersIsNamedWithBothValues) {
+  const int port = free_port();
+  const auto failures = run_ranks(3, [&](int rank) {
+    const Agreement agreement{{"train.lr", rank == 2 ? "0.3" : "0.1"}, {"train.seed", "1"}};
+    Processes(world_of(rank, 3, port), agreement, kLimit);
+  });
+  for (const std::string& failure : failures)
+    EXPECT_THAT(failure, HasSubstr("train.lr is 0.3 in rank 2, but 0.1 in rank 0"));
+}
+
+TEST(Processes, AWorldSizeThatDiffersIsNamed) {
+  const int port = free_port();
+  const auto failures = run_ranks(2, [&](int rank) { Processes(world_of(rank, 2 + rank, port), {}, kLimit); });
+  for (const std::string& failure : failures)
+    EXPECT_THAT(failure, AllOf(HasSubstr("2: "), HasSubstr("rank 1 was started for 3 processes, rank 0 for 2")));
+}
+
+TEST(Processes, ARankThatIsThereTwiceIsNamed) {
+  const int port = free_port();
+  const auto failures =
+      run_ranks(3, [&](int thread) { Processes(world_of(std::min(thread, 1), 3, port), {}, kLimit); });
+  EXPECT_THAT(failures[0], HasSubstr("two processes were started as rank 1"));
+}
+
+TEST(Processes, AnAddressWhereNobodyListensIsNamed) {
+  const int port = free_port();
+  const auto failures = run_ranks(2, [&](int rank) {
+    if (rank == 1) Processes(world_of(rank, 2, port), {}, milliseconds(1500));
+  });
+  EXPECT_THAT(failures[1], AllOf(HasSubstr("5: rank 1 cannot reach rank 0 at 127.0.0.1:"), HasSubstr("firewalls")));
+}
+
+TEST(Processes, APortInUseAndAnAddressThatIsNotOursAreNamed) {
+  const int port = free_port();
+  const int taken = listen_on("127.0.0.1", port);
+  const auto in_use = run_ranks(1, [&](int) { Processes(world_of(0, 2, port), {}, kLimit); });
+  EXPECT_THAT(in_use[0], AllOf(HasSubstr("2: port "), HasSubstr("is in use")));
+  ::close(taken);
+  World elsewhere = world_of(0, 2, port);
+  elsewhere.address = "192.0.2.1";  // for documentation: nobody has it
+  const auto foreign = run_ranks(1, [&](int) { Processes(elsewhere, {}, kLimit); });
+  EXPECT_THAT(foreign[0], HasSubstr("192.0.2.1 is no address of this machine"));
+  elsewhere.address = "no-such-host.invalid";
+  EXPECT_THAT(run_ranks(1, [&](int) { Processes(elsewhere, {}, kLimit); })[0], HasSubstr("is not known"));
+}
+
+TEST(Communicator, APeerThatLeavesIsAPeerError) {
+  const int port = free_port();
+  const auto failures = run_ranks(2, [&](int rank) {
+    Processes processes(world_of(rank, 2, port), {}, milliseconds(3000));
+    const auto communicator = processes.make_communicator("gradients");
+    if (rank == 1) return;
+    communicator->all_reduce(at::ones({1 << 20})).wait();
+  });
+  EXPECT_THAT(failures[0], HasSubstr("5: the all-reduce of gradients failed"));
+}
+
+}  // namespace
+}  // namespace sluice::comm

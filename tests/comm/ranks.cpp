@@ -1,0 +1,44 @@
+#include "comm/ranks.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "comm/socket_address.h"
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::comm::test {
+
+int free_port() {
+  const int fd = listen_on("127.0.0.1", 0);
+  sockaddr_in address{};
+  socklen_t length = sizeof address;
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  ::close(fd);
+  return ntohs(address.sin_port);
+}
+
+World world_of(int rank, int size, int port) {
+  return {.rank = rank, .size = size, .address = "127.0.0.1", .port = port, .interface = {}};
+}
+
+std::vector<std::string> run_ranks(int size, const std::function<void(int rank)>& body) {
+  std::vector<std::string> failures(size);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (const Error& error) {
+        failures[rank] = concat(static_cast<int>(error.exit_code()), ": ", error.what());
+      }
+    });
+  }
+  threads.clear();
+  return failures;
+}
+
+}  // namespace sluice::comm::test
