@@ -2,6 +2,7 @@
 // communicators. Rank 0 listens on World::address alone; tensors go over the interface that leads there, or the one
 // that is given. Nothing is encrypted.
 // Not here: who is alive (liveness); what the processes train.
+// Requires: SIGPIPE is ignored; LibTorch writes to connections whose other end may have gone.
 // Threads: one. Errors, each within the time limit: ConfigError (the address is not ours or not known, the port is in
 // use, another world size, version or configuration in some rank, a rank twice); PeerError (rank 0 does not answer;
 // ranks that did not come, by number).

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <thread>
 
 #include "comm/socket_address.h"
@@ -26,6 +27,7 @@ World world_of(int rank, int size, int port) {
 }
 
 std::vector<std::string> run_ranks(int size, const std::function<void(int rank)>& body) {
+  std::signal(SIGPIPE, SIG_IGN);  // as Processes asks for
   std::vector<std::string> failures(size);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < size; ++rank) {
