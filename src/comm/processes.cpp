@@ -97,6 +97,7 @@ class Start {
     if (refusal.empty() && store_.add(arrival_key(world_.rank), 1) > 1)
       refusal = concat("two processes were started as rank ", world_.rank, "; give each a rank of its own");
     if (!refusal.empty()) {
+      store_.set(seen_key(world_.rank), to_bytes("seen"));
       store_.set(kRefusalKey, to_bytes(refusal));
       throw ConfigError(refusal);
     }
@@ -128,12 +129,11 @@ class Start {
                   "; start every rank, with the same MASTER_ADDR and MASTER_PORT");
   }
 
-  // Waits a little for those who are here to read the refusal before the store goes with us.
+  // Waits a little for the others to read the refusal before the store goes with us.
   void say_farewell() {
     const auto end = steady_clock::now() + kFarewell;
-    const auto has_left = [&](int rank) { return !store_.check({ready_key(rank)}) || store_.check({seen_key(rank)}); };
     for (int rank = 1; rank < world_.size; ++rank) {
-      while (!has_left(rank) && steady_clock::now() < end) std::this_thread::sleep_for(kPoll);
+      while (!store_.check({seen_key(rank)}) && steady_clock::now() < end) std::this_thread::sleep_for(kPoll);
     }
   }
 
