@@ -1,13 +1,15 @@
-// reducer: adds up the gradients of the local replicas, bucket by bucket, while backward still runs.
+// reducer: adds up the gradients of all replicas, bucket by bucket, while backward still runs: first over the replicas of
+// this process, then over the processes.
 // The last replica to complete a bucket adds the others' to replica 0's, always in replica order, so that the sum does
 // not depend on timing. On CPU devices that is an addition in memory; on GPUs the shares are first copied to replica
 // 0's device. Not here: running the optimizer; who forms the replicas. Threads: as comm/replica_sync.h says. Errors:
-// none of its own.
+// PeerError when another process is lost.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -16,6 +18,7 @@
 
 #include "comm/replica_sync.h"
 #include "ddp/bucket.h"
+#include "ddp/ordered_all_reduce.h"
 #include "device/stream.h"
 
 namespace sluice::ddp {
@@ -28,13 +31,19 @@ struct StageGradients {
   std::vector<device::Device> devices;  // [replica]
 };
 
+// How sums leave this process; empty where there is one process only.
+struct Network {
+  std::vector<std::shared_ptr<comm::Communicator>> of_stage;  // [stage]: for its gradients
+  std::shared_ptr<comm::Communicator> totals;                 // for numbers of examples and losses
+};
+
 struct ReducerOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;  // a bucket is closed when the next parameter would exceed this
 };
 
 class Reducer final : public comm::ReplicaSync {
  public:
-  explicit Reducer(std::vector<StageGradients> stages, ReducerOptions options = {});
+  explicit Reducer(std::vector<StageGradients> stages, ReducerOptions options = {}, Network network = {});
 
   void begin_step() override;
   void on_grad_ready(ReplicaId replica, ParamId param) override;
@@ -43,7 +52,8 @@ class Reducer final : public comm::ReplicaSync {
 
  private:
   struct BucketState {
-    int stage;  // position in stages_
+    int stage;   // position in stages_
+    int number;  // among the buckets of the stage
     Bucket bucket;
     std::vector<std::vector<char>> reported;  // [replica][param of the bucket]; written by that replica's thread only
     std::vector<int> missing;                 // [replica]: parameters not reported yet
@@ -58,12 +68,16 @@ class Reducer final : public comm::ReplicaSync {
 
   void report(BucketState& state, int replica, int position);
   void reduce(BucketState& state);
+  [[nodiscard]] at::Tensor share_of(const BucketState& state, int replica) const;
+  void connect(const Network& network);
   [[nodiscard]] int replicas() const { return static_cast<int>(stages_.front().flat.size()); }
 
   std::vector<StageGradients> stages_;
   std::deque<BucketState> buckets_;
   std::unordered_map<int, Place> place_of_param_;
   std::atomic<int> open_buckets_ = 0;
+  std::vector<std::unique_ptr<OrderedAllReduce>> between_processes_;  // [stage]; empty with one process
+  std::shared_ptr<comm::Communicator> totals_;                       // null with one process
 };
 
 }  // namespace sluice::ddp

@@ -39,6 +39,8 @@ class BatchNorm2d {
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context, Activation activation,
                                       const at::Tensor& residual = {});
 
+  [[nodiscard]] std::int64_t channels() const { return running_mean_->value.numel(); }
+
   // Deferred mode: the statistics of all samples since the last call; of none in micro mode.
   [[nodiscard]] BatchStatistics collect();
   // Running statistics take in a batch; nothing when it is empty.

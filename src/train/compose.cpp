@@ -4,6 +4,7 @@
 
 #include "comm/no_sync.h"
 #include "core/check.h"
+#include "core/concat.h"
 #include "ddp/reducer.h"
 
 namespace sluice::train {
@@ -55,17 +56,28 @@ std::vector<ddp::StageGradients> gradients_of(const StageGrid& grid,
   return stages;
 }
 
+// A communicator for the gradients of each stage, so that they do not wait for each other.
+ddp::Network connect_stages(comm::Processes& processes, int stages, const std::shared_ptr<comm::Communicator>& totals) {
+  ddp::Network network{.of_stage = {}, .totals = totals};
+  for (int s = 0; s < stages; ++s)
+    network.of_stage.push_back(processes.make_communicator(concat("the gradients of stage ", s)));
+  return network;
+}
+
 }  // namespace
 
 Composition compose(const Plan& plan, const ComposeOptions& options) {
   const auto devices = by_replica(options.devices, plan);
   StageGrid grid = make_grid(plan, options, devices);
-  Composition composition{plan, nullptr, nullptr, {}};
-  if (plan.replicas == 1) {
+  Composition composition{plan, nullptr, nullptr, nullptr, {}};
+  const bool has_peers = options.processes != nullptr && options.processes->size() > 1;
+  if (has_peers) composition.peers = options.processes->make_communicator("small sums");
+  if (plan.replicas == 1 && !has_peers) {
     composition.sync = std::make_shared<comm::NoSync>();
   } else {
-    composition.sync =
-        std::make_shared<ddp::Reducer>(gradients_of(grid, devices), ddp::ReducerOptions{options.bucket_bytes});
+    composition.sync = std::make_shared<ddp::Reducer>(
+        gradients_of(grid, devices), ddp::ReducerOptions{options.bucket_bytes},
+        has_peers ? connect_stages(*options.processes, plan.stages(), composition.peers) : ddp::Network{});
   }
   for (const auto& stage : grid[0]) {
     const FlatParameters& parameters = stage->parameters();

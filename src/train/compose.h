@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/processes.h"
 #include "comm/replica_sync.h"
 #include "core/plan.h"
 #include "pipeline/executor.h"
@@ -27,12 +28,14 @@ struct ComposeOptions {
   bool record_spans = true;
   std::size_t bucket_bytes = std::size_t{25} << 20;
   OptimizerOptions optimizer;
+  comm::Processes* processes = nullptr;  // connects to the other processes of the run; null: there are none
 };
 
 struct Composition {
   Plan plan;
   std::unique_ptr<pipeline::Executor> executor;
   std::shared_ptr<comm::ReplicaSync> sync;
+  std::shared_ptr<comm::Communicator> peers;           // for small sums between steps; null with one process
   std::vector<std::shared_ptr<Optimizer>> optimizers;  // [stage], over replica 0's values and gradients
 
   [[nodiscard]] std::int64_t parameter_count() const;

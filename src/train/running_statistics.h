@@ -12,7 +12,8 @@ namespace sluice::train {
 
 // kDeferred: every replica takes in the statistics of the whole mini-batch, as if one device had seen it.
 // kMicro: the replicas have taken in their micro-batches; their running statistics become their mean by samples.
-// samples: of the step, over all replicas.
-void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode, std::int64_t samples);
+// Numbers of samples of the step: in the replicas of this process, and over all processes.
+void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode, std::int64_t local_samples,
+                              std::int64_t global_samples);
 
 }  // namespace sluice::train

@@ -32,7 +32,7 @@ at::Tensor logits_in_order(const pipeline::PassResult& result) {
       if (micro_batch.logits.defined()) parts.push_back(micro_batch.logits.cpu());
     }
   }
-  return at::cat(parts);
+  return parts.empty() ? at::Tensor() : at::cat(parts);
 }
 
 }  // namespace
@@ -57,21 +57,21 @@ const pipeline::Schedule& TrainStep::schedule_of(int chunks) {
   return entry->second;
 }
 
-TrainStep::Gradients TrainStep::compute_gradients(const pipeline::MicroBatch& batch, std::int64_t step, int chunks,
+TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::int64_t step, int chunks,
                                                   bool with_logits) {
-  auto request = request_for(batch, schedule_of(chunks), chunks);
+  auto request = request_for(batch.local, schedule_of(chunks), chunks);
   request.context.training = true;
   request.context.step = step;
-  request.gradient_scale = 1.0 / static_cast<double>(batch.samples());
+  request.gradient_scale = 1.0 / static_cast<double>(batch.global_samples);
   request.sync = composition_.sync;
 
   composition_.sync->begin_step();
   const pipeline::PassResult result = composition_.executor->run(std::move(request));
   const comm::StepOutcome outcome =
-      composition_.sync->finish_step({.examples = batch.samples(), .loss_sum = sum_of_losses(result)});
+      composition_.sync->finish_step({.examples = batch.local.samples(), .loss_sum = sum_of_losses(result)});
   check(outcome.run_local_optimizer && !outcome.weights_replaced,
         "a sync that updates the weights itself is not run by this step");
-  merge_running_statistics(composition_, options_.batch_norm, batch.samples());
+  merge_running_statistics(composition_, options_.batch_norm, batch.local.samples(), batch.global_samples);
 
   Gradients gradients;
   gradients.stats = {outcome.total.loss_sum / static_cast<double>(outcome.total.examples), outcome.total.examples};
@@ -80,8 +80,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const pipeline::MicroBatch& ba
   return gradients;
 }
 
-StepStats TrainStep::run(const pipeline::MicroBatch& batch, std::int64_t step, double lr,
-                         bool count_correct_predictions) {
+StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, bool count_correct_predictions) {
   const Gradients gradients = compute_gradients(batch, step, composition_.plan.chunks, count_correct_predictions);
   if (!std::isfinite(gradients.stats.loss)) {
     throw DivergedError(concat("step ", step + 1, ": the loss is ", gradients.stats.loss, "; lower train.lr (", lr,
@@ -89,7 +88,7 @@ StepStats TrainStep::run(const pipeline::MicroBatch& batch, std::int64_t step, d
   }
   update_weights(lr, gradients.divisor);
   StepStats stats = gradients.stats;
-  if (count_correct_predictions) stats.correct = count_correct(gradients.logits, batch.targets);
+  if (count_correct_predictions && gradients.logits.defined()) stats.correct = count_correct(gradients.logits, batch.local.targets);
   return stats;
 }
 

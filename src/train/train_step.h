@@ -22,28 +22,38 @@ struct TrainStepOptions {
   double label_smoothing = 0;
 };
 
+// This process's share of a step's samples: those of its local replicas.
+struct StepBatch {
+  pipeline::MicroBatch local;
+  std::int64_t global_samples = 0;  // over all processes
+
+  StepBatch(pipeline::MicroBatch all)  // NOLINT(google-explicit-constructor): one process has them all
+      : local(std::move(all)), global_samples(local.samples()) {}
+  StepBatch(pipeline::MicroBatch share, std::int64_t global) : local(std::move(share)), global_samples(global) {}
+};
+
 struct StepStats {
-  double loss = 0;  // mean over the samples
+  double loss = 0;  // mean over the samples of all processes
   std::int64_t samples = 0;
-  std::optional<EvalCounts> correct;  // predictions before the update, when asked for
+  std::optional<EvalCounts> correct;  // predictions of this process before the update, when asked for
 };
 
 class TrainStep {
  public:
   TrainStep(Composition& composition, TrainStepOptions options) : composition_(composition), options_(options) {}
 
-  // `batch`: the samples of all local replicas. `step`: number of the optimizer step, from 0.
-  StepStats run(const pipeline::MicroBatch& batch, std::int64_t step, double lr,
+  // `step`: number of the optimizer step, from 0. Every process runs the same steps.
+  StepStats run(const StepBatch& batch, std::int64_t step, double lr,
                 bool count_correct_predictions = false);
 
   // Its first half alone: forward and backward in `chunks` micro-batches. The gradients are left in replica 0, still to
   // be divided by `divisor`; running statistics take the batch in; weights stay as they are.
   struct Gradients {
     StepStats stats;
-    at::Tensor logits;  // [n, classes] on the CPU, in the order of the batch; only `with_logits`
+    at::Tensor logits;  // of this process: [n, classes] on the CPU, in the order of the batch; only `with_logits`
     double divisor = 1;
   };
-  Gradients compute_gradients(const pipeline::MicroBatch& batch, std::int64_t step, int chunks, bool with_logits);
+  Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, bool with_logits);
   // Its second half.
   void update_weights(double lr, double divisor);
 

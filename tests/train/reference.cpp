@@ -45,14 +45,16 @@ pipeline::MicroBatch make_batch(std::int64_t samples, std::int64_t seed) {
 }
 
 Composition make_grid(const models::ModelOptions& model, const std::string& schedule, int stages, int replicas,
-                      const OptimizerOptions& optimizer, const std::vector<device::Device>& devices) {
+                      const OptimizerOptions& optimizer, const std::vector<device::Device>& devices,
+                      comm::Processes* processes) {
   const int layers = static_cast<int>(models::make_model(model).layers.size());
   Plan plan{.partition = even_partition(layers, stages), .replicas = replicas, .schedule = schedule};
   ComposeOptions options{.model_name = model.name,
                          .make_layers = [model] { return models::make_model(model).layers; },
                          .devices = devices,
                          .bucket_bytes = 5000,  // several buckets a stage
-                         .optimizer = optimizer};
+                         .optimizer = optimizer,
+                         .processes = processes};
   for (int i = 0; devices.empty() && i < stages * replicas; ++i)
     options.devices.push_back({device::DeviceKind::kCpu, i});
   return compose(plan, options);

@@ -29,7 +29,8 @@ namespace sluice::train::test {
 // `stages` of nearly equal numbers of layers; devices: replica by replica, empty = CPU devices of their own.
 [[nodiscard]] Composition make_grid(const models::ModelOptions& model, const std::string& schedule, int stages,
                                     int replicas, const OptimizerOptions& optimizer = {.kind = "sgd"},
-                                    const std::vector<device::Device>& devices = {});
+                                    const std::vector<device::Device>& devices = {},
+                                    comm::Processes* processes = nullptr);
 
 // What one replica's micro-batches are, replica after replica; empty ones left out.
 [[nodiscard]] std::vector<pipeline::MicroBatch> pieces_of(const pipeline::MicroBatch& batch, int replicas, int chunks);

@@ -1,0 +1,140 @@
+// Parity over processes: any number of processes x local replicas x stages x chunks, every rank with other samples, gives
+// the parameters of one device that takes the whole batches. In float64, to 1e-10. Threads stand in for processes.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "comm/processes.h"
+#include "comm/ranks.h"
+#include "core/concat.h"
+#include "data/sampler.h"
+#include "train/reference.h"
+#include "train/train_step.h"
+
+namespace sluice::train::test {
+namespace {
+
+constexpr double kTolerance = 1e-10;
+constexpr std::uint64_t kSeed = 7;
+constexpr std::chrono::milliseconds kLimit{60000};
+
+struct Case {
+  std::string model;
+  int processes;
+  int replicas;
+  int stages;
+  int chunks;
+};
+
+StepBatch share_of(const pipeline::MicroBatch& whole, int rank, const Case& c) {
+  const auto slice = data::share_slice(whole.samples(), {.first = static_cast<std::int64_t>(rank) * c.replicas,
+                                                         .count = c.replicas,
+                                                         .parts = static_cast<std::int64_t>(c.processes) * c.replicas});
+  const auto part = [&](const at::Tensor& tensor) { return tensor.narrow(0, slice.begin, slice.count); };
+  return {{part(whole.inputs), part(whole.targets), part(whole.sample_ids)}, whole.samples()};
+}
+
+// Three steps, the last of fewer samples than replicas.
+pipeline::MicroBatch batch_of_step(std::int64_t step) { return make_batch(step == 2 ? 3 : 13 - step, step + 1); }
+
+class ProcessesParity : public testing::TestWithParam<Case> {};
+
+TEST_P(ProcessesParity, ThreeUpdatesGiveTheParametersOfOneDevice) {
+  const Case& c = GetParam();
+  const models::ModelOptions model = small_model(c.model);
+  const OptimizerOptions optimizer{.kind = "momentum", .momentum = 0.9, .weight_decay = 0.01};
+  ReferenceModel one_device(model);
+  std::vector<double> losses;
+  for (std::int64_t step = 0; step < 3; ++step) {
+    const nn::ForwardContext context{.training = true, .seed = kSeed, .step = step};
+    losses.push_back(one_device.train(batch_of_step(step), context, optimizer, 0.05));
+  }
+  const TensorMap expected = one_device.tensors();
+
+  const int port = comm::test::free_port();
+  std::mutex mutex;
+  const auto failures = comm::test::run_ranks(c.processes, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
+    Composition grid = make_grid(model, "1f1b", c.stages, c.replicas, optimizer, {}, &processes);
+    grid.plan.chunks = c.chunks;
+    TrainStep step(grid, {.seed = kSeed});
+    for (std::int64_t number = 0; number < 3; ++number) {
+      const StepStats stats = step.run(share_of(batch_of_step(number), rank, c), number, 0.05);
+      const std::scoped_lock lock(mutex);  // GoogleTest's expectations
+      EXPECT_NEAR(stats.loss, losses[number], kTolerance * losses[number]) << "rank " << rank;
+      EXPECT_EQ(stats.samples, batch_of_step(number).samples());
+    }
+    const auto [error, tensor] = worst_error(model_tensors(grid), expected);
+    const std::scoped_lock lock(mutex);
+    EXPECT_LE(error, kTolerance) << tensor << " in rank " << rank;
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const std::string model : {"vit", "toy_cnn"}) {
+    for (const int processes : {1, 2, 4}) {
+      for (const int replicas : {1, 2}) {
+        for (const int stages : {1, 2}) cases.push_back({model, processes, replicas, stages, stages == 1 ? 1 : 3});
+      }
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, ProcessesParity, testing::ValuesIn(all_cases()), [](const auto& param_info) {
+  const Case& c = param_info.param;
+  return concat(c.model, "_", c.processes, "processes_", c.replicas, "replicas_", c.stages, "stages");
+});
+
+// The first batch-norm's statistics do not depend on the cut, so plain operations can say what they should be.
+TEST(ProcessesWithBatchNorm, DeferredStatisticsAreThoseOfTheWholeMiniBatchInEveryRank) {
+  const Case c{.model = "resnet8", .processes = 3, .replicas = 2, .stages = 2, .chunks = 2};
+  const models::ModelOptions model = small_model(c.model);
+  const pipeline::MicroBatch batch = make_batch(13);
+  const int port = comm::test::free_port();
+  std::vector<TensorMap> tensors(c.processes);
+  const auto failures = comm::test::run_ranks(c.processes, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
+    Composition grid = make_grid(model, "1f1b", c.stages, c.replicas, {.kind = "sgd"}, {}, &processes);
+    TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kDeferred});
+    (void)step.compute_gradients(share_of(batch, rank, c), 0, c.chunks, /*with_logits=*/false);
+    tensors[rank] = model_tensors(grid);
+    for (auto& [name, tensor] : tensors[rank]) tensor = tensor.clone();
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+  const at::Tensor x = at::conv2d(batch.inputs, tensors[0].at("conv1.weight"), {}, 1, 1);
+  const at::Tensor mean = 0.1 * x.mean({0, 2, 3});
+  const at::Tensor variance = 0.9 + 0.1 * x.var(at::IntArrayRef{0, 2, 3}, /*unbiased=*/true);
+  for (const TensorMap& of_rank : tensors) {
+    EXPECT_TRUE(at::allclose(of_rank.at("bn1.running_mean"), mean, 1e-10, 1e-14));
+    EXPECT_TRUE(at::allclose(of_rank.at("bn1.running_var"), variance, 1e-10, 1e-14));
+    for (const auto& [name, tensor] : of_rank) EXPECT_TRUE(at::equal(tensor, tensors[0].at(name))) << name;
+  }
+}
+
+TEST(ProcessesWithBatchNorm, MicroStatisticsBecomeTheMeanBySamplesInEveryRank) {
+  const Case c{.model = "resnet8", .processes = 2, .replicas = 1, .stages = 1, .chunks = 1};
+  const pipeline::MicroBatch batch = make_batch(13);  // 7 and 6
+  const int port = comm::test::free_port();
+  std::vector<TensorMap> tensors(c.processes);
+  const auto failures = comm::test::run_ranks(c.processes, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
+    Composition grid = make_grid(small_model(c.model), "1f1b", 1, 1, {.kind = "sgd"}, {}, &processes);
+    TrainStep step(grid, {.seed = kSeed});
+    (void)step.compute_gradients(share_of(batch, rank, c), 0, 1, /*with_logits=*/false);
+    tensors[rank] = model_tensors(grid);
+    for (auto& [name, tensor] : tensors[rank]) tensor = tensor.clone();
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+  const at::Tensor x = at::conv2d(batch.inputs, tensors[0].at("conv1.weight"), {}, 1, 1);
+  const auto mean_of = [](const at::Tensor& part) { return 0.1 * part.mean({0, 2, 3}); };
+  const at::Tensor mean = (mean_of(x.narrow(0, 0, 7)) * 7 + mean_of(x.narrow(0, 7, 6)) * 6) / 13;
+  for (const TensorMap& of_rank : tensors) EXPECT_TRUE(at::allclose(of_rank.at("bn1.running_mean"), mean, 1e-10, 1e-14));
+}
+
+}  // namespace
+}  // namespace sluice::train::test
