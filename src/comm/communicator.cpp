@@ -1,5 +1,6 @@
 #include "comm/communicator.h"
 
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,15 @@ auto as_peer_error(const std::string& what, const Action& action) {
   }
 }
 
+// c10d's flight recorder, one for all communicators of the process, enters what is started into a map without a lock.
+std::mutex start_mutex;
+
+template <typename Operation>
+auto start(const Operation& operation) {
+  const std::scoped_lock lock(start_mutex);
+  return operation();
+}
+
 }  // namespace
 
 Communicator::Communicator(std::string name, c10::intrusive_ptr<c10d::Backend> backend, std::chrono::milliseconds limit)
@@ -37,7 +47,7 @@ Pending Communicator::all_reduce(const at::Tensor& tensor) const {
   const std::string what = concat("the all-reduce of ", name_);
   return as_peer_error(what, [&] {
     std::vector<at::Tensor> tensors{tensor};
-    return Pending([work = backend_->allreduce(tensors), limit = limit_, what] {
+    return Pending([work = start([&] { return backend_->allreduce(tensors); }), limit = limit_, what] {
       as_peer_error(what, [&] { return work->wait(limit); });
     });
   });
@@ -47,12 +57,16 @@ void Communicator::broadcast(const at::Tensor& tensor, int root) const {
   const std::string what = concat("the broadcast of ", name_);
   as_peer_error(what, [&] {
     std::vector<at::Tensor> tensors{tensor};
-    return backend_->broadcast(tensors, {.rootRank = root})->wait(limit_);
+    const auto work = start([&] { return backend_->broadcast(tensors, {.rootRank = root}); });
+    return work->wait(limit_);
   });
 }
 
 void Communicator::barrier() const {
-  as_peer_error(concat("the barrier of ", name_), [&] { return backend_->barrier()->wait(limit_); });
+  as_peer_error(concat("the barrier of ", name_), [&] {
+    const auto work = start([&] { return backend_->barrier(); });
+    return work->wait(limit_);
+  });
 }
 
 }  // namespace sluice::comm

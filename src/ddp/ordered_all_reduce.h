@@ -1,8 +1,7 @@
-// ordered_all_reduce: the sums of one stage's buckets over the processes of a run. Operations on one communicator have to
-// be started in the same order by all of them, whatever order the buckets become ready in here: one that is early waits
-// for those before it. Not here: sums over the replicas of a process (reducer.h). CPU tensors.
-// Threads: ready() from any; begin_step() and wait() from one, between and after the calls of ready() of a step.
-// Errors: PeerError.
+// ordered_all_reduce: the sums of one stage's buckets over the processes of a run. Operations on one communicator have
+// to be started in the same order by all of them, whatever order the buckets become ready in here: one that is early
+// waits for those before it. Not here: sums over the replicas of a process (reducer.h). CPU tensors. Threads: ready()
+// from any; begin_step() and wait() from one, between and after the calls of ready() of a step. Errors: PeerError.
 #pragma once
 
 #include <memory>
@@ -30,8 +29,8 @@ class OrderedAllReduce {
   std::shared_ptr<comm::Communicator> communicator_;
   std::vector<at::Tensor> buckets_;
   std::mutex mutex_;
-  std::vector<char> ready_;              // guarded by mutex_
-  std::vector<comm::Pending> pending_;   // guarded by mutex_; those that have been started
+  std::vector<char> ready_;             // guarded by mutex_
+  std::vector<comm::Pending> pending_;  // guarded by mutex_; those that have been started
 };
 
 }  // namespace sluice::ddp

@@ -1,9 +1,8 @@
-// reducer: adds up the gradients of all replicas, bucket by bucket, while backward still runs: first over the replicas of
-// this process, then over the processes.
-// The last replica to complete a bucket adds the others' to replica 0's, always in replica order, so that the sum does
-// not depend on timing. On CPU devices that is an addition in memory; on GPUs the shares are first copied to replica
-// 0's device. Not here: running the optimizer; who forms the replicas. Threads: as comm/replica_sync.h says. Errors:
-// PeerError when another process is lost.
+// reducer: adds up the gradients of all replicas, bucket by bucket, while backward still runs: first over the replicas
+// of this process, then over the processes. The last replica to complete a bucket adds the others' to replica 0's,
+// always in replica order, so that the sum does not depend on timing. On CPU devices that is an addition in memory; on
+// GPUs the shares are first copied to replica 0's device. Not here: running the optimizer; who forms the replicas.
+// Threads: as comm/replica_sync.h says. Errors: PeerError when another process is lost.
 #pragma once
 
 #include <atomic>
@@ -77,7 +76,7 @@ class Reducer final : public comm::ReplicaSync {
   std::unordered_map<int, Place> place_of_param_;
   std::atomic<int> open_buckets_ = 0;
   std::vector<std::unique_ptr<OrderedAllReduce>> between_processes_;  // [stage]; empty with one process
-  std::shared_ptr<comm::Communicator> totals_;                       // null with one process
+  std::shared_ptr<comm::Communicator> totals_;                        // null with one process
 };
 
 }  // namespace sluice::ddp

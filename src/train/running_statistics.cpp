@@ -17,7 +17,8 @@ nn::BatchStatistics moved_to(const nn::BatchStatistics& statistics, c10::Device 
 at::Tensor to_sums(const nn::BatchStatistics& statistics, std::int64_t channels) {
   if (statistics.count == 0) return at::zeros({1 + 2 * channels}, at::kDouble);
   const auto count = static_cast<double>(statistics.count);
-  const at::Tensor mean = statistics.mean.to(at::kCPU, at::kDouble), variance = statistics.variance.to(at::kCPU, at::kDouble);
+  const at::Tensor mean = statistics.mean.to(at::kCPU, at::kDouble),
+                   variance = statistics.variance.to(at::kCPU, at::kDouble);
   return at::cat({at::full({1}, count, at::kDouble), mean * count, (variance + mean * mean) * count});
 }
 

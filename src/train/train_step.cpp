@@ -88,7 +88,8 @@ StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, b
   }
   update_weights(lr, gradients.divisor);
   StepStats stats = gradients.stats;
-  if (count_correct_predictions && gradients.logits.defined()) stats.correct = count_correct(gradients.logits, batch.local.targets);
+  if (count_correct_predictions && gradients.logits.defined())
+    stats.correct = count_correct(gradients.logits, batch.local.targets);
   return stats;
 }
 

@@ -43,8 +43,7 @@ class TrainStep {
   TrainStep(Composition& composition, TrainStepOptions options) : composition_(composition), options_(options) {}
 
   // `step`: number of the optimizer step, from 0. Every process runs the same steps.
-  StepStats run(const StepBatch& batch, std::int64_t step, double lr,
-                bool count_correct_predictions = false);
+  StepStats run(const StepBatch& batch, std::int64_t step, double lr, bool count_correct_predictions = false);
 
   // Its first half alone: forward and backward in `chunks` micro-batches. The gradients are left in replica 0, still to
   // be divided by `divisor`; running statistics take the batch in; weights stay as they are.

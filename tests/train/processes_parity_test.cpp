@@ -1,5 +1,6 @@
-// Parity over processes: any number of processes x local replicas x stages x chunks, every rank with other samples, gives
-// the parameters of one device that takes the whole batches. In float64, to 1e-10. Threads stand in for processes.
+// Parity over processes: any number of processes x local replicas x stages x chunks, every rank with other samples,
+// gives the parameters of one device that takes the whole batches. In float64, to 1e-10. Threads stand in for
+// processes.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -133,7 +134,8 @@ TEST(ProcessesWithBatchNorm, MicroStatisticsBecomeTheMeanBySamplesInEveryRank) {
   const at::Tensor x = at::conv2d(batch.inputs, tensors[0].at("conv1.weight"), {}, 1, 1);
   const auto mean_of = [](const at::Tensor& part) { return 0.1 * part.mean({0, 2, 3}); };
   const at::Tensor mean = (mean_of(x.narrow(0, 0, 7)) * 7 + mean_of(x.narrow(0, 7, 6)) * 6) / 13;
-  for (const TensorMap& of_rank : tensors) EXPECT_TRUE(at::allclose(of_rank.at("bn1.running_mean"), mean, 1e-10, 1e-14));
+  for (const TensorMap& of_rank : tensors)
+    EXPECT_TRUE(at::allclose(of_rank.at("bn1.running_mean"), mean, 1e-10, 1e-14));
 }
 
 }  // namespace
