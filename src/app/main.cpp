@@ -1,6 +1,4 @@
 // The `sluice` command: parses the command line, runs one sub-command, turns errors into one line and an exit code.
-#include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <sstream>
 
@@ -13,14 +11,6 @@
 #include "pipeline/failure.h"
 
 namespace {
-
-[[noreturn]] void end_with(const sluice::Error& error) {
-  sluice::show_progress("");
-  sluice::log_error(error.what());
-  std::fflush(nullptr);
-  // A thread of work that hangs may still run: no static destructor may go before it.
-  std::_Exit(static_cast<int>(error.exit_code()));
-}
 
 int run(int argc, char** argv) {
   CLI::App app("Sluice trains transformers and CNNs as replicated, micro-batched pipelines.", "sluice");
@@ -52,14 +42,14 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  sluice::app::settle_openmp(argv);
+  sluice::app::settle_environment(argv);
   sluice::device::tune_malloc();
   sluice::device::use_cpu_threads(1);  // this thread only coordinates; threads of work set their own
   try {
     return run(argc, argv);
   } catch (const sluice::Error& error) {
-    end_with(error);
+    sluice::app::end_with(error);
   } catch (...) {
-    end_with(sluice::pipeline::describe_failure(std::current_exception(), "sluice"));
+    sluice::app::end_with(sluice::pipeline::describe_failure(std::current_exception(), "sluice"));
   }
 }

@@ -3,19 +3,56 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "core/concat.h"
+#include "core/log.h"
 
 namespace sluice::app {
+namespace {
 
-void settle_openmp(char** argv) {
-  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  ::setenv("GOMP_SPINCOUNT", "3000", /*overwrite=*/0);
+// torchrun shows the text of the earliest of its workers' files as the cause. It cannot read half a file.
+void tell_torchrun(const std::string& message) {
+  const char* file = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (file == nullptr || *file == '\0') return;
+  const std::string beside = concat(file, ".part");
+  const nlohmann::json extra{{"py_callstack", message}, {"timestamp", std::to_string(std::time(nullptr))}};
+  std::ofstream out(beside);
+  out << nlohmann::json{{"message", {{"message", message}, {"errorCode", 1}, {"extraInfo", extra}}}};
+  out.close();
+  std::error_code ignored;
+  if (out) std::filesystem::rename(beside, file, ignored);
+}
+
+}  // namespace
+
+void settle_environment(char** argv) {
+  const bool has_policy = std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr;
+  if (has_policy && std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
+  if (!has_policy) ::setenv("GOMP_SPINCOUNT", "3000", /*overwrite=*/0);
+  ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
   ::execv("/proc/self/exe", argv);
 }
 
 void turn_fatal_writes_into_errors() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+}
+
+void end_with(const Error& error) {
+  static std::mutex first_only;  // never released: the first to come ends the process
+  first_only.lock();
+  show_progress("");
+  log_error(error.what());
+  tell_torchrun(error.what());
+  std::fflush(nullptr);
+  std::_Exit(static_cast<int>(error.exit_code()));
 }
 
 }  // namespace sluice::app

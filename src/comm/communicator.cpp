@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -67,6 +68,16 @@ void Communicator::barrier() const {
     const auto work = start([&] { return backend_->barrier(); });
     return work->wait(limit_);
   });
+}
+
+std::string broadcast_text(const Communicator& communicator, const std::string& text, int root) {
+  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong);
+  communicator.broadcast(size, root);
+  std::string result = text;
+  result.resize(size.item<std::int64_t>());
+  if (result.empty()) return result;
+  communicator.broadcast(at::from_blob(result.data(), {static_cast<std::int64_t>(result.size())}, at::kByte), root);
+  return result;
 }
 
 }  // namespace sluice::comm

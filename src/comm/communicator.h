@@ -56,4 +56,7 @@ class Communicator {
   std::chrono::milliseconds limit_;
 };
 
+// The text of process `root` in all; blocks.
+[[nodiscard]] std::string broadcast_text(const Communicator& communicator, const std::string& text, int root);
+
 }  // namespace sluice::comm

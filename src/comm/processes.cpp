@@ -1,6 +1,9 @@
 #include "comm/processes.h"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -59,6 +62,17 @@ std::string difference(const nlohmann::json& of_rank_0, const World& world, cons
     return concat(key, " is ", mine, " in rank ", world.rank, ", but ", other, " in rank 0; make them equal");
   }
   return {};
+}
+
+// This machine and the cores of it that this process may run on.
+std::string cores_of_this_process() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  ::sched_getaffinity(0, sizeof cores, &cores);
+  for (int core = 0; core < CPU_SETSIZE; ++core) boot += CPU_ISSET(core, &cores) ? concat(" ", core) : std::string{};
+  return boot;
 }
 
 // The start of a run over rank 0's store.
@@ -145,11 +159,12 @@ class Start {
 
 }  // namespace
 
-Processes::Processes(World world, const Agreement& agreement, milliseconds limit)
-    : world_(std::move(world)), limit_(limit) {
+Processes::Processes(World world, const Agreement& agreement, TimeLimits limits)
+    : world_(std::move(world)), limits_(limits) {
   if (world_.is_single()) return;
   meet();
   agree(agreement);
+  count_neighbours();
 }
 
 Processes::~Processes() = default;
@@ -157,23 +172,25 @@ Processes::~Processes() = default;
 void Processes::meet() {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(world_.port);
-  options.isServer = world_.rank == 0;
+  options.isServer = world_.rank == 0 && !world_.is_hosted;
   options.waitWorkers = false;
-  options.timeout = limit_;
+  options.timeout = limits_.connect;
   if (options.isServer) options.masterListenFd = listen_on(world_.address, world_.port);
   try {
-    store_ = c10::make_intrusive<c10d::TCPStore>(world_.address, options);
+    const auto store = c10::make_intrusive<c10d::TCPStore>(world_.address, options);
+    // A store that outlives an attempt still holds what the last one said.
+    store_ = c10::make_intrusive<c10d::PrefixStore>(concat("sluice/", world_.attempt), store);
   } catch (const std::exception& error) {
     throw PeerError(concat("rank ", world_.rank, " cannot reach rank 0 at ", world_.address, ":", world_.port,
-                           " within ", seconds(limit_), " (", first_line(error.what()),
+                           " within ", seconds(limits_.connect), " (", first_line(error.what()),
                            "); check that rank 0 runs, the address, and firewalls"));
   }
 }
 
-void Processes::agree(const Agreement& agreement) {
-  Start start(*store_, world_, limit_);
+template <typename Action>
+auto Processes::over_store(const Action& action) {
   try {
-    world_.rank == 0 ? start.lead(agreement) : start.follow(agreement);
+    return action();
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -182,8 +199,33 @@ void Processes::agree(const Agreement& agreement) {
   }
 }
 
+void Processes::agree(const Agreement& agreement) {
+  Start start(*store_, world_, limits_.connect);
+  over_store([&] { world_.rank == 0 ? start.lead(agreement) : start.follow(agreement); });
+}
+
+void Processes::publish(const std::string& key, const std::string& text) {
+  over_store([&] { store_->set(key, to_bytes(text)); });
+}
+
+std::string Processes::look_up(const std::string& key) {
+  return over_store([&] { return to_text(store_->get(key)); });
+}
+
+void Processes::count_neighbours() {
+  if (world_.local_size > 0) {
+    local_size_ = world_.local_size;
+    return;
+  }
+  const std::string own = cores_of_this_process();
+  const auto key = [](int rank) { return concat("cores/", rank); };
+  publish(key(world_.rank), own);
+  local_size_ = 0;
+  for (int rank = 0; rank < world_.size; ++rank) local_size_ += look_up(key(rank)) == own ? 1 : 0;
+}
+
 std::shared_ptr<Communicator> Processes::make_communicator(const std::string& name) {
-  const auto options = c10d::ProcessGroupGloo::Options::create(limit_);
+  const auto options = c10d::ProcessGroupGloo::Options::create(limits_.operation);
   try {
     if (!device_) {
       device_ = world_.interface.empty()
@@ -193,7 +235,7 @@ std::shared_ptr<Communicator> Processes::make_communicator(const std::string& na
     options->devices.push_back(device_);
     const auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
     return std::make_shared<Communicator>(
-        name, c10::make_intrusive<c10d::ProcessGroupGloo>(store, world_.rank, world_.size, options), limit_);
+        name, c10::make_intrusive<c10d::ProcessGroupGloo>(store, world_.rank, world_.size, options), limits_.operation);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -1,6 +1,6 @@
 // processes: the processes of a run, connected: they have found each other, agree on what they run, and can make
-// communicators. Rank 0 listens on World::address alone; tensors go over the interface that leads there, or the one
-// that is given. Nothing is encrypted.
+// communicators. Rank 0 listens on World::address alone, unless the launcher does (World::is_hosted); tensors go over
+// the interface that leads there, or the one that is given. Nothing is encrypted.
 // Not here: who is alive (liveness); what the processes train.
 // Requires: SIGPIPE is ignored; LibTorch writes to connections whose other end may have gone.
 // Threads: one. Errors, each within the time limit: ConfigError (the address is not ours or not known, the port is in
@@ -30,9 +30,14 @@ namespace sluice::comm {
 // What must be the same in every process: a name for messages ("train.lr", "the version of Sluice") and its value.
 using Agreement = std::map<std::string, std::string>;
 
+struct TimeLimits {
+  std::chrono::milliseconds connect;    // until all processes are there
+  std::chrono::milliseconds operation;  // the longest wait in a communicator
+};
+
 class Processes {
  public:
-  Processes(World world, const Agreement& agreement, std::chrono::milliseconds limit);
+  Processes(World world, const Agreement& agreement, TimeLimits limits);
   ~Processes();
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
@@ -41,15 +46,27 @@ class Processes {
   [[nodiscard]] int rank() const { return world_.rank; }
   [[nodiscard]] int size() const { return world_.size; }
 
+  // How many of them share this process's cores: as the launcher says, else those of this machine that may run on the
+  // same cores.
+  [[nodiscard]] int local_size() const { return local_size_; }
+
   // A communicator of all processes for tensors on the CPU (Gloo). Every process makes the same ones in the same order.
   [[nodiscard]] std::shared_ptr<Communicator> make_communicator(const std::string& name);
+
+  // A text that one process leaves for the others, who wait for it.
+  void publish(const std::string& key, const std::string& text);
+  [[nodiscard]] std::string look_up(const std::string& key);
 
  private:
   void meet();
   void agree(const Agreement& agreement);
+  void count_neighbours();
+  template <typename Action>
+  auto over_store(const Action& action);
 
   World world_;
-  std::chrono::milliseconds limit_;
+  TimeLimits limits_;
+  int local_size_ = 1;
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<gloo::transport::Device> device_;  // shared by all communicators
 };

@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -19,12 +20,16 @@ struct Launcher {
   const char* rank;
   const char* size;
   const char* local_rank;
+  const char* local_size;
 };
-constexpr std::array kLaunchers{
-    Launcher{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
-    Launcher{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
-    Launcher{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-};
+constexpr Launcher kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Launcher kSlurm{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"};
+constexpr Launcher kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                            "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr std::array kLaunchers{kTorchrun, kSlurm, kOpenMpi};
+
+constexpr int kFirstSlurmPort = 15000;
+constexpr int kSlurmPorts = 10000;
 
 int parse_number(const std::string& what, const std::string& text, int low, int high) {
   int value = 0;
@@ -34,6 +39,16 @@ int parse_number(const std::string& what, const std::string& text, int low, int 
   return value;
 }
 
+// Where this process stands on its machine, as far as the launcher says.
+void read_local_place(World& world, const Launcher& launcher, const Environment& environment) {
+  if (const auto size = environment(launcher.local_size))
+    world.local_size = parse_number(launcher.local_size, *size, 1, world.size);
+  if (const auto rank = environment(launcher.local_rank)) {
+    const int last = (world.local_size > 0 ? world.local_size : world.size) - 1;
+    world.local_rank = parse_number(launcher.local_rank, *rank, 0, last);
+  }
+}
+
 // The launcher's rank, size and local rank; a world of one where there is no launcher.
 World of_launcher(const Environment& environment) {
   for (const Launcher& launcher : kLaunchers) {
@@ -41,15 +56,14 @@ World of_launcher(const Environment& environment) {
     if (!rank && !size) continue;
     if (!rank || !size) {
       // Slurm sets its number of tasks in an allocation's shell too, where nothing was launched.
-      if (launcher.name != kLaunchers.front().name) continue;
+      if (launcher.name != kTorchrun.name) continue;
       throw ConfigError(concat(rank ? launcher.rank : launcher.size, " is set, but ",
                                rank ? launcher.size : launcher.rank, " is not; set both or neither"));
     }
     World world;
     world.size = parse_number(launcher.size, *size, 1, kLargestWorld);
     world.rank = parse_number(launcher.rank, *rank, 0, world.size - 1);
-    if (const auto local = environment(launcher.local_rank))
-      world.local_rank = parse_number(launcher.local_rank, *local, 0, world.size - 1);
+    read_local_place(world, launcher, environment);
     return world;
   }
   return {};
@@ -60,6 +74,25 @@ void meet_at(World& world, const std::string& host, const std::string& host_name
   if (host.empty()) throw ConfigError(concat(host_name, " is empty; give the address of rank 0"));
   world.address = host;
   world.port = parse_number(port_name, port, 1, kLargestPort);
+}
+
+// "node7" of "node[7-9,12],other" and of "node7,other".
+std::optional<std::string> first_slurm_host(const Environment& environment) {
+  const auto list = environment("SLURM_JOB_NODELIST");
+  if (!list || list->empty()) return std::nullopt;
+  const std::size_t end = list->find_first_of("[,");
+  std::string host = list->substr(0, end);
+  if (end == std::string::npos || (*list)[end] == ',') return host;
+  const std::size_t end_of_number = list->find_first_of("-,]", end);
+  if (end_of_number == std::string::npos) return std::nullopt;
+  return host + list->substr(end + 1, end_of_number - end - 1);
+}
+
+std::optional<std::string> slurm_port(const Environment& environment) {
+  const auto job = environment("SLURM_JOB_ID");
+  if (!job) return std::nullopt;
+  const int number = parse_number("SLURM_JOB_ID", *job, 0, std::numeric_limits<int>::max());
+  return std::to_string(kFirstSlurmPort + number % kSlurmPorts);
 }
 
 void choose_meeting_place(World& world, const std::string& init, const Environment& environment) {
@@ -75,12 +108,17 @@ void choose_meeting_place(World& world, const std::string& init, const Environme
   }
   if (!init.empty() && init != "env://")
     throw ConfigError(concat("--init ", init, "; write tcp://HOST:PORT or env://"));
-  const auto host = environment("MASTER_ADDR"), port = environment("MASTER_PORT");
+  auto host = environment("MASTER_ADDR"), port = environment("MASTER_PORT");
+  if (!host) host = first_slurm_host(environment);
+  if (!port) port = slurm_port(environment);
   if (!host || !port) {
     throw ConfigError(concat("there are ", world.size, " processes, but ", host ? "MASTER_PORT" : "MASTER_ADDR",
                              " is not set; set MASTER_ADDR and MASTER_PORT, or give --init tcp://HOST:PORT"));
   }
   meet_at(world, *host, "MASTER_ADDR", *port, "MASTER_PORT");
+  world.is_hosted = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
+  if (const auto attempt = environment("TORCHELASTIC_RESTART_COUNT"))
+    world.attempt = parse_number("TORCHELASTIC_RESTART_COUNT", *attempt, 0, kLargestWorld);
 }
 
 }  // namespace
@@ -99,8 +137,7 @@ World choose_world(const WorldOptions& options, const Environment& environment) 
   if (options.rank) {
     world.size = parse_number("--world-size", std::to_string(*options.world_size), 1, kLargestWorld);
     world.rank = parse_number("--rank", std::to_string(*options.rank), 0, world.size - 1);
-    if (const auto local = environment("LOCAL_RANK"))
-      world.local_rank = parse_number("LOCAL_RANK", *local, 0, world.size - 1);
+    read_local_place(world, kTorchrun, environment);
   } else {
     world = of_launcher(environment);
   }

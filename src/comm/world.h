@@ -1,5 +1,6 @@
 // world: which of a run's processes this is, and where they meet: read from a launcher's environment (torchrun, Slurm,
-// Open MPI) or from options. Not here: connecting (processes.h).
+// Open MPI) or from options. Slurm does not say where to meet: that is then the first host of the job, on a port made
+// of the job's number. Not here: connecting (processes.h).
 // Errors: ConfigError names the variable or option.
 #pragma once
 
@@ -13,8 +14,11 @@ struct World {
   int rank = 0;
   int size = 1;
   int local_rank = 0;     // among the processes of this machine; picks a slice of its devices
+  int local_size = 0;     // processes of this machine; 0: the launcher does not say
   std::string address;    // of rank 0: a host name or IP address; empty when there is one process
   int port = 0;           // on which rank 0 listens
+  bool is_hosted = false; // the launcher listens there (torchrun's agent), for all attempts of a run
+  int attempt = 0;        // how often the launcher has restarted the run
   std::string interface;  // that carries tensors; empty: the one that leads to `address`
 
   [[nodiscard]] bool is_single() const { return size == 1; }

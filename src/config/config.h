@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace sluice::config {
@@ -101,6 +102,8 @@ struct ReplicasConfig {
   int local = 1;
   std::string sync = "allreduce";
   double bucket_mb = 25;  // MiB
+  double connect_timeout_s = 300;
+  double hang_timeout_s = 60;
 
   bool operator==(const ReplicasConfig&) const = default;
 };
@@ -149,6 +152,9 @@ struct Config {
 
 // Ranges and the rules between keys, for a Config that was changed or made in code.
 void validate(const Config& config);
+
+// Every key and its value as TOML, in the order of the documentation.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> values(const Config& config);
 
 // Every key with its value, and its help, unit and range as a comment. parse(to_toml(c)) == c for every valid c.
 [[nodiscard]] std::string to_toml(const Config& config);

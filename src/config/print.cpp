@@ -26,6 +26,12 @@ std::string cell(std::string_view text) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::string>> values(const Config& config) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const auto& key : schema()) values.emplace_back(key.name, to_text(key.field.get(config)));
+  return values;
+}
+
 std::string to_toml(const Config& config) {
   std::string text;
   std::string_view table;

@@ -104,9 +104,12 @@ comm::StepOutcome Reducer::finish_step(const comm::Contribution& local) {
   for (const auto& stage : between_processes_) stage->wait();
   if (!totals_) return {.total = local};
   const at::Tensor sums =
-      at::tensor({static_cast<double>(local.examples), local.loss_sum}, at::TensorOptions().dtype(at::kDouble));
+      at::tensor({static_cast<double>(local.examples), local.loss_sum, static_cast<double>(local.stop_votes)},
+                 at::TensorOptions().dtype(at::kDouble));
   totals_->all_reduce(sums).wait();
-  return {.total = {.examples = sums[0].item<std::int64_t>(), .loss_sum = sums[1].item<double>()}};
+  return {.total = {.examples = sums[0].item<std::int64_t>(),
+                    .loss_sum = sums[1].item<double>(),
+                    .stop_votes = sums[2].item<int>()}};
 }
 
 }  // namespace sluice::ddp

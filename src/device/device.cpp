@@ -1,6 +1,7 @@
 #include "device/device.h"
 
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
 
 #include <sys/sysinfo.h>
@@ -25,11 +26,14 @@ std::uint64_t machine_memory() {
   return ::sysinfo(&info) == 0 ? std::uint64_t{info.totalram} * info.mem_unit : 0;
 }
 
-std::vector<Device> consecutive(DeviceKind kind, int count) {
+std::vector<Device> consecutive(DeviceKind kind, int first, int count) {
   std::vector<Device> devices;
-  for (int i = 0; i < count; ++i) devices.push_back({kind, i});
+  for (int i = 0; i < count; ++i) devices.push_back({kind, first + i});
   return devices;
 }
+
+// A launcher such as Slurm may show each process only the GPUs that are its own.
+bool devices_were_dealt_out() { return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr; }
 
 std::vector<Device> explicit_devices(const std::vector<std::string>& list, int needed) {
   std::vector<Device> devices;
@@ -85,19 +89,18 @@ std::vector<DeviceDescription> list_devices() {
   return devices;
 }
 
-std::vector<Device> choose_devices(const std::vector<std::string>& list, int needed) {
-  if (list.size() == 1 && list[0] == "auto") {
-    return consecutive(cuda_device_count() >= needed ? DeviceKind::kCuda : DeviceKind::kCpu, needed);
-  }
-  if (list.size() == 1 && list[0] == "cpu") return consecutive(DeviceKind::kCpu, needed);
-  if (list.size() == 1 && list[0] == "cuda") {
-    if (cuda_device_count() < needed) {
-      throw ConfigError(concat("device.list = \"cuda\" needs ", needed, " CUDA devices, but ", cuda_device_count(),
-                               " are visible; set device.list = \"cpu\" or share one GPU by repeating \"cuda:0\""));
-    }
-    return consecutive(DeviceKind::kCuda, needed);
-  }
-  return explicit_devices(list, needed);
+std::vector<Device> choose_devices(const std::vector<std::string>& list, int needed, int process, int processes) {
+  if (list.size() != 1 || (list[0] != "auto" && list[0] != "cpu" && list[0] != "cuda"))
+    return explicit_devices(list, needed);
+  if (list[0] == "cpu") return consecutive(DeviceKind::kCpu, 0, needed);
+  const int of_all = needed * processes;
+  if (cuda_device_count() >= of_all) return consecutive(DeviceKind::kCuda, process * needed, needed);
+  if (cuda_device_count() >= needed && devices_were_dealt_out()) return consecutive(DeviceKind::kCuda, 0, needed);
+  if (list[0] == "auto") return consecutive(DeviceKind::kCpu, 0, needed);
+  throw ConfigError(concat("device.list = \"cuda\" needs ", of_all, " CUDA devices",
+                           processes > 1 ? concat(" for the ", processes, " processes of this machine") : "", ", but ",
+                           cuda_device_count(),
+                           " are visible; set device.list = \"cpu\" or share one GPU by repeating \"cuda:0\""));
 }
 
 }  // namespace sluice::device

@@ -33,12 +33,13 @@ const char* name_of(Phase phase) {
   return "";
 }
 
-StepBreakdown break_down(const Recorder& recorder, Nanoseconds step, Nanoseconds load) {
+StepBreakdown break_down(const Recorder& recorder, Nanoseconds step, const StepWaits& waits) {
   StepBreakdown breakdown{step, {}};
   for (const Track& track : recorder.tracks()) {
     StageBreakdown& stage = breakdown.stages.emplace_back(StageBreakdown{track.replica(), track.stage(), {}, 0});
     add_exclusive_times(track.spans(), stage);
-    stage[Phase::kLoad] += load;
+    stage[Phase::kLoad] += waits.load;
+    stage[Phase::kAllReduce] += waits.sync;
     stage.idle = step;
     for (const Nanoseconds time : stage.of_phase) stage.idle -= time;
   }

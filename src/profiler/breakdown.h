@@ -36,7 +36,11 @@ struct StepBreakdown {
   [[nodiscard]] std::vector<double> device_busy() const;  // compute / step, one per track
 };
 
-// `load`: how long the step waited for its batch, before any span began; it counts for every stage.
-[[nodiscard]] StepBreakdown break_down(const Recorder& recorder, Nanoseconds step, Nanoseconds load);
+// What the step waited for outside all spans; it counts for every stage.
+struct StepWaits {
+  Nanoseconds load = 0;  // for its batch
+  Nanoseconds sync = 0;  // for the other processes' gradients
+};
+[[nodiscard]] StepBreakdown break_down(const Recorder& recorder, Nanoseconds step, const StepWaits& waits);
 
 }  // namespace sluice::profiler

@@ -15,19 +15,22 @@ void Loop::run() {
   try {
     run_until_done_or_stopped();
   } catch (const DivergedError& error) {
-    parts_.reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
+    if (parts_.records == nullptr) throw;
+    parts_.records->reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
     throw DivergedError(concat(error.what(), "; ", where_to_go_back()));
   }
   if (!is_finished() || progress_.evaluation_due) stop_for_signal();
-  if (saved_step_ != progress_.steps_done) save();  // again, where the disk could not take it
+  if (!is_saved()) save();  // again, where the disk could not take it
 }
+
+bool Loop::must_stop() const { return stop_is_agreed_ || (parts_.step.is_alone() && StopSignal::requested()); }
 
 void Loop::run_until_done_or_stopped() {
   for (;;) {
     // Before the last evaluation, which takes its time: nothing of the training can be lost any more.
-    if (is_finished() && saved_step_ != progress_.steps_done) save_or_warn();
+    if (is_finished() && !is_saved()) save_or_warn();
     if (progress_.evaluation_due) evaluate_and_report();
-    if (is_finished() || StopSignal::requested()) return;
+    if (is_finished() || must_stop()) return;
     if (checkpoint_is_due()) save_or_warn();
     train_one_step();
   }
@@ -38,7 +41,7 @@ void Loop::evaluate_and_report() {
   const std::optional<EvalRecord> record = evaluate();
   if (!record) return;
   progress_.evaluation_due = false;
-  parts_.reporter.eval(*record);
+  if (parts_.records != nullptr) parts_.records->reporter.eval(*record);
   if (!std::isfinite(record->counts.loss())) {
     throw DivergedError(concat("after step ", progress_.steps_done, ": the loss on the test set is ",
                                record->counts.loss(), "; lower train.lr or raise train.warmup_steps"));
@@ -52,7 +55,7 @@ std::string Loop::where_to_go_back() const {
   if (last_checkpoint_ == proven_checkpoint_) return concat("the last good checkpoint is ", last_checkpoint_.string());
   const std::string suspect = concat(last_checkpoint_.string(), " holds the weights that gave this loss, ");
   const auto newest = step_of(last_checkpoint_);
-  for (const std::int64_t step : parts_.checkpoints.steps()) {
+  for (const std::int64_t step : parts_.records->checkpoints.steps()) {
     if (newest && step < *newest) return concat(suspect, "the last good checkpoint is that of step ", step);
   }
   return suspect + "there is no earlier one";
@@ -70,21 +73,25 @@ void Loop::train_one_step() {
   const std::int64_t number = progress_.steps_done + 1;
   const bool to_log = number % options_.log_every == 0 || number == options_.total_steps;
   const double lr = options_.lr.at(progress_.steps_done);
-  const StepStats stats = parts_.step.run(as_micro_batch(*batch), progress_.steps_done, lr, to_log);
+  const StepStats stats = parts_.step.run(as_step_batch(*batch), progress_.steps_done, lr,
+                                          {.count_correct = to_log, .stop = StopSignal::requested()});
   const Nanoseconds duration = now_ns() - begin;
+  stop_is_agreed_ = stats.stop;
   proven_checkpoint_ = last_checkpoint_;
 
   progress_ = {number, data::position_after(*batch)};
   progress_.evaluation_due = evaluation_is_due_after(*batch);
-  parts_.reporter.step({.step = number,
-                        .epoch = batch->epoch,
-                        .batch = batch->batch,
-                        .batches = batch->batches,
-                        .stats = stats,
-                        .lr = lr,
-                        .duration = duration,
-                        .breakdown = profiler::break_down(parts_.executor.recorder(), duration, loaded - begin)},
-                       to_log);
+  if (parts_.records == nullptr) return;
+  const profiler::StepWaits waits{.load = loaded - begin, .sync = stats.sync_wait};
+  parts_.records->reporter.step({.step = number,
+                                 .epoch = batch->epoch,
+                                 .batch = batch->batch,
+                                 .batches = batch->batches,
+                                 .stats = stats,
+                                 .lr = lr,
+                                 .duration = duration,
+                                 .breakdown = profiler::break_down(parts_.executor.recorder(), duration, waits)},
+                                to_log);
 }
 
 bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
@@ -98,15 +105,17 @@ std::optional<EvalRecord> Loop::evaluate() {
   EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch};
   const auto eval_data = parts_.open_eval_data();
   while (const auto batch = eval_data->next()) {
-    if (StopSignal::requested()) return std::nullopt;
-    record.counts += parts_.step.evaluate(as_micro_batch(*batch));
+    const EvalStats stats = parts_.step.evaluate(as_micro_batch(*batch), StopSignal::requested());
+    stop_is_agreed_ = stats.stop;
+    if (stop_is_agreed_) return std::nullopt;
+    record.counts += stats.counts;
   }
   record.seconds = to_s(now_ns() - begin);
   return record;
 }
 
 bool Loop::checkpoint_is_due() const {
-  if (progress_.steps_done == 0 || saved_step_ == progress_.steps_done) return false;
+  if (progress_.steps_done == 0 || is_saved()) return false;
   const bool by_steps =
       options_.checkpoint_every_steps > 0 && progress_.steps_done % options_.checkpoint_every_steps == 0;
   const bool by_time =
@@ -116,12 +125,13 @@ bool Loop::checkpoint_is_due() const {
 
 void Loop::save() {
   const Nanoseconds begin = now_ns();
-  last_checkpoint_ = parts_.checkpoints.save(progress_.steps_done, parts_.capture(progress_), proven_step());
+  Records& records = *parts_.records;
+  last_checkpoint_ = records.checkpoints.save(progress_.steps_done, records.capture(progress_), proven_step());
   saved_step_ = progress_.steps_done;
   last_save_ = now_ns();
   const double seconds = to_s(last_save_ - begin);
-  parts_.reporter.event("checkpoint",
-                        {{"step", progress_.steps_done}, {"path", last_checkpoint_.string()}, {"save_s", seconds}});
+  records.reporter.event("checkpoint",
+                         {{"step", progress_.steps_done}, {"path", last_checkpoint_.string()}, {"save_s", seconds}});
   log_info(concat("checkpoint ", last_checkpoint_.string(), " saved in ", fixed(seconds, 2), " s"));
 }
 
@@ -130,19 +140,21 @@ void Loop::save_or_warn() {
     save();
   } catch (const StorageError& error) {
     last_save_ = now_ns();
-    parts_.reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
+    parts_.records->reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
     log_warning(concat("training goes on without this checkpoint: ", error.what()));
   }
 }
 
 void Loop::stop_for_signal() {
-  log_info(
-      concat("received ", StopSignal::name(), ": saving a checkpoint before stopping (a second signal stops at once)"));
-  if (saved_step_ != progress_.steps_done) save();
-  parts_.reporter.summary("interrupted", progress_.steps_done);
-  throw InterruptedError(concat("stopped by ", StopSignal::name(), " after step ", progress_.steps_done, " of ",
-                                options_.total_steps, "; checkpoint ", last_checkpoint_.string(),
-                                "; go on with --resume auto"));
+  const std::string signal = StopSignal::requested() ? StopSignal::name() : "a signal to another process of the run";
+  const std::string stopped =
+      concat("stopped by ", signal, " after step ", progress_.steps_done, " of ", options_.total_steps);
+  if (parts_.records == nullptr) throw InterruptedError(concat(stopped, "; rank 0 keeps the checkpoint"));
+  log_info(concat("received ", signal, ": saving a checkpoint before stopping (a second signal stops at once)"));
+  if (!is_saved()) save();
+  parts_.records->reporter.summary("interrupted", progress_.steps_done);
+  throw InterruptedError(
+      concat(stopped, "; checkpoint ", last_checkpoint_.string(), "; go on with --resume auto"));
 }
 
 }  // namespace sluice::train

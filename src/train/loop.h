@@ -1,5 +1,6 @@
 // loop: goes through the data step by step: trains, evaluates, reports, saves, and stops when asked to.
-// It knows no word of parallelism: a step is TrainStep::run(), whatever runs behind it.
+// It knows no word of parallelism: a step is TrainStep::run(), whatever runs behind it. In a run of several processes
+// each runs its own loop, and one of them keeps the records.
 // Threads: one. Errors: DivergedError names the last good checkpoint (one from which a step had a finite loss);
 // InterruptedError after a signal, when the checkpoint is saved; StorageError when the last checkpoint cannot be
 // written (a periodic one is tried again later).
@@ -36,15 +37,20 @@ struct Progress {
   bool evaluation_due = false;  // after these steps, and not done yet
 };
 
+// What a run leaves behind, and what keeps it.
+struct Records {
+  Reporter& reporter;
+  CheckpointStore& checkpoints;
+  std::function<CheckpointContents(const Progress&)> capture;  // everything a resume needs
+};
+
 // What the loop calls; made by the session.
 struct LoopParts {
   TrainStep& step;
   pipeline::Executor& executor;  // for its spans only
   data::Loader& train_data;      // stands at progress.position
   std::function<std::unique_ptr<data::Loader>()> open_eval_data;
-  Reporter& reporter;
-  CheckpointStore& checkpoints;
-  std::function<CheckpointContents(const Progress&)> capture;  // everything a resume needs
+  Records* records;  // null: another process of the run keeps them
 };
 
 class Loop {
@@ -63,6 +69,8 @@ class Loop {
  private:
   void run_until_done_or_stopped();
   [[nodiscard]] bool is_finished() const { return progress_.steps_done == options_.total_steps; }
+  // Some process has received a signal, and all of them know.
+  [[nodiscard]] bool must_stop() const;
   void train_one_step();
   [[nodiscard]] std::string where_to_go_back() const;
   [[nodiscard]] std::optional<std::int64_t> proven_step() const;
@@ -71,6 +79,7 @@ class Loop {
   // All test samples, each once; nothing when a signal has cut it off.
   [[nodiscard]] std::optional<EvalRecord> evaluate();
   [[nodiscard]] bool checkpoint_is_due() const;
+  [[nodiscard]] bool is_saved() const { return parts_.records == nullptr || saved_step_ == progress_.steps_done; }
   void save();
   void save_or_warn();
   [[noreturn]] void stop_for_signal();
@@ -78,6 +87,7 @@ class Loop {
   LoopParts parts_;
   LoopOptions options_;
   Progress progress_;
+  bool stop_is_agreed_ = false;
   std::optional<std::int64_t> saved_step_;
   std::filesystem::path last_checkpoint_;
   std::filesystem::path proven_checkpoint_;  // the newest whose weights gave a finite loss in the step after it

@@ -69,14 +69,22 @@ std::vector<LayerCost> measure_on_this_thread(const Setup& setup, std::int64_t s
   return costs;
 }
 
-double time_step(TrainStep& step, const pipeline::MicroBatch& batch, int chunks) {
+double time_step(TrainStep& step, const StepBatch& batch, int chunks) {
   double best = std::numeric_limits<double>::infinity();
   for (int repeat = 0; repeat < kWarmUp + kRepeats; ++repeat) {
     const Nanoseconds begin = now_ns();
-    step.compute_gradients(batch, 0, chunks, /*with_logits=*/false);
+    step.compute_gradients(batch, 0, chunks);
     if (repeat >= kWarmUp) best = std::min(best, seconds_since(begin));
   }
   return best;
+}
+
+// All processes see the mean, so that they decide alike.
+double mean_over_processes(const Composition& composition, double seconds) {
+  if (!composition.peers) return seconds;
+  const at::Tensor sum = at::full({1}, seconds, at::kDouble);
+  composition.peers->all_reduce(sum).wait();
+  return sum.item<double>() / composition.peers->size();
 }
 
 }  // namespace
@@ -86,8 +94,8 @@ std::vector<LayerCost> measure_layers(const Setup& setup) {
   std::vector<LayerCost> costs;
   std::exception_ptr failure;
   const config::Config& config = setup.config;
-  const int chunks = configured_chunks(config);
-  const std::int64_t samples = std::max<std::int64_t>(config.train.global_batch / config.replicas.local / chunks, 1);
+  const int chunks = configured_chunks(config, setup.place.processes);
+  const std::int64_t samples = std::max<std::int64_t>(config.train.global_batch / count_replicas(setup) / chunks, 1);
   std::jthread([&] {
     try {
       costs = measure_on_this_thread(setup, samples);
@@ -99,15 +107,14 @@ std::vector<LayerCost> measure_layers(const Setup& setup) {
   return costs;
 }
 
-ChunkChoice choose_chunks(Composition& composition, TrainStep& step, const pipeline::MicroBatch& batch) {
+ChunkChoice choose_chunks(const Setup& setup, Composition& composition, TrainStep& step, const StepBatch& batch) {
   const BufferSnapshot buffers(composition);
-  const Plan& plan = composition.plan;
-  const std::int64_t of_replica = batch.samples() / plan.replicas;
-  const int most = static_cast<int>(std::clamp<std::int64_t>(of_replica, 1, 4LL * plan.stages()));
+  const std::int64_t of_replica = batch.global_samples / count_replicas(setup);
+  const int most = static_cast<int>(std::clamp<std::int64_t>(of_replica, 1, 4LL * composition.plan.stages()));
   ChunkChoice choice;
   double best = std::numeric_limits<double>::infinity();
   for (int chunks = 1; chunks <= most; chunks *= 2) {
-    const double time = time_step(step, batch, chunks);
+    const double time = mean_over_processes(composition, time_step(step, batch, chunks));
     choice.why += concat(choice.why.empty() ? "" : ", ", chunks, ": ", fixed(time * 1000, 1), " ms");
     if (time < best) {
       best = time;

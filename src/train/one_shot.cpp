@@ -100,7 +100,8 @@ EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions&
   std::vector<at::Tensor> logits, labels;
   while (const auto batch = loader.next()) {
     at::Tensor of_batch;
-    counts += step.evaluate(as_micro_batch(*batch), options.logits.empty() ? nullptr : &of_batch);
+    at::Tensor* const wanted = options.logits.empty() ? nullptr : &of_batch;
+    counts += step.evaluate(as_micro_batch(*batch), /*stop=*/false, wanted).counts;
     if (options.logits.empty()) continue;
     logits.push_back(of_batch);
     labels.push_back(batch->targets);
@@ -123,7 +124,7 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
   const auto batch = options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model);
 
   TrainStep step(composition, step_options(setup));
-  const auto gradients = step.compute_gradients(batch, 0, composition.plan.chunks, /*with_logits=*/true);
+  const auto gradients = step.compute_gradients(batch, 0, composition.plan.chunks, {.count_correct = true});
   TensorMap out{{"loss", at::full({}, gradients.stats.loss, at::kDouble)}, {"logits", gradients.logits}};
   for (const auto& [name, gradient] : gradient_tensors(composition))
     out["grad/" + name] = gradient.div(gradients.divisor);

@@ -39,7 +39,7 @@ void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdow
   fields["optimizer_ms"] = to_ms(mean[Phase::kOptimizer]);
   fields["idle_ms"] = to_ms(mean.idle);
   fields["slowest_stage"] = index(breakdown.slowest_stage());
-  // Within one process the sum over replicas runs on the stages' own threads: all of it is exposed.
+  // What is known: sums inside the process and the wait for others at the end. What backward hides is not timed.
   fields["allreduce_ms"] = to_ms(mean[Phase::kAllReduce]);
   fields["device_busy"] = breakdown.device_busy();
 }
@@ -51,9 +51,13 @@ std::uint64_t peak_process_memory() {
   return ::getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<std::uint64_t>(usage.ru_maxrss) * 1024 : 0;
 }
 
-Reporter::Reporter(const RunDir& run_dir, const Plan& plan, std::uint64_t sync_bytes, std::int64_t total_steps,
-                   bool tensorboard, ReporterStart start)
-    : plan_(plan), sync_bytes_(sync_bytes), total_steps_(total_steps), metrics_(run_dir.metrics_file(), start.metrics) {
+Reporter::Reporter(const RunDir& run_dir, const Plan& plan, int replicas, std::uint64_t gradient_bytes,
+                   std::int64_t total_steps, bool tensorboard, ReporterStart start)
+    : plan_(plan),
+      replicas_(replicas),
+      sync_bytes_(replicas > 1 ? gradient_bytes : 0),
+      total_steps_(total_steps),
+      metrics_(run_dir.metrics_file(), start.metrics) {
   if (tensorboard) events_ = std::make_unique<EventWriter>(run_dir.tensorboard_dir(), start.resumed_step);
 }
 
@@ -89,7 +93,7 @@ void Reporter::step(const StepRecord& record, bool to_log) {
   fields["sync_bytes"] = sync_bytes_;
   fields["net_bytes_per_s"] = 0;  // one process: nothing crosses a network
   fields["stages"] = plan_.stages();
-  fields["replicas"] = plan_.replicas;
+  fields["replicas"] = replicas_;
   fields["frozen_layers"] = 0;  // every layer is trained
   metrics_.write("step", fields);
 

@@ -49,8 +49,9 @@ struct ReporterStart {
 
 class Reporter {
  public:
-  Reporter(const RunDir& run_dir, const Plan& plan, std::uint64_t sync_bytes, std::int64_t total_steps,
-           bool tensorboard, ReporterStart start);
+  // replicas: over all processes. gradient_bytes: what they keep in step.
+  Reporter(const RunDir& run_dir, const Plan& plan, int replicas, std::uint64_t gradient_bytes,
+           std::int64_t total_steps, bool tensorboard, ReporterStart start);
 
   void plan(const nlohmann::ordered_json& description);
   // A metrics line for every step; a log line when `to_log`; the progress line on a terminal.
@@ -69,6 +70,7 @@ class Reporter {
   [[nodiscard]] double seconds_left(std::int64_t step) const;
 
   Plan plan_;
+  int replicas_;
   std::uint64_t sync_bytes_;
   std::int64_t total_steps_;
   MetricsWriter metrics_;

@@ -150,10 +150,10 @@ void check_resumable(const config::Config& config, std::int64_t total_steps, con
   }
 }
 
-bool plan_can_be_kept(const config::Config& config, const Plan& saved) {
+bool plan_can_be_kept(const config::Config& config, int processes, const Plan& saved) {
   const bool partition_agrees =
       !config.pipeline.partition || *config.pipeline.partition == saved.partition.layers_per_stage;
-  const bool chunks_agree = chunks_are_open(config) || configured_chunks(config) == saved.chunks;
+  const bool chunks_agree = chunks_are_open(config) || configured_chunks(config, processes) == saved.chunks;
   return saved.stages() == config.pipeline.stages && saved.replicas == config.replicas.local &&
          saved.schedule == config.pipeline.schedule && partition_agrees && chunks_agree;
 }

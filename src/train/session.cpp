@@ -1,5 +1,6 @@
 #include "train/session.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "core/concat.h"
@@ -10,6 +11,7 @@
 #include "train/plan_description.h"
 #include "train/reporter.h"
 #include "train/resume.h"
+#include "train/same_start.h"
 #include "train/state.h"
 #include "train/stop_signal.h"
 
@@ -63,15 +65,30 @@ void load_start(Composition& composition, const config::Config& config, std::opt
 }
 
 bool keeps_plan(const Setup& setup, const std::optional<ResumePoint>& resume) {
-  return resume && plan_can_be_kept(setup.config, resume->state.plan);
+  return resume && plan_can_be_kept(setup.config, setup.place.processes, resume->state.plan);
 }
 
-// The model on its devices with the weights to begin with.
-Composition make_start(const Setup& setup, std::optional<ResumePoint>& resume) {
-  Composition composition =
-      make_composition(setup, keeps_plan(setup, resume) ? resume->state.plan : decide_plan(setup));
-  load_start(composition, setup.config, resume);
-  return composition;
+Plan choose_plan(const Setup& setup, const std::optional<ResumePoint>& resume) {
+  return keeps_plan(setup, resume) ? resume->state.plan : decide_plan(setup);
+}
+
+// What rank 0 tells the others before the first step.
+struct Orders {
+  bool trains = true;  // false: there is no step to do
+  bool plan_is_kept = false;
+  RunState state;  // plan, progress, optimizer steps
+
+  [[nodiscard]] std::string to_text() const {
+    return nlohmann::json{{"trains", trains}, {"plan_is_kept", plan_is_kept}, {"state", state.to_json()}}.dump();
+  }
+  [[nodiscard]] static Orders from_text(const std::string& text) {
+    const auto json = nlohmann::json::parse(text);
+    return {json.at("trains"), json.at("plan_is_kept"), RunState::from_json(json.at("state"), "rank 0's orders")};
+  }
+};
+
+void give(Peers& peers, const Orders& orders) {
+  if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
 }
 
 // Chunks where the configuration leaves them open: by measurement, but by rule where every run must be the same.
@@ -83,7 +100,7 @@ int decide_chunks(const Setup& setup, Composition& composition, TrainStep& step,
   }
   log_info("pipeline.chunks = \"auto\": timing a few steps without update");
   data::Loader probe(*setup.train_set, train_loader_options(setup), start);
-  const ChunkChoice choice = choose_chunks(composition, step, as_micro_batch(*probe.next()));
+  const ChunkChoice choice = choose_chunks(setup, composition, step, as_step_batch(*probe.next()));
   log_info(concat("pipeline.chunks = \"auto\": ", choice.chunks, " is fastest (", choice.why, ")"));
   return choice.chunks;
 }
@@ -109,21 +126,26 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
           .is_saved = continues && step_of(resume->source)};
 }
 
-void run_loop(const Setup& setup, const LoopOptions& options, const Progress& start, const Composition& composition,
-              TrainStep& step, Reporter& reporter, CheckpointStore& checkpoints) {
+RunState state_at(const Setup& setup, const Progress& progress, const Composition& composition,
+                  const MetricsPosition& metrics) {
+  return {.progress = progress,
+          .optimizer_steps = composition.optimizers.front()->steps(),
+          .plan = composition.plan,
+          .metrics = metrics,
+          .config_toml = config::to_toml(setup.config)};
+}
+
+// records: null in a process that keeps none.
+void run_loop(Peers& peers, const Setup& setup, const LoopOptions& options, const Progress& start,
+              const Composition& composition, TrainStep& step, Records* records) {
   data::Loader train_data(*setup.train_set, train_loader_options(setup), start.position);
-  const auto capture = [&](const Progress& progress) {
-    const RunState state{.progress = progress,
-                         .optimizer_steps = composition.optimizers.front()->steps(),
-                         .plan = composition.plan,
-                         .metrics = reporter.sync(),
-                         .config_toml = config::to_toml(setup.config)};
-    return CheckpointContents{model_tensors(composition), optimizer_tensors(composition), state.to_json()};
-  };
   const auto open_eval_data = [&] {
     return std::make_unique<data::Loader>(*setup.test_set, eval_loader_options(setup));
   };
-  Loop({step, *composition.executor, train_data, open_eval_data, reporter, checkpoints, capture}, options, start).run();
+  Loop({step, *composition.executor, train_data, open_eval_data, records}, options, start).run();
+  if (peers.is_alone()) return;
+  check_same_state(peers.communicator(), composition, "at the end");
+  log_info(concat("all ", peers.place().processes, " processes ended with the same parameters, bit for bit"));
 }
 
 nlohmann::ordered_json with_run_dir(const RunDir& run_dir, const nlohmann::ordered_json& summary) {
@@ -153,37 +175,46 @@ std::optional<nlohmann::ordered_json> summary_of_finished_run(const RunDir& run_
   return with_run_dir(run_dir, fields);
 }
 
-// The training of a run whose directory is ours, from its first step to its last.
-nlohmann::ordered_json train(const Setup& setup, const RunDir& run_dir, CheckpointStore& checkpoints,
+// Rank 0's part in a run whose directory is ours, from its first step to its last.
+nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunDir& run_dir, CheckpointStore& checkpoints,
                              std::optional<ResumePoint>& resume, bool continues) {
   const config::Config& config = setup.config;
+  const bool plan_is_kept = keeps_plan(setup, resume);
   const Progress start = resume ? resume->state.progress : Progress{};
+  const std::int64_t optimizer_steps = resume ? resume->state.optimizer_steps : 0;
   const StopSignal stop_signal;
-  Composition composition = make_start(setup, resume);
+  const Plan plan = choose_plan(setup, resume);
+  give(peers, {.plan_is_kept = plan_is_kept,
+               .state = {.progress = start, .optimizer_steps = optimizer_steps, .plan = plan}});
+  Composition composition = make_composition(setup, plan, peers.processes());
+  load_start(composition, config, resume);
+  if (!peers.is_alone()) hand_out_state(peers.communicator(), composition);
   run_dir.write_config(config::to_toml(config));
   log_info(concat("run directory ", run_dir.path().string()));
   if (continues) checkpoints.set_aside_newer_than(start.steps_done);
 
   TrainStep step(composition, step_options(setup));
-  if (!keeps_plan(setup, resume) && chunks_are_open(config))
+  if (!plan_is_kept && chunks_are_open(config))
     composition.plan.chunks = decide_chunks(setup, composition, step, start.position);
   const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
   log_lines(description.text);
-  Reporter reporter(run_dir, composition.plan, composition.plan.replicas > 1 ? composition.gradient_bytes() : 0,
-                    setup.total_steps, config.log.tensorboard, start_of_records(run_dir, continues, resume));
+  Reporter reporter(run_dir, composition.plan, count_replicas(setup), composition.gradient_bytes(), setup.total_steps,
+                    config.log.tensorboard, start_of_records(run_dir, continues, resume));
   reporter.plan(description.json);
   if (resume) {
     reporter.event("resume", {{"step", start.steps_done}, {"checkpoint", resume->source}});
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
   }
-  run_loop(setup, loop_options(setup, resume, continues), start, composition, step, reporter, checkpoints);
+  const auto capture = [&](const Progress& progress) {
+    return CheckpointContents{model_tensors(composition), optimizer_tensors(composition),
+                              state_at(setup, progress, composition, reporter.sync()).to_json()};
+  };
+  Records records{reporter, checkpoints, capture};
+  run_loop(peers, setup, loop_options(setup, resume, continues), start, composition, step, &records);
   return with_run_dir(run_dir, reporter.summary("done", setup.total_steps));
 }
 
-}  // namespace
-
-nlohmann::ordered_json run_training(const config::Config& config, const SessionOptions& options) {
-  const Setup setup = make_setup(config);
+nlohmann::ordered_json lead(Peers& peers, const Setup& setup, const SessionOptions& options) {
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
   // A checkpoint of another run is read before a directory is made for nothing; our own once the directory is ours,
   // because its former owner may have saved or removed checkpoints until then.
@@ -193,20 +224,56 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
   log_to_file(run_dir.log_file());
   if (choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
 
-  CheckpointStore checkpoints(run_dir.checkpoints_dir(), config.checkpoint.keep);
+  CheckpointStore checkpoints(run_dir.checkpoints_dir(), setup.config.checkpoint.keep);
   const bool continues = resume && choice.continues_run_dir;
   if (continues && resume->state.progress.steps_done == setup.total_steps) {
     refuse_to_cut(checkpoints, setup.total_steps, resume->source);
-    if (auto summary = summary_of_finished_run(run_dir, setup.total_steps)) return *summary;
+    if (auto summary = summary_of_finished_run(run_dir, setup.total_steps)) {
+      give(peers, {.trains = false});
+      return *summary;
+    }
   }
-  return train(setup, run_dir, checkpoints, resume, continues);
+  return train(peers, setup, run_dir, checkpoints, resume, continues);
+}
+
+// The part of a process that keeps no records.
+nlohmann::ordered_json follow(Peers& peers, const Setup& setup) {
+  const StopSignal stop_signal;
+  const Orders orders = Orders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
+  if (orders.trains) {
+    Composition composition = make_composition(setup, orders.state.plan, peers.processes());
+    for (const auto& optimizer : composition.optimizers) optimizer->set_steps(orders.state.optimizer_steps);
+    hand_out_state(peers.communicator(), composition);
+    TrainStep step(composition, step_options(setup));
+    const Progress& start = orders.state.progress;
+    if (!orders.plan_is_kept && chunks_are_open(setup.config))
+      composition.plan.chunks = decide_chunks(setup, composition, step, start.position);
+    run_loop(peers, setup, loop_options(setup, {}, /*continues=*/false), start, composition, step, nullptr);
+  }
+  return {{"rank", peers.place().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
+}
+
+}  // namespace
+
+nlohmann::ordered_json run_training(const config::Config& config, const SessionOptions& options) {
+  Peers peers(options.launch, config);
+  return peers.run([&] {
+    const Setup setup = make_setup(config, peers.place());
+    if (!peers.is_alone()) check_same_data(peers.communicator(), setup);
+    return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);
+  });
 }
 
 PlanDescription describe_training(const config::Config& config, const SessionOptions& options) {
-  const Setup setup = make_setup(config);
+  const comm::World& world = options.launch.world;
+  const Setup setup = make_setup(config, {.rank = world.rank,
+                                          .processes = world.size,
+                                          .local_rank = world.local_rank,
+                                          .local_size = std::max(world.local_size, 1)});
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);
-  const Composition composition = make_start(setup, resume);
+  Composition composition = make_composition(setup, choose_plan(setup, resume));
+  load_start(composition, config, resume);
   PlanDescription plan = describe_plan(setup, composition, chunks_are_open(config) && !keeps_plan(setup, resume));
   if (resume) {
     const std::int64_t step = resume->state.progress.steps_done;

@@ -1,4 +1,5 @@
-// session: one training run from its configuration to its last checkpoint: setup, resume, plan, loop.
+// session: one training run from its configuration to its last checkpoint: setup, resume, plan, loop. Of several
+// processes rank 0 reads and writes the run's files; the others get state and step from it.
 #pragma once
 
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
+#include "train/peers.h"
 #include "train/plan_description.h"
 
 namespace sluice::train {
@@ -17,9 +19,10 @@ struct SessionOptions {
   // "auto": continue the run directory's newest checkpoint if there is one; else a run or checkpoint directory; empty:
   // a new run.
   std::string resume;
+  Launch launch;
 };
 
-// Trains. Returns when all steps are done: the run directory and the fields of the summary in metrics.jsonl.
+// Trains. Returns when all steps are done: in rank 0 the run directory and the fields of the summary in metrics.jsonl.
 nlohmann::ordered_json run_training(const config::Config& config, const SessionOptions& options);
 
 // What run_training() would do, without a step and without writing anything: reads and checks what it would start from.

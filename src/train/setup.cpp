@@ -66,6 +66,22 @@ int cpu_places(const std::vector<device::Device>& devices) {
   return static_cast<int>(std::ranges::count(devices, device::DeviceKind::kCpu, &device::Device::kind));
 }
 
+// What the configuration alone cannot tell: whether it fits the number of processes.
+void check_processes(const Setup& setup) {
+  const config::Config& config = setup.config;
+  const int processes = setup.place.processes;
+  if (processes == 1) return;
+  if (config.replicas.sync == "none") {
+    throw ConfigError(concat("replicas.sync = \"none\" leaves ", processes,
+                             " processes out of step; use \"allreduce\" or start one process"));
+  }
+  if (config.train.global_batch < count_replicas(setup)) {
+    throw ConfigError(concat("train.global_batch = ", config.train.global_batch, " is less than the ",
+                             count_replicas(setup), " replicas of ", processes,
+                             " processes; every replica needs a sample"));
+  }
+}
+
 // Before anything is measured or built: the cut that the configuration asks for exists.
 void check_partition(const config::Config& config, int layers) {
   const int stages = config.pipeline.stages;
@@ -78,17 +94,21 @@ void check_partition(const config::Config& config, int layers) {
 
 bool chunks_are_open(const config::Config& config) { return !config.pipeline.chunks && config.train.micro_batch == 0; }
 
-int configured_chunks(const config::Config& config) {
+int configured_chunks(const config::Config& config, int processes) {
   if (config.train.micro_batch > 0) {
-    const std::int64_t of_replica = (config.train.global_batch + config.replicas.local - 1) / config.replicas.local;
+    const std::int64_t replicas = std::int64_t{config.replicas.local} * processes;
+    const std::int64_t of_replica = (config.train.global_batch + replicas - 1) / replicas;
     return static_cast<int>((of_replica + config.train.micro_batch - 1) / config.train.micro_batch);
   }
   return config.pipeline.chunks.value_or(config.pipeline.stages);
 }
 
-Setup make_setup(const config::Config& config) {
+int count_replicas(const Setup& setup) { return setup.config.replicas.local * setup.place.processes; }
+
+Setup make_setup(const config::Config& config, const Place& place) {
   config::validate(config);  // also when it was made in code
-  Setup setup{.config = config};
+  Setup setup{.config = config, .place = place};
+  check_processes(setup);
   if (config.train.deterministic) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
@@ -99,8 +119,10 @@ Setup make_setup(const config::Config& config) {
   setup.layers = models::count_layers(setup.model);
   check_partition(config, setup.layers);
   setup.devices =
-      device::choose_devices(device_names(config.device.list), config.pipeline.stages * config.replicas.local);
-  setup.cpu_threads = device::threads_per_device(config.device.threads, cpu_places(setup.devices));
+      device::choose_devices(device_names(config.device.list), config.pipeline.stages * config.replicas.local,
+                             place.local_rank, place.local_size);
+  setup.cpu_threads =
+      device::threads_per_device(config.device.threads, cpu_places(setup.devices) * place.local_size);
   setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), config.train.global_batch);
   setup.total_steps = config.train.steps > 0 ? config.train.steps : config.train.epochs * setup.batches_per_epoch;
   if (config.train.warmup_steps >= setup.total_steps) {
@@ -118,7 +140,7 @@ bool partition_is_measured(const Setup& setup) {
 Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
   const config::PipelineConfig& pipeline = setup.config.pipeline;
   Plan plan{.replicas = setup.config.replicas.local,
-            .chunks = configured_chunks(setup.config),
+            .chunks = configured_chunks(setup.config, setup.place.processes),
             .global_batch = setup.config.train.global_batch,
             .schedule = pipeline.schedule};
   if (partition_is_measured(setup)) {
@@ -133,7 +155,7 @@ Plan decide_plan(const Setup& setup) {
   return make_plan(setup, partition_is_measured(setup) ? measure_layers(setup) : std::vector<LayerCost>{});
 }
 
-Composition make_composition(const Setup& setup, const Plan& plan) {
+Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes) {
   const config::Config& config = setup.config;
   ComposeOptions options{
       .model_name = setup.model.name,
@@ -149,7 +171,8 @@ Composition make_composition(const Setup& setup, const Plan& plan) {
                     .weight_decay = config.train.weight_decay,
                     .beta1 = config.train.beta1,
                     .beta2 = config.train.beta2,
-                    .eps = config.train.eps}};
+                    .eps = config.train.eps},
+      .processes = processes};
   return compose(plan, options);
 }
 
@@ -174,6 +197,9 @@ LrSchedule lr_schedule(const Setup& setup) {
 data::LoaderOptions train_loader_options(const Setup& setup) {
   const config::Config& config = setup.config;
   return {.batch_size = config.train.global_batch,
+          .share = {.first = std::int64_t{setup.place.rank} * config.replicas.local,
+                    .count = config.replicas.local,
+                    .parts = count_replicas(setup)},
           .workers = config.data.workers,
           .prefetch = config.data.prefetch,
           .augment = {.crop_padding = config.data.crop_padding, .horizontal_flip = config.data.flip},
@@ -193,5 +219,7 @@ data::LoaderOptions eval_loader_options(const Setup& setup) {
 pipeline::MicroBatch as_micro_batch(const data::Batch& batch) {
   return {batch.inputs, batch.targets, batch.sample_ids};
 }
+
+StepBatch as_step_batch(const data::Batch& batch) { return {as_micro_batch(batch), batch.global_size}; }
 
 }  // namespace sluice::train

@@ -21,8 +21,17 @@
 
 namespace sluice::train {
 
+// Where this process stands among those of the run.
+struct Place {
+  int rank = 0;
+  int processes = 1;
+  int local_rank = 0;  // among those that share the cores and devices of this machine
+  int local_size = 1;
+};
+
 struct Setup {
   config::Config config;
+  Place place;
   std::shared_ptr<data::Dataset> train_set;  // shared with a read that hangs and is abandoned
   std::shared_ptr<data::Dataset> test_set;
   models::ModelOptions model;
@@ -33,12 +42,15 @@ struct Setup {
   std::int64_t total_steps = 0;  // optimizer steps of the whole run
 };
 
-[[nodiscard]] Setup make_setup(const config::Config& config);
+[[nodiscard]] Setup make_setup(const config::Config& config, const Place& place = {});
 
 // True when the number of chunks is left to choose_chunks().
 [[nodiscard]] bool chunks_are_open(const config::Config& config);
 // As configured, or what the micro-batch size gives; where it is open, one per stage.
-[[nodiscard]] int configured_chunks(const config::Config& config);
+[[nodiscard]] int configured_chunks(const config::Config& config, int processes);
+
+// Over all processes.
+[[nodiscard]] int count_replicas(const Setup& setup);
 
 // True when the partition is "auto" and there is something to cut.
 [[nodiscard]] bool partition_is_measured(const Setup& setup);
@@ -51,21 +63,24 @@ struct Setup {
 // Forward and backward time of each layer at the size of a micro-batch, alone on the first device.
 [[nodiscard]] std::vector<LayerCost> measure_layers(const Setup& setup);
 
-[[nodiscard]] Composition make_composition(const Setup& setup, const Plan& plan);
+// `processes` connects to the others; null where there are none.
+[[nodiscard]] Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes = nullptr);
 [[nodiscard]] TrainStepOptions step_options(const Setup& setup);
 [[nodiscard]] LrSchedule lr_schedule(const Setup& setup);
 
-// Batches of the training set from `start` on, of the configured global size.
+// This process's share of the batches of the configured global size.
 [[nodiscard]] data::LoaderOptions train_loader_options(const Setup& setup);
 [[nodiscard]] data::LoaderOptions eval_loader_options(const Setup& setup);
 [[nodiscard]] pipeline::MicroBatch as_micro_batch(const data::Batch& batch);
+[[nodiscard]] StepBatch as_step_batch(const data::Batch& batch);
 
 // Times a few steps without updates at 1, 2, 4, ... chunks and gives the fastest; weights and buffers stay as they
-// were.
+// were. Every process takes part, and all get the same answer.
 struct ChunkChoice {
   int chunks = 1;
   std::string why;  // "1: 30.1 ms, 2: 27.9 ms, 4: 29.0 ms"
 };
-[[nodiscard]] ChunkChoice choose_chunks(Composition& composition, TrainStep& step, const pipeline::MicroBatch& batch);
+[[nodiscard]] ChunkChoice choose_chunks(const Setup& setup, Composition& composition, TrainStep& step,
+                                        const StepBatch& batch);
 
 }  // namespace sluice::train

@@ -58,7 +58,7 @@ const pipeline::Schedule& TrainStep::schedule_of(int chunks) {
 }
 
 TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::int64_t step, int chunks,
-                                                  bool with_logits) {
+                                                  const StepWishes& wishes) {
   auto request = request_for(batch.local, schedule_of(chunks), chunks);
   request.context.training = true;
   request.context.step = step;
@@ -67,29 +67,39 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
 
   composition_.sync->begin_step();
   const pipeline::PassResult result = composition_.executor->run(std::move(request));
+  const Nanoseconds own_end = now_ns();
   const comm::StepOutcome outcome =
-      composition_.sync->finish_step({.examples = batch.local.samples(), .loss_sum = sum_of_losses(result)});
+      composition_.sync->finish_step({.examples = batch.local.samples(),
+                                      .loss_sum = sum_of_losses(result),
+                                      .stop_votes = wishes.stop ? 1 : 0});
+  const Nanoseconds sync_wait = now_ns() - own_end;
   check(outcome.run_local_optimizer && !outcome.weights_replaced,
         "a sync that updates the weights itself is not run by this step");
   merge_running_statistics(composition_, options_.batch_norm, batch.local.samples(), batch.global_samples);
 
   Gradients gradients;
-  gradients.stats = {outcome.total.loss_sum / static_cast<double>(outcome.total.examples), outcome.total.examples};
+  gradients.stats = {.loss = outcome.total.loss_sum / static_cast<double>(outcome.total.examples),
+                     .samples = outcome.total.examples,
+                     .stop = outcome.total.stop_votes > 0,
+                     .sync_wait = sync_wait};
   gradients.divisor = outcome.divisor;
-  if (with_logits) gradients.logits = logits_in_order(result);
+  if (wishes.count_correct) gradients.logits = logits_in_order(result);
   return gradients;
 }
 
-StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, bool count_correct_predictions) {
-  const Gradients gradients = compute_gradients(batch, step, composition_.plan.chunks, count_correct_predictions);
+StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, const StepWishes& wishes) {
+  const Gradients gradients = compute_gradients(batch, step, composition_.plan.chunks, wishes);
   if (!std::isfinite(gradients.stats.loss)) {
     throw DivergedError(concat("step ", step + 1, ": the loss is ", gradients.stats.loss, "; lower train.lr (", lr,
                                " in this step) or raise train.warmup_steps"));
   }
   update_weights(lr, gradients.divisor);
   StepStats stats = gradients.stats;
-  if (count_correct_predictions && gradients.logits.defined())
-    stats.correct = count_correct(gradients.logits, batch.local.targets);
+  if (wishes.count_correct) {
+    EvalStats local;
+    if (gradients.logits.defined()) local.counts = count_correct(gradients.logits, batch.local.targets);
+    stats.correct = over_processes(local).counts;
+  }
   return stats;
 }
 
@@ -136,22 +146,36 @@ void TrainStep::update_weights(double lr, double divisor) {
   });
 }
 
-EvalCounts TrainStep::evaluate(const pipeline::MicroBatch& batch, at::Tensor* logits) {
+EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::Tensor* logits) {
   const Plan& plan = composition_.plan;
   const int chunks = plan.stages();  // enough to keep every stage busy; larger pieces run faster than many small ones
   auto request =
       request_for(batch, pipeline::make_forward_only({.stages = plan.stages(), .micro_batches = chunks}), chunks);
   const auto micro_batches = request.micro_batches;
   const pipeline::PassResult result = composition_.executor->run(std::move(request));
-  EvalCounts counts;
+  EvalStats local{.counts = {.loss_sum = sum_of_losses(result)}, .stop = stop};
   for (std::size_t r = 0; r < result.size(); ++r) {
     for (std::size_t m = 0; m < result[r].size(); ++m) {
-      if (result[r][m].logits.defined()) counts += count_correct(result[r][m].logits, micro_batches[r][m].targets);
+      if (result[r][m].logits.defined()) local.counts += count_correct(result[r][m].logits, micro_batches[r][m].targets);
     }
   }
-  counts.loss_sum = sum_of_losses(result);
   if (logits != nullptr) *logits = logits_in_order(result);
-  return counts;
+  return over_processes(local);
+}
+
+EvalStats TrainStep::over_processes(const EvalStats& local) const {
+  if (!composition_.peers) return local;
+  const auto as_double = [](auto number) { return static_cast<double>(number); };
+  const EvalCounts& counts = local.counts;
+  const at::Tensor sums = at::tensor({counts.loss_sum, as_double(counts.top1), as_double(counts.top5),
+                                      as_double(counts.samples), as_double(local.stop)},
+                                     at::TensorOptions().dtype(at::kDouble));
+  composition_.peers->all_reduce(sums).wait();
+  return {.counts = {.loss_sum = sums[0].item<double>(),
+                     .top1 = sums[1].item<std::int64_t>(),
+                     .top5 = sums[2].item<std::int64_t>(),
+                     .samples = sums[3].item<std::int64_t>()},
+          .stop = sums[4].item<double>() > 0};
 }
 
 }  // namespace sluice::train

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/clock.h"
 #include "nn/layer.h"
 #include "pipeline/micro_batch.h"
 #include "train/compose.h"
@@ -32,32 +33,50 @@ struct StepBatch {
   StepBatch(pipeline::MicroBatch share, std::int64_t global) : local(std::move(share)), global_samples(global) {}
 };
 
+// What a step is asked for besides its update.
+struct StepWishes {
+  bool count_correct = false;  // the same in every process
+  bool stop = false;           // this process wants the run to stop after the step
+};
+
+// The same in every process.
 struct StepStats {
-  double loss = 0;  // mean over the samples of all processes
+  double loss = 0;  // mean over the samples
   std::int64_t samples = 0;
-  std::optional<EvalCounts> correct;  // predictions of this process before the update, when asked for
+  std::optional<EvalCounts> correct;  // predictions before the update, when asked for
+  bool stop = false;                  // some process wants the run to stop
+  Nanoseconds sync_wait = 0;          // of this process for the others, after its own backward
+};
+
+struct EvalStats {
+  EvalCounts counts;
+  bool stop = false;
 };
 
 class TrainStep {
  public:
   TrainStep(Composition& composition, TrainStepOptions options) : composition_(composition), options_(options) {}
 
+  // True when there is no other process to agree with.
+  [[nodiscard]] bool is_alone() const { return !composition_.peers; }
+
   // `step`: number of the optimizer step, from 0. Every process runs the same steps.
-  StepStats run(const StepBatch& batch, std::int64_t step, double lr, bool count_correct_predictions = false);
+  StepStats run(const StepBatch& batch, std::int64_t step, double lr, const StepWishes& wishes = {});
 
   // Its first half alone: forward and backward in `chunks` micro-batches. The gradients are left in replica 0, still to
   // be divided by `divisor`; running statistics take the batch in; weights stay as they are.
   struct Gradients {
     StepStats stats;
-    at::Tensor logits;  // of this process: [n, classes] on the CPU, in the order of the batch; only `with_logits`
+    at::Tensor logits;  // of this process: [n, classes] on the CPU, in the order of the batch; only when predictions are counted
     double divisor = 1;
   };
-  Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, bool with_logits);
+  Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepWishes& wishes = {});
   // Its second half.
   void update_weights(double lr, double divisor);
 
-  // Loss and correct predictions over one batch; `logits`, when not null, receives them in order, on the CPU.
-  EvalCounts evaluate(const pipeline::MicroBatch& batch, at::Tensor* logits = nullptr);
+  // Loss and correct predictions over one batch; `logits`, when not null, receives this process's, in order, on the
+  // CPU. Every process evaluates its share of the same batches.
+  EvalStats evaluate(const pipeline::MicroBatch& batch, bool stop = false, at::Tensor* logits = nullptr);
 
  private:
   [[nodiscard]] pipeline::PassRequest request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
@@ -65,6 +84,7 @@ class TrainStep {
   [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once
   struct PlaceUpdate;
   [[nodiscard]] std::vector<std::vector<PlaceUpdate>> plan_update() const;  // [replica][stage]
+  [[nodiscard]] EvalStats over_processes(const EvalStats& local) const;
 
   Composition& composition_;
   TrainStepOptions options_;

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr milliseconds kLimit{20000};
+constexpr TimeLimits kLimit = limits_of(milliseconds(20000));
 
 using test::free_port;
 using test::run_ranks;
@@ -56,7 +56,7 @@ TEST(Processes, AMissingRankIsNamedToAllWhoCame) {
   const int port = free_port();
   const auto failures = run_ranks(3, [&](int rank) {
     if (rank == 1) return;
-    Processes(world_of(rank, 4, port), {}, milliseconds(1000));
+    Processes(world_of(rank, 4, port), {}, limits_of(milliseconds(1000)));
   });
   for (const int rank : {0, 2}) EXPECT_THAT(failures[rank], AllOf(HasSubstr("5: "), HasSubstr("ranks 1, 3 of 4")));
 }
@@ -65,7 +65,7 @@ TEST(Processes, AKeyThatDiffersIsNamedWithBothValues) {
   const int port = free_port();
   const auto failures = run_ranks(3, [&](int rank) {
     const Agreement agreement{{"train.lr", rank == 2 ? "0.3" : "0.1"}, {"train.seed", "1"}};
-    Processes(world_of(rank, 3, port), agreement, milliseconds(3000));
+    Processes(world_of(rank, 3, port), agreement, limits_of(milliseconds(3000)));
   });
   const auto names_it = HasSubstr("train.lr is 0.3 in rank 2, but 0.1 in rank 0");
   EXPECT_THAT(failures[0], names_it);
@@ -90,7 +90,7 @@ TEST(Processes, ARankThatIsThereTwiceIsNamed) {
 TEST(Processes, AnAddressWhereNobodyListensIsNamed) {
   const int port = free_port();
   const auto failures = run_ranks(2, [&](int rank) {
-    if (rank == 1) Processes(world_of(rank, 2, port), {}, milliseconds(1500));
+    if (rank == 1) Processes(world_of(rank, 2, port), {}, limits_of(milliseconds(1500)));
   });
   EXPECT_THAT(failures[1], AllOf(HasSubstr("5: rank 1 cannot reach rank 0 at 127.0.0.1:"), HasSubstr("firewalls")));
 }
@@ -112,7 +112,7 @@ TEST(Processes, APortInUseAndAnAddressThatIsNotOursAreNamed) {
 TEST(Communicator, APeerThatLeavesIsAPeerError) {
   const int port = free_port();
   const auto failures = run_ranks(2, [&](int rank) {
-    Processes processes(world_of(rank, 2, port), {}, milliseconds(3000));
+    Processes processes(world_of(rank, 2, port), {}, limits_of(milliseconds(3000)));
     const auto communicator = processes.make_communicator("gradients");
     if (rank == 1) return;
     communicator->all_reduce(at::ones({1 << 20})).wait();

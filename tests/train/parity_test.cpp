@@ -33,7 +33,7 @@ void expect_step_equals(Composition& grid, const pipeline::MicroBatch& batch, in
                         const ReferenceStep& reference) {
   SCOPED_TRACE(concat(chunks, " chunks of ", batch.samples(), " samples"));
   TrainStep step(grid, {.seed = kSeed});
-  const auto result = step.compute_gradients(batch, kStep, chunks, /*with_logits=*/true);
+  const auto result = step.compute_gradients(batch, kStep, chunks, {.count_correct = true});
   EXPECT_NEAR(result.stats.loss, reference.loss, kTolerance * reference.loss);
   EXPECT_EQ(result.stats.samples, batch.samples());
   EXPECT_LE(worst_error({{"logits", result.logits}}, {{"logits", reference.logits}}).error, kTolerance);
@@ -158,7 +158,7 @@ TEST(ParityWithBatchNorm, MicroBatchesOfOneReplicaEnterTheRunningStatisticsInTur
     (void)one_device.step(pieces_of(batch, 1, 3), training_context());
     Composition grid = make_grid(model, schedule, 2, 1);
     TrainStep step(grid, {.seed = kSeed});
-    (void)step.compute_gradients(batch, kStep, 3, /*with_logits=*/false);
+    (void)step.compute_gradients(batch, kStep, 3);
     const auto [error, name] = worst_error(model_tensors(grid), one_device.tensors());
     EXPECT_LE(error, kTolerance) << name;
   }
@@ -192,7 +192,7 @@ TEST(ParityWithBatchNorm, DeferredRunningStatisticsAreThoseOfTheWholeMiniBatch) 
       SCOPED_TRACE(concat(replicas, " replicas, ", chunks, " chunks"));
       Composition grid = make_grid(model, "1f1b", 2, replicas);
       TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kDeferred});
-      (void)step.compute_gradients(batch, kStep, chunks, /*with_logits=*/false);
+      (void)step.compute_gradients(batch, kStep, chunks);
       const TensorMap tensors = model_tensors(grid);
       const auto expected = first_batch_norm(batch.inputs, tensors.at("conv1.weight"));
       EXPECT_TRUE(at::allclose(tensors.at("bn1.running_mean"), expected.mean, 1e-10, 1e-14));
@@ -208,7 +208,7 @@ TEST(ParityWithBatchNorm, ReplicasMergeTheirStatisticsBySamplesAndThenAgree) {
   const pipeline::MicroBatch batch = make_batch(13);  // 7 and 6
   Composition grid = make_grid(model, "1f1b", 2, 2);
   TrainStep step(grid, {.seed = kSeed});
-  (void)step.compute_gradients(batch, kStep, 1, /*with_logits=*/false);
+  (void)step.compute_gradients(batch, kStep, 1);
   const TensorMap tensors = model_tensors(grid);
   const auto shares = pipeline::split(batch, 2);
   const auto first = first_batch_norm(shares[0].inputs, tensors.at("conv1.weight"));
@@ -242,7 +242,7 @@ TEST(Replicas, EachSeesSamplesOfItsOwnAndTogetherAllOfThem) {
   Composition grid = compose({.partition = {{layers}}, .replicas = kReplicas}, options);
   const pipeline::MicroBatch batch = make_batch(13);
   TrainStep step(grid, {.seed = kSeed});
-  (void)step.compute_gradients(batch, kStep, /*chunks=*/2, /*with_logits=*/false);
+  (void)step.compute_gradients(batch, kStep, /*chunks=*/2);
 
   std::set<std::int64_t> all;
   std::vector<std::size_t> shares;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kTolerance = 1e-10;
 constexpr std::uint64_t kSeed = 7;
-constexpr std::chrono::milliseconds kLimit{60000};
+constexpr comm::TimeLimits kLimit = comm::test::limits_of(std::chrono::milliseconds(60000));
 
 struct Case {
   std::string model;
@@ -102,7 +102,7 @@ TEST(ProcessesWithBatchNorm, DeferredStatisticsAreThoseOfTheWholeMiniBatchInEver
     comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
     Composition grid = make_grid(model, "1f1b", c.stages, c.replicas, {.kind = "sgd"}, {}, &processes);
     TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kDeferred});
-    (void)step.compute_gradients(share_of(batch, rank, c), 0, c.chunks, /*with_logits=*/false);
+    (void)step.compute_gradients(share_of(batch, rank, c), 0, c.chunks);
     tensors[rank] = model_tensors(grid);
     for (auto& [name, tensor] : tensors[rank]) tensor = tensor.clone();
   });
@@ -126,7 +126,7 @@ TEST(ProcessesWithBatchNorm, MicroStatisticsBecomeTheMeanBySamplesInEveryRank) {
     comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
     Composition grid = make_grid(small_model(c.model), "1f1b", 1, 1, {.kind = "sgd"}, {}, &processes);
     TrainStep step(grid, {.seed = kSeed});
-    (void)step.compute_gradients(share_of(batch, rank, c), 0, 1, /*with_logits=*/false);
+    (void)step.compute_gradients(share_of(batch, rank, c), 0, 1);
     tensors[rank] = model_tensors(grid);
     for (auto& [name, tensor] : tensors[rank]) tensor = tensor.clone();
   });

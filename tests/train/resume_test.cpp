@@ -237,11 +237,11 @@ TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {
   config.pipeline.chunks.reset();
   config.pipeline.schedule = "gpipe";
   config.replicas.local = 2;
-  EXPECT_TRUE(plan_can_be_kept(config, saved));
+  EXPECT_TRUE(plan_can_be_kept(config, 1, saved));
   const auto kept = [&](void (*change)(config::Config&)) {
     config::Config changed = config;
     change(changed);
-    return plan_can_be_kept(changed, saved);
+    return plan_can_be_kept(changed, 1, saved);
   };
   EXPECT_TRUE(kept([](auto& c) { c.pipeline.chunks = 4; }));
   EXPECT_TRUE(kept([](auto& c) { c.pipeline.partition = std::vector<int>{2, 3}; }));

@@ -122,7 +122,7 @@ TEST_F(State, ASnapshotPutsBackTheBuffersOfAllReplicas) {
   Composition grid = trained();
   const TensorMap before = copy_of(model_tensors(grid));
   const BufferSnapshot snapshot(grid);
-  (void)TrainStep(grid, {}).compute_gradients(test::make_batch(13), 5, 2, false);
+  (void)TrainStep(grid, {}).compute_gradients(test::make_batch(13), 5, 2);
   EXPECT_FALSE(at::equal(model_tensors(grid).at("bn1.running_mean"), before.at("bn1.running_mean")));
   snapshot.restore();
   expect_equal(model_tensors(grid), before);

@@ -3,6 +3,8 @@
 #include "app/commands.h"
 #include "app/options.h"
 #include "app/process.h"
+#include "app/version.h"
+#include "comm/world.h"
 #include "train/session.h"
 
 namespace sluice::app {
@@ -12,11 +14,14 @@ struct TrainArguments {
   ConfigArguments config;
   OutputArguments output;
   train::SessionOptions session;
+  comm::WorldOptions world;
   bool dry_run = false;
 };
 
-void run(const TrainArguments& arguments) {
+void run(TrainArguments& arguments) {
   const config::Config config = arguments.config.load();
+  arguments.session.config_name = arguments.config.name();
+  arguments.session.launch = {comm::choose_world(arguments.world), kVersion, end_with};
   if (arguments.dry_run) {
     const train::PlanDescription plan = train::describe_training(config, arguments.session);
     arguments.output.print(plan.json, plan.text);
@@ -25,6 +30,22 @@ void run(const TrainArguments& arguments) {
   turn_fatal_writes_into_errors();
   const nlohmann::ordered_json summary = train::run_training(config, arguments.session);
   if (arguments.output.json) arguments.output.print(summary, "");  // for people, the log has said it all
+}
+
+void add_world_options(CLI::App& command, comm::WorldOptions& world) {
+  constexpr auto kGroup = "Several processes (default: as torchrun, Slurm or Open MPI say in the environment)";
+  command.add_option("--rank", world.rank, "Number of this process, from 0; with --world-size")->group(kGroup);
+  command.add_option("--world-size", world.world_size, "Number of processes")->group(kGroup);
+  command
+      .add_option("--init", world.init,
+                  "Where rank 0 listens: tcp://HOST:PORT; default: env://, that is MASTER_ADDR and MASTER_PORT")
+      ->type_name("URL")
+      ->group(kGroup);
+  command
+      .add_option("--if-name", world.interface,
+                  "Network interface for tensors; default: the one that leads to rank 0")
+      ->type_name("NAME")
+      ->group(kGroup);
 }
 
 }  // namespace
@@ -47,10 +68,8 @@ void add_train(CLI::App& app) {
   command->add_flag("--dry-run", arguments->dry_run,
                     "Print the plan (stages, layers, parameters, bytes, chunks) and stop");
   arguments->output.add_to(*command);
-  command->callback([arguments] {
-    arguments->session.config_name = arguments->config.name();
-    run(*arguments);
-  });
+  add_world_options(*command, arguments->world);
+  command->callback([arguments] { run(*arguments); });
 }
 
 }  // namespace sluice::app

@@ -1,0 +1,114 @@
+#include "train/peers.h"
+
+#include <chrono>
+
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "pipeline/failure.h"
+#include "train/same_start.h"
+
+namespace sluice::train {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A process may rightly be busy by itself for long (a checkpoint, data that comes slowly): whether it lives is told by
+// its heartbeats, and that its own step hangs by itself. This is only the end of all waiting.
+constexpr std::chrono::minutes kPatience{30};
+// After a loss this process may be about to fail by itself, or to finish a checkpoint.
+constexpr std::chrono::seconds kGrace{10};
+// A backend notices a lost process before the control connection does, or its error arrives before the reason.
+constexpr std::chrono::seconds kInquest{5};
+
+milliseconds in_ms(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
+
+Error as_peer_error(const comm::Loss& loss) {
+  return PeerError(concat(loss.describe(), "; the run cannot go on without it: start all ranks again with --resume auto"));
+}
+
+}  // namespace
+
+Peers::Peers(Launch launch, const config::Config& config) : launch_(std::move(launch)) {
+  const comm::World& world = launch_.world;
+  if (world.is_single()) return;
+  const milliseconds connect = in_ms(config.replicas.connect_timeout_s);
+  if (world.rank == 0) {
+    log_info(concat("waiting for ", counted(world.size - 1, "other process"), " at ", world.address, ":", world.port,
+                    ", for at most ", human_duration(config.replicas.connect_timeout_s)));
+  } else {
+    log_info(concat("rank ", world.rank, " of ", world.size, ": meeting rank 0 at ", world.address, ":", world.port));
+  }
+  processes_.emplace(world, agreement_of(config, launch_.version), comm::TimeLimits{.connect = connect, .operation = kPatience});
+  place_ = {.rank = world.rank,
+            .processes = world.size,
+            .local_rank = world.local_rank,
+            .local_size = processes_->local_size()};
+  const comm::MeetingPoint meeting{
+      .publish = [this](const std::string& text) { processes_->publish("control", text); },
+      .look_up = [this] { return processes_->look_up("control"); }};
+  const comm::LivenessOptions options{.silence = in_ms(config.replicas.hang_timeout_s), .connect = connect};
+  liveness_ = std::make_unique<comm::Liveness>(world, meeting, options, [this](const comm::Loss& loss) {
+    const std::scoped_lock lock(mutex_);
+    loss_ = loss;
+    changed_.notify_all();
+  });
+  watch_ = std::jthread([this](const std::stop_token& stop) { end_when_lost(stop); });
+  communicator_ = processes_->make_communicator("the processes of the run");
+  log_info(concat("rank ", world.rank, " of ", world.size, ": all processes are there"));
+}
+
+Peers::~Peers() {
+  watch_ = {};       // stops it
+  liveness_.reset();  // its callback uses what comes before it
+}
+
+nlohmann::ordered_json Peers::run(const std::function<nlohmann::ordered_json()>& body) {
+  if (is_alone()) return body();
+  try {
+    nlohmann::ordered_json result;
+    std::optional<InterruptedError> interrupted;
+    try {
+      result = body();
+    } catch (const InterruptedError& error) {
+      interrupted = error;
+    }
+    part();
+    if (!interrupted) return result;
+    launch_.end_process(*interrupted);
+  } catch (const Error& error) {
+    launch_.end_process(explain(error));
+  } catch (...) {
+    launch_.end_process(explain(pipeline::describe_failure(std::current_exception(), "training")));
+  }
+  throw BugError("a process that was to end went on");
+}
+
+void Peers::part() {
+  communicator_->barrier();
+  {
+    const std::scoped_lock lock(mutex_);
+    has_parted_ = true;
+  }
+  liveness_->leave();
+}
+
+Error Peers::explain(const Error& failure) {
+  if (failure.exit_code() == ExitCode::kPeer) {
+    if (const auto loss = liveness_->wait_for_loss(kInquest)) return as_peer_error(*loss);
+  }
+  liveness_->fail(failure.what());
+  return failure;
+}
+
+void Peers::end_when_lost(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait(lock, stop, [this] { return loss_.has_value(); })) return;
+  changed_.wait_for(lock, stop, kGrace, [this] { return has_parted_; });
+  if (stop.stop_requested() || has_parted_) return;
+  const Error error = as_peer_error(*loss_);
+  lock.unlock();
+  launch_.end_process(error);
+}
+
+}  // namespace sluice::train

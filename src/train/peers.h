@@ -1,0 +1,73 @@
+// peers: the other processes of a run, as training sees them: finds them, watches over them, and turns whatever goes
+// wrong among them into one sentence that names who was lost. With one process there is nobody, and nothing happens.
+// Not here: what is exchanged in a step (ddp/), what all begin with (same_start.h).
+// Threads: one, besides the one that watches. Errors: those of comm/processes.h and comm/liveness.h.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "comm/liveness.h"
+#include "comm/processes.h"
+#include "config/config.h"
+#include "core/error.h"
+#include "train/setup.h"
+
+namespace sluice::train {
+
+// Ends this process with an error, from any thread; does not return.
+using EndProcess = std::function<void(const Error&)>;
+
+// How this process was started.
+struct Launch {
+  comm::World world;
+  std::string version;  // of Sluice: the same in all
+  EndProcess end_process;
+};
+
+class Peers {
+ public:
+  // Returns when all processes are there and agree on what they run.
+  Peers(Launch launch, const config::Config& config);
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  [[nodiscard]] bool is_alone() const { return place_.processes == 1; }
+  [[nodiscard]] const Place& place() const { return place_; }
+  // One process of the run writes its records and checkpoints.
+  [[nodiscard]] bool keeps_records() const { return place_.rank == 0; }
+  [[nodiscard]] comm::Processes* processes() { return is_alone() ? nullptr : &*processes_; }
+  // Of all processes, for what is not part of a step. Requires: not alone.
+  [[nodiscard]] const comm::Communicator& communicator() const { return *communicator_; }
+
+  // Runs this process's part. When it ends as planned, or interrupted, waits until the others' has ended too. When it
+  // fails, tells them why; when it fails because of another, the error names that one. It then ends the process at
+  // once: destructors would wait for operations that the others will not complete.
+  nlohmann::ordered_json run(const std::function<nlohmann::ordered_json()>& body);
+
+ private:
+  void part();
+  [[nodiscard]] Error explain(const Error& failure);
+  void end_when_lost(const std::stop_token& stop);
+
+  Launch launch_;
+  Place place_;
+  std::optional<comm::Processes> processes_;
+  std::shared_ptr<comm::Communicator> communicator_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::optional<comm::Loss> loss_;  // guarded by mutex_
+  bool has_parted_ = false;         // guarded by mutex_; from here on everybody may go
+  std::unique_ptr<comm::Liveness> liveness_;
+  std::jthread watch_;
+};
+
+}  // namespace sluice::train

@@ -1,0 +1,110 @@
+#include "train/same_start.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <xxhash.h>
+
+#include "comm/compare.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "train/state.h"
+
+namespace sluice::train {
+namespace {
+
+// Keys, or beginnings of keys, that may differ between processes: how each does its part, and what rank 0 alone does.
+constexpr std::array kOwnKeys{"device.",      "data.path",  "data.workers",   "data.prefetch",
+                              "model.weights", "checkpoint.", "profile.",       "train.step_timeout_s",
+                              "log.tensorboard", "replicas.connect_timeout_s", "replicas.hang_timeout_s"};
+
+bool may_differ(const std::string& key) {
+  return std::ranges::any_of(kOwnKeys, [&](const char* own) { return key.starts_with(own); });
+}
+
+std::int64_t as_number(std::uint64_t hash) {
+  std::int64_t number = 0;
+  std::memcpy(&number, &hash, sizeof number);
+  return number;
+}
+
+std::int64_t hash_of(const at::Tensor& tensor) {
+  const at::Tensor bytes = tensor.cpu().contiguous();
+  return as_number(XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes()));
+}
+
+// Of the first, the middle and the last sample.
+std::int64_t hash_of_samples(const data::Dataset& dataset) {
+  std::vector<std::uint8_t> pixels(dataset.info().pixels());
+  std::uint64_t hash = 0;
+  for (const std::int64_t index : {std::int64_t{0}, dataset.size() / 2, dataset.size() - 1}) {
+    dataset.read(index, pixels);
+    hash = XXH3_64bits_withSeed(pixels.data(), pixels.size(), hash + static_cast<std::uint64_t>(dataset.target(index)));
+  }
+  return as_number(hash);
+}
+
+// Everything that has to be equal, with names for messages. Views on CPU devices.
+TensorMap state_of(const Composition& composition) {
+  TensorMap tensors = model_tensors(composition);
+  tensors.merge(optimizer_tensors(composition));
+  return tensors;
+}
+
+}  // namespace
+
+comm::Agreement agreement_of(const config::Config& config, const std::string& version) {
+  comm::Agreement agreement{{"the version of Sluice", version}};
+  for (const auto& [key, value] : config::values(config)) {
+    if (!may_differ(key)) agreement[key] = value;
+  }
+  return agreement;
+}
+
+void check_same_data(const comm::Communicator& communicator, const Setup& setup) {
+  const std::array names{"number of training samples", "number of test samples", "training samples", "test samples"};
+  const auto difference = comm::find_difference(
+      communicator, {setup.train_set->size(), setup.test_set->size(), hash_of_samples(*setup.train_set),
+                     hash_of_samples(*setup.test_set)});
+  if (!difference) return;
+  throw DataError(concat("the ", names.at(difference->position), " of data set ", setup.train_set->info().name, " in ",
+                         difference->describe_ranks(), " ", difference->position < 2 ? "is not that" : "are not those",
+                         " of rank 0; give every rank the same files (data.path)"));
+}
+
+void hand_out_state(const comm::Communicator& communicator, Composition& composition) {
+  const at::NoGradGuard no_grad;
+  TensorMap tensors = state_of(composition);
+  for (auto& [name, tensor] : tensors) {
+    const at::Tensor dense = tensor.contiguous();
+    communicator.broadcast(dense, /*root=*/0);
+    tensor = dense;
+  }
+  if (communicator.rank() != 0) {
+    TensorMap model, optimizer;
+    const TensorMap of_optimizer = optimizer_tensors(composition);
+    for (const auto& [name, tensor] : tensors) (of_optimizer.contains(name) ? optimizer : model)[name] = tensor;
+    load_model(composition, model, "rank 0");
+    load_optimizer(composition, optimizer, composition.optimizers.front()->steps(), "rank 0");
+  }
+  check_same_state(communicator, composition, "at the start");
+}
+
+void check_same_state(const comm::Communicator& communicator, const Composition& composition, const std::string& when) {
+  const TensorMap tensors = state_of(composition);
+  std::vector<std::string> names;
+  std::vector<std::int64_t> hashes;
+  for (const auto& [name, tensor] : tensors) {
+    names.push_back(name);
+    hashes.push_back(hash_of(tensor));
+  }
+  const auto difference = comm::find_difference(communicator, hashes);
+  if (!difference) return;
+  throw PeerError(concat("tensor ", names[difference->position], " of ", difference->describe_ranks(), " is not that of rank 0 ",
+                         when, ": memory, a disk or the network has changed it; start again from the last checkpoint"));
+}
+
+}  // namespace sluice::train
