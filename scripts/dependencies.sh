@@ -7,7 +7,7 @@
 DEBIAN_BUILD_PACKAGES=(
   g++ ccache git python3 python3-venv
   libspdlog-dev libfmt-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
-  libxxhash-dev libprotozero-dev librandom123-dev zlib1g-dev libgloo-dev
+  libxxhash-dev libprotozero-dev librandom123-dev zlib1g-dev libgloo-dev libzmq3-dev cppzmq-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   dataset-fashion-mnist
 )

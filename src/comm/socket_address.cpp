@@ -6,9 +6,11 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 #include <system_error>
 
+#include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
 
@@ -25,6 +27,13 @@ AddressList resolve(const std::string& host, int port, int type) {
   if (error != 0)
     throw ConfigError(concat("the host '", host, "' is not known (", ::gai_strerror(error), "); check MASTER_ADDR"));
   return {found, &::freeaddrinfo};
+}
+
+SocketAddress in_numbers(const sockaddr* address, socklen_t length) {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  ::getnameinfo(address, length, host.data(), host.size(), port.data(), port.size(), NI_NUMERICHOST | NI_NUMERICSERV);
+  return {host.data(), std::atoi(port.data())};
 }
 
 std::string reason(int error) { return std::generic_category().message(error); }
@@ -56,21 +65,29 @@ int listen_on(const std::string& host, int port) {
   return fd;
 }
 
-std::string address_towards(const std::string& host) {
-  const AddressList addresses = resolve(host, /*port=*/9, SOCK_DGRAM);
-  const int fd = ::socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+SocketAddress own_address(int fd) {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   auto* const generic = reinterpret_cast<sockaddr*>(&own);
+  check(::getsockname(fd, generic, &length) == 0, "a bound socket has an address");
+  return in_numbers(generic, length);
+}
+
+std::string address_of(const std::string& host) {
+  const AddressList addresses = resolve(host, /*port=*/0, SOCK_STREAM);
+  return in_numbers(addresses->ai_addr, addresses->ai_addrlen).address;
+}
+
+std::string address_towards(const std::string& host) {
+  const AddressList addresses = resolve(host, /*port=*/9, SOCK_DGRAM);
+  const int fd = ::socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   // Connecting a datagram socket sends nothing: it only chooses the route.
-  const bool found = fd >= 0 && ::connect(fd, addresses->ai_addr, addresses->ai_addrlen) == 0 &&
-                     ::getsockname(fd, generic, &length) == 0;
+  const bool found = fd >= 0 && ::connect(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
   const int error = errno;
+  const std::string address = found ? own_address(fd).address : std::string{};
   if (fd >= 0) ::close(fd);
   if (!found) throw ConfigError(concat("there is no route to ", host, " (", reason(error), "); check MASTER_ADDR"));
-  std::array<char, NI_MAXHOST> text{};
-  ::getnameinfo(generic, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-  return text.data();
+  return address;
 }
 
 }  // namespace sluice::comm

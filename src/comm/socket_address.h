@@ -1,4 +1,5 @@
-// socket_address: the address on which rank 0 listens, and the one by which another machine reaches us.
+// socket_address: the address on which rank 0 listens, and the one by which another machine reaches us. Addresses are
+// numbers ("10.0.0.1", "::1"); a host may have a name.
 // Errors: ConfigError (not a host, not ours, in use).
 #pragma once
 
@@ -9,7 +10,17 @@ namespace sluice::comm {
 // A socket that listens on `host`:`port` and nowhere else; the caller owns it.
 [[nodiscard]] int listen_on(const std::string& host, int port);
 
-// The address of this machine from which packets to `host` leave, as numbers.
+struct SocketAddress {
+  std::string address;
+  int port = 0;
+};
+// Where a bound socket listens.
+[[nodiscard]] SocketAddress own_address(int fd);
+
+// The address of `host`: the one on which listen_on() listens there.
+[[nodiscard]] std::string address_of(const std::string& host);
+
+// The address of this machine from which packets to `host` leave.
 [[nodiscard]] std::string address_towards(const std::string& host);
 
 }  // namespace sluice::comm

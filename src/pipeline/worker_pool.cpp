@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/own_time.h"
 #include "core/text.h"
 #include "device/cpu_threads.h"
 
@@ -53,10 +54,9 @@ void WorkerPool::Shared::fail(std::exception_ptr failure) {
 bool WorkerPool::Shared::wait_own_time(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit,
                                        const std::function<bool()>& predicate) {
   constexpr std::chrono::nanoseconds kShortWait = std::chrono::milliseconds(200);
-  for (std::chrono::nanoseconds left = limit; left.count() > 0;) {
-    const auto begin = std::chrono::steady_clock::now();
+  OwnTime time(2 * kShortWait);
+  for (std::chrono::nanoseconds left = limit; left.count() > 0; left = limit - time.pass()) {
     if (place_done.wait_for(lock, std::min(left, kShortWait), predicate)) return true;
-    left -= std::min<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin, 2 * kShortWait);
   }
   return predicate();
 }

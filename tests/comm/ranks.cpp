@@ -1,7 +1,5 @@
 #include "comm/ranks.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -15,11 +13,9 @@ namespace sluice::comm::test {
 
 int free_port() {
   const int fd = listen_on("127.0.0.1", 0);
-  sockaddr_in address{};
-  socklen_t length = sizeof address;
-  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  const int port = own_address(fd).port;
   ::close(fd);
-  return ntohs(address.sin_port);
+  return port;
 }
 
 World world_of(int rank, int size, int port) {

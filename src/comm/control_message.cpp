@@ -1,0 +1,82 @@
+#include "comm/control_message.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace sluice::comm {
+namespace {
+
+using Json = nlohmann::json;
+using How = Loss::How;
+using Say = ControlMessage::Say;
+
+// An escaped byte takes six, so that a line with both stays below kLongestControlLine.
+constexpr std::size_t kLongestReason = 1000;
+constexpr std::size_t kLongestHost = 256;
+
+template <typename Enum>
+struct Word {
+  Enum value;
+  const char* text;
+};
+constexpr std::array<Word<Say>, 6> kSayings{{{Say::kHello, "hello"},
+                                             {Say::kWelcome, "welcome"},
+                                             {Say::kBeat, "beat"},
+                                             {Say::kLeave, "leave"},
+                                             {Say::kLoss, "loss"},
+                                             {Say::kHeard, "heard"}}};
+// Not kGivenUp: nobody but the process itself calls it that.
+constexpr std::array<Word<How>, 3> kHows{{{How::kDead, "dead"}, {How::kHung, "hung"}, {How::kFailed, "failed"}}};
+
+template <typename Words>
+std::string word_of(const Words& words, decltype(words[0].value) value) {
+  return std::find_if(words.begin(), words.end(), [&](const auto& word) { return word.value == value; })->text;
+}
+
+// False when there is no such word.
+template <typename Words, typename Enum>
+bool read_word(const Words& words, const std::string& text, Enum& value) {
+  const auto found = std::find_if(words.begin(), words.end(), [&](const auto& word) { return text == word.text; });
+  if (found != words.end()) value = found->value;
+  return found != words.end();
+}
+
+}  // namespace
+
+std::string ControlMessage::to_line() const {
+  Json line{{"say", word_of(kSayings, say)}};
+  if (say == Say::kHello) line["token"] = token;
+  if (say == Say::kHello || say == Say::kLoss) {
+    line["rank"] = loss.rank;
+    line["host"] = loss.host.substr(0, kLongestHost);
+  }
+  if (say == Say::kLoss) {
+    line["how"] = word_of(kHows, loss.how);
+    line["reason"] = loss.reason.substr(0, kLongestReason);
+  }
+  return line.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+}
+
+std::optional<ControlMessage> ControlMessage::from_line(std::string_view line) {
+  const Json read = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!read.is_object()) return std::nullopt;
+  ControlMessage message;
+  try {
+    if (!read_word(kSayings, read.at("say").get<std::string>(), message.say)) return std::nullopt;
+    if (message.say == Say::kHello) message.token = read.at("token").get<std::string>();
+    if (message.say == Say::kHello || message.say == Say::kLoss) {
+      message.loss.rank = read.at("rank").get<int>();
+      message.loss.host = read.at("host").get<std::string>();
+    }
+    if (message.say == Say::kLoss) {
+      message.loss.reason = read.at("reason").get<std::string>();
+      if (!read_word(kHows, read.at("how").get<std::string>(), message.loss.how)) return std::nullopt;
+    }
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+  return message;
+}
+
+}  // namespace sluice::comm

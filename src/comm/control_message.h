@@ -1,0 +1,33 @@
+// control_message: what the processes of a run tell each other about being alive, one message a line.
+// Errors: none; what cannot be read is no message.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "comm/loss.h"
+
+namespace sluice::comm {
+
+inline constexpr std::size_t kLongestControlLine = 8192;
+
+struct ControlMessage {
+  enum class Say {
+    kHello,    // to rank 0: loss.rank on loss.host begins; `token` proves that it belongs to the run
+    kWelcome,  // to the others: everybody is here
+    kBeat,     // I am alive
+    kLeave,    // I end as planned
+    kLoss,     // `loss` is no longer part of the run
+    kHeard,    // the last kLeave or kLoss has come
+  };
+
+  Say say = Say::kBeat;
+  std::string token;
+  Loss loss;
+
+  [[nodiscard]] std::string to_line() const;  // at most kLongestControlLine bytes: a reason that is too long is cut
+  [[nodiscard]] static std::optional<ControlMessage> from_line(std::string_view line);
+};
+
+}  // namespace sluice::comm

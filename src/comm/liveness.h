@@ -1,0 +1,60 @@
+// liveness: which processes of a run live. A thread of each process exchanges heartbeats over a connection of its own
+// with rank 0: its end means that a process died, silence that it hangs, is stopped or cut off, and who fails says why.
+// The first loss is the one that all processes hear of. Time in which this process itself was stopped counts for
+// nobody. Not here: a step that hangs while its process lives (the executor's time limit); backend errors, which only
+// say that somebody is lost: ask wait_for_loss() who. What goes over the connections is a few short lines; nothing is
+// encrypted. Rank 0 listens on World::address alone, and only who knows the token that `publish` carried is let in,
+// once for each rank. Threads: the members from any thread; `on_loss` comes from the control thread and must neither
+// throw nor call leave() or fail() or destroy this object. Errors: the constructor's, within LivenessOptions::connect:
+// PeerError (ranks that did not connect, by number, in rank 0 and in all that did; rank 0 cannot be reached),
+// ConfigError (as socket_address.h). Later ones are losses.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/liveness_options.h"
+#include "comm/loss.h"
+#include "comm/world.h"
+
+namespace sluice::comm {
+
+// How rank 0 tells the others where it listens, through what the processes already share. Each call once.
+struct MeetingPoint {
+  std::function<void(const std::string& text)> publish;  // rank 0
+  std::function<std::string()> look_up;                  // the others: the text, as soon as it is there; may throw
+};
+
+class Liveness {
+ public:
+  // Returns when every process is connected. on_loss: at most once, and not for this process's own fail(); until
+  // leave() or the destructor has returned.
+  Liveness(const World& world, const MeetingPoint& meeting, const LivenessOptions& options,
+           std::function<void(const Loss&)> on_loss);
+  // Within a second. To the others this is a death unless leave() or fail() came before.
+  ~Liveness();
+  Liveness(const Liveness&) = delete;
+  Liveness& operator=(const Liveness&) = delete;
+
+  // This process ends as planned: that it goes is no loss. Rank 0 keeps watch until all others have left, for at most
+  // LivenessOptions::farewell; after that nobody is watched any more. Returns early when somebody is lost:
+  // wait_for_loss(0) says who.
+  void leave();
+
+  // This process ends with an error: the others hear why, unless another loss came first. Returns when they have, or
+  // after a second at most. Requires: for an error of a backend, wait_for_loss() has not named anybody.
+  void fail(const std::string& why);
+
+  // The loss, if there is one or one comes within `limit`.
+  [[nodiscard]] std::optional<Loss> wait_for_loss(std::chrono::milliseconds limit) const;
+
+ private:
+  class ControlThread;
+
+  std::unique_ptr<ControlThread> thread_;  // null: there are no others
+};
+
+}  // namespace sluice::comm

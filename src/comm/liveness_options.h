@@ -1,0 +1,15 @@
+// liveness_options: how patient the processes of a run are with each other.
+#pragma once
+
+#include <chrono>
+
+namespace sluice::comm {
+
+struct LivenessOptions {
+  std::chrono::milliseconds heartbeat{1000};
+  std::chrono::milliseconds silence{10000};   // after which a process counts as hung; at least three heartbeats
+  std::chrono::milliseconds connect{60000};   // until every process is connected
+  std::chrono::milliseconds farewell{60000};  // how long rank 0 stays for those who have not left yet
+};
+
+}  // namespace sluice::comm

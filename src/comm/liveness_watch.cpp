@@ -1,0 +1,256 @@
+#include "comm/liveness_watch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <iomanip>
+#include <random>
+#include <sstream>
+#include <utility>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using How = Loss::How;
+using Say = ControlMessage::Say;
+
+constexpr milliseconds kTelling{1000};  // how long a neighbour may take to say that it has heard
+constexpr milliseconds kSettling{200};  // after a pause: for what has come meanwhile to be read
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string random_token() {
+  std::random_device random;
+  std::ostringstream token;
+  token << std::hex << std::setfill('0');
+  for (int word = 0; word < 4; ++word) token << std::setw(8) << random();
+  return token.str();
+}
+
+// Takes as long wherever they differ.
+bool are_equal(const std::string& a, const std::string& b) {
+  unsigned char difference = a.size() == b.size() ? 0 : 1;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) difference |= a[i] ^ b[i];
+  return difference == 0;
+}
+
+}  // namespace
+
+LivenessWatch::LivenessWatch(World world, const LivenessOptions& options, int wake)
+    : world_(std::move(world)),
+      options_(options),
+      wake_(wake),
+      host_(host_name()),
+      socket_(kLongestControlLine),
+      clock_(2 * options.heartbeat) {
+  check(options.heartbeat.count() > 0 && options.silence >= 3 * options.heartbeat,
+        "beats come before silence is judged");
+}
+
+std::string LivenessWatch::open() {
+  token_ = random_token();
+  const int port = socket_.listen(world_.address);
+  return concat(port, ' ', token_, ' ', host_);
+}
+
+void LivenessWatch::approach(const std::string& where) {
+  std::istringstream words(where);
+  int port = 0;
+  if (!(words >> port >> token_ >> leader_))
+    throw PeerError(concat("rank 0 does not say where it listens, but '", where, "'; is it of the same version?"));
+  socket_.connect(world_.address, port);
+}
+
+void LivenessWatch::look_at_clock() {
+  const Nanoseconds paused = clock_.paused();
+  now_ = clock_.pass();
+  if (clock_.paused() != paused) patience_with_ended_ = now_ + kSettling;
+}
+
+void LivenessWatch::step() {
+  look_at_clock();
+  socket_.wait(next_beat_ - now_, wake_);
+  look_at_clock();
+  while (const auto event = socket_.next()) {
+    look_at_clock();
+    handle(*event);
+    judge_ended();
+  }
+  judge_ended();
+  judge_silent();
+  drop_strangers();
+  say_leave_when_due();
+  beat_when_due();
+}
+
+std::vector<int> LivenessWatch::missing() const {
+  std::vector<bool> here(world_.size);
+  here[world_.rank] = true;
+  for (const auto& [connection, peer] : peers_) here[peer.rank] = true;
+  std::vector<int> missing;
+  for (int rank = 0; rank < world_.size; ++rank) {
+    if (!here[rank]) missing.push_back(rank);
+  }
+  return missing;
+}
+
+void LivenessWatch::handle(const LineSocket::Event& event) {
+  using What = LineSocket::Event::What;
+  if (event.what == What::kOpened) return on_opened(event.connection);
+  if (event.what == What::kEnded) return on_ended(event.connection);
+  const auto message = ControlMessage::from_line(event.line);
+  const auto peer = peers_.find(event.connection);
+  if (peer == peers_.end()) return admit(event.connection, message);
+  peer->second.heard_at = now_;
+  if (message) on_message(peer->first, peer->second, *message);
+}
+
+void LivenessWatch::on_opened(const Connection& connection) {
+  if (leads()) {
+    if (complete_) return socket_.close(connection);  // nobody else belongs to the run
+    strangers_[connection] = now_;
+    return;
+  }
+  if (is_connected())
+    return socket_.close(connection);  // rank 0 was lost; that it can be reached again changes nothing
+  peers_[connection] = {.rank = 0, .host = leader_, .heard_at = now_};
+  say(connection, {.say = Say::kHello, .token = token_, .loss = {.rank = world_.rank, .host = host_}});
+}
+
+void LivenessWatch::on_ended(const Connection& connection) {
+  strangers_.erase(connection);
+  const auto peer = peers_.find(connection);
+  if (peer == peers_.end()) return;
+  peer->second.ended = true;
+  ended_.push_back(connection);
+}
+
+// Rank 0: makes a stranger one of the run.
+void LivenessWatch::admit(const Connection& connection, const std::optional<ControlMessage>& hello) {
+  strangers_.erase(connection);
+  const std::vector<int> awaited = missing();
+  const bool belongs = leads() && !loss_ && hello && hello->say == Say::kHello && are_equal(hello->token, token_) &&
+                       std::ranges::find(awaited, hello->loss.rank) != awaited.end();
+  if (!belongs) return socket_.close(connection);
+  peers_[connection] = {.rank = hello->loss.rank, .host = hello->loss.host, .heard_at = now_};
+  if (awaited.size() == 1) welcome_all();
+}
+
+void LivenessWatch::welcome_all() {
+  complete_ = true;
+  for (const auto& [stranger, since] : strangers_) socket_.close(stranger);
+  strangers_.clear();
+  say_to_all({.say = Say::kWelcome}, nullptr);
+}
+
+void LivenessWatch::on_message(const Connection& connection, Peer& peer, const ControlMessage& message) {
+  switch (message.say) {
+    case Say::kHello:
+    case Say::kBeat: return;
+    case Say::kWelcome: complete_ = true; return;
+    case Say::kLeave: peer.left = true; return say(connection, {.say = Say::kHeard});
+    case Say::kHeard: peer.told = true; return;
+    case Say::kLoss: say(connection, {.say = Say::kHeard}); return take_report(message.loss, peer);
+  }
+}
+
+// A neighbour says that a process is lost. Rank 0 is believed; the others, what they say of themselves and of rank 0.
+void LivenessWatch::take_report(const Loss& loss, Peer& from) {
+  if (leads() && loss.rank != from.rank && loss.rank != world_.rank) return;
+  if (from.rank == loss.rank) from.left = true;  // its end is no news
+  report(loss, &from);
+}
+
+// The first loss counts: all neighbours but the one that told us are told.
+void LivenessWatch::report(Loss loss, const Peer* from) {
+  if (loss_ || said_leave_) return;
+  patience_with_told_ = now_ + kTelling;
+  say_to_all({.say = Say::kLoss, .loss = loss}, from);
+  for (auto& [connection, peer] : peers_) peer.told = &peer == from || peer.left || peer.rank == loss.rank;
+  if (loss.rank == world_.rank && loss.how == How::kHung) loss.how = How::kGivenUp;
+  loss_ = std::move(loss);
+}
+
+void LivenessWatch::fail(const std::string& why) {
+  report({.rank = world_.rank, .host = host_, .how = How::kFailed, .reason = why}, nullptr);
+}
+
+const Loss* LivenessWatch::loss() const { return loss_ && is_told() ? &*loss_ : nullptr; }
+
+bool LivenessWatch::is_told() const {
+  return now_ >= patience_with_told_ ||
+         std::ranges::all_of(peers_, [](const auto& entry) { return entry.second.told || entry.second.ended; });
+}
+
+void LivenessWatch::judge_ended() {
+  // After a pause of this process, ends are seen that others have reasons for which we have yet to read.
+  if (now_ < patience_with_ended_) return;
+  for (const Connection& connection : std::exchange(ended_, {})) {
+    const Peer& peer = peers_.at(connection);
+    if (!peer.left) report({.rank = peer.rank, .host = peer.host, .how = How::kDead}, nullptr);
+  }
+}
+
+void LivenessWatch::judge_silent() {
+  for (const auto& [connection, peer] : peers_) {
+    if (peer.left || peer.ended || now_ - peer.heard_at < options_.silence) continue;
+    const std::string limit = concat(static_cast<double>(options_.silence.count()) / 1000.0, " s");
+    return report({.rank = peer.rank, .host = peer.host, .how = How::kHung, .reason = limit}, nullptr);
+  }
+}
+
+void LivenessWatch::drop_strangers() {
+  std::erase_if(strangers_, [&](const auto& stranger) {
+    const bool is_late = now_ - stranger.second >= options_.silence;
+    if (is_late) socket_.close(stranger.first);
+    return is_late;
+  });
+}
+
+void LivenessWatch::leave() {
+  if (leaving_) return;
+  leaving_ = true;
+  patience_with_others_ = now_ + options_.farewell;
+  say_leave_when_due();
+}
+
+bool LivenessWatch::all_left() const {
+  return std::ranges::all_of(peers_, [](const auto& entry) { return entry.second.left; });
+}
+
+void LivenessWatch::say_leave_when_due() {
+  if (!leaving_ || said_leave_ || loss_) return;
+  if (leads() && !all_left() && now_ < patience_with_others_) return;
+  said_leave_ = true;
+  patience_with_told_ = now_ + kTelling;
+  for (auto& [connection, peer] : peers_) peer.told = peer.left;
+  say_to_all({.say = Say::kLeave}, nullptr);
+}
+
+void LivenessWatch::beat_when_due() {
+  if (now_ < next_beat_) return;
+  next_beat_ = now_ + options_.heartbeat;
+  if (!loss_ && !said_leave_) say_to_all({.say = Say::kBeat}, nullptr);
+}
+
+void LivenessWatch::say_to_all(const ControlMessage& message, const Peer* except) {
+  const std::string line = message.to_line();
+  for (const auto& [connection, peer] : peers_) {
+    if (&peer != except && !peer.ended && !peer.left) socket_.send(connection, line);
+  }
+}
+
+void LivenessWatch::say(const Connection& connection, const ControlMessage& message) {
+  socket_.send(connection, message.to_line());
+}
+
+}  // namespace sluice::comm

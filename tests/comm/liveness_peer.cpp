@@ -1,0 +1,96 @@
+// liveness_peer: one process of a run, for tests that kill and stop processes.
+//
+// usage: liveness_peer RANK SIZE FILE SILENCE_MS
+//
+// FILE carries where rank 0 listens. Standard input tells what to do, a line each: leave, fail SENTENCE, exit (as if it
+// had crashed); its end is an exit too. Standard output: "joined", "left", "failed", "lost RANK: DESCRIPTION". After a
+// loss it ends with code 5, as a program that heeds it would.
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "comm/liveness.h"
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPoll{5};
+
+void say(const std::string& line) { std::cout << line << std::endl; }
+
+MeetingPoint meet_in(const std::filesystem::path& file) {
+  return {.publish =
+              [file](const std::string& text) {
+                std::ofstream(file.string() + ".part") << text << std::endl;
+                std::filesystem::rename(file.string() + ".part", file);
+              },
+          .look_up =
+              [file] {
+                while (!std::filesystem::exists(file)) std::this_thread::sleep_for(kPoll);
+                std::string text;
+                std::getline(std::ifstream(file), text);
+                return text;
+              }};
+}
+
+// The next line of standard input; none when a loss comes first or the input is over.
+std::optional<std::string> next_command(int loss_event) {
+  std::array<pollfd, 2> items{{{loss_event, POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}}};
+  while (::poll(items.data(), items.size(), -1) < 0) {
+  }
+  std::string line;
+  if ((items[0].revents & POLLIN) != 0 || !std::getline(std::cin, line)) return std::nullopt;
+  return line;
+}
+
+int run(const World& world, const std::filesystem::path& file, const LivenessOptions& options) {
+  const int loss_event = ::eventfd(0, EFD_CLOEXEC);
+  const auto on_loss = [&](const Loss& loss) {
+    say(concat("lost ", loss.rank, ": ", loss.describe()));
+    const std::uint64_t one = 1;
+    if (::write(loss_event, &one, sizeof one) != sizeof one) std::abort();
+  };
+  Liveness liveness(world, meet_in(file), options, on_loss);
+  say("joined");
+  const auto command = next_command(loss_event);
+  if (!command) return static_cast<int>(ExitCode::kPeer);
+  if (*command == "exit") ::_exit(1);
+  if (command->starts_with("fail ")) {
+    liveness.fail(command->substr(5));
+    say("failed");
+    return static_cast<int>(ExitCode::kDiverged);
+  }
+  liveness.leave();
+  if (liveness.wait_for_loss(milliseconds(0))) return static_cast<int>(ExitCode::kPeer);
+  say("left");
+  return 0;
+}
+
+}  // namespace
+}  // namespace sluice::comm
+
+int main(int argc, char** argv) {
+  using sluice::comm::LivenessOptions;
+  if (argc != 5) return 2;
+  const sluice::comm::World world{.rank = std::atoi(argv[1]), .size = std::atoi(argv[2]), .address = "127.0.0.1"};
+  const LivenessOptions options{.heartbeat = std::chrono::milliseconds(50),
+                                .silence = std::chrono::milliseconds(std::atoi(argv[4]))};
+  try {
+    return sluice::comm::run(world, argv[3], options);
+  } catch (const sluice::Error& error) {
+    std::cout << "refused: " << error.what() << std::endl;
+    return static_cast<int>(error.exit_code());
+  }
+}

@@ -1,0 +1,148 @@
+// Real processes that are killed, stopped and continued: all that are left name the one that went first, and nobody
+// else.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "comm/peer_process.h"
+#include "core/concat.h"
+
+namespace sluice::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using test::PeerProcesses;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr milliseconds kSilence{2500};    // of a process that is stopped
+constexpr milliseconds kPatience{20000};  // where nobody is meant to count as hung, however busy the machine
+
+std::string here(int rank) {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return concat("rank ", rank, " (host ", name.data(), ")");
+}
+
+// Every process but `without` says `what`, says nothing else, and ends with code 5.
+void expect_all_say(PeerProcesses& peers, const std::string& what, int without) {
+  for (int rank = 0; rank < peers.size(); ++rank) {
+    if (rank == without) continue;
+    EXPECT_EQ(peers[rank].hear(), what) << "rank " << rank;
+    EXPECT_EQ(peers[rank].hear(), "") << "rank " << rank;
+    EXPECT_EQ(peers[rank].wait(), 5) << "rank " << rank;
+  }
+}
+
+TEST(LivenessOfProcesses, TheOneThatIsKilledIsNamedByAllOthers) {
+  for (const int victim : {0, 1, 3}) {
+    PeerProcesses peers(4, kPatience);
+    peers[victim].signal(SIGKILL);
+    expect_all_say(peers, concat("lost ", victim, ": ", here(victim), " died"), victim);
+  }
+}
+
+TEST(LivenessOfProcesses, TheOneThatCrashesIsNamedByAllOthers) {
+  PeerProcesses peers(3, kPatience);
+  peers[2].tell("exit");
+  expect_all_say(peers, concat("lost 2: ", here(2), " died"), 2);
+}
+
+// Which of eight, and when, differs from seed to seed; the moment may lie right after the start.
+TEST(LivenessOfProcesses, OfEightOneIsKilledAtSomeMoment) {
+  for (const unsigned seed : {1U, 2U, 3U, 4U, 5U}) {
+    std::mt19937 random(seed);
+    const int victim = std::uniform_int_distribution(0, 7)(random);
+    const milliseconds moment(std::uniform_int_distribution(0, 200)(random));
+    PeerProcesses peers(8, kPatience);
+    std::this_thread::sleep_for(moment);
+    peers[victim].signal(SIGKILL);
+    SCOPED_TRACE(concat("seed ", seed, ": rank ", victim, " after ", moment.count(), " ms"));
+    expect_all_say(peers, concat("lost ", victim, ": ", here(victim), " died"), victim);
+  }
+}
+
+// Rank 0 hears of it through those who gave it up; the others from rank 0.
+TEST(LivenessOfProcesses, TheOneThatIsStoppedIsNamedAndLearnsItWhenItGoesOn) {
+  for (const int victim : {0, 1}) {
+    PeerProcesses peers(3, kSilence);
+    peers[victim].signal(SIGSTOP);
+    expect_all_say(
+        peers,
+        concat("lost ", victim, ": ", here(victim), " has not answered for 2.5 s: it hangs, is stopped or cut off"),
+        victim);
+    std::this_thread::sleep_for(milliseconds(200));
+    peers[victim].signal(SIGCONT);
+    EXPECT_EQ(peers[victim].hear(), concat("lost ", victim, ": this process, ", here(victim),
+                                           ", was given up by the others: they had not heard of it for 2.5 s, because "
+                                           "it was stopped or cut off"));
+    EXPECT_EQ(peers[victim].wait(), 5);
+  }
+}
+
+TEST(LivenessOfProcesses, AShortStopIsNoLoss) {
+  PeerProcesses peers(3, kPatience);
+  for (const int paused : {0, 2}) {
+    peers[paused].signal(SIGSTOP);
+    std::this_thread::sleep_for(milliseconds(1000));
+    peers[paused].signal(SIGCONT);
+  }
+  for (int rank = 0; rank < 3; ++rank) peers[rank].tell("leave");
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(peers[rank].hear(), "left") << rank;
+}
+
+// Like a suspended machine: nobody has run, so nobody has been silent. They wake one after the other, some time apart.
+TEST(LivenessOfProcesses, AStopOfAllProcessesIsNoLoss) {
+  PeerProcesses peers(3, kSilence);
+  for (int rank = 0; rank < 3; ++rank) peers[rank].signal(SIGSTOP);
+  std::this_thread::sleep_for(2 * kSilence);
+  for (int rank = 0; rank < 3; ++rank) {
+    peers[rank].signal(SIGCONT);
+    std::this_thread::sleep_for(milliseconds(300));
+  }
+  for (int rank = 0; rank < 3; ++rank) peers[rank].tell("leave");
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(peers[rank].hear(), "left") << rank;
+}
+
+TEST(LivenessOfProcesses, WhyOneFailsReachesAllOthers) {
+  for (const int failing : {0, 2}) {
+    PeerProcesses peers(4, kPatience);
+    peers[failing].tell("fail the loss is NaN at step 7; lower train.lr");
+    expect_all_say(peers,
+                   concat("lost ", failing, ": ", here(failing), " failed: the loss is NaN at step 7; lower train.lr"),
+                   failing);
+    EXPECT_EQ(peers[failing].hear(), "failed");
+    EXPECT_EQ(peers[failing].wait(), 6);
+  }
+}
+
+TEST(LivenessOfProcesses, TheyLeaveInAnyOrderWithoutALoss) {
+  for (const std::vector<int>& order : {std::vector{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 0, 3, 2}}) {
+    PeerProcesses peers(4, kPatience);
+    for (const int rank : order) {
+      peers[rank].tell("leave");
+      std::this_thread::sleep_for(milliseconds(60));
+    }
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(peers[rank].hear(), "left") << rank;
+      EXPECT_EQ(peers[rank].wait(), 0) << rank;
+    }
+  }
+}
+
+TEST(LivenessOfProcesses, WhoeverIsKilledWhileRank0WaitsForTheLastIsNamed) {
+  PeerProcesses peers(3, kPatience);
+  peers[0].tell("leave");
+  peers[1].tell("leave");
+  EXPECT_EQ(peers[1].hear(), "left");
+  peers[2].signal(SIGKILL);
+  EXPECT_EQ(peers[0].hear(), concat("lost 2: ", here(2), " died"));
+}
+
+}  // namespace
+}  // namespace sluice::comm

@@ -1,0 +1,53 @@
+// peer_process: real processes (liveness_peer) of a run, which a test tells what to do, kills, stops and listens to.
+// Every wait ends; what is still there at the end of the test is killed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace sluice::comm::test {
+
+class PeerProcess {
+ public:
+  explicit PeerProcess(const std::vector<std::string>& arguments);
+  ~PeerProcess();
+  PeerProcess(const PeerProcess&) = delete;
+  PeerProcess& operator=(const PeerProcess&) = delete;
+
+  void tell(const std::string& command) const;
+  void signal(int number) const;
+  // The next line it says; "" when it has ended, or says nothing within half a minute.
+  [[nodiscard]] std::string hear();
+  // Its exit code, or minus the signal that ended it. Requires: it ends.
+  [[nodiscard]] int wait();
+
+ private:
+  pid_t pid_ = -1;
+  int input_ = -1;
+  int output_ = -1;
+  std::string begun_;  // a line without its end
+};
+
+// Processes that know of each other.
+class PeerProcesses {
+ public:
+  // silence: after which they call another hung.
+  PeerProcesses(int size, std::chrono::milliseconds silence);
+  ~PeerProcesses();
+  PeerProcesses(const PeerProcesses&) = delete;
+  PeerProcesses& operator=(const PeerProcesses&) = delete;
+
+  [[nodiscard]] int size() const { return static_cast<int>(peers_.size()); }
+  [[nodiscard]] PeerProcess& operator[](int rank) { return *peers_[rank]; }
+
+ private:
+  std::filesystem::path folder_;
+  std::vector<std::unique_ptr<PeerProcess>> peers_;  // [rank]; all have joined
+};
+
+}  // namespace sluice::comm::test
