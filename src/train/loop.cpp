@@ -153,8 +153,7 @@ void Loop::stop_for_signal() {
   log_info(concat("received ", signal, ": saving a checkpoint before stopping (a second signal stops at once)"));
   if (!is_saved()) save();
   parts_.records->reporter.summary("interrupted", progress_.steps_done);
-  throw InterruptedError(
-      concat(stopped, "; checkpoint ", last_checkpoint_.string(), "; go on with --resume auto"));
+  throw InterruptedError(concat(stopped, "; checkpoint ", last_checkpoint_.string(), "; go on with --resume auto"));
 }
 
 }  // namespace sluice::train

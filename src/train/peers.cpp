@@ -24,7 +24,8 @@ constexpr std::chrono::seconds kInquest{5};
 milliseconds in_ms(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
 
 Error as_peer_error(const comm::Loss& loss) {
-  return PeerError(concat(loss.describe(), "; the run cannot go on without it: start all ranks again with --resume auto"));
+  return PeerError(
+      concat(loss.describe(), "; the run cannot go on without it: start all ranks again with --resume auto"));
 }
 
 }  // namespace
@@ -39,14 +40,14 @@ Peers::Peers(Launch launch, const config::Config& config) : launch_(std::move(la
   } else {
     log_info(concat("rank ", world.rank, " of ", world.size, ": meeting rank 0 at ", world.address, ":", world.port));
   }
-  processes_.emplace(world, agreement_of(config, launch_.version), comm::TimeLimits{.connect = connect, .operation = kPatience});
+  processes_.emplace(world, agreement_of(config, launch_.version),
+                     comm::TimeLimits{.connect = connect, .operation = kPatience});
   place_ = {.rank = world.rank,
             .processes = world.size,
             .local_rank = world.local_rank,
             .local_size = processes_->local_size()};
-  const comm::MeetingPoint meeting{
-      .publish = [this](const std::string& text) { processes_->publish("control", text); },
-      .look_up = [this] { return processes_->look_up("control"); }};
+  const comm::MeetingPoint meeting{.publish = [this](const std::string& text) { processes_->publish("control", text); },
+                                   .look_up = [this] { return processes_->look_up("control"); }};
   const comm::LivenessOptions options{.silence = in_ms(config.replicas.hang_timeout_s), .connect = connect};
   liveness_ = std::make_unique<comm::Liveness>(world, meeting, options, [this](const comm::Loss& loss) {
     const std::scoped_lock lock(mutex_);
@@ -59,7 +60,7 @@ Peers::Peers(Launch launch, const config::Config& config) : launch_(std::move(la
 }
 
 Peers::~Peers() {
-  watch_ = {};       // stops it
+  watch_ = {};        // stops it
   liveness_.reset();  // its callback uses what comes before it
 }
 

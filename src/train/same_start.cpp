@@ -17,9 +17,17 @@ namespace sluice::train {
 namespace {
 
 // Keys, or beginnings of keys, that may differ between processes: how each does its part, and what rank 0 alone does.
-constexpr std::array kOwnKeys{"device.",      "data.path",  "data.workers",   "data.prefetch",
-                              "model.weights", "checkpoint.", "profile.",       "train.step_timeout_s",
-                              "log.tensorboard", "replicas.connect_timeout_s", "replicas.hang_timeout_s"};
+constexpr std::array kOwnKeys{"device.",
+                              "data.path",
+                              "data.workers",
+                              "data.prefetch",
+                              "model.weights",
+                              "checkpoint.",
+                              "profile.",
+                              "train.step_timeout_s",
+                              "log.tensorboard",
+                              "replicas.connect_timeout_s",
+                              "replicas.hang_timeout_s"};
 
 bool may_differ(const std::string& key) {
   return std::ranges::any_of(kOwnKeys, [&](const char* own) { return key.starts_with(own); });
@@ -66,9 +74,9 @@ comm::Agreement agreement_of(const config::Config& config, const std::string& ve
 
 void check_same_data(const comm::Communicator& communicator, const Setup& setup) {
   const std::array names{"number of training samples", "number of test samples", "training samples", "test samples"};
-  const auto difference = comm::find_difference(
-      communicator, {setup.train_set->size(), setup.test_set->size(), hash_of_samples(*setup.train_set),
-                     hash_of_samples(*setup.test_set)});
+  const auto difference =
+      comm::find_difference(communicator, {setup.train_set->size(), setup.test_set->size(),
+                                           hash_of_samples(*setup.train_set), hash_of_samples(*setup.test_set)});
   if (!difference) return;
   throw DataError(concat("the ", names.at(difference->position), " of data set ", setup.train_set->info().name, " in ",
                          difference->describe_ranks(), " ", difference->position < 2 ? "is not that" : "are not those",
@@ -103,8 +111,9 @@ void check_same_state(const comm::Communicator& communicator, const Composition&
   }
   const auto difference = comm::find_difference(communicator, hashes);
   if (!difference) return;
-  throw PeerError(concat("tensor ", names[difference->position], " of ", difference->describe_ranks(), " is not that of rank 0 ",
-                         when, ": memory, a disk or the network has changed it; start again from the last checkpoint"));
+  throw PeerError(concat("tensor ", names[difference->position], " of ", difference->describe_ranks(),
+                         " is not that of rank 0 ", when,
+                         ": memory, a disk or the network has changed it; start again from the last checkpoint"));
 }
 
 }  // namespace sluice::train

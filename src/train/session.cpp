@@ -184,8 +184,8 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunDir& run
   const std::int64_t optimizer_steps = resume ? resume->state.optimizer_steps : 0;
   const StopSignal stop_signal;
   const Plan plan = choose_plan(setup, resume);
-  give(peers, {.plan_is_kept = plan_is_kept,
-               .state = {.progress = start, .optimizer_steps = optimizer_steps, .plan = plan}});
+  give(peers,
+       {.plan_is_kept = plan_is_kept, .state = {.progress = start, .optimizer_steps = optimizer_steps, .plan = plan}});
   Composition composition = make_composition(setup, plan, peers.processes());
   load_start(composition, config, resume);
   if (!peers.is_alone()) hand_out_state(peers.communicator(), composition);

@@ -121,8 +121,7 @@ Setup make_setup(const config::Config& config, const Place& place) {
   setup.devices =
       device::choose_devices(device_names(config.device.list), config.pipeline.stages * config.replicas.local,
                              place.local_rank, place.local_size);
-  setup.cpu_threads =
-      device::threads_per_device(config.device.threads, cpu_places(setup.devices) * place.local_size);
+  setup.cpu_threads = device::threads_per_device(config.device.threads, cpu_places(setup.devices) * place.local_size);
   setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), config.train.global_batch);
   setup.total_steps = config.train.steps > 0 ? config.train.steps : config.train.epochs * setup.batches_per_epoch;
   if (config.train.warmup_steps >= setup.total_steps) {

@@ -68,10 +68,8 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   composition_.sync->begin_step();
   const pipeline::PassResult result = composition_.executor->run(std::move(request));
   const Nanoseconds own_end = now_ns();
-  const comm::StepOutcome outcome =
-      composition_.sync->finish_step({.examples = batch.local.samples(),
-                                      .loss_sum = sum_of_losses(result),
-                                      .stop_votes = wishes.stop ? 1 : 0});
+  const comm::StepOutcome outcome = composition_.sync->finish_step(
+      {.examples = batch.local.samples(), .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0});
   const Nanoseconds sync_wait = now_ns() - own_end;
   check(outcome.run_local_optimizer && !outcome.weights_replaced,
         "a sync that updates the weights itself is not run by this step");
@@ -156,7 +154,8 @@ EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::
   EvalStats local{.counts = {.loss_sum = sum_of_losses(result)}, .stop = stop};
   for (std::size_t r = 0; r < result.size(); ++r) {
     for (std::size_t m = 0; m < result[r].size(); ++m) {
-      if (result[r][m].logits.defined()) local.counts += count_correct(result[r][m].logits, micro_batches[r][m].targets);
+      if (result[r][m].logits.defined())
+        local.counts += count_correct(result[r][m].logits, micro_batches[r][m].targets);
     }
   }
   if (logits != nullptr) *logits = logits_in_order(result);

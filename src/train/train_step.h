@@ -67,7 +67,8 @@ class TrainStep {
   // be divided by `divisor`; running statistics take the batch in; weights stay as they are.
   struct Gradients {
     StepStats stats;
-    at::Tensor logits;  // of this process: [n, classes] on the CPU, in the order of the batch; only when predictions are counted
+    at::Tensor logits;  // of this process: [n, classes] on the CPU, in the order of the batch; only when predictions
+                        // are counted
     double divisor = 1;
   };
   Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepWishes& wishes = {});

@@ -19,6 +19,8 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
+// For connecting and for each operation.
+constexpr TimeLimits limits_of(milliseconds limit) { return {limit, limit}; }
 constexpr TimeLimits kLimit = limits_of(milliseconds(20000));
 
 using test::free_port;

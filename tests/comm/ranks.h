@@ -1,12 +1,11 @@
 // ranks: threads that stand in for the processes of a run.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "comm/processes.h"
+#include "comm/world.h"
 
 namespace sluice::comm::test {
 
@@ -15,9 +14,6 @@ namespace sluice::comm::test {
 
 // Rank `rank` of `size` that meets the others on this machine.
 [[nodiscard]] World world_of(int rank, int size, int port);
-
-// For connecting and for each operation.
-[[nodiscard]] constexpr TimeLimits limits_of(std::chrono::milliseconds limit) { return {limit, limit}; }
 
 // Runs body(rank) in a thread each. What each threw, "<exit code>: <text>", or "".
 [[nodiscard]] std::vector<std::string> run_ranks(int size, const std::function<void(int rank)>& body);

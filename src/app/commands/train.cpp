@@ -42,8 +42,7 @@ void add_world_options(CLI::App& command, comm::WorldOptions& world) {
       ->type_name("URL")
       ->group(kGroup);
   command
-      .add_option("--if-name", world.interface,
-                  "Network interface for tensors; default: the one that leads to rank 0")
+      .add_option("--if-name", world.interface, "Network interface for tensors; default: the one that leads to rank 0")
       ->type_name("NAME")
       ->group(kGroup);
 }
