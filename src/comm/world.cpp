@@ -95,19 +95,18 @@ std::optional<std::string> slurm_port(const Environment& environment) {
   return std::to_string(kFirstSlurmPort + number % kSlurmPorts);
 }
 
-void choose_meeting_place(World& world, const std::string& init, const Environment& environment) {
-  constexpr std::string_view kTcp = "tcp://";
-  if (init.starts_with(kTcp)) {
-    const std::string place = init.substr(kTcp.size());
-    const std::size_t colon = place.rfind(':');
-    if (colon == std::string::npos) throw ConfigError(concat("--init ", init, " has no port; write tcp://HOST:PORT"));
-    std::string host = place.substr(0, colon);
-    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);  // tcp://[::1]:29500
-    meet_at(world, host, "the host of --init", place.substr(colon + 1), "the port of --init");
-    return;
-  }
-  if (!init.empty() && init != "env://")
-    throw ConfigError(concat("--init ", init, "; write tcp://HOST:PORT or env://"));
+constexpr std::string_view kTcp = "tcp://";
+
+void meet_at_url(World& world, const std::string& init) {
+  const std::string place = init.substr(kTcp.size());
+  const std::size_t colon = place.rfind(':');
+  if (colon == std::string::npos) throw ConfigError(concat("--init ", init, " has no port; write tcp://HOST:PORT"));
+  std::string host = place.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);  // tcp://[::1]:29500
+  meet_at(world, host, "the host of --init", place.substr(colon + 1), "the port of --init");
+}
+
+void meet_where_launcher_says(World& world, const Environment& environment) {
   auto host = environment("MASTER_ADDR"), port = environment("MASTER_PORT");
   if (!host) host = first_slurm_host(environment);
   if (!port) port = slurm_port(environment);
@@ -142,7 +141,11 @@ World choose_world(const WorldOptions& options, const Environment& environment) 
     world = of_launcher(environment);
   }
   world.interface = options.interface;
-  if (!world.is_single()) choose_meeting_place(world, options.init, environment);
+  if (world.is_single()) return world;
+  const bool is_url = options.init.starts_with(kTcp);
+  if (!is_url && !options.init.empty() && options.init != "env://")
+    throw ConfigError(concat("--init ", options.init, "; write tcp://HOST:PORT or env://"));
+  is_url ? meet_at_url(world, options.init) : meet_where_launcher_says(world, environment);
   return world;
 }
 

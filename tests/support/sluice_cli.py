@@ -3,10 +3,12 @@
 The binary is the one that SLUICE_BINARY names. Temporary directories follow TMPDIR.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
 
@@ -96,6 +98,32 @@ def wait_until(condition, process):
             process.kill()
             raise AssertionError("what the test waits for did not happen")
         time.sleep(0.01)
+
+
+def free_port():
+    """A port of this machine on which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def environment_of(rank, size, port):
+    """What torchrun would set for a rank of a run on this machine."""
+    return {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
+def start_ranks(size, *arguments, arguments_of=None, **popen):
+    """Starts `size` processes of one run; arguments_of[rank]: further ones of a rank."""
+    port = free_port()
+    return [start(*arguments, *(arguments_of or {}).get(rank, ()), env=environment_of(rank, size, port), **popen)
+            for rank in range(size)]
+
+
+def finish_all(processes):
+    """Waits for all; their output is read side by side, so that none of them blocks on it."""
+    with concurrent.futures.ThreadPoolExecutor(len(processes)) as pool:
+        return list(pool.map(finish, processes))
 
 
 def stop(process, number=signal.SIGTERM):

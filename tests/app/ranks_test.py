@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""A run of several processes: it trains like one process, starts only when all agree, stops as one and resumes.
+
+    ranks_test.py [unittest options]        SLUICE_BINARY names the binary
+"""
+
+import json
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import sluice_cli as cli
+
+STEPS, EVERY = 16, 4
+
+
+def configuration(folder, name="run", **changes):
+    """5 batches an epoch, of which the last is short; shuffled, augmented, with dropout."""
+    tables = {
+        "device": {"list": "cpu", "threads": 1},
+        "model": {"name": "vit", "size": "nano", "image_size": 16, "dropout": 0.1},
+        "data": {"name": "shapes", "samples": 70, "crop_padding": 2, "flip": True},
+        "train": {"deterministic": True, "steps": STEPS, "global_batch": 16, "lr": 0.05, "precision": "fp64", "seed": 3,
+                  "eval_batch": 6},
+        "pipeline": {},
+        "replicas": {"connect_timeout_s": 60},
+        "checkpoint": {"every_steps": EVERY, "keep": 100},
+        "log": {"every": 4}}
+    return cli.write_config(folder / f"{name}.toml",
+                            **{table: {**values, **changes.get(table, {})} for table, values in tables.items()})
+
+
+def curve(run_dir):
+    return [(line["step"], line["epoch"], line["batch"], line["samples"], line["loss"])
+            for line in cli.events(run_dir, "step")]
+
+
+class RanksTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.run_dir = self.folder / "run"
+
+    def start(self, size, config, *arguments, **more):
+        return cli.start_ranks(size, "train", config, "--run-dir", self.run_dir, *arguments, **more)
+
+    def run_ranks(self, size, config, *arguments, **more):
+        return cli.finish_all(self.start(size, config, *arguments, **more))
+
+    def must_run_ranks(self, size, config, *arguments, **more):
+        done = self.run_ranks(size, config, *arguments, **more)
+        for rank, process in enumerate(done):
+            self.assertEqual(process.returncode, 0, f"rank {rank}: {process.stderr}")
+        return done
+
+    def codes(self, done):
+        return [process.returncode for process in done]
+
+    def test_processes_replicas_and_stages_train_like_one_process(self):
+        one = self.folder / "one"
+        cli.must_run("train", configuration(self.folder), "--run-dir", one)
+        for size, replicas, stages in ((2, 1, 1), (2, 2, 2), (4, 1, 1), (3, 1, 2)):
+            with self.subTest(f"{size} processes x {replicas} replicas x {stages} stages"):
+                config = configuration(self.folder, pipeline={"stages": stages, "chunks": stages},
+                                       replicas={"local": replicas})
+                done = self.must_run_ranks(size, config)
+                self.assertEqual([line[:4] for line in curve(self.run_dir)], [line[:4] for line in curve(one)])
+                for (step, *_, loss), (*_, expected) in zip(curve(self.run_dir), curve(one)):
+                    self.assertAlmostEqual(loss, expected, delta=1e-9 * expected, msg=f"step {step}")
+                for mine, expected in zip(cli.events(self.run_dir, "eval"), cli.events(one, "eval")):
+                    for key in ("epoch", "step", "top1", "top5", "samples"):
+                        self.assertEqual(mine[key], expected[key], key)
+                    self.assertAlmostEqual(mine["loss"], expected["loss"], delta=1e-9 * expected["loss"])
+                for process in done:
+                    self.assertIn(f"all {size} processes ended with the same parameters", process.stderr)
+                self.assertEqual({line["replicas"] for line in cli.events(self.run_dir, "step")}, {size * replicas})
+                shutil.rmtree(self.run_dir)
+
+    def test_evaluation_of_a_checkpoint_does_not_depend_on_the_replicas(self):
+        config = configuration(self.folder, model={"name": "resnet8", "dropout": 0},
+                               data={"samples": 330}, train={"steps": 8, "precision": "fp32", "eval_batch": 32})
+        self.must_run_ranks(2, config)
+        at_the_end = cli.events(self.run_dir, "eval")[-1]
+        self.assertEqual(at_the_end["samples"], 66)
+        for replicas in (1, 2, 4):
+            done = cli.must_run("eval", config, "--checkpoint", self.run_dir, "--json", "--set", f"replicas.local={replicas}")
+            counts = json.loads(done.stdout)
+            for key in ("top1", "top5", "samples"):
+                self.assertEqual(counts[key], at_the_end[key], key)
+            self.assertAlmostEqual(counts["loss"], at_the_end["loss"], delta=1e-5)
+
+    def test_only_rank_0_writes(self):
+        folders = [self.folder / str(rank) for rank in range(2)]
+        for folder in folders:
+            folder.mkdir()
+        config = configuration(self.folder)
+        port = cli.free_port()
+        done = cli.finish_all([
+            cli.start("train", config, "--json", env=cli.environment_of(rank, 2, port), cwd=folders[rank])
+            for rank in range(2)])
+        self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
+        self.assertEqual(len(list((folders[0] / "runs").iterdir())), 1)
+        self.assertEqual(list(folders[1].iterdir()), [])
+        self.assertEqual(json.loads(done[1].stdout), {"rank": 1, "outcome": "done", "steps": STEPS})
+
+    def test_options_say_it_where_no_launcher_does(self):
+        config = configuration(self.folder)
+        init = f"tcp://127.0.0.1:{cli.free_port()}"
+        done = cli.finish_all([cli.start("train", config, "--run-dir", self.run_dir, "--rank", rank, "--world-size", 2,
+                                         "--init", init, "--if-name", "lo") for rank in range(2)])
+        self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
+
+    def test_a_signal_to_any_rank_stops_all_after_the_same_step_and_the_run_resumes(self):
+        whole = self.folder / "whole"
+        config = configuration(self.folder, pipeline={"stages": 2})
+        self.must_run_ranks(2, config)
+        self.run_dir.rename(whole)
+        for rank in (1, 0):
+            processes = self.start(2, config, "--resume", "auto")
+            done_before = max(cli.checkpoints(self.run_dir), default=0)
+            cli.wait_until(lambda: len(self.steps_so_far()) > done_before + 1, processes[0])
+            processes[rank].send_signal(signal.SIGTERM)
+            done = cli.finish_all(processes)
+            self.assertEqual(self.codes(done), [130, 130], [process.stderr for process in done])
+            at = max(cli.checkpoints(self.run_dir))
+            for process in done:
+                self.assertIn(f"after step {at} of {STEPS}", cli.error_of(process))
+            self.assertEqual(len(self.steps_so_far()), at)
+        self.must_run_ranks(2, config, "--resume", "auto")
+        self.assertEqual(curve(self.run_dir), curve(whole))
+        for name in ("model.safetensors", "optimizer.safetensors"):
+            mine, expected = (cli.checkpoints(run)[STEPS] / name for run in (self.run_dir, whole))
+            self.assertEqual(mine.read_bytes(), expected.read_bytes(), name)
+        again = self.run_ranks(2, config, "--resume", "auto")
+        self.assertEqual(self.codes(again), [0, 0])
+
+    def steps_so_far(self):
+        try:
+            return curve(self.run_dir)
+        except ValueError:  # read while the last line was being written
+            return []
+
+    def test_another_number_of_processes_goes_on_with_the_same_curve(self):
+        whole = self.folder / "whole"
+        config = configuration(self.folder)
+        cli.must_run("train", config, "--run-dir", whole)
+        stopped = self.start(2, config)
+        cli.wait_until(lambda: len(self.steps_so_far()) > 5, stopped[0])
+        stopped[1].send_signal(signal.SIGINT)
+        self.assertEqual(self.codes(cli.finish_all(stopped)), [130, 130])
+        self.must_run_ranks(3, config, "--resume", "auto")
+        self.assertEqual([line[:4] for line in curve(self.run_dir)], [line[:4] for line in curve(whole)])
+        for (*_, loss), (*_, expected) in zip(curve(self.run_dir), curve(whole)):
+            self.assertAlmostEqual(loss, expected, delta=1e-9 * expected)
+
+    def assert_refused(self, done, codes, *texts):
+        self.assertEqual(self.codes(done), codes, [process.stderr for process in done])
+        for process in done:
+            for text in texts:
+                self.assertIn(text, cli.error_of(process))
+        self.assertFalse(self.run_dir.exists())
+
+    def test_a_key_that_differs_is_named(self):
+        done = self.run_ranks(2, configuration(self.folder), arguments_of={1: ["--set", "train.lr=0.2"]})
+        self.assert_refused(done, [2, 2], "train.lr is 0.2 in rank 1, but 0.05 in rank 0")
+
+    def test_keys_of_a_machine_may_differ(self):
+        self.must_run_ranks(2, configuration(self.folder),
+                            arguments_of={1: ["--set", "data.workers=0", "--set", "device.threads=2"]})
+
+    def test_a_rank_that_fails_says_why_and_the_others_name_it(self):
+        config = configuration(self.folder, model={"name": "mlp", "image_size": 0}, data={"name": "fashion_mnist"})
+        done = self.run_ranks(2, config, arguments_of={1: ["--set", "data.path=/nowhere"]})
+        self.assertEqual(self.codes(done), [5, 3], [process.stderr for process in done])
+        self.assertIn("rank 1 (host ", cli.error_of(done[0]))
+        self.assertIn("/nowhere", cli.error_of(done[0]))
+        self.assertIn("/nowhere", cli.error_of(done[1]))
+
+    def test_a_missing_rank_is_named(self):
+        config = configuration(self.folder, replicas={"connect_timeout_s": 2})
+        port = cli.free_port()
+        done = cli.finish_all([cli.start("train", config, "--run-dir", self.run_dir, env=cli.environment_of(rank, 3, port))
+                               for rank in (0, 2)])
+        self.assert_refused(done, [5, 5], "rank 1 of 3 did not come to 127.0.0.1")
+
+    def test_nobody_at_the_address_and_a_port_in_use(self):
+        config = configuration(self.folder, replicas={"connect_timeout_s": 2})
+        port = cli.free_port()
+        alone = cli.run("train", config, "--run-dir", self.run_dir, env=cli.environment_of(1, 2, port))
+        self.assert_refused([alone], [5], "rank 1 cannot reach rank 0", f"127.0.0.1:{port}")
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", port))
+            other.listen()
+            in_use = cli.run("train", config, "--run-dir", self.run_dir, env=cli.environment_of(0, 2, port))
+        self.assert_refused([in_use], [2], f"port {port}", "in use")
+
+    def test_too_few_samples_for_the_replicas(self):
+        done = self.run_ranks(3, configuration(self.folder, train={"global_batch": 2}))
+        for process in done:
+            self.assertIn(process.returncode, (2, 5), process.stderr)
+        self.assertIn("train.global_batch = 2 is less than the 3 replicas", cli.error_of(done[0]))
+
+    def test_a_diverging_run_ends_with_6_in_every_rank(self):
+        config = configuration(self.folder, train={"lr": 1e30, "precision": "fp32"})
+        done = self.run_ranks(2, config)
+        self.assertEqual(self.codes(done), [6, 6], [process.stderr for process in done])
+
+    def test_torchrun_starts_it_and_shows_the_sentence_of_what_went_wrong(self):
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--standalone", "--nproc-per-node", "2"]
+        command = [*torchrun, cli.BINARY, "train", configuration(self.folder), "--run-dir", self.run_dir]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=cli.PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(curve(self.run_dir)), STEPS)
+        shutil.rmtree(self.run_dir)
+        done = subprocess.run([*command, "--set", "train.lr=1e30", "--set", "train.precision=fp32"],
+                              capture_output=True, text=True, timeout=cli.PATIENCE_S, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        root_cause = done.stderr.partition("Root Cause")[2]
+        self.assertIn("the loss is", root_cause, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
