@@ -19,6 +19,14 @@ die() {
 # The comment at the head of the script is its help.
 print_help() { awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0"; }
 
+# What a person types as a file or folder is meant from the caller's folder; the scripts work in the repository's.
+absolute() {
+  case $1 in
+    /*) printf '%s\n' "$1" ;;
+    *) printf '%s/%s\n' "$PWD" "$1" ;;
+  esac
+}
+
 # One job a core, but no more than the free memory allows: a file that includes LibTorch takes up to 1.5 GB.
 build_jobs() {
   if [[ -n ${CMAKE_BUILD_PARALLEL_LEVEL:-} ]]; then

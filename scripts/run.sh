@@ -1,53 +1,39 @@
 #!/usr/bin/env bash
-# Builds Sluice when it is missing or old, then trains: build/release/sluice train configs/quickstart.toml
+# Builds Sluice when it is missing or old, then trains: the quickstart, or pipelines on one or more nodes.
 #
-# usage: scripts/run.sh [--set key=value]... [--run-dir DIR] [--resume DIR|auto] [--dry-run] [...]
+# usage: scripts/run.sh [OPTIONS]
+#        scripts/run.sh NPROC NNODES NODE_RANK MASTER_ADDR MASTER_PORT [IB [LR [BATCH [DATASET [DATADIR]]]]] [OPTIONS]
 #
-# All options go to `sluice train` as they are. It runs in the repository's folder, so that the paths in the
-# configuration hold; a DIR given here is relative to where you are. SLUICE_CONFIG names another configuration file.
+# Without arguments it trains configs/quickstart.toml. With them it is started on every node, with that node's NODE_RANK,
+# and trains configs/pipe_ddp.toml, a pipeline in every process, replicated over all nodes:
+#
+#   NPROC NNODES NODE_RANK    processes a node (normally 1, which drives all devices), nodes, this node from 0
+#   MASTER_ADDR MASTER_PORT   where node 0 is found, and a free port there
+#   IB                        1: NCCL may use InfiniBand, 0: it may not (NCCL_IB_DISABLE is set to match)
+#   LR BATCH                  train.lr; samples per step of one replica: train.global_batch = BATCH x replicas.local x
+#                             NPROC x NNODES
+#   DATASET DATADIR           data.name (imagenet means image_folder); data.path, relative to where you are
+#
+# Arguments that are missing at the end stay as configured. OPTIONS: those of `sluice train`, among them
+#
+#   --set key=value           wins over the arguments before it
+#   --run-dir DIR, --resume DIR|auto    relative to where you are; give the same on every node
+#   --dry-run                 print the plan and stop
+#   --if-name NAME            network interface that carries tensors (else $SLUICE_IF_NAME)
+#
+# SLUICE_CONFIG names another configuration file. scripts/stop.sh ends what was started. docs/launch.md says more.
 set -euo pipefail
-# shellcheck source=scripts/common.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+# shellcheck source=scripts/launch.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/launch.sh"
 
-# Directories on the command line are meant from the caller's folder.
-absolute() {
-  case $1 in
-    /* | auto) printf '%s\n' "$1" ;;
-    *) printf '%s/%s\n' "$PWD" "$1" ;;
-  esac
-}
-
-case ${1:---} in
-  -h | --help)
-    print_help
-    exit 0
+split_arguments "$@"
+case ${#positionals[@]} in
+  0) take_config configs/quickstart.toml ;;
+  5 | 6 | 7 | 8 | 9 | 10)
+    take_config configs/pipe_ddp.toml
+    take_world "${positionals[@]:0:6}"
+    take_recipe "${positionals[@]:6}"
     ;;
-  -*) ;;
-  *)
-    say "unexpected argument '$1'"
-    print_help >&2
-    exit 2
-    ;;
+  *) usage_error "${#positionals[@]} arguments, but it takes none or 5 to 10" ;;
 esac
-
-options=()
-while [[ $# -gt 0 ]]; do
-  case $1 in
-    --run-dir | --resume)
-      [[ $# -ge 2 ]] || die 2 "$1 needs a directory"
-      options+=("$1" "$(absolute "$2")")
-      shift
-      ;;
-    --run-dir=* | --resume=*) options+=("${1%%=*}" "$(absolute "${1#*=}")") ;;
-    *) options+=("$1") ;;
-  esac
-  shift
-done
-config=${SLUICE_CONFIG:+$(absolute "$SLUICE_CONFIG")}
-
-cd "$SLUICE_ROOT"
-scripts/bootstrap.sh --preset release
-[[ -x build/release/sluice ]] || die 70 "the build made no build/release/sluice: this checkout has no command-line program yet"
-# With fewer cores than threads, OpenMP's default spinning costs a hundredfold; it is read before main() starts.
-export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-3000}
-exec build/release/sluice train "${config:-configs/quickstart.toml}" "${options[@]}"
+launch

@@ -2,10 +2,13 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
 
+# What a launcher or a user may have set around these tests.
+FORGOTTEN = re.compile("SLUICE_|SLURM_|OMPI_|MASTER_|NCCL_|GLOO_|(GOMP_SPINCOUNT|(LOCAL_)?(RANK|WORLD_SIZE))$")
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
@@ -39,12 +42,26 @@ class ScriptCopy:
         file.chmod(0o755)
 
     def environment(self, **variables):
-        kept = {name: value for name, value in os.environ.items() if name not in ("SLUICE_CONFIG", "GOMP_SPINCOUNT")}
-        return {**kept, "PATH": f"{self.bin}:/usr/bin:/bin:/usr/sbin:/sbin", "TMPDIR": str(self.bin.parent), **variables}
+        kept = {name: value for name, value in os.environ.items() if not FORGOTTEN.match(name)}
+        ours = {
+            "PATH": f"{self.bin}:/usr/bin:/bin:/usr/sbin:/sbin",
+            "TMPDIR": str(self.bin.parent),
+            "SLUICE_STATE_DIR": str(self.bin.parent / "started"),
+        }
+        return {**kept, **ours, **variables}
+
+    def words(self, *command):
+        """scripts/COMMAND[0] with its arguments."""
+        return [str(self.root / "scripts" / command[0]), *map(str, command[1:])]
 
     def run(self, *command, cwd=None, **variables):
         """Runs scripts/COMMAND[0]; returns the finished process, its outputs as text."""
-        words = [str(self.root / "scripts" / command[0]), *command[1:]]
         return subprocess.run(
-            words, cwd=cwd or self.root, env=self.environment(**variables), capture_output=True, text=True,
+            self.words(*command), cwd=cwd or self.root, env=self.environment(**variables), capture_output=True, text=True,
             stdin=subprocess.DEVNULL, timeout=250, check=False)
+
+    def start(self, *command, **variables):
+        """Starts scripts/COMMAND[0] in a session of its own; returns the process, its standard error as a pipe of text."""
+        return subprocess.Popen(
+            self.words(*command), cwd=self.root, env=self.environment(**variables), stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)

@@ -1,0 +1,185 @@
+# shellcheck shell=bash
+# How run.sh, run_ddp.sh and run_single_gpu.sh turn their arguments into `sluice train`. (Sourced by bash.)
+#
+# What a user gives is data: it reaches sluice as whole words, whatever they hold, and is never expanded. Values are
+# judged by sluice; only what is needed to count processes is judged here.
+
+# shellcheck source=scripts/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+# shellcheck source=scripts/started.sh
+source "$SLUICE_ROOT/scripts/started.sh"
+# shellcheck source=scripts/ranks.sh
+source "$SLUICE_ROOT/scripts/ranks.sh"
+
+readonly max_world=65536 # sluice's own limit
+positionals=()           # what stands before the first option
+options=()               # the rest, for sluice train
+user_sets=()             # the --set among them, for sluice config
+argument_sets=()         # --set key=value from the positional arguments
+if_name=
+dry_run=0
+config=
+batch=                   # samples a replica; empty: train.global_batch is the configuration's
+nproc=1
+nnodes=1
+node_rank=0
+placed=0                 # whether the arguments say which process of how many this is
+
+usage_error() {
+  say "$*"
+  print_help >&2
+  exit 2
+}
+
+# split_arguments ARGUMENTS...: fills positionals and options.
+split_arguments() {
+  while [[ $# -gt 0 && $1 != -* ]]; do
+    positionals+=("$1")
+    shift
+  done
+  while [[ $# -gt 0 ]]; do
+    case $1 in
+      -h | --help)
+        print_help
+        exit 0
+        ;;
+      --run-dir=* | --resume=* | --set=* | --if-name=*) take_option "${1%%=*}" "${1#*=}" ;;
+      --run-dir | --resume | --set | --if-name)
+        [[ $# -ge 2 ]] || die 2 "$1 needs a value"
+        take_option "$1" "$2"
+        shift
+        ;;
+      *)
+        [[ $1 != --dry-run ]] || dry_run=1
+        options+=("$1")
+        ;;
+    esac
+    shift
+  done
+}
+
+# take_option NAME VALUE
+take_option() {
+  case $1 in
+    --if-name) if_name=$2 ;;
+    --set)
+      options+=(--set "$2")
+      user_sets+=(--set "$2")
+      ;;
+    *)
+      [[ $1 == --resume && $2 == auto ]] || set -- "$1" "$(absolute "$2")"
+      options+=("$1" "$2")
+      ;;
+  esac
+}
+
+# number NAME TEXT LOW HIGH: sets the variable REPLY to the text as a number without leading zeros.
+number() {
+  if [[ ! $2 =~ ^[0-9]{1,10}$ ]] || ((10#$2 < $3 || 10#$2 > $4)); then
+    usage_error "$1 = '$2' is not a whole number from $3 to $4"
+  fi
+  REPLY=$((10#$2))
+}
+
+# yes_or_no NAME TEXT: sets REPLY to 1 or 0.
+yes_or_no() {
+  [[ $2 == [01] ]] || usage_error "$1 = '$2' is neither 0 nor 1"
+  REPLY=$2
+}
+
+# take_world NPROC NNODES NODE_RANK MASTER_ADDR MASTER_PORT [IB]
+take_world() {
+  number NPROC "$1" 1 "$max_world" && nproc=$REPLY
+  number NNODES "$2" 1 "$((max_world / nproc))" && nnodes=$REPLY
+  number NODE_RANK "$3" 0 "$((nnodes - 1))" && node_rank=$REPLY
+  [[ -n $4 ]] || usage_error "MASTER_ADDR is empty: give the host name or IP address of node 0"
+  number MASTER_PORT "$5" 1 65535
+  export MASTER_ADDR=$4 MASTER_PORT=$REPLY
+  if [[ $# -ge 6 ]]; then
+    yes_or_no IB "$6"
+    export NCCL_IB_DISABLE=$((1 - REPLY))
+  fi
+  if_name=${if_name:-${SLUICE_IF_NAME:-}}
+  placed=1
+}
+
+# take_recipe [LR [BATCH [DATASET [DATADIR]]]]: those that are missing stay as configured.
+take_recipe() {
+  [[ $# -lt 1 ]] || take_lr "$1"
+  [[ $# -lt 2 ]] || { number BATCH "$2" 1 1000000000 && batch=$REPLY; }
+  [[ $# -lt 3 ]] || take_data_set "$3"
+  [[ $# -lt 4 ]] || take_data_folder "$4"
+}
+
+take_lr() {
+  local lr=$1
+  [[ $lr =~ ^([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$ ]] || usage_error "LR = '$lr' is not a number"
+  [[ $lr != .* ]] || lr=0$lr # TOML knows no .03
+  argument_sets+=(--set "train.lr=$lr")
+}
+
+take_data_set() {
+  [[ -n $1 ]] || usage_error "DATASET is empty: build/release/sluice datasets lists the names"
+  local name=$1
+  [[ $name != imagenet ]] || name=image_folder
+  argument_sets+=(--set "data.name=$name")
+}
+
+take_data_folder() {
+  [[ -n $1 ]] || usage_error "DATADIR is empty: give the folder of the data set"
+  argument_sets+=(--set "data.path=$(absolute "$1")")
+}
+
+# take_config DEFAULT: SLUICE_CONFIG, as meant from the caller's folder, or the default.
+take_config() {
+  config=$1
+  [[ -z ${SLUICE_CONFIG:-} ]] || config=$(absolute "$SLUICE_CONFIG")
+}
+
+# configured TABLE KEY: the value that sluice makes of the configuration and all --set.
+configured() {
+  build/release/sluice config "$config" "${argument_sets[@]}" "${user_sets[@]}" \
+    | awk -v table="[$1]" -v key="$2" '/^\[/ { inside = $0 == table } inside && $1 == key && $2 == "=" { print $3 }'
+}
+
+# BATCH counts per replica; a replica is one pipeline, replicas.local of them in each process.
+apply_batch() {
+  local replicas
+  [[ -n $batch ]] || return 0
+  replicas=$(configured replicas local) || exit
+  [[ $replicas =~ ^[0-9]+$ ]] || die 70 "sluice config $config does not say replicas.local"
+  argument_sets+=(--set "train.global_batch=$((batch * replicas * nproc * nnodes))")
+}
+
+# What the positional arguments say holds against what another launcher has left in the environment.
+forget_other_launchers() {
+  unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE SLURM_PROCID OMPI_COMM_WORLD_RANK
+}
+
+use_interface() {
+  [[ -n $if_name ]] || return 0
+  export NCCL_SOCKET_IFNAME=$if_name GLOO_SOCKET_IFNAME=$if_name
+  options+=(--if-name "$if_name")
+}
+
+# Builds what is missing or old and trains. One process takes this script's place; several are its children.
+launch() {
+  cd "$SLUICE_ROOT" || exit
+  start_record "${0##*/} $config"
+  scripts/bootstrap.sh --preset release
+  [[ -x build/release/sluice ]] || die 70 "the build made no build/release/sluice: this checkout has no command-line program yet"
+  # With fewer cores than threads, OpenMP's default spinning costs a hundredfold; it is read before main() starts.
+  export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-3000}
+  [[ $placed -eq 0 ]] || forget_other_launchers
+  apply_batch
+  use_interface
+  # The user's --set come last, so that they win.
+  local -a command=(build/release/sluice train "$config" "${argument_sets[@]}" "${options[@]}")
+  if [[ $((nproc * nnodes)) -gt 1 ]]; then
+    export WORLD_SIZE=$((nproc * nnodes)) LOCAL_WORLD_SIZE=$nproc
+    local first_rank=$((node_rank * nproc))
+    [[ $nproc -eq 1 || $dry_run -eq 1 ]] || run_ranks "$first_rank" "$nproc" "${command[@]}" # ends the script
+    export RANK=$first_rank LOCAL_RANK=0
+  fi
+  exec "${command[@]}"
+}

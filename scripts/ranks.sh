@@ -1,0 +1,136 @@
+# shellcheck shell=bash
+# Several processes of a run on this node: start them, pass signals on, wait for all, and answer with the exit code that
+# tells the cause. (Sourced by launch.sh.)
+#
+# Each rank has a session of its own, so a Ctrl-C in the terminal reaches it through this script only: once, not twice.
+
+readonly poll_s=0.25
+peer_grace_s=30                         # how long ranks may go on after one has failed
+[[ ! ${SLUICE_PEER_GRACE_S:-} =~ ^[0-9]{1,6}$ ]] || peer_grace_s=$((10#$SLUICE_PEER_GRACE_S))
+pid_of=() start_of=() # of the processes that have not been waited for, by rank
+filters=()
+stop_asked=0     # a signal to stop was passed on
+failed_rank=     # the first rank that ended with an error, and when
+failed_at=0
+ending=none      # what was sent after the grace: none, TERM, KILL
+exit_code=0
+
+# How much a code says about the cause: a rank that lost a peer is a victim, an interrupted one was asked to.
+weight_of() {
+  case $1 in
+    0) REPLY=0 ;;
+    130) REPLY=1 ;;
+    5) REPLY=2 ;;
+    *) REPLY=3 ;;
+  esac
+}
+
+# run_ranks FIRST_RANK COUNT COMMAND...: ends the script.
+run_ranks() {
+  local first=$1 count=$2 i signal messages
+  shift 2
+  for signal in TERM INT HUP; do
+    # shellcheck disable=SC2064 # the name of the signal is meant as it is now
+    trap "pass_on $signal" "$signal"
+  done
+  for ((i = 0; i < count && !stop_asked; ++i)); do
+    start_rank $((first + i)) "$i" "$@"
+  done
+  # The one that was being started when the signal came does not know of it.
+  [[ $stop_asked -eq 0 ]] || send TERM
+  exec {messages}>&2
+  # The shell's own words on a killed child would go to standard error.
+  wait_for_ranks 2>/dev/null
+  wait "${filters[@]}" || true
+  exit "$exit_code"
+}
+
+# start_rank RANK LOCAL_RANK COMMAND...
+start_rank() {
+  local rank=$1 local_rank=$2 output start_time=gone
+  shift 2
+  open_output "$rank"
+  # A child in the background of a script would ignore SIGINT. Standard output is rank 0's answer and stays as it is.
+  RANK=$rank LOCAL_RANK=$local_rank \
+    env --default-signal=INT --default-signal=QUIT setsid "$@" </dev/null 2>&"$output" &
+  pid_of[rank]=$!
+  read_start_time "$!" || true
+  start_of[rank]=$start_time
+  record "$!" "rank $rank"
+  exec {output}>&-
+}
+
+# open_output RANK: sets output to a descriptor for the standard error of a rank, which gets its name before every line.
+# On a terminal rank 0 keeps it as it is, for the line of progress, which the others' lines then have to clear.
+open_output() {
+  local name="[rank $1] "
+  if [[ -t 2 ]]; then
+    if [[ $1 -eq 0 ]]; then
+      exec {output}>&2
+      return
+    fi
+    name=$'\r\e[K'$name
+  fi
+  # It outlives every signal and ends with its rank.
+  exec {output}> >(
+    trap '' INT TERM HUP
+    exec sed -u "s/^/$name/" >&2
+  )
+  filters+=("$!")
+}
+
+# send SIGNAL: to every rank that still runs.
+send() {
+  local rank
+  for rank in "${!pid_of[@]}"; do
+    ! is_running "${pid_of[rank]}" "${start_of[rank]}" || kill -s "$1" "${pid_of[rank]}" 2>/dev/null || true
+  done
+}
+
+pass_on() {
+  stop_asked=1
+  send "$1"
+}
+
+# Looks at its ranks from time to time: bash 5.2's `wait -n` overlooks a child that a signal killed before the call, and
+# its `read -t` forgets the time limit when a signal comes. A signal to this script is handled when `sleep` ends.
+wait_for_ranks() {
+  local rank code
+  while [[ ${#pid_of[@]} -gt 0 ]]; do
+    for rank in "${!pid_of[@]}"; do
+      ! is_running "${pid_of[rank]}" "${start_of[rank]}" || continue
+      code=0
+      wait "${pid_of[rank]}" || code=$?
+      take_code "$rank" "$code"
+      unset "pid_of[rank]"
+    done
+    [[ ${#pid_of[@]} -eq 0 ]] || end_the_rest
+    sleep "$poll_s" || true
+  done
+}
+
+# take_code RANK CODE: the first code of the greatest weight is the script's.
+take_code() {
+  local weight
+  # What our own signals did is no cause.
+  [[ $ending == none ]] || [[ $2 -ne 143 && $2 -ne 137 ]] || return 0
+  weight_of "$2" && weight=$REPLY
+  weight_of "$exit_code"
+  [[ $weight -le $REPLY ]] || exit_code=$2
+  [[ $weight -ge 2 ]] || return 0
+  say "rank $1 ended with exit code $2" 2>&"$messages"
+  [[ -n $failed_rank ]] || { failed_rank=$1 failed_at=$SECONDS; }
+}
+
+# Ranks that go on without one that failed would wait for it: they get SIGTERM, and later SIGKILL.
+end_the_rest() {
+  [[ -n $failed_rank && $((SECONDS - failed_at)) -ge $peer_grace_s ]] || return 0
+  case $ending in
+    none) ending=TERM ;;
+    TERM) ending=KILL ;;
+    KILL) return ;;
+  esac
+  say "ranks ${!pid_of[*]} still run $peer_grace_s s later: sending SIG$ending" 2>&"$messages"
+  send "$ending"
+  failed_at=$SECONDS
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Data parallelism by processes: NPROC processes on each of NNODES nodes, each with the whole model on one device.
+#
+# usage: scripts/run_ddp.sh NPROC NNODES NODE_RANK MASTER_ADDR MASTER_PORT [IB [LR [BATCH [DATASET [DATADIR]]]]] [OPTIONS]
+#
+# Arguments and options are those of scripts/run.sh; see its --help. BATCH is the samples per step of one process:
+# train.global_batch = BATCH x NPROC x NNODES. The configuration is $SLUICE_CONFIG or configs/ddp.toml, with
+# pipeline.stages=1 and replicas.local=1. Lines of standard error begin with [rank N] where NPROC > 1; the exit code is
+# that of the rank that failed first, and not 5 (lost peer) where another code says why.
+set -euo pipefail
+# shellcheck source=scripts/launch.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/launch.sh"
+
+split_arguments "$@"
+[[ ${#positionals[@]} -ge 5 && ${#positionals[@]} -le 10 ]] || usage_error "${#positionals[@]} arguments, but it takes 5 to 10"
+take_config configs/ddp.toml
+argument_sets+=(--set pipeline.stages=1 --set replicas.local=1)
+take_world "${positionals[@]:0:6}"
+take_recipe "${positionals[@]:6}"
+launch

@@ -1,0 +1,74 @@
+# shellcheck shell=bash
+# The record of what the launch scripts have started on this node, so that scripts/stop.sh ends that and nothing else.
+# (Sourced by bash, after common.sh.)
+#
+# A launch has one file, $STARTED_DIR/PID.START of the launching script. Its first line is the boot it belongs to, each
+# other one "PID START WHAT", the launching script's first. START is the process's start time (field 22 of /proc/PID/stat): a number that was given to
+# another process since does not match. The folder is in /tmp because XDG_RUNTIME_DIR vanishes at logout, nohup or not.
+STARTED_DIR=${SLUICE_STATE_DIR:-/tmp/sluice-$UID}
+read -r this_boot </proc/sys/kernel/random/boot_id
+
+# read_start_time PID: sets start_time; fails when there is no such process, or only its exit code is left of it.
+read_start_time() {
+  local line
+  local -a fields
+  { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
+  read -ra fields <<<"${line##*) }" # the name before it may hold anything
+  [[ ${fields[0]} != [ZX] ]] || return 1
+  start_time=${fields[19]}
+}
+
+# is_running PID START
+is_running() {
+  local start_time
+  read_start_time "$1" && [[ $start_time == "$2" ]]
+}
+
+# Fails where somebody else could have prepared the folder or could write into it.
+open_started_dir() {
+  [[ -e $STARTED_DIR ]] || mkdir -m 700 -- "$STARTED_DIR" 2>/dev/null || true # another launch may be quicker
+  [[ -d $STARTED_DIR && ! -L $STARTED_DIR && -O $STARTED_DIR && $(stat -c %a -- "$STARTED_DIR") == *700 ]]
+}
+
+# list_running FILE: the lines of a record whose processes still run.
+list_running() {
+  local boot pid start what
+  {
+    read -r boot && [[ $boot == "$this_boot" ]] || return 0
+    while read -r pid start what; do
+      [[ $pid =~ ^[0-9]+$ && $start =~ ^[0-9]+$ ]] || continue
+      ! is_running "$pid" "$start" || printf '%s %s %s\n' "$pid" "$start" "$what"
+    done
+  } <"$1"
+}
+
+# Removes records of which nothing runs any more.
+remove_stale_records() {
+  local record
+  for record in "$STARTED_DIR"/*.*; do
+    [[ ! -f $record || -n $(list_running "$record") ]] || rm -f -- "$record"
+  done
+}
+
+# start_record WHAT: begins the record of this launch. Without one it goes on, and says so.
+start_record() {
+  local start_time
+  launch_record=
+  if ! open_started_dir; then
+    say "$STARTED_DIR is not a folder of yours alone: scripts/stop.sh will not find this run (SLUICE_STATE_DIR names another)"
+    return
+  fi
+  remove_stale_records
+  read_start_time "$$"
+  launch_record=$STARTED_DIR/$$.$start_time
+  # Whole at once: another launch may be looking for stale ones.
+  printf '%s\n' "$this_boot" "$$ $start_time $1" >"$STARTED_DIR/.$$"
+  mv -- "$STARTED_DIR/.$$" "$launch_record"
+}
+
+# record PID WHAT: one more process of this launch.
+record() {
+  local start_time
+  [[ -n $launch_record ]] && read_start_time "$1" || return 0
+  printf '%s %s %s\n' "$1" "$start_time" "$2" >>"$launch_record"
+}
