@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Two hosts with a slow network between them and no disk in common: network namespaces stand in for them.
+
+    two_hosts_test.py [unittest options]        SLUICE_BINARY names the binary; needs root, ip and tc
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import ranks_test
+import sluice_cli as cli
+
+RATE = "100mbit"
+HANG_S = 4
+SKIPPED = 77
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+class Hosts:
+    """Two namespaces, a cable between them, and a limit on what goes through it."""
+
+    def __init__(self):
+        self.names = [f"sluice-{os.getpid()}-{i}" for i in range(2)]
+        self.cables = [f"slc{os.getpid() % 100000}-{i}" for i in range(2)]
+        self.addresses = ["10.213.7.1", "10.213.7.2"]
+
+    def __enter__(self):
+        for name in self.names:
+            ip("netns", "add", name)
+        ip("link", "add", self.cables[0], "netns", self.names[0], "type", "veth",
+           "peer", "name", self.cables[1], "netns", self.names[1])
+        for i, name in enumerate(self.names):
+            ip("-n", name, "addr", "add", f"{self.addresses[i]}/24", "dev", self.cables[i])
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "link", "set", self.cables[i], "up")
+            self.run_in(i, "tc", "qdisc", "add", "dev", self.cables[i], "root", "tbf", "rate", RATE, "burst", "128kb",
+                        "latency", "50ms")
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+    def run_in(self, i, *words):
+        return subprocess.run(["ip", "netns", "exec", self.names[i], *words], check=True, capture_output=True, text=True).stdout
+
+    def sent_bytes(self, i):
+        return int(self.run_in(i, "cat", f"/sys/class/net/{self.cables[i]}/statistics/tx_bytes"))
+
+    def cut(self):
+        ip("-n", self.names[0], "link", "set", self.cables[0], "down")
+
+    def start(self, i, *arguments, cwd):
+        environment = {**os.environ, "RANK": str(i), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+                       "MASTER_ADDR": self.addresses[0], "MASTER_PORT": "29500"}
+        command = ["ip", "netns", "exec", self.names[i], cli.BINARY, *map(str, arguments)]
+        return subprocess.Popen(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+
+class TwoHostsTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.hosts = self.enterContext(Hosts())
+        self.disks = [self.folder / "a", self.folder / "b"]
+        for disk in self.disks:
+            disk.mkdir()
+        self.run_dir = self.disks[0] / "run"
+        self.config = ranks_test.configuration(
+            self.folder, model={"name": "resnet8", "dropout": 0}, train={"precision": "fp32"},
+            pipeline={"stages": 2, "chunks": 2, "batch_norm": "deferred"},
+            replicas={"connect_timeout_s": 30, "hang_timeout_s": HANG_S})
+
+    def start(self):
+        return [self.hosts.start(i, "train", self.config, "--run-dir", "run", "--resume", "auto", cwd=self.disks[i])
+                for i in range(2)]
+
+    def train(self):
+        done = cli.finish_all(self.start())
+        self.assertEqual([process.returncode for process in done], [0, 0], [process.stderr for process in done])
+        return done
+
+    def steps(self):
+        metrics = self.run_dir / "metrics.jsonl"
+        return metrics.read_text().count('"event":"step"') if metrics.exists() else 0
+
+    def test_they_train_are_stopped_and_resume(self):
+        self.train()
+        sync_bytes = cli.events(self.run_dir, "step")[0]["sync_bytes"]
+        for i in range(2):  # of two ranks each sends half of the gradients twice, or all of them once
+            self.assertGreater(self.hosts.sent_bytes(i), sync_bytes * ranks_test.STEPS)
+        self.assertEqual(list(self.disks[1].iterdir()), [], "rank 1 has written something")
+        whole = self.disks[0] / "whole"
+        self.run_dir.rename(whole)
+
+        stopped = self.start()
+        cli.wait_until(lambda: self.steps() > 5, stopped[0])
+        stopped[1].send_signal(signal.SIGTERM)
+        done = cli.finish_all(stopped)
+        self.assertEqual([process.returncode for process in done], [130, 130], [process.stderr for process in done])
+        self.train()
+        self.assertEqual(ranks_test.curve(self.run_dir), ranks_test.curve(whole))
+        mine, expected = (cli.checkpoints(run)[ranks_test.STEPS] / "model.safetensors" for run in (self.run_dir, whole))
+        self.assertEqual(mine.read_bytes(), expected.read_bytes())
+
+    def test_a_cut_cable_ends_both_and_each_names_the_other(self):
+        processes = self.start()
+        cli.wait_until(lambda: self.steps() > 3, processes[0])
+        self.hosts.cut()
+        begin = time.monotonic()
+        done = cli.finish_all(processes)
+        self.assertLess(time.monotonic() - begin, HANG_S + 30)
+        self.assertEqual([process.returncode for process in done], [5, 5], [process.stderr for process in done])
+        self.assertIn("rank 1 (host", cli.error_of(done[0]))
+        self.assertIn("rank 0 (host", cli.error_of(done[1]))
+
+    def test_nothing_listens_beyond_the_address_that_was_given(self):
+        processes = self.start()
+        cli.wait_until(lambda: self.steps() > 2, processes[0])
+        for i in range(2):
+            listening = self.hosts.run_in(i, "ss", "-Htln").splitlines()
+            self.assertTrue(listening)
+            for line in listening:
+                self.assertEqual(line.split()[3].rpartition(":")[0], self.hosts.addresses[i], line)
+        for process in processes:
+            process.kill()
+        cli.finish_all(processes)
+
+
+def missing():
+    if os.geteuid() != 0:
+        return "not root"
+    for program in ("ip", "tc", "ss"):
+        if shutil.which(program) is None:
+            return f"there is no {program}"
+    try:
+        with Hosts():
+            return ""
+    except subprocess.CalledProcessError as error:
+        return f"no namespaces here ({error.stderr.strip()})"
+
+
+if __name__ == "__main__":
+    if reason := missing():
+        print(f"skipped: {reason}")
+        sys.exit(SKIPPED)
+    unittest.main(verbosity=2)
