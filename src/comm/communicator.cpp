@@ -36,8 +36,9 @@ auto start(const Operation& operation) {
 
 }  // namespace
 
-Communicator::Communicator(std::string name, c10::intrusive_ptr<c10d::Backend> backend, std::chrono::milliseconds limit)
-    : name_(std::move(name)), backend_(std::move(backend)), limit_(limit) {}
+Communicator::Communicator(std::string name, device::Device device, c10::intrusive_ptr<c10d::Backend> backend,
+                           std::chrono::milliseconds limit)
+    : name_(std::move(name)), device_(device), backend_(std::move(backend)), limit_(limit) {}
 
 Communicator::~Communicator() = default;
 
@@ -48,9 +49,11 @@ Pending Communicator::all_reduce(const at::Tensor& tensor) const {
   const std::string what = concat("the all-reduce of ", name_);
   return as_peer_error(what, [&] {
     std::vector<at::Tensor> tensors{tensor};
-    return Pending([work = start([&] { return backend_->allreduce(tensors); }), limit = limit_, what] {
-      as_peer_error(what, [&] { return work->wait(limit); });
-    });
+    return Pending(
+        [work = start([&] { return backend_->allreduce(tensors); }), limit = limit_, device = device_, what] {
+          as_peer_error(what, [&] { return work->wait(limit); });
+          device::Stream::current(device).synchronize();  // on a GPU only the stream has waited so far
+        });
   });
 }
 

@@ -13,6 +13,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include "device/stream.h"
+
 namespace c10d {
 class Backend;
 }  // namespace c10d
@@ -36,14 +38,16 @@ class Pending {
 
 class Communicator {
  public:
-  // name: for messages. limit: longest wait for one operation.
-  Communicator(std::string name, c10::intrusive_ptr<c10d::Backend> backend, std::chrono::milliseconds limit);
+  // name: for messages. device: of the tensors. limit: longest wait for one operation.
+  Communicator(std::string name, device::Device device, c10::intrusive_ptr<c10d::Backend> backend,
+               std::chrono::milliseconds limit);
   ~Communicator();
 
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
 
-  // The sum over all processes, in place, the same bits in each. `tensor` is dense and lives until the end.
+  // The sum over all processes, in place, the same bits in each. `tensor` is dense and lives until the end. On a GPU it
+  // comes after what is queued on the caller's current stream, and is there when wait() returns.
   [[nodiscard]] Pending all_reduce(const at::Tensor& tensor) const;
   // `tensor` of process `root` in all; blocks.
   void broadcast(const at::Tensor& tensor, int root) const;
@@ -52,6 +56,7 @@ class Communicator {
 
  private:
   std::string name_;
+  device::Device device_;
   c10::intrusive_ptr<c10d::Backend> backend_;
   std::chrono::milliseconds limit_;
 };

@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "comm/nccl/nccl.h"
 #include "comm/socket_address.h"
 #include "core/concat.h"
 #include "core/error.h"
@@ -224,18 +225,30 @@ void Processes::count_neighbours() {
   for (int rank = 0; rank < world_.size; ++rank) local_size_ += look_up(key(rank)) == own ? 1 : 0;
 }
 
-std::shared_ptr<Communicator> Processes::make_communicator(const std::string& name) {
+c10::intrusive_ptr<c10d::Backend> Processes::make_gloo(const c10::intrusive_ptr<c10d::Store>& store) {
   const auto options = c10d::ProcessGroupGloo::Options::create(limits_.operation);
+  if (!device_) {
+    device_ = world_.interface.empty()
+                  ? c10d::ProcessGroupGloo::createDeviceForHostname(address_towards(world_.address))
+                  : c10d::ProcessGroupGloo::createDeviceForInterface(world_.interface);
+  }
+  options->devices.push_back(device_);
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, world_.rank, world_.size, options);
+}
+
+std::shared_ptr<Communicator> Processes::make_communicator(const std::string& name, device::Device device,
+                                                           Collectives collectives) {
+  const bool is_cuda = device.kind == device::DeviceKind::kCuda;
+  if (collectives == Collectives::kNccl && !is_cuda) {
+    throw ConfigError(concat("replicas.backend = \"nccl\" cannot carry ", name, " of ", device::to_string(device),
+                             "; set it to \"auto\" or \"gloo\", or device.list to GPUs"));
+  }
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
   try {
-    if (!device_) {
-      device_ = world_.interface.empty()
-                    ? c10d::ProcessGroupGloo::createDeviceForHostname(address_towards(world_.address))
-                    : c10d::ProcessGroupGloo::createDeviceForInterface(world_.interface);
-    }
-    options->devices.push_back(device_);
-    const auto store = c10::make_intrusive<c10d::PrefixStore>(name, store_);
-    return std::make_shared<Communicator>(
-        name, c10::make_intrusive<c10d::ProcessGroupGloo>(store, world_.rank, world_.size, options), limits_.operation);
+    const bool by_nccl = is_cuda && collectives != Collectives::kGloo;
+    const auto backend =
+        by_nccl ? nccl::make_backend(store, world_.rank, world_.size, limits_.operation) : make_gloo(store);
+    return std::make_shared<Communicator>(name, device, backend, limits_.operation);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -17,6 +17,7 @@
 
 #include "comm/communicator.h"
 #include "comm/world.h"
+#include "device/device.h"
 
 namespace c10d {
 class Store;
@@ -35,6 +36,9 @@ struct TimeLimits {
   std::chrono::milliseconds operation;  // the longest wait in a communicator
 };
 
+// What carries tensors: NCCL those of GPUs, Gloo any.
+enum class Collectives { kAuto, kGloo, kNccl };  // kAuto: NCCL for a GPU, else Gloo
+
 class Processes {
  public:
   Processes(World world, const Agreement& agreement, TimeLimits limits);
@@ -50,8 +54,9 @@ class Processes {
   // same cores.
   [[nodiscard]] int local_size() const { return local_size_; }
 
-  // A communicator of all processes for tensors on the CPU (Gloo). Every process makes the same ones in the same order.
-  [[nodiscard]] std::shared_ptr<Communicator> make_communicator(const std::string& name);
+  // A communicator of all processes for tensors on `device`. Every process makes the same ones in the same order.
+  [[nodiscard]] std::shared_ptr<Communicator> make_communicator(const std::string& name, device::Device device = {},
+                                                                Collectives collectives = Collectives::kAuto);
 
   // A text that one process leaves for the others, who wait for it.
   void publish(const std::string& key, const std::string& text);
@@ -59,6 +64,7 @@ class Processes {
 
  private:
   void meet();
+  [[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store);
   void agree(const Agreement& agreement);
   void count_neighbours();
   template <typename Action>

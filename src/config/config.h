@@ -101,6 +101,7 @@ struct PipelineConfig {
 struct ReplicasConfig {
   int local = 1;
   std::string sync = "allreduce";
+  std::string backend = "auto";
   double bucket_mb = 25;  // MiB
   double connect_timeout_s = 300;
   double hang_timeout_s = 60;

@@ -163,6 +163,8 @@ Keys other_keys() {
        "replicas of the pipeline in this process"},
       {"replicas.sync", replicas<&ReplicasConfig::sync>(), words({"allreduce", "none"}), "",
        "how replicas agree on gradients"},
+      {"replicas.backend", replicas<&ReplicasConfig::backend>(), words({"auto", "nccl", "gloo"}), "",
+       "what carries gradients between processes; auto: NCCL from GPU to GPU, else Gloo"},
       {"replicas.bucket_mb", replicas<&ReplicasConfig::bucket_mb>(),
        RealRange{.low = 0, .high = 65'536, .low_open = true}, "MiB",
        "size of the gradient buckets that are reduced together"},

@@ -7,20 +7,23 @@
 
 namespace sluice::ddp {
 
-OrderedAllReduce::OrderedAllReduce(std::shared_ptr<comm::Communicator> communicator, std::vector<at::Tensor> buckets)
-    : communicator_(std::move(communicator)), buckets_(std::move(buckets)), ready_(buckets_.size()) {}
+OrderedAllReduce::OrderedAllReduce(std::shared_ptr<comm::Communicator> communicator, device::Device device,
+                                   std::vector<at::Tensor> buckets)
+    : communicator_(std::move(communicator)), device_(device), buckets_(std::move(buckets)), ready_(buckets_.size()) {}
 
 void OrderedAllReduce::begin_step() {
   const std::scoped_lock lock(mutex_);
-  std::ranges::fill(ready_, char{0});
+  std::ranges::fill(ready_, std::nullopt);
   pending_.clear();
 }
 
-void OrderedAllReduce::ready(int bucket) {
+void OrderedAllReduce::ready(int bucket, const device::Event& summed) {
   const std::scoped_lock lock(mutex_);
-  ready_[bucket] = 1;
-  while (pending_.size() < buckets_.size() && ready_[pending_.size()] != 0)
-    pending_.push_back(communicator_->all_reduce(buckets_[pending_.size()]));
+  ready_[bucket] = summed;
+  for (std::size_t next = pending_.size(); next < buckets_.size() && ready_[next]; next = pending_.size()) {
+    device::Stream::current(device_).wait(*ready_[next]);  // another thread may have summed it
+    pending_.push_back(communicator_->all_reduce(buckets_[next]));
+  }
 }
 
 void OrderedAllReduce::wait() {

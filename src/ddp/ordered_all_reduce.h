@@ -1,36 +1,41 @@
 // ordered_all_reduce: the sums of one stage's buckets over the processes of a run. Operations on one communicator have
 // to be started in the same order by all of them, whatever order the buckets become ready in here: one that is early
-// waits for those before it. Not here: sums over the replicas of a process (reducer.h). CPU tensors. Threads: ready()
+// waits for those before it. Not here: sums over the replicas of a process (reducer.h). Threads: ready()
 // from any; begin_step() and wait() from one, between and after the calls of ready() of a step. Errors: PeerError.
 #pragma once
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "comm/communicator.h"
+#include "device/stream.h"
 
 namespace sluice::ddp {
 
 class OrderedAllReduce {
  public:
   // buckets: in the order in which they are started; nobody else uses the communicator.
-  OrderedAllReduce(std::shared_ptr<comm::Communicator> communicator, std::vector<at::Tensor> buckets);
+  // device: where they lie.
+  OrderedAllReduce(std::shared_ptr<comm::Communicator> communicator, device::Device device,
+                   std::vector<at::Tensor> buckets);
 
   void begin_step();
-  // Bucket number `bucket` has what this process adds to it.
-  void ready(int bucket);
+  // Bucket number `bucket` has what this process adds to it once `summed` is over.
+  void ready(int bucket, const device::Event& summed);
   // Blocks until every bucket is the sum over all processes.
   void wait();
 
  private:
   std::shared_ptr<comm::Communicator> communicator_;
+  device::Device device_;
   std::vector<at::Tensor> buckets_;
   std::mutex mutex_;
-  std::vector<char> ready_;             // guarded by mutex_
-  std::vector<comm::Pending> pending_;  // guarded by mutex_; those that have been started
+  std::vector<std::optional<device::Event>> ready_;  // guarded by mutex_
+  std::vector<comm::Pending> pending_;               // guarded by mutex_; those that have been started
 };
 
 }  // namespace sluice::ddp

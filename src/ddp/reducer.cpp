@@ -41,7 +41,8 @@ void Reducer::connect(const Network& network) {
     for (const BucketState& state : buckets_) {
       if (state.stage == stage) buckets.push_back(share_of(state, 0));
     }
-    between_processes_.push_back(std::make_unique<OrderedAllReduce>(network.of_stage[stage], std::move(buckets)));
+    between_processes_.push_back(std::make_unique<OrderedAllReduce>(
+        network.of_stage[stage], stages_[stage].devices.front(), std::move(buckets)));
   }
 }
 
@@ -82,7 +83,7 @@ void Reducer::report(BucketState& state, int replica, int position) {
   state.ready[replica] = device::Stream::current(stages_[state.stage].devices[replica]).record();
   if (state.missing_replicas.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   reduce(state);
-  if (!between_processes_.empty()) between_processes_[state.stage]->ready(state.number);
+  if (!between_processes_.empty()) between_processes_[state.stage]->ready(state.number, state.reduced);
   open_buckets_.fetch_sub(1, std::memory_order_acq_rel);
 }
 

@@ -57,10 +57,14 @@ std::vector<ddp::StageGradients> gradients_of(const StageGrid& grid,
 }
 
 // A communicator for the gradients of each stage, so that they do not wait for each other.
-ddp::Network connect_stages(comm::Processes& processes, int stages, const std::shared_ptr<comm::Communicator>& totals) {
+// devices: of replica 0, where the local sums are.
+ddp::Network connect_stages(const ComposeOptions& options, const std::vector<device::Device>& devices,
+                            const std::shared_ptr<comm::Communicator>& totals) {
   ddp::Network network{.of_stage = {}, .totals = totals};
-  for (int s = 0; s < stages; ++s)
-    network.of_stage.push_back(processes.make_communicator(concat("the gradients of stage ", s)));
+  for (std::size_t s = 0; s < devices.size(); ++s) {
+    network.of_stage.push_back(
+        options.processes->make_communicator(concat("the gradients of stage ", s), devices[s], options.collectives));
+  }
   return network;
 }
 
@@ -77,7 +81,7 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   } else {
     composition.sync = std::make_shared<ddp::Reducer>(
         gradients_of(grid, devices), ddp::ReducerOptions{options.bucket_bytes},
-        has_peers ? connect_stages(*options.processes, plan.stages(), composition.peers) : ddp::Network{});
+        has_peers ? connect_stages(options, devices.front(), composition.peers) : ddp::Network{});
   }
   for (const auto& stage : grid[0]) {
     const FlatParameters& parameters = stage->parameters();

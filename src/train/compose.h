@@ -29,6 +29,7 @@ struct ComposeOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   OptimizerOptions optimizer;
   comm::Processes* processes = nullptr;  // connects to the other processes of the run; null: there are none
+  comm::Collectives collectives = comm::Collectives::kAuto;  // between them
 };
 
 struct Composition {

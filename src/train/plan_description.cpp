@@ -12,16 +12,18 @@ using nlohmann::ordered_json;
 
 PlanDescription describe_plan(const Setup& setup, const Composition& composition, bool chunks_are_open) {
   const Plan& plan = composition.plan;
+  const int processes = setup.place.processes, replicas = count_replicas(setup);
   ordered_json stages = ordered_json::array();
   std::ostringstream text;
   text << setup.model.name << " (" << composition.parameter_count() << " parameters) on "
        << setup.train_set->info().name << ": " << setup.train_set->size() << " training and " << setup.test_set->size()
        << " test samples, " << counted(setup.batches_per_epoch, "batch") << " an epoch, "
        << counted(setup.total_steps, "step") << "\n"
-       << plan.stages() << (plan.stages() == 1 ? " stage" : " stages") << " x " << plan.replicas
-       << (plan.replicas == 1 ? " replica" : " local replicas") << ", schedule " << plan.schedule << ", chunks "
+       << counted(plan.stages(), "stage") << " x " << plan.replicas
+       << (plan.replicas == 1 ? " replica" : " local replicas")
+       << (processes > 1 ? concat(" x ", processes, " processes") : "") << ", schedule " << plan.schedule << ", chunks "
        << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks)) << ", global batch "
-       << plan.global_batch << " (" << (plan.global_batch + plan.replicas - 1) / plan.replicas << " a replica), "
+       << plan.global_batch << " (" << (plan.global_batch + replicas - 1) / replicas << " a replica), "
        << counted(setup.cpu_threads, "thread") << " a CPU device\n"
        << std::left << std::setw(7) << "stage" << std::setw(28) << "layers" << std::right << std::setw(12)
        << "parameters" << std::setw(12) << "bytes"
@@ -47,6 +49,7 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
                     {"parameters", composition.parameter_count()},
                     {"stages", plan.stages()},
                     {"replicas", plan.replicas},
+                    {"processes", processes},
                     {"schedule", plan.schedule},
                     {"chunks", chunks_are_open ? ordered_json("auto") : ordered_json(plan.chunks)},
                     {"global_batch", plan.global_batch},

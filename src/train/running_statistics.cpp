@@ -74,7 +74,11 @@ void average(const Composition& composition, StageId stage, std::int64_t local_s
   if (merged.numel() == 0 || (replicas == 1 && !composition.peers)) return;
   merged.mul_(weight(0));
   for (int r = 1; r < replicas; ++r) merged.add_(statistics_of(r).to(merged.device()), weight(r));
-  if (composition.peers) composition.peers->all_reduce(merged).wait();
+  if (composition.peers) {
+    const at::Tensor sum = merged.cpu();  // the peers' communicator is one for the CPU
+    composition.peers->all_reduce(sum).wait();
+    if (!sum.is_same(merged)) merged.copy_(sum);
+  }
   for (int r = 1; r < replicas; ++r) statistics_of(r).copy_(merged);
 }
 

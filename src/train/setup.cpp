@@ -66,6 +66,11 @@ int cpu_places(const std::vector<device::Device>& devices) {
   return static_cast<int>(std::ranges::count(devices, device::DeviceKind::kCpu, &device::Device::kind));
 }
 
+comm::Collectives collectives_of(const config::Config& config) {
+  if (config.replicas.backend == "auto") return comm::Collectives::kAuto;
+  return config.replicas.backend == "nccl" ? comm::Collectives::kNccl : comm::Collectives::kGloo;
+}
+
 // What the configuration alone cannot tell: whether it fits the number of processes.
 void check_processes(const Setup& setup) {
   const config::Config& config = setup.config;
@@ -171,7 +176,8 @@ Composition make_composition(const Setup& setup, const Plan& plan, comm::Process
                     .beta1 = config.train.beta1,
                     .beta2 = config.train.beta2,
                     .eps = config.train.eps},
-      .processes = processes};
+      .processes = processes,
+      .collectives = collectives_of(config)};
   return compose(plan, options);
 }
 

@@ -100,7 +100,7 @@ class RanksTest(unittest.TestCase):
         config = configuration(self.folder)
         port = cli.free_port()
         done = cli.finish_all([
-            cli.start("train", config, "--json", env=cli.environment_of(rank, 2, port), cwd=folders[rank])
+            cli.start("train", config.resolve(), "--json", env=cli.environment_of(rank, 2, port), cwd=folders[rank])
             for rank in range(2)])
         self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
         self.assertEqual(len(list((folders[0] / "runs").iterdir())), 1)
@@ -197,6 +197,11 @@ class RanksTest(unittest.TestCase):
             other.listen()
             in_use = cli.run("train", config, "--run-dir", self.run_dir, env=cli.environment_of(0, 2, port))
         self.assert_refused([in_use], [2], f"port {port}", "in use")
+
+    def test_nccl_needs_gpus(self):
+        done = self.run_ranks(2, configuration(self.folder, replicas={"backend": "nccl"}))
+        self.assertEqual(self.codes(done)[0], 2, done[0].stderr)
+        self.assertIn('replicas.backend = "nccl" cannot carry', cli.error_of(done[0]))
 
     def test_too_few_samples_for_the_replicas(self):
         done = self.run_ranks(3, configuration(self.folder, train={"global_batch": 2}))
