@@ -114,7 +114,7 @@ bool LineSocket::receive() {
   }
   const Connection connection = id.to_string();
   const bool is_known = begun_.contains(connection);
-  if (bytes.size() > 0) {
+  if (!bytes.empty()) {
     if (is_known) take(connection, bytes.to_string_view());
   } else if (is_known) {
     begun_.erase(connection);

@@ -5,7 +5,7 @@
 namespace sluice::comm {
 
 std::string Loss::describe() const {
-  const std::string who = concat("rank ", rank, " (host ", host, ")");
+  std::string who = concat("rank ", rank, " (host ", host, ")");
   switch (how) {
     case How::kDead: return concat(who, " died");
     case How::kHung: return concat(who, " has not answered for ", reason, ": it hangs, is stopped or cut off");

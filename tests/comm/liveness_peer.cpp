@@ -28,12 +28,12 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{5};
 
-void say(const std::string& line) { std::cout << line << std::endl; }
+void say(const std::string& line) { std::cout << line << '\n' << std::flush; }
 
 MeetingPoint meet_in(const std::filesystem::path& file) {
   return {.publish =
               [file](const std::string& text) {
-                std::ofstream(file.string() + ".part") << text << std::endl;
+                std::ofstream(file.string() + ".part") << text << '\n';
                 std::filesystem::rename(file.string() + ".part", file);
               },
           .look_up =
@@ -90,7 +90,7 @@ int main(int argc, char** argv) {
   try {
     return sluice::comm::run(world, argv[3], options);
   } catch (const sluice::Error& error) {
-    std::cout << "refused: " << error.what() << std::endl;
+    std::cerr << error.what() << '\n';
     return static_cast<int>(error.exit_code());
   }
 }

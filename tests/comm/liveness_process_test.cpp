@@ -1,9 +1,9 @@
 // Real processes that are killed, stopped and continued: all that are left name the one that went first, and nobody
 // else.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <random>
 #include <thread>
@@ -16,9 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using test::PeerProcesses;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::StartsWith;
 
 constexpr milliseconds kSilence{2500};    // of a process that is stopped
 constexpr milliseconds kPatience{20000};  // where nobody is meant to count as hung, however busy the machine

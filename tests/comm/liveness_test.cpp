@@ -30,7 +30,6 @@ using std::chrono::milliseconds;
 using test::run_ranks;
 using testing::AllOf;
 using testing::Each;
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr LivenessOptions kOptions{.heartbeat = milliseconds(50), .silence = milliseconds(20000)};
@@ -183,7 +182,7 @@ TEST(Liveness, ARankThatDiesWhileTheRunStartsIsNamed) {
   Meeting meeting;
   const auto failures = run_ranks(3, [&](int rank) {  // of 4
     if (rank != 1) {
-      Liveness(world_of(rank, 4), meeting.point(), kOptions, nothing_is_lost);
+      const Liveness none(world_of(rank, 4), meeting.point(), kOptions, nothing_is_lost);
       return;
     }
     std::istringstream words(meeting.text());
