@@ -1,9 +1,11 @@
 """Ours beside PyTorch: samples/s of a training step, both sides alternating in one run; medians and a ratio.
 
-    bench/compare.py [--rounds 9] [--steps 20] [--models resnet8 vit] [--cases single stages replicas] [--json FILE]
+    bench/compare.py [--rounds 9] [--steps 20] [--threads 2] [--models resnet8 vit] [--cases single stages replicas]
+                     [--json FILE]
 
-Cases, batch 64, 32x32 images, two threads in all: `single` = one device with 2 threads, `stages` = 2 stages,
-`replicas` = 2 local replicas. The peer is single-process PyTorch of the same version with 2 threads, in its default
+Models: resnet8, vit and, when named, resnet18 (about 1.5 s a step). Cases, batch 64, 32x32 images, --threads threads in
+all: `single` = one device with all of them, `stages` = 2 stages, `replicas` = 2 local replicas. The peer is
+single-process PyTorch of the same version with as many threads, in its default
 memory format and in channels_last (the faster one counts), with its fused optimizer. Needs build/release
 (scripts/bootstrap.sh) and the project's .venv. On a busy machine look at the ratio of processor time too.
 """
@@ -51,15 +53,15 @@ class Side:
         return statistics.median(result[key] for result in self.results)
 
 
-def open_sides(model, cases, steps):
-    common = [model, "--size", "tiny", "--batch", "64", "--threads", "2", "--steps", str(steps)]
+def open_sides(model, cases, steps, threads):
+    common = [model, "--size", "tiny", "--batch", "64", "--threads", str(threads), "--steps", str(steps)]
     sides = {name: Side([sys.executable, str(PEER), *common, "--optimizer", "fused", *extra]) for name, extra in PEERS.items()}
     sides |= {name: Side([str(OURS), *common, *CASES[name]]) for name in cases}
     return sides
 
 
-def compare(model, cases, rounds, steps):
-    sides = open_sides(model, cases, steps)
+def compare(model, cases, rounds, steps, threads):
+    sides = open_sides(model, cases, steps, threads)
     for _ in range(rounds):
         for side in sides.values():
             side.measure()
@@ -72,6 +74,7 @@ def compare(model, cases, rounds, steps):
         rows.append(
             {
                 "model": model,
+                "threads": threads,
                 "side": name,
                 "samples_per_s": statistics.median(rates),
                 "min": min(rates),
@@ -89,13 +92,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--models", nargs="+", default=["resnet8", "vit"], choices=["resnet8", "vit"])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--models", nargs="+", default=["resnet8", "vit"], choices=["resnet8", "resnet18", "vit"])
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows here")
     args = parser.parse_args()
     if not OURS.exists():
         sys.exit(f"compare.py: {OURS.relative_to(ROOT)} is missing; run scripts/bootstrap.sh")
-    rows = [row for model in args.models for row in compare(model, args.cases, args.rounds, args.steps)]
+    rows = []
+    for model in args.models:
+        rows += compare(model, args.cases, args.rounds, args.steps, args.threads)
     print(f"{'model':8} {'side':20} {'samples/s':>10} {'min':>9} {'max':>9} {'x torch':>8} {'cpu ms':>8} {'x torch':>8}")
     for row in rows:
         print(

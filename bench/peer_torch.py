@@ -3,7 +3,7 @@
     peer_torch.py MODEL [--size tiny] [--batch 64] [--threads 2] [--steps 20] [--repeats 5]
                   [--layout contiguous|channels_last] [--optimizer default|fused]
 
-resnet8 trains with SGD and momentum, vit with AdamW, the same hyper-parameters as bench/train_step. For every line on
+The ResNets train with SGD and momentum, vit with AdamW, the same hyper-parameters as bench/train_step. For every line on
 standard input it times --steps steps and prints one JSON object, so that a driver can let both sides take turns; with
 no input at all it runs --repeats times. cpu_ms is processor time over all threads: on a busy machine compare that.
 """
@@ -65,7 +65,7 @@ def measure(trainer, args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=["resnet8", "vit", "mlp", "toy_cnn"])
+    parser.add_argument("model", choices=["resnet8", "resnet18", "vit", "mlp", "toy_cnn"])
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)

@@ -14,6 +14,9 @@ namespace sluice::models {
 using Layers = std::vector<std::unique_ptr<nn::Layer>>;
 
 Layers make_resnet8(const ModelOptions& options);
+Layers make_resnet18(const ModelOptions& options);
+Layers make_vgg16(const ModelOptions& options);
+Layers make_vgg16_bn(const ModelOptions& options);
 Layers make_vit(const ModelOptions& options);
 Layers make_mlp(const ModelOptions& options);
 Layers make_toy_cnn(const ModelOptions& options);
@@ -22,6 +25,7 @@ inline nn::LayerOptions layer_options(const ModelOptions& options) {
   return {.seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights};
 }
 
-std::vector<std::string> vit_sizes();  // smallest first
+std::vector<std::string> vit_sizes();     // smallest first
+std::vector<std::string> resnet_stems();  // what model.stem can be
 
 }  // namespace sluice::models

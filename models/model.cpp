@@ -14,15 +14,19 @@ namespace {
 struct Family {
   const char* name;
   Layers (*make)(const ModelOptions&);
-  std::vector<std::string> (*sizes)();  // null: no sizes
-  bool has_dropout;
+  std::vector<std::string> (*sizes)() = nullptr;  // null: no sizes
+  std::vector<std::string> (*stems)() = nullptr;  // null: no choice
+  bool has_dropout = false;
 };
 
 constexpr std::array kFamilies{
-    Family{"resnet8", make_resnet8, nullptr, false},
-    Family{"vit", make_vit, vit_sizes, true},
-    Family{"mlp", make_mlp, nullptr, true},
-    Family{"toy_cnn", make_toy_cnn, nullptr, false},
+    Family{.name = "resnet8", .make = make_resnet8},
+    Family{.name = "resnet18", .make = make_resnet18, .stems = resnet_stems},
+    Family{.name = "vgg16", .make = make_vgg16, .has_dropout = true},
+    Family{.name = "vgg16_bn", .make = make_vgg16_bn, .has_dropout = true},
+    Family{.name = "vit", .make = make_vit, .sizes = vit_sizes, .has_dropout = true},
+    Family{.name = "mlp", .make = make_mlp, .has_dropout = true},
+    Family{.name = "toy_cnn", .make = make_toy_cnn},
 };
 
 const Family& find_family(const std::string& name) {
@@ -39,6 +43,12 @@ void require_at_least_one(const char* key, int value) {
   if (value < 1) throw ConfigError(concat("model.", key, "=", value, " must be at least 1"));
 }
 
+void check_word(const char* key, const std::string& word, const Family& family, const std::vector<std::string>& known) {
+  if (std::ranges::find(known, word) != known.end()) return;
+  throw ConfigError(
+      concat("model.", key, "=\"", word, "\" is not a ", key, " of ", family.name, "; use one of ", join(known, ", ")));
+}
+
 void check_common(const ModelOptions& options, const Family& family) {
   require_at_least_one("classes", options.classes);
   require_at_least_one("image_size", options.image_size);
@@ -50,11 +60,11 @@ void check_common(const ModelOptions& options, const Family& family) {
     throw ConfigError(
         concat("model.dropout=", options.dropout, " has no place in ", family.name, "; set model.dropout=0"));
   }
-  if (family.sizes == nullptr) return;
-  const std::vector<std::string> sizes = family.sizes();
-  if (std::find(sizes.begin(), sizes.end(), options.size) == sizes.end()) {
+  if (family.sizes != nullptr) check_word("size", options.size, family, family.sizes());
+  if (family.stems != nullptr) check_word("stem", options.stem, family, family.stems());
+  if (family.stems == nullptr && options.stem != ModelOptions().stem) {
     throw ConfigError(
-        concat("model.size=\"", options.size, "\" is not a size of ", family.name, "; use one of ", join(sizes, ", ")));
+        concat("model.stem=\"", options.stem, "\" has no place in ", family.name, "; leave model.stem out"));
   }
 }
 

@@ -19,8 +19,9 @@ struct ModelOptions {
   std::string name = "resnet8";
   std::string size = "tiny";  // only families that have sizes read it
   int classes = 10;
-  int image_size = 32;  // pixels; images are square
-  int patch_size = 4;   // pixels; vit
+  int image_size = 32;         // pixels; images are square
+  int patch_size = 4;          // pixels; vit
+  std::string stem = "cifar";  // resnet18: "cifar" or "imagenet"; models without a choice of stem take only the default
   int channels = 3;
   double dropout = 0;
   at::ScalarType dtype = at::kFloat;

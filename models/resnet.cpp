@@ -1,32 +1,48 @@
-// ResNet-8 for small images (He et al. 2016, section 4.2, n = 1): a 3x3 stem of 16 channels and three basic blocks of
-// 16, 32 and 64 channels. Names as torchvision's ResNet gives them. Layers: conv1, layer1.0, layer2.0, layer3.0, fc.
+// ResNets of basic blocks (He et al. 2016), names and initial distributions of torchvision's ResNet.
+// resnet8: for small images (section 4.2, n = 1): a 3x3 stem of 16 channels and blocks of 16, 32 and 64 channels.
+// resnet18: two blocks each of 64, 128, 256 and 512 channels behind one of two stems (model.stem).
+// Layers: conv1 (the stem), layer1.0, ..., fc (average pooling and the classifier). A block is one layer.
 #include <array>
+#include <span>
 
 #include "core/concat.h"
 #include "models/families.h"
 #include "nn/batch_norm.h"
 #include "nn/conv.h"
 #include "nn/linear.h"
+#include "nn/pool.h"
 
 namespace sluice::models {
 namespace {
 
 using nn::Activation;
 
-// [N, in, H, W] -> [N, out, H, W]
+enum class StemKind {
+  kCifar,     // 3x3, stride 1: [N, in, H, W] -> [N, out, H, W]
+  kImagenet,  // 7x7, stride 2, then a 3x3 maximum of stride 2: [N, in, H, W] -> [N, out, ceil(H / 4), ceil(W / 4)]
+};
+
 class Stem : public nn::RegisteredLayer {
  public:
-  Stem(std::int64_t in, std::int64_t out, const nn::LayerOptions& options)
+  Stem(StemKind kind, std::int64_t in, std::int64_t out, const nn::LayerOptions& options)
       : RegisteredLayer("conv1", options),
-        conv_(registry_, "conv1", {.in = in, .out = out, .kernel = 3, .padding = 1}, nn::Conv2d::Bias::kNone),
+        kind_(kind),
+        conv_(registry_, "conv1", shape(kind, in, out), nn::Conv2d::Bias::kNone),
         norm_(registry_, "bn1", out) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
-    return norm_(conv_(x, context), context, Activation::kRelu);
+    const at::Tensor y = norm_(conv_(x, context), context, Activation::kRelu);
+    return kind_ == StemKind::kCifar ? y : nn::max_pool2d(y, {.kernel = 3, .stride = 2, .padding = 1});
   }
   std::vector<nn::BatchNorm2d*> batch_norms() override { return {&norm_}; }
 
  private:
+  static nn::ConvShape shape(StemKind kind, std::int64_t in, std::int64_t out) {
+    return kind == StemKind::kCifar ? nn::ConvShape{.in = in, .out = out, .kernel = 3, .padding = 1}
+                                    : nn::ConvShape{.in = in, .out = out, .kernel = 7, .stride = 2, .padding = 3};
+  }
+
+  StemKind kind_;
   nn::Conv2d conv_;
   nn::BatchNorm2d norm_;
 };
@@ -87,20 +103,35 @@ class PooledHead : public nn::RegisteredLayer {
   nn::Linear linear_;
 };
 
-}  // namespace
-
-Layers make_resnet8(const ModelOptions& options) {
+// Group i has `blocks` basic blocks of widths[i] channels; every group but the first halves the image.
+Layers make_resnet(const ModelOptions& options, StemKind stem, std::span<const std::int64_t> widths, int blocks) {
   const nn::LayerOptions layer = layer_options(options);
-  constexpr std::array<std::int64_t, 3> kWidths{16, 32, 64};
   Layers layers;
-  layers.push_back(std::make_unique<Stem>(options.channels, kWidths[0], layer));
-  std::int64_t in = kWidths[0];
-  for (std::size_t i = 0; i < kWidths.size(); ++i) {
-    layers.push_back(std::make_unique<BasicBlock>(concat("layer", i + 1, ".0"), in, kWidths[i], i == 0 ? 1 : 2, layer));
-    in = kWidths[i];
+  layers.push_back(std::make_unique<Stem>(stem, options.channels, widths[0], layer));
+  std::int64_t in = widths[0];
+  for (std::size_t group = 0; group < widths.size(); ++group) {
+    for (int block = 0; block < blocks; ++block) {
+      const std::int64_t stride = group > 0 && block == 0 ? 2 : 1;
+      layers.push_back(
+          std::make_unique<BasicBlock>(concat("layer", group + 1, ".", block), in, widths[group], stride, layer));
+      in = widths[group];
+    }
   }
   layers.push_back(std::make_unique<PooledHead>(in, options.classes, layer));
   return layers;
+}
+
+}  // namespace
+
+std::vector<std::string> resnet_stems() { return {"cifar", "imagenet"}; }
+
+Layers make_resnet8(const ModelOptions& options) {
+  return make_resnet(options, StemKind::kCifar, std::array<std::int64_t, 3>{16, 32, 64}, 1);
+}
+
+Layers make_resnet18(const ModelOptions& options) {
+  const StemKind stem = options.stem == "imagenet" ? StemKind::kImagenet : StemKind::kCifar;
+  return make_resnet(options, stem, std::array<std::int64_t, 4>{64, 128, 256, 512}, 2);
 }
 
 }  // namespace sluice::models

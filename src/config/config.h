@@ -39,7 +39,8 @@ struct ModelConfig {
   int classes = 0;     // 0 = from the data
   int image_size = 0;  // pixels; 0 = from the data
   int patch_size = 4;  // pixels
-  int channels = 0;    // 0 = from the data
+  std::string stem = "cifar";
+  int channels = 0;  // 0 = from the data
   double dropout = 0;
   std::string weights;  // a safetensors file; empty = fresh weights
 

@@ -73,8 +73,12 @@ Keys model_keys() {
        "height and width of the input; 0 = from the data"},
       {"model.patch_size", model<&C::patch_size>(), between(1, 65'536), "pixels",
        "height and width of a patch of a vision transformer"},
+      {"model.stem", model<&C::stem>(), words({"cifar", "imagenet"}), "",
+       "first convolution of resnet18: cifar = 3x3, keeps the size; imagenet = 7x7 and a pooling, which quarter it"},
       {"model.channels", model<&C::channels>(), between(0, 65'536), "", "channels of the input; 0 = from the data"},
-      {"model.dropout", model<&C::dropout>(), fraction(), "", "probability that an activation is dropped"},
+      {"model.dropout", model<&C::dropout>(), fraction(), "",
+       "probability that an activation is dropped; in vgg16 behind the first two linear maps, where torchvision has "
+       "0.5"},
       {"model.weights", model<&C::weights>(), any(), "", "safetensors file to start from; empty = fresh weights"},
   };
 }

@@ -8,6 +8,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "data/cifar.h"
 #include "data/idx_dataset.h"
 #include "data/shapes.h"
 
@@ -21,10 +22,6 @@ struct Entry {
 
 std::unique_ptr<Dataset> open_idx_folder(const DatasetOptions& options, Split split) {
   const bool fashion = options.name == "fashion_mnist";
-  if (options.path.empty()) {
-    throw ConfigError(concat("data.path is empty, but data.name = \"", options.name,
-                             "\" has no default folder; set data.path to the folder of its idx files"));
-  }
   return open_idx_dataset({.name = options.name,
                            .folder = options.path,
                            .mean = fashion ? 0.2860 : 0.1307,
@@ -32,6 +29,11 @@ std::unique_ptr<Dataset> open_idx_folder(const DatasetOptions& options, Split sp
                            .when_missing = fashion ? "run `apt-get install dataset-fashion-mnist` or set data.path"
                                                    : "put the four files of MNIST there or set data.path"},
                           split);
+}
+
+template <CifarKind kKind>
+std::unique_ptr<Dataset> open_cifar_folder(const DatasetOptions& options, Split split) {
+  return open_cifar(kKind, options.path, split);
 }
 
 std::unique_ptr<Dataset> open_shapes(const DatasetOptions& options, Split split) {
@@ -54,6 +56,16 @@ const std::vector<Entry>& entries() {
         .default_path = {},
         .files = idx_file_names()},
        open_idx_folder},
+      {{.name = "cifar10",
+        .what = "50,000 + 10,000 colour 32x32 images in 10 classes",
+        .default_path = {},
+        .files = cifar_file_names(CifarKind::k10)},
+       open_cifar_folder<CifarKind::k10>},
+      {{.name = "cifar100",
+        .what = "50,000 + 10,000 colour 32x32 images in 100 classes",
+        .default_path = {},
+        .files = cifar_file_names(CifarKind::k100)},
+       open_cifar_folder<CifarKind::k100>},
       {{.name = "shapes",
         .what = "drawn from a seed: noisy coloured figures of 10 kinds; needs no files",
         .default_path = {},
@@ -104,6 +116,10 @@ std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split
 
   DatasetOptions resolved = options;
   if (resolved.path.empty()) resolved.path = entry->description.default_path;
+  if (resolved.path.empty() && !entry->description.files.empty()) {
+    throw ConfigError(concat("data.path is empty, but data.name = \"", options.name,
+                             "\" has no default folder; set data.path to the folder of its files"));
+  }
   auto dataset = entry->open(resolved, split);
   if (options.limit == 0) return dataset;
   return std::make_unique<LimitedDataset>(std::move(dataset), options.limit);

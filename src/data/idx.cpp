@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <iomanip>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "core/concat.h"
-#include "core/error.h"
+#include "data/file.h"
 
 // This file includes nothing that needs LibTorch or a newer compiler than clang 14: tests/data/fuzz_idx.cpp builds it.
 
@@ -22,10 +21,6 @@ namespace {
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;  // of a file, and of its content; the largest EMNIST is 0.6
 constexpr std::uint64_t kMaxSide = 1 << 14;                  // height and width of an image
 constexpr std::uint64_t kMaxDeflateRatio = 1032;             // zlib's own limit on how far data can expand
-
-[[noreturn]] void fail(std::string_view name, const std::string& what) {
-  throw DataError(concat(name, ": ", what, "; fetch the file again or point data.path at an intact copy"));
-}
 
 // The unpacked bytes of a file, front to back.
 class ByteSource {
@@ -61,7 +56,7 @@ class GzipSource final : public ByteSource {
  public:
   GzipSource(std::span<const std::uint8_t> bytes, std::string_view name) : bytes_(bytes), name_(name) {
     constexpr int kGzipOnly = 15 + 16;  // window bits + gzip wrapper
-    if (inflateInit2(&stream_, kGzipOnly) != Z_OK) fail(name_, "zlib could not be started");
+    if (inflateInit2(&stream_, kGzipOnly) != Z_OK) reject_file(name_, "zlib could not be started");
     stream_.next_in = bytes.data();
     stream_.avail_in = static_cast<uInt>(bytes.size());
   }
@@ -87,10 +82,10 @@ class GzipSource final : public ByteSource {
       case Z_OK: return;
       case Z_STREAM_END: return end_member();
       case Z_BUF_ERROR:
-        fail(name_, concat("the gzip data ends early, at byte ", position(), " of the compressed file"));
+        reject_file(name_, concat("the gzip data ends early, at byte ", position(), " of the compressed file"));
       default:
-        fail(name_, concat("corrupt gzip data at byte ", position(), " of the compressed file (zlib: ",
-                           stream_.msg != nullptr ? stream_.msg : "no reason given", ")"));
+        reject_file(name_, concat("corrupt gzip data at byte ", position(), " of the compressed file (zlib: ",
+                                  stream_.msg != nullptr ? stream_.msg : "no reason given", ")"));
     }
   }
 
@@ -100,8 +95,8 @@ class GzipSource final : public ByteSource {
     if (rest.empty()) {
       at_end_ = true;
     } else if (!starts_gzip(rest) || inflateReset(&stream_) != Z_OK) {
-      fail(name_, concat("the gzip data ends at byte ", position(), " of the compressed file, but ", rest.size(),
-                         " more bytes follow: damaged in the middle, or something was appended"));
+      reject_file(name_, concat("the gzip data ends at byte ", position(), " of the compressed file, but ", rest.size(),
+                                " more bytes follow: damaged in the middle, or something was appended"));
     }
   }
 
@@ -125,7 +120,8 @@ std::uint32_t read_word(ByteSource& source, std::string_view name, std::size_t o
   std::array<std::uint8_t, 4> word{};
   const std::size_t found = source.read(word);
   if (found < word.size()) {
-    fail(name, concat("byte ", offset, ": the header ends early: 4 bytes of ", what, " expected, ", found, " found"));
+    reject_file(name,
+                concat("byte ", offset, ": the header ends early: 4 bytes of ", what, " expected, ", found, " found"));
   }
   return big_endian(word);
 }
@@ -138,8 +134,8 @@ void check_magic(std::uint32_t magic, std::string_view name, IdxKind kind) {
   const std::string_view hint = magic == kImagesMagic   ? " (a file of images)"
                                 : magic == kLabelsMagic ? " (a file of labels)"
                                                         : "";
-  fail(name, concat("byte 0: magic ", hex(images ? kImagesMagic : kLabelsMagic), images ? " (images)" : " (labels)",
-                    " expected, ", hex(magic), hint, " found"));
+  reject_file(name, concat("byte 0: magic ", hex(images ? kImagesMagic : kLabelsMagic),
+                           images ? " (images)" : " (labels)", " expected, ", hex(magic), hint, " found"));
 }
 
 // The sizes in the header, and their product checked against what can follow.
@@ -153,8 +149,8 @@ std::vector<std::int64_t> read_dims(ByteSource& source, std::string_view name, I
     const std::uint64_t limit = i == 0 ? kMaxBytes : kMaxSide;
     total *= dim;  // at most 2^30 * 2^32 before the check
     if (dim == 0 || dim > limit || total > kMaxBytes) {
-      fail(name, concat("byte ", offset, ": a ", kWhat[i], " of ", dim, " is absurd: 1 to ", limit, ", and at most ",
-                        kMaxBytes, " bytes in all, expected"));
+      reject_file(name, concat("byte ", offset, ": a ", kWhat[i], " of ", dim, " is absurd: 1 to ", limit,
+                               ", and at most ", kMaxBytes, " bytes in all, expected"));
     }
     dims.push_back(static_cast<std::int64_t>(dim));
   }
@@ -169,7 +165,7 @@ IdxArray parse(ByteSource& source, std::string_view name, IdxKind kind) {
   const std::size_t offset = 4 + 4 * array.dims.size();
 
   const auto ends_early = [&](std::string_view found) {
-    fail(name, concat("byte ", offset, ": the data ends early: ", total, " bytes expected, ", found, " found"));
+    reject_file(name, concat("byte ", offset, ": the data ends early: ", total, " bytes expected, ", found, " found"));
   };
   if (source.max_remaining() < total) ends_early(concat("at most ", source.max_remaining()));
   array.values.resize(total);
@@ -178,8 +174,8 @@ IdxArray parse(ByteSource& source, std::string_view name, IdxKind kind) {
 
   std::array<std::uint8_t, 1> extra{};
   if (source.read(extra) != 0) {
-    fail(name, concat("byte ", offset + total, ": trailing bytes found where the end of ", total,
-                      " bytes of data was expected"));
+    reject_file(name, concat("byte ", offset + total, ": trailing bytes found where the end of ", total,
+                             " bytes of data was expected"));
   }
   return array;
 }
@@ -188,7 +184,7 @@ IdxArray parse(ByteSource& source, std::string_view name, IdxKind kind) {
 
 IdxArray parse_idx(std::span<const std::uint8_t> bytes, std::string_view name, IdxKind kind) {
   if (bytes.size() > kMaxBytes) {
-    fail(name, concat("a file of ", bytes.size(), " bytes found, at most ", kMaxBytes, " expected"));
+    reject_file(name, concat("a file of ", bytes.size(), " bytes found, at most ", kMaxBytes, " expected"));
   }
   if (starts_gzip(bytes)) {
     GzipSource source(bytes, name);
@@ -199,14 +195,7 @@ IdxArray parse_idx(std::span<const std::uint8_t> bytes, std::string_view name, I
 }
 
 IdxArray read_idx(const std::filesystem::path& file, IdxKind kind) {
-  std::error_code error;
-  const std::uint64_t size = std::filesystem::file_size(file, error);
-  if (error) fail(file.native(), concat("the file cannot be read (", error.message(), ")"));
-  if (size > kMaxBytes) fail(file.native(), concat(size, " bytes found, at most ", kMaxBytes, " expected"));
-  std::vector<std::uint8_t> bytes(size);
-  std::ifstream in(file, std::ios::binary);
-  in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
-  if (!in) fail(file.native(), concat("reading ended after ", in.gcount(), " of ", size, " bytes"));
+  const std::vector<std::uint8_t> bytes = read_bytes(file, kMaxBytes);
   return parse_idx(bytes, file.native(), kind);
 }
 

@@ -64,7 +64,8 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
 
 Init weight_init(const ConvShape& shape, Conv2d::Bias bias) {
   const std::int64_t area = shape.kernel * shape.kernel;
-  return bias == Conv2d::Bias::kNone ? Init::kaiming_fan_out(shape.out * area) : Init::uniform_fan_in(shape.in * area);
+  return bias == Conv2d::Bias::kTorchDefault ? Init::uniform_fan_in(shape.in * area)
+                                             : Init::kaiming_fan_out(shape.out * area);
 }
 
 }  // namespace
@@ -78,10 +79,9 @@ Conv2d::Conv2d(Registry& registry, const std::string& name, const ConvShape& sha
     : shape_(shape),
       weight_(&registry.add_parameter(name + ".weight", {shape.out, shape.in, shape.kernel, shape.kernel},
                                       weight_init(shape, bias), at::MemoryFormat::ChannelsLast)) {
-  if (bias == Bias::kTorchDefault) {
-    bias_ = &registry.add_parameter(name + ".bias", {shape.out},
-                                    Init::uniform_fan_in(shape.in * shape.kernel * shape.kernel));
-  }
+  if (bias == Bias::kNone) return;
+  bias_ = &registry.add_parameter(name + ".bias", {shape.out},
+                                  bias == Bias::kZero ? Init::constant(0) : weight_init(shape, bias));
 }
 
 at::Tensor Conv2d::operator()(const at::Tensor& x, const ForwardContext& context) const {

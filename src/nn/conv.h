@@ -22,9 +22,9 @@ at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::opti
 
 class Conv2d {
  public:
-  enum class Bias { kNone, kTorchDefault };
-  // Registers `name`.weight, and `name`.bias unless kNone. kNone draws the weight as torchvision's ResNet does
-  // (kaiming normal, fan_out); kTorchDefault draws both as torch.nn.Conv2d does.
+  enum class Bias { kNone, kZero, kTorchDefault };
+  // Registers `name`.weight, and `name`.bias unless kNone. kNone and kZero draw the weight as torchvision's ResNet and
+  // VGG do (kaiming normal, fan_out); kTorchDefault draws both as torch.nn.Conv2d does.
   Conv2d(Registry& registry, const std::string& name, const ConvShape& shape, Bias bias);
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context) const;

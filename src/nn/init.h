@@ -23,7 +23,8 @@ struct Init {
   static Init uniform_fan_in(std::int64_t fan_in);    // uniform, 1 / sqrt(fan_in): torch's default for weight and bias
 };
 
-// float64, contiguous, on the CPU.
-at::Tensor draw(const Init& init, at::IntArrayRef sizes, std::uint64_t seed, const std::string& name);
+// Drawn in float64, then rounded to dtype (float64, float32 or bfloat16); contiguous, on the CPU.
+at::Tensor draw(const Init& init, at::IntArrayRef sizes, at::ScalarType dtype, std::uint64_t seed,
+                const std::string& name);
 
 }  // namespace sluice::nn

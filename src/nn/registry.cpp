@@ -5,7 +5,7 @@ namespace sluice::nn {
 Parameter& Registry::add_parameter(const std::string& name, at::IntArrayRef sizes, const Init& init,
                                    at::MemoryFormat layout) {
   at::Tensor value = options_.draw_weights
-                         ? draw(init, sizes, options_.seed, name).to(options_.dtype).contiguous(layout)
+                         ? draw(init, sizes, options_.dtype, options_.seed, name).contiguous(layout)
                          : at::empty(sizes, at::TensorOptions(at::kMeta).dtype(options_.dtype), layout);
   value.requires_grad_();
   parameters_.push_back(std::make_unique<Parameter>(Parameter{name, std::move(value)}));

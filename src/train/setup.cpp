@@ -52,6 +52,7 @@ models::ModelOptions model_options(const config::Config& config, const data::Dat
           .classes = config.model.classes != 0 ? config.model.classes : static_cast<int>(info.classes),
           .image_size = size_from_data("model.image_size", config.model.image_size, info.height, info.name),
           .patch_size = config.model.patch_size,
+          .stem = config.model.stem,
           .channels = size_from_data("model.channels", config.model.channels, info.channels, info.name),
           .dropout = config.model.dropout,
           .dtype = dtype_of(config),

@@ -53,6 +53,7 @@ def make_twin(name):
         "vit": lambda: torch_models.ViT("nano", patch=4, image=IMAGE),
         "mlp": lambda: torch_models.Mlp(pixels=CHANNELS * IMAGE * IMAGE),
         "resnet8": torch_models.ResNet8,
+        "resnet18": torch_models.ResNet18,
         "toy_cnn": torch_models.ToyCnn,
     }
     twin = makers[name]().train()

@@ -56,7 +56,7 @@ inline void write_file(const std::filesystem::path& file, const Bytes& bytes) {
   ASSERT_TRUE(out.good()) << file;
 }
 
-// A folder of files that is gone after the test.
+// A folder that is gone after the test, with all that is in it.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -66,9 +66,7 @@ class TemporaryFolder {
   }
   ~TemporaryFolder() {
     std::error_code ignored;
-    const std::vector<std::filesystem::path> files(std::filesystem::directory_iterator(path_), {});
-    for (const auto& file : files) std::filesystem::remove(file, ignored);
-    std::filesystem::remove(path_, ignored);
+    std::filesystem::remove_all(path_, ignored);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;

@@ -1,6 +1,8 @@
 """Compares one training step of ours with the PyTorch twin: logits, loss, every gradient, batch-norm buffers.
 
-    compare_with_torch.py --dump PROGRAM MODEL SIZE DTYPE     runs PROGRAM MODEL SIZE DTYPE FILE (tests/models/step_dump)
+    compare_with_torch.py --dump PROGRAM MODEL SIZE STEM DTYPE
+
+Runs PROGRAM MODEL SIZE STEM DTYPE FILE (tests/models/step_dump).
 
 FILE is safetensors with inputs, targets, weight/NAME, buffer/NAME (before), loss, logits, grad/NAME, buffer_after/NAME.
 The weights load strictly, so names and shapes must be the twin's. Exits 1 and prints each difference that is too large.
@@ -8,6 +10,7 @@ The weights load strictly, so names and shapes must be the twin's. Exits 1 and p
 
 import argparse
 import json
+import mmap
 import subprocess
 import sys
 import tempfile
@@ -23,15 +26,17 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 5e-5}
 
 
 def read_safetensors(path):
+    """Tensors that lie in the mapped file: VGG-16 in float64 has 2 GB of them."""
     with open(path, "rb") as file:
-        data = file.read()
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     size = int.from_bytes(data[:8], "little")
-    header, body = json.loads(data[8 : 8 + size]), bytearray(data[8 + size :])
+    header = json.loads(data[8 : 8 + size])
     tensors = {}
     for name, entry in header.items():
         if name != "__metadata__":
             begin, end = entry["data_offsets"]
-            flat = torch.frombuffer(body[begin:end], dtype=TYPES[entry["dtype"]])
+            dtype = TYPES[entry["dtype"]]
+            flat = torch.frombuffer(data, dtype=dtype, count=(end - begin) // dtype.itemsize, offset=8 + size + begin)
             tensors[name] = flat.reshape(entry["shape"])
     return tensors
 
@@ -41,10 +46,10 @@ def part(tensors, prefix):
 
 
 def compare(model, tensors):
-    """Returns the list of differences that are too large."""
+    """Returns the list of differences that are too large. `model` may be without values, on the meta device."""
     dtype = tensors["inputs"].dtype
-    twin = model.to(dtype).train()
-    twin.load_state_dict({**part(tensors, "weight/"), **part(tensors, "buffer/")}, strict=True)
+    twin = model.train()
+    twin.load_state_dict({**part(tensors, "weight/"), **part(tensors, "buffer/")}, strict=True, assign=True)
     logits = twin(tensors["inputs"])
     loss = F.cross_entropy(logits, tensors["targets"])
     loss.backward()
@@ -77,14 +82,17 @@ def main():
     parser.add_argument("--dump", required=True)
     parser.add_argument("model")
     parser.add_argument("size")
+    parser.add_argument("stem")
     parser.add_argument("dtype", choices=["fp32", "fp64"])
     args = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
-        subprocess.run([args.dump, args.model, args.size, args.dtype, file.name], check=True)
+        subprocess.run([args.dump, args.model, args.size, args.stem, args.dtype, file.name], check=True)
         tensors = read_safetensors(file.name)
-    bad = compare(torch_models.make(args.model, args.size), tensors)
-    print("\n".join(bad) if bad else f"{args.model} {args.size} {args.dtype}: {len(tensors)} tensors agree")
+    with torch.device("meta"):
+        model = torch_models.make(args.model, args.size, args.stem)
+    bad = compare(model, tensors)
+    print("\n".join(bad) if bad else f"{args.model} {args.size} {args.stem} {args.dtype}: {len(tensors)} tensors agree")
     return 1 if bad else 0
 
 

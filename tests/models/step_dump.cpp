@@ -1,5 +1,5 @@
-// step_dump MODEL SIZE fp32|fp64 FILE: one forward and backward pass of a model on random images, everything that went
-// in and came out written as safetensors for compare_with_torch.py. Batch-norm gets weights and buffers off their
+// step_dump MODEL SIZE STEM fp32|fp64 FILE: one forward and backward pass of a model on random images, everything that
+// went in and came out written as safetensors for compare_with_torch.py. Batch-norm gets weights and buffers off their
 // initial values, so that a swapped or ignored one shows.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -17,22 +17,28 @@ namespace {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
+// One tensor at a time: VGG-16 in float64 is 1 GB of weights and 1 GB of gradients.
 void write_safetensors(const Tensors& tensors, const std::string& path) {
-  std::string header = "{", body;
+  std::string header = "{";
+  std::size_t end = 0;
   for (const auto& [name, value] : tensors) {
-    const at::Tensor data = value.detach().contiguous();
-    const char* type = data.scalar_type() == at::kLong ? "I64" : data.scalar_type() == at::kDouble ? "F64" : "F32";
+    const char* type = value.scalar_type() == at::kLong ? "I64" : value.scalar_type() == at::kDouble ? "F64" : "F32";
     std::string shape;
-    for (const auto size : data.sizes()) shape += sluice::concat(shape.empty() ? "" : ",", size);
+    for (const auto size : value.sizes()) shape += sluice::concat(shape.empty() ? "" : ",", size);
     header += sluice::concat(header.size() > 1 ? "," : "", "\"", name, "\":{\"dtype\":\"", type, "\",\"shape\":[",
-                             shape, "],\"data_offsets\":[", body.size(), ",", body.size() + data.nbytes(), "]}");
-    body.append(static_cast<const char*>(data.const_data_ptr()), data.nbytes());
+                             shape, "],\"data_offsets\":[", end, ",", end + value.nbytes(), "]}");
+    end += value.nbytes();
   }
   header += "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // the reader maps the tensors where they lie
   const std::uint64_t size = header.size();
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(&size), sizeof size);
-  file << header << body;
+  file << header;
+  for (const auto& [name, value] : tensors) {
+    const at::Tensor data = value.detach().contiguous();
+    file.write(static_cast<const char*>(data.const_data_ptr()), static_cast<std::streamsize>(data.nbytes()));
+  }
   if (!file.flush()) throw std::runtime_error("cannot write " + path);
 }
 
@@ -51,7 +57,7 @@ Tensors run(const sluice::models::ModelOptions& options) {
   leave_initial_values(model);
   Tensors all;
   for (const auto& layer : model.layers) {
-    for (const auto* p : layer->parameters()) all["weight/" + p->name] = p->value.detach().clone();
+    for (const auto* p : layer->parameters()) all["weight/" + p->name] = p->value;
     for (const auto* b : layer->buffers()) all["buffer/" + b->name] = b->value.clone();
   }
   constexpr std::int64_t kBatch = 6;
@@ -73,14 +79,15 @@ Tensors run(const sluice::models::ModelOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 5) throw std::runtime_error("usage: step_dump MODEL SIZE fp32|fp64 FILE");
+  if (argc != 6) throw std::runtime_error("usage: step_dump MODEL SIZE STEM fp32|fp64 FILE");
   at::set_num_threads(1);
   at::manual_seed(0);
   sluice::models::ModelOptions options;
   options.name = argv[1];
   options.size = argv[2];
-  options.dtype = std::string(argv[3]) == "fp64" ? at::kDouble : at::kFloat;
-  write_safetensors(run(options), argv[4]);
+  options.stem = argv[3];
+  options.dtype = std::string(argv[4]) == "fp64" ? at::kDouble : at::kFloat;
+  write_safetensors(run(options), argv[5]);
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "step_dump: %s\n", error.what());

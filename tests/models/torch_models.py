@@ -1,4 +1,4 @@
-"""The PyTorch twins of our models: torchvision's ResNet blocks and Hugging Face's ViT, written in plain torch as one
+"""The PyTorch twins of our models: torchvision's ResNet blocks and VGG and Hugging Face's ViT, written in plain torch as one
 would write them today (SDPA, exact GELU, in-place ReLU), with the same parameter names. Used by the comparison test
 (compare_with_torch.py) and by the peer's side of the benchmark (bench/peer_torch.py)."""
 
@@ -41,6 +41,55 @@ class ResNet8(nn.Module):
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
         return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
+class ResNet18(nn.Module):
+    def __init__(self, stem="cifar", channels=3, classes=10):
+        super().__init__()
+        if stem == "cifar":
+            self.conv1 = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
+            self.maxpool = nn.Identity()
+        else:
+            self.conv1 = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
+            self.maxpool = nn.MaxPool2d(3, 2, 1)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        self.layer1 = nn.Sequential(BasicBlock(64, 64, 1), BasicBlock(64, 64, 1))
+        self.layer2 = nn.Sequential(BasicBlock(64, 128, 2), BasicBlock(128, 128, 1))
+        self.layer3 = nn.Sequential(BasicBlock(128, 256, 2), BasicBlock(256, 256, 1))
+        self.layer4 = nn.Sequential(BasicBlock(256, 512, 2), BasicBlock(512, 512, 1))
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(512, classes)
+
+    def forward(self, x):
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(torch.flatten(self.avgpool(x), 1))
+
+
+class Vgg16(nn.Module):
+    WIDTHS = (64, 64, "pool", 128, 128, "pool", 256, 256, 256, "pool", 512, 512, 512, "pool", 512, 512, 512, "pool")
+
+    def __init__(self, norm=False, dropout=0.0, channels=3, classes=10):
+        super().__init__()
+        features = []
+        for width in self.WIDTHS:
+            if width == "pool":
+                features.append(nn.MaxPool2d(2, 2))
+                continue
+            features.append(nn.Conv2d(channels, width, 3, padding=1))
+            features += [nn.BatchNorm2d(width)] if norm else []
+            features.append(nn.ReLU(inplace=True))
+            channels = width
+        self.features = nn.Sequential(*features)
+        self.avgpool = nn.AdaptiveAvgPool2d(7)
+        self.classifier = nn.Sequential(
+            nn.Linear(512 * 49, 4096), nn.ReLU(True), nn.Dropout(dropout),
+            nn.Linear(4096, 4096), nn.ReLU(True), nn.Dropout(dropout),
+            nn.Linear(4096, classes))
+
+    def forward(self, x):
+        return self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
 
 
 class Holder(nn.Module):
@@ -122,5 +171,14 @@ class ToyCnn(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-def make(name, size="tiny"):
-    return {"resnet8": ResNet8, "vit": lambda: ViT(size), "mlp": Mlp, "toy_cnn": ToyCnn}[name]()
+def make(name, size="tiny", stem="cifar"):
+    makers = {
+        "resnet8": ResNet8,
+        "resnet18": lambda: ResNet18(stem),
+        "vgg16": Vgg16,
+        "vgg16_bn": lambda: Vgg16(norm=True),
+        "vit": lambda: ViT(size),
+        "mlp": Mlp,
+        "toy_cnn": ToyCnn,
+    }
+    return makers[name]()

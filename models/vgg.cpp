@@ -1,0 +1,138 @@
+// VGG-16 (Simonyan and Zisserman 2015, configuration D), without and with batch-norm: names, numerics and initial
+// distributions of torchvision's vgg16 and vgg16_bn. Layers: the 13 convolutions, each with its batch-norm, ReLU and
+// the pooling that follows it, under the name of the convolution (features.0, features.2, ...), then classifier.0 (with
+// the pooling to 7x7 before it), classifier.3, classifier.6. 134 million parameters, 103 of them in classifier.0.
+#include <array>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "models/families.h"
+#include "nn/batch_norm.h"
+#include "nn/conv.h"
+#include "nn/dropout.h"
+#include "nn/linear.h"
+#include "nn/pool.h"
+
+namespace sluice::models {
+namespace {
+
+constexpr std::int64_t kGrid = 7;       // height and width of what the classifier reads
+constexpr std::int64_t kHidden = 4096;  // of the classifier
+
+struct Group {  // convolutions of one width, then a pooling
+  std::int64_t width;
+  int convolutions;
+};
+constexpr std::array kGroups{Group{64, 2}, Group{128, 2}, Group{256, 3}, Group{512, 3}, Group{512, 3}};
+constexpr int kSmallestImage = 1 << kGroups.size();  // every pooling halves it
+
+enum class Norm { kNone, kBatch };
+enum class Pool { kNone, kHalve };
+
+// [N, in, H, W] -> [N, out, H, W], or [N, out, H / 2, W / 2] with a pooling.
+class Convolution : public nn::RegisteredLayer {
+ public:
+  struct Shape {
+    int index;  // in torchvision's list of features
+    std::int64_t in, out;
+    Norm norm;
+    Pool pool;
+  };
+  Convolution(const Shape& shape, const nn::LayerOptions& options)
+      : RegisteredLayer(concat("features.", shape.index), options),
+        pool_(shape.pool),
+        conv_(registry_, name(), {.in = shape.in, .out = shape.out, .kernel = 3, .padding = 1},
+              nn::Conv2d::Bias::kZero) {
+    if (shape.norm == Norm::kNone) return;
+    norm_ = std::make_unique<nn::BatchNorm2d>(registry_, concat("features.", shape.index + 1), shape.out);
+  }
+
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    const at::Tensor y = conv_(x, context);
+    if (norm_) return pooled((*norm_)(y, context, nn::Activation::kRelu));
+    return at::relu(pooled(y));  // ReLU of the maximum is the maximum of the ReLUs, and a quarter of the work
+  }
+  std::vector<nn::BatchNorm2d*> batch_norms() override {
+    return norm_ ? std::vector<nn::BatchNorm2d*>{norm_.get()} : std::vector<nn::BatchNorm2d*>{};
+  }
+
+ private:
+  [[nodiscard]] at::Tensor pooled(const at::Tensor& y) const {
+    return pool_ == Pool::kNone ? y : nn::max_pool2d(y, {.kernel = 2, .stride = 2});
+  }
+
+  Pool pool_;
+  nn::Conv2d conv_;
+  std::unique_ptr<nn::BatchNorm2d> norm_;
+};
+
+nn::Linear make_linear(nn::Registry& registry, const std::string& name, std::int64_t in, std::int64_t out) {
+  return {registry, name, in, out, {.weight = nn::Init::normal(0.01), .bias = nn::Init::constant(0)}};
+}
+
+// dropout(relu(linear(x))): [N, 512, H, W], pooled to 7x7, or [N, 4096] -> [N, 4096]
+class Hidden : public nn::RegisteredLayer {
+ public:
+  Hidden(const std::string& name, std::int64_t in, double dropout, const nn::LayerOptions& options)
+      : RegisteredLayer(name, options), dropout_(dropout), linear_(make_linear(registry_, name, in, kHidden)) {}
+
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    const at::Tensor rows = x.dim() == 4 ? nn::adaptive_avg_pool2d(x, kGrid).flatten(1) : x;
+    return nn::dropout(at::relu(linear_(rows, context)), dropout_, name(), context);
+  }
+
+ private:
+  double dropout_;
+  nn::Linear linear_;
+};
+
+// [N, 4096] -> [N, classes]
+class Logits : public nn::RegisteredLayer {
+ public:
+  Logits(const std::string& name, std::int64_t classes, const nn::LayerOptions& options)
+      : RegisteredLayer(name, options), linear_(make_linear(registry_, name, kHidden, classes)) {}
+
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override { return linear_(x, context); }
+
+ private:
+  nn::Linear linear_;
+};
+
+Layers make_features(const ModelOptions& options, Norm norm) {
+  Layers layers;
+  int index = 0;
+  std::int64_t in = options.channels;
+  for (const Group& group : kGroups) {
+    for (int i = 0; i < group.convolutions; ++i) {
+      const Pool pool = i + 1 == group.convolutions ? Pool::kHalve : Pool::kNone;
+      layers.push_back(std::make_unique<Convolution>(Convolution::Shape{index, in, group.width, norm, pool},
+                                                     layer_options(options)));
+      index += norm == Norm::kBatch ? 3 : 2;  // the convolution, its batch-norm, its ReLU
+      in = group.width;
+    }
+    ++index;  // the pooling
+  }
+  return layers;
+}
+
+Layers make_vgg(const ModelOptions& options, Norm norm) {
+  if (options.image_size < kSmallestImage) {
+    throw ConfigError(concat("model.image_size=", options.image_size, " is too small for ", options.name,
+                             ", which halves it ", kGroups.size(), " times; use images of at least ", kSmallestImage,
+                             " pixels or another model"));
+  }
+  Layers layers = make_features(options, norm);
+  const nn::LayerOptions layer = layer_options(options);
+  const std::int64_t features = kGroups.back().width * kGrid * kGrid;
+  layers.push_back(std::make_unique<Hidden>("classifier.0", features, options.dropout, layer));
+  layers.push_back(std::make_unique<Hidden>("classifier.3", kHidden, options.dropout, layer));
+  layers.push_back(std::make_unique<Logits>("classifier.6", options.classes, layer));
+  return layers;
+}
+
+}  // namespace
+
+Layers make_vgg16(const ModelOptions& options) { return make_vgg(options, Norm::kNone); }
+Layers make_vgg16_bn(const ModelOptions& options) { return make_vgg(options, Norm::kBatch); }
+
+}  // namespace sluice::models

@@ -1,0 +1,20 @@
+// file: reads the files of data sets whole, and says what is wrong with them. No LibTorch: the fuzzers build it.
+// Not here: what the bytes mean (idx.h, cifar.h).
+// Threads: pure. Errors: DataError, one sentence that begins with the file and ends with what to do.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::data {
+
+// The whole content. A file larger than max_bytes is refused before anything is allocated.
+[[nodiscard]] std::vector<std::uint8_t> read_bytes(const std::filesystem::path& file, std::uint64_t max_bytes);
+
+// Throws the DataError of a damaged file. `name` is the file, `what` was found in it.
+[[noreturn]] void reject_file(std::string_view name, const std::string& what);
+
+}  // namespace sluice::data
