@@ -1,19 +1,21 @@
 """Ours beside PyTorch: samples/s of a training step, both sides alternating in one run; medians and a ratio.
 
-    bench/compare.py [--rounds 9] [--steps 20] [--threads 2] [--models resnet8 vit] [--cases single stages replicas]
-                     [--json FILE]
+    bench/compare.py [--rounds 9] [--steps 20] [--threads 2] [--batch 64] [--models resnet8 vit]
+                     [--cases single stages replicas processes] [--json FILE]
 
-Models: resnet8, vit and, when named, resnet18 (about 1.5 s a step). Cases, batch 64, 32x32 images, --threads threads in
-all: `single` = one device with all of them, `stages` = 2 stages, `replicas` = 2 local replicas. The peer is
-single-process PyTorch of the same version with as many threads, in its default
-memory format and in channels_last (the faster one counts), with its fused optimizer. Needs build/release
-(scripts/bootstrap.sh) and the project's .venv. On a busy machine look at the ratio of processor time too.
+Models: resnet8, vit and, when named, resnet18 (about 1.5 s a step). Cases, 32x32 images, --threads threads in all,
+--batch samples in all: `single` = one device with all threads, `stages` = 2 stages, `replicas` = 2 local replicas,
+`processes` = 2 processes of one device. The peer is PyTorch of the same version with as many threads, in one process,
+for `processes` as DistributedDataParallel over Gloo; in its default memory format and in channels_last (the faster one
+counts), with its fused optimizer. Needs build/release (scripts/bootstrap.sh) and the project's .venv. On a busy machine
+look at the ratio of processor time too.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -25,56 +27,78 @@ CASES = {
     "single": ["--stages", "1", "--replicas", "1", "--chunks", "1"],
     "stages": ["--stages", "2", "--replicas", "1", "--chunks", "4"],
     "replicas": ["--stages", "1", "--replicas", "2", "--chunks", "1"],
+    "processes": ["--stages", "1", "--replicas", "1", "--chunks", "1"],
 }
 PEERS = {"torch": [], "torch channels_last": ["--layout", "channels_last"]}
+RANKS = 2  # of the case `processes`
+
+
+def environments(ranks):
+    base = os.environ | {"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "3000")}
+    if ranks == 1:
+        return [base]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(ranks)}
+    return [base | meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
 
 
 class Side:
-    """A process that times some steps for every line it is sent."""
+    """Processes that time some steps for every line they are sent; the slowest of them counts."""
 
-    def __init__(self, command):
-        env = os.environ | {"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "3000")}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+    def __init__(self, command, ranks):
+        self.processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+                          for env in environments(ranks)]
         self.results = []
 
     def measure(self):
-        self.process.stdin.write("run\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit(f"compare.py: {self.process.args[0]} ended early with code {self.process.wait()}")
-        self.results.append(json.loads(line))
+        for process in self.processes:
+            process.stdin.write("run\n")
+            process.stdin.flush()
+        of_ranks = []
+        for process in self.processes:
+            line = process.stdout.readline()
+            if not line:
+                sys.exit(f"compare.py: {process.args[0]} ended early with code {process.wait()}")
+            of_ranks.append(json.loads(line))
+        slowest = min(of_ranks, key=lambda result: result["samples_per_s"])
+        self.results.append(slowest | {"cpu_ms": sum(result["cpu_ms"] for result in of_ranks)})
 
     def close(self):
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
+        for process in self.processes:
+            process.stdin.close()
+        for process in self.processes:
+            process.wait(timeout=60)
 
     def median(self, key):
         return statistics.median(result[key] for result in self.results)
 
 
-def open_sides(model, cases, steps, threads):
-    common = [model, "--size", "tiny", "--batch", "64", "--threads", str(threads), "--steps", str(steps)]
-    sides = {name: Side([sys.executable, str(PEER), *common, "--optimizer", "fused", *extra]) for name, extra in PEERS.items()}
-    sides |= {name: Side([str(OURS), *common, *CASES[name]]) for name in cases}
-    return sides
+def open_sides(model, cases, args, ranks):
+    common = [model, "--size", "tiny", "--batch", str(args.batch), "--threads", str(args.threads // ranks),
+              "--steps", str(args.steps)]
+    peer = [sys.executable, str(PEER), *common, "--optimizer", "fused"]
+    name = "{}" if ranks == 1 else "DDP {}"
+    sides = {name.format(layout): Side([*peer, *extra], ranks) for layout, extra in PEERS.items()}
+    return sides, {case: Side([str(OURS), *common, *CASES[case]], ranks) for case in cases}
 
 
-def compare(model, cases, rounds, steps, threads):
-    sides = open_sides(model, cases, steps, threads)
-    for _ in range(rounds):
+def compare(model, cases, args, ranks=1):
+    peers, ours = open_sides(model, cases, args, ranks)
+    sides = peers | ours
+    for _ in range(args.rounds):
         for side in sides.values():
             side.measure()
     for side in sides.values():
         side.close()
-    best_peer = max(PEERS, key=lambda name: sides[name].median("samples_per_s"))
+    best_peer = max(peers, key=lambda name: peers[name].median("samples_per_s"))
     rows = []
     for name, side in sides.items():
         rates = [result["samples_per_s"] for result in side.results]
         rows.append(
             {
                 "model": model,
-                "threads": threads,
+                "threads": args.threads,
                 "side": name,
                 "samples_per_s": statistics.median(rates),
                 "min": min(rates),
@@ -93,6 +117,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--models", nargs="+", default=["resnet8", "vit"], choices=["resnet8", "resnet18", "vit"])
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows here")
@@ -101,7 +126,9 @@ def main():
         sys.exit(f"compare.py: {OURS.relative_to(ROOT)} is missing; run scripts/bootstrap.sh")
     rows = []
     for model in args.models:
-        rows += compare(model, args.cases, args.rounds, args.steps, args.threads)
+        local = [case for case in args.cases if case != "processes"]
+        rows += compare(model, local, args) if local else []
+        rows += compare(model, ["processes"], args, RANKS) if "processes" in args.cases else []
     print(f"{'model':8} {'side':20} {'samples/s':>10} {'min':>9} {'max':>9} {'x torch':>8} {'cpu ms':>8} {'x torch':>8}")
     for row in rows:
         print(

@@ -1,21 +1,25 @@
-"""The peer's side of the speed comparison: a training step in single-process PyTorch, written as one writes it today.
+"""The peer's side of the speed comparison: a training step in PyTorch, written as one writes it today.
 
     peer_torch.py MODEL [--size tiny] [--batch 64] [--threads 2] [--steps 20] [--repeats 5]
                   [--layout contiguous|channels_last] [--optimizer default|fused]
 
 The ResNets train with SGD and momentum, vit with AdamW, the same hyper-parameters as bench/train_step. For every line on
 standard input it times --steps steps and prints one JSON object, so that a driver can let both sides take turns; with
-no input at all it runs --repeats times. cpu_ms is processor time over all threads: on a busy machine compare that.
+no input at all it runs --repeats times. Started as several processes (RANK, WORLD_SIZE, ...) it is
+DistributedDataParallel over Gloo, and each process takes its share of the batch. cpu_ms is processor time over all threads: on a busy machine compare that.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import sys
 import time
 
 import torch
+from torch import distributed
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "models"))
 import torch_models  # noqa: E402  (the twins live with the parity test)
@@ -30,12 +34,18 @@ def make_optimizer(model, name, fused):
 class Trainer:
     def __init__(self, args):
         torch.manual_seed(0)
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        if processes > 1:
+            distributed.init_process_group("gloo")
         self.model = torch_models.make(args.model, args.size)
-        self.images = torch.randn(args.batch, 3, 32, 32)
-        self.targets = torch.randint(0, 10, (args.batch,))
+        torch.manual_seed(int(os.environ.get("RANK", "0")))
+        self.images = torch.randn(args.batch // processes, 3, 32, 32)
+        self.targets = torch.randint(0, 10, (args.batch // processes,))
         if args.layout == "channels_last":
             self.model = self.model.to(memory_format=torch.channels_last)
             self.images = self.images.to(memory_format=torch.channels_last)
+        if processes > 1:
+            self.model = DistributedDataParallel(self.model, gradient_as_bucket_view=True)
         self.optimizer = make_optimizer(self.model, args.model, args.optimizer == "fused" or None)
 
     def step(self):
@@ -47,6 +57,8 @@ class Trainer:
 
 
 def measure(trainer, args):
+    if distributed.is_initialized():
+        distributed.barrier()
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(args.steps):
         loss = trainer.step()

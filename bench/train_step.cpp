@@ -1,15 +1,18 @@
 // train_step: samples/s of Sluice's own training step (the one that `sluice train` runs, without loading data) for a
 // model, a cut and a number of replicas, on virtual CPU devices and synthetic images. Takes turns with the peer
 // (bench/peer_torch.py) under bench/compare.py: for every line on standard input it times `--steps` steps and prints
-// one JSON object; without input it runs `--repeats` times.
+// one JSON object; without input it runs `--repeats` times. Started as several processes (RANK, WORLD_SIZE, ...), each
+// takes its share of the batch.
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <iostream>
 #include <string>
 
+#include "comm/processes.h"
 #include "core/clock.h"
 #include "core/layer_cost.h"
 #include "device/cpu_threads.h"
@@ -35,7 +38,7 @@ Arguments parse(int argc, char** argv) {
   CLI::App app("Times training steps of one model");
   app.add_option("MODEL", arguments.model.name)->required();
   app.add_option("--size", arguments.model.size);
-  app.add_option("--batch", arguments.plan.global_batch, "Samples per step, over all replicas");
+  app.add_option("--batch", arguments.plan.global_batch, "Samples per step, over all replicas and processes");
   app.add_option("--stages", arguments.stages);
   app.add_option("--replicas", arguments.plan.replicas);
   app.add_option("--chunks", arguments.plan.chunks);
@@ -53,15 +56,17 @@ Partition even_cut(int layers, int stages) {
 
 class Bench {
  public:
-  explicit Bench(const Arguments& arguments)
+  Bench(const Arguments& arguments, const comm::World& world)
       : arguments_(arguments),
-        composition_(make_composition(arguments_)),
+        processes_(world, {}, {.connect = std::chrono::minutes(1), .operation = std::chrono::minutes(1)}),
+        composition_(make_composition(arguments_, processes_)),
         step_(composition_, {.seed = 1}),
-        batch_(make_batch(arguments_)) {
+        batch_(make_batch(arguments_, world)) {
     for (int i = 0; i < 3; ++i) run();
   }
 
   void measure() {
+    if (composition_.peers) composition_.peers->barrier();
     const Nanoseconds begin = now_ns();
     const std::clock_t cpu_begin = std::clock();  // processor time of all threads: what to compare on a busy machine
     double loss = 0;
@@ -77,7 +82,7 @@ class Bench {
   }
 
  private:
-  static train::Composition make_composition(Arguments& arguments) {
+  static train::Composition make_composition(Arguments& arguments, comm::Processes& processes) {
     const bool is_vit = arguments.model.name == "vit";
     arguments.plan.partition = even_cut(models::count_layers(arguments.model), arguments.stages);
     const int devices = arguments.stages * arguments.plan.replicas;
@@ -86,14 +91,16 @@ class Bench {
                            .make_layers = [&] { return models::make_model(arguments.model).layers; },
                            .devices = device::choose_devices({"cpu"}, devices),
                            .cpu_threads = std::max(arguments.threads / devices, 1),
-                           .optimizer = {.kind = is_vit ? "adamw" : "momentum", .weight_decay = is_vit ? 0.01 : 5e-4}});
+                           .optimizer = {.kind = is_vit ? "adamw" : "momentum", .weight_decay = is_vit ? 0.01 : 5e-4},
+                           .processes = &processes});
   }
 
-  static pipeline::MicroBatch make_batch(const Arguments& arguments) {
-    const std::int64_t n = arguments.plan.global_batch;
-    at::manual_seed(0);
-    return {at::randn({n, arguments.model.channels, arguments.model.image_size, arguments.model.image_size}),
-            at::randint(0, arguments.model.classes, {n}, at::kLong), at::arange(n)};
+  static train::StepBatch make_batch(const Arguments& arguments, const comm::World& world) {
+    const std::int64_t n = arguments.plan.global_batch / world.size;
+    at::manual_seed(world.rank);
+    return {{at::randn({n, arguments.model.channels, arguments.model.image_size, arguments.model.image_size}),
+             at::randint(0, arguments.model.classes, {n}, at::kLong), at::arange(n) + n * world.rank},
+            n * world.size};
   }
 
   double run() {
@@ -102,9 +109,10 @@ class Bench {
   }
 
   Arguments arguments_;
+  comm::Processes processes_;
   train::Composition composition_;
   train::TrainStep step_;
-  pipeline::MicroBatch batch_;
+  train::StepBatch batch_;
   std::int64_t number_ = 0;
 };
 
@@ -115,7 +123,8 @@ int main(int argc, char** argv) try {
   sluice::device::tune_malloc();  // as `sluice` itself does
   sluice::device::use_cpu_threads(1);
   const sluice::Arguments arguments = sluice::parse(argc, argv);
-  sluice::Bench bench(arguments);
+  std::signal(SIGPIPE, SIG_IGN);  // as comm/processes.h asks for
+  sluice::Bench bench(arguments, sluice::comm::choose_world({}));
   bool asked = false;
   for (std::string line; std::getline(std::cin, line);) {
     asked = true;
