@@ -1,10 +1,13 @@
 // line_socket: connections that carry lines of text, all on one socket, which also says when each of them opens and
-// ends. Not here: what the lines mean, and whom to believe: anybody may connect to a socket that listens. A raw ZeroMQ
-// socket (ZMQ_STREAM): it tells the end of a connection in order with the lines that came over it, under an id that no
-// other connection ever gets. A ROUTER socket tells ends only through a monitor beside it, unordered and by file
-// descriptor, which a later connection may have again. Bytes that make no sense are here no more than an odd line.
-// Threads: one at a time. Errors: ConfigError (the address is not known, not ours), PeerError (no more sockets). A
-// connection that fails has ended.
+// ends.
+// Not here: what the lines mean, and whom to believe: anybody may connect to a socket that listens.
+// Why a raw ZeroMQ socket (ZMQ_STREAM): it tells the end of a connection in order with the lines that came over it,
+// under an id that no other connection ever gets. A ROUTER socket tells ends only through a monitor beside it,
+// unordered and by file descriptor, which a later connection may have again. Bytes that make no sense are here no
+// more than an odd line.
+// Threads: one at a time.
+// Errors: ConfigError (the address is not known, not ours), PeerError (no more sockets). A connection that fails has
+// ended.
 #pragma once
 
 #include <chrono>

@@ -166,21 +166,21 @@ class Liveness::ControlThread {
   }
 
   void tell_loss(const Loss& loss) {
-    {
-      const std::scoped_lock lock(mutex_);
-      if (loss_) return;
-      loss_ = loss;
-      changed_.notify_all();
-    }
+    if (has_told_loss_) return;
+    has_told_loss_ = true;
     const bool is_own_failure = loss.how == Loss::How::kFailed && loss.rank == world_.rank;
     if (!is_own_failure) on_loss_(loss);
+    const std::scoped_lock lock(mutex_);
+    loss_ = loss;
+    changed_.notify_all();
   }
 
   World world_;
   LivenessOptions options_;
   std::function<void(const Loss&)> on_loss_;
   WakeUp wake_up_;
-  LivenessWatch watch_;  // the control thread's, once there is one
+  LivenessWatch watch_;         // the control thread's, once there is one
+  bool has_told_loss_ = false;  // the control thread's
 
   std::mutex mutex_;
   std::condition_variable changed_;

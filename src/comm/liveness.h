@@ -1,13 +1,15 @@
 // liveness: which processes of a run live. A thread of each process exchanges heartbeats over a connection of its own
-// with rank 0: its end means that a process died, silence that it hangs, is stopped or cut off, and who fails says why.
-// The first loss is the one that all processes hear of. Time in which this process itself was stopped counts for
-// nobody. Not here: a step that hangs while its process lives (the executor's time limit); backend errors, which only
-// say that somebody is lost: ask wait_for_loss() who. What goes over the connections is a few short lines; nothing is
-// encrypted. Rank 0 listens on World::address alone, and only who knows the token that `publish` carried is let in,
-// once for each rank. Threads: the members from any thread; `on_loss` comes from the control thread and must neither
-// throw nor call leave() or fail() or destroy this object. Errors: the constructor's, within LivenessOptions::connect:
-// PeerError (ranks that did not connect, by number, in rank 0 and in all that did; rank 0 cannot be reached),
-// ConfigError (as socket_address.h). Later ones are losses.
+// with rank 0: its end means that a process died, silence that it hangs, is stopped or cut off, and who fails says
+// why. The first loss is the one that all processes hear of. Time in which this process itself was stopped counts for
+// nobody.
+// Not here: a step that hangs while its process lives (the executor's time limit); what a backend's error means: it
+// says that somebody is lost, and wait_for_loss() who.
+// Network: a few short lines go over the connections; nothing is encrypted. Rank 0 listens on World::address alone,
+// and lets in only who knows the token that `publish` carried, once for each rank.
+// Threads: the members from any thread; `on_loss` comes from the control thread, must be brief, and must neither
+// throw nor call members nor destroy this object.
+// Errors: the constructor's, within LivenessOptions::connect: PeerError (ranks that did not connect, by number, in
+// rank 0 and in all that did; rank 0 cannot be reached), ConfigError (as socket_address.h). Later ones are losses.
 #pragma once
 
 #include <chrono>
@@ -30,8 +32,8 @@ struct MeetingPoint {
 
 class Liveness {
  public:
-  // Returns when every process is connected. on_loss: at most once, and not for this process's own fail(); until
-  // leave() or the destructor has returned.
+  // Returns when every process is connected. on_loss: at most once, and not for this process's own fail(). It may come
+  // until leave() or the destructor has returned, and is over before the other members know of the loss.
   Liveness(const World& world, const MeetingPoint& meeting, const LivenessOptions& options,
            std::function<void(const Loss&)> on_loss);
   // Within a second. To the others this is a death unless leave() or fail() came before.

@@ -1,10 +1,12 @@
 // liveness_watch: who of a run's processes lives, as one of them sees it: a star of connections with rank 0 in the
 // middle. Every process sends its neighbours (rank 0: all; the others: rank 0) a beat, and takes for lost whose
 // connection ends, who is silent for too long, and whom a neighbour reports. Whoever learns of a loss first tells its
-// neighbours; later ones are not looked at: the processes that end because of the first are none. Not here: the thread
-// in which this runs, and the callers that wait (liveness.h). Strangers: what does not begin with the run's token is
-// dropped, and a connection that says nothing soon, too. Threads: one at a time. Errors: as LineSocket's, while it
-// starts.
+// neighbours; later ones are not looked at: the processes that end because of the first are none.
+// Not here: the thread in which this runs, and the callers that wait (liveness.h).
+// Strangers: what does not begin with the run's token is dropped, and a connection that says nothing within
+// LivenessOptions::silence, too.
+// Threads: one at a time.
+// Errors: as LineSocket's, while it starts.
 #pragma once
 
 #include <chrono>
