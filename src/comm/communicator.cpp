@@ -10,6 +10,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace sluice::comm {
 namespace {
@@ -20,8 +21,7 @@ auto as_peer_error(const std::string& what, const Action& action) {
   try {
     return action();
   } catch (const std::exception& error) {
-    const std::string text = error.what();
-    throw PeerError(concat(what, " failed: ", text.substr(0, text.find('\n'))));
+    throw PeerError(concat(what, " failed: ", first_line(error.what())));
   }
 }
 

@@ -16,6 +16,7 @@ struct Difference {
   std::vector<int> ranks;    // whose value is not that of rank 0
 
   [[nodiscard]] std::string describe_ranks() const;  // "rank 1", "ranks 1, 3"
+  bool operator==(const Difference&) const = default;
 };
 
 // The same answer in all processes.

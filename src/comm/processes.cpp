@@ -35,12 +35,11 @@ constexpr auto kWorldKey = "world";      // rank 0's size and agreement, as JSON
 constexpr auto kRefusalKey = "refusal";  // why the run does not start
 constexpr auto kGoKey = "go";
 std::string arrival_key(int rank) { return concat("arrived/", rank); }
-std::string ready_key(int rank) { return concat("ready/", rank); }
+std::string ready_key(int rank) { return concat("ready/", rank); }  // holds the cores of that process
 std::string seen_key(int rank) { return concat("seen/", rank); }
 
 std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string to_text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 std::string seconds(milliseconds limit) { return concat(static_cast<double>(limit.count()) / 1000.0, " s"); }
 
 // What differs between rank 0's world and ours; empty when nothing does.
@@ -83,6 +82,7 @@ class Start {
       : store_(store), world_(world), limit_(limit), deadline_(steady_clock::now() + limit) {}
 
   void lead(const Agreement& agreement) {
+    store_.set(ready_key(0), to_bytes(cores_of_this_process()));
     store_.set(kWorldKey, to_bytes(nlohmann::json{{"size", world_.size}, {"agreement", agreement}}.dump()));
     std::vector<int> missing;
     for (int rank = 1; rank < world_.size; ++rank) missing.push_back(rank);
@@ -116,7 +116,7 @@ class Start {
       store_.set(kRefusalKey, to_bytes(refusal));
       throw ConfigError(refusal);
     }
-    store_.set(ready_key(world_.rank), to_bytes("ready"));
+    store_.set(ready_key(world_.rank), to_bytes(cores_of_this_process()));
     deadline_ += limit_;  // rank 0 may have begun to wait later than we did
     wait_for({kGoKey, kRefusalKey});
     if (!store_.check({kRefusalKey})) return;
@@ -219,10 +219,8 @@ void Processes::count_neighbours() {
     return;
   }
   const std::string own = cores_of_this_process();
-  const auto key = [](int rank) { return concat("cores/", rank); };
-  publish(key(world_.rank), own);
   local_size_ = 0;
-  for (int rank = 0; rank < world_.size; ++rank) local_size_ += look_up(key(rank)) == own ? 1 : 0;
+  for (int rank = 0; rank < world_.size; ++rank) local_size_ += look_up(ready_key(rank)) == own ? 1 : 0;
 }
 
 c10::intrusive_ptr<c10d::Backend> Processes::make_gloo(const c10::intrusive_ptr<c10d::Store>& store) {

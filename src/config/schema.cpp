@@ -174,7 +174,7 @@ Keys other_keys() {
        "size of the gradient buckets that are reduced together"},
       {"replicas.connect_timeout_s", replicas<&ReplicasConfig::connect_timeout_s>(), real_between(0.001, 1e6), "s",
        "how long the processes of a run wait for each other at its start"},
-      {"replicas.hang_timeout_s", replicas<&ReplicasConfig::hang_timeout_s>(), real_between(1, 1e6), "s",
+      {"replicas.hang_timeout_s", replicas<&ReplicasConfig::hang_timeout_s>(), real_between(5, 1e6), "s",
        "a process that shows no sign of life for so long is given up, and the run ends"},
       {"checkpoint.every_steps", checkpoint<&CheckpointConfig::every_steps>(), at_least(0), "steps",
        "steps between checkpoints; 0 = never by steps"},

@@ -50,6 +50,8 @@ std::string counted(std::int64_t count, std::string_view noun) {
   return concat(count, " ", noun, count == 1 ? "" : hisses ? "es" : "s");
 }
 
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+
 std::string join(std::span<const std::string> words, std::string_view separator) {
   std::string joined;
   for (const auto& word : words) {

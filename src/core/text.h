@@ -22,6 +22,8 @@ namespace sluice {
 
 [[nodiscard]] std::string counted(std::int64_t count, std::string_view noun);  // "1 step", "2 steps", "3 batches"
 
+[[nodiscard]] std::string first_line(std::string_view text);  // up to the first line break
+
 [[nodiscard]] std::string join(std::span<const std::string> words, std::string_view separator);
 
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);   // "1.5 MiB"

@@ -1,5 +1,6 @@
 #include "train/peers.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "core/concat.h"
@@ -16,8 +17,13 @@ using std::chrono::milliseconds;
 // A process may rightly be busy by itself for long (a checkpoint, data that comes slowly): whether it lives is told by
 // its heartbeats, and that its own step hangs by itself. This is only the end of all waiting.
 constexpr std::chrono::minutes kPatience{30};
-// After a loss this process may be about to fail by itself, or to finish a checkpoint.
-constexpr std::chrono::seconds kGrace{10};
+// Once they agree they have nothing to do but to connect.
+constexpr milliseconds kConnect{20000};
+// After a loss this process may be about to fail by itself, or to finish a checkpoint. A process that hangs has been
+// waited for long enough: the end comes within its limit.
+constexpr milliseconds kGrace{10000};
+constexpr milliseconds kGraceWhenHung{1000};
+constexpr milliseconds kHungMargin{2000};  // of a heartbeat and kGraceWhenHung
 // A backend notices a lost process before the control connection does, or its error arrives before the reason.
 constexpr std::chrono::seconds kInquest{5};
 
@@ -48,7 +54,8 @@ Peers::Peers(Launch launch, const config::Config& config) : launch_(std::move(la
             .local_size = processes_->local_size()};
   const comm::MeetingPoint meeting{.publish = [this](const std::string& text) { processes_->publish("control", text); },
                                    .look_up = [this] { return processes_->look_up("control"); }};
-  const comm::LivenessOptions options{.silence = in_ms(config.replicas.hang_timeout_s), .connect = connect};
+  const comm::LivenessOptions options{.silence = in_ms(config.replicas.hang_timeout_s) - kHungMargin,
+                                      .connect = std::min(connect, kConnect)};
   liveness_ = std::make_unique<comm::Liveness>(world, meeting, options, [this](const comm::Loss& loss) {
     const std::scoped_lock lock(mutex_);
     loss_ = loss;
@@ -105,7 +112,8 @@ Error Peers::explain(const Error& failure) {
 void Peers::end_when_lost(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   if (!changed_.wait(lock, stop, [this] { return loss_.has_value(); })) return;
-  changed_.wait_for(lock, stop, kGrace, [this] { return has_parted_; });
+  const milliseconds grace = loss_->how == comm::Loss::How::kHung ? kGraceWhenHung : kGrace;
+  changed_.wait_for(lock, stop, grace, [this] { return has_parted_; });
   if (stop.stop_requested() || has_parted_) return;
   const Error error = as_peer_error(*loss_);
   lock.unlock();

@@ -50,7 +50,7 @@ class Peers {
 
   // Runs this process's part. When it ends as planned, or interrupted, waits until the others' has ended too. When it
   // fails, tells them why; when it fails because of another, the error names that one. It then ends the process at
-  // once: destructors would wait for operations that the others will not complete.
+  // once.
   nlohmann::ordered_json run(const std::function<nlohmann::ordered_json()>& body);
 
  private:

@@ -16,7 +16,7 @@ import ranks_test
 import sluice_cli as cli
 
 RANKS, STEPS, EVERY = 3, 40, 3
-HANG_S = 4
+HANG_S = 6
 IN_TIME_S = 30  # for a dead one, and for a stopped one after HANG_S
 
 

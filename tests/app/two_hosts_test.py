@@ -18,7 +18,7 @@ import ranks_test
 import sluice_cli as cli
 
 RATE = "100mbit"
-HANG_S = 4
+HANG_S = 6
 SKIPPED = 77
 
 

@@ -7,6 +7,9 @@
 
 #include <ATen/ATen.h>
 
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "comm/compare.h"
 #include "comm/ranks.h"
 #include "comm/socket_address.h"
 #include "core/concat.h"
@@ -46,6 +49,56 @@ TEST(Processes, AddUpAndBroadcastOverSeveralCommunicatorsAtOnce) {
       first->barrier();
     });
     EXPECT_THAT(failures, testing::Each("")) << size;
+  }
+}
+
+TEST(Processes, WhoHoldsAnotherValueIsNamedInAll) {
+  const int port = free_port();
+  const auto failures = run_ranks(4, [&](int rank) {
+    Processes processes(world_of(rank, 4, port), {}, kLimit);
+    const auto communicator = processes.make_communicator("values");
+    EXPECT_EQ(find_difference(*communicator, {7, -1, 5}), std::nullopt);
+    EXPECT_EQ(find_difference(*communicator, {}), std::nullopt);
+    // The second value differs in ranks 1 and 3, the third in rank 2: the first position counts.
+    const std::int64_t large = std::int64_t{1} << 62;
+    const auto found = find_difference(*communicator, {7, rank % 2 == 1 ? -large : large, rank == 2 ? 1 : 0});
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->position, 1);
+    EXPECT_THAT(found->ranks, testing::ElementsAre(1, 3));
+    EXPECT_EQ(found->describe_ranks(), "ranks 1, 3");
+    EXPECT_EQ(broadcast_text(*communicator, rank == 2 ? "from 2" : "", 2), "from 2");
+    EXPECT_EQ(broadcast_text(*communicator, rank == 0 ? "" : "not mine", 0), "");
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+}
+
+TEST(Processes, LeaveTextsForEachOtherAndCountThoseOnTheSameCores) {
+  const int port = free_port();
+  const auto failures = run_ranks(3, [&](int rank) {
+    Processes processes(world_of(rank, 3, port), {}, kLimit);
+    EXPECT_EQ(processes.local_size(), 3);
+    if (rank == 1) processes.publish("place", "here");
+    EXPECT_EQ(processes.look_up("place"), "here");
+    processes.make_communicator("end")->barrier();  // with rank 0 the texts would go
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+}
+
+// As torchrun's agent does: it listens for all attempts of a run, which must not hear what an earlier one has said.
+TEST(Processes, MeetAtALaunchersStoreInEveryAttempt) {
+  c10d::TCPStoreOptions options;
+  options.isServer = true;
+  options.port = 0;
+  const c10d::TCPStore agent("127.0.0.1", options);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const auto failures = run_ranks(2, [&](int rank) {
+      World world = world_of(rank, 2, agent.getPort());
+      world.is_hosted = true;
+      world.attempt = attempt;
+      Processes processes(world, {{"train.lr", concat(attempt)}}, kLimit);
+      processes.make_communicator("values")->barrier();
+    });
+    EXPECT_THAT(failures, testing::Each("")) << attempt;
   }
 }
 

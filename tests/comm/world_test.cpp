@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "core/concat.h"
 #include "core/error.h"
 
 namespace sluice::comm {
@@ -53,6 +54,35 @@ TEST(ChooseWorld, ReadsTorchrunSlurmAndOpenMpi) {
     EXPECT_EQ(world.address, "node0");
     EXPECT_EQ(world.port, 29500);
   }
+}
+
+TEST(ChooseWorld, ReadsHowManyProcessesAMachineHasAndWhoHostsTheMeeting) {
+  const Variables torchrun{{"RANK", "3"},        {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}};
+  World world = choose_world({}, environment_of(torchrun));
+  EXPECT_EQ(world.local_size, 2);
+  EXPECT_FALSE(world.is_hosted);
+  Variables elastic = torchrun;
+  elastic.insert({{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "2"}});
+  world = choose_world({}, environment_of(elastic));
+  EXPECT_TRUE(world.is_hosted);
+  EXPECT_EQ(world.attempt, 2);
+  Variables wrong = torchrun;
+  wrong["LOCAL_RANK"] = "2";
+  EXPECT_THAT(refusal({}, wrong), HasSubstr("LOCAL_RANK = '2' is not a number from 0 to 1"));
+}
+
+TEST(ChooseWorld, SlurmsJobIsAMeetingPlace) {
+  const auto place_of = [](const std::string& hosts, const std::string& job) {
+    const World world = choose_world(
+        {}, environment_of(
+                {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_NODELIST", hosts}, {"SLURM_JOB_ID", job}}));
+    return concat(world.address, ":", world.port);
+  };
+  EXPECT_EQ(place_of("node[7-9,12],other", "1234567"), "node7:19567");
+  EXPECT_EQ(place_of("node[012,14]", "3"), "node012:15003");
+  EXPECT_EQ(place_of("alpha,beta", "10000"), "alpha:15000");
+  EXPECT_EQ(place_of("alone", "9999"), "alone:24999");
 }
 
 TEST(ChooseWorld, OptionsGoBeforeTheEnvironment) {
