@@ -75,7 +75,7 @@ class Side:
 
 
 def open_sides(model, cases, args, ranks):
-    common = [model, "--size", "tiny", "--batch", str(args.batch), "--threads", str(args.threads // ranks),
+    common = [model, "--size", "tiny", "--batch", str(args.batch), "--threads", str(max(args.threads // ranks, 1)),
               "--steps", str(args.steps)]
     peer = [sys.executable, str(PEER), *common, "--optimizer", "fused"]
     name = "{}" if ranks == 1 else "DDP {}"

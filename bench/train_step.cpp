@@ -66,7 +66,7 @@ class Bench {
   }
 
   void measure() {
-    if (composition_.peers) composition_.peers->barrier();
+    if (composition_.communicator) composition_.communicator->barrier();
     const Nanoseconds begin = now_ns();
     const std::clock_t cpu_begin = std::clock();  // processor time of all threads: what to compare on a busy machine
     double loss = 0;

@@ -2,6 +2,8 @@
 #include <exception>
 #include <sstream>
 
+#include <c10/util/Logging.h>
+
 #include "app/commands.h"
 #include "app/options.h"
 #include "app/process.h"
@@ -43,6 +45,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   sluice::app::settle_environment(argv);
+  c10::initLogging();  // reads TORCH_CPP_LOG_LEVEL
   sluice::device::tune_malloc();
   sluice::device::use_cpu_threads(1);  // this thread only coordinates; threads of work set their own
   try {

@@ -23,8 +23,9 @@ void tell_torchrun(const std::string& message) {
   if (file == nullptr || *file == '\0') return;
   const std::string beside = concat(file, ".part");
   const nlohmann::json extra{{"py_callstack", message}, {"timestamp", std::to_string(std::time(nullptr))}};
+  const nlohmann::json file_content{{"message", {{"message", message}, {"errorCode", 1}, {"extraInfo", extra}}}};
   std::ofstream out(beside);
-  out << nlohmann::json{{"message", {{"message", message}, {"errorCode", 1}, {"extraInfo", extra}}}};
+  out << file_content.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
   out.close();
   std::error_code ignored;
   if (out) std::filesystem::rename(beside, file, ignored);
@@ -33,6 +34,7 @@ void tell_torchrun(const std::string& message) {
 }  // namespace
 
 void settle_environment(char** argv) {
+  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
   const bool has_policy = std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr;
   if (has_policy && std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
   if (!has_policy) ::setenv("GOMP_SPINCOUNT", "3000", /*overwrite=*/0);

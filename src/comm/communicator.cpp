@@ -20,6 +20,10 @@ template <typename Action>
 auto as_peer_error(const std::string& what, const Action& action) {
   try {
     return action();
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
   } catch (const std::exception& error) {
     throw PeerError(concat(what, " failed: ", first_line(error.what())));
   }

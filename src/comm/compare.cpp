@@ -2,16 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include "core/concat.h"
 #include "core/text.h"
 
 namespace sluice::comm {
 
-std::string Difference::describe_ranks() const {
-  std::vector<std::string> numbers;
-  for (const int rank : ranks) numbers.push_back(std::to_string(rank));
-  return concat(ranks.size() == 1 ? "rank " : "ranks ", join(numbers, ", "));
-}
+std::string Difference::describe_ranks() const { return numbered("rank", ranks); }
 
 std::optional<Difference> find_difference(const Communicator& communicator, const std::vector<std::int64_t>& values) {
   if (values.empty()) return std::nullopt;

@@ -8,7 +8,7 @@ namespace sluice::comm {
 namespace {
 
 using Json = nlohmann::json;
-using How = Loss::How;
+using How = LostProcess::How;
 using Say = ControlMessage::Say;
 
 // An escaped byte takes six, so that a line with both stays below kLongestControlLine.
@@ -24,7 +24,7 @@ constexpr std::array<Word<Say>, 6> kSayings{{{Say::kHello, "hello"},
                                              {Say::kWelcome, "welcome"},
                                              {Say::kBeat, "beat"},
                                              {Say::kLeave, "leave"},
-                                             {Say::kLoss, "loss"},
+                                             {Say::kLost, "lost"},
                                              {Say::kHeard, "heard"}}};
 // Not kGivenUp: nobody but the process itself calls it that.
 constexpr std::array<Word<How>, 3> kHows{{{How::kDead, "dead"}, {How::kHung, "hung"}, {How::kFailed, "failed"}}};
@@ -47,13 +47,13 @@ bool read_word(const Words& words, const std::string& text, Enum& value) {
 std::string ControlMessage::to_line() const {
   Json line{{"say", word_of(kSayings, say)}};
   if (say == Say::kHello) line["token"] = token;
-  if (say == Say::kHello || say == Say::kLoss) {
-    line["rank"] = loss.rank;
-    line["host"] = loss.host.substr(0, kLongestHost);
+  if (say == Say::kHello || say == Say::kLost) {
+    line["rank"] = lost.rank;
+    line["host"] = lost.host.substr(0, kLongestHost);
   }
-  if (say == Say::kLoss) {
-    line["how"] = word_of(kHows, loss.how);
-    line["reason"] = loss.reason.substr(0, kLongestReason);
+  if (say == Say::kLost) {
+    line["how"] = word_of(kHows, lost.how);
+    line["reason"] = lost.reason.substr(0, kLongestReason);
   }
   return line.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
@@ -65,13 +65,13 @@ std::optional<ControlMessage> ControlMessage::from_line(std::string_view line) {
   try {
     if (!read_word(kSayings, read.at("say").get<std::string>(), message.say)) return std::nullopt;
     if (message.say == Say::kHello) message.token = read.at("token").get<std::string>();
-    if (message.say == Say::kHello || message.say == Say::kLoss) {
-      message.loss.rank = read.at("rank").get<int>();
-      message.loss.host = read.at("host").get<std::string>();
+    if (message.say == Say::kHello || message.say == Say::kLost) {
+      message.lost.rank = read.at("rank").get<int>();
+      message.lost.host = read.at("host").get<std::string>();
     }
-    if (message.say == Say::kLoss) {
-      message.loss.reason = read.at("reason").get<std::string>();
-      if (!read_word(kHows, read.at("how").get<std::string>(), message.loss.how)) return std::nullopt;
+    if (message.say == Say::kLost) {
+      message.lost.reason = read.at("reason").get<std::string>();
+      if (!read_word(kHows, read.at("how").get<std::string>(), message.lost.how)) return std::nullopt;
     }
   } catch (const Json::exception&) {
     return std::nullopt;

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "comm/loss.h"
+#include "comm/lost_process.h"
 
 namespace sluice::comm {
 
@@ -14,17 +14,17 @@ inline constexpr std::size_t kLongestControlLine = 8192;
 
 struct ControlMessage {
   enum class Say {
-    kHello,    // to rank 0: loss.rank on loss.host begins; `token` proves that it belongs to the run
+    kHello,    // to rank 0: lost.rank on lost.host begins; `token` proves that it belongs to the run
     kWelcome,  // to the others: everybody is here
     kBeat,     // I am alive
     kLeave,    // I end as planned
-    kLoss,     // `loss` is no longer part of the run
-    kHeard,    // the last kLeave or kLoss has come
+    kLost,     // `lost` is no longer part of the run
+    kHeard,    // the last kLeave or kLost has come
   };
 
   Say say = Say::kBeat;
   std::string token;
-  Loss loss;
+  LostProcess lost;
 
   [[nodiscard]] std::string to_line() const;  // at most kLongestControlLine bytes: a reason that is too long is cut
   [[nodiscard]] static std::optional<ControlMessage> from_line(std::string_view line);

@@ -44,23 +44,13 @@ class WakeUp {
   int fd_;
 };
 
-std::string names_of(const std::vector<int>& ranks) {
-  std::vector<std::string> names;
-  for (const int rank : ranks) names.push_back(std::to_string(rank));
-  return concat(ranks.size() == 1 ? "rank " : "ranks ", join(names, ", "));
-}
-
-std::string seconds(std::chrono::milliseconds limit) {
-  return concat(static_cast<double>(limit.count()) / 1000.0, " s");
-}
-
 }  // namespace
 
 class Liveness::ControlThread {
  public:
   ControlThread(const World& world, const MeetingPoint& meeting, const LivenessOptions& options,
-                std::function<void(const Loss&)> on_loss)
-      : world_(world), options_(options), on_loss_(std::move(on_loss)), watch_(world, options, wake_up_.fd()) {
+                std::function<void(const LostProcess&)> on_lost)
+      : world_(world), options_(options), on_lost_(std::move(on_lost)), watch_(world, options, wake_up_.fd()) {
     if (world.rank == 0) {
       meeting.publish(watch_.open());
     } else {
@@ -78,19 +68,19 @@ class Liveness::ControlThread {
   void leave() {
     ask([](Wishes& wishes) { wishes.leave = true; });
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return left_ || loss_; });
+    changed_.wait(lock, [&] { return left_ || lost_; });
   }
 
   void fail(const std::string& why) {
     ask([&](Wishes& wishes) { wishes.failure = why; });
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return left_ || loss_; });
+    changed_.wait(lock, [&] { return left_ || lost_; });
   }
 
-  std::optional<Loss> wait_for_loss(std::chrono::milliseconds limit) {
+  std::optional<LostProcess> wait_for_lost(std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, limit, [&] { return loss_.has_value(); });
-    return loss_;
+    changed_.wait_for(lock, limit, [&] { return lost_.has_value(); });
+    return lost_;
   }
 
  private:
@@ -114,27 +104,27 @@ class Liveness::ControlThread {
   void gather() {
     while (!watch_.is_complete()) {
       watch_.step();
-      if (const Loss* loss = watch_.loss()) throw PeerError(describe_start(*loss));
+      if (const LostProcess* lost = watch_.lost()) throw PeerError(describe_start(*lost));
       if (watch_.time() < options_.connect) continue;
       if (world_.rank == 0) {
-        watch_.fail(concat(names_of(watch_.missing()), " of ", world_.size,
-                           " did not open a control connection within ", seconds(options_.connect),
+        watch_.fail(concat(numbered("rank", watch_.missing()), " of ", world_.size,
+                           " did not open a control connection within ", seconds_text(options_.connect),
                            "; see what they say"));
       } else if (!watch_.is_connected()) {
         throw PeerError(concat("rank ", world_.rank, " cannot open a control connection to rank 0 at ", world_.address,
-                               " within ", seconds(options_.connect),
+                               " within ", seconds_text(options_.connect),
                                "; rank 0 listens on a free port of its own there: check firewalls"));
       }
     }
   }
 
-  [[nodiscard]] std::string describe_start(const Loss& loss) const {
-    if (loss.how == Loss::How::kFailed && loss.rank == world_.rank) return loss.reason;
-    if (loss.how == Loss::How::kDead && loss.rank == 0) {
-      return concat("rank 0 (host ", loss.host, ") closed the control connection of rank ", world_.rank,
+  [[nodiscard]] std::string describe_start(const LostProcess& lost) const {
+    if (lost.how == LostProcess::How::kFailed && lost.rank == world_.rank) return lost.reason;
+    if (lost.how == LostProcess::How::kDead && lost.rank == 0) {
+      return concat("rank 0 (host ", lost.host, ") closed the control connection of rank ", world_.rank,
                     " while the run started; see what it says");
     }
-    return concat(loss.describe(), " while the run started");
+    return concat(lost.describe(), " while the run started");
   }
 
   void run() {
@@ -147,10 +137,11 @@ class Liveness::ControlThread {
         if (wishes.failure) watch_.fail(*wishes.failure);
         if (wishes.leave) watch_.leave();
         if (watch_.has_left()) tell_left();
-        if (const Loss* loss = watch_.loss()) tell_loss(*loss);
+        if (const LostProcess* lost = watch_.lost()) tell_lost(*lost);
       }
     } catch (const std::exception& error) {
-      tell_loss({world_.rank, "this one", Loss::How::kFailed, concat("its control connection broke: ", error.what())});
+      tell_lost(
+          {world_.rank, "this one", LostProcess::How::kFailed, concat("its control connection broke: ", error.what())});
     }
   }
 
@@ -165,19 +156,19 @@ class Liveness::ControlThread {
     changed_.notify_all();
   }
 
-  void tell_loss(const Loss& loss) {
+  void tell_lost(const LostProcess& lost) {
     if (has_told_loss_) return;
     has_told_loss_ = true;
-    const bool is_own_failure = loss.how == Loss::How::kFailed && loss.rank == world_.rank;
-    if (!is_own_failure) on_loss_(loss);
+    const bool is_own_failure = lost.how == LostProcess::How::kFailed && lost.rank == world_.rank;
+    if (!is_own_failure) on_lost_(lost);
     const std::scoped_lock lock(mutex_);
-    loss_ = loss;
+    lost_ = lost;
     changed_.notify_all();
   }
 
   World world_;
   LivenessOptions options_;
-  std::function<void(const Loss&)> on_loss_;
+  std::function<void(const LostProcess&)> on_lost_;
   WakeUp wake_up_;
   LivenessWatch watch_;         // the control thread's, once there is one
   bool has_told_loss_ = false;  // the control thread's
@@ -185,15 +176,15 @@ class Liveness::ControlThread {
   std::mutex mutex_;
   std::condition_variable changed_;
   Wishes wishes_;
-  std::optional<Loss> loss_;
+  std::optional<LostProcess> lost_;
   bool left_ = false;
 
   std::thread thread_;
 };
 
 Liveness::Liveness(const World& world, const MeetingPoint& meeting, const LivenessOptions& options,
-                   std::function<void(const Loss&)> on_loss) {
-  if (!world.is_single()) thread_ = std::make_unique<ControlThread>(world, meeting, options, std::move(on_loss));
+                   std::function<void(const LostProcess&)> on_lost) {
+  if (!world.is_single()) thread_ = std::make_unique<ControlThread>(world, meeting, options, std::move(on_lost));
 }
 
 Liveness::~Liveness() = default;
@@ -206,8 +197,8 @@ void Liveness::fail(const std::string& why) {
   if (thread_) thread_->fail(why);
 }
 
-std::optional<Loss> Liveness::wait_for_loss(std::chrono::milliseconds limit) const {
-  return thread_ ? thread_->wait_for_loss(limit) : std::nullopt;
+std::optional<LostProcess> Liveness::wait_for_lost(std::chrono::milliseconds limit) const {
+  return thread_ ? thread_->wait_for_lost(limit) : std::nullopt;
 }
 
 }  // namespace sluice::comm

@@ -1,9 +1,6 @@
 #include "comm/liveness_watch.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <iomanip>
 #include <random>
 #include <sstream>
@@ -12,21 +9,19 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/host.h"
+#include "core/text.h"
 
 namespace sluice::comm {
 namespace {
 
 using std::chrono::milliseconds;
-using How = Loss::How;
+using How = LostProcess::How;
 using Say = ControlMessage::Say;
 
 constexpr milliseconds kTelling{1000};  // how long a neighbour may take to say that it has heard
+constexpr int kMostEvents = 1000;       // in one step: strangers who connect without end must not keep us from beating
 constexpr milliseconds kSettling{200};  // after a pause: for what has come meanwhile to be read
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
 
 std::string random_token() {
   std::random_device random;
@@ -80,7 +75,9 @@ void LivenessWatch::step() {
   look_at_clock();
   socket_.wait(next_beat_ - now_, wake_);
   look_at_clock();
-  while (const auto event = socket_.next()) {
+  for (int events = 0; events < kMostEvents; ++events) {
+    const auto event = socket_.next();
+    if (!event) break;
     look_at_clock();
     handle(*event);
     judge_ended();
@@ -123,7 +120,7 @@ void LivenessWatch::on_opened(const Connection& connection) {
   if (is_connected())
     return socket_.close(connection);  // rank 0 was lost; that it can be reached again changes nothing
   peers_[connection] = {.rank = 0, .host = leader_, .heard_at = now_};
-  say(connection, {.say = Say::kHello, .token = token_, .loss = {.rank = world_.rank, .host = host_}});
+  say(connection, {.say = Say::kHello, .token = token_, .lost = {.rank = world_.rank, .host = host_}});
 }
 
 void LivenessWatch::on_ended(const Connection& connection) {
@@ -138,10 +135,10 @@ void LivenessWatch::on_ended(const Connection& connection) {
 void LivenessWatch::admit(const Connection& connection, const std::optional<ControlMessage>& hello) {
   strangers_.erase(connection);
   const std::vector<int> awaited = missing();
-  const bool belongs = leads() && !loss_ && hello && hello->say == Say::kHello && are_equal(hello->token, token_) &&
-                       std::ranges::find(awaited, hello->loss.rank) != awaited.end();
+  const bool belongs = leads() && !lost_ && hello && hello->say == Say::kHello && are_equal(hello->token, token_) &&
+                       std::ranges::find(awaited, hello->lost.rank) != awaited.end();
   if (!belongs) return socket_.close(connection);
-  peers_[connection] = {.rank = hello->loss.rank, .host = hello->loss.host, .heard_at = now_};
+  peers_[connection] = {.rank = hello->lost.rank, .host = hello->lost.host, .heard_at = now_};
   if (awaited.size() == 1) welcome_all();
 }
 
@@ -159,32 +156,32 @@ void LivenessWatch::on_message(const Connection& connection, Peer& peer, const C
     case Say::kWelcome: complete_ = true; return;
     case Say::kLeave: peer.left = true; return say(connection, {.say = Say::kHeard});
     case Say::kHeard: peer.told = true; return;
-    case Say::kLoss: say(connection, {.say = Say::kHeard}); return take_report(message.loss, peer);
+    case Say::kLost: say(connection, {.say = Say::kHeard}); return take_report(message.lost, peer);
   }
 }
 
 // A neighbour says that a process is lost. Rank 0 is believed; the others, what they say of themselves and of rank 0.
-void LivenessWatch::take_report(const Loss& loss, Peer& from) {
-  if (leads() && loss.rank != from.rank && loss.rank != world_.rank) return;
-  if (from.rank == loss.rank) from.left = true;  // its end is no news
-  report(loss, &from);
+void LivenessWatch::take_report(const LostProcess& lost, Peer& from) {
+  if (leads() && lost.rank != from.rank && lost.rank != world_.rank) return;
+  if (from.rank == lost.rank) from.left = true;  // its end is no news
+  report(lost, &from);
 }
 
-// The first loss counts: all neighbours but the one that told us are told.
-void LivenessWatch::report(Loss loss, const Peer* from) {
-  if (loss_ || said_leave_) return;
+// The first lost counts: all neighbours but the one that told us are told.
+void LivenessWatch::report(LostProcess lost, const Peer* from) {
+  if (lost_ || said_leave_) return;
   patience_with_told_ = now_ + kTelling;
-  say_to_all({.say = Say::kLoss, .loss = loss}, from);
-  for (auto& [connection, peer] : peers_) peer.told = &peer == from || peer.left || peer.rank == loss.rank;
-  if (loss.rank == world_.rank && loss.how == How::kHung) loss.how = How::kGivenUp;
-  loss_ = std::move(loss);
+  say_to_all({.say = Say::kLost, .lost = lost}, from);
+  for (auto& [connection, peer] : peers_) peer.told = &peer == from || peer.left || peer.rank == lost.rank;
+  if (lost.rank == world_.rank && lost.how == How::kHung) lost.how = How::kGivenUp;
+  lost_ = std::move(lost);
 }
 
 void LivenessWatch::fail(const std::string& why) {
   report({.rank = world_.rank, .host = host_, .how = How::kFailed, .reason = why}, nullptr);
 }
 
-const Loss* LivenessWatch::loss() const { return loss_ && is_told() ? &*loss_ : nullptr; }
+const LostProcess* LivenessWatch::lost() const { return lost_ && is_told() ? &*lost_ : nullptr; }
 
 bool LivenessWatch::is_told() const {
   return now_ >= patience_with_told_ ||
@@ -203,8 +200,8 @@ void LivenessWatch::judge_ended() {
 void LivenessWatch::judge_silent() {
   for (const auto& [connection, peer] : peers_) {
     if (peer.left || peer.ended || now_ - peer.heard_at < options_.silence) continue;
-    const std::string limit = concat(static_cast<double>(options_.silence.count()) / 1000.0, " s");
-    return report({.rank = peer.rank, .host = peer.host, .how = How::kHung, .reason = limit}, nullptr);
+    return report({.rank = peer.rank, .host = peer.host, .how = How::kHung, .reason = seconds_text(options_.silence)},
+                  nullptr);
   }
 }
 
@@ -228,7 +225,7 @@ bool LivenessWatch::all_left() const {
 }
 
 void LivenessWatch::say_leave_when_due() {
-  if (!leaving_ || said_leave_ || loss_) return;
+  if (!leaving_ || said_leave_ || lost_) return;
   if (leads() && !all_left() && now_ < patience_with_others_) return;
   said_leave_ = true;
   patience_with_told_ = now_ + kTelling;
@@ -239,7 +236,7 @@ void LivenessWatch::say_leave_when_due() {
 void LivenessWatch::beat_when_due() {
   if (now_ < next_beat_) return;
   next_beat_ = now_ + options_.heartbeat;
-  if (!loss_ && !said_leave_) say_to_all({.say = Say::kBeat}, nullptr);
+  if (!lost_ && !said_leave_) say_to_all({.say = Say::kBeat}, nullptr);
 }
 
 void LivenessWatch::say_to_all(const ControlMessage& message, const Peer* except) {

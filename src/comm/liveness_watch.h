@@ -18,7 +18,7 @@
 #include "comm/control_message.h"
 #include "comm/line_socket.h"
 #include "comm/liveness_options.h"
-#include "comm/loss.h"
+#include "comm/lost_process.h"
 #include "comm/world.h"
 #include "core/own_time.h"
 
@@ -48,7 +48,7 @@ class LivenessWatch {
   void leave();
 
   // The first loss, once the neighbours have heard of it, or had time to. Null: none.
-  [[nodiscard]] const Loss* loss() const;
+  [[nodiscard]] const LostProcess* lost() const;
   // The neighbours have heard that this process leaves, or had time to.
   [[nodiscard]] bool has_left() const { return said_leave_ && is_told(); }
 
@@ -76,8 +76,8 @@ class LivenessWatch {
   void on_message(const Connection& connection, Peer& peer, const ControlMessage& message);
   void admit(const Connection& connection, const std::optional<ControlMessage>& hello);
   void welcome_all();
-  void take_report(const Loss& loss, Peer& from);
-  void report(Loss loss, const Peer* from);
+  void take_report(const LostProcess& lost, Peer& from);
+  void report(LostProcess lost, const Peer* from);
   void judge_ended();
   void judge_silent();
   void drop_strangers();
@@ -102,7 +102,7 @@ class LivenessWatch {
   std::map<Connection, Peer> peers_;
   std::map<Connection, Nanoseconds> strangers_;  // rank 0: when they came
   std::vector<Connection> ended_;                // not judged yet, in order
-  std::optional<Loss> loss_;
+  std::optional<LostProcess> lost_;
   bool complete_ = false;
   bool leaving_ = false;
   bool said_leave_ = false;

@@ -1,5 +1,6 @@
 #include "comm/processes.h"
 
+#include <net/if.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -40,7 +42,6 @@ std::string seen_key(int rank) { return concat("seen/", rank); }
 
 std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
 std::string to_text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
-std::string seconds(milliseconds limit) { return concat(static_cast<double>(limit.count()) / 1000.0, " s"); }
 
 // What differs between rank 0's world and ours; empty when nothing does.
 std::string difference(const nlohmann::json& of_rank_0, const World& world, const Agreement& own) {
@@ -83,7 +84,8 @@ class Start {
 
   void lead(const Agreement& agreement) {
     store_.set(ready_key(0), to_bytes(cores_of_this_process()));
-    store_.set(kWorldKey, to_bytes(nlohmann::json{{"size", world_.size}, {"agreement", agreement}}.dump()));
+    const nlohmann::json of_rank_0{{"size", world_.size}, {"agreement", agreement}};
+    store_.set(kWorldKey, to_bytes(of_rank_0.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
     std::vector<int> missing;
     for (int rank = 1; rank < world_.size; ++rank) missing.push_back(rank);
     while (!missing.empty()) {
@@ -110,7 +112,8 @@ class Start {
     const auto of_rank_0 = nlohmann::json::parse(to_text(store_.get(kWorldKey)));
     std::string refusal = difference(of_rank_0, world_, agreement);
     if (refusal.empty() && store_.add(arrival_key(world_.rank), 1) > 1)
-      refusal = concat("two processes were started as rank ", world_.rank, "; give each a rank of its own");
+      refusal = concat("two processes were started as rank ", world_.rank, "; give each a rank of its own",
+                       world_.is_hosted ? " (after a restart by torchrun: see docs/launch.md)" : "");
     if (!refusal.empty()) {
       store_.set(seen_key(world_.rank), to_bytes("seen"));
       store_.set(kRefusalKey, to_bytes(refusal));
@@ -119,7 +122,7 @@ class Start {
     store_.set(ready_key(world_.rank), to_bytes(cores_of_this_process()));
     deadline_ += limit_;  // rank 0 may have begun to wait later than we did
     wait_for({kGoKey, kRefusalKey});
-    if (!store_.check({kRefusalKey})) return;
+    if (store_.check({kGoKey})) return;
     const std::string why = to_text(store_.get(kRefusalKey));
     store_.set(seen_key(world_.rank), to_bytes("seen"));
     throw PeerError(why);
@@ -130,18 +133,15 @@ class Start {
     while (std::ranges::none_of(any_of, [&](const std::string& key) { return store_.check({key}); })) {
       if (steady_clock::now() > deadline_) {
         throw PeerError(concat("rank 0 at ", world_.address, ":", world_.port, " did not let the run start within ",
-                               seconds(limit_), "; see what it says"));
+                               seconds_text(limit_), "; see what it says"));
       }
       std::this_thread::sleep_for(kPoll);
     }
   }
 
   [[nodiscard]] std::string describe_missing(const std::vector<int>& missing) const {
-    std::vector<std::string> names;
-    for (const int rank : missing) names.push_back(std::to_string(rank));
-    return concat(missing.size() == 1 ? "rank " : "ranks ", join(names, ", "), " of ", world_.size, " did not come to ",
-                  world_.address, ":", world_.port, " within ", seconds(limit_),
-                  "; start every rank, with the same MASTER_ADDR and MASTER_PORT");
+    return concat(numbered("rank", missing), " of ", world_.size, " did not come to ", world_.address, ":", world_.port,
+                  " within ", seconds_text(limit_), "; start every rank, with the same MASTER_ADDR and MASTER_PORT");
   }
 
   // Waits a little for the others to read the refusal before the store goes with us.
@@ -171,6 +171,10 @@ Processes::Processes(World world, const Agreement& agreement, TimeLimits limits)
 Processes::~Processes() = default;
 
 void Processes::meet() {
+  if (!world_.interface.empty() && ::if_nametoindex(world_.interface.c_str()) == 0) {
+    throw ConfigError(
+        concat("--if-name ", world_.interface, ": this machine has no such interface; `ip link` lists what it has"));
+  }
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(world_.port);
   options.isServer = world_.rank == 0 && !world_.is_hosted;
@@ -182,9 +186,10 @@ void Processes::meet() {
     // A store that outlives an attempt still holds what the last one said.
     store_ = c10::make_intrusive<c10d::PrefixStore>(concat("sluice/", world_.attempt), store);
   } catch (const std::exception& error) {
-    throw PeerError(concat("rank ", world_.rank, " cannot reach rank 0 at ", world_.address, ":", world_.port,
-                           " within ", seconds(limits_.connect), " (", first_line(error.what()),
-                           "); check that rank 0 runs, the address, and firewalls"));
+    const std::string host = world_.is_hosted ? "the launcher" : "rank 0";
+    throw PeerError(concat("rank ", world_.rank, " cannot reach ", host, " at ", world_.address, ":", world_.port,
+                           " within ", seconds_text(limits_.connect), " (", first_line(error.what()),
+                           "); check that it runs, the address, and firewalls"));
   }
 }
 
@@ -214,13 +219,17 @@ std::string Processes::look_up(const std::string& key) {
 }
 
 void Processes::count_neighbours() {
-  if (world_.local_size > 0) {
-    local_size_ = world_.local_size;
-    return;
+  if (world_.local_size == 0) {
+    const std::string own = cores_of_this_process();
+    int lower = 0;
+    for (int rank = 0; rank < world_.size; ++rank) {
+      const bool is_neighbour = look_up(ready_key(rank)) == own;
+      world_.local_size += is_neighbour ? 1 : 0;
+      lower += is_neighbour && rank < world_.rank ? 1 : 0;
+    }
+    if (world_.local_rank < 0) world_.local_rank = lower;
   }
-  const std::string own = cores_of_this_process();
-  local_size_ = 0;
-  for (int rank = 0; rank < world_.size; ++rank) local_size_ += look_up(ready_key(rank)) == own ? 1 : 0;
+  world_.local_rank = std::max(world_.local_rank, 0);
 }
 
 c10::intrusive_ptr<c10d::Backend> Processes::make_gloo(const c10::intrusive_ptr<c10d::Store>& store) {
@@ -246,7 +255,10 @@ std::shared_ptr<Communicator> Processes::make_communicator(const std::string& na
     const bool by_nccl = is_cuda && collectives != Collectives::kGloo;
     const auto backend =
         by_nccl ? nccl::make_backend(store, world_.rank, world_.size, limits_.operation) : make_gloo(store);
-    return std::make_shared<Communicator>(name, device, backend, limits_.operation);
+    auto communicator = std::make_shared<Communicator>(name, device, backend, limits_.operation);
+    // NCCL connects in its first operation: here, where all processes make their communicators in the same order.
+    if (by_nccl) communicator->all_reduce(at::zeros({1}, device::torch_device(device))).wait();
+    return communicator;
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -3,9 +3,9 @@
 // the interface that leads there, or the one that is given. Nothing is encrypted.
 // Not here: who is alive (liveness); what the processes train.
 // Requires: SIGPIPE is ignored; LibTorch writes to connections whose other end may have gone.
-// Threads: one. Errors, each within the time limit: ConfigError (the address is not ours or not known, the port is in
-// use, another world size, version or configuration in some rank, a rank twice); PeerError (rank 0 does not answer;
-// ranks that did not come, by number).
+// Threads: one. Errors, each within about the time limit: ConfigError (the address is not ours or not known, the port
+// is in use, another world size, version or configuration in some rank, a rank twice); PeerError (rank 0 does not
+// answer; ranks that did not come, by number).
 #pragma once
 
 #include <chrono>
@@ -46,13 +46,10 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
+  // What the launcher left open is filled in: the processes of this machine that may run on the same cores share them.
   [[nodiscard]] const World& world() const { return world_; }
   [[nodiscard]] int rank() const { return world_.rank; }
   [[nodiscard]] int size() const { return world_.size; }
-
-  // How many of them share this process's cores: as the launcher says, else those of this machine that may run on the
-  // same cores.
-  [[nodiscard]] int local_size() const { return local_size_; }
 
   // A communicator of all processes for tensors on `device`. Every process makes the same ones in the same order.
   [[nodiscard]] std::shared_ptr<Communicator> make_communicator(const std::string& name, device::Device device = {},
@@ -72,7 +69,6 @@ class Processes {
 
   World world_;
   TimeLimits limits_;
-  int local_size_ = 1;
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<gloo::transport::Device> device_;  // shared by all communicators
 };

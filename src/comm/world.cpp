@@ -1,5 +1,6 @@
 #include "comm/world.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
@@ -41,8 +42,11 @@ int parse_number(const std::string& what, const std::string& text, int low, int 
 
 // Where this process stands on its machine, as far as the launcher says.
 void read_local_place(World& world, const Launcher& launcher, const Environment& environment) {
-  if (const auto size = environment(launcher.local_size))
-    world.local_size = parse_number(launcher.local_size, *size, 1, world.size);
+  if (const auto size = environment(launcher.local_size)) {
+    // Slurm's is the job's, and a step may be smaller.
+    const int most = launcher.name == kSlurm.name ? kLargestWorld : world.size;
+    world.local_size = std::min(parse_number(launcher.local_size, *size, 1, most), world.size);
+  }
   if (const auto rank = environment(launcher.local_rank)) {
     const int last = (world.local_size > 0 ? world.local_size : world.size) - 1;
     world.local_rank = parse_number(launcher.local_rank, *rank, 0, last);

@@ -13,8 +13,8 @@ namespace sluice::comm {
 struct World {
   int rank = 0;
   int size = 1;
-  int local_rank = 0;      // among the processes of this machine; picks a slice of its devices
-  int local_size = 0;      // processes of this machine; 0: the launcher does not say
+  int local_rank = -1;     // among the processes of this machine; picks a slice of its devices; -1: not known
+  int local_size = 0;      // processes of this machine; 0: not known
   std::string address;     // of rank 0: a host name or IP address; empty when there is one process
   int port = 0;            // on which rank 0 listens
   bool is_hosted = false;  // the launcher listens there (torchrun's agent), for all attempts of a run

@@ -173,7 +173,7 @@ Keys other_keys() {
        RealRange{.low = 0, .high = 65'536, .low_open = true}, "MiB",
        "size of the gradient buckets that are reduced together"},
       {"replicas.connect_timeout_s", replicas<&ReplicasConfig::connect_timeout_s>(), real_between(0.001, 1e6), "s",
-       "how long the processes of a run wait for each other at its start"},
+       "how long the processes of a run wait until all have been started"},
       {"replicas.hang_timeout_s", replicas<&ReplicasConfig::hang_timeout_s>(), real_between(5, 1e6), "s",
        "a process that shows no sign of life for so long is given up, and the run ends"},
       {"checkpoint.every_steps", checkpoint<&CheckpointConfig::every_steps>(), at_least(0), "steps",

@@ -50,6 +50,16 @@ std::string counted(std::int64_t count, std::string_view noun) {
   return concat(count, " ", noun, count == 1 ? "" : hisses ? "es" : "s");
 }
 
+std::string numbered(std::string_view noun, std::span<const int> numbers) {
+  std::vector<std::string> words;
+  for (const int number : numbers) words.push_back(std::to_string(number));
+  return concat(noun, numbers.size() == 1 ? " " : "s ", join(words, ", "));
+}
+
+std::string seconds_text(std::chrono::nanoseconds time) {
+  return concat(std::chrono::duration<double>(time).count(), " s");
+}
+
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
 std::string join(std::span<const std::string> words, std::string_view separator) {

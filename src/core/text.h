@@ -1,6 +1,7 @@
 // text: small helpers for messages: nearest known word, human-readable sizes and durations, joined lists.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -26,8 +27,10 @@ namespace sluice {
 
 [[nodiscard]] std::string join(std::span<const std::string> words, std::string_view separator);
 
-[[nodiscard]] std::string human_bytes(std::uint64_t bytes);   // "1.5 MiB"
-[[nodiscard]] std::string human_count(std::uint64_t count);   // "11.2 M"
+[[nodiscard]] std::string numbered(std::string_view noun, std::span<const int> numbers);  // "rank 1", "ranks 1, 3"
+[[nodiscard]] std::string seconds_text(std::chrono::nanoseconds time);                    // "0.5 s", "60 s"
+[[nodiscard]] std::string human_bytes(std::uint64_t bytes);                               // "1.5 MiB"
+[[nodiscard]] std::string human_count(std::uint64_t count);                               // "11.2 M"
 [[nodiscard]] std::string human_duration(double seconds);     // "1 h 02 min", "3 min 20 s", "4.2 s"
 [[nodiscard]] std::string fixed(double value, int decimals);  // "3.14"
 

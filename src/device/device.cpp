@@ -95,7 +95,7 @@ std::vector<Device> choose_devices(const std::vector<std::string>& list, int nee
   if (list[0] == "cpu") return consecutive(DeviceKind::kCpu, 0, needed);
   const int of_all = needed * processes;
   if (cuda_device_count() >= of_all) return consecutive(DeviceKind::kCuda, process * needed, needed);
-  if (cuda_device_count() >= needed && devices_were_dealt_out()) return consecutive(DeviceKind::kCuda, 0, needed);
+  if (cuda_device_count() == needed && devices_were_dealt_out()) return consecutive(DeviceKind::kCuda, 0, needed);
   if (list[0] == "auto") return consecutive(DeviceKind::kCpu, 0, needed);
   throw ConfigError(concat("device.list = \"cuda\" needs ", of_all, " CUDA devices",
                            processes > 1 ? concat(" for the ", processes, " processes of this machine") : "", ", but ",

@@ -138,8 +138,8 @@ std::string WorkerPool::describe_hang(const JobControl& control) const {
     stuck.push_back(concat("replica ", index(places_[i].replica), " stage ", index(places_[i].stage), " on ",
                            device::to_string(places_[i].device), " ", control.describe(i)));
   }
-  return concat("the step did not end within ", static_cast<double>(control.timeout.count()) / 1000.0,
-                " s: ", join(stuck, "; "), "; if the step is only slow, raise train.step_timeout_s");
+  return concat("the step did not end within ", seconds_text(control.timeout), ": ", join(stuck, "; "),
+                "; if the step is only slow, raise train.step_timeout_s");
 }
 
 }  // namespace sluice::pipeline

@@ -75,13 +75,13 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   StageGrid grid = make_grid(plan, options, devices);
   Composition composition{plan, nullptr, nullptr, nullptr, {}};
   const bool has_peers = options.processes != nullptr && options.processes->size() > 1;
-  if (has_peers) composition.peers = options.processes->make_communicator("small sums");
+  if (has_peers) composition.communicator = options.processes->make_communicator("small sums");
   if (plan.replicas == 1 && !has_peers) {
     composition.sync = std::make_shared<comm::NoSync>();
   } else {
     composition.sync = std::make_shared<ddp::Reducer>(
         gradients_of(grid, devices), ddp::ReducerOptions{options.bucket_bytes},
-        has_peers ? connect_stages(options, devices.front(), composition.peers) : ddp::Network{});
+        has_peers ? connect_stages(options, devices.front(), composition.communicator) : ddp::Network{});
   }
   for (const auto& stage : grid[0]) {
     const FlatParameters& parameters = stage->parameters();

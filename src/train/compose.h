@@ -36,7 +36,7 @@ struct Composition {
   Plan plan;
   std::unique_ptr<pipeline::Executor> executor;
   std::shared_ptr<comm::ReplicaSync> sync;
-  std::shared_ptr<comm::Communicator> peers;           // for small sums between steps; null with one process
+  std::shared_ptr<comm::Communicator> communicator;    // of all processes, on the CPU; null with one
   std::vector<std::shared_ptr<Optimizer>> optimizers;  // [stage], over replica 0's values and gradients
 
   [[nodiscard]] std::int64_t parameter_count() const;

@@ -126,6 +126,7 @@ bool Loop::checkpoint_is_due() const {
 void Loop::save() {
   const Nanoseconds begin = now_ns();
   Records& records = *parts_.records;
+  const auto held = records.hold ? records.hold() : std::unique_lock<std::timed_mutex>();
   last_checkpoint_ = records.checkpoints.save(progress_.steps_done, records.capture(progress_), proven_step());
   saved_step_ = progress_.steps_done;
   last_save_ = now_ns();

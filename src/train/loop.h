@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -41,7 +42,8 @@ struct Progress {
 struct Records {
   Reporter& reporter;
   CheckpointStore& checkpoints;
-  std::function<CheckpointContents(const Progress&)> capture;  // everything a resume needs
+  std::function<CheckpointContents(const Progress&)> capture;     // everything a resume needs
+  std::function<std::unique_lock<std::timed_mutex>()> hold = {};  // lives while a checkpoint is being written
 };
 
 // What the loop calls; made by the session.

@@ -81,10 +81,10 @@ double time_step(TrainStep& step, const StepBatch& batch, int chunks) {
 
 // All processes see the mean, so that they decide alike.
 double mean_over_processes(const Composition& composition, double seconds) {
-  if (!composition.peers) return seconds;
+  if (!composition.communicator) return seconds;
   const at::Tensor sum = at::full({1}, seconds, at::kDouble);
-  composition.peers->all_reduce(sum).wait();
-  return sum.item<double>() / composition.peers->size();
+  composition.communicator->all_reduce(sum).wait();
+  return sum.item<double>() / composition.communicator->size();
 }
 
 }  // namespace

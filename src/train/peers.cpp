@@ -19,22 +19,32 @@ using std::chrono::milliseconds;
 constexpr std::chrono::minutes kPatience{30};
 // Once they agree they have nothing to do but to connect.
 constexpr milliseconds kConnect{20000};
-// After a loss this process may be about to fail by itself, or to finish a checkpoint. A process that hangs has been
-// waited for long enough: the end comes within its limit.
+// After a loss this process may be about to fail by itself. A process that hangs has been waited for long enough: the
+// end comes within its limit.
 constexpr milliseconds kGrace{10000};
 constexpr milliseconds kGraceWhenHung{1000};
-constexpr milliseconds kHungMargin{2000};  // of a heartbeat and kGraceWhenHung
+constexpr milliseconds kLongestSave{15000};  // what a checkpoint may still take then
+constexpr milliseconds kHungMargin{2000};    // of a heartbeat and kGraceWhenHung
 // A backend notices a lost process before the control connection does, or its error arrives before the reason.
 constexpr std::chrono::seconds kInquest{5};
 
 milliseconds in_ms(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
 
-Error as_peer_error(const comm::Loss& loss) {
+// What a failed process says of itself ends in its own advice.
+Error as_peer_error(const comm::LostProcess& lost) {
+  if (lost.how == comm::LostProcess::How::kFailed) return PeerError(lost.describe());
   return PeerError(
-      concat(loss.describe(), "; the run cannot go on without it: start all ranks again with --resume auto"));
+      concat(lost.describe(), "; the run cannot go on without it: start all ranks again with --resume auto"));
 }
 
 }  // namespace
+
+ProcessPlace place_of(const comm::World& world) {
+  return {.rank = world.rank,
+          .processes = world.size,
+          .local_rank = std::max(world.local_rank, 0),
+          .local_size = std::max(world.local_size, 1)};
+}
 
 Peers::Peers(Launch launch, const config::Config& config) : launch_(std::move(launch)) {
   const comm::World& world = launch_.world;
@@ -48,21 +58,18 @@ Peers::Peers(Launch launch, const config::Config& config) : launch_(std::move(la
   }
   processes_.emplace(world, agreement_of(config, launch_.version),
                      comm::TimeLimits{.connect = connect, .operation = kPatience});
-  place_ = {.rank = world.rank,
-            .processes = world.size,
-            .local_rank = world.local_rank,
-            .local_size = processes_->local_size()};
+  place_ = place_of(processes_->world());
   const comm::MeetingPoint meeting{.publish = [this](const std::string& text) { processes_->publish("control", text); },
                                    .look_up = [this] { return processes_->look_up("control"); }};
   const comm::LivenessOptions options{.silence = in_ms(config.replicas.hang_timeout_s) - kHungMargin,
                                       .connect = std::min(connect, kConnect)};
-  liveness_ = std::make_unique<comm::Liveness>(world, meeting, options, [this](const comm::Loss& loss) {
+  liveness_ = std::make_unique<comm::Liveness>(world, meeting, options, [this](const comm::LostProcess& lost) {
     const std::scoped_lock lock(mutex_);
-    loss_ = loss;
+    lost_ = lost;
     changed_.notify_all();
   });
   watch_ = std::jthread([this](const std::stop_token& stop) { end_when_lost(stop); });
-  communicator_ = processes_->make_communicator("the processes of the run");
+  together([this] { communicator_ = processes_->make_communicator("the processes of the run"); });
   log_info(concat("rank ", world.rank, " of ", world.size, ": all processes are there"));
 }
 
@@ -72,25 +79,34 @@ Peers::~Peers() {
 }
 
 nlohmann::ordered_json Peers::run(const std::function<nlohmann::ordered_json()>& body) {
-  if (is_alone()) return body();
-  try {
-    nlohmann::ordered_json result;
-    std::optional<InterruptedError> interrupted;
+  nlohmann::ordered_json result;
+  std::optional<InterruptedError> interrupted;
+  together([&] {
     try {
       result = body();
     } catch (const InterruptedError& error) {
       interrupted = error;
     }
-    part();
-    if (!interrupted) return result;
-    launch_.end_process(*interrupted);
+    if (!is_alone()) part();
+  });
+  if (interrupted) throw InterruptedError(*interrupted);
+  return result;
+}
+
+void Peers::together(const std::function<void()>& action) {
+  if (is_alone()) return action();
+  try {
+    action();
+  } catch (const InterruptedError&) {
+    throw;
   } catch (const Error& error) {
     launch_.end_process(explain(error));
   } catch (...) {
     launch_.end_process(explain(pipeline::describe_failure(std::current_exception(), "training")));
   }
-  throw BugError("a process that was to end went on");
 }
+
+std::unique_lock<std::timed_mutex> Peers::hold() { return std::unique_lock(saving_); }
 
 void Peers::part() {
   communicator_->barrier();
@@ -103,7 +119,7 @@ void Peers::part() {
 
 Error Peers::explain(const Error& failure) {
   if (failure.exit_code() == ExitCode::kPeer) {
-    if (const auto loss = liveness_->wait_for_loss(kInquest)) return as_peer_error(*loss);
+    if (const auto lost = liveness_->wait_for_lost(kInquest)) return as_peer_error(*lost);
   }
   liveness_->fail(failure.what());
   return failure;
@@ -111,12 +127,13 @@ Error Peers::explain(const Error& failure) {
 
 void Peers::end_when_lost(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait(lock, stop, [this] { return loss_.has_value(); })) return;
-  const milliseconds grace = loss_->how == comm::Loss::How::kHung ? kGraceWhenHung : kGrace;
+  if (!changed_.wait(lock, stop, [this] { return lost_.has_value(); })) return;
+  const milliseconds grace = lost_->how == comm::LostProcess::How::kHung ? kGraceWhenHung : kGrace;
   changed_.wait_for(lock, stop, grace, [this] { return has_parted_; });
   if (stop.stop_requested() || has_parted_) return;
-  const Error error = as_peer_error(*loss_);
+  const Error error = as_peer_error(*lost_);
   lock.unlock();
+  const std::unique_lock saved(saving_, kLongestSave);
   launch_.end_process(error);
 }
 

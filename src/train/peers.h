@@ -32,6 +32,8 @@ struct Launch {
   EndProcess end_process;
 };
 
+[[nodiscard]] ProcessPlace place_of(const comm::World& world);
+
 class Peers {
  public:
   // Returns when all processes are there and agree on what they run.
@@ -41,16 +43,22 @@ class Peers {
   Peers& operator=(const Peers&) = delete;
 
   [[nodiscard]] bool is_alone() const { return place_.processes == 1; }
-  [[nodiscard]] const Place& place() const { return place_; }
+  [[nodiscard]] const ProcessPlace& place() const { return place_; }
   // One process of the run writes its records and checkpoints.
   [[nodiscard]] bool keeps_records() const { return place_.rank == 0; }
   [[nodiscard]] comm::Processes* processes() { return is_alone() ? nullptr : &*processes_; }
   // Of all processes, for what is not part of a step. Requires: not alone.
   [[nodiscard]] const comm::Communicator& communicator() const { return *communicator_; }
 
+  // Runs what needs the others. A failure (but not InterruptedError) ends the process at once, before what the caller
+  // has made is destroyed: operations that the others will not complete may hold it.
+  void together(const std::function<void()>& action);
+
+  // While it lives, the loss of another process ends this one only after a while: a checkpoint is being written.
+  [[nodiscard]] std::unique_lock<std::timed_mutex> hold();
+
   // Runs this process's part. When it ends as planned, or interrupted, waits until the others' has ended too. When it
-  // fails, tells them why; when it fails because of another, the error names that one. It then ends the process at
-  // once.
+  // fails, tells them why; when it fails because of another, the error names that one. Both end the process.
   nlohmann::ordered_json run(const std::function<nlohmann::ordered_json()>& body);
 
  private:
@@ -59,13 +67,14 @@ class Peers {
   void end_when_lost(const std::stop_token& stop);
 
   Launch launch_;
-  Place place_;
+  ProcessPlace place_;
   std::optional<comm::Processes> processes_;
   std::shared_ptr<comm::Communicator> communicator_;
+  std::timed_mutex saving_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::optional<comm::Loss> loss_;  // guarded by mutex_
-  bool has_parted_ = false;         // guarded by mutex_; from here on everybody may go
+  std::optional<comm::LostProcess> lost_;  // guarded by mutex_
+  bool has_parted_ = false;                // guarded by mutex_; from here on everybody may go
   std::unique_ptr<comm::Liveness> liveness_;
   std::jthread watch_;
 };

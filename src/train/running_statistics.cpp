@@ -58,28 +58,76 @@ void take_in_whole_batch(const Composition& composition, StageId stage) {
     channels.push_back(norms.front()[i]->channels());
     for (const auto& of_replica : norms) whole[i] = pooled(whole[i], moved_to(of_replica[i]->collect(), device_of(0)));
   }
-  if (composition.peers) add_up_over_processes(*composition.peers, whole, channels);
+  if (composition.communicator) add_up_over_processes(*composition.communicator, whole, channels);
   for (std::size_t i = 0; i < whole.size(); ++i) {
     for (int r = 0; r < executor.replicas(); ++r) norms[r][i]->take_in(moved_to(whole[i], device_of(r)));
   }
 }
 
-void average(const Composition& composition, StageId stage, std::int64_t local_samples, std::int64_t global_samples) {
+// Of replica 0, in every stage: the mean over the replicas of this process by samples, as its share of the mean over
+// all.
+std::vector<at::Tensor> local_means(const Composition& composition, std::int64_t local_samples,
+                                    std::int64_t global_samples) {
   const auto& executor = *composition.executor;
-  const int replicas = executor.replicas();
-  const auto statistics_of = [&](int r) { return executor.stage(ReplicaId{r}, stage).parameters().statistics(); };
-  const auto shares = pipeline::split_sizes(local_samples, replicas);
-  const auto weight = [&](int r) { return static_cast<double>(shares[r]) / static_cast<double>(global_samples); };
-  at::Tensor merged = statistics_of(0);
-  if (merged.numel() == 0 || (replicas == 1 && !composition.peers)) return;
-  merged.mul_(weight(0));
-  for (int r = 1; r < replicas; ++r) merged.add_(statistics_of(r).to(merged.device()), weight(r));
-  if (composition.peers) {
-    const at::Tensor sum = merged.cpu();  // the peers' communicator is one for the CPU
-    composition.peers->all_reduce(sum).wait();
-    if (!sum.is_same(merged)) merged.copy_(sum);
+  const auto shares = pipeline::split_sizes(local_samples, executor.replicas());
+  std::vector<at::Tensor> means;
+  for (int s = 0; s < executor.stages(); ++s) {
+    at::Tensor mean = executor.stage(ReplicaId{0}, StageId{s}).parameters().statistics();
+    for (int r = 0; r < executor.replicas(); ++r) {
+      const double weight = static_cast<double>(shares[r]) / static_cast<double>(global_samples);
+      if (r == 0) mean.mul_(weight);
+      if (r > 0)
+        mean.add_(executor.stage(ReplicaId{r}, StageId{s}).parameters().statistics().to(mean.device()), weight);
+    }
+    means.push_back(mean);
   }
-  for (int r = 1; r < replicas; ++r) statistics_of(r).copy_(merged);
+  return means;
+}
+
+// The integer buffers of a replica: the numbers of batches that its layers have taken in.
+std::vector<at::Tensor> batch_counts(const Composition& composition, int replica) {
+  std::vector<at::Tensor> counts;
+  for (int s = 0; s < composition.plan.stages(); ++s) {
+    for (const nn::Buffer* buffer :
+         composition.executor->stage(ReplicaId{replica}, StageId{s}).parameters().buffers()) {
+      if (!buffer->value.is_floating_point()) counts.push_back(buffer->value);
+    }
+  }
+  return counts;
+}
+
+// In place: the sum of `means` over all processes, and rank 0's `counts`; one operation.
+void share_over_processes(const comm::Communicator& processes, const std::vector<at::Tensor>& means,
+                          const std::vector<at::Tensor>& counts) {
+  std::vector<at::Tensor> parts;
+  const auto add = [&](const at::Tensor& tensor) { parts.push_back(tensor.to(at::kCPU, at::kDouble).flatten()); };
+  for (const at::Tensor& mean : means) add(mean);
+  for (const at::Tensor& count : counts) add(processes.rank() == 0 ? count : at::zeros_like(count));
+  const at::Tensor all = at::cat(parts);
+  processes.all_reduce(all).wait();
+  std::int64_t begin = 0;
+  const auto take = [&](const at::Tensor& tensor) {
+    tensor.copy_(all.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    begin += tensor.numel();
+  };
+  for (const at::Tensor& mean : means) take(mean);
+  for (const at::Tensor& count : counts) take(count);
+}
+
+// A replica with a smaller share may have had fewer micro-batches: the first replica of all, whose share is the
+// largest, says how many batches were taken in.
+void average(const Composition& composition, std::int64_t local_samples, std::int64_t global_samples) {
+  const auto& executor = *composition.executor;
+  const std::vector<at::Tensor> counts = batch_counts(composition, 0);
+  if (counts.empty() || (executor.replicas() == 1 && !composition.communicator)) return;
+  const std::vector<at::Tensor> means = local_means(composition, local_samples, global_samples);
+  if (composition.communicator) share_over_processes(*composition.communicator, means, counts);
+  for (int r = 1; r < executor.replicas(); ++r) {
+    for (int s = 0; s < executor.stages(); ++s)
+      executor.stage(ReplicaId{r}, StageId{s}).parameters().statistics().copy_(means[s]);
+    const std::vector<at::Tensor> others = batch_counts(composition, r);
+    for (std::size_t i = 0; i < counts.size(); ++i) others[i].copy_(counts[i]);
+  }
 }
 
 }  // namespace
@@ -87,12 +135,10 @@ void average(const Composition& composition, StageId stage, std::int64_t local_s
 void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode, std::int64_t local_samples,
                               std::int64_t global_samples) {
   const at::NoGradGuard no_grad;
-  for (int s = 0; s < composition.plan.stages(); ++s) {
-    if (mode == nn::BatchNormMode::kDeferred) {
-      take_in_whole_batch(composition, StageId{s});
-    } else {
-      average(composition, StageId{s}, local_samples, global_samples);
-    }
+  if (mode == nn::BatchNormMode::kDeferred) {
+    for (int s = 0; s < composition.plan.stages(); ++s) take_in_whole_batch(composition, StageId{s});
+  } else {
+    average(composition, local_samples, global_samples);
   }
   composition.executor->wait_for_caller();
 }

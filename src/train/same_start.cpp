@@ -44,15 +44,24 @@ std::int64_t hash_of(const at::Tensor& tensor) {
   return as_number(XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes()));
 }
 
-// Of the first, the middle and the last sample.
+constexpr std::int64_t kHashedSamples = 64;
+
+// Of all targets, and of samples evenly through the set.
 std::int64_t hash_of_samples(const data::Dataset& dataset) {
+  std::vector<std::int64_t> targets(dataset.size());
+  for (std::int64_t i = 0; i < dataset.size(); ++i) targets[i] = dataset.target(i);
+  std::uint64_t hash = XXH3_64bits(targets.data(), targets.size() * sizeof(std::int64_t));
   std::vector<std::uint8_t> pixels(dataset.info().pixels());
-  std::uint64_t hash = 0;
-  for (const std::int64_t index : {std::int64_t{0}, dataset.size() / 2, dataset.size() - 1}) {
-    dataset.read(index, pixels);
-    hash = XXH3_64bits_withSeed(pixels.data(), pixels.size(), hash + static_cast<std::uint64_t>(dataset.target(index)));
+  const std::int64_t count = std::min(kHashedSamples, dataset.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    dataset.read(i * (dataset.size() - 1) / std::max<std::int64_t>(count - 1, 1), pixels);
+    hash = XXH3_64bits_withSeed(pixels.data(), pixels.size(), hash);
   }
   return as_number(hash);
+}
+
+std::int64_t count_gpus(const Setup& setup) {
+  return std::ranges::count(setup.devices, device::DeviceKind::kCuda, &device::Device::kind);
 }
 
 // Everything that has to be equal, with names for messages. Views on CPU devices.
@@ -72,14 +81,19 @@ comm::Agreement agreement_of(const config::Config& config, const std::string& ve
   return agreement;
 }
 
-void check_same_data(const comm::Communicator& communicator, const Setup& setup) {
+void check_same_setup(const comm::Communicator& communicator, const Setup& setup) {
   const std::array names{"number of training samples", "number of test samples", "training samples", "test samples"};
   const auto difference =
-      comm::find_difference(communicator, {setup.train_set->size(), setup.test_set->size(),
+      comm::find_difference(communicator, {count_gpus(setup), setup.train_set->size(), setup.test_set->size(),
                                            hash_of_samples(*setup.train_set), hash_of_samples(*setup.test_set)});
   if (!difference) return;
-  throw DataError(concat("the ", names.at(difference->position), " of data set ", setup.train_set->info().name, " in ",
-                         difference->describe_ranks(), " ", difference->position < 2 ? "is not that" : "are not those",
+  if (difference->position == 0) {
+    throw ConfigError(concat(difference->describe_ranks(), " would train on other devices (GPUs, CPUs) than rank 0; ",
+                             "set device.list so that all take the same kind"));
+  }
+  throw DataError(concat("the ", names.at(difference->position - 1), " of data set ", setup.train_set->info().name,
+                         " in ", difference->describe_ranks(), " ",
+                         difference->position < 3 ? "is not that" : "are not those",
                          " of rank 0; give every rank the same files (data.path)"));
 }
 

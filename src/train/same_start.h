@@ -14,8 +14,8 @@ namespace sluice::train {
 // how one machine does its part (device.*, data.path, ...).
 [[nodiscard]] comm::Agreement agreement_of(const config::Config& config, const std::string& version);
 
-// The sizes of the data sets and some of their samples.
-void check_same_data(const comm::Communicator& communicator, const Setup& setup);
+// The kind of the devices, the sizes of the data sets, all their targets and some of their samples.
+void check_same_setup(const comm::Communicator& communicator, const Setup& setup);
 
 // Parameters, buffers and optimizer state of rank 0 into all processes; then check_same_state().
 void hand_out_state(const comm::Communicator& communicator, Composition& composition);

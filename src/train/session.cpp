@@ -1,6 +1,5 @@
 #include "train/session.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "core/concat.h"
@@ -93,15 +92,17 @@ void give(Peers& peers, const Orders& orders) {
 
 // Chunks where the configuration leaves them open: by measurement, but by rule where every run must be the same.
 int decide_chunks(const Setup& setup, Composition& composition, TrainStep& step, data::Position start) {
+  const auto tell = [&](const std::string& what) {
+    if (setup.place.rank == 0) log_info(concat("pipeline.chunks = \"auto\"", what));
+  };
   if (setup.config.train.deterministic) {
-    log_info(concat("pipeline.chunks = \"auto\" with train.deterministic: ", composition.plan.chunks,
-                    ", one per stage, unmeasured"));
+    tell(concat(" with train.deterministic: ", composition.plan.chunks, ", one per stage, unmeasured"));
     return composition.plan.chunks;
   }
-  log_info("pipeline.chunks = \"auto\": timing a few steps without update");
+  tell(": timing a few steps without update");
   data::Loader probe(*setup.train_set, train_loader_options(setup), start);
   const ChunkChoice choice = choose_chunks(setup, composition, step, as_step_batch(*probe.next()));
-  log_info(concat("pipeline.chunks = \"auto\": ", choice.chunks, " is fastest (", choice.why, ")"));
+  tell(concat(": ", choice.chunks, " is fastest (", choice.why, ")"));
   return choice.chunks;
 }
 
@@ -145,7 +146,8 @@ void run_loop(Peers& peers, const Setup& setup, const LoopOptions& options, cons
   Loop({step, *composition.executor, train_data, open_eval_data, records}, options, start).run();
   if (peers.is_alone()) return;
   check_same_state(peers.communicator(), composition, "at the end");
-  log_info(concat("all ", peers.place().processes, " processes ended with the same parameters, bit for bit"));
+  if (records != nullptr)
+    log_info(concat("all ", peers.place().processes, " processes ended with the same parameters, bit for bit"));
 }
 
 nlohmann::ordered_json with_run_dir(const RunDir& run_dir, const nlohmann::ordered_json& summary) {
@@ -175,18 +177,13 @@ std::optional<nlohmann::ordered_json> summary_of_finished_run(const RunDir& run_
   return with_run_dir(run_dir, fields);
 }
 
-// Rank 0's part in a run whose directory is ours, from its first step to its last.
-nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunDir& run_dir, CheckpointStore& checkpoints,
-                             std::optional<ResumePoint>& resume, bool continues) {
+// What rank 0 does with a model that lies on its devices, from the first step to the last.
+nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const RunDir& run_dir,
+                                      CheckpointStore& checkpoints, Composition& composition,
+                                      std::optional<ResumePoint>& resume, bool continues) {
   const config::Config& config = setup.config;
   const bool plan_is_kept = keeps_plan(setup, resume);
   const Progress start = resume ? resume->state.progress : Progress{};
-  const std::int64_t optimizer_steps = resume ? resume->state.optimizer_steps : 0;
-  const StopSignal stop_signal;
-  const Plan plan = choose_plan(setup, resume);
-  give(peers,
-       {.plan_is_kept = plan_is_kept, .state = {.progress = start, .optimizer_steps = optimizer_steps, .plan = plan}});
-  Composition composition = make_composition(setup, plan, peers.processes());
   load_start(composition, config, resume);
   if (!peers.is_alone()) hand_out_state(peers.communicator(), composition);
   run_dir.write_config(config::to_toml(config));
@@ -209,9 +206,25 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunDir& run
     return CheckpointContents{model_tensors(composition), optimizer_tensors(composition),
                               state_at(setup, progress, composition, reporter.sync()).to_json()};
   };
-  Records records{reporter, checkpoints, capture};
+  Records records{reporter, checkpoints, capture, [&] { return peers.hold(); }};
   run_loop(peers, setup, loop_options(setup, resume, continues), start, composition, step, &records);
   return with_run_dir(run_dir, reporter.summary("done", setup.total_steps));
+}
+
+// Rank 0's part in a run whose directory is ours.
+nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunDir& run_dir, CheckpointStore& checkpoints,
+                             std::optional<ResumePoint>& resume, bool continues) {
+  const Plan plan = choose_plan(setup, resume);
+  Orders orders{.plan_is_kept = keeps_plan(setup, resume), .state = {.plan = plan}};
+  if (resume) {
+    orders.state.progress = resume->state.progress;
+    orders.state.optimizer_steps = resume->state.optimizer_steps;
+  }
+  give(peers, orders);
+  Composition composition = make_composition(setup, plan, peers.processes());
+  nlohmann::ordered_json summary;
+  peers.together([&] { summary = train_composed(peers, setup, run_dir, checkpoints, composition, resume, continues); });
+  return summary;
 }
 
 nlohmann::ordered_json lead(Peers& peers, const Setup& setup, const SessionOptions& options) {
@@ -238,10 +251,11 @@ nlohmann::ordered_json lead(Peers& peers, const Setup& setup, const SessionOptio
 
 // The part of a process that keeps no records.
 nlohmann::ordered_json follow(Peers& peers, const Setup& setup) {
-  const StopSignal stop_signal;
   const Orders orders = Orders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
-  if (orders.trains) {
-    Composition composition = make_composition(setup, orders.state.plan, peers.processes());
+  const nlohmann::ordered_json summary{{"rank", peers.place().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
+  if (!orders.trains) return summary;
+  Composition composition = make_composition(setup, orders.state.plan, peers.processes());
+  peers.together([&] {
     for (const auto& optimizer : composition.optimizers) optimizer->set_steps(orders.state.optimizer_steps);
     hand_out_state(peers.communicator(), composition);
     TrainStep step(composition, step_options(setup));
@@ -249,27 +263,24 @@ nlohmann::ordered_json follow(Peers& peers, const Setup& setup) {
     if (!orders.plan_is_kept && chunks_are_open(setup.config))
       composition.plan.chunks = decide_chunks(setup, composition, step, start.position);
     run_loop(peers, setup, loop_options(setup, {}, /*continues=*/false), start, composition, step, nullptr);
-  }
-  return {{"rank", peers.place().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
+  });
+  return summary;
 }
 
 }  // namespace
 
 nlohmann::ordered_json run_training(const config::Config& config, const SessionOptions& options) {
   Peers peers(options.launch, config);
+  const StopSignal stop_signal;  // until the other processes have ended too
   return peers.run([&] {
     const Setup setup = make_setup(config, peers.place());
-    if (!peers.is_alone()) check_same_data(peers.communicator(), setup);
+    if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
     return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);
   });
 }
 
 PlanDescription describe_training(const config::Config& config, const SessionOptions& options) {
-  const comm::World& world = options.launch.world;
-  const Setup setup = make_setup(config, {.rank = world.rank,
-                                          .processes = world.size,
-                                          .local_rank = world.local_rank,
-                                          .local_size = std::max(world.local_size, 1)});
+  const Setup setup = make_setup(config, place_of(options.launch.world));
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);
   Composition composition = make_composition(setup, choose_plan(setup, resume));

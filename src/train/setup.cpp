@@ -111,7 +111,7 @@ int configured_chunks(const config::Config& config, int processes) {
 
 int count_replicas(const Setup& setup) { return setup.config.replicas.local * setup.place.processes; }
 
-Setup make_setup(const config::Config& config, const Place& place) {
+Setup make_setup(const config::Config& config, const ProcessPlace& place) {
   config::validate(config);  // also when it was made in code
   Setup setup{.config = config, .place = place};
   check_processes(setup);

@@ -22,7 +22,7 @@
 namespace sluice::train {
 
 // Where this process stands among those of the run.
-struct Place {
+struct ProcessPlace {
   int rank = 0;
   int processes = 1;
   int local_rank = 0;  // among those that share the cores and devices of this machine
@@ -31,7 +31,7 @@ struct Place {
 
 struct Setup {
   config::Config config;
-  Place place;
+  ProcessPlace place;
   std::shared_ptr<data::Dataset> train_set;  // shared with a read that hangs and is abandoned
   std::shared_ptr<data::Dataset> test_set;
   models::ModelOptions model;
@@ -42,7 +42,7 @@ struct Setup {
   std::int64_t total_steps = 0;  // optimizer steps of the whole run
 };
 
-[[nodiscard]] Setup make_setup(const config::Config& config, const Place& place = {});
+[[nodiscard]] Setup make_setup(const config::Config& config, const ProcessPlace& place = {});
 
 // True when the number of chunks is left to choose_chunks().
 [[nodiscard]] bool chunks_are_open(const config::Config& config);

@@ -163,13 +163,13 @@ EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::
 }
 
 EvalStats TrainStep::over_processes(const EvalStats& local) const {
-  if (!composition_.peers) return local;
+  if (!composition_.communicator) return local;
   const auto as_double = [](auto number) { return static_cast<double>(number); };
   const EvalCounts& counts = local.counts;
   const at::Tensor sums = at::tensor({counts.loss_sum, as_double(counts.top1), as_double(counts.top5),
                                       as_double(counts.samples), as_double(local.stop)},
                                      at::TensorOptions().dtype(at::kDouble));
-  composition_.peers->all_reduce(sums).wait();
+  composition_.communicator->all_reduce(sums).wait();
   return {.counts = {.loss_sum = sums[0].item<double>(),
                      .top1 = sums[1].item<std::int64_t>(),
                      .top5 = sums[2].item<std::int64_t>(),

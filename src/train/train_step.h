@@ -58,7 +58,7 @@ class TrainStep {
   TrainStep(Composition& composition, TrainStepOptions options) : composition_(composition), options_(options) {}
 
   // True when there is no other process to agree with.
-  [[nodiscard]] bool is_alone() const { return !composition_.peers; }
+  [[nodiscard]] bool is_alone() const { return !composition_.communicator; }
 
   // `step`: number of the optimizer step, from 0. Every process runs the same steps.
   StepStats run(const StepBatch& batch, std::int64_t step, double lr, const StepWishes& wishes = {});

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import sluice_cli as cli
@@ -75,8 +76,7 @@ class RanksTest(unittest.TestCase):
                     for key in ("epoch", "step", "top1", "top5", "samples"):
                         self.assertEqual(mine[key], expected[key], key)
                     self.assertAlmostEqual(mine["loss"], expected["loss"], delta=1e-9 * expected["loss"])
-                for process in done:
-                    self.assertIn(f"all {size} processes ended with the same parameters", process.stderr)
+                self.assertIn(f"all {size} processes ended with the same parameters", done[0].stderr)
                 self.assertEqual({line["replicas"] for line in cli.events(self.run_dir, "step")}, {size * replicas})
                 shutil.rmtree(self.run_dir)
 
@@ -192,11 +192,32 @@ class RanksTest(unittest.TestCase):
         port = cli.free_port()
         alone = cli.run("train", config, "--run-dir", self.run_dir, env=cli.environment_of(1, 2, port))
         self.assert_refused([alone], [5], "rank 1 cannot reach rank 0", f"127.0.0.1:{port}")
+        self.assertEqual(len(alone.stderr.splitlines()), 2, alone.stderr)  # that it goes there, and that nobody is there
         with socket.socket() as other:
             other.bind(("127.0.0.1", port))
             other.listen()
             in_use = cli.run("train", config, "--run-dir", self.run_dir, env=cli.environment_of(0, 2, port))
         self.assert_refused([in_use], [2], f"port {port}", "in use")
+
+    def test_shares_of_unequal_size_with_batch_norm(self):
+        config = configuration(self.folder, model={"name": "resnet8", "dropout": 0}, data={"samples": 17},
+                               train={"precision": "fp32", "steps": 4}, pipeline={"chunks": 2})
+        self.must_run_ranks(2, config)
+        self.assertEqual([line["samples"] for line in cli.events(self.run_dir, "step")], [16, 1, 16, 1])
+
+    def test_signals_to_all_ranks_at_different_moments_are_one_stop(self):
+        processes = self.start(3, configuration(self.folder, train={"steps": 1000000}, checkpoint={"every_steps": 0}))
+        cli.wait_until(lambda: len(self.steps_so_far()) > 1, processes[0])
+        processes[0].send_signal(signal.SIGTERM)
+        for process in processes[1:]:  # those who have stopped already wait for rank 0's checkpoint
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+        self.assertEqual(self.codes(cli.finish_all(processes)), [130, 130, 130])
+        self.assertEqual(max(cli.checkpoints(self.run_dir)), len(self.steps_so_far()))
+
+    def test_an_interface_that_is_not_there(self):
+        done = cli.run("train", configuration(self.folder), "--if-name", "nosuch0", env=cli.environment_of(1, 2, cli.free_port()))
+        self.assert_refused([done], [2], "--if-name nosuch0")
 
     def test_nccl_needs_gpus(self):
         done = self.run_ranks(2, configuration(self.folder, replicas={"backend": "nccl"}))
@@ -226,6 +247,23 @@ class RanksTest(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         root_cause = done.stderr.partition("Root Cause")[2]
         self.assertIn("the loss is", root_cause, done.stderr)
+
+    def test_torchrun_restarts_it_after_a_death_and_it_goes_on(self):
+        once = self.folder / "once.sh"
+        once.write_text("\n".join([
+            "#!/bin/bash", "# Rank 1 dies in the first attempt.",
+            'if [[ $RANK == 1 && $TORCHELASTIC_RESTART_COUNT == 0 ]]; then', '  "$@" & process=$!',
+            f"""  while ! grep -q '"step":6,' "{self.run_dir}/metrics.jsonl" 2>/dev/null; do sleep 0.02; done""",
+            "  kill -9 $process; wait $process; exit 137", "fi", 'exec "$@"', ""]))
+        once.chmod(0o755)
+        command = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--standalone", "--nproc-per-node", "2",
+                   "--max-restarts", "1", once, cli.BINARY, "train", configuration(self.folder, train={"steps": 60}),
+                   "--run-dir", self.run_dir, "--resume", "auto"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=cli.PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("rank 1 (host ", done.stderr)
+        self.assertEqual([line[0] for line in curve(self.run_dir)], list(range(1, 61)))
+        self.assertEqual(len(cli.events(self.run_dir, "resume")), 1)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 //
 // FILE carries where rank 0 listens. Standard input tells what to do, a line each: leave, fail SENTENCE, exit (as if it
 // had crashed); its end is an exit too. Standard output: "joined", "left", "failed", "lost RANK: DESCRIPTION". After a
-// loss it ends with code 5, as a program that heeds it would.
+// lost it ends with code 5, as a program that heeds it would.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ MeetingPoint meet_in(const std::filesystem::path& file) {
               }};
 }
 
-// The next line of standard input; none when a loss comes first or the input is over.
+// The next line of standard input; none when a lost comes first or the input is over.
 std::optional<std::string> next_command(int loss_event) {
   std::array<pollfd, 2> items{{{loss_event, POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}}};
   while (::poll(items.data(), items.size(), -1) < 0) {
@@ -57,12 +57,12 @@ std::optional<std::string> next_command(int loss_event) {
 
 int run(const World& world, const std::filesystem::path& file, const LivenessOptions& options) {
   const int loss_event = ::eventfd(0, EFD_CLOEXEC);
-  const auto on_loss = [&](const Loss& loss) {
-    say(concat("lost ", loss.rank, ": ", loss.describe()));
+  const auto on_lost = [&](const LostProcess& lost) {
+    say(concat("lost ", lost.rank, ": ", lost.describe()));
     const std::uint64_t one = 1;
     if (::write(loss_event, &one, sizeof one) != sizeof one) std::abort();
   };
-  Liveness liveness(world, meet_in(file), options, on_loss);
+  Liveness liveness(world, meet_in(file), options, on_lost);
   say("joined");
   const auto command = next_command(loss_event);
   if (!command) return static_cast<int>(ExitCode::kPeer);
@@ -73,7 +73,7 @@ int run(const World& world, const std::filesystem::path& file, const LivenessOpt
     return static_cast<int>(ExitCode::kDiverged);
   }
   liveness.leave();
-  if (liveness.wait_for_loss(milliseconds(0))) return static_cast<int>(ExitCode::kPeer);
+  if (liveness.wait_for_lost(milliseconds(0))) return static_cast<int>(ExitCode::kPeer);
   say("left");
   return 0;
 }

@@ -109,9 +109,9 @@ TEST(LivenessOfProcesses, AStopOfAllProcessesIsNoLoss) {
 TEST(LivenessOfProcesses, WhyOneFailsReachesAllOthers) {
   for (const int failing : {0, 2}) {
     PeerProcesses peers(4, kPatience);
-    peers[failing].tell("fail the loss is NaN at step 7; lower train.lr");
+    peers[failing].tell("fail the lost is NaN at step 7; lower train.lr");
     expect_all_say(peers,
-                   concat("lost ", failing, ": ", here(failing), " failed: the loss is NaN at step 7; lower train.lr"),
+                   concat("lost ", failing, ": ", here(failing), " failed: the lost is NaN at step 7; lower train.lr"),
                    failing);
     EXPECT_EQ(peers[failing].hear(), "failed");
     EXPECT_EQ(peers[failing].wait(), 6);

@@ -52,7 +52,7 @@ class Meeting {
   std::shared_future<std::string> shared_ = text_.get_future().share();
 };
 
-void nothing_is_lost(const Loss& loss) { ADD_FAILURE() << loss.describe(); }
+void nothing_is_lost(const LostProcess& lost) { ADD_FAILURE() << lost.describe(); }
 
 // A connection to rank 0 that knows nothing of the run.
 class Stranger {
@@ -88,7 +88,7 @@ TEST(Liveness, AllLeaveAndNobodyIsLost) {
       Liveness liveness(world_of(rank, size), meeting.point(), kOptions, nothing_is_lost);
       std::this_thread::sleep_for(milliseconds(120));
       liveness.leave();
-      EXPECT_EQ(liveness.wait_for_loss(milliseconds(0)), std::nullopt);
+      EXPECT_EQ(liveness.wait_for_lost(milliseconds(0)), std::nullopt);
     });
     EXPECT_THAT(failures, Each(""));
   }
@@ -102,15 +102,15 @@ TEST(Liveness, TheFirstOfSeveralFailuresIsTheOneThatAllHearOf) {
   std::barrier all_joined(kSize);
   const auto failures = run_ranks(kSize, [&](int rank) {
     std::atomic<int> losses = 0;
-    Liveness liveness(world_of(rank, kSize), meeting.point(), kOptions, [&](const Loss&) { ++losses; });
+    Liveness liveness(world_of(rank, kSize), meeting.point(), kOptions, [&](const LostProcess&) { ++losses; });
     all_joined.arrive_and_wait();
     if (rank >= 3) liveness.fail(concat("at ", rank));  // three at once
-    const auto loss = liveness.wait_for_loss(kPatience);
-    ASSERT_TRUE(loss.has_value());
+    const auto lost = liveness.wait_for_lost(kPatience);
+    ASSERT_TRUE(lost.has_value());
     if (rank < 3) {
       const std::scoped_lock lock(mutex);
-      named.insert(loss->rank);
-      EXPECT_EQ(loss->reason, concat("at ", loss->rank));
+      named.insert(lost->rank);
+      EXPECT_EQ(lost->reason, concat("at ", lost->rank));
     }
     all_joined.arrive_and_wait();
     EXPECT_EQ(losses, rank < 3 ? 1 : losses.load());
@@ -124,12 +124,12 @@ TEST(Liveness, GoingWithoutAWordIsADeathAndItsConsequencesAreNone) {
   Meeting meeting;
   std::barrier all_joined(4);
   const auto failures = run_ranks(4, [&](int rank) {
-    Liveness liveness(world_of(rank, 4), meeting.point(), kOptions, [](const Loss&) {});
+    Liveness liveness(world_of(rank, 4), meeting.point(), kOptions, [](const LostProcess&) {});
     all_joined.arrive_and_wait();
     if (rank == 2) return;
-    const auto loss = liveness.wait_for_loss(kPatience);  // then it goes at once, too
-    ASSERT_TRUE(loss.has_value());
-    EXPECT_THAT(loss->describe(), AllOf(HasSubstr("rank 2 (host "), HasSubstr(") died")));
+    const auto lost = liveness.wait_for_lost(kPatience);  // then it goes at once, too
+    ASSERT_TRUE(lost.has_value());
+    EXPECT_THAT(lost->describe(), AllOf(HasSubstr("rank 2 (host "), HasSubstr(") died")));
   });
   EXPECT_THAT(failures, Each(""));
 }
@@ -138,12 +138,12 @@ TEST(Liveness, AReasonOfAnyLengthAndBytesArrivesOnOneLine) {
   Meeting meeting;
   const std::string odd = "line\nbreak \"quoted\" \xff\x01 " + std::string(100000, '\x02');
   const auto failures = run_ranks(2, [&](int rank) {
-    Liveness liveness(world_of(rank, 2), meeting.point(), kOptions, [](const Loss&) {});
+    Liveness liveness(world_of(rank, 2), meeting.point(), kOptions, [](const LostProcess&) {});
     if (rank == 1) return liveness.fail(odd);
-    const auto loss = liveness.wait_for_loss(kPatience);
-    ASSERT_TRUE(loss.has_value());
-    EXPECT_EQ(loss->how, Loss::How::kFailed);
-    EXPECT_THAT(loss->reason, testing::StartsWith("line\nbreak \"quoted\" "));
+    const auto lost = liveness.wait_for_lost(kPatience);
+    ASSERT_TRUE(lost.has_value());
+    EXPECT_EQ(lost->how, LostProcess::How::kFailed);
+    EXPECT_THAT(lost->reason, testing::StartsWith("line\nbreak \"quoted\" "));
   });
   EXPECT_THAT(failures, Each(""));
 }
@@ -158,7 +158,7 @@ TEST(Liveness, Rank0LeavesAfterItsPatienceAndThatIsNoLossEither) {
       Liveness liveness(world_of(rank, 2), meeting.point(), options, nothing_is_lost);
       if (rank == 1) rank_0_is_gone.get_future().wait();
       liveness.leave();
-      EXPECT_EQ(liveness.wait_for_loss(milliseconds(100)), std::nullopt);
+      EXPECT_EQ(liveness.wait_for_lost(milliseconds(100)), std::nullopt);
     }
     if (rank == 0) rank_0_is_gone.set_value();
   });
@@ -189,7 +189,7 @@ TEST(Liveness, ARankThatDiesWhileTheRunStartsIsNamed) {
     std::string port, token;
     words >> port >> token;
     const Stranger half(meeting.port());
-    half.send(ControlMessage{.say = ControlMessage::Say::kHello, .token = token, .loss = {.rank = 1, .host = "there"}}
+    half.send(ControlMessage{.say = ControlMessage::Say::kHello, .token = token, .lost = {.rank = 1, .host = "there"}}
                   .to_line() +
               "\n");
     std::this_thread::sleep_for(milliseconds(500));  // time to be let in
@@ -237,7 +237,7 @@ TEST(Liveness, StrangersAreDroppedBeforeAndAfterTheRunIsComplete) {
          {std::string(100000, 'x'), std::string("GET / HTTP/1.1\r\n\r\n"), std::string(4000, '\0') + "\n",
           std::string("\xff\0\0\0\0\0\0\0\1\x7f\n", 11), std::string(3000, '[') + "\n",
           std::string("{\"say\":\"hello\",\"token\":\"\",\"rank\":1,\"host\":\"\"}\n"),
-          std::string("{\"say\":\"loss\",\"rank\":1,\"host\":\"\",\"how\":\"dead\",\"reason\":\"\"}\n")}) {
+          std::string("{\"say\":\"lost\",\"rank\":1,\"host\":\"\",\"how\":\"dead\",\"reason\":\"\"}\n")}) {
       const Stranger stranger(meeting.port());
       stranger.send(bytes);
       EXPECT_TRUE(stranger.is_dropped()) << bytes.substr(0, 60);
@@ -269,7 +269,7 @@ TEST(Liveness, AStrangerThatSaysNothingIsDroppedWhileTheRunWaits) {
     if (rank == 1) {
       EXPECT_TRUE(Stranger(meeting.port()).is_dropped());
     }
-    Liveness(world_of(rank, 2), meeting.point(), options, [](const Loss&) {}).leave();
+    Liveness(world_of(rank, 2), meeting.point(), options, [](const LostProcess&) {}).leave();
   });
   EXPECT_THAT(failures, Each(""));
 }
@@ -315,13 +315,13 @@ TEST(Liveness, NothingListensAfterwardsAndNoDescriptorIsInherited) {
 
 TEST(ControlMessage, WhatCannotBeReadIsNoMessage) {
   for (const char* const line : {"", "{}", "[]", "null", "{\"say\":1}", "{\"say\":\"nothing\"}", "{\"say\":\"hello\"}",
-                                 "{\"say\":\"loss\",\"rank\":\"x\",\"host\":\"\",\"how\":\"dead\",\"reason\":\"\"}",
-                                 "{\"say\":\"loss\",\"rank\":1,\"host\":\"\",\"how\":\"given up\",\"reason\":\"\"}"}) {
+                                 "{\"say\":\"lost\",\"rank\":\"x\",\"host\":\"\",\"how\":\"dead\",\"reason\":\"\"}",
+                                 "{\"say\":\"lost\",\"rank\":1,\"host\":\"\",\"how\":\"given up\",\"reason\":\"\"}"}) {
     EXPECT_FALSE(ControlMessage::from_line(line)) << line;
   }
-  const ControlMessage loss{.say = ControlMessage::Say::kLoss,
-                            .loss = {.rank = 3, .host = "a", .how = Loss::How::kHung, .reason = "10 s"}};
-  EXPECT_EQ(ControlMessage::from_line(loss.to_line())->loss, loss.loss);
+  const ControlMessage lost{.say = ControlMessage::Say::kLost,
+                            .lost = {.rank = 3, .host = "a", .how = LostProcess::How::kHung, .reason = "10 s"}};
+  EXPECT_EQ(ControlMessage::from_line(lost.to_line())->lost, lost.lost);
 }
 
 }  // namespace

@@ -76,7 +76,8 @@ TEST(Processes, LeaveTextsForEachOtherAndCountThoseOnTheSameCores) {
   const int port = free_port();
   const auto failures = run_ranks(3, [&](int rank) {
     Processes processes(world_of(rank, 3, port), {}, kLimit);
-    EXPECT_EQ(processes.local_size(), 3);
+    EXPECT_EQ(processes.world().local_size, 3);
+    EXPECT_EQ(processes.world().local_rank, rank);
     if (rank == 1) processes.publish("place", "here");
     EXPECT_EQ(processes.look_up("place"), "here");
     processes.make_communicator("end")->barrier();  // with rank 0 the texts would go
@@ -111,7 +112,7 @@ TEST(Processes, AMissingRankIsNamedToAllWhoCame) {
   const int port = free_port();
   const auto failures = run_ranks(3, [&](int rank) {
     if (rank == 1) return;
-    Processes(world_of(rank, 4, port), {}, limits_of(milliseconds(1000)));
+    Processes(world_of(rank, 4, port), {}, limits_of(milliseconds(5000)));
   });
   for (const int rank : {0, 2}) EXPECT_THAT(failures[rank], AllOf(HasSubstr("5: "), HasSubstr("ranks 1, 3 of 4")));
 }

@@ -10,8 +10,11 @@
 #include "comm/processes.h"
 #include "comm/ranks.h"
 #include "core/concat.h"
+#include "core/error.h"
 #include "data/sampler.h"
 #include "train/reference.h"
+#include "train/same_start.h"
+#include "train/state.h"
 #include "train/train_step.h"
 
 namespace sluice::train::test {
@@ -115,6 +118,55 @@ TEST(ProcessesWithBatchNorm, DeferredStatisticsAreThoseOfTheWholeMiniBatchInEver
     EXPECT_TRUE(at::allclose(of_rank.at("bn1.running_var"), variance, 1e-10, 1e-14));
     for (const auto& [name, tensor] : of_rank) EXPECT_TRUE(at::equal(tensor, tensors[0].at(name))) << name;
   }
+}
+
+// The replicas have 2, 1, 1 and 1 samples: not every micro-batch of each has one.
+TEST(ProcessesWithBatchNorm, ShortSharesCountAsManyBatchesAsTheLongest) {
+  const Case c{.model = "resnet8", .processes = 2, .replicas = 2, .stages = 2, .chunks = 2};
+  const pipeline::MicroBatch batch = make_batch(5);
+  const int port = comm::test::free_port();
+  const auto failures = comm::test::run_ranks(c.processes, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
+    Composition grid = make_grid(small_model(c.model), "1f1b", c.stages, c.replicas, {.kind = "sgd"}, {}, &processes);
+    TrainStep step(grid, {.seed = kSeed});
+    (void)step.compute_gradients(share_of(batch, rank, c), 0, c.chunks);
+    EXPECT_EQ(model_tensors(grid).at("bn1.num_batches_tracked").item<std::int64_t>(), 2);
+    for (int r = 0; r < c.replicas; ++r) {
+      for (const nn::Buffer* buffer : grid.executor->stage(ReplicaId{r}, StageId{0}).parameters().buffers())
+        EXPECT_TRUE(at::equal(buffer->value, model_tensors(grid).at(buffer->name))) << buffer->name;
+    }
+    step.update_weights(0.1, 1);
+    check_same_state(*grid.communicator, grid, "after the step");
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+}
+
+TEST(SameStart, Rank0HandsOutItsStateAndAnyDifferenceAfterwardsIsNamed) {
+  const int port = comm::test::free_port();
+  const auto failures = comm::test::run_ranks(3, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, 3, port), {}, kLimit);
+    models::ModelOptions model = small_model("resnet8");
+    model.seed = rank;
+    Composition grid = make_grid(model, "1f1b", 2, 2, {.kind = "momentum", .momentum = 0.9}, {}, &processes);
+    const at::Tensor fresh = model_tensors(grid).at("fc.weight").clone();
+    hand_out_state(*grid.communicator, grid);
+    EXPECT_EQ(at::equal(model_tensors(grid).at("fc.weight"), fresh), rank == 0) << "every rank had its own seed";
+    check_same_state(*grid.communicator, grid, "now");
+    // The smallest change of one number in two ranks: of a parameter, then of the optimizer's state.
+    for (const auto& tensors : {model_tensors(grid), optimizer_tensors(grid)}) {
+      const auto& [name, tensor] = *tensors.rbegin();
+      const at::Tensor first = tensor.view(-1)[0];
+      if (rank > 0) first.copy_(at::nextafter(first, first + 1));
+      try {
+        check_same_state(*grid.communicator, grid, "now");
+        ADD_FAILURE() << "the change of " << name << " was not seen";
+      } catch (const PeerError& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("tensor " + name + " of ranks 1, 2 is not that of rank 0 now"));
+      }
+      if (rank > 0) first.copy_(at::nextafter(first, first - 1));
+    }
+  });
+  EXPECT_THAT(failures, testing::Each(""));
 }
 
 TEST(ProcessesWithBatchNorm, MicroStatisticsBecomeTheMeanBySamplesInEveryRank) {

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "core/concat.h"
+#include "core/host.h"
 #include "train/records/crc32c.h"
 #include "train/records/storage.h"
 
@@ -53,12 +54,6 @@ void append_word(std::string& bytes, Word word) {
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
-  return name.data();
 }
 
 // A name that no file in `dir` has: a second writer of this process in the same second gets the next <n>.

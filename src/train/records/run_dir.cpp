@@ -17,25 +17,23 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/host.h"
 #include "core/log.h"
+#include "core/text.h"
 
 namespace sluice::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string owner_line() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return concat("process ", ::getpid(), " on ", host.data(), "\n");
-}
+std::string owner_line() { return concat("process ", ::getpid(), " on ", host_name(), "\n"); }
 
 // Who wrote the lock file last; only for messages.
 std::string read_owner(int fd) {
   std::array<char, 320> text{};
   const auto count = ::pread(fd, text.data(), text.size() - 1, 0);
   std::string owner(text.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
-  owner = owner.substr(0, owner.find('\n'));
+  owner = first_line(owner);
   return owner.empty() ? "another process" : owner;
 }
 

@@ -1,10 +1,10 @@
-#include "comm/loss.h"
+#include "comm/lost_process.h"
 
 #include "core/concat.h"
 
 namespace sluice::comm {
 
-std::string Loss::describe() const {
+std::string LostProcess::describe() const {
   std::string who = concat("rank ", rank, " (host ", host, ")");
   switch (how) {
     case How::kDead: return concat(who, " died");

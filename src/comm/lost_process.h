@@ -1,11 +1,11 @@
-// loss: a process that is no longer part of the run, and why.
+// lost_process: a process that is no longer part of the run, and why.
 #pragma once
 
 #include <string>
 
 namespace sluice::comm {
 
-struct Loss {
+struct LostProcess {
   enum class How {
     kDead,     // its connection has ended
     kHung,     // nothing was heard of it for too long
@@ -21,7 +21,7 @@ struct Loss {
   // "rank 1 (host nodeB) died"
   [[nodiscard]] std::string describe() const;
 
-  bool operator==(const Loss&) const = default;
+  bool operator==(const LostProcess&) const = default;
 };
 
 }  // namespace sluice::comm

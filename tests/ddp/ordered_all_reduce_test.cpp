@@ -1,0 +1,50 @@
+// Buckets that become ready in another order in every process are summed all the same. Threads stand in for processes.
+#include "ddp/ordered_all_reduce.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include <ATen/ATen.h>
+
+#include "comm/processes.h"
+#include "comm/ranks.h"
+
+namespace sluice::ddp {
+namespace {
+
+constexpr int kRanks = 3;
+constexpr int kBuckets = 5;
+constexpr comm::TimeLimits kLimits{std::chrono::minutes(1), std::chrono::minutes(1)};
+
+TEST(OrderedAllReduce, AddsUpWhateverTheOrderInWhichBucketsBecomeReady) {
+  const int port = comm::test::free_port();
+  const auto failures = comm::test::run_ranks(kRanks, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, kRanks, port), {}, kLimits);
+    std::vector<at::Tensor> buckets;
+    for (int i = 0; i < kBuckets; ++i)
+      buckets.push_back(at::zeros({10 * (i + 1)}));  // a sum of the wrong ones would not fit
+    OrderedAllReduce sums(processes.make_communicator("buckets"), {}, buckets);
+    std::mt19937 dice(rank);
+    std::vector<int> order(kBuckets);
+    std::iota(order.begin(), order.end(), 0);
+    for (int step = 0; step < 20; ++step) {
+      for (int i = 0; i < kBuckets; ++i) buckets[i].fill_(100 * step + 10 * i + rank);
+      std::ranges::shuffle(order, dice);
+      sums.begin_step();
+      for (const int i : order) sums.ready(i, {});
+      sums.wait();
+      for (int i = 0; i < kBuckets; ++i) {
+        const auto expected = static_cast<float>(kRanks * (100 * step + 10 * i) + kRanks * (kRanks - 1) / 2);
+        EXPECT_TRUE(at::equal(buckets[i], at::full_like(buckets[i], expected))) << "step " << step << " bucket " << i;
+      }
+    }
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+}
+
+}  // namespace
+}  // namespace sluice::ddp
