@@ -15,7 +15,6 @@
 namespace sluice::pipeline {
 namespace {
 
-
 // "74.5 GiB" out of LibTorch's "... you tried to allocate 80000000000 bytes ..." (CPU) or "... Tried to allocate 74.51
 // GiB. GPU 0 has ..." (CUDA); the whole line where it says neither.
 std::string request_in(const std::string& what) {
