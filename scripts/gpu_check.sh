@@ -4,7 +4,7 @@
 # usage: scripts/gpu_check.sh [OUT_DIR]
 #
 # Needs build/release (carried here when this machine cannot build) and Python's torch of the same version, whose
-# libraries the programs then use. Writes OUT_DIR/gpu_check.txt (default: build/gpu_check): one line a check.
+# libraries the programs then use; others that it lacks (libzmq) are carried in build/release/lib. Writes OUT_DIR/gpu_check.txt (default: build/gpu_check): one line a check.
 # Exit codes: 0 all passed, 2 no GPU or nothing built, 70 a check failed.
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -28,6 +28,7 @@ root = os.path.dirname(torch.__file__)
 print(":".join([root + "/lib", *glob.glob(os.path.dirname(root) + "/nvidia/*/lib")]))')${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export LD_LIBRARY_PATH
 fi
+export LD_LIBRARY_PATH=$SLUICE_ROOT/build/release/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-3000}
 
 failed=0
@@ -53,4 +54,25 @@ check train_grid build/release/sluice train configs/quickstart.toml "${on_gpu[@]
   --set 'device.list=["cuda:0", "cuda:0", "cuda:0", "cuda:0"]'
 check eval_on_cpu build/release/sluice eval configs/quickstart.toml "${on_gpu[@]}" --checkpoint "$out/run_grid" \
   --set 'device.list="cpu"'
+# NCCL refuses two processes on one GPU; Gloo carries the tensors of a shared one.
+# shellcheck disable=SC2317 # the bash that `ranks` starts calls it
+two_ranks() {
+  local rank pids=() code=0
+  for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29871 "$@" &
+    pids+=("$!")
+  done
+  for rank in 0 1; do wait "${pids[rank]}" || code=$?; done
+  return "$code"
+}
+export -f two_ranks
+ranks() { check "$1" bash -c 'two_ranks "$@"' bash "${@:2}"; }
+ranks ranks_gloo build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" --run-dir "$out/run_ranks" \
+  --set 'device.list=["cuda:0", "cuda:0"]' --set replicas.local=1 --set 'replicas.backend="gloo"'
+if [[ $(wc -l <"$out/gpu.txt") -ge 2 ]]; then
+  ranks ranks_nccl build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" --run-dir "$out/run_nccl" \
+    --set pipeline.stages=1 --set replicas.local=1 --set 'replicas.backend="nccl"'
+else
+  echo "ranks_nccl: not run: it needs two GPUs" | tee -a "$out/gpu_check.txt"
+fi
 exit "$failed"

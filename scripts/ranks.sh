@@ -8,6 +8,7 @@ readonly poll_s=0.25
 peer_grace_s=30                         # how long ranks may go on after one has failed
 [[ ! ${SLUICE_PEER_GRACE_S:-} =~ ^[0-9]{1,6}$ ]] || peer_grace_s=$((10#$SLUICE_PEER_GRACE_S))
 pid_of=() start_of=() # of the processes that have not been waited for, by rank
+told=()     # ranks that have been sent a signal to stop
 filters=()
 stop_asked=0     # a signal to stop was passed on
 failed_rank=     # the first rank that ended with an error, and when
@@ -36,8 +37,8 @@ run_ranks() {
   for ((i = 0; i < count && !stop_asked; ++i)); do
     start_rank $((first + i)) "$i" "$@"
   done
-  # The one that was being started when the signal came does not know of it.
-  [[ $stop_asked -eq 0 ]] || send TERM
+  # The one that was being started when the signal came does not know of it; a second signal would end the others at once.
+  [[ $stop_asked -eq 0 ]] || send_to_untold TERM
   exec {messages}>&2
   # The shell's own words on a killed child would go to standard error.
   wait_for_ranks 2>/dev/null
@@ -88,8 +89,17 @@ send() {
 }
 
 pass_on() {
+  local rank
   stop_asked=1
   send "$1"
+  for rank in "${!pid_of[@]}"; do told[rank]=1; done
+}
+
+send_to_untold() {
+  local rank
+  for rank in "${!pid_of[@]}"; do
+    [[ -n ${told[rank]:-} ]] || kill -s "$1" "${pid_of[rank]}" 2>/dev/null || true
+  done
 }
 
 # Looks at its ranks from time to time: bash 5.2's `wait -n` overlooks a child that a signal killed before the call, and

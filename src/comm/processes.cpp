@@ -65,6 +65,15 @@ std::string difference(const nlohmann::json& of_rank_0, const World& world, cons
   return {};
 }
 
+// Debian's /etc/hosts gives a machine's own name an address that no other machine can reach.
+void warn_of_loopback(const std::string& host) {
+  const std::string address = address_of(host);
+  if (!address.starts_with("127.") || address == host || host == "localhost") return;
+  log_warning(concat("rank 0 listens on ", address, ", which is ", host,
+                     " on this machine: ranks of other machines cannot ",
+                     "come; give an address that they reach as MASTER_ADDR"));
+}
+
 // This machine and the cores of it that this process may run on.
 std::string cores_of_this_process() {
   std::string boot;
@@ -180,7 +189,10 @@ void Processes::meet() {
   options.isServer = world_.rank == 0 && !world_.is_hosted;
   options.waitWorkers = false;
   options.timeout = limits_.connect;
-  if (options.isServer) options.masterListenFd = listen_on(world_.address, world_.port);
+  if (options.isServer) {
+    options.masterListenFd = listen_on(world_.address, world_.port);
+    warn_of_loopback(world_.address);
+  }
   try {
     const auto store = c10::make_intrusive<c10d::TCPStore>(world_.address, options);
     // A store that outlives an attempt still holds what the last one said.
