@@ -33,8 +33,7 @@ milliseconds in_ms(double seconds) { return milliseconds(static_cast<std::int64_
 // What a failed process says of itself ends in its own advice.
 Error as_peer_error(const comm::LostProcess& lost) {
   if (lost.how == comm::LostProcess::How::kFailed) return PeerError(lost.describe());
-  return PeerError(
-      concat(lost.describe(), "; the run cannot go on without it: start all ranks again with --resume auto"));
+  return PeerError(concat(lost.describe(), "; start all ranks again with --resume auto"));
 }
 
 }  // namespace
