@@ -9,13 +9,13 @@
 #pragma once
 
 #include <chrono>
-#include <map>
 #include <memory>
 #include <string>
 
 #include <ATen/core/Tensor.h>
 
 #include "comm/communicator.h"
+#include "comm/start.h"
 #include "comm/world.h"
 #include "device/device.h"
 
@@ -27,9 +27,6 @@ class Device;
 }
 
 namespace sluice::comm {
-
-// What must be the same in every process: a name for messages ("train.lr", "the version of Sluice") and its value.
-using Agreement = std::map<std::string, std::string>;
 
 struct TimeLimits {
   std::chrono::milliseconds connect;    // until all processes are there

@@ -2,6 +2,7 @@
 
 #include <netdb.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 #include <system_error>
+#include <thread>
 
 #include "core/check.h"
 #include "core/concat.h"
@@ -76,6 +78,21 @@ SocketAddress own_address(int fd) {
 std::string address_of(const std::string& host) {
   const AddressList addresses = resolve(host, /*port=*/0, SOCK_STREAM);
   return in_numbers(addresses->ai_addr, addresses->ai_addrlen).address;
+}
+
+bool wait_for_listener(const std::string& host, int port, std::chrono::milliseconds limit) {
+  constexpr std::chrono::milliseconds kBetween{200};
+  constexpr timeval kLongestTry{2, 0};  // a packet that a firewall drops has no answer
+  const AddressList addresses = resolve(host, port, SOCK_STREAM);
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (true) {
+    const int fd = ::socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kLongestTry, sizeof kLongestTry);
+    const bool is_there = fd >= 0 && ::connect(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
+    if (fd >= 0) ::close(fd);
+    if (is_there || std::chrono::steady_clock::now() >= end) return is_there;
+    std::this_thread::sleep_for(kBetween);
+  }
 }
 
 std::string address_towards(const std::string& host) {

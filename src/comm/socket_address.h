@@ -3,6 +3,7 @@
 // Errors: ConfigError (not a host, not ours, in use).
 #pragma once
 
+#include <chrono>
 #include <string>
 
 namespace sluice::comm {
@@ -19,6 +20,9 @@ struct SocketAddress {
 
 // The address of `host`: the one on which listen_on() listens there.
 [[nodiscard]] std::string address_of(const std::string& host);
+
+// Tries to connect again and again until somebody listens there, or until the time is over: then false.
+[[nodiscard]] bool wait_for_listener(const std::string& host, int port, std::chrono::milliseconds limit);
 
 // The address of this machine from which packets to `host` leave.
 [[nodiscard]] std::string address_towards(const std::string& host);

@@ -224,6 +224,40 @@ class RanksTest(unittest.TestCase):
         self.assertEqual(self.codes(done)[0], 2, done[0].stderr)
         self.assertIn('replicas.backend = "nccl" cannot carry', cli.error_of(done[0]))
 
+    def test_a_stranger_on_the_port_and_an_unknown_host(self):
+        config = configuration(self.folder, replicas={"connect_timeout_s": 2})
+        with socket.socket() as stranger:  # accepts, and says nothing
+            stranger.bind(("127.0.0.1", 0))
+            stranger.listen()
+            port = stranger.getsockname()[1]
+            done = cli.run("train", config, env=cli.environment_of(1, 2, port))
+        self.assert_refused([done], [5], "finds somebody else than rank 0", f"127.0.0.1:{port}")
+        unknown = cli.run("train", config, "--rank", 1, "--world-size", 2, "--init", "tcp://no-such-host.invalid:1")
+        self.assert_refused([unknown], [2], "'no-such-host.invalid' is not known")
+
+    def test_a_rank_that_dies_while_others_are_awaited_is_named(self):
+        config = configuration(self.folder)
+        port = cli.free_port()
+        first, second = (cli.start("train", config, "--run-dir", self.run_dir, env=cli.environment_of(rank, 3, port))
+                         for rank in (0, 1))
+        time.sleep(2)
+        second.kill()
+        begin = time.monotonic()
+        done = cli.finish(first)
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assert_refused([done], [5], "rank 1 has come to 127.0.0.1")
+        cli.finish(second)
+
+    def test_rank_0_may_come_late(self):
+        config = configuration(self.folder)
+        port = cli.free_port()
+        second = cli.start("train", config, "--run-dir", self.run_dir, env=cli.environment_of(1, 2, port))
+        time.sleep(4)
+        first = cli.start("train", config, "--run-dir", self.run_dir, env=cli.environment_of(0, 2, port))
+        done = cli.finish_all([first, second])
+        self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
+        self.assertEqual(len(done[1].stderr.splitlines()), 2, done[1].stderr)
+
     def test_too_few_samples_for_the_replicas(self):
         done = self.run_ranks(3, configuration(self.folder, train={"global_batch": 2}))
         for process in done:

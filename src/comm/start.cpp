@@ -1,0 +1,213 @@
+#include "comm/start.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace sluice::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kPoll{20};
+constexpr milliseconds kBeat{1000};      // between two signs of life of those who wait for others to come
+constexpr milliseconds kSilence{10000};  // after which such a one counts as lost
+constexpr milliseconds kFarewell{2000};  // how long rank 0 stays, so that the others can read why the start failed
+
+// Keys of the store during the start.
+constexpr auto kWorldKey = "world";      // rank 0's size and agreement, as JSON
+constexpr auto kRefusalKey = "refusal";  // why the run does not start
+constexpr auto kGoKey = "go";
+std::string arrival_key(int rank) { return concat("arrived/", rank); }
+std::string seen_key(int rank) { return concat("seen/", rank); }
+std::string beat_key(int rank) { return concat("beat/", rank); }  // grows while that process waits
+
+std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
+std::string to_text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+// What differs between rank 0's world and ours; empty when nothing does.
+std::string difference(const nlohmann::json& of_rank_0, const World& world, const Agreement& own) {
+  if (of_rank_0.at("size") != world.size) {
+    return concat("rank ", world.rank, " was started for ", counted(world.size, "process"), ", rank 0 for ",
+                  of_rank_0.at("size").dump(), "; start all with the same world size");
+  }
+  const Agreement theirs = of_rank_0.at("agreement");
+  std::set<std::string> keys;
+  for (const auto& [key, value] : theirs) keys.insert(key);
+  for (const auto& [key, value] : own) keys.insert(key);
+  const auto value_in = [](const Agreement& agreement, const std::string& key) {
+    const auto found = agreement.find(key);
+    return found == agreement.end() ? std::string("nothing") : found->second;
+  };
+  for (const std::string& key : keys) {
+    const std::string mine = value_in(own, key), other = value_in(theirs, key);
+    if (mine == other) continue;
+    return concat(key, " is ", mine, " in rank ", world.rank, ", but ", other, " in rank 0; make them equal");
+  }
+  return {};
+}
+
+// The start of a run over rank 0's store.
+class Start {
+ public:
+  Start(c10d::Store& store, const World& world, milliseconds limit)
+      : store_(store), world_(world), limit_(limit), deadline_(steady_clock::now() + limit) {}
+
+  void lead(const Agreement& agreement) {
+    store_.set(cores_key(0), to_bytes(cores_of_this_process()));
+    const nlohmann::json of_rank_0{{"size", world_.size}, {"agreement", agreement}};
+    store_.set(kWorldKey, to_bytes(of_rank_0.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+    std::vector<int> missing;
+    for (int rank = 1; rank < world_.size; ++rank) missing.push_back(rank);
+    while (!missing.empty()) {
+      std::erase_if(missing, [&](int rank) { return store_.check({cores_key(rank)}); });
+      if (store_.check({kRefusalKey})) {
+        const Error refusal = read_refusal();
+        say_farewell();
+        throw refusal;
+      }
+      if (missing.empty()) break;
+      if (const auto lost = silent_rank(missing)) {
+        give_up(concat("rank ", *lost, " has come to ", world_.address, ":", world_.port,
+                       ", but has not been heard of for ", seconds_text(kSilence), "; start all ranks again"));
+      }
+      if (steady_clock::now() > deadline_) give_up(describe_missing(missing));
+      std::this_thread::sleep_for(kPoll);
+    }
+    store_.set(kGoKey, to_bytes("go"));
+  }
+
+  void follow(const Agreement& agreement) {
+    wait_for({kWorldKey});
+    const auto of_rank_0 = nlohmann::json::parse(to_text(store_.get(kWorldKey)));
+    std::string refusal = difference(of_rank_0, world_, agreement);
+    if (refusal.empty() && store_.add(arrival_key(world_.rank), 1) > 1)
+      refusal = concat("two processes were started as rank ", world_.rank, "; give each a rank of its own",
+                       world_.is_hosted ? " (after a restart by torchrun: see docs/launch.md)" : "");
+    if (!refusal.empty()) {
+      store_.set(seen_key(world_.rank), to_bytes("seen"));
+      refuse(ExitCode::kUsage, refusal);
+      throw ConfigError(refusal);
+    }
+    store_.set(cores_key(world_.rank), to_bytes(cores_of_this_process()));
+    deadline_ += limit_;  // rank 0 may have begun to wait later than we did
+    wait_for({kGoKey, kRefusalKey});
+    if (store_.check({kGoKey})) return;
+    const Error theirs = read_refusal();
+    store_.set(seen_key(world_.rank), to_bytes("seen"));
+    throw theirs;
+  }
+
+ private:
+  // Why the run does not start, with the exit code that all ranks then have.
+  void refuse(ExitCode code, const std::string& why) {
+    store_.set(kRefusalKey, to_bytes(concat(static_cast<int>(code), " ", why)));
+  }
+  [[nodiscard]] Error read_refusal() {
+    std::istringstream text(to_text(store_.get(kRefusalKey)));
+    int code = 0;
+    std::string why;
+    std::getline(text >> code >> std::ws, why, '\0');
+    return {static_cast<ExitCode>(code), why};
+  }
+  [[noreturn]] void give_up(const std::string& why) {
+    refuse(ExitCode::kPeer, why);
+    say_farewell();
+    throw PeerError(why);
+  }
+
+  // One of those who have come and have then not been heard of for too long.
+  [[nodiscard]] std::optional<int> silent_rank(const std::vector<int>& missing) {
+    const auto now = steady_clock::now();
+    if (now < next_look_) return std::nullopt;
+    next_look_ = now + kBeat;
+    for (int rank = 1; rank < world_.size; ++rank) {
+      if (std::ranges::find(missing, rank) != missing.end()) continue;
+      auto& [beats, since] = heard_[rank];
+      const std::int64_t heard = store_.add(beat_key(rank), 0);
+      if (heard != beats || since == steady_clock::time_point{}) {
+        beats = heard;
+        since = now;
+      }
+      if (now - since > kSilence) return rank;
+    }
+    return std::nullopt;
+  }
+
+  void beat() {
+    const auto now = steady_clock::now();
+    if (now < next_look_) return;
+    next_look_ = now + kBeat;
+    store_.add(beat_key(world_.rank), 1);
+  }
+
+  void wait_for(const std::vector<std::string>& any_of) {
+    while (std::ranges::none_of(any_of, [&](const std::string& key) { return store_.check({key}); })) {
+      beat();
+      if (steady_clock::now() > deadline_) {
+        throw PeerError(concat("rank 0 at ", world_.address, ":", world_.port, " did not let the run start within ",
+                               seconds_text(limit_), "; see what it says"));
+      }
+      std::this_thread::sleep_for(kPoll);
+    }
+  }
+
+  [[nodiscard]] std::string describe_missing(const std::vector<int>& missing) const {
+    return concat(numbered("rank", missing), " of ", world_.size, " did not come to ", world_.address, ":", world_.port,
+                  " within ", seconds_text(limit_), "; start every rank, with the same MASTER_ADDR and MASTER_PORT");
+  }
+
+  // Waits a little for the others to read the refusal before the store goes with us.
+  void say_farewell() {
+    const auto end = steady_clock::now() + kFarewell;
+    for (int rank = 1; rank < world_.size; ++rank) {
+      while (!store_.check({seen_key(rank)}) && steady_clock::now() < end) std::this_thread::sleep_for(kPoll);
+    }
+  }
+
+  c10d::Store& store_;
+  const World& world_;
+  milliseconds limit_;
+  steady_clock::time_point deadline_;
+  steady_clock::time_point next_look_;
+  std::map<int, std::pair<std::int64_t, steady_clock::time_point>>
+      heard_;  // of each rank: its beats, and when they grew
+};
+
+}  // namespace
+
+std::string cores_key(int rank) { return concat("ready/", rank); }
+
+// This machine and the cores of it that this process may run on.
+std::string cores_of_this_process() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  ::sched_getaffinity(0, sizeof cores, &cores);
+  for (int core = 0; core < CPU_SETSIZE; ++core) boot += CPU_ISSET(core, &cores) ? concat(" ", core) : std::string{};
+  return boot;
+}
+
+void start_together(c10d::Store& store, const World& world, const Agreement& agreement, milliseconds limit) {
+  Start start(store, world, limit);
+  world.rank == 0 ? start.lead(agreement) : start.follow(agreement);
+}
+
+}  // namespace sluice::comm

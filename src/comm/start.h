@@ -1,0 +1,31 @@
+// start: how the processes of a run make sure, over a store that all of them reach, that everyone is there, alive, and
+// was started for the same run. Not here: how they reach the store (processes.h). Threads: one. Errors, each in all
+// ranks that are there, with the same exit code: ConfigError (another world size, version or configuration in some
+// rank, a rank twice); PeerError (ranks that did not come, or are not heard of again).
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+
+#include "comm/world.h"
+
+namespace c10d {
+class Store;
+}
+
+namespace sluice::comm {
+
+// What must be the same in every process: a name for messages ("train.lr", "the version of Sluice") and its value.
+using Agreement = std::map<std::string, std::string>;
+
+// limit: until all are there.
+void start_together(c10d::Store& store, const World& world, const Agreement& agreement,
+                    std::chrono::milliseconds limit);
+
+// Where the store then holds cores_of_this_process() of each rank.
+[[nodiscard]] std::string cores_key(int rank);
+// This machine and the cores of it that this process may run on.
+[[nodiscard]] std::string cores_of_this_process();
+
+}  // namespace sluice::comm
