@@ -194,7 +194,6 @@ class Start {
 
 std::string cores_key(int rank) { return concat("ready/", rank); }
 
-// This machine and the cores of it that this process may run on.
 std::string cores_of_this_process() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);

@@ -99,16 +99,14 @@ void check_same_setup(const comm::Communicator& communicator, const Setup& setup
 
 void hand_out_state(const comm::Communicator& communicator, Composition& composition) {
   const at::NoGradGuard no_grad;
-  TensorMap tensors = state_of(composition);
-  for (auto& [name, tensor] : tensors) {
-    const at::Tensor dense = tensor.contiguous();
-    communicator.broadcast(dense, /*root=*/0);
-    tensor = dense;
+  TensorMap model = model_tensors(composition), optimizer = optimizer_tensors(composition);
+  for (TensorMap* tensors : {&model, &optimizer}) {
+    for (auto& [name, tensor] : *tensors) {
+      tensor = tensor.contiguous();
+      communicator.broadcast(tensor, /*root=*/0);
+    }
   }
   if (communicator.rank() != 0) {
-    TensorMap model, optimizer;
-    const TensorMap of_optimizer = optimizer_tensors(composition);
-    for (const auto& [name, tensor] : tensors) (of_optimizer.contains(name) ? optimizer : model)[name] = tensor;
     load_model(composition, model, "rank 0");
     load_optimizer(composition, optimizer, composition.optimizers.front()->steps(), "rank 0");
   }
