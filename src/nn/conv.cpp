@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "nn/weight_queue.h"
+#include "nn/winograd.h"
 
 namespace sluice::nn {
 namespace {
@@ -11,15 +12,36 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct Geometry {
-  std::array<std::int64_t, 2> stride, padding;
+  std::int64_t stride, padding;
 };
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> gradients(const at::Tensor& grad, const at::Tensor& x,
-                                                         const at::Tensor& weight, const Geometry& geometry,
-                                                         std::array<bool, 3> wanted) {
+struct Wanted {
+  bool x, weight, bias;
+};
+
+struct Gradients {
+  at::Tensor x, weight, bias;
+};
+
+Gradients plain_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                          const Geometry& geometry, Wanted wanted) {
   const std::int64_t outputs = weight.size(0);
-  return at::convolution_backward(grad, x, weight, at::OptionalIntArrayRef(outputs), geometry.stride, geometry.padding,
-                                  {1, 1}, false, {0, 0}, 1, wanted);
+  auto [grad_x, grad_weight, grad_bias] = at::convolution_backward(
+      grad, x, weight, at::OptionalIntArrayRef(outputs), {geometry.stride, geometry.stride},
+      {geometry.padding, geometry.padding}, {1, 1}, false, {0, 0}, 1, {wanted.x, wanted.weight, wanted.bias});
+  return {grad_x, grad_weight, grad_bias};
+}
+
+Gradients gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry,
+                    Wanted wanted) {
+  if (!winograd_pays(x, weight, geometry.stride, geometry.padding)) {
+    return plain_gradients(grad, x, weight, geometry, wanted);
+  }
+  Gradients result;
+  if (wanted.x) result.x = winograd_input_gradient(grad, weight);
+  if (wanted.weight) result.weight = winograd_weight_gradient(grad, x, weight);
+  if (wanted.bias) result.bias = grad.sum({0, 2, 3});
+  return result;
 }
 
 class ConvFunction : public torch::autograd::Function<ConvFunction> {
@@ -32,6 +54,7 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
     ctx->saved_data["stride"] = stride;
     ctx->saved_data["padding"] = padding;
     ctx->saved_data["queue"] = reinterpret_cast<std::int64_t>(queue);
+    if (winograd_pays(x, weight, stride, padding)) return winograd_forward(x, weight, bias);
     return at::convolution(x, weight, bias, {stride, stride}, {padding, padding}, {1, 1}, false, {0, 0}, 1)
         .contiguous(at::MemoryFormat::ChannelsLast);
   }
@@ -39,8 +62,7 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
-    const auto stride = ctx->saved_data["stride"].toInt(), padding = ctx->saved_data["padding"].toInt();
-    const Geometry geometry{{stride, stride}, {padding, padding}};
+    const Geometry geometry{ctx->saved_data["stride"].toInt(), ctx->saved_data["padding"].toInt()};
     auto* queue = reinterpret_cast<WeightGradQueue*>(ctx->saved_data["queue"].toInt());
     const at::Tensor grad = grads[0].contiguous(at::MemoryFormat::ChannelsLast);
 
@@ -48,15 +70,15 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
     const bool need_bias = need_weight && bias.defined();
     variable_list result(6);
     if (queue == nullptr || !need_weight) {
-      std::tie(result[0], result[1], result[2]) =
-          gradients(grad, x, weight, geometry, {need_x, need_weight, need_bias});
+      const Gradients all = gradients(grad, x, weight, geometry, {need_x, need_weight, need_bias});
+      result[0] = all.x, result[1] = all.weight, result[2] = all.bias;
       return result;
     }
-    if (need_x) result[0] = std::get<0>(gradients(grad, x, weight, geometry, {true, false, false}));
+    if (need_x) result[0] = gradients(grad, x, weight, geometry, {true, false, false}).x;
     queue->push([grad, x, weight, bias, geometry, need_bias] {
-      const auto [unused, grad_weight, grad_bias] = gradients(grad, x, weight, geometry, {false, true, need_bias});
-      add_to_gradient(weight, grad_weight);
-      if (need_bias) add_to_gradient(bias, grad_bias);
+      const Gradients own = gradients(grad, x, weight, geometry, {false, true, need_bias});
+      add_to_gradient(weight, own.weight);
+      if (need_bias) add_to_gradient(bias, own.bias);
     });
     return result;
   }

@@ -63,6 +63,44 @@ TEST_P(KernelsTest, AttentionMatchesTheBaseline) {
   EXPECT_LE(relative_error(run(table().attention), run(kernels::baseline().attention)), 2e-6);
 }
 
+// One convolution of small integers, which is exact, put together from the steps; a block that starts amid the tiles.
+TEST_P(KernelsTest, WinogradStepsMakeAConvolution) {
+  constexpr std::int64_t kIn = 48, kOut = 80, kHeight = 5, kWidth = 6, kTiles = 9;  // tiles across an image
+  const auto& kernel = table().winograd;
+  const at::Tensor x = at::randint(-3, 4, {2, kHeight, kWidth, kIn}, at::kFloat),
+                   w = at::randint(-3, 4, {kOut, kIn, 3, 3}, at::kFloat),
+                   grad = at::randint(-3, 4, {2, kHeight, kWidth, kOut}, at::kFloat);
+  const kernels::WinogradMap in{kHeight, kWidth, kIn}, out{kHeight, kWidth, kOut};
+  const auto planes = [](std::int64_t rows, std::int64_t columns) {
+    return at::full({kernels::kWinogradPlanes * kernels::winograd_plane(rows, columns)}, 7.0F);
+  };
+  const at::Tensor y = at::zeros({2, kHeight, kWidth, kOut}), grad_w = at::zeros_like(w), u = planes(kIn, kOut),
+                   grad_u = planes(kOut, kIn);
+  kernel.weights({kIn, kOut, 9, kIn * 9, 1}, data(w), 0, kIn, data(u));
+  const kernels::WinogradWeights by_output{kOut, kIn, kIn * 9, 9, 1};
+  for (const std::int64_t first : {0, 7}) {
+    const std::int64_t count = first == 0 ? 7 : 2 * kTiles - 7;
+    const kernels::WinogradBlock block{first, count, 0, count};
+    const at::Tensor v = planes(count, kIn), panels = planes(count, kIn), m = planes(count, kOut),
+                     z = planes(count, kOut);
+    kernel.input(in, block, data(x), data(v));
+    kernel.products(count, kIn, kOut, data(v), data(u), data(m));
+    kernel.output(out, block, data(m), nullptr, data(y));
+    kernel.input_in_panels(in, block, data(x), data(panels));
+    kernel.output_gradient(out, block, data(grad), data(z));
+    for (std::int64_t piece = 0; piece < kernels::kWinogradPlanes * kernel.panels(kIn); ++piece) {
+      kernel.weight_products(by_output, count, data(z), data(panels), piece, first > 0, data(grad_u));
+    }
+  }
+  kernel.weight_gradient(by_output, data(grad_u), 0, kOut, data(grad_w));
+  const auto exact = [](const at::Tensor& t) { return t.permute({0, 3, 1, 2}).to(at::kDouble); };
+  EXPECT_TRUE(at::equal(exact(y), at::conv2d(exact(x), w.to(at::kDouble), {}, 1, 1)));
+  const auto [unused_x, expected, unused_bias] =
+      at::convolution_backward(exact(grad), exact(x), w.to(at::kDouble), at::OptionalIntArrayRef(), {1, 1}, {1, 1},
+                               {1, 1}, false, {0, 0}, 1, {false, true, false});
+  EXPECT_TRUE(at::equal(grad_w.to(at::kDouble), expected));
+}
+
 INSTANTIATE_TEST_SUITE_P(Tables, KernelsTest,
                          testing::Values(&kernels::baseline(), &kernels::avx2(), &kernels::avx512()),
                          [](const auto& info) { return std::string(info.param->instruction_set); });

@@ -3,71 +3,11 @@
 #pragma once
 
 #include "nn/kernels/kernels.h"
+#include "nn/kernels/product_impl.h"
 #include "nn/kernels/simd.h"
 #include "nn/kernels/transpose_impl.h"
 
 namespace sluice::nn::kernels::SLUICE_ISA {
-
-// Register tile of the small product: kTileRows x kTileVectors accumulators.
-#if defined(__AVX512F__)
-inline constexpr int kTileRows = 6;
-inline constexpr int kTileVectors = 4;
-#else
-inline constexpr int kTileRows = 6;
-inline constexpr int kTileVectors = 2;
-#endif
-
-struct Matrix {  // element (i, j) at data[i * row_stride + j * column_stride]
-  const float* data;
-  std::int64_t row_stride, column_stride;
-};
-SLUICE_INLINE Matrix rows_from(Matrix a, std::int64_t row) {
-  return {a.data + row * a.row_stride, a.row_stride, a.column_stride};
-}
-
-template <int kRows, int kVectors>
-SLUICE_INLINE void tile_product(Matrix a, const float* b, std::int64_t b_stride, std::int64_t inner, float* c,
-                                std::int64_t c_stride) {
-  Vec sum[kRows][kVectors] = {};
-  for (std::int64_t p = 0; p < inner; ++p) {
-    Vec right[kVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) right[v] = load(b + p * b_stride + v * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const float left = a.data[r * a.row_stride + p * a.column_stride];
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sum[r][v] += left * right[v];
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) store(c + r * c_stride + v * kLanes, sum[r][v]);
-  }
-}
-
-template <int kVectors>
-static void strip_product(std::int64_t rows, Matrix a, const float* b, std::int64_t b_stride, std::int64_t inner,
-                          float* c, std::int64_t c_stride) {
-  std::int64_t r = 0;
-  for (; r + kTileRows <= rows; r += kTileRows)
-    tile_product<kTileRows, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
-  for (; r + 2 <= rows; r += 2)
-    tile_product<2, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
-  if (r < rows) tile_product<1, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
-}
-
-// c [rows, columns] = a [rows, inner] b [inner, columns]; columns is a multiple of kLanes, b and c have adjacent
-// columns.
-static void product(std::int64_t rows, std::int64_t columns, std::int64_t inner, Matrix a, const float* b,
-                    std::int64_t b_stride, float* c, std::int64_t c_stride) {
-  std::int64_t j = 0;
-  for (; j + kTileVectors * kLanes <= columns; j += kTileVectors * kLanes) {
-    strip_product<kTileVectors>(rows, a, b + j, b_stride, inner, c + j, c_stride);
-  }
-  for (; j < columns; j += kLanes) strip_product<1>(rows, a, b + j, b_stride, inner, c + j, c_stride);
-}
 
 static std::int64_t attention_padded(std::int64_t keys) { return (keys + 15) / 16 * 16; }
 

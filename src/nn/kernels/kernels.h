@@ -52,6 +52,56 @@ struct AttentionKernels {
                    float* scratch);
 };
 
+// A 3x3 convolution of stride 1 and padding 1 by Winograd's minimal filtering F(2x2, 3x3): 16 products per channel pair
+// and tile of 2x2 outputs in place of 36. With d the 4x4 inputs, y the outputs of a tile, g the weights of a channel
+// pair and * element by element (the matrices A, B, G: winograd_impl.h),
+//   y = A' [(G g G') * (B' d B)] A,   and so   dg = G' [sum over tiles of (B' d B) * (A dy A')] G.
+// The products of the 16 elements are 16 "planes": matrix products over tiles and channels.
+// The input gradient is the same convolution of dy with the weights rotated and transposed.
+struct WinogradMap {
+  std::int64_t height, width, channels;  // of [images, height, width, channels]; channels: a multiple of kChannelStep
+};
+// The tiles [first, first + tiles) of a map (tiles are numbered along rows, then columns, then images) share the
+// planes; a call handles those in [begin, end) of them.
+struct WinogradBlock {
+  std::int64_t first, tiles, begin, end;
+};
+// Element (row, column, tap) of a [rows, columns, 3, 3] weight, however it lies in memory. rows is a multiple of
+// kChannelStep, columns too. rotated: by half a turn.
+struct WinogradWeights {
+  std::int64_t rows, columns, row_stride, column_stride, tap_stride;
+  bool rotated = false;
+};
+inline constexpr std::int64_t kWinogradPlanes = 16;
+// Floats from one plane of [rows, columns] to the next: a little off the multiples of 4 KiB, where all planes would
+// compete for the same few places in the cache.
+[[maybe_unused]] static constexpr std::int64_t winograd_plane(std::int64_t rows, std::int64_t columns) {
+  return (rows * columns + 1023) / 1024 * 1024 + 64;
+}
+struct WinogradKernels {
+  // v [planes][tiles, channels] = B' d B. For weight_products the rows of v are cut in panels, for products they are
+  // not.
+  void (*input)(const WinogradMap& map, const WinogradBlock& block, const float* x, float* v);
+  void (*input_in_panels)(const WinogradMap& map, const WinogradBlock& block, const float* x, float* v);
+  // u [planes][rows, columns in panels] = G g G' for rows [begin, end).
+  void (*weights)(const WinogradWeights& shape, const float* weight, std::int64_t begin, std::int64_t end, float* u);
+  // m [planes][tiles, columns] = v [planes][tiles, inner] u [planes][inner, columns in panels]
+  void (*products)(std::int64_t tiles, std::int64_t inner, std::int64_t columns, const float* v, const float* u,
+                   float* m);
+  // y = A' m A + bias (none when null).
+  void (*output)(const WinogradMap& map, const WinogradBlock& block, const float* m, const float* bias, float* y);
+  // z [planes][tiles, channels] = A dy A'
+  void (*output_gradient)(const WinogradMap& map, const WinogradBlock& block, const float* grad, float* z);
+  // grad_u [planes][rows, columns] = (or += when add) z' v, where z has `rows` and v `columns` channels: the piece
+  // `piece` of kWinogradPlanes * panels(columns).
+  void (*weight_products)(const WinogradWeights& shape, std::int64_t tiles, const float* z, const float* v,
+                          std::int64_t piece, bool add, float* grad_u);
+  std::int64_t (*panels)(std::int64_t columns);
+  // grad_weight = G' grad_u G for rows [begin, end).
+  void (*weight_gradient)(const WinogradWeights& shape, const float* grad_u, std::int64_t begin, std::int64_t end,
+                          float* grad_weight);
+};
+
 struct MatrixKernels {
   // out[column, row] = in[row, column]; in is [rows, columns] with rows `in_stride` apart, out rows `out_stride` apart.
   void (*transpose)(const float* in, std::int64_t rows, std::int64_t columns, std::int64_t in_stride, float* out,
@@ -64,6 +114,7 @@ struct Table {
   GeluKernels gelu;
   AttentionKernels attention;
   MatrixKernels matrix;
+  WinogradKernels winograd;
 };
 
 const Table& avx512();

@@ -1,0 +1,78 @@
+// product_impl: the product of two small float matrices for one instruction set (see kernels.h): register tiles over
+// operands that lie in the cache. Not here: blocking for the cache and threads; the callers cut their work to size.
+#pragma once
+
+#include "nn/kernels/kernels.h"
+#include "nn/kernels/simd.h"
+
+namespace sluice::nn::kernels::SLUICE_ISA {
+
+// Register tile: kTileRows x kTileVectors accumulators.
+#if defined(__AVX512F__)
+inline constexpr int kTileRows = 6;
+inline constexpr int kTileVectors = 4;
+#else
+inline constexpr int kTileRows = 6;
+inline constexpr int kTileVectors = 2;
+#endif
+
+struct Matrix {  // element (i, j) at data[i * row_stride + j * column_stride]
+  const float* data;
+  std::int64_t row_stride, column_stride;
+};
+SLUICE_INLINE Matrix rows_from(Matrix a, std::int64_t row) {
+  return {a.data + row * a.row_stride, a.row_stride, a.column_stride};
+}
+
+// Does the product replace what the answer held, or is it added to it?
+enum class Into { kEmpty, kSum };
+
+template <Into kInto, int kRows, int kVectors>
+SLUICE_INLINE void tile_product(Matrix a, const float* b, std::int64_t b_stride, std::int64_t inner, float* c,
+                                std::int64_t c_stride) {
+  Vec sum[kRows][kVectors] = {};
+  for (std::int64_t p = 0; p < inner; ++p) {
+    Vec right[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) right[v] = load(b + p * b_stride + v * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const float left = a.data[r * a.row_stride + p * a.column_stride];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[r][v] += left * right[v];
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = c + r * c_stride + v * kLanes;
+      store(to, kInto == Into::kSum ? load(to) + sum[r][v] : sum[r][v]);
+    }
+  }
+}
+
+template <Into kInto, int kVectors>
+static void strip_product(std::int64_t rows, Matrix a, const float* b, std::int64_t b_stride, std::int64_t inner,
+                          float* c, std::int64_t c_stride) {
+  std::int64_t r = 0;
+  for (; r + kTileRows <= rows; r += kTileRows)
+    tile_product<kInto, kTileRows, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
+  for (; r + 2 <= rows; r += 2)
+    tile_product<kInto, 2, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
+  if (r < rows) tile_product<kInto, 1, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
+}
+
+// c [rows, columns] = (or +=) a [rows, inner] b [inner, columns]; columns is a multiple of kLanes, b and c have
+// adjacent columns.
+template <Into kInto = Into::kEmpty>
+static void product(std::int64_t rows, std::int64_t columns, std::int64_t inner, Matrix a, const float* b,
+                    std::int64_t b_stride, float* c, std::int64_t c_stride) {
+  std::int64_t j = 0;
+  for (; j + kTileVectors * kLanes <= columns; j += kTileVectors * kLanes) {
+    strip_product<kInto, kTileVectors>(rows, a, b + j, b_stride, inner, c + j, c_stride);
+  }
+  for (; j < columns; j += kLanes) strip_product<kInto, 1>(rows, a, b + j, b_stride, inner, c + j, c_stride);
+}
+
+}  // namespace sluice::nn::kernels::SLUICE_ISA
