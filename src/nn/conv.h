@@ -1,6 +1,7 @@
 // conv: 2-d convolution without groups or dilation, as one autograd node with split backward, and the module that owns
 // it. Layout: activations and weights are channels_last everywhere; a ResNet-8 step in plain ATen takes 0.67 of the
-// contiguous time (docs/performance.md). The answer has channels_last strides.
+// contiguous time (docs/performance.md). The answer has channels_last strides. Where winograd.h pays it does the work,
+// else oneDNN or cuDNN through ATen.
 // Double backward is not supported.
 #pragma once
 
