@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include "core/clock.h"
 #include "device/stream.h"
 
 namespace c10d {
@@ -24,16 +25,18 @@ namespace sluice::comm {
 // An operation under way. Copies share it.
 class Pending {
  public:
-  Pending() = default;  // already over
-  explicit Pending(std::function<void()> wait) : wait_(std::move(wait)) {}
+  // wait: blocks until the result is there. end: when that was, once wait() has returned.
+  Pending(std::function<void()> wait, std::function<Nanoseconds()> end)
+      : wait_(std::move(wait)), end_(std::move(end)) {}
 
   // Blocks until the result is there; PeerError when it does not come.
-  void wait() const {
-    if (wait_) wait_();
-  }
+  void wait() const { wait_(); }
+  // Requires: wait() has returned. When the result was there, which may be long before wait() was called.
+  [[nodiscard]] Nanoseconds end() const { return end_(); }
 
  private:
   std::function<void()> wait_;
+  std::function<Nanoseconds()> end_;
 };
 
 class Communicator {

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/ids.h"
+#include "core/recorder.h"
 
 namespace sluice::comm {
 
@@ -21,6 +23,7 @@ struct StepOutcome {
   bool weights_replaced = false;    // new weights have been installed
   double divisor = 1.0;             // gradients still have to be divided by this
   Contribution total;               // of all replicas
+  std::vector<BucketSpan> buckets;  // sums over the processes of the run, in this step
 };
 
 class ReplicaSync {

@@ -1,9 +1,31 @@
 #include "core/recorder.h"
 
+#include <utility>
+
 namespace sluice {
 
-void Recorder::clear() {
-  for (Track& track : tracks_) track.clear();
+void SpanRing::take(std::vector<Span>& into) {
+  const std::uint64_t end = written_.load(std::memory_order_acquire);
+  for (std::uint64_t at = read_.load(std::memory_order_relaxed); at != end; ++at) {
+    into.push_back(slots_[at % slots_.size()]);
+  }
+  read_.store(end, std::memory_order_release);
+}
+
+Track* Recorder::add_track(ReplicaId replica, StageId stage) {
+  return is_on_ ? &tracks_.emplace_back(replica, stage) : nullptr;
+}
+
+StepSpans Recorder::collect(std::int64_t step, Nanoseconds begin, Nanoseconds end) {
+  StepSpans spans{.step = step, .begin = begin, .end = end, .buckets = std::exchange(buckets_, {})};
+  for (Track& track : tracks_) {
+    StepSpans::Place& place = spans.places.emplace_back(StepSpans::Place{track.replica(), track.stage(), {}});
+    track.ring().take(place.spans);
+    spans.dropped += track.ring().dropped();
+  }
+  process_.ring().take(spans.process);
+  spans.dropped += process_.ring().dropped();
+  return spans;
 }
 
 }  // namespace sluice

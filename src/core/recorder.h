@@ -1,12 +1,15 @@
-// recorder: spans of time, one list per thread of work, read between steps.
-// Not here: what the spans add up to (profiler/breakdown.h); CUDA activity (profiler, later).
-// Threads: a Track belongs to one thread while a step runs; tracks() and clear() only between steps, with a
-// happens-before edge to the owners (the executor's step barrier gives it). No locks, no allocation once warm.
+// recorder: what each thread of a run did when, as spans of time. A thread writes into a ring of its own; the thread
+// that drives the step takes the spans out after the step.
+// Not here: what the spans add up to (profiler/breakdown.h); reading a GPU's clock (device/stream.h, Moment).
+// Threads: each Track has one writer at a time and one reader, side by side, without locks: a span that was added
+// before collect() was called is in its answer. Memory is taken once, by add_track(). A ring that is full drops the
+// newest spans and counts them. Cost: two readings of the clock and one store a span; one branch when nothing is
+// recorded.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
-#include <string>
 #include <vector>
 
 #include "core/clock.h"
@@ -14,47 +17,126 @@
 
 namespace sluice {
 
-enum class Phase : std::uint8_t { kLoad, kForward, kBackward, kTransfer, kAllReduce, kOptimizer };
+enum class Phase : std::uint8_t {
+  kLoadWait,        // for the loader's next batch
+  kHostToDevice,    // samples and targets onto the device
+  kForward,         // without the loss
+  kLoss,            // and its gradient's start
+  kBackward,        // of a whole micro-batch, or of its inputs where the weight gradients are put off
+  kWeightGradient,  // those that were put off
+  kSend,            // hands a tensor to a neighbouring stage
+  kReceiveWait,     // for a neighbouring stage to send
+  kReceive,         // copies a tensor from another device
+  kAllReduce,       // adds gradients up
+  kOptimizer,
+  kEvaluation,
+  kCheckpoint,
+};
+
+inline constexpr MicroBatchId kNoMicroBatch{-1};
 
 struct Span {
   Phase phase;
-  MicroBatchId micro_batch;  // 0 where a phase has none
+  MicroBatchId micro_batch;
   Nanoseconds begin;
   Nanoseconds end;
 };
 
-// The spans of one (replica, stage) in one step.
+// The sum of one bucket over the processes of a run, which goes on beside the stages' own work.
+struct BucketSpan {
+  StageId stage;
+  int bucket = 0;
+  Nanoseconds begin = 0;      // this process was ready
+  Nanoseconds all_there = 0;  // the last process was; from here on it is transfer
+  Nanoseconds end = 0;
+};
+
+// A ring for one writer and one reader.
+class SpanRing {
+ public:
+  explicit SpanRing(std::size_t capacity) : slots_(capacity) {}
+
+  void push(const Span& span) {
+    const std::uint64_t at = written_.load(std::memory_order_relaxed);
+    if (at - read_.load(std::memory_order_acquire) == slots_.size()) {
+      dropped_.store(dropped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      return;
+    }
+    slots_[at % slots_.size()] = span;
+    written_.store(at + 1, std::memory_order_release);
+  }
+
+  // Moves what there is to the end of `into`.
+  void take(std::vector<Span>& into);
+  [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+
+ private:
+  std::vector<Span> slots_;
+  std::atomic<std::uint64_t> written_ = 0;
+  std::atomic<std::uint64_t> read_ = 0;
+  std::atomic<std::uint64_t> dropped_ = 0;
+};
+
+// The spans of one thread.
 class Track {
  public:
-  Track(ReplicaId replica, StageId stage) : replica_(replica), stage_(stage) {}
+  static constexpr std::size_t kCapacity = 1 << 13;  // 192 KiB; a stage of 512 micro-batches makes about 4000 spans
 
-  void add(const Span& span) { spans_.push_back(span); }
-  void clear() { spans_.clear(); }
+  Track(ReplicaId replica, StageId stage) : replica_(replica), stage_(stage), ring_(kCapacity) {}
+
+  void add(const Span& span) { ring_.push(span); }
   [[nodiscard]] ReplicaId replica() const { return replica_; }
   [[nodiscard]] StageId stage() const { return stage_; }
-  [[nodiscard]] const std::vector<Span>& spans() const { return spans_; }
+  [[nodiscard]] SpanRing& ring() { return ring_; }
 
  private:
   ReplicaId replica_;
   StageId stage_;
-  std::vector<Span> spans_;
+  SpanRing ring_;
+};
+
+// All that was recorded since the last collect().
+struct StepSpans {
+  struct Place {
+    ReplicaId replica;
+    StageId stage;
+    std::vector<Span> spans;
+  };
+  std::int64_t step = 0;
+  Nanoseconds begin = 0, end = 0;   // of the step
+  std::vector<Place> places;        // in the order of their tracks
+  std::vector<Span> process;        // of the thread that drives the step
+  std::vector<BucketSpan> buckets;  // empty in a run of one process
+  std::uint64_t dropped = 0;        // so far; not 0: the spans do not tell all
 };
 
 class Recorder {
  public:
-  // The returned track lives as long as the recorder. Not while a step runs.
-  Track& add_track(ReplicaId replica, StageId stage) { return tracks_.emplace_back(replica, stage); }
-  [[nodiscard]] const std::deque<Track>& tracks() const { return tracks_; }
-  void clear();
+  explicit Recorder(bool is_on = true) : is_on_(is_on), process_(ReplicaId{-1}, StageId{-1}) {}
+
+  // For the thread of a place; null when nothing is recorded. It lives as long as the recorder. Not while a step runs.
+  [[nodiscard]] Track* add_track(ReplicaId replica, StageId stage);
+  // For the thread that drives the step; null when nothing is recorded.
+  [[nodiscard]] Track* process() { return is_on_ ? &process_ : nullptr; }
+
+  // From the thread that drives the step, between two steps.
+  void add_bucket(const BucketSpan& span) {
+    if (is_on_) buckets_.push_back(span);
+  }
+  [[nodiscard]] StepSpans collect(std::int64_t step, Nanoseconds begin, Nanoseconds end);
+  void clear() { static_cast<void>(collect(0, 0, 0)); }
 
  private:
+  bool is_on_;
   std::deque<Track> tracks_;
+  Track process_;
+  std::vector<BucketSpan> buckets_;
 };
 
-// Records the life of the object as one span. A null track costs one branch.
+// Records the life of the object as one span of the calling thread. A null track costs one branch.
 class SpanScope {
  public:
-  SpanScope(Track* track, Phase phase, MicroBatchId micro_batch = {})
+  SpanScope(Track* track, Phase phase, MicroBatchId micro_batch = kNoMicroBatch)
       : track_(track), phase_(phase), micro_batch_(micro_batch), begin_(track != nullptr ? now_ns() : 0) {}
   ~SpanScope() {
     if (track_ != nullptr) track_->add({phase_, micro_batch_, begin_, now_ns()});

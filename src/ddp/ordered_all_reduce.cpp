@@ -14,22 +14,28 @@ OrderedAllReduce::OrderedAllReduce(std::shared_ptr<comm::Communicator> communica
 void OrderedAllReduce::begin_step() {
   const std::scoped_lock lock(mutex_);
   std::ranges::fill(ready_, std::nullopt);
-  pending_.clear();
+  started_.clear();
 }
 
 void OrderedAllReduce::ready(int bucket, const device::Event& summed) {
   const std::scoped_lock lock(mutex_);
   ready_[bucket] = summed;
-  for (std::size_t next = pending_.size(); next < buckets_.size() && ready_[next]; next = pending_.size()) {
+  for (std::size_t next = started_.size(); next < buckets_.size() && ready_[next]; next = started_.size()) {
     device::Stream::current(device_).wait(*ready_[next]);  // another thread may have summed it
-    pending_.push_back(communicator_->all_reduce(buckets_[next]));
+    const Nanoseconds begin = now_ns();
+    started_.push_back({begin, communicator_->all_reduce(buckets_[next])});
   }
 }
 
-void OrderedAllReduce::wait() {
+std::vector<SumTimes> OrderedAllReduce::wait() {
   const std::scoped_lock lock(mutex_);
-  check(pending_.size() == buckets_.size(), "a step ended before every bucket was ready");
-  for (const comm::Pending& pending : pending_) pending.wait();
+  check(started_.size() == buckets_.size(), "a step ended before every bucket was ready");
+  std::vector<SumTimes> times;
+  for (const Sum& sum : started_) {
+    sum.pending.wait();
+    times.push_back({sum.begin, sum.pending.end()});
+  }
+  return times;
 }
 
 }  // namespace sluice::ddp

@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "comm/communicator.h"
+#include "ddp/sync_timing.h"
 #include "device/stream.h"
 
 namespace sluice::ddp {
@@ -26,8 +27,8 @@ class OrderedAllReduce {
   void begin_step();
   // Bucket number `bucket` has what this process adds to it once `summed` is over.
   void ready(int bucket, const device::Event& summed);
-  // Blocks until every bucket is the sum over all processes.
-  void wait();
+  // Blocks until every bucket is the sum over all processes. When each of them was under way.
+  [[nodiscard]] std::vector<SumTimes> wait();
 
  private:
   std::shared_ptr<comm::Communicator> communicator_;
@@ -35,7 +36,11 @@ class OrderedAllReduce {
   std::vector<at::Tensor> buckets_;
   std::mutex mutex_;
   std::vector<std::optional<device::Event>> ready_;  // guarded by mutex_
-  std::vector<comm::Pending> pending_;               // guarded by mutex_; those that have been started
+  struct Sum {
+    Nanoseconds begin;
+    comm::Pending pending;
+  };
+  std::vector<Sum> started_;  // guarded by mutex_
 };
 
 }  // namespace sluice::ddp

@@ -36,6 +36,7 @@ Reducer::Reducer(std::vector<StageGradients> stages, ReducerOptions options, Net
 }
 
 void Reducer::connect(const Network& network) {
+  if (totals_) timing_.emplace(totals_->rank(), totals_->size());
   for (int stage = 0; stage < static_cast<int>(network.of_stage.size()); ++stage) {
     std::vector<at::Tensor> buckets;
     for (const BucketState& state : buckets_) {
@@ -102,15 +103,50 @@ void Reducer::reduce(BucketState& state) {
 comm::StepOutcome Reducer::finish_step(const comm::Contribution& local) {
   check(open_buckets_.load(std::memory_order_acquire) == 0, "a step ended before every gradient was reported");
   for (const BucketState& state : buckets_) state.reduced.synchronize();
-  for (const auto& stage : between_processes_) stage->wait();
   if (!totals_) return {.total = local};
-  const at::Tensor sums =
-      at::tensor({static_cast<double>(local.examples), local.loss_sum, static_cast<double>(local.stop_votes)},
-                 at::TensorOptions().dtype(at::kDouble));
+  std::vector<std::vector<SumTimes>> times;  // [stage][bucket]
+  for (const auto& stage : between_processes_) times.push_back(stage->wait());
+  return total_of(local, times);
+}
+
+// A vector with a place for every process's times, zero but for our own, so that the sum is what all have to say.
+comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const std::vector<std::vector<SumTimes>>& times) {
+  constexpr std::int64_t kNumbers = 3;
+  const auto buckets = static_cast<std::int64_t>(buckets_.size());
+  const int processes = totals_->size();
+  const at::Tensor sums = at::zeros({kNumbers + processes * buckets * 2}, at::TensorOptions().dtype(at::kDouble));
+  auto* numbers = sums.mutable_data_ptr<double>();
+  numbers[0] = static_cast<double>(local.examples);
+  numbers[1] = local.loss_sum;
+  numbers[2] = static_cast<double>(local.stop_votes);
+  double* own = numbers + kNumbers + totals_->rank() * buckets * 2;
+  for (const auto& of_stage : times) {
+    for (const SumTimes& sum : of_stage) {
+      *own++ = static_cast<double>(sum.begin);
+      *own++ = static_cast<double>(sum.end);
+    }
+  }
   totals_->all_reduce(sums).wait();
-  return {.total = {.examples = sums[0].item<std::int64_t>(),
-                    .loss_sum = sums[1].item<double>(),
-                    .stop_votes = sums[2].item<int>()}};
+
+  std::vector<std::vector<SumTimes>> of_process(processes);
+  const double* next = numbers + kNumbers;
+  for (auto& of_one : of_process) {
+    for (std::int64_t i = 0; i < buckets; ++i, next += 2) {
+      of_one.push_back({static_cast<Nanoseconds>(next[0]), static_cast<Nanoseconds>(next[1])});
+    }
+  }
+  comm::StepOutcome outcome{.total = {.examples = static_cast<std::int64_t>(numbers[0]),
+                                      .loss_sum = numbers[1],
+                                      .stop_votes = static_cast<int>(numbers[2])}};
+  const std::vector<Nanoseconds> all_there = timing_->all_there(of_process);
+  std::size_t sum = 0;
+  for (std::size_t stage = 0; stage < times.size(); ++stage) {
+    for (int bucket = 0; bucket < static_cast<int>(times[stage].size()); ++bucket, ++sum) {
+      const SumTimes& own_times = times[stage][bucket];
+      outcome.buckets.push_back({stages_[stage].stage, bucket, own_times.begin, all_there[sum], own_times.end});
+    }
+  }
+  return outcome;
 }
 
 }  // namespace sluice::ddp

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "comm/replica_sync.h"
 #include "ddp/bucket.h"
 #include "ddp/ordered_all_reduce.h"
+#include "ddp/sync_timing.h"
 #include "device/stream.h"
 
 namespace sluice::ddp {
@@ -69,6 +71,9 @@ class Reducer final : public comm::ReplicaSync {
   void reduce(BucketState& state);
   [[nodiscard]] at::Tensor share_of(const BucketState& state, int replica) const;
   void connect(const Network& network);
+  // Contributions and times of all processes, exchanged in one sum.
+  [[nodiscard]] comm::StepOutcome total_of(const comm::Contribution& local,
+                                           const std::vector<std::vector<SumTimes>>& times);
   [[nodiscard]] int replicas() const { return static_cast<int>(stages_.front().flat.size()); }
 
   std::vector<StageGradients> stages_;
@@ -77,6 +82,7 @@ class Reducer final : public comm::ReplicaSync {
   std::atomic<int> open_buckets_ = 0;
   std::vector<std::unique_ptr<OrderedAllReduce>> between_processes_;  // [stage]; empty with one process
   std::shared_ptr<comm::Communicator> totals_;                        // null with one process
+  std::optional<SyncTiming> timing_;                                  // where there are others
 };
 
 }  // namespace sluice::ddp

@@ -9,6 +9,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "core/clock.h"
+
 namespace sluice::device::backend {
 
 // A point in a stream's queue of work.
@@ -16,6 +18,8 @@ class EventState {
  public:
   virtual ~EventState() = default;
   virtual void synchronize() const = 0;  // the caller waits
+  // From another event of the device to this one; both were recorded with a time and are over.
+  [[nodiscard]] virtual Nanoseconds since(const EventState& earlier) const = 0;
 };
 
 // A queue of device work. Null pointers stand for a CPU device's stream, whose work is done when a call returns.
@@ -23,6 +27,7 @@ class StreamState {
  public:
   virtual ~StreamState() = default;
   [[nodiscard]] virtual std::shared_ptr<EventState> record() const = 0;
+  [[nodiscard]] virtual std::shared_ptr<EventState> record_with_time() const = 0;
   virtual void wait(const EventState& event) const = 0;
   virtual void synchronize() const = 0;
   virtual void keep_alive(const at::Tensor& tensor) const = 0;

@@ -14,6 +14,20 @@ Stream Stream::current(Device device) {
 
 Event Stream::record() const { return state_ ? Event(state_->record()) : Event(); }
 
+Moment Stream::moment() const {
+  Moment moment;
+  if (state_) {
+    moment.state_ = state_->record_with_time();
+  } else {
+    moment.host_time_ = now_ns();
+  }
+  return moment;
+}
+
+Nanoseconds Moment::time(const Moment& base, Nanoseconds base_time) const {
+  return state_ ? base_time + state_->since(*base.state_) : host_time_;
+}
+
 void Event::synchronize() const {
   if (state_) state_->synchronize();
 }

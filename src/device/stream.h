@@ -24,6 +24,22 @@ class Event {
   std::shared_ptr<backend::EventState> state_;
 };
 
+// A point in a stream's work whose time is wanted. On a CPU device it is read from the clock at once; on a GPU an event
+// keeps it, and it is known when the event is over: nothing waits for it meanwhile.
+class Moment {
+ public:
+  // On the host's clock (core/clock.h). Requires: on a GPU this moment and `base` are over, and `base` was at
+  // `base_time`.
+  [[nodiscard]] Nanoseconds time(const Moment& base, Nanoseconds base_time) const;
+  [[nodiscard]] bool is_known() const { return !state_; }
+  [[nodiscard]] Nanoseconds known_time() const { return host_time_; }
+
+ private:
+  friend class Stream;
+  Nanoseconds host_time_ = 0;
+  std::shared_ptr<backend::EventState> state_;  // null on a CPU device
+};
+
 class Stream {
  public:
   // A new queue on `device`.
@@ -33,6 +49,7 @@ class Stream {
 
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] Event record() const;
+  [[nodiscard]] Moment moment() const;
   // Later work of this stream waits. The caller does not, except on a CPU device, whose work is the caller itself.
   void wait(const Event& event) const;
   void synchronize() const;  // the caller waits until all queued work is over

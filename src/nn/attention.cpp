@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "nn/dropout.h"
+#include "nn/flops.h"
 #include "nn/kernels/kernels.h"
 #include "nn/parallel.h"
 
@@ -130,9 +131,16 @@ at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const
   return out.transpose(1, 2).reshape(query.sizes());
 }
 
+// Two products of [queries, width] and [keys, width], whatever the number of heads.
+void count(const at::Tensor& query, std::int64_t queries, const at::Tensor& packed, std::int64_t width) {
+  const auto pairs = static_cast<double>(packed.size(0) * queries * packed.size(1));
+  count_product(ProductKind::kAttention, 2 * pairs * static_cast<double>(width), query, packed);
+}
+
 }  // namespace
 
 at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& options, const ForwardContext& context) {
+  count(packed, packed.size(1), packed, packed.size(2) / 3);
   const bool with_dropout = context.training && options.dropout > 0;
   if (is_fast({{}, packed, options.heads}, with_dropout)) {
     return AttentionFunction::apply(std::optional<at::Tensor>(), packed, options.heads);
@@ -143,6 +151,7 @@ at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& opti
 
 at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
                            const ForwardContext& context) {
+  count(query, query.size(1), packed, packed.size(2) / 2);
   const bool with_dropout = context.training && options.dropout > 0;
   if (is_fast({query, packed, options.heads}, with_dropout)) {
     return AttentionFunction::apply(std::optional<at::Tensor>(query), packed, options.heads);

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "nn/flops.h"
 #include "nn/weight_queue.h"
 #include "nn/winograd.h"
 
@@ -94,7 +95,10 @@ Init weight_init(const ConvShape& shape, Conv2d::Bias bias) {
 
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                   std::int64_t stride, std::int64_t padding, WeightGradQueue* queue) {
-  return ConvFunction::apply(x, weight, bias, stride, padding, queue);
+  const at::Tensor y = ConvFunction::apply(x, weight, bias, stride, padding, queue);
+  count_product(ProductKind::kConvolution,
+                static_cast<double>(y.numel()) * static_cast<double>(weight.numel() / weight.size(0)), x, weight);
+  return y;
 }
 
 Conv2d::Conv2d(Registry& registry, const std::string& name, const ConvShape& shape, Bias bias)

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "nn/flops.h"
 #include "nn/gemm.h"
 #include "nn/weight_queue.h"
 
@@ -102,6 +103,10 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
 
 at::Tensor linear(const at::Tensor& x, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
                   WeightGradQueue* queue) {
+  for (const at::Tensor& weight : weights) {
+    count_product(ProductKind::kLinear, static_cast<double>(x.numel()) * static_cast<double>(weight.size(0)), x,
+                  weight);
+  }
   return LinearFunction::apply(x, at::TensorList(weights), at::TensorList(biases), queue);
 }
 

@@ -13,6 +13,7 @@
 #include "pipeline/channel.h"
 #include "pipeline/failure.h"
 #include "pipeline/schedule/draw.h"
+#include "pipeline/stream_spans.h"
 
 namespace sluice::pipeline {
 namespace {
@@ -45,6 +46,8 @@ std::string place_name(ReplicaId replica, StageId stage) {
 
 // What lives as long as any worker thread may touch it, even one that had to be abandoned.
 struct Executor::Grid {
+  explicit Grid(bool record_spans) : recorder(record_spans) {}
+
   StageGrid stages;
   Recorder recorder;
   std::vector<Track*> tracks;  // [place]; null when spans are off
@@ -68,6 +71,7 @@ struct Executor::Pass {
   std::shared_ptr<Grid> grid;
   PassRequest request;
   PassResult results;
+  std::vector<nn::FlopCount> flops;                // [place]
   std::vector<Channel<Message>> activations;       // [place]: into this stage, from the stage before
   std::vector<Channel<Message>> gradients;         // [place]: into this stage, from the stage after
   std::vector<std::atomic<std::size_t>> position;  // [place]: index of the current action
@@ -78,7 +82,7 @@ struct Executor::Pass {
     const Place& place;
     const device::Stream& stream;
     Stage& stage;
-    Track* track;
+    StreamSpans spans;
     int index;
     bool is_first;
     bool is_last;
@@ -90,6 +94,8 @@ struct Executor::Pass {
   void backward(Worker& worker, MicroBatchId micro_batch);
   void finish(Worker& worker, MicroBatchId micro_batch, const at::Tensor& logits);
   [[nodiscard]] at::Tensor receive(Worker& worker, Channel<Message>& channel, MicroBatchId micro_batch);
+  void send(Worker& worker, Channel<Message>& channel, MicroBatchId micro_batch, const at::Tensor& tensor);
+  [[nodiscard]] at::Tensor load(Worker& worker, MicroBatchId micro_batch, const at::Tensor& samples);
   [[nodiscard]] const MicroBatch& micro_batch_of(const Worker& worker, MicroBatchId micro_batch) const {
     return request.micro_batches[index(worker.place.replica)][index(micro_batch)];
   }
@@ -102,7 +108,9 @@ struct Executor::Pass {
 Executor::Pass::Pass(std::shared_ptr<Grid> grid_of_pass, PassRequest request_of_pass)
     : grid(std::move(grid_of_pass)),
       request(std::move(request_of_pass)),
-      results(grid->replicas(), std::vector<MicroBatchResult>(request.schedule.micro_batches)),
+      results{
+          {static_cast<std::size_t>(grid->replicas()), std::vector<MicroBatchResult>(request.schedule.micro_batches)}},
+      flops(grid->tracks.size()),
       activations(grid->tracks.size()),
       gradients(grid->tracks.size()),
       position(grid->tracks.size()) {
@@ -153,16 +161,19 @@ void Executor::Pass::work(const Place& place, const device::Stream& stream) {
   Worker worker{place,
                 stream,
                 stage,
-                grid->tracks[at],
+                StreamSpans(grid->tracks[at], stream),
                 at,
                 index(place.stage) == 0,
                 index(place.stage) + 1 == grid->stages_per_replica(),
                 last_backward_of(place)};
+  static_cast<void>(nn::take_flops());  // of a pass that failed
   try {
     if (request.context.training) stage.zero_gradients();
     run_actions(worker);
     if (request.sync) request.sync->on_backward_done(place.replica, place.stage);
     stream.synchronize();
+    worker.spans.settle();
+    flops[at] = nn::take_flops();
   } catch (const StoppedByNeighbour&) {
     stage.drop_in_flight();
   } catch (...) {
@@ -187,32 +198,49 @@ void Executor::Pass::run_actions(Worker& worker) {
 }
 
 at::Tensor Executor::Pass::receive(Worker& worker, Channel<Message>& channel, MicroBatchId micro_batch) {
-  const std::optional<Message> message = channel.pop();
-  if (!message) throw StoppedByNeighbour{};
+  std::optional<Message> message;
+  {
+    const StreamSpanScope span(worker.spans, Phase::kReceiveWait, micro_batch);
+    message = channel.pop();
+    if (!message) throw StoppedByNeighbour{};
+    worker.stream.wait(message->ready);
+  }
   check(message->micro_batch == micro_batch, concat("received micro-batch ", index(message->micro_batch), " where ",
                                                     index(micro_batch), " was due: send and receive order differ"));
-  const SpanScope span(worker.track, Phase::kTransfer, micro_batch);
+  const StreamSpanScope span(worker.spans, Phase::kReceive, micro_batch);
   return device::transfer(message->tensor, message->ready, worker.stream);
+}
+
+void Executor::Pass::send(Worker& worker, Channel<Message>& channel, MicroBatchId micro_batch,
+                          const at::Tensor& tensor) {
+  const StreamSpanScope span(worker.spans, Phase::kSend, micro_batch);
+  channel.push({micro_batch, tensor, worker.stream.record()});
+}
+
+at::Tensor Executor::Pass::load(Worker& worker, MicroBatchId micro_batch, const at::Tensor& samples) {
+  const StreamSpanScope span(worker.spans, Phase::kHostToDevice, micro_batch);
+  return device::transfer(samples, {}, worker.stream);
 }
 
 void Executor::Pass::forward(Worker& worker, MicroBatchId micro_batch) {
   const MicroBatch& batch = micro_batch_of(worker, micro_batch);
-  at::Tensor input = worker.is_first ? device::transfer(batch.inputs, {}, worker.stream)
+  at::Tensor input = worker.is_first ? load(worker, micro_batch, batch.inputs)
                                      : receive(worker, activations[worker.index], micro_batch);
   at::Tensor output;
   if (batch.samples() > 0) {
-    const SpanScope span(worker.track, Phase::kForward, micro_batch);
+    const StreamSpanScope span(worker.spans, Phase::kForward, micro_batch);
     nn::ForwardContext context = request.context;
     context.sample_ids = batch.sample_ids;
     output = worker.stage.forward(micro_batch, input, context, !worker.is_first);
     if (worker.is_last) finish(worker, micro_batch, output);
   }
-  if (!worker.is_last) activations[worker.index + 1].push({micro_batch, output, worker.stream.record()});
+  if (!worker.is_last) send(worker, activations[worker.index + 1], micro_batch, output);
 }
 
 void Executor::Pass::finish(Worker& worker, MicroBatchId micro_batch, const at::Tensor& logits) {
-  const at::Tensor targets = device::transfer(micro_batch_of(worker, micro_batch).targets, {}, worker.stream);
-  MicroBatchResult& result = results[index(worker.place.replica)][index(micro_batch)];
+  const at::Tensor targets = load(worker, micro_batch, micro_batch_of(worker, micro_batch).targets);
+  const StreamSpanScope span(worker.spans, Phase::kLoss, micro_batch);
+  MicroBatchResult& result = results.micro_batches[index(worker.place.replica)][index(micro_batch)];
   result.logits = logits;
   if (request.context.training) {
     result.loss = worker.stage.apply_loss(micro_batch, targets, request.loss, request.gradient_scale);
@@ -227,26 +255,26 @@ void Executor::Pass::backward(Worker& worker, MicroBatchId micro_batch) {
   if (!worker.is_last) output_gradient = receive(worker, gradients[worker.index], micro_batch);
   at::Tensor input_gradient;
   if (micro_batch_of(worker, micro_batch).samples() > 0) {
-    const SpanScope span(worker.track, Phase::kBackward, micro_batch);
+    const StreamSpanScope span(worker.spans, Phase::kBackward, micro_batch);
     GradientReady on_ready;
     if (request.sync && micro_batch == worker.last_backward) {
       on_ready = [this, &worker](ParamId param) {
-        const SpanScope reducing(worker.track, Phase::kAllReduce);
+        const StreamSpanScope reducing(worker.spans, Phase::kAllReduce);
         request.sync->on_grad_ready(worker.place.replica, param);
       };
     }
     input_gradient = worker.stage.backward(micro_batch, output_gradient, on_ready);
   }
-  if (!worker.is_first) gradients[worker.index - 1].push({micro_batch, input_gradient, worker.stream.record()});
+  if (!worker.is_first) send(worker, gradients[worker.index - 1], micro_batch, input_gradient);
 }
 
 Executor::Executor(StageGrid grid, const std::vector<std::vector<device::Device>>& devices, ExecutorOptions options)
-    : grid_(std::make_shared<Grid>()),
+    : grid_(std::make_shared<Grid>(options.record_spans)),
       timeout_(options.step_timeout),
       pool_(make_places(devices, options.cpu_threads)) {
   grid_->stages = std::move(grid);
   for (const Place& place : pool_.places()) {
-    grid_->tracks.push_back(options.record_spans ? &grid_->recorder.add_track(place.replica, place.stage) : nullptr);
+    grid_->tracks.push_back(grid_->recorder.add_track(place.replica, place.stage));
   }
 }
 
@@ -269,6 +297,9 @@ PassResult Executor::run(PassRequest request) {
   pool_.run(job, {.timeout = timeout_,
                   .on_failure = [pass] { pass->close_channels(); },
                   .describe = [pass](int place) { return pass->current_action(place); }});
+  for (const nn::FlopCount& of_place : pass->flops) {
+    for (int kind = 0; kind < nn::kProductKinds; ++kind) pass->results.flops[kind] += of_place[kind];
+  }
   return std::move(pass->results);
 }
 
@@ -276,9 +307,13 @@ void Executor::for_each_place(Phase phase, const std::function<void(ReplicaId, S
   const auto on_place = [grid = grid_, places = pool_.places(), streams = pool_.streams(), phase, job](int place) {
     const Place& where = places[place];
     try {
-      const SpanScope span(grid->tracks[place], phase);
-      job(where.replica, where.stage, *grid->stages[index(where.replica)][index(where.stage)]);
+      StreamSpans spans(grid->tracks[place], streams[place]);
+      {
+        const StreamSpanScope span(spans, phase);
+        job(where.replica, where.stage, *grid->stages[index(where.replica)][index(where.stage)]);
+      }
       streams[place].synchronize();
+      spans.settle();
     } catch (...) {
       throw describe_failure(std::current_exception(), place_name(where.replica, where.stage));
     }

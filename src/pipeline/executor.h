@@ -14,6 +14,7 @@
 
 #include "comm/replica_sync.h"
 #include "core/recorder.h"
+#include "nn/flops.h"
 #include "nn/layer.h"
 #include "pipeline/micro_batch.h"
 #include "pipeline/schedule/action.h"
@@ -45,7 +46,10 @@ struct MicroBatchResult {
   at::Tensor loss;    // scalar, summed over the micro-batch; undefined when it is empty
   at::Tensor logits;  // [n, classes], on the last stage's device; undefined when it is empty
 };
-using PassResult = std::vector<std::vector<MicroBatchResult>>;  // [replica][micro-batch]
+struct PassResult {
+  std::vector<std::vector<MicroBatchResult>> micro_batches;  // [replica][micro-batch]
+  nn::FlopCount flops{};                                     // of all stages and replicas, backward included
+};
 
 class Executor {
  public:
@@ -70,7 +74,7 @@ class Executor {
   // The job must own what it uses: a thread that hangs is abandoned with it.
   void for_each_place(Phase phase, const std::function<void(ReplicaId, StageId, Stage&)>& job);
 
-  // Spans of what ran since the last clear(), one track per place.
+  // One track per place, in the order [replica][stage].
   [[nodiscard]] Recorder& recorder();
 
  private:

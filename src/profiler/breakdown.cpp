@@ -1,64 +1,210 @@
 #include "profiler/breakdown.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 namespace sluice::profiler {
 namespace {
 
-// Time of each phase without what is inside nested spans. Spans of a track nest or are disjoint: one thread makes them.
-void add_exclusive_times(std::vector<Span> spans, StageBreakdown& stage) {
-  std::sort(spans.begin(), spans.end(),
-            [](const Span& a, const Span& b) { return a.begin != b.begin ? a.begin < b.begin : a.end > b.end; });
-  std::vector<Span> open;
-  for (const Span& span : spans) {
-    while (!open.empty() && open.back().end <= span.begin) open.pop_back();
-    stage[span.phase] += span.end - span.begin;
-    if (!open.empty()) stage[open.back().phase] -= span.end - span.begin;
-    open.push_back(span);
+// What may go on in a stage at one moment, the first that does counts. A span inside another comes before it.
+enum class Activity : std::uint8_t {
+  kLocalSum,
+  kHostToDevice,
+  kLoss,
+  kWeightGradient,
+  kForward,
+  kBackward,
+  kStageCopy,
+  kOptimizer,
+  kFill,
+  kSteady,
+  kDrain,
+  kReplicaSkew,  // the other replicas of this process still run
+  kTransfer,     // of this stage's buckets
+  kProcessSkew,
+  kOtherTransfer,  // of other stages' buckets
+  kOtherSkew,
+  kTotals,  // small sums over the processes
+  kLoad,
+};
+constexpr int kActivities = 18;
+
+Part part_of(Activity activity) {
+  switch (activity) {
+    case Activity::kHostToDevice: return Part::kHostToDevice;
+    case Activity::kLoss: return Part::kLoss;
+    case Activity::kWeightGradient: return Part::kWeightGradient;
+    case Activity::kForward: return Part::kForward;
+    case Activity::kBackward: return Part::kBackward;
+    case Activity::kStageCopy: return Part::kStageCopy;
+    case Activity::kOptimizer: return Part::kOptimizer;
+    case Activity::kFill: return Part::kFill;
+    case Activity::kSteady: return Part::kSteady;
+    case Activity::kDrain: return Part::kDrain;
+    case Activity::kReplicaSkew:
+    case Activity::kProcessSkew:
+    case Activity::kOtherSkew: return Part::kSkew;
+    case Activity::kLocalSum:
+    case Activity::kTransfer:
+    case Activity::kOtherTransfer:
+    case Activity::kTotals: return Part::kAllReduce;
+    case Activity::kLoad: return Part::kLoad;
+  }
+  return Part::kOther;
+}
+
+// Counts who is active between the ends of intervals, from the begin of the step to its end.
+class Sweep {
+ public:
+  Sweep(Nanoseconds begin, Nanoseconds end) : begin_(begin), end_(end) {}
+
+  void add(Activity activity, Nanoseconds begin, Nanoseconds end) {
+    begin = std::max(begin, begin_);
+    end = std::min(end, end_);
+    if (begin >= end) return;
+    edges_.push_back({begin, activity, 1});
+    edges_.push_back({end, activity, -1});
+  }
+
+  void run(StageBreakdown& stage) {
+    std::ranges::sort(edges_, {}, &Edge::time);
+    std::array<int, kActivities> active{};
+    Nanoseconds now = begin_;
+    for (const Edge& edge : edges_) {
+      credit(stage, active, edge.time - now);
+      now = edge.time;
+      active[static_cast<std::size_t>(edge.activity)] += edge.change;
+    }
+    credit(stage, active, end_ - now);
+  }
+
+ private:
+  struct Edge {
+    Nanoseconds time;
+    Activity activity;
+    int change;
+  };
+
+  static void credit(StageBreakdown& stage, const std::array<int, kActivities>& active, Nanoseconds time) {
+    if (time == 0) return;
+    const auto first = std::ranges::find_if(active, [](int count) { return count > 0; });
+    const bool is_idle = first == active.end();
+    stage[is_idle ? Part::kOther : part_of(static_cast<Activity>(first - active.begin()))] += time;
+    for (const Activity sum : {Activity::kLocalSum, Activity::kTransfer, Activity::kProcessSkew}) {
+      if (active[static_cast<std::size_t>(sum)] == 0) continue;
+      stage.all_reduce += time;
+      break;
+    }
+  }
+
+  Nanoseconds begin_, end_;
+  std::vector<Edge> edges_;
+};
+
+// Moments of a place's pass through its schedule, which ends where its optimizer begins.
+struct Landmarks {
+  Nanoseconds first_backward = std::numeric_limits<Nanoseconds>::max();
+  Nanoseconds last_forward = 0;  // its end
+  Nanoseconds optimizer = std::numeric_limits<Nanoseconds>::max();
+  Nanoseconds end;  // of the last span before the optimizer
+
+  Landmarks(const StepSpans::Place& place, Nanoseconds begin_of_step) : end(begin_of_step) {
+    for (const Span& span : place.spans) {
+      if (span.phase == Phase::kBackward) first_backward = std::min(first_backward, span.begin);
+      if (span.phase == Phase::kForward) last_forward = std::max(last_forward, span.end);
+      if (span.phase == Phase::kOptimizer) optimizer = std::min(optimizer, span.begin);
+    }
+    for (const Span& span : place.spans) {
+      if (span.begin < optimizer) end = std::max(end, span.end);
+    }
+  }
+};
+
+Activity bubble_of(const Span& wait, const Landmarks& place) {
+  if (wait.end <= place.first_backward) return Activity::kFill;
+  return wait.begin >= place.last_forward ? Activity::kDrain : Activity::kSteady;
+}
+
+// What the stage's own thread did; nothing for phases that lie outside of steps.
+void add_own_spans(Sweep& sweep, const StepSpans::Place& place, const Landmarks& landmarks) {
+  for (const Span& span : place.spans) {
+    const auto is = [&](Activity activity) { sweep.add(activity, span.begin, span.end); };
+    switch (span.phase) {
+      case Phase::kHostToDevice: is(Activity::kHostToDevice); break;
+      case Phase::kForward: is(Activity::kForward); break;
+      case Phase::kLoss: is(Activity::kLoss); break;
+      case Phase::kBackward: is(Activity::kBackward); break;
+      case Phase::kWeightGradient: is(Activity::kWeightGradient); break;
+      case Phase::kSend:
+      case Phase::kReceive: is(Activity::kStageCopy); break;
+      case Phase::kReceiveWait: is(bubble_of(span, landmarks)); break;
+      case Phase::kAllReduce: is(Activity::kLocalSum); break;
+      case Phase::kOptimizer: is(Activity::kOptimizer); break;
+      case Phase::kLoadWait:
+      case Phase::kEvaluation:
+      case Phase::kCheckpoint: break;
+    }
+  }
+}
+
+void add_shared_spans(Sweep& sweep, const StepSpans& spans, StageId stage) {
+  for (const BucketSpan& bucket : spans.buckets) {
+    const bool is_own = bucket.stage == stage;
+    sweep.add(is_own ? Activity::kProcessSkew : Activity::kOtherSkew, bucket.begin, bucket.all_there);
+    sweep.add(is_own ? Activity::kTransfer : Activity::kOtherTransfer, bucket.all_there, bucket.end);
+  }
+  for (const Span& span : spans.process) {
+    if (span.phase == Phase::kLoadWait) sweep.add(Activity::kLoad, span.begin, span.end);
+    if (span.phase == Phase::kAllReduce) sweep.add(Activity::kTotals, span.begin, span.end);
   }
 }
 
 }  // namespace
 
-const char* name_of(Phase phase) {
-  switch (phase) {
-    case Phase::kLoad: return "load";
-    case Phase::kForward: return "forward";
-    case Phase::kBackward: return "backward";
-    case Phase::kTransfer: return "transfer";
-    case Phase::kAllReduce: return "allreduce";
-    case Phase::kOptimizer: return "optimizer";
+StepBreakdown break_down(const StepSpans& spans) {
+  StepBreakdown breakdown{spans.end - spans.begin, {}, spans.dropped == 0};
+  std::vector<Landmarks> landmarks;
+  std::map<ReplicaId, Nanoseconds> end_of_replica;
+  Nanoseconds end_of_pass = spans.begin;
+  for (const StepSpans::Place& place : spans.places) {
+    const Landmarks& marks = landmarks.emplace_back(place, spans.begin);
+    Nanoseconds& end = end_of_replica[place.replica];
+    end = std::max(end, marks.end);
+    end_of_pass = std::max(end_of_pass, marks.end);
   }
-  return "";
-}
-
-StepBreakdown break_down(const Recorder& recorder, Nanoseconds step, const StepWaits& waits) {
-  StepBreakdown breakdown{step, {}};
-  for (const Track& track : recorder.tracks()) {
-    StageBreakdown& stage = breakdown.stages.emplace_back(StageBreakdown{track.replica(), track.stage(), {}, 0});
-    add_exclusive_times(track.spans(), stage);
-    stage[Phase::kLoad] += waits.load;
-    stage[Phase::kAllReduce] += waits.sync;
-    stage.idle = step;
-    for (const Nanoseconds time : stage.of_phase) stage.idle -= time;
+  for (std::size_t i = 0; i < spans.places.size(); ++i) {
+    const StepSpans::Place& place = spans.places[i];
+    Sweep sweep(spans.begin, spans.end);
+    add_own_spans(sweep, place, landmarks[i]);
+    if (!place.spans.empty()) {
+      sweep.add(Activity::kDrain, landmarks[i].end, end_of_replica[place.replica]);
+      sweep.add(Activity::kReplicaSkew, end_of_replica[place.replica], end_of_pass);
+    }
+    add_shared_spans(sweep, spans, place.stage);
+    sweep.run(breakdown.stages.emplace_back(StageBreakdown{place.replica, place.stage}));
   }
   return breakdown;
 }
 
+void add(StageBreakdown& sum, const StageBreakdown& other) {
+  for (int part = 0; part < kParts; ++part) sum.parts[part] += other.parts[part];
+  sum.all_reduce += other.all_reduce;
+}
+
 StageBreakdown StepBreakdown::mean() const {
   StageBreakdown mean{};
+  for (const StageBreakdown& stage : stages) add(mean, stage);
   const auto count = static_cast<Nanoseconds>(std::max<std::size_t>(stages.size(), 1));
-  for (const StageBreakdown& stage : stages) {
-    for (int phase = 0; phase < kPhases; ++phase) mean.of_phase[phase] += stage.of_phase[phase];
-  }
-  // What integer division drops goes to idle, so that the parts still add up to the step.
-  mean.idle = step;
-  for (Nanoseconds& time : mean.of_phase) {
+  mean.all_reduce /= count;
+  // What integer division drops goes to "other", so that the parts still add up to the step.
+  mean[Part::kOther] = 0;
+  Nanoseconds rest = step;
+  for (Nanoseconds& time : mean.parts) {
     time /= count;
-    mean.idle -= time;
+    rest -= time;
   }
-  if (stages.empty()) mean.idle = step;
+  mean[Part::kOther] = rest;
   return mean;
 }
 

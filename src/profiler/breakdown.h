@@ -1,9 +1,14 @@
-// breakdown: where a step's time went, per (replica, stage), from the recorder's spans.
-// The parts are disjoint and add up to the step: a span inside another (a bucket's sum inside backward) is taken out of
-// the outer one, and what no span covers is idle.
+// breakdown: where a step's time went, per (replica, stage), by interval union over the recorder's spans.
+// Every nanosecond of the step is given to exactly one part, so the parts add up to the step by construction. Where
+// several things go on at once the first of these counts: what the stage's own thread does; waiting for a neighbour
+// (the bubble); waiting for the other stages and replicas of this process; the all-reduce over the processes, split
+// into waiting for the last of them and transfer; the load. So an all-reduce is exposed while it alone keeps the stage
+// from going on, and hidden while the stage computes or would have waited for its neighbours anyway. Not here:
+// recording (core/recorder.h), advice (advice.h). Pure. Times in nanoseconds.
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <vector>
 
 #include "core/clock.h"
@@ -11,36 +16,61 @@
 
 namespace sluice::profiler {
 
-inline constexpr int kPhases = 6;
-[[nodiscard]] const char* name_of(Phase phase);  // "forward", "allreduce", ...
+enum class Part : std::uint8_t {
+  kLoad,  // waiting for the loader
+  kHostToDevice,
+  kForward,
+  kLoss,
+  kBackward,
+  kWeightGradient,
+  kStageCopy,  // tensors between stages, and weights between devices
+  kAllReduce,  // exposed: adding replicas up in this thread, or waiting for sums over the processes
+  kSkew,       // waiting for the slowest replica or process to get to the all-reduce
+  kOptimizer,
+  kFill,    // bubble until the stage's first backward
+  kSteady,  // bubble in between
+  kDrain,   // bubble after the stage's last forward
+  kOther,   // none of these: launching work, waking threads, bookkeeping
+};
+inline constexpr int kParts = 14;
 
 struct StageBreakdown {
   ReplicaId replica;
   StageId stage;
-  std::array<Nanoseconds, kPhases> of_phase{};  // by Phase; kAllReduce: exposed, on the stage's own thread
-  Nanoseconds idle = 0;
+  std::array<Nanoseconds, kParts> parts{};
+  Nanoseconds all_reduce = 0;  // all the time in which gradients of this stage were added up, hidden or not
 
-  [[nodiscard]] Nanoseconds operator[](Phase phase) const { return of_phase[static_cast<std::size_t>(phase)]; }
-  [[nodiscard]] Nanoseconds& operator[](Phase phase) { return of_phase[static_cast<std::size_t>(phase)]; }
-  [[nodiscard]] Nanoseconds compute() const {
-    return (*this)[Phase::kForward] + (*this)[Phase::kBackward] + (*this)[Phase::kOptimizer];
+  [[nodiscard]] Nanoseconds operator[](Part part) const { return parts[static_cast<std::size_t>(part)]; }
+  [[nodiscard]] Nanoseconds& operator[](Part part) { return parts[static_cast<std::size_t>(part)]; }
+
+  // The columns of reports: disjoint, and together the step.
+  [[nodiscard]] Nanoseconds load() const { return (*this)[Part::kLoad]; }
+  [[nodiscard]] Nanoseconds forward() const { return (*this)[Part::kForward] + (*this)[Part::kLoss]; }
+  [[nodiscard]] Nanoseconds backward() const { return (*this)[Part::kBackward] + (*this)[Part::kWeightGradient]; }
+  [[nodiscard]] Nanoseconds transfer() const { return (*this)[Part::kHostToDevice] + (*this)[Part::kStageCopy]; }
+  [[nodiscard]] Nanoseconds all_reduce_exposed() const { return (*this)[Part::kAllReduce] + (*this)[Part::kSkew]; }
+  [[nodiscard]] Nanoseconds optimizer() const { return (*this)[Part::kOptimizer]; }
+  [[nodiscard]] Nanoseconds idle() const { return bubble() + (*this)[Part::kOther]; }
+
+  [[nodiscard]] Nanoseconds bubble() const {
+    return (*this)[Part::kFill] + (*this)[Part::kSteady] + (*this)[Part::kDrain];
   }
+  [[nodiscard]] Nanoseconds compute() const { return forward() + backward() + optimizer(); }
 };
+
+// Part by part; replica and stage are those of `sum`.
+void add(StageBreakdown& sum, const StageBreakdown& other);
 
 struct StepBreakdown {
   Nanoseconds step = 0;                // from the request for the batch to the end of the optimizer
-  std::vector<StageBreakdown> stages;  // one per track
+  std::vector<StageBreakdown> stages;  // one per place; empty when nothing was recorded
+  bool is_complete = true;             // false: spans were dropped
 
   [[nodiscard]] StageBreakdown mean() const;
   [[nodiscard]] StageId slowest_stage() const;            // most compute, mean over replicas
-  [[nodiscard]] std::vector<double> device_busy() const;  // compute / step, one per track
+  [[nodiscard]] std::vector<double> device_busy() const;  // compute / step, one per place
 };
 
-// What the step waited for outside all spans; it counts for every stage.
-struct StepWaits {
-  Nanoseconds load = 0;  // for its batch
-  Nanoseconds sync = 0;  // for the other processes' gradients
-};
-[[nodiscard]] StepBreakdown break_down(const Recorder& recorder, Nanoseconds step, const StepWaits& waits);
+[[nodiscard]] StepBreakdown break_down(const StepSpans& spans);
 
 }  // namespace sluice::profiler

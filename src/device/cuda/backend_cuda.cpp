@@ -15,9 +15,14 @@ namespace {
 
 class CudaEvent final : public EventState {
  public:
-  explicit CudaEvent(const c10::cuda::CUDAStream& stream) { event_.record(stream); }
+  CudaEvent(const c10::cuda::CUDAStream& stream, unsigned int flags) : event_(flags) { event_.record(stream); }
   void block(const c10::cuda::CUDAStream& stream) const { event_.block(stream); }
   void synchronize() const override { event_.synchronize(); }
+  [[nodiscard]] Nanoseconds since(const EventState& earlier) const override {
+    const auto* begin = dynamic_cast<const CudaEvent*>(&earlier);
+    check(begin != nullptr, "a CUDA event's time counts from another CUDA event");
+    return static_cast<Nanoseconds>(static_cast<double>(begin->event_.elapsed_time(event_)) * 1e6);
+  }
 
  private:
   mutable at::cuda::CUDAEvent event_;  // block() is not const in ATen, though it leaves the event as it was
@@ -27,7 +32,12 @@ class CudaStream final : public StreamState {
  public:
   explicit CudaStream(c10::cuda::CUDAStream stream) : stream_(stream) {}
 
-  [[nodiscard]] std::shared_ptr<EventState> record() const override { return std::make_shared<CudaEvent>(stream_); }
+  [[nodiscard]] std::shared_ptr<EventState> record() const override {
+    return std::make_shared<CudaEvent>(stream_, cudaEventDisableTiming);
+  }
+  [[nodiscard]] std::shared_ptr<EventState> record_with_time() const override {
+    return std::make_shared<CudaEvent>(stream_, cudaEventDefault);
+  }
 
   void wait(const EventState& event) const override {
     const auto* cuda_event = dynamic_cast<const CudaEvent*>(&event);

@@ -1,0 +1,34 @@
+#include "nn/flops.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+namespace sluice::nn {
+namespace {
+
+thread_local FlopCount counted{};
+
+}  // namespace
+
+const char* name_of(ProductKind kind) {
+  switch (kind) {
+    case ProductKind::kConvolution: return "convolution";
+    case ProductKind::kLinear: return "linear";
+    case ProductKind::kAttention: return "attention";
+  }
+  return "";
+}
+
+void count_product(ProductKind kind, double multiply_adds, const at::Tensor& a, const at::Tensor& b) {
+  int products = 1;
+  if (at::GradMode::is_enabled()) {
+    if (a.requires_grad()) ++products;
+    if (b.requires_grad()) ++products;
+  }
+  counted[static_cast<std::size_t>(kind)] += 2 * multiply_adds * products;
+}
+
+FlopCount take_flops() { return std::exchange(counted, {}); }
+
+}  // namespace sluice::nn

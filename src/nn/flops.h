@@ -1,0 +1,28 @@
+// flops: the floating-point operations of the matrix products that layers ask for, counted where they are called. One
+// multiply-add is two. Counted: convolutions, linear layers, attention's two products. Not counted: everything whose
+// work is a small multiple of its bytes (norms, activations, pooling, the loss, the optimizer), and, being the model's
+// own operations, what a kernel saves (winograd.h) or repeats (recompute).
+// A forward pass counts its backward too, by what requires a gradient. Threads: a count per thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+
+namespace sluice::nn {
+
+enum class ProductKind : std::uint8_t { kConvolution, kLinear, kAttention };
+inline constexpr int kProductKinds = 3;
+[[nodiscard]] const char* name_of(ProductKind kind);  // "convolution", ...
+
+using FlopCount = std::array<double, kProductKinds>;  // by ProductKind
+
+// One product of an input and a weight (or of two inputs): `multiply_adds` forward, and as many again for each operand
+// that gets a gradient.
+void count_product(ProductKind kind, double multiply_adds, const at::Tensor& a, const at::Tensor& b);
+
+// What the calling thread has counted since it was asked last.
+[[nodiscard]] FlopCount take_flops();
+
+}  // namespace sluice::nn

@@ -1,0 +1,26 @@
+#include "pipeline/stream_spans.h"
+
+namespace sluice::pipeline {
+
+StreamSpans::StreamSpans(Track* track, const device::Stream& stream) : track_(track), stream_(stream) {
+  if (track_ == nullptr) return;
+  base_ = stream_.moment();
+  base_time_ = now_ns();
+}
+
+void StreamSpans::add(Phase phase, MicroBatchId micro_batch, const device::Moment& begin, const device::Moment& end) {
+  if (begin.is_known() && end.is_known()) {
+    track_->add({phase, micro_batch, begin.known_time(), end.known_time()});
+  } else {
+    pending_.push_back({phase, micro_batch, begin, end});
+  }
+}
+
+void StreamSpans::settle() {
+  for (const Pending& span : pending_) {
+    track_->add({span.phase, span.micro_batch, span.begin.time(base_, base_time_), span.end.time(base_, base_time_)});
+  }
+  pending_.clear();
+}
+
+}  // namespace sluice::pipeline
