@@ -41,7 +41,4 @@ void print_out(const std::string& text);
 [[nodiscard]] std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error, int argc,
                                                const char* const* argv);
 
-// Columns as wide as their widest cell; the first row is the heading.
-[[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows);
-
 }  // namespace sluice::app

@@ -7,6 +7,7 @@
 #include "app/version.h"
 #include "core/concat.h"
 #include "core/text.h"
+#include "core/text_table.h"
 #include "data/dataset.h"
 #include "device/cpu_threads.h"
 #include "device/device.h"
@@ -28,19 +29,19 @@ void add_listing(CLI::App& app, const std::string& name, const std::string& help
 
 void print_models(const OutputArguments& output) {
   ordered_json list = ordered_json::array();
-  std::vector<std::vector<std::string>> rows{{"model.name", "model.size", "layers", "parameters"}};
+  std::vector<TextRow> rows{{"model.name", "model.size", "layers", "parameters"}};
   for (const auto& model : models::list_models()) {
     list.push_back(
         {{"name", model.name}, {"size", model.size}, {"layers", model.layers}, {"parameters", model.parameters}});
     rows.push_back({model.name, model.size.empty() ? "-" : model.size, std::to_string(model.layers),
                     human_count(static_cast<std::uint64_t>(model.parameters))});
   }
-  output.print({{"models", list}}, table(rows));
+  output.print({{"models", list}}, text_table(rows));
 }
 
 void print_datasets(const OutputArguments& output) {
   ordered_json list = ordered_json::array();
-  std::vector<std::vector<std::string>> rows{{"data.name", "default path", "what"}};
+  std::vector<TextRow> rows{{"data.name", "default path", "what"}};
   for (const auto& dataset : data::list_datasets()) {
     list.push_back({{"name", dataset.name},
                     {"what", dataset.what},
@@ -48,12 +49,12 @@ void print_datasets(const OutputArguments& output) {
                     {"files", dataset.files}});
     rows.push_back({dataset.name, dataset.default_path.empty() ? "-" : dataset.default_path.string(), dataset.what});
   }
-  output.print({{"datasets", list}}, table(rows));
+  output.print({{"datasets", list}}, text_table(rows));
 }
 
 void print_devices(const OutputArguments& output) {
   ordered_json list = ordered_json::array();
-  std::vector<std::vector<std::string>> rows{{"device", "model", "memory"}};
+  std::vector<TextRow> rows{{"device", "model", "memory"}};
   for (const auto& device : device::list_devices()) {
     list.push_back(
         {{"device", device::to_string(device.device)}, {"model", device.model}, {"memory_bytes", device.memory_bytes}});
@@ -61,7 +62,7 @@ void print_devices(const OutputArguments& output) {
   }
   const int cores = device::available_cores();
   output.print({{"devices", list}, {"cpu_cores", cores}},
-               concat(table(rows), "\n", cores,
+               concat(text_table(rows), "\n", cores,
                       " CPU cores; any number of virtual CPU devices cpu:0, cpu:1, ... shares them (device.list)"));
 }
 
