@@ -120,6 +120,7 @@ struct CheckpointConfig {
 
 struct ProfileConfig {
   std::string level = "events";
+  double peak_tflops = 0;  // of one device at the run's precision; 0 = unknown
 
   bool operator==(const ProfileConfig&) const = default;
 };

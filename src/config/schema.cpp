@@ -183,6 +183,8 @@ Keys other_keys() {
       {"checkpoint.keep", checkpoint<&CheckpointConfig::keep>(), at_least(1), "checkpoints", "newest checkpoints kept"},
       {"profile.level", field<&Config::profile, &ProfileConfig::level>(), words({"off", "events"}), "",
        "events: spans of load, forward, backward, transfer, all-reduce and optimizer in every step; off: nothing"},
+      {"profile.peak_tflops", field<&Config::profile, &ProfileConfig::peak_tflops>(), real_at_least(0), "TFLOP/s",
+       "peak of one device at the run's precision, by which model FLOP/s become a utilisation (MFU); 0 = unknown"},
       {"log.every", field<&Config::log, &LogConfig::every>(), at_least(1), "steps",
        "steps between two lines in the log (metrics.jsonl has every step)"},
       {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "",

@@ -21,11 +21,15 @@ StepSpans Recorder::collect(std::int64_t step, Nanoseconds begin, Nanoseconds en
   for (Track& track : tracks_) {
     StepSpans::Place& place = spans.places.emplace_back(StepSpans::Place{track.replica(), track.stage(), {}});
     track.ring().take(place.spans);
-    spans.dropped += track.ring().dropped();
+    spans.dropped += track.ring().take_dropped();
   }
   process_.ring().take(spans.process);
-  spans.dropped += process_.ring().dropped();
+  spans.dropped += process_.ring().take_dropped();
   return spans;
+}
+
+SpanScope::~SpanScope() {
+  if (track_ != nullptr) track_->add({phase_, micro_batch_, begin_, now_ns()});
 }
 
 }  // namespace sluice

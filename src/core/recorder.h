@@ -59,7 +59,7 @@ class SpanRing {
   void push(const Span& span) {
     const std::uint64_t at = written_.load(std::memory_order_relaxed);
     if (at - read_.load(std::memory_order_acquire) == slots_.size()) {
-      dropped_.store(dropped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      dropped_.fetch_add(1, std::memory_order_relaxed);
       return;
     }
     slots_[at % slots_.size()] = span;
@@ -68,7 +68,8 @@ class SpanRing {
 
   // Moves what there is to the end of `into`.
   void take(std::vector<Span>& into);
-  [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+  // Spans dropped since the last call.
+  [[nodiscard]] std::uint64_t take_dropped() { return dropped_.exchange(0, std::memory_order_relaxed); }
 
  private:
   std::vector<Span> slots_;
@@ -107,7 +108,7 @@ struct StepSpans {
   std::vector<Place> places;        // in the order of their tracks
   std::vector<Span> process;        // of the thread that drives the step
   std::vector<BucketSpan> buckets;  // empty in a run of one process
-  std::uint64_t dropped = 0;        // so far; not 0: the spans do not tell all
+  std::uint64_t dropped = 0;        // not 0: the spans do not tell all
 };
 
 class Recorder {
@@ -138,9 +139,7 @@ class SpanScope {
  public:
   SpanScope(Track* track, Phase phase, MicroBatchId micro_batch = kNoMicroBatch)
       : track_(track), phase_(phase), micro_batch_(micro_batch), begin_(track != nullptr ? now_ns() : 0) {}
-  ~SpanScope() {
-    if (track_ != nullptr) track_->add({phase_, micro_batch_, begin_, now_ns()});
-  }
+  ~SpanScope();
   SpanScope(const SpanScope&) = delete;
   SpanScope& operator=(const SpanScope&) = delete;
 

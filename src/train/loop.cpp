@@ -21,6 +21,7 @@ void Loop::run() {
   }
   if (!is_finished() || progress_.evaluation_due) stop_for_signal();
   if (!is_saved()) save();  // again, where the disk could not take it
+  report_outside_of_steps();
 }
 
 bool Loop::must_stop() const { return stop_is_agreed_ || (parts_.step.is_alone() && StopSignal::requested()); }
@@ -66,31 +67,34 @@ std::optional<std::int64_t> Loop::proven_step() const {
 }
 
 void Loop::train_one_step() {
-  parts_.executor.recorder().clear();
+  Recorder& recorder = parts_.executor.recorder();
+  report_outside_of_steps();
   const Nanoseconds begin = now_ns();
-  const std::optional<data::Batch> batch = parts_.train_data.next();
-  const Nanoseconds loaded = now_ns();
+  std::optional<data::Batch> batch;
+  {
+    const SpanScope span(recorder.process(), Phase::kLoadWait);
+    batch = parts_.train_data.next();
+  }
   const std::int64_t number = progress_.steps_done + 1;
   const bool to_log = number % options_.log_every == 0 || number == options_.total_steps;
   const double lr = options_.lr.at(progress_.steps_done);
   const StepStats stats = parts_.step.run(as_step_batch(*batch), progress_.steps_done, lr,
                                           {.count_correct = to_log, .stop = StopSignal::requested()});
-  const Nanoseconds duration = now_ns() - begin;
+  const StepSpans spans = recorder.collect(number, begin, now_ns());
   stop_is_agreed_ = stats.stop;
   proven_checkpoint_ = last_checkpoint_;
 
   progress_ = {number, data::position_after(*batch)};
   progress_.evaluation_due = evaluation_is_due_after(*batch);
   if (parts_.records == nullptr) return;
-  const profiler::StepWaits waits{.load = loaded - begin, .sync = stats.sync_wait};
   parts_.records->reporter.step({.step = number,
                                  .epoch = batch->epoch,
                                  .batch = batch->batch,
                                  .batches = batch->batches,
                                  .stats = stats,
                                  .lr = lr,
-                                 .duration = duration,
-                                 .breakdown = profiler::break_down(parts_.executor.recorder(), duration, waits)},
+                                 .duration = spans.end - spans.begin,
+                                 .breakdown = profiler::break_down(spans)},
                                 to_log);
 }
 
@@ -102,10 +106,12 @@ bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
 
 std::optional<EvalRecord> Loop::evaluate() {
   const Nanoseconds begin = now_ns();
+  const SpanScope span(parts_.executor.recorder().process(), Phase::kEvaluation);
   EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch};
   const auto eval_data = parts_.open_eval_data();
   while (const auto batch = eval_data->next()) {
     const EvalStats stats = parts_.step.evaluate(as_micro_batch(*batch), StopSignal::requested());
+    report_outside_of_steps();  // makes room for the spans of the next batch
     stop_is_agreed_ = stats.stop;
     if (stop_is_agreed_) return std::nullopt;
     record.counts += stats.counts;
@@ -123,8 +129,14 @@ bool Loop::checkpoint_is_due() const {
   return by_steps || by_time;
 }
 
+void Loop::report_outside_of_steps() {
+  const StepSpans spans = parts_.executor.recorder().collect(progress_.steps_done, 0, 0);
+  if (parts_.records != nullptr) parts_.records->reporter.outside_of_steps(spans.process);
+}
+
 void Loop::save() {
   const Nanoseconds begin = now_ns();
+  const SpanScope span(parts_.executor.recorder().process(), Phase::kCheckpoint);
   Records& records = *parts_.records;
   const auto held = records.hold ? records.hold() : std::unique_lock<std::timed_mutex>();
   last_checkpoint_ = records.checkpoints.save(progress_.steps_done, records.capture(progress_), proven_step());
@@ -153,6 +165,7 @@ void Loop::stop_for_signal() {
   if (parts_.records == nullptr) throw InterruptedError(concat(stopped, "; rank 0 keeps the checkpoint"));
   log_info(concat("received ", signal, ": saving a checkpoint before stopping (a second signal stops at once)"));
   if (!is_saved()) save();
+  report_outside_of_steps();
   parts_.records->reporter.summary("interrupted", progress_.steps_done);
   throw InterruptedError(concat(stopped, "; checkpoint ", last_checkpoint_.string(), "; go on with --resume auto"));
 }

@@ -82,6 +82,7 @@ class Loop {
   [[nodiscard]] std::optional<EvalRecord> evaluate();
   [[nodiscard]] bool checkpoint_is_due() const;
   [[nodiscard]] bool is_saved() const { return parts_.records == nullptr || saved_step_ == progress_.steps_done; }
+  void report_outside_of_steps();
   void save();
   void save_or_warn();
   [[noreturn]] void stop_for_signal();

@@ -9,6 +9,7 @@
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "train/step_fields.h"
 
 namespace sluice::train {
 namespace {
@@ -16,32 +17,28 @@ namespace {
 using nlohmann::ordered_json;
 using profiler::StageBreakdown;
 
-// The phases of a step in the order of the table; they and idle add up to the step.
-constexpr std::array kTablePhases{Phase::kLoad,     Phase::kForward,   Phase::kBackward,
-                                  Phase::kTransfer, Phase::kAllReduce, Phase::kOptimizer};
-
 double per_second(double amount, Nanoseconds duration) { return duration > 0 ? amount / to_s(duration) : 0.0; }
 
-void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdown) {
-  if (breakdown.stages.empty()) {  // profile.level = "off": nothing was measured
-    for (const char* name : {"load_ms", "forward_ms", "backward_ms", "transfer_ms", "allreduce_exposed_ms",
-                             "optimizer_ms", "idle_ms", "slowest_stage", "allreduce_ms", "device_busy"}) {
-      fields[name] = nullptr;
-    }
-    return;
+// The lines of a log step as PipeTransformer prints them, so that its users' scripts find their numbers, and two more.
+std::string log_step_lines(const StepRecord& record, const RunFacts& facts, double network_bytes_per_s) {
+  const StageBreakdown mean = record.breakdown.mean();
+  const std::string clock = facts.is_on_gpu ? "CUDA event " : "device event ";
+  const auto ms = [](Nanoseconds time) { return fixed(to_ms(time), 3); };
+  const double samples = per_second(static_cast<double>(record.stats.samples), record.duration);
+  const double syncs = facts.sync_bytes() > 0 ? per_second(1.0, record.duration) : 0.0;
+  std::string lines;
+  if (!record.breakdown.stages.empty()) {
+    lines = concat("data loading time cost (ms) by ", clock, ms(mean.load()), "\nforward time cost (ms) by ", clock,
+                   ms(mean.forward()), "\nbackwards time cost: (ms) by ", clock, ms(mean.backward()),
+                   "\nall-reduce time cost (ms) by ", clock, ms(mean.all_reduce), ", exposed ",
+                   ms(mean.all_reduce_exposed()), ", of it waiting for the slowest ", ms(mean[profiler::Part::kSkew]),
+                   "\n");
   }
-  const StageBreakdown mean = breakdown.mean();
-  fields["load_ms"] = to_ms(mean[Phase::kLoad]);
-  fields["forward_ms"] = to_ms(mean[Phase::kForward]);
-  fields["backward_ms"] = to_ms(mean[Phase::kBackward]);
-  fields["transfer_ms"] = to_ms(mean[Phase::kTransfer]);
-  fields["allreduce_exposed_ms"] = to_ms(mean[Phase::kAllReduce]);
-  fields["optimizer_ms"] = to_ms(mean[Phase::kOptimizer]);
-  fields["idle_ms"] = to_ms(mean.idle);
-  fields["slowest_stage"] = index(breakdown.slowest_stage());
-  // What is known: sums inside the process and the wait for others at the end. What backward hides is not timed.
-  fields["allreduce_ms"] = to_ms(mean[Phase::kAllReduce]);
-  fields["device_busy"] = breakdown.device_busy();
+  return concat(lines, "sample_num_throughput (images/second): ", fixed(samples, 1),
+                "\ncommunication frequency (cross machine sync/second): ", fixed(syncs, 3),
+                "\nsize_params_ddp_sum: ", facts.sync_bytes(),
+                "\nnetwork bandwidth (bytes/second): ", fixed(network_bytes_per_s, 0), "\nepoch = ", record.epoch + 1,
+                ", batch index = ", record.batch + 1, "/", record.batches);
 }
 
 }  // namespace
@@ -51,13 +48,8 @@ std::uint64_t peak_process_memory() {
   return ::getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<std::uint64_t>(usage.ru_maxrss) * 1024 : 0;
 }
 
-Reporter::Reporter(const RunDir& run_dir, const Plan& plan, int replicas, std::uint64_t gradient_bytes,
-                   std::int64_t total_steps, bool tensorboard, ReporterStart start)
-    : plan_(plan),
-      replicas_(replicas),
-      sync_bytes_(replicas > 1 ? gradient_bytes : 0),
-      total_steps_(total_steps),
-      metrics_(run_dir.metrics_file(), start.metrics) {
+Reporter::Reporter(const RunDir& run_dir, RunFacts facts, bool tensorboard, ReporterStart start)
+    : facts_(std::move(facts)), metrics_(run_dir.metrics_file(), start.metrics) {
   if (tensorboard) events_ = std::make_unique<EventWriter>(run_dir.tensorboard_dir(), start.resumed_step);
 }
 
@@ -71,32 +63,8 @@ void Reporter::event(const std::string& name, const ordered_json& fields) { metr
 MetricsPosition Reporter::sync() { return metrics_.sync(); }
 
 void Reporter::step(const StepRecord& record, bool to_log) {
-  ++steps_;
-  samples_ += record.stats.samples;
-  duration_ += record.duration;
-  if (totals_.empty()) totals_ = std::vector<StageBreakdown>(record.breakdown.stages.size());
-  for (std::size_t i = 0; i < totals_.size(); ++i) {
-    const StageBreakdown& stage = record.breakdown.stages[i];
-    totals_[i].replica = stage.replica;
-    totals_[i].stage = stage.stage;
-    totals_[i].idle += stage.idle;
-    for (const Phase phase : kTablePhases) totals_[i][phase] += stage[phase];
-  }
-
-  ordered_json fields{{"step", record.step},       {"epoch", record.epoch},
-                      {"batch", record.batch},     {"batches", record.batches},
-                      {"loss", record.stats.loss}, {"samples", record.stats.samples},
-                      {"lr", record.lr},           {"step_ms", to_ms(record.duration)}};
-  add_breakdown(fields, record.breakdown);
-  fields["samples_per_s"] = per_second(static_cast<double>(record.stats.samples), record.duration);
-  fields["syncs_per_s"] = sync_bytes_ > 0 ? per_second(1.0, record.duration) : 0.0;
-  fields["sync_bytes"] = sync_bytes_;
-  fields["net_bytes_per_s"] = 0;  // one process: nothing crosses a network
-  fields["stages"] = plan_.stages();
-  fields["replicas"] = replicas_;
-  fields["frozen_layers"] = 0;  // every layer is trained
-  metrics_.write("step", fields);
-
+  totals_.add_step(record.stats.samples, record.stats.flops, record.breakdown);
+  metrics_.write("step", fields_of(record));
   if (events_) {
     events_->scalar(record.step, "Loss/train", record.stats.loss);
     events_->scalar(record.step, "lr", record.lr);
@@ -106,35 +74,57 @@ void Reporter::step(const StepRecord& record, bool to_log) {
     }
   }
   if (progress_is_shown()) {
-    show_progress(concat("epoch ", record.epoch + 1, "  step ", record.step, "/", total_steps_, "  loss ",
+    show_progress(concat("epoch ", record.epoch + 1, "  step ", record.step, "/", facts_.total_steps, "  loss ",
                          fixed(record.stats.loss, 4), "  ",
-                         fixed(per_second(static_cast<double>(samples_), duration_), 0), " samples/s  ETA ",
+                         fixed(totals_.per_second(static_cast<double>(totals_.samples)), 0), " samples/s  ETA ",
                          human_duration(seconds_left(record.step))));
   }
   if (to_log) log_step(record);
 }
 
+ordered_json Reporter::fields_of(const StepRecord& record) const {
+  ordered_json fields{{"step", record.step},       {"epoch", record.epoch},
+                      {"batch", record.batch},     {"batches", record.batches},
+                      {"loss", record.stats.loss}, {"samples", record.stats.samples},
+                      {"lr", record.lr},           {"step_ms", to_ms(record.duration)}};
+  add_breakdown(fields, record.breakdown);
+  fields["samples_per_s"] = per_second(static_cast<double>(record.stats.samples), record.duration);
+  fields["syncs_per_s"] = facts_.sync_bytes() > 0 ? per_second(1.0, record.duration) : 0.0;
+  fields["sync_bytes"] = facts_.sync_bytes();
+  fields["net_bytes_per_s"] = 0;
+  add_flops(fields, per_second(record.stats.flops, record.duration));
+  fields["stages"] = facts_.plan.stages();
+  fields["replicas"] = facts_.replicas;
+  fields["frozen_layers"] = 0;  // every layer is trained
+  return fields;
+}
+
+void Reporter::add_flops(ordered_json& fields, double flops_per_s) const {
+  fields["flops_per_s"] = flops_per_s;
+  fields["mfu"] = facts_.peak_flops > 0 ? ordered_json(facts_.utilisation(flops_per_s)) : ordered_json(nullptr);
+}
+
 double Reporter::seconds_left(std::int64_t step) const {
-  return to_s(duration_) / static_cast<double>(std::max<std::int64_t>(steps_, 1)) *
-         static_cast<double>(total_steps_ - step);
+  return to_s(totals_.duration) / static_cast<double>(std::max<std::int64_t>(totals_.steps, 1)) *
+         static_cast<double>(facts_.total_steps - step);
 }
 
 void Reporter::log_step(const StepRecord& record) const {
   std::ostringstream line;
-  line << "epoch = " << record.epoch + 1 << ", batch index = " << record.batch + 1 << "/" << record.batches << ", step "
-       << record.step << "/" << total_steps_ << ", loss " << fixed(record.stats.loss, 4) << ", lr "
-       << std::setprecision(4) << record.lr << ", "
-       << fixed(per_second(static_cast<double>(record.stats.samples), record.duration), 0) << " samples/s, ETA "
-       << human_duration(seconds_left(record.step));
+  line << "step " << record.step << "/" << facts_.total_steps << ", loss " << fixed(record.stats.loss, 4) << ", lr "
+       << std::setprecision(4) << record.lr << ", ETA " << human_duration(seconds_left(record.step));
   if (!record.breakdown.stages.empty()) {
     const StageBreakdown mean = record.breakdown.mean();
-    line << " | step " << fixed(to_ms(record.duration), 1) << " ms =";
-    for (const Phase phase : kTablePhases)
-      line << " " << profiler::name_of(phase) << " " << fixed(to_ms(mean[phase]), 1) << " +";
-    line << " idle " << fixed(to_ms(mean.idle), 1);
+    const auto ms = [](Nanoseconds time) { return fixed(to_ms(time), 1); };
+    line << " | " << ms(record.duration) << " ms = load " << ms(mean.load()) << " + forward " << ms(mean.forward())
+         << " + backward " << ms(mean.backward()) << " + transfer " << ms(mean.transfer()) << " + allreduce "
+         << ms(mean.all_reduce_exposed()) << " + optimizer " << ms(mean.optimizer()) << " + idle " << ms(mean.idle())
+         << " (bubble " << ms(mean.bubble()) << ")";
   }
-  log_info(std::move(line).str());
+  log_lines(concat(log_step_lines(record, facts_, 0), "\n", std::move(line).str()));
 }
+
+void Reporter::outside_of_steps(const std::vector<Span>& spans) { totals_.add_outside(spans); }
 
 void Reporter::eval(const EvalRecord& record) {
   last_eval_ = record;
@@ -160,8 +150,16 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   ordered_json fields{{"outcome", outcome},
                       {"steps", steps_done},
                       {"wall_s", metrics_.time_s()},
-                      {"samples_per_s", per_second(static_cast<double>(samples_), duration_)},
-                      {"peak_memory_bytes", {{"process", peak_process_memory()}}}};
+                      {"samples_per_s", totals_.per_second(static_cast<double>(totals_.samples))},
+                      {"peak_memory_bytes",
+                       {{"process", peak_process_memory()},
+                        {"parameters", facts_.parameter_bytes},
+                        {"gradients", facts_.gradient_bytes * static_cast<std::uint64_t>(facts_.plan.replicas)},
+                        {"optimizer", facts_.optimizer_bytes}}}};
+  add_flops(fields, totals_.per_second(totals_.flops));
+  fields["breakdown"] = mean_breakdown(totals_);
+  fields["evaluation_s"] = to_s(totals_.evaluation);
+  fields["checkpoints_s"] = to_s(totals_.checkpoints);
   if (last_eval_) {
     fields["loss"] = last_eval_->counts.loss();
     fields["top1"] = last_eval_->counts.top1_percent();
@@ -170,28 +168,21 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   metrics_.write("summary", fields);
   static_cast<void>(metrics_.sync());
   if (events_) events_->sync();
-  log_table();
+  log_end();
   return fields;
 }
 
-void Reporter::log_table() const {
-  if (steps_ == 0 || totals_.empty()) return;
-  std::ostringstream table;
-  table << "where the time went, mean of " << steps_ << " steps (ms):\n" << std::left << std::setw(18) << "";
-  for (const Phase phase : kTablePhases) table << std::right << std::setw(11) << profiler::name_of(phase);
-  table << std::setw(11) << "idle" << std::setw(11) << "step";
-  const auto mean_ms = [&](Nanoseconds total) { return fixed(to_ms(total) / static_cast<double>(steps_), 2); };
-  for (const StageBreakdown& stage : totals_) {
-    table << "\n"
-          << std::left << std::setw(18) << concat("replica ", index(stage.replica), " stage ", index(stage.stage))
-          << std::right;
-    for (const Phase phase : kTablePhases) table << std::setw(11) << mean_ms(stage[phase]);
-    table << std::setw(11) << mean_ms(stage.idle) << std::setw(11) << mean_ms(duration_);
-  }
-  log_lines(table.str());
-  log_info(concat(samples_, " samples in ", human_duration(to_s(duration_)),
-                  " of training steps: ", fixed(per_second(static_cast<double>(samples_), duration_), 1),
-                  " samples/s; peak memory of the process ", human_bytes(peak_process_memory())));
+void Reporter::log_end() const {
+  if (totals_.steps == 0) return;
+  if (!totals_.stages.empty()) log_lines(table_of(totals_));
+  const double flops_per_s = totals_.per_second(totals_.flops);
+  log_info(concat(totals_.samples, " samples in ", human_duration(to_s(totals_.duration)),
+                  " of training steps: ", fixed(totals_.per_second(static_cast<double>(totals_.samples)), 1),
+                  " samples/s; ", fixed(flops_per_s * 1e-9, 1), " model GFLOP/s, ",
+                  facts_.peak_flops > 0 ? concat(fixed(100 * facts_.utilisation(flops_per_s), 1), " % of ",
+                                                 fixed(facts_.peak_flops * 1e-12, 3), " TFLOP/s a device")
+                                        : std::string("peak unknown (profile.peak_tflops)"),
+                  "; peak memory of the process ", human_bytes(peak_process_memory())));
 }
 
 }  // namespace sluice::train

@@ -12,12 +12,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/plan.h"
 #include "profiler/breakdown.h"
 #include "train/loss.h"
 #include "train/records/event_writer.h"
 #include "train/records/metrics_writer.h"
 #include "train/records/run_dir.h"
+#include "train/run_totals.h"
 #include "train/train_step.h"
 
 namespace sluice::train {
@@ -49,13 +49,13 @@ struct ReporterStart {
 
 class Reporter {
  public:
-  // replicas: over all processes. gradient_bytes: what they keep in step.
-  Reporter(const RunDir& run_dir, const Plan& plan, int replicas, std::uint64_t gradient_bytes,
-           std::int64_t total_steps, bool tensorboard, ReporterStart start);
+  Reporter(const RunDir& run_dir, RunFacts facts, bool tensorboard, ReporterStart start);
 
   void plan(const nlohmann::ordered_json& description);
   // A metrics line for every step; a log line when `to_log`; the progress line on a terminal.
   void step(const StepRecord& record, bool to_log);
+  // Evaluations and checkpoints, for the table at the end.
+  void outside_of_steps(const std::vector<Span>& spans);
   void eval(const EvalRecord& record);
   void event(const std::string& name, const nlohmann::ordered_json& fields);  // checkpoint, fault
   // The last line of metrics.jsonl, which is returned, and the table. `outcome`: "done", "interrupted".
@@ -65,22 +65,17 @@ class Reporter {
   [[nodiscard]] MetricsPosition sync();
 
  private:
+  [[nodiscard]] nlohmann::ordered_json fields_of(const StepRecord& record) const;
+  void add_flops(nlohmann::ordered_json& fields, double flops_per_s) const;
   void log_step(const StepRecord& record) const;
-  void log_table() const;
+  void log_end() const;
   [[nodiscard]] double seconds_left(std::int64_t step) const;
 
-  Plan plan_;
-  int replicas_;
-  std::uint64_t sync_bytes_;
-  std::int64_t total_steps_;
+  RunFacts facts_;
   MetricsWriter metrics_;
   std::unique_ptr<EventWriter> events_;
   std::optional<EvalRecord> last_eval_;
-  // Sums over the steps of this process, for the rates and the table.
-  std::int64_t steps_ = 0;
-  std::int64_t samples_ = 0;
-  Nanoseconds duration_ = 0;
-  std::vector<profiler::StageBreakdown> totals_;
+  RunTotals totals_;  // of this process
 };
 
 // Largest resident memory of this process so far, in bytes.

@@ -115,6 +115,18 @@ ReporterStart start_of_records(const RunDir& run_dir, bool continues, const std:
   return start;
 }
 
+RunFacts facts_of(const Setup& setup, const Composition& composition) {
+  RunFacts facts{.plan = composition.plan,
+                 .replicas = count_replicas(setup),
+                 .total_steps = setup.total_steps,
+                 .gradient_bytes = composition.gradient_bytes(),
+                 .parameter_bytes = composition.gradient_bytes(),
+                 .is_on_gpu = setup.devices.front().kind == device::DeviceKind::kCuda,
+                 .peak_flops = setup.config.profile.peak_tflops * 1e12};
+  for (const auto& [name, tensor] : optimizer_tensors(composition)) facts.optimizer_bytes += tensor.nbytes();
+  return facts;
+}
+
 LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues) {
   const config::Config& config = setup.config;
   return {.total_steps = setup.total_steps,
@@ -195,8 +207,8 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
     composition.plan.chunks = decide_chunks(setup, composition, step, start.position);
   const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
   log_lines(description.text);
-  Reporter reporter(run_dir, composition.plan, count_replicas(setup), composition.gradient_bytes(), setup.total_steps,
-                    config.log.tensorboard, start_of_records(run_dir, continues, resume));
+  Reporter reporter(run_dir, facts_of(setup, composition), config.log.tensorboard,
+                    start_of_records(run_dir, continues, resume));
   reporter.plan(description.json);
   if (resume) {
     reporter.event("resume", {{"step", start.steps_done}, {"checkpoint", resume->source}});

@@ -1,6 +1,8 @@
 #include "train/train_step.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -17,7 +19,7 @@ namespace {
 
 double sum_of_losses(const pipeline::PassResult& result) {
   double sum = 0;
-  for (const auto& of_replica : result) {
+  for (const auto& of_replica : result.micro_batches) {
     for (const auto& micro_batch : of_replica) {
       if (micro_batch.loss.defined()) sum += micro_batch.loss.item<double>();
     }
@@ -25,9 +27,16 @@ double sum_of_losses(const pipeline::PassResult& result) {
   return sum;
 }
 
+// Every process does the same work for each of its samples.
+double flops_of_all(const pipeline::PassResult& result, const StepBatch& batch) {
+  const double own = std::accumulate(result.flops.begin(), result.flops.end(), 0.0);
+  const auto share = static_cast<double>(std::max<std::int64_t>(batch.local.samples(), 1));
+  return own * static_cast<double>(batch.global_samples) / share;
+}
+
 at::Tensor logits_in_order(const pipeline::PassResult& result) {
   std::vector<at::Tensor> parts;
-  for (const auto& of_replica : result) {
+  for (const auto& of_replica : result.micro_batches) {
     for (const auto& micro_batch : of_replica) {
       if (micro_batch.logits.defined()) parts.push_back(micro_batch.logits.cpu());
     }
@@ -67,19 +76,23 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
 
   composition_.sync->begin_step();
   const pipeline::PassResult result = composition_.executor->run(std::move(request));
-  const Nanoseconds own_end = now_ns();
-  const comm::StepOutcome outcome = composition_.sync->finish_step(
-      {.examples = batch.local.samples(), .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0});
-  const Nanoseconds sync_wait = now_ns() - own_end;
-  check(outcome.run_local_optimizer && !outcome.weights_replaced,
-        "a sync that updates the weights itself is not run by this step");
-  merge_running_statistics(composition_, options_.batch_norm, batch.local.samples(), batch.global_samples);
+  Recorder& recorder = composition_.executor->recorder();
+  comm::StepOutcome outcome;
+  {
+    const SpanScope span(recorder.process(), Phase::kAllReduce);
+    outcome = composition_.sync->finish_step(
+        {.examples = batch.local.samples(), .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0});
+    check(outcome.run_local_optimizer && !outcome.weights_replaced,
+          "a sync that updates the weights itself is not run by this step");
+    merge_running_statistics(composition_, options_.batch_norm, batch.local.samples(), batch.global_samples);
+  }
+  for (const BucketSpan& bucket : outcome.buckets) recorder.add_bucket(bucket);
 
   Gradients gradients;
   gradients.stats = {.loss = outcome.total.loss_sum / static_cast<double>(outcome.total.examples),
                      .samples = outcome.total.examples,
                      .stop = outcome.total.stop_votes > 0,
-                     .sync_wait = sync_wait};
+                     .flops = flops_of_all(result, batch)};
   gradients.divisor = outcome.divisor;
   if (wishes.count_correct) gradients.logits = logits_in_order(result);
   return gradients;
@@ -137,7 +150,7 @@ void TrainStep::update_weights(double lr, double divisor) {
     if (!update.own.defined()) update.optimizer->update(lr, divisor, update.part);
   });
   if (!has_copies) return;
-  composition_.executor->for_each_place(Phase::kTransfer, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
+  composition_.executor->for_each_place(Phase::kReceive, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
     const PlaceUpdate& update = (*updates)[index(replica)][index(stage)];
     const at::NoGradGuard no_grad;
     if (update.own.defined()) update.own.copy_(update.source);
@@ -152,10 +165,10 @@ EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::
   const auto micro_batches = request.micro_batches;
   const pipeline::PassResult result = composition_.executor->run(std::move(request));
   EvalStats local{.counts = {.loss_sum = sum_of_losses(result)}, .stop = stop};
-  for (std::size_t r = 0; r < result.size(); ++r) {
-    for (std::size_t m = 0; m < result[r].size(); ++m) {
-      if (result[r][m].logits.defined())
-        local.counts += count_correct(result[r][m].logits, micro_batches[r][m].targets);
+  for (std::size_t r = 0; r < micro_batches.size(); ++r) {
+    for (std::size_t m = 0; m < micro_batches[r].size(); ++m) {
+      const at::Tensor& predictions = result.micro_batches[r][m].logits;
+      if (predictions.defined()) local.counts += count_correct(predictions, micro_batches[r][m].targets);
     }
   }
   if (logits != nullptr) *logits = logits_in_order(result);

@@ -9,7 +9,6 @@
 #include <optional>
 #include <vector>
 
-#include "core/clock.h"
 #include "nn/layer.h"
 #include "pipeline/micro_batch.h"
 #include "train/compose.h"
@@ -45,7 +44,7 @@ struct StepStats {
   std::int64_t samples = 0;
   std::optional<EvalCounts> correct;  // predictions before the update, when asked for
   bool stop = false;                  // some process wants the run to stop
-  Nanoseconds sync_wait = 0;          // of this process for the others, after its own backward
+  double flops = 0;                   // of the step, over all processes; see nn/flops.h
 };
 
 struct EvalStats {

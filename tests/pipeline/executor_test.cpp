@@ -134,7 +134,7 @@ TEST(Executor, EvaluationGivesTheLogitsInOrderAndKeepsNothing) {
   const at::NoGradGuard no_grad;
   for (const auto& layer : layers) expected = layer->forward(expected, {});
   std::vector<at::Tensor> logits;
-  for (const auto& of_replica : result) {
+  for (const auto& of_replica : result.micro_batches) {
     for (const auto& of_micro_batch : of_replica) logits.push_back(of_micro_batch.logits);
   }
   EXPECT_TRUE(at::allclose(at::cat(logits), expected, 1e-12, 1e-12));
@@ -164,9 +164,9 @@ TEST(Executor, RecordsASpanForEveryAction) {
   Executor executor(test::make_toy_grid([] { return test::make_toy_layers(kLayers, kWidth, 1); }, even_partition(2), 1),
                     test::cpu_grid(1, 2), {});
   executor.run(training_pass("1f1b", 2, 4, 1, test::make_toy_batch(8, kWidth, 2)));
-  for (const Track& track : executor.recorder().tracks()) {
+  for (const StepSpans::Place& place : executor.recorder().collect(0, 0, 0).places) {
     int forwards = 0, backwards = 0;
-    for (const Span& span : track.spans()) {
+    for (const Span& span : place.spans) {
       forwards += span.phase == Phase::kForward ? 1 : 0;
       backwards += span.phase == Phase::kBackward ? 1 : 0;
     }

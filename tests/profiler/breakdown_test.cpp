@@ -2,42 +2,232 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+
 namespace sluice::profiler {
 namespace {
 
-TEST(BreakDown, PartsAreDisjointAndAddUpToTheStep) {
-  Recorder recorder;
-  Track& track = recorder.add_track(ReplicaId{0}, StageId{0});
-  track.add({Phase::kForward, MicroBatchId{0}, 100, 130});
-  track.add({Phase::kAllReduce, MicroBatchId{0}, 150, 155});  // inside backward, ends before it
-  track.add({Phase::kAllReduce, MicroBatchId{0}, 160, 163});
-  track.add({Phase::kBackward, MicroBatchId{0}, 140, 170});
-  track.add({Phase::kOptimizer, MicroBatchId{0}, 170, 174});
-  const StepBreakdown breakdown = break_down(recorder, 100, {.load = 10});
-  ASSERT_EQ(breakdown.stages.size(), 1U);
-  const StageBreakdown& stage = breakdown.stages[0];
-  EXPECT_EQ(stage[Phase::kLoad], 10);
-  EXPECT_EQ(stage[Phase::kForward], 30);
-  EXPECT_EQ(stage[Phase::kBackward], 30 - 5 - 3);
-  EXPECT_EQ(stage[Phase::kAllReduce], 8);
-  EXPECT_EQ(stage[Phase::kOptimizer], 4);
-  EXPECT_EQ(stage.idle, 100 - 10 - 30 - 30 - 4);
+constexpr MicroBatchId kFirst{0};
+
+Nanoseconds sum_of(const StageBreakdown& stage) {
+  return std::accumulate(stage.parts.begin(), stage.parts.end(), Nanoseconds{0});
+}
+
+StepSpans::Place place(int replica, int stage, std::vector<Span> spans) {
+  return {ReplicaId{replica}, StageId{stage}, std::move(spans)};
+}
+
+TEST(BreakDown, ASpanInsideAnotherIsTakenOutOfIt) {
+  const StepSpans spans{.begin = 0,
+                        .end = 100,
+                        .places = {place(0, 0,
+                                         {{Phase::kForward, kFirst, 10, 40},
+                                          {Phase::kLoss, kFirst, 36, 40},
+                                          {Phase::kAllReduce, kFirst, 50, 55},
+                                          {Phase::kAllReduce, kFirst, 60, 63},
+                                          {Phase::kBackward, kFirst, 45, 70},
+                                          {Phase::kOptimizer, kNoMicroBatch, 80, 84}})},
+                        .process = {{Phase::kLoadWait, kNoMicroBatch, 0, 8}}};
+  const StageBreakdown stage = break_down(spans).stages.at(0);
+  EXPECT_EQ(stage[Part::kLoad], 8);
+  EXPECT_EQ(stage[Part::kForward], 26);
+  EXPECT_EQ(stage[Part::kLoss], 4);
+  EXPECT_EQ(stage[Part::kBackward], 25 - 8);
+  EXPECT_EQ(stage[Part::kAllReduce], 8);
+  EXPECT_EQ(stage[Part::kOptimizer], 4);
+  EXPECT_EQ(stage.all_reduce, 8);
+  EXPECT_EQ(stage[Part::kOther], 100 - 8 - 30 - 25 - 4);
+  EXPECT_EQ(sum_of(stage), 100);
+}
+
+TEST(BreakDown, AnAllReduceIsHiddenBehindBackwardAndItsRestIsSkewThenTransfer) {
+  const StepSpans spans{
+      .begin = 0,
+      .end = 100,
+      .places = {place(0, 0, {{Phase::kBackward, kFirst, 0, 50}, {Phase::kOptimizer, kNoMicroBatch, 90, 100}})},
+      .buckets = {{StageId{0}, 0, 20, 30, 45}, {StageId{0}, 1, 48, 60, 85}}};
+  const StageBreakdown stage = break_down(spans).stages.at(0);
+  EXPECT_EQ(stage[Part::kBackward], 50);
+  EXPECT_EQ(stage[Part::kSkew], 10);       // 50 .. 60
+  EXPECT_EQ(stage[Part::kAllReduce], 25);  // 60 .. 85
+  EXPECT_EQ(stage.all_reduce, 25 + 37);    // hidden or not
+  EXPECT_EQ(stage[Part::kOther], 5);
+}
+
+TEST(BreakDown, BubblesAreFillSteadyAndDrain) {
+  // Stage 0 waits for its first gradient, between gradients, and at the end for nobody; stage 1 for its first input and
+  // for the end of stage 0.
+  const StepSpans spans{.begin = 0,
+                        .end = 100,
+                        .places = {place(0, 0,
+                                         {{Phase::kForward, MicroBatchId{0}, 0, 10},
+                                          {Phase::kReceiveWait, MicroBatchId{0}, 10, 30},
+                                          {Phase::kBackward, MicroBatchId{0}, 30, 50},
+                                          {Phase::kReceiveWait, MicroBatchId{1}, 50, 54},
+                                          {Phase::kForward, MicroBatchId{1}, 54, 60},
+                                          {Phase::kReceiveWait, MicroBatchId{1}, 60, 70},
+                                          {Phase::kBackward, MicroBatchId{1}, 70, 90}}),
+                                   place(0, 1,
+                                         {{Phase::kReceiveWait, MicroBatchId{0}, 0, 10},
+                                          {Phase::kForward, MicroBatchId{0}, 10, 20},
+                                          {Phase::kBackward, MicroBatchId{0}, 20, 30}})}};
+  const StepBreakdown breakdown = break_down(spans);
+  EXPECT_EQ(breakdown.stages[0][Part::kFill], 20);
+  EXPECT_EQ(breakdown.stages[0][Part::kSteady], 4);
+  EXPECT_EQ(breakdown.stages[0][Part::kDrain], 10);
+  EXPECT_EQ(breakdown.stages[1][Part::kFill], 10);
+  EXPECT_EQ(breakdown.stages[1][Part::kDrain], 60);
+  EXPECT_EQ(breakdown.stages[1][Part::kOther], 10);
+}
+
+TEST(BreakDown, AReplicaThatIsDoneEarlyWaitsForTheSlowest) {
+  const StepSpans spans{
+      .begin = 0,
+      .end = 50,
+      .places = {place(0, 0, {{Phase::kBackward, kFirst, 0, 10}}), place(1, 0, {{Phase::kBackward, kFirst, 0, 45}})}};
+  const StepBreakdown breakdown = break_down(spans);
+  EXPECT_EQ(breakdown.stages[0][Part::kSkew], 35);
+  EXPECT_EQ(breakdown.stages[1][Part::kSkew], 0);
 }
 
 TEST(BreakDown, MeanOverStagesStillAddsUpAndTheSlowestIsNamed) {
-  Recorder recorder;
-  recorder.add_track(ReplicaId{0}, StageId{0}).add({Phase::kForward, MicroBatchId{0}, 0, 10});
-  recorder.add_track(ReplicaId{0}, StageId{1}).add({Phase::kBackward, MicroBatchId{0}, 0, 31});
-  const StepBreakdown breakdown = break_down(recorder, 101, {.load = 7});
-  const StageBreakdown mean = breakdown.mean();
-  Nanoseconds sum = mean.idle;
-  for (const Nanoseconds time : mean.of_phase) sum += time;
-  EXPECT_EQ(sum, 101);
+  const StepSpans spans{
+      .begin = 0,
+      .end = 101,
+      .places = {place(0, 0, {{Phase::kForward, kFirst, 0, 10}}), place(0, 1, {{Phase::kBackward, kFirst, 0, 31}})}};
+  const StepBreakdown breakdown = break_down(spans);
+  EXPECT_EQ(sum_of(breakdown.mean()), 101);
   EXPECT_EQ(breakdown.slowest_stage(), StageId{1});
   EXPECT_DOUBLE_EQ(breakdown.device_busy()[1], 31.0 / 101.0);
 }
 
-TEST(BreakDown, WithoutTracksTheStepIsIdle) { EXPECT_EQ(break_down(Recorder(), 50, {}).mean().idle, 50); }
+TEST(BreakDown, WithoutPlacesTheStepIsOther) {
+  EXPECT_EQ(break_down({.begin = 10, .end = 60}).mean()[Part::kOther], 50);
+}
+
+// Nanosecond by nanosecond, by the rules in the header: what the thread does, innermost span first, then bubble, drain,
+// skew within the process, the own buckets, those of others, the small sums, the load.
+StageBreakdown brute_force(const StepSpans& all, std::size_t which) {
+  const StepSpans::Place& own = all.places[which];
+  const auto end_of = [&](const StepSpans::Place& p) {
+    Nanoseconds end = all.begin, optimizer = std::numeric_limits<Nanoseconds>::max();
+    for (const Span& s : p.spans) {
+      if (s.phase == Phase::kOptimizer) optimizer = std::min(optimizer, s.begin);
+    }
+    for (const Span& s : p.spans) {
+      if (s.begin < optimizer) end = std::max(end, s.end);
+    }
+    return end;
+  };
+  Nanoseconds end_of_replica = 0, end_of_pass = 0, first_backward = 1000, last_forward = 0;
+  for (const auto& p : all.places) {
+    end_of_pass = std::max(end_of_pass, end_of(p));
+    if (p.replica == own.replica) end_of_replica = std::max(end_of_replica, end_of(p));
+  }
+  for (const Span& s : own.spans) {
+    if (s.phase == Phase::kBackward) first_backward = std::min(first_backward, s.begin);
+    if (s.phase == Phase::kForward) last_forward = std::max(last_forward, s.end);
+  }
+  StageBreakdown result{own.replica, own.stage};
+  for (Nanoseconds t = all.begin; t < all.end; ++t) {
+    const auto now = [t](Nanoseconds begin, Nanoseconds end) { return begin <= t && t < end; };
+    const Span* inner = nullptr;
+    for (const Span& s : own.spans) {
+      if (now(s.begin, s.end) && (inner == nullptr || s.end - s.begin < inner->end - inner->begin)) inner = &s;
+    }
+    bool own_skew = false, own_transfer = false, other_skew = false, other_transfer = false, sums = false, load = false;
+    for (const BucketSpan& b : all.buckets) {
+      (b.stage == own.stage ? own_skew : other_skew) |= now(b.begin, b.all_there);
+      (b.stage == own.stage ? own_transfer : other_transfer) |= now(b.all_there, b.end);
+    }
+    for (const Span& s : all.process) {
+      sums |= s.phase == Phase::kAllReduce && now(s.begin, s.end);
+      load |= s.phase == Phase::kLoadWait && now(s.begin, s.end);
+    }
+    Part part = Part::kOther;
+    if (inner != nullptr) {
+      switch (inner->phase) {
+        case Phase::kForward: part = Part::kForward; break;
+        case Phase::kLoss: part = Part::kLoss; break;
+        case Phase::kBackward: part = Part::kBackward; break;
+        case Phase::kAllReduce: part = Part::kAllReduce; break;
+        case Phase::kOptimizer: part = Part::kOptimizer; break;
+        case Phase::kReceive: part = Part::kStageCopy; break;
+        default:
+          part = inner->end <= first_backward   ? Part::kFill
+                 : inner->begin >= last_forward ? Part::kDrain
+                                                : Part::kSteady;
+      }
+    } else if (t >= end_of(own) && t < end_of_replica) {
+      part = Part::kDrain;
+    } else if (t >= end_of_replica && t < end_of_pass) {
+      part = Part::kSkew;
+    } else if (own_transfer) {
+      part = Part::kAllReduce;
+    } else if (own_skew) {
+      part = Part::kSkew;
+    } else if (other_transfer) {
+      part = Part::kAllReduce;
+    } else if (other_skew) {
+      part = Part::kSkew;
+    } else if (sums) {
+      part = Part::kAllReduce;
+    } else if (load) {
+      part = Part::kLoad;
+    }
+    ++result[part];
+    const bool adds_here = inner != nullptr && inner->phase == Phase::kAllReduce;
+    result.all_reduce += adds_here || own_skew || own_transfer ? 1 : 0;
+  }
+  return result;
+}
+
+// A step of random places: actions one after the other with gaps, now and then a span inside another.
+StepSpans random_step(std::mt19937& random) {
+  const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  StepSpans step{.begin = 100, .end = 100 + pick(60, 200)};
+  const int replicas = pick(1, 2), stages = pick(1, 3);
+  for (int i = 0; i < replicas * stages; ++i) {
+    StepSpans::Place p = place(i / stages, i % stages, {});
+    Nanoseconds at = step.begin + pick(0, 20);
+    for (int action = pick(1, 6); action > 0; --action) {
+      constexpr std::array kPhases{Phase::kForward, Phase::kBackward, Phase::kReceiveWait, Phase::kReceive};
+      const Span span{kPhases[pick(0, 3)], kFirst, at, at + pick(3, 15)};
+      p.spans.push_back(span);
+      if (span.phase == Phase::kBackward && pick(0, 1) == 1)
+        p.spans.push_back({Phase::kAllReduce, kFirst, span.begin + 1, span.begin + 2});
+      if (span.phase == Phase::kForward && pick(0, 1) == 1)
+        p.spans.push_back({Phase::kLoss, kFirst, span.end - 1, span.end});
+      at = span.end + pick(0, 6);
+    }
+    if (pick(0, 1) == 1) p.spans.push_back({Phase::kOptimizer, kNoMicroBatch, at + 1, at + 9});
+    step.places.push_back(std::move(p));
+  }
+  for (int i = pick(0, 4); i > 0; --i) {
+    const Nanoseconds begin = step.begin + pick(0, 150), there = begin + pick(0, 20);
+    step.buckets.push_back({StageId{pick(0, stages - 1)}, i, begin, there, there + pick(0, 30)});
+  }
+  step.process.push_back({Phase::kLoadWait, kNoMicroBatch, step.begin, step.begin + pick(0, 30)});
+  step.process.push_back({Phase::kAllReduce, kNoMicroBatch, step.end - pick(10, 60), step.end - pick(0, 9)});
+  return step;
+}
+
+TEST(BreakDown, EqualsBruteForceOnRandomSteps) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 500; ++round) {
+    StepSpans step = random_step(random);
+    const StepBreakdown breakdown = break_down(step);
+    for (std::size_t i = 0; i < step.places.size(); ++i) {
+      const StageBreakdown expected = brute_force(step, i);
+      EXPECT_EQ(sum_of(breakdown.stages[i]), step.end - step.begin);
+      ASSERT_EQ(breakdown.stages[i].parts, expected.parts) << "round " << round << " place " << i;
+      ASSERT_EQ(breakdown.stages[i].all_reduce, expected.all_reduce) << "round " << round << " place " << i;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace sluice::profiler

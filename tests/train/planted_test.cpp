@@ -1,0 +1,235 @@
+// Sleeps of known length, planted in the phases of real steps, are found where they are and nowhere else. A planted
+// layer notes how long it really slept, so what is compared does not depend on how punctually the machine wakes a
+// thread; of several steps the best must agree within 2 %, because other programs may take the processor between the
+// end of a sleep and the next reading of the clock, but a phase that is not measured right is wrong in every step.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include "comm/processes.h"
+#include "comm/ranks.h"
+#include "core/concat.h"
+#include "profiler/breakdown.h"
+#include "train/train_step.h"
+
+namespace sluice::train {
+namespace {
+
+using profiler::Part;
+using profiler::StageBreakdown;
+using profiler::StepBreakdown;
+using std::chrono::milliseconds;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int kSteps = 6;
+constexpr int kWidth = 4;
+
+// How long to sleep, and how long it was since the last reset().
+struct Planted {
+  milliseconds forward{0}, backward{0};
+  Nanoseconds slept_forward = 0, slept_backward = 0;
+
+  void reset() { slept_forward = slept_backward = 0; }
+  static void sleep(milliseconds time, Nanoseconds& slept) {
+    const Nanoseconds begin = now_ns();
+    std::this_thread::sleep_for(time);
+    slept += now_ns() - begin;
+  }
+};
+
+class SleepyProduct : public torch::autograd::Function<SleepyProduct> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, Planted* planted) {
+    Planted::sleep(planted->forward, planted->slept_forward);
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["planted"] = reinterpret_cast<std::int64_t>(planted);
+    return x * weight;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    auto* planted = reinterpret_cast<Planted*>(ctx->saved_data["planted"].toInt());
+    Planted::sleep(planted->backward, planted->slept_backward);
+    const variable_list saved = ctx->get_saved_variables();
+    return {grads[0] * saved[1], (grads[0] * saved[0]).sum(0), {}};
+  }
+};
+
+class SleepyLayer final : public nn::Layer {
+ public:
+  SleepyLayer(const std::string& name, Planted& planted)
+      : Layer(name), weight_{name + ".weight", at::ones({kWidth}).requires_grad_()}, planted_(&planted) {}
+  at::Tensor forward(const at::Tensor& input, const nn::ForwardContext&) override {
+    return SleepyProduct::apply(input, weight_.value, planted_);
+  }
+  std::vector<nn::Parameter*> parameters() override { return {&weight_}; }
+
+ private:
+  nn::Parameter weight_;
+  Planted* planted_;
+};
+
+// A pipeline of one sleepy layer a stage: planted[replica][stage].
+using Plantation = std::vector<std::vector<Planted>>;
+
+Composition compose_sleepy(Plantation& planted, int chunks, comm::Processes* processes = nullptr) {
+  const auto replicas = static_cast<int>(planted.size()), stages = static_cast<int>(planted[0].size());
+  int next = 0;  // replicas are made one after the other
+  ComposeOptions options{.model_name = "sleepy",
+                         .make_layers =
+                             [&] {
+                               pipeline::LayerList layers;
+                               for (int s = 0; s < stages; ++s)
+                                 layers.push_back(std::make_unique<SleepyLayer>(concat("l", s), planted[next][s]));
+                               ++next;
+                               return layers;
+                             },
+                         .optimizer = {.kind = "sgd"},
+                         .processes = processes};
+  for (int i = 0; i < replicas * stages; ++i) options.devices.push_back({device::DeviceKind::kCpu, i});
+  return compose({.partition = {std::vector<int>(stages, 1)}, .replicas = replicas, .chunks = chunks}, options);
+}
+
+pipeline::MicroBatch batch_of(std::int64_t samples) {
+  return {at::ones({samples, kWidth}), at::zeros({samples}, at::kLong), at::arange(samples)};
+}
+
+StepBreakdown run_step(Composition& grid, TrainStep& step, const StepBatch& batch, std::int64_t number) {
+  Recorder& recorder = grid.executor->recorder();
+  recorder.clear();
+  const Nanoseconds begin = now_ns();
+  (void)step.run(batch, number, 0.1);
+  return profiler::break_down(recorder.collect(number, begin, now_ns()));
+}
+
+// The smallest relative error of each thing that is compared, over the steps.
+class Comparison {
+ public:
+  void expect(const std::string& what, Nanoseconds found, Nanoseconds planted) {
+    const double error = std::abs(static_cast<double>(found - planted)) / static_cast<double>(planted);
+    const auto [entry, is_new] = best_.try_emplace(what, error);
+    entry->second = std::min(entry->second, error);
+  }
+  void check_all() const {
+    for (const auto& [what, error] : best_) EXPECT_LE(error, 0.02) << what;
+  }
+
+ private:
+  std::map<std::string, double> best_;
+};
+
+void expect_parts_add_up(const StepBreakdown& breakdown) {
+  EXPECT_TRUE(breakdown.is_complete);
+  for (const StageBreakdown& stage : breakdown.stages) {
+    EXPECT_EQ(std::accumulate(stage.parts.begin(), stage.parts.end(), Nanoseconds{0}), breakdown.step);
+    for (const Nanoseconds part : stage.parts) EXPECT_GE(part, 0);
+  }
+}
+
+TEST(PlantedSleeps, ForwardAndBackwardOfEveryStageAndReplicaAreFound) {
+  Plantation planted{{{milliseconds(10), milliseconds(20)}, {milliseconds(15), milliseconds(25)}},
+                     {{milliseconds(12), milliseconds(18)}, {milliseconds(9), milliseconds(30)}}};
+  Composition grid = compose_sleepy(planted, 3);
+  TrainStep step(grid, {});
+  Comparison comparison;
+  for (int number = 0; number < kSteps; ++number) {
+    for (auto& of_replica : planted) {
+      for (Planted& p : of_replica) p.reset();
+    }
+    const StepBreakdown breakdown = run_step(grid, step, batch_of(12), number);
+    expect_parts_add_up(breakdown);
+    for (const StageBreakdown& stage : breakdown.stages) {
+      const Planted& p = planted[index(stage.replica)][index(stage.stage)];
+      const std::string where = concat("replica ", index(stage.replica), " stage ", index(stage.stage));
+      comparison.expect(where + " forward", stage.forward(), p.slept_forward);
+      comparison.expect(where + " backward", stage.backward(), p.slept_backward);
+    }
+  }
+  comparison.check_all();
+}
+
+// One stage does nothing but wait for the other: its bubble is what the other slept, less the little that overlaps.
+TEST(PlantedSleeps, AnUnevenPartitionIsBubbleOfTheQuickStageAndTheSlowOneIsNamed) {
+  Plantation planted{{{milliseconds(0), milliseconds(0)}, {milliseconds(15), milliseconds(30)}}};
+  Composition grid = compose_sleepy(planted, 4);
+  TrainStep step(grid, {});
+  Comparison comparison;
+  for (int number = 0; number < kSteps; ++number) {
+    planted[0][1].reset();
+    const StepBreakdown breakdown = run_step(grid, step, batch_of(8), number);
+    expect_parts_add_up(breakdown);
+    const Planted& slow = planted[0][1];
+    comparison.expect("bubble of stage 0", breakdown.stages[0].bubble(), slow.slept_forward + slow.slept_backward);
+    EXPECT_EQ(breakdown.slowest_stage(), StageId{1});
+  }
+  comparison.check_all();
+}
+
+TEST(PlantedSleeps, AStageThatIs30PercentSlowerIsNamed) {
+  Plantation planted{{{milliseconds(10), milliseconds(20)},
+                      {milliseconds(10), milliseconds(20)},
+                      {milliseconds(13), milliseconds(26)},
+                      {milliseconds(10), milliseconds(20)}}};
+  Composition grid = compose_sleepy(planted, 4);
+  TrainStep step(grid, {});
+  for (int number = 0; number < kSteps; ++number)
+    EXPECT_EQ(run_step(grid, step, batch_of(8), number).slowest_stage(), StageId{2});
+}
+
+TEST(PlantedSleeps, TheQuickReplicaWaitsForTheSlowOne) {
+  Plantation planted{{{milliseconds(10), milliseconds(10)}}, {{milliseconds(30), milliseconds(50)}}};
+  Composition grid = compose_sleepy(planted, 1);
+  TrainStep step(grid, {});
+  Comparison comparison;
+  for (int number = 0; number < kSteps; ++number) {
+    for (auto& of_replica : planted) of_replica[0].reset();
+    const StepBreakdown breakdown = run_step(grid, step, batch_of(8), number);
+    const auto slept = [&](int replica) {
+      return planted[replica][0].slept_forward + planted[replica][0].slept_backward;
+    };
+    comparison.expect("skew of replica 0", breakdown.stages[0][Part::kSkew], slept(1) - slept(0));
+    EXPECT_LE(breakdown.stages[1][Part::kSkew], breakdown.step / 20);
+  }
+  comparison.check_all();
+}
+
+// Threads stand in for two processes with collectives of their own; the second is slower.
+TEST(PlantedSleeps, TheQuickProcessWaitsForTheSlowOneAndKnowsThatItIsNotTransfer) {
+  const int port = comm::test::free_port();
+  std::vector<Plantation> planted{{{{milliseconds(10), milliseconds(10)}}}, {{{milliseconds(40), milliseconds(70)}}}};
+  std::vector<std::vector<StepBreakdown>> breakdowns(2);
+  std::vector<std::vector<Nanoseconds>> slept(2);
+  const auto failures = comm::test::run_ranks(2, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, 2, port), {},
+                              {std::chrono::minutes(1), std::chrono::minutes(1)});
+    Composition grid = compose_sleepy(planted[rank], 1, &processes);
+    TrainStep step(grid, {});
+    for (int number = 0; number < kSteps + 3; ++number) {
+      grid.communicator->barrier();  // both begin together
+      Planted& own = planted[rank][0][0];
+      own.reset();
+      breakdowns[rank].push_back(run_step(grid, step, {batch_of(4), 8}, number));
+      slept[rank].push_back(own.slept_forward + own.slept_backward);
+    }
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+  Comparison comparison;
+  for (int number = 3; number < kSteps + 3; ++number) {  // the first steps find out how the clocks differ
+    const StageBreakdown &quick = breakdowns[0][number].stages[0], &slow = breakdowns[1][number].stages[0];
+    expect_parts_add_up(breakdowns[0][number]);
+    comparison.expect("skew of the quick process", quick[Part::kSkew], slept[1][number] - slept[0][number]);
+    EXPECT_LE(slow[Part::kSkew], breakdowns[1][number].step / 10);
+    EXPECT_LE(quick[Part::kAllReduce], breakdowns[0][number].step / 10);
+  }
+  comparison.check_all();
+}
+
+}  // namespace
+}  // namespace sluice::train
