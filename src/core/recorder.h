@@ -49,6 +49,8 @@ struct BucketSpan {
   Nanoseconds begin = 0;      // this process was ready
   Nanoseconds all_there = 0;  // the last process was; from here on it is transfer
   Nanoseconds end = 0;
+  int last_rank = 0;             // the process that was ready last
+  Nanoseconds longest_wait = 0;  // of the process that was ready first, for the last one
 };
 
 // A ring for one writer and one reader.

@@ -104,49 +104,57 @@ comm::StepOutcome Reducer::finish_step(const comm::Contribution& local) {
   check(open_buckets_.load(std::memory_order_acquire) == 0, "a step ended before every gradient was reported");
   for (const BucketState& state : buckets_) state.reduced.synchronize();
   if (!totals_) return {.total = local};
-  std::vector<std::vector<SumTimes>> times;  // [stage][bucket]
+  Times times;
   for (const auto& stage : between_processes_) times.push_back(stage->wait());
   return total_of(local, times);
 }
 
-// A vector with a place for every process's times, zero but for our own, so that the sum is what all have to say.
-comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const std::vector<std::vector<SumTimes>>& times) {
-  constexpr std::int64_t kNumbers = 3;
+// A vector of the contribution and a place for every process's times, zero but for our own: the sum over the processes
+// is what all have to say.
+at::Tensor Reducer::numbers_of(const comm::Contribution& local, const Times& times) const {
   const auto buckets = static_cast<std::int64_t>(buckets_.size());
-  const int processes = totals_->size();
-  const at::Tensor sums = at::zeros({kNumbers + processes * buckets * 2}, at::TensorOptions().dtype(at::kDouble));
-  auto* numbers = sums.mutable_data_ptr<double>();
-  numbers[0] = static_cast<double>(local.examples);
-  numbers[1] = local.loss_sum;
-  numbers[2] = static_cast<double>(local.stop_votes);
-  double* own = numbers + kNumbers + totals_->rank() * buckets * 2;
+  const at::Tensor numbers =
+      at::zeros({kCounts + totals_->size() * buckets * 2}, at::TensorOptions().dtype(at::kDouble));
+  auto* data = numbers.mutable_data_ptr<double>();
+  data[0] = static_cast<double>(local.examples);
+  data[1] = local.loss_sum;
+  data[2] = static_cast<double>(local.stop_votes);
+  double* own = data + kCounts + totals_->rank() * buckets * 2;
   for (const auto& of_stage : times) {
     for (const SumTimes& sum : of_stage) {
       *own++ = static_cast<double>(sum.begin);
       *own++ = static_cast<double>(sum.end);
     }
   }
-  totals_->all_reduce(sums).wait();
+  return numbers;
+}
 
-  std::vector<std::vector<SumTimes>> of_process(processes);
-  const double* next = numbers + kNumbers;
+std::vector<BucketSpan> Reducer::bucket_spans(const double* all_times, const Times& times) {
+  std::vector<std::vector<SumTimes>> of_process(totals_->size());
   for (auto& of_one : of_process) {
-    for (std::int64_t i = 0; i < buckets; ++i, next += 2) {
-      of_one.push_back({static_cast<Nanoseconds>(next[0]), static_cast<Nanoseconds>(next[1])});
-    }
+    for (std::size_t i = 0; i < buckets_.size(); ++i, all_times += 2)
+      of_one.push_back({static_cast<Nanoseconds>(all_times[0]), static_cast<Nanoseconds>(all_times[1])});
   }
-  comm::StepOutcome outcome{.total = {.examples = static_cast<std::int64_t>(numbers[0]),
-                                      .loss_sum = numbers[1],
-                                      .stop_votes = static_cast<int>(numbers[2])}};
-  const std::vector<Nanoseconds> all_there = timing_->all_there(of_process);
-  std::size_t sum = 0;
+  const std::vector<Readiness> readiness = timing_->readiness(of_process);
+  std::vector<BucketSpan> spans;
   for (std::size_t stage = 0; stage < times.size(); ++stage) {
-    for (int bucket = 0; bucket < static_cast<int>(times[stage].size()); ++bucket, ++sum) {
-      const SumTimes& own_times = times[stage][bucket];
-      outcome.buckets.push_back({stages_[stage].stage, bucket, own_times.begin, all_there[sum], own_times.end});
+    for (int bucket = 0; bucket < static_cast<int>(times[stage].size()); ++bucket) {
+      const SumTimes& own = times[stage][bucket];
+      const Readiness& all = readiness[spans.size()];
+      spans.push_back({stages_[stage].stage, bucket, own.begin, all.all_there, own.end, all.last, all.wait});
     }
   }
-  return outcome;
+  return spans;
+}
+
+comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const Times& times) {
+  const at::Tensor numbers = numbers_of(local, times);
+  totals_->all_reduce(numbers).wait();
+  const auto* data = numbers.const_data_ptr<double>();
+  return {.total = {.examples = static_cast<std::int64_t>(data[0]),
+                    .loss_sum = data[1],
+                    .stop_votes = static_cast<int>(data[2])},
+          .buckets = bucket_spans(data + kCounts, times)};
 }
 
 }  // namespace sluice::ddp

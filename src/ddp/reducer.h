@@ -71,9 +71,13 @@ class Reducer final : public comm::ReplicaSync {
   void reduce(BucketState& state);
   [[nodiscard]] at::Tensor share_of(const BucketState& state, int replica) const;
   void connect(const Network& network);
-  // Contributions and times of all processes, exchanged in one sum.
-  [[nodiscard]] comm::StepOutcome total_of(const comm::Contribution& local,
-                                           const std::vector<std::vector<SumTimes>>& times);
+  // Contributions and times of all processes, exchanged in one sum of these numbers: kCounts, then each process's
+  // times.
+  using Times = std::vector<std::vector<SumTimes>>;  // [stage][bucket]
+  static constexpr std::int64_t kCounts = 3;
+  [[nodiscard]] comm::StepOutcome total_of(const comm::Contribution& local, const Times& times);
+  [[nodiscard]] at::Tensor numbers_of(const comm::Contribution& local, const Times& times) const;
+  [[nodiscard]] std::vector<BucketSpan> bucket_spans(const double* all_times, const Times& times);
   [[nodiscard]] int replicas() const { return static_cast<int>(stages_.front().flat.size()); }
 
   std::vector<StageGradients> stages_;

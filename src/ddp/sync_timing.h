@@ -1,9 +1,8 @@
-// sync_timing: when the last process was ready for a bucket's sum, told in this process's own time: waiting until then
-// is skew, the rest is transfer.
-// Clocks of different machines start anywhere. A sum ends at nearly the same moment in all processes, so the difference
-// of two clocks is the median, over many sums, of the differences between the ends they read. What is left of that is
-// the time by which one process regularly sees a sum's end later than another.
-// Threads: one. Pure but for the memory of past sums.
+// sync_timing: which process was ready last for a bucket's sum, and when, told in this process's own time: waiting
+// until then is skew, the rest is transfer. Clocks of different machines start anywhere. A sum ends at nearly the same
+// moment in all processes, so the difference of two clocks is the median, over many sums, of the differences between
+// the ends they read. What is left of that is the time by which one process regularly sees a sum's end later than
+// another. Threads: one. Pure but for the memory of past sums.
 #pragma once
 
 #include <deque>
@@ -20,17 +19,23 @@ struct SumTimes {
   Nanoseconds end = 0;
 };
 
+struct Readiness {
+  Nanoseconds all_there = 0;  // when all processes were ready, by this process's clock and within its begin and end
+  int last = 0;               // the process that was ready last
+  Nanoseconds wait = 0;       // of the process that was ready first
+};
+
 class SyncTiming {
  public:
   // own: rank of this process.
   SyncTiming(int own, int processes) : own_(own), differences_(processes) {}
 
-  // of_process: [process][sum], of one step. For each sum the moment when all processes were ready, on this process's
-  // clock and within its own begin and end.
-  [[nodiscard]] std::vector<Nanoseconds> all_there(std::span<const std::vector<SumTimes>> of_process);
+  // of_process: [process][sum], of one step. An answer for each sum.
+  [[nodiscard]] std::vector<Readiness> readiness(std::span<const std::vector<SumTimes>> of_process);
 
  private:
-  [[nodiscard]] Nanoseconds clock_difference(int process) const;
+  void remember(int process, std::span<const SumTimes> theirs, std::span<const SumTimes> ours);
+  [[nodiscard]] Nanoseconds clock_difference(int process) const;  // 0 for our own
 
   static constexpr std::size_t kRemembered = 101;  // sums; their median moves with clocks that drift
 

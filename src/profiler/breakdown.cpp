@@ -163,7 +163,12 @@ void add_shared_spans(Sweep& sweep, const StepSpans& spans, StageId stage) {
 }  // namespace
 
 StepBreakdown break_down(const StepSpans& spans) {
-  StepBreakdown breakdown{spans.end - spans.begin, {}, spans.dropped == 0};
+  StepBreakdown breakdown{.step = spans.end - spans.begin, .is_complete = spans.dropped == 0};
+  for (const BucketSpan& bucket : spans.buckets) {
+    if (breakdown.last_rank >= 0 && bucket.longest_wait <= breakdown.waited_for_last) continue;
+    breakdown.last_rank = bucket.last_rank;
+    breakdown.waited_for_last = bucket.longest_wait;
+  }
   std::vector<Landmarks> landmarks;
   std::map<ReplicaId, Nanoseconds> end_of_replica;
   Nanoseconds end_of_pass = spans.begin;

@@ -64,7 +64,10 @@ void add(StageBreakdown& sum, const StageBreakdown& other);
 struct StepBreakdown {
   Nanoseconds step = 0;                // from the request for the batch to the end of the optimizer
   std::vector<StageBreakdown> stages;  // one per place; empty when nothing was recorded
-  bool is_complete = true;             // false: spans were dropped
+  // The process for which the others waited longest, and how long the first of them did; -1 in a run of one process.
+  int last_rank = -1;
+  Nanoseconds waited_for_last = 0;
+  bool is_complete = true;  // false: spans were dropped
 
   [[nodiscard]] StageBreakdown mean() const;
   [[nodiscard]] StageId slowest_stage() const;            // most compute, mean over replicas

@@ -64,7 +64,8 @@ MetricsPosition Reporter::sync() { return metrics_.sync(); }
 
 void Reporter::step(const StepRecord& record, bool to_log) {
   totals_.add_step(record.stats.samples, record.stats.flops, record.breakdown);
-  metrics_.write("step", fields_of(record));
+  const profiler::NetworkRates& network = network_.rates();
+  metrics_.write("step", fields_of(record, network));
   if (events_) {
     events_->scalar(record.step, "Loss/train", record.stats.loss);
     events_->scalar(record.step, "lr", record.lr);
@@ -79,10 +80,10 @@ void Reporter::step(const StepRecord& record, bool to_log) {
                          fixed(totals_.per_second(static_cast<double>(totals_.samples)), 0), " samples/s  ETA ",
                          human_duration(seconds_left(record.step))));
   }
-  if (to_log) log_step(record);
+  if (to_log) log_step(record, network);
 }
 
-ordered_json Reporter::fields_of(const StepRecord& record) const {
+ordered_json Reporter::fields_of(const StepRecord& record, const profiler::NetworkRates& network) const {
   ordered_json fields{{"step", record.step},       {"epoch", record.epoch},
                       {"batch", record.batch},     {"batches", record.batches},
                       {"loss", record.stats.loss}, {"samples", record.stats.samples},
@@ -91,7 +92,10 @@ ordered_json Reporter::fields_of(const StepRecord& record) const {
   fields["samples_per_s"] = per_second(static_cast<double>(record.stats.samples), record.duration);
   fields["syncs_per_s"] = facts_.sync_bytes() > 0 ? per_second(1.0, record.duration) : 0.0;
   fields["sync_bytes"] = facts_.sync_bytes();
-  fields["net_bytes_per_s"] = 0;
+  fields["net_bytes_per_s"] = network.total;
+  for (const auto& [name, rate] : network.interfaces) {
+    if (rate.sent + rate.received > 0) fields["net"][name] = {{"sent", rate.sent}, {"received", rate.received}};
+  }
   add_flops(fields, per_second(record.stats.flops, record.duration));
   fields["stages"] = facts_.plan.stages();
   fields["replicas"] = facts_.replicas;
@@ -109,7 +113,7 @@ double Reporter::seconds_left(std::int64_t step) const {
          static_cast<double>(facts_.total_steps - step);
 }
 
-void Reporter::log_step(const StepRecord& record) const {
+void Reporter::log_step(const StepRecord& record, const profiler::NetworkRates& network) const {
   std::ostringstream line;
   line << "step " << record.step << "/" << facts_.total_steps << ", loss " << fixed(record.stats.loss, 4) << ", lr "
        << std::setprecision(4) << record.lr << ", ETA " << human_duration(seconds_left(record.step));
@@ -121,7 +125,7 @@ void Reporter::log_step(const StepRecord& record) const {
          << ms(mean.all_reduce_exposed()) << " + optimizer " << ms(mean.optimizer()) << " + idle " << ms(mean.idle())
          << " (bubble " << ms(mean.bubble()) << ")";
   }
-  log_lines(concat(log_step_lines(record, facts_, 0), "\n", std::move(line).str()));
+  log_lines(concat(log_step_lines(record, facts_, network.total), "\n", std::move(line).str()));
 }
 
 void Reporter::outside_of_steps(const std::vector<Span>& spans) { totals_.add_outside(spans); }
@@ -158,6 +162,9 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
                         {"optimizer", facts_.optimizer_bytes}}}};
   add_flops(fields, totals_.per_second(totals_.flops));
   fields["breakdown"] = mean_breakdown(totals_);
+  const auto advice = profiler::advise(advice_input(totals_, facts_, network_.rates().total));
+  fields["advice"] = ordered_json::array();
+  for (const profiler::Advice& one : advice) fields["advice"].push_back(one.sentence);
   fields["evaluation_s"] = to_s(totals_.evaluation);
   fields["checkpoints_s"] = to_s(totals_.checkpoints);
   if (last_eval_) {
@@ -168,11 +175,11 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   metrics_.write("summary", fields);
   static_cast<void>(metrics_.sync());
   if (events_) events_->sync();
-  log_end();
+  log_end(advice);
   return fields;
 }
 
-void Reporter::log_end() const {
+void Reporter::log_end(const std::vector<profiler::Advice>& advice) const {
   if (totals_.steps == 0) return;
   if (!totals_.stages.empty()) log_lines(table_of(totals_));
   const double flops_per_s = totals_.per_second(totals_.flops);
@@ -183,6 +190,7 @@ void Reporter::log_end() const {
                                                  fixed(facts_.peak_flops * 1e-12, 3), " TFLOP/s a device")
                                         : std::string("peak unknown (profile.peak_tflops)"),
                   "; peak memory of the process ", human_bytes(peak_process_memory())));
+  for (const profiler::Advice& one : advice) log_info(concat("advice: ", one.sentence));
 }
 
 }  // namespace sluice::train

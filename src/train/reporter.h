@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/breakdown.h"
+#include "profiler/network.h"
 #include "train/loss.h"
 #include "train/records/event_writer.h"
 #include "train/records/metrics_writer.h"
@@ -65,10 +66,10 @@ class Reporter {
   [[nodiscard]] MetricsPosition sync();
 
  private:
-  [[nodiscard]] nlohmann::ordered_json fields_of(const StepRecord& record) const;
+  [[nodiscard]] nlohmann::ordered_json fields_of(const StepRecord& record, const profiler::NetworkRates& network) const;
   void add_flops(nlohmann::ordered_json& fields, double flops_per_s) const;
-  void log_step(const StepRecord& record) const;
-  void log_end() const;
+  void log_step(const StepRecord& record, const profiler::NetworkRates& network) const;
+  void log_end(const std::vector<profiler::Advice>& advice) const;
   [[nodiscard]] double seconds_left(std::int64_t step) const;
 
   RunFacts facts_;
@@ -76,6 +77,7 @@ class Reporter {
   std::unique_ptr<EventWriter> events_;
   std::optional<EvalRecord> last_eval_;
   RunTotals totals_;  // of this process
+  profiler::NetworkSampler network_;
 };
 
 // Largest resident memory of this process so far, in bytes.

@@ -15,6 +15,7 @@ void RunTotals::add_step(std::int64_t samples_of_step, double flops_of_step, con
   duration += breakdown.step;
   flops += flops_of_step;
   is_complete = is_complete && breakdown.is_complete;
+  if (breakdown.last_rank >= 0) waited_for_rank[breakdown.last_rank] += breakdown.waited_for_last;
   if (stages.empty()) stages.resize(breakdown.stages.size());
   for (std::size_t i = 0; i < breakdown.stages.size(); ++i) {
     stages[i].replica = breakdown.stages[i].replica;
@@ -28,6 +29,37 @@ void RunTotals::add_outside(const std::vector<Span>& spans) {
     if (span.phase == Phase::kEvaluation) evaluation += span.end - span.begin;
     if (span.phase == Phase::kCheckpoint) checkpoints += span.end - span.begin;
   }
+}
+
+profiler::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts, double network_bytes_per_s) {
+  const auto mean = [&](Nanoseconds total) {
+    return to_s(total) / static_cast<double>(std::max<std::int64_t>(totals.steps, 1));
+  };
+  profiler::AdviceInput input{.step = mean(totals.duration),
+                              .chunks = facts.plan.chunks,
+                              .replica_samples = static_cast<double>(facts.plan.global_batch) / facts.replicas,
+                              .partition = facts.plan.partition.layers_per_stage,
+                              .sync_bytes = static_cast<double>(facts.sync_bytes()),
+                              .network_bytes_per_s = network_bytes_per_s,
+                              .data_workers = facts.data_workers};
+  for (const StageBreakdown& stage : totals.stages) {
+    input.stages.push_back({.replica = index(stage.replica),
+                            .stage = index(stage.stage),
+                            .compute = mean(stage.forward() + stage.backward()),
+                            .load = mean(stage.load()),
+                            .allreduce = mean(stage[Part::kAllReduce]),
+                            .skew = mean(stage[Part::kSkew]),
+                            .fill = mean(stage[Part::kFill]),
+                            .steady = mean(stage[Part::kSteady]),
+                            .drain = mean(stage[Part::kDrain]),
+                            .transfer = mean(stage.transfer()),
+                            .other = mean(stage[Part::kOther])});
+    input.allreduce = std::max(input.allreduce, mean(stage.all_reduce));
+  }
+  for (const auto& [rank, waited] : totals.waited_for_rank) {
+    if (!input.late_rank || mean(waited) > input.late_rank->late) input.late_rank = {rank, mean(waited)};
+  }
+  return input;
 }
 
 std::string table_of(const RunTotals& totals) {

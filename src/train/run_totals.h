@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "core/plan.h"
 #include "core/recorder.h"
+#include "profiler/advice.h"
 #include "profiler/breakdown.h"
 
 namespace sluice::train {
@@ -20,6 +22,7 @@ struct RunFacts {
   std::uint64_t gradient_bytes = 0;  // of one replica
   std::uint64_t parameter_bytes = 0, optimizer_bytes = 0;
   bool is_on_gpu = false;
+  int data_workers = 0;
   double peak_flops = 0;  // of one device, per second; 0: unknown
 
   [[nodiscard]] std::uint64_t sync_bytes() const { return replicas > 1 ? gradient_bytes : 0; }
@@ -36,6 +39,7 @@ struct RunTotals {
   double flops = 0;
   std::vector<profiler::StageBreakdown> stages;  // [place]; empty when nothing was recorded
   bool is_complete = true;                       // false: some spans were dropped
+  std::map<int, Nanoseconds> waited_for_rank;    // by the first to be ready, for the last
   Nanoseconds evaluation = 0, checkpoints = 0;   // outside of steps
 
   void add_step(std::int64_t samples_of_step, double flops_of_step, const profiler::StepBreakdown& breakdown);
@@ -44,6 +48,10 @@ struct RunTotals {
   [[nodiscard]] double per_second(double amount) const { return duration > 0 ? amount / to_s(duration) : 0.0; }
   [[nodiscard]] double mean_ms(Nanoseconds total) const { return to_ms(total) / static_cast<double>(steps); }
 };
+
+// What the rules of profiler/advice.h look at.
+[[nodiscard]] profiler::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts,
+                                                 double network_bytes_per_s);
 
 // "where the time went": a row for each place, the mean of the steps; then what lay between the steps.
 [[nodiscard]] std::string table_of(const RunTotals& totals);

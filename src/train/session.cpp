@@ -122,6 +122,7 @@ RunFacts facts_of(const Setup& setup, const Composition& composition) {
                  .gradient_bytes = composition.gradient_bytes(),
                  .parameter_bytes = composition.gradient_bytes(),
                  .is_on_gpu = setup.devices.front().kind == device::DeviceKind::kCuda,
+                 .data_workers = setup.config.data.workers,
                  .peak_flops = setup.config.profile.peak_tflops * 1e12};
   for (const auto& [name, tensor] : optimizer_tensors(composition)) facts.optimizer_bytes += tensor.nbytes();
   return facts;

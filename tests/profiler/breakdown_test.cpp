@@ -108,79 +108,86 @@ TEST(BreakDown, WithoutPlacesTheStepIsOther) {
   EXPECT_EQ(break_down({.begin = 10, .end = 60}).mean()[Part::kOther], 50);
 }
 
-// Nanosecond by nanosecond, by the rules in the header: what the thread does, innermost span first, then bubble, drain,
-// skew within the process, the own buckets, those of others, the small sums, the load.
-StageBreakdown brute_force(const StepSpans& all, std::size_t which) {
-  const StepSpans::Place& own = all.places[which];
-  const auto end_of = [&](const StepSpans::Place& p) {
-    Nanoseconds end = all.begin, optimizer = std::numeric_limits<Nanoseconds>::max();
-    for (const Span& s : p.spans) {
-      if (s.phase == Phase::kOptimizer) optimizer = std::min(optimizer, s.begin);
-    }
-    for (const Span& s : p.spans) {
-      if (s.begin < optimizer) end = std::max(end, s.end);
-    }
-    return end;
-  };
-  Nanoseconds end_of_replica = 0, end_of_pass = 0, first_backward = 1000, last_forward = 0;
+// The moments of a place's pass, found one by one.
+struct Moments {
+  Nanoseconds end = 0, end_of_replica = 0, end_of_pass = 0;
+  Nanoseconds first_backward = std::numeric_limits<Nanoseconds>::max(), last_forward = 0;
+};
+
+Nanoseconds end_of(const StepSpans::Place& p, Nanoseconds begin) {
+  Nanoseconds end = begin, optimizer = std::numeric_limits<Nanoseconds>::max();
+  for (const Span& s : p.spans) {
+    if (s.phase == Phase::kOptimizer) optimizer = std::min(optimizer, s.begin);
+  }
+  for (const Span& s : p.spans) {
+    if (s.begin < optimizer) end = std::max(end, s.end);
+  }
+  return end;
+}
+
+Moments moments_of(const StepSpans& all, const StepSpans::Place& own) {
+  Moments moments{.end = end_of(own, all.begin)};
   for (const auto& p : all.places) {
-    end_of_pass = std::max(end_of_pass, end_of(p));
-    if (p.replica == own.replica) end_of_replica = std::max(end_of_replica, end_of(p));
+    moments.end_of_pass = std::max(moments.end_of_pass, end_of(p, all.begin));
+    if (p.replica == own.replica) moments.end_of_replica = std::max(moments.end_of_replica, end_of(p, all.begin));
   }
   for (const Span& s : own.spans) {
-    if (s.phase == Phase::kBackward) first_backward = std::min(first_backward, s.begin);
-    if (s.phase == Phase::kForward) last_forward = std::max(last_forward, s.end);
+    if (s.phase == Phase::kBackward) moments.first_backward = std::min(moments.first_backward, s.begin);
+    if (s.phase == Phase::kForward) moments.last_forward = std::max(moments.last_forward, s.end);
   }
+  return moments;
+}
+
+Part part_of(const Span& span, const Moments& moments) {
+  switch (span.phase) {
+    case Phase::kForward: return Part::kForward;
+    case Phase::kLoss: return Part::kLoss;
+    case Phase::kBackward: return Part::kBackward;
+    case Phase::kAllReduce: return Part::kAllReduce;
+    case Phase::kOptimizer: return Part::kOptimizer;
+    case Phase::kReceive: return Part::kStageCopy;
+    default: break;
+  }
+  if (span.end <= moments.first_backward) return Part::kFill;
+  return span.begin >= moments.last_forward ? Part::kDrain : Part::kSteady;
+}
+
+// What a thread that does nothing waits for at `t`.
+Part waiting_part(const StepSpans& all, StageId stage, Nanoseconds t, const Moments& moments) {
+  const auto now = [t](Nanoseconds begin, Nanoseconds end) { return begin <= t && t < end; };
+  const auto in_bucket = [&](bool own, auto begin, auto end) {
+    return std::ranges::any_of(all.buckets,
+                               [&](const BucketSpan& b) { return (b.stage == stage) == own && now(b.*begin, b.*end); });
+  };
+  const auto in_process = [&](Phase phase) {
+    return std::ranges::any_of(all.process, [&](const Span& s) { return s.phase == phase && now(s.begin, s.end); });
+  };
+  if (now(moments.end, moments.end_of_replica)) return Part::kDrain;
+  if (now(moments.end_of_replica, moments.end_of_pass)) return Part::kSkew;
+  for (const bool own : {true, false}) {
+    if (in_bucket(own, &BucketSpan::all_there, &BucketSpan::end)) return Part::kAllReduce;
+    if (in_bucket(own, &BucketSpan::begin, &BucketSpan::all_there)) return Part::kSkew;
+  }
+  if (in_process(Phase::kAllReduce)) return Part::kAllReduce;
+  return in_process(Phase::kLoadWait) ? Part::kLoad : Part::kOther;
+}
+
+// Nanosecond by nanosecond, by the rules in the header: what the thread does, innermost span first; else what it waits
+// for.
+StageBreakdown brute_force(const StepSpans& all, const StepSpans::Place& own) {
+  const Moments moments = moments_of(all, own);
   StageBreakdown result{own.replica, own.stage};
   for (Nanoseconds t = all.begin; t < all.end; ++t) {
-    const auto now = [t](Nanoseconds begin, Nanoseconds end) { return begin <= t && t < end; };
     const Span* inner = nullptr;
     for (const Span& s : own.spans) {
-      if (now(s.begin, s.end) && (inner == nullptr || s.end - s.begin < inner->end - inner->begin)) inner = &s;
+      const bool is_inner = inner == nullptr || s.end - s.begin < inner->end - inner->begin;
+      if (s.begin <= t && t < s.end && is_inner) inner = &s;
     }
-    bool own_skew = false, own_transfer = false, other_skew = false, other_transfer = false, sums = false, load = false;
-    for (const BucketSpan& b : all.buckets) {
-      (b.stage == own.stage ? own_skew : other_skew) |= now(b.begin, b.all_there);
-      (b.stage == own.stage ? own_transfer : other_transfer) |= now(b.all_there, b.end);
-    }
-    for (const Span& s : all.process) {
-      sums |= s.phase == Phase::kAllReduce && now(s.begin, s.end);
-      load |= s.phase == Phase::kLoadWait && now(s.begin, s.end);
-    }
-    Part part = Part::kOther;
-    if (inner != nullptr) {
-      switch (inner->phase) {
-        case Phase::kForward: part = Part::kForward; break;
-        case Phase::kLoss: part = Part::kLoss; break;
-        case Phase::kBackward: part = Part::kBackward; break;
-        case Phase::kAllReduce: part = Part::kAllReduce; break;
-        case Phase::kOptimizer: part = Part::kOptimizer; break;
-        case Phase::kReceive: part = Part::kStageCopy; break;
-        default:
-          part = inner->end <= first_backward   ? Part::kFill
-                 : inner->begin >= last_forward ? Part::kDrain
-                                                : Part::kSteady;
-      }
-    } else if (t >= end_of(own) && t < end_of_replica) {
-      part = Part::kDrain;
-    } else if (t >= end_of_replica && t < end_of_pass) {
-      part = Part::kSkew;
-    } else if (own_transfer) {
-      part = Part::kAllReduce;
-    } else if (own_skew) {
-      part = Part::kSkew;
-    } else if (other_transfer) {
-      part = Part::kAllReduce;
-    } else if (other_skew) {
-      part = Part::kSkew;
-    } else if (sums) {
-      part = Part::kAllReduce;
-    } else if (load) {
-      part = Part::kLoad;
-    }
-    ++result[part];
+    ++result[inner != nullptr ? part_of(*inner, moments) : waiting_part(all, own.stage, t, moments)];
     const bool adds_here = inner != nullptr && inner->phase == Phase::kAllReduce;
-    result.all_reduce += adds_here || own_skew || own_transfer ? 1 : 0;
+    const bool is_under_way = std::ranges::any_of(
+        all.buckets, [&](const BucketSpan& b) { return b.stage == own.stage && b.begin <= t && t < b.end; });
+    result.all_reduce += adds_here || is_under_way ? 1 : 0;
   }
   return result;
 }
@@ -221,7 +228,7 @@ TEST(BreakDown, EqualsBruteForceOnRandomSteps) {
     StepSpans step = random_step(random);
     const StepBreakdown breakdown = break_down(step);
     for (std::size_t i = 0; i < step.places.size(); ++i) {
-      const StageBreakdown expected = brute_force(step, i);
+      const StageBreakdown expected = brute_force(step, step.places[i]);
       EXPECT_EQ(sum_of(breakdown.stages[i]), step.end - step.begin);
       ASSERT_EQ(breakdown.stages[i].parts, expected.parts) << "round " << round << " place " << i;
       ASSERT_EQ(breakdown.stages[i].all_reduce, expected.all_reduce) << "round " << round << " place " << i;
