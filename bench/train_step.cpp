@@ -13,10 +13,12 @@
 #include <string>
 
 #include "comm/processes.h"
+#include "core/check.h"
 #include "core/clock.h"
 #include "core/layer_cost.h"
 #include "device/cpu_threads.h"
 #include "models/model.h"
+#include "profiler/breakdown.h"
 #include "train/compose.h"
 #include "train/train_step.h"
 #include "tune/partition.h"
@@ -31,6 +33,7 @@ struct Arguments {
   int threads = 2;  // over all devices
   int steps = 20;
   int repeats = 5;
+  bool records = true;  // spans, and the breakdown of every step, as `sluice train` does
 };
 
 Arguments parse(int argc, char** argv) {
@@ -44,6 +47,7 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--chunks", arguments.plan.chunks);
   app.add_option("--threads", arguments.threads, "Threads, shared evenly by the devices");
   app.add_option("--steps", arguments.steps, "Steps per measurement");
+  app.add_flag("--profile,!--no-profile", arguments.records, "Record spans and break every step down (the default)");
   app.add_option("--repeats", arguments.repeats, "Measurements when nothing comes on standard input");
   app.parse(argc, argv);
   return arguments;
@@ -70,14 +74,16 @@ class Bench {
     const Nanoseconds begin = now_ns();
     const std::clock_t cpu_begin = std::clock();  // processor time of all threads: what to compare on a busy machine
     double loss = 0;
+    spans_ = 0;
     for (int i = 0; i < arguments_.steps; ++i) loss = run();
     const double seconds = to_s(now_ns() - begin);
     const double cpu_seconds = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
     std::printf(
         "{\"side\": \"sluice\", \"model\": \"%s\", \"samples_per_s\": %.2f, \"step_ms\": %.3f, \"cpu_ms\": %.3f, "
-        "\"loss\": %.5f}\n",
+        "\"loss\": %.5f, \"spans\": %.1f}\n",
         arguments_.model.name.c_str(), static_cast<double>(arguments_.plan.global_batch * arguments_.steps) / seconds,
-        1e3 * seconds / arguments_.steps, 1e3 * cpu_seconds / arguments_.steps, loss);
+        1e3 * seconds / arguments_.steps, 1e3 * cpu_seconds / arguments_.steps, loss,
+        static_cast<double>(spans_) / arguments_.steps);
     std::fflush(stdout);
   }
 
@@ -91,6 +97,7 @@ class Bench {
                            .make_layers = [&] { return models::make_model(arguments.model).layers; },
                            .devices = device::choose_devices({"cpu"}, devices),
                            .cpu_threads = std::max(arguments.threads / devices, 1),
+                           .record_spans = arguments.records,
                            .optimizer = {.kind = is_vit ? "adamw" : "momentum", .weight_decay = is_vit ? 0.01 : 5e-4},
                            .processes = &processes});
   }
@@ -104,8 +111,12 @@ class Bench {
   }
 
   double run() {
-    composition_.executor->recorder().clear();
-    return step_.run(batch_, number_++, arguments_.model.name == "vit" ? 1e-4 : 0.01).loss;
+    const Nanoseconds begin = now_ns();
+    const double loss = step_.run(batch_, number_++, arguments_.model.name == "vit" ? 1e-4 : 0.01).loss;
+    const StepSpans spans = composition_.executor->recorder().collect(number_, begin, now_ns());
+    for (const auto& place : spans.places) spans_ += static_cast<std::int64_t>(place.spans.size());
+    if (arguments_.records) check(profiler::break_down(spans).is_complete, "a step has more spans than are kept");
+    return loss;
   }
 
   Arguments arguments_;
@@ -114,6 +125,7 @@ class Bench {
   train::TrainStep step_;
   train::StepBatch batch_;
   std::int64_t number_ = 0;
+  std::int64_t spans_ = 0;  // since the measurement began
 };
 
 }  // namespace

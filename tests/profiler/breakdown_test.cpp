@@ -172,17 +172,22 @@ Part waiting_part(const StepSpans& all, StageId stage, Nanoseconds t, const Mome
   return in_process(Phase::kLoadWait) ? Part::kLoad : Part::kOther;
 }
 
+const Span* innermost(const std::vector<Span>& spans, Nanoseconds t) {
+  const Span* inner = nullptr;
+  for (const Span& s : spans) {
+    const bool is_inner = inner == nullptr || s.end - s.begin < inner->end - inner->begin;
+    if (s.begin <= t && t < s.end && is_inner) inner = &s;
+  }
+  return inner;
+}
+
 // Nanosecond by nanosecond, by the rules in the header: what the thread does, innermost span first; else what it waits
 // for.
 StageBreakdown brute_force(const StepSpans& all, const StepSpans::Place& own) {
   const Moments moments = moments_of(all, own);
   StageBreakdown result{own.replica, own.stage};
   for (Nanoseconds t = all.begin; t < all.end; ++t) {
-    const Span* inner = nullptr;
-    for (const Span& s : own.spans) {
-      const bool is_inner = inner == nullptr || s.end - s.begin < inner->end - inner->begin;
-      if (s.begin <= t && t < s.end && is_inner) inner = &s;
-    }
+    const Span* inner = innermost(own.spans, t);
     ++result[inner != nullptr ? part_of(*inner, moments) : waiting_part(all, own.stage, t, moments)];
     const bool adds_here = inner != nullptr && inner->phase == Phase::kAllReduce;
     const bool is_under_way = std::ranges::any_of(

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""What profile.level = "events" costs: steps with and without it take turns in one run.
+
+    .venv/bin/python bench/profile_overhead.py [--rounds 15] [--steps 4] [--models resnet18 vit]
+
+Two figures a model: the cost of a span (bench_recorder) times the spans of a step, over the step; and the ratio of
+wall times of neighbouring measurements, with and without, its median and the 95 % interval of the median (bootstrap).
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+
+import compare
+
+BENCH = pathlib.Path(__file__).resolve().parent.parent / "build" / "release" / "bench"
+
+
+def interval_of_median(values, draws=4000):
+    drawn = random.Random(1)
+    medians = sorted(statistics.median(drawn.choices(values, k=len(values))) for _ in range(draws))
+    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--stages", type=int, default=2)
+    parser.add_argument("--chunks", type=int, default=4)
+    parser.add_argument("--models", nargs="+", default=["resnet18", "vit"])
+    args = parser.parse_args()
+    if not (BENCH / "bench_recorder").exists():
+        sys.exit("profile_overhead.py: build/release/bench/bench_recorder is missing; run scripts/bootstrap.sh")
+    span_ns = json.loads(subprocess.run([BENCH / "bench_recorder"], check=True, capture_output=True).stdout)["span_ns"]
+    print(f"one span: {span_ns:.0f} ns")
+    for model in args.models:
+        command = [str(compare.OURS), model, "--size", "tiny", "--batch", str(args.batch), "--threads",
+                   str(args.threads), "--steps", str(args.steps), "--stages", str(args.stages), "--chunks",
+                   str(args.chunks)]
+        sides = [compare.Side([*command, flag], 1) for flag in ("--profile", "--no-profile")]
+        for number in range(args.rounds):  # who goes first changes, so that a drift favours neither
+            for side in sides if number % 2 == 0 else reversed(sides):
+                side.measure()
+        for side in sides:
+            side.close()
+        on, off = sides
+        ratios = [a["step_ms"] / b["step_ms"] for a, b in zip(on.results, off.results)]
+        low, high = interval_of_median(ratios)
+        share = span_ns * on.median("spans") / (1e6 * on.median("step_ms"))
+        print(f"{model}: {on.median('spans'):.0f} spans in a step of {on.median('step_ms'):.0f} ms: {100 * share:.4f} %; "
+              f"with/without: median {statistics.median(ratios):.4f}, 95 % {low:.4f} .. {high:.4f}")
+
+
+if __name__ == "__main__":
+    main()
