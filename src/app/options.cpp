@@ -27,7 +27,7 @@ void OutputArguments::add_to(CLI::App& command) {
 }
 
 void OutputArguments::print(const nlohmann::ordered_json& object, const std::string& text) const {
-  print_out((json ? object.dump(2) : text) + "\n");
+  print_out((json ? object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) : text) + "\n");
 }
 
 void print_out(const std::string& text) {

@@ -15,12 +15,12 @@ Align align_of(std::span<const Align> align, std::size_t column) {
   return align.empty() ? Align::kLeft : align[std::min(column, align.size() - 1)];
 }
 
-std::string line_of(const TextRow& row, std::span<const std::size_t> widths, std::span<const Align> align) {
-  constexpr std::size_t kGap = 2;
+std::string line_of(const TextRow& row, std::span<const std::size_t> widths, std::span<const Align> align,
+                    std::size_t gap) {
   std::string line;
   for (std::size_t i = 0; i < row.size(); ++i) {
     const std::string padding(widths[i] - width_of(row[i]), ' ');
-    if (i > 0) line.append(kGap, ' ');
+    if (i > 0) line.append(gap, ' ');
     line += align_of(align, i) == Align::kRight ? padding + row[i] : row[i] + padding;
   }
   line.erase(line.find_last_not_of(' ') + 1);
@@ -29,7 +29,7 @@ std::string line_of(const TextRow& row, std::span<const std::size_t> widths, std
 
 }  // namespace
 
-std::string text_table(std::span<const TextRow> rows, std::span<const Align> align) {
+std::string text_table(std::span<const TextRow> rows, std::span<const Align> align, std::size_t gap) {
   std::vector<std::size_t> widths;
   for (const TextRow& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
@@ -38,7 +38,7 @@ std::string text_table(std::span<const TextRow> rows, std::span<const Align> ali
   std::string text;
   for (const TextRow& row : rows) {
     if (&row != rows.data()) text += '\n';
-    text += line_of(row, widths, align);
+    text += line_of(row, widths, align, gap);
   }
   return text;
 }

@@ -29,6 +29,7 @@ TEST(TextTable, TakesRowsOfAnyLength) {
   const std::vector<TextRow> rows{{"a"}, {}, {"b", "22", "3"}};
   EXPECT_EQ(text_table(rows, kNameThenNumbers), "a\n\nb  22  3");
   EXPECT_EQ(text_table({}), "");
+  EXPECT_EQ(text_table(rows, kNameThenNumbers, /*gap=*/1), "a\n\nb 22 3");
 }
 
 TEST(TextTable, CountsCodePointsNotBytes) {

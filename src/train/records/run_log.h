@@ -1,0 +1,70 @@
+// run_log: what metrics.jsonl says about a run, read back and averaged over its steps.
+// Not here: writing it (metrics_writer.h), tables (train/report.h), config.toml.
+// Takes what a run leaves behind whatever became of it: one that still goes on, was killed (a torn last line), was
+// resumed, or was made by an older version (absent fields stay absent). A line that is no record is counted and left
+// out. Reads line by line; memory does not grow with the steps.
+// Units: as the fields are named (_ms, _s, _bytes, _per_s). Threads: values and pure functions.
+// Errors: ConfigError for a path that is no run directory, DataError for a metrics.jsonl that holds no record at all.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::train {
+
+// Numbers by field of a metrics line. Null and absent fields are not in it.
+using Numbers = std::map<std::string, double, std::less<>>;
+
+[[nodiscard]] std::optional<double> number_in(const Numbers& numbers, std::string_view name);
+
+// The number that a field holds; NaN and infinities are written by name. Nothing when it is absent or no number.
+[[nodiscard]] std::optional<double> number_at(const nlohmann::ordered_json& object, const char* name);
+[[nodiscard]] std::optional<std::string> text_at(const nlohmann::ordered_json& object, const char* name);
+
+// Mean milliseconds per step of one (replica, stage).
+struct PlaceTimes {
+  int replica = 0;
+  int stage = 0;
+  Numbers ms;
+};
+
+// Reads the list that `summary` holds as "breakdown"; empty when it is none.
+[[nodiscard]] std::vector<PlaceTimes> place_times(const nlohmann::ordered_json& breakdown);
+
+struct RunLog {
+  std::filesystem::path dir;
+  nlohmann::ordered_json plan = nlohmann::ordered_json::object();     // the last `plan`; empty when there is none
+  nlohmann::ordered_json summary = nlohmann::ordered_json::object();  // empty unless it is how the records end
+  nlohmann::ordered_json fault = nlohmann::ordered_json::object();    // the last `fault`; empty when there is none
+  bool ends_in_fault = false;
+  double time_s = 0;  // of the last record
+
+  std::map<std::string, std::int64_t, std::less<>> counts;  // records by event
+  std::int64_t steps = 0;                                   // recorded
+  std::int64_t steps_since_resume = 0;                      // those that `summary` tells of
+  std::int64_t last_step = 0;                               // steps done; 0: none recorded
+  // Means over the steps that have the field: of times (_ms) and sync_bytes over the steps; of rates (_per_s, mfu) over
+  // their time, so that samples_per_s is all samples by all step time. "net/<interface>/sent" and "/received" too.
+  Numbers means;
+  std::vector<double> device_busy;  // by device, mean over the time; empty when not recorded
+  std::optional<double> last_loss;  // of training
+
+  std::vector<nlohmann::ordered_json> evaluations;  // first, best, last `eval`; empty or three
+  std::int64_t unreadable_lines = 0;                // besides a torn last one
+  bool is_torn = false;                             // the last line ends in the middle
+
+  // "done", "interrupted", ... ; "failed"; "unfinished": it still runs or was killed.
+  [[nodiscard]] std::string outcome() const;
+  [[nodiscard]] double wall_s() const;
+  [[nodiscard]] std::int64_t count(std::string_view event) const;
+};
+
+[[nodiscard]] RunLog read_run_log(const std::filesystem::path& run_dir);
+
+}  // namespace sluice::train
