@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "core/concat.h"
+#include "profiler/breakdown.h"
 #include "train/reference.h"
 #include "train/train_step.h"
 
@@ -66,6 +69,37 @@ INSTANTIATE_TEST_SUITE_P(Grid, CudaParity,
                            return concat(c.model, "_", c.stages, "stages_", c.replicas, "replicas",
                                          c.mixed ? "_mixed" : "");
                          });
+
+// Spans come from events on the stream, mapped onto the host's clock: they lie within the step, and add up to it.
+TEST(CudaBreakdown, SpansOfAStreamLieWithinTheStepAndAddUpToIt) {
+  if (device::cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
+  constexpr Nanoseconds kClockError = 500'000;  // between the host's reading and the first event
+  Composition grid = make_grid(small_model("vit"), "1f1b", 2, 2, {.kind = "sgd"}, {kGpu, kGpu, kGpu, kGpu});
+  grid.plan.chunks = 3;
+  TrainStep step(grid, {.seed = kSeed});
+  Recorder& recorder = grid.executor->recorder();
+  for (std::int64_t number = 0; number < 3; ++number) {
+    recorder.clear();
+    const Nanoseconds begin = now_ns();
+    (void)step.run(make_batch(12, number + 1), number, 0.05);
+    const StepSpans spans = recorder.collect(number, begin, now_ns());
+    for (const StepSpans::Place& place : spans.places) {
+      int forwards = 0;
+      for (const Span& span : place.spans) {
+        EXPECT_LE(span.begin, span.end);
+        EXPECT_GE(span.begin, spans.begin - kClockError);
+        EXPECT_LE(span.end, spans.end + kClockError);
+        if (span.phase == Phase::kForward && span.end > span.begin) ++forwards;
+      }
+      EXPECT_EQ(forwards, 3);
+    }
+    for (const profiler::StageBreakdown& stage : profiler::break_down(spans).stages) {
+      EXPECT_EQ(std::accumulate(stage.parts.begin(), stage.parts.end(), Nanoseconds{0}), spans.end - spans.begin);
+      EXPECT_GT(stage.forward(), 0);
+      EXPECT_GT(stage.backward(), 0);
+    }
+  }
+}
 
 }  // namespace
 }  // namespace sluice::train::test

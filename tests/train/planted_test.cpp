@@ -33,30 +33,33 @@ using torch::autograd::variable_list;
 constexpr int kSteps = 6;
 constexpr int kWidth = 4;
 
-// How long to sleep, and how long it was since the last reset().
+// How long to sleep, or how many products of a fixed size to compute, and how long that took since the last reset().
 struct Planted {
   milliseconds forward{0}, backward{0};
+  int products = 0;  // in forward; twice as many in backward
   Nanoseconds slept_forward = 0, slept_backward = 0;
 
   void reset() { slept_forward = slept_backward = 0; }
-  static void sleep(milliseconds time, Nanoseconds& slept) {
+  static void spend(milliseconds time, int products, Nanoseconds& spent) {
     const Nanoseconds begin = now_ns();
     std::this_thread::sleep_for(time);
-    slept += now_ns() - begin;
+    const at::Tensor matrix = at::full({192, 192}, 0.5);
+    for (int i = 0; i < products; ++i) (void)at::mm(matrix, matrix);
+    spent += now_ns() - begin;
   }
 };
 
 class SleepyProduct : public torch::autograd::Function<SleepyProduct> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, Planted* planted) {
-    Planted::sleep(planted->forward, planted->slept_forward);
+    Planted::spend(planted->forward, planted->products, planted->slept_forward);
     ctx->save_for_backward({x, weight});
     ctx->saved_data["planted"] = reinterpret_cast<std::int64_t>(planted);
     return x * weight;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     auto* planted = reinterpret_cast<Planted*>(ctx->saved_data["planted"].toInt());
-    Planted::sleep(planted->backward, planted->slept_backward);
+    Planted::spend(planted->backward, 2 * planted->products, planted->slept_backward);
     const variable_list saved = ctx->get_saved_variables();
     return {grads[0] * saved[1], (grads[0] * saved[0]).sum(0), {}};
   }
@@ -133,9 +136,7 @@ void expect_parts_add_up(const StepBreakdown& breakdown) {
   }
 }
 
-TEST(PlantedSleeps, ForwardAndBackwardOfEveryStageAndReplicaAreFound) {
-  Plantation planted{{{milliseconds(10), milliseconds(20)}, {milliseconds(15), milliseconds(25)}},
-                     {{milliseconds(12), milliseconds(18)}, {milliseconds(9), milliseconds(30)}}};
+void expect_forward_and_backward_are_found(Plantation planted) {
   Composition grid = compose_sleepy(planted, 3);
   TrainStep step(grid, {});
   Comparison comparison;
@@ -153,6 +154,15 @@ TEST(PlantedSleeps, ForwardAndBackwardOfEveryStageAndReplicaAreFound) {
     }
   }
   comparison.check_all();
+}
+
+TEST(PlantedSleeps, ForwardAndBackwardOfEveryStageAndReplicaAreFound) {
+  expect_forward_and_backward_are_found({{{milliseconds(10), milliseconds(20)}, {milliseconds(15), milliseconds(25)}},
+                                         {{milliseconds(12), milliseconds(18)}, {milliseconds(9), milliseconds(30)}}});
+}
+
+TEST(PlantedProducts, ForwardAndBackwardOfEveryStageAreFound) {
+  expect_forward_and_backward_are_found({{{.products = 40}, {.products = 70}}});
 }
 
 // One stage does nothing but wait for the other: its bubble is what the other slept, less the little that overlaps.
