@@ -41,13 +41,13 @@ struct LateRank {
 
 struct AdviceInput {
   double step = 0;  // seconds
-  std::vector<StageSeconds> stages{};
-  int chunks = 1;                // micro-batches a step of one replica
-  double replica_samples = 0;    // samples a step of one replica
-  std::vector<int> partition{};  // layers per stage
-  std::vector<double> layers{};  // forward and backward seconds per step of every layer; empty: not measured
-  std::optional<MicroBatchCost> micro_batch{};
-  std::optional<LateRank> late_rank{};
+  std::vector<StageSeconds> stages;
+  int chunks = 1;              // micro-batches a step of one replica
+  double replica_samples = 0;  // samples a step of one replica
+  std::vector<int> partition;  // layers per stage
+  std::vector<double> layers;  // forward and backward seconds per step of every layer; empty: not measured
+  std::optional<MicroBatchCost> micro_batch;
+  std::optional<LateRank> late_rank;
   double sync_bytes = 0;           // that the replicas agree on, per step
   double allreduce = 0;            // seconds per step in all-reduce, hidden or not
   double network_bytes_per_s = 0;  // over all interfaces

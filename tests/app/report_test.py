@@ -27,20 +27,19 @@ def rate(lines, field):
     return sum(value * time for value, time in pairs) / sum(time for _, time in pairs) if pairs else None
 
 
-class ReportTest(unittest.TestCase):
+def setUpModule():
     """Two runs that all tests read: one device, and two stages x two replicas."""
+    ReportTest.folder = folder = pathlib.Path(unittest.enterModuleContext(tempfile.TemporaryDirectory()))
+    ReportTest.config = config = cli.write_config(
+        folder / "small.toml", device={"list": "cpu"}, model={"name": "mlp", "image_size": 8},
+        data={"name": "shapes", "samples": 64}, train={"steps": STEPS, "global_batch": 16, "lr": 0.05})
+    ReportTest.one, ReportTest.grid = folder / "one", folder / "grid"
+    cli.must_run("train", config, "--run-dir", ReportTest.one)
+    cli.must_run("train", config, "--run-dir", ReportTest.grid, "--set", "pipeline.stages=2", "--set", "pipeline.chunks=2",
+                 "--set", "replicas.local=2", "--set", "checkpoint.every_steps=3")
 
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        config = cli.write_config(
-            cls.folder / "small.toml", device={"list": "cpu"}, model={"name": "mlp", "image_size": 8},
-            data={"name": "shapes", "samples": 64}, train={"steps": STEPS, "global_batch": 16, "lr": 0.05})
-        cls.config, cls.one, cls.grid = config, cls.folder / "one", cls.folder / "grid"
-        cli.must_run("train", config, "--run-dir", cls.one)
-        cli.must_run("train", config, "--run-dir", cls.grid, "--set", "pipeline.stages=2", "--set", "pipeline.chunks=2",
-                     "--set", "replicas.local=2", "--set", "checkpoint.every_steps=3")
 
+class ReportTest(unittest.TestCase):
     def report(self, *dirs):
         return json.loads(cli.must_run("report", *dirs, "--json").stdout)["runs"]
 

@@ -16,9 +16,16 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
+AdviceInput empty_step(int chunks = 4) {
+  AdviceInput input;
+  input.step = 1;
+  input.chunks = chunks;
+  return input;
+}
+
 // One replica whose stages compute these seconds of a step of one second, in four chunks.
 AdviceInput pipeline(const std::vector<double>& compute, int chunks = 4) {
-  AdviceInput input{.step = 1, .chunks = chunks};
+  AdviceInput input = empty_step(chunks);
   for (std::size_t i = 0; i < compute.size(); ++i)
     input.stages.push_back({.stage = static_cast<int>(i), .compute = compute[i]});
   return input;
@@ -45,7 +52,7 @@ TEST(Advise, SaysNothingAboutABalancedStep) {
 
 TEST(Advise, KeepsSilentOnNothing) {
   EXPECT_THAT(advise({}), IsEmpty());
-  EXPECT_THAT(advise({.step = 1}), IsEmpty());
+  EXPECT_THAT(advise(empty_step()), IsEmpty());
   AdviceInput no_step = pipeline({1, 2});
   no_step.step = 0;
   EXPECT_THAT(advise(no_step), IsEmpty());
@@ -241,7 +248,7 @@ TEST(Communication, SaysBytesAndHowFastTheyWent) {
 }
 
 TEST(Skew, NamesTheReplicaThatOthersWaitFor) {
-  AdviceInput input{.step = 1};
+  AdviceInput input = empty_step();
   for (int replica = 0; replica < 3; ++replica)
     input.stages.push_back({.replica = replica, .compute = 0.5, .skew = replica == 1 ? 0.0 : 0.08});
   const auto advice = advise(input);
@@ -251,7 +258,7 @@ TEST(Skew, NamesTheReplicaThatOthersWaitFor) {
 }
 
 TEST(Skew, IsAnotherProcessWhereAllWait) {
-  AdviceInput input{.step = 1};
+  AdviceInput input = empty_step();
   for (int replica = 0; replica < 2; ++replica)
     input.stages.push_back({.replica = replica, .compute = 0.5, .skew = 0.1});
   EXPECT_NEAR(gain_of(advise(input), "another process is the slowest"), 0.1, 1e-12);
