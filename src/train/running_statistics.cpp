@@ -24,7 +24,7 @@ at::Tensor to_sums(const nn::BatchStatistics& statistics, std::int64_t channels)
 
 nn::BatchStatistics from_sums(const at::Tensor& sums) {
   const std::int64_t channels = (sums.numel() - 1) / 2;
-  const double count = sums[0].item<double>();
+  const auto count = sums[0].item<double>();
   if (count == 0) return {};
   const at::Tensor mean = sums.narrow(0, 1, channels) / count;
   return {mean, (sums.narrow(0, 1 + channels, channels) / count - mean * mean).clamp_min(0),
