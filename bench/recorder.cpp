@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "core/check.h"
 #include "profiler/breakdown.h"
 
 namespace sluice {
@@ -20,7 +21,8 @@ double time_round(Recorder& recorder, Track* track) {
   }
   const profiler::StepBreakdown breakdown = profiler::break_down(recorder.collect(0, begin, now_ns()));
   const Nanoseconds end = now_ns();
-  return breakdown.is_complete ? static_cast<double>(end - begin) / kSpans : 0.0;
+  check(breakdown.dropped == 0, "a round has more spans than are kept");
+  return static_cast<double>(end - begin) / kSpans;
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "comm/communicator.h"
 
-#include <atomic>
-#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -34,35 +32,14 @@ auto as_peer_error(const std::string& what, const Action& action) {
 // c10d's flight recorder, one for all communicators of the process, enters what is started into a map without a lock.
 std::mutex start_mutex;
 
-// When an operation was over, however late somebody asks: Gloo's thread notes it; with NCCL an event
-// on a stream of its own, which waits for the operation and for nothing else.
-class EndOfWork {
- public:
-  EndOfWork(const c10::intrusive_ptr<c10d::Work>& work, bool runs_on_stream, device::Device device)
-      : on_host_(std::make_shared<std::atomic<Nanoseconds>>(0)) {
-    if (!runs_on_stream) {
-      work->getFuture()->addCallback([noted = on_host_](c10::ivalue::Future&) { noted->store(now_ns()); });
-      return;
-    }
-    const auto stream = device::Stream::make(device);
-    base_ = stream.moment();
-    base_time_ = now_ns();
-    const device::StreamGuard guard(stream);
-    work->wait();
-    on_stream_ = stream.moment();
-  }
-
-  [[nodiscard]] Nanoseconds time() const {
-    if (!on_stream_.is_known()) return on_stream_.time(base_, base_time_);
-    const Nanoseconds noted = on_host_->load();
-    return noted != 0 ? noted : now_ns();  // wait() may return a moment before the note is there
-  }
-
- private:
-  std::shared_ptr<std::atomic<Nanoseconds>> on_host_;
-  device::Moment base_, on_stream_;
-  Nanoseconds base_time_ = 0;
-};
+// Gloo's thread notes when the operation was over, however late somebody asks. A future of NCCL's is complete as soon
+// as the work is queued, so nothing is noted there.
+Pending::End note_end(const c10::intrusive_ptr<c10d::Work>& work, const std::string& backend) {
+  if (backend == "nccl") return nullptr;
+  const auto noted = std::make_shared<std::atomic<Nanoseconds>>(0);
+  work->getFuture()->addCallback([noted](c10::ivalue::Future&) { noted->store(now_ns()); });
+  return noted;
+}
 
 template <typename Operation>
 auto start(const Operation& operation) {
@@ -81,18 +58,17 @@ Communicator::~Communicator() = default;
 int Communicator::rank() const { return backend_->getRank(); }
 int Communicator::size() const { return backend_->getSize(); }
 
-Pending Communicator::all_reduce(const at::Tensor& tensor) const {
+Pending Communicator::all_reduce(const at::Tensor& tensor, EndTime end_time) const {
   const std::string what = concat("the all-reduce of ", name_);
   return as_peer_error(what, [&] {
     std::vector<at::Tensor> tensors{tensor};
     const auto work = start([&] { return backend_->allreduce(tensors); });
-    const EndOfWork end(work, backend_->getBackendName() == "nccl", device_);
     return Pending(
         [work, limit = limit_, device = device_, what] {
           as_peer_error(what, [&] { return work->wait(limit); });
           device::Stream::current(device).synchronize();  // on a GPU only the stream has waited so far
         },
-        [end] { return end.time(); });
+        end_time == EndTime::kNoted ? note_end(work, backend_->getBackendName()) : nullptr);
   });
 }
 

@@ -5,8 +5,10 @@
 // Errors: PeerError when a process is lost or does not come within the time limit; the communicator is then of no use.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -25,19 +27,26 @@ namespace sluice::comm {
 // An operation under way. Copies share it.
 class Pending {
  public:
-  // wait: blocks until the result is there. end: when that was, once wait() has returned.
-  Pending(std::function<void()> wait, std::function<Nanoseconds()> end)
-      : wait_(std::move(wait)), end_(std::move(end)) {}
+  // end: when the result was there, noted by the backend; null, or 0, where nothing notes it.
+  using End = std::shared_ptr<const std::atomic<Nanoseconds>>;
+  explicit Pending(std::function<void()> wait, End end = nullptr) : wait_(std::move(wait)), end_(std::move(end)) {}
 
   // Blocks until the result is there; PeerError when it does not come.
   void wait() const { wait_(); }
-  // Requires: wait() has returned. When the result was there, which may be long before wait() was called.
-  [[nodiscard]] Nanoseconds end() const { return end_(); }
+  // Requires: wait() has returned. When the result was there, which may be long before wait() was called; now, where
+  // the backend did not note it.
+  [[nodiscard]] Nanoseconds end() const {
+    const Nanoseconds noted = end_ ? end_->load() : 0;
+    return noted != 0 ? noted : now_ns();
+  }
 
  private:
   std::function<void()> wait_;
-  std::function<Nanoseconds()> end_;
+  End end_;
 };
+
+// Is Pending::end() wanted? It costs a callback.
+enum class EndTime { kUnknown, kNoted };
 
 class Communicator {
  public:
@@ -51,7 +60,8 @@ class Communicator {
 
   // The sum over all processes, in place, the same bits in each. `tensor` is dense and lives until the end. On a GPU it
   // comes after what is queued on the caller's current stream, and is there when wait() returns.
-  [[nodiscard]] Pending all_reduce(const at::Tensor& tensor) const;
+  // With NCCL nothing notes when it ended: Pending::end() is then the moment at which somebody had waited for it.
+  [[nodiscard]] Pending all_reduce(const at::Tensor& tensor, EndTime end_time = EndTime::kUnknown) const;
   // `tensor` of process `root` in all; blocks.
   void broadcast(const at::Tensor& tensor, int root) const;
   // Blocks until every process has come here.

@@ -23,7 +23,8 @@ struct StepOutcome {
   bool weights_replaced = false;    // new weights have been installed
   double divisor = 1.0;             // gradients still have to be divided by this
   Contribution total;               // of all replicas
-  std::vector<BucketSpan> buckets;  // sums over the processes of the run, in this step
+  std::vector<BucketSpan> buckets;  // sums over the processes of the run, in this step, where times are recorded
+  LateProcess late;
 };
 
 class ReplicaSync {

@@ -17,7 +17,11 @@ Track* Recorder::add_track(ReplicaId replica, StageId stage) {
 }
 
 StepSpans Recorder::collect(std::int64_t step, Nanoseconds begin, Nanoseconds end) {
-  StepSpans spans{.step = step, .begin = begin, .end = end, .buckets = std::exchange(buckets_, {})};
+  StepSpans spans{.step = step,
+                  .begin = begin,
+                  .end = end,
+                  .buckets = std::exchange(buckets_, {}),
+                  .late = std::exchange(late_, {})};
   for (Track& track : tracks_) {
     StepSpans::Place& place = spans.places.emplace_back(StepSpans::Place{track.replica(), track.stage(), {}});
     track.ring().take(place.spans);

@@ -49,8 +49,12 @@ struct BucketSpan {
   Nanoseconds begin = 0;      // this process was ready
   Nanoseconds all_there = 0;  // the last process was; from here on it is transfer
   Nanoseconds end = 0;
-  int last_rank = 0;             // the process that was ready last
-  Nanoseconds longest_wait = 0;  // of the process that was ready first, for the last one
+};
+
+// The process that was the last to finish its own work of a step, and how long the first one waited for it.
+struct LateProcess {
+  int rank = -1;  // -1: there is one process only
+  Nanoseconds wait = 0;
 };
 
 // A ring for one writer and one reader.
@@ -61,7 +65,7 @@ class SpanRing {
   void push(const Span& span) {
     const std::uint64_t at = written_.load(std::memory_order_relaxed);
     if (at - read_.load(std::memory_order_acquire) == slots_.size()) {
-      dropped_.fetch_add(1, std::memory_order_relaxed);
+      drop();
       return;
     }
     slots_[at % slots_.size()] = span;
@@ -70,6 +74,7 @@ class SpanRing {
 
   // Moves what there is to the end of `into`.
   void take(std::vector<Span>& into);
+  void drop() { dropped_.fetch_add(1, std::memory_order_relaxed); }
   // Spans dropped since the last call.
   [[nodiscard]] std::uint64_t take_dropped() { return dropped_.exchange(0, std::memory_order_relaxed); }
 
@@ -110,7 +115,8 @@ struct StepSpans {
   std::vector<Place> places;        // in the order of their tracks
   std::vector<Span> process;        // of the thread that drives the step
   std::vector<BucketSpan> buckets;  // empty in a run of one process
-  std::uint64_t dropped = 0;        // not 0: the spans do not tell all
+  LateProcess late;
+  std::uint64_t dropped = 0;  // not 0: the spans do not tell all
 };
 
 class Recorder {
@@ -122,9 +128,11 @@ class Recorder {
   // For the thread that drives the step; null when nothing is recorded.
   [[nodiscard]] Track* process() { return is_on_ ? &process_ : nullptr; }
 
-  // From the thread that drives the step, between two steps.
-  void add_bucket(const BucketSpan& span) {
-    if (is_on_) buckets_.push_back(span);
+  // From the thread that drives the step.
+  void add_buckets(const std::vector<BucketSpan>& spans, const LateProcess& late) {
+    if (!is_on_) return;
+    buckets_.insert(buckets_.end(), spans.begin(), spans.end());
+    late_ = late;
   }
   [[nodiscard]] StepSpans collect(std::int64_t step, Nanoseconds begin, Nanoseconds end);
   void clear() { static_cast<void>(collect(0, 0, 0)); }
@@ -134,6 +142,7 @@ class Recorder {
   std::deque<Track> tracks_;
   Track process_;
   std::vector<BucketSpan> buckets_;
+  LateProcess late_;
 };
 
 // Records the life of the object as one span of the calling thread. A null track costs one branch.

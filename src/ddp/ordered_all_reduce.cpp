@@ -8,8 +8,12 @@
 namespace sluice::ddp {
 
 OrderedAllReduce::OrderedAllReduce(std::shared_ptr<comm::Communicator> communicator, device::Device device,
-                                   std::vector<at::Tensor> buckets)
-    : communicator_(std::move(communicator)), device_(device), buckets_(std::move(buckets)), ready_(buckets_.size()) {}
+                                   std::vector<at::Tensor> buckets, comm::EndTime end_time)
+    : communicator_(std::move(communicator)),
+      device_(device),
+      end_time_(end_time),
+      buckets_(std::move(buckets)),
+      ready_(buckets_.size()) {}
 
 void OrderedAllReduce::begin_step() {
   const std::scoped_lock lock(mutex_);
@@ -23,7 +27,7 @@ void OrderedAllReduce::ready(int bucket, const device::Event& summed) {
   for (std::size_t next = started_.size(); next < buckets_.size() && ready_[next]; next = started_.size()) {
     device::Stream::current(device_).wait(*ready_[next]);  // another thread may have summed it
     const Nanoseconds begin = now_ns();
-    started_.push_back({begin, communicator_->all_reduce(buckets_[next])});
+    started_.push_back({begin, communicator_->all_reduce(buckets_[next], end_time_)});
   }
 }
 

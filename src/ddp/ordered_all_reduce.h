@@ -22,17 +22,19 @@ class OrderedAllReduce {
   // buckets: in the order in which they are started; nobody else uses the communicator.
   // device: where they lie.
   OrderedAllReduce(std::shared_ptr<comm::Communicator> communicator, device::Device device,
-                   std::vector<at::Tensor> buckets);
+                   std::vector<at::Tensor> buckets, comm::EndTime end_time = comm::EndTime::kUnknown);
 
   void begin_step();
   // Bucket number `bucket` has what this process adds to it once `summed` is over.
   void ready(int bucket, const device::Event& summed);
-  // Blocks until every bucket is the sum over all processes. When each of them was under way.
+  // Blocks until every bucket is the sum over all processes. When each of them was under way; on a GPU from when it
+  // was queued, and ends as comm::Pending says.
   [[nodiscard]] std::vector<SumTimes> wait();
 
  private:
   std::shared_ptr<comm::Communicator> communicator_;
   device::Device device_;
+  comm::EndTime end_time_;
   std::vector<at::Tensor> buckets_;
   std::mutex mutex_;
   std::vector<std::optional<device::Event>> ready_;  // guarded by mutex_

@@ -10,7 +10,8 @@
 namespace sluice::ddp {
 
 Reducer::Reducer(std::vector<StageGradients> stages, ReducerOptions options, Network network)
-    : stages_(std::move(stages)), totals_(std::move(network.totals)) {
+    : stages_(std::move(stages)), totals_(network.totals) {
+  check(network.of_stage.empty() == !network.totals, "a network has communicators for the gradients and for totals");
   check(!stages_.empty(), "a reducer needs at least one stage");
   for (int stage = 0; stage < static_cast<int>(stages_.size()); ++stage) {
     const StageGradients& gradients = stages_[stage];
@@ -32,18 +33,19 @@ Reducer::Reducer(std::vector<StageGradients> stages, ReducerOptions options, Net
       }
     }
   }
-  connect(network);
+  connect(network, options.record_times);
 }
 
-void Reducer::connect(const Network& network) {
-  if (totals_) timing_.emplace(totals_->rank(), totals_->size());
+void Reducer::connect(const Network& network, bool record_times) {
+  if (totals_ && record_times) timing_.emplace(totals_->rank(), totals_->size());
   for (int stage = 0; stage < static_cast<int>(network.of_stage.size()); ++stage) {
     std::vector<at::Tensor> buckets;
     for (const BucketState& state : buckets_) {
       if (state.stage == stage) buckets.push_back(share_of(state, 0));
     }
-    between_processes_.push_back(std::make_unique<OrderedAllReduce>(
-        network.of_stage[stage], stages_[stage].devices.front(), std::move(buckets)));
+    between_processes_.push_back(
+        std::make_unique<OrderedAllReduce>(network.of_stage[stage], stages_[stage].devices.front(), std::move(buckets),
+                                           record_times ? comm::EndTime::kNoted : comm::EndTime::kUnknown));
   }
 }
 
@@ -112,13 +114,14 @@ comm::StepOutcome Reducer::finish_step(const comm::Contribution& local) {
 // A vector of the contribution and a place for every process's times, zero but for our own: the sum over the processes
 // is what all have to say.
 at::Tensor Reducer::numbers_of(const comm::Contribution& local, const Times& times) const {
-  const auto buckets = static_cast<std::int64_t>(buckets_.size());
+  const auto buckets = static_cast<std::int64_t>(timing_ ? buckets_.size() : 0);
   const at::Tensor numbers =
       at::zeros({kCounts + totals_->size() * buckets * 2}, at::TensorOptions().dtype(at::kDouble));
   auto* data = numbers.mutable_data_ptr<double>();
   data[0] = static_cast<double>(local.examples);
   data[1] = local.loss_sum;
   data[2] = static_cast<double>(local.stop_votes);
+  if (!timing_) return numbers;
   double* own = data + kCounts + totals_->rank() * buckets * 2;
   for (const auto& of_stage : times) {
     for (const SumTimes& sum : of_stage) {
@@ -129,32 +132,32 @@ at::Tensor Reducer::numbers_of(const comm::Contribution& local, const Times& tim
   return numbers;
 }
 
-std::vector<BucketSpan> Reducer::bucket_spans(const double* all_times, const Times& times) {
+void Reducer::tell_times(const double* all_times, const Times& times, comm::StepOutcome& outcome) {
   std::vector<std::vector<SumTimes>> of_process(totals_->size());
   for (auto& of_one : of_process) {
     for (std::size_t i = 0; i < buckets_.size(); ++i, all_times += 2)
       of_one.push_back({static_cast<Nanoseconds>(all_times[0]), static_cast<Nanoseconds>(all_times[1])});
   }
-  const std::vector<Readiness> readiness = timing_->readiness(of_process);
-  std::vector<BucketSpan> spans;
+  const Readiness readiness = timing_->readiness(of_process);
+  outcome.late = readiness.late;
   for (std::size_t stage = 0; stage < times.size(); ++stage) {
     for (int bucket = 0; bucket < static_cast<int>(times[stage].size()); ++bucket) {
       const SumTimes& own = times[stage][bucket];
-      const Readiness& all = readiness[spans.size()];
-      spans.push_back({stages_[stage].stage, bucket, own.begin, all.all_there, own.end, all.last, all.wait});
+      const Nanoseconds all_there = readiness.all_there[outcome.buckets.size()];
+      outcome.buckets.push_back({stages_[stage].stage, bucket, own.begin, all_there, own.end});
     }
   }
-  return spans;
 }
 
 comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const Times& times) {
   const at::Tensor numbers = numbers_of(local, times);
   totals_->all_reduce(numbers).wait();
   const auto* data = numbers.const_data_ptr<double>();
-  return {.total = {.examples = static_cast<std::int64_t>(data[0]),
-                    .loss_sum = data[1],
-                    .stop_votes = static_cast<int>(data[2])},
-          .buckets = bucket_spans(data + kCounts, times)};
+  comm::StepOutcome outcome{.total = {.examples = static_cast<std::int64_t>(data[0]),
+                                      .loss_sum = data[1],
+                                      .stop_votes = static_cast<int>(data[2])}};
+  if (timing_) tell_times(data + kCounts, times, outcome);
+  return outcome;
 }
 
 }  // namespace sluice::ddp

@@ -40,6 +40,7 @@ struct Network {
 
 struct ReducerOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;  // a bucket is closed when the next parameter would exceed this
+  bool record_times = false;                         // of sums over the processes; the same in all of them
 };
 
 class Reducer final : public comm::ReplicaSync {
@@ -70,14 +71,14 @@ class Reducer final : public comm::ReplicaSync {
   void report(BucketState& state, int replica, int position);
   void reduce(BucketState& state);
   [[nodiscard]] at::Tensor share_of(const BucketState& state, int replica) const;
-  void connect(const Network& network);
+  void connect(const Network& network, bool record_times);
   // Contributions and times of all processes, exchanged in one sum of these numbers: kCounts, then each process's
   // times.
   using Times = std::vector<std::vector<SumTimes>>;  // [stage][bucket]
   static constexpr std::int64_t kCounts = 3;
   [[nodiscard]] comm::StepOutcome total_of(const comm::Contribution& local, const Times& times);
   [[nodiscard]] at::Tensor numbers_of(const comm::Contribution& local, const Times& times) const;
-  [[nodiscard]] std::vector<BucketSpan> bucket_spans(const double* all_times, const Times& times);
+  void tell_times(const double* all_times, const Times& times, comm::StepOutcome& outcome);
   [[nodiscard]] int replicas() const { return static_cast<int>(stages_.front().flat.size()); }
 
   std::vector<StageGradients> stages_;
@@ -86,7 +87,7 @@ class Reducer final : public comm::ReplicaSync {
   std::atomic<int> open_buckets_ = 0;
   std::vector<std::unique_ptr<OrderedAllReduce>> between_processes_;  // [stage]; empty with one process
   std::shared_ptr<comm::Communicator> totals_;                        // null with one process
-  std::optional<SyncTiming> timing_;                                  // where there are others
+  std::optional<SyncTiming> timing_;                                  // where there are others and times are recorded
 };
 
 }  // namespace sluice::ddp

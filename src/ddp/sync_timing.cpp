@@ -17,29 +17,31 @@ Nanoseconds SyncTiming::clock_difference(int process) const {
   return *middle;
 }
 
-std::vector<Readiness> SyncTiming::readiness(std::span<const std::vector<SumTimes>> of_process) {
+Readiness SyncTiming::readiness(std::span<const std::vector<SumTimes>> of_process) {
   const std::vector<SumTimes>& ours = of_process[own_];
-  std::vector<Readiness> result;
-  std::vector<Nanoseconds> first;
-  for (const SumTimes& sum : ours) {
-    result.push_back({.all_there = sum.begin, .last = own_});
-    first.push_back(sum.begin);
-  }
-  for (int process = 0; process < static_cast<int>(of_process.size()) && !ours.empty(); ++process) {
-    remember(process, of_process[process], ours);
+  Readiness result;
+  if (ours.empty()) return result;
+  for (const SumTimes& sum : ours) result.all_there.push_back(sum.begin);
+  Nanoseconds first = 0, last = 0;  // that a process began its last sum
+  for (int process = 0; process < static_cast<int>(of_process.size()); ++process) {
+    const std::vector<SumTimes>& theirs = of_process[process];
+    remember(process, theirs, ours);
     const Nanoseconds difference = clock_difference(process);
+    Nanoseconds own_last = theirs.front().begin - difference;
     for (std::size_t i = 0; i < ours.size(); ++i) {
-      const Nanoseconds begin = of_process[process][i].begin - difference;
-      first[i] = std::min(first[i], begin);
-      if (begin <= result[i].all_there) continue;
-      result[i].all_there = begin;
-      result[i].last = process;
+      const Nanoseconds begin = theirs[i].begin - difference;
+      result.all_there[i] = std::max(result.all_there[i], begin);
+      own_last = std::max(own_last, begin);
+    }
+    if (process == 0 || own_last < first) first = own_last;
+    if (process == 0 || own_last > last) {
+      last = own_last;
+      result.late.rank = process;
     }
   }
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    result[i].wait = result[i].all_there - first[i];
-    result[i].all_there = std::min(result[i].all_there, std::max(ours[i].begin, ours[i].end));
-  }
+  result.late.wait = last - first;
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    result.all_there[i] = std::min(result.all_there[i], std::max(ours[i].begin, ours[i].end));
   return result;
 }
 

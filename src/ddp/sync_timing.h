@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/recorder.h"
 
 namespace sluice::ddp {
 
@@ -20,9 +21,8 @@ struct SumTimes {
 };
 
 struct Readiness {
-  Nanoseconds all_there = 0;  // when all processes were ready, by this process's clock and within its begin and end
-  int last = 0;               // the process that was ready last
-  Nanoseconds wait = 0;       // of the process that was ready first
+  std::vector<Nanoseconds> all_there;  // [sum]: when all processes were ready, within one's own begin and end
+  LateProcess late;                    // by the last sum that each process began
 };
 
 class SyncTiming {
@@ -30,8 +30,8 @@ class SyncTiming {
   // own: rank of this process.
   SyncTiming(int own, int processes) : own_(own), differences_(processes) {}
 
-  // of_process: [process][sum], of one step. An answer for each sum.
-  [[nodiscard]] std::vector<Readiness> readiness(std::span<const std::vector<SumTimes>> of_process);
+  // of_process: [process][sum], of one step.
+  [[nodiscard]] Readiness readiness(std::span<const std::vector<SumTimes>> of_process);
 
  private:
   void remember(int process, std::span<const SumTimes> theirs, std::span<const SumTimes> ours);

@@ -78,6 +78,11 @@ c10::Device torch_device(Device device) {
 
 bool same_memory(Device a, Device b) { return torch_device(a) == torch_device(b); }
 
+std::optional<std::uint64_t> peak_bytes(Device device) {
+  if (device.kind != DeviceKind::kCuda) return std::nullopt;
+  return backend::cuda_peak_bytes(device.index);
+}
+
 int cuda_device_count() { return backend::cuda_device_count(); }
 
 std::vector<DeviceDescription> list_devices() {

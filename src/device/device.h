@@ -5,6 +5,8 @@
 #pragma once
 
 #include <compare>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,8 @@ struct DeviceDescription {
   std::uint64_t memory_bytes;  // of the machine or of the GPU
 };
 [[nodiscard]] std::vector<DeviceDescription> list_devices();
+// Most bytes of tensors that lay on a GPU at once; nothing for CPU devices, which share the process's memory.
+[[nodiscard]] std::optional<std::uint64_t> peak_bytes(Device device);
 [[nodiscard]] int cuda_device_count();  // 0 without a GPU, a driver, or the CUDA side of the build
 
 // The devices of a grid of `needed` (stages x local replicas) places, in grid order. `list` is {"auto"}, {"cpu"},

@@ -170,7 +170,10 @@ void Executor::Pass::work(const Place& place, const device::Stream& stream) {
   try {
     if (request.context.training) stage.zero_gradients();
     run_actions(worker);
-    if (request.sync) request.sync->on_backward_done(place.replica, place.stage);
+    if (request.sync) {
+      const StreamSpanScope reducing(worker.spans, Phase::kAllReduce);
+      request.sync->on_backward_done(place.replica, place.stage);
+    }
     stream.synchronize();
     worker.spans.settle();
     flops[at] = nn::take_flops();
@@ -213,8 +216,12 @@ at::Tensor Executor::Pass::receive(Worker& worker, Channel<Message>& channel, Mi
 
 void Executor::Pass::send(Worker& worker, Channel<Message>& channel, MicroBatchId micro_batch,
                           const at::Tensor& tensor) {
-  const StreamSpanScope span(worker.spans, Phase::kSend, micro_batch);
-  channel.push({micro_batch, tensor, worker.stream.record()});
+  device::Event ready;
+  {
+    const StreamSpanScope span(worker.spans, Phase::kSend, micro_batch);
+    ready = worker.stream.record();
+  }
+  channel.push({micro_batch, tensor, ready});  // may cost the processor: the receiver wakes
 }
 
 at::Tensor Executor::Pass::load(Worker& worker, MicroBatchId micro_batch, const at::Tensor& samples) {

@@ -16,6 +16,18 @@ void StreamSpans::add(Phase phase, MicroBatchId micro_batch, const device::Momen
   }
 }
 
+void StreamSpans::drop() { track_->ring().drop(); }
+
+// A GPU that has failed refuses events too, and the error that brought us here must pass.
+StreamSpanScope::~StreamSpanScope() {
+  if (!spans_.is_on()) return;
+  try {
+    spans_.add(phase_, micro_batch_, begin_, spans_.stream().moment());
+  } catch (...) {
+    spans_.drop();
+  }
+}
+
 void StreamSpans::settle() {
   for (const Pending& span : pending_) {
     track_->add({span.phase, span.micro_batch, span.begin.time(base_, base_time_), span.end.time(base_, base_time_)});

@@ -18,6 +18,7 @@ class StreamSpans {
   [[nodiscard]] bool is_on() const { return track_ != nullptr; }
   [[nodiscard]] const device::Stream& stream() const { return stream_; }
   void add(Phase phase, MicroBatchId micro_batch, const device::Moment& begin, const device::Moment& end);
+  void drop();  // counts a span whose end cannot be told
   // Hands over the spans whose times were not known yet. The stream is idle again.
   void settle();
 
@@ -42,9 +43,7 @@ class StreamSpanScope {
       : spans_(spans), phase_(phase), micro_batch_(micro_batch) {
     if (spans_.is_on()) begin_ = spans_.stream().moment();
   }
-  ~StreamSpanScope() {
-    if (spans_.is_on()) spans_.add(phase_, micro_batch_, begin_, spans_.stream().moment());
-  }
+  ~StreamSpanScope();
   StreamSpanScope(const StreamSpanScope&) = delete;
   StreamSpanScope& operator=(const StreamSpanScope&) = delete;
 

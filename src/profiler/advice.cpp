@@ -77,6 +77,8 @@ std::optional<Move> best_move(const AdviceInput& input, const std::vector<double
   return best;
 }
 
+constexpr double kLongMicroBatch = 5e-3;  // seconds of compute of a stage, beside which its fixed costs are small
+
 bool layers_are_known(const AdviceInput& input, std::size_t stages) {
   const int layers = std::accumulate(input.partition.begin(), input.partition.end(), 0);
   return input.partition.size() == stages && layers > 0 && static_cast<std::size_t>(layers) == input.layers.size();
@@ -88,10 +90,14 @@ std::optional<Advice> bottleneck_advice(const AdviceInput& input) {
   const auto slowest = std::max_element(compute.begin(), compute.end());
   const double mean = std::accumulate(compute.begin(), compute.end(), 0.0) / static_cast<double>(compute.size());
   if (mean <= 0) return std::nullopt;
+  const auto layers_of_slowest = static_cast<std::size_t>(slowest - compute.begin());
+  const bool can_give = layers_of_slowest >= input.partition.size() || input.partition[layers_of_slowest] > 1;
+  if (!can_give) return std::nullopt;
   const std::string what =
       concat("stage ", slowest - compute.begin(), " is the bottleneck: it computes ", ms(*slowest), " of the ",
              ms(input.step), " step, ", percent(*slowest / mean - 1), " more than the mean of the stages; ");
   if (!layers_are_known(input, compute.size())) {
+    if (input.partition_is_measured) return std::nullopt;  // a better cut was looked for and not found
     const double saved = estimate(compute, input.chunks) - estimate(std::vector(compute.size(), mean), input.chunks);
     const double gain = saved / input.step;
     return Advice{
@@ -115,9 +121,15 @@ double step_with_chunks(const AdviceInput& input, int stages, int chunks) {
 std::optional<Advice> more_chunks_advice(const AdviceInput& input, int stages) {
   const int twice = 2 * input.chunks;
   if (stages < 2 || (input.replica_samples > 0 && twice > input.replica_samples)) return std::nullopt;
+  if (input.chunks_are_measured) return std::nullopt;
+  const std::vector<double> compute = compute_of_stages(input);
+  // What a micro-batch costs whatever its size is not known: it may eat up the gain where micro-batches are short.
+  const double shortest = *std::ranges::min_element(compute) / input.chunks;
+  if (!input.micro_batch && shortest < kLongMicroBatch) return std::nullopt;
   const double bubble = mean_of(input.stages, &StageSeconds::fill) + mean_of(input.stages, &StageSeconds::drain);
   // The bubble is p - 1 micro-batches long. Half as large ones halve it, but for their overhead, and more pay it.
-  double saved = bubble / 2;
+  // Where stages differ, the bubble is mostly waiting for the slowest, which smaller micro-batches do not shorten.
+  double saved = std::min(bubble / 2, estimate(compute, input.chunks) - estimate(compute, twice));
   if (input.micro_batch) saved -= input.micro_batch->overhead * (input.chunks + (stages - 1) / 2.0);
   const double gain = saved / input.step;
   return Advice{concat("the pipeline fills and drains for ", ms(bubble), " of the ", ms(input.step), " step (",
@@ -147,9 +159,9 @@ std::optional<Advice> fewer_chunks_advice(const AdviceInput& input, int stages) 
 std::optional<Advice> load_advice(const AdviceInput& input) {
   const double load = mean_of(input.stages, &StageSeconds::load);
   const double gain = load / input.step;
-  const std::string now = input.data_workers > 0 ? concat(" (now ", input.data_workers, ")") : "";
+  const std::string now = concat(" (now ", input.data_workers, ")");
   return Advice{concat("the step waits ", ms(load), " of ", ms(input.step), " (", percent(gain),
-                       ") for its data: raise data.workers", now),
+                       ") for its data; more data.workers", now, " can save up to that"),
                 gain};
 }
 
@@ -163,8 +175,8 @@ std::optional<Advice> communication_advice(const AdviceInput& input) {
   if (input.network_bytes_per_s > 0) how += concat(", network ", bytes_text(input.network_bytes_per_s), "/s");
   return Advice{concat("the replicas' all-reduce takes ", ms(exposed), " of ", ms(input.step), " (",
                        percent(exposed / input.step), ") that no compute hides", how,
-                       ": twice the train.global_batch, with half as many synchronisations, takes ", percent(gain),
-                       " less time a sample"),
+                       ": twice the train.global_batch synchronises half as often and can save up to ", percent(gain),
+                       " of the time per sample"),
                 gain};
 }
 
@@ -173,7 +185,7 @@ std::optional<Advice> skew_advice(const AdviceInput& input) {
   if (input.late_rank) {
     const auto& [rank, late] = *input.late_rank;
     return Advice{concat("rank ", rank, " is the slowest: the others wait ", ms(late), " of the ", ms(input.step),
-                         " step for it; as fast as them it would save up to ", percent(late / input.step)),
+                         " step for it; without that the step would be shorter by up to ", percent(late / input.step)),
                   late / input.step};
   }
   const std::map<int, double> waits = means_by(input.stages, &StageSeconds::replica, &StageSeconds::skew);
@@ -183,17 +195,12 @@ std::optional<Advice> skew_advice(const AdviceInput& input) {
   for (const auto& [replica, wait] : waits) others += wait;
   others -= latest->second;
   if (waits.size() > 1) others /= static_cast<double>(waits.size() - 1);
-  // All wait: for somebody who is not among these replicas.
-  if (waits.size() == 1 || latest->second > others / 2) {
-    const double wait = mean_of(input.stages, &StageSeconds::skew);
-    return Advice{concat("another process is the slowest: this one waits ", ms(wait), " of the ", ms(input.step),
-                         " step for it; as fast as this one it would save up to ", percent(wait / input.step)),
-                  wait / input.step};
-  }
+  // All wait: the replicas take turns at being late.
+  if (waits.size() == 1 || latest->second > others / 2) return std::nullopt;
   const double late = others - latest->second;
   return Advice{
       concat("replica ", latest->first, " is the slowest: the others wait ", ms(late), " of the ", ms(input.step),
-             " step for it; as fast as them it would save up to ", percent(late / input.step)),
+             " step for it; without that the step would be shorter by up to ", percent(late / input.step)),
       late / input.step};
 }
 
@@ -203,9 +210,9 @@ std::optional<Advice> idle_advice(const AdviceInput& input, bool more_chunks) {
   const double gain = idle / input.step / 2;  // half as many kernels, for twice the samples or half the chunks
   const bool fewer = input.chunks > 1 && !more_chunks;
   return Advice{concat("the devices idle ", ms(idle), " of ", ms(input.step), " (", percent(idle / input.step),
-                       ") for no wait of ours, as between small kernels: ",
+                       ") between their work, waiting for none of the above, as many small operations make them do: ",
                        fewer ? concat("half the ", input.chunks, " pipeline.chunks") : "twice the train.global_batch",
-                       " can save up to ", percent(gain), " a sample"),
+                       " can save up to ", percent(gain), " of the time per sample"),
                 gain};
 }
 

@@ -18,12 +18,10 @@ struct StageSeconds {
   int stage = 0;
   double compute = 0;    // forward and backward
   double load = 0;       // waiting for the batch
-  double allreduce = 0;  // transfer that no compute hides, without skew
+  double allreduce = 0;  // that nothing hides, without skew
   double skew = 0;       // waiting for the latest replica or process
-  double fill = 0;       // the bubble: before the first micro-batch arrives,
-  double steady = 0;     // between micro-batches,
-  double drain = 0;      // and after the last one
-  double transfer = 0;   // copies between stages
+  double fill = 0;       // the bubble until the stage's first backward,
+  double drain = 0;      // and after its last forward
   double other = 0;      // idle for none of these causes
 };
 
@@ -42,14 +40,16 @@ struct LateRank {
 struct AdviceInput {
   double step = 0;  // seconds
   std::vector<StageSeconds> stages;
-  int chunks = 1;              // micro-batches a step of one replica
-  double replica_samples = 0;  // samples a step of one replica
-  std::vector<int> partition;  // layers per stage
-  std::vector<double> layers;  // forward and backward seconds per step of every layer; empty: not measured
+  int chunks = 1;                      // micro-batches a step of one replica
+  bool chunks_are_measured = false;    // as the fastest of several numbers
+  bool partition_is_measured = false;  // cut by the layers' measured costs
+  double replica_samples = 0;          // samples a step of one replica
+  std::vector<int> partition;          // layers per stage
+  std::vector<double> layers;          // forward and backward seconds per step of every layer; empty: not measured
   std::optional<MicroBatchCost> micro_batch;
   std::optional<LateRank> late_rank;
   double sync_bytes = 0;           // that the replicas agree on, per step
-  double allreduce = 0;            // seconds per step in all-reduce, hidden or not
+  double allreduce = 0;            // seconds per step in all-reduce, hidden or not, without skew
   double network_bytes_per_s = 0;  // over all interfaces
   int data_workers = 0;            // loader threads
 };

@@ -21,9 +21,9 @@ enum class Activity : std::uint8_t {
   kSteady,
   kDrain,
   kReplicaSkew,  // the other replicas of this process still run
-  kTransfer,     // of this stage's buckets
+  kExchange,     // of this stage's buckets
   kProcessSkew,
-  kOtherTransfer,  // of other stages' buckets
+  kOtherExchange,  // of other stages' buckets
   kOtherSkew,
   kTotals,  // small sums over the processes
   kLoad,
@@ -46,8 +46,8 @@ Part part_of(Activity activity) {
     case Activity::kProcessSkew:
     case Activity::kOtherSkew: return Part::kSkew;
     case Activity::kLocalSum:
-    case Activity::kTransfer:
-    case Activity::kOtherTransfer:
+    case Activity::kExchange:
+    case Activity::kOtherExchange:
     case Activity::kTotals: return Part::kAllReduce;
     case Activity::kLoad: return Part::kLoad;
   }
@@ -89,13 +89,11 @@ class Sweep {
   static void credit(StageBreakdown& stage, const std::array<int, kActivities>& active, Nanoseconds time) {
     if (time == 0) return;
     const auto first = std::ranges::find_if(active, [](int count) { return count > 0; });
-    const bool is_idle = first == active.end();
-    stage[is_idle ? Part::kOther : part_of(static_cast<Activity>(first - active.begin()))] += time;
-    for (const Activity sum : {Activity::kLocalSum, Activity::kTransfer, Activity::kProcessSkew}) {
-      if (active[static_cast<std::size_t>(sum)] == 0) continue;
-      stage.all_reduce += time;
-      break;
-    }
+    const Part part = first == active.end() ? Part::kOther : part_of(static_cast<Activity>(first - active.begin()));
+    stage[part] += time;
+    const bool is_under_way = active[static_cast<std::size_t>(Activity::kExchange)] > 0 ||
+                              active[static_cast<std::size_t>(Activity::kProcessSkew)] > 0;
+    if (is_under_way || part == Part::kAllReduce || part == Part::kSkew) stage.all_reduce += time;
   }
 
   Nanoseconds begin_, end_;
@@ -152,7 +150,7 @@ void add_shared_spans(Sweep& sweep, const StepSpans& spans, StageId stage) {
   for (const BucketSpan& bucket : spans.buckets) {
     const bool is_own = bucket.stage == stage;
     sweep.add(is_own ? Activity::kProcessSkew : Activity::kOtherSkew, bucket.begin, bucket.all_there);
-    sweep.add(is_own ? Activity::kTransfer : Activity::kOtherTransfer, bucket.all_there, bucket.end);
+    sweep.add(is_own ? Activity::kExchange : Activity::kOtherExchange, bucket.all_there, bucket.end);
   }
   for (const Span& span : spans.process) {
     if (span.phase == Phase::kLoadWait) sweep.add(Activity::kLoad, span.begin, span.end);
@@ -163,12 +161,7 @@ void add_shared_spans(Sweep& sweep, const StepSpans& spans, StageId stage) {
 }  // namespace
 
 StepBreakdown break_down(const StepSpans& spans) {
-  StepBreakdown breakdown{.step = spans.end - spans.begin, .is_complete = spans.dropped == 0};
-  for (const BucketSpan& bucket : spans.buckets) {
-    if (breakdown.last_rank >= 0 && bucket.longest_wait <= breakdown.waited_for_last) continue;
-    breakdown.last_rank = bucket.last_rank;
-    breakdown.waited_for_last = bucket.longest_wait;
-  }
+  StepBreakdown breakdown{.step = spans.end - spans.begin, .late = spans.late, .dropped = spans.dropped};
   std::vector<Landmarks> landmarks;
   std::map<ReplicaId, Nanoseconds> end_of_replica;
   Nanoseconds end_of_pass = spans.begin;
@@ -214,17 +207,17 @@ StageBreakdown StepBreakdown::mean() const {
 }
 
 StageId StepBreakdown::slowest_stage() const {
-  std::map<int, Nanoseconds> compute;
-  for (const StageBreakdown& stage : stages) compute[index(stage.stage)] += stage.compute();
-  const auto slowest = std::max_element(compute.begin(), compute.end(),
-                                        [](const auto& a, const auto& b) { return a.second < b.second; });
-  return slowest == compute.end() ? StageId{0} : StageId{slowest->first};
+  std::map<int, Nanoseconds> busy;
+  for (const StageBreakdown& stage : stages) busy[index(stage.stage)] += stage.busy();
+  const auto slowest =
+      std::max_element(busy.begin(), busy.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return slowest == busy.end() ? StageId{0} : StageId{slowest->first};
 }
 
 std::vector<double> StepBreakdown::device_busy() const {
   std::vector<double> busy;
   for (const StageBreakdown& stage : stages) {
-    busy.push_back(step > 0 ? static_cast<double>(stage.compute()) / static_cast<double>(step) : 0.0);
+    busy.push_back(step > 0 ? static_cast<double>(stage.busy()) / static_cast<double>(step) : 0.0);
   }
   return busy;
 }

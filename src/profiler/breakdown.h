@@ -2,8 +2,8 @@
 // Every nanosecond of the step is given to exactly one part, so the parts add up to the step by construction. Where
 // several things go on at once the first of these counts: what the stage's own thread does; waiting for a neighbour
 // (the bubble); waiting for the other stages and replicas of this process; the all-reduce over the processes, split
-// into waiting for the last of them and transfer; the load. So an all-reduce is exposed while it alone keeps the stage
-// from going on, and hidden while the stage computes or would have waited for its neighbours anyway. Not here:
+// into waiting for the last of them and their exchange; the load. So an all-reduce is exposed while it alone keeps the
+// stage from going on, and hidden while the stage computes or would have waited for its neighbours anyway. Not here:
 // recording (core/recorder.h), advice (advice.h). Pure. Times in nanoseconds.
 #pragma once
 
@@ -38,7 +38,7 @@ struct StageBreakdown {
   ReplicaId replica;
   StageId stage;
   std::array<Nanoseconds, kParts> parts{};
-  Nanoseconds all_reduce = 0;  // all the time in which gradients of this stage were added up, hidden or not
+  Nanoseconds all_reduce = 0;  // exposed, or hidden: gradients of this stage were being added up, or waited to be
 
   [[nodiscard]] Nanoseconds operator[](Part part) const { return parts[static_cast<std::size_t>(part)]; }
   [[nodiscard]] Nanoseconds& operator[](Part part) { return parts[static_cast<std::size_t>(part)]; }
@@ -55,7 +55,8 @@ struct StageBreakdown {
   [[nodiscard]] Nanoseconds bubble() const {
     return (*this)[Part::kFill] + (*this)[Part::kSteady] + (*this)[Part::kDrain];
   }
-  [[nodiscard]] Nanoseconds compute() const { return forward() + backward() + optimizer(); }
+  [[nodiscard]] Nanoseconds all_reduce_hidden() const { return all_reduce - all_reduce_exposed(); }
+  [[nodiscard]] Nanoseconds busy() const { return forward() + backward() + optimizer(); }
 };
 
 // Part by part; replica and stage are those of `sum`.
@@ -64,14 +65,12 @@ void add(StageBreakdown& sum, const StageBreakdown& other);
 struct StepBreakdown {
   Nanoseconds step = 0;                // from the request for the batch to the end of the optimizer
   std::vector<StageBreakdown> stages;  // one per place; empty when nothing was recorded
-  // The process for which the others waited longest, and how long the first of them did; -1 in a run of one process.
-  int last_rank = -1;
-  Nanoseconds waited_for_last = 0;
-  bool is_complete = true;  // false: spans were dropped
+  LateProcess late;
+  std::uint64_t dropped = 0;  // spans that were not kept: what they covered counts as other
 
   [[nodiscard]] StageBreakdown mean() const;
-  [[nodiscard]] StageId slowest_stage() const;            // most compute, mean over replicas
-  [[nodiscard]] std::vector<double> device_busy() const;  // compute / step, one per place
+  [[nodiscard]] StageId slowest_stage() const;            // busiest, mean over replicas
+  [[nodiscard]] std::vector<double> device_busy() const;  // busy / step, one per place
 };
 
 [[nodiscard]] StepBreakdown break_down(const StepSpans& spans);

@@ -77,6 +77,7 @@ const NetworkRates& NetworkSampler::rates(Nanoseconds now) {
   std::ostringstream text;
   if (in) text << in.rdbuf();
   Reading reading{now, parse_net_dev(std::move(text).str())};
+  is_known_ = last_.has_value();
   if (last_) rates_ = network_rates(last_->bytes, reading.bytes, to_s(now - last_->at));
   last_ = std::move(reading);
   return rates_;

@@ -49,6 +49,7 @@ class NetworkSampler {
 
   explicit NetworkSampler(std::filesystem::path file = "/proc/net/dev") : file_(std::move(file)) {}
 
+  [[nodiscard]] bool is_known() const { return is_known_; }  // after the second reading
   // The rates between the last two readings. Reads the file on the first call, and then when kInterval has passed since
   // the last reading; calls in between cost a comparison. Empty until the second reading.
   // now: as of now_ns(); tests pass their own.
@@ -63,6 +64,7 @@ class NetworkSampler {
   std::filesystem::path file_;
   std::optional<Reading> last_;
   NetworkRates rates_;
+  bool is_known_ = false;
 };
 
 }  // namespace sluice::profiler

@@ -80,7 +80,7 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
     composition.sync = std::make_shared<comm::NoSync>();
   } else {
     composition.sync = std::make_shared<ddp::Reducer>(
-        gradients_of(grid, devices), ddp::ReducerOptions{options.bucket_bytes},
+        gradients_of(grid, devices), ddp::ReducerOptions{options.bucket_bytes, options.record_spans},
         has_peers ? connect_stages(options, devices.front(), composition.communicator) : ddp::Network{});
   }
   for (const auto& stage : grid[0]) {

@@ -93,7 +93,6 @@ void Loop::train_one_step() {
                                  .batches = batch->batches,
                                  .stats = stats,
                                  .lr = lr,
-                                 .duration = spans.end - spans.begin,
                                  .breakdown = profiler::break_down(spans)},
                                 to_log);
 }

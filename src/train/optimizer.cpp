@@ -10,8 +10,8 @@
 namespace sluice::train {
 namespace {
 
-// Part boundaries lie on cache lines, so that no two threads write to one.
-std::pair<std::int64_t, std::int64_t> bounds(std::int64_t elements, Part part) {
+// BufferPart boundaries lie on cache lines, so that no two threads write to one.
+std::pair<std::int64_t, std::int64_t> bounds(std::int64_t elements, BufferPart part) {
   constexpr std::int64_t kLine = 64;
   const auto boundary = [&](int i) {
     return std::min(elements, (elements * i / part.count + kLine - 1) / kLine * kLine);
@@ -35,7 +35,7 @@ Optimizer::Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gra
   }
 }
 
-void Optimizer::update(double lr, double divisor, Part part) {
+void Optimizer::update(double lr, double divisor, BufferPart part) {
   const auto [begin, end] = bounds(values_.numel(), part);
   if (begin >= end) return;
   const at::NoGradGuard no_grad;

@@ -24,7 +24,7 @@ struct OptimizerOptions {
 };
 
 // Number `index` of `count` nearly equal ranges of a flat buffer.
-struct Part {
+struct BufferPart {
   int index = 0;
   int count = 1;
 };
@@ -36,7 +36,7 @@ class Optimizer {
 
   void begin_step() { ++steps_; }
   // Applies the current gradients, divided by `divisor`, to one part.
-  void update(double lr, double divisor, Part part);
+  void update(double lr, double divisor, BufferPart part);
 
   // Flat state tensors by name: momentum_buffer; exp_avg, exp_avg_sq.
   [[nodiscard]] const std::vector<std::pair<std::string, at::Tensor>>& states() const { return states_; }

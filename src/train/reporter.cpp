@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <numeric>
 #include <sstream>
 
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "train/step_fields.h"
+#include "train/time_table.h"
 
 namespace sluice::train {
 namespace {
@@ -19,13 +21,15 @@ using profiler::StageBreakdown;
 
 double per_second(double amount, Nanoseconds duration) { return duration > 0 ? amount / to_s(duration) : 0.0; }
 
+constexpr std::int64_t kUnsettledSteps = 5;
+
 // The lines of a log step as PipeTransformer prints them, so that its users' scripts find their numbers, and two more.
-std::string log_step_lines(const StepRecord& record, const RunFacts& facts, double network_bytes_per_s) {
+std::string log_step_lines(const StepRecord& record, const RunFacts& facts, std::optional<double> network_bytes_per_s) {
   const StageBreakdown mean = record.breakdown.mean();
-  const std::string clock = facts.is_on_gpu ? "CUDA event " : "device event ";
+  const std::string clock = facts.is_on_gpu() ? "CUDA event " : "device event ";
   const auto ms = [](Nanoseconds time) { return fixed(to_ms(time), 3); };
-  const double samples = per_second(static_cast<double>(record.stats.samples), record.duration);
-  const double syncs = facts.sync_bytes() > 0 ? per_second(1.0, record.duration) : 0.0;
+  const double samples = per_second(static_cast<double>(record.stats.samples), record.breakdown.step);
+  const double syncs = facts.sync_bytes > 0 ? per_second(1.0, record.breakdown.step) : 0.0;
   std::string lines;
   if (!record.breakdown.stages.empty()) {
     lines = concat("data loading time cost (ms) by ", clock, ms(mean.load()), "\nforward time cost (ms) by ", clock,
@@ -36,9 +40,22 @@ std::string log_step_lines(const StepRecord& record, const RunFacts& facts, doub
   }
   return concat(lines, "sample_num_throughput (images/second): ", fixed(samples, 1),
                 "\ncommunication frequency (cross machine sync/second): ", fixed(syncs, 3),
-                "\nsize_params_ddp_sum: ", facts.sync_bytes(),
-                "\nnetwork bandwidth (bytes/second): ", fixed(network_bytes_per_s, 0), "\nepoch = ", record.epoch + 1,
-                ", batch index = ", record.batch + 1, "/", record.batches);
+                "\nsize_params_ddp_sum: ", facts.sync_bytes, "\nnetwork bandwidth (bytes/second): ",
+                (network_bytes_per_s ? fixed(*network_bytes_per_s, 0) : "not known yet"),
+                "\nepoch = ", record.epoch + 1, ", batch index = ", record.batch + 1, "/", record.batches);
+}
+
+std::optional<double> network_total(const profiler::NetworkRates* network) {
+  return network != nullptr ? std::optional(network->total) : std::nullopt;
+}
+
+ordered_json peak_memory(const RunFacts& facts) {
+  ordered_json bytes{{"process", peak_process_memory()}};
+  for (const device::Device& device : facts.devices) {
+    if (const auto peak = device::peak_bytes(device)) bytes[device::to_string(device)] = *peak;
+  }
+  for (const auto& [kind, size] : facts.memory) bytes[kind] = size;
+  return bytes;
 }
 
 }  // namespace
@@ -50,6 +67,7 @@ std::uint64_t peak_process_memory() {
 
 Reporter::Reporter(const RunDir& run_dir, RunFacts facts, bool tensorboard, ReporterStart start)
     : facts_(std::move(facts)), metrics_(run_dir.metrics_file(), start.metrics) {
+  static_cast<void>(network_.rates());  // the first reading
   if (tensorboard) events_ = std::make_unique<EventWriter>(run_dir.tensorboard_dir(), start.resumed_step);
 }
 
@@ -63,9 +81,13 @@ void Reporter::event(const std::string& name, const ordered_json& fields) { metr
 MetricsPosition Reporter::sync() { return metrics_.sync(); }
 
 void Reporter::step(const StepRecord& record, bool to_log) {
-  totals_.add_step(record.stats.samples, record.stats.flops, record.breakdown);
-  const profiler::NetworkRates& network = network_.rates();
+  const profiler::NetworkRates& rates = network_.rates();
+  const profiler::NetworkRates* network = network_.is_known() ? &rates : nullptr;
+  totals_.add_step(record.stats, record.breakdown, network_total(network));
+  if (totals_.steps > kUnsettledSteps) settled_.add_step(record.stats, record.breakdown, network_total(network));
   metrics_.write("step", fields_of(record, network));
+  if (record.breakdown.dropped > 0 && totals_.dropped_spans == record.breakdown.dropped)
+    log_warning("a step has more spans than are kept: its breakdown is incomplete (spans_dropped in metrics.jsonl)");
   if (events_) {
     events_->scalar(record.step, "Loss/train", record.stats.loss);
     events_->scalar(record.step, "lr", record.lr);
@@ -83,29 +105,24 @@ void Reporter::step(const StepRecord& record, bool to_log) {
   if (to_log) log_step(record, network);
 }
 
-ordered_json Reporter::fields_of(const StepRecord& record, const profiler::NetworkRates& network) const {
+ordered_json Reporter::fields_of(const StepRecord& record, const profiler::NetworkRates* network) const {
   ordered_json fields{{"step", record.step},       {"epoch", record.epoch},
                       {"batch", record.batch},     {"batches", record.batches},
                       {"loss", record.stats.loss}, {"samples", record.stats.samples},
-                      {"lr", record.lr},           {"step_ms", to_ms(record.duration)}};
+                      {"lr", record.lr},           {"step_ms", to_ms(record.breakdown.step)}};
   add_breakdown(fields, record.breakdown);
-  fields["samples_per_s"] = per_second(static_cast<double>(record.stats.samples), record.duration);
-  fields["syncs_per_s"] = facts_.sync_bytes() > 0 ? per_second(1.0, record.duration) : 0.0;
-  fields["sync_bytes"] = facts_.sync_bytes();
-  fields["net_bytes_per_s"] = network.total;
-  for (const auto& [name, rate] : network.interfaces) {
-    if (rate.sent + rate.received > 0) fields["net"][name] = {{"sent", rate.sent}, {"received", rate.received}};
+  fields["samples_per_s"] = per_second(static_cast<double>(record.stats.samples), record.breakdown.step);
+  fields["syncs_per_s"] = facts_.sync_bytes > 0 ? per_second(1.0, record.breakdown.step) : 0.0;
+  fields["sync_bytes"] = facts_.sync_bytes;
+  fields["net_bytes_per_s"] = network != nullptr ? ordered_json(network->total) : ordered_json(nullptr);
+  for (const auto& [name, rate] : network != nullptr ? network->interfaces : decltype(network->interfaces){}) {
+    fields["net"][name] = {{"sent", rate.sent}, {"received", rate.received}};
   }
-  add_flops(fields, per_second(record.stats.flops, record.duration));
+  add_flops(fields, record.stats.flops, to_s(record.breakdown.step), facts_);
   fields["stages"] = facts_.plan.stages();
   fields["replicas"] = facts_.replicas;
   fields["frozen_layers"] = 0;  // every layer is trained
   return fields;
-}
-
-void Reporter::add_flops(ordered_json& fields, double flops_per_s) const {
-  fields["flops_per_s"] = flops_per_s;
-  fields["mfu"] = facts_.peak_flops > 0 ? ordered_json(facts_.utilisation(flops_per_s)) : ordered_json(nullptr);
 }
 
 double Reporter::seconds_left(std::int64_t step) const {
@@ -113,19 +130,19 @@ double Reporter::seconds_left(std::int64_t step) const {
          static_cast<double>(facts_.total_steps - step);
 }
 
-void Reporter::log_step(const StepRecord& record, const profiler::NetworkRates& network) const {
+void Reporter::log_step(const StepRecord& record, const profiler::NetworkRates* network) const {
   std::ostringstream line;
   line << "step " << record.step << "/" << facts_.total_steps << ", loss " << fixed(record.stats.loss, 4) << ", lr "
        << std::setprecision(4) << record.lr << ", ETA " << human_duration(seconds_left(record.step));
   if (!record.breakdown.stages.empty()) {
     const StageBreakdown mean = record.breakdown.mean();
     const auto ms = [](Nanoseconds time) { return fixed(to_ms(time), 1); };
-    line << " | " << ms(record.duration) << " ms = load " << ms(mean.load()) << " + forward " << ms(mean.forward())
-         << " + backward " << ms(mean.backward()) << " + transfer " << ms(mean.transfer()) << " + allreduce "
-         << ms(mean.all_reduce_exposed()) << " + optimizer " << ms(mean.optimizer()) << " + idle " << ms(mean.idle())
-         << " (bubble " << ms(mean.bubble()) << ")";
+    line << " | " << ms(record.breakdown.step) << " ms = load " << ms(mean.load()) << " + forward "
+         << ms(mean.forward()) << " + backward " << ms(mean.backward()) << " + transfer " << ms(mean.transfer())
+         << " + allreduce " << ms(mean.all_reduce_exposed()) << " + optimizer " << ms(mean.optimizer()) << " + idle "
+         << ms(mean.idle()) << " (bubble " << ms(mean.bubble()) << ")";
   }
-  log_lines(concat(log_step_lines(record, facts_, network.total), "\n", std::move(line).str()));
+  log_lines(concat(log_step_lines(record, facts_, network_total(network)), "\n", std::move(line).str()));
 }
 
 void Reporter::outside_of_steps(const std::vector<Span>& spans) { totals_.add_outside(spans); }
@@ -155,18 +172,20 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
                       {"steps", steps_done},
                       {"wall_s", metrics_.time_s()},
                       {"samples_per_s", totals_.per_second(static_cast<double>(totals_.samples))},
-                      {"peak_memory_bytes",
-                       {{"process", peak_process_memory()},
-                        {"parameters", facts_.parameter_bytes},
-                        {"gradients", facts_.gradient_bytes * static_cast<std::uint64_t>(facts_.plan.replicas)},
-                        {"optimizer", facts_.optimizer_bytes}}}};
-  add_flops(fields, totals_.per_second(totals_.flops));
+                      {"peak_memory_bytes", peak_memory(facts_)}};
+  add_flops(fields, totals_.flops, to_s(totals_.duration), facts_);
   fields["breakdown"] = mean_breakdown(totals_);
-  const auto advice = profiler::advise(advice_input(totals_, facts_, network_.rates().total));
-  fields["advice"] = ordered_json::array();
-  for (const profiler::Advice& one : advice) fields["advice"].push_back(one.sentence);
-  fields["evaluation_s"] = to_s(totals_.evaluation);
-  fields["checkpoints_s"] = to_s(totals_.checkpoints);
+  std::vector<profiler::Advice> advice;
+  fields["advice"] = nullptr;  // not known
+  if (!totals_.stages.empty()) {
+    advice = profiler::advise(advice_input(settled_.steps >= kUnsettledSteps ? settled_ : totals_, facts_));
+    fields["advice"] = ordered_json::array();
+    for (const profiler::Advice& one : advice) fields["advice"].push_back(one.sentence);
+  }
+  if (!totals_.stages.empty()) {
+    fields["evaluation_s"] = to_s(totals_.evaluation);
+    fields["checkpoints_s"] = to_s(totals_.checkpoints);
+  }
   if (last_eval_) {
     fields["loss"] = last_eval_->counts.loss();
     fields["top1"] = last_eval_->counts.top1_percent();
@@ -181,14 +200,19 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
 
 void Reporter::log_end(const std::vector<profiler::Advice>& advice) const {
   if (totals_.steps == 0) return;
-  if (!totals_.stages.empty()) log_lines(table_of(totals_));
-  const double flops_per_s = totals_.per_second(totals_.flops);
+  if (!totals_.stages.empty()) log_lines(time_table(mean_times(totals_), {}, totals_.steps));
+  if (totals_.evaluation + totals_.checkpoints > 0) {
+    log_info(concat("between the steps: evaluation ", human_duration(to_s(totals_.evaluation)), ", checkpoints ",
+                    human_duration(to_s(totals_.checkpoints))));
+  }
+  const double flops_per_s = totals_.per_second(std::accumulate(totals_.flops.begin(), totals_.flops.end(), 0.0));
+  const auto utilisation = facts_.utilisation(flops_per_s);
   log_info(concat(totals_.samples, " samples in ", human_duration(to_s(totals_.duration)),
                   " of training steps: ", fixed(totals_.per_second(static_cast<double>(totals_.samples)), 1),
                   " samples/s; ", fixed(flops_per_s * 1e-9, 1), " model GFLOP/s, ",
-                  facts_.peak_flops > 0 ? concat(fixed(100 * facts_.utilisation(flops_per_s), 1), " % of ",
-                                                 fixed(facts_.peak_flops * 1e-12, 3), " TFLOP/s a device")
-                                        : std::string("peak unknown (profile.peak_tflops)"),
+                  utilisation ? concat(fixed(100 * *utilisation, 1), " % of ", concat(facts_.peak_flops * 1e-12),
+                                       " TFLOP/s a device")
+                              : std::string("peak unknown (profile.peak_tflops)"),
                   "; peak memory of the process ", human_bytes(peak_process_memory())));
   for (const profiler::Advice& one : advice) log_info(concat("advice: ", one.sentence));
 }

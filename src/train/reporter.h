@@ -31,7 +31,6 @@ struct StepRecord {
   std::int64_t batches = 0;
   StepStats stats;
   double lr = 0;
-  Nanoseconds duration = 0;
   profiler::StepBreakdown breakdown;
 };
 
@@ -66,9 +65,8 @@ class Reporter {
   [[nodiscard]] MetricsPosition sync();
 
  private:
-  [[nodiscard]] nlohmann::ordered_json fields_of(const StepRecord& record, const profiler::NetworkRates& network) const;
-  void add_flops(nlohmann::ordered_json& fields, double flops_per_s) const;
-  void log_step(const StepRecord& record, const profiler::NetworkRates& network) const;
+  [[nodiscard]] nlohmann::ordered_json fields_of(const StepRecord& record, const profiler::NetworkRates* network) const;
+  void log_step(const StepRecord& record, const profiler::NetworkRates* network) const;
   void log_end(const std::vector<profiler::Advice>& advice) const;
   [[nodiscard]] double seconds_left(std::int64_t step) const;
 
@@ -76,7 +74,8 @@ class Reporter {
   MetricsWriter metrics_;
   std::unique_ptr<EventWriter> events_;
   std::optional<EvalRecord> last_eval_;
-  RunTotals totals_;  // of this process
+  RunTotals totals_;   // of this process
+  RunTotals settled_;  // the same without its first steps, in which memory is fetched and caches fill: for the advice
   profiler::NetworkSampler network_;
 };
 

@@ -1,12 +1,14 @@
 #include "train/step_fields.h"
 
+#include <numeric>
+
 namespace sluice::train {
 
 using nlohmann::ordered_json;
 using profiler::Part;
 using profiler::StageBreakdown;
 
-ordered_json time_fields(const StageBreakdown& stage) {
+std::vector<std::pair<std::string, double>> times_of(const StageBreakdown& stage) {
   return {{"load_ms", to_ms(stage.load())},
           {"forward_ms", to_ms(stage.forward())},
           {"backward_ms", to_ms(stage.backward())},
@@ -18,28 +20,38 @@ ordered_json time_fields(const StageBreakdown& stage) {
           {"bubble_fill_ms", to_ms(stage[Part::kFill])},
           {"bubble_steady_ms", to_ms(stage[Part::kSteady])},
           {"bubble_drain_ms", to_ms(stage[Part::kDrain])},
-          {"allreduce_ms", to_ms(stage.all_reduce)}};
+          {"allreduce_ms", to_ms(stage.all_reduce)},
+          {"allreduce_hidden_ms", to_ms(stage.all_reduce_hidden())}};
 }
 
 void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdown) {
   const bool is_known = !breakdown.stages.empty();
-  const ordered_json times = time_fields(breakdown.mean());
-  for (const auto& [name, value] : times.items()) fields[name] = is_known ? value : ordered_json(nullptr);
-  fields["slowest_stage"] = is_known ? ordered_json(index(breakdown.slowest_stage())) : ordered_json(nullptr);
-  fields["device_busy"] = is_known ? ordered_json(breakdown.device_busy()) : ordered_json(nullptr);
+  const auto known = [&](const ordered_json& value) { return is_known ? value : ordered_json(nullptr); };
+  for (const auto& [name, ms] : times_of(breakdown.mean())) fields[name] = known(ms);
+  fields["slowest_stage"] = known(index(breakdown.slowest_stage()));
+  fields["device_busy"] = known(breakdown.device_busy());
+  if (breakdown.dropped > 0) fields["spans_dropped"] = breakdown.dropped;
+}
+
+void add_flops(ordered_json& fields, const nn::FlopCount& flops, double seconds, const RunFacts& facts) {
+  const auto rate = [&](double count) { return seconds > 0 ? count / seconds : 0.0; };
+  const double all = rate(std::accumulate(flops.begin(), flops.end(), 0.0));
+  fields["flops_per_s"] = all;
+  for (int kind = 0; kind < nn::kProductKinds; ++kind) {
+    if (flops[kind] > 0) fields["flops_per_s_by_kind"][name_of(static_cast<nn::ProductKind>(kind))] = rate(flops[kind]);
+  }
+  const auto utilisation = facts.utilisation(all);
+  fields["mfu"] = utilisation ? ordered_json(*utilisation) : ordered_json(nullptr);
 }
 
 ordered_json mean_breakdown(const RunTotals& totals) {
-  if (totals.stages.empty() || totals.steps == 0) return nullptr;
-  ordered_json places = ordered_json::array();
-  for (const StageBreakdown& stage : totals.stages) {
-    ordered_json& place =
-        places.emplace_back(ordered_json{{"replica", index(stage.replica)}, {"stage", index(stage.stage)}});
-    const ordered_json sums = time_fields(stage);
-    for (const auto& [name, sum] : sums.items()) place[name] = sum.get<double>() / static_cast<double>(totals.steps);
-    place["step_ms"] = totals.mean_ms(totals.duration);
+  if (totals.stages.empty()) return nullptr;
+  ordered_json list = ordered_json::array();
+  for (const PlaceTimes& place : mean_times(totals)) {
+    list.push_back({{"replica", place.replica}, {"stage", place.stage}});
+    for (const auto& [name, ms] : place.ms) list.back()[name] = ms;
   }
-  return places;
+  return list;
 }
 
 }  // namespace sluice::train

@@ -3,16 +3,24 @@
 
 #include <nlohmann/json.hpp>
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nn/flops.h"
 #include "profiler/breakdown.h"
 #include "train/run_totals.h"
 
 namespace sluice::train {
 
-// Times of one place, or of the mean of all: the columns that add up to the step, and parts of them.
-[[nodiscard]] nlohmann::ordered_json time_fields(const profiler::StageBreakdown& stage);
+// Milliseconds by field, in the order of the records: the columns that add up to the step, and parts of them.
+[[nodiscard]] std::vector<std::pair<std::string, double>> times_of(const profiler::StageBreakdown& stage);
 
 // Appends the times of a step to its record; null where nothing was recorded (profile.level = "off").
 void add_breakdown(nlohmann::ordered_json& fields, const profiler::StepBreakdown& breakdown);
+
+// Model FLOP/s, whole and by kind of product, and their share of the stated peak.
+void add_flops(nlohmann::ordered_json& fields, const nn::FlopCount& flops, double seconds, const RunFacts& facts);
 
 // The means over a run's steps, a list of places; null where nothing was recorded.
 [[nodiscard]] nlohmann::ordered_json mean_breakdown(const RunTotals& totals);

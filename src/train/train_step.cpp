@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -28,10 +27,11 @@ double sum_of_losses(const pipeline::PassResult& result) {
 }
 
 // Every process does the same work for each of its samples.
-double flops_of_all(const pipeline::PassResult& result, const StepBatch& batch) {
-  const double own = std::accumulate(result.flops.begin(), result.flops.end(), 0.0);
+nn::FlopCount flops_of_all(const pipeline::PassResult& result, const StepBatch& batch) {
   const auto share = static_cast<double>(std::max<std::int64_t>(batch.local.samples(), 1));
-  return own * static_cast<double>(batch.global_samples) / share;
+  nn::FlopCount all = result.flops;
+  for (double& flops : all) flops *= static_cast<double>(batch.global_samples) / share;
+  return all;
 }
 
 at::Tensor logits_in_order(const pipeline::PassResult& result) {
@@ -77,16 +77,17 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   composition_.sync->begin_step();
   const pipeline::PassResult result = composition_.executor->run(std::move(request));
   Recorder& recorder = composition_.executor->recorder();
+  const comm::Contribution local{
+      .examples = batch.local.samples(), .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0};
   comm::StepOutcome outcome;
   {
-    const SpanScope span(recorder.process(), Phase::kAllReduce);
-    outcome = composition_.sync->finish_step(
-        {.examples = batch.local.samples(), .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0});
+    const SpanScope span(is_alone() ? nullptr : recorder.process(), Phase::kAllReduce);
+    outcome = composition_.sync->finish_step(local);
     check(outcome.run_local_optimizer && !outcome.weights_replaced,
           "a sync that updates the weights itself is not run by this step");
     merge_running_statistics(composition_, options_.batch_norm, batch.local.samples(), batch.global_samples);
   }
-  for (const BucketSpan& bucket : outcome.buckets) recorder.add_bucket(bucket);
+  recorder.add_buckets(outcome.buckets, outcome.late);
 
   Gradients gradients;
   gradients.stats = {.loss = outcome.total.loss_sum / static_cast<double>(outcome.total.examples),
@@ -117,7 +118,7 @@ StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, c
 // What one place does in an update: its part of a buffer that it shares with replica 0, or afterwards a copy of it.
 struct TrainStep::PlaceUpdate {
   std::shared_ptr<Optimizer> optimizer;  // of the stage
-  Part part;
+  BufferPart part;
   at::Tensor own;     // defined only when this place has weights of its own
   at::Tensor source;  // replica 0's
 };

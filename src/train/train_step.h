@@ -38,13 +38,13 @@ struct StepWishes {
   bool stop = false;           // this process wants the run to stop after the step
 };
 
-// The same in every process.
+// The same in every process, but for flops where a process has no samples.
 struct StepStats {
   double loss = 0;  // mean over the samples
   std::int64_t samples = 0;
   std::optional<EvalCounts> correct;  // predictions before the update, when asked for
   bool stop = false;                  // some process wants the run to stop
-  double flops = 0;                   // of the step, over all processes; see nn/flops.h
+  nn::FlopCount flops{};              // of the step, over all processes
 };
 
 struct EvalStats {

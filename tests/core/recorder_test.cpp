@@ -35,7 +35,7 @@ TEST(Recorder, CollectGivesWhatIsNewAndKeepsTheTracks) {
   Track* process = recorder.process();
   ASSERT_NE(process, nullptr);
   process->add({Phase::kLoadWait, kNoMicroBatch, 1, 2});
-  recorder.add_bucket({StageId{0}, 3, 1, 2, 4});
+  recorder.add_buckets({{StageId{0}, 3, 1, 2, 4}}, {.rank = 1, .wait = 5});
   const StepSpans first = recorder.collect(1, 0, 10);
   EXPECT_EQ(first.places[0].spans.size(), 1U);
   EXPECT_EQ(first.process.size(), 1U);
@@ -47,6 +47,8 @@ TEST(Recorder, CollectGivesWhatIsNewAndKeepsTheTracks) {
   EXPECT_EQ(second.places[0].spans[0].phase, Phase::kBackward);
   EXPECT_TRUE(second.process.empty());
   EXPECT_TRUE(second.buckets.empty());
+  EXPECT_EQ(first.late.rank, 1);
+  EXPECT_EQ(second.late.rank, -1);
 }
 
 TEST(Recorder, SwitchedOffItHasNoTracks) {
@@ -54,7 +56,7 @@ TEST(Recorder, SwitchedOffItHasNoTracks) {
   Track* track = recorder.add_track(ReplicaId{0}, StageId{0});
   EXPECT_EQ(track, nullptr);
   EXPECT_EQ(recorder.process(), nullptr);
-  recorder.add_bucket({});
+  recorder.add_buckets({{}}, {.rank = 1});
   { const SpanScope scope(track, Phase::kForward); }
   const StepSpans spans = recorder.collect(1, 0, 1);
   EXPECT_TRUE(spans.places.empty());

@@ -164,7 +164,9 @@ TEST(Executor, RecordsASpanForEveryAction) {
   Executor executor(test::make_toy_grid([] { return test::make_toy_layers(kLayers, kWidth, 1); }, even_partition(2), 1),
                     test::cpu_grid(1, 2), {});
   executor.run(training_pass("1f1b", 2, 4, 1, test::make_toy_batch(8, kWidth, 2)));
-  for (const StepSpans::Place& place : executor.recorder().collect(0, 0, 0).places) {
+  const StepSpans spans = executor.recorder().collect(0, 0, 0);
+  ASSERT_EQ(spans.places.size(), 2U);
+  for (const StepSpans::Place& place : spans.places) {
     int forwards = 0, backwards = 0;
     for (const Span& span : place.spans) {
       forwards += span.phase == Phase::kForward ? 1 : 0;

@@ -73,6 +73,12 @@ CudaProperties cuda_properties(int index) {
   return {properties.name, properties.totalGlobalMem};
 }
 
+std::uint64_t cuda_peak_bytes(int index) {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(index));
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return static_cast<std::uint64_t>(stats.allocated_bytes[kAll].peak);
+}
+
 std::shared_ptr<StreamState> make_cuda_stream(int index) {
   return std::make_shared<CudaStream>(c10::cuda::getStreamFromPool(false, static_cast<c10::DeviceIndex>(index)));
 }

@@ -15,6 +15,7 @@ namespace {
 
 int cuda_device_count() { return 0; }
 CudaProperties cuda_properties(int) { no_cuda(); }
+std::uint64_t cuda_peak_bytes(int) { no_cuda(); }
 std::shared_ptr<StreamState> make_cuda_stream(int) { no_cuda(); }
 std::shared_ptr<StreamState> current_cuda_stream(int) { no_cuda(); }
 
