@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/error.h"
+#include "core/concat.h"
 #include "train/records/support.h"
 #include "train/time_table.h"
 
@@ -52,7 +52,7 @@ TEST(TimeTable, WhatIsNotKnownIsADash) {
 std::vector<RunReport> reports_of(const TempDir& dir, const std::vector<std::string>& records) {
   std::vector<RunReport> reports;
   for (std::size_t i = 0; i < records.size(); ++i) {
-    const auto run_dir = dir / ("run" + std::to_string(i));
+    const auto run_dir = dir / concat("run", i);
     std::filesystem::create_directory(run_dir);
     spill(run_dir / "metrics.jsonl", records[i]);
     reports.push_back(read_report(run_dir));
@@ -89,8 +89,8 @@ TEST(Comparison, NamesRunsByTheirPathsWhereTheirNamesAreEqual) {
   auto reports = reports_of(dir, {kSteps, kSteps});
   reports[1].log.dir = reports[0].log.dir / "";  // with a slash at its end
   const std::string table = comparison(reports);
-  EXPECT_THAT(table, HasSubstr("\n" + (dir / "run0 ").string()));
-  EXPECT_THAT(table, HasSubstr("\n" + (dir / "run0/ ").string()));
+  EXPECT_THAT(table, HasSubstr(concat("\n", (dir / "run0 ").string())));
+  EXPECT_THAT(table, HasSubstr(concat("\n", (dir / "run0/ ").string())));
 }
 
 TEST(Report, TellsWhatEndedTheRunAndWhatCouldNotBeRead) {
