@@ -16,12 +16,22 @@ void Loop::run() {
     run_until_done_or_stopped();
   } catch (const DivergedError& error) {
     if (parts_.records == nullptr) throw;
-    parts_.records->reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
+    report_fault(error);
     throw DivergedError(concat(error.what(), "; ", where_to_go_back()));
+  } catch (const Error& error) {
+    if (parts_.records != nullptr) report_fault(error);
+    throw;
   }
   if (!is_finished() || progress_.evaluation_due) stop_for_signal();
   if (!is_saved()) save();  // again, where the disk could not take it
   report_outside_of_steps();
+}
+
+void Loop::report_fault(const Error& error) {
+  Records& records = *parts_.records;
+  const bool has_cause = records.explain && error.exit_code() == ExitCode::kPeer;
+  const std::string what = has_cause ? records.explain(error).what() : error.what();
+  records.reporter.event("fault", {{"step", progress_.steps_done}, {"what", what}});
 }
 
 bool Loop::must_stop() const { return stop_is_agreed_ || (parts_.step.is_alone() && StopSignal::requested()); }
@@ -152,7 +162,7 @@ void Loop::save_or_warn() {
     save();
   } catch (const StorageError& error) {
     last_save_ = now_ns();
-    parts_.records->reporter.event("fault", {{"step", progress_.steps_done}, {"what", error.what()}});
+    report_fault(error);
     log_warning(concat("training goes on without this checkpoint: ", error.what()));
   }
 }

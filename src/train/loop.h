@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "core/error.h"
 #include "data/loader.h"
 #include "train/lr_schedule.h"
 #include "train/records/checkpoint_store.h"
@@ -44,6 +45,7 @@ struct Records {
   CheckpointStore& checkpoints;
   std::function<CheckpointContents(const Progress&)> capture;     // everything a resume needs
   std::function<std::unique_lock<std::timed_mutex>()> hold = {};  // lives while a checkpoint is being written
+  std::function<Error(const Error&)> explain = {};                // what is behind a failure of communication
 };
 
 // What the loop calls; made by the session.
@@ -83,6 +85,7 @@ class Loop {
   [[nodiscard]] bool checkpoint_is_due() const;
   [[nodiscard]] bool is_saved() const { return parts_.records == nullptr || saved_step_ == progress_.steps_done; }
   void report_outside_of_steps();
+  void report_fault(const Error& error);
   void save();
   void save_or_warn();
   [[noreturn]] void stop_for_signal();

@@ -54,6 +54,10 @@ class Peers {
   // has made is destroyed: operations that the others will not complete may hold it.
   void together(const std::function<void()>& action);
 
+  // A failure of communication as the loss of the process behind it, where there was one; waits a little to learn it.
+  // The others are told of any other failure. Requires: not alone.
+  [[nodiscard]] Error explain(const Error& failure);
+
   // While it lives, the loss of another process ends this one only after a while: a checkpoint is being written.
   [[nodiscard]] std::unique_lock<std::timed_mutex> hold();
 
@@ -63,7 +67,6 @@ class Peers {
 
  private:
   void part();
-  [[nodiscard]] Error explain(const Error& failure);
   void end_when_lost(const std::stop_token& stop);
 
   Launch launch_;

@@ -116,7 +116,7 @@ ordered_json Reporter::fields_of(const StepRecord& record, const profiler::Netwo
   fields["sync_bytes"] = facts_.sync_bytes;
   fields["net_bytes_per_s"] = network != nullptr ? ordered_json(network->total) : ordered_json(nullptr);
   for (const auto& [name, rate] : network != nullptr ? network->interfaces : decltype(network->interfaces){}) {
-    fields["net"][name] = {{"sent", rate.sent}, {"received", rate.received}};
+    if (rate.sent + rate.received > 0) fields["net"][name] = {{"sent", rate.sent}, {"received", rate.received}};
   }
   add_flops(fields, record.stats.flops, to_s(record.breakdown.step), facts_);
   fields["stages"] = facts_.plan.stages();

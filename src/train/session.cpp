@@ -240,6 +240,7 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
                               state_at(setup, progress, composition, reporter.sync()).to_json()};
   };
   Records records{reporter, checkpoints, capture, [&] { return peers.hold(); }};
+  if (!peers.is_alone()) records.explain = [&](const Error& error) { return peers.explain(error); };
   run_loop(peers, setup, loop_options(setup, resume, continues), start, composition, step, &records);
   return with_run_dir(run_dir, reporter.summary("done", setup.total_steps));
 }
