@@ -28,6 +28,7 @@ int run(int argc, char** argv) {
   sluice::app::add_eval(app);
   sluice::app::add_step(app);
   sluice::app::add_config(app);
+  sluice::app::add_schedule(app);
   sluice::app::add_listings(app);
   try {
     app.parse(argc, argv);
