@@ -13,6 +13,7 @@ void add_eval(CLI::App& app);
 void add_step(CLI::App& app);
 void add_config(CLI::App& app);
 void add_report(CLI::App& app);
+void add_schedule(CLI::App& app);
 void add_listings(CLI::App& app);  // models, datasets, devices, version
 
 [[nodiscard]] std::string version_text();  // as `sluice version` prints it

@@ -29,6 +29,7 @@ int run(int argc, char** argv) {
   sluice::app::add_step(app);
   sluice::app::add_config(app);
   sluice::app::add_report(app);
+  sluice::app::add_schedule(app);
   sluice::app::add_listings(app);
   try {
     app.parse(argc, argv);

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "core/concat.h"
 #include "core/log.h"
@@ -34,6 +35,8 @@ void tell_torchrun(const std::string& message) {
 }  // namespace
 
 void settle_environment(char** argv) {
+  // It computes nothing with LibTorch, and a start costs more time than it does itself.
+  if (argv[0] != nullptr && argv[1] != nullptr && std::string_view(argv[1]) == "schedule") return;
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
   const bool has_policy = std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr;
   if (has_policy && std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;

@@ -152,8 +152,11 @@ Keys pipeline_keys() {
        "devices that a replica spans, one stage each"},
       {"pipeline.chunks", pipeline<&C::chunks>(), between(1, 65'536), "micro-batches",
        "micro-batches that a replica runs per step"},
-      {"pipeline.schedule", pipeline<&C::schedule>(), words({"gpipe", "1f1b"}), "",
-       "order of the micro-batches on the stages"},
+      {"pipeline.schedule", pipeline<&C::schedule>(),
+       words({"gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}), "",
+       "order of the micro-batches on the stages; `sluice schedule` draws and costs them all, training runs gpipe, "
+       "1f1b, "
+       "eager-1f1b and looped-bfs, with one stage a device"},
       {"pipeline.partition", pipeline<&C::partition>(), at_least(1), "layers",
        "layers per stage, first stage first; auto = balance the measured costs"},
       {"pipeline.batch_norm", pipeline<&C::batch_norm>(), words({"micro", "deferred"}), "",

@@ -13,6 +13,7 @@
 #include "pipeline/channel.h"
 #include "pipeline/failure.h"
 #include "pipeline/schedule/draw.h"
+#include "pipeline/schedule/inspect.h"
 #include "pipeline/stream_spans.h"
 
 namespace sluice::pipeline {
@@ -43,6 +44,18 @@ std::string place_name(ReplicaId replica, StageId stage) {
 }
 
 }  // namespace
+
+std::optional<std::string> why_not_run(const Schedule& schedule) {
+  if (splits_backward(schedule)) return "cuts the backward into I and W";
+  if (most_stages_per_device(schedule) > 1) return "gives a device several stages";
+  const auto is_forward_or_backward = [](const Action& action) {
+    return !action.overlaps_next && (action.op == Op::kForward || action.op == Op::kBackward);
+  };
+  for (const auto& actions : schedule.devices) {
+    if (!std::ranges::all_of(actions, is_forward_or_backward)) return "has overlapped pairs or REDUCE_GRAD";
+  }
+  return std::nullopt;
+}
 
 // What lives as long as any worker thread may touch it, even one that had to be abandoned.
 struct Executor::Grid {
@@ -195,6 +208,9 @@ void Executor::Pass::run_actions(Worker& worker) {
     switch (list[i].op) {
       case Op::kForward: forward(worker, list[i].micro_batch); break;
       case Op::kBackward: backward(worker, list[i].micro_batch); break;
+      case Op::kInputGradient:
+      case Op::kWeightGradient:
+      case Op::kReduceGradient: check(false, "the executor was given an action that why_not_run() refuses"); break;
     }
   }
   position[worker.index].store(list.size(), std::memory_order_relaxed);

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "comm/replica_sync.h"
@@ -31,6 +33,10 @@ struct ExecutorOptions {
   std::chrono::milliseconds step_timeout{60000};
   bool record_spans = true;
 };
+
+// What a schedule asks for that the executor does not do: it runs F and whole B, one stage a device. Nothing: it runs
+// it.
+[[nodiscard]] std::optional<std::string> why_not_run(const Schedule& schedule);
 
 // One pass of a schedule over one mini-batch (training) or evaluation batch (context.training false).
 struct PassRequest {
@@ -61,8 +67,8 @@ class Executor {
   [[nodiscard]] int stages() const;
   [[nodiscard]] Stage& stage(ReplicaId replica, StageId stage) const;
 
-  // Requires: schedule.stages == stages(). The gradients of a training pass are added to zeroed ones. After it returns,
-  // results may be read by the calling thread.
+  // Requires: schedule.stages == stages(), and a schedule without why_not_run(). The gradients of a training pass are
+  // added to zeroed ones. After it returns, results may be read by the calling thread.
   PassResult run(PassRequest request);
 
   // Work that the calling thread has queued on the devices by itself is over when it returns: workers have streams of

@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "data/sampler.h"
 #include "device/cpu_threads.h"
-#include "pipeline/schedule/generators.h"
+#include "train/train_schedule.h"
 #include "tune/partition.h"
 
 namespace sluice::train {
@@ -119,6 +119,8 @@ Setup make_setup(const config::Config& config, const ProcessPlace& place) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
+  // Refuses early a schedule that does not run; that depends on no number of chunks.
+  static_cast<void>(make_train_schedule(config.pipeline.schedule, config.pipeline.stages, 2 * config.pipeline.stages));
   setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
   setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
   setup.model = model_options(config, setup.train_set->info());

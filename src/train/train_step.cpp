@@ -12,6 +12,7 @@
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/validate.h"
 #include "train/running_statistics.h"
+#include "train/train_schedule.h"
 
 namespace sluice::train {
 namespace {
@@ -60,7 +61,7 @@ const pipeline::Schedule& TrainStep::schedule_of(int chunks) {
   const auto [entry, is_new] = schedules_.try_emplace(chunks);
   if (is_new) {
     const Plan& plan = composition_.plan;
-    entry->second = pipeline::make_schedule(plan.schedule, {.stages = plan.stages(), .micro_batches = chunks});
+    entry->second = make_train_schedule(plan.schedule, plan.stages(), chunks);
     pipeline::validate(entry->second);
   }
   return entry->second;

@@ -44,6 +44,8 @@ CASES = [
     (2, 2, 3, "1f1b", "momentum", 0.01),
     (2, 2, 8, "gpipe", "sgd", 0.0),
     (3, 1, 4, "1f1b", "momentum", 0.0),
+    (3, 1, 8, "eager-1f1b", "sgd", 0.0),
+    (2, 1, 3, "looped-bfs", "sgd", 0.0),
 ]
 
 

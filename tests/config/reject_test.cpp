@@ -170,8 +170,10 @@ TEST(RejectRange, WordsAreListed) {
   EXPECT_EQ(error_of("[train]\noptimizer = \"adamm\"\n"),
             "run.toml:2: train.optimizer = \"adamm\" is unknown; it must be one of \"sgd\", \"momentum\", \"adam\", "
             "\"adamw\"; did you mean 'adam'?");
-  EXPECT_EQ(error_of("[pipeline]\nschedule = \"zb-h1\"\n"),
-            "run.toml:2: pipeline.schedule = \"zb-h1\" is unknown; it must be one of \"gpipe\", \"1f1b\"");
+  EXPECT_EQ(error_of("[pipeline]\nschedule = \"zb-h3\"\n"),
+            "run.toml:2: pipeline.schedule = \"zb-h3\" is unknown; it must be one of \"gpipe\", \"1f1b\", "
+            "\"eager-1f1b\", \"interleaved\", \"looped-bfs\", \"zb-h1\", \"zb-h2\", \"zb-v\", \"dualpipe-v\"; "
+            "did you mean 'zb-h1'?");
   EXPECT_EQ(error_of("[device]\nlist = \"tpu\"\n"),
             "run.toml:2: device.list = \"tpu\" is out of range; it must be \"auto\", \"cpu\", \"cuda\" or an array of "
             "names such as \"cpu:0\"");

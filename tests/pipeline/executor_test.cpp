@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "ddp/reducer.h"
 #include "pipeline/schedule/generators.h"
+#include "pipeline/schedule/validate.h"
 #include "support/toy_model.h"
 
 namespace sluice::pipeline {
@@ -52,10 +55,11 @@ std::shared_ptr<ddp::Reducer> make_reducer(const Executor& executor) {
 }
 
 PassRequest training_pass(const std::string& schedule, int stages, int chunks, int replicas, const MicroBatch& batch) {
-  PassRequest request{.schedule = make_schedule(schedule, {.stages = stages, .micro_batches = chunks}),
-                      .context = {.training = true},
-                      .loss = test::toy_loss,
-                      .gradient_scale = 1.0 / static_cast<double>(batch.samples())};
+  PassRequest request{
+      .schedule = make_schedule(schedule, {.stages = stages, .micro_batches = chunks, .virtual_stages = 1}),
+      .context = {.training = true},
+      .loss = test::toy_loss,
+      .gradient_scale = 1.0 / static_cast<double>(batch.samples())};
   for (const MicroBatch& share : split(batch, replicas)) request.micro_batches.push_back(split(share, chunks));
   return request;
 }
@@ -72,6 +76,7 @@ class ExecutorParity : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ExecutorParity, GivesTheGradientsOfOneDeviceWithoutMicroBatches) {
   const auto [schedule, stages, chunks, replicas, samples] = GetParam();
+  ASSERT_NO_THROW(validate(make_schedule(schedule, {.stages = stages, .micro_batches = chunks, .virtual_stages = 1})));
   const MicroBatch batch = test::make_toy_batch(samples, kWidth, 3);
   const auto layers_of = [] { return test::make_toy_layers(kLayers, kWidth, 1); };
   Executor executor(test::make_toy_grid(layers_of, even_partition(stages), replicas), test::cpu_grid(replicas, stages),
@@ -101,7 +106,7 @@ TEST_P(ExecutorParity, GivesTheGradientsOfOneDeviceWithoutMicroBatches) {
 
 std::vector<Case> parity_cases() {
   std::vector<Case> cases;
-  for (const std::string schedule : {"gpipe", "1f1b"}) {
+  for (const std::string schedule : {"gpipe", "1f1b", "eager-1f1b", "looped-bfs"}) {
     for (const int stages : {1, 2, 3, 5}) {
       for (const int chunks : {1, 2, 3, 8}) {
         for (const int replicas : {1, 2, 3}) {
@@ -115,8 +120,10 @@ std::vector<Case> parity_cases() {
 
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
   const auto& [schedule, stages, chunks, replicas, samples] = info.param;
-  return schedule + "_p" + std::to_string(stages) + "_m" + std::to_string(chunks) + "_r" + std::to_string(replicas) +
-         "_n" + std::to_string(samples);
+  std::string name = schedule;
+  std::ranges::replace(name, '-', '_');
+  return name + "_p" + std::to_string(stages) + "_m" + std::to_string(chunks) + "_r" + std::to_string(replicas) + "_n" +
+         std::to_string(samples);
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, ExecutorParity, ::testing::ValuesIn(parity_cases()), name_of_case);
@@ -143,7 +150,8 @@ TEST(Executor, EvaluationGivesTheLogitsInOrderAndKeepsNothing) {
 
 TEST(Executor, KeepsNoMoreMicroBatchesAliveThanTheSchedulePromises) {
   constexpr int kChunks = 8;
-  for (const auto& [schedule, expected] : {std::pair{"gpipe", kChunks}, std::pair{"1f1b", 2}}) {
+  for (const auto& [schedule, expected] : {std::pair{"gpipe", kChunks}, std::pair{"1f1b", 2},
+                                           std::pair{"eager-1f1b", 3}, std::pair{"looped-bfs", kChunks}}) {
     int peak = 0;
     Executor* running = nullptr;
     const auto layers_of = [&] {
@@ -158,6 +166,19 @@ TEST(Executor, KeepsNoMoreMicroBatchesAliveThanTheSchedulePromises) {
     executor.run(training_pass(schedule, 2, kChunks, 1, test::make_toy_batch(kChunks, kWidth, 2)));
     EXPECT_EQ(peak, expected) << schedule;
   }
+}
+
+TEST(Executor, SaysWhichSchedulesItDoesNotRun) {
+  const auto why = [](const char* name) {
+    return why_not_run(make_schedule(name, {.stages = 2, .micro_batches = 4})).value_or("runs");
+  };
+  for (const char* name : {"gpipe", "1f1b", "eager-1f1b"}) EXPECT_EQ(why(name), "runs");
+  for (const char* name : {"interleaved", "looped-bfs"}) EXPECT_EQ(why(name), "gives a device several stages");
+  for (const char* name : {"zb-h1", "zb-h2", "zb-v", "dualpipe-v"})
+    EXPECT_EQ(why(name), "cuts the backward into I and W");
+  EXPECT_EQ(why_not_run(make_looped_bfs({.stages = 2, .micro_batches = 4, .virtual_stages = 1})), std::nullopt);
+  EXPECT_EQ(why_not_run(with_reductions(make_1f1b({.stages = 2, .micro_batches = 2}))),
+            "has overlapped pairs or REDUCE_GRAD");
 }
 
 TEST(Executor, RecordsASpanForEveryAction) {

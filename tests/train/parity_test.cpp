@@ -51,7 +51,7 @@ struct GridCase {
 std::vector<GridCase> all_cases() {
   std::vector<GridCase> cases;
   for (const std::string model : {"vit", "toy_cnn"}) {
-    for (const std::string schedule : {"gpipe", "1f1b"}) {
+    for (const std::string schedule : {"gpipe", "1f1b", "eager-1f1b", "looped-bfs"}) {
       for (const int stages : {1, 2, 3, 4}) {
         for (const int replicas : {1, 2}) cases.push_back({model, schedule, stages, replicas});
       }
@@ -78,7 +78,9 @@ TEST_P(Parity, EveryNumberOfChunksGivesThePlainGradient) {
 
 INSTANTIATE_TEST_SUITE_P(Grid, Parity, testing::ValuesIn(all_cases()), [](const auto& param_info) {
   const GridCase& c = param_info.param;
-  return concat(c.model, "_", c.schedule, "_", c.stages, "stages_", c.replicas, "replicas");
+  std::string schedule = c.schedule;
+  std::ranges::replace(schedule, '-', '_');
+  return concat(c.model, "_", schedule, "_", c.stages, "stages_", c.replicas, "replicas");
 });
 
 TEST(ParityWithDropout, MasksBelongToTheSampleAndTheStepAndNotToTheCut) {
@@ -88,7 +90,7 @@ TEST(ParityWithDropout, MasksBelongToTheSampleAndTheStepAndNotToTheCut) {
   const ReferenceStep reference = one_device.step({batch}, training_context());
   const ReferenceStep without = ReferenceModel(small_model("vit")).step({batch}, training_context());
   EXPECT_GT(worst_error(without.gradients, reference.gradients).error, 0.01) << "dropout does nothing";
-  for (const std::string schedule : {"gpipe", "1f1b"}) {
+  for (const std::string schedule : {"gpipe", "1f1b", "eager-1f1b", "looped-bfs"}) {
     for (const int stages : {1, 3}) {
       for (const int replicas : {1, 2}) {
         SCOPED_TRACE(concat(schedule, ", ", stages, " stages, ", replicas, " replicas"));
@@ -153,7 +155,7 @@ TEST(ParityWithBatchNorm, EachMicroBatchIsNormalisedByItself) {
 TEST(ParityWithBatchNorm, MicroBatchesOfOneReplicaEnterTheRunningStatisticsInTurn) {
   const models::ModelOptions model = small_model("resnet8");
   const pipeline::MicroBatch batch = make_batch(13);
-  for (const std::string schedule : {"gpipe", "1f1b"}) {
+  for (const std::string schedule : {"gpipe", "1f1b", "eager-1f1b", "looped-bfs"}) {
     ReferenceModel one_device(model);
     (void)one_device.step(pieces_of(batch, 1, 3), training_context());
     Composition grid = make_grid(model, schedule, 2, 1);

@@ -4,54 +4,39 @@
 #include "core/concat.h"
 
 namespace sluice::pipeline {
-namespace {
 
-StageId shifted(StageId stage, int by) { return static_cast<StageId>(index(stage) + by); }
-
-}  // namespace
-
-char letter(Op op) {
+std::string_view letter(Op op) {
   switch (op) {
-    case Op::kForward: return 'F';
-    case Op::kBackward: return 'B';
+    case Op::kForward: return "F";
+    case Op::kBackward: return "B";
+    case Op::kInputGradient: return "I";
+    case Op::kWeightGradient: return "W";
+    case Op::kReduceGradient: return "REDUCE_GRAD";
   }
   check(false, "unknown operation in a schedule");
-  return '?';
+  return "?";
 }
 
 std::string_view word(Payload payload) { return payload == Payload::kActivation ? "activation" : "gradient"; }
 
-Payload payload_of(Op op) {
-  switch (op) {
-    case Op::kForward: return Payload::kActivation;
-    case Op::kBackward: return Payload::kGradient;
-  }
-  check(false, "unknown operation in a schedule");
-  return Payload::kActivation;
-}
+bool makes_input_gradient(Op op) { return op == Op::kBackward || op == Op::kInputGradient; }
 
 std::string to_text(const Action& action) {
-  return concat(index(action.stage), letter(action.op), index(action.micro_batch));
+  std::string text = std::to_string(index(action.stage));
+  text += letter(action.op);
+  if (action.op != Op::kReduceGradient) text += std::to_string(index(action.micro_batch));
+  return text;
 }
 
-std::optional<Action> received_from(const Action& action, int stages) {
-  switch (action.op) {
-    case Op::kForward:
-      if (index(action.stage) == 0) return std::nullopt;
-      return Action{Op::kForward, shifted(action.stage, -1), action.micro_batch};
-    case Op::kBackward:
-      if (index(action.stage) == stages - 1) return std::nullopt;
-      return Action{Op::kBackward, shifted(action.stage, 1), action.micro_batch};
-  }
-  check(false, "unknown operation in a schedule");
-  return std::nullopt;
+std::size_t unit_end(const std::vector<Action>& actions, std::size_t begin) {
+  return begin + (actions[begin].overlaps_next && begin + 1 < actions.size() ? 2 : 1);
 }
 
-std::vector<Action> inputs_of(const Action& action, int stages) {
-  std::vector<Action> inputs;
-  if (const auto neighbour = received_from(action, stages)) inputs.push_back(*neighbour);
-  if (action.op == Op::kBackward) inputs.push_back({Op::kForward, action.stage, action.micro_batch});
-  return inputs;
+std::string unit_text(const std::vector<Action>& actions, std::size_t begin) {
+  if (unit_end(actions, begin) == begin + 1) return to_text(actions[begin]);
+  std::string pair(1, '(');
+  pair.append(to_text(actions[begin])).append(1, ';').append(to_text(actions[begin + 1])).append(1, ')');
+  return pair;
 }
 
 }  // namespace sluice::pipeline

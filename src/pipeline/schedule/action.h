@@ -1,11 +1,11 @@
-// action: what a pipeline schedule is made of. A schedule is data: generators make it, validate() proves it, the
-// executor walks it, draw() prints it; none of them keeps an order of its own.
+// action: what a pipeline schedule is made of. A schedule is data: generators make it, validate() proves it, simulate()
+// costs it, the executor walks it, draw() prints it; none of them keeps an order of its own.
 // Not here: when an action runs. A schedule orders the actions of one device; across devices only results order them.
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,14 +15,20 @@
 namespace sluice::pipeline {
 
 enum class Op : std::uint8_t {
-  kForward,   // F
-  kBackward,  // B: input and weight gradient together
+  kForward,         // F
+  kBackward,        // B: input and weight gradient together
+  kInputGradient,   // I: the part of a backward that the stage before waits for
+  kWeightGradient,  // W: the part that only the optimizer waits for
+  kReduceGradient,  // REDUCE_GRAD: the stage's gradients are complete and may be summed over replicas
 };
 
 struct Action {
   Op op = Op::kForward;
   StageId stage{};
-  MicroBatchId micro_batch{};
+  MicroBatchId micro_batch{};  // 0 for kReduceGradient, which is for all of them
+  // This action and the next one of the device run at the same time, so that the computation of one hides the
+  // communication of the other. The pair starts when both have their inputs; both results are there at its end.
+  bool overlaps_next = false;
 
   auto operator<=>(const Action&) const = default;
 };
@@ -30,7 +36,7 @@ struct Action {
 // One step of one replica. A device may own several stages (virtual stages); a stage has one owner.
 struct Schedule {
   std::string name;  // one word
-  int stages = 0;
+  int stages = 0;    // of all devices together
   int micro_batches = 0;
   std::vector<std::vector<Action>> devices;  // [device][position], in the order in which the device runs them
 
@@ -40,17 +46,18 @@ struct Schedule {
 // What crosses from one stage to another. Each (source device, target device, payload) is one first-in first-out queue.
 enum class Payload : std::uint8_t { kActivation, kGradient };
 
-[[nodiscard]] char letter(Op op);
+[[nodiscard]] std::string_view letter(Op op);  // "F", "B", "I", "W", "REDUCE_GRAD"
 [[nodiscard]] std::string_view word(Payload payload);
-[[nodiscard]] Payload payload_of(Op op);
 
-// "2F0": stage 2, forward, micro-batch 0; the notation of torch.distributed.pipelining.
+// B or I: the actions that pass a gradient to the stage before.
+[[nodiscard]] bool makes_input_gradient(Op op);
+
+// "2F0": stage 2, forward, micro-batch 0; the notation of torch.distributed.pipelining. The pair is not in it.
 [[nodiscard]] std::string to_text(const Action& action);
 
-// The action of the neighbouring stage whose result this one receives; empty at the two ends of the pipeline.
-[[nodiscard]] std::optional<Action> received_from(const Action& action, int stages);
-
-// Every action whose result this one reads: that of the neighbour, and for a backward also its own forward.
-[[nodiscard]] std::vector<Action> inputs_of(const Action& action, int stages);
+// A unit is what a device runs at once: one action, or a pair. The position after the unit that begins at `begin`.
+[[nodiscard]] std::size_t unit_end(const std::vector<Action>& actions, std::size_t begin);
+// "0F3", or "(0F3;3B1)".
+[[nodiscard]] std::string unit_text(const std::vector<Action>& actions, std::size_t begin);
 
 }  // namespace sluice::pipeline

@@ -34,7 +34,10 @@ std::string draw(const Schedule& schedule) {
       concat("schedule=", schedule.name, " stages=", schedule.stages, " micro_batches=", schedule.micro_batches, "\n");
   for (const auto& actions : schedule.devices) {
     std::string line;
-    for (const auto& action : actions) line += concat(line.empty() ? "" : " ", to_text(action));
+    for (std::size_t i = 0; i < actions.size(); i = unit_end(actions, i)) {
+      if (!line.empty()) line += ' ';
+      line += unit_text(actions, i);
+    }
     text += line.empty() ? "-\n" : line + "\n";
   }
   return text;

@@ -1,9 +1,14 @@
-// draw: schedules as text, to read, to diff, and to write by hand. parse_schedule(draw(s)) == s for every schedule
-// whose name is one word and whose ids are in [0, kMaxSize).
+// draw: schedules as text, to read, to diff, and to write by hand; the notation of torch.distributed.pipelining, whose
+// CSV dumps parse_schedule() reads too. parse_schedule(draw(s)) == s for every schedule whose name is one word, whose
+// ids are in [0, kMaxSize) and in which no action is in two pairs.
 //
 //   schedule=1f1b stages=2 micro_batches=2     may be left out: name "custom", sizes from the highest ids
 //   0F0 0F1 0B0 0B1                            one line per device: stage, operation, micro-batch
 //   1F0 1B0 1F1 1B1                            '-' alone is a device without actions; '#' starts a comment
+//
+// F, B, I, W and REDUCE_GRAD (without a micro-batch) are operations; "(0F3;3B1)" is an overlapped pair. What PyTorch's
+// dumps have besides is skipped, for it follows from the rest here: empty cells (its bubbles), SEND_F, RECV_F, SEND_B,
+// RECV_B, UNSHARD, RESHARD, and OVERLAP_F_B after a pair.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
 #include "pipeline/schedule/generators.h"
 
-#include <algorithm>
 #include <array>
+#include <map>
+#include <utility>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -12,74 +13,29 @@ namespace {
 
 struct Generator {
   std::string_view name;
-  Schedule (*make)(PipelineShape);
+  Schedule (*make)(const PipelineShape&);
+  int virtual_stages;  // by default
 };
-constexpr std::array kGenerators{Generator{"gpipe", make_gpipe}, Generator{"1f1b", make_1f1b}};
-
-// Writes the actions of one stage; each operation takes its micro-batches in order.
-class StageOrder {
- public:
-  explicit StageOrder(int stage) : stage_(static_cast<StageId>(stage)) {}
-
-  void forward() { actions_.push_back({Op::kForward, stage_, static_cast<MicroBatchId>(forwards_++)}); }
-  void backward() { actions_.push_back({Op::kBackward, stage_, static_cast<MicroBatchId>(backwards_++)}); }
-  [[nodiscard]] std::vector<Action> take() && { return std::move(actions_); }
-
- private:
-  StageId stage_;
-  int forwards_ = 0;
-  int backwards_ = 0;
-  std::vector<Action> actions_;
+constexpr std::array kGenerators{
+    Generator{"gpipe", make_gpipe, 1},           Generator{"1f1b", make_1f1b, 1},
+    Generator{"eager-1f1b", make_eager_1f1b, 1}, Generator{"interleaved", make_interleaved, 2},
+    Generator{"looped-bfs", make_looped_bfs, 2}, Generator{"zb-h1", make_zb_h1, 1},
+    Generator{"zb-h2", make_zb_h2, 1},           Generator{"zb-v", make_zb_v, 2},
+    Generator{"dualpipe-v", make_dualpipe_v, 2},
 };
 
-template <typename Fill>
-Schedule one_stage_per_device(std::string_view name, PipelineShape shape, Fill fill) {
-  if (shape.stages < 1) throw ConfigError(concat("pipeline.stages=", shape.stages, "; set it to at least 1"));
-  if (shape.micro_batches < 1) {
-    throw ConfigError(concat("pipeline.chunks=", shape.micro_batches, "; a step needs at least 1 micro-batch"));
+const Generator& find_generator(std::string_view name) {
+  for (const auto& generator : kGenerators) {
+    if (generator.name == name) return generator;
   }
-  Schedule schedule{std::string(name), shape.stages, shape.micro_batches, {}};
-  for (int stage = 0; stage < shape.stages; ++stage) {
-    StageOrder order(stage);
-    fill(order, stage);
-    schedule.devices.push_back(std::move(order).take());
-  }
-  return schedule;
+  throw ConfigError(concat("there is no schedule '", name, "'", did_you_mean(name, schedule_names()),
+                           "; choose one of: ", join(schedule_names(), ", ")));
 }
 
 }  // namespace
 
-Schedule make_gpipe(PipelineShape shape) {
-  return one_stage_per_device("gpipe", shape, [&](StageOrder& order, int) {
-    for (int i = 0; i < shape.micro_batches; ++i) order.forward();
-    for (int i = 0; i < shape.micro_batches; ++i) order.backward();
-  });
-}
-
-Schedule make_1f1b(PipelineShape shape) {
-  return one_stage_per_device("1f1b", shape, [&](StageOrder& order, int stage) {
-    const int warm_up = std::min(shape.micro_batches, shape.stages - 1 - stage);
-    for (int i = 0; i < warm_up; ++i) order.forward();
-    for (int i = warm_up; i < shape.micro_batches; ++i) {
-      order.forward();
-      order.backward();
-    }
-    for (int i = 0; i < warm_up; ++i) order.backward();
-  });
-}
-
-Schedule make_forward_only(PipelineShape shape) {
-  return one_stage_per_device("forward_only", shape, [&](StageOrder& order, int) {
-    for (int i = 0; i < shape.micro_batches; ++i) order.forward();
-  });
-}
-
-Schedule make_schedule(std::string_view name, PipelineShape shape) {
-  for (const auto& generator : kGenerators) {
-    if (generator.name == name) return generator.make(shape);
-  }
-  throw ConfigError(concat("pipeline.schedule='", name, "' is unknown; choose one of: ", join(schedule_names(), ", ")));
-}
+Schedule make_schedule(std::string_view name, const PipelineShape& shape) { return find_generator(name).make(shape); }
+int default_virtual_stages(std::string_view name) { return find_generator(name).virtual_stages; }
 
 std::span<const std::string> schedule_names() {
   static const std::vector<std::string> kNames = [] {
@@ -89,6 +45,27 @@ std::span<const std::string> schedule_names() {
     return list;
   }();
   return kNames;
+}
+
+Schedule with_reductions(Schedule schedule) {
+  for (auto& actions : schedule.devices) {
+    std::map<StageId, std::size_t> last_unit;  // begin of the unit with the last B or W of each stage
+    for (std::size_t begin = 0; begin < actions.size(); begin = unit_end(actions, begin)) {
+      for (std::size_t i = begin; i < unit_end(actions, begin); ++i) {
+        if (actions[i].op == Op::kBackward || actions[i].op == Op::kWeightGradient) last_unit[actions[i].stage] = begin;
+      }
+    }
+    std::multimap<std::size_t, StageId> complete_after;
+    for (const auto& [stage, unit] : last_unit) complete_after.emplace(unit, stage);
+    std::vector<Action> longer;
+    for (std::size_t begin = 0; begin < actions.size(); begin = unit_end(actions, begin)) {
+      for (std::size_t i = begin; i < unit_end(actions, begin); ++i) longer.push_back(actions[i]);
+      const auto [first, last] = complete_after.equal_range(begin);
+      for (auto it = first; it != last; ++it) longer.push_back({Op::kReduceGradient, it->second, MicroBatchId{0}});
+    }
+    actions = std::move(longer);
+  }
+  return schedule;
 }
 
 }  // namespace sluice::pipeline

@@ -1,4 +1,4 @@
-// inspect: plain facts about a schedule. Not here: time (the simulator's) and soundness (validate.h).
+// inspect: plain facts about a schedule. Not here: time (simulate.h), bytes (memory.h) and soundness (validate.h).
 #pragma once
 
 #include <vector>
@@ -9,11 +9,21 @@ namespace sluice::pipeline {
 
 [[nodiscard]] bool is_forward_only(const Schedule& schedule);
 
+// Whether any backward is cut into I and W.
+[[nodiscard]] bool splits_backward(const Schedule& schedule);
+
 // The device that runs each stage. Requires: a validated schedule.
 [[nodiscard]] std::vector<int> stage_owners(const Schedule& schedule);
 
+// The number of stages that each device owns, and the largest of these.
+[[nodiscard]] std::vector<int> stages_per_device(const Schedule& schedule);
+[[nodiscard]] int most_stages_per_device(const Schedule& schedule);
+
 // Per device, the most (stage, micro-batch) pairs whose activations live at once: from the start of a forward until its
-// backward is done. Without backwards nothing is kept: 1 where there is any action.
+// B or W is done. Without backwards nothing is kept: 1 where there is any action.
 [[nodiscard]] std::vector<int> peak_in_flight(const Schedule& schedule);
+
+// Per device, the most (stage, micro-batch) pairs between I and W: those whose weight gradient is stashed.
+[[nodiscard]] std::vector<int> peak_stash(const Schedule& schedule);
 
 }  // namespace sluice::pipeline

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 
@@ -10,6 +11,26 @@ namespace sluice::pipeline {
 namespace {
 
 constexpr std::string_view kSeparators = " \t\r,";
+constexpr std::string_view kDigits = "0123456789";
+
+struct NamedOp {
+  std::string_view name;
+  std::optional<Op> op;  // nothing: skipped
+  bool has_micro_batch = true;
+};
+constexpr std::array kOps{
+    NamedOp{"F", Op::kForward},
+    NamedOp{"B", Op::kBackward},
+    NamedOp{"I", Op::kInputGradient},
+    NamedOp{"W", Op::kWeightGradient},
+    NamedOp{"REDUCE_GRAD", Op::kReduceGradient, false},
+    NamedOp{"SEND_F", {}},
+    NamedOp{"RECV_F", {}},
+    NamedOp{"SEND_B", {}},
+    NamedOp{"RECV_B", {}},
+    NamedOp{"UNSHARD", {}, false},
+    NamedOp{"RESHARD", {}, false},
+};
 
 struct Token {
   std::string_view text;
@@ -81,26 +102,56 @@ class Parser {
     auto& actions = schedule_.devices.emplace_back();
     if (tokens.size() == 1 && tokens[0].text == "-") return;
     actions.reserve(tokens.size());
-    for (const auto& token : tokens) actions.push_back(read_action(token));
+    for (const auto& token : tokens) {
+      if (token.text.front() == '(') {
+        read_pair(token, actions);
+      } else if (const auto action = read_action(token)) {
+        actions.push_back(*action);
+      }
+    }
   }
 
-  Action read_action(const Token& token) {
-    const auto op_at = token.text.find_first_not_of("0123456789");
-    if (op_at == 0 || op_at == std::string_view::npos || op_at + 1 == token.text.size()) fail_action(token);
-    Action action;
-    switch (token.text[op_at]) {
-      case 'F': action.op = Op::kForward; break;
-      case 'B': action.op = Op::kBackward; break;
-      default: fail_action(token);
+  // "(0F3;3B1)" or "(0F3;3B1)OVERLAP_F_B".
+  void read_pair(const Token& token, std::vector<Action>& actions) {
+    const auto middle = token.text.find(';');
+    const auto end = token.text.find(')');
+    if (middle == std::string_view::npos || end == std::string_view::npos || end < middle) fail_pair(token);
+    const std::string_view after = token.text.substr(end + 1);
+    if (!after.empty() && after != "OVERLAP_F_B") fail_pair(token);
+    const auto first = read_action(part_of(token, 1, middle));
+    const auto second = read_action(part_of(token, middle + 1, end));
+    if (!first || !second) fail_pair(token);
+    actions.push_back(*first);
+    actions.back().overlaps_next = true;
+    actions.push_back(*second);
+  }
+
+  // Nothing for an action that a Schedule does not have: communication, sharding.
+  std::optional<Action> read_action(const Token& token) {
+    const auto op_begin = std::min(token.text.find_first_not_of(kDigits), token.text.size());
+    const auto op_end = std::min(token.text.find_first_of(kDigits, op_begin), token.text.size());
+    const std::string_view word = token.text.substr(op_begin, op_end - op_begin);
+    const auto op = std::ranges::find(kOps, word, &NamedOp::name);
+    if (op_begin == 0 || op == kOps.end()) fail_action(token);
+    Action action{.op = op->op.value_or(Op::kForward)};
+    const int stage = read_number(part_of(token, 0, op_begin), kMaxSize - 1);
+    int micro_batch = 0;
+    if (op->has_micro_batch) {
+      if (op_end == token.text.size()) fail_action(token);
+      micro_batch = read_number(part_of(token, op_end, token.text.size()), kMaxSize - 1);
+    } else if (op_end != token.text.size()) {
+      fail_action(token);
     }
-    const int stage = read_number({token.text.substr(0, op_at), token.line, token.column}, kMaxSize - 1);
-    const int micro_batch =
-        read_number({token.text.substr(op_at + 1), token.line, token.column + op_at + 1}, kMaxSize - 1);
+    if (!op->op) return std::nullopt;
     highest_stage_ = std::max(highest_stage_, stage);
     highest_micro_batch_ = std::max(highest_micro_batch_, micro_batch);
     action.stage = static_cast<StageId>(stage);
     action.micro_batch = static_cast<MicroBatchId>(micro_batch);
     return action;
+  }
+
+  [[nodiscard]] static Token part_of(const Token& token, std::size_t begin, std::size_t end) {
+    return {token.text.substr(begin, end - begin), token.line, token.column + begin};
   }
 
   [[nodiscard]] Token value_of(const Token& token, std::string_view prefix) const {
@@ -121,7 +172,12 @@ class Parser {
   }
 
   [[noreturn]] void fail_action(const Token& token) const {
-    fail(token, concat("expected an action such as 0F2 (stage, F or B, micro-batch), found '", shown(token.text), "'"));
+    fail(token,
+         concat("expected an action such as 0F2 (stage; F, B, I or W; micro-batch), found '", shown(token.text), "'"));
+  }
+
+  [[noreturn]] void fail_pair(const Token& token) const {
+    fail(token, concat("expected a pair such as (0F3;1B2), found '", shown(token.text), "'"));
   }
 
   [[noreturn]] void fail(const Token& token, std::string_view what) const {

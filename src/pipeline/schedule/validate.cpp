@@ -1,25 +1,26 @@
 #include "pipeline/schedule/validate.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <iterator>
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "pipeline/schedule/action_index.h"
 #include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/inspect.h"
 
 namespace sluice::pipeline {
 namespace {
 
-struct Place {
-  int device = 0;
-  int position = 0;
+struct Placed {
+  Action action;
+  ActionPlace place;
 };
-using Places = std::map<Action, Place>;
 
 template <typename... Parts>
 [[noreturn]] void reject(const Schedule& schedule, std::string_view rule, const Parts&... parts) {
@@ -30,12 +31,12 @@ template <typename Visit>
 void for_each_action(const Schedule& schedule, Visit visit) {
   for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
     for (std::size_t position = 0; position < schedule.devices[device].size(); ++position) {
-      visit(schedule.devices[device][position], Place{static_cast<int>(device), static_cast<int>(position)});
+      visit(schedule.devices[device][position], ActionPlace{static_cast<int>(device), static_cast<int>(position)});
     }
   }
 }
 
-std::string at(Place place) { return concat("device ", place.device, ", position ", place.position); }
+std::string at(ActionPlace place) { return concat("device ", place.device, ", position ", place.position); }
 
 void check_shape(const Schedule& schedule) {
   if (!is_schedule_name(schedule.name)) {
@@ -54,164 +55,170 @@ void check_shape(const Schedule& schedule) {
 }
 
 void check_ranges(const Schedule& schedule) {
-  for_each_action(schedule, [&](const Action& action, Place place) {
+  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
     if (index(action.stage) < 0 || index(action.stage) >= schedule.stages) {
       reject(schedule, "range", to_text(action), " (", at(place), ") names stage ", index(action.stage),
              ", expected 0 to ", schedule.stages - 1);
     }
-    if (index(action.micro_batch) < 0 || index(action.micro_batch) >= schedule.micro_batches) {
+    const int last = action.op == Op::kReduceGradient ? 0 : schedule.micro_batches - 1;
+    if (index(action.micro_batch) < 0 || index(action.micro_batch) > last) {
       reject(schedule, "range", to_text(action), " (", at(place), ") names micro-batch ", index(action.micro_batch),
-             ", expected 0 to ", schedule.micro_batches - 1);
+             ", expected 0 to ", last);
     }
   });
 }
 
-// What follows `action` in the order of Action's comparison when every stage has every micro-batch.
-Action successor(Action action, const Schedule& schedule) {
-  if (index(action.micro_batch) + 1 < schedule.micro_batches) {
-    return {action.op, action.stage, static_cast<MicroBatchId>(index(action.micro_batch) + 1)};
+void check_pairs(const Schedule& schedule) {
+  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
+    if (!action.overlaps_next) return;
+    const auto& actions = schedule.devices[static_cast<std::size_t>(place.device)];
+    const auto next = static_cast<std::size_t>(place.position) + 1;
+    const bool is_pair = action.op == Op::kForward && next < actions.size() && makes_input_gradient(actions[next].op) &&
+                         !actions[next].overlaps_next;
+    if (!is_pair) {
+      reject(schedule, "pair", to_text(action), " (", at(place), ") overlaps ",
+             next < actions.size() ? to_text(actions[next]) : "nothing", ", expected a forward and then one B or I");
+    }
+  });
+}
+
+// What is twice among the actions of one (stage, micro-batch), sorted by operation; empty: nothing.
+std::string repeated(std::span<const Placed> group) {
+  const auto twice = std::ranges::adjacent_find(group, {}, [](const Placed& placed) { return placed.action.op; });
+  if (twice == group.end()) return {};
+  return concat(to_text(twice->action), " is there twice (", at(twice->place), " and ", at(std::next(twice)->place),
+                "), expected once");
+}
+
+// What is missing or too much among them; empty: nothing.
+std::string incomplete(std::span<const Placed> group, bool trains) {
+  const auto text_of = [&](Op op) { return to_text({op, group[0].action.stage, group[0].action.micro_batch}); };
+  const auto has = [&](Op op) {
+    return std::ranges::any_of(group, [&](const Placed& p) { return p.action.op == op; });
+  };
+  const bool whole = has(Op::kBackward);
+  const bool input = has(Op::kInputGradient);
+  const bool weight = has(Op::kWeightGradient);
+  if (!has(Op::kForward)) return concat(text_of(Op::kForward), " is missing");
+  if (whole && (input || weight)) {
+    return concat(text_of(Op::kBackward), " and ", text_of(input ? Op::kInputGradient : Op::kWeightGradient),
+                  " are both there; expected B, or I and W");
   }
-  if (index(action.stage) + 1 < schedule.stages) {
-    return {action.op, static_cast<StageId>(index(action.stage) + 1), MicroBatchId{0}};
-  }
-  return {Op::kBackward, StageId{0}, MicroBatchId{0}};
+  if (input != weight) return concat(text_of(input ? Op::kWeightGradient : Op::kInputGradient), " is missing");
+  if (whole || input || !trains) return {};
+  return concat(text_of(Op::kBackward), " is missing (or ", text_of(Op::kInputGradient), " and ",
+                text_of(Op::kWeightGradient), ")");
 }
 
 // Counts, not sets: a second copy of an action is an error as much as a missing one. Works on the sorted actions, so
 // that a file which claims a billion stages costs no more than the actions it has.
-Places check_complete(const Schedule& schedule) {
-  Places places;
-  for_each_action(schedule, [&](const Action& action, Place place) {
-    const auto [first, fresh] = places.emplace(action, place);
-    if (!fresh) {
-      reject(schedule, "complete", to_text(action), " is there twice (", at(first->second), " and ", at(place),
-             "), expected once");
-    }
+void check_complete(const Schedule& schedule) {
+  std::vector<Placed> sorted;
+  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
+    if (action.op != Op::kReduceGradient) sorted.push_back({action, place});
   });
-  const std::int64_t per_op = std::int64_t{schedule.stages} * schedule.micro_batches;
-  const std::int64_t expected = is_forward_only(schedule) ? per_op : 2 * per_op;
-  if (static_cast<std::int64_t>(places.size()) == expected) return places;
-  Action wanted{};
-  for (const auto& [action, place] : places) {
-    if (action != wanted) break;
-    wanted = successor(wanted, schedule);
+  const auto key = [](const Placed& placed) {
+    return std::tuple(placed.action.stage, placed.action.micro_batch, placed.action.op, placed.place.device,
+                      placed.place.position);
+  };
+  std::ranges::sort(sorted, {}, key);
+  const bool trains = !is_forward_only(schedule);
+  std::size_t begin = 0;
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    for (int m = 0; m < schedule.micro_batches; ++m) {
+      const Action wanted{Op::kForward, static_cast<StageId>(stage), static_cast<MicroBatchId>(m)};
+      std::size_t end = begin;
+      while (end < sorted.size() && sorted[end].action.stage == wanted.stage &&
+             sorted[end].action.micro_batch == wanted.micro_batch) {
+        ++end;
+      }
+      if (end == begin) reject(schedule, "complete", to_text(wanted), " is missing");
+      const std::span group = std::span(sorted).subspan(begin, end - begin);
+      const std::string twice = repeated(group);
+      const std::string wrong = twice.empty() ? incomplete(group, trains) : twice;
+      if (!wrong.empty()) reject(schedule, "complete", wrong);
+      begin = end;
+    }
   }
-  reject(schedule, "complete", to_text(wanted), " is missing; expected ", expected, " actions, found ", places.size());
 }
 
 void check_owners(const Schedule& schedule) {
-  std::map<StageId, Place> owners;
-  for_each_action(schedule, [&](const Action& action, Place place) {
-    const auto [first, fresh] = owners.emplace(action.stage, place);
-    if (!fresh && first->second.device != place.device) {
-      reject(schedule, "owner", to_text(action), " is on device ", place.device, ", expected device ",
-             first->second.device, ", which has the first action of stage ", index(action.stage));
+  std::vector<ActionPlace> owners(static_cast<std::size_t>(schedule.stages));
+  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
+    ActionPlace& first = owners[static_cast<std::size_t>(index(action.stage))];
+    if (!first) first = place;
+    if (first.device != place.device) {
+      reject(schedule, "owner", to_text(action), " is on device ", place.device, ", expected device ", first.device,
+             ", which has the first action of stage ", index(action.stage));
     }
   });
 }
 
-void check_order(const Schedule& schedule, const Places& places) {
-  for (const auto& [action, place] : places) {
-    if (action.op != Op::kBackward) continue;
-    const Action forward{Op::kForward, action.stage, action.micro_batch};
-    if (places.at(forward).position > place.position) {
-      reject(schedule, "order", to_text(action), " (", at(place), ") comes before ", to_text(forward), " (",
-             at(places.at(forward)), "), expected after it");
+void check_order(const Schedule& schedule, const ActionIndex& places) {
+  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
+    const ActionPlace input = places.own_input(action);
+    if (!input) return;
+    const bool in_one_pair = input.position + 1 == place.position && places.at(input).overlaps_next;
+    if (input.position > place.position || in_one_pair) {
+      reject(schedule, "order", to_text(action), " (", at(place), ") comes ",
+             in_one_pair ? "together with " : "before ", to_text(places.at(input)), " (", at(input),
+             "), expected after it");
+    }
+  });
+}
+
+// Per stage, its REDUCE_GRAD; empty when there is none at all.
+std::vector<ActionPlace> find_reductions(const Schedule& schedule) {
+  std::vector<ActionPlace> reductions;
+  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
+    if (action.op != Op::kReduceGradient) return;
+    reductions.resize(static_cast<std::size_t>(schedule.stages));
+    ActionPlace& of_stage = reductions[static_cast<std::size_t>(index(action.stage))];
+    if (of_stage) {
+      reject(schedule, "reduce", to_text(action), " is there twice (", at(of_stage), " and ", at(place),
+             "), expected once");
+    }
+    of_stage = place;
+  });
+  for (std::size_t stage = 0; stage < reductions.size(); ++stage) {
+    if (!reductions[stage])
+      reject(schedule, "reduce", stage, letter(Op::kReduceGradient), " is missing; other stages have theirs");
+  }
+  return reductions;
+}
+
+void check_reductions(const Schedule& schedule, const std::vector<std::vector<StageId>>& tied) {
+  const auto reductions = find_reductions(schedule);
+  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
+    if (reductions.empty() || (action.op != Op::kBackward && action.op != Op::kWeightGradient)) return;
+    const ActionPlace reduction = reductions[static_cast<std::size_t>(index(action.stage))];
+    if (place.position > reduction.position) {
+      reject(schedule, "reduce", index(action.stage), letter(Op::kReduceGradient), " (", at(reduction),
+             ") comes before ", to_text(action), " (", at(place), "), expected after the stage's last B or W");
+    }
+  });
+  for (const auto& group : tied) {
+    for (const StageId stage : group) {
+      if (index(stage) < 0 || index(stage) >= schedule.stages)
+        reject(schedule, "reduce", "stage ", index(stage), " is tied to others, expected 0 to ", schedule.stages - 1);
+      if (reductions.empty())
+        reject(schedule, "reduce", "stage ", index(stage), " is tied to others, expected a REDUCE_GRAD for each stage");
     }
   }
 }
-
-// Actions as nodes of a graph; an edge from each action to those it waits for.
-class WaitGraph {
- public:
-  WaitGraph(const Schedule& schedule, const Places& places) : schedule_(schedule), places_(places) {}
-
-  void require_acyclic() const {
-    const auto pending = run_all_that_can();
-    for (std::size_t device = 0; device < pending.size(); ++device) {
-      if (pending[device] < schedule_.devices[device].size()) report_cycle(pending);
-    }
-  }
-
- private:
-  [[nodiscard]] bool is_done(const Action& action, const std::vector<std::size_t>& next) const {
-    const Place place = places_.at(action);
-    return static_cast<std::size_t>(place.position) < next[static_cast<std::size_t>(place.device)];
-  }
-
-  // Per device, the position of its first action that can never run (the end of its list when all can).
-  [[nodiscard]] std::vector<std::size_t> run_all_that_can() const {
-    std::vector<std::size_t> next(schedule_.devices.size(), 0);
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (std::size_t device = 0; device < next.size(); ++device) {
-        const auto& actions = schedule_.devices[device];
-        while (next[device] < actions.size() && !blocker(actions[next[device]], next)) {
-          ++next[device];
-          moved = true;
-        }
-      }
-    }
-    return next;
-  }
-
-  [[nodiscard]] std::optional<Action> blocker(const Action& action, const std::vector<std::size_t>& next) const {
-    for (const auto& input : inputs_of(action, schedule_.stages)) {
-      if (!is_done(input, next)) return input;
-    }
-    return std::nullopt;
-  }
-
-  // Walks from one stuck device to the device that holds what it waits for, until a device comes up again.
-  [[noreturn]] void report_cycle(const std::vector<std::size_t>& next) const {
-    std::vector<int> seen(next.size(), -1);
-    std::vector<std::pair<Action, Action>> waits;  // (stuck action, the input it waits for)
-    std::size_t device = 0;
-    while (next[device] == schedule_.devices[device].size()) ++device;
-    while (seen[device] < 0) {
-      seen[device] = static_cast<int>(waits.size());
-      const Action stuck = schedule_.devices[device][next[device]];
-      const auto input = blocker(stuck, next);
-      waits.emplace_back(stuck, *input);
-      device = static_cast<std::size_t>(places_.at(*input).device);
-    }
-    std::string cycle;
-    for (auto i = static_cast<std::size_t>(seen[device]); i < waits.size(); ++i) {
-      const Action& behind =
-          i + 1 < waits.size() ? waits[i + 1].first : waits[static_cast<std::size_t>(seen[device])].first;
-      const auto& [stuck, input] = waits[i];
-      cycle += concat(cycle.empty() ? "" : ", ", to_text(stuck), " waits for ", to_text(input));
-      if (input != behind)
-        cycle += concat(", which is after ", to_text(behind), " on device ", places_.at(input).device);
-    }
-    reject(schedule_, "progress", "the devices wait for each other for ever: ", cycle,
-           "; expected an order in which every action's input is made before it is needed");
-  }
-
-  const Schedule& schedule_;
-  const Places& places_;
-};
 
 struct Queue {
   std::vector<Action> sent;      // in the order of the source; named by the action that receives
   std::vector<Action> received;  // in the order of the target
 };
 
-void check_queues(const Schedule& schedule, const Places& places) {
+void check_queues(const Schedule& schedule, const ActionIndex& places) {
   std::map<std::tuple<int, int, Payload>, Queue> queues;
-  std::map<Action, Action> receiver_of;
-  for (const auto& [action, place] : places) {
-    if (const auto source = received_from(action, schedule.stages)) receiver_of.emplace(*source, action);
-  }
-  for_each_action(schedule, [&](const Action& action, Place place) {
-    if (const auto source = received_from(action, schedule.stages)) {
-      const int from = places.at(*source).device;
-      if (from != place.device) queues[{from, place.device, payload_of(source->op)}].received.push_back(action);
-    }
-    if (const auto receiver = receiver_of.find(action); receiver != receiver_of.end()) {
-      const int to = places.at(receiver->second).device;
-      if (to != place.device) queues[{place.device, to, payload_of(action.op)}].sent.push_back(receiver->second);
-    }
+  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
+    if (const ActionPlace source = places.source(action); source && source.device != place.device)
+      queues[{source.device, place.device, ActionIndex::payload(places.at(source))}].received.push_back(action);
+    if (const ActionPlace receiver = places.receiver(action); receiver && receiver.device != place.device)
+      queues[{place.device, receiver.device, ActionIndex::payload(action)}].sent.push_back(places.at(receiver));
   });
   for (const auto& [key, queue] : queues) {
     const auto [sent, received] = std::ranges::mismatch(queue.sent, queue.received);
@@ -222,16 +229,42 @@ void check_queues(const Schedule& schedule, const Places& places) {
   }
 }
 
+void check_progress(const Schedule& schedule, const ActionIndex& places, std::string_view rule,
+                    const Transport& transport) {
+  if (const auto cycle = find_deadlock(schedule, places, transport)) {
+    reject(schedule, rule, "the devices wait for each other for ever: ", *cycle,
+           transport.receive_buffers
+               ? concat("; expected another order, or more receive buffers than ", *transport.receive_buffers)
+               : "; expected an order in which every action's input is made before it is needed");
+  }
+}
+
+void check_memory(const Schedule& schedule, std::string_view what, const std::vector<int>& peaks,
+                  std::optional<int> limit) {
+  for (std::size_t device = 0; limit && device < peaks.size(); ++device) {
+    if (peaks[device] > *limit) {
+      reject(schedule, "memory", "device ", device, " keeps ", peaks[device], " ", what, " at once, expected at most ",
+             *limit);
+    }
+  }
+}
+
 }  // namespace
 
-void validate(const Schedule& schedule) {
+void validate(const Schedule& schedule, const Limits& limits) {
   check_shape(schedule);
   check_ranges(schedule);
-  const Places places = check_complete(schedule);
+  check_pairs(schedule);
+  check_complete(schedule);
   check_owners(schedule);
+  const ActionIndex places(schedule);
   check_order(schedule, places);
-  WaitGraph(schedule, places).require_acyclic();
+  check_reductions(schedule, limits.transport.tied);
+  check_progress(schedule, places, "progress", {.receive_buffers = std::nullopt, .tied = limits.transport.tied});
   check_queues(schedule, places);
+  if (limits.transport.receive_buffers) check_progress(schedule, places, "rendezvous", limits.transport);
+  check_memory(schedule, "activations", peak_in_flight(schedule), limits.activations);
+  check_memory(schedule, "stashed weight gradients", peak_stash(schedule), limits.stashes);
 }
 
 }  // namespace sluice::pipeline

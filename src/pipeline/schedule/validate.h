@@ -1,23 +1,40 @@
 // validate: proves that a schedule is complete and cannot deadlock. Run on every schedule before it is executed or
-// costed, whether generated or read from a file.
-// Not here: whether it is fast or fits the memory.
+// costed, whether generated or read from a file. docs/schedules.md has the list of rules with what shows each.
+// Not here: whether it is fast (simulate.h) and the bytes it takes (memory.h).
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "pipeline/schedule/action.h"
+#include "pipeline/schedule/progress.h"
 
 namespace sluice::pipeline {
+
+// What the runtime that is to run the schedule can hold; nothing: as much as the schedule asks for.
+struct Limits {
+  std::optional<int> activations;  // per device: live (stage, micro-batch) pairs
+  std::optional<int> stashes;      // per device: (stage, micro-batch) pairs between I and W
+  Transport transport;
+};
 
 // Rules, in the order in which they are tried:
 //   shape     at least one stage, micro-batch and device; no device without actions; the name is one word
 //   range     stage and micro-batch of every action exist
-//   complete  every (stage, operation, micro-batch) exactly once; without any backward: every forward exactly once
+//   pair      an overlapped pair is a forward and a B or I that comes directly after it
+//   complete  every (stage, micro-batch) has exactly one F, and exactly one B or one I and one W, never both; without
+//             any backward: every forward exactly once
 //   owner     all actions of a stage are on one device
-//   order     on the owner, F of a micro-batch comes before its B
+//   order     on the owner, F of a micro-batch comes before its B or I, and I before W
+//   reduce    where there is a REDUCE_GRAD, each stage has exactly one, after its last B or W
 //   progress  program order and results together have no cycle
 //   queue     for each (source device, target device, payload), results are received in the order they are sent
-// The last two together mean that devices which walk their lists, with a first-in first-out queue for each such
-// triple that holds what is sent until it is taken, all reach the end.
+//   rendezvous  with the receive buffers of the transport, no sender waits for ever
+//   memory    live activations and stashed weight gradients stay within the limits. That they end at zero follows from
+//             complete and order.
+// `progress` and `queue` together mean that devices which walk their lists, with a first-in first-out queue for each
+// such triple that holds what is sent until it is taken, all reach the end.
 // Errors: ConfigError naming the rule, the action and what was expected.
-void validate(const Schedule& schedule);
+void validate(const Schedule& schedule, const Limits& limits = {});
 
 }  // namespace sluice::pipeline

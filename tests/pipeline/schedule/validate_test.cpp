@@ -1,20 +1,11 @@
-// validate() against hand-written mistakes, and against a brute-force simulation of the devices over every single
-// mutation of small schedules. The simulation is the definition of "still valid": devices walk their lists, results
-// travel in first-in first-out queues per (source, target, payload), and at the end each wanted action ran once.
+// validate() against hand-written mistakes: which rule it names, and how. mutation_test.cpp has all the others.
 #include "pipeline/schedule/validate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <deque>
-#include <iterator>
-#include <map>
-#include <set>
 #include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
+#include <string_view>
 
 #include "core/error.h"
 #include "pipeline/schedule/draw.h"
@@ -42,229 +33,11 @@ std::string verdict(const Schedule& schedule) {
 
 std::string verdict(std::string_view text) { return verdict(parse_schedule(text)); }
 
-// Written without the helpers of the schedule library, so that a mistake in them shows.
-class Simulation {
- public:
-  explicit Simulation(const Schedule& schedule) : schedule_(schedule) {}
-
-  bool completes() {
-    if (!find_owners()) return false;
-    std::vector<std::size_t> next(schedule_.devices.size(), 0);
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (std::size_t device = 0; device < next.size(); ++device) {
-        const auto& actions = schedule_.devices[device];
-        if (next[device] == actions.size() || !try_run(actions[next[device]])) continue;
-        ++next[device];
-        moved = true;
-      }
-    }
-    for (std::size_t device = 0; device < next.size(); ++device) {
-      if (next[device] != schedule_.devices[device].size()) return false;
-    }
-    return ran_everything_once();
-  }
-
- private:
-  using Key = std::tuple<int, int, char>;  // source device, target device, 'a' or 'g'
-  using Message = std::pair<int, int>;     // receiving stage, micro-batch
-
-  bool find_owners() {
-    for (std::size_t device = 0; device < schedule_.devices.size(); ++device) {
-      if (schedule_.devices[device].empty()) return false;
-      for (const auto& action : schedule_.devices[device]) {
-        const auto [entry, fresh] = owners_.emplace(index(action.stage), static_cast<int>(device));
-        if (!fresh && entry->second != static_cast<int>(device)) return false;
-      }
-    }
-    return true;
-  }
-
-  bool try_run(const Action& action) {
-    const int stage = index(action.stage);
-    const int mb = index(action.micro_batch);
-    const bool forward = action.op == Op::kForward;
-    if (!forward && ran_.count({Op::kForward, action.stage, action.micro_batch}) == 0) return false;
-    const int from = forward ? stage - 1 : stage + 1;
-    const int to = forward ? stage + 1 : stage - 1;
-    if (from >= 0 && from < schedule_.stages && !take(from, stage, mb, action.op)) return false;
-    ++ran_[action];
-    const auto target = owners_.find(to);
-    if (target != owners_.end() && target->second != owners_.at(stage)) {
-      queues_[{owners_.at(stage), target->second, forward ? 'a' : 'g'}].emplace_back(to, mb);
-    }
-    return true;
-  }
-
-  bool take(int from, int stage, int mb, Op op) {
-    const auto source = owners_.find(from);
-    if (source == owners_.end()) return false;
-    if (source->second == owners_.at(stage)) {
-      return ran_.count({op, static_cast<StageId>(from), static_cast<MicroBatchId>(mb)}) > 0;
-    }
-    auto& queue = queues_[{source->second, owners_.at(stage), op == Op::kForward ? 'a' : 'g'}];
-    if (queue.empty() || queue.front() != Message{stage, mb}) return false;
-    queue.pop_front();
-    return true;
-  }
-
-  [[nodiscard]] bool ran_everything_once() const {
-    std::set<Action> wanted;
-    const bool trains = std::ranges::any_of(ran_, [](const auto& entry) { return entry.first.op == Op::kBackward; });
-    for (int stage = 0; stage < schedule_.stages; ++stage) {
-      for (int mb = 0; mb < schedule_.micro_batches; ++mb) {
-        wanted.insert({Op::kForward, static_cast<StageId>(stage), static_cast<MicroBatchId>(mb)});
-        if (trains) wanted.insert({Op::kBackward, static_cast<StageId>(stage), static_cast<MicroBatchId>(mb)});
-      }
-    }
-    for (const auto& [action, times] : ran_) {
-      if (times != 1 || wanted.erase(action) == 0) return false;
-    }
-    return wanted.empty();
-  }
-
-  const Schedule& schedule_;
-  std::map<int, int> owners_;
-  std::map<Action, int> ran_;
-  std::map<Key, std::deque<Message>> queues_;
-};
-
-bool is_valid(const Schedule& schedule) { return verdict(schedule) == "valid"; }
-
-std::vector<Schedule> drops_and_duplicates(const Schedule& schedule) {
-  std::vector<Schedule> mutants;
-  for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
-    for (std::size_t i = 0; i < schedule.devices[device].size(); ++i) {
-      Schedule dropped = schedule;
-      auto& shorter = dropped.devices[device];
-      shorter.erase(shorter.begin() + static_cast<std::ptrdiff_t>(i));
-      mutants.push_back(std::move(dropped));
-      for (std::size_t other = 0; other < schedule.devices.size(); ++other) {
-        mutants.emplace_back(schedule).devices[other].push_back(schedule.devices[device][i]);
-      }
-      for (std::size_t to = 0; to <= schedule.devices[device].size(); ++to) {
-        Schedule doubled = schedule;
-        auto& longer = doubled.devices[device];
-        longer.insert(longer.begin() + static_cast<std::ptrdiff_t>(to), schedule.devices[device][i]);
-        mutants.push_back(std::move(doubled));
-      }
-    }
-  }
-  return mutants;
-}
-
-// Each action given to every other device instead, at every position.
-std::vector<Schedule> moves(const Schedule& schedule) {
-  std::vector<Schedule> mutants;
-  for (std::size_t from = 0; from < schedule.devices.size(); ++from) {
-    for (std::size_t i = 0; i < schedule.devices[from].size(); ++i) {
-      for (std::size_t to = 0; to < schedule.devices.size(); ++to) {
-        for (std::size_t at = 0; to != from && at <= schedule.devices[to].size(); ++at) {
-          auto& devices = mutants.emplace_back(schedule).devices;
-          devices[from].erase(devices[from].begin() + static_cast<std::ptrdiff_t>(i));
-          devices[to].insert(devices[to].begin() + static_cast<std::ptrdiff_t>(at), schedule.devices[from][i]);
-        }
-      }
-    }
-  }
-  return mutants;
-}
-
-std::vector<Schedule> swaps(const Schedule& schedule) {
-  std::vector<Schedule> mutants;
-  for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
-    const std::size_t length = schedule.devices[device].size();
-    for (std::size_t i = 0; i < length; ++i) {
-      for (std::size_t j = i + 1; j < length; ++j) {
-        auto& actions = mutants.emplace_back(schedule).devices[device];
-        std::swap(actions[i], actions[j]);
-      }
-    }
-  }
-  return mutants;
-}
-
-std::vector<Schedule> retargets(const Schedule& schedule) {
-  std::vector<Schedule> mutants;
-  for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
-    for (std::size_t i = 0; i < schedule.devices[device].size(); ++i) {
-      const Action original = schedule.devices[device][i];
-      const auto add = [&](Action changed) {
-        if (changed != original) mutants.emplace_back(schedule).devices[device][i] = changed;
-      };
-      for (int stage = -1; stage <= schedule.stages; ++stage) {
-        add({original.op, static_cast<StageId>(stage), original.micro_batch});
-      }
-      for (int mb = -1; mb <= schedule.micro_batches; ++mb) {
-        add({original.op, original.stage, static_cast<MicroBatchId>(mb)});
-      }
-      add({original.op == Op::kForward ? Op::kBackward : Op::kForward, original.stage, original.micro_batch});
-    }
-  }
-  return mutants;
-}
-
-std::vector<Schedule> small_schedules() {
-  std::vector<Schedule> schedules{parse_schedule(kInterleaved)};
-  for (int p = 1; p <= 4; ++p) {
-    for (int m = 1; m <= 4; ++m) {
-      for (const auto make : {make_gpipe, make_1f1b, make_forward_only}) {
-        schedules.push_back(make({.stages = p, .micro_batches = m}));
-      }
-    }
-  }
-  return schedules;
-}
-
-TEST(Mutation, DropDuplicateRetargetMoveIsRejectedUnlessTheSimulationCompletes) {
-  for (const auto& schedule : small_schedules()) {
-    ASSERT_EQ(verdict(schedule), "valid") << draw(schedule);
-    auto mutants = drops_and_duplicates(schedule);
-    std::ranges::move(retargets(schedule), std::back_inserter(mutants));
-    std::ranges::move(moves(schedule), std::back_inserter(mutants));
-    for (const auto& mutant : mutants) {
-      EXPECT_EQ(is_valid(mutant), Simulation(mutant).completes()) << draw(mutant) << verdict(mutant);
-      // One action more, less or other is never sound, except that one stage and one micro-batch without its backward
-      // is what evaluation runs.
-      const bool became_evaluation = schedule.stages == 1 && schedule.micro_batches == 1;
-      EXPECT_TRUE(became_evaluation || !is_valid(mutant)) << draw(mutant);
-    }
-  }
-}
-
-TEST(Mutation, SwapIsRejectedUnlessTheSimulationCompletes) {
-  int still_valid = 0;
-  int rejected = 0;
-  for (const auto& schedule : small_schedules()) {
-    for (const auto& mutant : swaps(schedule)) {
-      const bool completes = Simulation(mutant).completes();
-      ASSERT_EQ(is_valid(mutant), completes) << draw(mutant) << verdict(mutant);
-      ++(completes ? still_valid : rejected);
-    }
-  }
-  EXPECT_GT(still_valid, 0);
-  EXPECT_GT(rejected, still_valid);
-}
-
-TEST(Mutation, EveryOrderOfASmallPipelineAgreesWithTheSimulation) {
-  Schedule schedule = make_gpipe({.stages = 2, .micro_batches = 2});
-  for (auto& actions : schedule.devices) std::ranges::sort(actions);
-  int valid = 0;
-  do {
-    do {
-      const bool completes = Simulation(schedule).completes();
-      ASSERT_EQ(is_valid(schedule), completes) << draw(schedule) << verdict(schedule);
-      valid += static_cast<int>(completes);
-    } while (std::ranges::next_permutation(schedule.devices[1]).found);
-  } while (std::ranges::next_permutation(schedule.devices[0]).found);
-  EXPECT_GT(valid, 2);
-}
-
 TEST(Validate, NamesTheRuleTheActionAndWhatWasExpected) {
   EXPECT_THAT(
       verdict("0F0 0B0 0F0"),
       HasSubstr("breaks the rule 'complete': 0F0 is there twice (device 0, position 0 and device 0, position 2)"));
-  EXPECT_THAT(verdict("0F0 0F1 0B0"), HasSubstr("'complete': 0B1 is missing; expected 4 actions, found 3"));
+  EXPECT_THAT(verdict("0F0 0F1 0B0"), HasSubstr("'complete': 0B1 is missing (or 0I1 and 0W1)"));
   EXPECT_THAT(verdict("0F0 0F2 0B0 0B2"), HasSubstr("'complete': 0F1 is missing"));
   EXPECT_THAT(verdict("0F0 1F0\n1B0 0B0"), HasSubstr("'owner': 1B0 is on device 1, expected device 0"));
   EXPECT_THAT(verdict("0B0 0F0"), HasSubstr("'order': 0B0 (device 0, position 0) comes before 0F0"));
@@ -275,6 +48,82 @@ TEST(Validate, NamesTheRuleTheActionAndWhatWasExpected) {
   EXPECT_THAT(verdict("schedule=x stages=1 micro_batches=0\n0F0"), HasSubstr("'shape': micro_batches=0"));
   EXPECT_THAT(verdict(Schedule{"two words", 1, 1, {{Action{}}}}), HasSubstr("'shape': its name"));
   EXPECT_THAT(verdict(Schedule{"x", 1, 1, {}}), HasSubstr("'shape': it has no devices"));
+}
+
+TEST(Validate, ABackwardIsWholeOrInTwoParts) {
+  EXPECT_EQ(verdict("0F0 0I0 0W0 0F1 0B1"), "valid");
+  EXPECT_THAT(verdict("0F0 0B0 0I0 0W0"), HasSubstr("'complete': 0B0 and 0I0 are both there; expected B, or I and W"));
+  EXPECT_THAT(verdict("0F0 0B0 0W0"), HasSubstr("'complete': 0B0 and 0W0 are both there"));
+  EXPECT_THAT(verdict("0F0 0I0"), HasSubstr("'complete': 0W0 is missing"));
+  EXPECT_THAT(verdict("0F0 0W0"), HasSubstr("'complete': 0I0 is missing"));
+  EXPECT_THAT(verdict("0F0 0W0 0I0"), HasSubstr("'order': 0W0 (device 0, position 1) comes before 0I0"));
+  // Counts per operation agree here (2 B, 1 I, 1 W for 2 micro-batches make 3): PyTorch's validator asks only for
+  // those.
+  EXPECT_THAT(verdict("0F0 0F1 0B0 0I0 0W0"), HasSubstr("'complete': 0B0 and 0I0 are both there"));
+}
+
+TEST(Validate, APairIsAForwardAndABackwardThatNeedNothingOfEachOther) {
+  EXPECT_EQ(verdict("0F0 (0F1;0B0) 0B1"), "valid");
+  EXPECT_EQ(verdict("0F0 (0F1;0I0) 0W0 0B1"), "valid");
+  EXPECT_THAT(verdict("(0F0;0B0)"), HasSubstr("'order': 0B0 (device 0, position 1) comes together with 0F0"));
+  EXPECT_THAT(verdict("0F0 (0B0;0F1) 0B1"), HasSubstr("'pair': 0B0 (device 0, position 1) overlaps 0F1"));
+  EXPECT_THAT(verdict("0F0 0I0 (0F1;0W0) 0B1"), HasSubstr("'pair': 0F1 (device 0, position 2) overlaps 0W0"));
+  EXPECT_THAT(verdict(Schedule{"x", 1, 1, {{{.op = Op::kForward, .overlaps_next = true}}}}),
+              HasSubstr("overlaps nothing"));
+  // One after the other these would run: 1F1 needs 0F1, 0B0 needs 1B0.
+  EXPECT_EQ(verdict("0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1"), "valid");
+  EXPECT_EQ(verdict("0F0 (0F1;0B0) 0B1\n1F0 1B0 1F1 1B1"), "valid");
+  EXPECT_THAT(verdict("0F0 (0F1;0B0) 0B1\n1F0 (1F1;1B0) 1B1"), HasSubstr("'progress'"));
+}
+
+TEST(Validate, EveryStageIsReducedOnceAfterItsLastGradient) {
+  EXPECT_EQ(verdict("0F0 0B0 0REDUCE_GRAD"), "valid");
+  EXPECT_EQ(verdict(with_reductions(make_zb_v({.stages = 3, .micro_batches = 7}))), "valid");
+  EXPECT_EQ(verdict(with_reductions(make_dualpipe_v({.stages = 3, .micro_batches = 7}))), "valid");
+  EXPECT_THAT(verdict("0F0 0F1 0B0 0REDUCE_GRAD 0B1"),
+              HasSubstr("'reduce': 0REDUCE_GRAD (device 0, position 3) comes before 0B1 (device 0, position 4)"));
+  EXPECT_THAT(verdict("0F0 0I0 0REDUCE_GRAD 0W0"),
+              HasSubstr("'reduce': 0REDUCE_GRAD (device 0, position 2) comes before"));
+  EXPECT_THAT(verdict("0F0 0B0 0REDUCE_GRAD 0REDUCE_GRAD"), HasSubstr("0REDUCE_GRAD is there twice"));
+  EXPECT_THAT(verdict("0F0 0B0 0REDUCE_GRAD\n1F0 1B0"), HasSubstr("1REDUCE_GRAD is missing"));
+}
+
+std::string verdict(const Schedule& schedule, const Limits& limits) {
+  try {
+    validate(schedule, limits);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "valid";
+}
+
+// Two embeddings that share their weights with two heads: the first and the last stage reduce each pair together.
+TEST(Validate, TiedStagesAreReducedTogetherInOneOrder) {
+  const Limits tied{.transport = {.receive_buffers = {}, .tied = {{StageId{0}, StageId{3}}, {StageId{1}, StageId{2}}}}};
+  const std::string head = "0F0 1F0 1B0 0B0 ";
+  const std::string tail = "\n2F0 3F0 3B0 2B0 ";
+  const auto order = [&](const std::string& first, const std::string& last) {
+    return verdict(parse_schedule(head + first + tail + last), tied);
+  };
+  EXPECT_EQ(order("0REDUCE_GRAD 1REDUCE_GRAD", "3REDUCE_GRAD 2REDUCE_GRAD"), "valid");
+  EXPECT_THAT(order("0REDUCE_GRAD 1REDUCE_GRAD", "2REDUCE_GRAD 3REDUCE_GRAD"),
+              HasSubstr("'progress': the devices wait for each other for ever: 0REDUCE_GRAD waits for 3REDUCE_GRAD, "
+                        "which is after 2REDUCE_GRAD on device 1, 2REDUCE_GRAD waits for 1REDUCE_GRAD, which is after "
+                        "0REDUCE_GRAD on device 0"));
+  EXPECT_THAT(order("", ""), HasSubstr("'reduce': stage 0 is tied to others, expected a REDUCE_GRAD for each stage"));
+  EXPECT_THAT(verdict(parse_schedule("0F0 0B0"), {.transport = {.receive_buffers = {}, .tied = {{StageId{4}}}}}),
+              HasSubstr("'reduce': stage 4 is tied to others, expected 0 to 0"));
+}
+
+TEST(Validate, MemoryStaysWithinTheBuffers) {
+  const Schedule one_f_one_b = make_1f1b({.stages = 3, .micro_batches = 8});
+  EXPECT_EQ(verdict(one_f_one_b, {.activations = 3}), "valid");
+  EXPECT_THAT(verdict(one_f_one_b, {.activations = 2}),
+              HasSubstr("'memory': device 0 keeps 3 activations at once, expected at most 2"));
+  const Schedule zero_bubble = make_zb_h1({.stages = 3, .micro_batches = 8});
+  EXPECT_EQ(verdict(zero_bubble, {.activations = 3, .stashes = 3}), "valid");
+  EXPECT_THAT(verdict(zero_bubble, {.stashes = 2}),
+              HasSubstr("'memory': device 2 keeps 3 stashed weight gradients at once, expected at most 2"));
 }
 
 TEST(Validate, PrintsTheCycle) {
@@ -301,8 +150,7 @@ TEST(Validate, CountsActionsInsteadOfCollectingThem) {
 }
 
 TEST(Validate, AHugeClaimCostsNothing) {
-  EXPECT_THAT(verdict("schedule=x stages=1000000 micro_batches=1000000\n0F0"),
-              HasSubstr("0F1 is missing; expected 1000000000000 actions, found 1"));
+  EXPECT_THAT(verdict("schedule=x stages=1000000 micro_batches=1000000\n0F0"), HasSubstr("0F1 is missing"));
 }
 
 TEST(Validate, AcceptsSeveralStagesPerDevice) { EXPECT_EQ(verdict(kInterleaved), "valid"); }

@@ -1,0 +1,82 @@
+#include "pipeline/schedule/action_index.h"
+
+namespace sluice::pipeline {
+namespace {
+
+StageId shifted(StageId stage, int by) { return static_cast<StageId>(index(stage) + by); }
+
+}  // namespace
+
+ActionIndex::ActionIndex(const Schedule& schedule)
+    : schedule_(schedule),
+      entries_(static_cast<std::size_t>(schedule.stages) * static_cast<std::size_t>(schedule.micro_batches)),
+      owners_(static_cast<std::size_t>(schedule.stages), -1),
+      stages_of_(schedule.devices.size(), 0) {
+  for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
+    const auto& actions = schedule.devices[device];
+    for (std::size_t position = 0; position < actions.size(); ++position) {
+      const Action& action = actions[position];
+      int& owner = owners_[static_cast<std::size_t>(index(action.stage))];
+      if (owner < 0) ++stages_of_[device];
+      owner = static_cast<int>(device);
+      if (action.op == Op::kReduceGradient) continue;
+      Entry& of_action = entries_[slot(action.stage, action.micro_batch)];
+      const ActionPlace here{static_cast<int>(device), static_cast<int>(position)};
+      switch (action.op) {
+        case Op::kForward: of_action.forward = here; break;
+        case Op::kBackward:
+        case Op::kInputGradient: of_action.gradient = here; break;
+        case Op::kWeightGradient: of_action.weight = here; break;
+        case Op::kReduceGradient: break;
+      }
+    }
+  }
+}
+
+std::size_t ActionIndex::slot(StageId stage, MicroBatchId micro_batch) const {
+  return static_cast<std::size_t>(index(stage)) * static_cast<std::size_t>(schedule_.micro_batches) +
+         static_cast<std::size_t>(index(micro_batch));
+}
+
+const Action& ActionIndex::at(ActionPlace place) const {
+  return schedule_.devices[static_cast<std::size_t>(place.device)][static_cast<std::size_t>(place.position)];
+}
+
+ActionPlace ActionIndex::find_gradient(StageId stage, MicroBatchId micro_batch) const {
+  return entry(stage, micro_batch).gradient;
+}
+
+ActionPlace ActionIndex::find(const Action& action) const {
+  const Entry& found = entry(action.stage, action.micro_batch);
+  if (action.op == Op::kForward) return found.forward;
+  if (action.op == Op::kWeightGradient) return found.weight;
+  return found.gradient && at(found.gradient).op == action.op ? found.gradient : ActionPlace{};
+}
+
+ActionPlace ActionIndex::source(const Action& action) const {
+  if (action.op == Op::kForward && index(action.stage) > 0)
+    return entry(shifted(action.stage, -1), action.micro_batch).forward;
+  if (makes_input_gradient(action.op) && index(action.stage) + 1 < schedule_.stages)
+    return find_gradient(shifted(action.stage, 1), action.micro_batch);
+  return {};
+}
+
+ActionPlace ActionIndex::receiver(const Action& action) const {
+  if (action.op == Op::kForward && index(action.stage) + 1 < schedule_.stages)
+    return entry(shifted(action.stage, 1), action.micro_batch).forward;
+  if (makes_input_gradient(action.op) && index(action.stage) > 0)
+    return find_gradient(shifted(action.stage, -1), action.micro_batch);
+  return {};
+}
+
+ActionPlace ActionIndex::own_input(const Action& action) const {
+  if (makes_input_gradient(action.op)) return entry(action.stage, action.micro_batch).forward;
+  if (action.op == Op::kWeightGradient) return entry(action.stage, action.micro_batch).gradient;
+  return {};
+}
+
+Payload ActionIndex::payload(const Action& sent) {
+  return sent.op == Op::kForward ? Payload::kActivation : Payload::kGradient;
+}
+
+}  // namespace sluice::pipeline

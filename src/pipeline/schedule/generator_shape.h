@@ -1,0 +1,43 @@
+// generator_shape: what the generators share: checks of the shape, and the loop over devices.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "pipeline/schedule/device_order.h"
+#include "pipeline/schedule/generators.h"
+
+namespace sluice::pipeline {
+
+inline void require_shape(const PipelineShape& shape) {
+  if (shape.stages < 1) throw ConfigError(concat("pipeline.stages=", shape.stages, "; set it to at least 1"));
+  if (shape.micro_batches < 1) {
+    throw ConfigError(concat("pipeline.chunks=", shape.micro_batches, "; a step needs at least 1 micro-batch"));
+  }
+}
+
+// For a schedule that knows only one number of virtual stages.
+inline void require_virtual_stages(std::string_view name, const PipelineShape& shape, int only) {
+  const int given = shape.virtual_stages.value_or(only);
+  if (given != only) {
+    throw ConfigError(concat("schedule '", name, "' has ", only, " virtual stage", only == 1 ? "" : "s",
+                             " a device, not ", given,
+                             "; leave their number out, or choose interleaved or looped-bfs"));
+  }
+}
+
+// `fill(order, device)` writes the list of each device.
+template <typename Fill>
+Schedule fill_devices(std::string_view name, const PipelineShape& shape, int virtual_stages, Fill fill) {
+  Schedule schedule{std::string(name), shape.stages * virtual_stages, shape.micro_batches, {}};
+  for (int device = 0; device < shape.stages; ++device) {
+    DeviceOrder order(shape.micro_batches);
+    fill(order, device);
+    schedule.devices.push_back(std::move(order).take());
+  }
+  return schedule;
+}
+
+}  // namespace sluice::pipeline

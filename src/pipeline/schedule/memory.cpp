@@ -1,0 +1,79 @@
+#include "pipeline/schedule/memory.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "pipeline/schedule/inspect.h"
+
+namespace sluice::pipeline {
+namespace {
+
+class Held {
+ public:
+  explicit Held(bool trains) : trains_(trains) {}
+
+  void own(const StageBytes& stage) {
+    now_ += stage.fixed;
+    peak_ = std::max(peak_, now_);
+  }
+
+  void run(Op op, const StageBytes& stage) {
+    switch (op) {
+      case Op::kForward:
+        add(stage.activation);
+        if (!trains_) now_ -= stage.activation;
+        break;
+      case Op::kBackward: now_ -= stage.activation; break;
+      case Op::kInputGradient: add(stage.stash - stage.activation); break;
+      case Op::kWeightGradient: now_ -= stage.stash; break;
+      case Op::kReduceGradient: break;
+    }
+  }
+
+  [[nodiscard]] std::int64_t peak() const { return peak_; }
+
+ private:
+  void add(std::int64_t bytes) {
+    now_ += bytes;
+    peak_ = std::max(peak_, now_);
+  }
+
+  bool trains_;
+  std::int64_t now_ = 0;
+  std::int64_t peak_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> peak_bytes(const Schedule& schedule, std::span<const StageBytes> stages) {
+  check(static_cast<int>(stages.size()) == schedule.stages, "bytes of every stage");
+  const bool trains = !is_forward_only(schedule);
+  std::vector<std::int64_t> peaks;
+  for (const auto& actions : schedule.devices) {
+    Held held(trains);
+    std::set<StageId> owned;
+    for (const auto& action : actions) {
+      if (owned.insert(action.stage).second) held.own(stages[static_cast<std::size_t>(index(action.stage))]);
+    }
+    for (const auto& action : actions) held.run(action.op, stages[static_cast<std::size_t>(index(action.stage))]);
+    peaks.push_back(held.peak());
+  }
+  return peaks;
+}
+
+void require_bytes(const Schedule& schedule, std::span<const StageBytes> stages, std::int64_t budget) {
+  const auto peaks = peak_bytes(schedule, stages);
+  for (std::size_t device = 0; device < peaks.size(); ++device) {
+    if (peaks[device] <= budget) continue;
+    throw ConfigError(concat("schedule '", schedule.name, "' needs ",
+                             human_bytes(static_cast<std::uint64_t>(peaks[device])), " on device ", device,
+                             ", more than the ", human_bytes(static_cast<std::uint64_t>(budget)),
+                             " there are; choose one that keeps fewer micro-batches, or more stages"));
+  }
+}
+
+}  // namespace sluice::pipeline

@@ -1,0 +1,138 @@
+#include "pipeline/schedule/simulate.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/check.h"
+#include "pipeline/schedule/action_index.h"
+#include "pipeline/schedule/progress.h"
+
+namespace sluice::pipeline {
+namespace {
+
+class Clockwork {
+ public:
+  Clockwork(const Schedule& schedule, const ActionIndex& index, const Costs& costs)
+      : schedule_(schedule), index_(index), costs_(costs), free_at_(schedule.devices.size(), 0.0) {
+    for (const auto& actions : schedule.devices) {
+      spans_.emplace_back(actions.size());
+      arrivals_.emplace_back(actions.size(), 0.0);
+    }
+  }
+
+  void run(ActionPlace unit) {
+    const auto device = static_cast<std::size_t>(unit.device);
+    const auto& actions = schedule_.devices[device];
+    const auto begin = static_cast<std::size_t>(unit.position);
+    const std::size_t end = unit_end(actions, begin);
+    double start = free_at_[device];
+    for (std::size_t i = begin; i < end; ++i) start = std::max(start, input_ready(unit.device, actions[i]));
+    double duration = cost(actions[begin]);
+    if (end == begin + 2) {
+      const double other = cost(actions[begin + 1]);
+      duration += other - costs_.overlap * std::min(duration, other);
+    }
+    free_at_[device] = start + duration;
+    for (std::size_t i = begin; i < end; ++i) {
+      spans_[device][i] = {start, free_at_[device]};
+      arrivals_[device][i] = send(unit.device, actions[i], free_at_[device]);
+    }
+  }
+
+  [[nodiscard]] std::vector<std::vector<TimeSpan>> take() && { return std::move(spans_); }
+
+ private:
+  [[nodiscard]] double cost(const Action& action) const {
+    const StepCost& stage = costs_.stages[static_cast<std::size_t>(index(action.stage))];
+    switch (action.op) {
+      case Op::kForward: return stage.forward;
+      case Op::kBackward: return stage.input + stage.weight;
+      case Op::kInputGradient: return stage.input;
+      case Op::kWeightGradient: return stage.weight;
+      case Op::kReduceGradient: return 0;
+    }
+    return 0;
+  }
+
+  [[nodiscard]] double input_ready(int device, const Action& action) const {
+    const ActionPlace source = index_.source(action);
+    if (!source) return 0;
+    const auto from = static_cast<std::size_t>(source.device);
+    const auto at = static_cast<std::size_t>(source.position);
+    return source.device == device ? spans_[from][at].end : arrivals_[from][at];
+  }
+
+  // When the result of `action`, made at `made`, is at its receiver.
+  double send(int device, const Action& action, double made) {
+    const ActionPlace receiver = index_.receiver(action);
+    if (!receiver || receiver.device == device) return made;
+    if (costs_.sent_bytes.empty()) return made + costs_.link.latency;
+    const Payload payload = ActionIndex::payload(action);
+    // A gradient is as large as the activation that went the other way.
+    const int edge = index(action.stage) - (payload == Payload::kGradient ? 1 : 0);
+    double& queue_free_at = queue_free_at_[{std::pair(device, receiver.device), payload}];
+    queue_free_at =
+        std::max(queue_free_at, made) + costs_.sent_bytes[static_cast<std::size_t>(edge)] / costs_.link.bytes_per_time;
+    return queue_free_at + costs_.link.latency;
+  }
+
+  const Schedule& schedule_;
+  const ActionIndex& index_;
+  const Costs& costs_;
+  std::vector<double> free_at_;                // [device]
+  std::vector<std::vector<TimeSpan>> spans_;   // [device][position]
+  std::vector<std::vector<double>> arrivals_;  // [device][position]: of the result at another device
+  std::map<std::pair<std::pair<int, int>, Payload>, double> queue_free_at_;
+};
+
+DeviceTimes times_of(const std::vector<Action>& actions, const std::vector<TimeSpan>& spans) {
+  DeviceTimes times{spans.front().start, spans.back().end, 0, 0};
+  for (std::size_t begin = 0; begin < actions.size(); begin = unit_end(actions, begin))
+    times.busy += spans[begin].end - spans[begin].start;
+  return times;
+}
+
+}  // namespace
+
+Simulation simulate(const Schedule& schedule, const Costs& costs) {
+  check(static_cast<int>(costs.stages.size()) == schedule.stages, "a cost per stage");
+  check(costs.sent_bytes.empty() || static_cast<int>(costs.sent_bytes.size()) == schedule.stages,
+        "bytes sent by every stage");
+  const ActionIndex index(schedule);
+  Clockwork clockwork(schedule, index, costs);
+  for_each_in_order(schedule, index, [&](ActionPlace unit) { clockwork.run(unit); });
+
+  Simulation result;
+  result.spans = std::move(clockwork).take();
+  double most_busy = 0;
+  double busy = 0;
+  for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
+    const DeviceTimes times = times_of(schedule.devices[device], result.spans[device]);
+    result.makespan = std::max(result.makespan, times.end);
+    result.window_bubble = std::max(result.window_bubble, times.end - times.start - times.busy);
+    most_busy = std::max(most_busy, times.busy);
+    busy += times.busy;
+    result.devices.push_back(times);
+  }
+  for (auto& times : result.devices) times.idle = result.makespan - times.busy;
+  result.barrier_bubble = result.makespan - most_busy;
+  if (result.makespan > 0)
+    result.bubble_fraction = 1 - busy / (static_cast<double>(schedule.devices.size()) * result.makespan);
+  return result;
+}
+
+std::vector<StepCost> share_costs(const Schedule& schedule, std::span<const StepCost> devices) {
+  check(devices.size() == schedule.devices.size(), "a cost per device");
+  const ActionIndex index(schedule);
+  std::vector<StepCost> stages;
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    const int owner = index.owner(static_cast<StageId>(stage));
+    const double share = index.stages_of(owner);
+    const StepCost& whole = devices[static_cast<std::size_t>(owner)];
+    stages.push_back({whole.forward / share, whole.input / share, whole.weight / share});
+  }
+  return stages;
+}
+
+}  // namespace sluice::pipeline

@@ -1,0 +1,66 @@
+// simulate: what a schedule costs. Devices run their lists without gaps other than waiting for results; a result that
+// goes to another device arrives after the hop. Deterministic; any one unit of time for all inputs and results.
+// Not here: bytes held (memory.h), and what communication takes away from computation on the same device.
+// Messages of one queue (source, target, payload) share its bandwidth one after another; queues do not slow each other,
+// and receive buffers are as many as needed.
+#pragma once
+
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "pipeline/schedule/action.h"
+
+namespace sluice::pipeline {
+
+// Times per micro-batch. B takes input + weight.
+struct StepCost {
+  double forward = 1;
+  double input = 1;   // I
+  double weight = 1;  // W
+};
+
+struct Link {
+  double latency = 0;                                               // of every hop between devices
+  double bytes_per_time = std::numeric_limits<double>::infinity();  // of every queue
+};
+
+struct Costs {
+  std::vector<StepCost> stages;    // [stage]
+  std::vector<double> sent_bytes;  // [stage]: of the activation it sends on, and of the gradient that comes back; may
+                                   // be empty: nothing
+  Link link;
+  double overlap = 0;  // of the shorter part of an overlapped pair, what the longer one hides: 0 nothing, 1 all of it
+};
+
+struct TimeSpan {
+  double start = 0;
+  double end = 0;
+};
+
+struct DeviceTimes {
+  double start = 0;  // of its first action
+  double end = 0;    // of its last one
+  double busy = 0;
+  double idle = 0;  // makespan - busy
+};
+
+struct Simulation {
+  double makespan = 0;
+  double bubble_fraction = 0;  // 1 - busy / (devices * makespan)
+  double barrier_bubble =
+      0;  // makespan - busy of the busiest device: what a step with one optimizer step at its end loses
+  double window_bubble = 0;  // largest end - start - busy of a device: what zero-bubble papers report
+  std::vector<DeviceTimes> devices;
+  std::vector<std::vector<TimeSpan>> spans;  // [device][position]; both parts of a pair have the pair's span
+};
+
+// Requires: a validated schedule; a cost per stage; finite times of at least 0. What a schedule of B's only does not
+// use may be anything.
+[[nodiscard]] Simulation simulate(const Schedule& schedule, const Costs& costs);
+
+// Costs of stages from those of devices: `devices[d]` is for one micro-batch through all stages of device d, in equal
+// shares. Requires: a validated schedule; one entry per device.
+[[nodiscard]] std::vector<StepCost> share_costs(const Schedule& schedule, std::span<const StepCost> devices);
+
+}  // namespace sluice::pipeline

@@ -1,0 +1,164 @@
+// The generators with two stages a device in a V: device r owns stages r (down) and 2p-1-r (up), so that the last
+// device turns the pipeline round without a hop and the first one has the loss.
+#include <algorithm>
+#include <deque>
+
+#include "pipeline/schedule/generator_shape.h"
+
+namespace sluice::pipeline {
+namespace {
+
+struct VDevice {
+  int device = 0;
+  int devices = 1;
+  int micro_batches = 1;
+
+  [[nodiscard]] int down() const { return device; }
+  [[nodiscard]] int up() const { return 2 * devices - 1 - device; }
+  [[nodiscard]] int behind() const { return devices - 1 - device; }  // devices after this one
+};
+
+template <typename Fill>
+Schedule in_a_v(std::string_view name, const PipelineShape& shape, Fill fill) {
+  require_shape(shape);
+  require_virtual_stages(name, shape, 2);
+  return fill_devices(name, shape, 2, [&](DeviceOrder& order, int device) {
+    fill(order, VDevice{device, shape.stages, shape.micro_batches});
+  });
+}
+
+void split_backward(DeviceOrder& order, int stage) {
+  order.input_gradient(stage);
+  order.weight_gradient(stage);
+}
+
+// Warm-up of ZB-V: the first micro-batches go down, come back up, and start their backward.
+void zb_v_warm_up(DeviceOrder& order, const VDevice& v) {
+  for (int i = 0; i < 2 * v.behind() + 1; ++i) order.forward(v.down());
+  for (int i = 0; i < v.device; ++i) {
+    order.forward(v.up());
+    order.forward(v.down());
+  }
+  for (int i = 0; i < v.behind() + 1; ++i) {
+    order.forward(v.up());
+    split_backward(order, v.up());
+  }
+}
+
+void zb_v_cool_down(DeviceOrder& order, const VDevice& v, int micro_batches) {
+  for (int i = 0; i < v.device; ++i) {
+    order.input_gradient(v.down());
+    order.input_gradient(v.up());
+  }
+  for (int i = 0; i < v.behind() + 1; ++i) split_backward(order, v.down());
+  while (order.weights(v.up()) < micro_batches) order.weight_gradient(v.up());
+  while (order.weights(v.down()) < micro_batches) order.weight_gradient(v.down());
+}
+
+// B and I of DualPipeV share their order, and W's come in the order of the I's, whatever their stages.
+class DualOrder {
+ public:
+  DualOrder(DeviceOrder& order, const VDevice& v) : order_(order), v_(v) {}
+
+  void fill() {
+    warm_up();
+    main_phase();
+    cool_down();
+  }
+
+ private:
+  void input_gradient(int stage) {
+    waiting_.push_back({stage, order_.backwards(stage)});
+    order_.input_gradient(stage);
+  }
+
+  void weight_gradient() {
+    if (waiting_.empty()) return;
+    order_.add(Op::kWeightGradient, waiting_.front().stage, waiting_.front().micro_batch);
+    waiting_.pop_front();
+  }
+
+  void backward(int stage, bool split) {
+    if (split) return input_gradient(stage);
+    order_.backward(stage);
+  }
+
+  void warm_up() {
+    for (int i = 0; i < 2 * v_.behind(); ++i) order_.forward(v_.down());
+    for (int i = 0; i <= v_.device; ++i) {
+      order_.forward(v_.down());
+      order_.forward(v_.up());
+    }
+    for (int i = 0; i < v_.behind(); ++i) {
+      input_gradient(v_.up());
+      weight_gradient();
+      order_.forward(v_.up());
+    }
+  }
+
+  void main_phase() {
+    const bool is_last = v_.behind() == 0;
+    for (int i = 0; i < v_.micro_batches - 2 * v_.devices + v_.device + 1; ++i) {
+      if (i == 0 && is_last) {  // apart, its backward may start before the forward's input would be needed
+        order_.forward(v_.down());
+        order_.backward(v_.up());
+      } else {
+        order_.overlapped(v_.down(), v_.up());
+      }
+      order_.overlapped(v_.up(), v_.down());
+    }
+  }
+
+  void cool_down() {
+    for (int i = 0; i < v_.behind(); ++i) {
+      order_.backward(v_.up());
+      order_.overlapped(v_.up(), v_.down());
+    }
+    // The second half of what is left is cut into I and W, so that the W's fill the bubble at the end.
+    const int whole = v_.device + 1;
+    for (int i = 0; i < 2 * (v_.device + 1); ++i) backward(i % 2 == 0 ? v_.up() : v_.down(), i >= whole);
+    for (int i = 0; i < v_.behind(); ++i) {
+      weight_gradient();
+      input_gradient(v_.down());
+    }
+    while (!waiting_.empty()) weight_gradient();
+  }
+
+  struct Waiting {
+    int stage;
+    int micro_batch;
+  };
+
+  DeviceOrder& order_;
+  const VDevice& v_;
+  std::deque<Waiting> waiting_;
+};
+
+}  // namespace
+
+Schedule make_zb_v(const PipelineShape& shape) {
+  return in_a_v("zb-v", shape, [](DeviceOrder& order, const VDevice& v) {
+    // Drawn for at least 2p-1 micro-batches; DeviceOrder leaves out those that a shorter step does not have.
+    const int micro_batches = std::max(2 * v.devices - 1, v.micro_batches);
+    zb_v_warm_up(order, v);
+    const int warm_forwards = 2 * v.behind() + 1 + v.device;
+    const int steady = micro_batches - v.device - (v.behind() + 1);
+    for (int i = 0; i < steady; ++i) {
+      if (warm_forwards + i < micro_batches) order.forward(v.down());
+      split_backward(order, v.down());
+      order.forward(v.up());
+      split_backward(order, v.up());
+    }
+    zb_v_cool_down(order, v, micro_batches);
+  });
+}
+
+Schedule make_dualpipe_v(const PipelineShape& shape) {
+  if (shape.stages >= 1 && shape.micro_batches >= 1 && shape.micro_batches < 2 * shape.stages) {
+    throw ConfigError(concat("schedule 'dualpipe-v' on ", shape.stages, " devices needs at least ", 2 * shape.stages,
+                             " chunks (micro-batches), not ", shape.micro_batches));
+  }
+  return in_a_v("dualpipe-v", shape, [](DeviceOrder& order, const VDevice& v) { DualOrder(order, v).fill(); });
+}
+
+}  // namespace sluice::pipeline

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""`sluice schedule` from outside: what it prints, what it refuses and how.
+
+    schedule_test.py [unittest options]        SLUICE_BINARY names the binary
+"""
+
+import json
+import os
+import pathlib
+import pty
+import subprocess
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+import sluice_cli as cli
+
+NAMES = ("gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v")
+KEYS = ["name", "stages", "virtual", "chunks", "makespan", "bubble_fraction", "barrier_bubble", "window_bubble", "idle",
+        "peak_in_flight", "receive_buffers", "order"]
+
+
+def schedule(*arguments):
+    return json.loads(cli.must_run("schedule", *arguments, "--json").stdout)
+
+
+class ScheduleTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def assert_refused(self, arguments, *parts):
+        done = cli.run("schedule", *arguments)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+        for part in parts:
+            self.assertIn(str(part), cli.error_of(done))
+
+    def order(self, text, name="order.txt"):
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def test_costs_are_of_a_device_and_may_be_unequal(self):
+        found = schedule("interleaved", "--stages", 4, "--chunks", 8, "--forward", 1, "--input", 1.2, "--weight", 0.8)
+        self.assertAlmostEqual(found["makespan"], 28.5, places=9)
+        self.assertAlmostEqual(found["bubble_fraction"], 4.5 / 28.5, places=12)
+        self.assertEqual(found["peak_in_flight"][0], 5.5)
+        found = schedule("zb-v", "--stages", 4, "--chunks", 8, "--forward", 1, "--input", 1.2, "--weight", 0.8)
+        self.assertAlmostEqual(found["makespan"], 25.8, places=9)
+        self.assertAlmostEqual(found["window_bubble"], 1.2, places=9)
+        # gpipe: sum(F+B) + (m-1)(max F + max B)
+        found = schedule("gpipe", "--stages", 3, "--chunks", 5, "--forward", "1,2,3", "--backward", "4,2,1")
+        self.assertAlmostEqual(found["makespan"], 13 + 4 * (3 + 4), places=9)
+        self.assertEqual(found["idle"], [41 - 25, 41 - 20, 41 - 20])
+
+    def test_a_backward_is_halved_where_the_schedule_splits_it(self):
+        shape = ("zb-h1", "--stages", 3, "--chunks", 6, "--forward", 1.5)
+        self.assertEqual(schedule(*shape, "--backward", 3)["makespan"],
+                         schedule(*shape, "--input", 1.5, "--weight", 1.5)["makespan"])
+
+    def test_the_hop(self):
+        # 2c((p-1)m/p + p-2), and 2(pv-1)c
+        for name, extra in (("1f1b", 1.6), ("interleaved", 1.4)):
+            without = schedule(name, "--stages", 4, "--chunks", 8)["makespan"]
+            self.assertAlmostEqual(schedule(name, "--stages", 4, "--chunks", 8, "--hop", 0.1)["makespan"],
+                                   without + extra, places=9)
+
+    def test_overlapped_pairs(self):
+        shape = ("dualpipe-v", "--stages", 4, "--chunks", 8)
+        self.assertIn("(0F7;7B3)", schedule(*shape)["order"][0])
+        self.assertLess(schedule(*shape, "--overlap", 1)["makespan"], schedule(*shape)["makespan"])
+
+    def test_an_order_file_instead_of_a_name(self):
+        path = self.order("# by hand\n0F0 0F1 0I0 0W0 0B1\n1F0,1B0,1F1,1B1\n")
+        found = schedule("--order", path, "--forward", "1,2")
+        self.assertEqual(found["name"], "custom")
+        self.assertEqual((found["stages"], found["chunks"], found["virtual"]), (2, 2, 1))
+        self.assertEqual(found["order"], [["0F0", "0F1", "0I0", "0W0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]])
+        self.assertEqual(schedule("--order", path, "--stages", 2, "--chunks", 2)["order"], found["order"])
+        self.assert_refused(("--order", path, "--stages", 3), path, "has 2", "--stages says 3")
+        self.assert_refused(("--order", path, "1f1b", "--stages", 2, "--chunks", 2), "--order", "NAME")
+
+    def test_json_has_what_is_promised_and_every_order_is_read_back(self):
+        for name in NAMES:
+            found = schedule(name, "--stages", 3, "--chunks", 7)
+            self.assertEqual(list(found), KEYS)
+            self.assertEqual((found["name"], found["stages"], found["chunks"]), (name, 3, 7))
+            self.assertEqual([len(found[key]) for key in ("idle", "peak_in_flight", "order")], [3, 3, 3])
+            if name in ("looped-bfs", "zb-h2", "dualpipe-v"):
+                path = self.order("\n".join(" ".join(actions) for actions in found["order"]))
+                self.assertEqual({**schedule("--order", path), "name": name}, found)
+
+    def test_a_bad_order_file_is_2_and_says_where(self):
+        self.assert_refused(("--order", self.folder / "none.txt"), "none.txt", "cannot be read")
+        self.assert_refused(("--order", self.folder), "is a folder")
+        self.assert_refused(("--order", self.order("")), "order.txt:1:1", "no devices")
+        self.assert_refused(("--order", self.order("0F0 0X0")), "order.txt:1:5", "0X0")
+        self.assert_refused(("--order", self.order("0F0 0F1 0B0")), "breaks the rule 'complete'", "0B1")
+        self.assert_refused(("--order", self.order("0F0 0B0 0F1 0B1\n1F0 1F1 1B0 1B1")),
+                            "'progress'", "0B0 waits for 1B0, which is after 1F1 on device 1")
+        (self.folder / "binary").write_bytes(bytes(range(256)) * 40)
+        self.assert_refused(("--order", self.folder / "binary"), "binary:1:1")
+
+    def test_bad_usage_is_2_with_what_to_do(self):
+        shape = ("--stages", 2, "--chunks", 4)
+        self.assert_refused(("zb-h3", *shape), "'zb-h3'", "did you mean 'zb-h1'", "dualpipe-v")
+        self.assert_refused((), "--order FILE", "gpipe, 1f1b")
+        self.assert_refused(("1f1b", "--stages", 2), "--chunks")
+        self.assert_refused(("1f1b", "--stages", 0, "--chunks", 4), "--stages")
+        self.assert_refused(("zb-v", *shape, "--virtual", 3), "2 virtual stages a device, not 3")
+        self.assert_refused(("dualpipe-v", "--stages", 4, "--chunks", 7), "at least 8 chunks")
+        self.assert_refused(("1f1b", *shape, "--forward", "1,2,3"), "--forward has 3 times for 2 devices")
+        self.assert_refused(("1f1b", *shape, "--hop", -1), "--hop", "-1")
+        self.assert_refused(("1f1b", *shape, "--forward", "nan"), "--forward", "nan")
+        self.assert_refused(("1f1b", *shape, "--input", 1), "--weight")
+        self.assert_refused(("1f1b", *shape, "--backward", 1, "--input", 1, "--weight", 1), "--backward")
+        self.assert_refused(("1f1b", *shape, "--overlap", 2), "--overlap")
+        self.assert_refused(("1f1b", "--stages", 1024, "--chunks", 65536), "actions")
+
+    def test_the_grid(self):
+        done = cli.must_run("schedule", "1f1b", "--stages", 2, "--chunks", 2)
+        self.assertIn("1f1b: 2 devices, 2 stages, 2 chunks\n"
+                      "device 0 |0F0 0F1         0B0         0B1     |\n"
+                      "device 1 |    1F0 1B0     1F1 1B1             |\n\n"
+                      "makespan 9  bubble 33.33 %  barrier bubble 3  window bubble 3\n\n"
+                      "device  busy  idle  idle %  micro-batches kept\n"
+                      "0       6     3     33.33   2\n"
+                      "1       6     3     33.33   1\n", done.stdout)
+        self.assertEqual(done.stderr, "")
+
+    def test_colour_is_for_terminals_and_not_under_no_color(self):
+        self.assertNotIn("\x1b", cli.must_run("schedule", "1f1b", "--stages", 2, "--chunks", 2).stdout)
+        for no_color, expected in (("", True), ("1", False)):
+            try:
+                reader, writer = pty.openpty()
+            except OSError:
+                self.skipTest("no terminals here")
+            subprocess.run([cli.BINARY, "schedule", "1f1b", "--stages", "2", "--chunks", "2"], stdout=writer, check=True,
+                           env={**os.environ, "NO_COLOR": no_color})
+            os.close(writer)
+            self.assertEqual(b"\x1b[30;44m" in os.read(reader, 65536), expected)
+            os.close(reader)
+
+    def test_svg(self):
+        path = self.folder / "picture.svg"
+        done = cli.must_run("schedule", "zb-v", "--stages", 2, "--chunks", 4, "--svg", path)
+        self.assertIn("makespan", done.stdout)
+        root = xml.etree.ElementTree.parse(path).getroot()
+        boxes = root.findall(".//{http://www.w3.org/2000/svg}rect")
+        self.assertEqual(len(boxes), 4 * 4 * 3)
+        done = cli.run("schedule", "zb-v", "--stages", 2, "--chunks", 4, "--svg", self.folder / "none" / "x.svg")
+        self.assertEqual(done.returncode, 8)
+        self.assertIn("x.svg: cannot be written", cli.error_of(done))
+
+    def test_the_largest_shape_that_is_promised(self):
+        for name, bubble in (("interleaved", 63 * 3 / 2), ("zb-v", 31.5), ("dualpipe-v", 63)):
+            found = schedule(name, "--stages", 64, "--chunks", 512)
+            self.assertAlmostEqual(found["barrier_bubble"], bubble, places=6)
+
+    def test_training_refuses_what_it_does_not_run(self):
+        config = cli.write_config(self.folder / "run.toml", model={"name": "mlp", "image_size": 8},
+                                  data={"name": "shapes", "samples": 64}, train={"steps": 2, "global_batch": 16},
+                                  pipeline={"stages": 2, "chunks": 4}, device={"list": "cpu"})
+        for name, why in (("zb-h1", "cuts the backward into I and W"), ("interleaved", "several stages"),
+                          ("dualpipe-v", "cuts the backward")):
+            done = cli.run("train", config, "--set", f'pipeline.schedule="{name}"', "--run-dir", self.folder / name)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f'pipeline.schedule = "{name}"', cli.error_of(done))
+            self.assertIn(why, cli.error_of(done))
+            self.assertIn("gpipe, 1f1b, eager-1f1b, looped-bfs", cli.error_of(done))
+        for name in ("eager-1f1b", "looped-bfs"):
+            cli.must_run("train", config, "--set", f'pipeline.schedule="{name}"', "--run-dir", self.folder / name)
+            self.assertEqual(len(cli.events(self.folder / name, "step")), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

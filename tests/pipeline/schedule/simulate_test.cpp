@@ -1,0 +1,200 @@
+// simulate() against an independent computation on random schedules and costs, and its parts one by one.
+#include "pipeline/schedule/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "core/error.h"
+#include "pipeline/schedule/draw.h"
+#include "pipeline/schedule/random_schedule.h"
+#include "pipeline/schedule/shapes.h"
+#include "pipeline/schedule/validate.h"
+
+namespace sluice::pipeline {
+namespace {
+
+using test::even_costs;
+
+// Longest paths by relaxation: every end time begins at 0 and is raised until no rule asks for more. Slow, and without
+// any order of evaluation that could be wrong.
+class Relaxation {
+ public:
+  Relaxation(const Schedule& schedule, const Costs& costs) : schedule_(schedule), costs_(costs) {
+    for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
+      for (const auto& action : schedule.devices[device]) {
+        owner_[index(action.stage)] = static_cast<int>(device);
+        end_[key(action)] = 0;
+      }
+    }
+  }
+
+  double makespan() {
+    while (raise_all()) {
+    }
+    double latest = 0;
+    for (const auto& [action, end] : end_) latest = std::max(latest, end);
+    return latest;
+  }
+
+ private:
+  using Key = std::tuple<Op, int, int>;
+  static Key key(const Action& action) { return {action.op, index(action.stage), index(action.micro_batch)}; }
+
+  bool raise_all() {
+    bool raised = false;
+    for (const auto& actions : schedule_.devices) {
+      double free_at = 0;
+      for (std::size_t i = 0; i < actions.size(); ++i) {
+        const bool is_pair = actions[i].overlaps_next;
+        double start = std::max(free_at, input(actions[i]));
+        double length = cost(actions[i]);
+        if (is_pair) {
+          const double other = cost(actions[i + 1]);
+          start = std::max(start, input(actions[i + 1]));
+          length = std::max(length, other) + (1 - costs_.overlap) * std::min(length, other);
+        }
+        free_at = start + length;
+        raised = raise(actions[i], free_at) || raised;
+        if (is_pair) raised = raise(actions[++i], free_at) || raised;
+      }
+    }
+    return raised;
+  }
+
+  bool raise(const Action& action, double end) {
+    double& known = end_[key(action)];
+    const bool raises = end > known + 1e-12;
+    known = std::max(known, end);
+    return raises;
+  }
+
+  [[nodiscard]] double cost(const Action& action) const {
+    const StepCost& stage = costs_.stages[static_cast<std::size_t>(index(action.stage))];
+    if (action.op == Op::kForward) return stage.forward;
+    if (action.op == Op::kInputGradient) return stage.input;
+    return action.op == Op::kWeightGradient ? stage.weight : stage.input + stage.weight;
+  }
+
+  [[nodiscard]] double input(const Action& action) const {
+    const int stage = index(action.stage);
+    const int m = index(action.micro_batch);
+    double ready = 0;
+    const auto wait_for = [&](Op op, int from) {
+      const auto found = end_.find({op, from, m});
+      if (found == end_.end()) return;
+      ready = std::max(ready, found->second + (owner_.at(from) == owner_.at(stage) ? 0 : costs_.link.latency));
+    };
+    if (action.op == Op::kForward) wait_for(Op::kForward, stage - 1);
+    if (action.op == Op::kWeightGradient) wait_for(Op::kInputGradient, stage);
+    if (action.op == Op::kBackward || action.op == Op::kInputGradient) {
+      wait_for(Op::kForward, stage);
+      wait_for(Op::kBackward, stage + 1);
+      wait_for(Op::kInputGradient, stage + 1);
+    }
+    return ready;
+  }
+
+  const Schedule& schedule_;
+  const Costs& costs_;
+  std::map<int, int> owner_;
+  std::map<Key, double> end_;
+};
+
+bool is_valid(const Schedule& schedule) {
+  try {
+    validate(schedule);
+  } catch (const ConfigError&) {
+    return false;
+  }
+  return true;
+}
+
+TEST(Simulate, RandomSchedulesAndCostsTakeTheLongestPath) {
+  test::Draw draw_of(3);
+  int checked = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    const Schedule schedule = test::random_schedule(draw_of, {.stages = 6, .micro_batches = 5, .devices = 4});
+    if (!is_valid(schedule)) continue;
+    Costs costs{.stages = {}, .sent_bytes = {}, .link = {.latency = draw_of.time(0, 2)}, .overlap = draw_of.time(0, 1)};
+    for (int stage = 0; stage < schedule.stages; ++stage) costs.stages.push_back(draw_of.cost());
+    const Simulation result = simulate(schedule, costs);
+    ASSERT_NEAR(result.makespan, Relaxation(schedule, costs).makespan(), 1e-9 * result.makespan) << draw(schedule);
+    ++checked;
+  }
+  EXPECT_GT(checked, 500);
+}
+
+TEST(Simulate, ReadsAsTheSpecification) {
+  const Schedule schedule = parse_schedule("0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1");
+  Costs costs{.stages = {{1, 1, 1}, {2, 1, 2}}, .sent_bytes = {}, .link = {.latency = 0.5}};
+  const Simulation result = simulate(schedule, costs);
+  // device 0: F0 0-1, F1 1-2, B0 7-9, B1 12-14;  device 1: F0 1.5-3.5, B0 3.5-6.5, F1 6.5-8.5, B1 8.5-11.5
+  EXPECT_DOUBLE_EQ(result.spans[0][2].start, 7);
+  EXPECT_DOUBLE_EQ(result.spans[1][3].end, 11.5);
+  EXPECT_DOUBLE_EQ(result.makespan, 14);
+  EXPECT_DOUBLE_EQ(result.devices[0].busy, 6);
+  EXPECT_DOUBLE_EQ(result.devices[0].idle, 8);
+  EXPECT_DOUBLE_EQ(result.devices[1].start, 1.5);
+  EXPECT_DOUBLE_EQ(result.devices[1].busy, 10);
+  EXPECT_DOUBLE_EQ(result.bubble_fraction, 1 - 16.0 / 28);
+  EXPECT_DOUBLE_EQ(result.barrier_bubble, 4);  // device 1 is the busiest: 14 - 10
+  EXPECT_DOUBLE_EQ(result.window_bubble, 8);   // device 0: 14 - 0 - 6
+}
+
+TEST(Simulate, MessagesOfAQueueShareItsBandwidth) {
+  const Schedule schedule = parse_schedule("0F0 0F1 0F2\n1F0 1F1 1F2");
+  Costs costs{.stages = {{1, 0, 0}, {1, 0, 0}}, .sent_bytes = {60, 0}, .link = {.latency = 0.5, .bytes_per_time = 20}};
+  const Simulation result = simulate(schedule, costs);
+  // Sent from 1 to 4, 4 to 7 and 7 to 10 (3 each), there half a unit later.
+  EXPECT_DOUBLE_EQ(result.spans[1][0].start, 4.5);
+  EXPECT_DOUBLE_EQ(result.spans[1][1].start, 7.5);
+  EXPECT_DOUBLE_EQ(result.spans[1][2].start, 10.5);
+  costs.link.bytes_per_time = 120;  // faster than they are made: no queue
+  EXPECT_DOUBLE_EQ(simulate(schedule, costs).spans[1][2].start, 3 + 0.5 + 0.5);
+}
+
+TEST(Simulate, AGradientIsAsLargeAsTheActivationOfItsEdge) {
+  const Schedule schedule = parse_schedule("0F0 0B0\n1F0 1B0\n2F0 2B0");
+  const std::vector<StepCost> stages(3, {1, 1, 0});
+  const Simulation result =
+      simulate(schedule, {.stages = stages, .sent_bytes = {10, 20, 999}, .link = {.latency = 0, .bytes_per_time = 10}});
+  EXPECT_DOUBLE_EQ(result.spans[2][0].start, 1 + 1 + 1 + 2);
+  EXPECT_DOUBLE_EQ(result.spans[1][1].start, 7 + 2);
+  EXPECT_DOUBLE_EQ(result.makespan, 10 + 1 + 1);
+}
+
+TEST(Simulate, OverlapHidesAShareOfTheShorterPart) {
+  const Schedule schedule = parse_schedule("0F0 (0F1;0B0) 0B1");
+  const std::vector<StepCost> stages{{1, 1, 2}};
+  for (const auto& [overlap, makespan] : std::vector<std::pair<double, double>>{{0, 8}, {0.5, 7.5}, {1, 7}})
+    EXPECT_DOUBLE_EQ(simulate(schedule, {.stages = stages, .sent_bytes = {}, .link = {}, .overlap = overlap}).makespan,
+                     makespan);
+}
+
+TEST(Simulate, StagesOfOneDeviceNeedNoHop) {
+  const Schedule schedule = make_zb_v({.stages = 1, .micro_batches = 3});
+  EXPECT_DOUBLE_EQ(simulate(schedule, even_costs(schedule, {1, 1, 1}, 5)).makespan, 9);
+}
+
+TEST(Simulate, AScheduleWithoutWorkHasNoBubble) {
+  const Schedule schedule = make_1f1b({.stages = 2, .micro_batches = 2});
+  const Simulation result = simulate(schedule, even_costs(schedule, {0, 0, 0}));
+  EXPECT_EQ(result.makespan, 0);
+  EXPECT_EQ(result.bubble_fraction, 0);
+}
+
+TEST(Simulate, CostsOfADeviceAreSharedByItsStages) {
+  const Schedule schedule = parse_schedule("0F0 0B0 2F0 2B0\n1F0 1B0");
+  const auto stages = share_costs(schedule, std::vector<StepCost>{{4, 2, 6}, {1, 2, 3}});
+  ASSERT_EQ(stages.size(), 3U);
+  EXPECT_EQ(stages[0].forward, 2);
+  EXPECT_EQ(stages[2].weight, 3);
+  EXPECT_EQ(stages[1].input, 2);
+}
+
+}  // namespace
+}  // namespace sluice::pipeline
