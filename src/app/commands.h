@@ -16,6 +16,8 @@ void add_report(CLI::App& app);
 void add_schedule(CLI::App& app);
 void add_listings(CLI::App& app);  // models, datasets, devices, version
 
+void add_commands(CLI::App& app);  // all of them, in the order of --help
+
 [[nodiscard]] std::string version_text();  // as `sluice version` prints it
 
 }  // namespace sluice::app

@@ -24,13 +24,7 @@ int run(int argc, char** argv) {
   app.add_flag("--verbose", verbose, "Log debug messages too")->each([](const std::string&) {
     sluice::set_log_level(sluice::LogLevel::kDebug);
   });
-  sluice::app::add_train(app);
-  sluice::app::add_eval(app);
-  sluice::app::add_step(app);
-  sluice::app::add_config(app);
-  sluice::app::add_report(app);
-  sluice::app::add_schedule(app);
-  sluice::app::add_listings(app);
+  sluice::app::add_commands(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

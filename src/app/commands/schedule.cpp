@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/text_table.h"
 #include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/inspect.h"
@@ -184,7 +186,7 @@ std::string to_text(const pipeline::Schedule& schedule, const pipeline::Simulati
              pipeline::draw_timeline(schedule, simulation, {.columns = picture_columns(), .color = wants_color()}),
              "\nmakespan ", simulation.makespan, "  bubble ", fixed(100 * simulation.bubble_fraction, 2),
              " %  barrier bubble ", simulation.barrier_bubble, "  window bubble ", simulation.window_bubble, "\n\n");
-  std::vector<std::vector<std::string>> rows{{"device", "busy", "idle", "idle %", "micro-batches kept"}};
+  std::vector<TextRow> rows{{"device", "busy", "idle", "idle %", "micro-batches kept"}};
   const auto peaks = peak_in_stage_units(schedule);
   for (std::size_t device = 0; device < simulation.devices.size(); ++device) {
     const auto& times = simulation.devices[device];
@@ -192,7 +194,7 @@ std::string to_text(const pipeline::Schedule& schedule, const pipeline::Simulati
     rows.push_back(
         {std::to_string(device), concat(times.busy), concat(times.idle), fixed(share, 2), concat(peaks[device])});
   }
-  return text + table(rows);
+  return text + text_table(rows, std::array{Align::kRight});
 }
 
 void write_file(const std::string& path, const std::string& text) {

@@ -1,0 +1,15 @@
+#include "app/commands.h"
+
+namespace sluice::app {
+
+void add_commands(CLI::App& app) {
+  add_train(app);
+  add_eval(app);
+  add_step(app);
+  add_config(app);
+  add_report(app);
+  add_schedule(app);
+  add_listings(app);
+}
+
+}  // namespace sluice::app
