@@ -11,6 +11,7 @@ namespace sluice::app {
 void add_train(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_step(CLI::App& app);
+void add_profile(CLI::App& app);
 void add_config(CLI::App& app);
 void add_listings(CLI::App& app);  // models, datasets, devices, version
 

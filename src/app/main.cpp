@@ -27,6 +27,7 @@ int run(int argc, char** argv) {
   sluice::app::add_train(app);
   sluice::app::add_eval(app);
   sluice::app::add_step(app);
+  sluice::app::add_profile(app);
   sluice::app::add_config(app);
   sluice::app::add_listings(app);
   try {

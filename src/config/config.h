@@ -120,6 +120,7 @@ struct CheckpointConfig {
 
 struct ProfileConfig {
   std::string level = "events";
+  std::int64_t steps = 10;
 
   bool operator==(const ProfileConfig&) const = default;
 };

@@ -183,6 +183,8 @@ Keys other_keys() {
       {"checkpoint.keep", checkpoint<&CheckpointConfig::keep>(), at_least(1), "checkpoints", "newest checkpoints kept"},
       {"profile.level", field<&Config::profile, &ProfileConfig::level>(), words({"off", "events"}), "",
        "events: spans of load, forward, backward, transfer, all-reduce and optimizer in every step; off: nothing"},
+      {"profile.steps", field<&Config::profile, &ProfileConfig::steps>(), between(1, 1'000'000), "steps",
+       "training steps that `sluice profile` times, after a few that warm up"},
       {"log.every", field<&Config::log, &LogConfig::every>(), at_least(1), "steps",
        "steps between two lines in the log (metrics.jsonl has every step)"},
       {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "",
