@@ -55,7 +55,7 @@ Arguments parse(int argc, char** argv) {
 
 // Layers cut evenly by their number, whatever each of them costs.
 Partition even_cut(int layers, int stages) {
-  return tune::balance(std::vector<LayerCost>(layers, LayerCost{.forward_s = 1.0}), stages);
+  return tune::balance(std::vector<LayerCost>(layers, LayerCost{.forward = {.a_s = 1.0}}), 1, stages);
 }
 
 class Bench {

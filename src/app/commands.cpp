@@ -6,6 +6,7 @@ void add_commands(CLI::App& app) {
   add_train(app);
   add_eval(app);
   add_step(app);
+  add_profile(app);
   add_config(app);
   add_report(app);
   add_schedule(app);

@@ -11,6 +11,7 @@ namespace sluice::app {
 void add_train(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_step(CLI::App& app);
+void add_profile(CLI::App& app);
 void add_config(CLI::App& app);
 void add_report(CLI::App& app);
 void add_schedule(CLI::App& app);

@@ -30,6 +30,21 @@ void OutputArguments::print(const nlohmann::ordered_json& object, const std::str
   print_out((json ? object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) : text) + "\n");
 }
 
+void add_world_options(CLI::App& command, comm::WorldOptions& world) {
+  constexpr auto kGroup = "Several processes (default: as torchrun, Slurm or Open MPI say in the environment)";
+  command.add_option("--rank", world.rank, "Number of this process, from 0; with --world-size")->group(kGroup);
+  command.add_option("--world-size", world.world_size, "Number of processes")->group(kGroup);
+  command
+      .add_option("--init", world.init,
+                  "Where rank 0 listens: tcp://HOST:PORT; default: env://, that is MASTER_ADDR and MASTER_PORT")
+      ->type_name("URL")
+      ->group(kGroup);
+  command
+      .add_option("--if-name", world.interface, "Network interface for tensors; default: the one that leads to rank 0")
+      ->type_name("NAME")
+      ->group(kGroup);
+}
+
 void print_out(const std::string& text) {
   std::cout << text;
   if (!std::cout.flush())

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "comm/world.h"
 #include "config/config.h"
 
 namespace sluice::app {
@@ -30,6 +31,9 @@ struct OutputArguments {
   // One JSON object, or the text, on standard output. Throws StorageError when that cannot be written.
   void print(const nlohmann::ordered_json& object, const std::string& text) const;
 };
+
+// --rank, --world-size, --init, --if-name
+void add_world_options(CLI::App& command, comm::WorldOptions& world);
 
 // Writes to standard output. Throws StorageError when that cannot be written.
 void print_out(const std::string& text);

@@ -121,6 +121,7 @@ struct CheckpointConfig {
 struct ProfileConfig {
   std::string level = "events";
   double peak_tflops = 0;  // of one device at the run's precision; 0 = unknown
+  std::int64_t steps = 10;
 
   bool operator==(const ProfileConfig&) const = default;
 };

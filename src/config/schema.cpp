@@ -188,6 +188,8 @@ Keys other_keys() {
        "events: spans of load, forward, backward, transfer, all-reduce and optimizer in every step; off: nothing"},
       {"profile.peak_tflops", field<&Config::profile, &ProfileConfig::peak_tflops>(), real_at_least(0), "TFLOP/s",
        "peak of one device at the run's precision, by which model FLOP/s become a utilisation (MFU); 0 = unknown"},
+      {"profile.steps", field<&Config::profile, &ProfileConfig::steps>(), between(1, 1'000'000), "steps",
+       "training steps that `sluice profile` times, after a few that warm up"},
       {"log.every", field<&Config::log, &LogConfig::every>(), at_least(1), "steps",
        "steps between two lines in the log (metrics.jsonl has every step)"},
       {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "",

@@ -1,17 +1,52 @@
 // layer_cost: what one layer of a model costs on one device, as measured. Planning works on these numbers alone.
+// Not here: measuring (train/measure_layers.h), the fit (profiler/affine_fit.h), the file (profiler/layer_profile.h).
+// Units: seconds, bytes, samples of a micro-batch. Threads: values.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice {
 
-struct LayerCost {
-  double forward_s = 0;   // seconds per micro-batch
-  double backward_s = 0;  // seconds per micro-batch, input and weight gradient together
-  std::uint64_t parameter_bytes = 0;
-  std::uint64_t activation_bytes = 0;  // output per micro-batch
+// Seconds that grow with the size of a micro-batch: a + b * samples.
+struct AffineCost {
+  double a_s = 0;    // a micro-batch
+  double b_s = 0;    // a sample
+  double error = 0;  // root mean square of the relative deviations from what was measured
 
-  [[nodiscard]] double total_s() const { return forward_s + backward_s; }
+  [[nodiscard]] double at(double samples) const { return a_s + b_s * samples; }
+};
+
+// The same of bytes.
+struct AffineBytes {
+  std::uint64_t fixed = 0;       // a micro-batch
+  std::uint64_t per_sample = 0;  // a sample
+
+  [[nodiscard]] std::uint64_t at(std::uint64_t samples) const { return fixed + per_sample * samples; }
+  bool operator==(const AffineBytes&) const = default;
+};
+
+struct LayerCost {
+  AffineCost forward;
+  // What backward does before it returns when weight gradients are put off (nn/weight_queue.h): the gradient of the
+  // input, which the first layer of a model does not need, and weight gradients that are not put off (normalisations,
+  // position embeddings).
+  AffineCost input_gradient;
+  AffineCost weight_gradient;  // those that were put off: of convolutions and linear maps
+
+  std::uint64_t input_bytes = 0;   // activation a sample
+  std::uint64_t output_bytes = 0;  // activation a sample
+  // What a micro-batch keeps from forward to backward besides the layer's input and the parameters.
+  AffineBytes saved_bytes;
+  bool saves_input = false;   // its input is kept as well
+  bool saves_output = false;  // saved_bytes include the output
+  std::uint64_t parameter_bytes = 0;
+  std::uint64_t gradient_bytes = 0;
+  std::uint64_t optimizer_bytes = 0;  // of the configured optimizer's state
+
+  // Forward and backward of a micro-batch.
+  [[nodiscard]] double seconds(double samples) const {
+    return forward.at(samples) + input_gradient.at(samples) + weight_gradient.at(samples);
+  }
 };
 
 }  // namespace sluice

@@ -32,16 +32,6 @@ fs::path model_file_of(const fs::path& dir) {
   return *found / "model.safetensors";
 }
 
-void check_output(const char* option, const fs::path& out, const std::vector<fs::path>& inputs) {
-  std::error_code ignored;
-  for (const fs::path& input : inputs) {
-    if (fs::equivalent(input, out, ignored))
-      throw ConfigError(concat(option, " ", out.string(), " is a file to read; give it another name"));
-  }
-  if (fs::exists(fs::absolute(out).parent_path() / "state.json", ignored))
-    throw ConfigError(concat(option, " ", out.string(), " is inside a checkpoint; write elsewhere"));
-}
-
 // A batch is data: what is wrong with its file is a DataError.
 TensorMap read_batch_file(const fs::path& file) {
   try {
@@ -88,6 +78,16 @@ pipeline::MicroBatch first_training_batch(const Setup& setup) {
 }
 
 }  // namespace
+
+void check_output(const char* option, const fs::path& out, const std::vector<fs::path>& inputs) {
+  std::error_code ignored;
+  for (const fs::path& input : inputs) {
+    if (fs::equivalent(input, out, ignored))
+      throw ConfigError(concat(option, " ", out.string(), " is a file to read; give it another name"));
+  }
+  if (fs::exists(fs::absolute(out).parent_path() / "state.json", ignored))
+    throw ConfigError(concat(option, " ", out.string(), " is inside a checkpoint; write elsewhere"));
+}
 
 EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions& options) {
   if (!options.logits.empty()) check_output("--logits", options.logits, {options.config_file, options.weights});

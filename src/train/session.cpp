@@ -92,22 +92,6 @@ void give(Peers& peers, const Orders& orders) {
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
 }
 
-// Chunks where the configuration leaves them open: by measurement, but by rule where every run must be the same.
-int decide_chunks(const Setup& setup, Composition& composition, TrainStep& step, data::Position start) {
-  const auto tell = [&](const std::string& what) {
-    if (setup.place.rank == 0) log_info(concat("pipeline.chunks = \"auto\"", what));
-  };
-  if (setup.config.train.deterministic) {
-    tell(concat(" with train.deterministic: ", composition.plan.chunks, ", one per stage, unmeasured"));
-    return composition.plan.chunks;
-  }
-  tell(": timing a few steps without update");
-  data::Loader probe(*setup.train_set, train_loader_options(setup), start);
-  const ChunkChoice choice = choose_chunks(setup, composition, step, as_step_batch(*probe.next()));
-  tell(concat(": ", choice.chunks, " is fastest (", choice.why, ")"));
-  return choice.chunks;
-}
-
 // A run directory's own records are continued where the checkpoint left them; any other run begins its own, and what an
 // earlier start left in TensorBoard's files before its first checkpoint is made void.
 ReporterStart start_of_records(const RunDir& run_dir, bool continues, const std::optional<ResumePoint>& resume) {

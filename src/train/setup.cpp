@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "data/sampler.h"
 #include "device/cpu_threads.h"
+#include "train/measure_layers.h"
 #include "train/train_schedule.h"
 #include "tune/partition.h"
 
@@ -67,11 +68,6 @@ int cpu_places(const std::vector<device::Device>& devices) {
   return static_cast<int>(std::ranges::count(devices, device::DeviceKind::kCpu, &device::Device::kind));
 }
 
-comm::Collectives collectives_of(const config::Config& config) {
-  if (config.replicas.backend == "auto") return comm::Collectives::kAuto;
-  return config.replicas.backend == "nccl" ? comm::Collectives::kNccl : comm::Collectives::kGloo;
-}
-
 // What the configuration alone cannot tell: whether it fits the number of processes.
 void check_processes(const Setup& setup) {
   const config::Config& config = setup.config;
@@ -110,6 +106,16 @@ int configured_chunks(const config::Config& config, int processes) {
 }
 
 int count_replicas(const Setup& setup) { return setup.config.replicas.local * setup.place.processes; }
+
+std::int64_t micro_batch_size(const Setup& setup) {
+  const int chunks = configured_chunks(setup.config, setup.place.processes);
+  return std::max<std::int64_t>(setup.config.train.global_batch / count_replicas(setup) / chunks, 1);
+}
+
+comm::Collectives collectives_of(const config::Config& config) {
+  if (config.replicas.backend == "auto") return comm::Collectives::kAuto;
+  return config.replicas.backend == "nccl" ? comm::Collectives::kNccl : comm::Collectives::kGloo;
+}
 
 Setup make_setup(const config::Config& config, const ProcessPlace& place) {
   config::validate(config);  // also when it was made in code
@@ -151,7 +157,7 @@ Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
             .global_batch = setup.config.train.global_batch,
             .schedule = pipeline.schedule};
   if (partition_is_measured(setup)) {
-    plan.partition = tune::balance(costs, pipeline.stages);
+    plan.partition = tune::balance(costs, static_cast<double>(micro_batch_size(setup)), pipeline.stages);
   } else {
     plan.partition = {pipeline.partition.value_or(std::vector<int>{setup.layers})};
   }
@@ -159,7 +165,11 @@ Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
 }
 
 Plan decide_plan(const Setup& setup) {
-  return make_plan(setup, partition_is_measured(setup) ? measure_layers(setup) : std::vector<LayerCost>{});
+  if (!partition_is_measured(setup)) return make_plan(setup, {});
+  const std::int64_t size = micro_batch_size(setup);
+  const profiler::LayerProfile profile{
+      .layers = measure_layers(setup, {.sizes = {size}, .needed_size = size, .with_memory = false})};
+  return make_plan(setup, profile.costs());
 }
 
 Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes) {

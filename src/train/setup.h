@@ -52,6 +52,9 @@ struct Setup {
 // Over all processes.
 [[nodiscard]] int count_replicas(const Setup& setup);
 
+// Samples of a micro-batch in configured_chunks(), rounded down, at least 1.
+[[nodiscard]] std::int64_t micro_batch_size(const Setup& setup);
+
 // True when the partition is "auto" and there is something to cut.
 [[nodiscard]] bool partition_is_measured(const Setup& setup);
 
@@ -60,12 +63,10 @@ struct Setup {
 // The same with costs measured here where they are needed.
 [[nodiscard]] Plan decide_plan(const Setup& setup);
 
-// Forward and backward time of each layer at the size of a micro-batch, alone on the first device.
-[[nodiscard]] std::vector<LayerCost> measure_layers(const Setup& setup);
-
 // `processes` connects to the others; null where there are none.
 [[nodiscard]] Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes = nullptr);
 [[nodiscard]] TrainStepOptions step_options(const Setup& setup);
+[[nodiscard]] comm::Collectives collectives_of(const config::Config& config);
 [[nodiscard]] LrSchedule lr_schedule(const Setup& setup);
 
 // This process's share of the batches of the configured global size.
@@ -82,5 +83,8 @@ struct ChunkChoice {
 };
 [[nodiscard]] ChunkChoice choose_chunks(const Setup& setup, Composition& composition, TrainStep& step,
                                         const StepBatch& batch);
+// Where the configuration leaves them open: by choose_chunks() on the batch at `start`, but by rule where every run
+// must be the same. Rank 0 logs it.
+[[nodiscard]] int decide_chunks(const Setup& setup, Composition& composition, TrainStep& step, data::Position start);
 
 }  // namespace sluice::train

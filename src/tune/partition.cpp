@@ -18,11 +18,11 @@ struct CutValue {
 
 }  // namespace
 
-Partition balance(std::span<const LayerCost> costs, int stages) {
+Partition balance(std::span<const LayerCost> costs, double micro_batch, int stages) {
   const int layers = static_cast<int>(costs.size());
   check(stages >= 1 && stages <= layers, "balance needs 1 <= stages <= layers");
   std::vector<double> prefix(layers + 1, 0.0);
-  for (int i = 0; i < layers; ++i) prefix[i + 1] = prefix[i] + costs[i].total_s();
+  for (int i = 0; i < layers; ++i) prefix[i + 1] = prefix[i] + costs[i].seconds(micro_batch);
 
   // best[s][n]: the first n layers in s stages; cut[s][n]: where its last stage begins.
   std::vector<std::vector<CutValue>> best(stages + 1, std::vector<CutValue>(layers + 1));
@@ -48,16 +48,28 @@ Partition balance(std::span<const LayerCost> costs, int stages) {
   return partition;
 }
 
-std::vector<double> stage_times(std::span<const LayerCost> costs, const Partition& partition) {
+std::vector<double> stage_times(std::span<const LayerCost> costs, double micro_batch, const Partition& partition) {
   std::vector<double> times;
   std::size_t layer = 0;
   for (const int count : partition.layers_per_stage) {
     double time = 0;
-    for (int i = 0; i < count; ++i) time += costs[layer++].total_s();
+    for (int i = 0; i < count; ++i) time += costs[layer++].seconds(micro_batch);
     times.push_back(time);
   }
   check(layer == costs.size(), "the partition covers every layer");
   return times;
+}
+
+std::uint64_t kept_bytes(std::span<const LayerCost> layers, std::uint64_t micro_batch) {
+  check(!layers.empty(), "a stage has layers");
+  std::uint64_t bytes = layers.front().input_bytes * micro_batch;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    bytes += layers[i].saved_bytes.at(micro_batch);
+    const bool is_last = i + 1 == layers.size();
+    const bool is_kept = is_last || layers[i + 1].saves_input;
+    if (is_kept && !layers[i].saves_output) bytes += layers[i].output_bytes * micro_batch;
+  }
+  return bytes;
 }
 
 }  // namespace sluice::tune

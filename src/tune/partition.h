@@ -3,6 +3,7 @@
 // throughput; among equal cuts the one whose sum of squared stage times is least (the most even).
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -11,10 +12,15 @@
 
 namespace sluice::tune {
 
-// Requires: 1 <= stages <= costs.size().
-[[nodiscard]] Partition balance(std::span<const LayerCost> costs, int stages);
+// For micro-batches of so many samples. Requires: 1 <= stages <= costs.size().
+[[nodiscard]] Partition balance(std::span<const LayerCost> costs, double micro_batch, int stages);
 
-// Seconds per micro-batch of each stage under a partition.
-[[nodiscard]] std::vector<double> stage_times(std::span<const LayerCost> costs, const Partition& partition);
+// Seconds per micro-batch, forward and backward, of each stage under a partition.
+[[nodiscard]] std::vector<double> stage_times(std::span<const LayerCost> costs, double micro_batch,
+                                              const Partition& partition);
+
+// Bytes of activations that a stage of these layers keeps of one micro-batch from its forward to its backward: its
+// input, its output, and what autograd saves between them, each tensor once.
+[[nodiscard]] std::uint64_t kept_bytes(std::span<const LayerCost> layers, std::uint64_t micro_batch);
 
 }  // namespace sluice::tune

@@ -88,8 +88,9 @@ TEST(MakeSetup, BalancesThePartitionByTheMeasuredCosts) {
   config.pipeline.stages = 2;
   const train::Setup setup = make_setup(config);
   EXPECT_TRUE(partition_is_measured(setup));
-  std::vector<LayerCost> costs(models::make_model(setup.model).layers.size(), {.forward_s = 1, .backward_s = 2});
-  costs.front().backward_s = 1000;
+  std::vector<LayerCost> costs(models::make_model(setup.model).layers.size(),
+                               {.forward = {.a_s = 1}, .input_gradient = {.b_s = 2}});
+  costs.front().weight_gradient.b_s = 1000;
   const Plan plan = make_plan(setup, costs);
   EXPECT_EQ(plan.partition.layers_per_stage.front(), 1);
   EXPECT_EQ(plan.stages(), 2);

@@ -12,14 +12,21 @@
 namespace sluice::tune {
 namespace {
 
+constexpr double kMicroBatch = 4;
+
+// That take so long at kMicroBatch.
 std::vector<LayerCost> costs_of(const std::vector<double>& seconds) {
   std::vector<LayerCost> costs;
-  for (const double s : seconds) costs.push_back({.forward_s = s / 3, .backward_s = 2 * s / 3});
+  for (const double s : seconds) {
+    costs.push_back({.forward = {.a_s = s / 12, .b_s = s / 16},
+                     .input_gradient = {.a_s = s / 4},
+                     .weight_gradient = {.b_s = s * 5 / 48}});
+  }
   return costs;
 }
 
 double slowest(std::span<const LayerCost> costs, const Partition& partition) {
-  const auto times = stage_times(costs, partition);
+  const auto times = stage_times(costs, kMicroBatch, partition);
   return *std::max_element(times.begin(), times.end());
 }
 
@@ -52,7 +59,7 @@ TEST(Balance, IsAsGoodAsTryingEveryCut) {
     std::vector<double> seconds(layers);
     for (double& s : seconds) s = rng.uniform();
     const auto costs = costs_of(seconds);
-    const Partition partition = balance(costs, stages);
+    const Partition partition = balance(costs, kMicroBatch, stages);
     ASSERT_EQ(partition.layers_per_stage.size(), static_cast<std::size_t>(stages));
     EXPECT_EQ(std::accumulate(partition.layers_per_stage.begin(), partition.layers_per_stage.end(), 0), layers);
     EXPECT_GE(*std::min_element(partition.layers_per_stage.begin(), partition.layers_per_stage.end()), 1);
@@ -62,10 +69,37 @@ TEST(Balance, IsAsGoodAsTryingEveryCut) {
 
 TEST(Balance, AmongEquallyFastCutsTakesTheEvenOne) {
   // The slowest stage is 4 whatever happens to the ones.
-  EXPECT_EQ(balance(costs_of({4, 1, 1, 1, 1}), 3), (Partition{{1, 2, 2}}));
+  EXPECT_EQ(balance(costs_of({4, 1, 1, 1, 1}), kMicroBatch, 3), (Partition{{1, 2, 2}}));
 }
 
-TEST(Balance, MoreStagesThanLayersIsOurBug) { EXPECT_THROW(static_cast<void>(balance(costs_of({1}), 2)), BugError); }
+TEST(Balance, MoreStagesThanLayersIsOurBug) {
+  EXPECT_THROW(static_cast<void>(balance(costs_of({1}), kMicroBatch, 2)), BugError);
+}
+
+TEST(Balance, TheBestCutDependsOnTheSizeOfAMicroBatch) {
+  // Small micro-batches: the first layer's fixed part outweighs the others; large ones: the last layer's samples do.
+  const std::vector<LayerCost> costs{
+      {.forward = {.a_s = 10, .b_s = 1}}, {.forward = {.a_s = 1, .b_s = 1}}, {.forward = {.a_s = 1, .b_s = 4}}};
+  EXPECT_EQ(balance(costs, 1, 2), (Partition{{1, 2}}));
+  EXPECT_EQ(balance(costs, 100, 2), (Partition{{2, 1}}));
+  EXPECT_EQ(stage_times(costs, 100, {{2, 1}}), (std::vector<double>{211, 401}));
+}
+
+TEST(KeptBytes, CountEveryTensorOnce) {
+  // The second layer saves its input, which is the first one's output; the third saves neither.
+  const std::vector<LayerCost> layers{
+      {.input_bytes = 5, .output_bytes = 7, .saved_bytes = {.fixed = 1000, .per_sample = 100}},
+      {.input_bytes = 7,
+       .output_bytes = 11,
+       .saved_bytes = {.per_sample = 11},
+       .saves_input = true,
+       .saves_output = true},
+      {.input_bytes = 11, .output_bytes = 13, .saves_input = true},
+      {.input_bytes = 13, .output_bytes = 17}};
+  EXPECT_EQ(kept_bytes(layers, 2), 1000U + 2 * (5 + 100 + 7 + 11 + 17));
+  // A stage of the second layer alone: its input, and its output, which it saves itself.
+  EXPECT_EQ(kept_bytes(std::span(layers).subspan(1, 1), 3), 3U * (7 + 11));
+}
 
 }  // namespace
 }  // namespace sluice::tune

@@ -32,21 +32,6 @@ void run(TrainArguments& arguments) {
   if (arguments.output.json) arguments.output.print(summary, "");  // for people, the log has said it all
 }
 
-void add_world_options(CLI::App& command, comm::WorldOptions& world) {
-  constexpr auto kGroup = "Several processes (default: as torchrun, Slurm or Open MPI say in the environment)";
-  command.add_option("--rank", world.rank, "Number of this process, from 0; with --world-size")->group(kGroup);
-  command.add_option("--world-size", world.world_size, "Number of processes")->group(kGroup);
-  command
-      .add_option("--init", world.init,
-                  "Where rank 0 listens: tcp://HOST:PORT; default: env://, that is MASTER_ADDR and MASTER_PORT")
-      ->type_name("URL")
-      ->group(kGroup);
-  command
-      .add_option("--if-name", world.interface, "Network interface for tensors; default: the one that leads to rank 0")
-      ->type_name("NAME")
-      ->group(kGroup);
-}
-
 }  // namespace
 
 void add_train(CLI::App& app) {

@@ -1,0 +1,135 @@
+#include <array>
+#include <memory>
+
+#include "app/commands.h"
+#include "app/options.h"
+#include "app/process.h"
+#include "app/version.h"
+#include "core/concat.h"
+#include "core/text.h"
+#include "core/text_table.h"
+#include "profiler/layer_profile.h"
+#include "train/profile.h"
+
+namespace sluice::app {
+namespace {
+
+using profiler::LayerProfile;
+
+struct ProfileArguments {
+  ConfigArguments config;
+  OutputArguments output;
+  train::ProfileOptions profile{.out = "profile.json"};
+  comm::WorldOptions world;
+};
+
+std::string milliseconds(double seconds) { return fixed(seconds * 1e3, 3); }
+
+// "12.1 + 3.45 n"
+std::string line_text(const AffineCost& cost) {
+  return concat(fixed(cost.a_s * 1e6, 1), " + ", fixed(cost.b_s * 1e6, 2), " n");
+}
+
+std::string times_table(const LayerProfile& profile) {
+  const auto samples = static_cast<double>(profile.micro_batch);
+  std::vector<TextRow> rows{
+      {"layer", "forward ms", "input ms", "weight ms", "forward us", "input us", "weight us"}};
+  LayerCost sum;
+  const auto add_row = [&](const std::string& name, const LayerCost& cost) {
+    rows.push_back({name, milliseconds(cost.forward.at(samples)), milliseconds(cost.input_gradient.at(samples)),
+                    milliseconds(cost.weight_gradient.at(samples)), line_text(cost.forward),
+                    line_text(cost.input_gradient), line_text(cost.weight_gradient)});
+  };
+  const auto add = [](AffineCost& to, const AffineCost& from) { to.a_s += from.a_s, to.b_s += from.b_s; };
+  for (const profiler::MeasuredLayer& layer : profile.layers) {
+    add_row(layer.name, layer.cost);
+    add(sum.forward, layer.cost.forward);
+    add(sum.input_gradient, layer.cost.input_gradient);
+    add(sum.weight_gradient, layer.cost.weight_gradient);
+  }
+  add_row("all", sum);
+  return text_table(rows, std::array{Align::kLeft, Align::kRight});
+}
+
+std::string bytes_table(const LayerProfile& profile) {
+  std::vector<TextRow> rows{
+      {"layer", "output", "saved", "saves input", "parameters", "gradients", "optimizer"}};
+  for (const profiler::MeasuredLayer& layer : profile.layers) {
+    const LayerCost& cost = layer.cost;
+    const std::string fixed_part =
+        cost.saved_bytes.fixed == 0 ? "" : concat(" + ", human_bytes(cost.saved_bytes.fixed), " a micro-batch");
+    rows.push_back({layer.name, human_bytes(cost.output_bytes),
+                    concat(human_bytes(cost.saved_bytes.per_sample), fixed_part), cost.saves_input ? "yes" : "no",
+                    human_bytes(cost.parameter_bytes), human_bytes(cost.gradient_bytes),
+                    human_bytes(cost.optimizer_bytes)});
+  }
+  return text_table(rows, std::array{Align::kLeft, Align::kRight});
+}
+
+std::string link_text(const profiler::LinkCost& link) {
+  return concat(fixed(link.latency_s * 1e6, 1), " us",
+                link.bytes_per_s
+                    ? concat(" + bytes / ", human_bytes(static_cast<std::uint64_t>(*link.bytes_per_s)), "/s")
+                    : ", whatever the size: handed over, not copied");
+}
+
+std::string links_text(const LayerProfile& profile) {
+  std::string text;
+  for (const profiler::StageLink& link : profile.stage_links) {
+    text += concat("\nstage ", link.from_stage, " to ", link.to_stage, " (", link.from_device, " to ", link.to_device,
+                   "): ", link_text(link.cost));
+  }
+  if (profile.all_reduce) {
+    text += concat("\nall-reduce (", counted(profile.all_reduce->processes, "process"), ", ",
+                   counted(profile.all_reduce->local_replicas, "replica"),
+                   " in each): ", link_text(profile.all_reduce->cost));
+  }
+  return text;
+}
+
+std::string steps_text(const profiler::StepSummary& step) {
+  const auto ms = [](double seconds) { return concat(fixed(seconds * 1e3, 1), " ms"); };
+  return concat("\nmedian of ", counted(step.steps, "step"), ": ", ms(step.median_s), ", ",
+                fixed(step.samples_per_s, 1), " samples/s; the fastest: ", ms(step.fastest_s),
+                "; the layers alone, as fitted: ", ms(step.predicted_s));
+}
+
+std::string text_of(const LayerProfile& profile) {
+  return concat("micro-batches of n = ", counted(profile.micro_batch, "sample"), "; times, and as a + b n\n",
+                times_table(profile), "\n\nbytes a sample (output, saved), and of all (the others)\n",
+                bytes_table(profile), "\n", links_text(profile), profile.step ? steps_text(*profile.step) : "");
+}
+
+void run(ProfileArguments& arguments) {
+  arguments.profile.config_file = arguments.config.file;
+  const config::Config config = arguments.config.load();
+  arguments.profile.launch = {comm::choose_world(arguments.world), kVersion, end_with};
+  turn_fatal_writes_into_errors();
+  const auto outcome = train::run_profile(config, arguments.profile);
+  if (!outcome) return;
+  std::string text = text_of(outcome->profile);
+  if (!outcome->step_table.empty()) text += concat("\n\n", outcome->step_table);
+  arguments.output.print(nlohmann::ordered_json::parse(profiler::to_json_text(outcome->profile)), text);
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "profile",
+      "Measure what each layer costs (time as a + b * samples, bytes), the links between devices, and some training "
+      "steps");
+  const auto arguments = std::make_shared<ProfileArguments>();
+  arguments->config.add_to(*command);
+  command
+      ->add_option("--out", arguments->profile.out,
+                   "The JSON file to write (docs/profile.md), for planning here or elsewhere")
+      ->type_name("FILE")
+      ->capture_default_str()
+      ->check(not_empty);
+  arguments->output.add_to(*command);
+  add_world_options(*command, arguments->world);
+  command->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace sluice::app

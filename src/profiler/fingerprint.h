@@ -1,0 +1,46 @@
+// fingerprint: everything that must be the same for measured layer costs to hold elsewhere: the machine, how much of it
+// a device uses, the software, and what was measured. Pure. Not here: finding these things out (train/profile.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace sluice::profiler {
+
+struct Fingerprint {
+  std::string cpu;                 // model name
+  int cores = 0;                   // that the process may use
+  int threads_per_device = 0;      // of a CPU device
+  std::string instruction_set;     // of our kernels
+  std::uint64_t memory_bytes = 0;  // of the machine
+  std::vector<std::string> gpus;   // model names
+  std::string device;              // that the layers were measured on
+  std::string sluice;              // version
+  std::string libtorch;            // version
+  std::string precision;
+  std::string optimizer;
+  std::string batch_norm;
+  std::string model;
+  std::string model_size;
+  std::string stem;
+  int classes = 0;
+  int channels = 0;
+  int image_size = 0;
+  int patch_size = 0;
+  double dropout = 0;
+
+  bool operator==(const Fingerprint&) const = default;
+};
+
+[[nodiscard]] nlohmann::ordered_json to_json(const Fingerprint& fingerprint);
+
+// 16 hexadecimal digits of XXH3-64 over the fields: the same for equal fingerprints.
+[[nodiscard]] std::string short_hash(const Fingerprint& fingerprint);
+
+// "cpu", "threads_per_device": the fields that differ, for messages; empty when none does.
+[[nodiscard]] std::vector<std::string> differences(const Fingerprint& a, const Fingerprint& b);
+
+}  // namespace sluice::profiler

@@ -1,0 +1,177 @@
+#include "profiler/layer_profile.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "profiler/fingerprint_fields.h"
+
+namespace sluice::profiler {
+
+// Found through their arguments, so not in an anonymous namespace with those of sluice.
+template <typename Io>
+void fields(Io& io, LayerTimes& value) {
+  io("samples", value.samples);
+  io("forward_s", value.forward_s);
+  io("input_gradient_s", value.input_gradient_s);
+  io("weight_gradient_s", value.weight_gradient_s);
+}
+
+template <typename Io>
+void fields(Io& io, LinkCost& value) {
+  io("latency_s", value.latency_s);
+  io("bytes_per_s", value.bytes_per_s);
+  io("error", value.error);
+}
+
+template <typename Io>
+void fields(Io& io, StageLink& value) {
+  io("from_stage", value.from_stage);
+  io("to_stage", value.to_stage);
+  io("from_device", value.from_device);
+  io("to_device", value.to_device);
+  fields(io, value.cost);
+}
+
+template <typename Io>
+void fields(Io& io, AllReduceLink& value) {
+  io("processes", value.processes);
+  io("local_replicas", value.local_replicas);
+  fields(io, value.cost);
+}
+
+template <typename Io>
+void fields(Io& io, StepSummary& value) {
+  io("steps", value.steps);
+  io("median_s", value.median_s);
+  io("fastest_s", value.fastest_s);
+  io("samples_per_s", value.samples_per_s);
+  io("predicted_s", value.predicted_s);
+}
+
+}  // namespace sluice::profiler
+
+namespace sluice {
+
+template <typename Io>
+void fields(Io& io, AffineCost& value) {
+  io("a_s", value.a_s);
+  io("b_s", value.b_s);
+  io("error", value.error);
+}
+
+template <typename Io>
+void fields(Io& io, AffineBytes& value) {
+  io("fixed", value.fixed);
+  io("per_sample", value.per_sample);
+}
+
+}  // namespace sluice
+
+namespace sluice::profiler {
+
+template <typename Io>
+void fields(Io& io, MeasuredLayer& value) {
+  io("name", value.name);
+  io("forward", value.cost.forward);
+  io("input_gradient", value.cost.input_gradient);
+  io("weight_gradient", value.cost.weight_gradient);
+  io("puts_off_weights", value.puts_off_weights);
+  io("input_bytes", value.cost.input_bytes);
+  io("output_bytes", value.cost.output_bytes);
+  io("saved_bytes", value.cost.saved_bytes);
+  io("saves_input", value.cost.saves_input);
+  io("saves_output", value.cost.saves_output);
+  io("parameter_bytes", value.cost.parameter_bytes);
+  io("gradient_bytes", value.cost.gradient_bytes);
+  io("optimizer_bytes", value.cost.optimizer_bytes);
+  io("times", value.times);
+}
+
+template <typename Io>
+void fields(Io& io, LayerProfile& value) {
+  io("fingerprint", value.fingerprint);
+  io("micro_batch", value.micro_batch);
+  io("layers", value.layers);
+  io("stage_links", value.stage_links);
+  io("all_reduce", value.all_reduce);
+  io("step", value.step);
+}
+
+namespace {
+
+constexpr auto kKind = "sluice layer profile";
+
+// What the types of the fields do not say.
+void check_values(const JsonReader& reader, const LayerProfile& profile) {
+  if (profile.layers.empty()) reader.refuse("layers", "is empty");
+  if (profile.micro_batch == 0) reader.refuse("micro_batch", "is 0");
+  for (std::size_t i = 0; i < profile.layers.size(); ++i) {
+    for (std::size_t t = 0; t < profile.layers[i].times.size(); ++t) {
+      if (profile.layers[i].times[t].samples == 0)
+        reader.refuse(concat("layers[", i, "].times[", t, "].samples"), "is 0");
+    }
+  }
+  const auto check_link = [&](const std::string& field, const LinkCost& link) {
+    if (link.bytes_per_s && *link.bytes_per_s == 0) reader.refuse(field + ".bytes_per_s", "is 0");
+  };
+  for (std::size_t i = 0; i < profile.stage_links.size(); ++i)
+    check_link(concat("stage_links[", i, "]"), profile.stage_links[i].cost);
+  if (profile.all_reduce) check_link("all_reduce", profile.all_reduce->cost);
+}
+
+nlohmann::ordered_json parse(std::string_view text, const std::string& file) {
+  try {
+    return nlohmann::ordered_json::parse(text);
+  } catch (const nlohmann::json::exception&) {
+    throw ConfigError(concat(file, " is no JSON; give the file that `sluice profile CONFIG --out FILE` wrote"));
+  }
+}
+
+}  // namespace
+
+std::vector<LayerCost> LayerProfile::costs() const {
+  std::vector<LayerCost> costs;
+  for (const MeasuredLayer& layer : layers) costs.push_back(layer.cost);
+  return costs;
+}
+
+std::string to_json_text(const LayerProfile& profile) {
+  LayerProfile copy = profile;
+  nlohmann::ordered_json json{{"kind", kKind}, {"schema_version", kProfileVersion}};
+  json["fingerprint_hash"] = short_hash(profile.fingerprint);
+  json.update(JsonWriter::object_of(copy));
+  return json.dump(2) + "\n";
+}
+
+LayerProfile parse_profile(std::string_view text, const std::string& file) {
+  const nlohmann::ordered_json json = parse(text, file);
+  JsonReader reader(json, file, "");
+  if (!json.contains("kind") || json["kind"] != kKind)
+    throw ConfigError(
+        concat(file, " is no layer profile; give the file that `sluice profile CONFIG --out FILE` wrote"));
+  int version = 0;
+  reader("schema_version", version);
+  if (version != kProfileVersion)
+    reader.refuse("schema_version", concat("is ", version, ", but this version of sluice reads ", kProfileVersion));
+  LayerProfile profile;
+  fields(reader, profile);
+  check_values(reader, profile);
+  std::string hash;
+  reader("fingerprint_hash", hash);
+  if (hash != short_hash(profile.fingerprint))
+    reader.refuse("fingerprint_hash", concat("is ", hash, ", which is not that of the fingerprint"));
+  return profile;
+}
+
+LayerProfile read_profile(const std::filesystem::path& file) {
+  std::error_code ignored;
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream || !std::filesystem::is_regular_file(file, ignored)) {
+    throw ConfigError(concat("cannot read the profile ", file.string(),
+                             "; give the file that `sluice profile CONFIG --out FILE` wrote"));
+  }
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  return parse_profile(text, file.string());
+}
+
+}  // namespace sluice::profiler

@@ -1,0 +1,90 @@
+// layer_profile: what `sluice profile` measures, as values and as the text of profile.json (docs/profile.md), so that
+// plans can be made on another machine. Not here: measuring (train/profile.h), deciding (tune/).
+// The text is one JSON object of schema version kProfileVersion. Reading takes every field as documented, passes over
+// fields that it does not know, and refuses everything else.
+// Units: seconds, bytes, bytes per second. Threads: values. Errors: ConfigError names the file and the field.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/layer_cost.h"
+#include "profiler/fingerprint.h"
+
+namespace sluice::profiler {
+
+inline constexpr int kProfileVersion = 1;
+
+// The best of several measurements at one micro-batch size.
+struct LayerTimes {
+  std::int64_t samples = 0;
+  double forward_s = 0;
+  double input_gradient_s = 0;
+  double weight_gradient_s = 0;
+
+  bool operator==(const LayerTimes&) const = default;
+};
+
+struct MeasuredLayer {
+  std::string name;
+  bool puts_off_weights = false;  // some of its weight gradients can be computed apart from those of the input
+  LayerCost cost;
+  std::vector<LayerTimes> times;  // what cost's lines were fitted to
+};
+
+// latency + bytes / bandwidth.
+struct LinkCost {
+  double latency_s = 0;
+  std::optional<double> bytes_per_s;  // nothing: the time does not depend on the bytes, they are not copied
+  double error = 0;                   // of the fit, as AffineCost::error
+
+  [[nodiscard]] double at(double bytes) const { return latency_s + (bytes_per_s ? bytes / *bytes_per_s : 0.0); }
+};
+
+// One activation from a stage to the next.
+struct StageLink {
+  int from_stage = 0;
+  int to_stage = 0;
+  std::string from_device;
+  std::string to_device;
+  LinkCost cost;
+};
+
+// The sum of one buffer over all replicas.
+struct AllReduceLink {
+  int processes = 1;
+  int local_replicas = 1;
+  LinkCost cost;
+};
+
+// Whole training steps under the configured plan, and what the layers' costs alone say of them.
+struct StepSummary {
+  int steps = 0;  // with a whole batch
+  double median_s = 0;
+  double fastest_s = 0;
+  double samples_per_s = 0;  // at the median, over all processes
+  double predicted_s = 0;    // of the layers on their stages: without loss, optimizer, copies, all-reduce and loading
+};
+
+struct LayerProfile {
+  Fingerprint fingerprint;
+  std::int64_t micro_batch = 0;  // samples, as configured
+  std::vector<MeasuredLayer> layers;
+  std::vector<StageLink> stage_links;       // of replica 0, first border first
+  std::optional<AllReduceLink> all_reduce;  // nothing with one replica
+  std::optional<StepSummary> step;
+
+  [[nodiscard]] std::vector<LayerCost> costs() const;
+};
+
+[[nodiscard]] std::string to_json_text(const LayerProfile& profile);  // ends with a line break
+
+// file: for messages.
+[[nodiscard]] LayerProfile parse_profile(std::string_view text, const std::string& file);
+[[nodiscard]] LayerProfile read_profile(const std::filesystem::path& file);
+
+}  // namespace sluice::profiler

@@ -1,0 +1,36 @@
+// measure_layers: what each layer of the configured model costs, alone on the first device of this process with the
+// configured threads and precision: for pipeline.partition = "auto" and for `sluice profile`.
+// A measurement is a forward pass through all layers and a backward pass back, as a stage does it, with each layer's
+// part timed by itself: forward, input gradient, weight gradient (nn/weight_queue.h). Passes of different sizes take
+// turns, and the shortest time of each counts: what else the machine does only adds. On a CPU device of one thread it
+// is that thread's processor time. Not here: loss, optimizer, copies between stages (measure_links.h); what to make of
+// the costs (tune/). Threads: works in one of its own; the caller waits. Errors: those of describe_failure(),
+// "measuring the layers: ...".
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "profiler/layer_profile.h"
+#include "train/setup.h"
+
+namespace sluice::train {
+
+struct LayerMeasurement {
+  std::vector<std::int64_t> sizes;  // micro-batches, in samples, ascending
+  int least_rounds = 3;             // after a warm-up; in each round every size is run
+  int most_rounds = 3;
+  double budget_s = 0;  // further rounds are begun until so much time has gone
+  // Sizes above this one are left out, with a warning, where the device has no memory for them.
+  std::int64_t needed_size = 0;
+  bool with_memory = true;  // saved bytes too
+};
+
+[[nodiscard]] std::vector<profiler::MeasuredLayer> measure_layers(const Setup& setup, const LayerMeasurement& what);
+
+// Powers of two from a sixteenth of `micro_batch` up, and `micro_batch` itself; at least four sizes, where it is small
+// some above it. Far smaller ones, which no plan near it would use, run other kernels: a line through both is wrong for
+// both.
+[[nodiscard]] std::vector<std::int64_t> sizes_to_profile(std::int64_t micro_batch);
+
+}  // namespace sluice::train

@@ -1,0 +1,197 @@
+#include "train/measure_links.h"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <thread>
+
+#include <ATen/ATen.h>
+
+#include "core/clock.h"
+#include "core/concat.h"
+#include "ddp/reducer.h"
+#include "device/cpu_threads.h"
+#include "device/stream.h"
+#include "pipeline/channel.h"
+#include "pipeline/failure.h"
+#include "profiler/affine_fit.h"
+
+namespace sluice::train {
+namespace {
+
+using profiler::LinkCost;
+using profiler::TimeAtSize;
+
+constexpr int kWarmUp = 2;
+constexpr int kRepeats = 9;
+constexpr std::uint64_t kSmallestBytes = 4096;
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// kSmallestBytes, eight times that, ... and `largest`.
+std::vector<std::uint64_t> sizes_up_to(std::uint64_t largest) {
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t size = kSmallestBytes; size < largest; size *= 8) sizes.push_back(size);
+  sizes.push_back(std::max(largest, kSmallestBytes));
+  return sizes;
+}
+
+LinkCost fit_link(const std::vector<TimeAtSize>& points) {
+  const AffineCost line = profiler::fit_affine(points);
+  LinkCost link{.latency_s = line.a_s, .error = line.error};
+  if (line.b_s > 0) link.bytes_per_s = 1 / line.b_s;
+  return link;
+}
+
+// The time of a call of `action` at each size, the median of several.
+std::vector<TimeAtSize> time_sizes(const std::vector<std::uint64_t>& sizes,
+                                   const std::function<double(std::uint64_t bytes)>& action) {
+  std::vector<TimeAtSize> points;
+  for (const std::uint64_t bytes : sizes) {
+    std::vector<double> times;
+    for (int repeat = 0; repeat < kWarmUp + kRepeats; ++repeat) {
+      const double time = action(bytes);
+      if (repeat >= kWarmUp) times.push_back(time);
+    }
+    points.push_back({static_cast<double>(bytes), median(std::move(times))});
+  }
+  return points;
+}
+
+// Runs `work` in a thread of its own, set up as a worker of the executor is.
+std::exception_ptr run_as_worker(int cpu_threads, const std::function<void()>& work) {
+  std::exception_ptr failure;
+  std::jthread([&] {
+    try {
+      device::use_cpu_threads(cpu_threads);
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  return failure;
+}
+
+// Two stages' threads that pass one activation back and forth.
+class PingPong {
+ public:
+  PingPong(device::Device here, device::Device there, int cpu_threads)
+      : here_(here), there_(there), cpu_threads_(cpu_threads) {}
+
+  [[nodiscard]] std::vector<TimeAtSize> measure(const std::vector<std::uint64_t>& sizes) {
+    std::exception_ptr partner_failure;
+    std::jthread partner([&] { partner_failure = run_as_worker(cpu_threads_, [this] { send_back(); }); });
+    std::vector<TimeAtSize> points;
+    const std::exception_ptr failure = run_as_worker(cpu_threads_, [&] {
+      const auto stream = device::Stream::make(here_);
+      const device::StreamGuard guard(stream);
+      points = time_sizes(sizes, [&](std::uint64_t bytes) { return half_round_trip(bytes, stream); });
+    });
+    forth_.close();
+    partner.join();
+    for (const auto& reason : {partner_failure, failure}) {
+      if (reason) throw pipeline::describe_failure(reason, "measuring the copies between stages");
+    }
+    return points;
+  }
+
+ private:
+  struct Message {
+    at::Tensor tensor;
+    device::Event ready;
+  };
+
+  void send_back() {
+    const auto stream = device::Stream::make(there_);
+    const device::StreamGuard guard(stream);
+    try {
+      while (const auto message = forth_.pop())
+        back_.push({device::transfer(message->tensor, message->ready, stream), stream.record()});
+    } catch (...) {
+      back_.close();
+      throw;
+    }
+  }
+
+  double half_round_trip(std::uint64_t bytes, const device::Stream& stream) {
+    const at::Tensor tensor =
+        at::zeros({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).device(device::torch_device(here_)));
+    stream.synchronize();
+    const Nanoseconds begin = now_ns();
+    forth_.push({tensor, stream.record()});
+    const auto message = back_.pop();
+    if (!message) return 0;  // the partner has failed and says why
+    const at::Tensor returned = device::transfer(message->tensor, message->ready, stream);
+    stream.synchronize();
+    return to_s(now_ns() - begin) / 2;
+  }
+
+  device::Device here_;
+  device::Device there_;
+  int cpu_threads_;
+  pipeline::Channel<Message> forth_;
+  pipeline::Channel<Message> back_;
+};
+
+// A stage of one parameter of so many bytes.
+ddp::StageGradients one_bucket(const Setup& setup, std::uint64_t bytes) {
+  const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(setup.model.dtype));
+  ddp::StageGradients gradients{.stage = StageId{0}, .extents = {{ParamId{0}, 0, elements}}};
+  for (int replica = 0; replica < setup.config.replicas.local; ++replica) {
+    const device::Device device = setup.devices[replica * setup.config.pipeline.stages];
+    gradients.devices.push_back(device);
+    gradients.flat.push_back(
+        at::zeros({elements}, at::TensorOptions(setup.model.dtype).device(device::torch_device(device))));
+  }
+  return gradients;
+}
+
+double time_sum(const Setup& setup, const std::shared_ptr<comm::Communicator>& communicator, std::uint64_t bytes) {
+  ddp::Network network;
+  if (communicator) network.of_stage.push_back(communicator);
+  ddp::Reducer reducer({one_bucket(setup, bytes)}, {.bucket_bytes = bytes}, std::move(network));
+  if (communicator) communicator->barrier();
+  const Nanoseconds begin = now_ns();
+  reducer.begin_step();
+  for (int replica = 0; replica < setup.config.replicas.local; ++replica)
+    reducer.on_backward_done(ReplicaId{replica}, StageId{0});
+  (void)reducer.finish_step({});
+  return to_s(now_ns() - begin);
+}
+
+}  // namespace
+
+std::vector<profiler::StageLink> measure_stage_links(const Setup& setup, const Plan& plan) {
+  constexpr std::uint64_t kLargestBytes = std::uint64_t{16} << 20;
+  std::vector<profiler::StageLink> links;
+  for (int stage = 0; stage + 1 < plan.stages(); ++stage) {
+    const device::Device from = setup.devices[stage], to = setup.devices[stage + 1];
+    LinkCost cost = fit_link(PingPong(from, to, setup.cpu_threads).measure(sizes_up_to(kLargestBytes)));
+    if (device::same_memory(from, to)) cost.bytes_per_s.reset();
+    links.push_back({stage, stage + 1, device::to_string(from), device::to_string(to), cost});
+  }
+  return links;
+}
+
+std::optional<profiler::AllReduceLink> measure_all_reduce(const Setup& setup, comm::Processes* processes,
+                                                          std::uint64_t largest_bytes) {
+  if (count_replicas(setup) == 1 || setup.config.replicas.sync == "none") return std::nullopt;
+  std::shared_ptr<comm::Communicator> communicator;
+  if (processes != nullptr) {
+    communicator =
+        processes->make_communicator("the measured all-reduce", setup.devices.front(), collectives_of(setup.config));
+  }
+  std::vector<TimeAtSize> points;
+  const std::exception_ptr failure = run_as_worker(setup.cpu_threads, [&] {
+    points = time_sizes(sizes_up_to(largest_bytes),
+                        [&](std::uint64_t bytes) { return time_sum(setup, communicator, bytes); });
+  });
+  if (failure) throw pipeline::describe_failure(failure, "measuring the all-reduce");
+  return profiler::AllReduceLink{setup.place.processes, setup.config.replicas.local, fit_link(points)};
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,191 @@
+#include "train/profile.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <torch/version.h>
+
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "device/cpu_threads.h"
+#include "nn/kernels/kernels.h"
+#include "train/measure_layers.h"
+#include "train/measure_links.h"
+#include "train/one_shot.h"
+#include "train/records/storage.h"
+#include "train/resume.h"
+#include "train/run_totals.h"
+#include "train/same_start.h"
+#include "train/time_table.h"
+#include "train/trial_steps.h"
+#include "tune/partition.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+using profiler::LayerProfile;
+
+constexpr int kWarmUpSteps = 3;
+
+// What rank 0 tells the others: they share neither its measurements nor, for certain, its [profile].
+struct ProfileOrders {
+  Plan plan;
+  std::int64_t steps = 0;
+
+  [[nodiscard]] std::string to_text() const {
+    return nlohmann::json{{"state", RunState{.plan = plan}.to_json()}, {"steps", steps}}.dump();
+  }
+  [[nodiscard]] static ProfileOrders from_text(const std::string& text) {
+    const auto json = nlohmann::json::parse(text);
+    return {RunState::from_json(json.at("state"), "rank 0's orders").plan, json.at("steps")};
+  }
+};
+
+// The measuring takes a while: what cannot be written is said before.
+void check_writable(const ProfileOptions& options) {
+  check_output("--out", options.out, {options.config_file});
+  const AtomicFile probe(options.out);
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// Those with a whole batch: the last one of an epoch may be short.
+std::vector<TrialStep> whole_steps(std::vector<TrialStep> trial) {
+  std::int64_t most = 0;
+  for (const TrialStep& step : trial) most = std::max(most, step.stats.samples);
+  std::erase_if(trial, [most](const TrialStep& step) { return step.stats.samples < most; });
+  return trial;
+}
+
+profiler::StepSummary summary_of(const std::vector<TrialStep>& trial) {
+  std::vector<double> seconds;
+  for (const TrialStep& step : trial) seconds.push_back(to_s(step.breakdown.step));
+  const double middle = median(seconds);
+  return {.steps = static_cast<int>(seconds.size()),
+          .median_s = middle,
+          .fastest_s = *std::ranges::min_element(seconds),
+          .samples_per_s = static_cast<double>(trial.front().stats.samples) / middle};
+}
+
+std::string step_table_of(const std::vector<TrialStep>& trial, int processes) {
+  RunTotals totals;
+  for (const TrialStep& step : trial) totals.add_step(step.stats, step.breakdown, std::nullopt);
+  return totals.stages.empty() ? "" : time_table(mean_times(totals), {}, totals.steps, processes);
+}
+
+LayerProfile measure_model(const Setup& setup, const std::string& version) {
+  LayerProfile profile{.fingerprint = fingerprint_of(setup, version), .micro_batch = micro_batch_size(setup)};
+  const auto sizes = sizes_to_profile(profile.micro_batch);
+  log_info(concat("measuring ", counted(setup.layers, "layer"), " on ", profile.fingerprint.device, " at ",
+                  sizes.size(), " sizes of up to ", counted(sizes.back(), "sample")));
+  profile.layers = measure_layers(
+      setup,
+      {.sizes = sizes, .least_rounds = 5, .most_rounds = 40, .budget_s = 10, .needed_size = profile.micro_batch});
+  return profile;
+}
+
+// What every process does with a model that lies on its devices; `profile` is rank 0's.
+void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& orders, ProfileOutcome& outcome) {
+  LayerProfile& profile = outcome.profile;
+  Composition composition = make_composition(setup, orders.plan, peers.processes());
+  peers.together([&] {
+    if (!peers.is_alone()) hand_out_state(peers.communicator(), composition);
+    TrainStep step(composition, step_options(setup));
+    if (chunks_are_open(setup.config)) composition.plan.chunks = decide_chunks(setup, composition, step, {});
+    if (peers.keeps_records()) log_info(concat("running ", kWarmUpSteps, " + ", orders.steps, " training steps"));
+    const auto trial = whole_steps(run_trial_steps(setup, composition, step, kWarmUpSteps, orders.steps));
+    profile.step = summary_of(trial);
+    outcome.step_table = step_table_of(trial, peers.place().processes);
+    const double replica_samples =
+        static_cast<double>(setup.config.train.global_batch) / static_cast<double>(count_replicas(setup));
+    profile.micro_batch =
+        std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
+    if (peers.keeps_records()) {
+      profile.step->predicted_s = predict_step(profile.costs(), composition.plan, replica_samples);
+      log_info("measuring the links");
+      profile.stage_links = measure_stage_links(setup, composition.plan);
+    }
+    const std::uint64_t bucket = std::min<std::uint64_t>(
+        composition.gradient_bytes(), static_cast<std::uint64_t>(setup.config.replicas.bucket_mb * 1024 * 1024));
+    profile.all_reduce = measure_all_reduce(setup, peers.processes(), bucket);
+  });
+}
+
+ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& options) {
+  ProfileOutcome outcome{.profile = measure_model(setup, options.launch.version)};
+  const ProfileOrders orders{make_plan(setup, outcome.profile.costs()), setup.config.profile.steps};
+  if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
+  measure_composed(peers, setup, orders, outcome);
+  write_text_atomically(options.out, profiler::to_json_text(outcome.profile));
+  log_info(concat("profile written to ", options.out.string()));
+  return outcome;
+}
+
+void follow(Peers& peers, const Setup& setup) {
+  const auto orders = ProfileOrders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
+  ProfileOutcome not_kept;
+  measure_composed(peers, setup, orders, not_kept);
+}
+
+}  // namespace
+
+profiler::Fingerprint fingerprint_of(const Setup& setup, const std::string& version) {
+  const config::Config& config = setup.config;
+  profiler::Fingerprint fingerprint{.cores = device::available_cores(),
+                                    .threads_per_device = setup.cpu_threads,
+                                    .instruction_set = nn::kernels::best().instruction_set,
+                                    .device = device::to_string(setup.devices.front()),
+                                    .sluice = version,
+                                    .libtorch = TORCH_VERSION,
+                                    .precision = config.train.precision,
+                                    .optimizer = config.train.optimizer,
+                                    .batch_norm = config.pipeline.batch_norm,
+                                    .model = setup.model.name,
+                                    .model_size = setup.model.size,
+                                    .stem = setup.model.stem,
+                                    .classes = setup.model.classes,
+                                    .channels = setup.model.channels,
+                                    .image_size = setup.model.image_size,
+                                    .patch_size = setup.model.patch_size,
+                                    .dropout = setup.model.dropout};
+  for (const device::DeviceDescription& device : device::list_devices()) {
+    if (device.device.kind == device::DeviceKind::kCpu) {
+      fingerprint.cpu = device.model;
+      fingerprint.memory_bytes = device.memory_bytes;
+    } else {
+      fingerprint.gpus.push_back(device.model);
+    }
+  }
+  return fingerprint;
+}
+
+double predict_step(const std::vector<LayerCost>& costs, const Plan& plan, double replica_samples) {
+  const auto stages = tune::stage_times(costs, replica_samples / plan.chunks, plan.partition);
+  const double first = std::accumulate(stages.begin(), stages.end(), 0.0);
+  return first + (plan.chunks - 1) * *std::ranges::max_element(stages);
+}
+
+std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options) {
+  if (options.launch.world.rank == 0) check_writable(options);
+  Peers peers(options.launch, config);
+  std::optional<ProfileOutcome> outcome;
+  peers.run([&] {
+    const Setup setup = make_setup(config, peers.place());
+    if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
+    if (peers.keeps_records()) {
+      outcome = lead(peers, setup, options);
+    } else {
+      follow(peers, setup);
+    }
+    return nlohmann::ordered_json();
+  });
+  return outcome;
+}
+
+}  // namespace sluice::train

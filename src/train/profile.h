@@ -1,0 +1,39 @@
+// profile: what `sluice profile` does: measures the layers, the links between stages and replicas, and some whole
+// training steps, and writes them with the fingerprint of the machine to a file (docs/profile.md).
+// With several processes rank 0 measures the layers and writes; all run the steps and the all-reduce.
+// Not here: planning with the file (tune/). Threads: one, besides those that work. Errors: as training; StorageError,
+// before anything is measured, where the file cannot be written.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "config/config.h"
+#include "profiler/layer_profile.h"
+#include "train/peers.h"
+#include "train/setup.h"
+
+namespace sluice::train {
+
+struct ProfileOptions {
+  std::filesystem::path config_file;  // for refusing to write over it
+  std::filesystem::path out;          // profile.json
+  Launch launch;
+};
+
+struct ProfileOutcome {
+  profiler::LayerProfile profile;
+  std::string step_table;  // where the time of the training steps went; empty with profile.level = "off"
+};
+
+// Nothing in a process other than rank 0.
+std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options);
+
+[[nodiscard]] profiler::Fingerprint fingerprint_of(const Setup& setup, const std::string& version);
+
+// Seconds of a training step as the layers' costs alone have it: each of `chunks` micro-batches passes all stages, and
+// the slowest stage sets the pace of those after the first. Exact for stages of equal times; without loss, optimizer,
+// copies, all-reduce and loading.
+[[nodiscard]] double predict_step(const std::vector<LayerCost>& costs, const Plan& plan, double replica_samples);
+
+}  // namespace sluice::train

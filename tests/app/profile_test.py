@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""`sluice profile` from outside: what it prints and writes, and what it refuses. Nothing here depends on how fast it is.
+
+    profile_test.py [unittest options]        SLUICE_BINARY names the binary
+"""
+
+import json
+import os
+import pathlib
+import re
+import tempfile
+import unittest
+
+import sluice_cli as cli
+
+DOCUMENTATION = pathlib.Path(__file__).resolve().parents[2] / "docs" / "profile.md"
+
+
+class ProfileTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.out = self.folder / "p.json"
+        self.config = self.configuration()
+
+    def configuration(self, **changes):
+        tables = {
+            "device": {"list": "cpu", "threads": 1},
+            "model": {"name": "mlp", "image_size": 8},
+            "data": {"name": "shapes", "samples": 80},
+            "train": {"steps": 6, "global_batch": 16, "lr": 0.01, "optimizer": "momentum"},
+            "pipeline": {"chunks": 2}, "replicas": {}, "profile": {"steps": 2}}
+        for table, values in changes.items():
+            tables[table] = {**tables[table], **values}
+        return cli.write_config(self.folder / "small.toml", **tables)
+
+    def profile(self, *arguments):
+        return cli.must_run("profile", self.config, "--out", self.out, *arguments)
+
+    def assert_refused(self, done, code, *parts):
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stdout, "")
+        for part in parts:
+            self.assertIn(str(part), cli.error_of(done))
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["small.toml"], "something was left behind")
+
+    def test_file_and_json_are_the_same_and_hold_together(self):
+        done = self.profile("--json", "--set", "pipeline.stages=2", "--set", "pipeline.partition=[1, 2]")
+        profile = json.loads(self.out.read_text(encoding="utf-8"))
+        self.assertEqual(json.loads(done.stdout), profile)
+        self.assertEqual(profile["schema_version"], 1)
+        self.assertEqual(profile["micro_batch"], 8)
+        self.assertEqual(len(profile["layers"]), 3)
+        self.assertEqual(profile["fingerprint"]["model"], "mlp")
+        self.assertEqual(profile["fingerprint"]["threads_per_device"], 1)
+        sums = 0
+        for layer in profile["layers"]:
+            self.assertEqual([times["samples"] for times in layer["times"]], [1, 2, 4, 8])
+            self.assertEqual(layer["gradient_bytes"], layer["parameter_bytes"])
+            self.assertEqual(layer["optimizer_bytes"], layer["parameter_bytes"], "momentum keeps one state")
+            sums += sum(line["a_s"] + 8 * line["b_s"]
+                        for line in (layer["forward"], layer["input_gradient"], layer["weight_gradient"]))
+        # 2 micro-batches on 2 stages: the sum of both and the slower one again.
+        self.assertGreaterEqual(profile["step"]["predicted_s"], 1.5 * sums * (1 - 1e-9))
+        self.assertLessEqual(profile["step"]["predicted_s"], 2 * sums * (1 + 1e-9))
+        self.assertEqual(profile["step"]["steps"], 2)
+        self.assertEqual([(link["from_device"], link["to_device"]) for link in profile["stage_links"]], [("cpu:0", "cpu:1")])
+        self.assertIsNone(profile["stage_links"][0]["bytes_per_s"])
+        self.assertIsNone(profile["all_reduce"])
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["p.json", "small.toml"])
+
+    def test_every_field_is_documented_and_the_other_way_round(self):
+        self.profile("--set", "replicas.local=2", "--set", "pipeline.stages=2")
+        names = set()
+
+        def collect(value):
+            if isinstance(value, dict):
+                names.update(value)
+                for inner in value.values():
+                    collect(inner)
+            elif isinstance(value, list):
+                for inner in value:
+                    collect(inner)
+
+        collect(json.loads(self.out.read_text(encoding="utf-8")))
+        text = DOCUMENTATION.read_text(encoding="utf-8").split("## profile.json")[1]
+        documented = set(re.findall(r"`([a-z_]+)`", text)) - {"n", "avx", "baseline"}
+        self.assertEqual(names - documented, set())
+        self.assertEqual(documented - names, set())
+
+    def test_prints_a_row_for_each_layer_and_the_links(self):
+        done = self.profile("--set", "replicas.local=2", "--set", "pipeline.stages=2")
+        profile = json.loads(self.out.read_text(encoding="utf-8"))
+        for layer in profile["layers"]:
+            self.assertEqual(len(re.findall(rf"^{re.escape(layer['name'])} ", done.stdout, re.MULTILINE)), 2, "times, bytes")
+        for part in ("forward ms", "input ms", "weight ms", "a + b n", "stage 0 to 1", "all-reduce", "median of 2 steps"):
+            self.assertIn(part, done.stdout)
+        self.assertEqual(profile["all_reduce"]["local_replicas"], 2)
+
+    def test_the_same_machine_has_the_same_fingerprint(self):
+        self.profile()
+        first = json.loads(self.out.read_text(encoding="utf-8"))
+        self.profile()
+        second = json.loads(self.out.read_text(encoding="utf-8"))
+        self.assertEqual(first["fingerprint_hash"], second["fingerprint_hash"])
+        self.profile("--set", "train.precision=fp64")
+        third = json.loads(self.out.read_text(encoding="utf-8"))
+        self.assertNotEqual(first["fingerprint_hash"], third["fingerprint_hash"])
+        self.assertEqual(third["layers"][0]["parameter_bytes"], 2 * first["layers"][0]["parameter_bytes"])
+
+    def test_the_short_last_step_of_an_epoch_does_not_count(self):
+        # 3 steps warm up; of the other 2 the second has the last sample of the epoch alone.
+        profile = json.loads(self.profile("--json", "--set", "data.samples=65").stdout)
+        self.assertEqual(profile["step"]["steps"], 1)
+        self.assertAlmostEqual(profile["step"]["samples_per_s"], 16 / profile["step"]["median_s"])
+
+    def test_open_chunks_are_chosen_as_in_training(self):
+        self.config.write_text(self.config.read_text().replace("chunks = 2", 'chunks = "auto"'), encoding="utf-8")
+        done = self.profile("--json", "--set", "pipeline.stages=2")
+        self.assertIn("is fastest", done.stderr)
+        chunks = int(re.search(r"auto\": (\d+) is fastest", done.stderr).group(1))
+        self.assertEqual(json.loads(done.stdout)["micro_batch"], 16 // chunks)
+
+    def test_two_processes_measure_the_all_reduce_between_them(self):
+        ranks = cli.finish_all(cli.start_ranks(2, "profile", self.config, "--out", self.out, "--json"))
+        self.assertEqual([done.returncode for done in ranks], [0, 0], [done.stderr for done in ranks])
+        profile = json.loads(ranks[0].stdout)
+        self.assertEqual(ranks[1].stdout, "")
+        self.assertEqual((profile["all_reduce"]["processes"], profile["all_reduce"]["local_replicas"]), (2, 1))
+        self.assertGreater(profile["all_reduce"]["latency_s"], 0)
+        self.assertEqual(profile["micro_batch"], 4)
+
+    def test_what_cannot_be_written_is_said_before_measuring(self):
+        missing = self.folder / "missing" / "p.json"
+        done = cli.run("profile", self.config, "--out", missing)
+        self.assert_refused(done, 8, missing)
+        self.assertNotIn("measuring", done.stderr)
+        self.assert_refused(cli.run("profile", self.config, "--out", self.folder), 8, self.folder)
+        self.assert_refused(cli.run("profile", self.config, "--out", self.config), 2, "--out", self.config)
+
+    def test_a_full_disk_is_8(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        self.assert_refused(cli.run("profile", self.config, "--out", "/dev/full"), 8, "/dev/full")
+
+    def test_bad_configurations_are_2(self):
+        for key, part in (("profile.steps=0", "profile.steps"), ("model.name=nonsense", "nonsense"),
+                          ("profile.step=3", "profile.step"), ("pipeline.stages=9", "pipeline.stages")):
+            self.assert_refused(cli.run("profile", self.config, "--out", self.out, "--set", key), 2, part)
+        self.assert_refused(cli.run("profile", self.folder / "none.toml", "--out", self.out), 2, "none.toml")
+        self.assert_refused(cli.run("profile", self.config, "--out", ""), 2, "--out")
+
+    def test_a_run_that_diverges_is_6(self):
+        done = cli.run("profile", self.config, "--out", self.out, "--set", "train.lr=1e30")
+        self.assert_refused(done, 6, "train.lr")
+
+
+if __name__ == "__main__":
+    unittest.main()

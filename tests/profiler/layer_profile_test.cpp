@@ -1,0 +1,212 @@
+// profile.json: what is written is read again, and what is not a profile is refused with the name of the field.
+#include "profiler/layer_profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace sluice::profiler {
+namespace {
+
+using nlohmann::ordered_json;
+using testing::HasSubstr;
+
+LayerProfile example() {
+  LayerProfile profile;
+  profile.fingerprint = {.cpu = "a \"CPU\"",
+                         .cores = 2,
+                         .threads_per_device = 1,
+                         .instruction_set = "avx2",
+                         .memory_bytes = 1ULL << 40,
+                         .gpus = {"one", "two"},
+                         .device = "cpu:0",
+                         .sluice = "1.0",
+                         .libtorch = "2.11.0",
+                         .precision = "fp32",
+                         .optimizer = "adamw",
+                         .batch_norm = "micro",
+                         .model = "vit",
+                         .model_size = "nano",
+                         .stem = "cifar",
+                         .classes = 10,
+                         .channels = 3,
+                         .image_size = 32,
+                         .patch_size = 4,
+                         .dropout = 0.1};
+  profile.micro_batch = 16;
+  MeasuredLayer& layer = profile.layers.emplace_back();
+  layer.name = "layer1.0";
+  layer.puts_off_weights = true;
+  layer.cost = {.forward = {1e-5, 0.1 + 0.2, 0.01},
+                .input_gradient = {2e-5, 3e-7, 0.02},
+                .weight_gradient = {0, 1.0 / 3, 0},
+                .input_bytes = 2048,
+                .output_bytes = 4096,
+                .saved_bytes = {128, 12'288},
+                .saves_input = true,
+                .saves_output = false,
+                .parameter_bytes = 1000,
+                .gradient_bytes = 1000,
+                .optimizer_bytes = 2000};
+  layer.times = {{1, 1e-4, 2e-4, 3e-4}, {16, 1e-3, 2e-3, 3e-3}};
+  profile.stage_links = {{0, 1, "cpu:0", "cpu:1", {1e-6, std::nullopt, 0}},
+                         {1, 2, "cpu:1", "cuda:0", {1e-5, 1e10, 0.1}}};
+  profile.all_reduce = {2, 3, {1e-4, 1.25e7, 0.3}};
+  profile.step = {10, 0.5, 0.45, 32.0, 0.4};
+  return profile;
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    (void)parse_profile(text, "p.json");
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::kUsage);
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+// What reading says of the example after `change`.
+std::string refusal_after(const std::function<void(ordered_json&)>& change) {
+  ordered_json json = ordered_json::parse(to_json_text(example()));
+  change(json);
+  return refusal(json.dump());
+}
+
+TEST(LayerProfile, IsReadAsItWasWritten) {
+  const std::string text = to_json_text(example());
+  const LayerProfile read = parse_profile(text, "p.json");
+  EXPECT_EQ(to_json_text(read), text) << "numbers keep all their bits";
+  EXPECT_EQ(read.fingerprint, example().fingerprint);
+  EXPECT_EQ(read.layers.at(0).times, example().layers.at(0).times);
+  EXPECT_EQ(read.layers.at(0).cost.forward.b_s, 0.1 + 0.2);
+  EXPECT_EQ(read.costs().at(0).saved_bytes, (AffineBytes{128, 12'288}));
+  EXPECT_FALSE(read.stage_links.at(0).cost.bytes_per_s.has_value());
+  EXPECT_EQ(read.stage_links.at(1).cost.bytes_per_s, 1e10);
+  EXPECT_EQ(read.all_reduce->local_replicas, 3);
+  EXPECT_EQ(read.step->steps, 10);
+}
+
+TEST(LayerProfile, WhatIsNotThereIsNull) {
+  LayerProfile profile = example();
+  profile.all_reduce.reset();
+  profile.step.reset();
+  profile.stage_links.clear();
+  const std::string text = to_json_text(profile);
+  EXPECT_TRUE(ordered_json::parse(text).at("all_reduce").is_null());
+  EXPECT_EQ(to_json_text(parse_profile(text, "p.json")), text);
+}
+
+TEST(LayerProfile, EveryFieldIsNeeded) {
+  const ordered_json whole = ordered_json::parse(to_json_text(example())).flatten();
+  int fields = 0;
+  for (const auto& [pointer, value] : whole.items()) {
+    ordered_json json = whole.unflatten();
+    const ordered_json::json_pointer place(pointer);
+    if (json.at(place.parent_pointer()).is_array()) continue;
+    json.at(place.parent_pointer()).erase(place.back());
+    EXPECT_NE(refusal(json.dump()), "nothing was refused") << pointer;
+    ++fields;
+  }
+  EXPECT_GT(fields, 60);
+}
+
+TEST(LayerProfile, UnknownFieldsArePassedOver) {
+  EXPECT_EQ(refusal_after([](auto& json) { json["layers"][0]["color"] = "red"; }), "nothing was refused");
+}
+
+TEST(LayerProfile, RefusalsNameFileAndField) {
+  const std::vector<std::pair<std::function<void(ordered_json&)>, std::string>> cases{
+      {[](auto& j) { j["layers"][0]["forward"]["a_s"] = -1; }, "p.json: layers[0].forward.a_s is -1"},
+      {[](auto& j) { j["layers"][0]["forward"]["a_s"] = "fast"; }, "layers[0].forward.a_s is \"fast\""},
+      {[](auto& j) { j["layers"][0]["output_bytes"] = 1.5; }, "layers[0].output_bytes is 1.5"},
+      {[](auto& j) { j["layers"][0]["output_bytes"] = -4; }, "layers[0].output_bytes is -4"},
+      {[](auto& j) { j["layers"][0]["saves_input"] = 1; }, "layers[0].saves_input is 1"},
+      {[](auto& j) { j["layers"][0]["name"] = nullptr; }, "layers[0].name is null"},
+      {[](auto& j) { j["layers"][0]["times"][1].erase("samples"); }, "layers[0].times[1].samples is missing"},
+      {[](auto& j) { j["layers"][0]["times"][1]["samples"] = 0; }, "layers[0].times[1].samples is 0"},
+      {[](auto& j) { j["layers"] = ordered_json::array(); }, "layers is empty"},
+      {[](auto& j) { j["layers"] = 3; }, "layers should be a list"},
+      {[](auto& j) { j["step"] = 3; }, "step should be an object"},
+      {[](auto& j) { j["micro_batch"] = 0; }, "micro_batch is 0"},
+      {[](auto& j) { j["fingerprint"]["cores"] = 1e10; }, "fingerprint.cores is 1"},
+      {[](auto& j) { j["fingerprint"]["cores"] = 9'999'999'999; }, "fingerprint.cores is 9999999999"},
+      {[](auto& j) { j["fingerprint"]["cores"] = 4; }, "fingerprint_hash"},
+      {[](auto& j) { j["stage_links"][1]["bytes_per_s"] = 0; }, "stage_links[1].bytes_per_s is 0"},
+      {[](auto& j) { j["all_reduce"]["bytes_per_s"] = 0; }, "all_reduce.bytes_per_s is 0"},
+      {[](auto& j) { j["schema_version"] = 2; }, "schema_version is 2, but this version of sluice reads 1"},
+      {[](auto& j) { j["kind"] = "plan"; }, "p.json is no layer profile"},
+  };
+  for (const auto& [change, part] : cases) EXPECT_THAT(refusal_after(change), HasSubstr(part));
+  EXPECT_THAT(refusal("{\"kind\": "), HasSubstr("p.json is no JSON"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("p.json"));
+  EXPECT_THAT(refusal(""), HasSubstr("p.json is no JSON"));
+}
+
+TEST(LayerProfile, NoCutOfTheTextIsTaken) {
+  const std::string text = to_json_text(example());
+  const std::size_t last_brace = text.rfind('}');
+  for (std::size_t length = 0; length < last_brace; length += 7)
+    EXPECT_NE(refusal(text.substr(0, length)), "nothing was refused") << length;
+}
+
+TEST(ReadProfile, NamesAFileThatCannotBeRead) {
+  for (const char* file : {"no/such/profile.json", "/"}) {
+    try {
+      (void)read_profile(file);
+      ADD_FAILURE() << file;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(file));
+    }
+  }
+}
+
+TEST(ReadProfile, ReadsAFile) {
+  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "layer_profile_test.json";
+  std::ofstream(file) << to_json_text(example());
+  EXPECT_EQ(to_json_text(read_profile(file)), to_json_text(example()));
+  std::filesystem::remove(file);
+}
+
+TEST(Fingerprint, EveryFieldChangesTheHash) {
+  const Fingerprint original = example().fingerprint;
+  EXPECT_TRUE(differences(original, original).empty());
+  EXPECT_EQ(short_hash(original).size(), 16U);
+  const std::vector<std::pair<std::string, std::function<void(Fingerprint&)>>> changes{
+      {"cpu", [](auto& f) { f.cpu += "x"; }},
+      {"cores", [](auto& f) { ++f.cores; }},
+      {"threads_per_device", [](auto& f) { ++f.threads_per_device; }},
+      {"instruction_set", [](auto& f) { f.instruction_set = "avx512"; }},
+      {"memory_bytes", [](auto& f) { ++f.memory_bytes; }},
+      {"gpus", [](auto& f) { f.gpus.pop_back(); }},
+      {"device", [](auto& f) { f.device = "cuda:0"; }},
+      {"sluice", [](auto& f) { f.sluice += "x"; }},
+      {"libtorch", [](auto& f) { f.libtorch += "x"; }},
+      {"precision", [](auto& f) { f.precision = "fp64"; }},
+      {"optimizer", [](auto& f) { f.optimizer = "sgd"; }},
+      {"batch_norm", [](auto& f) { f.batch_norm = "deferred"; }},
+      {"model", [](auto& f) { f.model = "mlp"; }},
+      {"model_size", [](auto& f) { f.model_size = "tiny"; }},
+      {"stem", [](auto& f) { f.stem = "imagenet"; }},
+      {"classes", [](auto& f) { ++f.classes; }},
+      {"channels", [](auto& f) { ++f.channels; }},
+      {"image_size", [](auto& f) { ++f.image_size; }},
+      {"patch_size", [](auto& f) { ++f.patch_size; }},
+      {"dropout", [](auto& f) { f.dropout = 0.2; }},
+  };
+  EXPECT_EQ(changes.size(), to_json(original).size()) << "one change for each field";
+  for (const auto& [name, change] : changes) {
+    Fingerprint changed = original;
+    change(changed);
+    EXPECT_EQ(differences(original, changed), std::vector<std::string>{name});
+    EXPECT_NE(short_hash(original), short_hash(changed)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::profiler

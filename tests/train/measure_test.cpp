@@ -1,0 +1,214 @@
+// What measuring gives, apart from how long things take: structure, bytes against other ways to count them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "nn/weight_queue.h"
+#include "train/measure_layers.h"
+#include "train/measure_links.h"
+#include "train/profile.h"
+#include "train/saved_tensors.h"
+#include "tune/partition.h"
+
+namespace sluice::train {
+namespace {
+
+using profiler::MeasuredLayer;
+using testing::ElementsAre;
+
+Setup setup_of(
+    const std::string& model, const std::function<void(config::Config&)>& change = [](auto&) {}) {
+  config::Config config;
+  config.device.list.choice = "cpu";
+  config.device.threads = 1;
+  config.data.name = "shapes";
+  config.data.samples = 64;
+  config.model.name = model;
+  config.model.size = "nano";
+  config.model.image_size = model == "vit" ? 32 : 16;
+  config.train.global_batch = 8;
+  config.train.optimizer = "adamw";
+  change(config);
+  return make_setup(config);
+}
+
+std::vector<MeasuredLayer> measure(const Setup& setup, std::vector<std::int64_t> sizes) {
+  return measure_layers(setup, {.sizes = std::move(sizes), .least_rounds = 1, .most_rounds = 1, .needed_size = 1});
+}
+
+std::vector<LayerCost> costs_of(const std::vector<MeasuredLayer>& layers) {
+  return profiler::LayerProfile{.layers = layers}.costs();
+}
+
+const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+// What a stage of these layers keeps of one micro-batch, counted in one pass through all of them.
+std::uint64_t kept_in_one_pass(const std::vector<nn::Layer*>& layers, const at::Tensor& input) {
+  nn::WeightGradQueue queue;
+  nn::ForwardContext context{.training = true, .sample_ids = at::arange(input.size(0)), .weight_queue = &queue};
+  at::Tensor output = input;
+  std::map<const void*, std::uint64_t> storages;
+  for (const at::Tensor& tensor : tensors_saved_by([&] {
+         for (nn::Layer* layer : layers) output = layer->forward(output, context);
+       })) {
+    if (tensor.defined()) storages[storage_of(tensor)] = tensor.storage().nbytes();
+  }
+  storages[storage_of(input)] = input.storage().nbytes();
+  storages[storage_of(output)] = output.storage().nbytes();
+  for (nn::Layer* layer : layers) {
+    for (const nn::Parameter* parameter : layer->parameters()) storages.erase(storage_of(parameter->value));
+    for (const nn::Buffer* buffer : layer->buffers()) storages.erase(storage_of(buffer->value));
+  }
+  std::uint64_t bytes = 0;
+  for (const auto& [storage, of_storage] : storages) bytes += of_storage;
+  return bytes;
+}
+
+TEST(SizesToProfile, PowersOfTwoFromASixteenthOfTheMicroBatchAndAtLeastFour) {
+  EXPECT_THAT(sizes_to_profile(1), ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(sizes_to_profile(2), ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(sizes_to_profile(3), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(sizes_to_profile(8), ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(sizes_to_profile(24), ElementsAre(1, 2, 4, 8, 16, 24));
+  EXPECT_THAT(sizes_to_profile(32), ElementsAre(2, 4, 8, 16, 32));
+  EXPECT_THAT(sizes_to_profile(100), ElementsAre(8, 16, 32, 64, 100));
+}
+
+class MeasureLayers : public testing::TestWithParam<const char*> {};
+
+TEST_P(MeasureLayers, GivesEveryLayerItsTimesAndBytes) {
+  const train::Setup setup = setup_of(GetParam());
+  models::Model model = models::make_model(setup.model);
+  const auto measured = measure(setup, {1, 2, 4});
+  ASSERT_EQ(measured.size(), model.layers.size());
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    const LayerCost& cost = measured[i].cost;
+    EXPECT_EQ(measured[i].name, model.layers[i]->name());
+    std::uint64_t parameter_bytes = 0;
+    bool has_maps = false;  // convolutions or linear maps
+    for (const nn::Parameter* parameter : model.layers[i]->parameters()) {
+      parameter_bytes += parameter->value.numel() * sizeof(float);
+      has_maps = has_maps || (parameter->value.dim() >= 2 && parameter->name.ends_with("weight"));
+    }
+    EXPECT_EQ(cost.parameter_bytes, parameter_bytes) << measured[i].name;
+    EXPECT_EQ(cost.gradient_bytes, parameter_bytes);
+    EXPECT_EQ(cost.optimizer_bytes, 2 * parameter_bytes) << "adamw keeps two moments";
+    EXPECT_EQ(measured[i].puts_off_weights, has_maps) << measured[i].name;
+    EXPECT_GT(cost.forward.at(3), 0);
+    EXPECT_EQ(cost.weight_gradient.at(3) > 0, has_maps) << measured[i].name;
+    if (i > 0) {
+      EXPECT_EQ(cost.input_bytes, measured[i - 1].cost.output_bytes);
+    }
+    ASSERT_EQ(measured[i].times.size(), 3U);
+    for (std::size_t size = 0; size < 3; ++size) EXPECT_EQ(measured[i].times[size].samples, 1 << size);
+  }
+  EXPECT_EQ(measured.front().cost.input_bytes, 3 * setup.model.image_size * setup.model.image_size * sizeof(float));
+  EXPECT_EQ(measured.back().cost.output_bytes, 10 * sizeof(float));
+}
+
+TEST_P(MeasureLayers, SavedBytesAddUpToThoseOfAPassThroughWholeStages) {
+  const train::Setup setup = setup_of(GetParam());
+  const std::vector<LayerCost> costs = costs_of(measure(setup, {4}));
+  models::Model model = models::make_model(setup.model);
+  std::vector<nn::Layer*> layers;
+  for (const auto& layer : model.layers) layers.push_back(layer.get());
+  // From the front, and from the middle: the input of a later stage needs a gradient.
+  constexpr std::int64_t kSamples = 6;  // not measured
+  std::vector<std::int64_t> shape = model.sample_shape;
+  shape.insert(shape.begin(), kSamples);
+  EXPECT_EQ(tune::kept_bytes(costs, kSamples), kept_in_one_pass(layers, at::randn(shape)));
+  const std::size_t half = layers.size() / 2;
+  at::Tensor middle = at::randn(shape);
+  for (std::size_t i = 0; i < half; ++i)
+    middle = layers[i]->forward(middle, {.training = true, .sample_ids = at::arange(kSamples)}).detach();
+  EXPECT_EQ(tune::kept_bytes(std::span(costs).subspan(half), kSamples),
+            kept_in_one_pass({layers.begin() + static_cast<std::ptrdiff_t>(half), layers.end()},
+                             middle.detach().requires_grad_(true)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MeasureLayers, testing::Values("mlp", "toy_cnn", "resnet8", "vit"),
+                         [](const auto& parameter) { return std::string(parameter.param); });
+
+TEST(MeasureLayersOnce, OneSizeGivesCostsThatAreRightAtThatSize) {
+  const auto measured = measure(setup_of("mlp"), {4});
+  for (const MeasuredLayer& layer : measured) {
+    EXPECT_EQ(layer.cost.forward.a_s, 0);
+    EXPECT_NEAR(layer.cost.forward.at(4), layer.times.at(0).forward_s, 1e-15);
+  }
+}
+
+TEST(MeasureLayersOnce, SizesThatAreNoneAreOurBug) {
+  const train::Setup setup = setup_of("mlp");
+  EXPECT_THROW(static_cast<void>(measure(setup, {})), BugError);
+  EXPECT_THROW(static_cast<void>(measure(setup, {0, 1})), BugError);
+  EXPECT_THROW(static_cast<void>(measure(setup, {2, 1})), BugError);
+}
+
+TEST(MeasureLinks, AnActivationIsHandedOverBetweenCpuDevices) {
+  const train::Setup setup = setup_of("mlp", [](auto& config) {
+    config.pipeline.stages = 3;
+    config.pipeline.partition = std::vector<int>{1, 1, 1};
+  });
+  const auto links = measure_stage_links(setup, make_plan(setup, {}));
+  ASSERT_EQ(links.size(), 2U);
+  EXPECT_EQ(links[1].from_stage, 1);
+  EXPECT_EQ(links[1].to_stage, 2);
+  EXPECT_EQ(links[1].from_device, "cpu:1");
+  EXPECT_EQ(links[1].to_device, "cpu:2");
+  for (const profiler::StageLink& link : links) {
+    EXPECT_GT(link.cost.latency_s, 0);
+    EXPECT_FALSE(link.cost.bytes_per_s.has_value());
+  }
+}
+
+TEST(MeasureLinks, GradientsAreAddedUpOnlyOverSeveralReplicas) {
+  EXPECT_FALSE(measure_all_reduce(setup_of("mlp"), nullptr, 1 << 20).has_value());
+  const train::Setup two = setup_of("mlp", [](auto& config) { config.replicas.local = 2; });
+  const auto link = measure_all_reduce(two, nullptr, std::uint64_t{8} << 20);
+  ASSERT_TRUE(link.has_value());
+  EXPECT_EQ(link->local_replicas, 2);
+  EXPECT_EQ(link->processes, 1);
+  ASSERT_TRUE(link->cost.bytes_per_s.has_value()) << "adding 8 MiB takes longer than 4 KiB";
+  EXPECT_GT(link->cost.at(8 << 20), link->cost.at(4096));
+}
+
+LayerCost taking(double seconds_per_sample) { return {.forward = {.b_s = seconds_per_sample}}; }
+
+TEST(PredictStep, EqualStagesFollowTheClosedForm) {
+  for (const int stages : {1, 2, 4}) {
+    for (const int chunks : {1, 2, 8}) {
+      const Plan plan{.partition = {std::vector<int>(stages, 1)}, .chunks = chunks};
+      // (m + p - 1) t, where a stage takes t for a micro-batch of 16 / m samples at half a second each.
+      EXPECT_NEAR(predict_step(std::vector<LayerCost>(stages, taking(0.5)), plan, 16),
+                  (chunks + stages - 1) * 0.5 * 16 / chunks, 1e-12);
+    }
+  }
+}
+
+TEST(PredictStep, TheSlowestStageSetsThePace) {
+  const Plan plan{.partition = {{1, 1}}, .chunks = 4};
+  EXPECT_NEAR(predict_step({taking(1), taking(3)}, plan, 4), 1 + 3 + 3 * 3, 1e-12);
+}
+
+TEST(FingerprintOf, NamesMachineSoftwareAndModel) {
+  const profiler::Fingerprint fingerprint = fingerprint_of(setup_of("vit"), "9.9");
+  EXPECT_FALSE(fingerprint.cpu.empty());
+  EXPECT_GE(fingerprint.cores, 1);
+  EXPECT_GT(fingerprint.memory_bytes, 0U);
+  EXPECT_EQ(fingerprint.threads_per_device, 1);
+  EXPECT_EQ(fingerprint.device, "cpu:0");
+  EXPECT_EQ(fingerprint.sluice, "9.9");
+  EXPECT_EQ(fingerprint.precision, "fp32");
+  EXPECT_EQ(fingerprint.optimizer, "adamw");
+  EXPECT_EQ(fingerprint.model, "vit");
+  EXPECT_EQ(fingerprint.model_size, "nano");
+  EXPECT_EQ(fingerprint.image_size, 32);
+}
+
+}  // namespace
+}  // namespace sluice::train
