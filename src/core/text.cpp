@@ -62,6 +62,19 @@ std::string seconds_text(std::chrono::nanoseconds time) {
 
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
+std::string printable(std::string_view text) {
+  constexpr unsigned char kSpace = 0x20, kDelete = 0x7f, kC1Lead = 0xc2, kContinuation = 0x80, kC1End = 0xa0;
+  std::string safe;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : kSpace;
+    const bool is_c1 = byte == kC1Lead && next >= kContinuation && next < kC1End;  // two bytes in UTF-8
+    safe += byte < kSpace || byte == kDelete || is_c1 ? '?' : text[i];
+    if (is_c1) ++i;
+  }
+  return safe;
+}
+
 std::string join(std::span<const std::string> words, std::string_view separator) {
   std::string joined;
   for (const auto& word : words) {
@@ -72,8 +85,15 @@ std::string join(std::span<const std::string> words, std::string_view separator)
 }
 
 std::string fixed(double value, int decimals) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  constexpr double kTooLong = 1e15;
   std::ostringstream out;
-  out << std::fixed << std::setprecision(decimals) << value;
+  if (std::abs(value) < kTooLong) {
+    out << std::fixed << std::setprecision(decimals) << value;
+  } else {
+    out << std::scientific << std::setprecision(std::max(decimals, 2)) << value;
+  }
   return std::move(out).str();
 }
 
@@ -94,7 +114,8 @@ std::string human_count(std::uint64_t count) {
 }
 
 std::string human_duration(double seconds) {
-  if (seconds < 60.0) return concat(fixed(seconds, 1), " s");
+  constexpr double kNoDuration = 1e15;  // nor is what is no number
+  if (seconds < 60.0 || !(seconds < kNoDuration)) return concat(fixed(seconds, 1), " s");
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   std::ostringstream out;
   out << std::setfill('0');

@@ -25,13 +25,18 @@ namespace sluice {
 
 [[nodiscard]] std::string first_line(std::string_view text);  // up to the first line break
 
+// For terminals: every control character (of C0, C1, and DEL) becomes '?'.
+[[nodiscard]] std::string printable(std::string_view text);
+
 [[nodiscard]] std::string join(std::span<const std::string> words, std::string_view separator);
 
 [[nodiscard]] std::string numbered(std::string_view noun, std::span<const int> numbers);  // "rank 1", "ranks 1, 3"
 [[nodiscard]] std::string seconds_text(std::chrono::nanoseconds time);                    // "0.5 s", "60 s"
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);                               // "1.5 MiB"
 [[nodiscard]] std::string human_count(std::uint64_t count);                               // "11.2 M"
-[[nodiscard]] std::string human_duration(double seconds);     // "1 h 02 min", "3 min 20 s", "4.2 s"
-[[nodiscard]] std::string fixed(double value, int decimals);  // "3.14"
+[[nodiscard]] std::string human_duration(double seconds);  // "1 h 02 min", "3 min 20 s", "4.2 s"
+
+// "3.14"; "1.00e+15" from there on; "NaN", "Infinity" and "-Infinity", as metrics.jsonl names them.
+[[nodiscard]] std::string fixed(double value, int decimals);
 
 }  // namespace sluice

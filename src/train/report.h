@@ -18,11 +18,11 @@ namespace sluice::train {
 struct RunReport {
   RunLog log;
   std::optional<config::Config> config;  // nothing when config.toml is missing or not for this version
-  std::string config_problem;            // why not
+  std::string config_problem;            // why not, as a sentence
 
   // The run as one object: what ran, its outcome, rates, means, evaluations, counts, advice (docs/report.md).
   [[nodiscard]] nlohmann::ordered_json json() const;
-  [[nodiscard]] std::string text() const;  // lines for people
+  [[nodiscard]] std::string text() const;  // lines for people, without control characters
 };
 
 [[nodiscard]] RunReport read_report(const std::filesystem::path& run_dir);

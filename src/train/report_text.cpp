@@ -29,13 +29,38 @@ const Json& child(const Json& object, const char* name) {
   return found == object.end() || !found->is_object() ? kNothing : *found;
 }
 
+// Copies for terminals: no string holds a control character.
+Json printable_json(const Json& value) {
+  if (value.is_string()) return printable(value.get_ref<const std::string&>());
+  if (!value.is_structured()) return value;
+  Json safe = value.is_array() ? Json::array() : Json::object();
+  for (const auto& [name, inner] : value.items()) {
+    if (value.is_array()) {
+      safe.push_back(printable_json(inner));
+    } else {
+      safe[printable(name)] = printable_json(inner);
+    }
+  }
+  return safe;
+}
+
+RunReport printable_run(RunReport run) {
+  RunLog& log = run.log;
+  log.dir = printable(log.dir.string());
+  for (Json* record : {&log.plan, &log.summary, &log.fault}) *record = printable_json(*record);
+  Numbers means;
+  for (const auto& [name, mean] : log.means) means[printable(name)] = mean;
+  log.means = std::move(means);
+  run.config_problem = printable(run.config_problem);
+  return run;
+}
+
 // "2 stages x 4 replicas over 2 processes"; a part that is not known is left out.
 std::string layout_text(const Json& run) {
   std::string text;
   for (const auto& [before, name, noun] : {std::array{"", "stages", "stage"}, std::array{" x ", "replicas", "replica"},
                                            std::array{" over ", "processes", "process"}}) {
-    if (const Number number = number_at(run, name))
-      text += concat(text.empty() ? "" : before, counted(static_cast<std::int64_t>(*number), noun));
+    if (const auto count = integer_at(run, name)) text += concat(text.empty() ? "" : before, counted(*count, noun));
   }
   return text.empty() ? "-" : text;
 }
@@ -79,24 +104,66 @@ std::string network_text(const RunLog& log) {
   return interfaces.empty() ? "" : concat(" (", join(interfaces, ", "), ")");
 }
 
+std::string flops_text(const RunLog& log) {
+  std::vector<std::string> kinds;
+  constexpr std::string_view kPrefix = "flops_per_s_by_kind/";
+  for (const auto& [name, rate] : log.means) {
+    if (name.starts_with(kPrefix)) kinds.push_back(concat(name.substr(kPrefix.size()), " ", fixed(rate * 1e-9, 1)));
+  }
+  return kinds.empty() ? "" : concat(" (", join(kinds, ", "), ")");
+}
+
+bool has_processes(const Json& run) { return integer_at(run, "processes").value_or(1) > 1; }
+
+// Whether the run's end, which is of its last start only, tells of fewer steps than the means are of.
+bool is_partly_old(const RunLog& log) { return log.resumed_at && log.steps != log.steps_since_resume; }
+
+std::string whole_run_text(const RunLog& log) { return concat("whole run (", counted(log.steps, "step"), ")"); }
+
 // The rates that are known.
 std::string rates_text(const RunLog& log, const Json& run) {
   std::vector<std::string> parts;
-  const auto add = [&](Number number, int decimals, const char* before, const char* after) {
+  const auto add = [&](Number number, int decimals, const std::string& before, const std::string& after) {
     if (number) parts.push_back(concat(before, fixed(*number, decimals), after));
   };
   const auto mean = [&](const char* name) { return number_in(log.means, name); };
   const Number flops = number_at(run, "flops_per_s"), mfu = number_at(run, "mfu");
   add(mean("samples_per_s"), 1, "", " samples/s");
   add(mean("step_ms"), 2, "step ", " ms");
-  add(times(number_at(run, "device_busy"), 100), 1, "devices busy ", " %");
+  add(times(number_at(run, "device_busy_mean"), 100), 1,
+      has_processes(run) ? "devices of rank 0 busy " : "devices busy ", " %");
+  add(mean("allreduce_hidden_ms"), 2, "allreduce hidden behind compute ", " ms");
   add(mean("syncs_per_s"), 2, "", " syncs/s");
   add(times(mean("sync_bytes"), 1e-6), 2, "", " MB synchronised a step");
-  add(times(mean("net_bytes_per_s"), 1e-6), 2, "network ", concat(" MB/s", network_text(log)).c_str());
-  add(times(flops, 1e-9), 1, "", " model GFLOP/s");
+  add(times(mean("net_bytes_per_s"), 1e-6), 2, "network ", concat(" MB/s", network_text(log)));
+  add(times(flops, 1e-9), 1, "", concat(" model GFLOP/s", flops_text(log)));
   add(times(mfu, 100), 1, "MFU ", " %");
   if (flops && !mfu) parts.emplace_back("peak unknown");
-  return parts.empty() ? "rates: -" : join(parts, ", ");
+  return parts.empty() ? "rates: -" : (is_partly_old(log) ? whole_run_text(log) + ": " : "") + join(parts, ", ");
+}
+
+// The table, of the steps that its numbers are of.
+std::string times_text(const RunLog& log, const Json& run) {
+  if (log.steps == 0) return "where the time went: no step is recorded yet";
+  const auto places = place_times(run.at("breakdown"));
+  const std::int64_t steps = places.empty() ? log.steps : log.steps_since_resume;
+  std::string which;
+  if (log.resumed_at) {
+    which = places.empty() && is_partly_old(log)
+                ? concat("of the ", whole_run_text(log))
+                : concat("since the resume at step ", *log.resumed_at, " (", counted(steps, "step"), ")");
+  }
+  return time_table(places, log.means, steps, integer_at(run, "processes").value_or(1), which);
+}
+
+// What the run's end tells is of its last start only.
+std::string since_text(const RunLog& log) { return log.resumed_at ? " since the resume" : ""; }
+
+std::string between_text(const RunLog& log, const Json& run) {
+  const Number evaluation = number_at(run, "evaluation_s"), checkpoints = number_at(run, "checkpoints_s");
+  if (!evaluation || !checkpoints) return "";
+  return concat("between the steps", since_text(log), ": evaluation ", human_duration(*evaluation), ", checkpoints ",
+                human_duration(*checkpoints), "\n");
 }
 
 std::string memory_text(const Json& run) {
@@ -107,13 +174,19 @@ std::string memory_text(const Json& run) {
   return parts.empty() ? "-" : join(parts, ", ");
 }
 
+// Epochs count from 1 where people read them, as in the log.
+Number epoch_of(const Json& evaluation) {
+  const Number epoch = number_at(evaluation, "epoch");
+  return epoch ? Number(*epoch + 1) : epoch;
+}
+
 std::string evaluations_text(const RunLog& log) {
   if (log.evaluations.empty()) return "evaluations: none";
   std::vector<TextRow> rows{{"evaluation", "step", "epoch", "top-1 %", "top-5 %", "loss", "samples"}};
   constexpr std::array kNames{"first", "best", "last"};
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     const Json& eval = log.evaluations[i];
-    rows.push_back({kNames[i], cell(number_at(eval, "step"), 0), cell(number_at(eval, "epoch"), 0),
+    rows.push_back({kNames[i], cell(number_at(eval, "step"), 0), cell(epoch_of(eval), 0),
                     cell(number_at(eval, "top1"), 2), cell(number_at(eval, "top5"), 2),
                     cell(number_at(eval, "loss"), 4), cell(number_at(eval, "samples"), 0)});
   }
@@ -121,29 +194,37 @@ std::string evaluations_text(const RunLog& log) {
 }
 
 std::string counts_text(const RunLog& log) {
-  std::vector<std::string> parts;
-  for (const char* event : {"eval", "checkpoint", "resume", "fault", "transition"})
-    parts.push_back(counted(log.count(event), event == std::string_view("eval") ? "evaluation" : event));
+  std::vector<std::string> parts{counted(log.count("eval"), "evaluation"),
+                                 counted(static_cast<std::int64_t>(log.checkpoints.size()), "checkpoint")};
+  for (const char* event : {"resume", "fault", "transition"}) parts.push_back(counted(log.count(event), event));
   return join(parts, ", ");
 }
 
 // Lines for what the user would otherwise not know: old faults, damage, a configuration of another version.
 std::string notes_text(const RunReport& run) {
+  const RunLog& log = run.log;
   std::string text;
-  if (const auto what = text_at(run.log.fault, "what"); what && !run.log.ends_in_fault)
-    text += concat("\nlast fault, after step ", text_or_dash(run.log.fault, "step"), ": ", *what);
-  if (run.log.unreadable_lines > 0)
-    text += concat("\nnote: ", counted(run.log.unreadable_lines, "line"), " of metrics.jsonl cannot be read and ",
-                   run.log.unreadable_lines == 1 ? "is" : "are", " left out");
-  if (!run.config_problem.empty()) text += concat("\nnote: config.toml is left out: ", run.config_problem);
+  if (const auto what = text_at(log.fault, "what"); what && !log.ends_in_fault)
+    text += concat("\nlast fault, after step ", text_or_dash(log.fault, "step"), ": ", *what);
+  if (log.incomplete_steps > 0)
+    text += concat("\nnote: the breakdown is incomplete: ", counted(log.incomplete_steps, "step"),
+                   " had more spans than are kept");
+  if (log.unreadable_lines > 0)
+    text += concat("\nnote: ", counted(log.unreadable_lines, "line"), " of metrics.jsonl cannot be read and ",
+                   log.unreadable_lines == 1 ? "is" : "are", " left out");
+  if (log.is_torn) text += "\nnote: the last line of metrics.jsonl is torn and is left out";
+  if (!run.config_problem.empty()) text += concat("\nnote: ", run.config_problem);
   return text;
 }
 
-std::string advice_text(const Json& run) {
+std::string advice_text(const RunLog& log, const Json& run) {
   const auto list = run.find("advice");
-  if (list == run.end() || !list->is_array()) return "advice: -";
+  if (list == run.end() || !list->is_array()) {
+    const bool is_off = log.summary.contains("advice") && log.steps_since_resume > 0;
+    return is_off ? "advice: - (nothing was recorded: profile.level = \"off\")" : "advice: -";
+  }
   if (list->empty()) return "advice: none; nothing would save as much as 3 % of the step";
-  std::string text = "advice:";
+  std::string text = concat("advice", since_text(log), ":");
   for (const Json& sentence : *list) text += concat("\n- ", sentence.is_string() ? sentence.get<std::string>() : "-");
   return text;
 }
@@ -177,7 +258,7 @@ TextRow comparison_row(const std::string& name, const RunLog& log, const Json& r
           std::to_string(log.last_step),
           cell(mean("samples_per_s"), 1),
           cell(mean("step_ms"), 1),
-          cell(times(number_at(run, "device_busy"), 100), 1),
+          cell(times(number_at(run, "device_busy_mean"), 100), 1),
           cell(exposed ? Number(*exposed - skew.value_or(0)) : exposed, 1),
           cell(skew, 1),
           cell(bubble_ms(log.means), 1),
@@ -192,23 +273,26 @@ TextRow comparison_row(const std::string& name, const RunLog& log, const Json& r
 }  // namespace
 
 std::string RunReport::text() const {
-  const Json run = json();
-  const auto places = place_times(run.at("breakdown"));
-  return concat(log.dir.string(), ": ", outcome_text(log, run), "\n", what_ran(run), "\n",
-                time_table(places, log.means, places.empty() ? log.steps : log.steps_since_resume), "\n",
-                rates_text(log, run), "\npeak memory: ", memory_text(run), "\n", counts_text(log), "\n",
-                evaluations_text(log), notes_text(*this), "\n", advice_text(run));
+  const RunReport safe = printable_run(*this);
+  const RunLog& of = safe.log;
+  if (of.counts.empty())
+    return concat(of.dir.string(), ": no record yet (0 steps)",
+                  of.is_torn ? "; the only line of metrics.jsonl is torn" : "");
+  const Json run = printable_json(safe.json());
+  return concat(of.dir.string(), ": ", outcome_text(of, run), "\n", what_ran(run), "\n", times_text(of, run), "\n",
+                rates_text(of, run), "\n", between_text(of, run), "peak memory", since_text(of), ": ", memory_text(run),
+                "\n", counts_text(of), "\n", evaluations_text(of), notes_text(safe), "\n", advice_text(of, run));
 }
 
 std::string comparison(std::span<const RunReport> runs) {
-  const Json json = json_of(runs);
+  const Json json = printable_json(json_of(runs));
   const std::vector<std::string> names = names_of(runs);
   std::vector<TextRow> rows{
       {"run",  "model", "dev",       "procs", "stages", "repl", "chunks", "schedule", "batch", "steps", "samples",
        "step", "busy",  "allreduce", "skew",  "bubble", "load", "MFU",    "memory",   "top-1", "wall",  "speed-up"},
       {"", "", "", "", "", "", "", "", "", "", "/s", "ms", "%", "ms", "ms", "ms", "ms", "%", "MiB", "%", "s", ""}};
   for (std::size_t i = 0; i < runs.size(); ++i)
-    rows.push_back(comparison_row(names[i], runs[i].log, json.at("runs").at(i)));
+    rows.push_back(comparison_row(printable(names[i]), runs[i].log, json.at("runs").at(i)));
   constexpr Align kLeft = Align::kLeft, kRight = Align::kRight;
   return text_table(rows, std::array{kLeft, kLeft, kRight, kRight, kRight, kRight, kRight, kLeft, kRight}, /*gap=*/1);
 }

@@ -200,7 +200,7 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
 
 void Reporter::log_end(const std::vector<profiler::Advice>& advice) const {
   if (totals_.steps == 0) return;
-  if (!totals_.stages.empty()) log_lines(time_table(mean_times(totals_), {}, totals_.steps));
+  if (!totals_.stages.empty()) log_lines(time_table(mean_times(totals_), {}, totals_.steps, facts_.processes));
   if (totals_.evaluation + totals_.checkpoints > 0) {
     log_info(concat("between the steps: evaluation ", human_duration(to_s(totals_.evaluation)), ", checkpoints ",
                     human_duration(to_s(totals_.checkpoints))));

@@ -51,14 +51,17 @@ std::optional<double> bubble_ms(const Numbers& ms) {
   return bubble;
 }
 
-std::string time_table(std::span<const PlaceTimes> places, const Numbers& means, std::int64_t steps) {
+std::string time_table(std::span<const PlaceTimes> places, const Numbers& means, std::int64_t steps,
+                       std::int64_t processes, std::string_view which) {
   std::vector<TextRow> rows{{"", "load", "forward", "backward", "transfer", "allreduce", "skew", "optimizer", "bubble",
                              "other", "step", "busy"}};
   for (const PlaceTimes& place : places)
     rows.push_back(row_of(concat("replica ", place.replica, " stage ", place.stage), place.ms));
   if (places.size() > 1) rows.push_back(row_of("mean", mean_of(places)));
   if (places.empty()) rows.push_back(row_of("all stages", means));
-  return concat("where the time went, mean of ", counted(steps, "step"),
+  return concat("where the time went, mean ",
+                which.empty() ? concat("of ", counted(steps, "step")) : std::string(which),
+                processes > 1 ? concat(", of rank 0 of ", counted(processes, "process")) : "",
                 " (ms; allreduce: exposed; skew: waiting for the slowest to get there):\n",
                 text_table(rows, std::array{Align::kLeft, Align::kRight}));
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/text_table.h"
 #include "train/records/run_log.h"
@@ -19,7 +20,9 @@ namespace sluice::train {
 [[nodiscard]] std::optional<double> bubble_ms(const Numbers& ms);
 
 // A row for each place and their mean, or the row "all stages" from `means` where there are no places.
-// steps: how many the means are of.
-[[nodiscard]] std::string time_table(std::span<const PlaceTimes> places, const Numbers& means, std::int64_t steps);
+// steps: how many the means are of. processes: of the run; the times are those of rank 0's devices.
+// which: instead of "of N steps" in the title, where these are not the only steps of the run.
+[[nodiscard]] std::string time_table(std::span<const PlaceTimes> places, const Numbers& means, std::int64_t steps,
+                                     std::int64_t processes = 1, std::string_view which = {});
 
 }  // namespace sluice::train

@@ -79,7 +79,10 @@ class NumbersTest(ReportTest):
             self.assertAlmostEqual(report["samples_per_s"] / (1000 * all_samples / all_ms), 1)
             busy = [rate([{"step_ms": line["step_ms"], "busy": line["device_busy"][i]} for line in steps], "busy")
                     for i in range(len(steps[0]["device_busy"]))]
-            self.assertAlmostEqual(report["device_busy"], sum(busy) / len(busy))
+            self.assertAlmostEqual(report["device_busy_mean"], sum(busy) / len(busy))
+            for one, expected in zip(report["device_busy"], busy, strict=True):
+                self.assertAlmostEqual(one, expected)
+            self.assertEqual(report["train_loss"], steps[-1]["loss"])
 
     def test_it_says_what_ran_and_what_became_of_it(self):
         report = self.report(self.grid)[0]
@@ -87,7 +90,9 @@ class NumbersTest(ReportTest):
         expected = {"outcome": "done", "model": "mlp", "data": "shapes", "devices": 4, "processes": 1, "stages": 2,
                     "replicas": 2, "chunks": 2, "schedule": "1f1b", "global_batch": 16, "steps": STEPS, "planned_steps": STEPS,
                     "wall_s": summary["wall_s"], "peak_memory_bytes": summary["peak_memory_bytes"],
-                    "breakdown": summary.get("breakdown"), "advice": summary.get("advice"), "top1": summary["top1"],
+                    "breakdown": summary.get("breakdown"), "advice": summary.get("advice"), "top1": summary["top1"], "loss": summary["loss"],
+                    "checkpoints": 2, "resumed_at": None, "evaluation_s": summary.get("evaluation_s"),
+                    "checkpoints_s": summary.get("checkpoints_s"), "incomplete_steps": 0,
                     "speedup": 1, "fault": None, "unreadable_lines": 0, "torn_last_line": False}
         self.assertEqual({name: report[name] for name in expected}, expected)
         lines = cli.events(self.grid)
@@ -121,6 +126,9 @@ class TextTest(ReportTest):
             self.assertAlmostEqual(sum(parts), step, delta=0.006 * 10)
         self.assertTrue(table)
         self.assertIn("2 checkpoints", text)
+        self.assertIn("\nbetween the steps: evaluation ", text)
+        last = next(line for line in lines if line.startswith("last ")).split()
+        self.assertEqual(int(last[2]), cli.events(self.grid, "eval")[-1]["epoch"] + 1)
         self.assertIn("advice:", text)
         for word in ("first", "best", "last"):
             self.assertTrue(any(line.startswith(word) for line in lines), word)
@@ -137,7 +145,7 @@ class TextTest(ReportTest):
                                 ("steps", "steps")):
                 self.assertEqual(cells[name], str(run[field]), name)
             for name, value, decimals in (("samples", run["samples_per_s"], 1), ("step", run["step_ms"], 1),
-                                          ("busy", 100 * run["device_busy"], 1), ("load", run["means"]["load_ms"], 1),
+                                          ("busy", 100 * run["device_busy_mean"], 1), ("load", run["means"]["load_ms"], 1),
                                           ("memory", run["peak_memory_bytes"]["process"] / 2**20, 0), ("top-1", run["top1"], 2),
                                           ("wall", run["wall_s"], 1), ("speed-up", run["speedup"], 2)):
                 self.assertAlmostEqual(float(cells[name]), value, delta=0.51 * 10**-decimals, msg=name)
@@ -157,6 +165,7 @@ class UnfinishedTest(ReportTest):
         self.assertIsNone(report["peak_memory_bytes"])
         text = cli.must_run("report", run_dir).stdout
         self.assertIn("unfinished (it goes on, or was killed)", text)
+        self.assertIn("note: the last line of metrics.jsonl is torn", text)
         self.assertIn("\nall stages ", text)
         row = cli.must_run("report", self.one, run_dir).stdout.splitlines()[-1]
         self.assertIn(" - ", row, "memory is not known")
@@ -183,6 +192,18 @@ class UnfinishedTest(ReportTest):
         self.assertEqual((report["steps"], report["recorded_steps"], report["counts"]["resume"]), (STEPS, STEPS, 1))
         self.assertEqual(report["breakdown_steps"], STEPS - 3)
         self.assertEqual(report["outcome"], "done")
+        self.assertEqual((report["checkpoints"], report["resumed_at"]), (2, 3))
+        text = cli.must_run("report", run_dir).stdout
+        self.assertIn(f"mean since the resume at step 3 ({STEPS - 3} steps)", text)
+        self.assertIn(f"\nwhole run ({STEPS} steps): ", text)
+        self.assertIn("2 checkpoints, 1 resume", text)
+
+    def test_a_run_without_profile_says_why_there_is_no_advice(self):
+        run_dir = self.folder / "off"
+        cli.must_run("train", self.config, "--run-dir", run_dir, "--set", "profile.level=off")
+        text = cli.must_run("report", run_dir).stdout
+        self.assertIn('\nadvice: - (nothing was recorded: profile.level = "off")\n', text)
+        self.assertNotIn("between the steps", text)
 
     def test_garbage_between_the_lines_is_left_out_and_said(self):
         run_dir = self.copy()
@@ -202,12 +223,14 @@ class UnfinishedTest(ReportTest):
             else:
                 (run_dir / "config.toml").write_text(content)
             self.assertEqual(self.report(run_dir)[0]["model"], "mlp")
-            self.assertIn("note: config.toml is left out", cli.must_run("report", run_dir).stdout)
+            note = "config.toml is missing\n" if content is None else "config.toml is left out: "
+            self.assertIn(f"\nnote: {note}", cli.must_run("report", run_dir).stdout)
 
-    def test_a_run_that_has_just_begun_is_dashes(self):
+    def test_a_run_that_has_just_begun_is_one_line(self):
         run_dir = self.copy()
-        self.metrics(run_dir).write_bytes(b"")
-        self.assertIn("rates: -", cli.must_run("report", run_dir).stdout)
+        for content, torn in ((b'{"event":"pl', "; the only line of metrics.jsonl is torn"), (b"", "")):
+            self.metrics(run_dir).write_bytes(content)
+            self.assertEqual(cli.must_run("report", run_dir).stdout, f"{run_dir}: no record yet (0 steps){torn}\n")
         row = cli.must_run("report", self.one, run_dir).stdout.splitlines()[-1].split()
         self.assertGreater(row.count("-"), 10)
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <vector>
 
 namespace sluice {
@@ -43,6 +45,27 @@ TEST(Human, SizesAndDurations) {
   EXPECT_EQ(human_duration(4.24), "4.2 s");
   EXPECT_EQ(human_duration(200), "3 min 20 s");
   EXPECT_EQ(human_duration(3725), "1 h 02 min");
+  EXPECT_EQ(human_duration(std::nan("")), "NaN s");
+  EXPECT_EQ(human_duration(1e300), "1.00e+300 s");
+}
+
+TEST(Fixed, NamesWhatIsNoNumberAndShortensWhatIsHuge) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(fixed(3.14159, 2), "3.14");
+  EXPECT_EQ(fixed(std::nan(""), 4), "NaN");
+  EXPECT_EQ(fixed(-std::nan(""), 4), "NaN") << "whatever its sign";
+  EXPECT_EQ(fixed(kInfinity, 1), "Infinity");
+  EXPECT_EQ(fixed(-kInfinity, 1), "-Infinity");
+  EXPECT_EQ(fixed(999999999999999.0, 0), "999999999999999");
+  EXPECT_EQ(fixed(1e15, 0), "1.00e+15");
+  EXPECT_EQ(fixed(-1.25e300, 3), "-1.250e+300");
+}
+
+TEST(Printable, ReplacesControlCharactersAndNothingElse) {
+  EXPECT_EQ(printable("plain \u00e4\u00a0\u20ac text"), "plain \u00e4\u00a0\u20ac text");
+  EXPECT_EQ(printable("\x1b[2Ja\nb\tc\rd\x7f"), "?[2Ja?b?c?d?");
+  EXPECT_EQ(printable("a\u009b2Jb"), "a?2Jb") << "the C1 form of escape [";
+  EXPECT_EQ(printable(std::string("\0\xff\xc2", 3)), "?\xff\xc2") << "bytes that are no UTF-8";
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/concat.h"
+#include "core/text.h"
 #include "train/records/support.h"
 #include "train/time_table.h"
 
@@ -47,6 +48,14 @@ TEST(TimeTable, WhatIsNotKnownIsADash) {
       HasSubstr(
           "\nall stages     -        -         -         -       3.00     -          -       -   1.00     -     -"))
       << "of a version that did not know skew and bubble";
+}
+
+TEST(TimeTable, TheTitleSaysWhichStepsAndWhoseDevices) {
+  const Numbers ms{{"step_ms", 2.0}};
+  EXPECT_THAT(time_table({}, ms, 1, 2), testing::StartsWith("where the time went, mean of 1 step, of rank 0 of 2 "
+                                                            "processes (ms; "));
+  EXPECT_THAT(time_table({}, ms, 1, 1, "since the resume at step 3 (1 step)"),
+              testing::StartsWith("where the time went, mean since the resume at step 3 (1 step) (ms; "));
 }
 
 std::vector<RunReport> reports_of(const TempDir& dir, const std::vector<std::string>& records) {
@@ -102,23 +111,127 @@ TEST(Report, TellsWhatEndedTheRunAndWhatCouldNotBeRead) {
   EXPECT_THAT(
       text, HasSubstr("mlp on -: 2 stages x 2 replicas over 2 processes, schedule 1f1b, chunks 4, global batch 16\n"));
   EXPECT_THAT(text, HasSubstr("1 line of metrics.jsonl cannot be read and is left out"));
-  EXPECT_THAT(text, HasSubstr("config.toml is left out: "));
-  EXPECT_THAT(text, HasSubstr("\n1600.0 samples/s, step 10.00 ms, devices busy 62.5 %, MFU 12.5 %\n"));
-  EXPECT_THAT(text, HasSubstr("advice: -"));
+  EXPECT_THAT(text, HasSubstr("\nnote: config.toml is missing\n"));
+  EXPECT_THAT(text, HasSubstr("\n1600.0 samples/s, step 10.00 ms, devices of rank 0 busy 62.5 %, MFU 12.5 %\n"));
+  EXPECT_THAT(text, HasSubstr("where the time went, mean of 1 step, of rank 0 of 2 processes (ms"));
+  EXPECT_THAT(text, testing::EndsWith("\nadvice: -")) << "nobody said that nothing was recorded";
   const auto json = reports[0].json();
   EXPECT_EQ(json.at("outcome"), "failed");
   EXPECT_EQ(json.at("devices"), 4);
   EXPECT_EQ(json.at("unreadable_lines"), 1);
+  EXPECT_EQ(json.at("device_busy_mean"), 0.625);
+  EXPECT_EQ(json.at("device_busy"), (std::vector{0.5, 0.75}));
   EXPECT_TRUE(json.at("advice").is_null());
 }
 
 TEST(Report, PrintsAdviceAndThatThereIsNone) {
   const TempDir dir;
-  const auto reports = reports_of(dir, {R"({"event":"summary","advice":["raise data.workers","and more"]})",
-                                        R"({"event":"summary","advice":[]})", R"({"event":"summary","advice":null})"});
+  const auto reports =
+      reports_of(dir, {R"({"event":"summary","advice":["raise data.workers","and more"]})",
+                       R"({"event":"summary","advice":[]})", concat(kSteps, R"({"event":"summary","advice":null})")});
   EXPECT_THAT(reports[0].text(), testing::EndsWith("\nadvice:\n- raise data.workers\n- and more"));
   EXPECT_THAT(reports[1].text(), testing::EndsWith("\nadvice: none; nothing would save as much as 3 % of the step"));
-  EXPECT_THAT(reports[2].text(), testing::EndsWith("\nadvice: -"));
+  EXPECT_THAT(reports[2].text(), testing::EndsWith("\nadvice: - (nothing was recorded: profile.level = \"off\")"));
+}
+
+TEST(Report, SaysWhichNumbersAreOfTheWholeRunAndWhichSinceTheResume) {
+  const TempDir dir;
+  const std::string begin = R"({"event":"step","step":1,"step_ms":10,"samples_per_s":10})"
+                            "\n"
+                            R"({"event":"resume","step":1})"
+                            "\n"
+                            R"({"event":"step","step":2,"step_ms":30,"samples_per_s":10})"
+                            "\n"
+                            R"({"event":"step","step":3,"step_ms":20,"samples_per_s":10})"
+                            "\n";
+  const std::string end = R"({"event":"summary","breakdown":[{"replica":0,"stage":0,"step_ms":25}],"advice":["more"],)"
+                          R"("evaluation_s":1.5,"checkpoints_s":90})"
+                          "\n";
+  const auto reports = reports_of(dir, {begin + end, begin, begin.substr(begin.find('\n') + 1) + end});
+  const std::string done = reports[0].text(), unfinished = reports[1].text(), from_elsewhere = reports[2].text();
+  EXPECT_THAT(done, HasSubstr("where the time went, mean since the resume at step 1 (2 steps) (ms"));
+  EXPECT_THAT(done, HasSubstr("\nwhole run (3 steps): 10.0 samples/s, step 20.00 ms\n"));
+  EXPECT_THAT(done, HasSubstr("\nbetween the steps since the resume: evaluation 1.5 s, checkpoints 1 min 30 s\n"));
+  EXPECT_THAT(done, HasSubstr("\npeak memory since the resume: "));
+  EXPECT_THAT(done, HasSubstr("\n0 evaluations, 1 checkpoint, 1 resume, "));
+  EXPECT_THAT(done, testing::EndsWith("\nadvice since the resume:\n- more"));
+  EXPECT_THAT(unfinished, HasSubstr("where the time went, mean of the whole run (3 steps) (ms"));
+  EXPECT_THAT(unfinished, testing::Not(HasSubstr("between the steps")));
+  EXPECT_THAT(from_elsewhere, HasSubstr("mean since the resume at step 1 (2 steps) (ms"));
+  EXPECT_THAT(from_elsewhere, HasSubstr("\n10.0 samples/s"));
+  EXPECT_THAT(from_elsewhere, HasSubstr("\n0 evaluations, 0 checkpoints, 1 resume, "));
+}
+
+TEST(Report, WithoutARecordIsOneLine) {
+  const TempDir dir;
+  const auto reports = reports_of(dir, {"", R"({"event":"pl)", R"({"event":"plan","model":"mlp"})"});
+  EXPECT_EQ(reports[0].text(), concat((dir / "run0").string(), ": no record yet (0 steps)"));
+  EXPECT_EQ(reports[1].text(),
+            concat((dir / "run1").string(), ": no record yet (0 steps); the only line of metrics.jsonl is torn"));
+  EXPECT_THAT(reports[2].text(), HasSubstr("\nwhere the time went: no step is recorded yet\n"));
+}
+
+TEST(Report, TheLossIsTheLastEvaluationsAndEpochsCountFromOneInTheText) {
+  const TempDir dir;
+  const auto reports = reports_of(dir, {R"({"event":"step","step":1,"loss":"NaN"})"
+                                        "\n"
+                                        R"({"event":"eval","step":1,"epoch":0,"loss":2.5,"top1":10})"
+                                        "\n"
+                                        R"({"event":"eval","step":1,"epoch":4,"loss":"Infinity","top1":5})",
+                                        R"({"event":"step","step":1,"loss":3})"});
+  const auto json = reports[0].json();
+  EXPECT_EQ(json.at("loss"), "Infinity");
+  EXPECT_EQ(json.at("train_loss"), "NaN");
+  EXPECT_EQ(json.at("evaluations").at("last").at("epoch"), 4) << "as in metrics.jsonl";
+  EXPECT_THAT(reports[0].text(), HasSubstr("\nlast           1      5     5.00        -  Infinity        -"));
+  EXPECT_THAT(reports[0].text(), HasSubstr("\nfirst          1      1    10.00        -    2.5000        -"));
+  EXPECT_TRUE(reports[1].json().at("loss").is_null());
+  EXPECT_EQ(reports[1].json().at("train_loss"), 3);
+}
+
+TEST(Report, ShowsPartsOfRatesAndThatTheBreakdownIsIncomplete) {
+  const TempDir dir;
+  const auto reports = reports_of(
+      dir, {R"({"event":"step","step":1,"step_ms":10,"flops_per_s":4e9,"flops_per_s_by_kind":{"linear":4e9},)"
+            R"("mfu":null,"allreduce_hidden_ms":1.5,"spans_dropped":3})"
+            "\n"
+            R"({"event":"step","step":2,"step_ms":10,"flops_per_s":2e9,"flops_per_s_by_kind":{"convolution":2e9},)"
+            R"("mfu":null,"allreduce_hidden_ms":2.5})"
+            "\n"
+            R"({"event":"st)"});
+  const std::string text = reports[0].text();
+  EXPECT_THAT(text, HasSubstr("\nstep 10.00 ms, allreduce hidden behind compute 2.00 ms, 3.0 model GFLOP/s "
+                              "(convolution 1.0, linear 2.0), peak unknown\n"));
+  EXPECT_THAT(text, HasSubstr("\nnote: the breakdown is incomplete: 1 step had more spans than are kept\n"));
+  EXPECT_THAT(text, HasSubstr("\nnote: the last line of metrics.jsonl is torn and is left out\n"));
+  EXPECT_EQ(reports[0].json().at("incomplete_steps"), 1);
+}
+
+TEST(Report, NoControlCharacterReachesTheTerminal) {
+  const TempDir dir;
+  const auto run_dir = dir / "a\x1b[2J\rb";
+  std::filesystem::create_directory(run_dir);
+  spill(run_dir / "metrics.jsonl",
+        R"({"event":"plan","model":"m\u001b[1m","data":"d\nd","schedule":"\u009b2J","global_batch":"\u0007"})"
+        "\n"
+        R"({"event":"step","step":1,"step_ms":1,"net_bytes_per_s":1,"net":{"e\u001bth":{"sent":1,"received":0}},)"
+        R"("flops_per_s":1,"flops_per_s_by_kind":{"k\u001b":1}})"
+        "\n"
+        R"({"event":"fault","what":"old\u001bfault"})"
+        "\n"
+        R"({"event":"summary","outcome":"do\tn","peak_memory_bytes":{"p\u007f":1},"advice":["\u001b]0;title\u0007"]})"
+        "\n");
+  spill(run_dir / "config.toml", "x = \"\x1b");
+  const std::vector reports{read_report(run_dir), read_report(run_dir)};
+  for (std::string text : {reports[0].text(), comparison(reports)}) {
+    EXPECT_THAT(text, HasSubstr("m?[1m"));
+    EXPECT_THAT(text, HasSubstr("?2J"));
+    std::erase(text, '\n');
+    EXPECT_EQ(text, printable(text));
+  }
+  EXPECT_THAT(reports[0].text(), testing::StartsWith((dir / "a?[2J?b: do?n after step 1").string()));
+  EXPECT_THAT(reports[0].text(), HasSubstr(" on d?d: ")) << "a line break too";
+  EXPECT_EQ(reports[0].json().at("model"), "m\x1b[1m") << "JSON keeps what was recorded, escaped";
 }
 
 }  // namespace

@@ -32,8 +32,7 @@ std::string line_text(const AffineCost& cost) {
 
 std::string times_table(const LayerProfile& profile) {
   const auto samples = static_cast<double>(profile.micro_batch);
-  std::vector<TextRow> rows{
-      {"layer", "forward ms", "input ms", "weight ms", "forward us", "input us", "weight us"}};
+  std::vector<TextRow> rows{{"layer", "forward ms", "input ms", "weight ms", "forward us", "input us", "weight us"}};
   LayerCost sum;
   const auto add_row = [&](const std::string& name, const LayerCost& cost) {
     rows.push_back({name, milliseconds(cost.forward.at(samples)), milliseconds(cost.input_gradient.at(samples)),
@@ -52,8 +51,7 @@ std::string times_table(const LayerProfile& profile) {
 }
 
 std::string bytes_table(const LayerProfile& profile) {
-  std::vector<TextRow> rows{
-      {"layer", "output", "saved", "saves input", "parameters", "gradients", "optimizer"}};
+  std::vector<TextRow> rows{{"layer", "output", "saved", "saves input", "parameters", "gradients", "optimizer"}};
   for (const profiler::MeasuredLayer& layer : profile.layers) {
     const LayerCost& cost = layer.cost;
     const std::string fixed_part =

@@ -1,5 +1,6 @@
 #include "train/records/run_log.h"
 
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -8,6 +9,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace sluice::train {
 namespace {
@@ -25,13 +27,6 @@ std::optional<double> number_of(const Json& value) {
   return std::nullopt;
 }
 
-// Whole numbers beyond what a double holds exactly are none of ours.
-std::optional<std::int64_t> integer_at(const Json& object, const char* name) {
-  const auto number = number_at(object, name);
-  if (!number || !(std::abs(*number) < 9e15)) return std::nullopt;
-  return static_cast<std::int64_t>(*number);
-}
-
 struct WeightedSum {
   double sum = 0;
   double weight = 0;
@@ -40,6 +35,16 @@ struct WeightedSum {
     if (!std::isfinite(value) || !(of_weight > 0)) return;
     sum += value * of_weight;
     weight += of_weight;
+  }
+};
+
+// The parts of a rate. A part that a line does not name was nothing in that step.
+struct PartSums {
+  std::map<std::string, double> sums;
+  double weight = 0;
+
+  void add(const std::string& name, std::optional<double> part, double of_weight) {
+    if (part && std::isfinite(*part)) sums[name] += *part * of_weight;
   }
 };
 
@@ -57,7 +62,9 @@ class StepSums {
         sums_[name].add(*number, 1);
       }
     }
-    add_network(line, time);
+    if (!(time > 0) || !std::isfinite(time)) return;
+    if (is_finite_at(line, "net_bytes_per_s")) add_network(line, time);
+    if (is_finite_at(line, "flops_per_s")) add_flops(line, time);
     add_busy(line, time);
   }
 
@@ -65,6 +72,9 @@ class StepSums {
     Numbers means;
     for (const auto& [name, sum] : sums_) {
       if (sum.weight > 0) means[name] = sum.sum / sum.weight;
+    }
+    for (const PartSums* parts : {&network_, &flops_}) {
+      for (const auto& [name, sum] : parts->sums) means[name] = sum / parts->weight;
     }
     return means;
   }
@@ -76,15 +86,28 @@ class StepSums {
   }
 
  private:
+  static bool is_finite_at(const Json& line, const char* name) {
+    const auto number = number_at(line, name);
+    return number && std::isfinite(*number);
+  }
+
   void add_network(const Json& line, double time) {
+    network_.weight += time;
     const auto net = line.find("net");
     if (net == line.end() || !net->is_object()) return;
     for (const auto& [interface, rates] : net->items()) {
       if (!rates.is_object()) continue;
-      for (const char* way : {"sent", "received"}) {
-        if (const auto rate = number_at(rates, way)) sums_[concat("net/", interface, "/", way)].add(*rate, time);
-      }
+      for (const char* way : {"sent", "received"})
+        network_.add(concat("net/", interface, "/", way), number_at(rates, way), time);
     }
+  }
+
+  void add_flops(const Json& line, double time) {
+    flops_.weight += time;
+    const auto kinds = line.find("flops_per_s_by_kind");
+    if (kinds == line.end() || !kinds->is_object()) return;
+    for (const auto& [kind, rate] : kinds->items())
+      flops_.add(concat("flops_per_s_by_kind/", kind), number_of(rate), time);
   }
 
   void add_busy(const Json& line, double time) {
@@ -97,6 +120,7 @@ class StepSums {
   }
 
   std::map<std::string, WeightedSum> sums_;
+  PartSums network_, flops_;
   std::vector<WeightedSum> busy_;
 };
 
@@ -120,7 +144,8 @@ class Reader {
     if (event == "plan") log_.plan = line;
     if (event == "fault") log_.fault = line;
     if (event == "fault") log_.ends_in_fault = true;
-    if (event == "resume") log_.steps_since_resume = 0;
+    if (event == "checkpoint") add_checkpoint(line);
+    if (event == "resume") add_resume(line);
     if (event == "summary") log_.summary = line;
     if (event == "step" || event == "plan" || event == "resume") {  // the run went on after what ended it before
       log_.summary = Json::object();
@@ -148,7 +173,20 @@ class Reader {
     ++log_.steps_since_resume;
     log_.last_step = integer_at(line, "step").value_or(log_.last_step);
     if (const auto loss = number_at(line, "loss")) log_.last_loss = loss;
+    if (number_at(line, "spans_dropped").value_or(0) > 0) ++log_.incomplete_steps;
     sums_.add(line);
+  }
+
+  void add_checkpoint(const Json& line) {
+    if (const auto step = integer_at(line, "step")) log_.checkpoints.insert(*step);
+  }
+
+  // Where the records do not lead up to the checkpoint it is another run's.
+  void add_resume(const Json& line) {
+    const auto step = integer_at(line, "step");
+    if (log_.steps > 0 && step == log_.last_step) log_.checkpoints.insert(*step);
+    log_.resumed_at = step;
+    log_.steps_since_resume = 0;
   }
 
   void add_evaluation(const Json& line) {
@@ -164,15 +202,36 @@ class Reader {
   StepSums sums_;
 };
 
-void require_run_dir(const fs::path& dir) {
+// A path's status; not_found where there is nothing. Throws where nobody can tell.
+fs::file_status status_of(const fs::path& path) {
   std::error_code error;
-  if (fs::is_regular_file(dir, error))
-    throw ConfigError(concat(dir.string(), " is a file; give the run's directory, which holds metrics.jsonl"));
-  if (!fs::is_directory(dir, error))
-    throw ConfigError(concat("there is no run directory ", dir.string(), "; give the --run-dir of a `sluice train`"));
-  if (!fs::exists(dir / "metrics.jsonl", error))
-    throw ConfigError(
-        concat(dir.string(), " holds no metrics.jsonl, so it is no run; give the --run-dir of a `sluice train`"));
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::none)
+    throw DataError(concat(printable(path.string()), " cannot be read: ", error.message(),
+                           "; check the permissions of it and of the folders above"));
+  return status;
+}
+
+void require_run_dir(const fs::path& dir) {
+  const std::string name = printable(dir.string());
+  const fs::file_status status = status_of(dir);
+  if (fs::is_regular_file(status))
+    throw ConfigError(concat(name, " is a file; give the run's directory, which holds metrics.jsonl"));
+  if (!fs::is_directory(status))
+    throw ConfigError(concat("there is no run directory ", name, "; give the --run-dir of a `sluice train`"));
+  if (!fs::exists(status_of(dir / "metrics.jsonl")))
+    throw ConfigError(concat(name, " holds no metrics.jsonl, so it is no run; give the --run-dir of a `sluice train`"));
+}
+
+std::ifstream open_metrics(const fs::path& file) {
+  const std::string name = printable(file.string());
+  if (!fs::is_regular_file(status_of(file)))
+    throw DataError(concat(name, " is no file; give the --run-dir of a `sluice train`"));
+  errno = 0;
+  std::ifstream in(file, std::ios::binary);
+  if (in.is_open()) return in;
+  const std::string reason = errno != 0 ? std::generic_category().message(errno) : "it cannot be opened";
+  throw DataError(concat(name, " cannot be read: ", reason, "; check its permissions"));
 }
 
 }  // namespace
@@ -186,6 +245,13 @@ std::optional<double> number_at(const Json& object, const char* name) {
   if (!object.is_object()) return std::nullopt;
   const auto found = object.find(name);
   return found == object.end() ? std::nullopt : number_of(*found);
+}
+
+std::optional<std::int64_t> integer_at(const Json& object, const char* name) {
+  constexpr double kLargest = 9e15;
+  const auto number = number_at(object, name);
+  if (!number || !(std::abs(*number) < kLargest)) return std::nullopt;
+  return static_cast<std::int64_t>(*number);
 }
 
 std::optional<std::string> text_at(const Json& object, const char* name) {
@@ -226,11 +292,8 @@ std::int64_t RunLog::count(std::string_view event) const {
 RunLog read_run_log(const fs::path& run_dir) {
   require_run_dir(run_dir);
   const fs::path file = run_dir / "metrics.jsonl";
-  std::error_code error;
-  std::ifstream in;
-  if (fs::is_regular_file(file, error)) in.open(file, std::ios::binary);
-  if (!in.is_open())
-    throw DataError(concat(file.string(), " is no file that can be read; check its kind and permissions"));
+  const std::string name = printable(file.string());
+  std::ifstream in = open_metrics(file);
   Reader reader(run_dir);
   for (std::string line; std::getline(in, line);) {
     const bool is_last = in.eof();  // no line break after it
@@ -242,10 +305,10 @@ RunLog read_run_log(const fs::path& run_dir) {
       reader.add_unreadable(is_last && line.starts_with('{'));
     }
   }
-  if (in.bad()) throw DataError(concat(file.string(), " cannot be read to its end; check the disk"));
+  if (in.bad()) throw DataError(concat(name, " cannot be read to its end; check the disk"));
   RunLog log = reader.finish();
   if (log.counts.empty() && log.unreadable_lines > 0)
-    throw DataError(concat(file.string(), " holds ", log.unreadable_lines,
+    throw DataError(concat(name, " holds ", log.unreadable_lines,
                            " lines and none is a record of a run; it is damaged or not Sluice's: copy it again"));
   return log;
 }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <functional>
@@ -33,9 +34,9 @@ TEST(RunLog, AveragesTimesOverStepsAndRatesOverTime) {
       dir,
       concat(
           R"({"event":"step","step":1,"step_ms":10,"load_ms":2,"samples_per_s":100,"mfu":0.5,"device_busy":[1,0.5],)",
-          R"("net":{"lo":{"sent":8,"received":0}},"sync_bytes":40,"skew_ms":null,"loss":2})", "\n",
+          R"("net_bytes_per_s":8,"net":{"lo":{"sent":8,"received":0}},"sync_bytes":40,"skew_ms":null,"loss":2})", "\n",
           R"({"event":"step","step":2,"step_ms":30,"load_ms":4,"samples_per_s":20,"mfu":null,"device_busy":[0,0.1],)",
-          R"("net":{"lo":{"sent":0,"received":4}},"sync_bytes":20,"loss":1})", "\n"));
+          R"("net_bytes_per_s":4,"net":{"lo":{"sent":0,"received":4}},"sync_bytes":20,"loss":1})", "\n"));
   EXPECT_EQ(log.steps, 2);
   EXPECT_EQ(log.last_step, 2);
   EXPECT_EQ(log.last_loss, 1);
@@ -48,6 +49,45 @@ TEST(RunLog, AveragesTimesOverStepsAndRatesOverTime) {
   EXPECT_DOUBLE_EQ(log.means.at("net/lo/received"), 3);
   EXPECT_THAT(log.device_busy, ElementsAre(0.25, testing::DoubleEq(0.2)));
   EXPECT_FALSE(number_in(log.means, "skew_ms")) << "null in one line, absent in the other";
+}
+
+TEST(RunLog, PartsOfARateAddUpToIt) {
+  const TempDir dir;
+  const auto net = [](const char* total, const char* more) {
+    return concat(R"(,"net_bytes_per_s":)", total, R"(,"flops_per_s":)", total, more);
+  };
+  const RunLog log = log_of(
+      dir, concat(step_line(1, net("null", R"(,"net":{"eth0":{"sent":1000,"received":0}})")),
+                  step_line(2, net("6", R"(,"net":{"eth0":{"sent":6,"received":0}},"flops_per_s_by_kind":{"a":6})")),
+                  step_line(3, net("2", R"(,"net":{"lo":{"sent":0,"received":2}},"flops_per_s_by_kind":{"b":2})")),
+                  step_line(4, net("1", ""))));
+  EXPECT_DOUBLE_EQ(log.means.at("net_bytes_per_s"), 3);
+  EXPECT_DOUBLE_EQ(log.means.at("net/eth0/sent"), 2) << "absent from two lines: 0 there; the first does not count";
+  EXPECT_DOUBLE_EQ(log.means.at("net/lo/received"), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(log.means.at("flops_per_s_by_kind/a"), 2);
+  EXPECT_DOUBLE_EQ(log.means.at("flops_per_s_by_kind/b"), 2.0 / 3);
+}
+
+TEST(RunLog, CountsCheckpointsByTheirStepsWithWhatWasResumedFrom) {
+  const TempDir dir;
+  const auto event = [](const char* name, int step) {
+    return concat(R"({"event":")", name, R"(","step":)", step, "}\n");
+  };
+  const std::string first = step_line(1) + event("checkpoint", 1) + step_line(2);  // the line of step 2 was cut off
+  EXPECT_THAT(log_of(dir, first + event("resume", 2) + step_line(3) + event("checkpoint", 3)).checkpoints,
+              ElementsAre(1, 2, 3));
+  EXPECT_THAT(log_of(dir, first + event("checkpoint", 2) + event("resume", 2) + event("resume", 2)).checkpoints,
+              ElementsAre(1, 2));
+  const RunLog other = log_of(dir, event("resume", 2) + step_line(3) + event("checkpoint", 3));
+  EXPECT_THAT(other.checkpoints, ElementsAre(3)) << "what it resumed from is another run's";
+  EXPECT_EQ(other.resumed_at, 2);
+}
+
+TEST(RunLog, CountsStepsWithoutAllTheirSpans) {
+  const TempDir dir;
+  const RunLog log =
+      log_of(dir, concat(step_line(1), step_line(2, R"(,"spans_dropped":7)"), step_line(3, R"(,"spans_dropped":0)")));
+  EXPECT_EQ(log.incomplete_steps, 1);
 }
 
 TEST(RunLog, ReadsWhatTheWriterWrites) {
@@ -168,7 +208,34 @@ TEST(RunLog, RefusesWhatIsNoRun) {
   EXPECT_THAT(refusal(dir.path()), testing::Pair(ExitCode::kData, HasSubstr("none is a record")));
   std::filesystem::remove(dir / "metrics.jsonl");
   std::filesystem::create_directory(dir / "metrics.jsonl");
-  EXPECT_THAT(refusal(dir.path()), testing::Pair(ExitCode::kData, HasSubstr("no file that can be read")));
+  EXPECT_THAT(refusal(dir.path()), testing::Pair(ExitCode::kData, HasSubstr("metrics.jsonl is no file")));
+}
+
+TEST(RunLog, SaysWhatMayNotBeRead) {
+  const TempDir dir;
+  namespace fs = std::filesystem;
+  fs::create_symlink(dir / "loop", dir / "loop");
+  EXPECT_THAT(refusal(dir / "loop"), testing::Pair(ExitCode::kData, HasSubstr("loop cannot be read: Too many levels")));
+  const fs::path closed = dir / "run\x1b";
+  fs::create_directory(closed);
+  spill(closed / "metrics.jsonl", step_line(1));
+  fs::permissions(dir.path(), fs::perms::owner_all | fs::perms::group_exec | fs::perms::others_exec);
+  const bool is_root = ::geteuid() == 0;  // may read everything
+  constexpr uid_t kNobody = 65534;
+  const auto refusal_with = [&](fs::perms of_folder, fs::perms of_file) {
+    fs::permissions(closed / "metrics.jsonl", of_file);
+    fs::permissions(closed, of_folder);
+    EXPECT_EQ(is_root ? ::seteuid(kNobody) : 0, 0);
+    auto result = refusal(closed);
+    EXPECT_EQ(is_root ? ::seteuid(0) : 0, 0);
+    fs::permissions(closed, fs::perms::owner_all);
+    return result;
+  };
+  EXPECT_THAT(refusal_with(fs::perms::none, fs::perms::all),
+              testing::Pair(ExitCode::kData, HasSubstr("run?/metrics.jsonl cannot be read: Permission denied")));
+  EXPECT_THAT(refusal_with(fs::perms::all, fs::perms::none),
+              testing::Pair(ExitCode::kData, HasSubstr("run?/metrics.jsonl cannot be read: Permission denied")));
+  EXPECT_EQ(refusal_with(fs::perms::all, fs::perms::all).first, ExitCode::kDone);
 }
 
 }  // namespace
