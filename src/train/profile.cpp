@@ -73,10 +73,41 @@ profiler::StepSummary summary_of(const std::vector<TrialStep>& trial) {
           .samples_per_s = static_cast<double>(trial.front().stats.samples) / middle};
 }
 
-std::string step_table_of(const std::vector<TrialStep>& trial, int processes) {
+RunTotals totals_of(const std::vector<TrialStep>& trial) {
   RunTotals totals;
   for (const TrialStep& step : trial) totals.add_step(step.stats, step.breakdown, std::nullopt);
-  return totals.stages.empty() ? "" : time_table(mean_times(totals), {}, totals.steps, processes);
+  return totals;
+}
+
+// What a micro-batch costs the stage that takes longest for one of `samples`.
+profiler::MicroBatchCost slowest_stage_cost(const std::vector<LayerCost>& costs, const Partition& partition,
+                                            double samples) {
+  profiler::MicroBatchCost slowest;
+  auto layer = costs.begin();
+  for (const int layers : partition.layers_per_stage) {
+    profiler::MicroBatchCost stage;
+    for (const auto end = layer + layers; layer != end; ++layer) {
+      for (const AffineCost& part : {layer->forward, layer->input_gradient, layer->weight_gradient}) {
+        stage.overhead += part.a_s;
+        stage.per_sample += part.b_s;
+      }
+    }
+    const auto time = [samples](const profiler::MicroBatchCost& cost) {
+      return cost.overhead + cost.per_sample * samples;
+    };
+    if (time(stage) > time(slowest)) slowest = stage;
+  }
+  return slowest;
+}
+
+// With the layers' costs at hand, moves of layers and numbers of chunks are computed instead of bounded.
+std::vector<profiler::Advice> advice_of(const RunTotals& totals, const RunFacts& facts,
+                                        const std::vector<LayerCost>& costs) {
+  profiler::AdviceInput input = advice_input(totals, facts);
+  const double samples = input.replica_samples / facts.plan.chunks;
+  for (const LayerCost& cost : costs) input.layers.push_back(cost.seconds(samples) * facts.plan.chunks);
+  input.micro_batch = slowest_stage_cost(costs, facts.plan.partition, samples);
+  return profiler::advise(input);
 }
 
 LayerProfile measure_model(const Setup& setup, const std::string& version) {
@@ -101,7 +132,16 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     if (peers.keeps_records()) log_info(concat("running ", kWarmUpSteps, " + ", orders.steps, " training steps"));
     const auto trial = whole_steps(run_trial_steps(setup, composition, step, kWarmUpSteps, orders.steps));
     profile.step = summary_of(trial);
-    outcome.step_table = step_table_of(trial, peers.place().processes);
+    const RunTotals totals = totals_of(trial);
+    if (!totals.stages.empty() && peers.keeps_records()) {
+      const RunFacts facts{.plan = composition.plan,
+                           .replicas = count_replicas(setup),
+                           .processes = peers.place().processes,
+                           .sync_bytes = count_replicas(setup) > 1 ? composition.gradient_bytes() : 0,
+                           .data_workers = setup.config.data.workers};
+      outcome.step_table = time_table(mean_times(totals), {}, totals.steps, facts.processes);
+      outcome.advice = advice_of(totals, facts, profile.costs());
+    }
     const double replica_samples =
         static_cast<double>(setup.config.train.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =

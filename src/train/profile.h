@@ -7,8 +7,11 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "config/config.h"
+#include "profiler/advice.h"
 #include "profiler/layer_profile.h"
 #include "train/peers.h"
 #include "train/setup.h"
@@ -24,6 +27,7 @@ struct ProfileOptions {
 struct ProfileOutcome {
   profiler::LayerProfile profile;
   std::string step_table;  // where the time of the training steps went; empty with profile.level = "off"
+  std::vector<profiler::Advice> advice;
 };
 
 // Nothing in a process other than rank 0.
