@@ -132,7 +132,7 @@ std::string rates_text(const RunLog& log, const Json& run) {
   add(mean("step_ms"), 2, "step ", " ms");
   add(times(number_at(run, "device_busy_mean"), 100), 1,
       has_processes(run) ? "devices of rank 0 busy " : "devices busy ", " %");
-  add(mean("allreduce_hidden_ms"), 2, "allreduce hidden behind compute ", " ms");
+  add(mean("allreduce_hidden_ms"), 2, "allreduce hidden ", " ms");
   add(mean("syncs_per_s"), 2, "", " syncs/s");
   add(times(mean("sync_bytes"), 1e-6), 2, "", " MB synchronised a step");
   add(times(mean("net_bytes_per_s"), 1e-6), 2, "network ", concat(" MB/s", network_text(log)));

@@ -251,6 +251,11 @@ class RefusedTest(ReportTest):
             (run_dir / "metrics.jsonl").write_bytes(content)
             self.assert_refused(3, "none is a record", run_dir)
 
+    def test_what_may_not_be_read_is_3(self):
+        loop = self.folder / "loop"
+        loop.symlink_to(loop)
+        self.assert_refused(3, "cannot be read: Too many levels of symbolic links", loop)
+
     def test_a_path_that_is_not_utf8_does_not_break_json(self):
         run_dir = self.copy("odd")
         odd = bytes(self.folder) + b"/odd\xff"

@@ -200,7 +200,7 @@ TEST(Report, ShowsPartsOfRatesAndThatTheBreakdownIsIncomplete) {
             "\n"
             R"({"event":"st)"});
   const std::string text = reports[0].text();
-  EXPECT_THAT(text, HasSubstr("\nstep 10.00 ms, allreduce hidden behind compute 2.00 ms, 3.0 model GFLOP/s "
+  EXPECT_THAT(text, HasSubstr("\nstep 10.00 ms, allreduce hidden 2.00 ms, 3.0 model GFLOP/s "
                               "(convolution 1.0, linear 2.0), peak unknown\n"));
   EXPECT_THAT(text, HasSubstr("\nnote: the breakdown is incomplete: 1 step had more spans than are kept\n"));
   EXPECT_THAT(text, HasSubstr("\nnote: the last line of metrics.jsonl is torn and is left out\n"));
