@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -194,7 +193,7 @@ std::string to_text(const pipeline::Schedule& schedule, const pipeline::Simulati
     rows.push_back(
         {std::to_string(device), concat(times.busy), concat(times.idle), fixed(share, 2), concat(peaks[device])});
   }
-  return text + text_table(rows, std::array{Align::kRight});
+  return text + text_table(rows);
 }
 
 void write_file(const std::string& path, const std::string& text) {
