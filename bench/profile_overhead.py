@@ -4,7 +4,8 @@
     .venv/bin/python bench/profile_overhead.py [--rounds 15] [--steps 4] [--models resnet18 vit]
 
 Two figures a model: the cost of a span (bench_recorder) times the spans of a step, over the step; and the ratio of
-wall times of neighbouring measurements, with and without, its median and the 95 % interval of the median (bootstrap).
+times of neighbouring measurements, with and without, its median and the 95 % interval of the median (bootstrap): wall
+time, and processor time of all threads, which other programs on the machine disturb less.
 """
 
 import argparse
@@ -51,11 +52,12 @@ def main():
         for side in sides:
             side.close()
         on, off = sides
-        ratios = [a["step_ms"] / b["step_ms"] for a, b in zip(on.results, off.results)]
-        low, high = interval_of_median(ratios)
         share = span_ns * on.median("spans") / (1e6 * on.median("step_ms"))
-        print(f"{model}: {on.median('spans'):.0f} spans in a step of {on.median('step_ms'):.0f} ms: {100 * share:.4f} %; "
-              f"with/without: median {statistics.median(ratios):.4f}, 95 % {low:.4f} .. {high:.4f}")
+        print(f"{model}: {on.median('spans'):.0f} spans in a step of {on.median('step_ms'):.0f} ms: {100 * share:.4f} %")
+        for what, key in (("wall", "step_ms"), ("processor", "cpu_ms")):
+            ratios = [a[key] / b[key] for a, b in zip(on.results, off.results)]
+            low, high = interval_of_median(ratios)
+            print(f"  {what} time with/without: median {statistics.median(ratios):.4f}, 95 % {low:.4f} .. {high:.4f}")
 
 
 if __name__ == "__main__":
