@@ -151,7 +151,7 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual(len(boxes), 4 * 4 * 3)
         done = cli.run("schedule", "zb-v", "--stages", 2, "--chunks", 4, "--svg", self.folder / "none" / "x.svg")
         self.assertEqual(done.returncode, 8)
-        self.assertIn("x.svg: cannot be written", cli.error_of(done))
+        self.assertIn("x.svg: No such file or directory", cli.error_of(done))
 
     def test_the_largest_shape_that_is_promised(self):
         for name, bubble in (("interleaved", 63 * 3 / 2), ("zb-v", 31.5), ("dualpipe-v", 63)):

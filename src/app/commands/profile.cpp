@@ -93,7 +93,7 @@ std::string steps_text(const profiler::StepSummary& step) {
 }
 
 std::string text_of(const LayerProfile& profile) {
-  return concat("micro-batches of n = ", counted(profile.micro_batch, "sample"), "; times, and as a + b n\n",
+  return concat("micro-batches of n = ", counted(profile.micro_batch, "sample"), "; times as fitted, a + b n\n",
                 times_table(profile), "\n\nbytes a sample (output, saved), and of all (the others)\n",
                 bytes_table(profile), "\n", links_text(profile), profile.step ? steps_text(*profile.step) : "");
 }

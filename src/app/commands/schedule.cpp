@@ -23,6 +23,8 @@
 #include "pipeline/schedule/svg.h"
 #include "pipeline/schedule/timeline.h"
 #include "pipeline/schedule/validate.h"
+#include "train/one_shot.h"
+#include "train/records/storage.h"
 
 namespace sluice::app {
 namespace {
@@ -30,6 +32,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::int64_t kMostActions = 20'000'000;     // a picture of more helps nobody, and it fits any memory
+constexpr double kLongestTime = 1e12;                 // beside it times of 1 still count, after any number of steps
 constexpr std::uintmax_t kLargestFile = 256U << 20U;  // bytes of an order file
 
 struct ScheduleArguments {
@@ -104,8 +107,10 @@ void require_times(const std::vector<double>& times, std::string_view option, st
                              " devices; give one for all, or one for each, parted by commas"));
   }
   for (const double time : times) {
-    if (!std::isfinite(time) || time < 0)
-      throw ConfigError(concat(option, " has the time ", time, "; it must be a number of at least 0"));
+    if (!std::isfinite(time) || time < 0 || time > kLongestTime) {
+      throw ConfigError(
+          concat(option, " has the time ", time, "; it must be a number from 0 to ", kLongestTime, ", in any unit"));
+    }
   }
 }
 
@@ -116,6 +121,7 @@ pipeline::Costs costs_of(const ScheduleArguments& arguments, const pipeline::Sch
   require_times(arguments.input, "--input", devices);
   require_times(arguments.weight, "--weight", devices);
   require_times({arguments.hop}, "--hop", devices);
+  if (std::isnan(arguments.overlap)) throw ConfigError("--overlap is no number; it must be from 0 to 1");
   std::vector<pipeline::StepCost> of_devices;
   for (std::size_t device = 0; device < devices; ++device) {
     pipeline::StepCost& cost = of_devices.emplace_back();
@@ -196,18 +202,24 @@ std::string to_text(const pipeline::Schedule& schedule, const pipeline::Simulati
   return text + text_table(rows);
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw StorageError(concat(path, ": cannot be written; check its folder, permissions and free space"));
+// The proof names actions by device and position; the file they come from is named here.
+pipeline::Schedule proved_schedule(const ScheduleArguments& arguments) {
+  const pipeline::Schedule schedule = arguments.order.empty() ? generate(arguments) : read_schedule(arguments);
+  try {
+    pipeline::validate(schedule);
+  } catch (const ConfigError& error) {
+    if (arguments.order.empty()) throw;
+    throw ConfigError(concat(arguments.order, ": ", error.what()));
+  }
+  return schedule;
 }
 
 void run(const ScheduleArguments& arguments) {
-  const pipeline::Schedule schedule = arguments.order.empty() ? generate(arguments) : read_schedule(arguments);
-  pipeline::validate(schedule);
+  if (!arguments.svg.empty() && !arguments.order.empty())
+    train::check_output("--svg", arguments.svg, {arguments.order});
+  const pipeline::Schedule schedule = proved_schedule(arguments);
   const pipeline::Simulation simulation = pipeline::simulate(schedule, costs_of(arguments, schedule));
-  if (!arguments.svg.empty()) write_file(arguments.svg, pipeline::draw_svg(schedule, simulation));
+  if (!arguments.svg.empty()) train::write_text_atomically(arguments.svg, pipeline::draw_svg(schedule, simulation));
   if (arguments.output.json) {
     arguments.output.print(to_json(schedule, simulation), "");
   } else {
