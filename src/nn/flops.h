@@ -17,6 +17,8 @@ inline constexpr int kProductKinds = 3;
 [[nodiscard]] const char* name_of(ProductKind kind);  // "convolution", ...
 
 using FlopCount = std::array<double, kProductKinds>;  // by ProductKind
+void add(FlopCount& sum, const FlopCount& other);
+[[nodiscard]] double total(const FlopCount& count);
 
 // One product of an input and a weight (or of two inputs): `multiply_adds` forward, and as many again for each operand
 // that gets a gradient.

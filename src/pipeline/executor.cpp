@@ -320,9 +320,7 @@ PassResult Executor::run(PassRequest request) {
   pool_.run(job, {.timeout = timeout_,
                   .on_failure = [pass] { pass->close_channels(); },
                   .describe = [pass](int place) { return pass->current_action(place); }});
-  for (const nn::FlopCount& of_place : pass->flops) {
-    for (int kind = 0; kind < nn::kProductKinds; ++kind) pass->results.flops[kind] += of_place[kind];
-  }
+  for (const nn::FlopCount& of_place : pass->flops) nn::add(pass->results.flops, of_place);
   return std::move(pass->results);
 }
 

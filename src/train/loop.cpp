@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "train/recorded_step.h"
 #include "train/setup.h"
 #include "train/stop_signal.h"
 
@@ -77,30 +78,23 @@ std::optional<std::int64_t> Loop::proven_step() const {
 }
 
 void Loop::train_one_step() {
-  Recorder& recorder = parts_.executor.recorder();
   report_outside_of_steps();
-  const Nanoseconds begin = now_ns();
-  std::optional<data::Batch> batch;
-  {
-    const SpanScope span(recorder.process(), Phase::kLoadWait);
-    batch = parts_.train_data.next();
-  }
   const std::int64_t number = progress_.steps_done + 1;
   const bool to_log = number % options_.log_every == 0 || number == options_.total_steps;
   const double lr = options_.lr.at(progress_.steps_done);
-  const StepStats stats = parts_.step.run(as_step_batch(*batch), progress_.steps_done, lr,
-                                          {.count_correct = to_log, .stop = StopSignal::requested()});
-  const StepSpans spans = recorder.collect(number, begin, now_ns());
+  const auto [batch, stats, spans] =
+      run_recorded_step(parts_.train_data, parts_.executor, parts_.step, progress_.steps_done, lr,
+                        {.count_correct = to_log, .stop = StopSignal::requested()});
   stop_is_agreed_ = stats.stop;
   proven_checkpoint_ = last_checkpoint_;
 
-  progress_ = {number, data::position_after(*batch)};
-  progress_.evaluation_due = evaluation_is_due_after(*batch);
+  progress_ = {number, data::position_after(batch)};
+  progress_.evaluation_due = evaluation_is_due_after(batch);
   if (parts_.records == nullptr) return;
   parts_.records->reporter.step({.step = number,
-                                 .epoch = batch->epoch,
-                                 .batch = batch->batch,
-                                 .batches = batch->batches,
+                                 .epoch = batch.epoch,
+                                 .batch = batch.batch,
+                                 .batches = batch.batches,
                                  .stats = stats,
                                  .lr = lr,
                                  .breakdown = profiler::break_down(spans)},

@@ -9,6 +9,7 @@
 
 #include "core/clock.h"
 #include "core/concat.h"
+#include "core/median.h"
 #include "ddp/reducer.h"
 #include "device/cpu_threads.h"
 #include "device/stream.h"
@@ -25,12 +26,6 @@ using profiler::TimeAtSize;
 constexpr int kWarmUp = 2;
 constexpr int kRepeats = 9;
 constexpr std::uint64_t kSmallestBytes = 4096;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // kSmallestBytes, eight times that, ... and `largest`.
 std::vector<std::uint64_t> sizes_up_to(std::uint64_t largest) {

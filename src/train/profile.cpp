@@ -1,12 +1,12 @@
 #include "train/profile.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <torch/version.h>
 
 #include "core/concat.h"
 #include "core/log.h"
+#include "core/median.h"
 #include "core/text.h"
 #include "device/cpu_threads.h"
 #include "nn/kernels/kernels.h"
@@ -47,12 +47,6 @@ struct ProfileOrders {
 void check_writable(const ProfileOptions& options) {
   check_output("--out", options.out, {options.config_file});
   const AtomicFile probe(options.out);
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 // Those with a whole batch: the last one of an epoch may be short.
@@ -134,11 +128,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     profile.step = summary_of(trial);
     const RunTotals totals = totals_of(trial);
     if (!totals.stages.empty() && peers.keeps_records()) {
-      const RunFacts facts{.plan = composition.plan,
-                           .replicas = count_replicas(setup),
-                           .processes = peers.place().processes,
-                           .sync_bytes = count_replicas(setup) > 1 ? composition.gradient_bytes() : 0,
-                           .data_workers = setup.config.data.workers};
+      const RunFacts facts = facts_of(setup, composition);
       outcome.step_table = time_table(mean_times(totals), {}, totals.steps, facts.processes);
       outcome.advice = advice_of(totals, facts, profile.costs());
     }
@@ -206,9 +196,8 @@ profiler::Fingerprint fingerprint_of(const Setup& setup, const std::string& vers
 }
 
 double predict_step(const std::vector<LayerCost>& costs, const Plan& plan, double replica_samples) {
-  const auto stages = tune::stage_times(costs, replica_samples / plan.chunks, plan.partition);
-  const double first = std::accumulate(stages.begin(), stages.end(), 0.0);
-  return first + (plan.chunks - 1) * *std::ranges::max_element(stages);
+  return profiler::pipeline_estimate(tune::stage_times(costs, replica_samples / plan.chunks, plan.partition),
+                                     plan.chunks);
 }
 
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options) {

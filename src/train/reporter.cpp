@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iomanip>
-#include <numeric>
 #include <sstream>
 
 #include "core/concat.h"
@@ -18,8 +17,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using profiler::StageBreakdown;
-
-double per_second(double amount, Nanoseconds duration) { return duration > 0 ? amount / to_s(duration) : 0.0; }
 
 constexpr std::int64_t kUnsettledSteps = 5;
 
@@ -98,8 +95,7 @@ void Reporter::step(const StepRecord& record, bool to_log) {
   }
   if (progress_is_shown()) {
     show_progress(concat("epoch ", record.epoch + 1, "  step ", record.step, "/", facts_.total_steps, "  loss ",
-                         fixed(record.stats.loss, 4), "  ",
-                         fixed(totals_.per_second(static_cast<double>(totals_.samples)), 0), " samples/s  ETA ",
+                         fixed(record.stats.loss, 4), "  ", fixed(totals_.samples_per_s(), 0), " samples/s  ETA ",
                          human_duration(seconds_left(record.step))));
   }
   if (to_log) log_step(record, network);
@@ -118,7 +114,7 @@ ordered_json Reporter::fields_of(const StepRecord& record, const profiler::Netwo
   for (const auto& [name, rate] : network != nullptr ? network->interfaces : decltype(network->interfaces){}) {
     if (rate.sent + rate.received > 0) fields["net"][name] = {{"sent", rate.sent}, {"received", rate.received}};
   }
-  add_flops(fields, record.stats.flops, to_s(record.breakdown.step), facts_);
+  add_flops(fields, record.stats.flops, record.breakdown.step, facts_);
   fields["stages"] = facts_.plan.stages();
   fields["replicas"] = facts_.replicas;
   fields["frozen_layers"] = 0;  // every layer is trained
@@ -171,9 +167,9 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   ordered_json fields{{"outcome", outcome},
                       {"steps", steps_done},
                       {"wall_s", metrics_.time_s()},
-                      {"samples_per_s", totals_.per_second(static_cast<double>(totals_.samples))},
+                      {"samples_per_s", totals_.samples_per_s()},
                       {"peak_memory_bytes", peak_memory(facts_)}};
-  add_flops(fields, totals_.flops, to_s(totals_.duration), facts_);
+  add_flops(fields, totals_.flops, totals_.duration, facts_);
   fields["breakdown"] = mean_breakdown(totals_);
   std::vector<profiler::Advice> advice;
   fields["advice"] = nullptr;  // not known
@@ -205,11 +201,10 @@ void Reporter::log_end(const std::vector<profiler::Advice>& advice) const {
     log_info(concat("between the steps: evaluation ", human_duration(to_s(totals_.evaluation)), ", checkpoints ",
                     human_duration(to_s(totals_.checkpoints))));
   }
-  const double flops_per_s = totals_.per_second(std::accumulate(totals_.flops.begin(), totals_.flops.end(), 0.0));
+  const double flops_per_s = per_second(nn::total(totals_.flops), totals_.duration);
   const auto utilisation = facts_.utilisation(flops_per_s);
-  log_info(concat(totals_.samples, " samples in ", human_duration(to_s(totals_.duration)),
-                  " of training steps: ", fixed(totals_.per_second(static_cast<double>(totals_.samples)), 1),
-                  " samples/s; ", fixed(flops_per_s * 1e-9, 1), " model GFLOP/s, ",
+  log_info(concat(totals_.samples, " samples in ", human_duration(to_s(totals_.duration)), " of training steps: ",
+                  fixed(totals_.samples_per_s(), 1), " samples/s; ", fixed(flops_per_s * 1e-9, 1), " model GFLOP/s, ",
                   utilisation ? concat(fixed(100 * *utilisation, 1), " % of ", concat(facts_.peak_flops * 1e-12),
                                        " TFLOP/s a device")
                               : std::string("peak unknown (profile.peak_tflops)"),

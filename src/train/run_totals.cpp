@@ -1,12 +1,50 @@
 #include "train/run_totals.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
+#include "train/state.h"
 #include "train/step_fields.h"
 
 namespace sluice::train {
 
 using profiler::StageBreakdown;
+
+namespace {
+
+// Bytes of the parameters, of which replicas in one memory share one copy, the gradients and the optimizer's state.
+std::map<std::string, std::uint64_t> memory_by_kind(const Composition& composition) {
+  std::map<std::string, std::uint64_t> bytes{{"parameters", 0}, {"gradients", 0}, {"optimizer", 0}};
+  std::set<const void*> seen;
+  for (int r = 0; r < composition.executor->replicas(); ++r) {
+    for (int s = 0; s < composition.executor->stages(); ++s) {
+      const auto& parameters = composition.executor->stage(ReplicaId{r}, StageId{s}).parameters();
+      if (seen.insert(parameters.values().const_data_ptr()).second) bytes["parameters"] += parameters.values().nbytes();
+      bytes["gradients"] += parameters.gradients().nbytes();
+    }
+  }
+  for (const auto& [name, tensor] : optimizer_tensors(composition)) bytes["optimizer"] += tensor.nbytes();
+  return bytes;
+}
+
+}  // namespace
+
+RunFacts facts_of(const Setup& setup, const Composition& composition) {
+  const std::set<device::Device> devices(setup.devices.begin(), setup.devices.end());
+  const int replicas = count_replicas(setup);
+  return {.plan = composition.plan,
+          .replicas = replicas,
+          .processes = setup.place.processes,
+          .total_steps = setup.total_steps,
+          .sync_bytes = replicas > 1 ? composition.gradient_bytes() : 0,
+          .memory = memory_by_kind(composition),
+          .devices = {devices.begin(), devices.end()},
+          .data_workers = setup.config.data.workers,
+          .chunks_are_measured = chunks_are_open(setup.config),
+          .partition_is_measured = partition_is_measured(setup),
+          .peak_flops = setup.config.profile.peak_tflops * 1e12};
+}
 
 std::optional<double> RunFacts::utilisation(double flops_per_s) const {
   if (peak_flops <= 0) return std::nullopt;
@@ -18,7 +56,7 @@ void RunTotals::add_step(const StepStats& stats, const profiler::StepBreakdown& 
   ++steps;
   samples += stats.samples;
   duration += breakdown.step;
-  for (int kind = 0; kind < nn::kProductKinds; ++kind) flops[kind] += stats.flops[kind];
+  nn::add(flops, stats.flops);
   dropped_spans += breakdown.dropped;
   if (breakdown.late.rank >= 0) waited_for_rank[breakdown.late.rank] += breakdown.late.wait;
   if (network_bytes_per_s) {

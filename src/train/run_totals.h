@@ -15,6 +15,7 @@
 #include "profiler/advice.h"
 #include "profiler/breakdown.h"
 #include "train/records/run_log.h"
+#include "train/setup.h"
 #include "train/train_step.h"
 
 namespace sluice::train {
@@ -37,6 +38,8 @@ struct RunFacts {
   [[nodiscard]] std::optional<double> utilisation(double flops_per_s) const;
 };
 
+[[nodiscard]] RunFacts facts_of(const Setup& setup, const Composition& composition);
+
 struct RunTotals {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
@@ -53,7 +56,7 @@ struct RunTotals {
                 std::optional<double> network_bytes_per_s);
   void add_outside(const std::vector<Span>& spans);
 
-  [[nodiscard]] double per_second(double amount) const { return duration > 0 ? amount / to_s(duration) : 0.0; }
+  [[nodiscard]] double samples_per_s() const { return per_second(static_cast<double>(samples), duration); }
 };
 
 // Means over the steps; empty where nothing was recorded.

@@ -1,8 +1,6 @@
 #include "train/session.h"
 
-#include <map>
 #include <optional>
-#include <set>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -12,6 +10,7 @@
 #include "train/plan_description.h"
 #include "train/reporter.h"
 #include "train/resume.h"
+#include "train/run_totals.h"
 #include "train/same_start.h"
 #include "train/state.h"
 #include "train/stop_signal.h"
@@ -99,37 +98,6 @@ ReporterStart start_of_records(const RunDir& run_dir, bool continues, const std:
   ReporterStart start;
   if (run_dir.resumes()) start.resumed_step = 0;
   return start;
-}
-
-// Bytes of the parameters, of which replicas in one memory share one copy, the gradients and the optimizer's state.
-std::map<std::string, std::uint64_t> memory_by_kind(const Composition& composition) {
-  std::map<std::string, std::uint64_t> bytes{{"parameters", 0}, {"gradients", 0}, {"optimizer", 0}};
-  std::set<const void*> seen;
-  for (int r = 0; r < composition.executor->replicas(); ++r) {
-    for (int s = 0; s < composition.executor->stages(); ++s) {
-      const auto& parameters = composition.executor->stage(ReplicaId{r}, StageId{s}).parameters();
-      if (seen.insert(parameters.values().const_data_ptr()).second) bytes["parameters"] += parameters.values().nbytes();
-      bytes["gradients"] += parameters.gradients().nbytes();
-    }
-  }
-  for (const auto& [name, tensor] : optimizer_tensors(composition)) bytes["optimizer"] += tensor.nbytes();
-  return bytes;
-}
-
-RunFacts facts_of(const Setup& setup, const Composition& composition) {
-  const std::set<device::Device> devices(setup.devices.begin(), setup.devices.end());
-  const int replicas = count_replicas(setup);
-  return {.plan = composition.plan,
-          .replicas = replicas,
-          .processes = setup.place.processes,
-          .total_steps = setup.total_steps,
-          .sync_bytes = replicas > 1 ? composition.gradient_bytes() : 0,
-          .memory = memory_by_kind(composition),
-          .devices = {devices.begin(), devices.end()},
-          .data_workers = setup.config.data.workers,
-          .chunks_are_measured = chunks_are_open(setup.config),
-          .partition_is_measured = partition_is_measured(setup),
-          .peak_flops = setup.config.profile.peak_tflops * 1e12};
 }
 
 LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues) {

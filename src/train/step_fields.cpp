@@ -1,7 +1,5 @@
 #include "train/step_fields.h"
 
-#include <numeric>
-
 namespace sluice::train {
 
 using nlohmann::ordered_json;
@@ -33,12 +31,12 @@ void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdow
   if (breakdown.dropped > 0) fields["spans_dropped"] = breakdown.dropped;
 }
 
-void add_flops(ordered_json& fields, const nn::FlopCount& flops, double seconds, const RunFacts& facts) {
-  const auto rate = [&](double count) { return seconds > 0 ? count / seconds : 0.0; };
-  const double all = rate(std::accumulate(flops.begin(), flops.end(), 0.0));
+void add_flops(ordered_json& fields, const nn::FlopCount& flops, Nanoseconds duration, const RunFacts& facts) {
+  const double all = per_second(nn::total(flops), duration);
   fields["flops_per_s"] = all;
   for (int kind = 0; kind < nn::kProductKinds; ++kind) {
-    if (flops[kind] > 0) fields["flops_per_s_by_kind"][name_of(static_cast<nn::ProductKind>(kind))] = rate(flops[kind]);
+    if (flops[kind] > 0)
+      fields["flops_per_s_by_kind"][name_of(static_cast<nn::ProductKind>(kind))] = per_second(flops[kind], duration);
   }
   const auto utilisation = facts.utilisation(all);
   fields["mfu"] = utilisation ? ordered_json(*utilisation) : ordered_json(nullptr);

@@ -20,7 +20,7 @@ namespace sluice::train {
 void add_breakdown(nlohmann::ordered_json& fields, const profiler::StepBreakdown& breakdown);
 
 // Model FLOP/s, whole and by kind of product, and their share of the stated peak.
-void add_flops(nlohmann::ordered_json& fields, const nn::FlopCount& flops, double seconds, const RunFacts& facts);
+void add_flops(nlohmann::ordered_json& fields, const nn::FlopCount& flops, Nanoseconds duration, const RunFacts& facts);
 
 // The means over a run's steps, a list of places; null where nothing was recorded.
 [[nodiscard]] nlohmann::ordered_json mean_breakdown(const RunTotals& totals);

@@ -1,7 +1,8 @@
 #include "train/trial_steps.h"
 
 #include <algorithm>
-#include <optional>
+
+#include "train/recorded_step.h"
 
 namespace sluice::train {
 
@@ -9,20 +10,14 @@ std::vector<TrialStep> run_trial_steps(const Setup& setup, Composition& composit
                                        std::int64_t steps) {
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   const LrSchedule lr = lr_schedule(setup);
-  Recorder& recorder = composition.executor->recorder();
+  pipeline::Executor& executor = *composition.executor;
   std::vector<TrialStep> trial;
   for (std::int64_t number = 0; number < warm_up + steps; ++number) {
-    recorder.clear();
-    const Nanoseconds begin = now_ns();
-    std::optional<data::Batch> batch;
-    {
-      const SpanScope span(recorder.process(), Phase::kLoadWait);
-      batch = loader.next();
-    }
+    executor.recorder().clear();
     // A run may be shorter than its trial.
-    const StepStats stats = step.run(as_step_batch(*batch), number, lr.at(std::min(number, setup.total_steps - 1)));
-    const StepSpans spans = recorder.collect(number, begin, now_ns());
-    if (number >= warm_up) trial.push_back({.breakdown = profiler::break_down(spans), .stats = stats});
+    const double rate = lr.at(std::min(number, setup.total_steps - 1));
+    const RecordedStep done = run_recorded_step(loader, executor, step, number, rate);
+    if (number >= warm_up) trial.push_back({.breakdown = profiler::break_down(done.spans), .stats = done.stats});
   }
   return trial;
 }

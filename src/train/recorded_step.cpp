@@ -1,0 +1,23 @@
+#include "train/recorded_step.h"
+
+#include <optional>
+#include <utility>
+
+#include "train/setup.h"
+
+namespace sluice::train {
+
+RecordedStep run_recorded_step(data::Loader& loader, pipeline::Executor& executor, TrainStep& train_step,
+                               std::int64_t step, double lr, const StepWishes& wishes) {
+  Recorder& recorder = executor.recorder();
+  const Nanoseconds begin = now_ns();
+  std::optional<data::Batch> batch;
+  {
+    const SpanScope span(recorder.process(), Phase::kLoadWait);
+    batch = loader.next();
+  }
+  StepStats stats = train_step.run(as_step_batch(*batch), step, lr, wishes);
+  return {std::move(*batch), std::move(stats), recorder.collect(step + 1, begin, now_ns())};
+}
+
+}  // namespace sluice::train

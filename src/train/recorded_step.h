@@ -1,0 +1,25 @@
+// recorded_step: one training step as the recorder sees it, from the request for the batch to the end of the optimizer.
+// The loop and the trial steps of `sluice profile` both take their steps here, so that both break down the same thing.
+// Not here: what becomes of it (loop.h, profile.h). Threads: one. Errors: those of the loader and of TrainStep::run().
+#pragma once
+
+#include <cstdint>
+
+#include "core/recorder.h"
+#include "data/loader.h"
+#include "pipeline/executor.h"
+#include "train/train_step.h"
+
+namespace sluice::train {
+
+struct RecordedStep {
+  data::Batch batch;
+  StepStats stats;
+  StepSpans spans;  // everything since they were last collected
+};
+
+// `step`: number of the optimizer step, from 0. Requires: a loader that is not at its end.
+[[nodiscard]] RecordedStep run_recorded_step(data::Loader& loader, pipeline::Executor& executor, TrainStep& train_step,
+                                             std::int64_t step, double lr, const StepWishes& wishes = {});
+
+}  // namespace sluice::train
