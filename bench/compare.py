@@ -51,9 +51,9 @@ class Side:
                           for env in environments(ranks)]
         self.results = []
 
-    def measure(self):
+    def measure(self, what="run"):
         for process in self.processes:
-            process.stdin.write("run\n")
+            process.stdin.write(f"{what}\n")
             process.stdin.flush()
         of_ranks = []
         for process in self.processes:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What profile.level = "events" costs: steps with and without it take turns in one run.
+"""What profile.level = "events" costs: steps with and without it take turns in one process.
 
     .venv/bin/python bench/profile_overhead.py [--rounds 15] [--steps 4] [--models resnet18 vit]
 
 Two figures a model: the cost of a span (bench_recorder) times the spans of a step, over the step; and the ratio of
 times of neighbouring measurements, with and without, its median and the 95 % interval of the median (bootstrap): wall
-time, and processor time of all threads, which other programs on the machine disturb less.
+time, and processor time of all threads, which other programs on the machine disturb less. One process, because two
+differ by some per cent for as long as they live, whatever they do: each keeps the memory it was given.
 """
 
 import argparse
@@ -45,17 +46,18 @@ def main():
         command = [str(compare.OURS), model, "--size", "tiny", "--batch", str(args.batch), "--threads",
                    str(args.threads), "--steps", str(args.steps), "--stages", str(args.stages), "--chunks",
                    str(args.chunks)]
-        sides = [compare.Side([*command, flag], 1) for flag in ("--profile", "--no-profile")]
-        for number in range(args.rounds):  # who goes first changes, so that a drift favours neither
-            for side in sides if number % 2 == 0 else reversed(sides):
-                side.measure()
-        for side in sides:
-            side.close()
-        on, off = sides
-        share = span_ns * on.median("spans") / (1e6 * on.median("step_ms"))
-        print(f"{model}: {on.median('spans'):.0f} spans in a step of {on.median('step_ms'):.0f} ms: {100 * share:.4f} %")
+        side = compare.Side(command, 1)
+        measured = {"recorded": [], "plain": []}
+        for number in range(args.rounds):  # which goes first changes, so that a drift favours neither
+            for what in measured if number % 2 == 0 else reversed(measured):
+                side.measure(what)
+                measured[what].append(side.results[-1])
+        side.close()
+        step_ms, spans = (statistics.median(result[key] for result in measured["recorded"])
+                          for key in ("step_ms", "spans"))
+        print(f"{model}: {spans:.0f} spans in a step of {step_ms:.0f} ms: {100 * span_ns * spans / (1e6 * step_ms):.4f} %")
         for what, key in (("wall", "step_ms"), ("processor", "cpu_ms")):
-            ratios = [a[key] / b[key] for a, b in zip(on.results, off.results)]
+            ratios = [a[key] / b[key] for a, b in zip(measured["recorded"], measured["plain"])]
             low, high = interval_of_median(ratios)
             print(f"  {what} time with/without: median {statistics.median(ratios):.4f}, 95 % {low:.4f} .. {high:.4f}")
 

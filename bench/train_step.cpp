@@ -1,8 +1,8 @@
 // train_step: samples/s of Sluice's own training step (the one that `sluice train` runs, without loading data) for a
 // model, a cut and a number of replicas, on virtual CPU devices and synthetic images. Takes turns with the peer
 // (bench/peer_torch.py) under bench/compare.py: for every line on standard input it times `--steps` steps and prints
-// one JSON object; without input it runs `--repeats` times. Started as several processes (RANK, WORLD_SIZE, ...), each
-// takes its share of the batch.
+// one JSON object (line `plain`: without recording spans); without input it runs `--repeats` times. Started as several
+// processes (RANK, WORLD_SIZE, ...), each takes its share of the batch.
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>
@@ -33,7 +33,6 @@ struct Arguments {
   int threads = 2;  // over all devices
   int steps = 20;
   int repeats = 5;
-  bool records = true;  // spans, and the breakdown of every step, as `sluice train` does
 };
 
 Arguments parse(int argc, char** argv) {
@@ -47,7 +46,6 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--chunks", arguments.plan.chunks);
   app.add_option("--threads", arguments.threads, "Threads, shared evenly by the devices");
   app.add_option("--steps", arguments.steps, "Steps per measurement");
-  app.add_flag("--profile,!--no-profile", arguments.records, "Record spans and break every step down (the default)");
   app.add_option("--repeats", arguments.repeats, "Measurements when nothing comes on standard input");
   app.parse(argc, argv);
   return arguments;
@@ -69,7 +67,9 @@ class Bench {
     for (int i = 0; i < 3; ++i) run();
   }
 
-  void measure() {
+  // records: spans, and the breakdown of every step, as `sluice train` does.
+  void measure(bool records) {
+    composition_.executor->recorder().switch_on(records);
     if (composition_.communicator) composition_.communicator->barrier();
     const Nanoseconds begin = now_ns();
     const std::clock_t cpu_begin = std::clock();  // processor time of all threads: what to compare on a busy machine
@@ -97,7 +97,6 @@ class Bench {
                            .make_layers = [&] { return models::make_model(arguments.model).layers; },
                            .devices = device::choose_devices({"cpu"}, devices),
                            .cpu_threads = std::max(arguments.threads / devices, 1),
-                           .record_spans = arguments.records,
                            .optimizer = {.kind = is_vit ? "adamw" : "momentum", .weight_decay = is_vit ? 0.01 : 5e-4},
                            .processes = &processes});
   }
@@ -115,7 +114,7 @@ class Bench {
     const double loss = step_.run(batch_, number_++, arguments_.model.name == "vit" ? 1e-4 : 0.01).loss;
     const StepSpans spans = composition_.executor->recorder().collect(number_, begin, now_ns());
     for (const auto& place : spans.places) spans_ += static_cast<std::int64_t>(place.spans.size());
-    if (arguments_.records) check(profiler::break_down(spans).dropped == 0, "a step has more spans than are kept");
+    check(profiler::break_down(spans).dropped == 0, "a step has more spans than are kept");
     return loss;
   }
 
@@ -140,9 +139,9 @@ int main(int argc, char** argv) try {
   bool asked = false;
   for (std::string line; std::getline(std::cin, line);) {
     asked = true;
-    bench.measure();
+    bench.measure(line != "plain");
   }
-  for (int i = 0; !asked && i < arguments.repeats; ++i) bench.measure();
+  for (int i = 0; !asked && i < arguments.repeats; ++i) bench.measure(true);
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "train_step: %s\n", error.what());

@@ -12,9 +12,7 @@ void SpanRing::take(std::vector<Span>& into) {
   read_.store(end, std::memory_order_release);
 }
 
-Track* Recorder::add_track(ReplicaId replica, StageId stage) {
-  return is_on_ ? &tracks_.emplace_back(replica, stage) : nullptr;
-}
+Track& Recorder::add_track(ReplicaId replica, StageId stage) { return tracks_.emplace_back(replica, stage); }
 
 StepSpans Recorder::collect(std::int64_t step, Nanoseconds begin, Nanoseconds end) {
   StepSpans spans{.step = step,
@@ -22,6 +20,7 @@ StepSpans Recorder::collect(std::int64_t step, Nanoseconds begin, Nanoseconds en
                   .end = end,
                   .buckets = std::exchange(buckets_, {}),
                   .late = std::exchange(late_, {})};
+  if (!is_on_) return spans;
   for (Track& track : tracks_) {
     StepSpans::Place& place = spans.places.emplace_back(StepSpans::Place{track.replica(), track.stage(), {}});
     track.ring().take(place.spans);

@@ -123,10 +123,13 @@ class Recorder {
  public:
   explicit Recorder(bool is_on = true) : is_on_(is_on), process_(ReplicaId{-1}, StageId{-1}) {}
 
-  // For the thread of a place; null when nothing is recorded. It lives as long as the recorder. Not while a step runs.
-  [[nodiscard]] Track* add_track(ReplicaId replica, StageId stage);
-  // For the thread that drives the step; null when nothing is recorded.
-  [[nodiscard]] Track* process() { return is_on_ ? &process_ : nullptr; }
+  // The two below: not while a step runs.
+  void switch_on(bool on) { is_on_ = on; }
+  [[nodiscard]] Track& add_track(ReplicaId replica, StageId stage);  // of a place; lives as long as the recorder
+
+  // What a thread is to write into; null while nothing is recorded.
+  [[nodiscard]] Track* open(Track& track) { return is_on_ ? &track : nullptr; }
+  [[nodiscard]] Track* process() { return open(process_); }  // of the thread that drives the step
 
   // From the thread that drives the step.
   void add_buckets(const std::vector<BucketSpan>& spans, const LateProcess& late) {
@@ -134,6 +137,7 @@ class Recorder {
     buckets_.insert(buckets_.end(), spans.begin(), spans.end());
     late_ = late;
   }
+  // No places while nothing is recorded.
   [[nodiscard]] StepSpans collect(std::int64_t step, Nanoseconds begin, Nanoseconds end);
   void clear() { static_cast<void>(collect(0, 0, 0)); }
 

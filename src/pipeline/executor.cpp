@@ -63,12 +63,15 @@ struct Executor::Grid {
 
   StageGrid stages;
   Recorder recorder;
-  std::vector<Track*> tracks;  // [place]; null when spans are off
+  std::vector<Track*> tracks;  // [place]
 
   [[nodiscard]] int replicas() const { return static_cast<int>(stages.size()); }
   [[nodiscard]] int stages_per_replica() const { return static_cast<int>(stages.front().size()); }
   [[nodiscard]] int place(ReplicaId replica, StageId stage) const {
     return index(replica) * stages_per_replica() + index(stage);
+  }
+  [[nodiscard]] StreamSpans open_spans(int place, const device::Stream& stream) {
+    return {recorder.open(*tracks[place]), stream};
   }
 };
 
@@ -174,7 +177,7 @@ void Executor::Pass::work(const Place& place, const device::Stream& stream) {
   Worker worker{place,
                 stream,
                 stage,
-                StreamSpans(grid->tracks[at], stream),
+                grid->open_spans(at, stream),
                 at,
                 index(place.stage) == 0,
                 index(place.stage) + 1 == grid->stages_per_replica(),
@@ -297,7 +300,7 @@ Executor::Executor(StageGrid grid, const std::vector<std::vector<device::Device>
       pool_(make_places(devices, options.cpu_threads)) {
   grid_->stages = std::move(grid);
   for (const Place& place : pool_.places()) {
-    grid_->tracks.push_back(grid_->recorder.add_track(place.replica, place.stage));
+    grid_->tracks.push_back(&grid_->recorder.add_track(place.replica, place.stage));
   }
 }
 
@@ -328,7 +331,7 @@ void Executor::for_each_place(Phase phase, const std::function<void(ReplicaId, S
   const auto on_place = [grid = grid_, places = pool_.places(), streams = pool_.streams(), phase, job](int place) {
     const Place& where = places[place];
     try {
-      StreamSpans spans(grid->tracks[place], streams[place]);
+      StreamSpans spans = grid->open_spans(place, streams[place]);
       {
         const StreamSpanScope span(spans, phase);
         job(where.replica, where.stage, *grid->stages[index(where.replica)][index(where.stage)]);

@@ -10,7 +10,7 @@ namespace {
 
 TEST(Recorder, ASpanCoversTheLifeOfItsScope) {
   Recorder recorder;
-  Track* track = recorder.add_track(ReplicaId{1}, StageId{2});
+  Track* track = &recorder.add_track(ReplicaId{1}, StageId{2});
   const Nanoseconds before = now_ns();
   { const SpanScope scope(track, Phase::kForward, MicroBatchId{3}); }
   const Nanoseconds after = now_ns();
@@ -30,7 +30,7 @@ TEST(Recorder, ASpanCoversTheLifeOfItsScope) {
 
 TEST(Recorder, CollectGivesWhatIsNewAndKeepsTheTracks) {
   Recorder recorder;
-  Track* track = recorder.add_track(ReplicaId{0}, StageId{0});
+  Track* track = &recorder.add_track(ReplicaId{0}, StageId{0});
   track->add({Phase::kForward, MicroBatchId{0}, 0, 1});
   Track* process = recorder.process();
   ASSERT_NE(process, nullptr);
@@ -51,16 +51,21 @@ TEST(Recorder, CollectGivesWhatIsNewAndKeepsTheTracks) {
   EXPECT_EQ(second.late.rank, -1);
 }
 
-TEST(Recorder, SwitchedOffItHasNoTracks) {
+TEST(Recorder, SwitchedOffItOpensNoTracksUntilItIsSwitchedOn) {
   Recorder recorder(false);
-  Track* track = recorder.add_track(ReplicaId{0}, StageId{0});
-  EXPECT_EQ(track, nullptr);
+  Track& track = recorder.add_track(ReplicaId{0}, StageId{0});
+  EXPECT_EQ(recorder.open(track), nullptr);
   EXPECT_EQ(recorder.process(), nullptr);
   recorder.add_buckets({{}}, {.rank = 1});
-  { const SpanScope scope(track, Phase::kForward); }
+  { const SpanScope scope(recorder.open(track), Phase::kForward); }
   const StepSpans spans = recorder.collect(1, 0, 1);
   EXPECT_TRUE(spans.places.empty());
   EXPECT_TRUE(spans.buckets.empty());
+  recorder.switch_on(true);
+  { const SpanScope scope(recorder.open(track), Phase::kForward); }
+  const StepSpans later = recorder.collect(2, 0, 1);
+  ASSERT_EQ(later.places.size(), 1U);
+  EXPECT_EQ(later.places[0].spans.size(), 1U);
 }
 
 TEST(SpanRing, AFullRingDropsTheNewestAndCountsThem) {
