@@ -30,7 +30,7 @@ double time_round(Recorder& recorder, Track* track) {
 
 int main() {
   sluice::Recorder recorder;
-  sluice::Track* track = &recorder.add_track(sluice::ReplicaId{0}, sluice::StageId{0});
+  sluice::Track* track = &recorder.add_track(sluice::ReplicaId{0}, sluice::DeviceId{0}, {sluice::StageId{0}});
   std::vector<double> times;
   for (int round = 0; round < sluice::kRounds; ++round) times.push_back(sluice::time_round(recorder, track));
   std::ranges::sort(times);

@@ -91,9 +91,11 @@ struct TrainConfig {
 
 struct PipelineConfig {
   int stages = 1;
-  std::optional<int> chunks = 1;  // nullopt = "auto"
+  std::optional<int> virtual_stages;  // a device; nullopt = "auto"
+  std::optional<int> chunks = 1;      // nullopt = "auto"
   std::string schedule = "1f1b";
   std::optional<std::vector<int>> partition;  // layers per stage; nullopt = "auto"
+  std::string recompute = "none";
   std::string batch_norm = "micro";
 
   bool operator==(const PipelineConfig&) const = default;

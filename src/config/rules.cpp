@@ -71,7 +71,7 @@ class Rules {
   void check_devices() const {
     const auto& pipeline = config_.pipeline;
     if (pipeline.partition) {
-      require(pipeline.partition->size() == static_cast<std::size_t>(pipeline.stages),
+      require(pipeline.partition->size() % static_cast<std::size_t>(pipeline.stages) == 0,
               {"pipeline.partition", "pipeline.stages"},
               concat("pipeline.partition has ", pipeline.partition->size(),
                      " entries, but pipeline.stages=", pipeline.stages, "; give one number of layers per stage"));

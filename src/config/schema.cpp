@@ -149,16 +149,18 @@ Keys pipeline_keys() {
   using C = PipelineConfig;
   return {
       {"pipeline.stages", pipeline<&C::stages>(), between(1, 1024), "devices",
-       "devices that a replica spans, one stage each"},
+       "devices that a replica spans, one stage each, or pipeline.virtual of them"},
+      {"pipeline.virtual", pipeline<&C::virtual_stages>(), between(1, 1024), "stages",
+       "stages a device; auto = 2 for interleaved, looped-bfs, zb-v and dualpipe-v, else 1"},
       {"pipeline.chunks", pipeline<&C::chunks>(), between(1, 65'536), "micro-batches",
        "micro-batches that a replica runs per step"},
       {"pipeline.schedule", pipeline<&C::schedule>(),
        words({"gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}), "",
-       "order of the micro-batches on the stages; `sluice schedule` draws and costs them all, training runs gpipe, "
-       "1f1b, "
-       "eager-1f1b and looped-bfs, with one stage a device"},
+       "order of the micro-batches on the stages; `sluice schedule` draws and costs them"},
       {"pipeline.partition", pipeline<&C::partition>(), at_least(1), "layers",
        "layers per stage, first stage first; auto = balance the measured costs"},
+      {"pipeline.recompute", pipeline<&C::recompute>(), words({"none", "layer"}), "",
+       "layer = backward runs each layer forward again, so that only the layers' inputs are kept until then"},
       {"pipeline.batch_norm", pipeline<&C::batch_norm>(), words({"micro", "deferred"}), "",
        "running statistics: updated per micro-batch, or once per step"},
   };

@@ -5,6 +5,7 @@
 
 namespace sluice {
 
+enum class DeviceId : int {};      // position among the devices of one replica, 0 = first; it runs one stage or more
 enum class StageId : int {};       // position in the pipeline, 0 = first
 enum class MicroBatchId : int {};  // position in the mini-batch of one replica, 0 = first
 enum class ReplicaId : int {};     // local replica, 0 = first

@@ -21,8 +21,12 @@ struct Plan {
   int chunks = 1;                 // micro-batches a replica runs per step
   std::int64_t global_batch = 1;  // samples per optimizer step over all replicas
   std::string schedule = "1f1b";
+  int virtual_stages = 1;       // stages a device
+  std::vector<bool> recompute;  // [stage]: keeps only the inputs of its layers until its backward; empty: none does
 
   [[nodiscard]] int stages() const { return static_cast<int>(partition.layers_per_stage.size()); }
+  [[nodiscard]] int devices() const { return stages() / virtual_stages; }  // of a replica
+  [[nodiscard]] bool recomputes(int stage) const { return !recompute.empty() && recompute[stage]; }
   bool operator==(const Plan&) const = default;
 };
 

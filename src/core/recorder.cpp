@@ -12,7 +12,9 @@ void SpanRing::take(std::vector<Span>& into) {
   read_.store(end, std::memory_order_release);
 }
 
-Track& Recorder::add_track(ReplicaId replica, StageId stage) { return tracks_.emplace_back(replica, stage); }
+Track& Recorder::add_track(ReplicaId replica, DeviceId device, std::vector<StageId> stages) {
+  return tracks_.emplace_back(replica, device, std::move(stages));
+}
 
 StepSpans Recorder::collect(std::int64_t step, Nanoseconds begin, Nanoseconds end) {
   StepSpans spans{.step = step,
@@ -22,7 +24,8 @@ StepSpans Recorder::collect(std::int64_t step, Nanoseconds begin, Nanoseconds en
                   .late = std::exchange(late_, {})};
   if (!is_on_) return spans;
   for (Track& track : tracks_) {
-    StepSpans::Place& place = spans.places.emplace_back(StepSpans::Place{track.replica(), track.stage(), {}});
+    StepSpans::Place& place =
+        spans.places.emplace_back(StepSpans::Place{track.replica(), track.device(), track.stages(), {}});
     track.ring().take(place.spans);
     spans.dropped += track.ring().take_dropped();
   }

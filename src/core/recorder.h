@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -34,12 +35,14 @@ enum class Phase : std::uint8_t {
 };
 
 inline constexpr MicroBatchId kNoMicroBatch{-1};
+inline constexpr StageId kNoStage{-1};
 
 struct Span {
   Phase phase;
   MicroBatchId micro_batch;
   Nanoseconds begin;
   Nanoseconds end;
+  StageId stage = kNoStage;
 };
 
 // The sum of one bucket over the processes of a run, which goes on beside the stages' own work.
@@ -88,18 +91,21 @@ class SpanRing {
 // The spans of one thread.
 class Track {
  public:
-  static constexpr std::size_t kCapacity = 1 << 13;  // 192 KiB; a stage of 512 micro-batches makes about 4000 spans
+  static constexpr std::size_t kCapacity = 1 << 13;  // 256 KiB; a stage of 512 micro-batches makes about 4000 spans
 
-  Track(ReplicaId replica, StageId stage) : replica_(replica), stage_(stage), ring_(kCapacity) {}
+  Track(ReplicaId replica, DeviceId device, std::vector<StageId> stages)
+      : replica_(replica), device_(device), stages_(std::move(stages)), ring_(kCapacity) {}
 
   void add(const Span& span) { ring_.push(span); }
   [[nodiscard]] ReplicaId replica() const { return replica_; }
-  [[nodiscard]] StageId stage() const { return stage_; }
+  [[nodiscard]] DeviceId device() const { return device_; }
+  [[nodiscard]] const std::vector<StageId>& stages() const { return stages_; }  // that the thread runs
   [[nodiscard]] SpanRing& ring() { return ring_; }
 
  private:
   ReplicaId replica_;
-  StageId stage_;
+  DeviceId device_;
+  std::vector<StageId> stages_;
   SpanRing ring_;
 };
 
@@ -107,7 +113,8 @@ class Track {
 struct StepSpans {
   struct Place {
     ReplicaId replica;
-    StageId stage;
+    DeviceId device;
+    std::vector<StageId> stages;
     std::vector<Span> spans;
   };
   std::int64_t step = 0;
@@ -121,11 +128,12 @@ struct StepSpans {
 
 class Recorder {
  public:
-  explicit Recorder(bool is_on = true) : is_on_(is_on), process_(ReplicaId{-1}, StageId{-1}) {}
+  explicit Recorder(bool is_on = true) : is_on_(is_on), process_(ReplicaId{-1}, DeviceId{-1}, {}) {}
 
   // The two below: not while a step runs.
   void switch_on(bool on) { is_on_ = on; }
-  [[nodiscard]] Track& add_track(ReplicaId replica, StageId stage);  // of a place; lives as long as the recorder
+  // Of a place, whose stages are these; it lives as long as the recorder.
+  [[nodiscard]] Track& add_track(ReplicaId replica, DeviceId device, std::vector<StageId> stages);
 
   // What a thread is to write into; null while nothing is recorded.
   [[nodiscard]] Track* open(Track& track) { return is_on_ ? &track : nullptr; }

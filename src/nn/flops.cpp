@@ -36,6 +36,9 @@ void count_product(ProductKind kind, double multiply_adds, const at::Tensor& a, 
   counted[static_cast<std::size_t>(kind)] += 2 * multiply_adds * products;
 }
 
+UncountedFlops::UncountedFlops() : before_(counted) {}
+UncountedFlops::~UncountedFlops() { counted = before_; }
+
 FlopCount take_flops() { return std::exchange(counted, {}); }
 
 }  // namespace sluice::nn

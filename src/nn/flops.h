@@ -24,6 +24,18 @@ void add(FlopCount& sum, const FlopCount& other);
 // that gets a gradient.
 void count_product(ProductKind kind, double multiply_adds, const at::Tensor& a, const at::Tensor& b);
 
+// What the calling thread counts in its life is forgotten: work that is done once more than the model asks for.
+class UncountedFlops {
+ public:
+  UncountedFlops();
+  ~UncountedFlops();
+  UncountedFlops(const UncountedFlops&) = delete;
+  UncountedFlops& operator=(const UncountedFlops&) = delete;
+
+ private:
+  FlopCount before_;
+};
+
 // What the calling thread has counted since it was asked last.
 [[nodiscard]] FlopCount take_flops();
 

@@ -1,7 +1,8 @@
-// executor: runs a schedule on the stages of all local replicas, one thread per (replica, stage).
+// executor: runs a schedule on the stages of all local replicas, one thread per (replica, device).
 // Not here: which schedule (schedule/), the sum over replicas (comm/replica_sync.h), the optimizer (train/).
-// Threads: its own workers; run() and for_each_place() from one thread. Activations pass between the stages of a
-// replica by pointer on CPU devices and by peer copy on GPUs, one channel per (source, destination, kind). Errors: the
+// Threads: its own workers; run() and for_each_stage() from one thread. Activations and gradients pass between the
+// stages of a replica by pointer on CPU devices and by peer copy on GPUs. The parts of an overlapped pair run one after
+// the other. Errors: the
 // first failure of any stage ends the step; it names replica, stage and action, the drawing of the schedule with the
 // failing action marked goes to the log, and all workers are back before run() throws. A step that takes longer than
 // the timeout: PeerError.
@@ -10,23 +11,14 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
-#include "comm/replica_sync.h"
 #include "core/recorder.h"
-#include "nn/flops.h"
-#include "nn/layer.h"
-#include "pipeline/micro_batch.h"
-#include "pipeline/schedule/action.h"
-#include "pipeline/stage.h"
+#include "pipeline/grid.h"
+#include "pipeline/pass_request.h"
 #include "pipeline/worker_pool.h"
 
 namespace sluice::pipeline {
-
-// The stages of all local replicas: [replica][stage].
-using StageGrid = std::vector<std::vector<std::unique_ptr<Stage>>>;
 
 struct ExecutorOptions {
   int cpu_threads = 1;  // per place
@@ -34,40 +26,19 @@ struct ExecutorOptions {
   bool record_spans = true;
 };
 
-// What a schedule asks for that the executor does not do: it runs F and whole B, one stage a device. Nothing: it runs
-// it.
-[[nodiscard]] std::optional<std::string> why_not_run(const Schedule& schedule);
-
-// One pass of a schedule over one mini-batch (training) or evaluation batch (context.training false).
-struct PassRequest {
-  Schedule schedule;
-  std::vector<std::vector<MicroBatch>> micro_batches;  // [replica][micro-batch]; the same number in each replica
-  nn::ForwardContext context;                          // sample_ids come from the micro-batches
-  LossFunction loss;
-  double gradient_scale = 1.0;              // 1 / samples of the global batch
-  std::shared_ptr<comm::ReplicaSync> sync;  // told of complete gradients; may be null
-};
-
-struct MicroBatchResult {
-  at::Tensor loss;    // scalar, summed over the micro-batch; undefined when it is empty
-  at::Tensor logits;  // [n, classes], on the last stage's device; undefined when it is empty
-};
-struct PassResult {
-  std::vector<std::vector<MicroBatchResult>> micro_batches;  // [replica][micro-batch]
-  nn::FlopCount flops{};                                     // of all stages and replicas, backward included
-};
-
 class Executor {
  public:
-  // `devices`: [replica][stage].
-  Executor(StageGrid grid, const std::vector<std::vector<device::Device>>& devices, ExecutorOptions options);
+  // `devices`: [replica][device]. `owners`: [stage], the device of its replica that runs it (stage_owners()).
+  Executor(StageGrid grid, const std::vector<std::vector<device::Device>>& devices, const std::vector<int>& owners,
+           ExecutorOptions options);
   ~Executor();
 
-  [[nodiscard]] int replicas() const;
-  [[nodiscard]] int stages() const;
-  [[nodiscard]] Stage& stage(ReplicaId replica, StageId stage) const;
+  [[nodiscard]] int replicas() const { return grid_->replicas(); }
+  [[nodiscard]] int stages() const { return grid_->stages_per_replica(); }
+  [[nodiscard]] int devices() const { return grid_->devices(); }  // of a replica
+  [[nodiscard]] Stage& stage(ReplicaId replica, StageId stage) const { return grid_->stage(replica, stage); }
 
-  // Requires: schedule.stages == stages(), and a schedule without why_not_run(). The gradients of a training pass are
+  // Requires: a validated schedule whose stages are owned as the executor's are. The gradients of a training pass are
   // added to zeroed ones. After it returns, results may be read by the calling thread.
   PassResult run(PassRequest request);
 
@@ -75,18 +46,14 @@ class Executor {
   // their own, which do not wait for the caller's.
   void wait_for_caller() const;
 
-  // Runs `job` once for every place, in parallel, each in its own thread and on its own device. Spans recorded as
-  // `phase`.
+  // Runs `job` once for every stage, in the thread and on the device that run it. Spans recorded as `phase`.
   // The job must own what it uses: a thread that hangs is abandoned with it.
-  void for_each_place(Phase phase, const std::function<void(ReplicaId, StageId, Stage&)>& job);
+  void for_each_stage(Phase phase, const std::function<void(ReplicaId, StageId, Stage&)>& job);
 
-  // One track per place, in the order [replica][stage].
-  [[nodiscard]] Recorder& recorder();
+  // One track per place, in the order [replica][device].
+  [[nodiscard]] Recorder& recorder() { return grid_->recorder; }
 
  private:
-  struct Grid;
-  struct Pass;
-
   std::shared_ptr<Grid> grid_;
   std::chrono::milliseconds timeout_;
   WorkerPool pool_;

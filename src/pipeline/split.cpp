@@ -11,8 +11,8 @@ void check_partition(const Partition& partition, int layers, const std::string& 
   const auto& counts = partition.layers_per_stage;
   const int stages = static_cast<int>(counts.size());
   if (stages > layers) {
-    throw ConfigError(concat("pipeline.stages = ", stages, " > the ", layers, " layers of ", model,
-                             "; set pipeline.stages <= ", layers, " or choose a deeper model"));
+    throw ConfigError(concat(stages, " stages (pipeline.stages x pipeline.virtual) > the ", layers, " layers of ",
+                             model, "; use at most ", layers, " stages or choose a deeper model"));
   }
   for (int stage = 0; stage < stages; ++stage) {
     if (counts[stage] < 1)

@@ -6,8 +6,12 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "core/check.h"
 #include "core/concat.h"
+#include "nn/flops.h"
 
 namespace sluice::pipeline {
 namespace {
@@ -36,8 +40,9 @@ std::vector<nn::Layer*> pointers(const std::vector<std::unique_ptr<nn::Layer>>& 
 }  // namespace
 
 Stage::Stage(StageId id, std::vector<std::unique_ptr<nn::Layer>> layers, ParamId first_param, device::Device device,
-             const Stage* shared)
+             const Stage* shared, Options options)
     : id_(id),
+      options_(options),
       layers_(std::move(layers)),
       parameters_(std::make_unique<FlatParameters>(pointers(layers_), first_param, device::torch_device(device),
                                                    shared != nullptr ? shared->parameters_.get() : nullptr)) {
@@ -51,23 +56,64 @@ void Stage::install_gradient_hooks() {
   }
 }
 
-at::Tensor Stage::forward(MicroBatchId micro_batch, const at::Tensor& input, const nn::ForwardContext& context,
-                          bool needs_input_gradient) {
-  const at::AutoGradMode grad_mode(context.training);
-  const at::Tensor leaf = input.detach().requires_grad_(context.training && needs_input_gradient);
-  at::Tensor output = leaf;
-  for (const auto& layer : layers_) output = layer->forward(output, context);
-  const bool is_new = in_flight_.insert_or_assign(index(micro_batch), InFlight{leaf, output}).second;
+at::Tensor Stage::forward(MicroBatchId micro_batch, const at::Tensor& input, const StagePass& pass) {
+  if (!pass.context.training) {
+    const at::NoGradGuard no_grad;
+    at::Tensor output = input;
+    for (const auto& layer : layers_) output = layer->forward(output, pass.context);
+    return output;
+  }
+  InFlight state{.pass = pass};
+  if (pass.splits_backward) {
+    state.queue = std::make_unique<nn::WeightGradQueue>();
+    state.pass.context.weight_queue = state.queue.get();
+  }
+  const at::Tensor output =
+      options_.recompute ? forward_keeping_inputs(input, state) : forward_keeping_graph(input, state);
+  const bool is_new = in_flight_.emplace(index(micro_batch), std::move(state)).second;
   check(is_new, concat("micro-batch ", index(micro_batch), " was run forward twice"));
-  const at::Tensor detached = output.detach();
-  if (!context.training) in_flight_.erase(index(micro_batch));
-  return detached;
+  return output;
+}
+
+at::Tensor Stage::forward_keeping_graph(const at::Tensor& input, InFlight& state) {
+  const at::AutoGradMode with_graph(true);
+  const at::Tensor leaf = input.detach().requires_grad_(state.pass.needs_input_gradient);
+  if (state.pass.needs_input_gradient) state.input = leaf;
+  at::Tensor output = leaf;
+  for (const auto& layer : layers_) output = layer->forward(output, state.pass.context);
+  if (output.requires_grad() || state.pass.has_loss) state.root = output;
+  return output.detach();
+}
+
+std::size_t Stage::first_trained_layer(const StagePass& pass) const {
+  if (pass.needs_input_gradient) return 0;
+  const auto is_trained = [](const auto& layer) {
+    return std::ranges::any_of(layer->parameters(), [](const auto* p) { return p->value.requires_grad(); });
+  };
+  return static_cast<std::size_t>(std::ranges::find_if(layers_, is_trained) - layers_.begin());
+}
+
+at::Tensor Stage::forward_keeping_inputs(const at::Tensor& input, InFlight& state) {
+  const at::NoGradGuard no_grad;
+  const nn::UncountedFlops first_time;  // backward() counts them, as one that keeps the graph would have
+  const std::size_t first = first_trained_layer(state.pass);
+  at::Tensor output = input;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    state.inputs.push_back(i < first ? at::Tensor() : output);
+    output = layers_[i]->forward(output, state.pass.context);
+  }
+  if (state.pass.has_loss) state.root = output;
+  return output;
 }
 
 at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const LossFunction& loss,
                              double gradient_scale) {
-  const at::AutoGradMode grad_mode(true);
+  const at::AutoGradMode with_graph(true);
   InFlight& state = in_flight_.at(index(micro_batch));
+  if (options_.recompute) {
+    state.logits = state.root.detach().requires_grad_();
+    state.root = state.logits;
+  }
   state.root = loss(state.root, targets);
   state.gradient_scale = gradient_scale;
   return state.root.detach();
@@ -77,21 +123,62 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
   const auto found = in_flight_.find(index(micro_batch));
   check(found != in_flight_.end(),
         concat("backward of micro-batch ", index(micro_batch), ", which was not run forward"));
-  const InFlight state = std::move(found->second);
+  InFlight state = std::move(found->second);
   in_flight_.erase(found);
-  // Nothing to train in front of a root without a graph (all parameters of the stage are absent).
-  if (!state.root.requires_grad()) return {};
-  const at::Tensor gradient =
-      output_gradient.defined() ? output_gradient : at::full_like(state.root, state.gradient_scale);
   *on_ready_ = on_ready;
+  at::Tensor input_gradient;
   try {
-    torch::autograd::backward({state.root}, {gradient});
+    input_gradient = options_.recompute ? backward_recomputing(state, output_gradient)
+                                        : backward_through_graph(state, output_gradient);
   } catch (...) {
     *on_ready_ = nullptr;
     throw;
   }
   *on_ready_ = nullptr;
-  return state.input.grad();
+  if (state.queue) put_off_.emplace(index(micro_batch), std::move(state.queue));
+  return input_gradient;
+}
+
+at::Tensor Stage::backward_through_graph(InFlight& state, const at::Tensor& output_gradient) {
+  if (!state.root.defined() || !state.root.requires_grad()) return {};  // the stage trains nothing
+  const at::Tensor gradient =
+      output_gradient.defined() ? output_gradient : at::full_like(state.root, state.gradient_scale);
+  torch::autograd::backward({state.root}, {gradient});
+  return state.input.defined() ? state.input.grad() : at::Tensor();
+}
+
+at::Tensor Stage::backward_recomputing(InFlight& state, at::Tensor gradient) {
+  if (state.root.defined()) {
+    torch::autograd::backward({state.root}, {at::full_like(state.root, state.gradient_scale)});
+    gradient = state.logits.grad();
+    state.root.reset();
+  }
+  state.logits.reset();
+  nn::ForwardContext again = state.pass.context;
+  again.update_statistics = false;
+  const at::AutoGradMode with_graph(true);
+  const std::size_t first = first_trained_layer(state.pass);
+  for (std::size_t i = layers_.size(); i-- > first;) {
+    const at::Tensor leaf =
+        std::exchange(state.inputs[i], {}).detach().requires_grad_(i > first || state.pass.needs_input_gradient);
+    const at::Tensor output = layers_[i]->forward(leaf, again);
+    torch::autograd::backward({output}, {gradient});
+    gradient = leaf.grad();
+  }
+  return gradient;
+}
+
+void Stage::weight_gradient(MicroBatchId micro_batch) {
+  const auto found = put_off_.find(index(micro_batch));
+  check(found != put_off_.end(),
+        concat("weight gradient of micro-batch ", index(micro_batch), ", whose backward did not put any off"));
+  found->second->run();
+  put_off_.erase(found);
+}
+
+void Stage::drop_in_flight() {
+  in_flight_.clear();
+  put_off_.clear();
 }
 
 void Stage::zero_gradients() { parameters_->gradients().zero_(); }

@@ -1,7 +1,10 @@
-// stage: consecutive layers of one replica on one device; runs the forward and backward of one micro-batch at a time.
+// stage: consecutive layers of one replica on one device; runs the parts of one micro-batch's work: forward, the loss,
+// backward, and a weight gradient that was put off.
 // Not here: when to run what (schedule), how tensors travel (pipeline/executor.h).
+// Recompute: forward keeps the input of every layer only; backward runs each layer forward again, under the same
+// context, and then backward, last layer first (Chen et al. 2016, arXiv:1604.06174, with a layer as the segment).
 // Threads: one thread at a time. Up to as many micro-batches as the schedule keeps in flight may be between forward and
-// backward; each holds its autograd graph until its backward.
+// backward; each holds its autograd graph, or its layers' inputs, until its backward.
 #pragma once
 
 #include <functional>
@@ -14,6 +17,7 @@
 #include "core/ids.h"
 #include "device/device.h"
 #include "nn/layer.h"
+#include "nn/weight_queue.h"
 #include "pipeline/flat_parameters.h"
 
 namespace sluice::pipeline {
@@ -23,51 +27,81 @@ using LossFunction = std::function<at::Tensor(const at::Tensor& logits, const at
 
 using GradientReady = std::function<void(ParamId)>;
 
+// How a stage is to run one micro-batch.
+struct StagePass {
+  nn::ForwardContext context;
+  bool needs_input_gradient = true;  // false for the first stage
+  bool has_loss = false;             // the last stage, in training
+  bool splits_backward = false;      // backward() leaves the weight gradients to weight_gradient()
+};
+
 class Stage {
  public:
+  struct Options {
+    bool recompute = false;
+  };
+
   // `shared`: the same stage of another replica in the same memory, whose parameter values this one uses; may be null.
   Stage(StageId id, std::vector<std::unique_ptr<nn::Layer>> layers, ParamId first_param, device::Device device,
-        const Stage* shared);
+        const Stage* shared, Options options);
+  Stage(StageId id, std::vector<std::unique_ptr<nn::Layer>> layers, ParamId first_param, device::Device device,
+        const Stage* shared)
+      : Stage(id, std::move(layers), first_param, device, shared, Options{}) {}
 
   [[nodiscard]] StageId id() const { return id_; }
+  [[nodiscard]] bool recomputes() const { return options_.recompute; }
   [[nodiscard]] const std::vector<std::unique_ptr<nn::Layer>>& layers() const { return layers_; }
   [[nodiscard]] FlatParameters& parameters() { return *parameters_; }
   [[nodiscard]] const FlatParameters& parameters() const { return *parameters_; }
 
-  // The output without its graph, which is kept for backward() when context.training.
-  // `needs_input_gradient`: false for the first stage.
-  [[nodiscard]] at::Tensor forward(MicroBatchId micro_batch, const at::Tensor& input, const nn::ForwardContext& context,
-                                   bool needs_input_gradient);
+  // The output without its graph. In training (context.training) what backward() needs is kept.
+  [[nodiscard]] at::Tensor forward(MicroBatchId micro_batch, const at::Tensor& input, const StagePass& pass);
   // Last stage only, in training, after forward(): the summed loss (a scalar without graph). The gradient of backward()
   // starts from it, scaled by `gradient_scale`.
   [[nodiscard]] at::Tensor apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const LossFunction& loss,
                                       double gradient_scale);
   // Adds to the parameters' gradients. `output_gradient` is undefined on the last stage. Returns the gradient of the
   // input, or an undefined tensor where none is needed. `on_ready`, when set, is called for each parameter that has
-  // received its share: pass it with the last backward of a step.
+  // received its share: pass it with the last backward of a step, where that is a whole one.
   [[nodiscard]] at::Tensor backward(MicroBatchId micro_batch, const at::Tensor& output_gradient,
                                     const GradientReady& on_ready);
+  // After the backward() of a pass that splits it: adds the weight gradients that were put off.
+  void weight_gradient(MicroBatchId micro_batch);
 
   void zero_gradients();
   // Of all its layers.
   [[nodiscard]] std::vector<nn::BatchNorm2d*> batch_norms() const;
-  // Forgets micro-batches that are between forward and backward (a failed step).
-  void drop_in_flight() { in_flight_.clear(); }
+  // Forgets micro-batches that are between forward and backward, or whose weight gradients are put off (a failed step).
+  void drop_in_flight();
   [[nodiscard]] int in_flight() const { return static_cast<int>(in_flight_.size()); }
+  [[nodiscard]] int put_off() const { return static_cast<int>(put_off_.size()); }
 
  private:
+  // Between forward and backward.
   struct InFlight {
-    at::Tensor input;           // a leaf
-    at::Tensor root;            // output, or the loss on the last stage
-    double gradient_scale = 1;  // of a loss
+    StagePass pass;
+    at::Tensor input;                // a leaf, where its gradient is needed
+    std::vector<at::Tensor> inputs;  // of every layer, where the stage recomputes; undefined before the first trained
+    at::Tensor root;                 // output, or the loss on the last stage; undefined where it is recomputed
+    at::Tensor logits;               // the input of a loss whose gradient starts a recomputation: a leaf
+    double gradient_scale = 1;       // of a loss
+    std::unique_ptr<nn::WeightGradQueue> queue;
   };
 
   void install_gradient_hooks();
+  // Layers before this one need no backward.
+  [[nodiscard]] std::size_t first_trained_layer(const StagePass& pass) const;
+  [[nodiscard]] at::Tensor forward_keeping_graph(const at::Tensor& input, InFlight& state);
+  [[nodiscard]] at::Tensor forward_keeping_inputs(const at::Tensor& input, InFlight& state);
+  [[nodiscard]] at::Tensor backward_through_graph(InFlight& state, const at::Tensor& output_gradient);
+  [[nodiscard]] at::Tensor backward_recomputing(InFlight& state, at::Tensor gradient);
 
   StageId id_;
+  Options options_;
   std::vector<std::unique_ptr<nn::Layer>> layers_;
   std::unique_ptr<FlatParameters> parameters_;
-  std::unordered_map<int, InFlight> in_flight_;
+  std::unordered_map<int, InFlight> in_flight_;                            // by micro-batch
+  std::unordered_map<int, std::unique_ptr<nn::WeightGradQueue>> put_off_;  // by micro-batch
   // What the hooks on the parameters call; set only during the last backward of a step.
   std::shared_ptr<GradientReady> on_ready_ = std::make_shared<GradientReady>();
 };

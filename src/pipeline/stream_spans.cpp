@@ -8,11 +8,12 @@ StreamSpans::StreamSpans(Track* track, const device::Stream& stream) : track_(tr
   base_time_ = now_ns();
 }
 
-void StreamSpans::add(Phase phase, MicroBatchId micro_batch, const device::Moment& begin, const device::Moment& end) {
+void StreamSpans::add(Phase phase, MicroBatchId micro_batch, const device::Moment& begin, const device::Moment& end,
+                      StageId stage) {
   if (begin.is_known() && end.is_known()) {
-    track_->add({phase, micro_batch, begin.known_time(), end.known_time()});
+    track_->add({phase, micro_batch, begin.known_time(), end.known_time(), stage});
   } else {
-    pending_.push_back({phase, micro_batch, begin, end});
+    pending_.push_back({phase, micro_batch, begin, end, stage});
   }
 }
 
@@ -22,7 +23,7 @@ void StreamSpans::drop() { track_->ring().drop(); }
 StreamSpanScope::~StreamSpanScope() {
   if (!spans_.is_on()) return;
   try {
-    spans_.add(phase_, micro_batch_, begin_, spans_.stream().moment());
+    spans_.add(phase_, micro_batch_, begin_, spans_.stream().moment(), stage_);
   } catch (...) {
     spans_.drop();
   }
@@ -30,7 +31,8 @@ StreamSpanScope::~StreamSpanScope() {
 
 void StreamSpans::settle() {
   for (const Pending& span : pending_) {
-    track_->add({span.phase, span.micro_batch, span.begin.time(base_, base_time_), span.end.time(base_, base_time_)});
+    track_->add({span.phase, span.micro_batch, span.begin.time(base_, base_time_), span.end.time(base_, base_time_),
+                 span.stage});
   }
   pending_.clear();
 }

@@ -17,7 +17,8 @@ class StreamSpans {
 
   [[nodiscard]] bool is_on() const { return track_ != nullptr; }
   [[nodiscard]] const device::Stream& stream() const { return stream_; }
-  void add(Phase phase, MicroBatchId micro_batch, const device::Moment& begin, const device::Moment& end);
+  void add(Phase phase, MicroBatchId micro_batch, const device::Moment& begin, const device::Moment& end,
+           StageId stage);
   void drop();  // counts a span whose end cannot be told
   // Hands over the spans whose times were not known yet. The stream is idle again.
   void settle();
@@ -27,6 +28,7 @@ class StreamSpans {
     Phase phase;
     MicroBatchId micro_batch;
     device::Moment begin, end;
+    StageId stage;
   };
 
   Track* track_;
@@ -39,8 +41,8 @@ class StreamSpans {
 // Records the work that is done or queued during its life.
 class StreamSpanScope {
  public:
-  StreamSpanScope(StreamSpans& spans, Phase phase, MicroBatchId micro_batch = kNoMicroBatch)
-      : spans_(spans), phase_(phase), micro_batch_(micro_batch) {
+  StreamSpanScope(StreamSpans& spans, Phase phase, StageId stage = kNoStage, MicroBatchId micro_batch = kNoMicroBatch)
+      : spans_(spans), phase_(phase), stage_(stage), micro_batch_(micro_batch) {
     if (spans_.is_on()) begin_ = spans_.stream().moment();
   }
   ~StreamSpanScope();
@@ -50,6 +52,7 @@ class StreamSpanScope {
  private:
   StreamSpans& spans_;
   Phase phase_;
+  StageId stage_;
   MicroBatchId micro_batch_;
   device::Moment begin_;
 };

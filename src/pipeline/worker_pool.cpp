@@ -87,7 +87,7 @@ void WorkerPool::Shared::work(int place, const Place& where, const device::Strea
 WorkerPool::WorkerPool(std::vector<Place> places) : places_(std::move(places)), shared_(std::make_shared<Shared>()) {
   shared_->done.resize(places_.size());
   for (int i = 0; i < static_cast<int>(places_.size()); ++i) {
-    streams_.push_back(device::Stream::make(places_[i].device));
+    streams_.push_back(device::Stream::make(places_[i].hardware));
     shared_->threads.emplace_back(
         [shared = shared_, i, where = places_[i], stream = streams_[i]] { shared->work(i, where, stream); });
   }
@@ -135,10 +135,11 @@ std::string WorkerPool::describe_hang(const JobControl& control) const {
   std::vector<std::string> stuck;
   for (int i = 0; i < static_cast<int>(places_.size()); ++i) {
     if (shared_->done[i] == shared_->generation) continue;
-    stuck.push_back(concat("replica ", index(places_[i].replica), " stage ", index(places_[i].stage), " on ",
-                           device::to_string(places_[i].device), " ", control.describe(i)));
+    stuck.push_back(concat(control.describe(i), " on ", device::to_string(places_[i].hardware)));
   }
+  const std::string conclusion = control.conclude();
   return concat("the step did not end within ", seconds_text(control.timeout), ": ", join(stuck, "; "),
+                conclusion.empty() ? "" : concat("; ", conclusion),
                 "; if the step is only slow, raise train.step_timeout_s");
 }
 

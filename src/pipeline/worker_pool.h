@@ -1,4 +1,4 @@
-// worker_pool: one thread per (replica, stage), bound to its device, that runs the same job on every place.
+// worker_pool: one thread per (replica, device), bound to its device, that runs the same job on every place.
 // Not here: what the job does (pipeline/executor.h).
 // Threads: run() from one thread at a time. A job that waits must end when its `on_failure` has been called.
 #pragma once
@@ -17,9 +17,9 @@ namespace sluice::pipeline {
 // Where one thread of work runs.
 struct Place {
   ReplicaId replica;
-  StageId stage;
-  device::Device device;
-  int cpu_threads = 1;  // LibTorch's intra-op threads on a CPU device
+  DeviceId device;          // of the replica
+  device::Device hardware;  // what that is
+  int cpu_threads = 1;      // LibTorch's intra-op threads on a CPU device
 };
 
 struct JobControl {
@@ -27,9 +27,9 @@ struct JobControl {
                                       // which the whole process was stopped (Ctrl-Z, a debugger)
   std::chrono::milliseconds grace{5000};     // after a failure or timeout, for the others to notice
   std::function<void()> on_failure = [] {};  // wakes jobs that wait; any thread, at most once
-  std::function<std::string(int place)> describe = [](int) {
-    return std::string{};
-  };  // what the place is doing, for a hang
+  // For a hang: what a place is doing, and what to make of it all.
+  std::function<std::string(int place)> describe = [](int place) { return "place " + std::to_string(place); };
+  std::function<std::string()> conclude = [] { return std::string{}; };
 };
 
 class WorkerPool {

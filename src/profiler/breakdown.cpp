@@ -67,7 +67,7 @@ class Sweep {
     edges_.push_back({end, activity, -1});
   }
 
-  void run(StageBreakdown& stage) {
+  void run(PlaceBreakdown& stage) {
     std::ranges::sort(edges_, {}, &Edge::time);
     std::array<int, kActivities> active{};
     Nanoseconds now = begin_;
@@ -86,7 +86,7 @@ class Sweep {
     int change;
   };
 
-  static void credit(StageBreakdown& stage, const std::array<int, kActivities>& active, Nanoseconds time) {
+  static void credit(PlaceBreakdown& stage, const std::array<int, kActivities>& active, Nanoseconds time) {
     if (time == 0) return;
     const auto first = std::ranges::find_if(active, [](int count) { return count > 0; });
     const Part part = first == active.end() ? Part::kOther : part_of(static_cast<Activity>(first - active.begin()));
@@ -146,9 +146,9 @@ void add_own_spans(Sweep& sweep, const StepSpans::Place& place, const Landmarks&
   }
 }
 
-void add_shared_spans(Sweep& sweep, const StepSpans& spans, StageId stage) {
+void add_shared_spans(Sweep& sweep, const StepSpans& spans, const std::vector<StageId>& own) {
   for (const BucketSpan& bucket : spans.buckets) {
-    const bool is_own = bucket.stage == stage;
+    const bool is_own = std::ranges::find(own, bucket.stage) != own.end();
     sweep.add(is_own ? Activity::kProcessSkew : Activity::kOtherSkew, bucket.begin, bucket.all_there);
     sweep.add(is_own ? Activity::kExchange : Activity::kOtherExchange, bucket.all_there, bucket.end);
   }
@@ -179,21 +179,21 @@ StepBreakdown break_down(const StepSpans& spans) {
       sweep.add(Activity::kDrain, landmarks[i].end, end_of_replica[place.replica]);
       sweep.add(Activity::kReplicaSkew, end_of_replica[place.replica], end_of_pass);
     }
-    add_shared_spans(sweep, spans, place.stage);
-    sweep.run(breakdown.stages.emplace_back(StageBreakdown{place.replica, place.stage}));
+    add_shared_spans(sweep, spans, place.stages);
+    sweep.run(breakdown.places.emplace_back(PlaceBreakdown{place.replica, place.device}));
   }
   return breakdown;
 }
 
-void add(StageBreakdown& sum, const StageBreakdown& other) {
+void add(PlaceBreakdown& sum, const PlaceBreakdown& other) {
   for (int part = 0; part < kParts; ++part) sum.parts[part] += other.parts[part];
   sum.all_reduce += other.all_reduce;
 }
 
-StageBreakdown StepBreakdown::mean() const {
-  StageBreakdown mean{};
-  for (const StageBreakdown& stage : stages) add(mean, stage);
-  const auto count = static_cast<Nanoseconds>(std::max<std::size_t>(stages.size(), 1));
+PlaceBreakdown StepBreakdown::mean() const {
+  PlaceBreakdown mean{};
+  for (const PlaceBreakdown& place : places) add(mean, place);
+  const auto count = static_cast<Nanoseconds>(std::max<std::size_t>(places.size(), 1));
   mean.all_reduce /= count;
   // What integer division drops goes to "other", so that the parts still add up to the step.
   mean[Part::kOther] = 0;
@@ -206,18 +206,18 @@ StageBreakdown StepBreakdown::mean() const {
   return mean;
 }
 
-StageId StepBreakdown::slowest_stage() const {
+DeviceId StepBreakdown::slowest_device() const {
   std::map<int, Nanoseconds> busy;
-  for (const StageBreakdown& stage : stages) busy[index(stage.stage)] += stage.busy();
+  for (const PlaceBreakdown& place : places) busy[index(place.device)] += place.busy();
   const auto slowest =
       std::max_element(busy.begin(), busy.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  return slowest == busy.end() ? StageId{0} : StageId{slowest->first};
+  return slowest == busy.end() ? DeviceId{0} : DeviceId{slowest->first};
 }
 
 std::vector<double> StepBreakdown::device_busy() const {
   std::vector<double> busy;
-  for (const StageBreakdown& stage : stages) {
-    busy.push_back(step > 0 ? static_cast<double>(stage.busy()) / static_cast<double>(step) : 0.0);
+  for (const PlaceBreakdown& place : places) {
+    busy.push_back(step > 0 ? static_cast<double>(place.busy()) / static_cast<double>(step) : 0.0);
   }
   return busy;
 }

@@ -1,4 +1,4 @@
-// breakdown: where a step's time went, per (replica, stage), by interval union over the recorder's spans.
+// breakdown: where a step's time went, per (replica, device), by interval union over the recorder's spans.
 // Every nanosecond of the step is given to exactly one part, so the parts add up to the step by construction. Where
 // several things go on at once the first of these counts: what the stage's own thread does; waiting for a neighbour
 // (the bubble); waiting for the other stages and replicas of this process; the all-reduce over the processes, split
@@ -34,9 +34,9 @@ enum class Part : std::uint8_t {
 };
 inline constexpr int kParts = 14;
 
-struct StageBreakdown {
+struct PlaceBreakdown {
   ReplicaId replica;
-  StageId stage;
+  DeviceId device;
   std::array<Nanoseconds, kParts> parts{};
   Nanoseconds all_reduce = 0;  // exposed, or hidden: gradients of this stage were being added up, or waited to be
 
@@ -59,17 +59,17 @@ struct StageBreakdown {
   [[nodiscard]] Nanoseconds busy() const { return forward() + backward() + optimizer(); }
 };
 
-// Part by part; replica and stage are those of `sum`.
-void add(StageBreakdown& sum, const StageBreakdown& other);
+// Part by part; replica and device are those of `sum`.
+void add(PlaceBreakdown& sum, const PlaceBreakdown& other);
 
 struct StepBreakdown {
   Nanoseconds step = 0;                // from the request for the batch to the end of the optimizer
-  std::vector<StageBreakdown> stages;  // one per place; empty when nothing was recorded
+  std::vector<PlaceBreakdown> places;  // empty when nothing was recorded
   LateProcess late;
   std::uint64_t dropped = 0;  // spans that were not kept: what they covered counts as other
 
-  [[nodiscard]] StageBreakdown mean() const;
-  [[nodiscard]] StageId slowest_stage() const;            // busiest, mean over replicas
+  [[nodiscard]] PlaceBreakdown mean() const;
+  [[nodiscard]] DeviceId slowest_device() const;          // busiest, mean over replicas
   [[nodiscard]] std::vector<double> device_busy() const;  // busy / step, one per place
 };
 

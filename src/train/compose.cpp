@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "ddp/reducer.h"
+#include "train/train_schedule.h"
 
 namespace sluice::train {
 namespace {
@@ -15,24 +16,27 @@ using pipeline::Stage;
 using pipeline::StageGrid;
 
 std::vector<std::vector<device::Device>> by_replica(const std::vector<device::Device>& devices, const Plan& plan) {
-  check(static_cast<int>(devices.size()) == plan.replicas * plan.stages(), "one device per replica and stage");
+  check(static_cast<int>(devices.size()) == plan.replicas * plan.devices(), "as many devices as the plan has");
   std::vector<std::vector<device::Device>> grid;
   for (int r = 0; r < plan.replicas; ++r) {
-    grid.emplace_back(devices.begin() + r * plan.stages(), devices.begin() + (r + 1) * plan.stages());
+    grid.emplace_back(devices.begin() + r * plan.devices(), devices.begin() + (r + 1) * plan.devices());
   }
   return grid;
 }
 
+// owners: [stage], its place in devices[replica].
 StageGrid make_grid(const Plan& plan, const ComposeOptions& options,
-                    const std::vector<std::vector<device::Device>>& devices) {
+                    const std::vector<std::vector<device::Device>>& devices, const std::vector<int>& owners) {
   StageGrid grid(plan.replicas);
   for (int r = 0; r < plan.replicas; ++r) {
     auto layers = pipeline::split(options.make_layers(), plan.partition, options.model_name);
     int first_param = 0;
     for (int s = 0; s < plan.stages(); ++s) {
-      const bool shares = r > 0 && device::same_memory(devices[0][s], devices[r][s]);
-      grid[r].push_back(std::make_unique<Stage>(StageId{s}, std::move(layers[s]), ParamId{first_param}, devices[r][s],
-                                                shares ? grid[0][s].get() : nullptr));
+      const device::Device device = devices[r][owners[s]];
+      const bool shares = r > 0 && device::same_memory(devices[0][owners[s]], device);
+      grid[r].push_back(std::make_unique<Stage>(StageId{s}, std::move(layers[s]), ParamId{first_param}, device,
+                                                shares ? grid[0][s].get() : nullptr,
+                                                Stage::Options{.recompute = plan.recomputes(s)}));
       first_param += static_cast<int>(grid[r].back()->parameters().slots().size());
     }
   }
@@ -40,7 +44,8 @@ StageGrid make_grid(const Plan& plan, const ComposeOptions& options,
 }
 
 std::vector<ddp::StageGradients> gradients_of(const StageGrid& grid,
-                                              const std::vector<std::vector<device::Device>>& devices) {
+                                              const std::vector<std::vector<device::Device>>& devices,
+                                              const std::vector<int>& owners) {
   std::vector<ddp::StageGradients> stages;
   for (int s = 0; s < static_cast<int>(grid[0].size()); ++s) {
     ddp::StageGradients& gradients = stages.emplace_back();
@@ -50,7 +55,7 @@ std::vector<ddp::StageGradients> gradients_of(const StageGrid& grid,
     }
     for (std::size_t r = 0; r < grid.size(); ++r) {
       gradients.flat.push_back(grid[r][s]->parameters().gradients());
-      gradients.devices.push_back(devices[r][s]);
+      gradients.devices.push_back(devices[r][owners[s]]);
     }
   }
   return stages;
@@ -59,11 +64,11 @@ std::vector<ddp::StageGradients> gradients_of(const StageGrid& grid,
 // A communicator for the gradients of each stage, so that they do not wait for each other.
 // devices: of replica 0, where the local sums are.
 ddp::Network connect_stages(const ComposeOptions& options, const std::vector<device::Device>& devices,
-                            const std::shared_ptr<comm::Communicator>& totals) {
+                            const std::vector<int>& owners, const std::shared_ptr<comm::Communicator>& totals) {
   ddp::Network network{.of_stage = {}, .totals = totals};
-  for (std::size_t s = 0; s < devices.size(); ++s) {
-    network.of_stage.push_back(
-        options.processes->make_communicator(concat("the gradients of stage ", s), devices[s], options.collectives));
+  for (std::size_t s = 0; s < owners.size(); ++s) {
+    network.of_stage.push_back(options.processes->make_communicator(concat("the gradients of stage ", s),
+                                                                    devices[owners[s]], options.collectives));
   }
   return network;
 }
@@ -72,7 +77,8 @@ ddp::Network connect_stages(const ComposeOptions& options, const std::vector<dev
 
 Composition compose(const Plan& plan, const ComposeOptions& options) {
   const auto devices = by_replica(options.devices, plan);
-  StageGrid grid = make_grid(plan, options, devices);
+  const std::vector<int> owners = stage_owners(plan);
+  StageGrid grid = make_grid(plan, options, devices, owners);
   Composition composition{plan, nullptr, nullptr, nullptr, {}};
   const bool has_peers = options.processes != nullptr && options.processes->size() > 1;
   if (has_peers) composition.communicator = options.processes->make_communicator("small sums");
@@ -80,8 +86,8 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
     composition.sync = std::make_shared<comm::NoSync>();
   } else {
     composition.sync = std::make_shared<ddp::Reducer>(
-        gradients_of(grid, devices), ddp::ReducerOptions{options.bucket_bytes, options.record_spans},
-        has_peers ? connect_stages(options, devices.front(), composition.communicator) : ddp::Network{});
+        gradients_of(grid, devices, owners), ddp::ReducerOptions{options.bucket_bytes, options.record_spans},
+        has_peers ? connect_stages(options, devices.front(), owners, composition.communicator) : ddp::Network{});
   }
   for (const auto& stage : grid[0]) {
     const FlatParameters& parameters = stage->parameters();
@@ -89,7 +95,7 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
         std::make_shared<Optimizer>(options.optimizer, parameters.values(), parameters.gradients()));
   }
   composition.executor =
-      std::make_unique<pipeline::Executor>(std::move(grid), devices,
+      std::make_unique<pipeline::Executor>(std::move(grid), devices, owners,
                                            pipeline::ExecutorOptions{.cpu_threads = options.cpu_threads,
                                                                      .step_timeout = options.step_timeout,
                                                                      .record_spans = options.record_spans});

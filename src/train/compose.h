@@ -22,7 +22,7 @@ namespace sluice::train {
 struct ComposeOptions {
   std::string model_name;                            // for messages
   std::function<pipeline::LayerList()> make_layers;  // fresh layers; called once per replica
-  std::vector<device::Device> devices;               // plan.replicas x plan.stages(), replica by replica
+  std::vector<device::Device> devices;               // plan.replicas x plan.devices(), replica by replica
   int cpu_threads = 1;
   std::chrono::milliseconds step_timeout{60000};
   bool record_spans = true;

@@ -8,6 +8,7 @@
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "pipeline/schedule/generators.h"
 #include "train/setup.h"
 #include "train/state.h"
 
@@ -42,10 +43,12 @@ double mean_over_processes(const Composition& composition, double seconds) {
 ChunkChoice choose_chunks(const Setup& setup, Composition& composition, TrainStep& step, const StepBatch& batch) {
   const BufferSnapshot buffers(composition);
   const std::int64_t of_replica = batch.global_samples / count_replicas(setup);
-  const int most = static_cast<int>(std::clamp<std::int64_t>(of_replica, 1, 4LL * composition.plan.stages()));
+  const Plan& plan = composition.plan;
+  const int least = pipeline::least_micro_batches(plan.schedule, plan.devices());
+  const int most = static_cast<int>(std::clamp<std::int64_t>(of_replica, least, std::max(least, 4 * plan.devices())));
   ChunkChoice choice;
   double best = std::numeric_limits<double>::infinity();
-  for (int chunks = 1; chunks <= most; chunks *= 2) {
+  for (int chunks = least; chunks <= most; chunks *= 2) {
     const double time = mean_over_processes(composition, time_step(step, batch, chunks));
     choice.why += concat(choice.why.empty() ? "" : ", ", chunks, ": ", fixed(time * 1000, 1), " ms");
     if (time < best) {

@@ -13,9 +13,10 @@
 #include "ddp/reducer.h"
 #include "device/cpu_threads.h"
 #include "device/stream.h"
-#include "pipeline/channel.h"
 #include "pipeline/failure.h"
+#include "pipeline/mailbox.h"
 #include "profiler/affine_fit.h"
+#include "train/train_schedule.h"
 
 namespace sluice::train {
 namespace {
@@ -99,13 +100,14 @@ class PingPong {
     at::Tensor tensor;
     device::Event ready;
   };
+  static constexpr MicroBatchId kOnlyMessage{0};
 
   void send_back() {
     const auto stream = device::Stream::make(there_);
     const device::StreamGuard guard(stream);
     try {
-      while (const auto message = forth_.pop())
-        back_.push({device::transfer(message->tensor, message->ready, stream), stream.record()});
+      while (const auto message = forth_.take(kOnlyMessage))
+        back_.put(kOnlyMessage, {device::transfer(message->tensor, message->ready, stream), stream.record()});
     } catch (...) {
       back_.close();
       throw;
@@ -117,8 +119,8 @@ class PingPong {
         at::zeros({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).device(device::torch_device(here_)));
     stream.synchronize();
     const Nanoseconds begin = now_ns();
-    forth_.push({tensor, stream.record()});
-    const auto message = back_.pop();
+    forth_.put(kOnlyMessage, {tensor, stream.record()});
+    const auto message = back_.take(kOnlyMessage);
     if (!message) return 0;  // the partner has failed and says why
     const at::Tensor returned = device::transfer(message->tensor, message->ready, stream);
     stream.synchronize();
@@ -128,8 +130,8 @@ class PingPong {
   device::Device here_;
   device::Device there_;
   int cpu_threads_;
-  pipeline::Channel<Message> forth_;
-  pipeline::Channel<Message> back_;
+  pipeline::Mailbox<Message> forth_;
+  pipeline::Mailbox<Message> back_;
 };
 
 // A stage of one parameter of so many bytes.
@@ -163,8 +165,10 @@ double time_sum(const Setup& setup, const std::shared_ptr<comm::Communicator>& c
 std::vector<profiler::StageLink> measure_stage_links(const Setup& setup, const Plan& plan) {
   constexpr std::uint64_t kLargestBytes = std::uint64_t{16} << 20;
   std::vector<profiler::StageLink> links;
+  const std::vector<int> owners = stage_owners(plan);
   for (int stage = 0; stage + 1 < plan.stages(); ++stage) {
-    const device::Device from = setup.devices[stage], to = setup.devices[stage + 1];
+    if (owners[stage] == owners[stage + 1]) continue;
+    const device::Device from = setup.devices[owners[stage]], to = setup.devices[owners[stage + 1]];
     LinkCost cost = fit_link(PingPong(from, to, setup.cpu_threads).measure(sizes_up_to(kLargestBytes)));
     if (device::same_memory(from, to)) cost.bytes_per_s.reset();
     links.push_back({stage, stage + 1, device::to_string(from), device::to_string(to), cost});

@@ -5,6 +5,7 @@
 
 #include "core/concat.h"
 #include "core/text.h"
+#include "train/train_schedule.h"
 
 namespace sluice::train {
 
@@ -19,7 +20,8 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
        << setup.train_set->info().name << ": " << setup.train_set->size() << " training and " << setup.test_set->size()
        << " test samples, " << counted(setup.batches_per_epoch, "batch") << " an epoch, "
        << counted(setup.total_steps, "step") << "\n"
-       << counted(plan.stages(), "stage") << " x " << plan.replicas
+       << counted(plan.stages(), "stage")
+       << (plan.virtual_stages > 1 ? concat(" on ", counted(plan.devices(), "device")) : "") << " x " << plan.replicas
        << (plan.replicas == 1 ? " replica" : " local replicas")
        << (processes > 1 ? concat(" x ", processes, " processes") : "") << ", schedule " << plan.schedule << ", chunks "
        << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks)) << ", global batch "
@@ -28,11 +30,13 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
        << std::left << std::setw(7) << "stage" << std::setw(28) << "layers" << std::right << std::setw(12)
        << "parameters" << std::setw(12) << "bytes"
        << "  devices";
+  const std::vector<int> owners = stage_owners(plan);
   for (int s = 0; s < plan.stages(); ++s) {
     const pipeline::Stage& stage = composition.executor->stage(ReplicaId{0}, StageId{s});
     std::vector<std::string> layers, devices;
     for (const auto& layer : stage.layers()) layers.push_back(layer->name());
-    for (int r = 0; r < plan.replicas; ++r) devices.push_back(device::to_string(setup.devices[r * plan.stages() + s]));
+    for (int r = 0; r < plan.replicas; ++r)
+      devices.push_back(device::to_string(setup.devices[r * plan.devices() + owners[s]]));
     std::int64_t parameters = 0;
     for (const auto& slot : stage.parameters().slots()) parameters += slot.numel;
     const std::uint64_t bytes = stage.parameters().values().nbytes();
@@ -47,7 +51,8 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
   ordered_json json{{"model", setup.model.name},
                     {"data", setup.train_set->info().name},
                     {"parameters", composition.parameter_count()},
-                    {"stages", plan.stages()},
+                    {"stages", plan.devices()},
+                    {"virtual", plan.virtual_stages},
                     {"replicas", plan.replicas},
                     {"processes", processes},
                     {"schedule", plan.schedule},

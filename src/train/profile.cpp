@@ -127,7 +127,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     const auto trial = whole_steps(run_trial_steps(setup, composition, step, kWarmUpSteps, orders.steps));
     profile.step = summary_of(trial);
     const RunTotals totals = totals_of(trial);
-    if (!totals.stages.empty() && peers.keeps_records()) {
+    if (!totals.places.empty() && peers.keeps_records()) {
       const RunFacts facts = facts_of(setup, composition);
       outcome.step_table = time_table(mean_times(totals), {}, totals.steps, facts.processes);
       outcome.advice = advice_of(totals, facts, profile.costs());

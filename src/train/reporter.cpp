@@ -16,19 +16,19 @@ namespace sluice::train {
 namespace {
 
 using nlohmann::ordered_json;
-using profiler::StageBreakdown;
+using profiler::PlaceBreakdown;
 
 constexpr std::int64_t kUnsettledSteps = 5;
 
 // The lines of a log step as PipeTransformer prints them, so that its users' scripts find their numbers, and two more.
 std::string log_step_lines(const StepRecord& record, const RunFacts& facts, std::optional<double> network_bytes_per_s) {
-  const StageBreakdown mean = record.breakdown.mean();
+  const PlaceBreakdown mean = record.breakdown.mean();
   const std::string clock = facts.is_on_gpu() ? "CUDA event " : "device event ";
   const auto ms = [](Nanoseconds time) { return fixed(to_ms(time), 3); };
   const double samples = per_second(static_cast<double>(record.stats.samples), record.breakdown.step);
   const double syncs = facts.sync_bytes > 0 ? per_second(1.0, record.breakdown.step) : 0.0;
   std::string lines;
-  if (!record.breakdown.stages.empty()) {
+  if (!record.breakdown.places.empty()) {
     lines = concat("data loading time cost (ms) by ", clock, ms(mean.load()), "\nforward time cost (ms) by ", clock,
                    ms(mean.forward()), "\nbackwards time cost: (ms) by ", clock, ms(mean.backward()),
                    "\nall-reduce time cost (ms) by ", clock, ms(mean.all_reduce), ", exposed ",
@@ -115,7 +115,7 @@ ordered_json Reporter::fields_of(const StepRecord& record, const profiler::Netwo
     if (rate.sent + rate.received > 0) fields["net"][name] = {{"sent", rate.sent}, {"received", rate.received}};
   }
   add_flops(fields, record.stats.flops, record.breakdown.step, facts_);
-  fields["stages"] = facts_.plan.stages();
+  fields["stages"] = facts_.plan.devices();
   fields["replicas"] = facts_.replicas;
   fields["frozen_layers"] = 0;  // every layer is trained
   return fields;
@@ -130,8 +130,8 @@ void Reporter::log_step(const StepRecord& record, const profiler::NetworkRates* 
   std::ostringstream line;
   line << "step " << record.step << "/" << facts_.total_steps << ", loss " << fixed(record.stats.loss, 4) << ", lr "
        << std::setprecision(4) << record.lr << ", ETA " << human_duration(seconds_left(record.step));
-  if (!record.breakdown.stages.empty()) {
-    const StageBreakdown mean = record.breakdown.mean();
+  if (!record.breakdown.places.empty()) {
+    const PlaceBreakdown mean = record.breakdown.mean();
     const auto ms = [](Nanoseconds time) { return fixed(to_ms(time), 1); };
     line << " | " << ms(record.breakdown.step) << " ms = load " << ms(mean.load()) << " + forward "
          << ms(mean.forward()) << " + backward " << ms(mean.backward()) << " + transfer " << ms(mean.transfer())
@@ -173,12 +173,12 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   fields["breakdown"] = mean_breakdown(totals_);
   std::vector<profiler::Advice> advice;
   fields["advice"] = nullptr;  // not known
-  if (!totals_.stages.empty()) {
+  if (!totals_.places.empty()) {
     advice = profiler::advise(advice_input(settled_.steps >= kUnsettledSteps ? settled_ : totals_, facts_));
     fields["advice"] = ordered_json::array();
     for (const profiler::Advice& one : advice) fields["advice"].push_back(one.sentence);
   }
-  if (!totals_.stages.empty()) {
+  if (!totals_.places.empty()) {
     fields["evaluation_s"] = to_s(totals_.evaluation);
     fields["checkpoints_s"] = to_s(totals_.checkpoints);
   }
@@ -196,7 +196,7 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
 
 void Reporter::log_end(const std::vector<profiler::Advice>& advice) const {
   if (totals_.steps == 0) return;
-  if (!totals_.stages.empty()) log_lines(time_table(mean_times(totals_), {}, totals_.steps, facts_.processes));
+  if (!totals_.places.empty()) log_lines(time_table(mean_times(totals_), {}, totals_.steps, facts_.processes));
   if (totals_.evaluation + totals_.checkpoints > 0) {
     log_info(concat("between the steps: evaluation ", human_duration(to_s(totals_.evaluation)), ", checkpoints ",
                     human_duration(to_s(totals_.checkpoints))));

@@ -61,9 +61,9 @@ std::optional<fs::path> find_checkpoint(const fs::path& dir) {
 }
 
 nlohmann::ordered_json plan_json(const Plan& plan) {
-  return {{"stages", plan.stages()},           {"partition", plan.partition.layers_per_stage},
-          {"replicas", plan.replicas},         {"chunks", plan.chunks},
-          {"global_batch", plan.global_batch}, {"schedule", plan.schedule}};
+  return {{"stages", plan.devices()},  {"virtual", plan.virtual_stages}, {"partition", plan.partition.layers_per_stage},
+          {"replicas", plan.replicas}, {"chunks", plan.chunks},          {"global_batch", plan.global_batch},
+          {"schedule", plan.schedule}, {"recompute", plan.recompute}};
 }
 
 nlohmann::json RunState::to_json() const {
@@ -92,7 +92,9 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
                   .replicas = plan.at("replicas"),
                   .chunks = plan.at("chunks"),
                   .global_batch = plan.at("global_batch"),
-                  .schedule = plan.at("schedule")};
+                  .schedule = plan.at("schedule"),
+                  .virtual_stages = plan.value("virtual", 1),  // not in checkpoints of earlier versions
+                  .recompute = plan.value("recompute", std::vector<bool>{})};
     state.metrics = {json.at("metrics").at("bytes"), json.at("metrics").at("time_s")};
     state.config_toml = json.at("config");
     return state;
@@ -154,8 +156,9 @@ bool plan_can_be_kept(const config::Config& config, int processes, const Plan& s
   const bool partition_agrees =
       !config.pipeline.partition || *config.pipeline.partition == saved.partition.layers_per_stage;
   const bool chunks_agree = chunks_are_open(config) || configured_chunks(config, processes) == saved.chunks;
-  return saved.stages() == config.pipeline.stages && saved.replicas == config.replicas.local &&
-         saved.schedule == config.pipeline.schedule && partition_agrees && chunks_agree;
+  return saved.devices() == config.pipeline.stages && saved.virtual_stages == virtual_stages(config) &&
+         saved.replicas == config.replicas.local && saved.schedule == config.pipeline.schedule && partition_agrees &&
+         chunks_agree;
 }
 
 }  // namespace sluice::train

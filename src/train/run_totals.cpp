@@ -9,7 +9,7 @@
 
 namespace sluice::train {
 
-using profiler::StageBreakdown;
+using profiler::PlaceBreakdown;
 
 namespace {
 
@@ -63,11 +63,11 @@ void RunTotals::add_step(const StepStats& stats, const profiler::StepBreakdown& 
     network_bytes += *network_bytes_per_s * to_s(breakdown.step);
     network_time += breakdown.step;
   }
-  if (stages.empty()) stages.resize(breakdown.stages.size());
-  for (std::size_t i = 0; i < breakdown.stages.size(); ++i) {
-    stages[i].replica = breakdown.stages[i].replica;
-    stages[i].stage = breakdown.stages[i].stage;
-    profiler::add(stages[i], breakdown.stages[i]);
+  if (places.empty()) places.resize(breakdown.places.size());
+  for (std::size_t i = 0; i < breakdown.places.size(); ++i) {
+    places[i].replica = breakdown.places[i].replica;
+    places[i].device = breakdown.places[i].device;
+    profiler::add(places[i], breakdown.places[i]);
   }
 }
 
@@ -80,8 +80,8 @@ void RunTotals::add_outside(const std::vector<Span>& spans) {
 
 std::vector<PlaceTimes> mean_times(const RunTotals& totals) {
   std::vector<PlaceTimes> places;
-  for (const StageBreakdown& stage : totals.stages) {
-    PlaceTimes& place = places.emplace_back(PlaceTimes{index(stage.replica), index(stage.stage), {}});
+  for (const PlaceBreakdown& stage : totals.places) {
+    PlaceTimes& place = places.emplace_back(PlaceTimes{index(stage.replica), index(stage.device), {}});
     for (const auto& [name, total_ms] : times_of(stage)) place.ms[name] = total_ms / static_cast<double>(totals.steps);
     place.ms["step_ms"] = to_ms(totals.duration) / static_cast<double>(totals.steps);
   }
@@ -102,9 +102,9 @@ profiler::AdviceInput advice_input(const RunTotals& totals, const RunFacts& fact
       .sync_bytes = static_cast<double>(facts.sync_bytes),
       .network_bytes_per_s = totals.network_time > 0 ? totals.network_bytes / to_s(totals.network_time) : 0.0,
       .data_workers = facts.data_workers};
-  for (const StageBreakdown& stage : totals.stages) {
+  for (const PlaceBreakdown& stage : totals.places) {
     input.stages.push_back({.replica = index(stage.replica),
-                            .stage = index(stage.stage),
+                            .stage = index(stage.device),
                             .compute = mean(stage.forward() + stage.backward()),
                             .load = mean(stage.load()),
                             .allreduce = mean(stage[profiler::Part::kAllReduce]),

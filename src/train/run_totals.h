@@ -45,7 +45,7 @@ struct RunTotals {
   std::int64_t samples = 0;
   Nanoseconds duration = 0;
   nn::FlopCount flops{};
-  std::vector<profiler::StageBreakdown> stages;  // [place]; empty when nothing was recorded
+  std::vector<profiler::PlaceBreakdown> places;  // empty when nothing was recorded
   std::uint64_t dropped_spans = 0;
   std::map<int, Nanoseconds> waited_for_rank;   // by the first to be ready, for the last
   double network_bytes = 0;                     // that all interfaces carried in `network_time`

@@ -7,8 +7,10 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "data/sampler.h"
 #include "device/cpu_threads.h"
+#include "pipeline/schedule/generators.h"
 #include "train/measure_layers.h"
 #include "train/train_schedule.h"
 #include "tune/partition.h"
@@ -84,15 +86,33 @@ void check_processes(const Setup& setup) {
   }
 }
 
-// Before anything is measured or built: the cut that the configuration asks for exists.
+// Before anything is measured or built: the schedule that the configuration asks for exists.
+void check_schedule(const config::Config& config, int processes) {
+  const Plan plan{.partition = {std::vector<int>(config.pipeline.stages * virtual_stages(config), 1)},
+                  .schedule = config.pipeline.schedule,
+                  .virtual_stages = virtual_stages(config)};
+  static_cast<void>(make_train_schedule(plan, configured_chunks(config, processes)));
+}
+
+// And so does the cut.
 void check_partition(const config::Config& config, int layers) {
-  const int stages = config.pipeline.stages;
+  const int stages = config.pipeline.stages * virtual_stages(config);
+  if (config.pipeline.partition && static_cast<int>(config.pipeline.partition->size()) != stages) {
+    throw ConfigError(concat("pipeline.partition has ", config.pipeline.partition->size(),
+                             " entries, but pipeline.stages = ", config.pipeline.stages, " with ",
+                             counted(virtual_stages(config), "virtual stage"), " a device make ", stages,
+                             " stages; give one number of layers for each"));
+  }
   std::vector<int> counts = config.pipeline.partition.value_or(std::vector<int>(stages, 1));
   if (!config.pipeline.partition && stages <= layers) counts.back() += layers - stages;
   pipeline::check_partition({std::move(counts)}, layers, config.model.name);
 }
 
 }  // namespace
+
+int virtual_stages(const config::Config& config) {
+  return config.pipeline.virtual_stages.value_or(pipeline::default_virtual_stages(config.pipeline.schedule));
+}
 
 bool chunks_are_open(const config::Config& config) { return !config.pipeline.chunks && config.train.micro_batch == 0; }
 
@@ -102,7 +122,8 @@ int configured_chunks(const config::Config& config, int processes) {
     const std::int64_t of_replica = (config.train.global_batch + replicas - 1) / replicas;
     return static_cast<int>((of_replica + config.train.micro_batch - 1) / config.train.micro_batch);
   }
-  return config.pipeline.chunks.value_or(config.pipeline.stages);
+  const int least = pipeline::least_micro_batches(config.pipeline.schedule, config.pipeline.stages);
+  return config.pipeline.chunks.value_or(std::max(config.pipeline.stages, least));
 }
 
 int count_replicas(const Setup& setup) { return setup.config.replicas.local * setup.place.processes; }
@@ -125,8 +146,7 @@ Setup make_setup(const config::Config& config, const ProcessPlace& place) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
-  // Refuses early a schedule that does not run; that depends on no number of chunks.
-  static_cast<void>(make_train_schedule(config.pipeline.schedule, config.pipeline.stages, 2 * config.pipeline.stages));
+  check_schedule(config, place.processes);
   setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
   setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
   setup.model = model_options(config, setup.train_set->info());
@@ -147,7 +167,7 @@ Setup make_setup(const config::Config& config, const ProcessPlace& place) {
 }
 
 bool partition_is_measured(const Setup& setup) {
-  return !setup.config.pipeline.partition && setup.config.pipeline.stages > 1;
+  return !setup.config.pipeline.partition && setup.config.pipeline.stages * virtual_stages(setup.config) > 1;
 }
 
 Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
@@ -155,12 +175,15 @@ Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
   Plan plan{.replicas = setup.config.replicas.local,
             .chunks = configured_chunks(setup.config, setup.place.processes),
             .global_batch = setup.config.train.global_batch,
-            .schedule = pipeline.schedule};
+            .schedule = pipeline.schedule,
+            .virtual_stages = virtual_stages(setup.config)};
+  const int stages = pipeline.stages * plan.virtual_stages;
   if (partition_is_measured(setup)) {
-    plan.partition = tune::balance(costs, static_cast<double>(micro_batch_size(setup)), pipeline.stages);
+    plan.partition = tune::balance(costs, static_cast<double>(micro_batch_size(setup)), stages);
   } else {
     plan.partition = {pipeline.partition.value_or(std::vector<int>{setup.layers})};
   }
+  plan.recompute.assign(stages, pipeline.recompute == "layer");
   return plan;
 }
 

@@ -44,9 +44,13 @@ struct Setup {
 
 [[nodiscard]] Setup make_setup(const config::Config& config, const ProcessPlace& place = {});
 
+// A device, as configured or as the schedule has them.
+[[nodiscard]] int virtual_stages(const config::Config& config);
+
 // True when the number of chunks is left to choose_chunks().
 [[nodiscard]] bool chunks_are_open(const config::Config& config);
-// As configured, or what the micro-batch size gives; where it is open, one per stage.
+// As configured, or what the micro-batch size gives; where it is open, one per device, or as many as the schedule
+// needs.
 [[nodiscard]] int configured_chunks(const config::Config& config, int processes);
 
 // Over all processes.

@@ -4,9 +4,9 @@ namespace sluice::train {
 
 using nlohmann::ordered_json;
 using profiler::Part;
-using profiler::StageBreakdown;
+using profiler::PlaceBreakdown;
 
-std::vector<std::pair<std::string, double>> times_of(const StageBreakdown& stage) {
+std::vector<std::pair<std::string, double>> times_of(const PlaceBreakdown& stage) {
   return {{"load_ms", to_ms(stage.load())},
           {"forward_ms", to_ms(stage.forward())},
           {"backward_ms", to_ms(stage.backward())},
@@ -23,10 +23,10 @@ std::vector<std::pair<std::string, double>> times_of(const StageBreakdown& stage
 }
 
 void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdown) {
-  const bool is_known = !breakdown.stages.empty();
+  const bool is_known = !breakdown.places.empty();
   const auto known = [&](const ordered_json& value) { return is_known ? value : ordered_json(nullptr); };
   for (const auto& [name, ms] : times_of(breakdown.mean())) fields[name] = known(ms);
-  fields["slowest_stage"] = known(index(breakdown.slowest_stage()));
+  fields["slowest_stage"] = known(index(breakdown.slowest_device()));
   fields["device_busy"] = known(breakdown.device_busy());
   if (breakdown.dropped > 0) fields["spans_dropped"] = breakdown.dropped;
 }
@@ -43,7 +43,7 @@ void add_flops(ordered_json& fields, const nn::FlopCount& flops, Nanoseconds dur
 }
 
 ordered_json mean_breakdown(const RunTotals& totals) {
-  if (totals.stages.empty()) return nullptr;
+  if (totals.places.empty()) return nullptr;
   ordered_json list = ordered_json::array();
   for (const PlaceTimes& place : mean_times(totals)) {
     list.push_back({{"replica", place.replica}, {"stage", place.stage}});

@@ -1,44 +1,21 @@
 #include "train/train_schedule.h"
 
-#include <string>
-#include <vector>
-
-#include "core/concat.h"
-#include "core/error.h"
-#include "core/text.h"
-#include "pipeline/executor.h"
 #include "pipeline/schedule/generators.h"
+#include "pipeline/schedule/inspect.h"
+#include "pipeline/schedule/validate.h"
 
 namespace sluice::train {
-namespace {
 
-pipeline::Schedule make(std::string_view name, int stages, int chunks) {
-  pipeline::PipelineShape shape{.stages = stages, .micro_batches = chunks, .virtual_stages = {}};
-  // With one stage a device it is still a schedule of its own. interleaved is not: there it is eager-1f1b.
-  if (name == "looped-bfs") shape.virtual_stages = 1;
-  return pipeline::make_schedule(name, shape);
-}
-
-std::vector<std::string> names_that_run() {
-  constexpr int kStages = 2;
-  constexpr int kChunks = 4;
-  std::vector<std::string> names;
-  for (const auto& name : pipeline::schedule_names()) {
-    if (!pipeline::why_not_run(make(name, kStages, kChunks))) names.push_back(name);
-  }
-  return names;
-}
-
-}  // namespace
-
-pipeline::Schedule make_train_schedule(std::string_view name, int stages, int chunks) {
-  pipeline::Schedule schedule = make(name, stages, chunks);
-  if (const auto why = pipeline::why_not_run(schedule)) {
-    throw ConfigError(concat("pipeline.schedule = \"", name, "\" ", *why,
-                             ", which training does not do yet; choose one of: ", join(names_that_run(), ", "),
-                             " (`sluice schedule ", name, "` costs and draws it)"));
-  }
+pipeline::Schedule make_train_schedule(const Plan& plan, int chunks) {
+  pipeline::Schedule schedule = pipeline::with_reductions(pipeline::make_schedule(
+      plan.schedule, {.stages = plan.devices(), .micro_batches = chunks, .virtual_stages = plan.virtual_stages}));
+  pipeline::validate(schedule);
   return schedule;
+}
+
+std::vector<int> stage_owners(const Plan& plan) {
+  return pipeline::stage_owners(
+      make_train_schedule(plan, pipeline::least_micro_batches(plan.schedule, plan.devices())));
 }
 
 }  // namespace sluice::train

@@ -1,14 +1,19 @@
-// train_schedule: the schedule that training runs under a name of the configuration: one stage a device.
-// Not here: schedules that are only costed and drawn (pipeline/schedule/generators.h has them all).
+// train_schedule: the schedule of a plan, and which device runs which stage under it.
+// Not here: the generators (pipeline/schedule/generators.h).
 #pragma once
 
-#include <string_view>
+#include <vector>
 
+#include "core/plan.h"
 #include "pipeline/schedule/action.h"
 
 namespace sluice::train {
 
-// Not validated. Errors: ConfigError for an unknown name, and for a schedule that the executor does not run.
-[[nodiscard]] pipeline::Schedule make_train_schedule(std::string_view name, int stages, int chunks);
+// Validated; with a REDUCE_GRAD after the last B or W of each stage. Errors: ConfigError for an unknown name, and for
+// numbers of devices, virtual stages and chunks that the schedule does not have.
+[[nodiscard]] pipeline::Schedule make_train_schedule(const Plan& plan, int chunks);
+
+// [stage]: the device of its replica that runs it. It depends on no number of chunks.
+[[nodiscard]] std::vector<int> stage_owners(const Plan& plan);
 
 }  // namespace sluice::train

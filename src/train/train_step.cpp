@@ -10,7 +10,6 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "pipeline/schedule/generators.h"
-#include "pipeline/schedule/validate.h"
 #include "train/running_statistics.h"
 #include "train/train_schedule.h"
 
@@ -60,9 +59,7 @@ pipeline::PassRequest TrainStep::request_for(const pipeline::MicroBatch& batch, 
 const pipeline::Schedule& TrainStep::schedule_of(int chunks) {
   const auto [entry, is_new] = schedules_.try_emplace(chunks);
   if (is_new) {
-    const Plan& plan = composition_.plan;
-    entry->second = make_train_schedule(plan.schedule, plan.stages(), chunks);
-    pipeline::validate(entry->second);
+    entry->second = make_train_schedule(composition_.plan, chunks);
   }
   return entry->second;
 }
@@ -147,12 +144,12 @@ void TrainStep::update_weights(double lr, double divisor) {
   for (const auto& of_replica : *updates) {
     for (const PlaceUpdate& update : of_replica) has_copies = has_copies || update.own.defined();
   }
-  composition_.executor->for_each_place(Phase::kOptimizer, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
+  composition_.executor->for_each_stage(Phase::kOptimizer, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
     const PlaceUpdate& update = (*updates)[index(replica)][index(stage)];
     if (!update.own.defined()) update.optimizer->update(lr, divisor, update.part);
   });
   if (!has_copies) return;
-  composition_.executor->for_each_place(Phase::kReceive, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
+  composition_.executor->for_each_stage(Phase::kReceive, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
     const PlaceUpdate& update = (*updates)[index(replica)][index(stage)];
     const at::NoGradGuard no_grad;
     if (update.own.defined()) update.own.copy_(update.source);
@@ -161,9 +158,8 @@ void TrainStep::update_weights(double lr, double divisor) {
 
 EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::Tensor* logits) {
   const Plan& plan = composition_.plan;
-  const int chunks = plan.stages();  // enough to keep every stage busy; larger pieces run faster than many small ones
-  auto request =
-      request_for(batch, pipeline::make_forward_only({.stages = plan.stages(), .micro_batches = chunks}), chunks);
+  const int chunks = plan.devices();  // enough to keep every one busy; larger pieces run faster than many small ones
+  auto request = request_for(batch, pipeline::make_forward_only(stage_owners(plan), chunks), chunks);
   const auto micro_batches = request.micro_batches;
   const pipeline::PassResult result = composition_.executor->run(std::move(request));
   EvalStats local{.counts = {.loss_sum = sum_of_losses(result)}, .stop = stop};

@@ -6,6 +6,7 @@ Loss, logits, every gradient, and every parameter and buffer after the optimizer
 chunks and optimizers. The twin runs on one device; a model with batch-norm normalises by the same micro-batches there.
 """
 
+import json
 import pathlib
 import sys
 import tempfile
@@ -34,19 +35,30 @@ OPTIMIZERS = {
     "adam": (torch.optim.Adam, {"betas": (0.8, 0.95), "eps": 1e-3}, {"beta1": 0.8, "beta2": 0.95, "eps": 1e-3}),
     "adamw": (torch.optim.AdamW, {"betas": (0.9, 0.99), "eps": 1e-3}, {"beta1": 0.9, "beta2": 0.99, "eps": 1e-3}),
 }
-# stages, replicas, chunks, schedule, optimizer, weight decay
+# stages (devices a replica), replicas, chunks, schedule, optimizer, weight decay, further keys of [pipeline]
 CASES = [
-    (1, 1, 1, "1f1b", "momentum", 0.01),
-    (1, 1, 3, "1f1b", "nesterov", 0.01),
-    (2, 1, 1, "gpipe", "adam", 0.01),
-    (2, 1, 3, "1f1b", "adamw", 0.1),
-    (1, 2, 1, "1f1b", "adamw", 0.0),
-    (2, 2, 3, "1f1b", "momentum", 0.01),
-    (2, 2, 8, "gpipe", "sgd", 0.0),
-    (3, 1, 4, "1f1b", "momentum", 0.0),
-    (3, 1, 8, "eager-1f1b", "sgd", 0.0),
-    (2, 1, 3, "looped-bfs", "sgd", 0.0),
+    (1, 1, 1, "1f1b", "momentum", 0.01, {}),
+    (1, 1, 3, "1f1b", "nesterov", 0.01, {"recompute": "layer"}),
+    (2, 1, 1, "gpipe", "adam", 0.01, {}),
+    (2, 1, 3, "1f1b", "adamw", 0.1, {}),
+    (1, 2, 1, "1f1b", "adamw", 0.0, {}),
+    (2, 2, 3, "1f1b", "momentum", 0.01, {"recompute": "layer"}),
+    (2, 2, 8, "gpipe", "sgd", 0.0, {}),
+    (3, 1, 4, "1f1b", "momentum", 0.0, {}),
+    (3, 1, 8, "eager-1f1b", "sgd", 0.0, {}),
+    (2, 1, 3, "looped-bfs", "sgd", 0.0, {"virtual": 1}),
+    (1, 2, 3, "looped-bfs", "momentum", 0.0, {"virtual": 3}),
+    (1, 2, 3, "interleaved", "sgd", 0.01, {}),
+    (2, 1, 3, "interleaved", "momentum", 0.0, {"recompute": "layer"}),
+    (2, 2, 3, "zb-h1", "momentum", 0.01, {}),
+    (3, 1, 8, "zb-h2", "adamw", 0.0, {}),
+    (2, 1, 4, "zb-h1", "sgd", 0.0, {"recompute": "layer"}),
+    (1, 2, 4, "zb-v", "momentum", 0.0, {}),
+    (2, 2, 3, "zb-v", "sgd", 0.0, {}),
+    (1, 2, 3, "dualpipe-v", "momentum", 0.0, {}),
+    (2, 1, 5, "dualpipe-v", "sgd", 0.0, {"recompute": "layer"}),
 ]
+VIRTUAL = {"interleaved": 2, "looped-bfs": 2, "zb-v": 2, "dualpipe-v": 2}  # stages a device, where the case says nothing
 
 
 def make_twin(name):
@@ -102,7 +114,7 @@ def torch_step(twin, batch, replicas, chunks, optimizer):
 
 
 def sluice_step(folder, name, precision, case):
-    stages, replicas, chunks, schedule, optimizer, decay = case
+    stages, replicas, chunks, schedule, optimizer, decay, further = case
     kind = "momentum" if optimizer == "nesterov" else optimizer
     config = sluice_cli.write_config(
         folder / "step.toml",
@@ -111,7 +123,7 @@ def sluice_step(folder, name, precision, case):
         data={"name": "shapes", "samples": 64},
         train={"precision": precision, "global_batch": GLOBAL_BATCH, "lr": LR, "optimizer": kind, "weight_decay": decay,
                "steps": 1, **OPTIMIZERS[optimizer][2]},
-        pipeline={"stages": stages, "chunks": chunks, "schedule": schedule},
+        pipeline={"stages": stages, "chunks": chunks, "schedule": schedule, **further},
         replicas={"local": replicas})
     sluice_cli.must_run(
         "step", config, "--weights", folder / "weights.safetensors", "--batch", folder / "batch.safetensors",
@@ -158,12 +170,23 @@ def check(folder, name, precision, case):
     return max(errors.values()), bad
 
 
+def has_layers_for(case, layers):
+    stages, schedule, further = case[0], case[3], case[6]
+    return stages * further.get("virtual", VIRTUAL.get(schedule, 1)) <= layers
+
+
+def count_layers(name):
+    models = json.loads(sluice_cli.must_run("models", "--json").stdout)["models"]
+    return next(model["layers"] for model in models if model["name"] == name)
+
+
 def main():
     name, precision = sys.argv[1:]
+    layers = count_layers(name)
     torch.set_num_threads(1)
     failed = False
     with tempfile.TemporaryDirectory() as folder:
-        for case in CASES:
+        for case in (case for case in CASES if has_layers_for(case, layers)):
             worst, bad = check(pathlib.Path(folder), name, precision, case)
             print(f"{name} {precision} {case}: worst {worst:.1e}" + "".join(f"\n    {line}" for line in bad), flush=True)
             failed = failed or bool(bad)

@@ -158,20 +158,25 @@ class ScheduleTest(unittest.TestCase):
             found = schedule(name, "--stages", 64, "--chunks", 512)
             self.assertAlmostEqual(found["barrier_bubble"], bubble, places=6)
 
-    def test_training_refuses_what_it_does_not_run(self):
-        config = cli.write_config(self.folder / "run.toml", model={"name": "mlp", "image_size": 8},
+    def test_training_runs_them_all(self):
+        config = cli.write_config(self.folder / "run.toml", model={"name": "resnet8", "image_size": 8},
                                   data={"name": "shapes", "samples": 64}, train={"steps": 2, "global_batch": 16},
                                   pipeline={"stages": 2, "chunks": 4}, device={"list": "cpu"})
-        for name, why in (("zb-h1", "cuts the backward into I and W"), ("interleaved", "several stages"),
-                          ("dualpipe-v", "cuts the backward")):
-            done = cli.run("train", config, "--set", f'pipeline.schedule="{name}"', "--run-dir", self.folder / name)
-            self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn(f'pipeline.schedule = "{name}"', cli.error_of(done))
-            self.assertIn(why, cli.error_of(done))
-            self.assertIn("gpipe, 1f1b, eager-1f1b, looped-bfs", cli.error_of(done))
-        for name in ("eager-1f1b", "looped-bfs"):
+        for name in NAMES:
             cli.must_run("train", config, "--set", f'pipeline.schedule="{name}"', "--run-dir", self.folder / name)
             self.assertEqual(len(cli.events(self.folder / name, "step")), 2)
+
+    def test_training_refuses_numbers_that_a_schedule_does_not_have(self):
+        config = cli.write_config(self.folder / "run.toml", model={"name": "mlp", "image_size": 8},
+                                  data={"name": "shapes", "samples": 64}, train={"steps": 2, "global_batch": 16},
+                                  pipeline={"stages": 2, "chunks": 3, "schedule": "dualpipe-v"}, device={"list": "cpu"})
+        for settings, why in (([], "needs at least 4 chunks"),
+                              (["pipeline.chunks=4"], "4 stages (pipeline.stages x pipeline.virtual)"),
+                              (["pipeline.chunks=4", "pipeline.virtual=3"], "has 2 virtual stages a device, not 3")):
+            done = cli.run("train", config, *[word for setting in settings for word in ("--set", setting)],
+                           "--run-dir", self.folder / "refused")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(why, cli.error_of(done))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ namespace {
 
 TEST(Recorder, ASpanCoversTheLifeOfItsScope) {
   Recorder recorder;
-  Track* track = &recorder.add_track(ReplicaId{1}, StageId{2});
+  Track* track = &recorder.add_track(ReplicaId{1}, DeviceId{2}, {StageId{2}, StageId{5}});
   const Nanoseconds before = now_ns();
   { const SpanScope scope(track, Phase::kForward, MicroBatchId{3}); }
   const Nanoseconds after = now_ns();
@@ -18,7 +18,8 @@ TEST(Recorder, ASpanCoversTheLifeOfItsScope) {
   EXPECT_EQ(spans.step, 7);
   ASSERT_EQ(spans.places.size(), 1U);
   EXPECT_EQ(spans.places[0].replica, ReplicaId{1});
-  EXPECT_EQ(spans.places[0].stage, StageId{2});
+  EXPECT_EQ(spans.places[0].device, DeviceId{2});
+  EXPECT_EQ(spans.places[0].stages, (std::vector{StageId{2}, StageId{5}}));
   ASSERT_EQ(spans.places[0].spans.size(), 1U);
   const Span& span = spans.places[0].spans[0];
   EXPECT_EQ(span.phase, Phase::kForward);
@@ -30,7 +31,7 @@ TEST(Recorder, ASpanCoversTheLifeOfItsScope) {
 
 TEST(Recorder, CollectGivesWhatIsNewAndKeepsTheTracks) {
   Recorder recorder;
-  Track* track = &recorder.add_track(ReplicaId{0}, StageId{0});
+  Track* track = &recorder.add_track(ReplicaId{0}, DeviceId{0}, {StageId{0}});
   track->add({Phase::kForward, MicroBatchId{0}, 0, 1});
   Track* process = recorder.process();
   ASSERT_NE(process, nullptr);
@@ -53,7 +54,7 @@ TEST(Recorder, CollectGivesWhatIsNewAndKeepsTheTracks) {
 
 TEST(Recorder, SwitchedOffItOpensNoTracksUntilItIsSwitchedOn) {
   Recorder recorder(false);
-  Track& track = recorder.add_track(ReplicaId{0}, StageId{0});
+  Track& track = recorder.add_track(ReplicaId{0}, DeviceId{0}, {StageId{0}});
   EXPECT_EQ(recorder.open(track), nullptr);
   EXPECT_EQ(recorder.process(), nullptr);
   recorder.add_buckets({{}}, {.rank = 1});

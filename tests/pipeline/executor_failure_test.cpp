@@ -28,7 +28,8 @@ Executor make_executor(int stage, const std::function<void(const nn::ForwardCont
   };
   Partition partition{{1, 1, 1}};
   ++partition.layers_per_stage[stage];
-  return Executor(test::make_toy_grid(layers_of, partition, 2), test::cpu_grid(2, 3), {.step_timeout = timeout});
+  return Executor(test::make_toy_grid(layers_of, partition, 2), test::cpu_grid(2, 3), test::one_stage_each(3),
+                  {.step_timeout = timeout});
 }
 
 PassRequest training_pass() {
@@ -112,6 +113,9 @@ TEST(ExecutorFailure, AHungStageIsReportedWithWhatEveryStageIsDoing) {
       EXPECT_THAT(error.what(), HasSubstr("did not end within 0.3 s"));
       EXPECT_THAT(error.what(), HasSubstr("replica 1 stage 1"));
       EXPECT_THAT(error.what(), HasSubstr("1F0"));
+      EXPECT_THAT(error.what(),
+                  HasSubstr("replica 1 stage 2 at action 2F0 (1 of 8), which waits for replica 1 stage 1"));
+      EXPECT_THAT(error.what(), HasSubstr("the others wait for replica 1 stage 1 at action 1F0"));
     }
   }
 }

@@ -27,7 +27,8 @@ TEST(Split, EveryLayerOnceInOrder) {
 }
 
 TEST(Split, APartitionThatDoesNotFitIsRefusedWithNumbers) {
-  EXPECT_THAT(refusal({{1, 1, 1, 1, 1}}), ::testing::HasSubstr("pipeline.stages = 5 > the 4 layers of toy"));
+  EXPECT_THAT(refusal({{1, 1, 1, 1, 1}}),
+              ::testing::HasSubstr("5 stages (pipeline.stages x pipeline.virtual) > the 4 layers of toy"));
   EXPECT_THAT(refusal({{4, 0}}), ::testing::HasSubstr("gives stage 1 no layer"));
   EXPECT_THAT(refusal({{2, 3}}), ::testing::HasSubstr("adds up to 5 layers, but toy has 4"));
 }

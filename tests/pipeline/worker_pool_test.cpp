@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 std::vector<Place> places(int count) {
   std::vector<Place> result;
-  for (int i = 0; i < count; ++i) result.push_back({ReplicaId{0}, StageId{i}, {device::DeviceKind::kCpu, i}, 1});
+  for (int i = 0; i < count; ++i) result.push_back({ReplicaId{0}, DeviceId{i}, {device::DeviceKind::kCpu, i}, 1});
   return result;
 }
 

@@ -12,12 +12,12 @@ namespace {
 
 constexpr MicroBatchId kFirst{0};
 
-Nanoseconds sum_of(const StageBreakdown& stage) {
+Nanoseconds sum_of(const PlaceBreakdown& stage) {
   return std::accumulate(stage.parts.begin(), stage.parts.end(), Nanoseconds{0});
 }
 
 StepSpans::Place place(int replica, int stage, std::vector<Span> spans) {
-  return {ReplicaId{replica}, StageId{stage}, std::move(spans)};
+  return {ReplicaId{replica}, DeviceId{stage}, {StageId{stage}}, std::move(spans)};
 }
 
 TEST(BreakDown, ASpanInsideAnotherIsTakenOutOfIt) {
@@ -31,7 +31,7 @@ TEST(BreakDown, ASpanInsideAnotherIsTakenOutOfIt) {
                                           {Phase::kBackward, kFirst, 45, 70},
                                           {Phase::kOptimizer, kNoMicroBatch, 80, 84}})},
                         .process = {{Phase::kLoadWait, kNoMicroBatch, 0, 8}}};
-  const StageBreakdown stage = break_down(spans).stages.at(0);
+  const PlaceBreakdown stage = break_down(spans).places.at(0);
   EXPECT_EQ(stage[Part::kLoad], 8);
   EXPECT_EQ(stage[Part::kForward], 26);
   EXPECT_EQ(stage[Part::kLoss], 4);
@@ -49,7 +49,7 @@ TEST(BreakDown, AnAllReduceIsHiddenBehindBackwardAndItsRestIsSkewThenTransfer) {
       .end = 100,
       .places = {place(0, 0, {{Phase::kBackward, kFirst, 0, 50}, {Phase::kOptimizer, kNoMicroBatch, 90, 100}})},
       .buckets = {{StageId{0}, 0, 20, 30, 45}, {StageId{0}, 1, 48, 60, 85}}};
-  const StageBreakdown stage = break_down(spans).stages.at(0);
+  const PlaceBreakdown stage = break_down(spans).places.at(0);
   EXPECT_EQ(stage[Part::kBackward], 50);
   EXPECT_EQ(stage[Part::kSkew], 10);       // 50 .. 60
   EXPECT_EQ(stage[Part::kAllReduce], 25);  // 60 .. 85
@@ -75,12 +75,12 @@ TEST(BreakDown, BubblesAreFillSteadyAndDrain) {
                                           {Phase::kForward, MicroBatchId{0}, 10, 20},
                                           {Phase::kBackward, MicroBatchId{0}, 20, 30}})}};
   const StepBreakdown breakdown = break_down(spans);
-  EXPECT_EQ(breakdown.stages[0][Part::kFill], 20);
-  EXPECT_EQ(breakdown.stages[0][Part::kSteady], 4);
-  EXPECT_EQ(breakdown.stages[0][Part::kDrain], 10);
-  EXPECT_EQ(breakdown.stages[1][Part::kFill], 10);
-  EXPECT_EQ(breakdown.stages[1][Part::kDrain], 60);
-  EXPECT_EQ(breakdown.stages[1][Part::kOther], 10);
+  EXPECT_EQ(breakdown.places[0][Part::kFill], 20);
+  EXPECT_EQ(breakdown.places[0][Part::kSteady], 4);
+  EXPECT_EQ(breakdown.places[0][Part::kDrain], 10);
+  EXPECT_EQ(breakdown.places[1][Part::kFill], 10);
+  EXPECT_EQ(breakdown.places[1][Part::kDrain], 60);
+  EXPECT_EQ(breakdown.places[1][Part::kOther], 10);
 }
 
 TEST(BreakDown, AReplicaThatIsDoneEarlyWaitsForTheSlowest) {
@@ -89,8 +89,8 @@ TEST(BreakDown, AReplicaThatIsDoneEarlyWaitsForTheSlowest) {
       .end = 50,
       .places = {place(0, 0, {{Phase::kBackward, kFirst, 0, 10}}), place(1, 0, {{Phase::kBackward, kFirst, 0, 45}})}};
   const StepBreakdown breakdown = break_down(spans);
-  EXPECT_EQ(breakdown.stages[0][Part::kSkew], 35);
-  EXPECT_EQ(breakdown.stages[1][Part::kSkew], 0);
+  EXPECT_EQ(breakdown.places[0][Part::kSkew], 35);
+  EXPECT_EQ(breakdown.places[1][Part::kSkew], 0);
 }
 
 TEST(BreakDown, MeanOverStagesStillAddsUpAndTheSlowestIsNamed) {
@@ -100,7 +100,7 @@ TEST(BreakDown, MeanOverStagesStillAddsUpAndTheSlowestIsNamed) {
       .places = {place(0, 0, {{Phase::kForward, kFirst, 0, 10}}), place(0, 1, {{Phase::kBackward, kFirst, 0, 31}})}};
   const StepBreakdown breakdown = break_down(spans);
   EXPECT_EQ(sum_of(breakdown.mean()), 101);
-  EXPECT_EQ(breakdown.slowest_stage(), StageId{1});
+  EXPECT_EQ(breakdown.slowest_device(), DeviceId{1});
   EXPECT_DOUBLE_EQ(breakdown.device_busy()[1], 31.0 / 101.0);
 }
 
@@ -153,11 +153,15 @@ Part part_of(const Span& span, const Moments& moments) {
 }
 
 // What a thread that does nothing waits for at `t`.
-Part waiting_part(const StepSpans& all, StageId stage, Nanoseconds t, const Moments& moments) {
+bool owns(const StepSpans::Place& place, StageId stage) {
+  return std::ranges::find(place.stages, stage) != place.stages.end();
+}
+
+Part waiting_part(const StepSpans& all, const StepSpans::Place& place, Nanoseconds t, const Moments& moments) {
   const auto now = [t](Nanoseconds begin, Nanoseconds end) { return begin <= t && t < end; };
   const auto in_bucket = [&](bool own, auto begin, auto end) {
-    return std::ranges::any_of(all.buckets,
-                               [&](const BucketSpan& b) { return (b.stage == stage) == own && now(b.*begin, b.*end); });
+    return std::ranges::any_of(
+        all.buckets, [&](const BucketSpan& b) { return owns(place, b.stage) == own && now(b.*begin, b.*end); });
   };
   const auto in_process = [&](Phase phase) {
     return std::ranges::any_of(all.process, [&](const Span& s) { return s.phase == phase && now(s.begin, s.end); });
@@ -183,15 +187,15 @@ const Span* innermost(const std::vector<Span>& spans, Nanoseconds t) {
 
 // Nanosecond by nanosecond, by the rules in the header: what the thread does, innermost span first; else what it waits
 // for.
-StageBreakdown brute_force(const StepSpans& all, const StepSpans::Place& own) {
+PlaceBreakdown brute_force(const StepSpans& all, const StepSpans::Place& own) {
   const Moments moments = moments_of(all, own);
-  StageBreakdown result{own.replica, own.stage};
+  PlaceBreakdown result{own.replica, own.device};
   for (Nanoseconds t = all.begin; t < all.end; ++t) {
     const Span* inner = innermost(own.spans, t);
-    const Part part = inner != nullptr ? part_of(*inner, moments) : waiting_part(all, own.stage, t, moments);
+    const Part part = inner != nullptr ? part_of(*inner, moments) : waiting_part(all, own, t, moments);
     ++result[part];
     const bool is_under_way = std::ranges::any_of(
-        all.buckets, [&](const BucketSpan& b) { return b.stage == own.stage && b.begin <= t && t < b.end; });
+        all.buckets, [&](const BucketSpan& b) { return owns(own, b.stage) && b.begin <= t && t < b.end; });
     result.all_reduce += is_under_way || part == Part::kAllReduce || part == Part::kSkew ? 1 : 0;
   }
   return result;
@@ -201,9 +205,10 @@ StageBreakdown brute_force(const StepSpans& all, const StepSpans::Place& own) {
 StepSpans random_step(std::mt19937& random) {
   const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   StepSpans step{.begin = 100, .end = 100 + pick(60, 200)};
-  const int replicas = pick(1, 2), stages = pick(1, 3);
+  const int replicas = pick(1, 2), stages = pick(1, 3), virtual_stages = pick(1, 2);
   for (int i = 0; i < replicas * stages; ++i) {
     StepSpans::Place p = place(i / stages, i % stages, {});
+    if (virtual_stages == 2) p.stages.push_back(StageId{stages + i % stages});
     Nanoseconds at = step.begin + pick(0, 20);
     for (int action = pick(1, 6); action > 0; --action) {
       constexpr std::array kPhases{Phase::kForward, Phase::kBackward, Phase::kReceiveWait, Phase::kReceive};
@@ -220,7 +225,7 @@ StepSpans random_step(std::mt19937& random) {
   }
   for (int i = pick(0, 4); i > 0; --i) {
     const Nanoseconds begin = step.begin + pick(0, 150), there = begin + pick(0, 20);
-    step.buckets.push_back({StageId{pick(0, stages - 1)}, i, begin, there, there + pick(0, 30)});
+    step.buckets.push_back({StageId{pick(0, virtual_stages * stages - 1)}, i, begin, there, there + pick(0, 30)});
   }
   step.process.push_back({Phase::kLoadWait, kNoMicroBatch, step.begin, step.begin + pick(0, 30)});
   step.process.push_back({Phase::kAllReduce, kNoMicroBatch, step.end - pick(10, 60), step.end - pick(0, 9)});
@@ -233,11 +238,11 @@ TEST(BreakDown, EqualsBruteForceOnRandomSteps) {
     StepSpans step = random_step(random);
     const StepBreakdown breakdown = break_down(step);
     for (std::size_t i = 0; i < step.places.size(); ++i) {
-      const StageBreakdown expected = brute_force(step, step.places[i]);
-      EXPECT_EQ(sum_of(breakdown.stages[i]), step.end - step.begin);
-      ASSERT_EQ(breakdown.stages[i].parts, expected.parts) << "round " << round << " place " << i;
-      ASSERT_GE(breakdown.stages[i].all_reduce_hidden(), 0);
-      ASSERT_EQ(breakdown.stages[i].all_reduce, expected.all_reduce) << "round " << round << " place " << i;
+      const PlaceBreakdown expected = brute_force(step, step.places[i]);
+      EXPECT_EQ(sum_of(breakdown.places[i]), step.end - step.begin);
+      ASSERT_EQ(breakdown.places[i].parts, expected.parts) << "round " << round << " place " << i;
+      ASSERT_GE(breakdown.places[i].all_reduce_hidden(), 0);
+      ASSERT_EQ(breakdown.places[i].all_reduce, expected.all_reduce) << "round " << round << " place " << i;
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "support/toy_model.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "core/rng.h"
 
@@ -50,8 +51,14 @@ std::vector<std::vector<device::Device>> cpu_grid(int replicas, int stages) {
   return grid;
 }
 
+std::vector<int> one_stage_each(int stages) {
+  std::vector<int> owners(stages);
+  std::iota(owners.begin(), owners.end(), 0);
+  return owners;
+}
+
 pipeline::StageGrid make_toy_grid(const std::function<pipeline::LayerList()>& layers_of, const Partition& partition,
-                                  int replicas) {
+                                  int replicas, pipeline::Stage::Options options) {
   pipeline::StageGrid grid(replicas);
   for (int r = 0; r < replicas; ++r) {
     auto stages = pipeline::split(layers_of(), partition, "toy");
@@ -59,7 +66,8 @@ pipeline::StageGrid make_toy_grid(const std::function<pipeline::LayerList()>& la
     for (int s = 0; s < static_cast<int>(stages.size()); ++s) {
       const pipeline::Stage* shared = r == 0 ? nullptr : grid[0][s].get();
       grid[r].push_back(std::make_unique<pipeline::Stage>(StageId{s}, std::move(stages[s]), ParamId{first},
-                                                          device::Device{device::DeviceKind::kCpu, r}, shared));
+                                                          device::Device{device::DeviceKind::kCpu, r}, shared,
+                                                          options));
       first += static_cast<int>(grid[r].back()->parameters().slots().size());
     }
   }

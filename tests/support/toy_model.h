@@ -51,8 +51,12 @@ class ProbeLayer final : public nn::Layer {
 // [replica][stage] CPU devices.
 [[nodiscard]] std::vector<std::vector<device::Device>> cpu_grid(int replicas, int stages);
 
+// Owners of one stage a device.
+[[nodiscard]] std::vector<int> one_stage_each(int stages);
+
 // Stages of `layers_of()` called once per replica; replicas share parameter values.
 [[nodiscard]] pipeline::StageGrid make_toy_grid(const std::function<pipeline::LayerList()>& layers_of,
-                                                const Partition& partition, int replicas);
+                                                const Partition& partition, int replicas,
+                                                pipeline::Stage::Options options = {});
 
 }  // namespace sluice::test

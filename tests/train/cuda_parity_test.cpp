@@ -93,7 +93,7 @@ TEST(CudaBreakdown, SpansOfAStreamLieWithinTheStepAndAddUpToIt) {
       }
       EXPECT_EQ(forwards, 3);
     }
-    for (const profiler::StageBreakdown& stage : profiler::break_down(spans).stages) {
+    for (const profiler::PlaceBreakdown& stage : profiler::break_down(spans).places) {
       EXPECT_EQ(std::accumulate(stage.parts.begin(), stage.parts.end(), Nanoseconds{0}), spans.end - spans.begin);
       EXPECT_GT(stage.forward(), 0);
       EXPECT_GT(stage.backward(), 0);

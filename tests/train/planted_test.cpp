@@ -24,7 +24,7 @@ namespace sluice::train {
 namespace {
 
 using profiler::Part;
-using profiler::StageBreakdown;
+using profiler::PlaceBreakdown;
 using profiler::StepBreakdown;
 using std::chrono::milliseconds;
 using torch::autograd::AutogradContext;
@@ -130,7 +130,7 @@ class Comparison {
 
 void expect_parts_add_up(const StepBreakdown& breakdown) {
   EXPECT_EQ(breakdown.dropped, 0U);
-  for (const StageBreakdown& stage : breakdown.stages) {
+  for (const PlaceBreakdown& stage : breakdown.places) {
     EXPECT_EQ(std::accumulate(stage.parts.begin(), stage.parts.end(), Nanoseconds{0}), breakdown.step);
     for (const Nanoseconds part : stage.parts) EXPECT_GE(part, 0);
   }
@@ -146,9 +146,9 @@ void expect_forward_and_backward_are_found(Plantation planted) {
     }
     const StepBreakdown breakdown = run_step(grid, step, batch_of(12), number);
     expect_parts_add_up(breakdown);
-    for (const StageBreakdown& stage : breakdown.stages) {
-      const Planted& p = planted[index(stage.replica)][index(stage.stage)];
-      const std::string where = concat("replica ", index(stage.replica), " stage ", index(stage.stage));
+    for (const PlaceBreakdown& stage : breakdown.places) {
+      const Planted& p = planted[index(stage.replica)][index(stage.device)];
+      const std::string where = concat("replica ", index(stage.replica), " stage ", index(stage.device));
       comparison.expect(where + " forward", stage.forward(), p.slept_forward);
       comparison.expect(where + " backward", stage.backward(), p.slept_backward);
     }
@@ -176,8 +176,8 @@ TEST(PlantedSleeps, AnUnevenPartitionIsBubbleOfTheQuickStageAndTheSlowOneIsNamed
     const StepBreakdown breakdown = run_step(grid, step, batch_of(8), number);
     expect_parts_add_up(breakdown);
     const Planted& slow = planted[0][1];
-    comparison.expect("bubble of stage 0", breakdown.stages[0].bubble(), slow.slept_forward + slow.slept_backward);
-    EXPECT_EQ(breakdown.slowest_stage(), StageId{1});
+    comparison.expect("bubble of stage 0", breakdown.places[0].bubble(), slow.slept_forward + slow.slept_backward);
+    EXPECT_EQ(breakdown.slowest_device(), DeviceId{1});
   }
   comparison.check_all();
 }
@@ -190,7 +190,7 @@ TEST(PlantedSleeps, AStageThatIs30PercentSlowerIsNamed) {
   Composition grid = compose_sleepy(planted, 4);
   TrainStep step(grid, {});
   for (int number = 0; number < kSteps; ++number)
-    EXPECT_EQ(run_step(grid, step, batch_of(8), number).slowest_stage(), StageId{2});
+    EXPECT_EQ(run_step(grid, step, batch_of(8), number).slowest_device(), DeviceId{2});
 }
 
 TEST(PlantedSleeps, TheQuickReplicaWaitsForTheSlowOne) {
@@ -204,8 +204,8 @@ TEST(PlantedSleeps, TheQuickReplicaWaitsForTheSlowOne) {
     const auto slept = [&](int replica) {
       return planted[replica][0].slept_forward + planted[replica][0].slept_backward;
     };
-    comparison.expect("skew of replica 0", breakdown.stages[0][Part::kSkew], slept(1) - slept(0));
-    EXPECT_LE(breakdown.stages[1][Part::kSkew], breakdown.step / 20);
+    comparison.expect("skew of replica 0", breakdown.places[0][Part::kSkew], slept(1) - slept(0));
+    EXPECT_LE(breakdown.places[1][Part::kSkew], breakdown.step / 20);
   }
   comparison.check_all();
 }
@@ -233,7 +233,7 @@ TEST(PlantedSleeps, TheQuickProcessWaitsForTheSlowOneAndKnowsThatItIsNotTransfer
   Comparison comparison;
   Nanoseconds least_skew = std::numeric_limits<Nanoseconds>::max(), least_exchange = least_skew;
   for (int number = 3; number < kSteps + 3; ++number) {  // the first steps find out how the clocks differ
-    const StageBreakdown &quick = breakdowns[0][number].stages[0], &slow = breakdowns[1][number].stages[0];
+    const PlaceBreakdown &quick = breakdowns[0][number].places[0], &slow = breakdowns[1][number].places[0];
     expect_parts_add_up(breakdowns[0][number]);
     comparison.expect("skew of the quick process", quick[Part::kSkew], slept[1][number] - slept[0][number]);
     least_skew = std::min(least_skew, slow[Part::kSkew]);

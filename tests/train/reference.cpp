@@ -44,20 +44,31 @@ pipeline::MicroBatch make_batch(std::int64_t samples, std::int64_t seed) {
   return {inputs, (numbers * 3 + seed).remainder(kClasses), numbers * 17 + 5 + seed};
 }
 
+namespace {
+
+Composition compose_model(const models::ModelOptions& model, Plan plan, int stages, ComposeOptions options) {
+  plan.partition = even_partition(models::count_layers(model), stages);
+  options.model_name = model.name;
+  options.make_layers = [model] { return models::make_model(model).layers; };
+  options.bucket_bytes = 5000;  // several buckets a stage
+  for (int i = 0; static_cast<int>(options.devices.size()) < plan.devices() * plan.replicas; ++i)
+    options.devices.push_back({device::DeviceKind::kCpu, i});
+  return compose(plan, options);
+}
+
+}  // namespace
+
+Composition make_grid(const models::ModelOptions& model, Plan plan, int per_replica,
+                      const OptimizerOptions& optimizer) {
+  const int stages = per_replica * plan.virtual_stages;
+  return compose_model(model, std::move(plan), stages, {.optimizer = optimizer});
+}
+
 Composition make_grid(const models::ModelOptions& model, const std::string& schedule, int stages, int replicas,
                       const OptimizerOptions& optimizer, const std::vector<device::Device>& devices,
                       comm::Processes* processes) {
-  const int layers = static_cast<int>(models::make_model(model).layers.size());
-  Plan plan{.partition = even_partition(layers, stages), .replicas = replicas, .schedule = schedule};
-  ComposeOptions options{.model_name = model.name,
-                         .make_layers = [model] { return models::make_model(model).layers; },
-                         .devices = devices,
-                         .bucket_bytes = 5000,  // several buckets a stage
-                         .optimizer = optimizer,
-                         .processes = processes};
-  for (int i = 0; devices.empty() && i < stages * replicas; ++i)
-    options.devices.push_back({device::DeviceKind::kCpu, i});
-  return compose(plan, options);
+  return compose_model(model, {.replicas = replicas, .schedule = schedule}, stages,
+                       {.devices = devices, .optimizer = optimizer, .processes = processes});
 }
 
 std::vector<pipeline::MicroBatch> pieces_of(const pipeline::MicroBatch& batch, int replicas, int chunks) {

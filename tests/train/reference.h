@@ -26,7 +26,11 @@ namespace sluice::train::test {
 // Different samples with scattered positions in the data set.
 [[nodiscard]] pipeline::MicroBatch make_batch(std::int64_t samples, std::int64_t seed = 1);
 
-// `stages` of nearly equal numbers of layers; devices: replica by replica, empty = CPU devices of their own.
+// The plan, which has no partition yet, on `per_replica` devices, in stages of nearly equal numbers of layers.
+[[nodiscard]] Composition make_grid(const models::ModelOptions& model, Plan plan, int per_replica,
+                                    const OptimizerOptions& optimizer = {.kind = "sgd"});
+
+// One stage a device. devices: replica by replica, empty = CPU devices of their own.
 [[nodiscard]] Composition make_grid(const models::ModelOptions& model, const std::string& schedule, int stages,
                                     int replicas, const OptimizerOptions& optimizer = {.kind = "sgd"},
                                     const std::vector<device::Device>& devices = {},

@@ -69,10 +69,14 @@ Schedule make_zb_h2(const PipelineShape& shape) {
   });
 }
 
-Schedule make_forward_only(const PipelineShape& shape) {
-  return one_stage_per_device("forward_only", shape, [&](DeviceOrder& order, int stage) {
-    for (int i = 0; i < shape.micro_batches; ++i) order.forward(stage);
-  });
+Schedule make_forward_only(std::span<const int> owners, int micro_batches) {
+  Schedule schedule{"forward_only", static_cast<int>(owners.size()), micro_batches, {}};
+  schedule.devices.resize(owners.empty() ? 0 : std::ranges::max(owners) + 1);
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    for (int m = 0; m < micro_batches; ++m)
+      schedule.devices.at(owners[stage]).push_back({Op::kForward, StageId{stage}, MicroBatchId{m}});
+  }
+  return schedule;
 }
 
 }  // namespace sluice::pipeline

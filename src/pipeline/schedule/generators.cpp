@@ -1,5 +1,6 @@
 #include "pipeline/schedule/generators.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <utility>
@@ -14,14 +15,19 @@ namespace {
 struct Generator {
   std::string_view name;
   Schedule (*make)(const PipelineShape&);
-  int virtual_stages;  // by default
+  int virtual_stages;              // by default
+  int micro_batches_a_device = 0;  // at least
 };
 constexpr std::array kGenerators{
-    Generator{"gpipe", make_gpipe, 1},           Generator{"1f1b", make_1f1b, 1},
-    Generator{"eager-1f1b", make_eager_1f1b, 1}, Generator{"interleaved", make_interleaved, 2},
-    Generator{"looped-bfs", make_looped_bfs, 2}, Generator{"zb-h1", make_zb_h1, 1},
-    Generator{"zb-h2", make_zb_h2, 1},           Generator{"zb-v", make_zb_v, 2},
-    Generator{"dualpipe-v", make_dualpipe_v, 2},
+    Generator{"gpipe", make_gpipe, 1},
+    Generator{"1f1b", make_1f1b, 1},
+    Generator{"eager-1f1b", make_eager_1f1b, 1},
+    Generator{"interleaved", make_interleaved, 2},
+    Generator{"looped-bfs", make_looped_bfs, 2},
+    Generator{"zb-h1", make_zb_h1, 1},
+    Generator{"zb-h2", make_zb_h2, 1},
+    Generator{"zb-v", make_zb_v, 2},
+    Generator{"dualpipe-v", make_dualpipe_v, 2, 2},
 };
 
 const Generator& find_generator(std::string_view name) {
@@ -36,6 +42,10 @@ const Generator& find_generator(std::string_view name) {
 
 Schedule make_schedule(std::string_view name, const PipelineShape& shape) { return find_generator(name).make(shape); }
 int default_virtual_stages(std::string_view name) { return find_generator(name).virtual_stages; }
+
+int least_micro_batches(std::string_view name, int devices) {
+  return std::max(1, find_generator(name).micro_batches_a_device * devices);
+}
 
 std::span<const std::string> schedule_names() {
   static const std::vector<std::string> kNames = [] {

@@ -57,13 +57,16 @@ struct PipelineShape {
 // overlap; p + 1/2 live. Needs m >= 2p.
 [[nodiscard]] Schedule make_dualpipe_v(const PipelineShape& shape);
 
-// For evaluation: forwards only, one stage a device.
-[[nodiscard]] Schedule make_forward_only(const PipelineShape& shape);
+// For evaluation: forwards only. `owners`: [stage], the device that runs it; each device takes all micro-batches
+// through its first stage, then through its next.
+[[nodiscard]] Schedule make_forward_only(std::span<const int> owners, int micro_batches);
 
 // The training schedule called `name` (`pipeline.schedule`, `sluice schedule NAME`).
 [[nodiscard]] Schedule make_schedule(std::string_view name, const PipelineShape& shape);
 [[nodiscard]] std::span<const std::string> schedule_names();
 [[nodiscard]] int default_virtual_stages(std::string_view name);
+// On so many devices.
+[[nodiscard]] int least_micro_batches(std::string_view name, int devices);
 
 // The schedule with a REDUCE_GRAD for each stage directly after its last B or W. Requires: a validated schedule.
 [[nodiscard]] Schedule with_reductions(Schedule schedule);

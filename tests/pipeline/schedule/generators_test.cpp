@@ -39,7 +39,7 @@ TEST(Generators, GpipeRunsEveryForwardFirst) {
 }
 
 TEST(Generators, ForwardOnlyHasNoBackward) {
-  const Schedule schedule = make_forward_only({.stages = 2, .micro_batches = 2});
+  const Schedule schedule = make_forward_only(std::vector{0, 1}, 2);
   EXPECT_EQ(draw(schedule),
             "schedule=forward_only stages=2 micro_batches=2\n"
             "0F0 0F1\n"
@@ -116,7 +116,7 @@ TEST(Generators, ReductionsFollowTheLastGradientOfTheirStage) {
 }
 
 TEST(Generators, ForwardOnlyKeepsNothing) {
-  for (const int peak : peak_in_flight(make_forward_only({.stages = 4, .micro_batches = 9}))) EXPECT_EQ(peak, 1);
+  for (const int peak : peak_in_flight(make_forward_only(std::vector{0, 1, 2, 3}, 9))) EXPECT_EQ(peak, 1);
 }
 
 TEST(Generators, EveryStageHasItsDevice) {

@@ -49,7 +49,7 @@ TEST(Memory, AllStagesOfADeviceCount) {
 }
 
 TEST(Memory, AnEvaluationKeepsOneActivation) {
-  const Schedule schedule = make_forward_only({.stages = 1, .micro_batches = 9});
+  const Schedule schedule = make_forward_only(std::vector{0}, 9);
   EXPECT_THAT(peak_bytes(schedule, std::vector<StageBytes>{{7, 10, 10}}), ElementsAre(17));
 }
 

@@ -41,7 +41,7 @@ std::vector<Schedule> small_schedules() {
   });
   for (const auto& name : {"1f1b", "zb-h1", "dualpipe-v"})
     schedules.push_back(with_reductions(make_schedule(name, {.stages = 2, .micro_batches = 4})));
-  schedules.push_back(make_forward_only({.stages = 3, .micro_batches = 3}));
+  schedules.push_back(make_forward_only(std::vector{0, 1, 2}, 3));
   return schedules;
 }
 

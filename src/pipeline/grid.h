@@ -1,0 +1,40 @@
+// grid: the stages of all local replicas, the devices that run them and the recorder of their threads. Internal to the
+// executor; it lives as long as any worker thread may touch it, even one that had to be abandoned.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/recorder.h"
+#include "pipeline/stage.h"
+#include "pipeline/stream_spans.h"
+
+namespace sluice::pipeline {
+
+// The stages of all local replicas: [replica][stage].
+using StageGrid = std::vector<std::vector<std::unique_ptr<Stage>>>;
+
+struct Grid {
+  StageGrid stages;
+  std::vector<DeviceId> owners;                 // [stage]: the device that runs it
+  std::vector<std::vector<StageId>> stages_of;  // [device]: ascending
+  Recorder recorder;
+  std::vector<Track*> tracks;  // [place]
+
+  [[nodiscard]] int replicas() const { return static_cast<int>(stages.size()); }
+  [[nodiscard]] int stages_per_replica() const { return static_cast<int>(owners.size()); }
+  [[nodiscard]] int devices() const { return static_cast<int>(stages_of.size()); }
+  [[nodiscard]] int places() const { return replicas() * devices(); }
+  [[nodiscard]] int place(ReplicaId replica, DeviceId device) const {
+    return index(replica) * devices() + index(device);
+  }
+  [[nodiscard]] int slot(ReplicaId replica, StageId stage) const {  // of a list of all stages of all replicas
+    return index(replica) * stages_per_replica() + index(stage);
+  }
+  [[nodiscard]] Stage& stage(ReplicaId replica, StageId stage) const { return *stages[index(replica)][index(stage)]; }
+  [[nodiscard]] StreamSpans open_spans(int place, const device::Stream& stream) {
+    return {recorder.open(*tracks[place]), stream};
+  }
+};
+
+}  // namespace sluice::pipeline

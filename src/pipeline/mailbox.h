@@ -1,0 +1,58 @@
+// mailbox: where one stage's thread leaves what another stage takes, one for each stage and kind of message. A message
+// is taken by the number of its micro-batch, so that the two threads need not agree on an order.
+// Threads: one that puts, one that takes; close() from any thread. No busy waiting. One message per micro-batch at a
+// time.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "core/check.h"
+#include "core/ids.h"
+
+namespace sluice::pipeline {
+
+template <typename Message>
+class Mailbox {
+ public:
+  // Never blocks: the schedule bounds how many messages can be under way. Ignored after close().
+  void put(MicroBatchId micro_batch, Message message) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (closed_) return;
+      const bool is_new = messages_.emplace(index(micro_batch), std::move(message)).second;
+      check(is_new, "a stage was sent a micro-batch twice");
+    }
+    changed_.notify_one();
+  }
+
+  // Blocks until it is there; nothing once the mailbox is closed.
+  [[nodiscard]] std::optional<Message> take(MicroBatchId micro_batch) {
+    std::unique_lock lock(mutex_);
+    auto found = messages_.end();
+    changed_.wait(lock, [&] { return closed_ || (found = messages_.find(index(micro_batch))) != messages_.end(); });
+    if (closed_) return std::nullopt;
+    return std::move(messages_.extract(found).mapped());
+  }
+
+  // Wakes who waits. Messages under way are dropped.
+  void close() {
+    {
+      const std::scoped_lock lock(mutex_);
+      closed_ = true;
+      messages_.clear();
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unordered_map<int, Message> messages_;
+  bool closed_ = false;
+};
+
+}  // namespace sluice::pipeline

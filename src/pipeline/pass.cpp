@@ -1,0 +1,305 @@
+#include "pipeline/pass.h"
+
+#include <algorithm>
+#include <exception>
+#include <ranges>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "pipeline/failure.h"
+#include "pipeline/schedule/draw.h"
+#include "pipeline/schedule/inspect.h"
+
+namespace sluice::pipeline {
+namespace {
+
+// Another stage failed: this one has nothing to add to the report.
+struct StoppedByNeighbour {};
+
+bool ends_gradient(Op op) { return op == Op::kBackward || op == Op::kWeightGradient; }
+
+}  // namespace
+
+// What a worker carries through its actions.
+struct Pass::Worker {
+  const Place& place;
+  const device::Stream& stream;
+  StreamSpans spans;
+  int index;
+  std::vector<std::optional<MicroBatchId>> last_whole_backwards;  // [stage]
+
+  [[nodiscard]] ReplicaId replica() const { return place.replica; }
+};
+
+Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
+    : grid_(std::move(grid)),
+      request_(std::move(request)),
+      result_{{static_cast<std::size_t>(grid_->replicas()),
+               std::vector<MicroBatchResult>(request_.schedule.micro_batches)}},
+      splits_(static_cast<std::size_t>(request_.schedule.stages) * request_.schedule.micro_batches),
+      flops_(grid_->places()),
+      activations_(static_cast<std::size_t>(grid_->replicas()) * grid_->stages_per_replica()),
+      gradients_(activations_.size()),
+      position_(grid_->places()),
+      waits_(grid_->places()) {
+  const Schedule& schedule = request_.schedule;
+  check(schedule.stages == grid_->stages_per_replica(), "the schedule is for as many stages as the executor has");
+  check(
+      std::ranges::equal(stage_owners(schedule), grid_->owners, {}, {}, [](DeviceId device) { return index(device); }),
+      "the schedule runs each stage on the device that holds it");
+  check(static_cast<int>(request_.micro_batches.size()) == grid_->replicas(), "one list of micro-batches per replica");
+  for (const auto& of_replica : request_.micro_batches) {
+    check(static_cast<int>(of_replica.size()) == schedule.micro_batches, "one micro-batch per slot of the schedule");
+  }
+  for (const auto& actions : schedule.devices) {
+    for (const Action& action : actions) {
+      if (action.op == Op::kInputGradient)
+        splits_[index(action.stage) * schedule.micro_batches + index(action.micro_batch)] = 1;
+    }
+  }
+}
+
+void Pass::close_mailboxes() {
+  for (auto& mailbox : activations_) mailbox.close();
+  for (auto& mailbox : gradients_) mailbox.close();
+}
+
+PassResult Pass::take_result() {
+  for (const nn::FlopCount& of_place : flops_) nn::add(result_.flops, of_place);
+  return std::move(result_);
+}
+
+bool Pass::splits(const Action& action) const {
+  return splits_[index(action.stage) * request_.schedule.micro_batches + index(action.micro_batch)] != 0;
+}
+
+// Per stage, the whole backward that is the last to add to its gradients, if that is one: its gradients may be summed
+// over the replicas while it runs. After a W they wait for the REDUCE_GRAD.
+std::vector<std::optional<MicroBatchId>> Pass::last_whole_backwards(const Place& place) const {
+  std::vector<std::optional<MicroBatchId>> last(request_.schedule.stages);
+  for (const Action& action : actions_of(place.device)) {
+    if (!ends_gradient(action.op) || micro_batch_of(place.replica, action.micro_batch).samples() == 0) continue;
+    last[index(action.stage)] =
+        action.op == Op::kBackward ? std::optional(action.micro_batch) : std::optional<MicroBatchId>{};
+  }
+  return last;
+}
+
+void Pass::work(const Place& place, const device::Stream& stream) {
+  const int at = grid_->place(place.replica, place.device);
+  Worker worker{place, stream, grid_->open_spans(at, stream), at, last_whole_backwards(place)};
+  const auto for_own_stages = [&](const auto& action) {
+    for (const StageId stage : grid_->stages_of[index(place.device)]) action(grid_->stage(place.replica, stage));
+  };
+  const auto forget = [](Stage& stage) { stage.drop_in_flight(); };
+  static_cast<void>(nn::take_flops());  // of a pass that failed
+  try {
+    if (request_.context.training) for_own_stages([](Stage& stage) { stage.zero_gradients(); });
+    run_actions(worker);
+    stream.synchronize();
+    worker.spans.settle();
+    flops_[at] = nn::take_flops();
+  } catch (const StoppedByNeighbour&) {
+    for_own_stages(forget);
+  } catch (...) {
+    const Standing here = standing(at);
+    const std::string where = concat(name_of(here), " ", current_action(here));
+    for_own_stages(forget);
+    log_schedule(place.replica, place.device);
+    throw describe_failure(std::current_exception(), where);
+  }
+}
+
+void Pass::run_actions(Worker& worker) {
+  const auto& list = actions_of(worker.place.device);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    position_[worker.index].store(i, std::memory_order_relaxed);
+    switch (list[i].op) {
+      case Op::kForward: forward(worker, list[i]); break;
+      case Op::kBackward:
+      case Op::kInputGradient: backward(worker, list[i]); break;
+      case Op::kWeightGradient: weight_gradient(worker, list[i]); break;
+      case Op::kReduceGradient: reduce_gradient(worker, list[i]); break;
+    }
+  }
+  position_[worker.index].store(list.size(), std::memory_order_relaxed);
+}
+
+at::Tensor Pass::receive(Worker& worker, Mailbox<Message>& mailbox, const Action& action) {
+  std::optional<Message> message;
+  {
+    const StreamSpanScope span(worker.spans, Phase::kReceiveWait, action.stage, action.micro_batch);
+    waits_[worker.index].store(true, std::memory_order_relaxed);
+    message = mailbox.take(action.micro_batch);
+    waits_[worker.index].store(false, std::memory_order_relaxed);
+    if (!message) throw StoppedByNeighbour{};
+    worker.stream.wait(message->ready);
+  }
+  const StreamSpanScope span(worker.spans, Phase::kReceive, action.stage, action.micro_batch);
+  return device::transfer(message->tensor, message->ready, worker.stream);
+}
+
+void Pass::send(Worker& worker, Mailbox<Message>& mailbox, const Action& action, const at::Tensor& tensor) {
+  device::Event ready;
+  {
+    const StreamSpanScope span(worker.spans, Phase::kSend, action.stage, action.micro_batch);
+    ready = worker.stream.record();
+  }
+  mailbox.put(action.micro_batch, {tensor, ready});  // may cost the processor: the receiver wakes
+}
+
+at::Tensor Pass::load(Worker& worker, const Action& action, const at::Tensor& samples) {
+  const StreamSpanScope span(worker.spans, Phase::kHostToDevice, action.stage, action.micro_batch);
+  return device::transfer(samples, {}, worker.stream);
+}
+
+void Pass::forward(Worker& worker, const Action& action) {
+  const MicroBatch& batch = micro_batch_of(worker.replica(), action.micro_batch);
+  const int slot = grid_->slot(worker.replica(), action.stage);
+  const bool is_first = index(action.stage) == 0;
+  const at::Tensor input = is_first ? load(worker, action, batch.inputs) : receive(worker, activations_[slot], action);
+  at::Tensor output;
+  if (batch.samples() > 0) {
+    const StreamSpanScope span(worker.spans, Phase::kForward, action.stage, action.micro_batch);
+    StagePass pass{.context = request_.context,
+                   .needs_input_gradient = !is_first,
+                   .has_loss = is_last(action.stage),
+                   .splits_backward = splits(action)};
+    pass.context.sample_ids = batch.sample_ids;
+    output = grid_->stage(worker.replica(), action.stage).forward(action.micro_batch, input, pass);
+    if (is_last(action.stage)) finish(worker, action, output);
+  }
+  if (!is_last(action.stage)) send(worker, activations_[slot + 1], action, output);
+}
+
+void Pass::finish(Worker& worker, const Action& action, const at::Tensor& logits) {
+  const at::Tensor targets = load(worker, action, micro_batch_of(worker.replica(), action.micro_batch).targets);
+  const StreamSpanScope span(worker.spans, Phase::kLoss, action.stage, action.micro_batch);
+  MicroBatchResult& result = result_.micro_batches[index(worker.replica())][index(action.micro_batch)];
+  result.logits = logits;
+  if (request_.context.training) {
+    Stage& stage = grid_->stage(worker.replica(), action.stage);
+    result.loss = stage.apply_loss(action.micro_batch, targets, request_.loss, request_.gradient_scale);
+  } else {
+    const at::NoGradGuard no_grad;
+    result.loss = request_.loss(logits, targets);
+  }
+}
+
+void Pass::backward(Worker& worker, const Action& action) {
+  const int slot = grid_->slot(worker.replica(), action.stage);
+  at::Tensor output_gradient;
+  if (!is_last(action.stage)) output_gradient = receive(worker, gradients_[slot], action);
+  at::Tensor input_gradient;
+  if (micro_batch_of(worker.replica(), action.micro_batch).samples() > 0) {
+    const StreamSpanScope span(worker.spans, Phase::kBackward, action.stage, action.micro_batch);
+    GradientReady on_ready;
+    if (request_.sync && worker.last_whole_backwards[index(action.stage)] == action.micro_batch) {
+      on_ready = [this, &worker](ParamId param) {
+        const StreamSpanScope reducing(worker.spans, Phase::kAllReduce);
+        request_.sync->on_grad_ready(worker.replica(), param);
+      };
+    }
+    input_gradient =
+        grid_->stage(worker.replica(), action.stage).backward(action.micro_batch, output_gradient, on_ready);
+  }
+  if (index(action.stage) > 0) send(worker, gradients_[slot - 1], action, input_gradient);
+}
+
+void Pass::weight_gradient(Worker& worker, const Action& action) {
+  if (micro_batch_of(worker.replica(), action.micro_batch).samples() == 0) return;
+  const StreamSpanScope span(worker.spans, Phase::kWeightGradient, action.stage, action.micro_batch);
+  grid_->stage(worker.replica(), action.stage).weight_gradient(action.micro_batch);
+}
+
+void Pass::reduce_gradient(Worker& worker, const Action& action) {
+  if (!request_.sync) return;
+  const StreamSpanScope reducing(worker.spans, Phase::kAllReduce, action.stage);
+  request_.sync->on_backward_done(worker.replica(), action.stage);
+}
+
+Pass::Standing Pass::standing(int place) const {
+  const DeviceId device{place % grid_->devices()};
+  const std::size_t at = position_[place].load(std::memory_order_relaxed);
+  return {ReplicaId{place / grid_->devices()}, device, at, at >= actions_of(device).size(),
+          waits_[place].load(std::memory_order_relaxed)};
+}
+
+std::string Pass::name_of(const Standing& standing) const {
+  const auto& actions = actions_of(standing.device);
+  const StageId stage = actions[std::min(standing.position, actions.size() - 1)].stage;
+  return concat("replica ", index(standing.replica), " stage ", index(stage));
+}
+
+std::string Pass::current_action(const Standing& standing) const {
+  const auto& actions = actions_of(standing.device);
+  if (standing.is_done) return "after its last action";
+  return concat("at action ", to_text(actions[standing.position]), " (", standing.position + 1, " of ", actions.size(),
+                ")");
+}
+
+// The place whose result the current action waits for.
+std::optional<int> Pass::waits_for(const Standing& standing) const {
+  if (standing.is_done || !standing.waits) return std::nullopt;
+  const Action& action = actions_of(standing.device)[standing.position];
+  const int source = index(action.stage) + (action.op == Op::kForward ? -1 : 1);
+  return grid_->place(standing.replica, grid_->owners[source]);
+}
+
+std::string Pass::describe(int place) const {
+  const Standing here = standing(place);
+  const std::optional<int> source = waits_for(here);
+  return concat(name_of(here), " ", current_action(here),
+                source ? concat(", which waits for ", name_of(standing(*source))) : std::string{});
+}
+
+std::string Pass::describe_waits() const {
+  std::vector<std::string> ends;
+  for (int place = 0; place < grid_->places(); ++place) {
+    if (standing(place).is_done) continue;
+    std::vector<int> chain{place};
+    std::optional<int> next = waits_for(standing(place));
+    while (next && std::ranges::find(chain, *next) == chain.end()) {
+      chain.push_back(*next);
+      next = waits_for(standing(*next));
+    }
+    const Standing last = standing(chain.back());
+    std::string end = concat("the others wait for ", name_of(last), " ", current_action(last));
+    if (next) {  // it came round to a place of the chain
+      std::vector<std::string> cycle;
+      const auto first = std::ranges::find(chain, *next);
+      for (auto it = first; it != chain.end(); ++it) cycle.push_back(name_of(standing(*it)));
+      cycle.push_back(name_of(standing(*first)));
+      end = concat("they wait for each other: ", join(cycle, " for "));
+    }
+    if (std::ranges::find(ends, end) == ends.end()) ends.push_back(std::move(end));
+  }
+  return join(ends, "; ");
+}
+
+void Pass::log_unfinished() const {
+  for (int replica = 0; replica < grid_->replicas(); ++replica) {
+    const auto is_unfinished = [&](int device) {
+      return !standing(grid_->place(ReplicaId{replica}, DeviceId{device})).is_done;
+    };
+    const auto devices = std::views::iota(0, grid_->devices());
+    if (std::ranges::any_of(devices, is_unfinished)) log_schedule(ReplicaId{replica}, std::nullopt);
+  }
+}
+
+void Pass::log_schedule(ReplicaId replica, std::optional<DeviceId> failed) const {
+  ActionMark mark{{}, failed ? std::optional(index(*failed)) : std::nullopt};
+  for (int device = 0; device < grid_->devices(); ++device)
+    mark.current.push_back(standing(grid_->place(replica, DeviceId{device})).position);
+  log_lines(concat("replica ", index(replica), " ran this schedule (", request_.schedule.name,
+                   "), each device's action in brackets:\n", draw_grid(request_.schedule, mark)),
+            LogLevel::kWarning);
+}
+
+}  // namespace sluice::pipeline

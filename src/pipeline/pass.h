@@ -1,0 +1,89 @@
+// pass: one run of a schedule by the worker threads of the executor: each walks the actions of its device, hands
+// results to other stages through mailboxes, and says where it is when something goes wrong. Internal to the executor.
+// Threads: work() once per place, each from its own thread; the rest from any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/stream.h"
+#include "pipeline/grid.h"
+#include "pipeline/mailbox.h"
+#include "pipeline/pass_request.h"
+#include "pipeline/worker_pool.h"
+
+namespace sluice::pipeline {
+
+class Pass {
+ public:
+  Pass(std::shared_ptr<Grid> grid, PassRequest request);
+
+  // Errors: any failure of an action, said with replica, stage and action; the drawing of the schedule goes to the log.
+  void work(const Place& place, const device::Stream& stream);
+  // Wakes every thread that waits for another one; they end without an error of their own.
+  void close_mailboxes();
+
+  // "replica 0 stage 1 at action 1F0 (1 of 8), which waits for 0F0".
+  [[nodiscard]] std::string describe(int place) const;
+  // Of a pass that does not end: whom all the others wait for, or the cycle in which they wait for each other.
+  [[nodiscard]] std::string describe_waits() const;
+  void log_unfinished() const;  // draws the schedule of each replica that is not done, with its current actions
+
+  [[nodiscard]] PassResult take_result();  // once, when all work is done
+
+ private:
+  // A tensor on its way from one stage to the next.
+  struct Message {
+    at::Tensor tensor;  // undefined for an empty micro-batch
+    device::Event ready;
+  };
+  struct Worker;
+  // Where a worker stands among the actions of its device.
+  struct Standing {
+    ReplicaId replica;
+    DeviceId device;
+    std::size_t position;
+    bool is_done;
+    bool waits;  // for the result of another stage
+  };
+
+  void run_actions(Worker& worker);
+  void forward(Worker& worker, const Action& action);
+  void backward(Worker& worker, const Action& action);  // B or I
+  void weight_gradient(Worker& worker, const Action& action);
+  void reduce_gradient(Worker& worker, const Action& action);
+  void finish(Worker& worker, const Action& action, const at::Tensor& logits);
+  [[nodiscard]] at::Tensor receive(Worker& worker, Mailbox<Message>& mailbox, const Action& action);
+  void send(Worker& worker, Mailbox<Message>& mailbox, const Action& action, const at::Tensor& tensor);
+  [[nodiscard]] at::Tensor load(Worker& worker, const Action& action, const at::Tensor& samples);
+
+  [[nodiscard]] const MicroBatch& micro_batch_of(ReplicaId replica, MicroBatchId micro_batch) const {
+    return request_.micro_batches[index(replica)][index(micro_batch)];
+  }
+  [[nodiscard]] const std::vector<Action>& actions_of(DeviceId device) const {
+    return request_.schedule.devices[index(device)];
+  }
+  [[nodiscard]] bool is_last(StageId stage) const { return index(stage) + 1 == request_.schedule.stages; }
+  [[nodiscard]] bool splits(const Action& action) const;
+  [[nodiscard]] std::vector<std::optional<MicroBatchId>> last_whole_backwards(const Place& place) const;
+  [[nodiscard]] Standing standing(int place) const;
+  [[nodiscard]] std::optional<int> waits_for(const Standing& standing) const;
+  [[nodiscard]] std::string current_action(const Standing& standing) const;
+  [[nodiscard]] std::string name_of(const Standing& standing) const;
+  void log_schedule(ReplicaId replica, std::optional<DeviceId> failed) const;
+
+  std::shared_ptr<Grid> grid_;
+  PassRequest request_;
+  PassResult result_;
+  std::vector<char> splits_;                        // [stage][micro-batch]: its backward is cut into I and W
+  std::vector<nn::FlopCount> flops_;                // [place]
+  std::vector<Mailbox<Message>> activations_;       // [slot]: into this stage, from the stage before
+  std::vector<Mailbox<Message>> gradients_;         // [slot]: into this stage, from the stage after
+  std::vector<std::atomic<std::size_t>> position_;  // [place]: index of the current action
+  std::vector<std::atomic<bool>> waits_;            // [place]: for a message that the current action needs
+};
+
+}  // namespace sluice::pipeline
