@@ -72,9 +72,8 @@ class BasicBlock : public nn::RegisteredLayer {
     return norm2_(conv2_(inner, context), context, Activation::kRelu, identity);
   }
   std::vector<nn::BatchNorm2d*> batch_norms() override {
-    std::vector<nn::BatchNorm2d*> norms{&norm1_, &norm2_};
-    if (shortcut_) norms.push_back(&shortcut_->norm);
-    return norms;
+    if (!shortcut_) return {&norm1_, &norm2_};
+    return {&shortcut_->norm, &norm1_, &norm2_};
   }
 
  private:

@@ -161,8 +161,9 @@ Keys pipeline_keys() {
        "layers per stage, first stage first; auto = balance the measured costs"},
       {"pipeline.recompute", pipeline<&C::recompute>(), words({"none", "layer"}), "",
        "layer = backward runs each layer forward again, so that only the layers' inputs are kept until then"},
-      {"pipeline.batch_norm", pipeline<&C::batch_norm>(), words({"micro", "deferred"}), "",
-       "running statistics: updated per micro-batch, or once per step"},
+      {"pipeline.batch_norm", pipeline<&C::batch_norm>(), words({"micro", "deferred", "sync"}), "",
+       "micro, deferred: a micro-batch is normalised by itself, and running statistics take in each of them, or the "
+       "whole mini-batch once; sync: a micro-batch is normalised by its statistics over all replicas"},
   };
 }
 

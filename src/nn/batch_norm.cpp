@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "nn/batch_norm_fast.h"
+#include "nn/batch_norm_sync.h"
 
 namespace sluice::nn {
 namespace {
@@ -56,15 +57,34 @@ at::Tensor BatchNorm2d::operator()(const at::Tensor& x, const ForwardContext& co
                                  /*training=*/false, kMomentum, kEpsilon, /*cudnn_enabled=*/true),
                   residual, activation);
   }
-  BatchNormResult result = batch_norm_training(x, residual, weight_->value, bias_->value, kEpsilon, activation);
+  BatchNormResult result;
+  if (context.replicas != nullptr) {
+    result = batch_norm_sync(x, weight_->value, bias_->value, kEpsilon, *context.replicas);
+    result.y = finish(result.y, residual, activation);
+  } else {
+    result = batch_norm_training(x, residual, weight_->value, bias_->value, kEpsilon, activation);
+  }
   if (context.update_statistics) {
-    if (context.batch_norm == BatchNormMode::kMicro) {
-      take_in(result.statistics);
-    } else {
+    if (context.batch_norm == BatchNormMode::kDeferred) {
       pending_ = pooled(pending_, result.statistics);
+    } else {
+      take_in(result.statistics);
     }
   }
   return result.y;
+}
+
+void BatchNorm2d::take_part_in_forward(const ForwardContext& context) {
+  if (context.replicas == nullptr) return;
+  const BatchStatistics all = sync_statistics_of_others(channels(), *context.replicas);
+  if (context.update_statistics && all.count > 0) {
+    const auto device = running_mean_->value.device();
+    take_in({all.mean.to(device), all.variance.to(device), all.count});
+  }
+}
+
+void BatchNorm2d::take_part_in_backward(const ForwardContext& context) const {
+  if (context.replicas != nullptr) sync_gradient_of_others(channels(), *context.replicas);
 }
 
 BatchStatistics BatchNorm2d::collect() { return std::exchange(pending_, {}); }

@@ -2,7 +2,8 @@
 // with torch's parameters and buffers.
 // Fast path: float32, CPU, channels_last, C a multiple of 16: own kernels that save only what the neighbours save
 // anyway (x, y). Everything else: ATen's operations and autograd. Statistics: each call normalises by its own
-// micro-batch when training. Running statistics: BatchNormMode in layer.h. Not here: synchronisation over replicas.
+// micro-batch when training, over all replicas in mode kSync (batch_norm_sync.h). Running statistics: BatchNormMode in
+// layer.h.
 #pragma once
 
 #include <optional>
@@ -38,6 +39,11 @@ class BatchNorm2d {
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context, Activation activation,
                                       const at::Tensor& residual = {});
+
+  // Where a micro-batch has no samples for this replica: its part in the exchanges of kSync. Nothing without
+  // context.replicas.
+  void take_part_in_forward(const ForwardContext& context);
+  void take_part_in_backward(const ForwardContext& context) const;
 
   [[nodiscard]] std::int64_t channels() const { return running_mean_->value.numel(); }
 

@@ -15,6 +15,7 @@
 namespace sluice::nn {
 
 class BatchNorm2d;
+class ReplicaSum;
 class WeightGradQueue;
 
 // A leaf that requires a gradient. A stage replaces `value` by a view into its flat buffer (same sizes and strides).
@@ -32,6 +33,7 @@ struct Buffer {
 enum class BatchNormMode {
   kMicro,     // running statistics take in every micro-batch, as GPipe does
   kDeferred,  // running statistics take in the whole mini-batch of all replicas once, by BatchNorm2d::take_in()
+  kSync,      // a micro-batch is normalised by its statistics over all replicas, which running statistics take in
 };
 
 // All that a forward pass may depend on besides its input.
@@ -44,6 +46,7 @@ struct ForwardContext {
       sample_ids;  // [micro_batch] int64, positions in the data set: dropout is keyed by (seed, step, sample, layer)
   bool update_statistics =
       true;  // false when a forward pass is repeated (recompute): running statistics stay as they are
+  ReplicaSum* replicas = nullptr;           // kSync: the others that run this micro-batch; null where there are none
   WeightGradQueue* weight_queue = nullptr;  // not null: backward leaves the weight gradients there (split backward)
 };
 
@@ -61,7 +64,7 @@ class Layer {
   [[nodiscard]] virtual std::vector<Parameter*> parameters() { return {}; }
   [[nodiscard]] virtual std::vector<Buffer*> buffers() { return {}; }
 
-  // In a fixed order; as long-lived as the layer.
+  // In the order in which forward() runs them; as long-lived as the layer.
   [[nodiscard]] virtual std::vector<BatchNorm2d*> batch_norms() { return {}; }
 
  private:

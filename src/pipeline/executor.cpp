@@ -61,7 +61,7 @@ PassResult Executor::run(PassRequest request) {
     pass->work(places[place], streams[place]);
   };
   pool_.run(job, {.timeout = timeout_,
-                  .on_failure = [pass] { pass->close_mailboxes(); },
+                  .on_failure = [pass] { pass->stop(); },
                   .describe = [pass](int place) { return pass->describe(place); },
                   .conclude =
                       [pass] {

@@ -12,6 +12,7 @@
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "nn/replica_sum.h"
 #include "pipeline/failure.h"
 #include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/inspect.h"
@@ -26,6 +27,28 @@ bool ends_gradient(Op op) { return op == Op::kBackward || op == Op::kWeightGradi
 
 }  // namespace
 
+// One replica's way into the exchange of its device.
+class Pass::OwnSum final : public nn::ReplicaSum {
+ public:
+  OwnSum(StatisticsExchange& exchange, ReplicaId replica, StreamSpans& spans, std::atomic<Wait>& wait)
+      : exchange_(exchange), replica_(replica), spans_(spans), wait_(wait) {}
+
+  [[nodiscard]] at::Tensor sum(const at::Tensor& own) override {
+    const StreamSpanScope exchanging(spans_, Phase::kAllReduce);
+    wait_.store(Wait::kReplicas, std::memory_order_relaxed);
+    std::optional<at::Tensor> total = exchange_.sum(replica_, own);
+    wait_.store(Wait::kNothing, std::memory_order_relaxed);
+    if (!total) throw StoppedByNeighbour{};
+    return *std::move(total);
+  }
+
+ private:
+  StatisticsExchange& exchange_;
+  ReplicaId replica_;
+  StreamSpans& spans_;
+  std::atomic<Wait>& wait_;
+};
+
 // What a worker carries through its actions.
 struct Pass::Worker {
   const Place& place;
@@ -33,6 +56,7 @@ struct Pass::Worker {
   StreamSpans spans;
   int index;
   std::vector<std::optional<MicroBatchId>> last_whole_backwards;  // [stage]
+  std::unique_ptr<OwnSum> replicas;                               // null where nothing is exchanged
 
   [[nodiscard]] ReplicaId replica() const { return place.replica; }
 };
@@ -57,6 +81,12 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
   for (const auto& of_replica : request_.micro_batches) {
     check(static_cast<int>(of_replica.size()) == schedule.micro_batches, "one micro-batch per slot of the schedule");
   }
+  const bool exchanges = request_.context.training && request_.context.batch_norm == nn::BatchNormMode::kSync &&
+                         (grid_->replicas() > 1 || !request_.statistics.empty());
+  for (int device = 0; exchanges && device < grid_->devices(); ++device) {
+    exchanges_.push_back(std::make_unique<StatisticsExchange>(
+        grid_->replicas(), request_.statistics.empty() ? nullptr : request_.statistics[device]));
+  }
   for (const auto& actions : schedule.devices) {
     for (const Action& action : actions) {
       if (action.op == Op::kInputGradient)
@@ -65,9 +95,10 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
   }
 }
 
-void Pass::close_mailboxes() {
+void Pass::stop() {
   for (auto& mailbox : activations_) mailbox.close();
   for (auto& mailbox : gradients_) mailbox.close();
+  for (auto& exchange : exchanges_) exchange->close();
 }
 
 PassResult Pass::take_result() {
@@ -93,7 +124,11 @@ std::vector<std::optional<MicroBatchId>> Pass::last_whole_backwards(const Place&
 
 void Pass::work(const Place& place, const device::Stream& stream) {
   const int at = grid_->place(place.replica, place.device);
-  Worker worker{place, stream, grid_->open_spans(at, stream), at, last_whole_backwards(place)};
+  Worker worker{place, stream, grid_->open_spans(at, stream), at, last_whole_backwards(place), nullptr};
+  if (!exchanges_.empty()) {
+    worker.replicas =
+        std::make_unique<OwnSum>(*exchanges_[index(place.device)], place.replica, worker.spans, waits_[at]);
+  }
   const auto for_own_stages = [&](const auto& action) {
     for (const StageId stage : grid_->stages_of[index(place.device)]) action(grid_->stage(place.replica, stage));
   };
@@ -135,9 +170,9 @@ at::Tensor Pass::receive(Worker& worker, Mailbox<Message>& mailbox, const Action
   std::optional<Message> message;
   {
     const StreamSpanScope span(worker.spans, Phase::kReceiveWait, action.stage, action.micro_batch);
-    waits_[worker.index].store(true, std::memory_order_relaxed);
+    waits_[worker.index].store(Wait::kMessage, std::memory_order_relaxed);
     message = mailbox.take(action.micro_batch);
-    waits_[worker.index].store(false, std::memory_order_relaxed);
+    waits_[worker.index].store(Wait::kNothing, std::memory_order_relaxed);
     if (!message) throw StoppedByNeighbour{};
     worker.stream.wait(message->ready);
   }
@@ -159,21 +194,29 @@ at::Tensor Pass::load(Worker& worker, const Action& action, const at::Tensor& sa
   return device::transfer(samples, {}, worker.stream);
 }
 
+StagePass Pass::pass_of(const Worker& worker, const Action& action) const {
+  StagePass pass{.context = request_.context,
+                 .needs_input_gradient = index(action.stage) > 0,
+                 .has_loss = is_last(action.stage),
+                 .splits_backward = splits(action)};
+  pass.context.sample_ids = micro_batch_of(worker.replica(), action.micro_batch).sample_ids;
+  pass.context.replicas = worker.replicas.get();
+  return pass;
+}
+
 void Pass::forward(Worker& worker, const Action& action) {
   const MicroBatch& batch = micro_batch_of(worker.replica(), action.micro_batch);
   const int slot = grid_->slot(worker.replica(), action.stage);
   const bool is_first = index(action.stage) == 0;
   const at::Tensor input = is_first ? load(worker, action, batch.inputs) : receive(worker, activations_[slot], action);
+  Stage& stage = grid_->stage(worker.replica(), action.stage);
   at::Tensor output;
   if (batch.samples() > 0) {
     const StreamSpanScope span(worker.spans, Phase::kForward, action.stage, action.micro_batch);
-    StagePass pass{.context = request_.context,
-                   .needs_input_gradient = !is_first,
-                   .has_loss = is_last(action.stage),
-                   .splits_backward = splits(action)};
-    pass.context.sample_ids = batch.sample_ids;
-    output = grid_->stage(worker.replica(), action.stage).forward(action.micro_batch, input, pass);
+    output = stage.forward(action.micro_batch, input, pass_of(worker, action));
     if (is_last(action.stage)) finish(worker, action, output);
+  } else if (request_.context.training) {
+    stage.take_part_in_forward(pass_of(worker, action));
   }
   if (!is_last(action.stage)) send(worker, activations_[slot + 1], action, output);
 }
@@ -196,6 +239,7 @@ void Pass::backward(Worker& worker, const Action& action) {
   const int slot = grid_->slot(worker.replica(), action.stage);
   at::Tensor output_gradient;
   if (!is_last(action.stage)) output_gradient = receive(worker, gradients_[slot], action);
+  Stage& stage = grid_->stage(worker.replica(), action.stage);
   at::Tensor input_gradient;
   if (micro_batch_of(worker.replica(), action.micro_batch).samples() > 0) {
     const StreamSpanScope span(worker.spans, Phase::kBackward, action.stage, action.micro_batch);
@@ -206,8 +250,9 @@ void Pass::backward(Worker& worker, const Action& action) {
         request_.sync->on_grad_ready(worker.replica(), param);
       };
     }
-    input_gradient =
-        grid_->stage(worker.replica(), action.stage).backward(action.micro_batch, output_gradient, on_ready);
+    input_gradient = stage.backward(action.micro_batch, output_gradient, on_ready);
+  } else {
+    stage.take_part_in_backward(pass_of(worker, action));
   }
   if (index(action.stage) > 0) send(worker, gradients_[slot - 1], action, input_gradient);
 }
@@ -246,7 +291,11 @@ std::string Pass::current_action(const Standing& standing) const {
 
 // The place whose result the current action waits for.
 std::optional<int> Pass::waits_for(const Standing& standing) const {
-  if (standing.is_done || !standing.waits) return std::nullopt;
+  if (standing.is_done || standing.wait == Wait::kNothing) return std::nullopt;
+  if (standing.wait == Wait::kReplicas) {
+    const std::optional<ReplicaId> missing = exchanges_[index(standing.device)]->missing();
+    return missing ? std::optional(grid_->place(*missing, standing.device)) : std::nullopt;
+  }
   const Action& action = actions_of(standing.device)[standing.position];
   const int source = index(action.stage) + (action.op == Op::kForward ? -1 : 1);
   return grid_->place(standing.replica, grid_->owners[source]);

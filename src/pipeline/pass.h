@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "pipeline/grid.h"
 #include "pipeline/mailbox.h"
 #include "pipeline/pass_request.h"
+#include "pipeline/statistics_exchange.h"
 #include "pipeline/worker_pool.h"
 
 namespace sluice::pipeline {
@@ -24,7 +26,7 @@ class Pass {
   // Errors: any failure of an action, said with replica, stage and action; the drawing of the schedule goes to the log.
   void work(const Place& place, const device::Stream& stream);
   // Wakes every thread that waits for another one; they end without an error of their own.
-  void close_mailboxes();
+  void stop();
 
   // "replica 0 stage 1 at action 1F0 (1 of 8), which waits for 0F0".
   [[nodiscard]] std::string describe(int place) const;
@@ -41,13 +43,15 @@ class Pass {
     device::Event ready;
   };
   struct Worker;
+  class OwnSum;
+  enum class Wait : std::uint8_t { kNothing, kMessage, kReplicas };  // of another stage; in a sum over the replicas
   // Where a worker stands among the actions of its device.
   struct Standing {
     ReplicaId replica;
     DeviceId device;
     std::size_t position;
     bool is_done;
-    bool waits;  // for the result of another stage
+    Wait wait;
   };
 
   void run_actions(Worker& worker);
@@ -68,6 +72,7 @@ class Pass {
   }
   [[nodiscard]] bool is_last(StageId stage) const { return index(stage) + 1 == request_.schedule.stages; }
   [[nodiscard]] bool splits(const Action& action) const;
+  [[nodiscard]] StagePass pass_of(const Worker& worker, const Action& action) const;
   [[nodiscard]] std::vector<std::optional<MicroBatchId>> last_whole_backwards(const Place& place) const;
   [[nodiscard]] Standing standing(int place) const;
   [[nodiscard]] std::optional<int> waits_for(const Standing& standing) const;
@@ -83,7 +88,8 @@ class Pass {
   std::vector<Mailbox<Message>> activations_;       // [slot]: into this stage, from the stage before
   std::vector<Mailbox<Message>> gradients_;         // [slot]: into this stage, from the stage after
   std::vector<std::atomic<std::size_t>> position_;  // [place]: index of the current action
-  std::vector<std::atomic<bool>> waits_;            // [place]: for a message that the current action needs
+  std::vector<std::atomic<Wait>> waits_;            // [place]
+  std::vector<std::unique_ptr<StatisticsExchange>> exchanges_;  // [device]; empty where nothing is exchanged
 };
 
 }  // namespace sluice::pipeline

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "comm/replica_sync.h"
 #include "nn/flops.h"
 #include "nn/layer.h"
@@ -19,7 +20,9 @@ struct PassRequest {
   std::vector<std::vector<MicroBatch>> micro_batches;  // [replica][micro-batch]; the same number in each replica
   nn::ForwardContext context;                          // sample_ids come from the micro-batches
   LossFunction loss;
-  double gradient_scale = 1.0;              // 1 / samples of the global batch
+  double gradient_scale = 1.0;  // 1 / samples of the global batch
+  // Of synchronised batch-norm (context.batch_norm) with other processes: [device]; empty where there are none.
+  std::vector<std::shared_ptr<comm::Communicator>> statistics;
   std::shared_ptr<comm::ReplicaSync> sync;  // told of complete gradients, by the schedule's REDUCE_GRADs; may be null
 };
 

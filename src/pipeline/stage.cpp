@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "core/concat.h"
+#include "nn/batch_norm.h"
 #include "nn/flops.h"
 
 namespace sluice::pipeline {
@@ -166,6 +167,22 @@ at::Tensor Stage::backward_recomputing(InFlight& state, at::Tensor gradient) {
     gradient = leaf.grad();
   }
   return gradient;
+}
+
+void Stage::take_part_in_forward(const StagePass& pass) const {
+  for (nn::BatchNorm2d* norm : batch_norms()) norm->take_part_in_forward(pass.context);
+}
+
+void Stage::take_part_in_backward(const StagePass& pass) const {
+  nn::ForwardContext again = pass.context;
+  again.update_statistics = false;
+  for (std::size_t i = layers_.size(); i-- > first_trained_layer(pass);) {
+    const std::vector<nn::BatchNorm2d*> norms = layers_[i]->batch_norms();
+    if (options_.recompute) {
+      for (nn::BatchNorm2d* norm : norms) norm->take_part_in_forward(again);
+    }
+    for (auto norm = norms.rbegin(); norm != norms.rend(); ++norm) (*norm)->take_part_in_backward(again);
+  }
 }
 
 void Stage::weight_gradient(MicroBatchId micro_batch) {

@@ -65,6 +65,10 @@ class Stage {
   // received its share: pass it with the last backward of a step, where that is a whole one.
   [[nodiscard]] at::Tensor backward(MicroBatchId micro_batch, const at::Tensor& output_gradient,
                                     const GradientReady& on_ready);
+  // For a micro-batch without samples here: the part of this stage's layers in what replicas exchange (batch-norm in
+  // mode kSync), in the order of forward() and of backward().
+  void take_part_in_forward(const StagePass& pass) const;
+  void take_part_in_backward(const StagePass& pass) const;
   // After the backward() of a pass that splits it: adds the weight gradients that were put off.
   void weight_gradient(MicroBatchId micro_batch);
 

@@ -1,10 +1,13 @@
 #include "train/compose.h"
 
+#include <set>
+
 #include <ATen/ATen.h>
 
 #include "comm/no_sync.h"
 #include "core/check.h"
 #include "core/concat.h"
+#include "core/error.h"
 #include "ddp/reducer.h"
 #include "train/train_schedule.h"
 
@@ -61,6 +64,17 @@ std::vector<ddp::StageGradients> gradients_of(const StageGrid& grid,
   return stages;
 }
 
+// An exchange waits inside a backward pass, and LibTorch runs all backward passes of a GPU in one thread.
+void refuse_shared_gpus(const std::vector<device::Device>& devices) {
+  std::set<device::Device> seen;
+  for (const device::Device device : devices) {
+    if (device.kind == device::DeviceKind::kCuda && !seen.insert(device).second) {
+      throw ConfigError(concat("pipeline.batch_norm = \"sync\" needs a GPU for each stage and replica, but ",
+                               device::to_string(device), " is taken twice; name others in device.list"));
+    }
+  }
+}
+
 // A communicator for the gradients of each stage, so that they do not wait for each other.
 // devices: of replica 0, where the local sums are.
 ddp::Network connect_stages(const ComposeOptions& options, const std::vector<device::Device>& devices,
@@ -79,9 +93,14 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   const auto devices = by_replica(options.devices, plan);
   const std::vector<int> owners = stage_owners(plan);
   StageGrid grid = make_grid(plan, options, devices, owners);
-  Composition composition{plan, nullptr, nullptr, nullptr, {}};
+  Composition composition{plan, nullptr, nullptr, nullptr, {}, {}};
+  if (options.synchronises_batch_norm) refuse_shared_gpus(options.devices);
   const bool has_peers = options.processes != nullptr && options.processes->size() > 1;
   if (has_peers) composition.communicator = options.processes->make_communicator("small sums");
+  for (int d = 0; has_peers && options.synchronises_batch_norm && d < plan.devices(); ++d) {
+    composition.statistics.push_back(
+        options.processes->make_communicator(concat("the batch-norm statistics of device ", d)));
+  }
   if (plan.replicas == 1 && !has_peers) {
     composition.sync = std::make_shared<comm::NoSync>();
   } else {

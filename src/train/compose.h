@@ -26,6 +26,7 @@ struct ComposeOptions {
   int cpu_threads = 1;
   std::chrono::milliseconds step_timeout{60000};
   bool record_spans = true;
+  bool synchronises_batch_norm = false;
   std::size_t bucket_bytes = std::size_t{25} << 20;
   OptimizerOptions optimizer;
   comm::Processes* processes = nullptr;  // connects to the other processes of the run; null: there are none
@@ -36,8 +37,9 @@ struct Composition {
   Plan plan;
   std::unique_ptr<pipeline::Executor> executor;
   std::shared_ptr<comm::ReplicaSync> sync;
-  std::shared_ptr<comm::Communicator> communicator;    // of all processes, on the CPU; null with one
-  std::vector<std::shared_ptr<Optimizer>> optimizers;  // [stage], over replica 0's values and gradients
+  std::shared_ptr<comm::Communicator> communicator;             // of all processes, on the CPU; null with one
+  std::vector<std::shared_ptr<comm::Communicator>> statistics;  // [device]: for synchronised batch-norm; else empty
+  std::vector<std::shared_ptr<Optimizer>> optimizers;           // [stage], over replica 0's values and gradients
 
   [[nodiscard]] std::int64_t parameter_count() const;
   [[nodiscard]] std::uint64_t gradient_bytes() const;  // of one replica

@@ -137,7 +137,7 @@ void merge_running_statistics(const Composition& composition, nn::BatchNormMode 
   const at::NoGradGuard no_grad;
   if (mode == nn::BatchNormMode::kDeferred) {
     for (int s = 0; s < composition.plan.stages(); ++s) take_in_whole_batch(composition, StageId{s});
-  } else {
+  } else if (mode == nn::BatchNormMode::kMicro) {
     average(composition, local_samples, global_samples);
   }
   composition.executor->wait_for_caller();

@@ -11,6 +11,7 @@
 namespace sluice::train {
 
 // kDeferred: every replica takes in the statistics of the whole mini-batch, as if one device had seen it.
+// kSync: nothing is left to do.
 // kMicro: the replicas have taken in their micro-batches; their running statistics become their mean by samples.
 // Numbers of samples of the step: in the replicas of this process, and over all processes.
 void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode, std::int64_t local_samples,

@@ -70,6 +70,11 @@ int cpu_places(const std::vector<device::Device>& devices) {
   return static_cast<int>(std::ranges::count(devices, device::DeviceKind::kCpu, &device::Device::kind));
 }
 
+nn::BatchNormMode batch_norm_mode(const config::Config& config) {
+  if (config.pipeline.batch_norm == "sync") return nn::BatchNormMode::kSync;
+  return config.pipeline.batch_norm == "deferred" ? nn::BatchNormMode::kDeferred : nn::BatchNormMode::kMicro;
+}
+
 // What the configuration alone cannot tell: whether it fits the number of processes.
 void check_processes(const Setup& setup) {
   const config::Config& config = setup.config;
@@ -204,6 +209,7 @@ Composition make_composition(const Setup& setup, const Plan& plan, comm::Process
       .cpu_threads = setup.cpu_threads,
       .step_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.train.step_timeout_s * 1000)),
       .record_spans = config.profile.level != "off",
+      .synchronises_batch_norm = config.pipeline.batch_norm == "sync",
       .bucket_bytes = static_cast<std::size_t>(config.replicas.bucket_mb * 1024 * 1024),
       .optimizer = {.kind = config.train.optimizer,
                     .momentum = config.train.momentum,
@@ -219,8 +225,7 @@ Composition make_composition(const Setup& setup, const Plan& plan, comm::Process
 
 TrainStepOptions step_options(const Setup& setup) {
   return {.seed = setup.config.train.seed,
-          .batch_norm =
-              setup.config.pipeline.batch_norm == "deferred" ? nn::BatchNormMode::kDeferred : nn::BatchNormMode::kMicro,
+          .batch_norm = batch_norm_mode(setup.config),
           .label_smoothing = setup.config.train.label_smoothing};
 }
 

@@ -71,6 +71,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   request.context.step = step;
   request.gradient_scale = 1.0 / static_cast<double>(batch.global_samples);
   request.sync = composition_.sync;
+  request.statistics = composition_.statistics;
 
   composition_.sync->begin_step();
   const pipeline::PassResult result = composition_.executor->run(std::move(request));

@@ -203,6 +203,35 @@ TEST(ParityWithBatchNorm, MicroBatchesOfOneReplicaEnterTheRunningStatisticsInTur
   }
 }
 
+TEST(ParityWithSynchronisedBatchNorm, AMicroBatchIsNormalisedOverAllReplicas) {
+  const models::ModelOptions model = small_model("resnet8");
+  for (const std::string schedule : {"1f1b", "zb-h1", "zb-v", "interleaved"}) {
+    for (const int replicas : {1, 2, 3}) {
+      for (const bool recompute : {false, true}) {
+        // Of 13 samples in 8 chunks, some micro-batches are empty in some of three replicas; of 4 in most.
+        for (const std::int64_t samples : {13, 4}) {
+          for (const int chunks : {1, 3, 8}) {
+            SCOPED_TRACE(concat(schedule, ", ", replicas, " replicas, recompute ", recompute, ", ", samples,
+                                " samples in ", chunks, " chunks"));
+            const pipeline::MicroBatch batch = make_batch(samples);
+            ReferenceModel one_device(model);
+            const auto reference = one_device.step(joined_micro_batches(batch, replicas, chunks), training_context());
+            Composition grid = grid_of(model, GridCase{"resnet8", schedule, 2, replicas, recompute});
+            TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kSync});
+            const auto result = step.compute_gradients(batch, kStep, chunks);
+            EXPECT_NEAR(result.stats.loss, reference.loss, kTolerance * reference.loss);
+            const auto [error, name] =
+                worst_error(divided(gradient_tensors(grid), result.divisor), reference.gradients);
+            EXPECT_LE(error, kTolerance) << name;
+            const auto [of_tensors, tensor] = worst_error(model_tensors(grid), one_device.tensors());
+            EXPECT_LE(of_tensors, kTolerance) << tensor;
+          }
+        }
+      }
+    }
+  }
+}
+
 // What the first batch-norm sees does not depend on the cut, so plain operations can say what it should have found.
 struct FirstBatchNorm {
   at::Tensor mean, variance;  // running, after one step from 0 and 1 with momentum 0.1

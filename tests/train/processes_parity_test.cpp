@@ -120,6 +120,33 @@ TEST(ProcessesWithBatchNorm, DeferredStatisticsAreThoseOfTheWholeMiniBatchInEver
   }
 }
 
+// 5 samples in 6 replicas: one has none, and takes part.
+TEST(ProcessesWithBatchNorm, SynchronisedStatisticsAndGradientsAreThoseOfAllReplicas) {
+  const Case c{.model = "resnet8", .processes = 3, .replicas = 2, .stages = 2, .chunks = 2};
+  for (const std::int64_t samples : {13, 5}) {
+    const pipeline::MicroBatch batch = make_batch(samples);
+    ReferenceModel one_device(small_model(c.model));
+    const ReferenceStep reference = one_device.step(joined_micro_batches(batch, c.processes * c.replicas, c.chunks),
+                                                    {.training = true, .seed = kSeed});
+    const int port = comm::test::free_port();
+    std::mutex mutex;
+    const auto failures = comm::test::run_ranks(c.processes, [&](int rank) {
+      comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
+      Composition grid = make_grid(small_model(c.model), "1f1b", c.stages, c.replicas, {.kind = "sgd"}, {}, &processes);
+      TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kSync});
+      const auto result = step.compute_gradients(share_of(batch, rank, c), 0, c.chunks);
+      TensorMap gradients;
+      for (const auto& [name, gradient] : gradient_tensors(grid)) gradients[name] = gradient / result.divisor;
+      const auto [error, name] = worst_error(gradients, reference.gradients);
+      const auto [of_tensors, tensor] = worst_error(model_tensors(grid), one_device.tensors());
+      const std::scoped_lock lock(mutex);  // GoogleTest's expectations
+      EXPECT_LE(error, kTolerance) << name << " in rank " << rank;
+      EXPECT_LE(of_tensors, kTolerance) << tensor << " in rank " << rank;
+    });
+    EXPECT_THAT(failures, testing::Each(""));
+  }
+}
+
 // The replicas have 2, 1, 1 and 1 samples: not every micro-batch of each has one.
 TEST(ProcessesWithBatchNorm, ShortSharesCountAsManyBatchesAsTheLongest) {
   const Case c{.model = "resnet8", .processes = 2, .replicas = 2, .stages = 2, .chunks = 2};

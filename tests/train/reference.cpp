@@ -51,6 +51,7 @@ Composition compose_model(const models::ModelOptions& model, Plan plan, int stag
   options.model_name = model.name;
   options.make_layers = [model] { return models::make_model(model).layers; };
   options.bucket_bytes = 5000;  // several buckets a stage
+  options.synchronises_batch_norm = options.processes != nullptr;
   for (int i = 0; static_cast<int>(options.devices.size()) < plan.devices() * plan.replicas; ++i)
     options.devices.push_back({device::DeviceKind::kCpu, i});
   return compose(plan, options);
@@ -79,6 +80,23 @@ std::vector<pipeline::MicroBatch> pieces_of(const pipeline::MicroBatch& batch, i
     }
   }
   return pieces;
+}
+
+std::vector<pipeline::MicroBatch> joined_micro_batches(const pipeline::MicroBatch& batch, int replicas, int chunks) {
+  std::vector<std::vector<pipeline::MicroBatch>> of_replicas;
+  for (const auto& share : pipeline::split(batch, replicas)) of_replicas.push_back(pipeline::split(share, chunks));
+  std::vector<pipeline::MicroBatch> joined;
+  for (int m = 0; m < chunks; ++m) {
+    std::vector<at::Tensor> inputs, targets, sample_ids;
+    for (const auto& of_replica : of_replicas) {
+      inputs.push_back(of_replica[m].inputs);
+      targets.push_back(of_replica[m].targets);
+      sample_ids.push_back(of_replica[m].sample_ids);
+    }
+    joined.push_back({at::cat(inputs), at::cat(targets), at::cat(sample_ids)});
+    if (joined.back().samples() == 0) joined.pop_back();
+  }
+  return joined;
 }
 
 ReferenceModel::ReferenceModel(const models::ModelOptions& options) : model_(models::make_model(options)) {}

@@ -39,6 +39,10 @@ namespace sluice::train::test {
 // What one replica's micro-batches are, replica after replica; empty ones left out.
 [[nodiscard]] std::vector<pipeline::MicroBatch> pieces_of(const pipeline::MicroBatch& batch, int replicas, int chunks);
 
+// Of all replicas together: what synchronised batch-norm normalises at once; empty ones left out.
+[[nodiscard]] std::vector<pipeline::MicroBatch> joined_micro_batches(const pipeline::MicroBatch& batch, int replicas,
+                                                                     int chunks);
+
 struct ReferenceStep {
   double loss = 0;  // mean
   at::Tensor logits;

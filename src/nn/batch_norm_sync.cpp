@@ -1,0 +1,98 @@
+#include "nn/batch_norm_sync.h"
+
+#include <array>
+
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace sluice::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr std::array<std::int64_t, 3> kAllButChannels{0, 2, 3};
+
+at::Tensor on_cpu(const at::Tensor& numbers) { return numbers.to(at::kCPU, at::kDouble); }
+
+// Shaped to be broadcast over [N, C, H, W].
+at::Tensor per_channel(const at::Tensor& values, const at::Tensor& like) {
+  return values.to(like.options()).view({1, -1, 1, 1});
+}
+
+// count, count * mean, count * (variance + mean^2): sums that can be added up.
+at::Tensor to_sums(const BatchStatistics& own, std::int64_t channels) {
+  if (own.count == 0) return at::zeros({1 + 2 * channels}, at::kDouble);
+  const auto count = static_cast<double>(own.count);
+  const at::Tensor mean = on_cpu(own.mean), variance = on_cpu(own.variance);
+  return at::cat({at::full({1}, count, at::kDouble), mean * count, (variance + mean * mean) * count});
+}
+
+BatchStatistics from_sums(const at::Tensor& sums) {
+  const std::int64_t channels = (sums.numel() - 1) / 2;
+  const auto count = sums[0].item<double>();
+  if (count == 0) return {};
+  const at::Tensor mean = sums.narrow(0, 1, channels) / count;
+  const at::Tensor variance = (sums.narrow(0, 1 + channels, channels) / count - mean * mean).clamp_min(0);
+  return {mean, variance, static_cast<std::int64_t>(count)};
+}
+
+class SyncFunction : public torch::autograd::Function<SyncFunction> {
+ public:
+  // mean, inverse_deviation: [C] float64 on the CPU; count: samples and pixels of a channel, over all replicas.
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                            const at::Tensor& mean, const at::Tensor& inverse_deviation, std::int64_t count,
+                            ReplicaSum* replicas) {
+    ctx->save_for_backward({x, weight, mean, inverse_deviation});
+    ctx->saved_data["count"] = count;
+    ctx->saved_data["replicas"] = reinterpret_cast<std::int64_t>(replicas);
+    const at::Tensor scale = per_channel(weight, x) * per_channel(inverse_deviation, x);
+    return (x - per_channel(mean, x)) * scale + per_channel(bias, x);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1];
+    const at::Tensor& grad = grads[0];
+    const at::Tensor inverse_deviation = per_channel(saved[3], x);
+    const at::Tensor normalised = (x - per_channel(saved[2], x)) * inverse_deviation;
+    const at::Tensor grad_bias = grad.sum(kAllButChannels);
+    const at::Tensor grad_weight = (grad * normalised).sum(kAllButChannels);
+
+    auto* replicas = reinterpret_cast<ReplicaSum*>(ctx->saved_data["replicas"].toInt());
+    const at::Tensor sums = replicas->sum(at::cat({on_cpu(grad_bias), on_cpu(grad_weight)}));
+    const std::int64_t channels = x.size(1);
+    const at::Tensor means = sums / static_cast<double>(ctx->saved_data["count"].toInt());
+    const at::Tensor mean_grad = per_channel(means.narrow(0, 0, channels), x);
+    const at::Tensor mean_product = per_channel(means.narrow(0, channels, channels), x);
+
+    variable_list result(7);  // x, weight, bias, mean, inverse deviation, count, replicas
+    if (ctx->needs_input_grad(0)) {
+      result[0] = (grad - mean_grad - normalised * mean_product) * (per_channel(weight, x) * inverse_deviation);
+    }
+    if (ctx->needs_input_grad(1)) result[1] = grad_weight;
+    if (ctx->needs_input_grad(2)) result[2] = grad_bias;
+    return result;
+  }
+};
+
+}  // namespace
+
+BatchNormResult batch_norm_sync(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+                                ReplicaSum& replicas) {
+  const auto [variance, mean] = at::var_mean(x.detach(), kAllButChannels, /*unbiased=*/false);
+  const BatchStatistics own{mean, variance, x.numel() / x.size(1)};
+  const BatchStatistics all = from_sums(replicas.sum(to_sums(own, x.size(1))));
+  const at::Tensor inverse_deviation = (all.variance + epsilon).rsqrt();
+  const at::Tensor y = SyncFunction::apply(x, weight, bias, all.mean, inverse_deviation, all.count, &replicas);
+  return {y, {all.mean.to(x.device()), all.variance.to(x.device()), all.count}};
+}
+
+BatchStatistics sync_statistics_of_others(std::int64_t channels, ReplicaSum& replicas) {
+  return from_sums(replicas.sum(to_sums({}, channels)));
+}
+
+void sync_gradient_of_others(std::int64_t channels, ReplicaSum& replicas) {
+  static_cast<void>(replicas.sum(at::zeros({2 * channels}, at::kDouble)));
+}
+
+}  // namespace sluice::nn

@@ -1,0 +1,52 @@
+#include "pipeline/statistics_exchange.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "core/check.h"
+
+namespace sluice::pipeline {
+
+std::optional<at::Tensor> StatisticsExchange::sum(ReplicaId replica, const at::Tensor& own) {
+  std::unique_lock lock(mutex_);
+  if (closed_) return std::nullopt;
+  check(!shares_[index(replica)].defined(), "a replica gave two shares of one sum");
+  shares_[index(replica)] = own;
+  const auto is_there = [](const at::Tensor& share) { return share.defined(); };
+  if (!std::ranges::all_of(shares_, is_there)) {
+    changed_.wait(lock, [&, number = sums_] { return closed_ || sums_ != number; });
+    if (closed_) return std::nullopt;
+    return total_;  // nobody can complete the next sum before this replica has given its share of it
+  }
+  at::Tensor total = shares_.front().clone();
+  for (std::size_t r = 1; r < shares_.size(); ++r) total.add_(shares_[r]);
+  if (processes_) {
+    lock.unlock();  // for close(); no other replica can come meanwhile
+    processes_->all_reduce(total).wait();
+    lock.lock();
+  }
+  std::ranges::fill(shares_, at::Tensor());
+  total_ = total;
+  ++sums_;
+  changed_.notify_all();
+  return total;
+}
+
+void StatisticsExchange::close() {
+  {
+    const std::scoped_lock lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+}
+
+std::optional<ReplicaId> StatisticsExchange::missing() const {
+  const std::scoped_lock lock(mutex_);
+  for (std::size_t r = 0; r < shares_.size(); ++r) {
+    if (!shares_[r].defined()) return ReplicaId{static_cast<int>(r)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace sluice::pipeline
