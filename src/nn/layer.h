@@ -62,7 +62,7 @@ class Layer {
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
 
-  [[nodiscard]] const std::string& name() const { return name_; }  // "layer1.0", "vit.encoder.layer.3"
+  [[nodiscard]] const std::string& name() const { return name_; }  // "layer1.0", "vit.encoder.layer.3.mlp"
   [[nodiscard]] virtual at::Tensor forward(const at::Tensor& input, const ForwardContext& context) = 0;
 
   // In a fixed order. The pointers live as long as the layer.
