@@ -18,6 +18,7 @@ Layers make_resnet18(const ModelOptions& options);
 Layers make_vgg16(const ModelOptions& options);
 Layers make_vgg16_bn(const ModelOptions& options);
 Layers make_vit(const ModelOptions& options);
+Layers make_gpt2(const ModelOptions& options);  // after token_sizes(): no 0 in vocabulary and context
 Layers make_mlp(const ModelOptions& options);
 Layers make_toy_cnn(const ModelOptions& options);
 
@@ -25,7 +26,9 @@ inline nn::LayerOptions layer_options(const ModelOptions& options) {
   return {.seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights};
 }
 
-std::vector<std::string> vit_sizes();     // smallest first
-std::vector<std::string> resnet_stems();  // what model.stem can be
+std::vector<std::string> vit_sizes();             // smallest first
+std::vector<std::string> gpt2_sizes();            // smallest first
+std::vector<std::string> resnet_stems();          // what model.stem can be
+TokenSizes gpt2_tokens(const std::string& size);  // one of gpt2_sizes()
 
 }  // namespace sluice::models

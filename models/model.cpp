@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -14,9 +15,12 @@ namespace {
 struct Family {
   const char* name;
   Layers (*make)(const ModelOptions&);
-  std::vector<std::string> (*sizes)() = nullptr;  // null: no sizes
-  std::vector<std::string> (*stems)() = nullptr;  // null: no choice
+  std::vector<std::string> (*sizes)() = nullptr;            // null: no sizes
+  std::vector<std::string> (*stems)() = nullptr;            // null: no choice
+  TokenSizes (*tokens)(const std::string& size) = nullptr;  // null: the models take images
   bool has_dropout = false;
+
+  [[nodiscard]] SampleKind kind() const { return tokens == nullptr ? SampleKind::kImage : SampleKind::kTokens; }
 };
 
 constexpr std::array kFamilies{
@@ -25,6 +29,7 @@ constexpr std::array kFamilies{
     Family{.name = "vgg16", .make = make_vgg16, .has_dropout = true},
     Family{.name = "vgg16_bn", .make = make_vgg16_bn, .has_dropout = true},
     Family{.name = "vit", .make = make_vit, .sizes = vit_sizes, .has_dropout = true},
+    Family{.name = "gpt2", .make = make_gpt2, .sizes = gpt2_sizes, .tokens = gpt2_tokens, .has_dropout = true},
     Family{.name = "mlp", .make = make_mlp, .has_dropout = true},
     Family{.name = "toy_cnn", .make = make_toy_cnn},
 };
@@ -49,10 +54,30 @@ void check_word(const char* key, const std::string& word, const Family& family, 
       concat("model.", key, "=\"", word, "\" is not a ", key, " of ", family.name, "; use one of ", join(known, ", ")));
 }
 
-void check_common(const ModelOptions& options, const Family& family) {
+void check_images(const ModelOptions& options, const Family& family) {
   require_at_least_one("classes", options.classes);
   require_at_least_one("image_size", options.image_size);
   require_at_least_one("channels", options.channels);
+  const auto refuse = [&](const char* key, int value) {
+    if (value == 0) return;
+    throw ConfigError(
+        concat("model.", key, "=", value, " has no place in ", family.name, "; leave model.", key, " out"));
+  };
+  refuse("vocabulary", options.vocabulary);
+  refuse("context", options.context);
+}
+
+void check_tokens(const ModelOptions& options) {
+  if (options.vocabulary < 0) require_at_least_one("vocabulary", options.vocabulary);
+  if (options.context < 0) require_at_least_one("context", options.context);
+}
+
+void check_common(const ModelOptions& options, const Family& family) {
+  if (family.kind() == SampleKind::kImage) {
+    check_images(options, family);
+  } else {
+    check_tokens(options);
+  }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     throw ConfigError(concat("model.dropout=", options.dropout, " must be at least 0 and below 1"));
   }
@@ -70,12 +95,34 @@ void check_common(const ModelOptions& options, const Family& family) {
 
 }  // namespace
 
+SampleKind kind_of(const std::string& name) { return find_family(name).kind(); }
+
+TokenSizes token_sizes(const ModelOptions& options) {
+  const Family& family = find_family(options.name);
+  check(family.kind() == SampleKind::kTokens, concat(options.name, " takes no tokens"));
+  check_word("size", options.size, family, family.sizes());
+  const TokenSizes own = family.tokens(options.size);
+  return {options.vocabulary != 0 ? options.vocabulary : own.vocabulary,
+          options.context != 0 ? options.context : own.context};
+}
+
 Model make_model(const ModelOptions& options) {
   const Family& family = find_family(options.name);
   check_common(options, family);
-  return {.layers = family.make(options),
-          .sample_shape = {options.channels, options.image_size, options.image_size},
-          .classes = options.classes};
+  if (family.kind() == SampleKind::kImage) {
+    return {.layers = family.make(options),
+            .kind = SampleKind::kImage,
+            .sample_shape = {options.channels, options.image_size, options.image_size},
+            .classes = options.classes};
+  }
+  ModelOptions complete = options;
+  const TokenSizes sizes = token_sizes(options);
+  complete.vocabulary = sizes.vocabulary;
+  complete.context = sizes.context;
+  return {.layers = family.make(complete),
+          .kind = SampleKind::kTokens,
+          .sample_shape = {sizes.context},
+          .classes = sizes.vocabulary};
 }
 
 int count_layers(ModelOptions options) {
@@ -95,7 +142,9 @@ std::vector<ModelInfo> list_models() {
       ModelInfo info{.name = family.name, .size = size};
       for (const auto& layer : make_model(options).layers) {
         ++info.layers;
-        for (const nn::Parameter* parameter : layer->parameters()) info.parameters += parameter->value.numel();
+        for (const nn::Parameter* parameter : layer->parameters()) {
+          if (parameter->tied_to.empty()) info.parameters += parameter->value.numel();
+        }
       }
       all.push_back(std::move(info));
     }

@@ -1,7 +1,7 @@
 // model: the models that a configuration can name, each as an ordered list of layers (the units of cutting).
 // Not here: what a layer computes (src/nn/), reading weights, devices. Models come out on the CPU.
-// Names of parameters: torchvision's for CNNs, Hugging Face's for ViT, so that state dicts of both load as they are.
-// Errors: ConfigError names the key of the configuration, its value and what to do.
+// Names of parameters: torchvision's for CNNs, Hugging Face's for ViT and GPT-2, so that state dicts of both load as
+// they are. Errors: ConfigError names the key of the configuration, its value and what to do.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,18 +11,21 @@
 #include <string>
 #include <vector>
 
+#include "core/sample_kind.h"
 #include "nn/layer.h"
 
 namespace sluice::models {
 
 struct ModelOptions {
   std::string name = "resnet8";
-  std::string size = "tiny";  // only families that have sizes read it
-  int classes = 10;
+  std::string size = "tiny";   // only families that have sizes read it
+  int classes = 10;            // this and the next four: models of images
   int image_size = 32;         // pixels; images are square
   int patch_size = 4;          // pixels; vit
   std::string stem = "cifar";  // resnet18: "cifar" or "imagenet"; models without a choice of stem take only the default
   int channels = 3;
+  int vocabulary = 0;  // tokens; models of tokens; 0 = that of the size
+  int context = 0;     // positions, the longest sequence; models of tokens; 0 = that of the size
   double dropout = 0;
   at::ScalarType dtype = at::kFloat;
   std::uint64_t seed = 0;
@@ -31,11 +34,22 @@ struct ModelOptions {
 
 struct Model {
   std::vector<std::unique_ptr<nn::Layer>> layers;
-  std::vector<std::int64_t> sample_shape;  // [channels, height, width] of one input
-  std::int64_t classes = 0;                // the last layer answers with logits [N, classes]
+  SampleKind kind = SampleKind::kImage;
+  std::vector<std::int64_t> sample_shape;  // of one input: [channels, height, width]; [context] int64 of tokens
+  std::int64_t classes = 0;  // the last layer answers with logits [N, classes]; [N, T, classes], the tokens, of tokens
 };
 
 [[nodiscard]] Model make_model(const ModelOptions& options);
+
+// What the models of this name take. ConfigError for a name that make_model() refuses.
+[[nodiscard]] SampleKind kind_of(const std::string& name);
+
+struct TokenSizes {
+  int vocabulary = 0;  // tokens
+  int context = 0;     // positions
+};
+// Of a model of tokens: as asked for, or the size's own.
+[[nodiscard]] TokenSizes token_sizes(const ModelOptions& options);
 
 // The layers that make_model() gives, without drawing weights.
 [[nodiscard]] int count_layers(ModelOptions options);
@@ -44,7 +58,7 @@ struct ModelInfo {
   std::string name;
   std::string size;  // empty for families without sizes
   std::int64_t layers = 0;
-  std::int64_t parameters = 0;  // values, with ModelOptions' defaults otherwise
+  std::int64_t parameters = 0;  // values, tied ones once, with ModelOptions' defaults otherwise
 };
 
 // For `sluice models`: every name and size that make_model() takes.

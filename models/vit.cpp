@@ -1,7 +1,8 @@
 // Vision transformer for classification (Dosovitskiy et al. 2021), names and numerics of Hugging Face's
 // ViTForImageClassification: pre-norm blocks, exact GELU, layer-norm epsilon 1e-12, classifier on the class token.
-// Layers: vit.embeddings, vit.encoder.layer.0 ..., classifier.
-// The last block computes the class token alone, because nothing reads the others: its output is [N, 1, width].
+// Layers: vit.embeddings, for each block i its two halves vit.encoder.layer.i.attention and vit.encoder.layer.i.mlp,
+// classifier. The last block computes the class token alone, because nothing reads the others: its halves give
+// [N, 1, width].
 #include <array>
 
 #include "core/concat.h"
@@ -73,45 +74,38 @@ class Embeddings : public nn::RegisteredLayer {
   nn::Parameter& bias_;
 };
 
-// [N, T, width] -> [N, T, width], or [N, 1, width] when only the class token is wanted.
-class Block : public nn::RegisteredLayer {
+nn::Linear make_linear(nn::Registry& registry, const std::string& name, std::int64_t in, std::int64_t out) {
+  return {registry, name, in, out, nn::LinearInit::transformer()};
+}
+
+// x + attention(layernorm_before(x)): [N, T, width] -> [N, T, width], or [N, 1, width] when only the class token is
+// wanted.
+class AttentionHalf : public nn::RegisteredLayer {
  public:
   enum class Tokens { kAll, kClassOnly };
 
-  Block(const std::string& name, const VitOptions& options, Tokens tokens)
-      : RegisteredLayer(name, options.layer),
+  AttentionHalf(const std::string& block, const VitOptions& options, Tokens tokens)
+      : RegisteredLayer(block + ".attention", options.layer),
         tokens_(tokens),
         dropout_(options.dropout),
-        places_{name + "/attention", name + "/attention.output", name + "/output"},
+        place_(block + "/attention"),
+        output_place_(block + "/attention.output"),
         heads_(options.size.heads),
-        query_(make_linear(".attention.attention.query", options.size.width, options.size.width)),
-        key_(make_linear(".attention.attention.key", options.size.width, options.size.width)),
-        value_(make_linear(".attention.attention.value", options.size.width, options.size.width)),
-        attention_output_(make_linear(".attention.output.dense", options.size.width, options.size.width)),
-        intermediate_(make_linear(".intermediate.dense", options.size.width, options.size.hidden)),
-        output_(make_linear(".output.dense", options.size.hidden, options.size.width)),
-        norm_before_(registry_, name + ".layernorm_before", options.size.width, kEpsilon),
-        norm_after_(registry_, name + ".layernorm_after", options.size.width, kEpsilon) {}
+        query_(make_linear(registry_, name() + ".attention.query", options.size.width, options.size.width)),
+        key_(make_linear(registry_, name() + ".attention.key", options.size.width, options.size.width)),
+        value_(make_linear(registry_, name() + ".attention.value", options.size.width, options.size.width)),
+        output_(make_linear(registry_, name() + ".output.dense", options.size.width, options.size.width)),
+        norm_(registry_, block + ".layernorm_before", options.size.width, kEpsilon) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
-    const at::Tensor attended = nn::dropout(attention_output_(attend(norm_before_(x), context), context), dropout_,
-                                            places_.attention_output, context);
-    const at::Tensor middle = attended + (tokens_ == Tokens::kAll ? x : x.narrow(1, 0, 1));
-    const at::Tensor hidden = nn::gelu(intermediate_(norm_after_(middle), context));
-    return middle + nn::dropout(output_(hidden, context), dropout_, places_.output, context);
+    const at::Tensor attended =
+        nn::dropout(output_(attend(norm_(x), context), context), dropout_, output_place_, context);
+    return attended + (tokens_ == Tokens::kAll ? x : x.narrow(1, 0, 1));
   }
 
  private:
-  struct Places {
-    std::string attention, attention_output, output;
-  };
-
-  nn::Linear make_linear(const char* part, std::int64_t in, std::int64_t out) {
-    return {registry_, name() + part, in, out, nn::LinearInit::transformer()};
-  }
-
   at::Tensor attend(const at::Tensor& x, const nn::ForwardContext& context) const {
-    const nn::AttentionOptions options{.heads = heads_, .dropout = dropout_, .place = places_.attention};
+    const nn::AttentionOptions options{.heads = heads_, .dropout = dropout_, .place = place_};
     if (tokens_ == Tokens::kAll) {
       const std::array parts{&query_, &key_, &value_};
       return nn::self_attention(nn::linear_packed(x, parts, context), options, context);
@@ -123,10 +117,33 @@ class Block : public nn::RegisteredLayer {
 
   Tokens tokens_;
   double dropout_;
-  Places places_;
+  std::string place_, output_place_;
   std::int64_t heads_;
-  nn::Linear query_, key_, value_, attention_output_, intermediate_, output_;
-  nn::LayerNorm norm_before_, norm_after_;
+  nn::Linear query_, key_, value_, output_;
+  nn::LayerNorm norm_;
+};
+
+// x + mlp(layernorm_after(x)): [N, T, width] -> the same
+class MlpHalf : public nn::RegisteredLayer {
+ public:
+  MlpHalf(const std::string& block, const VitOptions& options)
+      : RegisteredLayer(block + ".mlp", options.layer),
+        dropout_(options.dropout),
+        place_(block + "/output"),
+        intermediate_(make_linear(registry_, block + ".intermediate.dense", options.size.width, options.size.hidden)),
+        output_(make_linear(registry_, block + ".output.dense", options.size.hidden, options.size.width)),
+        norm_(registry_, block + ".layernorm_after", options.size.width, kEpsilon) {}
+
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    const at::Tensor hidden = nn::gelu(intermediate_(norm_(x), context));
+    return x + nn::dropout(output_(hidden, context), dropout_, place_, context);
+  }
+
+ private:
+  double dropout_;
+  std::string place_;
+  nn::Linear intermediate_, output_;
+  nn::LayerNorm norm_;
 };
 
 // [N, 1, width] -> [N, classes]
@@ -177,8 +194,10 @@ Layers make_vit(const ModelOptions& options) {
   layers.push_back(std::make_unique<Embeddings>(vit));
   for (std::int64_t i = 0; i < vit.size.blocks; ++i) {
     const bool last = i + 1 == vit.size.blocks;
-    layers.push_back(std::make_unique<Block>(concat("vit.encoder.layer.", i), vit,
-                                             last ? Block::Tokens::kClassOnly : Block::Tokens::kAll));
+    const std::string block = concat("vit.encoder.layer.", i);
+    layers.push_back(std::make_unique<AttentionHalf>(
+        block, vit, last ? AttentionHalf::Tokens::kClassOnly : AttentionHalf::Tokens::kAll));
+    layers.push_back(std::make_unique<MlpHalf>(block, vit));
   }
   layers.push_back(std::make_unique<Head>(vit));
   return layers;

@@ -40,7 +40,9 @@ struct ModelConfig {
   int image_size = 0;  // pixels; 0 = from the data
   int patch_size = 4;  // pixels
   std::string stem = "cifar";
-  int channels = 0;  // 0 = from the data
+  int channels = 0;    // 0 = from the data
+  int vocabulary = 0;  // tokens; 0 = that of model.size
+  int context = 0;     // tokens; 0 = that of model.size
   double dropout = 0;
   std::string weights;  // a safetensors file; empty = fresh weights
 

@@ -76,6 +76,10 @@ Keys model_keys() {
       {"model.stem", model<&C::stem>(), words({"cifar", "imagenet"}), "",
        "first convolution of resnet18: cifar = 3x3, keeps the size; imagenet = 7x7 and a pooling, which quarter it"},
       {"model.channels", model<&C::channels>(), between(0, 65'536), "", "channels of the input; 0 = from the data"},
+      {"model.vocabulary", model<&C::vocabulary>(), between(0, 10'000'000), "tokens",
+       "different tokens that a language model knows; 0 = those of model.size"},
+      {"model.context", model<&C::context>(), between(0, 1'000'000), "tokens",
+       "positions of a language model, and the length of the sequences that text is cut into; 0 = that of model.size"},
       {"model.dropout", model<&C::dropout>(), fraction(), "",
        "probability that an activation is dropped; in vgg16 behind the first two linear maps, where torchvision has "
        "0.5"},
@@ -87,7 +91,8 @@ Keys data_keys() {
   using C = DataConfig;
   return {
       {"data.name", data<&C::name>(), any(), "", "the data set; `sluice datasets` lists them"},
-      {"data.path", data<&C::path>(), any(), "", "folder of the data set; empty = where its package puts it"},
+      {"data.path", data<&C::path>(), any(), "",
+       "folder of the data set, of text the file; empty = where its package puts it"},
       {"data.workers", data<&C::workers>(), between(0, 256), "threads",
        "threads that prepare batches; 0 = the training thread does"},
       {"data.prefetch", data<&C::prefetch>(), between(1, 1024), "batches", "batches prepared ahead"},

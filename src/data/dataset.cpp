@@ -11,6 +11,7 @@
 #include "data/cifar.h"
 #include "data/idx_dataset.h"
 #include "data/shapes.h"
+#include "data/text.h"
 
 namespace sluice::data {
 namespace {
@@ -44,6 +45,14 @@ std::unique_ptr<Dataset> open_shapes(const DatasetOptions& options, Split split)
                      split);
 }
 
+std::unique_ptr<Dataset> open_text_file(const DatasetOptions& options, Split split) {
+  return open_text(options.path, options.context, split);
+}
+
+std::unique_ptr<Dataset> open_toy(const DatasetOptions& options, Split split) {
+  return make_toy({.samples = options.samples, .context = options.context, .seed = options.seed}, split);
+}
+
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> kAll = {
       {{.name = "fashion_mnist",
@@ -71,6 +80,16 @@ const std::vector<Entry>& entries() {
         .default_path = {},
         .files = {}},
        open_shapes},
+      {{.name = "text",
+        .what = "the bytes of one file (data.path), 256 tokens; its last tenth for testing",
+        .default_path = {},
+        .files = {}},
+       open_text_file},
+      {{.name = "toy",
+        .what = "drawn from a seed: sequences of 64 tokens from a Markov chain; needs no files",
+        .default_path = {},
+        .files = {}},
+       open_toy},
   };
   return kAll;
 }
@@ -83,9 +102,9 @@ class LimitedDataset final : public Dataset {
 
   [[nodiscard]] const DatasetInfo& info() const override { return whole_->info(); }
   [[nodiscard]] std::int64_t size() const override { return size_; }
-  void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
+  void read(std::int64_t index, std::span<std::uint8_t> sample) const override {
     check(index < size_, "a sample beyond data.limit was read");
-    whole_->read(index, pixels);
+    whole_->read(index, sample);
   }
   [[nodiscard]] std::int64_t target(std::int64_t index) const override {
     check(index < size_, "a target beyond data.limit was read");
@@ -105,6 +124,11 @@ class LimitedDataset final : public Dataset {
 }
 
 }  // namespace
+
+std::int64_t Dataset::target(std::int64_t) const {
+  check(false, concat("data set ", info().name, " has no targets besides its samples"));
+  return 0;
+}
 
 std::string_view name_of(Split split) { return split == Split::kTrain ? "train" : "test"; }
 

@@ -1,4 +1,4 @@
-// dataset: labelled images by index, as bytes, and the names a configuration may use for them.
+// dataset: labelled images or sequences of tokens by index, as bytes, and the names a configuration may use for them.
 // Not here: the order of the samples (sampler.h), crops, flips and normalisation (augment.h), batches (loader.h).
 // Threads: reads are const and may run on any number of threads at once.
 // Errors: DataError for files that are missing or damaged; ConfigError for names and options.
@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/sample_kind.h"
+
 namespace sluice::data {
 
 enum class Split { kTrain, kTest };
@@ -20,14 +22,17 @@ enum class Split { kTrain, kTest };
 struct DatasetInfo {
   std::string name;
   Split split = Split::kTrain;
-  std::int64_t channels = 0;
+  std::int64_t channels = 0;  // this and the next two: images
   std::int64_t height = 0;
   std::int64_t width = 0;
-  std::int64_t classes = 0;
+  std::int64_t classes = 0;    // tokens: how many different ones, at most 256
   std::vector<double> mean;    // [channels], of pixel / 255 over the training split
   std::vector<double> stddev;  // [channels], likewise
+  SampleKind kind = SampleKind::kImage;
+  std::int64_t context = 0;  // tokens of an input; its targets are as many, each one place further on
 
   [[nodiscard]] std::int64_t pixels() const { return channels * height * width; }
+  [[nodiscard]] std::int64_t sample_bytes() const { return kind == SampleKind::kImage ? pixels() : context + 1; }
 };
 
 class Dataset : public std::enable_shared_from_this<Dataset> {  // for the loader: see there
@@ -36,18 +41,21 @@ class Dataset : public std::enable_shared_from_this<Dataset> {  // for the loade
   [[nodiscard]] virtual const DatasetInfo& info() const = 0;
   [[nodiscard]] virtual std::int64_t size() const = 0;
 
-  // Writes one image: pixels [channels, height, width]. Requires: 0 <= index < size(), room for info().pixels() bytes.
-  virtual void read(std::int64_t index, std::span<std::uint8_t> pixels) const = 0;
-  [[nodiscard]] virtual std::int64_t target(std::int64_t index) const = 0;  // 0 .. classes - 1
+  // Writes one sample: an image's pixels [channels, height, width], or context + 1 tokens in a row, a byte each.
+  // Requires: 0 <= index < size(), room for info().sample_bytes().
+  virtual void read(std::int64_t index, std::span<std::uint8_t> sample) const = 0;
+  // An image's class, 0 .. classes - 1. Not for tokens: a sequence holds its own targets.
+  [[nodiscard]] virtual std::int64_t target(std::int64_t index) const;
 };
 
 struct DatasetOptions {
   std::string name = "shapes";
-  std::filesystem::path path;    // folder of the files; empty: the default of that name
+  std::filesystem::path path;    // folder of the files, or the file itself; empty: the default of that name
   std::int64_t limit = 0;        // use only the first so many samples of each split; 0 = all
   std::int64_t samples = 10000;  // synthetic sets only: size of the training split (test: a fifth of it)
   std::int64_t channels = 3;     // synthetic sets only: 1 or 3
   std::int64_t image_size = 32;  // synthetic sets only: height and width, 8 to 1024 pixels
+  std::int64_t context = 64;     // sets of tokens only: tokens of an input, 1 to a million
   std::uint64_t seed = 0;        // synthetic sets only
 };
 
@@ -58,7 +66,7 @@ struct DatasetDescription {
   std::string name;
   std::string what;
   std::filesystem::path default_path;  // empty: none, data.path is required (unless there are no files either)
-  std::vector<std::string> files;      // expected below the path; empty: nothing is read
+  std::vector<std::string> files;      // expected below the path; empty: nothing is read, or the path is the file
 };
 [[nodiscard]] std::vector<DatasetDescription> list_datasets();
 

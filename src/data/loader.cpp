@@ -71,6 +71,11 @@ LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, cons
   if (options.augment.crop_padding < 0) {
     throw ConfigError(concat("a crop padding of ", options.augment.crop_padding, " pixels; set 0 or more"));
   }
+  const bool augments = options.augment.crop_padding > 0 || options.augment.horizontal_flip;
+  if (augments && dataset.info().kind == SampleKind::kTokens) {
+    throw ConfigError(concat("data.crop_padding and data.flip are for images, but data set ", dataset.info().name,
+                             " has tokens; leave them out"));
+  }
   check(options.dtype == at::kFloat || options.dtype == at::kDouble, "batches are float32 or float64");
   check(start.epoch >= 0 && start.batch >= 0 && start.batch <= batches_per_epoch(dataset.size(), options.batch_size),
         "a loader starts outside the epoch");
@@ -109,13 +114,17 @@ class Loader::BatchMaker {
     const Slice mine = share_slice(whole.count, options_.share);
     const auto& info = dataset_.info();
     result.global_size = whole.count;
-    result.inputs = uninitialized({mine.count, info.channels, info.height, info.width}, options_.dtype);
-    result.targets = uninitialized({mine.count}, at::kLong);
     result.sample_ids = uninitialized({mine.count}, at::kLong);
 
     const Order order = orders_.get(result.epoch);
     std::copy_n(order->begin() + whole.begin + mine.begin, mine.count,
                 result.sample_ids.mutable_data_ptr<std::int64_t>());
+    if (info.kind == SampleKind::kTokens) {
+      fill_tokens(result, stop);
+      return result;
+    }
+    result.inputs = uninitialized({mine.count, info.channels, info.height, info.width}, options_.dtype);
+    result.targets = uninitialized({mine.count}, at::kLong);
     if (options_.dtype == at::kFloat) {
       fill(result, floats_, stop);
     } else {
@@ -142,6 +151,26 @@ class Loader::BatchMaker {
       }
       writer.write(pixels, draw_view(options_.augment, options_.seed, batch.epoch, ids[i]),
                    inputs.subspan(i * size, size));
+    }
+  }
+
+  void fill_tokens(Batch& batch, const std::stop_token& stop) const {
+    const auto context = static_cast<std::size_t>(dataset_.info().context);
+    const std::int64_t count = batch.sample_ids.size(0);
+    batch.inputs = uninitialized({count, dataset_.info().context}, at::kLong);
+    batch.targets = uninitialized({count, dataset_.info().context}, at::kLong);
+    std::vector<std::uint8_t> tokens(context + 1);
+    const std::span ids(batch.sample_ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(count));
+    auto* input = batch.inputs.mutable_data_ptr<std::int64_t>();
+    auto* target = batch.targets.mutable_data_ptr<std::int64_t>();
+    for (std::size_t i = 0; i < ids.size() && !stop.stop_requested(); ++i) {
+      try {
+        dataset_.read(ids[i], tokens);
+      } catch (...) {
+        rethrow_with_sample(dataset_.info(), ids[i]);
+      }
+      std::copy(tokens.begin(), tokens.end() - 1, input + i * context);
+      std::copy(tokens.begin() + 1, tokens.end(), target + i * context);
     }
   }
 

@@ -29,8 +29,8 @@ struct Position {
 
 // This process's share of one global batch. On the CPU; the tensors belong to the receiver.
 struct Batch {
-  at::Tensor inputs;             // [n, channels, height, width], LoaderOptions::dtype
-  at::Tensor targets;            // [n] int64
+  at::Tensor inputs;             // [n, channels, height, width], LoaderOptions::dtype; tokens: [n, context] int64
+  at::Tensor targets;            // [n] int64; tokens: [n, context], the inputs one place further on
   at::Tensor sample_ids;         // [n] int64, indices into the dataset
   std::int64_t epoch = 0;        // from 0
   std::int64_t batch = 0;        // from 0 in its epoch
@@ -50,7 +50,7 @@ struct LoaderOptions {
   bool shuffle = true;                   // false: 0 .. size-1
   AugmentOptions augment;                // leave it off for evaluation
   std::uint64_t seed = 0;                // of the order and of the augmentation
-  at::ScalarType dtype = at::kFloat;     // or at::kDouble
+  at::ScalarType dtype = at::kFloat;     // of images; or at::kDouble
   std::chrono::seconds wait_limit{300};  // longest wait for one batch
 };
 

@@ -1,10 +1,12 @@
 #include "nn/attention.h"
 
 #include <cmath>
+#include <limits>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "core/check.h"
 #include "nn/dropout.h"
 #include "nn/flops.h"
 #include "nn/kernels/kernels.h"
@@ -105,14 +107,20 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
   }
 };
 
-bool is_fast(const Operands& in, bool with_dropout) {
-  return !with_dropout && in.packed.device().is_cpu() && in.packed.scalar_type() == at::kFloat &&
+bool is_fast(const Operands& in, const AttentionOptions& options, const ForwardContext& context) {
+  const bool with_dropout = context.training && options.dropout > 0;
+  return !with_dropout && !options.causal && in.packed.device().is_cpu() && in.packed.scalar_type() == at::kFloat &&
          in.packed.numel() > 0 && in.packed.size(1) <= kLongestSequence &&
          (in.width() / in.heads) % kernels::kHeadStep == 0;
 }
 
 at::Tensor split_heads(const at::Tensor& x, std::int64_t heads) {
   return x.view({x.size(0), x.size(1), heads, -1}).transpose(1, 2);
+}
+
+// [queries, keys]: true where the key lies behind the query.
+at::Tensor later_keys(const at::Tensor& scores) {
+  return at::ones({scores.size(2), scores.size(3)}, scores.options().dtype(at::kBool)).triu(1);
 }
 
 at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -123,15 +131,18 @@ at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const
   at::Tensor out;
   if (with_dropout || query.scalar_type() == at::kDouble) {
     const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
-    const at::Tensor probabilities = at::softmax(at::matmul(q, k.transpose(2, 3)) * scale, -1);
+    at::Tensor scores = at::matmul(q, k.transpose(2, 3)) * scale;
+    if (options.causal) scores = scores.masked_fill(later_keys(scores), -std::numeric_limits<double>::infinity());
+    const at::Tensor probabilities = at::softmax(scores, -1);
     out = at::matmul(dropout(probabilities, options.dropout, options.place, context), v);
   } else {
-    out = at::scaled_dot_product_attention(q, k, v);
+    out = at::scaled_dot_product_attention(q, k, v, {}, 0.0, options.causal);
   }
   return out.transpose(1, 2).reshape(query.sizes());
 }
 
-// Two products of [queries, width] and [keys, width], whatever the number of heads.
+// Two products of [queries, width] and [keys, width], whatever the number of heads; causal ones likewise, as PyTorch
+// counts them, though half of their scores are known to be nothing.
 void count(const at::Tensor& query, std::int64_t queries, const at::Tensor& packed, std::int64_t width) {
   const auto pairs = static_cast<double>(packed.size(0) * queries * packed.size(1));
   count_product(ProductKind::kAttention, 2 * pairs * static_cast<double>(width), query, packed);
@@ -141,8 +152,7 @@ void count(const at::Tensor& query, std::int64_t queries, const at::Tensor& pack
 
 at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& options, const ForwardContext& context) {
   count(packed, packed.size(1), packed, packed.size(2) / 3);
-  const bool with_dropout = context.training && options.dropout > 0;
-  if (is_fast({{}, packed, options.heads}, with_dropout)) {
+  if (is_fast({{}, packed, options.heads}, options, context)) {
     return AttentionFunction::apply(std::optional<at::Tensor>(), packed, options.heads);
   }
   const auto parts = packed.chunk(3, 2);
@@ -151,9 +161,9 @@ at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& opti
 
 at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
                            const ForwardContext& context) {
+  check(!options.causal, "causal attention needs queries and keys of the same places");
   count(query, query.size(1), packed, packed.size(2) / 2);
-  const bool with_dropout = context.training && options.dropout > 0;
-  if (is_fast({query, packed, options.heads}, with_dropout)) {
+  if (is_fast({query, packed, options.heads}, options, context)) {
     return AttentionFunction::apply(std::optional<at::Tensor>(query), packed, options.heads);
   }
   const auto parts = packed.chunk(2, 2);

@@ -1,8 +1,8 @@
-// attention: multi-head softmax attention over packed projections.
-// Fast path: float32, CPU, no dropout, short sequences, head width a multiple of 16: own kernels that read the packed
-// projection in place and write its gradient packed; they keep the probabilities for backward.
-// Otherwise: ATen; with dropout the plain formula with our keyed mask (scaled_dot_product_attention would draw from the
-// global generator), float64 likewise, else scaled_dot_product_attention.
+// attention: multi-head softmax attention over packed projections; causal: no place looks at those behind it.
+// Fast path: float32, CPU, not causal, no dropout, short sequences, head width a multiple of 16: own kernels that read
+// the packed projection in place and write its gradient packed; they keep the probabilities for backward. Otherwise:
+// ATen; with dropout the plain formula with our keyed mask (scaled_dot_product_attention would draw from the global
+// generator), float64 likewise, else scaled_dot_product_attention.
 #pragma once
 
 #include <string_view>
@@ -15,6 +15,7 @@ struct AttentionOptions {
   std::int64_t heads = 1;
   double dropout = 0;
   std::string_view place;  // key of the dropout mask
+  bool causal = false;     // self_attention() only
 };
 
 // packed [N, T, 3 width]: query, key, value side by side. Returns [N, T, width].

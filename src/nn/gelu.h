@@ -9,4 +9,7 @@ namespace sluice::nn {
 
 at::Tensor gelu(const at::Tensor& x);
 
+// The approximation by tanh, Hugging Face's "gelu_new" and GPT-2's; ATen's everywhere.
+inline at::Tensor gelu_tanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
+
 }  // namespace sluice::nn

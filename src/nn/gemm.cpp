@@ -51,16 +51,22 @@ at::Tensor transposed(const at::Tensor& matrix) {
   return out;
 }
 
+// `right` [n, k] as oneDNN takes it best: with its columns in a row, so turned where it lies otherwise and the rows of
+// the left operand make that pay.
+at::Tensor right_operand(const at::Tensor& right, std::int64_t left_rows) {
+  return right.stride(0) == 1 || left_rows < kMinimumRows ? right : transposed(right).t();
+}
+
 }  // namespace
 
 at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   if (!prefers_onednn(x, weight.size(0))) return at::linear(x, weight, bias);
-  return onednn_product(x, x.size(0) < kMinimumRows ? weight : transposed(weight).t(), bias);
+  return onednn_product(x, right_operand(weight, x.size(0)), bias);
 }
 
 at::Tensor linear_input_gradient(const at::Tensor& grad, const at::Tensor& weight) {
   if (!prefers_onednn(grad, weight.size(1))) return at::mm(grad, weight);
-  return onednn_product(grad, weight.t(), std::nullopt);
+  return onednn_product(grad, right_operand(weight.t(), grad.size(0)), std::nullopt);
 }
 
 at::Tensor linear_weight_gradient(const at::Tensor& grad, const at::Tensor& x) {

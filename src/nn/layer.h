@@ -19,9 +19,17 @@ class ReplicaSum;
 class WeightGradQueue;
 
 // A leaf that requires a gradient. A stage replaces `value` by a view into its flat buffer (same sizes and strides).
+//
+// Tied parameters are one parameter of the public model that two layers use, maybe in different stages: GPT-2's token
+// embedding and the matrix of its head. One layer owns it; each other has a copy that names the owner's in `tied_to`,
+// in the same shape and with the same initial values. A layer computes with its own copy and leaves its own share of
+// the gradient there; whoever trains the model (not the layer) has to give all of them the sum of the shares, one
+// update, and equal values ever after. Such a copy is no value of the model's own: it is not counted, and the norm of
+// the gradient takes the sum once.
 struct Parameter {
   std::string name;  // global and public: "layer1.0.conv1.weight"
   at::Tensor value;
+  std::string tied_to = {};  // name of the parameter that this one must equal; empty: none
 };
 
 // State that is saved but not trained: running statistics.
@@ -57,7 +65,7 @@ class Layer {
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
 
-  [[nodiscard]] const std::string& name() const { return name_; }  // "layer1.0", "vit.encoder.layer.3"
+  [[nodiscard]] const std::string& name() const { return name_; }  // "layer1.0", "vit.encoder.layer.3.mlp"
   [[nodiscard]] virtual at::Tensor forward(const at::Tensor& input, const ForwardContext& context) = 0;
 
   // In a fixed order. The pointers live as long as the layer.

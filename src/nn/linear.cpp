@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "core/check.h"
 #include "nn/flops.h"
 #include "nn/gemm.h"
 #include "nn/weight_queue.h"
@@ -41,25 +42,34 @@ struct WeightGradients {
 };
 
 WeightGradients weight_gradients(const at::Tensor& grad, const at::Tensor& x, const variable_list& weights,
-                                 const variable_list& biases) {
-  WeightGradients result{split_rows(linear_weight_gradient(grad, x), weights), {}};
+                                 const variable_list& biases, WeightLayout layout) {
+  // grad' x is [out, in]; its transpose x' grad is [in, out].
+  const at::Tensor of_weights =
+      layout == WeightLayout::kOutIn ? linear_weight_gradient(grad, x) : linear_weight_gradient(x, grad);
+  WeightGradients result{split_rows(of_weights, weights), {}};
   if (!biases.empty()) result.biases = split_rows(grad.sum(0), biases);
   return result;
+}
+
+std::vector<std::int64_t> weight_sizes(std::int64_t in, std::int64_t out, WeightLayout layout) {
+  if (layout == WeightLayout::kOutIn) return {out, in};
+  return {in, out};
 }
 
 class LinearFunction : public torch::autograd::Function<LinearFunction> {
  public:
   // Lists must come as TensorList: apply() takes any other list type for a constant.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList weights, at::TensorList biases,
-                            WeightGradQueue* queue) {
+                            WeightGradQueue* queue, WeightLayout layout) {
     const at::Tensor rows = flatten_rows(x);
-    const at::Tensor weight = join_rows(weights);
+    const at::Tensor weight = layout == WeightLayout::kOutIn ? join_rows(weights) : weights[0].t();
     variable_list saved{rows, weight};
     saved.insert(saved.end(), weights.begin(), weights.end());
     saved.insert(saved.end(), biases.begin(), biases.end());
     ctx->save_for_backward(std::move(saved));
     ctx->saved_data["parts"] = static_cast<std::int64_t>(weights.size());
     ctx->saved_data["queue"] = reinterpret_cast<std::int64_t>(queue);
+    ctx->saved_data["layout"] = static_cast<std::int64_t>(layout);
     const auto bias = biases.empty() ? std::nullopt : std::optional<at::Tensor>(join_rows(biases));
     at::Tensor y = linear_forward(rows, weight, bias);
     if (x.dim() == 2) return y;
@@ -72,12 +82,13 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const auto parts = ctx->saved_data["parts"].toInt();
     auto* queue = reinterpret_cast<WeightGradQueue*>(ctx->saved_data["queue"].toInt());
+    const auto layout = static_cast<WeightLayout>(ctx->saved_data["layout"].toInt());
     const at::Tensor& x = saved[0];
     const auto first_weight = saved.begin() + 2, first_bias = first_weight + parts;
     const variable_list weights(first_weight, first_bias), biases(first_bias, saved.end());
     const at::Tensor grad = flatten_rows(grads[0]).contiguous();
 
-    variable_list result(1 + weights.size() + biases.size() + 1);  // x, weights, biases, queue
+    variable_list result(1 + weights.size() + biases.size() + 2);  // x, weights, biases, queue, layout
     if (ctx->needs_input_grad(0)) {
       std::vector<std::int64_t> sizes = grads[0].sizes().vec();
       sizes.back() = x.size(1);
@@ -85,14 +96,14 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     }
     if (!ctx->needs_input_grad(1)) return result;
     if (queue != nullptr) {
-      queue->push([grad, x, weights, biases] {
-        const WeightGradients all = weight_gradients(grad, x, weights, biases);
+      queue->push([grad, x, weights, biases, layout] {
+        const WeightGradients all = weight_gradients(grad, x, weights, biases, layout);
         for (std::size_t i = 0; i < weights.size(); ++i) add_to_gradient(weights[i], all.weights[i]);
         for (std::size_t i = 0; i < biases.size(); ++i) add_to_gradient(biases[i], all.biases[i]);
       });
       return result;
     }
-    WeightGradients all = weight_gradients(grad, x, weights, biases);
+    WeightGradients all = weight_gradients(grad, x, weights, biases, layout);
     std::move(all.weights.begin(), all.weights.end(), result.begin() + 1);
     std::move(all.biases.begin(), all.biases.end(), result.begin() + 1 + static_cast<std::ptrdiff_t>(weights.size()));
     return result;
@@ -102,20 +113,23 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
-                  WeightGradQueue* queue) {
+                  WeightGradQueue* queue, WeightLayout layout) {
+  check(layout == WeightLayout::kOutIn || weights.size() == 1, "one weight at a time in the layout [in, out]");
   for (const at::Tensor& weight : weights) {
-    count_product(ProductKind::kLinear, static_cast<double>(x.numel()) * static_cast<double>(weight.size(0)), x,
-                  weight);
+    const std::int64_t out = weight.size(layout == WeightLayout::kOutIn ? 0 : 1);
+    count_product(ProductKind::kLinear, static_cast<double>(x.numel()) * static_cast<double>(out), x, weight);
   }
-  return LinearFunction::apply(x, at::TensorList(weights), at::TensorList(biases), queue);
+  return LinearFunction::apply(x, at::TensorList(weights), at::TensorList(biases), queue, layout);
 }
 
-Linear::Linear(Registry& registry, const std::string& name, std::int64_t in, std::int64_t out, const LinearInit& init)
-    : weight_(&registry.add_parameter(name + ".weight", {out, in}, init.weight)),
+Linear::Linear(Registry& registry, const std::string& name, std::int64_t in, std::int64_t out, const LinearInit& init,
+               WeightLayout layout)
+    : layout_(layout),
+      weight_(&registry.add_parameter(name + ".weight", weight_sizes(in, out, layout), init.weight)),
       bias_(&registry.add_parameter(name + ".bias", {out}, init.bias)) {}
 
 at::Tensor Linear::operator()(const at::Tensor& x, const ForwardContext& context) const {
-  return linear(x, {weight_->value}, {bias_->value}, context.weight_queue);
+  return linear(x, {weight_->value}, {bias_->value}, context.weight_queue, layout_);
 }
 
 at::Tensor linear_packed(const at::Tensor& x, std::span<const Linear* const> layers, const ForwardContext& context) {

@@ -1,6 +1,7 @@
 // linear: y = x w' + b over the last dimension, as one autograd node with split backward, and the module that owns w
 // and b. Several weights over the same input (query, key, value) run as one product, each parameter keeping its public
-// name. Types: float32, bfloat16, float64; float64 uses ATen's kernels. Double backward is not supported.
+// name. GPT-2's weights lie the other way round ([in, out]); neither they nor their gradients are turned. Types:
+// float32, bfloat16, float64; float64 uses ATen's kernels. Double backward is not supported.
 #pragma once
 
 #include <span>
@@ -9,33 +10,40 @@
 
 namespace sluice::nn {
 
+enum class WeightLayout : std::uint8_t {
+  kOutIn,  // torch's: y = x w'
+  kInOut,  // GPT-2's (Hugging Face's Conv1D): y = x w
+};
+
 // x [..., in]; weights [out_i, in] or [out_i, ...] with `in` values a row; biases [out_i], or none at all. Returns
-// [..., sum of out_i].
+// [..., sum of out_i]. kInOut: one weight, [in, out].
 at::Tensor linear(const at::Tensor& x, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
-                  WeightGradQueue* queue);
+                  WeightGradQueue* queue, WeightLayout layout = WeightLayout::kOutIn);
 
 struct LinearInit {
   Init weight;
   Init bias;
   static LinearInit torch_default(std::int64_t in) { return {Init::uniform_fan_in(in), Init::uniform_fan_in(in)}; }
-  static LinearInit transformer() { return {Init::normal(0.02), Init::constant(0)}; }
+  static LinearInit transformer(double deviation = 0.02) { return {Init::normal(deviation), Init::constant(0)}; }
 };
 
 class Linear {
  public:
   // Registers `name`.weight and `name`.bias.
-  Linear(Registry& registry, const std::string& name, std::int64_t in, std::int64_t out, const LinearInit& init);
+  Linear(Registry& registry, const std::string& name, std::int64_t in, std::int64_t out, const LinearInit& init,
+         WeightLayout layout = WeightLayout::kOutIn);
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x, const ForwardContext& context) const;
   [[nodiscard]] const at::Tensor& weight() const { return weight_->value; }
   [[nodiscard]] const at::Tensor& bias() const { return bias_->value; }
 
  private:
-  Parameter* weight_;  // [out, in]
+  WeightLayout layout_;
+  Parameter* weight_;  // as layout_ says
   Parameter* bias_;    // [out]
 };
 
-// One product for several layers over the same x: their outputs side by side in the last dimension.
+// One product for several layers of kOutIn over the same x: their outputs side by side in the last dimension.
 at::Tensor linear_packed(const at::Tensor& x, std::span<const Linear* const> layers, const ForwardContext& context);
 
 }  // namespace sluice::nn

@@ -4,12 +4,23 @@ namespace sluice::nn {
 
 Parameter& Registry::add_parameter(const std::string& name, at::IntArrayRef sizes, const Init& init,
                                    at::MemoryFormat layout) {
-  at::Tensor value = options_.draw_weights
-                         ? draw(init, sizes, options_.dtype, options_.seed, name).contiguous(layout)
-                         : at::empty(sizes, at::TensorOptions(at::kMeta).dtype(options_.dtype), layout);
-  value.requires_grad_();
-  parameters_.push_back(std::make_unique<Parameter>(Parameter{name, std::move(value)}));
+  parameters_.push_back(std::make_unique<Parameter>(Parameter{name, make_value(name, sizes, init, layout)}));
   return *parameters_.back();
+}
+
+Parameter& Registry::add_tied_parameter(const std::string& name, const std::string& tied_to, at::IntArrayRef sizes,
+                                        const Init& init) {
+  parameters_.push_back(std::make_unique<Parameter>(
+      Parameter{name, make_value(tied_to, sizes, init, at::MemoryFormat::Contiguous), tied_to}));
+  return *parameters_.back();
+}
+
+at::Tensor Registry::make_value(const std::string& key, at::IntArrayRef sizes, const Init& init,
+                                at::MemoryFormat layout) const {
+  at::Tensor value = options_.draw_weights
+                         ? draw(init, sizes, options_.dtype, options_.seed, key).contiguous(layout)
+                         : at::empty(sizes, at::TensorOptions(at::kMeta).dtype(options_.dtype), layout);
+  return value.requires_grad_();
 }
 
 Buffer& Registry::add_buffer(const std::string& name, at::Tensor value) {

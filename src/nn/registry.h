@@ -30,12 +30,19 @@ class Registry {
   // order. Without draw_weights it has no values and no memory (torch's meta device), only its shape and type.
   Parameter& add_parameter(const std::string& name, at::IntArrayRef sizes, const Init& init,
                            at::MemoryFormat layout = at::MemoryFormat::Contiguous);
+  // A copy of another layer's parameter (Parameter::tied_to), drawn as that one is: under its name.
+  Parameter& add_tied_parameter(const std::string& name, const std::string& tied_to, at::IntArrayRef sizes,
+                                const Init& init);
   Buffer& add_buffer(const std::string& name, at::Tensor value);
   [[nodiscard]] at::ScalarType dtype() const { return options_.dtype; }
   [[nodiscard]] std::vector<Parameter*> parameters() const;
   [[nodiscard]] std::vector<Buffer*> buffers() const;
 
  private:
+  // `key`: the name that the values are drawn under.
+  [[nodiscard]] at::Tensor make_value(const std::string& key, at::IntArrayRef sizes, const Init& init,
+                                      at::MemoryFormat layout) const;
+
   LayerOptions options_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<Buffer>> buffers_;

@@ -10,7 +10,7 @@ namespace sluice::pipeline {
 
 struct MicroBatch {
   at::Tensor inputs;      // [n, ...]; n = 0 is allowed: the micro-batch is skipped
-  at::Tensor targets;     // [n] int64
+  at::Tensor targets;     // [n] int64; of tokens [n, T]
   at::Tensor sample_ids;  // [n] int64, positions in the data set
 
   [[nodiscard]] std::int64_t samples() const { return targets.defined() ? targets.size(0) : 0; }

@@ -30,6 +30,8 @@ struct Fingerprint {
   int channels = 0;
   int image_size = 0;
   int patch_size = 0;
+  int vocabulary = 0;
+  int context = 0;
   double dropout = 0;
 
   bool operator==(const Fingerprint&) const = default;

@@ -27,6 +27,8 @@ void fields(Io& io, Fingerprint& value) {
   io("channels", value.channels);
   io("image_size", value.image_size);
   io("patch_size", value.patch_size);
+  io("vocabulary", value.vocabulary);
+  io("context", value.context);
   io("dropout", value.dropout);
 }
 

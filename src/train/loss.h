@@ -1,5 +1,7 @@
-// loss: cross-entropy summed over the samples (so that micro-batches of any size weigh every sample equally), and the
-// counts that evaluation reports.
+// loss: cross-entropy summed over the targets (so that micro-batches of any size weigh every target equally), and the
+// counts that evaluation reports. A target is the class of a sample, [n], or each place's token in a sequence, [n, T].
+// One of kNoTarget (padding, a masked token) counts nowhere: not in the loss, not among the right ones, not in the
+// number that sums are divided by. That number is the global batch's: micro-batches hold different numbers of targets.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +10,19 @@
 
 namespace sluice::train {
 
-// logits [n, classes], targets [n] int64 -> scalar.
+inline constexpr std::int64_t kNoTarget = -100;  // PyTorch's and Hugging Face's ignore_index
+
+// logits [n, classes], targets [n] int64, or logits [n, T, classes], targets [n, T] -> scalar.
 [[nodiscard]] pipeline::LossFunction cross_entropy_sum(double label_smoothing);
+
+// How many of them count.
+[[nodiscard]] std::int64_t count_targets(const at::Tensor& targets);
 
 struct EvalCounts {
   double loss_sum = 0;
-  std::int64_t top1 = 0;  // samples whose target has the largest logit
-  std::int64_t top5 = 0;  // samples whose target is among the five largest; all of them when there are fewer classes
-  std::int64_t samples = 0;
+  std::int64_t top1 = 0;     // targets that have the largest logit
+  std::int64_t top5 = 0;     // targets that are among the five largest; all of them when there are fewer classes
+  std::int64_t samples = 0;  // targets that count: samples, or tokens
 
   EvalCounts& operator+=(const EvalCounts& other);
   [[nodiscard]] double loss() const { return loss_sum / static_cast<double>(samples); }
@@ -23,8 +30,8 @@ struct EvalCounts {
   [[nodiscard]] double top5_percent() const { return 100.0 * static_cast<double>(top5) / static_cast<double>(samples); }
 };
 
-// Without the loss. A target's rank is the number of classes with a larger logit, plus those before it with an equal
-// one, so that a constant output is not counted as right.
+// Without the loss; shapes as for cross_entropy_sum(). A target's rank is the number of classes with a larger logit,
+// plus those before it with an equal one, so that a constant output is not counted as right.
 [[nodiscard]] EvalCounts count_correct(const at::Tensor& logits, const at::Tensor& targets);
 
 }  // namespace sluice::train

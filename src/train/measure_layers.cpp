@@ -91,7 +91,9 @@ const at::Tensor& LayerBench::input_of(std::int64_t samples) {
     std::vector<std::int64_t> shape = model_.sample_shape;
     shape.insert(shape.begin(), samples);
     const c10::Device device = device::torch_device(setup_.devices.front());
-    entry->second = at::randn(shape, at::TensorOptions().dtype(setup_.model.dtype).device(device));
+    entry->second = model_.kind == SampleKind::kTokens
+                        ? at::randint(0, model_.classes, shape, at::TensorOptions().dtype(at::kLong).device(device))
+                        : at::randn(shape, at::TensorOptions().dtype(setup_.model.dtype).device(device));
   }
   return entry->second;
 }

@@ -41,32 +41,66 @@ TensorMap read_batch_file(const fs::path& file) {
   }
 }
 
+[[noreturn]] void reject_tensor(const fs::path& file, const char* name, const at::Tensor& tensor,
+                                const std::string& needed) {
+  throw DataError(concat(file.string(), ": '", name, "' is ", tensor.sizes(), ", but ", needed));
+}
+
+// `values`: those of tensor `name` that have to be 0 to count - 1. what: "classes".
+void check_numbers(const fs::path& file, const char* name, const at::Tensor& values, const char* what,
+                   std::int64_t count) {
+  const auto low = values.min().item<std::int64_t>(), high = values.max().item<std::int64_t>();
+  if (low >= 0 && high < count) return;
+  throw DataError(
+      concat(file.string(), ": '", name, "' holds ", low < 0 ? low : high, ", but ", what, " are 0 to ", count - 1));
+}
+
+at::Tensor as_integers(const fs::path& file, const char* name, const at::Tensor& tensor, const char* what) {
+  if (!at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false)) {
+    throw DataError(concat(file.string(), ": '", name, "' is ", c10::toString(tensor.scalar_type()), ", but ", what,
+                           " are integers"));
+  }
+  return tensor.to(at::kLong);
+}
+
+pipeline::MicroBatch image_batch(const fs::path& file, const TensorMap& tensors, const models::ModelOptions& model) {
+  const at::Tensor targets = as_integers(file, "targets", tensors.at("targets"), "classes");
+  const at::Tensor inputs = tensors.at("inputs").to(model.dtype);
+  const std::vector<std::int64_t> sample{model.channels, model.image_size, model.image_size};
+  if (inputs.dim() != 4 || inputs.sizes().slice(1).vec() != sample || inputs.size(0) == 0) {
+    reject_tensor(file, "inputs", inputs,
+                  concat("the model needs [n, ", sample[0], ", ", sample[1], ", ", sample[2], "] with n > 0"));
+  }
+  if (targets.dim() != 1 || targets.size(0) != inputs.size(0))
+    reject_tensor(file, "targets", targets, concat("there are ", inputs.size(0), " inputs"));
+  check_numbers(file, "targets", targets, "classes", model.classes);
+  return {inputs, targets, at::arange(inputs.size(0))};
+}
+
+pipeline::MicroBatch token_batch(const fs::path& file, const TensorMap& tensors, const models::ModelOptions& model) {
+  const at::Tensor inputs = as_integers(file, "inputs", tensors.at("inputs"), "tokens");
+  const at::Tensor targets = as_integers(file, "targets", tensors.at("targets"), "tokens");
+  if (inputs.dim() != 2 || inputs.numel() == 0 || inputs.size(1) > model.context) {
+    reject_tensor(file, "inputs", inputs,
+                  concat("the model needs [n, T] with n > 0 and T from 1 to its context, ", model.context));
+  }
+  if (targets.sizes() != inputs.sizes())
+    reject_tensor(file, "targets", targets, concat("the inputs are ", inputs.sizes()));
+  if (count_targets(targets) == 0)
+    throw DataError(concat(file.string(), ": every one of 'targets' is ", kNoTarget, ", which counts nowhere"));
+  check_numbers(file, "inputs", inputs, "tokens", model.vocabulary);
+  check_numbers(file, "targets", targets.masked_select(targets.ne(kNoTarget)), "tokens", model.vocabulary);
+  return {inputs, targets, at::arange(inputs.size(0))};
+}
+
 pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions& model) {
   const TensorMap tensors = read_batch_file(file);
   for (const char* name : {"inputs", "targets"}) {
     if (!tensors.contains(name))
       throw DataError(concat(file.string(), " has no tensor '", name, "'; a batch needs 'inputs' and 'targets'"));
   }
-  if (!at::isIntegralType(tensors.at("targets").scalar_type(), /*includeBool=*/false)) {
-    throw DataError(concat(file.string(), ": 'targets' is ", c10::toString(tensors.at("targets").scalar_type()),
-                           ", but classes are integers"));
-  }
-  const at::Tensor inputs = tensors.at("inputs").to(model.dtype), targets = tensors.at("targets").to(at::kLong);
-  const std::vector<std::int64_t> sample{model.channels, model.image_size, model.image_size};
-  if (inputs.dim() != 4 || inputs.sizes().slice(1).vec() != sample || inputs.size(0) == 0) {
-    throw DataError(concat(file.string(), ": 'inputs' is ", inputs.sizes(), ", but the model needs [n, ", sample[0],
-                           ", ", sample[1], ", ", sample[2], "] with n > 0"));
-  }
-  if (targets.dim() != 1 || targets.size(0) != inputs.size(0)) {
-    throw DataError(
-        concat(file.string(), ": 'targets' is ", targets.sizes(), ", but there are ", inputs.size(0), " inputs"));
-  }
-  const auto low = targets.min().item<std::int64_t>(), high = targets.max().item<std::int64_t>();
-  if (low < 0 || high >= model.classes) {
-    throw DataError(concat(file.string(), ": 'targets' holds ", low < 0 ? low : high, ", but classes are 0 to ",
-                           model.classes - 1));
-  }
-  return {inputs, targets, at::arange(inputs.size(0))};
+  return models::kind_of(model.name) == SampleKind::kTokens ? token_batch(file, tensors, model)
+                                                            : image_batch(file, tensors, model);
 }
 
 pipeline::MicroBatch first_training_batch(const Setup& setup) {

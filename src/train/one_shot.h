@@ -29,8 +29,9 @@ struct EvaluationOptions {
 struct SingleStepOptions {
   std::filesystem::path config_file;  // for refusing to write over it
   std::filesystem::path weights;      // empty: model.weights, or fresh weights
-  std::filesystem::path
-      batch;  // safetensors with `inputs` [n, channels, height, width] and `targets` [n]; empty: first training batch
+  // Safetensors with `inputs` [n, channels, height, width] and `targets` [n], or of tokens [n, T] both, targets of
+  // kNoTarget left out; empty: the first training batch.
+  std::filesystem::path batch;
   std::filesystem::path
       out;  // safetensors: loss, logits, grad/<parameter>, param/<parameter> and buffer/<name> (after it)
 };

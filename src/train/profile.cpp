@@ -183,6 +183,8 @@ profiler::Fingerprint fingerprint_of(const Setup& setup, const std::string& vers
                                     .channels = setup.model.channels,
                                     .image_size = setup.model.image_size,
                                     .patch_size = setup.model.patch_size,
+                                    .vocabulary = setup.model.vocabulary,
+                                    .context = setup.model.context,
                                     .dropout = setup.model.dropout};
   for (const device::DeviceDescription& device : device::list_devices()) {
     if (device.device.kind == device::DeviceKind::kCpu) {

@@ -144,6 +144,8 @@ void check_resumable(const config::Config& config, std::int64_t total_steps, con
   refuse("data.flip", config.data.flip, saved.data.flip);
   refuse("model.image_size", config.model.image_size, saved.model.image_size);
   refuse("model.channels", config.model.channels, saved.model.channels);
+  refuse("model.vocabulary", config.model.vocabulary, saved.model.vocabulary);
+  refuse("model.context", config.model.context, saved.model.context);
   refuse("train.precision", config.train.precision, saved.train.precision);
   refuse("train.optimizer", config.train.optimizer, saved.train.optimizer);
   if (state.progress.steps_done > total_steps) {

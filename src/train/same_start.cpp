@@ -46,16 +46,17 @@ std::int64_t hash_of(const at::Tensor& tensor) {
 
 constexpr std::int64_t kHashedSamples = 64;
 
-// Of all targets, and of samples evenly through the set.
+// Of all images' targets, and of samples evenly through the set.
 std::int64_t hash_of_samples(const data::Dataset& dataset) {
-  std::vector<std::int64_t> targets(dataset.size());
-  for (std::int64_t i = 0; i < dataset.size(); ++i) targets[i] = dataset.target(i);
+  const bool has_targets = dataset.info().kind == SampleKind::kImage;
+  std::vector<std::int64_t> targets(has_targets ? dataset.size() : 0);
+  for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = dataset.target(static_cast<std::int64_t>(i));
   std::uint64_t hash = XXH3_64bits(targets.data(), targets.size() * sizeof(std::int64_t));
-  std::vector<std::uint8_t> pixels(dataset.info().pixels());
+  std::vector<std::uint8_t> sample(dataset.info().sample_bytes());
   const std::int64_t count = std::min(kHashedSamples, dataset.size());
   for (std::int64_t i = 0; i < count; ++i) {
-    dataset.read(i * (dataset.size() - 1) / std::max<std::int64_t>(count - 1, 1), pixels);
-    hash = XXH3_64bits_withSeed(pixels.data(), pixels.size(), hash);
+    dataset.read(i * (dataset.size() - 1) / std::max<std::int64_t>(count - 1, 1), sample);
+    hash = XXH3_64bits_withSeed(sample.data(), sample.size(), hash);
   }
   return as_number(hash);
 }

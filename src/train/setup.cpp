@@ -22,6 +22,22 @@ at::ScalarType dtype_of(const config::Config& config) {
   return config.train.precision == "fp64" ? at::kDouble : at::kFloat;
 }
 
+// Of a model of tokens.
+models::ModelOptions token_options(const config::Config& config) {
+  return {.name = config.model.name,
+          .size = config.model.size,
+          .classes = 0,
+          .image_size = 0,
+          .patch_size = 0,
+          .stem = config.model.stem,
+          .channels = 0,
+          .vocabulary = config.model.vocabulary,
+          .context = config.model.context,
+          .dropout = config.model.dropout,
+          .dtype = dtype_of(config),
+          .seed = config.train.seed};
+}
+
 data::DatasetOptions dataset_options(const config::Config& config) {
   data::DatasetOptions options{.name = config.data.name,
                                .path = config.data.path,
@@ -30,6 +46,8 @@ data::DatasetOptions dataset_options(const config::Config& config) {
                                .seed = config.train.seed};
   if (config.model.channels > 0) options.channels = config.model.channels;
   if (config.model.image_size > 0) options.image_size = config.model.image_size;
+  if (models::kind_of(config.model.name) == SampleKind::kTokens)
+    options.context = models::token_sizes(token_options(config)).context;
   return options;
 }
 
@@ -42,7 +60,33 @@ int size_from_data(const char* key, int configured, std::int64_t of_data, const 
   return static_cast<int>(of_data);
 }
 
+models::ModelOptions token_model(const config::Config& config, const data::DatasetInfo& info) {
+  const auto refuse = [&](const char* key, int value) {
+    if (value == 0) return;
+    throw ConfigError(
+        concat(key, " = ", value, " has no place in ", config.model.name, ", a model of tokens; leave it out"));
+  };
+  refuse("model.classes", config.model.classes);
+  refuse("model.image_size", config.model.image_size);
+  refuse("model.channels", config.model.channels);
+  models::ModelOptions options = token_options(config);
+  const models::TokenSizes sizes = models::token_sizes(options);
+  if (sizes.vocabulary < info.classes) {
+    throw ConfigError(concat("model.vocabulary = ", sizes.vocabulary, ", but data set ", info.name, " has ",
+                             info.classes, " different tokens; set it to ", info.classes, " or more"));
+  }
+  options.vocabulary = sizes.vocabulary;
+  options.context = sizes.context;
+  return options;
+}
+
 models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info) {
+  const SampleKind kind = models::kind_of(config.model.name);
+  if (kind != info.kind) {
+    throw ConfigError(concat("model.name = \"", config.model.name, "\" takes ", name_of(kind), ", but data set ",
+                             info.name, " has ", name_of(info.kind), "; choose another model.name or data.name"));
+  }
+  if (kind == SampleKind::kTokens) return token_model(config, info);
   if (info.height != info.width)
     throw ConfigError(
         concat("data set ", info.name, " has images of ", info.height, "x", info.width, "; models need square ones"));
@@ -57,6 +101,8 @@ models::ModelOptions model_options(const config::Config& config, const data::Dat
           .patch_size = config.model.patch_size,
           .stem = config.model.stem,
           .channels = size_from_data("model.channels", config.model.channels, info.channels, info.name),
+          .vocabulary = config.model.vocabulary,
+          .context = config.model.context,
           .dropout = config.model.dropout,
           .dtype = dtype_of(config),
           .seed = config.train.seed};

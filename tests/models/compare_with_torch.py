@@ -47,11 +47,11 @@ def part(tensors, prefix):
 
 def compare(model, tensors):
     """Returns the list of differences that are too large. `model` may be without values, on the meta device."""
-    dtype = tensors["inputs"].dtype
+    dtype = tensors["logits"].dtype
     twin = model.train()
     twin.load_state_dict({**part(tensors, "weight/"), **part(tensors, "buffer/")}, strict=True, assign=True)
     logits = twin(tensors["inputs"])
-    loss = F.cross_entropy(logits, tensors["targets"])
+    loss = F.cross_entropy(logits.flatten(0, -2), tensors["targets"].flatten())
     loss.backward()
 
     bad = []

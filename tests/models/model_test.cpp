@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <utility>
+
 #include "core/error.h"
 #include "models/support.h"
 
@@ -26,16 +29,17 @@ TEST(Models, AreListedWithTheirSizes) {
   for (const ModelInfo& info : list_models()) {
     parameters[info.size.empty() ? info.name : info.name + " " + info.size] = info.parameters;
   }
-  EXPECT_EQ(parameters.size(), 10U);
+  EXPECT_EQ(parameters.size(), 13U);
   EXPECT_EQ(parameters.at("resnet8"), 78042);
-  EXPECT_EQ(parameters.at("resnet18"), 11173962);  // torchvision's 11181642, with a stem of 3x3 instead of 7x7
-  EXPECT_EQ(parameters.at("vit tiny"), 5362762);   // 12 * 444864 + (1 + 65) * 192 + 49 * 192 + 2 * 192 + 193 * 10
+  EXPECT_EQ(parameters.at("resnet18"), 11173962);     // torchvision's 11181642, with a stem of 3x3 instead of 7x7
+  EXPECT_EQ(parameters.at("vit tiny"), 5362762);      // 12 * 444864 + (1 + 65) * 192 + 49 * 192 + 2 * 192 + 193 * 10
+  EXPECT_EQ(parameters.at("gpt2 small"), 124439808);  // Hugging Face's, whose head has no matrix of its own
   EXPECT_EQ(parameters.at("mlp"), 3073 * 128 + 129 * 128 + 129 * 10);
 }
 
-class EveryModel : public testing::TestWithParam<std::string> {};
+class ImageModel : public testing::TestWithParam<std::string> {};
 
-TEST_P(EveryModel, GivesLogitsOfTheAskedShapeAndType) {
+TEST_P(ImageModel, GivesLogitsOfTheAskedShapeAndType) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     ModelOptions options = options_of(GetParam());
     options.classes = 7;
@@ -52,6 +56,10 @@ TEST_P(EveryModel, GivesLogitsOfTheAskedShapeAndType) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, ImageModel, testing::Values("resnet8", "vit", "mlp", "toy_cnn"));
+
+class EveryModel : public testing::TestWithParam<std::string> {};
 
 TEST_P(EveryModel, HasTheSameNamesAndShapesWithoutDrawingWeights) {
   ModelOptions options = options_of(GetParam());
@@ -87,10 +95,10 @@ TEST_P(EveryModel, StartsFromTheSeedAloneWhateverTheNumberType) {
 
 // Stage inputs are shared by pointer between stages: a layer that wrote into its input would corrupt its neighbour.
 void expect_inputs_left_alone(const Model& model) {
-  at::Tensor x = at::randn({2, 3, 32, 32});
+  at::Tensor x = random_inputs(model, 2);
   for (const auto& layer : model.layers) {
     const at::Tensor before = x.detach().clone();
-    const at::Tensor input = x.detach().requires_grad_();
+    const at::Tensor input = x.detach().requires_grad_(x.is_floating_point());
     const at::Tensor y = layer->forward(input, {.training = true, .sample_ids = at::arange(2)});
     y.square().sum().backward();
     EXPECT_TRUE(at::equal(input.detach(), before)) << layer->name();
@@ -105,7 +113,7 @@ TEST_P(EveryModel, LeavesTheInputsOfItsLayersAlone) { expect_inputs_left_alone(m
 TEST_P(EveryModel, KeepsMicroBatchesInFlightApart) {
   Model model = make_model(options_of(GetParam()));
   const nn::ForwardContext context{.training = true, .sample_ids = at::arange(2)};
-  const at::Tensor a = at::randn({2, 3, 32, 32}), b = at::randn({2, 3, 32, 32});
+  const at::Tensor a = random_inputs(model, 2), b = random_inputs(model, 2);
   const auto first_gradient = [&] { return model.layers[0]->parameters()[0]->value.grad().clone(); };
   const auto clear = [&] {
     for (const auto& layer : model.layers) {
@@ -122,7 +130,7 @@ TEST_P(EveryModel, KeepsMicroBatchesInFlightApart) {
   EXPECT_TRUE(at::equal(first_gradient(), expected));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryModel, testing::Values("resnet8", "vit", "mlp", "toy_cnn"));
+INSTANTIATE_TEST_SUITE_P(All, EveryModel, testing::Values("resnet8", "vit", "gpt2", "mlp", "toy_cnn"));
 
 // Not one of EveryModel, because drawing its weights takes half a second; its blocks are resnet8's.
 TEST(Resnet18, TheStemForLargeImagesQuartersThem) {
@@ -135,12 +143,14 @@ TEST(Resnet18, TheStemForLargeImagesQuartersThem) {
   expect_inputs_left_alone(model);
 }
 
-TEST(Vit, DropoutGivesEverySampleItsOwnMaskWhateverTheChunking) {
-  ModelOptions options = options_of("vit");
+class Transformer : public testing::TestWithParam<std::string> {};
+
+TEST_P(Transformer, DropoutGivesEverySampleItsOwnMaskWhateverTheChunking) {
+  ModelOptions options = options_of(GetParam());
   options.dropout = 0.2;
   options.dtype = at::kDouble;
   Model model = make_model(options);
-  const at::Tensor x = at::randn({4, 3, 32, 32}, at::kDouble);
+  const at::Tensor x = random_inputs(model, 4, at::kDouble);
   const auto run = [&](std::int64_t first, std::int64_t count) {
     return forward(model, x.narrow(0, first, count),
                    {.training = true, .seed = 3, .step = 9, .sample_ids = at::arange(40 + first, 40 + first + count)});
@@ -150,6 +160,36 @@ TEST(Vit, DropoutGivesEverySampleItsOwnMaskWhateverTheChunking) {
   Model plain = make_model(options);
   EXPECT_GE((forward(plain, x, {}) - whole).abs().max().item<double>(), 1e-4);
 }
+
+// The two stages of a cut between the halves of a block get what one stage gets.
+TEST_P(Transformer, IsCutBetweenTheHalvesOfABlock) {
+  ModelOptions options = options_of(GetParam());
+  options.dropout = 0.1;
+  const Model model = make_model(options);
+  ASSERT_EQ(model.layers.size(), GetParam() == "vit" ? 10U : 6U);  // 2 a block, and the two ends
+  const nn::ForwardContext context{.training = true, .sample_ids = at::arange(3)};
+  const at::Tensor x = random_inputs(model, 3);
+  const auto run = [&](std::size_t first, std::size_t end, at::Tensor y) {
+    for (std::size_t i = first; i < end; ++i) y = model.layers[i]->forward(y, context);
+    return y;
+  };
+  const auto take_gradients = [&] {
+    std::map<std::string, at::Tensor> gradients;
+    for (const auto& layer : model.layers) {
+      for (const auto* p : layer->parameters()) gradients[p->name] = std::exchange(p->value.mutable_grad(), {});
+    }
+    return gradients;
+  };
+  run(0, model.layers.size(), x).square().sum().backward();
+  const auto expected = take_gradients();
+  const at::Tensor sent = run(0, 2, x), received = sent.detach().requires_grad_();
+  run(2, model.layers.size(), received).square().sum().backward();
+  sent.backward(received.grad());
+  const auto gradients = take_gradients();
+  for (const auto& [name, gradient] : expected) EXPECT_TRUE(at::equal(gradients.at(name), gradient)) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, Transformer, testing::Values("vit", "gpt2"));
 
 std::string refusal(const ModelOptions& options) {
   try {
@@ -187,6 +227,14 @@ TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
   options = options_of("vgg16");
   options.image_size = 31;
   EXPECT_THAT(refusal(options), HasSubstr("model.image_size=31 is too small for vgg16"));
+  EXPECT_THAT(refusal(options_of("gpt2", "xl")),
+              HasSubstr("model.size=\"xl\" is not a size of gpt2; use one of nano, tiny, small"));
+  options = options_of("gpt2");
+  options.context = -1;
+  EXPECT_THAT(refusal(options), HasSubstr("model.context=-1"));
+  options = options_of("vit");
+  options.vocabulary = 50257;
+  EXPECT_THAT(refusal(options), HasSubstr("model.vocabulary=50257 has no place in vit"));
   options = options_of("mlp");
   options.classes = 0;
   EXPECT_THAT(refusal(options), HasSubstr("model.classes=0"));

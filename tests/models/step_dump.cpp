@@ -1,4 +1,4 @@
-// step_dump MODEL SIZE STEM fp32|fp64 FILE: one forward and backward pass of a model on random images, everything that
+// step_dump MODEL SIZE STEM fp32|fp64 FILE: one forward and backward pass of a model on random samples, everything that
 // went in and came out written as safetensors for compare_with_torch.py. Batch-norm gets weights and buffers off their
 // initial values, so that a swapped or ignored one shows.
 #include <ATen/ATen.h>
@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/concat.h"
 #include "models/model.h"
@@ -52,6 +53,20 @@ void leave_initial_values(sluice::models::Model& model) {
   }
 }
 
+// Tokens: fewer than the model has positions, and some of the targets masked.
+void fill_batch(const sluice::models::Model& model, at::ScalarType type, std::int64_t samples, Tensors& all) {
+  std::vector<std::int64_t> sizes = model.sample_shape;
+  sizes.insert(sizes.begin(), samples);
+  if (model.kind == sluice::SampleKind::kImage) {
+    all["inputs"] = at::randn(sizes, type);
+    all["targets"] = at::randint(0, model.classes, {samples}, at::kLong);
+    return;
+  }
+  sizes.back() -= 3;
+  all["inputs"] = at::randint(0, model.classes, sizes, at::kLong);
+  all["targets"] = at::randint(0, model.classes, sizes, at::kLong).masked_fill(at::rand(sizes) < 0.2, -100);
+}
+
 Tensors run(const sluice::models::ModelOptions& options) {
   auto model = make_model(options);
   leave_initial_values(model);
@@ -61,11 +76,10 @@ Tensors run(const sluice::models::ModelOptions& options) {
     for (const auto* b : layer->buffers()) all["buffer/" + b->name] = b->value.clone();
   }
   constexpr std::int64_t kBatch = 6;
-  all["inputs"] = at::randn({kBatch, options.channels, options.image_size, options.image_size}, options.dtype);
-  all["targets"] = at::randint(0, options.classes, {kBatch}, at::kLong);
+  fill_batch(model, options.dtype, kBatch, all);
   at::Tensor x = all["inputs"];
   for (const auto& layer : model.layers) x = layer->forward(x, {.training = true, .sample_ids = at::arange(kBatch)});
-  const at::Tensor loss = at::cross_entropy_loss(x, all["targets"]);
+  const at::Tensor loss = at::cross_entropy_loss(x.flatten(0, -2), all["targets"].flatten());
   loss.backward();
   all["logits"] = x;
   all["loss"] = loss;

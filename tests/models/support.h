@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "core/concat.h"
 #include "models/model.h"
@@ -26,7 +27,9 @@ inline std::string describe(const ModelOptions& options) {
   std::ostringstream text;
   for (const auto& layer : make_model(options).layers) {
     text << "# " << layer->name() << "\n";
-    for (const auto* p : layer->parameters()) text << p->name << " " << p->value.sizes() << "\n";
+    for (const auto* p : layer->parameters()) {
+      text << p->name << " " << p->value.sizes() << (p->tied_to.empty() ? "" : " = " + p->tied_to) << "\n";
+    }
     for (const auto* b : layer->buffers()) text << b->name << " " << b->value.sizes() << "\n";
   }
   return text.str();
@@ -37,6 +40,13 @@ inline std::string golden(const std::string& file) {
   std::ifstream in(concat(source == nullptr ? "." : source, "/tests/golden/", file));
   EXPECT_TRUE(in) << file;
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// So many random samples of what the model takes.
+inline at::Tensor random_inputs(const Model& model, std::int64_t samples, at::ScalarType type = at::kFloat) {
+  std::vector<std::int64_t> sizes = model.sample_shape;
+  sizes.insert(sizes.begin(), samples);
+  return model.kind == SampleKind::kImage ? at::randn(sizes, type) : at::randint(0, model.classes, sizes, at::kLong);
 }
 
 inline at::Tensor forward(Model& model, at::Tensor x, const nn::ForwardContext& context) {

@@ -1,4 +1,4 @@
-"""The PyTorch twins of our models: torchvision's ResNet blocks and VGG and Hugging Face's ViT, written in plain torch as one
+"""The PyTorch twins of our models: torchvision's ResNet blocks and VGG, Hugging Face's ViT and GPT-2, in plain torch as one
 would write them today (SDPA, exact GELU, in-place ReLU), with the same parameter names. Used by the comparison test
 (compare_with_torch.py) and by the peer's side of the benchmark (bench/peer_torch.py)."""
 
@@ -147,6 +147,59 @@ class ViT(nn.Module):
         return self.classifier(self.vit.layernorm(x)[:, 0])
 
 
+class Conv1D(nn.Module):
+    """A linear map whose weight is [in, out]."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs) * 0.02)
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x):
+        return torch.matmul(x, self.weight) + self.bias
+
+
+class Gpt2Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1 = nn.LayerNorm(width, eps=1e-5)
+        self.attn = Holder(c_attn=Conv1D(width, 3 * width), c_proj=Conv1D(width, width))
+        self.ln_2 = nn.LayerNorm(width, eps=1e-5)
+        self.mlp = Holder(c_fc=Conv1D(width, 4 * width), c_proj=Conv1D(4 * width, width))
+
+    def forward(self, x):
+        query, key, value = (
+            part.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+            for part in self.attn.c_attn(self.ln_1(x)).split(x.shape[-1], dim=2))
+        y = F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(1, 2).reshape(x.shape)
+        x = x + self.attn.c_proj(y)
+        return x + self.mlp.c_proj(F.gelu(self.mlp.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class Gpt2(nn.Module):
+    """tied=False: the head has a matrix of its own, so that the two shares of the tied gradient can be told apart."""
+
+    SIZES = {"nano": (32, 2, 2, 256, 32), "tiny": (128, 4, 4, 256, 128), "small": (768, 12, 12, 50257, 1024)}
+
+    def __init__(self, size="tiny", tied=True):
+        super().__init__()
+        width, blocks, heads, vocabulary, context = self.SIZES[size]
+        self.transformer = Holder(
+            wte=nn.Embedding(vocabulary, width), wpe=nn.Embedding(context, width),
+            h=nn.ModuleList(Gpt2Block(width, heads) for _ in range(blocks)), ln_f=nn.LayerNorm(width, eps=1e-5))
+        self.lm_head = nn.Linear(width, vocabulary, bias=False)
+        if tied:
+            self.lm_head.weight = self.transformer.wte.weight
+
+    def forward(self, tokens):
+        parts = self.transformer
+        x = parts.wte(tokens) + parts.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+        for block in parts.h:
+            x = block(x)
+        return self.lm_head(parts.ln_f(x))
+
+
 class Mlp(nn.Module):
     def __init__(self, pixels=3 * 32 * 32, classes=10):
         super().__init__()
@@ -178,6 +231,7 @@ def make(name, size="tiny", stem="cifar"):
         "vgg16": Vgg16,
         "vgg16_bn": lambda: Vgg16(norm=True),
         "vit": lambda: ViT(size),
+        "gpt2": lambda: Gpt2(size, tied=False),
         "mlp": Mlp,
         "toy_cnn": ToyCnn,
     }

@@ -62,6 +62,36 @@ TEST_P(LinearTest, QueuedWeightGradientsArriveWhenTheQueueRuns) {
   EXPECT_TRUE(at::equal(b.grad(), expected_b));
 }
 
+TEST_P(LinearTest, AWeightOfTheOtherLayoutStaysAsItLies) {
+  for (const auto& [rows, in, out] : {std::array{3, 5, 7}, std::array{320, 96, 288}, std::array{320, 288, 96}}) {
+    expect_equal_gradients([](const Tensors& t) { return linear(t[0], {t[1]}, {t[2]}, nullptr, WeightLayout::kInOut); },
+                           [](const Tensors& t) { return at::matmul(t[0], t[1]) + t[2]; },
+                           {random({2, rows, in}), random({in, out}), random({out})}, tolerance_of(GetParam()));
+  }
+}
+
+TEST_P(LinearTest, TheQueuedGradientOfTheOtherLayoutArrivesInTheParametersOwn) {
+  const at::Tensor x = random({6, 8}).requires_grad_(), w = random({8, 4}).requires_grad_(),
+                   b = random({4}).requires_grad_();
+  const auto run = [&](WeightGradQueue* queue) {
+    linear(x, {w}, {b}, queue, WeightLayout::kInOut).square().sum().backward();
+  };
+  run(nullptr);
+  const at::Tensor expected_w = w.grad().clone(), expected_b = b.grad().clone(), expected_x = x.grad().clone();
+  for (const auto& t : {x, w, b}) t.mutable_grad().reset();
+
+  const at::Tensor flat = at::zeros({100}, GetParam());
+  w.mutable_grad() = flat.narrow(0, 16, 32).view({8, 4});
+  WeightGradQueue queue;
+  run(&queue);
+  EXPECT_TRUE(at::equal(x.grad(), expected_x));
+  EXPECT_EQ(flat.abs().sum().item<double>(), 0);
+  queue.run();
+  EXPECT_TRUE(at::equal(flat.narrow(0, 16, 32).view({8, 4}), expected_w));
+  EXPECT_EQ(flat.count_nonzero().item<std::int64_t>(), expected_w.count_nonzero().item<std::int64_t>());
+  EXPECT_TRUE(at::equal(b.grad(), expected_b));
+}
+
 TEST_P(LinearTest, AFrozenWeightGetsNoGradientAndTheInputStillDoes) {
   const at::Tensor x = random({6, 8}).requires_grad_(), w = random({4, 8});
   linear(x, {w}, {}, nullptr).sum().backward();

@@ -63,6 +63,54 @@ TEST_P(TransformerTest, CrossAttentionEqualsTheFormula) {
   }
 }
 
+TEST_P(TransformerTest, TanhGeluEqualsTheFormulaOfGpt2) {
+  const at::Tensor x = at::linspace(-12, 12, 10007, GetParam());
+  expect_equal_gradients([](const Tensors& t) { return nn::gelu_tanh(t[0]); },
+                         [](const Tensors& t) {
+                           const double factor = std::sqrt(2 / std::acos(-1.0));
+                           return 0.5 * t[0] * (1 + at::tanh(factor * (t[0] + 0.044715 * t[0].pow(3))));
+                         },
+                         {x}, tolerance_of(GetParam()));
+}
+
+// Row by row, each over the keys up to its own place.
+at::Tensor plain_causal(const at::Tensor& packed, std::int64_t heads) {
+  const auto parts = packed.chunk(3, 2);
+  std::vector<at::Tensor> rows;
+  for (std::int64_t i = 0; i < packed.size(1); ++i) {
+    rows.push_back(plain(parts[0].narrow(1, i, 1), parts[1].narrow(1, 0, i + 1), parts[2].narrow(1, 0, i + 1), heads));
+  }
+  return at::cat(rows, 1);
+}
+
+TEST_P(TransformerTest, CausalAttentionLooksAtNoLaterPlace) {
+  // Head widths with and without a fast path when not causal.
+  for (const auto& [tokens, width, heads] :
+       {std::array{17, 64, 4}, std::array{4, 15, 3}, std::array{40, 32, 2}, std::array{1, 16, 1}}) {
+    expect_equal_gradients(
+        [h = heads](const Tensors& t) {
+          return self_attention(t[0], {.heads = h, .place = "a", .causal = true}, {.training = true});
+        },
+        [h = heads](const Tensors& t) { return plain_causal(t[0], h); }, {random({2, tokens, 3 * width})},
+        tolerance_of(GetParam()));
+  }
+}
+
+TEST_P(TransformerTest, CausalAttentionDropsByTheKeyedMaskWhateverTheChunking) {
+  const at::Tensor packed = random({4, 6, 3 * 8});
+  const AttentionOptions options{.heads = 2, .dropout = 0.3, .place = "a", .causal = true};
+  const auto run = [&](const at::Tensor& x, std::int64_t first, std::int64_t count) {
+    return self_attention(x.narrow(0, first, count), options,
+                          {.training = true, .seed = 3, .step = 2, .sample_ids = at::arange(first, first + count)});
+  };
+  const at::Tensor whole = run(packed, 0, 4);
+  EXPECT_LE(relative_error(whole, at::cat({run(packed, 0, 3), run(packed, 3, 1)})), tolerance_of(GetParam()));
+  EXPECT_GE(relative_error(whole, plain_causal(packed, 2)), 0.01) << "nothing was dropped";
+  at::Tensor other = packed.clone();
+  other.narrow(1, 5, 1).add_(1);  // the last place
+  EXPECT_TRUE(at::equal(run(other, 0, 4).narrow(1, 0, 5), whole.narrow(1, 0, 5)));
+}
+
 TEST_P(TransformerTest, AttentionSurvivesLargeScores) {
   const at::Tensor packed = random({2, 20, 3 * 32}) * 40;
   const at::Tensor y = self_attention(packed, {.heads = 2, .place = "a"}, {});

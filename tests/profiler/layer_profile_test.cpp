@@ -196,6 +196,8 @@ TEST(Fingerprint, EveryFieldChangesTheHash) {
       {"classes", [](auto& f) { ++f.classes; }},
       {"channels", [](auto& f) { ++f.channels; }},
       {"image_size", [](auto& f) { ++f.image_size; }},
+      {"vocabulary", [](auto& f) { ++f.vocabulary; }},
+      {"context", [](auto& f) { ++f.context; }},
       {"patch_size", [](auto& f) { ++f.patch_size; }},
       {"dropout", [](auto& f) { f.dropout = 0.2; }},
   };

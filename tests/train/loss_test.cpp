@@ -36,6 +36,42 @@ TEST(CrossEntropySum, SmoothingSpreadsAShareOfTheTargetOverAllClasses) {
   EXPECT_NEAR(cross_entropy_sum(0.3)(logits, ids({2})).item<double>(), expected, 1e-14);
 }
 
+TEST(CrossEntropySum, OfTokensIsThatOfAllPlacesInARowWithoutTheMaskedOnes) {
+  const at::Tensor logits = at::arange(24, at::kDouble).reshape({2, 3, 4}).sin().requires_grad_();
+  const at::Tensor targets = ids({3, kNoTarget, 0, kNoTarget, kNoTarget, 2}).view({2, 3});
+  const auto loss = cross_entropy_sum(0)(logits, targets);
+  const at::Tensor log_p = logits.detach().log_softmax(2);
+  EXPECT_NEAR(loss.item<double>(), -(log_p[0][0][3] + log_p[0][2][0] + log_p[1][2][2]).item<double>(), 1e-14);
+  loss.backward();
+  EXPECT_EQ(logits.grad()[0][1].abs().sum().item<double>(), 0) << "a masked place has no gradient";
+  EXPECT_NEAR(logits.grad()[1][2][2].item<double>(), log_p[1][2][2].exp().item<double>() - 1, 1e-14);
+}
+
+// Micro-batches hold different numbers of targets: their sums are divided by the number in all of them, not averaged.
+TEST(CountTargets, IsWhatTheLossOfPartsIsDividedBy) {
+  const at::Tensor logits = at::arange(60, at::kDouble).reshape({3, 4, 5}).cos();
+  at::Tensor targets = at::arange(12, at::kLong).remainder(5).view({3, 4});
+  targets[0].fill_(kNoTarget);
+  targets[1].narrow(0, 1, 3).fill_(kNoTarget);
+  EXPECT_EQ(count_targets(targets), 5);
+  EXPECT_EQ(count_targets(targets[0]), 0);
+  EXPECT_EQ(count_targets(ids({3, 1, 4})), 3);
+  double sum = 0;
+  for (int i = 0; i < 3; ++i)
+    sum += cross_entropy_sum(0)(logits.narrow(0, i, 1), targets.narrow(0, i, 1)).item<double>();
+  const at::Tensor mean = at::cross_entropy_loss(logits.flatten(0, 1), targets.flatten());
+  EXPECT_NEAR(sum / static_cast<double>(count_targets(targets)), mean.item<double>(), 1e-14);
+}
+
+TEST(CountCorrect, LeavesMaskedTokensOut) {
+  const at::Tensor logits = at::arange(3, at::kFloat).neg().expand({2, 4, 3});  // class c has rank c
+  const EvalCounts counts = count_correct(logits, ids({0, 1, kNoTarget, 0, kNoTarget, 2, 0, 0}).view({2, 4}));
+  EXPECT_EQ(counts.samples, 6);
+  EXPECT_EQ(counts.top1, 4);
+  EXPECT_EQ(counts.top5, 6);
+  EXPECT_EQ(count_correct(logits, at::full({2, 4}, kNoTarget, at::kLong)).samples, 0);
+}
+
 // Row i of the logits has its target at rank `ranks[i]`.
 EvalCounts count_ranks(const std::vector<int>& ranks, int classes) {
   const at::Tensor row = at::arange(classes, at::kFloat).neg();  // class c has rank c

@@ -53,6 +53,23 @@ TEST(MakeSetup, ASyntheticSetFollowsTheModelInstead) {
   EXPECT_EQ(setup.model.dtype, at::kDouble);
 }
 
+TEST(MakeSetup, TakesTheSequencesOfTextFromTheModel) {
+  config::Config config = small_config();
+  config.model.name = "gpt2";
+  config.model.size = "nano";
+  config.data.name = "toy";
+  Setup setup = make_setup(config);
+  EXPECT_EQ(setup.model.vocabulary, 256);
+  EXPECT_EQ(setup.model.context, 32);
+  EXPECT_EQ(setup.train_set->info().context, 32);
+  EXPECT_EQ(setup.layers, 6);
+  config.model.vocabulary = 64;
+  config.model.context = 9;
+  setup = make_setup(config);
+  EXPECT_EQ(setup.model.vocabulary, 64);
+  EXPECT_EQ(setup.test_set->info().context, 9);
+}
+
 TEST(MakeSetup, CountsTheStepsOfARunWithShortLastBatches) {
   config::Config config = small_config();
   config.train.epochs = 3;
@@ -118,6 +135,9 @@ TEST(MakeSetup, RefusesWhatCannotBe) {
   EXPECT_THAT(refused([](auto& c) { c.pipeline.stages = 90; }), HasSubstr("pipeline.stages"));
   EXPECT_THAT(refused([](auto& c) { c.data.name = "no_such_set"; }), HasSubstr("no_such_set"));
   EXPECT_THAT(refused([](auto& c) { c.model.name = "no_such_model"; }), HasSubstr("no_such_model"));
+  EXPECT_THAT(refused([](auto& c) { c.data.name = "toy"; }), HasSubstr("data set toy has tokens"));
+  EXPECT_THAT(refused([](auto& c) { c.model.name = "gpt2"; }), HasSubstr("data set shapes has images"));
+  EXPECT_THAT(refused([](auto& c) { c.model.context = 9; }), HasSubstr("model.context=9 has no place in resnet8"));
   EXPECT_THAT(refused([](auto& c) { c.replicas.local = 17; }), HasSubstr("train.global_batch=16"));
   EXPECT_THAT(refused([](auto& c) {
                 c.replicas.local = 2;

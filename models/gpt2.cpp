@@ -1,0 +1,179 @@
+// GPT-2 (Radford et al. 2019), names, shapes and numerics of Hugging Face's GPT2LMHeadModel: pre-norm blocks, the GELU
+// of tanh, layer-norm epsilon 1e-5, the matrices of attention and MLP as [in, out], the head's matrix tied to the
+// tokens' embedding. `small` is the public model of 124 million parameters; nano and tiny know the 256 bytes.
+// Layers: transformer.embeddings, then for each block i its two halves transformer.h.i.attn and transformer.h.i.mlp,
+// lm_head. Dropout, as there: behind the embeddings, on the attention probabilities, behind both residual projections.
+#include <array>
+#include <cmath>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "models/families.h"
+#include "nn/attention.h"
+#include "nn/dropout.h"
+#include "nn/embedding.h"
+#include "nn/gelu.h"
+#include "nn/layer_norm.h"
+#include "nn/linear.h"
+
+namespace sluice::models {
+namespace {
+
+constexpr double kEpsilon = 1e-5;
+constexpr double kDeviation = 0.02;
+constexpr const char* kTokenTable = "transformer.wte";
+
+struct Gpt2Size {
+  const char* name;
+  std::int64_t width, blocks, heads;
+  int vocabulary, context;
+};
+constexpr std::array kSizes{
+    Gpt2Size{"nano", 32, 2, 2, 256, 32},
+    Gpt2Size{"tiny", 128, 4, 4, 256, 128},
+    Gpt2Size{"small", 768, 12, 12, 50257, 1024},
+};
+
+const Gpt2Size& size_of(const std::string& name) {
+  for (const Gpt2Size& size : kSizes) {
+    if (name == size.name) return size;
+  }
+  return kSizes.front();
+}
+
+struct Gpt2Options {
+  Gpt2Size size;
+  std::int64_t vocabulary, context;
+  double dropout;
+  nn::LayerOptions layer;
+  // The projections that add to the residual stream start smaller, by the number of them.
+  [[nodiscard]] nn::LinearInit residual_init() const {
+    return nn::LinearInit::transformer(kDeviation / std::sqrt(2.0 * static_cast<double>(size.blocks)));
+  }
+};
+
+// [N, T] int64 -> [N, T, width]
+class Embeddings : public nn::RegisteredLayer {
+ public:
+  explicit Embeddings(const Gpt2Options& options)
+      : RegisteredLayer("transformer.embeddings", options.layer),
+        dropout_(options.dropout),
+        context_(options.context),
+        tokens_(registry_, kTokenTable, options.vocabulary, options.size.width, nn::Init::normal(kDeviation)),
+        positions_(registry_.add_parameter("transformer.wpe.weight", {options.context, options.size.width},
+                                           nn::Init::normal(kDeviation))) {}
+
+  at::Tensor forward(const at::Tensor& tokens, const nn::ForwardContext& context) override {
+    check(tokens.dim() == 2 && tokens.size(1) <= context_,
+          concat("tokens ", tokens.sizes(), " for a model of ", context_, " positions"));
+    const at::Tensor x = tokens_(tokens, context) + positions_.value.narrow(0, 0, tokens.size(1));
+    return nn::dropout(x, dropout_, name(), context);
+  }
+
+ private:
+  double dropout_;
+  std::int64_t context_;
+  nn::Embedding tokens_;
+  nn::Parameter& positions_;
+};
+
+// x + attention(ln_1(x)): [N, T, width] -> the same
+class AttentionHalf : public nn::RegisteredLayer {
+ public:
+  AttentionHalf(const std::string& block, const Gpt2Options& options)
+      : RegisteredLayer(block + ".attn", options.layer),
+        dropout_(options.dropout),
+        place_(block + "/attn"),
+        output_place_(block + "/attn.c_proj"),
+        heads_(options.size.heads),
+        norm_(registry_, block + ".ln_1", options.size.width, kEpsilon),
+        packed_(registry_, name() + ".c_attn", options.size.width, 3 * options.size.width,
+                nn::LinearInit::transformer(kDeviation), nn::WeightLayout::kInOut),
+        output_(registry_, name() + ".c_proj", options.size.width, options.size.width, options.residual_init(),
+                nn::WeightLayout::kInOut) {}
+
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    const nn::AttentionOptions options{.heads = heads_, .dropout = dropout_, .place = place_, .causal = true};
+    const at::Tensor attended = nn::self_attention(packed_(norm_(x), context), options, context);
+    return x + nn::dropout(output_(attended, context), dropout_, output_place_, context);
+  }
+
+ private:
+  double dropout_;
+  std::string place_, output_place_;
+  std::int64_t heads_;
+  nn::LayerNorm norm_;
+  nn::Linear packed_, output_;
+};
+
+// x + mlp(ln_2(x)): [N, T, width] -> the same
+class MlpHalf : public nn::RegisteredLayer {
+ public:
+  MlpHalf(const std::string& block, const Gpt2Options& options)
+      : RegisteredLayer(block + ".mlp", options.layer),
+        dropout_(options.dropout),
+        place_(block + "/mlp.c_proj"),
+        norm_(registry_, block + ".ln_2", options.size.width, kEpsilon),
+        hidden_(registry_, name() + ".c_fc", options.size.width, 4 * options.size.width,
+                nn::LinearInit::transformer(kDeviation), nn::WeightLayout::kInOut),
+        output_(registry_, name() + ".c_proj", 4 * options.size.width, options.size.width, options.residual_init(),
+                nn::WeightLayout::kInOut) {}
+
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    const at::Tensor hidden = nn::gelu_tanh(hidden_(norm_(x), context));
+    return x + nn::dropout(output_(hidden, context), dropout_, place_, context);
+  }
+
+ private:
+  double dropout_;
+  std::string place_;
+  nn::LayerNorm norm_;
+  nn::Linear hidden_, output_;
+};
+
+// [N, T, width] -> logits [N, T, vocabulary]
+class Head : public nn::RegisteredLayer {
+ public:
+  explicit Head(const Gpt2Options& options)
+      : RegisteredLayer("lm_head", options.layer),
+        norm_(registry_, "transformer.ln_f", options.size.width, kEpsilon),
+        weight_(registry_.add_tied_parameter("lm_head.weight", concat(kTokenTable, ".weight"),
+                                             {options.vocabulary, options.size.width}, nn::Init::normal(kDeviation))) {}
+
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    return nn::linear(norm_(x), {weight_.value}, {}, context.weight_queue);
+  }
+
+ private:
+  nn::LayerNorm norm_;
+  nn::Parameter& weight_;
+};
+
+}  // namespace
+
+std::vector<std::string> gpt2_sizes() {
+  std::vector<std::string> names;
+  for (const Gpt2Size& size : kSizes) names.emplace_back(size.name);
+  return names;
+}
+
+TokenSizes gpt2_tokens(const std::string& size) { return {size_of(size).vocabulary, size_of(size).context}; }
+
+Layers make_gpt2(const ModelOptions& options) {
+  const Gpt2Options gpt2{.size = size_of(options.size),
+                         .vocabulary = options.vocabulary,
+                         .context = options.context,
+                         .dropout = options.dropout,
+                         .layer = layer_options(options)};
+  Layers layers;
+  layers.push_back(std::make_unique<Embeddings>(gpt2));
+  for (std::int64_t i = 0; i < gpt2.size.blocks; ++i) {
+    const std::string block = concat("transformer.h.", i);
+    layers.push_back(std::make_unique<AttentionHalf>(block, gpt2));
+    layers.push_back(std::make_unique<MlpHalf>(block, gpt2));
+  }
+  layers.push_back(std::make_unique<Head>(gpt2));
+  return layers;
+}
+
+}  // namespace sluice::models

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Language models from outside: `sluice step` on tokens, and what is refused. Exits 77 without safetensors."""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import torch
+
+import sluice_cli as cli
+
+try:
+    from safetensors.torch import load_file, save_file
+except ImportError as missing:
+    print(f"skipped: {missing}; install PYTHON_TEST_PACKAGES of scripts/dependencies.sh")
+    sys.exit(77)
+
+CONTEXT = 12
+
+
+class TokensTest(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+
+    def configuration(self, stages=1, chunks=1, model=None, data=None):
+        return cli.write_config(
+            self.folder / "tokens.toml", device={"list": "cpu"},
+            model={"name": "gpt2", "size": "nano", "context": CONTEXT, **(model or {})},
+            data={"name": "toy", "samples": 64, **(data or {})},
+            train={"precision": "fp64", "global_batch": 8, "optimizer": "sgd"},
+            pipeline={"stages": stages, "chunks": chunks})
+
+    def step(self, config, *arguments):
+        out = self.folder / "out.safetensors"
+        cli.must_run("step", config, "--out", out, *arguments)
+        return load_file(out)
+
+    def assert_refused(self, done, code, *parts):
+        self.assertEqual(done.returncode, code, done.stderr)
+        for part in parts:
+            self.assertIn(str(part), cli.error_of(done))
+
+    def write_batch(self, inputs, targets):
+        save_file({"inputs": inputs, "targets": targets}, self.folder / "batch.safetensors")
+        return self.folder / "batch.safetensors"
+
+    def test_a_step_is_the_same_however_the_blocks_are_cut(self):
+        batch = self.write_batch(torch.randint(0, 256, (7, CONTEXT - 2)),
+                                 torch.randint(0, 256, (7, CONTEXT - 2)).masked_fill(torch.rand(7, CONTEXT - 2) < 0.3, -100))
+        whole = self.step(self.configuration(), "--batch", batch)
+        self.assertEqual(tuple(whole["logits"].shape), (7, CONTEXT - 2, 256))
+        self.assertIn("grad/transformer.h.1.attn.c_attn.weight", whole)
+        self.assertEqual(tuple(whole["grad/transformer.h.1.attn.c_attn.weight"].shape), (32, 96))
+        for stages, chunks in ((2, 3), (3, 2), (6, 4)):
+            cut = self.step(self.configuration(stages, chunks), "--batch", batch)
+            self.assertEqual(cut.keys(), whole.keys())
+            for name, expected in whole.items():
+                error = (cut[name] - expected).norm().item()
+                self.assertLessEqual(error, 1e-10 * max(expected.norm().item(), 1e-3), f"{name} at {stages} stages")
+
+    def test_data_sets_of_tokens_give_the_first_batch(self):
+        text = self.folder / "text.txt"
+        text.write_bytes(bytes(range(256)) * 8)
+        for data in ({}, {"name": "text", "path": str(text)}):
+            out = self.step(self.configuration(data=data))
+            self.assertEqual(tuple(out["logits"].shape), (8, CONTEXT, 256))
+
+    def test_models_and_data_of_different_kinds_are_2(self):
+        for model, data, said in (
+                ({"name": "vit", "context": 0}, {}, 'model.name = "vit" takes images, but data set toy has tokens'),
+                ({}, {"name": "shapes"}, 'model.name = "gpt2" takes tokens, but data set shapes has images'),
+                ({"vocabulary": 63}, {}, "model.vocabulary = 63"),
+                ({"classes": 10}, {}, "model.classes = 10 has no place in gpt2"),
+                ({"image_size": 32}, {}, "model.image_size = 32 has no place in gpt2"),
+                ({"name": "mlp"}, {"name": "shapes"}, f"model.context={CONTEXT} has no place in mlp"),
+                ({}, {"flip": True}, "data.flip"),
+                ({}, {"name": "text"}, "data.path is empty")):
+            done = cli.run("step", self.configuration(model=model, data=data), "--out", self.folder / "out")
+            with self.subTest(said):
+                self.assert_refused(done, 2, said)
+
+    def test_a_text_that_is_too_short_is_3(self):
+        text = self.folder / "text.txt"
+        text.write_text("too short")
+        done = cli.run("step", self.configuration(data={"name": "text", "path": str(text)}), "--out", self.folder / "out")
+        self.assert_refused(done, 3, text, f"model.context = {CONTEXT} needs {10 * (CONTEXT + 1)}")
+
+    def test_a_batch_that_does_not_fit_is_3(self):
+        good = torch.zeros(2, CONTEXT, dtype=torch.long)
+        for inputs, targets, said in (
+                (good + 256, good, "'inputs' holds 256, but tokens are 0 to 255"),
+                (good, good - 1, "'targets' holds -1, but tokens are 0 to 255"),
+                (good, good - 100, "every one of 'targets' is -100"),
+                (good, good[:, 1:].contiguous(), "'targets' is [2, 11], but the inputs are [2, 12]"),
+                (good[0], good[0], f"the model needs [n, T] with n > 0 and T from 1 to its context, {CONTEXT}"),
+                (good.repeat(1, 2), good.repeat(1, 2), f"its context, {CONTEXT}"),
+                (good.float(), good, "'inputs' is Float, but tokens are integers")):
+            batch = self.write_batch(inputs, targets)
+            done = cli.run("step", self.configuration(), "--batch", batch, "--out", self.folder / "out")
+            with self.subTest(said):
+                self.assert_refused(done, 3, batch, said)
+
+    def test_training_tied_parameters_is_refused(self):
+        done = cli.run("train", self.configuration(), "--run-dir", self.folder / "run")
+        self.assert_refused(done, 2, "lm_head.weight is tied to transformer.wte.weight")
+        self.assertFalse((self.folder / "run").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
