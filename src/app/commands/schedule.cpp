@@ -94,7 +94,7 @@ void add_byte_options(CLI::App& command, ScheduleArguments& arguments) {
   constexpr auto kGroup = "Bytes of a device, all its virtual stages together; one for all devices or one for each";
   const auto add_bytes = [&](const std::string& name, std::vector<std::uint64_t>& bytes, const std::string& help) {
     return add_list(command, name, bytes, help)
-        ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+        ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false).description(""))
         ->type_name("SIZE[,SIZE...]")
         ->group(kGroup);
   };
