@@ -7,6 +7,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "data/loader.h"
+#include "train/records/storage.h"
 #include "train/resume.h"
 #include "train/setup.h"
 #include "train/state.h"
@@ -112,16 +113,6 @@ pipeline::MicroBatch first_training_batch(const Setup& setup) {
 }
 
 }  // namespace
-
-void check_output(const char* option, const fs::path& out, const std::vector<fs::path>& inputs) {
-  std::error_code ignored;
-  for (const fs::path& input : inputs) {
-    if (fs::equivalent(input, out, ignored))
-      throw ConfigError(concat(option, " ", out.string(), " is a file to read; give it another name"));
-  }
-  if (fs::exists(fs::absolute(out).parent_path() / "state.json", ignored))
-    throw ConfigError(concat(option, " ", out.string(), " is inside a checkpoint; write elsewhere"));
-}
 
 EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions& options) {
   if (!options.logits.empty()) check_output("--logits", options.logits, {options.config_file, options.weights});

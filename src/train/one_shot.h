@@ -6,17 +6,11 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
-#include <vector>
 
 #include "config/config.h"
 #include "train/loss.h"
 
 namespace sluice::train {
-
-// Refuses to write over a file that is read, and into a checkpoint. option: for the message.
-void check_output(const char* option, const std::filesystem::path& out,
-                  const std::vector<std::filesystem::path>& inputs);
 
 struct EvaluationOptions {
   std::filesystem::path config_file;  // for refusing to write over it

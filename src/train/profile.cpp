@@ -12,7 +12,6 @@
 #include "nn/kernels/kernels.h"
 #include "train/measure_layers.h"
 #include "train/measure_links.h"
-#include "train/one_shot.h"
 #include "train/records/storage.h"
 #include "train/resume.h"
 #include "train/run_totals.h"

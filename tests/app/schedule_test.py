@@ -24,6 +24,11 @@ def schedule(*arguments):
     return json.loads(cli.must_run("schedule", *arguments, "--json").stdout)
 
 
+def from_standard_input(content, *arguments):
+    return subprocess.run([cli.BINARY, "schedule", "--order", "-", *arguments], input=content, check=False,
+                          capture_output=True)
+
+
 class ScheduleTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -78,18 +83,32 @@ class ScheduleTest(unittest.TestCase):
         self.assertEqual((found["stages"], found["chunks"], found["virtual"]), (2, 2, 1))
         self.assertEqual(found["order"], [["0F0", "0F1", "0I0", "0W0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]])
         self.assertEqual(schedule("--order", path, "--stages", 2, "--chunks", 2)["order"], found["order"])
-        self.assert_refused(("--order", path, "--stages", 3), path, "has 2", "--stages says 3")
+        self.assert_refused(("--order", path, "--stages", 3), path, "has 2 devices where --stages says 3")
+        self.assert_refused(("--order", path, "--chunks", 1), path, "has 2 chunks where --chunks says 1")
+        self.assert_refused(("--order", path, "--virtual", 2), path, "has 1 stage where --virtual says 2")
         self.assert_refused(("--order", path, "1f1b", "--stages", 2, "--chunks", 2), "--order", "NAME")
 
+    def test_the_order_of_options_does_not_matter(self):
+        expected = schedule("zb-h1", "--stages", 4, "--chunks", 8, "--forward", "1,2,1,1", "--input", 2, "--weight", 1)
+        options = [("--forward", "1,2,1,1"), ("--input", 2), ("--weight", 1)]
+        for last in options:
+            before = [word for option in options if option != last for word in option]
+            self.assertEqual(schedule(*before, *last, "zb-h1", "--stages", 4, "--chunks", 8), expected)
+        self.assertEqual(schedule("--backward", 3, "1f1b", "--stages", 4, "--chunks", 8)["makespan"], 11 * 4)
+
+    def test_what_is_not_given_takes_1(self):
+        shape = ("zb-h1", "--stages", 2, "--chunks", 4)
+        self.assertEqual(schedule(*shape, "--input", 2), schedule(*shape, "--input", 2, "--weight", 1))
+        self.assertEqual(schedule(*shape, "--weight", 2), schedule(*shape, "--input", 1, "--weight", 2))
+
     def test_json_has_what_is_promised_and_every_order_is_read_back(self):
+        path = self.folder / "order.txt"
         for name in NAMES:
-            found = schedule(name, "--stages", 3, "--chunks", 7)
+            found = schedule(name, "--stages", 3, "--chunks", 7, "--text", path)
             self.assertEqual(list(found), KEYS)
             self.assertEqual((found["name"], found["stages"], found["chunks"]), (name, 3, 7))
             self.assertEqual([len(found[key]) for key in ("idle", "peak_in_flight", "order")], [3, 3, 3])
-            if name in ("looped-bfs", "zb-h2", "dualpipe-v"):
-                path = self.order("\n".join(" ".join(actions) for actions in found["order"]))
-                self.assertEqual({**schedule("--order", path), "name": name}, found)
+            self.assertEqual(schedule("--order", path), found)
 
     def test_a_bad_order_file_is_2_and_says_where(self):
         self.assert_refused(("--order", self.folder / "none.txt"), "none.txt", "cannot be read")
@@ -101,6 +120,39 @@ class ScheduleTest(unittest.TestCase):
                             "'progress'", "0B0 waits for 1B0, which is after 1F1 on device 1")
         (self.folder / "binary").write_bytes(bytes(range(256)) * 40)
         self.assert_refused(("--order", self.folder / "binary"), "binary:1:1")
+        self.assert_refused(("--order", "/proc/self/mem"), "/proc/self/mem: reading it failed")
+        # A header's stages= counts the stages of all devices.
+        self.assert_refused(("--order", self.order("schedule=x stages=2 micro_batches=1\n0F0 2F0\n1F0 3F0\n")),
+                            "'range'", "stage 2", "the stages of all devices")
+
+    def test_a_byte_order_mark_is_skipped(self):
+        path = self.folder / "marked.txt"
+        path.write_text("0F0 0B0\n", encoding="utf-8-sig")
+        self.assertEqual(schedule("--order", path)["order"], [["0F0", "0B0"]])
+
+    def test_standard_input_and_output(self):
+        done = from_standard_input(b"0F0 0B0\n1F0 1B0\n", "--json")
+        self.assertEqual(json.loads(done.stdout)["order"], [["0F0", "0B0"], ["1F0", "1B0"]])
+        done = from_standard_input(b"0F0 0X0\n")
+        self.assertEqual((done.returncode, done.stdout), (2, b""))
+        self.assertIn(b"standard input:1:5", done.stderr)
+        folder = os.open(self.folder, os.O_RDONLY)
+        done = subprocess.run([cli.BINARY, "schedule", "--order", "-"], stdin=folder, check=False, capture_output=True)
+        os.close(folder)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b"standard input: reading it failed", done.stderr)
+        shape = ("1f1b", "--stages", 2, "--chunks", 2)
+        printed = cli.must_run("schedule", *shape, "--text", "-").stdout
+        self.assertEqual(json.loads(from_standard_input(printed.encode(), "--json").stdout)["name"], "1f1b")
+        self.assertEqual(printed, "schedule=1f1b stages=2 micro_batches=2\n0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n")
+        printed = cli.must_run("schedule", *shape, "--svg", "-").stdout
+        self.assertEqual(xml.etree.ElementTree.fromstring(printed).tag, "{http://www.w3.org/2000/svg}svg")
+        self.assertFalse(os.path.exists("-"))
+        for both in (("--svg", "-", "--text", "-"), ("--json", "--svg", "-"), ("--json", "--text", "-")):
+            self.assert_refused((*shape, *both), "--json, --svg - and --text - all write to standard output")
+        path = self.order("0F0 0B0\n")
+        self.assert_refused(("--order", path, "--text", path), "--text", "is a file to read")
+        self.assert_refused((*shape, "--text", path, "--svg", path), "--svg and --text both write")
 
     def test_bad_usage_is_2_with_what_to_do(self):
         shape = ("--stages", 2, "--chunks", 4)
@@ -113,10 +165,11 @@ class ScheduleTest(unittest.TestCase):
         self.assert_refused(("1f1b", *shape, "--forward", "1,2,3"), "--forward has 3 times for 2 devices")
         self.assert_refused(("1f1b", *shape, "--hop", -1), "--hop", "-1")
         self.assert_refused(("1f1b", *shape, "--forward", "nan"), "--forward", "nan")
-        self.assert_refused(("1f1b", *shape, "--input", 1), "--weight")
         self.assert_refused(("1f1b", *shape, "--backward", 1, "--input", 1, "--weight", 1), "--backward")
         self.assert_refused(("1f1b", *shape, "--overlap", 2), "--overlap")
         self.assert_refused(("1f1b", "--stages", 1024, "--chunks", 65536), "actions")
+        long = " ".join(f"0F{i % 10}" for i in range(2_000_001))
+        self.assert_refused(("--order", self.order(long)), "order.txt has 2000001 actions, more than 2000000")
 
     def test_the_grid(self):
         done = cli.must_run("schedule", "1f1b", "--stages", 2, "--chunks", 2)
@@ -124,10 +177,52 @@ class ScheduleTest(unittest.TestCase):
                       "device 0 |0F0 0F1         0B0         0B1     |\n"
                       "device 1 |    1F0 1B0     1F1 1B1             |\n\n"
                       "makespan 9  bubble 33.33 %  barrier bubble 3  window bubble 3\n\n"
-                      "device  busy  idle  idle %  micro-batches kept\n"
+                      "device  busy  idle  idle %  in flight\n"
                       "0       6     3     33.33   2\n"
                       "1       6     3     33.33   1\n", done.stdout)
         self.assertEqual(done.stderr, "")
+
+    def test_numbers_are_not_cut_to_six_digits(self):
+        printed = cli.must_run("schedule", "1f1b", "--stages", 2, "--chunks", 2, "--forward", 1234567).stdout
+        self.assertIn("makespan 3703707  ", printed)
+        self.assertIn("2469138", printed)
+        found = schedule("zb-h2", "--stages", 8, "--chunks", 32, "--forward", 0.1, "--input", 0.1, "--weight", 0.1)
+        self.assertEqual(found["window_bubble"], 0)
+
+    def test_bytes(self):
+        shape = ("1f1b", "--stages", 3, "--chunks", 8)
+        found = schedule(*shape, "--activation-bytes", "1KiB", "--fixed-bytes", "100,200,300")
+        self.assertEqual(found["peak_bytes"], [100 + 3 * 1024, 200 + 2 * 1024, 300 + 1024])
+        self.assertEqual([key for key in found if key != "peak_bytes"], KEYS)
+        # The stash is as large as the activation where it is not given: p are in flight until their W.
+        split = ("zb-h1", "--stages", 3, "--chunks", 8, "--activation-bytes", 1000)
+        self.assertEqual(schedule(*split)["peak_bytes"], [3000, 3000, 3000])
+        self.assertEqual(schedule(*split, "--stash-bytes", 0)["peak_bytes"], [3000, 2000, 1000])
+        printed = cli.must_run("schedule", *shape, "--activation-bytes", "1MiB").stdout
+        self.assertIn("in flight  peak memory\n", printed)
+        self.assertIn("3.0 MiB", printed)
+        # All stages of a device together: two of them share.
+        found = schedule("zb-v", "--stages", 2, "--chunks", 4, "--activation-bytes", 1000)
+        self.assertEqual(found["peak_bytes"], [2000, 2000])
+        self.assertEqual(schedule(*shape, "--activation-bytes", "1KiB", "--memory", "3KiB")["peak_bytes"][0], 3072)
+        self.assert_refused((*shape, "--activation-bytes", "1KiB", "--memory", 3071),
+                            "schedule '1f1b' needs 3.0 KiB on device 0", "fewer micro-batches in flight")
+        self.assert_refused((*shape, "--activation-bytes", "1KiB", "--memory", "8KiB,1KiB,8KiB"), "on device 1")
+        self.assert_refused((*shape, "--memory", "1GiB"), "--activation-bytes")
+        self.assert_refused((*shape, "--activation-bytes", "1,2"), "--activation-bytes has 2 sizes for 3 devices")
+        self.assert_refused((*shape, "--activation-bytes", "5TiB"), "--activation-bytes", "at most 4.0 TiB")
+        self.assert_refused((*shape, "--activation-bytes", "many"), "--activation-bytes")
+
+    def test_messages_take_bytes_over_bandwidth(self):
+        shape = ("gpipe", "--stages", 2, "--chunks", 3)
+        without = schedule(*shape)["makespan"]
+        # One activation on the way to the last device and one gradient back; the others hide behind the computation.
+        self.assertAlmostEqual(schedule(*shape, "--sent-bytes", 50, "--bandwidth", 100)["makespan"], without + 1)
+        self.assertGreater(schedule(*shape, "--sent-bytes", "1KiB", "--bandwidth", 10)["makespan"], 6 * 102.4)
+        self.assert_refused((*shape, "--sent-bytes", 50), "--bandwidth")
+        self.assert_refused((*shape, "--bandwidth", 50), "--sent-bytes")
+        for bandwidth in (0, "nan", "1e-300"):
+            self.assert_refused((*shape, "--sent-bytes", 50, "--bandwidth", bandwidth), "--bandwidth")
 
     def test_colour_is_for_terminals_and_not_under_no_color(self):
         self.assertNotIn("\x1b", cli.must_run("schedule", "1f1b", "--stages", 2, "--chunks", 2).stdout)

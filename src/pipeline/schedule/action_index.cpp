@@ -1,5 +1,7 @@
 #include "pipeline/schedule/action_index.h"
 
+#include "pipeline/schedule/inspect.h"
+
 namespace sluice::pipeline {
 namespace {
 
@@ -10,25 +12,15 @@ StageId shifted(StageId stage, int by) { return static_cast<StageId>(index(stage
 ActionIndex::ActionIndex(const Schedule& schedule)
     : schedule_(schedule),
       entries_(static_cast<std::size_t>(schedule.stages) * static_cast<std::size_t>(schedule.micro_batches)),
-      owners_(static_cast<std::size_t>(schedule.stages), -1),
-      stages_of_(schedule.devices.size(), 0) {
+      owners_(stage_owners(schedule)) {
   for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
     const auto& actions = schedule.devices[device];
     for (std::size_t position = 0; position < actions.size(); ++position) {
       const Action& action = actions[position];
-      int& owner = owners_[static_cast<std::size_t>(index(action.stage))];
-      if (owner < 0) ++stages_of_[device];
-      owner = static_cast<int>(device);
-      if (action.op == Op::kReduceGradient) continue;
-      Entry& of_action = entries_[slot(action.stage, action.micro_batch)];
-      const ActionPlace here{static_cast<int>(device), static_cast<int>(position)};
-      switch (action.op) {
-        case Op::kForward: of_action.forward = here; break;
-        case Op::kBackward:
-        case Op::kInputGradient: of_action.gradient = here; break;
-        case Op::kWeightGradient: of_action.weight = here; break;
-        case Op::kReduceGradient: break;
-      }
+      if (action.op != Op::kForward && !makes_input_gradient(action.op)) continue;
+      Entry& entry = entries_[slot(action.stage, action.micro_batch)];
+      (action.op == Op::kForward ? entry.forward : entry.gradient) = {static_cast<int>(device),
+                                                                      static_cast<int>(position)};
     }
   }
 }
@@ -44,13 +36,6 @@ const Action& ActionIndex::at(ActionPlace place) const {
 
 ActionPlace ActionIndex::find_gradient(StageId stage, MicroBatchId micro_batch) const {
   return entry(stage, micro_batch).gradient;
-}
-
-ActionPlace ActionIndex::find(const Action& action) const {
-  const Entry& found = entry(action.stage, action.micro_batch);
-  if (action.op == Op::kForward) return found.forward;
-  if (action.op == Op::kWeightGradient) return found.weight;
-  return found.gradient && at(found.gradient).op == action.op ? found.gradient : ActionPlace{};
 }
 
 ActionPlace ActionIndex::source(const Action& action) const {

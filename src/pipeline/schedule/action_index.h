@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 #include "pipeline/schedule/action.h"
@@ -24,15 +23,11 @@ class ActionIndex {
   // owner. `schedule` must outlive the index.
   explicit ActionIndex(const Schedule& schedule);
 
-  // Where the action is; nowhere when the schedule does not have it. Not for kReduceGradient.
-  [[nodiscard]] ActionPlace find(const Action& action) const;
   // Where the stage's backward of a micro-batch stands that makes the gradient of its input: its B or I.
   [[nodiscard]] ActionPlace find_gradient(StageId stage, MicroBatchId micro_batch) const;
   [[nodiscard]] const Action& at(ActionPlace place) const;
   // -1: of a stage without actions.
   [[nodiscard]] int owner(StageId stage) const { return owners_[static_cast<std::size_t>(index(stage))]; }
-  // Of those the device owns.
-  [[nodiscard]] int stages_of(int device) const { return stages_of_[static_cast<std::size_t>(device)]; }
 
   // The action of the neighbouring stage whose result this one receives; nowhere at the two ends of the pipeline, and
   // for W and REDUCE_GRAD, which need nothing from another stage.
@@ -49,7 +44,6 @@ class ActionIndex {
   struct Entry {
     ActionPlace forward;
     ActionPlace gradient;  // B or I
-    ActionPlace weight;    // W
   };
 
   [[nodiscard]] std::size_t slot(StageId stage, MicroBatchId micro_batch) const;
@@ -60,7 +54,6 @@ class ActionIndex {
   const Schedule& schedule_;
   std::vector<Entry> entries_;  // [stage][micro-batch]
   std::vector<int> owners_;     // [stage]
-  std::vector<int> stages_of_;  // [device]
 };
 
 }  // namespace sluice::pipeline

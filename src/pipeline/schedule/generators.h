@@ -20,21 +20,22 @@ struct PipelineShape {
   std::optional<int> virtual_stages;  // a device; default: default_virtual_stages(name)
 };
 
-// One stage a device. "Live" micro-batches: those whose activations a device keeps.
+// One stage a device. Micro-batches in flight: those whose activations a device keeps (inspect.h).
 
-// GPipe (Huang et al. 2019, arXiv:1811.06965): every forward, then every backward in the same order; m live.
+// GPipe (Huang et al. 2019, arXiv:1811.06965): every forward, then every backward in the same order; m
+// in flight.
 [[nodiscard]] Schedule make_gpipe(const PipelineShape& shape);
 
 // 1F1B (PipeDream-Flush; Narayanan et al. 2021, arXiv:2104.04473): p-1-r forwards, then one forward, one backward;
-// min(m, p-r) live.
+// min(m, p-r) in flight.
 [[nodiscard]] Schedule make_1f1b(const PipelineShape& shape);
 
-// 1F1B with 2(p-1-r) forwards first, so that a hop's latency is hidden; min(m, 2(p-r)-1) live. ("1F1B-overlap-friendly"
-// of Alpa; Zhuang et al. 2022, arXiv:2211.05322.)
+// 1F1B with 2(p-1-r) forwards first, so that a hop's latency is hidden; min(m, 2(p-r)-1) in flight.
+// ("1F1B-overlap-friendly" of Alpa; Zhuang et al. 2022, arXiv:2211.05322.)
 [[nodiscard]] Schedule make_eager_1f1b(const PipelineShape& shape);
 
 // Zero bubble (Qi et al. 2023, arXiv:2401.10241): the backward is cut into I and W, and W fills the bubbles. H1 keeps
-// the memory of 1F1B's first device on all: p live. H2 has 2(p-1-r) forwards first and 2p-1 live.
+// the memory of 1F1B's first device on all: p in flight. H2 has 2(p-1-r) forwards first and 2p-1 in flight.
 [[nodiscard]] Schedule make_zb_h1(const PipelineShape& shape);
 [[nodiscard]] Schedule make_zb_h2(const PipelineShape& shape);
 
@@ -45,16 +46,16 @@ struct PipelineShape {
 [[nodiscard]] Schedule make_interleaved(const PipelineShape& shape);
 
 // Looped BFS (Lamy-Poirier 2023, arXiv:2211.05953): all micro-batches through the first stage, then all through the
-// second; the backwards the other way round, last micro-batch first. m live.
+// second; the backwards the other way round, last micro-batch first. m in flight.
 [[nodiscard]] Schedule make_looped_bfs(const PipelineShape& shape);
 
 // 2 stages a device, in a V: device r owns stages r and 2p-1-r.
 
-// ZB-V (Qi et al. 2023, section 6), the order drawn for F = I = W; p live.
+// ZB-V (Qi et al. 2023, section 6), the order drawn for F = I = W; p in flight.
 [[nodiscard]] Schedule make_zb_v(const PipelineShape& shape);
 
 // DualPipeV (DeepSeek-AI 2024, arXiv:2412.19437; V form of the DualPipe repository): pairs of a forward and a backward
-// overlap; p + 1/2 live. Needs m >= 2p.
+// overlap; p + 1/2 in flight. Needs m >= 2p.
 [[nodiscard]] Schedule make_dualpipe_v(const PipelineShape& shape);
 
 // For evaluation: forwards only. `owners`: [stage], the device that runs it; each device takes all micro-batches
@@ -68,7 +69,8 @@ struct PipelineShape {
 // On so many devices.
 [[nodiscard]] int least_micro_batches(std::string_view name, int devices);
 
-// The schedule with a REDUCE_GRAD for each stage directly after its last B or W. Requires: a validated schedule.
+// The schedule with a REDUCE_GRAD for each stage directly after its last B or W. Requires: a validated schedule that
+// has no REDUCE_GRAD yet.
 [[nodiscard]] Schedule with_reductions(Schedule schedule);
 
 }  // namespace sluice::pipeline

@@ -1,7 +1,6 @@
 #include "pipeline/schedule/inspect.h"
 
 #include <algorithm>
-#include <set>
 
 namespace sluice::pipeline {
 namespace {
@@ -61,11 +60,9 @@ std::vector<int> stage_owners(const Schedule& schedule) {
 }
 
 std::vector<int> stages_per_device(const Schedule& schedule) {
-  std::vector<int> counts;
-  for (const auto& actions : schedule.devices) {
-    std::set<StageId> stages;
-    for (const auto& action : actions) stages.insert(action.stage);
-    counts.push_back(static_cast<int>(stages.size()));
+  std::vector<int> counts(schedule.devices.size(), 0);
+  for (const int owner : stage_owners(schedule)) {
+    if (owner >= 0) ++counts[static_cast<std::size_t>(owner)];
   }
   return counts;
 }

@@ -65,15 +65,34 @@ std::vector<std::int64_t> peak_bytes(const Schedule& schedule, std::span<const S
   return peaks;
 }
 
-void require_bytes(const Schedule& schedule, std::span<const StageBytes> stages, std::int64_t budget) {
+void require_bytes(const Schedule& schedule, std::span<const StageBytes> stages,
+                   std::span<const std::int64_t> budgets) {
+  check(budgets.size() == schedule.devices.size(), "a budget per device");
   const auto peaks = peak_bytes(schedule, stages);
   for (std::size_t device = 0; device < peaks.size(); ++device) {
-    if (peaks[device] <= budget) continue;
+    if (peaks[device] <= budgets[device]) continue;
     throw ConfigError(concat("schedule '", schedule.name, "' needs ",
                              human_bytes(static_cast<std::uint64_t>(peaks[device])), " on device ", device,
-                             ", more than the ", human_bytes(static_cast<std::uint64_t>(budget)),
-                             " there are; choose one that keeps fewer micro-batches, or more stages"));
+                             ", more than the ", human_bytes(static_cast<std::uint64_t>(budgets[device])),
+                             " there are; choose one with fewer micro-batches in flight, or more stages"));
   }
+}
+
+std::vector<StageBytes> share_bytes(const Schedule& schedule, std::span<const StageBytes> devices) {
+  check(devices.size() == schedule.devices.size(), "bytes of every device");
+  const auto counts = stages_per_device(schedule);
+  std::vector<bool> has_first(devices.size(), false);
+  std::vector<StageBytes> stages;
+  for (const int owner : stage_owners(schedule)) {
+    const auto device = static_cast<std::size_t>(owner);
+    const auto share = [&](std::int64_t whole) {
+      return whole / counts[device] + (has_first[device] ? 0 : whole % counts[device]);
+    };
+    const StageBytes& whole = devices[device];
+    stages.push_back({share(whole.fixed), share(whole.activation), share(whole.stash)});
+    has_first[device] = true;
+  }
+  return stages;
 }
 
 }  // namespace sluice::pipeline

@@ -22,7 +22,11 @@ struct StageBytes {
 // Requires: a validated schedule; one entry per stage.
 [[nodiscard]] std::vector<std::int64_t> peak_bytes(const Schedule& schedule, std::span<const StageBytes> stages);
 
-// Throws ConfigError naming the first device that needs more than `budget` bytes.
-void require_bytes(const Schedule& schedule, std::span<const StageBytes> stages, std::int64_t budget);
+// Throws ConfigError naming the first device that needs more than its budget. budgets: [device], in bytes.
+void require_bytes(const Schedule& schedule, std::span<const StageBytes> stages, std::span<const std::int64_t> budgets);
+
+// Bytes of stages from those of devices: `devices[d]` is of all stages of device d together, in equal shares; what is
+// left of a division goes to its first stage. Requires: a validated schedule; one entry per device.
+[[nodiscard]] std::vector<StageBytes> share_bytes(const Schedule& schedule, std::span<const StageBytes> devices);
 
 }  // namespace sluice::pipeline

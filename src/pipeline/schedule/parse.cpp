@@ -2,6 +2,11 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -11,6 +16,7 @@ namespace sluice::pipeline {
 namespace {
 
 constexpr std::string_view kSeparators = " \t\r,";
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of UTF-8, as some editors write it
 constexpr std::string_view kDigits = "0123456789";
 
 struct NamedOp {
@@ -49,7 +55,9 @@ std::string shown(std::string_view text) {
 
 class Parser {
  public:
-  Parser(std::string_view text, std::string_view source) : rest_(text), source_(source) {}
+  Parser(std::string_view text, std::string_view source) : rest_(text), source_(source) {
+    if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
+  }
 
   Schedule run() {
     while (!rest_.empty()) read_line();
@@ -89,7 +97,7 @@ class Parser {
 
   void read_header(const std::vector<Token>& tokens) {
     if (has_header_ || !schedule_.devices.empty()) fail(tokens[0], "the header belongs once, before the first device");
-    if (tokens.size() != 3) fail(tokens[0], "expected 'schedule=NAME stages=P micro_batches=M'");
+    if (tokens.size() != 3) fail(tokens[0], "expected 'schedule=NAME stages=S micro_batches=M'");
     const Token name = value_of(tokens[0], "schedule=");
     if (!is_schedule_name(name.text)) fail(name, concat("expected a name of one word, found '", shown(name.text), "'"));
     schedule_.name = name.text;

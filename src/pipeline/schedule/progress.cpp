@@ -4,7 +4,6 @@
 #include <deque>
 #include <map>
 #include <tuple>
-#include <utility>
 
 #include "core/concat.h"
 

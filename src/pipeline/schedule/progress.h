@@ -3,10 +3,8 @@
 // Not here: durations (simulate.h).
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -21,7 +19,8 @@ struct Transport {
   // its message has a place; 0 is a rendezvous: both sides must be at the message. Nothing: as many as are sent, so
   // that a sender never waits. That is what pipeline/executor.h does.
   std::optional<int> receive_buffers;
-  // Stages that share parameters: their REDUCE_GRADs are one reduction, in which all wait for each other.
+  // Stages that share parameters: their REDUCE_GRADs are one reduction, in which all wait for each other. A stage is in
+  // one group at most.
   std::vector<std::vector<StageId>> tied;
 };
 

@@ -1,11 +1,15 @@
 #include "pipeline/schedule/simulate.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
 #include <map>
 #include <utility>
 
 #include "core/check.h"
 #include "pipeline/schedule/action_index.h"
+#include "pipeline/schedule/inspect.h"
 #include "pipeline/schedule/progress.h"
 
 namespace sluice::pipeline {
@@ -86,6 +90,12 @@ class Clockwork {
   std::map<std::pair<std::pair<int, int>, Payload>, double> queue_free_at_;
 };
 
+// Times are sums of many terms: of two that are equal but for rounding, the difference is 0.
+double without_noise(double difference, double of) {
+  constexpr double kNoise = 1e-12;
+  return std::abs(difference) < kNoise * of ? 0 : difference;
+}
+
 DeviceTimes times_of(const std::vector<Action>& actions, const std::vector<TimeSpan>& spans) {
   DeviceTimes times{spans.front().start, spans.back().end, 0, 0};
   for (std::size_t begin = 0; begin < actions.size(); begin = unit_end(actions, begin))
@@ -99,6 +109,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs) {
   check(static_cast<int>(costs.stages.size()) == schedule.stages, "a cost per stage");
   check(costs.sent_bytes.empty() || static_cast<int>(costs.sent_bytes.size()) == schedule.stages,
         "bytes sent by every stage");
+  check(costs.link.bytes_per_time > 0, "a bandwidth of more than 0");
   const ActionIndex index(schedule);
   Clockwork clockwork(schedule, index, costs);
   for_each_in_order(schedule, index, [&](ActionPlace unit) { clockwork.run(unit); });
@@ -115,24 +126,32 @@ Simulation simulate(const Schedule& schedule, const Costs& costs) {
     busy += times.busy;
     result.devices.push_back(times);
   }
-  for (auto& times : result.devices) times.idle = result.makespan - times.busy;
-  result.barrier_bubble = result.makespan - most_busy;
-  if (result.makespan > 0)
-    result.bubble_fraction = 1 - busy / (static_cast<double>(schedule.devices.size()) * result.makespan);
+  for (auto& times : result.devices) times.idle = without_noise(result.makespan - times.busy, result.makespan);
+  result.barrier_bubble = without_noise(result.makespan - most_busy, result.makespan);
+  result.window_bubble = without_noise(result.window_bubble, result.makespan);
+  if (result.makespan > 0) {
+    const double all = static_cast<double>(schedule.devices.size()) * result.makespan;
+    result.bubble_fraction = without_noise(1 - busy / all, 1);
+  }
   return result;
 }
 
 std::vector<StepCost> share_costs(const Schedule& schedule, std::span<const StepCost> devices) {
   check(devices.size() == schedule.devices.size(), "a cost per device");
-  const ActionIndex index(schedule);
+  const auto counts = stages_per_device(schedule);
   std::vector<StepCost> stages;
-  for (int stage = 0; stage < schedule.stages; ++stage) {
-    const int owner = index.owner(static_cast<StageId>(stage));
-    const double share = index.stages_of(owner);
+  for (const int owner : stage_owners(schedule)) {
+    const double share = counts[static_cast<std::size_t>(owner)];
     const StepCost& whole = devices[static_cast<std::size_t>(owner)];
     stages.push_back({whole.forward / share, whole.input / share, whole.weight / share});
   }
   return stages;
+}
+
+std::string number_text(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.10g", value);
+  return text.data();
 }
 
 }  // namespace sluice::pipeline

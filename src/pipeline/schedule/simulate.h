@@ -7,22 +7,23 @@
 
 #include <limits>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "pipeline/schedule/action.h"
 
 namespace sluice::pipeline {
 
-// Times per micro-batch. B takes input + weight.
+// Times per micro-batch.
 struct StepCost {
   double forward = 1;
   double input = 1;   // I
-  double weight = 1;  // W
+  double weight = 1;  // W; a B takes input + weight
 };
 
 struct Link {
   double latency = 0;                                               // of every hop between devices
-  double bytes_per_time = std::numeric_limits<double>::infinity();  // of every queue
+  double bytes_per_time = std::numeric_limits<double>::infinity();  // of every queue; more than 0
 };
 
 struct Costs {
@@ -48,19 +49,23 @@ struct DeviceTimes {
 struct Simulation {
   double makespan = 0;
   double bubble_fraction = 0;  // 1 - busy / (devices * makespan)
-  double barrier_bubble =
-      0;  // makespan - busy of the busiest device: what a step with one optimizer step at its end loses
+  // makespan - busy of the busiest device: what a step with one optimizer step at its end loses
+  double barrier_bubble = 0;
   double window_bubble = 0;  // largest end - start - busy of a device: what zero-bubble papers report
   std::vector<DeviceTimes> devices;
   std::vector<std::vector<TimeSpan>> spans;  // [device][position]; both parts of a pair have the pair's span
 };
 
-// Requires: a validated schedule; a cost per stage; finite times of at least 0. What a schedule of B's only does not
-// use may be anything.
+// A bubble or an idle time that is only what rounding leaves of the makespan is 0.
+// Requires: a validated schedule; a cost per stage; finite times of at least 0. Of the input and weight of a stage
+// whose backwards are all whole, only the sum counts.
 [[nodiscard]] Simulation simulate(const Schedule& schedule, const Costs& costs);
 
 // Costs of stages from those of devices: `devices[d]` is for one micro-batch through all stages of device d, in equal
 // shares. Requires: a validated schedule; one entry per device.
 [[nodiscard]] std::vector<StepCost> share_costs(const Schedule& schedule, std::span<const StepCost> devices);
+
+// A time as tables and pictures show it, to ten digits: "28.5", "6321600", "1e+12".
+[[nodiscard]] std::string number_text(double value);
 
 }  // namespace sluice::pipeline

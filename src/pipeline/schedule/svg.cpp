@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "core/check.h"
 #include "core/concat.h"
 #include "core/text.h"
 
@@ -26,6 +27,7 @@ std::string_view fill_of(Op op) {
     case Op::kWeightGradient: return "#ffd966";
     case Op::kReduceGradient: return "#c27ba0";
   }
+  check(false, "unknown operation in a schedule");
   return "#ffffff";
 }
 
@@ -62,9 +64,9 @@ std::string draw_box(const Action& action, const std::string& text, const TimeSp
   constexpr double kLightest = 0.4;
   const double opacity = std::max(kLightest, 1.0 - kDarker * rank);
   std::string svg =
-      concat("<g><title>", text, " ", span.start, " to ", span.end, "</title><rect x=\"", pixels(box.left), "\" y=\"",
-             pixels(box.top), "\" width=\"", pixels(box.width), "\" height=\"", pixels(box.height), "\" fill=\"",
-             fill_of(action.op), "\" fill-opacity=\"", fixed(opacity, 2), "\"/>");
+      concat("<g><title>", text, " ", number_text(span.start), " to ", number_text(span.end), "</title><rect x=\"",
+             pixels(box.left), "\" y=\"", pixels(box.top), "\" width=\"", pixels(box.width), "\" height=\"",
+             pixels(box.height), "\" fill=\"", fill_of(action.op), "\" fill-opacity=\"", fixed(opacity, 2), "\"/>");
   if (kPerLetter * static_cast<double>(text.size()) <= box.width) {
     svg += concat("<text x=\"", pixels(box.left + box.width / 2), "\" y=\"", pixels(box.top + box.height / 2 + 3.5),
                   "\" text-anchor=\"middle\">", text, "</text>");
@@ -99,7 +101,7 @@ std::string draw_svg(const Schedule& schedule, const Simulation& simulation) {
              "x=\"4\" "
              "y=\"18\" font-size=\"13\">",
              schedule.name, ": ", schedule.devices.size(), " devices, ", schedule.stages, " stages, ",
-             schedule.micro_batches, " chunks; makespan ", simulation.makespan, ", bubble ",
+             schedule.micro_batches, " chunks; makespan ", number_text(simulation.makespan), ", bubble ",
              fixed(100 * simulation.bubble_fraction, 2), " %</text>\n");
   for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
     const double top = kTop + kRow * static_cast<double>(device);

@@ -99,7 +99,7 @@ class DualOrder {
   void main_phase() {
     const bool is_last = v_.behind() == 0;
     for (int i = 0; i < v_.micro_batches - 2 * v_.devices + v_.device + 1; ++i) {
-      if (i == 0 && is_last) {  // apart, its backward may start before the forward's input would be needed
+      if (i == 0 && is_last) {  // apart, the forward need not wait for the backward's input
         order_.forward(v_.down());
         order_.backward(v_.up());
       } else {

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
-#include <utility>
+#include <vector>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -58,7 +61,7 @@ void check_ranges(const Schedule& schedule) {
   for_each_action(schedule, [&](const Action& action, ActionPlace place) {
     if (index(action.stage) < 0 || index(action.stage) >= schedule.stages) {
       reject(schedule, "range", to_text(action), " (", at(place), ") names stage ", index(action.stage),
-             ", expected 0 to ", schedule.stages - 1);
+             ", expected 0 to ", schedule.stages - 1, " (the header's stages= counts the stages of all devices)");
     }
     const int last = action.op == Op::kReduceGradient ? 0 : schedule.micro_batches - 1;
     if (index(action.micro_batch) < 0 || index(action.micro_batch) > last) {
@@ -187,6 +190,20 @@ std::vector<ActionPlace> find_reductions(const Schedule& schedule) {
   return reductions;
 }
 
+void check_tied(const Schedule& schedule, const std::vector<std::vector<StageId>>& tied, bool reduces) {
+  std::set<StageId> seen;
+  for (const auto& group : tied) {
+    for (const StageId stage : group) {
+      if (index(stage) < 0 || index(stage) >= schedule.stages)
+        reject(schedule, "reduce", "stage ", index(stage), " is tied to others, expected 0 to ", schedule.stages - 1);
+      if (!reduces)
+        reject(schedule, "reduce", "stage ", index(stage), " is tied to others, expected a REDUCE_GRAD for each stage");
+      if (!seen.insert(stage).second)
+        reject(schedule, "reduce", "stage ", index(stage), " is tied twice, expected in one group of tied stages");
+    }
+  }
+}
+
 void check_reductions(const Schedule& schedule, const std::vector<std::vector<StageId>>& tied) {
   const auto reductions = find_reductions(schedule);
   for_each_action(schedule, [&](const Action& action, ActionPlace place) {
@@ -197,14 +214,7 @@ void check_reductions(const Schedule& schedule, const std::vector<std::vector<St
              ") comes before ", to_text(action), " (", at(place), "), expected after the stage's last B or W");
     }
   });
-  for (const auto& group : tied) {
-    for (const StageId stage : group) {
-      if (index(stage) < 0 || index(stage) >= schedule.stages)
-        reject(schedule, "reduce", "stage ", index(stage), " is tied to others, expected 0 to ", schedule.stages - 1);
-      if (reductions.empty())
-        reject(schedule, "reduce", "stage ", index(stage), " is tied to others, expected a REDUCE_GRAD for each stage");
-    }
-  }
+  check_tied(schedule, tied, !reductions.empty());
 }
 
 struct Queue {
@@ -243,7 +253,7 @@ void check_memory(const Schedule& schedule, std::string_view what, const std::ve
                   std::optional<int> limit) {
   for (std::size_t device = 0; limit && device < peaks.size(); ++device) {
     if (peaks[device] > *limit) {
-      reject(schedule, "memory", "device ", device, " keeps ", peaks[device], " ", what, " at once, expected at most ",
+      reject(schedule, "memory", "device ", device, " has ", peaks[device], " ", what, " at once, expected at most ",
              *limit);
     }
   }
@@ -263,7 +273,7 @@ void validate(const Schedule& schedule, const Limits& limits) {
   check_progress(schedule, places, "progress", {.receive_buffers = std::nullopt, .tied = limits.transport.tied});
   check_queues(schedule, places);
   if (limits.transport.receive_buffers) check_progress(schedule, places, "rendezvous", limits.transport);
-  check_memory(schedule, "activations", peak_in_flight(schedule), limits.activations);
+  check_memory(schedule, "activations in flight", peak_in_flight(schedule), limits.activations);
   check_memory(schedule, "stashed weight gradients", peak_stash(schedule), limits.stashes);
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "pipeline/schedule/action.h"
 #include "pipeline/schedule/progress.h"
@@ -13,7 +12,7 @@ namespace sluice::pipeline {
 
 // What the runtime that is to run the schedule can hold; nothing: as much as the schedule asks for.
 struct Limits {
-  std::optional<int> activations;  // per device: live (stage, micro-batch) pairs
+  std::optional<int> activations;  // per device: (stage, micro-batch) pairs in flight
   std::optional<int> stashes;      // per device: (stage, micro-batch) pairs between I and W
   Transport transport;
 };
@@ -26,15 +25,18 @@ struct Limits {
 //             any backward: every forward exactly once
 //   owner     all actions of a stage are on one device
 //   order     on the owner, F of a micro-batch comes before its B or I, and I before W
-//   reduce    where there is a REDUCE_GRAD, each stage has exactly one, after its last B or W
+//   reduce    where there is a REDUCE_GRAD, each stage has exactly one, after its last B or W; where stages are tied
+//             there is, and a stage is tied once
 //   progress  program order and results together have no cycle
 //   queue     for each (source device, target device, payload), results are received in the order they are sent
 //   rendezvous  with the receive buffers of the transport, no sender waits for ever
-//   memory    live activations and stashed weight gradients stay within the limits. That they end at zero follows from
+//   memory    activations in flight and stashed weight gradients stay within the limits. That they end at zero follows
+//   from
 //             complete and order.
 // `progress` and `queue` together mean that devices which walk their lists, with a first-in first-out queue for each
 // such triple that holds what is sent until it is taken, all reach the end.
-// Errors: ConfigError naming the rule, the action and what was expected.
+// Errors: ConfigError naming the rule, the action and what was expected. Devices and positions are counted from 0, over
+// the actions of the schedule: what a text has besides (header, comments, SEND and RECV) is not in the count.
 void validate(const Schedule& schedule, const Limits& limits = {});
 
 }  // namespace sluice::pipeline

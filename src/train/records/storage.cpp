@@ -124,6 +124,16 @@ void AtomicFile::commit() {
   sync_directory(target_.parent_path());
 }
 
+void check_output(const char* option, const fs::path& out, const std::vector<fs::path>& inputs) {
+  std::error_code ignored;
+  for (const fs::path& input : inputs) {
+    if (fs::equivalent(input, out, ignored))
+      throw ConfigError(concat(option, " ", out.string(), " is a file to read; give it another name"));
+  }
+  if (fs::exists(fs::absolute(out).parent_path() / "state.json", ignored))
+    throw ConfigError(concat(option, " ", out.string(), " is inside a checkpoint; write elsewhere"));
+}
+
 void write_text_atomically(const fs::path& target, std::string_view text) {
   AtomicFile file(target, text.size());
   file.write(std::as_bytes(std::span(text)));

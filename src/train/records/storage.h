@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice::train {
 
@@ -55,6 +56,10 @@ class AtomicFile {
   std::uint64_t expected_bytes_;
   FileDescriptor file_;
 };
+
+// Refuses to write over a file that is read, and into a checkpoint, with a ConfigError. option: for the message.
+void check_output(const char* option, const std::filesystem::path& out,
+                  const std::vector<std::filesystem::path>& inputs);
 
 void write_text_atomically(const std::filesystem::path& target, std::string_view text);
 

@@ -12,13 +12,13 @@
 #include "pipeline/schedule/inspect.h"
 #include "pipeline/schedule/shapes.h"
 #include "pipeline/schedule/simulate.h"
-#include "pipeline/schedule/validate.h"
 
 namespace sluice::pipeline {
 namespace {
 
 using test::even_costs;
 using test::NamedShape;
+using test::shape_of;
 
 constexpr double kTolerance = 1e-9;
 const std::vector<StepCost> kEqual{{1, 1, 1}, {0.7, 0.7, 0.7}};
@@ -28,12 +28,6 @@ struct Form {
   double barrier;
   double window;
 };
-
-NamedShape shape_of(const std::string& name, int p, int m, int v = 1) {
-  NamedShape shape{name, {.stages = p, .micro_batches = m, .virtual_stages = {}}};
-  if (test::is_looped(name)) shape.shape.virtual_stages = v;
-  return shape;
-}
 
 void expect_form(const NamedShape& shape, const StepCost& cost, const Form& form) {
   SCOPED_TRACE(shape.text() + " F=" + std::to_string(cost.forward) + " I=" + std::to_string(cost.input) +
@@ -68,14 +62,28 @@ TEST(ClosedForms, VirtualStagesDivideTheBubble) {
   for (const int p : kStages) {
     for (const int v : {1, 2, 3, 4}) {
       for (const auto& cost : kUnequal) {
-        const double bubble = (p - 1) * (cost.forward + cost.input + cost.weight) / v;
+        const double per_stage = (cost.forward + cost.input + cost.weight) / v;
+        const double bubble = (p - 1) * per_stage;
         for (const int rounds : {1, 2, 3, 7})
           expect_form(shape_of("interleaved", p, p * rounds, v), cost, {bubble, bubble});
-        for (const int m : {p, p + 1, 2 * p, 3 * p + 1})
-          expect_form(shape_of("looped-bfs", p, m, v), cost, {bubble, bubble});
+        // With m < p the first device waits p - m stages each time round.
+        for (const int m : kMicroBatches) {
+          const double looped = (p - 1 + (v - 1) * std::max(0, p - m)) * per_stage;
+          expect_form(shape_of("looped-bfs", p, m, v), cost, {looped, looped});
+        }
       }
     }
   }
+}
+
+TEST(ClosedForms, LoopedBfsLosesMoreWithFewerMicroBatchesThanDevices) {
+  const auto bubble = [](int m) {
+    const Schedule schedule = make_looped_bfs({.stages = 4, .micro_batches = m, .virtual_stages = 2});
+    return simulate(schedule, even_costs(schedule, {1, 1, 1})).barrier_bubble;
+  };
+  EXPECT_NEAR(bubble(1), 9, kTolerance);
+  EXPECT_NEAR(bubble(3), 6, kTolerance);
+  EXPECT_NEAR(bubble(4), 4.5, kTolerance);
 }
 
 TEST(ClosedForms, ZeroBubbleH1) {
@@ -102,6 +110,27 @@ TEST(ClosedForms, ZeroBubbleH2) {
       }
     }
   }
+}
+
+double window_of_h2(int p, int m, const StepCost& cost) {
+  const Schedule schedule = shape_of("zb-h2", p, m).make();
+  return simulate(schedule, even_costs(schedule, cost)).window_bubble;
+}
+
+TEST(ClosedForms, TheWindowOfZeroBubbleH2WhereIOrWIsNotLongerThanF) {
+  test::Draw draw_of(37);
+  int checked = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    const int p = draw_of.between(1, 8);
+    const int m = 2 * p - 1 + draw_of.between(0, 20);
+    const StepCost cost = draw_of.cost();
+    if (std::min(cost.input, cost.weight) > cost.forward) continue;
+    const double form = (p - 1) * std::max(0.0, cost.forward + cost.input - 2 * cost.weight);
+    EXPECT_NEAR(window_of_h2(p, m, cost), form, kTolerance * m * 15) << "p=" << p << " m=" << m;
+    ++checked;
+  }
+  EXPECT_GT(checked, 1000);
+  EXPECT_GT(window_of_h2(4, 8, {0.5, 2, 2}), 0.1);  // I and W longer than F: not 0
 }
 
 TEST(ClosedForms, TheVsWithEqualCosts) {
@@ -214,29 +243,6 @@ TEST(ClosedForms, WorkedNumbersOfUnequalCosts) {
   }
 }
 
-double extra_of_hop(const NamedShape& shape, const StepCost& cost, double hop) {
-  const Schedule schedule = shape.make();
-  return simulate(schedule, even_costs(schedule, cost, hop)).makespan -
-         simulate(schedule, even_costs(schedule, cost)).makespan;
-}
-
-TEST(ClosedForms, ExtraOfTheHop) {
-  constexpr double kHop = 0.1;
-  const StepCost cost{1, 1, 1};
-  for (const int p : {2, 3, 4, 8}) {
-    for (const int rounds : {1, 2, 4, 16}) {
-      const int m = p * rounds;
-      EXPECT_NEAR(extra_of_hop(shape_of("gpipe", p, m), cost, kHop), 2 * (p - 1) * kHop, 1e-9);
-      EXPECT_NEAR(extra_of_hop(shape_of("eager-1f1b", p, m), cost, kHop), 2 * (p - 1) * kHop, 1e-9);
-      EXPECT_NEAR(extra_of_hop(shape_of("1f1b", p, m), cost, kHop), 2 * kHop * ((p - 1) * rounds + (p - 2)), 1e-9);
-      if (rounds < 2) continue;
-      for (const int v : {2, 3, 4})
-        EXPECT_NEAR(extra_of_hop(shape_of("interleaved", p, m, v), cost, kHop), 2 * (p * v - 1) * kHop, 1e-9);
-      EXPECT_NEAR(extra_of_hop(shape_of("zb-h1", p, m), cost, kHop), 4 * (p - 1) * kHop, 1e-9);
-    }
-  }
-}
-
 TEST(ClosedForms, WhereTheDevicesEnd) {
   for (const auto& cost : kUnequal) {
     for (const auto& [name, v] :
@@ -256,25 +262,8 @@ TEST(ClosedForms, WhereTheDevicesEnd) {
   }
 }
 
-// The largest shape that is promised: as exact as the small ones.
-TEST(ClosedForms, SixtyFourDevicesAndFiveHundredTwelveMicroBatches) {
-  constexpr int kDevices = 64;
-  constexpr int kChunks = 512;
-  const StepCost cost{1, 1, 1};
-  for (const std::string name : {"gpipe", "1f1b", "eager-1f1b"})
-    expect_form(shape_of(name, kDevices, kChunks), cost, {63 * 3, 63 * 3});
-  for (const int v : {2, 8}) {
-    for (const std::string name : {"interleaved", "looped-bfs"})
-      expect_form(shape_of(name, kDevices, kChunks, v), cost, {63 * 3.0 / v, 63 * 3.0 / v});
-  }
-  expect_form(shape_of("zb-h1", kDevices, kChunks), cost, {63, 63});
-  expect_form(shape_of("zb-h2", kDevices, kChunks), cost, {63, 0});
-  expect_form(shape_of("zb-v", kDevices, kChunks), cost, {31.5, 0});
-  expect_form(shape_of("dualpipe-v", kDevices, kChunks), cost, {63, 63});
-}
-
-// (stage, micro-batch) pairs that device r keeps at most; nothing where there is no formula.
-std::optional<int> live_pairs(const NamedShape& shape, int r) {
+// (stage, micro-batch) pairs that device r has in flight at most; nothing where there is no formula.
+std::optional<int> pairs_in_flight(const NamedShape& shape, int r) {
   const int p = shape.shape.stages;
   const int m = shape.shape.micro_batches;
   const int v = shape.virtual_stages();
@@ -289,18 +278,54 @@ std::optional<int> live_pairs(const NamedShape& shape, int r) {
   return std::nullopt;
 }
 
-TEST(ClosedForms, LiveMicroBatches) {
+int expect_in_flight(const NamedShape& shape) {
+  const auto peaks = peak_in_flight(shape.make());
   int checked = 0;
-  test::for_each_shape(6, 26, 4, [&](const NamedShape& shape) {
-    const auto peaks = peak_in_flight(shape.make());
-    for (int r = 0; r < shape.shape.stages; ++r) {
-      const auto expected = live_pairs(shape, r);
-      if (!expected) continue;
-      EXPECT_EQ(peaks[static_cast<std::size_t>(r)], *expected) << shape.text() << " r=" << r;
-      ++checked;
-    }
-  });
+  for (int r = 0; r < shape.shape.stages; ++r) {
+    const auto expected = pairs_in_flight(shape, r);
+    if (!expected) continue;
+    EXPECT_EQ(peaks[static_cast<std::size_t>(r)], *expected) << shape.text() << " r=" << r;
+    ++checked;
+  }
+  return checked;
+}
+
+TEST(ClosedForms, MicroBatchesInFlight) {
+  int checked = 0;
+  test::for_each_shape(6, 26, 4, [&](const NamedShape& shape) { checked += expect_in_flight(shape); });
   EXPECT_GT(checked, 5000);
+}
+
+// The largest shape that is promised: as exact as the small ones.
+TEST(ClosedForms, SixtyFourDevicesAndFiveHundredTwelveMicroBatches) {
+  constexpr int kDevices = 64;
+  constexpr int kChunks = 512;
+  const auto expect = [&](const NamedShape& shape, const std::vector<StepCost>& costs, auto form) {
+    for (const auto& cost : costs) expect_form(shape, cost, form(cost));
+    EXPECT_EQ(expect_in_flight(shape), kDevices) << shape.text();
+  };
+  const std::vector<StepCost> any{{1, 1, 1}, {1, 0.3, 2.5}};
+  for (const std::string name : {"gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs"}) {
+    for (const int v : test::is_looped(name) ? std::vector<int>{2, 8} : std::vector<int>{1}) {
+      expect(shape_of(name, kDevices, kChunks, v), any, [&](const StepCost& cost) {
+        const double bubble = 63 * (cost.forward + cost.input + cost.weight) / v;
+        return Form{bubble, bubble};
+      });
+    }
+  }
+  expect(shape_of("zb-h1", kDevices, kChunks), {{1, 1, 1}, {3, 1, 0.5}}, [](const StepCost& cost) {
+    const double bubble = 63 * (cost.forward + cost.input - cost.weight);
+    return Form{bubble, bubble};
+  });
+  expect(shape_of("zb-h2", kDevices, kChunks), {{1, 1, 1}, {2, 3, 2}}, [](const StepCost& cost) {
+    return Form{63 * cost.forward, 63 * (cost.forward + cost.input - 2 * cost.weight)};
+  });
+  expect(shape_of("zb-v", kDevices, kChunks), kEqual, [](const StepCost& cost) {
+    return Form{63 * cost.forward / 2, 0};
+  });
+  expect(shape_of("dualpipe-v", kDevices, kChunks), kEqual, [](const StepCost& cost) {
+    return Form{63 * cost.forward, 63 * cost.forward};
+  });
 }
 
 }  // namespace

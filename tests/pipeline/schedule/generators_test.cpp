@@ -115,7 +115,7 @@ TEST(Generators, ReductionsFollowTheLastGradientOfTheirStage) {
             "0F0 1F0 0F1 1B0 (1F1;0B0) 1B1 1REDUCE_GRAD 0I1 0W1 0REDUCE_GRAD\n");
 }
 
-TEST(Generators, ForwardOnlyKeepsNothing) {
+TEST(Generators, ForwardOnlyHasOneMicroBatchInFlight) {
   for (const int peak : peak_in_flight(make_forward_only(std::vector{0, 1, 2, 3}, 9))) EXPECT_EQ(peak, 1);
 }
 

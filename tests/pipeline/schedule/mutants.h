@@ -28,6 +28,7 @@ class Mutator {
         retarget(device, i);
         move(device, i);
         swap(device, i);
+        swap_with_later_devices(device, i);
         toggle_pair(device, i);
       }
     }
@@ -89,6 +90,18 @@ class Mutator {
       auto& changed = add("swap", device, ops(actions[i], actions[j]));
       std::swap(changed[i], changed[j]);
       std::swap(changed[i].overlaps_next, changed[j].overlaps_next);
+    }
+  }
+
+  // With every action of every later device; which places are pairs stays.
+  void swap_with_later_devices(std::size_t device, std::size_t i) {
+    for (std::size_t to = device + 1; to < schedule_.devices.size(); ++to) {
+      for (std::size_t j = 0; j < schedule_.devices[to].size(); ++j) {
+        Action& here = add("swap devices", device)[i];
+        Action& there = mutants_.back().schedule.devices[to][j];
+        std::swap(here, there);
+        std::swap(here.overlaps_next, there.overlaps_next);
+      }
     }
   }
 

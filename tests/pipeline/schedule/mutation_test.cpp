@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <iomanip>
 #include <iostream>
 #include <map>
+#include <optional>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "core/error.h"
 #include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/mutants.h"
@@ -21,18 +24,10 @@
 namespace sluice::pipeline {
 namespace {
 
+using test::is_valid;
 using test::Mutant;
 using test::Mutator;
 using test::Oracle;
-
-bool is_valid(const Schedule& schedule) {
-  try {
-    validate(schedule);
-  } catch (const ConfigError&) {
-    return false;
-  }
-  return true;
-}
 
 std::vector<Schedule> small_schedules() {
   std::vector<Schedule> schedules;
@@ -64,7 +59,8 @@ void print(const std::map<std::string, Tally>& tallies, std::size_t schedules) {
 }
 
 // Who may survive, and why it is no mistake:
-//   swap           two actions that need nothing of each other, directly or by way of other devices: every action still
+//   swap           two actions of a device that need nothing of each other, directly or by way of other devices: every
+//   action still
 //                  runs once after what it needs, so the sums of gradients have the same terms
 //   part a pair    one after the other is stricter than together
 //   pair with next a forward and a backward that need nothing of each other
@@ -74,6 +70,9 @@ bool may_survive(const Mutant& mutant) {
   if (mutant.kind == "swap" || mutant.kind == "part a pair" || mutant.kind == "pair with next") return true;
   return mutant.kind == "drop" && mutant.schedule.devices == std::vector<std::vector<Action>>{{Action{}}};
 }
+
+// Any number of receive buffers that makes a difference; nothing: as many as are sent.
+constexpr std::array<std::optional<int>, 5> kBuffers{std::nullopt, 0, 1, 2, 3};
 
 TEST(Mutation, EverySingleMistakeIsRejectedOrTheOracleRunsIt) {
   std::map<std::string, Tally> tallies;
@@ -91,26 +90,48 @@ TEST(Mutation, EverySingleMistakeIsRejectedOrTheOracleRunsIt) {
     }
   }
   print(tallies, schedules.size());
-  EXPECT_EQ(tallies.at("duplicate").survivors + tallies.at("retarget").survivors + tallies.at("move").survivors, 0);
-  EXPECT_GT(tallies.at("swap").survivors, 0);
-  EXPECT_LT(2 * tallies.at("swap").survivors, tallies.at("swap").mutants);
+  std::map<std::string, int> survivors;
+  for (const auto& [kind, tally] : tallies) survivors[kind] = tally.survivors;
+  const std::map<std::string, int> expected{
+      {"drop", 5},         {"duplicate", 0}, {"move", 0},   {"pair with next", 107},
+      {"part a pair", 21}, {"retarget", 0},  {"swap", 654}, {"swap devices", 0}};
+  EXPECT_EQ(survivors, expected);
 }
 
-// A swap that survives changes no order that a result depends on: what each action reads and what it is added to are
-// the same, so F's and I's, B's and W's of one stage and one micro-batch keep their order.
-TEST(Mutation, SurvivingSwapsKeepTheOrderOfEveryMicroBatchOnItsStage) {
+// Swaps and pairs are the mistakes that leave a schedule complete, so that what is left is to wait for each other.
+TEST(Mutation, WithReceiveBuffersTheOracleAgreesToo) {
+  std::map<bool, int> verdicts;
   for (const auto& schedule : small_schedules()) {
     for (const auto& mutant : Mutator(schedule).all()) {
-      if (mutant.kind != "swap" || !is_valid(mutant.schedule)) continue;
-      for (const auto& actions : mutant.schedule.devices) {
-        std::map<std::pair<StageId, MicroBatchId>, std::string> seen;
-        for (const auto& action : actions) {
-          if (action.op != Op::kReduceGradient) seen[{action.stage, action.micro_batch}] += letter(action.op);
-        }
-        for (const auto& [key, order] : seen) EXPECT_TRUE(order == "F" || order == "FB" || order == "FIW") << order;
+      if (mutant.kind != "swap" && mutant.kind != "part a pair" && mutant.kind != "pair with next") continue;
+      for (const auto& buffers : kBuffers) {
+        const Transport transport{.receive_buffers = buffers, .tied = {}};
+        const bool completes = Oracle(mutant.schedule, transport).completes();
+        ASSERT_EQ(is_valid(mutant.schedule, {.transport = transport}), completes) << buffers.value_or(-1) << "\n"
+                                                                                  << draw(mutant.schedule);
+        ++verdicts[completes];
       }
     }
   }
+  EXPECT_GT(verdicts[true], 1000);
+  EXPECT_GT(verdicts[false], 1000);
+}
+
+TEST(Mutation, WithTiedStagesTheOracleAgreesToo) {
+  std::map<bool, int> verdicts;
+  for (const std::string name : {"1f1b", "zb-h1", "zb-v", "looped-bfs"}) {
+    const Schedule schedule = with_reductions(make_schedule(name, {.stages = 2, .micro_batches = 2}));
+    std::vector<std::vector<StageId>> tied{{StageId{0}, static_cast<StageId>(schedule.stages - 1)}};
+    if (schedule.stages > 2) tied.push_back({StageId{1}, StageId{2}});
+    for (const auto& mutant : Mutator(schedule).all()) {
+      const Transport transport{.receive_buffers = {}, .tied = tied};
+      const bool completes = Oracle(mutant.schedule, transport).completes();
+      ASSERT_EQ(is_valid(mutant.schedule, {.transport = transport}), completes) << draw(mutant.schedule);
+      ++verdicts[completes];
+    }
+  }
+  EXPECT_GT(verdicts[true], 10);
+  EXPECT_GT(verdicts[false], 1000);
 }
 
 // Goes through every order of the lists of all devices.
@@ -138,26 +159,69 @@ TEST(Mutation, EveryOrderOfVerySmallSchedulesAgreesWithTheOracle) {
   expect_agreement_on_every_order(make_looped_bfs({.stages = 2, .micro_batches = 1}), 1);
 }
 
+// Two actions of a device change places.
+void swap_two(test::Draw& draw_of, Schedule& schedule) {
+  auto& actions =
+      schedule.devices[static_cast<std::size_t>(draw_of.between(0, static_cast<int>(schedule.devices.size()) - 1))];
+  const auto any = [&] { return static_cast<std::size_t>(draw_of.between(0, static_cast<int>(actions.size()) - 1)); };
+  std::swap(actions[any()], actions[any()]);
+}
+
+// Each device's reductions at its end, in any order.
+void shuffle_reductions(test::Draw& draw_of, Schedule& schedule) {
+  for (auto& actions : schedule.devices) {
+    const auto is_reduction = [](const Action& action) { return action.op == Op::kReduceGradient; };
+    const auto last = std::ranges::stable_partition(actions, [&](const Action& a) { return !is_reduction(a); });
+    std::ranges::shuffle(last, std::mt19937(static_cast<unsigned>(draw_of.between(0, 1 << 20))));
+  }
+}
+
+// Most stages in one of two groups, the others in none.
+std::vector<std::vector<StageId>> draw_groups(test::Draw& draw_of, int stages) {
+  std::vector<std::vector<StageId>> groups(2);
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto group = static_cast<std::size_t>(draw_of.between(0, 4)) / 2;
+    if (group < groups.size()) groups[group].push_back(StageId{stage});
+  }
+  std::erase_if(groups, [](const auto& group) { return group.empty(); });
+  return groups;
+}
+
 TEST(Mutation, RandomSchedulesAgreeWithTheOracle) {
   test::Draw draw_of(5);
-  int valid = 0;
-  int rejected = 0;
-  for (int trial = 0; trial < 3000; ++trial) {
+  std::map<std::string, std::map<bool, int>> verdicts;
+  int stopped_by_ties = 0;
+  for (int trial = 0; trial < 6000; ++trial) {
     Schedule schedule = test::random_schedule(draw_of, {.stages = 5, .micro_batches = 4, .devices = 3});
-    if (trial % 3 == 0) {  // and with two actions of a device swapped
-      auto& actions =
-          schedule.devices[static_cast<std::size_t>(draw_of.between(0, static_cast<int>(schedule.devices.size()) - 1))];
-      const auto any = [&] {
-        return static_cast<std::size_t>(draw_of.between(0, static_cast<int>(actions.size()) - 1));
-      };
-      std::swap(actions[any()], actions[any()]);
+    Transport transport;
+    const bool is_tied = trial % 2 == 1;
+    if (is_tied) {
+      schedule = with_reductions(std::move(schedule));
+      shuffle_reductions(draw_of, schedule);
+      transport.tied = draw_groups(draw_of, schedule.stages);
     }
-    const bool completes = Oracle(schedule).completes();
-    ASSERT_EQ(is_valid(schedule), completes) << draw(schedule);
-    ++(completes ? valid : rejected);
+    if (trial % 3 == 0) swap_two(draw_of, schedule);
+    for (const auto& buffers : kBuffers) {
+      transport.receive_buffers = buffers;
+      const bool completes = Oracle(schedule, transport).completes();
+      ASSERT_EQ(is_valid(schedule, {.transport = transport}), completes)
+          << buffers.value_or(-1) << " " << transport.tied.size() << "\n"
+          << draw(schedule);
+      const std::string kind = buffers ? std::to_string(*buffers) : "any";
+      if (is_tied && !buffers && !completes && is_valid(schedule)) ++stopped_by_ties;
+      ++verdicts[kind + (is_tied ? " buffers, tied" : " buffers")][completes];
+    }
   }
-  EXPECT_GT(valid, 500);
-  EXPECT_GT(rejected, 500);
+  std::cout << "  stopped by ties alone: " << stopped_by_ties << "\n";
+  for (auto& [kind, of_kind] : verdicts) {
+    std::cout << "  " << kind << ": " << of_kind[true] << " run, " << of_kind[false] << " rejected\n";
+    EXPECT_GT(of_kind[true], 100) << kind;
+    EXPECT_GT(of_kind[false], 500) << kind;
+  }
+  // Each buffer less, and the ties, must be the reason for some rejections.
+  EXPECT_GT(verdicts["2 buffers"][true], verdicts["1 buffers"][true]);
+  EXPECT_GT(verdicts["1 buffers"][true], verdicts["0 buffers"][true]);
+  EXPECT_GT(stopped_by_ties, 15);
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
-// shapes: which shapes the property tests go through, and the names of their cases.
+// shapes: which shapes the property tests go through, the names of their cases, and what validate() says of them.
 #pragma once
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/simulate.h"
+#include "pipeline/schedule/validate.h"
 
 namespace sluice::pipeline::test {
 
@@ -23,6 +26,27 @@ struct NamedShape {
 };
 
 inline bool is_looped(const std::string& name) { return name == "interleaved" || name == "looped-bfs"; }
+
+// v: virtual stages, of the schedules that take any number.
+inline NamedShape shape_of(const std::string& name, int p, int m, int v = 1) {
+  NamedShape shape{name, {.stages = p, .micro_batches = m, .virtual_stages = {}}};
+  if (is_looped(name)) shape.shape.virtual_stages = v;
+  return shape;
+}
+
+// What validate() says: "valid", or its error.
+inline std::string verdict(const Schedule& schedule, const Limits& limits = {}) {
+  try {
+    validate(schedule, limits);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "valid";
+}
+
+inline bool is_valid(const Schedule& schedule, const Limits& limits = {}) {
+  return verdict(schedule, limits) == "valid";
+}
 
 // Calls `visit` for every schedule there is of at most these sizes.
 template <typename Visit>

@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using ::testing::ThrowsMessage;
 
 constexpr std::array kOps{Op::kForward, Op::kBackward, Op::kInputGradient, Op::kWeightGradient, Op::kReduceGradient};
 
@@ -45,6 +46,27 @@ TEST(TextForm, HeaderCommentsAndCommasAreOptional) {
   EXPECT_EQ(schedule.micro_batches, 2);
   EXPECT_EQ(schedule.devices.size(), 2U);
   EXPECT_NO_THROW(validate(schedule));
+}
+
+// As some editors write it; columns are counted behind it.
+TEST(TextForm, AByteOrderMarkAtTheStartIsSkipped) {
+  EXPECT_EQ(parse_schedule("\xEF\xBB\xBF"
+                           "0F0 0B0"),
+            parse_schedule("0F0 0B0"));
+  EXPECT_THAT(
+      [] {
+        (void)parse_schedule(
+            "\xEF\xBB\xBF"
+            "0X0");
+      },
+      ThrowsMessage<ConfigError>(StartsWith("schedule:1:1: expected an action")));
+  EXPECT_THAT(
+      [] {
+        (void)parse_schedule(
+            "0F0\n\xEF\xBB\xBF"
+            "1F0");
+      },
+      ThrowsMessage<ConfigError>(StartsWith("schedule:2:1: expected an action")));
 }
 
 // As PyTorch 2.11 writes them: compute_only with empty cells for its bubbles, compute_comms with everything. The test
@@ -90,7 +112,7 @@ TEST(TextForm, ErrorsNameLineAndColumn) {
   EXPECT_THAT(message_of("0F0 -"), StartsWith("order.txt:1:5: expected an action"));
   EXPECT_THAT(message_of("schedule=x stages=two micro_batches=1\n0F0"),
               StartsWith("order.txt:1:19: expected a number"));
-  EXPECT_THAT(message_of("schedule=x stages=2\n0F0"), HasSubstr("expected 'schedule=NAME stages=P micro_batches=M'"));
+  EXPECT_THAT(message_of("schedule=x stages=2\n0F0"), HasSubstr("expected 'schedule=NAME stages=S micro_batches=M'"));
   EXPECT_THAT(message_of("schedule= stages=2 micro_batches=1"), StartsWith("order.txt:1:10: expected a name"));
   EXPECT_THAT(message_of("name=x stages=2 micro_batches=1"), HasSubstr("expected 'schedule=...', found 'name=x'"));
   EXPECT_THAT(message_of("0F0\nschedule=x stages=1 micro_batches=1"), HasSubstr("before the first device"));

@@ -96,6 +96,9 @@ TEST(Svg, ABoxTellsItsTimes) {
   const std::string svg = draw_svg(schedule, simulate(schedule, test::even_costs(schedule, {1, 1, 1})));
   EXPECT_THAT(svg, HasSubstr("<title>1B0 2 to 4</title>"));
   EXPECT_THAT(svg, HasSubstr("1f1b: 2 devices, 2 stages, 2 chunks; makespan 9, bubble 33.33 %"));
+  const std::string late = draw_svg(schedule, simulate(schedule, test::even_costs(schedule, {1234567, 1, 1})));
+  EXPECT_THAT(late, HasSubstr("<title>1F0 1234567 to 2469134</title>"));
+  EXPECT_THAT(late, HasSubstr("makespan 3703707, bubble"));
 }
 
 }  // namespace

@@ -6,14 +6,16 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "core/error.h"
 #include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/generators.h"
+#include "pipeline/schedule/shapes.h"
 
 namespace sluice::pipeline {
 namespace {
 
+using test::verdict;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -21,15 +23,6 @@ constexpr std::string_view kInterleaved =
     "schedule=interleaved stages=4 micro_batches=4\n"
     "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3\n"
     "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3\n";
-
-std::string verdict(const Schedule& schedule) {
-  try {
-    validate(schedule);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "valid";
-}
 
 std::string verdict(std::string_view text) { return verdict(parse_schedule(text)); }
 
@@ -44,6 +37,10 @@ TEST(Validate, NamesTheRuleTheActionAndWhatWasExpected) {
   EXPECT_THAT(verdict("0F0 0B0\n-"), HasSubstr("'shape': device 1 has no actions"));
   EXPECT_THAT(verdict("schedule=x stages=1 micro_batches=1\n0F0 0F1"),
               HasSubstr("'range': 0F1 (device 0, position 1) names micro-batch 1, expected 0 to 0"));
+  EXPECT_THAT(
+      verdict("schedule=x stages=2 micro_batches=1\n0F0 2F0\n1F0 3F0"),  // two devices, but four stages
+      HasSubstr("'range': 2F0 (device 0, position 1) names stage 2, expected 0 to 1 (the header's stages= counts "
+                "the stages of all devices)"));
   EXPECT_THAT(verdict("schedule=x stages=0 micro_batches=1\n0F0"), HasSubstr("'shape': stages=0"));
   EXPECT_THAT(verdict("schedule=x stages=1 micro_batches=0\n0F0"), HasSubstr("'shape': micro_batches=0"));
   EXPECT_THAT(verdict(Schedule{"two words", 1, 1, {{Action{}}}}), HasSubstr("'shape': its name"));
@@ -88,15 +85,6 @@ TEST(Validate, EveryStageIsReducedOnceAfterItsLastGradient) {
   EXPECT_THAT(verdict("0F0 0B0 0REDUCE_GRAD\n1F0 1B0"), HasSubstr("1REDUCE_GRAD is missing"));
 }
 
-std::string verdict(const Schedule& schedule, const Limits& limits) {
-  try {
-    validate(schedule, limits);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "valid";
-}
-
 // Two embeddings that share their weights with two heads: the first and the last stage reduce each pair together.
 TEST(Validate, TiedStagesAreReducedTogetherInOneOrder) {
   const Limits tied{.transport = {.receive_buffers = {}, .tied = {{StageId{0}, StageId{3}}, {StageId{1}, StageId{2}}}}};
@@ -113,17 +101,25 @@ TEST(Validate, TiedStagesAreReducedTogetherInOneOrder) {
   EXPECT_THAT(order("", ""), HasSubstr("'reduce': stage 0 is tied to others, expected a REDUCE_GRAD for each stage"));
   EXPECT_THAT(verdict(parse_schedule("0F0 0B0"), {.transport = {.receive_buffers = {}, .tied = {{StageId{4}}}}}),
               HasSubstr("'reduce': stage 4 is tied to others, expected 0 to 0"));
+  const Schedule reduced = with_reductions(make_gpipe({.stages = 3, .micro_batches = 1}));
+  const auto with_groups = [&](const std::vector<std::vector<StageId>>& groups) {
+    return verdict(reduced, {.transport = {.receive_buffers = {}, .tied = groups}});
+  };
+  EXPECT_EQ(with_groups({{StageId{0}, StageId{1}, StageId{2}}}), "valid");
+  EXPECT_THAT(with_groups({{StageId{0}, StageId{1}}, {StageId{2}, StageId{0}}}),
+              HasSubstr("'reduce': stage 0 is tied twice, expected in one group of tied stages"));
+  EXPECT_THAT(with_groups({{StageId{1}, StageId{1}}}), HasSubstr("'reduce': stage 1 is tied twice"));
 }
 
 TEST(Validate, MemoryStaysWithinTheBuffers) {
   const Schedule one_f_one_b = make_1f1b({.stages = 3, .micro_batches = 8});
   EXPECT_EQ(verdict(one_f_one_b, {.activations = 3}), "valid");
   EXPECT_THAT(verdict(one_f_one_b, {.activations = 2}),
-              HasSubstr("'memory': device 0 keeps 3 activations at once, expected at most 2"));
+              HasSubstr("'memory': device 0 has 3 activations in flight at once, expected at most 2"));
   const Schedule zero_bubble = make_zb_h1({.stages = 3, .micro_batches = 8});
   EXPECT_EQ(verdict(zero_bubble, {.activations = 3, .stashes = 3}), "valid");
   EXPECT_THAT(verdict(zero_bubble, {.stashes = 2}),
-              HasSubstr("'memory': device 2 keeps 3 stashed weight gradients at once, expected at most 2"));
+              HasSubstr("'memory': device 2 has 3 stashed weight gradients at once, expected at most 2"));
 }
 
 TEST(Validate, PrintsTheCycle) {
