@@ -44,7 +44,7 @@ class TokensTest(unittest.TestCase):
             self.assertIn(str(part), cli.error_of(done))
 
     def write_batch(self, inputs, targets):
-        save_file({"inputs": inputs, "targets": targets}, self.folder / "batch.safetensors")
+        save_file({"inputs": inputs, "targets": targets.clone()}, self.folder / "batch.safetensors")
         return self.folder / "batch.safetensors"
 
     def test_a_step_is_the_same_however_the_blocks_are_cut(self):
@@ -54,7 +54,7 @@ class TokensTest(unittest.TestCase):
         self.assertEqual(tuple(whole["logits"].shape), (7, CONTEXT - 2, 256))
         self.assertIn("grad/transformer.h.1.attn.c_attn.weight", whole)
         self.assertEqual(tuple(whole["grad/transformer.h.1.attn.c_attn.weight"].shape), (32, 96))
-        for stages, chunks in ((2, 3), (3, 2), (6, 4)):
+        for stages, chunks in ((2, 3), (6, 4)):
             cut = self.step(self.configuration(stages, chunks), "--batch", batch)
             self.assertEqual(cut.keys(), whole.keys())
             for name, expected in whole.items():
@@ -76,7 +76,6 @@ class TokensTest(unittest.TestCase):
                 ({"classes": 10}, {}, "model.classes = 10 has no place in gpt2"),
                 ({"image_size": 32}, {}, "model.image_size = 32 has no place in gpt2"),
                 ({"name": "mlp"}, {"name": "shapes"}, f"model.context={CONTEXT} has no place in mlp"),
-                ({}, {"flip": True}, "data.flip"),
                 ({}, {"name": "text"}, "data.path is empty")):
             done = cli.run("step", self.configuration(model=model, data=data), "--out", self.folder / "out")
             with self.subTest(said):
