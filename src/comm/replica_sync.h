@@ -13,8 +13,8 @@ namespace sluice::comm {
 
 // What the local replicas put into a step.
 struct Contribution {
-  std::int64_t examples = 0;
-  double loss_sum = 0;  // summed, not averaged, over the examples
+  std::int64_t examples = 0;  // targets that count: samples, or tokens
+  double loss_sum = 0;        // summed, not averaged, over the examples
   int stop_votes = 0;   // processes that want the run to stop after this step
 };
 

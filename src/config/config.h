@@ -82,6 +82,7 @@ struct TrainConfig {
   std::vector<std::int64_t> lr_decay_steps;
   double lr_decay = 0.1;
   double label_smoothing = 0;
+  double clip_norm = 0;  // 0 = not
   std::string precision = "fp32";
   std::uint64_t seed = 1;
   bool deterministic = false;

@@ -137,6 +137,8 @@ Keys train_keys() {
        "factor at each of train.lr_decay_steps"},
       {"train.label_smoothing", train<&C::label_smoothing>(), fraction(), "",
        "share of the target spread over all classes"},
+      {"train.clip_norm", train<&C::clip_norm>(), real_at_least(0), "",
+       "largest norm of the gradient of all parameters together; a longer one is scaled down; 0 = any"},
       {"train.precision", train<&C::precision>(), words({"fp32", "fp64"}), "",
        "number format of weights, activations and gradients"},
       {"train.seed", train<&C::seed>(), between(0, kLargestSeed), "",

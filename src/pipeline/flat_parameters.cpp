@@ -1,5 +1,7 @@
 #include "pipeline/flat_parameters.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -22,6 +24,7 @@ std::vector<nn::Parameter*> parameters_of(const std::vector<nn::Layer*>& layers)
     const auto own = layer->parameters();
     parameters.insert(parameters.end(), own.begin(), own.end());
   }
+  std::ranges::stable_partition(parameters, [](const nn::Parameter* p) { return p->tied_to.empty(); });
   return parameters;
 }
 
@@ -49,8 +52,9 @@ void FlatParameters::lay_out(const std::vector<nn::Parameter*>& parameters, Para
     const at::Tensor& value = parameter->value;
     check(value.is_non_overlapping_and_dense(), concat("parameter ", parameter->name, " is not dense"));
     slots_.push_back({ParamId{index(first) + static_cast<int>(slots_.size())}, parameter->name, value.sizes().vec(),
-                      value.strides().vec(), at, value.numel()});
+                      value.strides().vec(), at, value.numel(), parameter->tied_to});
     at = aligned(at + value.numel(), value.element_size());
+    if (parameter->tied_to.empty()) own_elements_ = at;
   }
 }
 

@@ -1,6 +1,7 @@
 // flat_parameters: a stage's parameters, gradients and buffers as views into flat tensors, so that the optimizer, the
 // reducer and the running-statistics merge are a few calls over whole buffers instead of one per parameter.
 // Local replicas in the same memory share one flat value tensor; each has its own gradient.
+// Copies of parameters that are tied to others (nn::Parameter) come last, so that an optimizer can leave them out.
 // Threads: built by one thread before the run; then the values are written only between steps.
 #pragma once
 
@@ -24,6 +25,7 @@ struct ParameterSlot {
   std::vector<std::int64_t> strides;
   std::int64_t begin;  // elements; a multiple of 64 bytes
   std::int64_t numel;
+  std::string tied_to;  // nn::Parameter
 };
 
 class FlatParameters {
@@ -41,6 +43,9 @@ class FlatParameters {
     return statistics_;
   }  // [elements]: floating-point buffers; may be empty
 
+  // Elements before the copies of tied parameters.
+  [[nodiscard]] std::int64_t own_elements() const { return own_elements_; }
+
   // A view of `flat`, a tensor with this layout, in the parameter's shape.
   [[nodiscard]] static at::Tensor view(const at::Tensor& flat, const ParameterSlot& slot);
   // The leaf of each slot, as the layers use it.
@@ -55,6 +60,7 @@ class FlatParameters {
   void adopt_buffers(c10::Device device);
 
   std::vector<ParameterSlot> slots_;
+  std::int64_t own_elements_ = 0;
   std::vector<at::Tensor> leaves_;
   std::vector<nn::Buffer*> buffers_;
   at::Tensor values_;

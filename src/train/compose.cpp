@@ -93,7 +93,7 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   const auto devices = by_replica(options.devices, plan);
   const std::vector<int> owners = stage_owners(plan);
   StageGrid grid = make_grid(plan, options, devices, owners);
-  Composition composition{plan, nullptr, nullptr, nullptr, {}, {}};
+  Composition composition{.plan = plan};
   if (options.synchronises_batch_norm) refuse_shared_gpus(options.devices);
   const bool has_peers = options.processes != nullptr && options.processes->size() > 1;
   if (has_peers) composition.communicator = options.processes->make_communicator("small sums");
@@ -111,7 +111,8 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   for (const auto& stage : grid[0]) {
     const FlatParameters& parameters = stage->parameters();
     composition.optimizers.push_back(
-        std::make_shared<Optimizer>(options.optimizer, parameters.values(), parameters.gradients()));
+        std::make_shared<Optimizer>(options.optimizer, parameters.values().narrow(0, 0, parameters.own_elements()),
+                                    parameters.gradients().narrow(0, 0, parameters.own_elements())));
   }
   composition.executor =
       std::make_unique<pipeline::Executor>(std::move(grid), devices, owners,
@@ -119,13 +120,16 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
                                                                      .step_timeout = options.step_timeout,
                                                                      .record_spans = options.record_spans});
   composition.executor->wait_for_caller();
+  composition.tied = find_tied_parameters(*composition.executor);
   return composition;
 }
 
 std::int64_t Composition::parameter_count() const {
   std::int64_t count = 0;
   for (int s = 0; s < plan.stages(); ++s) {
-    for (const auto& slot : executor->stage(ReplicaId{0}, StageId{s}).parameters().slots()) count += slot.numel;
+    for (const auto& slot : executor->stage(ReplicaId{0}, StageId{s}).parameters().slots()) {
+      if (slot.tied_to.empty()) count += slot.numel;
+    }
   }
   return count;
 }

@@ -16,6 +16,7 @@
 #include "pipeline/executor.h"
 #include "pipeline/split.h"
 #include "train/optimizer.h"
+#include "train/tied_parameters.h"
 
 namespace sluice::train {
 
@@ -39,9 +40,11 @@ struct Composition {
   std::shared_ptr<comm::ReplicaSync> sync;
   std::shared_ptr<comm::Communicator> communicator;             // of all processes, on the CPU; null with one
   std::vector<std::shared_ptr<comm::Communicator>> statistics;  // [device]: for synchronised batch-norm; else empty
-  std::vector<std::shared_ptr<Optimizer>> optimizers;           // [stage], over replica 0's values and gradients
+  // [stage], over replica 0's values and gradients, without the copies of tied parameters.
+  std::vector<std::shared_ptr<Optimizer>> optimizers;
+  std::vector<TiedParameter> tied;
 
-  [[nodiscard]] std::int64_t parameter_count() const;
+  [[nodiscard]] std::int64_t parameter_count() const;  // tied ones once
   [[nodiscard]] std::uint64_t gradient_bytes() const;  // of one replica
 };
 

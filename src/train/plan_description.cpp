@@ -38,7 +38,7 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
     for (int r = 0; r < plan.replicas; ++r)
       devices.push_back(device::to_string(setup.devices[r * plan.devices() + owners[s]]));
     std::int64_t parameters = 0;
-    for (const auto& slot : stage.parameters().slots()) parameters += slot.numel;
+    for (const auto& slot : stage.parameters().slots()) parameters += slot.tied_to.empty() ? slot.numel : 0;
     const std::uint64_t bytes = stage.parameters().values().nbytes();
     stages.push_back(
         {{"stage", s}, {"layers", layers}, {"parameters", parameters}, {"bytes", bytes}, {"devices", devices}});

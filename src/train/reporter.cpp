@@ -114,6 +114,7 @@ ordered_json Reporter::fields_of(const StepRecord& record, const profiler::Netwo
   for (const auto& [name, rate] : network != nullptr ? network->interfaces : decltype(network->interfaces){}) {
     if (rate.sent + rate.received > 0) fields["net"][name] = {{"sent", rate.sent}, {"received", rate.received}};
   }
+  if (record.stats.gradient_norm) fields["gradient_norm"] = *record.stats.gradient_norm;
   add_flops(fields, record.stats.flops, record.breakdown.step, facts_);
   fields["stages"] = facts_.plan.devices();
   fields["replicas"] = facts_.replicas;

@@ -162,20 +162,6 @@ std::optional<nlohmann::ordered_json> summary_of_finished_run(const RunDir& run_
   return with_run_dir(run_dir, fields);
 }
 
-// One update would take copies that have to stay equal apart (nn::Parameter::tied_to).
-void refuse_tied_parameters(const Setup& setup) {
-  models::ModelOptions model = setup.model;
-  model.draw_weights = false;
-  for (const auto& layer : models::make_model(model).layers) {
-    for (const nn::Parameter* parameter : layer->parameters()) {
-      if (parameter->tied_to.empty()) continue;
-      throw ConfigError(concat("model.name = \"", model.name, "\" cannot be trained yet: its ", parameter->name,
-                               " is tied to ", parameter->tied_to,
-                               ", which the optimizer does not keep; choose another model, or use sluice step"));
-    }
-  }
-}
-
 // What rank 0 does with a model that lies on its devices, from the first step to the last.
 nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const RunDir& run_dir,
                                       CheckpointStore& checkpoints, Composition& composition,
@@ -274,7 +260,6 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
   const StopSignal stop_signal;  // until the other processes have ended too
   return peers.run([&] {
     const Setup setup = make_setup(config, peers.place());
-    refuse_tied_parameters(setup);
     if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
     return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);
   });

@@ -272,7 +272,8 @@ Composition make_composition(const Setup& setup, const Plan& plan, comm::Process
 TrainStepOptions step_options(const Setup& setup) {
   return {.seed = setup.config.train.seed,
           .batch_norm = batch_norm_mode(setup.config),
-          .label_smoothing = setup.config.train.label_smoothing};
+          .label_smoothing = setup.config.train.label_smoothing,
+          .clip_norm = setup.config.train.clip_norm};
 }
 
 LrSchedule lr_schedule(const Setup& setup) {

@@ -15,11 +15,13 @@ FlatParameters& parameters_of(const Composition& composition, int replica, int s
   return composition.executor->stage(ReplicaId{replica}, StageId{stage}).parameters();
 }
 
-// Calls visit(stage, slot) for every parameter in model order.
+// Calls visit(stage, slot) for every parameter of the model in its order: copies of tied ones are none of its own.
 template <typename Visit>
 void for_each_slot(const Composition& composition, Visit visit) {
   for (int s = 0; s < composition.plan.stages(); ++s) {
-    for (const auto& slot : parameters_of(composition, 0, s).slots()) visit(s, slot);
+    for (const auto& slot : parameters_of(composition, 0, s).slots()) {
+      if (slot.tied_to.empty()) visit(s, slot);
+    }
   }
 }
 
@@ -103,6 +105,11 @@ void load_model(Composition& composition, const TensorMap& tensors, const std::s
         copy_in(remaining, buffer->name, buffer->value, source);
     }
     refuse_leftovers(remaining, source);
+    for (const TiedParameter& tied : composition.tied) {
+      const at::NoGradGuard no_grad;
+      FlatParameters::view(parameters_of(composition, r, index(tied.copy_stage)).values(), tied.copy)
+          .copy_(tensors.at(tied.owner.name));
+    }
   }
   composition.executor->wait_for_caller();
 }

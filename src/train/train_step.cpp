@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -15,6 +16,8 @@
 
 namespace sluice::train {
 namespace {
+
+constexpr double kClipEpsilon = 1e-6;  // that of torch.nn.utils.clip_grad_norm_
 
 double sum_of_losses(const pipeline::PassResult& result) {
   double sum = 0;
@@ -69,7 +72,10 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   auto request = request_for(batch.local, schedule_of(chunks), chunks);
   request.context.training = true;
   request.context.step = step;
-  request.gradient_scale = 1.0 / static_cast<double>(batch.global_samples);
+  const std::int64_t targets = count_targets(batch.local.targets);
+  // How many targets other processes have is known when the gradients are summed.
+  const std::int64_t scaled_by = std::max<std::int64_t>(is_alone() ? targets : batch.global_samples, 1);
+  request.gradient_scale = 1.0 / static_cast<double>(scaled_by);
   request.sync = composition_.sync;
   request.statistics = composition_.statistics;
 
@@ -77,7 +83,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   const pipeline::PassResult result = composition_.executor->run(std::move(request));
   Recorder& recorder = composition_.executor->recorder();
   const comm::Contribution local{
-      .examples = batch.local.samples(), .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0};
+      .examples = targets, .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0};
   comm::StepOutcome outcome;
   {
     const SpanScope span(is_alone() ? nullptr : recorder.process(), Phase::kAllReduce);
@@ -87,13 +93,15 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
     merge_running_statistics(composition_, options_.batch_norm, batch.local.samples(), batch.global_samples);
   }
   recorder.add_buckets(outcome.buckets, outcome.late);
+  add_tied_gradients(*composition_.executor, composition_.tied);
 
+  const auto all_targets = static_cast<double>(std::max<std::int64_t>(outcome.total.examples, 1));
   Gradients gradients;
-  gradients.stats = {.loss = outcome.total.loss_sum / static_cast<double>(outcome.total.examples),
-                     .samples = outcome.total.examples,
+  gradients.stats = {.loss = outcome.total.loss_sum / all_targets,
+                     .samples = batch.global_samples,
                      .stop = outcome.total.stop_votes > 0,
                      .flops = flops_of_all(result, batch)};
-  gradients.divisor = outcome.divisor;
+  gradients.divisor = outcome.divisor * all_targets / static_cast<double>(scaled_by);
   if (wishes.count_correct) gradients.logits = logits_in_order(result);
   return gradients;
 }
@@ -104,14 +112,31 @@ StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, c
     throw DivergedError(concat("step ", step + 1, ": the loss is ", gradients.stats.loss, "; lower train.lr (", lr,
                                " in this step) or raise train.warmup_steps"));
   }
-  update_weights(lr, gradients.divisor);
   StepStats stats = gradients.stats;
+  double divisor = gradients.divisor;
+  if (options_.clip_norm > 0) {
+    stats.gradient_norm = gradient_norm(divisor);
+    divisor /= std::min(1.0, options_.clip_norm / (*stats.gradient_norm + kClipEpsilon));
+  }
+  update_weights(lr, divisor);
   if (wishes.count_correct) {
     EvalStats local;
     if (gradients.logits.defined()) local.counts = count_correct(gradients.logits, batch.local.targets);
     stats.correct = over_processes(local).counts;
   }
   return stats;
+}
+
+double TrainStep::gradient_norm(double divisor) const {
+  const auto squares = std::make_shared<std::vector<double>>(composition_.executor->stages());
+  composition_.executor->for_each_stage(
+      Phase::kOptimizer, [squares](ReplicaId replica, StageId stage, pipeline::Stage& of_replica) {
+        if (replica != ReplicaId{0}) return;
+        const auto& parameters = of_replica.parameters();
+        const at::Tensor own = parameters.gradients().narrow(0, 0, parameters.own_elements());
+        (*squares)[index(stage)] = std::pow(at::linalg_vector_norm(own, 2, {}, false, at::kDouble).item<double>(), 2);
+      });
+  return std::sqrt(std::accumulate(squares->begin(), squares->end(), 0.0)) / divisor;
 }
 
 // What one place does in an update: its part of a buffer that it shares with replica 0, or afterwards a copy of it.
@@ -149,6 +174,7 @@ void TrainStep::update_weights(double lr, double divisor) {
     const PlaceUpdate& update = (*updates)[index(replica)][index(stage)];
     if (!update.own.defined()) update.optimizer->update(lr, divisor, update.part);
   });
+  copy_tied_values(*composition_.executor, composition_.tied);
   if (!has_copies) return;
   composition_.executor->for_each_stage(Phase::kReceive, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
     const PlaceUpdate& update = (*updates)[index(replica)][index(stage)];

@@ -20,6 +20,7 @@ struct TrainStepOptions {
   std::uint64_t seed = 0;
   nn::BatchNormMode batch_norm = nn::BatchNormMode::kMicro;
   double label_smoothing = 0;
+  double clip_norm = 0;  // gradients are scaled to at most this norm over all parameters; 0: as they are
 };
 
 // This process's share of a step's samples: those of its local replicas.
@@ -40,11 +41,12 @@ struct StepWishes {
 
 // The same in every process, but for flops where a process has no samples.
 struct StepStats {
-  double loss = 0;  // mean over the samples
+  double loss = 0;  // mean over the targets that count: samples, or tokens
   std::int64_t samples = 0;
-  std::optional<EvalCounts> correct;  // predictions before the update, when asked for
-  bool stop = false;                  // some process wants the run to stop
-  nn::FlopCount flops{};              // of the step, over all processes
+  std::optional<EvalCounts> correct;    // predictions before the update, when asked for
+  bool stop = false;                    // some process wants the run to stop
+  nn::FlopCount flops{};                // of the step, over all processes
+  std::optional<double> gradient_norm;  // before clipping, where there is any
 };
 
 struct EvalStats {
@@ -73,6 +75,8 @@ class TrainStep {
   Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepWishes& wishes = {});
   // Its second half.
   void update_weights(double lr, double divisor);
+  // Norm of the gradients of all parameters, tied ones once, divided by `divisor`.
+  [[nodiscard]] double gradient_norm(double divisor) const;
 
   // Loss and correct predictions over one batch; `logits`, when not null, receives this process's, in order, on the
   // CPU. Every process evaluates its share of the same batches.

@@ -66,11 +66,12 @@ std::vector<GridCase> all_cases() {
   return cases;
 }
 
-Composition grid_of(const models::ModelOptions& model, const GridCase& c) {
+Composition grid_of(const models::ModelOptions& model, const GridCase& c,
+                    const OptimizerOptions& optimizer = {.kind = "sgd"}) {
   Plan plan{
       .replicas = c.replicas, .schedule = c.schedule, .virtual_stages = pipeline::default_virtual_stages(c.schedule)};
   plan.recompute.assign(c.devices * plan.virtual_stages, c.recompute);
-  return make_grid(model, plan, c.devices);
+  return make_grid(model, plan, c.devices, optimizer);
 }
 
 class Parity : public testing::TestWithParam<GridCase> {};
@@ -169,6 +170,37 @@ TEST(ParityWithRecompute, GradientsAndRunningStatisticsAreEqualBitForBit) {
       }
       for (const auto& [tensor, value] : gradients[0]) EXPECT_TRUE(at::equal(value, gradients[1].at(tensor))) << tensor;
       for (const auto& [tensor, value] : tensors[0]) EXPECT_TRUE(at::equal(value, tensors[1].at(tensor))) << tensor;
+    }
+  }
+}
+
+// Token table and head's matrix are one parameter in the first and the last stage; micro-batches have different numbers
+// of targets, some none.
+TEST(ParityOfTiedGpt, ThreeClippedUpdatesGiveTheParametersOfOneDevice) {
+  const models::ModelOptions model = small_model("gpt2", /*dropout=*/0.1);
+  const int layers = models::count_layers(model);
+  for (const std::string& schedule : pipeline::schedule_names()) {
+    for (const int devices : {1, 2, 3}) {
+      if (devices * pipeline::default_virtual_stages(schedule) > layers) continue;
+      const GridCase c{"gpt2", schedule, devices, /*replicas=*/1 + devices % 2, /*recompute=*/devices == 2};
+      SCOPED_TRACE(concat(schedule, " on ", devices, " devices"));
+      const OptimizerOptions optimizer{.kind = "adamw", .weight_decay = 0.1, .eps = 1e-4};
+      Composition grid = grid_of(model, c, optimizer);
+      grid.plan.chunks = 6;
+      ReferenceModel one_device(model);
+      TrainStep step(grid, {.seed = kSeed, .clip_norm = 0.5});
+      for (std::int64_t number = 0; number < 3; ++number) {
+        const pipeline::MicroBatch batch = make_token_batch(13 - number, number + 1);
+        nn::ForwardContext context = training_context();
+        context.step = number;
+        const double loss = one_device.train(batch, context, optimizer, 0.05, 0.5);
+        const StepStats stats = step.run(batch, number, 0.05);
+        EXPECT_NEAR(stats.loss, loss, kTolerance * loss);
+        EXPECT_GT(stats.gradient_norm.value_or(0), 0.5) << "nothing was clipped";
+      }
+      const auto [error, tensor] = worst_error(model_tensors(grid), one_device.tensors());
+      EXPECT_LE(error, kTolerance) << tensor;
+      EXPECT_EQ(grid.tied.size(), 1U);
     }
   }
 }

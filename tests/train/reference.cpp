@@ -7,11 +7,12 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "core/check.h"
+#include "train/loss.h"
 
 namespace sluice::train::test {
 namespace {
 
-constexpr std::int64_t kClasses = 5, kPixels = 8;
+constexpr std::int64_t kClasses = 5, kPixels = 8, kTokens = 11, kContext = 6;
 
 Partition even_partition(int layers, int stages) {
   Partition partition{std::vector<int>(stages, layers / stages)};
@@ -24,6 +25,19 @@ double length(const at::Tensor& tensor) { return tensor.to(at::kDouble).norm().i
 }  // namespace
 
 models::ModelOptions small_model(const std::string& name, double dropout) {
+  if (models::kind_of(name) == SampleKind::kTokens) {
+    return {.name = name,
+            .size = "nano",
+            .classes = 0,
+            .image_size = 0,
+            .patch_size = 0,
+            .channels = 0,
+            .vocabulary = kTokens,
+            .context = kContext,
+            .dropout = dropout,
+            .dtype = at::kDouble,
+            .seed = 11};
+  }
   return {.name = name,
           .size = "nano",
           .classes = kClasses,
@@ -42,6 +56,15 @@ pipeline::MicroBatch make_batch(std::int64_t samples, std::int64_t seed) {
       (ramp * 12.9898).sin().mul(43.7585).frac().view({samples, 3, kPixels, kPixels}).contiguous();
   const at::Tensor numbers = at::arange(samples, at::kLong);
   return {inputs, (numbers * 3 + seed).remainder(kClasses), numbers * 17 + 5 + seed};
+}
+
+pipeline::MicroBatch make_token_batch(std::int64_t samples, std::int64_t seed) {
+  const at::Tensor numbers = at::arange(samples * kContext, at::kLong);
+  const at::Tensor places = numbers.view({samples, kContext}) + seed;
+  const at::Tensor inputs = (places * places * 7 + places * 3).remainder(kTokens);
+  at::Tensor targets = (places * 5 + seed).remainder(kTokens).masked_fill(places.remainder(3).eq(0), kNoTarget);
+  targets.narrow(0, samples / 3, std::min<std::int64_t>(2, samples - samples / 3 - 1)).fill_(kNoTarget);
+  return {inputs, targets, at::arange(samples, at::kLong) * 17 + 5 + seed};
 }
 
 namespace {
@@ -99,50 +122,62 @@ std::vector<pipeline::MicroBatch> joined_micro_batches(const pipeline::MicroBatc
   return joined;
 }
 
-ReferenceModel::ReferenceModel(const models::ModelOptions& options) : model_(models::make_model(options)) {}
+// Tied parameters are one tensor here.
+ReferenceModel::ReferenceModel(const models::ModelOptions& options) : model_(models::make_model(options)) {
+  std::map<std::string, nn::Parameter*> by_name;
+  for (const auto& layer : model_.layers) {
+    for (auto* parameter : layer->parameters()) by_name[parameter->name] = parameter;
+  }
+  for (const auto& [name, parameter] : by_name) {
+    if (parameter->tied_to.empty()) {
+      parameters_.push_back(parameter);
+    } else {
+      parameter->value = by_name.at(parameter->tied_to)->value;
+    }
+  }
+}
 
 ReferenceStep ReferenceModel::step(const std::vector<pipeline::MicroBatch>& pieces, const nn::ForwardContext& context) {
   std::int64_t samples = 0;
-  for (const auto& piece : pieces) samples += piece.samples();
+  for (const auto& piece : pieces) samples += piece.targets.ge(0).sum().item<std::int64_t>();
   ReferenceStep result;
-  for (const auto& layer : model_.layers) {
-    for (auto* parameter : layer->parameters()) parameter->value.mutable_grad() = at::Tensor();
-  }
+  for (auto* parameter : parameters_) parameter->value.mutable_grad() = at::Tensor();
   std::vector<at::Tensor> logits;
   for (const auto& piece : pieces) {
     nn::ForwardContext of_piece = context;
     of_piece.sample_ids = piece.sample_ids;
     at::Tensor x = piece.inputs;
     for (const auto& layer : model_.layers) x = layer->forward(x, of_piece);
-    const at::Tensor chosen = x.log_softmax(1).gather(1, piece.targets.unsqueeze(1));
-    const at::Tensor loss = -chosen.sum() / static_cast<double>(samples);
+    const at::Tensor targets = piece.targets.flatten(), scores = x.flatten(0, -2).log_softmax(1);
+    const at::Tensor chosen = scores.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
+    const at::Tensor loss = -chosen.masked_select(targets.ge(0)).sum() / static_cast<double>(samples);
     torch::autograd::backward({loss}, {});
     result.loss += loss.item<double>();
     logits.push_back(x.detach());
   }
   result.logits = at::cat(logits);
-  for (const auto& layer : model_.layers) {
-    for (const auto* parameter : layer->parameters()) result.gradients[parameter->name] = parameter->value.grad();
-  }
+  for (const auto* parameter : parameters_) result.gradients[parameter->name] = parameter->value.grad();
   return result;
 }
 
 double ReferenceModel::train(const pipeline::MicroBatch& batch, const nn::ForwardContext& context,
-                             const OptimizerOptions& optimizer, double lr) {
+                             const OptimizerOptions& optimizer, double lr, double clip_norm) {
   const ReferenceStep result = step({batch}, context);
+  double squares = 0;
+  for (const auto* parameter : parameters_) squares += std::pow(length(parameter->value.grad()), 2);
+  const double share = clip_norm > 0 ? std::min(1.0, clip_norm / (std::sqrt(squares) + 1e-6)) : 1.0;
   ++updates_;
-  for (const auto& layer : model_.layers) {
-    for (const auto* parameter : layer->parameters()) {
-      reference_update(optimizer, lr, updates_, parameter->value, parameter->value.grad(), states_[parameter->name]);
-    }
+  for (const auto* parameter : parameters_) {
+    reference_update(optimizer, lr, updates_, parameter->value, parameter->value.grad() * share,
+                     states_[parameter->name]);
   }
   return result.loss;
 }
 
 TensorMap ReferenceModel::tensors() const {
   TensorMap tensors;
+  for (const auto* parameter : parameters_) tensors[parameter->name] = parameter->value.detach();
   for (const auto& layer : model_.layers) {
-    for (const auto* parameter : layer->parameters()) tensors[parameter->name] = parameter->value.detach();
     for (const auto* buffer : layer->buffers()) tensors[buffer->name] = buffer->value;
   }
   return tensors;

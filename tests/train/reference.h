@@ -20,11 +20,14 @@
 
 namespace sluice::train::test {
 
-// 5 classes, 8x8 pixels, patches of 4, float64.
+// 5 classes, 8x8 pixels, patches of 4; 11 tokens, sequences of 6; float64.
 [[nodiscard]] models::ModelOptions small_model(const std::string& name, double dropout = 0);
 
 // Different samples with scattered positions in the data set.
 [[nodiscard]] pipeline::MicroBatch make_batch(std::int64_t samples, std::int64_t seed = 1);
+
+// Sequences of tokens, some without a target, two of them (where there are enough) without any.
+[[nodiscard]] pipeline::MicroBatch make_token_batch(std::int64_t samples, std::int64_t seed = 1);
 
 // The plan, which has no partition yet, on `per_replica` devices, in stages of nearly equal numbers of layers.
 [[nodiscard]] Composition make_grid(const models::ModelOptions& model, Plan plan, int per_replica,
@@ -56,13 +59,14 @@ class ReferenceModel {
 
   // Forward and backward of the mean loss over all `pieces`, each passed alone (a batch-norm normalises by the piece).
   ReferenceStep step(const std::vector<pipeline::MicroBatch>& pieces, const nn::ForwardContext& context);
-  // step(), then the update.
+  // step(), then the update, with the gradient scaled to a norm of at most `clip_norm` (0: as it is).
   double train(const pipeline::MicroBatch& batch, const nn::ForwardContext& context, const OptimizerOptions& optimizer,
-               double lr);
+               double lr, double clip_norm = 0);
   [[nodiscard]] TensorMap tensors() const;  // parameters and buffers
 
  private:
   models::Model model_;
+  std::vector<nn::Parameter*> parameters_;   // tied ones once
   std::map<std::string, TensorMap> states_;  // of the optimizer
   std::int64_t updates_ = 0;
 };
