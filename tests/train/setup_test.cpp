@@ -58,7 +58,7 @@ TEST(MakeSetup, TakesTheSequencesOfTextFromTheModel) {
   config.model.name = "gpt2";
   config.model.size = "nano";
   config.data.name = "toy";
-  auto setup = make_setup(config);
+  train::Setup setup = make_setup(config);
   EXPECT_EQ(setup.model.vocabulary, 256);
   EXPECT_EQ(setup.model.context, 32);
   EXPECT_EQ(setup.train_set->info().context, 32);
