@@ -44,6 +44,19 @@ void copy_in(TensorMap& remaining, const std::string& name, const at::Tensor& ta
   remaining.erase(found);
 }
 
+// Files of other programs may hold a tied parameter under each of its names.
+void drop_copies(TensorMap& remaining, const std::vector<TiedParameter>& tied, const std::string& source) {
+  for (const TiedParameter& parameter : tied) {
+    const auto copy = remaining.find(parameter.copy.name), owner = remaining.find(parameter.owner.name);
+    if (copy == remaining.end() || owner == remaining.end()) continue;
+    if (!at::equal(copy->second, owner->second)) {
+      throw CheckpointError(concat(source, ": '", parameter.copy.name, "' is not equal to '", parameter.owner.name,
+                                   "', to which the model ties it; use a file of a model that ties them"));
+    }
+    remaining.erase(copy);
+  }
+}
+
 void refuse_leftovers(const TensorMap& remaining, const std::string& source) {
   if (remaining.empty()) return;
   throw CheckpointError(concat(source, ": tensor '", remaining.begin()->first, "' does not belong to the model",
@@ -97,6 +110,7 @@ TensorMap optimizer_tensors(const Composition& composition) {
 void load_model(Composition& composition, const TensorMap& tensors, const std::string& source) {
   for (int r = 0; r < composition.plan.replicas; ++r) {
     TensorMap remaining = tensors;
+    drop_copies(remaining, composition.tied, source);
     for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
       copy_in(remaining, slot.name, FlatParameters::view(parameters_of(composition, r, stage).values(), slot), source);
     });

@@ -27,6 +27,7 @@ except ImportError as missing:
 TOLERANCE = {"fp64": 1e-10, "fp32": 1e-5}
 # 13 of 16 samples, as in the last batch of an epoch: they divide by nothing, and 8 chunks leave some empty.
 CLASSES, CHANNELS, IMAGE, GLOBAL_BATCH, SAMPLES, LR = 10, 3, 16, 16, 13, 0.05
+TOKENS, LENGTH, NO_TARGET = 256, 9, -100
 # A large eps: without it Adam's first step is the sign of the gradient, also where that is nothing but rounding.
 OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {}, {}),
@@ -69,6 +70,7 @@ def make_twin(name):
         "resnet8": torch_models.ResNet8,
         "resnet18": torch_models.ResNet18,
         "toy_cnn": torch_models.ToyCnn,
+        "gpt2": lambda: torch_models.Gpt2("nano", tied=True),
     }
     twin = makers[name]().train()
     with torch.no_grad():  # off the initial values, so that a swapped or ignored tensor shows
@@ -90,6 +92,10 @@ def merge_buffers(twin, per_replica, shares):
             buffer.copy_(values[0])
 
 
+def targets_that_count(batch):
+    return (batch["targets"] != NO_TARGET).sum()
+
+
 def torch_step(twin, batch, replicas, chunks, optimizer):
     """One step of the twin, micro-batch by micro-batch; the names are those of `sluice step --out`."""
     before = {name: buffer.clone() for name, buffer in twin.named_buffers()}
@@ -102,7 +108,8 @@ def torch_step(twin, batch, replicas, chunks, optimizer):
             if len(y_chunk) == 0:
                 continue
             logits.append(twin(x_chunk))
-            losses.append(F.cross_entropy(logits[-1], y_chunk, reduction="sum") / len(batch["targets"]))
+            scores = logits[-1].flatten(0, -2)
+            losses.append(F.cross_entropy(scores, y_chunk.flatten(), reduction="sum") / targets_that_count(batch))
             losses[-1].backward()
         per_replica.append({name: buffer.clone() for name, buffer in twin.named_buffers()})
     merge_buffers(twin, per_replica, [len(y) for y in targets])
@@ -119,8 +126,10 @@ def sluice_step(folder, name, precision, case):
     config = sluice_cli.write_config(
         folder / "step.toml",
         device={"list": "cpu"},
-        model={"name": name, "size": "nano", "classes": CLASSES, "image_size": IMAGE, "channels": CHANNELS},
-        data={"name": "shapes", "samples": 64},
+        model={"name": name, "size": "nano"} | (
+            {} if name == "gpt2" else
+            {"classes": CLASSES, "image_size": IMAGE, "channels": CHANNELS}),
+        data={"name": "toy" if name == "gpt2" else "shapes", "samples": 64},
         train={"precision": precision, "global_batch": GLOBAL_BATCH, "lr": LR, "optimizer": kind, "weight_decay": decay,
                "steps": 1, **OPTIMIZERS[optimizer][2]},
         pipeline={"stages": stages, "chunks": chunks, "schedule": schedule, **further},
@@ -146,20 +155,29 @@ def differences(ours, theirs):
     return errors
 
 
+def make_batch(name):
+    """Of tokens: a third of the targets, and all of two samples, count nowhere."""
+    if name != "gpt2":
+        return {"inputs": torch.randn(SAMPLES, CHANNELS, IMAGE, IMAGE), "targets": torch.randint(0, CLASSES, (SAMPLES,))}
+    targets = torch.randint(0, TOKENS, (SAMPLES, LENGTH))
+    targets = targets.masked_fill(torch.rand(SAMPLES, LENGTH) < 0.3, NO_TARGET)
+    targets[4:6] = NO_TARGET
+    return {"inputs": torch.randint(0, TOKENS, (SAMPLES, LENGTH)), "targets": targets}
+
+
 def check(folder, name, precision, case):
     """Compares one case; returns its worst error and the tensors that differ too much."""
     torch.manual_seed(CASES.index(case))
     twin = make_twin(name)
-    batch = {
-        "inputs": torch.randn(SAMPLES, CHANNELS, IMAGE, IMAGE),
-        "targets": torch.randint(0, CLASSES, (SAMPLES,)),
-    }
-    save_file(twin.state_dict(), folder / "weights.safetensors")
+    batch = make_batch(name)
+    # A tied parameter is there under both of its names, as in the state dicts of transformers.
+    save_file({key: value.clone() for key, value in twin.state_dict().items()}, folder / "weights.safetensors")
     save_file(batch, folder / "batch.safetensors")
     ours = sluice_step(folder, name, precision, case)
 
     twin.double()
-    batch["inputs"] = batch["inputs"].double()
+    if batch["inputs"].is_floating_point():
+        batch["inputs"] = batch["inputs"].double()
     maker, arguments, _ = OPTIMIZERS[case[4]]
     optimizer = maker(twin.parameters(), lr=LR, weight_decay=case[5], **arguments)
     theirs = torch_step(twin, batch, case[1], case[2], optimizer)
