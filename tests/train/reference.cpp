@@ -122,10 +122,13 @@ std::vector<pipeline::MicroBatch> joined_micro_batches(const pipeline::MicroBatc
   return joined;
 }
 
+ReferenceModel::ReferenceModel(const models::ModelOptions& options)
+    : ReferenceModel(models::make_model(options).layers) {}
+
 // Tied parameters are one tensor here.
-ReferenceModel::ReferenceModel(const models::ModelOptions& options) : model_(models::make_model(options)) {
+ReferenceModel::ReferenceModel(pipeline::LayerList layers) : layers_(std::move(layers)) {
   std::map<std::string, nn::Parameter*> by_name;
-  for (const auto& layer : model_.layers) {
+  for (const auto& layer : layers_) {
     for (auto* parameter : layer->parameters()) by_name[parameter->name] = parameter;
   }
   for (const auto& [name, parameter] : by_name) {
@@ -147,7 +150,7 @@ ReferenceStep ReferenceModel::step(const std::vector<pipeline::MicroBatch>& piec
     nn::ForwardContext of_piece = context;
     of_piece.sample_ids = piece.sample_ids;
     at::Tensor x = piece.inputs;
-    for (const auto& layer : model_.layers) x = layer->forward(x, of_piece);
+    for (const auto& layer : layers_) x = layer->forward(x, of_piece);
     const at::Tensor targets = piece.targets.flatten(), scores = x.flatten(0, -2).log_softmax(1);
     const at::Tensor chosen = scores.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1);
     const at::Tensor loss = -chosen.masked_select(targets.ge(0)).sum() / static_cast<double>(samples);
@@ -160,9 +163,7 @@ ReferenceStep ReferenceModel::step(const std::vector<pipeline::MicroBatch>& piec
   return result;
 }
 
-double ReferenceModel::train(const pipeline::MicroBatch& batch, const nn::ForwardContext& context,
-                             const OptimizerOptions& optimizer, double lr, double clip_norm) {
-  const ReferenceStep result = step({batch}, context);
+void ReferenceModel::update(const OptimizerOptions& optimizer, double lr, double clip_norm) {
   double squares = 0;
   for (const auto* parameter : parameters_) squares += std::pow(length(parameter->value.grad()), 2);
   const double share = clip_norm > 0 ? std::min(1.0, clip_norm / (std::sqrt(squares) + 1e-6)) : 1.0;
@@ -171,13 +172,24 @@ double ReferenceModel::train(const pipeline::MicroBatch& batch, const nn::Forwar
     reference_update(optimizer, lr, updates_, parameter->value, parameter->value.grad() * share,
                      states_[parameter->name]);
   }
+}
+
+double ReferenceModel::train(const pipeline::MicroBatch& batch, const nn::ForwardContext& context,
+                             const OptimizerOptions& optimizer, double lr, double clip_norm) {
+  const ReferenceStep result = step({batch}, context);
+  update(optimizer, lr, clip_norm);
   return result.loss;
 }
 
-TensorMap ReferenceModel::tensors() const {
+TensorMap ReferenceModel::parameters() const {
   TensorMap tensors;
   for (const auto* parameter : parameters_) tensors[parameter->name] = parameter->value.detach();
-  for (const auto& layer : model_.layers) {
+  return tensors;
+}
+
+TensorMap ReferenceModel::tensors() const {
+  TensorMap tensors = parameters();
+  for (const auto& layer : layers_) {
     for (const auto* buffer : layer->buffers()) tensors[buffer->name] = buffer->value;
   }
   return tensors;

@@ -56,16 +56,20 @@ struct ReferenceStep {
 class ReferenceModel {
  public:
   explicit ReferenceModel(const models::ModelOptions& options);
+  explicit ReferenceModel(pipeline::LayerList layers);
 
   // Forward and backward of the mean loss over all `pieces`, each passed alone (a batch-norm normalises by the piece).
   ReferenceStep step(const std::vector<pipeline::MicroBatch>& pieces, const nn::ForwardContext& context);
-  // step(), then the update, with the gradient scaled to a norm of at most `clip_norm` (0: as it is).
+  // One of the gradients of the last step().
+  void update(const OptimizerOptions& optimizer, double lr, double clip_norm = 0);
+  // step(), then update(), with the gradient scaled to a norm of at most `clip_norm` (0: as it is).
   double train(const pipeline::MicroBatch& batch, const nn::ForwardContext& context, const OptimizerOptions& optimizer,
                double lr, double clip_norm = 0);
+  [[nodiscard]] TensorMap parameters() const;
   [[nodiscard]] TensorMap tensors() const;  // parameters and buffers
 
  private:
-  models::Model model_;
+  pipeline::LayerList layers_;
   std::vector<nn::Parameter*> parameters_;   // tied ones once
   std::map<std::string, TensorMap> states_;  // of the optimizer
   std::int64_t updates_ = 0;
