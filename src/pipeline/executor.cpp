@@ -149,7 +149,8 @@ std::string Executor::Pass::current_action(int place) const {
   const auto& list = request.schedule.devices[place % grid->stages_per_replica()];
   const std::size_t at = position[place].load(std::memory_order_relaxed);
   if (at >= list.size()) return "after its last action";
-  return concat("at action ", to_text(list[at]), " (", at + 1, " of ", list.size(), ")");
+  return concat("at action ", to_text(list[at]), " (", at + 1, " of ", list.size(), ", micro-batch ",
+                index(list[at].micro_batch), ")");
 }
 
 void Executor::Pass::log_schedule(const Place& failed) const {
@@ -199,7 +200,8 @@ void Executor::Pass::work(const Place& place, const device::Stream& stream) {
     const std::string where = concat(place_name(place.replica, place.stage), " ", current_action(at));
     stage.drop_in_flight();
     log_schedule(place);
-    throw describe_failure(std::current_exception(), where);
+    throw describe_failure(std::current_exception(), where,
+                           request.context.training ? kLessTrainingMemory : kLessEvaluationMemory);
   }
 }
 

@@ -6,6 +6,8 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "ddp/reducer.h"
+#include "device/memory.h"
+#include "train/memory_advice.h"
 
 namespace sluice::train {
 namespace {
@@ -23,14 +25,27 @@ std::vector<std::vector<device::Device>> by_replica(const std::vector<device::De
   return grid;
 }
 
+// What the model puts on the devices for good is known before it is made there.
+void check_state_memory(const Plan& plan, const ComposeOptions& options, const pipeline::LayerList& layers) {
+  std::vector<LayerState> states;
+  for (const auto& layer : layers) {
+    LayerState& state = states.emplace_back(LayerState{.name = layer->name()});
+    for (const nn::Parameter* parameter : layer->parameters()) state.parameter_bytes += parameter->value.nbytes();
+  }
+  require_state_memory(plan, options.devices, states, count_states(options.optimizer), options.memory_limit);
+}
+
 StageGrid make_grid(const Plan& plan, const ComposeOptions& options,
                     const std::vector<std::vector<device::Device>>& devices) {
   StageGrid grid(plan.replicas);
   for (int r = 0; r < plan.replicas; ++r) {
-    auto layers = pipeline::split(options.make_layers(), plan.partition, options.model_name);
+    auto all_layers = options.make_layers();
+    if (r == 0) check_state_memory(plan, options, all_layers);
+    auto layers = pipeline::split(std::move(all_layers), plan.partition, options.model_name);
     int first_param = 0;
     for (int s = 0; s < plan.stages(); ++s) {
       const bool shares = r > 0 && device::same_memory(devices[0][s], devices[r][s]);
+      const device::MemoryScope charge(devices[r][s], device::MemoryKind::kParameters);
       grid[r].push_back(std::make_unique<Stage>(StageId{s}, std::move(layers[s]), ParamId{first_param}, devices[r][s],
                                                 shares ? grid[0][s].get() : nullptr));
       first_param += static_cast<int>(grid[r].back()->parameters().slots().size());
@@ -72,6 +87,7 @@ ddp::Network connect_stages(const ComposeOptions& options, const std::vector<dev
 
 Composition compose(const Plan& plan, const ComposeOptions& options) {
   const auto devices = by_replica(options.devices, plan);
+  for (const device::Device device : options.devices) device::limit_memory(device, options.memory_limit);
   StageGrid grid = make_grid(plan, options, devices);
   Composition composition{plan, nullptr, nullptr, nullptr, {}};
   const bool has_peers = options.processes != nullptr && options.processes->size() > 1;
@@ -83,8 +99,9 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
         gradients_of(grid, devices), ddp::ReducerOptions{options.bucket_bytes, options.record_spans},
         has_peers ? connect_stages(options, devices.front(), composition.communicator) : ddp::Network{});
   }
-  for (const auto& stage : grid[0]) {
-    const FlatParameters& parameters = stage->parameters();
+  for (int s = 0; s < plan.stages(); ++s) {
+    const device::MemoryScope charge(devices[0][s], device::MemoryKind::kOptimizer);
+    const FlatParameters& parameters = grid[0][s]->parameters();
     composition.optimizers.push_back(
         std::make_shared<Optimizer>(options.optimizer, parameters.values(), parameters.gradients()));
   }

@@ -10,6 +10,7 @@
 #include "data/sampler.h"
 #include "device/cpu_threads.h"
 #include "train/measure_layers.h"
+#include "train/memory_advice.h"
 #include "train/train_schedule.h"
 #include "tune/partition.h"
 
@@ -190,7 +191,8 @@ Composition make_composition(const Setup& setup, const Plan& plan, comm::Process
                     .beta2 = config.train.beta2,
                     .eps = config.train.eps},
       .processes = processes,
-      .collectives = collectives_of(config)};
+      .collectives = collectives_of(config),
+      .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes)};
   return compose(plan, options);
 }
 
@@ -198,7 +200,10 @@ TrainStepOptions step_options(const Setup& setup) {
   return {.seed = setup.config.train.seed,
           .batch_norm =
               setup.config.pipeline.batch_norm == "deferred" ? nn::BatchNormMode::kDeferred : nn::BatchNormMode::kMicro,
-          .label_smoothing = setup.config.train.label_smoothing};
+          .label_smoothing = setup.config.train.label_smoothing,
+          .explain_memory = [&setup](const Error& error, const Plan& plan) {
+            return with_what_would_fit(error, setup, plan);
+          }};
 }
 
 LrSchedule lr_schedule(const Setup& setup) {
