@@ -17,6 +17,7 @@
 #include "core/clock.h"
 #include "core/layer_cost.h"
 #include "device/cpu_threads.h"
+#include "device/memory.h"
 #include "models/model.h"
 #include "profiler/breakdown.h"
 #include "train/compose.h"
@@ -131,7 +132,8 @@ class Bench {
 }  // namespace sluice
 
 int main(int argc, char** argv) try {
-  sluice::device::tune_malloc();  // as `sluice` itself does
+  sluice::device::tune_malloc();  // this and the next as `sluice` itself does
+  sluice::device::count_memory();
   sluice::device::use_cpu_threads(1);
   const sluice::Arguments arguments = sluice::parse(argc, argv);
   std::signal(SIGPIPE, SIG_IGN);  // as comm/processes.h asks for

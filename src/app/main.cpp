@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "device/cpu_threads.h"
+#include "device/memory.h"
 #include "pipeline/failure.h"
 
 namespace {
@@ -43,6 +44,7 @@ int main(int argc, char** argv) {
   sluice::app::settle_environment(argv);
   c10::initLogging();  // reads TORCH_CPP_LOG_LEVEL
   sluice::device::tune_malloc();
+  sluice::device::count_memory();
   sluice::device::use_cpu_threads(1);  // this thread only coordinates; threads of work set their own
   try {
     return run(argc, argv);

@@ -96,12 +96,15 @@ class Builder {
     return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
   }
 
-  // A key that holds a string takes any text without quotes as it is. For the others, text that is no TOML value but
-  // starts like a word ("auto", "cpu") counts as a string.
+  // A key that holds a string takes any text without quotes as it is, one that holds bytes what is no plain number. For
+  // the others, text that is no TOML value but starts like a word ("auto", "cpu") counts as a string.
   static Value set_value(const Key& key, const std::string& text, const std::string& where) {
     constexpr std::array<std::string_view, 4> kTomlWords{"true", "false", "inf", "nan"};
     const bool is_quoted = text.starts_with('"') || text.starts_with('\'');
     if (key.field.kind == Kind::kString && !is_quoted) return checked_string(text, where);
+    const bool has_unit =
+        key.field.kind == Kind::kBytes && text.find_first_not_of("+-0123456789_") != std::string::npos;
+    if (has_unit && !is_quoted) return checked_string(text, where);
     if (text.empty()) throw ConfigError(concat(where, ": no value after '='"));
     const bool is_word = std::isalpha(static_cast<unsigned char>(text[0])) != 0;
     const bool is_toml = !is_word || std::ranges::find(kTomlWords, text) != kTomlWords.end();

@@ -26,9 +26,16 @@ struct DeviceList {
   bool operator==(const DeviceList&) const = default;
 };
 
+struct ByteCount {
+  std::int64_t bytes = 0;
+
+  bool operator==(const ByteCount&) const = default;
+};
+
 struct DeviceConfig {
   DeviceList list;
-  int threads = 0;  // per CPU device; 0 = share the cores evenly
+  int threads = 0;         // per CPU device; 0 = share the cores evenly
+  ByteCount memory_limit;  // of each device; 0 = none
 
   bool operator==(const DeviceConfig&) const = default;
 };

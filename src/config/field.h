@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/schema.h"
+#include "core/text.h"
 
 namespace sluice::config::internal {
 
@@ -87,6 +88,18 @@ struct Access<DeviceList> {
     } else {
       member = {.choice = "", .names = std::get<std::vector<std::string>>(value)};
     }
+  }
+};
+
+template <>
+struct Access<ByteCount> {
+  static constexpr Kind kKind = Kind::kBytes;
+  static Value fetch(const ByteCount& member) {
+    return member.bytes == 0 ? Value{member.bytes} : Value{exact_bytes(member.bytes)};
+  }
+  static void store(ByteCount& member, const Value& value) {
+    const auto* integer = std::get_if<std::int64_t>(&value);
+    member.bytes = integer != nullptr ? *integer : parse_bytes(std::get<std::string>(value)).value();
   }
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "config/schema.h"
 #include "core/concat.h"
@@ -52,6 +53,11 @@ bool is_empty_array(const Value& value) {
   return integers != nullptr && integers->empty();
 }
 
+std::optional<std::int64_t> bytes_in(const Value& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  return text != nullptr ? parse_bytes(*text) : std::nullopt;
+}
+
 bool has_type(Kind kind, const Value& value) {
   using Integers = std::vector<std::int64_t>;
   using Strings = std::vector<std::string>;
@@ -64,6 +70,7 @@ bool has_type(Kind kind, const Value& value) {
     case Kind::kIntegers: return holds<Integers>(value);
     case Kind::kIntegersOrAuto: return holds<Integers>(value) || is_auto(value);
     case Kind::kDevices: return holds<std::string, Strings>(value) || is_empty_array(value);
+    case Kind::kBytes: return holds<std::int64_t>(value) || bytes_in(value).has_value();
   }
   return false;
 }
@@ -85,6 +92,7 @@ void check_range(const Key& key, const Value& value, const IntegerRange& range) 
     if (integer < range.low) reject(key, value, text_of(range));
   };
   if (const auto* integer = std::get_if<std::int64_t>(&value)) check_one(*integer);
+  if (const auto bytes = bytes_in(value)) check_one(*bytes);
   if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value))
     std::ranges::for_each(*integers, check_one);
 }
@@ -138,6 +146,7 @@ const char* example_of(Kind kind) {
     case Kind::kIntegers: return "[1000, 2000]";
     case Kind::kIntegersOrAuto: return "[3, 4]";
     case Kind::kDevices: return R"(["cpu:0", "cpu:1"])";
+    case Kind::kBytes: return R"("512MiB")";
     case Kind::kBool:
     case Kind::kInteger:
     case Kind::kReal:
@@ -159,6 +168,7 @@ std::string type_text(const Key& key) {
     case Kind::kIntegers: return "an array of integers";
     case Kind::kIntegersOrAuto: return "an array of integers or \"auto\"";
     case Kind::kDevices: return "a string or an array of strings";
+    case Kind::kBytes: return "an integer or a string with a unit";
   }
   return {};
 }

@@ -10,6 +10,7 @@ namespace {
 
 using internal::field;
 
+constexpr std::int64_t kLargestMemory = std::int64_t{1} << 50;
 constexpr std::int64_t kLargestSeed = std::numeric_limits<std::int64_t>::max();
 
 Limit between(std::int64_t low, std::int64_t high) { return IntegerRange{low, high}; }
@@ -59,6 +60,9 @@ Keys device_keys() {
        "auto = every GPU, else the CPU; cpu = virtual devices; names are taken in order and may repeat"},
       {"device.threads", device<&C::threads>(), between(0, 1024), "threads",
        "threads of a CPU device; 0 = share the cores evenly"},
+      {"device.memory_limit", device<&C::memory_limit>(), between(0, kLargestMemory), "bytes",
+       "what the tensors of each device may take, also of a CPU device, as a number or such as \"512MiB\"; a step that "
+       "needs more ends the run with exit code 4; 0 = no limit"},
   };
 }
 

@@ -24,6 +24,7 @@ enum class Kind : std::uint8_t {
   kIntegers,
   kIntegersOrAuto,  // at least one integer
   kDevices,
+  kBytes,  // an integer, or a string with a unit
 };
 
 struct IntegerRange {  // inclusive; of each integer where the key holds several

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <charconv>
 #include <cmath>
 #include <iomanip>
 #include <numeric>
@@ -103,6 +105,32 @@ std::string human_bytes(std::uint64_t bytes) {
   std::size_t unit = 0;
   for (; value >= 1024.0 && unit + 1 < kUnits.size(); ++unit) value /= 1024.0;
   return concat(fixed(value, unit == 0 ? 0 : 1), " ", kUnits[unit]);
+}
+
+std::optional<std::int64_t> parse_bytes(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (error != std::errc{}) return std::nullopt;
+  std::string unit(end, text.data() + text.size());
+  std::erase(unit, ' ');
+  std::ranges::transform(unit, unit.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (unit.ends_with('b')) unit.pop_back();
+  const bool is_binary = unit.ends_with('i');
+  if (is_binary) unit.pop_back();
+  constexpr std::string_view kPrefixes = "kmgt";
+  const auto prefix = unit.empty() ? std::string_view::npos : kPrefixes.find(unit);
+  if (unit.empty() ? is_binary : unit.size() != 1 || prefix == std::string_view::npos) return std::nullopt;
+  const double bytes = number * std::pow(is_binary ? 1024.0 : 1000.0, unit.empty() ? 0 : prefix + 1);
+  constexpr double kTooMany = 9223372036854775808.0;
+  if (!(bytes >= 0 && bytes < kTooMany)) return std::nullopt;
+  return static_cast<std::int64_t>(std::round(bytes));
+}
+
+std::string exact_bytes(std::int64_t bytes) {
+  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes > 0 && bytes % 1024 == 0 && unit + 1 < kUnits.size(); ++unit) bytes /= 1024;
+  return concat(bytes, kUnits[unit]);
 }
 
 std::string human_count(std::uint64_t count) {

@@ -33,8 +33,12 @@ namespace sluice {
 [[nodiscard]] std::string numbered(std::string_view noun, std::span<const int> numbers);  // "rank 1", "ranks 1, 3"
 [[nodiscard]] std::string seconds_text(std::chrono::nanoseconds time);                    // "0.5 s", "60 s"
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);                               // "1.5 MiB"
-[[nodiscard]] std::string human_count(std::uint64_t count);                               // "11.2 M"
-[[nodiscard]] std::string human_duration(double seconds);  // "1 h 02 min", "3 min 20 s", "4.2 s"
+// "512MiB", "1.5 GB", "1000": a number and B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024), in any
+// case; bytes without a unit. Nothing for another text, below 0 or from 2^63 on.
+[[nodiscard]] std::optional<std::int64_t> parse_bytes(std::string_view text);
+[[nodiscard]] std::string exact_bytes(std::int64_t bytes);   // "512MiB", "1000B": reads back as the same
+[[nodiscard]] std::string human_count(std::uint64_t count);  // "11.2 M"
+[[nodiscard]] std::string human_duration(double seconds);    // "1 h 02 min", "3 min 20 s", "4.2 s"
 
 // "3.14"; "1.00e+15" from there on; "NaN", "Infinity" and "-Infinity", as metrics.jsonl names them.
 [[nodiscard]] std::string fixed(double value, int decimals);

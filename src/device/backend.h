@@ -43,6 +43,9 @@ struct CudaProperties {
 int cuda_device_count();
 CudaProperties cuda_properties(int index);
 std::uint64_t cuda_peak_bytes(int index);  // most that LibTorch's allocator has handed out at once
+void cuda_reset_peak_bytes(int index);
+// What LibTorch's allocator may take of the GPU, its cached blocks included; 0: all of it.
+void cuda_limit_memory(int index, std::uint64_t bytes);
 std::shared_ptr<StreamState> make_cuda_stream(int index);
 // The stream that is current on the calling thread (an autograd thread, for example).
 std::shared_ptr<StreamState> current_cuda_stream(int index);

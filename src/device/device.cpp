@@ -9,6 +9,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "device/backend.h"
+#include "device/memory.h"
 
 namespace sluice::device {
 namespace {
@@ -79,8 +80,8 @@ c10::Device torch_device(Device device) {
 bool same_memory(Device a, Device b) { return torch_device(a) == torch_device(b); }
 
 std::optional<std::uint64_t> peak_bytes(Device device) {
-  if (device.kind != DeviceKind::kCuda) return std::nullopt;
-  return backend::cuda_peak_bytes(device.index);
+  if (device.kind == DeviceKind::kCuda) return backend::cuda_peak_bytes(device.index);
+  return memory_is_counted() ? std::optional(memory_use(device).peak) : std::nullopt;
 }
 
 int cuda_device_count() { return backend::cuda_device_count(); }

@@ -1,6 +1,7 @@
 // device: which devices there are and which of them a run uses.
 // A CPU device is virtual: a thread of work with its own intra-op thread count; all CPU devices share one memory.
-// Not here: streams and copies (device/stream.h); thread counts (device/cpu_threads.h).
+// Not here: streams and copies (device/stream.h); thread counts (device/cpu_threads.h); memory limits
+// (device/memory.h).
 // Errors: ConfigError names device.list and what is available.
 #pragma once
 
@@ -37,7 +38,8 @@ struct DeviceDescription {
   std::uint64_t memory_bytes;  // of the machine or of the GPU
 };
 [[nodiscard]] std::vector<DeviceDescription> list_devices();
-// Most bytes of tensors that lay on a GPU at once; nothing for CPU devices, which share the process's memory.
+// Most bytes of tensors that a device had at once; nothing for CPU devices where they are not counted
+// (device/memory.h).
 [[nodiscard]] std::optional<std::uint64_t> peak_bytes(Device device);
 [[nodiscard]] int cuda_device_count();  // 0 without a GPU, a driver, or the CUDA side of the build
 

@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <new>
 #include <sstream>
-#include <string_view>
 #include <system_error>
 
 #include <c10/util/Exception.h>
 
 #include "core/concat.h"
 #include "core/text.h"
+#include "device/memory.h"
 
 namespace sluice::pipeline {
 namespace {
@@ -30,28 +30,36 @@ std::string request_in(const std::string& what) {
   return concat("no room for ", unit == "bytes" && is_whole ? human_bytes(bytes) : concat(number, " ", unit));
 }
 
-Error out_of_memory(const std::string& where, const std::string& what) {
-  return OutOfMemoryError(concat(where, ": out of memory: ", request_in(what),
-                                 "; use more pipeline.chunks, more pipeline.stages or a smaller train.global_batch"));
+Error out_of_memory(const std::string& where, const std::string& what, std::string_view less_memory) {
+  return OutOfMemoryError(concat(where, ": out of memory: ", request_in(what), "; ", less_memory));
+}
+
+Error at_limit(const std::string& where, const device::MemoryLimitError& error, std::string_view less_memory) {
+  return OutOfMemoryError(concat(where, ": out of memory on ", device::to_string(error.device()), ": no room for ",
+                                 human_bytes(error.asked()), " in its device.memory_limit of ",
+                                 human_bytes(error.use().limit), ", which holds ",
+                                 device::describe(error.use().by_kind), "; ", less_memory));
 }
 
 }  // namespace
 
-Error describe_failure(const std::exception_ptr& failure, const std::string& where) {
+Error describe_failure(const std::exception_ptr& failure, const std::string& where, std::string_view less_memory) {
   try {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
     return error.with_context(where);
+  } catch (const device::MemoryLimitError& error) {
+    return at_limit(where, error, less_memory);
   } catch (const c10::OutOfMemoryError& error) {
-    return out_of_memory(where, first_line(error.what_without_backtrace()));
+    return out_of_memory(where, first_line(error.what_without_backtrace()), less_memory);
   } catch (const c10::Error& error) {
     const std::string what = first_line(error.what_without_backtrace());
     for (const char* sign : {"can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED"}) {
-      if (what.find(sign) != std::string::npos) return out_of_memory(where, what);
+      if (what.find(sign) != std::string::npos) return out_of_memory(where, what, less_memory);
     }
     return BugError(concat(where, ": LibTorch reports: ", what));
   } catch (const std::bad_alloc&) {
-    return out_of_memory(where, "the system refused an allocation");
+    return out_of_memory(where, "the system refused an allocation", less_memory);
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::resource_unavailable_try_again)
       return BugError(concat(where, ": ", first_line(error.what())));

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/concat.h"
+#include "device/memory.h"
 
 namespace sluice::pipeline {
 namespace {
@@ -66,7 +67,10 @@ void FlatParameters::adopt_parameters(const std::vector<nn::Parameter*>& paramet
   const std::int64_t numel =
       slots_.empty() ? 0 : aligned(slots_.back().begin + slots_.back().numel, at::elementSize(dtype));
   values_ = shared != nullptr ? shared->values_ : at::zeros({numel}, options);
-  gradients_ = at::zeros({numel}, options);
+  {
+    const device::MemoryScope of_gradients(device::MemoryKind::kGradients);
+    gradients_ = at::zeros({numel}, options);
+  }
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const at::Tensor value = view(values_, slots_[i]);
     if (shared == nullptr) value.copy_(parameters[i]->value);

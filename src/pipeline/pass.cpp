@@ -147,7 +147,8 @@ void Pass::work(const Place& place, const device::Stream& stream) {
     const std::string where = concat(name_of(here), " ", current_action(here));
     for_own_stages(forget);
     log_schedule(place.replica, place.device);
-    throw describe_failure(std::current_exception(), where);
+    throw describe_failure(std::current_exception(), where,
+                           request_.context.training ? kLessTrainingMemory : kLessEvaluationMemory);
   }
 }
 
@@ -285,8 +286,9 @@ std::string Pass::name_of(const Standing& standing) const {
 std::string Pass::current_action(const Standing& standing) const {
   const auto& actions = actions_of(standing.device);
   if (standing.is_done) return "after its last action";
-  return concat("at action ", to_text(actions[standing.position]), " (", standing.position + 1, " of ", actions.size(),
-                ")");
+  const Action& action = actions[standing.position];
+  return concat("at action ", to_text(action), " (", standing.position + 1, " of ", actions.size(), ", micro-batch ",
+                index(action.micro_batch), ")");
 }
 
 // The place whose result the current action waits for.

@@ -12,6 +12,7 @@
 #include "core/own_time.h"
 #include "core/text.h"
 #include "device/cpu_threads.h"
+#include "device/memory.h"
 
 namespace sluice::pipeline {
 
@@ -63,6 +64,7 @@ bool WorkerPool::Shared::wait_own_time(std::unique_lock<std::mutex>& lock, std::
 
 void WorkerPool::Shared::work(int place, const Place& where, const device::Stream& stream) {
   device::use_cpu_threads(where.cpu_threads);
+  const device::MemoryScope charge(where.hardware, device::MemoryKind::kActivations);
   const device::StreamGuard guard(stream);
   for (std::int64_t next = 1;; ++next) {
     std::shared_ptr<const std::function<void(int)>> current;

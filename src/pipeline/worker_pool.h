@@ -1,4 +1,5 @@
-// worker_pool: one thread per (replica, device), bound to its device, that runs the same job on every place.
+// worker_pool: one thread per (replica, device), bound to its device, that runs the same job on every place. What it
+// allocates is charged to the device (device/memory.h).
 // Not here: what the job does (pipeline/executor.h).
 // Threads: run() from one thread at a time. A job that waits must end when its `on_failure` has been called.
 #pragma once

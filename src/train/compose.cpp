@@ -9,6 +9,8 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "ddp/reducer.h"
+#include "device/memory.h"
+#include "train/memory_advice.h"
 #include "train/train_schedule.h"
 
 namespace sluice::train {
@@ -27,16 +29,29 @@ std::vector<std::vector<device::Device>> by_replica(const std::vector<device::De
   return grid;
 }
 
+// What the model puts on the devices for good is known before it is made there.
+void check_state_memory(const Plan& plan, const ComposeOptions& options, const pipeline::LayerList& layers) {
+  std::vector<LayerState> states;
+  for (const auto& layer : layers) {
+    LayerState& state = states.emplace_back(LayerState{.name = layer->name()});
+    for (const nn::Parameter* parameter : layer->parameters()) state.parameter_bytes += parameter->value.nbytes();
+  }
+  require_state_memory(plan, options.devices, states, count_states(options.optimizer), options.memory_limit);
+}
+
 // owners: [stage], its place in devices[replica].
 StageGrid make_grid(const Plan& plan, const ComposeOptions& options,
                     const std::vector<std::vector<device::Device>>& devices, const std::vector<int>& owners) {
   StageGrid grid(plan.replicas);
   for (int r = 0; r < plan.replicas; ++r) {
-    auto layers = pipeline::split(options.make_layers(), plan.partition, options.model_name);
+    auto all_layers = options.make_layers();
+    if (r == 0) check_state_memory(plan, options, all_layers);
+    auto layers = pipeline::split(std::move(all_layers), plan.partition, options.model_name);
     int first_param = 0;
     for (int s = 0; s < plan.stages(); ++s) {
       const device::Device device = devices[r][owners[s]];
       const bool shares = r > 0 && device::same_memory(devices[0][owners[s]], device);
+      const device::MemoryScope charge(device, device::MemoryKind::kParameters);
       grid[r].push_back(std::make_unique<Stage>(StageId{s}, std::move(layers[s]), ParamId{first_param}, device,
                                                 shares ? grid[0][s].get() : nullptr,
                                                 Stage::Options{.recompute = plan.recomputes(s)}));
@@ -92,6 +107,7 @@ ddp::Network connect_stages(const ComposeOptions& options, const std::vector<dev
 Composition compose(const Plan& plan, const ComposeOptions& options) {
   const auto devices = by_replica(options.devices, plan);
   const std::vector<int> owners = stage_owners(plan);
+  for (const device::Device device : options.devices) device::limit_memory(device, options.memory_limit);
   StageGrid grid = make_grid(plan, options, devices, owners);
   Composition composition{.plan = plan};
   if (options.synchronises_batch_norm) refuse_shared_gpus(options.devices);
@@ -108,8 +124,9 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
         gradients_of(grid, devices, owners), ddp::ReducerOptions{options.bucket_bytes, options.record_spans},
         has_peers ? connect_stages(options, devices.front(), owners, composition.communicator) : ddp::Network{});
   }
-  for (const auto& stage : grid[0]) {
-    const FlatParameters& parameters = stage->parameters();
+  for (int s = 0; s < plan.stages(); ++s) {
+    const device::MemoryScope charge(devices[0][owners[s]], device::MemoryKind::kOptimizer);
+    const FlatParameters& parameters = grid[0][s]->parameters();
     composition.optimizers.push_back(
         std::make_shared<Optimizer>(options.optimizer, parameters.values().narrow(0, 0, parameters.own_elements()),
                                     parameters.gradients().narrow(0, 0, parameters.own_elements())));

@@ -1,7 +1,8 @@
 // compose: builds the objects that run a Plan: the grid of stages on their devices, the executor, the sync between
 // replicas and an optimizer per stage.
 // Not here: how a Plan is decided (train/setup.h); the training loop.
-// Errors: ConfigError when the plan does not fit the model or the devices.
+// Errors: ConfigError when the plan does not fit the model or the devices; OutOfMemoryError when a device's limit is
+// too small for its parameters, gradients and optimizer state.
 #pragma once
 
 #include <chrono>
@@ -32,6 +33,7 @@ struct ComposeOptions {
   OptimizerOptions optimizer;
   comm::Processes* processes = nullptr;  // connects to the other processes of the run; null: there are none
   comm::Collectives collectives = comm::Collectives::kAuto;  // between them
+  std::uint64_t memory_limit = 0;                            // bytes of tensors that a device may hold; 0: no limit
 };
 
 struct Composition {

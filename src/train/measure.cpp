@@ -1,11 +1,13 @@
 // The measurement behind pipeline.chunks = "auto": step times. That of the layers: measure_layers.cpp.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include <ATen/ATen.h>
 
 #include "core/clock.h"
 #include "core/concat.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "pipeline/schedule/generators.h"
@@ -30,6 +32,18 @@ double time_step(TrainStep& step, const StepBatch& batch, int chunks) {
   return best;
 }
 
+// Infinite for chunks that a device.memory_limit leaves no room for. With other processes these would wait in the
+// middle of the step: there it ends the run.
+double time_if_it_fits(const Composition& composition, TrainStep& step, const StepBatch& batch, int chunks,
+                       bool is_last) {
+  try {
+    return time_step(step, batch, chunks);
+  } catch (const Error& error) {
+    if (error.exit_code() != ExitCode::kOutOfMemory || composition.communicator || is_last) throw;
+    return std::numeric_limits<double>::infinity();
+  }
+}
+
 // All processes see the mean, so that they decide alike.
 double mean_over_processes(const Composition& composition, double seconds) {
   if (!composition.communicator) return seconds;
@@ -49,8 +63,11 @@ ChunkChoice choose_chunks(const Setup& setup, Composition& composition, TrainSte
   ChunkChoice choice;
   double best = std::numeric_limits<double>::infinity();
   for (int chunks = least; chunks <= most; chunks *= 2) {
-    const double time = mean_over_processes(composition, time_step(step, batch, chunks));
-    choice.why += concat(choice.why.empty() ? "" : ", ", chunks, ": ", fixed(time * 1000, 1), " ms");
+    const bool is_last_hope = std::isinf(best) && 2 * chunks > most;
+    const double time =
+        mean_over_processes(composition, time_if_it_fits(composition, step, batch, chunks, is_last_hope));
+    choice.why += concat(choice.why.empty() ? "" : ", ", chunks, ": ",
+                         std::isinf(time) ? "does not fit" : concat(fixed(time * 1000, 1), " ms"));
     if (time < best) {
       best = time;
       choice.chunks = chunks;

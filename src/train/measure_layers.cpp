@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <set>
 #include <thread>
@@ -16,11 +17,13 @@
 #include "core/log.h"
 #include "core/thread_time.h"
 #include "device/cpu_threads.h"
+#include "device/memory.h"
 #include "nn/weight_queue.h"
 #include "pipeline/failure.h"
 #include "profiler/affine_fit.h"
 #include "train/optimizer.h"
 #include "train/saved_tensors.h"
+#include "tune/partition.h"
 
 namespace sluice::train {
 namespace {
@@ -190,8 +193,7 @@ void LayerBench::describe_saved(std::vector<MeasuredLayer>& measured, std::int64
 }
 
 std::vector<MeasuredLayer> LayerBench::describe(std::int64_t micro_batch, bool with_memory) {
-  const at::Tensor one = at::zeros({1});
-  const std::size_t states = Optimizer({.kind = setup_.config.train.optimizer}, one, one).states().size();
+  const auto states = static_cast<std::uint64_t>(count_states({.kind = setup_.config.train.optimizer}));
   Pass pass;
   forward(pass, micro_batch);
   std::vector<MeasuredLayer> measured;
@@ -277,23 +279,51 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Setup& setup, const Laye
   return measured;
 }
 
-}  // namespace
+LayerMemory measure_memory_on_this_thread(const Setup& setup, std::int64_t micro_batch) {
+  device::use_cpu_threads(setup.cpu_threads);
+  constexpr device::Device kNobodys{device::DeviceKind::kCpu, 1 << 20};  // a count of its own, without a limit
+  const device::MemoryScope charge(kNobodys, device::MemoryKind::kActivations);
+  LayerBench bench(setup);
+  (void)bench.run(micro_batch);
+  LayerMemory memory;
+  for (const MeasuredLayer& layer : bench.describe(micro_batch, /*with_memory=*/true))
+    memory.layers.push_back(layer.cost);
+  device::reset_peak_memory(kNobodys);
+  const std::uint64_t before = device::memory_use(kNobodys).current;
+  (void)bench.run(micro_batch);
+  const std::uint64_t taken = device::memory_use(kNobodys).peak - before;
+  memory.transient_bytes =
+      taken - std::min(taken, tune::kept_bytes(memory.layers, static_cast<std::uint64_t>(micro_batch)));
+  return memory;
+}
 
-std::vector<MeasuredLayer> measure_layers(const Setup& setup, const LayerMeasurement& what) {
-  check(!what.sizes.empty() && std::ranges::is_sorted(what.sizes) && what.sizes.front() >= 1,
-        "layers are measured at ascending sizes of at least one sample");
-  // In a thread of its own, so that the device's thread count does not stay with the caller's.
-  std::vector<MeasuredLayer> measured;
+// In a thread of its own, so that the device's thread count does not stay with the caller's.
+void measure_apart(const std::function<void()>& measure) {
   std::exception_ptr failure;
   std::jthread([&] {
     try {
-      measured = measure_on_this_thread(setup, what);
+      measure();
     } catch (...) {
       failure = std::current_exception();
     }
   }).join();
   if (failure) throw pipeline::describe_failure(failure, "measuring the layers");
+}
+
+}  // namespace
+
+std::vector<MeasuredLayer> measure_layers(const Setup& setup, const LayerMeasurement& what) {
+  check(!what.sizes.empty() && std::ranges::is_sorted(what.sizes) && what.sizes.front() >= 1,
+        "layers are measured at ascending sizes of at least one sample");
+  std::vector<MeasuredLayer> measured;
+  measure_apart([&] { measured = measure_on_this_thread(setup, what); });
   return measured;
+}
+
+LayerMemory measure_layer_memory(const Setup& setup, std::int64_t micro_batch) {
+  LayerMemory memory;
+  measure_apart([&] { memory = measure_memory_on_this_thread(setup, micro_batch); });
+  return memory;
 }
 
 std::vector<std::int64_t> sizes_to_profile(std::int64_t micro_batch) {

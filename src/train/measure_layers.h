@@ -28,6 +28,15 @@ struct LayerMeasurement {
 
 [[nodiscard]] std::vector<profiler::MeasuredLayer> measure_layers(const Setup& setup, const LayerMeasurement& what);
 
+// What the layers of the model keep and take, without their times.
+struct LayerMemory {
+  std::vector<LayerCost> layers;
+  // Most that a forward and backward pass of `micro_batch` samples took besides what the layers keep of it; 0 where
+  // memory is not counted (device/memory.h).
+  std::uint64_t transient_bytes = 0;
+};
+[[nodiscard]] LayerMemory measure_layer_memory(const Setup& setup, std::int64_t micro_batch);
+
 // Powers of two from a sixteenth of `micro_batch` up, and `micro_batch` itself; at least four sizes, where it is small
 // some above it. Far smaller ones, which no plan near it would use, run other kernels: a line through both is wrong for
 // both.

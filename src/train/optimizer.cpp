@@ -22,6 +22,11 @@ std::pair<std::int64_t, std::int64_t> bounds(std::int64_t elements, BufferPart p
 
 }  // namespace
 
+int count_states(const OptimizerOptions& options) {
+  const at::Tensor one = at::zeros({1});
+  return static_cast<int>(Optimizer(options, one, one).states().size());
+}
+
 Optimizer::Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gradients)
     : options_(std::move(options)), values_(std::move(values)), gradients_(std::move(gradients)) {
   const auto add_state = [&](const char* name) { states_.emplace_back(name, at::zeros_like(values_)); };

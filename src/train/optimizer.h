@@ -23,6 +23,9 @@ struct OptimizerOptions {
   double eps = 1e-8;
 };
 
+// Tensors of the parameters' size that it keeps.
+[[nodiscard]] int count_states(const OptimizerOptions& options);
+
 // Number `index` of `count` nearly equal ranges of a flat buffer.
 struct BufferPart {
   int index = 0;

@@ -9,6 +9,7 @@
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "device/memory.h"
 #include "train/step_fields.h"
 #include "train/time_table.h"
 
@@ -53,6 +54,18 @@ ordered_json peak_memory(const RunFacts& facts) {
   }
   for (const auto& [kind, size] : facts.memory) bytes[kind] = size;
   return bytes;
+}
+
+// What lay on each device when it held most; of CPU devices, where that is counted.
+ordered_json peak_memory_by_kind(const RunFacts& facts) {
+  ordered_json devices = ordered_json::object();
+  for (const device::Device& device : facts.devices) {
+    if (device.kind != device::DeviceKind::kCpu || !device::memory_is_counted()) continue;
+    const device::MemoryUse use = device::memory_use(device);
+    for (const device::MemoryKind kind : device::kMemoryKinds)
+      devices[device::to_string(device)][std::string(device::to_word(kind))] = use.by_kind_at_peak[kind];
+  }
+  return devices;
 }
 
 }  // namespace
@@ -169,7 +182,8 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
                       {"steps", steps_done},
                       {"wall_s", metrics_.time_s()},
                       {"samples_per_s", totals_.samples_per_s()},
-                      {"peak_memory_bytes", peak_memory(facts_)}};
+                      {"peak_memory_bytes", peak_memory(facts_)},
+                      {"peak_memory_by_kind", peak_memory_by_kind(facts_)}};
   add_flops(fields, totals_.flops, totals_.duration, facts_);
   fields["breakdown"] = mean_breakdown(totals_);
   std::vector<profiler::Advice> advice;

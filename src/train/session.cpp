@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "device/memory.h"
 #include "train/loop.h"
 #include "train/plan_description.h"
 #include "train/reporter.h"
@@ -178,6 +179,7 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
   TrainStep step(composition, step_options(setup));
   if (!plan_is_kept && chunks_are_open(config))
     composition.plan.chunks = decide_chunks(setup, composition, step, start.position);
+  for (const device::Device device : setup.devices) device::reset_peak_memory(device);  // trials do not count
   const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
   log_lines(description.text);
   Reporter reporter(run_dir, facts_of(setup, composition), config.log.tensorboard,

@@ -12,6 +12,7 @@
 #include "device/cpu_threads.h"
 #include "pipeline/schedule/generators.h"
 #include "train/measure_layers.h"
+#include "train/memory_advice.h"
 #include "train/train_schedule.h"
 #include "tune/partition.h"
 
@@ -265,7 +266,8 @@ Composition make_composition(const Setup& setup, const Plan& plan, comm::Process
                     .beta2 = config.train.beta2,
                     .eps = config.train.eps},
       .processes = processes,
-      .collectives = collectives_of(config)};
+      .collectives = collectives_of(config),
+      .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes)};
   return compose(plan, options);
 }
 
@@ -273,7 +275,10 @@ TrainStepOptions step_options(const Setup& setup) {
   return {.seed = setup.config.train.seed,
           .batch_norm = batch_norm_mode(setup.config),
           .label_smoothing = setup.config.train.label_smoothing,
-          .clip_norm = setup.config.train.clip_norm};
+          .clip_norm = setup.config.train.clip_norm,
+          .explain_memory = [&setup](const Error& error, const Plan& plan) {
+            return with_what_would_fit(error, setup, plan);
+          }};
 }
 
 LrSchedule lr_schedule(const Setup& setup) {

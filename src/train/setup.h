@@ -69,6 +69,7 @@ struct Setup {
 
 // `processes` connects to the others; null where there are none.
 [[nodiscard]] Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes = nullptr);
+// Requires: `setup` outlives the step.
 [[nodiscard]] TrainStepOptions step_options(const Setup& setup);
 [[nodiscard]] comm::Collectives collectives_of(const config::Config& config);
 [[nodiscard]] LrSchedule lr_schedule(const Setup& setup);

@@ -67,6 +67,17 @@ const pipeline::Schedule& TrainStep::schedule_of(int chunks) {
   return entry->second;
 }
 
+pipeline::PassResult TrainStep::run_training_pass(pipeline::PassRequest request, int chunks) {
+  try {
+    return composition_.executor->run(std::move(request));
+  } catch (const Error& error) {
+    if (error.exit_code() != ExitCode::kOutOfMemory || !options_.explain_memory) throw;
+    Plan plan = composition_.plan;
+    plan.chunks = chunks;
+    throw options_.explain_memory(error, plan);
+  }
+}
+
 TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::int64_t step, int chunks,
                                                   const StepWishes& wishes) {
   auto request = request_for(batch.local, schedule_of(chunks), chunks);
@@ -80,7 +91,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   request.statistics = composition_.statistics;
 
   composition_.sync->begin_step();
-  const pipeline::PassResult result = composition_.executor->run(std::move(request));
+  const pipeline::PassResult result = run_training_pass(std::move(request), chunks);
   Recorder& recorder = composition_.executor->recorder();
   const comm::Contribution local{
       .examples = targets, .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0};

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
 
+#include "core/error.h"
 #include "nn/layer.h"
 #include "pipeline/micro_batch.h"
 #include "train/compose.h"
@@ -21,6 +23,8 @@ struct TrainStepOptions {
   nn::BatchNormMode batch_norm = nn::BatchNormMode::kMicro;
   double label_smoothing = 0;
   double clip_norm = 0;  // gradients are scaled to at most this norm over all parameters; 0: as they are
+  // What else to say of a training pass of this plan that a device had no memory for; may be empty.
+  std::function<Error(const Error&, const Plan&)> explain_memory = {};
 };
 
 // This process's share of a step's samples: those of its local replicas.
@@ -56,7 +60,8 @@ struct EvalStats {
 
 class TrainStep {
  public:
-  TrainStep(Composition& composition, TrainStepOptions options) : composition_(composition), options_(options) {}
+  TrainStep(Composition& composition, TrainStepOptions options)
+      : composition_(composition), options_(std::move(options)) {}
 
   // True when there is no other process to agree with.
   [[nodiscard]] bool is_alone() const { return !composition_.communicator; }
@@ -86,6 +91,7 @@ class TrainStep {
   [[nodiscard]] pipeline::PassRequest request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
                                                   int chunks) const;
   [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once
+  [[nodiscard]] pipeline::PassResult run_training_pass(pipeline::PassRequest request, int chunks);
   struct PlaceUpdate;
   [[nodiscard]] std::vector<std::vector<PlaceUpdate>> plan_update() const;  // [replica][stage]
   [[nodiscard]] EvalStats over_processes(const EvalStats& local) const;

@@ -82,6 +82,18 @@ TEST(Set, TakesTomlAndBareWords) {
   EXPECT_EQ(config.model.weights, "/tmp/a b.safetensors");
 }
 
+TEST(Parse, BytesMayHaveAUnit) {
+  const auto limit_of = [](const std::string& text, const std::vector<std::string>& sets = {}) {
+    return with(text.empty() ? "" : "[device]\nmemory_limit = " + text + "\n", sets).device.memory_limit.bytes;
+  };
+  EXPECT_EQ(limit_of(""), 0);
+  EXPECT_EQ(limit_of("1_000"), 1000);
+  EXPECT_EQ(limit_of("\"1.5 GiB\""), std::int64_t{3} << 29);
+  EXPECT_EQ(limit_of("", {"device.memory_limit=512MiB"}), std::int64_t{512} << 20);
+  EXPECT_EQ(limit_of("", {"device.memory_limit=\"2 GB\""}), 2'000'000'000);
+  EXPECT_EQ(limit_of("5", {"device.memory_limit=0"}), 0);
+}
+
 TEST(Set, TextForAStringKeyStaysText) {
   const Config config = with("", {"data.path=2024", "model.name=true", "model.weights=a=b", "model.size="});
   EXPECT_EQ(config.data.path, "2024");

@@ -37,6 +37,7 @@ class RandomValues {
       case Kind::kIntegers: return integers(key, below(4));
       case Kind::kIntegersOrAuto: return flip() ? Value{std::string("auto")} : Value{integers(key, 1 + below(4))};
       case Kind::kDevices: return devices();
+      case Kind::kBytes: return flip() ? Value{integer(key)} : Value{concat(below(1000), flip() ? "MiB" : " GB")};
     }
     return {};
   }

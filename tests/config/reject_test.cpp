@@ -129,6 +129,16 @@ TEST(RejectType, SaysWhatIsNeededWithAnExample) {
   EXPECT_THAT(error_of("[[train]]\n"), EndsWith("found an array of tables"));
 }
 
+TEST(RejectType, BytesNeedAUnitThatThereIs) {
+  const std::string rest = " needs an integer or a string with a unit, for example memory_limit = \"512MiB\"; found ";
+  EXPECT_EQ(error_of("[device]\nmemory_limit = \"5 XB\"\n"), "run.toml:2: device.memory_limit" + rest + "a string");
+  EXPECT_EQ(set_error("device.memory_limit=lots"),
+            "--set device.memory_limit=lots: device.memory_limit" + rest + "a string");
+  EXPECT_EQ(error_of("[device]\nmemory_limit = 1.5\n"), "run.toml:2: device.memory_limit" + rest + "a number");
+  EXPECT_THAT(set_error("device.memory_limit=2000TiB"), HasSubstr("\"2000TiB\" is out of range; it must be <= "));
+  EXPECT_THAT(set_error("device.memory_limit=-1"), HasSubstr("-1 is out of range; it must be 0 to "));
+}
+
 TEST(RejectRange, SaysTheRangeAndTheValue) {
   EXPECT_EQ(error_of("[train]\nlr = -0.5\n"), "run.toml:2: train.lr = -0.5 is out of range; it must be > 0.0");
   EXPECT_EQ(error_of("[train]\nlr = 0\n"), "run.toml:2: train.lr = 0 is out of range; it must be > 0.0");

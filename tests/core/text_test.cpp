@@ -49,6 +49,26 @@ TEST(Human, SizesAndDurations) {
   EXPECT_EQ(human_duration(1e300), "1.00e+300 s");
 }
 
+TEST(Bytes, ReadWithAndWithoutAUnit) {
+  EXPECT_EQ(parse_bytes("1000"), 1000);
+  EXPECT_EQ(parse_bytes("512MiB"), std::int64_t{512} << 20);
+  EXPECT_EQ(parse_bytes("1.5 GiB"), std::int64_t{3} << 29);
+  EXPECT_EQ(parse_bytes("2kb"), 2000);
+  EXPECT_EQ(parse_bytes("7B"), 7);
+  EXPECT_EQ(parse_bytes("3T"), 3'000'000'000'000);
+  for (const auto* text :
+       {"", "MiB", "-1", "1 XB", "1 ib", "1e3", "1MiBB", "nan", "inf", "9223372036854775808", "5 M B!"})
+    EXPECT_EQ(parse_bytes(text), std::nullopt) << text;
+}
+
+TEST(Bytes, PrintedExactlyReadBackAsTheSame) {
+  EXPECT_EQ(exact_bytes(std::int64_t{512} << 20), "512MiB");
+  EXPECT_EQ(exact_bytes(1000), "1000B");
+  for (const std::int64_t bytes :
+       {std::int64_t{0}, std::int64_t{1}, std::int64_t{1} << 50, (std::int64_t{1} << 50) - 1024})
+    EXPECT_EQ(parse_bytes(exact_bytes(bytes)), bytes);
+}
+
 TEST(Fixed, NamesWhatIsNoNumberAndShortensWhatIsHuge) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   EXPECT_EQ(fixed(3.14159, 2), "3.14");

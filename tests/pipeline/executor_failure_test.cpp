@@ -113,8 +113,9 @@ TEST(ExecutorFailure, AHungStageIsReportedWithWhatEveryStageIsDoing) {
       EXPECT_THAT(error.what(), HasSubstr("did not end within 0.3 s"));
       EXPECT_THAT(error.what(), HasSubstr("replica 1 stage 1"));
       EXPECT_THAT(error.what(), HasSubstr("1F0"));
-      EXPECT_THAT(error.what(),
-                  HasSubstr("replica 1 stage 2 at action 2F0 (1 of 8), which waits for replica 1 stage 1"));
+      EXPECT_THAT(
+          error.what(),
+          HasSubstr("replica 1 stage 2 at action 2F0 (1 of 8, micro-batch 0), which waits for replica 1 stage 1"));
       EXPECT_THAT(error.what(), HasSubstr("the others wait for replica 1 stage 1 at action 1F0"));
     }
   }

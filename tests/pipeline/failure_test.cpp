@@ -9,6 +9,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "device/memory.h"
+
 namespace sluice::pipeline {
 namespace {
 
@@ -38,6 +40,18 @@ TEST(DescribeFailure, AnAllocationThatFailedSaysHowMuchWasAskedFor) {
       described(c10::OutOfMemoryError(here, "CUDA out of memory. Tried to allocate 20.50 GiB. GPU 0 has a total")),
       "no room for 20.50 GiB");
   expect_out_of_memory(described(std::bad_alloc()), "the system refused an allocation");
+}
+
+TEST(DescribeFailure, ALimitNamesTheDeviceWhatWasAskedForAndWhatItHolds) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  const device::MemoryUse use{
+      .limit = 64 * kMiB, .current = 62 * kMiB, .by_kind = {{10 * kMiB, 12 * kMiB, 0, 40 * kMiB}}};
+  const Error error = described(device::MemoryLimitError({device::DeviceKind::kCpu, 1}, 4 * kMiB, use));
+  EXPECT_EQ(error.exit_code(), ExitCode::kOutOfMemory);
+  EXPECT_STREQ(error.what(),
+               "replica 0 stage 1: out of memory on cpu:1: no room for 4.0 MiB in its device.memory_limit of 64.0 MiB, "
+               "which holds activations 40.0 MiB, gradients 12.0 MiB, parameters 10.0 MiB; use more pipeline.chunks, "
+               "more pipeline.stages or a smaller train.global_batch");
 }
 
 TEST(DescribeFailure, NoMoreThreadsIsOutOfMemoryAndNamesTheKeys) {

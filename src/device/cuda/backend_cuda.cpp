@@ -1,4 +1,7 @@
 // The CUDA side of the device seam, on LibTorch's streams, events and caching allocator.
+#include <algorithm>
+
+#include <ATen/Context.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -77,6 +80,17 @@ std::uint64_t cuda_peak_bytes(int index) {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(index));
   constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return static_cast<std::uint64_t>(stats.allocated_bytes[kAll].peak);
+}
+
+void cuda_reset_peak_bytes(int index) {
+  c10::cuda::CUDACachingAllocator::resetPeakStats(static_cast<c10::DeviceIndex>(index));
+}
+
+void cuda_limit_memory(int index, std::uint64_t bytes) {
+  at::globalContext().lazyInitDevice(c10::kCUDA);  // there is no allocator before
+  const auto all = static_cast<double>(cuda_properties(index).memory_bytes);
+  const double share = bytes == 0 ? 1.0 : std::min(static_cast<double>(bytes) / all, 1.0);
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(share, static_cast<c10::DeviceIndex>(index));
 }
 
 std::shared_ptr<StreamState> make_cuda_stream(int index) {

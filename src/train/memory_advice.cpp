@@ -1,0 +1,226 @@
+#include "train/memory_advice.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "device/memory.h"
+#include "pipeline/schedule/memory.h"
+#include "train/measure_layers.h"
+#include "train/setup.h"
+#include "train/train_schedule.h"
+#include "tune/partition.h"
+
+namespace sluice::train {
+namespace {
+
+using device::MemoryKind;
+
+std::int64_t divided_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// The fewest contiguous stages of at most `limit` bytes of state each; nothing where a layer alone is too large.
+std::optional<int> fewest_stages(const std::vector<LayerState>& layers, std::uint64_t copies, std::uint64_t limit) {
+  int stages = 1;
+  std::uint64_t held = 0;
+  for (const LayerState& layer : layers) {
+    const std::uint64_t bytes = copies * layer.parameter_bytes;
+    if (bytes > limit) return std::nullopt;
+    if (held + bytes > limit) {
+      ++stages;
+      held = 0;
+    }
+    held += bytes;
+  }
+  return stages;
+}
+
+std::string stages_that_fit(const std::vector<LayerState>& layers, std::uint64_t copies, std::uint64_t limit,
+                            int stages) {
+  if (const auto fitting = fewest_stages(layers, copies, limit)) {
+    return *fitting > stages ? concat("pipeline.stages = ", *fitting, " would hold them")
+                             : concat("another pipeline.partition of ", counted(*fitting, "stage"), " would hold them");
+  }
+  const auto& largest = *std::ranges::max_element(layers, {}, &LayerState::parameter_bytes);
+  return concat("no number of stages would do, layer ", largest.name, " alone needs ",
+                human_bytes(copies * largest.parameter_bytes), "; raise the limit or choose a smaller model");
+}
+
+// What is on a device all the time, and of which places.
+struct DeviceState {
+  device::BytesByKind bytes;
+  std::vector<std::string> places;
+};
+
+// `bytes` of a micro-batch in flight weigh as much as they take in the plan.
+Partition cut_by_bytes(const MemoryModel& model, int stages, std::int64_t micro_batch, int in_flight) {
+  std::vector<LayerCost> weights;
+  for (const LayerCost& layer : model.layers) {
+    const std::uint64_t kept = tune::kept_bytes(std::vector<LayerCost>{layer}, static_cast<std::uint64_t>(micro_batch));
+    const auto bytes = static_cast<double>(layer.parameter_bytes + layer.gradient_bytes + layer.optimizer_bytes) +
+                       static_cast<double>(kept) * in_flight;
+    weights.push_back({.forward = {.a_s = bytes}});
+  }
+  return tune::balance(weights, 1, stages);
+}
+
+// A stage that recomputes keeps the inputs of its layers, and of one layer at a time what a backward needs.
+pipeline::StageBytes stage_bytes(const std::vector<LayerCost>& layers, std::uint64_t samples, bool recomputes) {
+  pipeline::StageBytes stage;
+  std::uint64_t fixed = 0, inputs = 0, largest = 0;
+  for (const LayerCost& layer : layers) {
+    fixed += layer.parameter_bytes + layer.gradient_bytes + layer.optimizer_bytes;
+    inputs += layer.input_bytes * samples;
+    largest = std::max(largest, layer.saved_bytes.at(samples));
+  }
+  const std::uint64_t kept = recomputes ? inputs : tune::kept_bytes(layers, samples);
+  stage.fixed = static_cast<std::int64_t>(fixed + (recomputes ? largest : 0));
+  stage.activation = static_cast<std::int64_t>(kept);
+  stage.stash = stage.activation;
+  return stage;
+}
+
+std::int64_t replica_samples(const MemoryModel& model, const Plan& plan) {
+  return divided_up(plan.global_batch, std::int64_t{plan.replicas} * model.processes);
+}
+
+// A plan that changes one thing, as the user would.
+struct Candidate {
+  std::string setting;
+  std::uint64_t bytes;
+};
+
+// The first of `plans` that fits; else the one that needs least.
+template <typename Next>
+std::optional<Candidate> first_that_fits(const MemoryModel& model, std::uint64_t limit, const Next& next) {
+  std::optional<Candidate> best;
+  for (int i = 0; const auto setting_and_plan = next(i); ++i) {
+    const auto& [setting, plan] = *setting_and_plan;
+    const auto bytes = estimate_bytes(model, plan);
+    if (!bytes) continue;
+    if (!best || *bytes < best->bytes) best = Candidate{setting, *bytes};
+    if (best->bytes <= limit) return best;
+  }
+  return best;
+}
+
+using Variation = std::optional<std::pair<std::string, Plan>>;
+
+Variation more_chunks(const MemoryModel& model, Plan plan, int i) {
+  plan.chunks <<= std::min(i + 1, 20);
+  if (plan.chunks > replica_samples(model, plan)) return std::nullopt;
+  return std::pair{concat("pipeline.chunks = ", plan.chunks), plan};
+}
+
+Variation more_stages(const MemoryModel& model, Plan plan, int i) {
+  const int devices = plan.devices() + i + 1, stages = devices * plan.virtual_stages;
+  if (stages > static_cast<int>(model.layers.size())) return std::nullopt;
+  if (!plan.recompute.empty()) plan.recompute.assign(stages, plan.recompute.front());
+  const std::int64_t micro_batch = divided_up(replica_samples(model, plan), plan.chunks);
+  plan.partition = cut_by_bytes(model, stages, micro_batch, std::min(stages, plan.chunks));
+  return std::pair{concat("pipeline.stages = ", devices), plan};
+}
+
+Variation recomputation(const MemoryModel&, Plan plan, int i) {
+  if (i > 0 || plan.recomputes(0)) return std::nullopt;
+  plan.recompute.assign(plan.stages(), true);
+  return std::pair{std::string("pipeline.recompute = \"layer\""), plan};
+}
+
+Variation smaller_batch(const MemoryModel& model, Plan plan, int i) {
+  const std::int64_t smallest = std::int64_t{plan.replicas} * model.processes * plan.chunks;
+  plan.global_batch >>= std::min(i + 1, 60);
+  if (plan.global_batch < smallest) return std::nullopt;
+  return std::pair{concat("train.global_batch = ", plan.global_batch), plan};
+}
+
+constexpr std::array kVariations{more_chunks, recomputation, more_stages, smaller_batch};
+
+}  // namespace
+
+MemoryModel measure_memory_model(const Setup& setup) {
+  constexpr std::int64_t kSamples = 4;  // enough for a line through two sizes
+  LayerMemory measured = measure_layer_memory(setup, kSamples);
+  return {.layers = std::move(measured.layers),
+          .transient_per_sample = static_cast<double>(measured.transient_bytes) / kSamples,
+          .processes = setup.place.processes};
+}
+
+void require_state_memory(const Plan& plan, const std::vector<device::Device>& devices,
+                          const std::vector<LayerState>& layers, int optimizer_states, std::uint64_t limit) {
+  if (limit == 0) return;
+  std::map<device::Device, DeviceState> states;
+  const std::vector<int> owners = stage_owners(plan);
+  for (int r = 0; r < plan.replicas; ++r) {
+    std::size_t layer = 0;
+    for (int s = 0; s < plan.stages(); ++s) {
+      std::uint64_t bytes = 0;
+      for (int i = 0; i < plan.partition.layers_per_stage[s]; ++i) bytes += layers[layer++].parameter_bytes;
+      const device::Device device = devices[r * plan.devices() + owners[s]];
+      const bool shares = r > 0 && device::same_memory(devices[owners[s]], device);
+      DeviceState& state = states[device];
+      state.places.push_back(concat("replica ", r, " stage ", s));
+      state.bytes[MemoryKind::kGradients] += bytes;
+      if (!shares) state.bytes[MemoryKind::kParameters] += bytes;
+      if (r == 0) state.bytes[MemoryKind::kOptimizer] += static_cast<std::uint64_t>(optimizer_states) * bytes;
+    }
+  }
+  for (const auto& [device, state] : states) {
+    std::uint64_t all = 0;
+    for (const std::uint64_t bytes : state.bytes.bytes) all += bytes;
+    if (all <= limit) continue;
+    const auto copies = static_cast<std::uint64_t>(2 + optimizer_states);
+    throw OutOfMemoryError(concat(join(state.places, ", "), ": out of memory on ", device::to_string(device), ": ",
+                                  device::describe(state.bytes), " are ", human_bytes(all),
+                                  " before any micro-batch, over its device.memory_limit of ", human_bytes(limit), "; ",
+                                  stages_that_fit(layers, copies, limit, plan.devices())));
+  }
+}
+
+std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan) {
+  const auto samples = static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
+  std::vector<pipeline::StageBytes> stages;
+  auto begin = model.layers.begin();
+  for (int s = 0; s < plan.stages(); ++s) {
+    const auto end = begin + plan.partition.layers_per_stage[s];
+    stages.push_back(stage_bytes({begin, end}, samples, plan.recomputes(s)));
+    begin = end;
+  }
+  try {
+    const auto peaks = pipeline::peak_bytes(make_train_schedule(plan, plan.chunks), stages);
+    return static_cast<std::uint64_t>(std::ranges::max(peaks)) +
+           static_cast<std::uint64_t>(model.transient_per_sample * static_cast<double>(samples));
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+std::string what_would_fit(const MemoryModel& model, const Plan& plan, std::uint64_t limit) {
+  std::vector<std::string> fitting;
+  std::optional<Candidate> nearest;
+  for (const auto& variation : kVariations) {
+    const auto candidate = first_that_fits(model, limit, [&](int i) { return variation(model, plan, i); });
+    if (!candidate) continue;
+    if (candidate->bytes <= limit)
+      fitting.push_back(concat(candidate->setting, " would need about ", human_bytes(candidate->bytes), " a device"));
+    if (!nearest || candidate->bytes < nearest->bytes) nearest = candidate;
+  }
+  if (!fitting.empty()) return join(fitting, ", ");
+  if (!nearest) return "nothing less can be asked for";
+  return concat("none of these alone fits, ", nearest->setting, " comes nearest with about ",
+                human_bytes(nearest->bytes), " a device");
+}
+
+Error with_what_would_fit(const Error& error, const Setup& setup, const Plan& plan) {
+  const auto limit = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes);
+  if (limit == 0 || setup.devices.front().kind != device::DeviceKind::kCpu) return error;
+  try {
+    return OutOfMemoryError(concat(error.what(), ": ", what_would_fit(measure_memory_model(setup), plan, limit)));
+  } catch (const std::exception& no_measurement) {
+    log_debug(concat("what would fit is not known: ", no_measurement.what()));
+    return error;
+  }
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,208 @@
+// device.memory_limit on CPU devices, through a whole training step: a run that needs more ends with what and where,
+// one that fits computes the same bits as without a limit, and the estimates are near what is measured.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/loader.h"
+#include "device/cpu_threads.h"
+#include "device/memory.h"
+#include "train/memory_advice.h"
+#include "train/setup.h"
+#include "train/state.h"
+
+namespace sluice::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+config::Config small_config(int stages, int chunks) {
+  config::Config config;
+  config.device.list.choice = "cpu";
+  config.device.threads = 1;
+  config.model.name = "resnet8";
+  config.data.name = "shapes";
+  config.data.samples = 128;
+  config.data.workers = 0;
+  config.model.image_size = 32;
+  config.train.global_batch = 64;
+  config.train.steps = 100;
+  config.pipeline.stages = stages;
+  config.pipeline.chunks = chunks;
+  if (stages > 1) config.pipeline.partition = std::vector<int>{2, 3};
+  return config;
+}
+
+class MemoryLimit : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    device::count_memory();
+    device::use_cpu_threads(1);  // as `sluice` does: this thread only coordinates
+  }
+};
+
+struct Outcome {
+  std::vector<double> losses;
+  TensorMap parameters;
+  std::vector<device::MemoryUse> use;  // of each device, after the steps
+};
+
+Outcome train(const config::Config& config, int steps = 2) {
+  const train::Setup setup = make_setup(config);
+  Composition composition = make_composition(setup, decide_plan(setup));
+  TrainStep step(composition, step_options(setup));
+  for (const device::Device device : setup.devices) device::reset_peak_memory(device);
+  data::Loader loader(*setup.train_set, train_loader_options(setup));
+  Outcome outcome;
+  for (int i = 0; i < steps; ++i) outcome.losses.push_back(step.run(as_step_batch(*loader.next()), i, 0.05).loss);
+  for (const auto& [name, tensor] : parameter_tensors(composition)) outcome.parameters[name] = tensor.clone();
+  for (const device::Device device : setup.devices) outcome.use.push_back(device::memory_use(device));
+  return outcome;
+}
+
+std::string failure_of(const config::Config& config) {
+  try {
+    train(config);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::kOutOfMemory) << error.what();
+    return error.what();
+  }
+  return "it fits";
+}
+
+TEST_F(MemoryLimit, AStepThatFitsIsBitEqualAndOneThatDoesNotIsNamed) {
+  config::Config config = small_config(2, 4);
+  const Outcome free = train(config);
+  const std::uint64_t most = std::max(free.use[0].peak, free.use[1].peak);
+
+  // How soon a neighbour frees what it was passed is a matter of time, so a run may need a little more than another.
+  config.device.memory_limit.bytes = static_cast<std::int64_t>(most + most / 4);
+  const Outcome limited = train(config);
+  EXPECT_EQ(limited.losses, free.losses);
+  for (const auto& [name, tensor] : free.parameters)
+    EXPECT_TRUE(at::equal(tensor, limited.parameters.at(name))) << name;
+
+  const std::uint64_t too_little = most * 6 / 10;
+  config.device.memory_limit.bytes = static_cast<std::int64_t>(too_little);
+  const std::string failure = failure_of(config);
+  const int stage = failure.starts_with("replica 0 stage 0") ? 0 : 1;
+  EXPECT_THAT(failure,
+              AllOf(StartsWith(concat("replica 0 stage ", stage, " at action ", stage)), HasSubstr(", micro-batch "),
+                    HasSubstr(concat("out of memory on cpu:", stage, ": no room for ")),
+                    HasSubstr(concat("in its device.memory_limit of ", human_bytes(too_little))),
+                    HasSubstr("which holds activations "), HasSubstr(", gradients "), HasSubstr("pipeline.chunks = ")));
+  // Nothing of the failed run is left on the devices.
+  for (const int device : {0, 1}) EXPECT_EQ(device::memory_use({device::DeviceKind::kCpu, device}).current, 0U);
+}
+
+TEST_F(MemoryLimit, MemoryIsCountedByDeviceAndKind) {
+  config::Config config = small_config(2, 4);
+  config.replicas.local = 2;
+  const train::Setup setup = make_setup(config);
+  Composition composition = make_composition(setup, decide_plan(setup));
+  for (int r = 0; r < 2; ++r) {
+    for (int s = 0; s < 2; ++s) {
+      const auto& parameters = composition.executor->stage(ReplicaId{r}, StageId{s}).parameters();
+      const auto use = device::memory_use(setup.devices[2 * r + s]).by_kind;
+      const std::uint64_t values = r == 0 ? parameters.values().nbytes() : 0;
+      EXPECT_EQ(use[device::MemoryKind::kParameters], values + parameters.statistics().nbytes()) << r << s;
+      EXPECT_EQ(use[device::MemoryKind::kGradients], parameters.gradients().nbytes());
+      EXPECT_EQ(use[device::MemoryKind::kOptimizer], values);  // momentum
+      EXPECT_EQ(use[device::MemoryKind::kActivations], 0U);
+    }
+  }
+}
+
+TEST_F(MemoryLimit, WhatIsSaidToFitDoes) {
+  config::Config config = small_config(1, 1);
+  const std::uint64_t most = train(config).use[0].peak;
+  config.device.memory_limit.bytes = static_cast<std::int64_t>(most / 3);
+  const std::string failure = failure_of(config);
+  constexpr std::string_view kSetting = "pipeline.chunks = ";
+  const auto found = failure.find(kSetting);
+  ASSERT_NE(found, std::string::npos) << failure;
+  config.pipeline.chunks = std::stoi(failure.substr(found + kSetting.size()));
+  EXPECT_EQ(failure_of(config), "it fits") << failure;
+}
+
+TEST_F(MemoryLimit, EstimatesAreNearWhatIsMeasured) {
+  for (const auto& [stages, chunks] : {std::pair{1, 1}, {1, 4}, {2, 2}, {2, 8}}) {
+    const config::Config config = small_config(stages, chunks);
+    const train::Setup setup = make_setup(config);
+    const MemoryModel model = measure_memory_model(setup);
+    const auto estimate = estimate_bytes(model, decide_plan(setup));
+    std::uint64_t most = 0;
+    for (const device::MemoryUse& use : train(config).use) most = std::max(most, use.peak);
+    ASSERT_TRUE(estimate.has_value());
+    EXPECT_GT(static_cast<double>(*estimate), 0.9 * static_cast<double>(most)) << stages << " stages, " << chunks;
+    EXPECT_LT(static_cast<double>(*estimate), 1.5 * static_cast<double>(most)) << stages << " stages, " << chunks;
+  }
+}
+
+TEST_F(MemoryLimit, OpenChunksLeaveOutWhatDoesNotFit) {
+  config::Config config = small_config(1, 1);
+  const std::uint64_t most = train(config).use[0].peak;
+  config.pipeline.chunks = std::nullopt;
+  config.device.memory_limit.bytes = static_cast<std::int64_t>(most * 2 / 3);
+  const train::Setup setup = make_setup(config);
+  Composition composition = make_composition(setup, decide_plan(setup));
+  TrainStep step(composition, step_options(setup));
+  EXPECT_GT(decide_chunks(setup, composition, step, {}), 1);
+}
+
+TEST_F(MemoryLimit, AnEvaluationThatDoesNotFitPointsToItsOwnBatch) {
+  config::Config config = small_config(1, 16);
+  config.device.memory_limit.bytes = 12 * kMiB;
+  const train::Setup setup = make_setup(config);
+  Composition composition = make_composition(setup, decide_plan(setup));
+  TrainStep step(composition, step_options(setup));
+  const std::int64_t samples = 2048;
+  const pipeline::MicroBatch batch{at::zeros({samples, setup.model.channels, 32, 32}), at::zeros({samples}, at::kLong),
+                                   at::arange(samples)};
+  try {
+    step.evaluate(batch);
+    FAIL() << "the limit was not held";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("use a smaller train.eval_batch"), Not(HasSubstr("pipeline.chunks"))));
+  }
+}
+
+const std::vector<LayerState> kLayers{{"first", 10}, {"second", 30}, {"third", 20}};
+
+std::string refusal_of(const Plan& plan, int optimizer_states, std::uint64_t limit) {
+  std::vector<device::Device> devices;
+  for (int i = 0; i < plan.replicas * plan.stages(); ++i) devices.push_back({device::DeviceKind::kCpu, i});
+  try {
+    require_state_memory(plan, devices, kLayers, optimizer_states, limit);
+  } catch (const OutOfMemoryError& error) {
+    return error.what();
+  }
+  return "fits";
+}
+
+TEST(RequireStateMemory, SaysWhatIsTooMuchAndHowManyStagesWouldDo) {
+  const Plan one{.partition = {{3}}};
+  EXPECT_EQ(refusal_of(one, 1, 180), "fits");
+  EXPECT_EQ(
+      refusal_of(one, 1, 179),
+      "replica 0 stage 0: out of memory on cpu:0: parameters 60 B, gradients 60 B, optimizer 60 B are 180 B before "
+      "any micro-batch, over its device.memory_limit of 179 B; pipeline.stages = 2 would hold them");
+  EXPECT_EQ(refusal_of(one, 1, 0), "fits");
+  EXPECT_THAT(refusal_of({.partition = {{1, 2}}}, 0, 80), HasSubstr("another pipeline.partition of 2 stages would"));
+  EXPECT_THAT(refusal_of(one, 2, 100), HasSubstr("no number of stages would do, layer second alone needs 120 B"));
+  // Only the gradients are each replica's own.
+  EXPECT_EQ(refusal_of({.partition = {{3}}, .replicas = 2}, 1, 180), "fits");
+}
+
+}  // namespace
+}  // namespace sluice::train
