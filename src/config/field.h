@@ -95,7 +95,8 @@ template <>
 struct Access<ByteCount> {
   static constexpr Kind kKind = Kind::kBytes;
   static Value fetch(const ByteCount& member) {
-    return member.bytes == 0 ? Value{member.bytes} : Value{exact_bytes(member.bytes)};
+    const bool is_plain = member.bytes == 0 || member.bytes % 1024 != 0;
+    return is_plain ? Value{member.bytes} : Value{exact_bytes(member.bytes)};
   }
   static void store(ByteCount& member, const Value& value) {
     const auto* integer = std::get_if<std::int64_t>(&value);

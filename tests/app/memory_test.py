@@ -72,8 +72,8 @@ class MemoryTest(unittest.TestCase):
         self.assertEqual(self.train("dry", "100KiB", "--dry-run").returncode, 4)
 
     def test_an_evaluation_that_does_not_fit_names_its_own_batch(self):
-        done = self.train("eval", "9MiB", "--set", "train.eval_batch=4096", "--set", "pipeline.chunks=16",
-                          "--set", "data.samples=20480")
+        done = self.train("eval", "9MiB", "--set", "train.eval_batch=1024", "--set", "pipeline.chunks=16",
+                          "--set", "data.samples=5120")
         self.assert_refused(done, "use a smaller train.eval_batch")
 
     def test_a_size_without_a_sense_is_2(self):

@@ -16,6 +16,7 @@
 #include "config/schema.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace sluice::config {
 namespace {
@@ -37,7 +38,7 @@ class RandomValues {
       case Kind::kIntegers: return integers(key, below(4));
       case Kind::kIntegersOrAuto: return flip() ? Value{std::string("auto")} : Value{integers(key, 1 + below(4))};
       case Kind::kDevices: return devices();
-      case Kind::kBytes: return flip() ? Value{integer(key)} : Value{concat(below(1000), flip() ? "MiB" : " GB")};
+      case Kind::kBytes: return bytes(key);
     }
     return {};
   }
@@ -76,6 +77,12 @@ class RandomValues {
     std::string text;
     for (std::int64_t i = below(6); i > 0; --i) text += pieces[static_cast<std::size_t>(below(std::ssize(pieces)))];
     return text;
+  }
+
+  // As they are printed: with the largest unit that gives an integer, else as a number.
+  Value bytes(const Key& key) {
+    const std::int64_t count = flip() ? integer(key) : below(1000) << 20;
+    return count == 0 || count % 1024 != 0 ? Value{count} : Value{exact_bytes(count)};
   }
 
   Value devices() {
