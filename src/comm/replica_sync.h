@@ -15,7 +15,7 @@ namespace sluice::comm {
 struct Contribution {
   std::int64_t examples = 0;  // targets that count: samples, or tokens
   double loss_sum = 0;        // summed, not averaged, over the examples
-  int stop_votes = 0;   // processes that want the run to stop after this step
+  int stop_votes = 0;         // processes that want the run to stop after this step
 };
 
 struct StepOutcome {
