@@ -20,8 +20,9 @@
 namespace sluice::pipeline {
 namespace {
 
-// Another stage failed: this one has nothing to add to the report.
-struct StoppedByNeighbour {};
+// Another stage failed: this one has nothing to add to the report. It may pass through autograd, which knows how to
+// hand on a std::exception alone.
+struct StoppedByNeighbour : std::exception {};
 
 bool ends_gradient(Op op) { return op == Op::kBackward || op == Op::kWeightGradient; }
 
@@ -296,10 +297,13 @@ std::optional<int> Pass::waits_for(const Standing& standing) const {
   if (standing.is_done || standing.wait == Wait::kNothing) return std::nullopt;
   if (standing.wait == Wait::kReplicas) {
     const std::optional<ReplicaId> missing = exchanges_[index(standing.device)]->missing();
-    return missing ? std::optional(grid_->place(*missing, standing.device)) : std::nullopt;
+    if (!missing || *missing == standing.replica) return std::nullopt;  // it has gone on meanwhile
+    return grid_->place(*missing, standing.device);
   }
   const Action& action = actions_of(standing.device)[standing.position];
   const int source = index(action.stage) + (action.op == Op::kForward ? -1 : 1);
+  // Where it stood and whether it waited are read one after the other: it may have gone on to another action between.
+  if (source < 0 || source >= grid_->stages_per_replica()) return std::nullopt;
   return grid_->place(standing.replica, grid_->owners[source]);
 }
 

@@ -196,6 +196,7 @@ void Stage::weight_gradient(MicroBatchId micro_batch) {
 void Stage::drop_in_flight() {
   in_flight_.clear();
   put_off_.clear();
+  for (nn::BatchNorm2d* norm : batch_norms()) static_cast<void>(norm->collect());  // deferred statistics
 }
 
 void Stage::zero_gradients() { parameters_->gradients().zero_(); }

@@ -49,7 +49,7 @@ void WorkerPool::Shared::fail(std::exception_ptr failure) {
     first_failure = std::move(failure);
     wake = on_failure;
   }
-  wake();
+  if (wake) wake();
 }
 
 bool WorkerPool::Shared::wait_own_time(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit,
@@ -130,6 +130,7 @@ void WorkerPool::run(std::function<void(int)> job, const JobControl& control) {
   }
   if (!shared_->place_done.wait_for(lock, control.grace, finished)) shared_->abandoned = true;
   shared_->job.reset();
+  shared_->on_failure = nullptr;  // it may hold what the job held
   if (shared_->first_failure) std::rethrow_exception(shared_->first_failure);
 }
 

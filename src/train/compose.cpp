@@ -102,21 +102,42 @@ ddp::Network connect_stages(const ComposeOptions& options, const std::vector<dev
   return network;
 }
 
+std::vector<std::shared_ptr<comm::Communicator>> connect_statistics(comm::Processes& processes, int devices) {
+  std::vector<std::shared_ptr<comm::Communicator>> of_devices;
+  for (int d = 0; d < devices; ++d)
+    of_devices.push_back(processes.make_communicator(concat("the batch-norm statistics of device ", d)));
+  return of_devices;
+}
+
+// Of the stages of replica 0.
+std::vector<std::shared_ptr<Optimizer>> make_optimizers(const OptimizerOptions& options,
+                                                        const std::vector<std::unique_ptr<Stage>>& stages,
+                                                        const std::vector<device::Device>& devices,
+                                                        const std::vector<int>& owners) {
+  std::vector<std::shared_ptr<Optimizer>> optimizers;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const device::MemoryScope charge(devices[owners[s]], device::MemoryKind::kOptimizer);
+    const FlatParameters& parameters = stages[s]->parameters();
+    const std::int64_t own = parameters.own_elements();
+    optimizers.push_back(std::make_shared<Optimizer>(options, parameters.values().narrow(0, 0, own),
+                                                     parameters.gradients().narrow(0, 0, own)));
+  }
+  return optimizers;
+}
+
 }  // namespace
 
 Composition compose(const Plan& plan, const ComposeOptions& options) {
   const auto devices = by_replica(options.devices, plan);
+  const bool has_peers = options.processes != nullptr && options.processes->size() > 1;
+  if (options.synchronises_batch_norm && (plan.replicas > 1 || has_peers)) refuse_shared_gpus(options.devices);
   const std::vector<int> owners = stage_owners(plan);
   for (const device::Device device : options.devices) device::limit_memory(device, options.memory_limit);
   StageGrid grid = make_grid(plan, options, devices, owners);
   Composition composition{.plan = plan};
-  if (options.synchronises_batch_norm) refuse_shared_gpus(options.devices);
-  const bool has_peers = options.processes != nullptr && options.processes->size() > 1;
   if (has_peers) composition.communicator = options.processes->make_communicator("small sums");
-  for (int d = 0; has_peers && options.synchronises_batch_norm && d < plan.devices(); ++d) {
-    composition.statistics.push_back(
-        options.processes->make_communicator(concat("the batch-norm statistics of device ", d)));
-  }
+  if (has_peers && options.synchronises_batch_norm)
+    composition.statistics = connect_statistics(*options.processes, plan.devices());
   if (plan.replicas == 1 && !has_peers) {
     composition.sync = std::make_shared<comm::NoSync>();
   } else {
@@ -124,13 +145,7 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
         gradients_of(grid, devices, owners), ddp::ReducerOptions{options.bucket_bytes, options.record_spans},
         has_peers ? connect_stages(options, devices.front(), owners, composition.communicator) : ddp::Network{});
   }
-  for (int s = 0; s < plan.stages(); ++s) {
-    const device::MemoryScope charge(devices[0][owners[s]], device::MemoryKind::kOptimizer);
-    const FlatParameters& parameters = grid[0][s]->parameters();
-    composition.optimizers.push_back(
-        std::make_shared<Optimizer>(options.optimizer, parameters.values().narrow(0, 0, parameters.own_elements()),
-                                    parameters.gradients().narrow(0, 0, parameters.own_elements())));
-  }
+  composition.optimizers = make_optimizers(options.optimizer, grid.front(), devices.front(), owners);
   composition.executor =
       std::make_unique<pipeline::Executor>(std::move(grid), devices, owners,
                                            pipeline::ExecutorOptions{.cpu_threads = options.cpu_threads,

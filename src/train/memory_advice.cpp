@@ -65,14 +65,15 @@ Partition cut_by_bytes(const MemoryModel& model, int stages, std::int64_t micro_
   return tune::balance(weights, 1, stages);
 }
 
-// A stage that recomputes keeps the inputs of its layers, and of one layer at a time what a backward needs.
+// A stage that recomputes keeps the inputs of its layers, and of one layer at a time what a backward needs, with the
+// gradient of its output.
 pipeline::StageBytes stage_bytes(const std::vector<LayerCost>& layers, std::uint64_t samples, bool recomputes) {
   pipeline::StageBytes stage;
   std::uint64_t fixed = 0, inputs = 0, largest = 0;
   for (const LayerCost& layer : layers) {
     fixed += layer.parameter_bytes + layer.gradient_bytes + layer.optimizer_bytes;
     inputs += layer.input_bytes * samples;
-    largest = std::max(largest, layer.saved_bytes.at(samples));
+    largest = std::max(largest, layer.saved_bytes.at(samples) + layer.output_bytes * samples);
   }
   const std::uint64_t kept = recomputes ? inputs : tune::kept_bytes(layers, samples);
   stage.fixed = static_cast<std::int64_t>(fixed + (recomputes ? largest : 0));
@@ -91,7 +92,7 @@ struct Candidate {
   std::uint64_t bytes;
 };
 
-// The first of `plans` that fits; else the one that needs least.
+// The first that fits of the plans which next(0), next(1), ... give until one is none; else the one that needs least.
 template <typename Next>
 std::optional<Candidate> first_that_fits(const MemoryModel& model, std::uint64_t limit, const Next& next) {
   std::optional<Candidate> best;
@@ -107,9 +108,12 @@ std::optional<Candidate> first_that_fits(const MemoryModel& model, std::uint64_t
 
 using Variation = std::optional<std::pair<std::string, Plan>>;
 
+constexpr std::int64_t kMostChunks = 65'536;  // what pipeline.chunks takes
+
 Variation more_chunks(const MemoryModel& model, Plan plan, int i) {
-  plan.chunks <<= std::min(i + 1, 20);
-  if (plan.chunks > replica_samples(model, plan)) return std::nullopt;
+  const std::int64_t chunks = std::int64_t{plan.chunks} << std::min(i + 1, 20);
+  if (i >= 20 || chunks > std::min<std::int64_t>(replica_samples(model, plan), kMostChunks)) return std::nullopt;
+  plan.chunks = static_cast<int>(chunks);
   return std::pair{concat("pipeline.chunks = ", plan.chunks), plan};
 }
 
@@ -178,7 +182,7 @@ void require_state_memory(const Plan& plan, const std::vector<device::Device>& d
   }
 }
 
-std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan) {
+std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryModel& model, const Plan& plan) {
   const auto samples = static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
   std::vector<pipeline::StageBytes> stages;
   auto begin = model.layers.begin();
@@ -188,12 +192,19 @@ std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan
     begin = end;
   }
   try {
-    const auto peaks = pipeline::peak_bytes(make_train_schedule(plan, plan.chunks), stages);
-    return static_cast<std::uint64_t>(std::ranges::max(peaks)) +
-           static_cast<std::uint64_t>(model.transient_per_sample * static_cast<double>(samples));
+    const auto transient = static_cast<std::uint64_t>(model.transient_per_sample * static_cast<double>(samples));
+    std::vector<std::uint64_t> bytes;
+    for (const std::int64_t peak : pipeline::peak_bytes(make_train_schedule(plan, plan.chunks), stages))
+      bytes.push_back(static_cast<std::uint64_t>(peak) + transient);
+    return bytes;
   } catch (const ConfigError&) {
     return std::nullopt;
   }
+}
+
+std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan) {
+  const auto of_devices = estimate_device_bytes(model, plan);
+  return of_devices ? std::optional(std::ranges::max(*of_devices)) : std::nullopt;
 }
 
 std::string what_would_fit(const MemoryModel& model, const Plan& plan, std::uint64_t limit) {

@@ -44,7 +44,11 @@ struct MemoryModel {
 
 [[nodiscard]] MemoryModel measure_memory_model(const Setup& setup);
 
-// The most that a device of the plan needs, each place on a device of its own; nothing for a plan that does not run.
+// What each device of a replica needs, each place on a device of its own; nothing for a plan that does not run.
+[[nodiscard]] std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryModel& model,
+                                                                              const Plan& plan);
+
+// The most of these.
 [[nodiscard]] std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan);
 
 // "pipeline.chunks = 8 would need about 40.1 MiB a device, ...": the plans near `plan` that fit the limit, with the

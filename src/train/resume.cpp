@@ -160,7 +160,7 @@ bool plan_can_be_kept(const config::Config& config, int processes, const Plan& s
   const bool chunks_agree = chunks_are_open(config) || configured_chunks(config, processes) == saved.chunks;
   return saved.devices() == config.pipeline.stages && saved.virtual_stages == virtual_stages(config) &&
          saved.replicas == config.replicas.local && saved.schedule == config.pipeline.schedule && partition_agrees &&
-         chunks_agree;
+         chunks_agree && saved.recomputes(0) == (config.pipeline.recompute == "layer");
 }
 
 }  // namespace sluice::train

@@ -60,11 +60,9 @@ pipeline::PassRequest TrainStep::request_for(const pipeline::MicroBatch& batch, 
 }
 
 const pipeline::Schedule& TrainStep::schedule_of(int chunks) {
-  const auto [entry, is_new] = schedules_.try_emplace(chunks);
-  if (is_new) {
-    entry->second = make_train_schedule(composition_.plan, chunks);
-  }
-  return entry->second;
+  const auto known = schedules_.find(chunks);
+  if (known != schedules_.end()) return known->second;
+  return schedules_.emplace(chunks, make_train_schedule(composition_.plan, chunks)).first->second;
 }
 
 pipeline::PassResult TrainStep::run_training_pass(pipeline::PassRequest request, int chunks) {
@@ -127,6 +125,10 @@ StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, c
   double divisor = gradients.divisor;
   if (options_.clip_norm > 0) {
     stats.gradient_norm = gradient_norm(divisor);
+    if (!std::isfinite(*stats.gradient_norm)) {
+      throw DivergedError(concat("step ", step + 1, ": the norm of the gradient is ", *stats.gradient_norm,
+                                 "; lower train.lr (", lr, " in this step) or raise train.warmup_steps"));
+    }
     divisor /= std::min(1.0, options_.clip_norm / (*stats.gradient_norm + kClipEpsilon));
   }
   update_weights(lr, divisor);

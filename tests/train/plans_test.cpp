@@ -3,6 +3,7 @@
 // them all. Then random plans with uneven sizes and injected failures for as long as SLUICE_PLANS_SECONDS says.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <array>
 #include <atomic>
@@ -271,6 +272,59 @@ Case random_case(RngStream& rng) {
   c.synchronises = c.model == "residual" && pick(0, 1) == 1;
   if (pick(0, 3) == 0) c.failing_layer = pick(1, kLayers - 1);
   return c;
+}
+
+// Throws in its backward, once.
+class FailingBackward : public torch::autograd::Function<FailingBackward> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, std::atomic<bool>* fails) {
+    ctx->saved_data["fails"] = reinterpret_cast<std::int64_t>(fails);
+    return x * 1.0;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
+    auto* fails = reinterpret_cast<std::atomic<bool>*>(ctx->saved_data["fails"].toInt());
+    if (fails->exchange(false)) throw DataError("planted failure");
+    return {grads[0], {}};
+  }
+};
+
+class FailingLayer final : public nn::Layer {
+ public:
+  explicit FailingLayer(std::atomic<bool>& fails) : Layer("failing"), fails_(fails) {}
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext&) override {
+    return FailingBackward::apply(x, &fails_);
+  }
+
+ private:
+  std::atomic<bool>& fails_;
+};
+
+// One replica fails in a backward while the others wait for it in theirs; the next step is a good one.
+TEST(Plans, AFailureAmongSynchronisedBackwardsStopsThemAll) {
+  std::atomic<bool> fails = false;
+  const auto layers_of = [&] {
+    auto layers = make_layers("residual");
+    layers.insert(layers.begin() + 5, std::make_unique<FailingLayer>(fails));
+    return layers;
+  };
+  ComposeOptions options{.model_name = "residual", .make_layers = layers_of, .optimizer = {.kind = "sgd"}};
+  for (int i = 0; i < 6; ++i) options.devices.push_back({device::DeviceKind::kCpu, i});
+  Composition grid = compose({.partition = {{4, 5}}, .replicas = 3, .chunks = 3}, options);
+  TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kSync});
+  ReferenceModel one_device(layers_of());
+  for (std::int64_t number = 0; number < 3; ++number) {
+    fails = true;
+    EXPECT_THROW((void)step.compute_gradients(make_batch(13), number, 3), Error);
+    expect_nothing_is_left(grid);
+    const auto ours = step.compute_gradients(make_batch(13), number, 3);
+    const ReferenceStep expected =
+        one_device.step(joined_micro_batches(make_batch(13), 3, 3), {.training = true, .seed = kSeed, .step = number});
+    TensorMap gradients;
+    for (const auto& [name, gradient] : gradient_tensors(grid)) gradients[name] = gradient / ours.divisor;
+    const auto [error, name] = worst_error(gradients, expected.gradients);
+    EXPECT_LE(error, kTolerance) << name;
+  }
 }
 
 TEST(Plans, RandomOnesWithUnevenSizesAndFailuresEqualOneDevice) {

@@ -248,6 +248,8 @@ TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.chunks = 3; }));
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.partition = std::vector<int>{3, 2}; }));
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.stages = 1; }));
+  EXPECT_FALSE(kept([](auto& c) { c.pipeline.recompute = "layer"; }));
+  EXPECT_FALSE(kept([](auto& c) { c.pipeline.virtual_stages = 3; }));
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.schedule = "1f1b"; }));
   EXPECT_FALSE(kept([](auto& c) { c.replicas.local = 1; }));
 }
