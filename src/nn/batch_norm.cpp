@@ -43,6 +43,23 @@ BatchStatistics pooled(const BatchStatistics& a, const BatchStatistics& b) {
           count};
 }
 
+at::Tensor to_sums(const BatchStatistics& statistics, std::int64_t channels) {
+  if (statistics.count == 0) return at::zeros({1 + 2 * channels}, at::kDouble);
+  const auto count = static_cast<double>(statistics.count);
+  const at::Tensor mean = statistics.mean.to(at::kCPU, at::kDouble),
+                   variance = statistics.variance.to(at::kCPU, at::kDouble);
+  return at::cat({at::full({1}, count, at::kDouble), mean * count, (variance + mean * mean) * count});
+}
+
+BatchStatistics from_sums(const at::Tensor& sums) {
+  const std::int64_t channels = (sums.numel() - 1) / 2;
+  const auto count = sums[0].item<double>();
+  if (count == 0) return {};
+  const at::Tensor mean = sums.narrow(0, 1, channels) / count;
+  return {mean, (sums.narrow(0, 1 + channels, channels) / count - mean * mean).clamp_min(0),
+          static_cast<std::int64_t>(count)};
+}
+
 BatchNorm2d::BatchNorm2d(Registry& registry, const std::string& name, std::int64_t channels)
     : weight_(&registry.add_parameter(name + ".weight", {channels}, Init::constant(1))),
       bias_(&registry.add_parameter(name + ".bias", {channels}, Init::constant(0))),

@@ -21,6 +21,11 @@ struct BatchStatistics {
 // Statistics of two sets taken as one, in float64; an empty set (count 0) may have no tensors.
 [[nodiscard]] BatchStatistics pooled(const BatchStatistics& a, const BatchStatistics& b);
 
+// Statistics as numbers that can be added up over sets, and back: count, count * mean, count * (variance + mean^2);
+// [1 + 2 channels] float64 on the CPU.
+[[nodiscard]] at::Tensor to_sums(const BatchStatistics& statistics, std::int64_t channels);
+[[nodiscard]] BatchStatistics from_sums(const at::Tensor& sums);
+
 enum class Activation { kNone, kRelu };
 
 // activation(normalised(x) * weight + bias + residual), normalised by the statistics of x, which are returned detached.

@@ -19,23 +19,6 @@ at::Tensor per_channel(const at::Tensor& values, const at::Tensor& like) {
   return values.to(like.options()).view({1, -1, 1, 1});
 }
 
-// count, count * mean, count * (variance + mean^2): sums that can be added up.
-at::Tensor to_sums(const BatchStatistics& own, std::int64_t channels) {
-  if (own.count == 0) return at::zeros({1 + 2 * channels}, at::kDouble);
-  const auto count = static_cast<double>(own.count);
-  const at::Tensor mean = on_cpu(own.mean), variance = on_cpu(own.variance);
-  return at::cat({at::full({1}, count, at::kDouble), mean * count, (variance + mean * mean) * count});
-}
-
-BatchStatistics from_sums(const at::Tensor& sums) {
-  const std::int64_t channels = (sums.numel() - 1) / 2;
-  const auto count = sums[0].item<double>();
-  if (count == 0) return {};
-  const at::Tensor mean = sums.narrow(0, 1, channels) / count;
-  const at::Tensor variance = (sums.narrow(0, 1 + channels, channels) / count - mean * mean).clamp_min(0);
-  return {mean, variance, static_cast<std::int64_t>(count)};
-}
-
 class SyncFunction : public torch::autograd::Function<SyncFunction> {
  public:
   // mean, inverse_deviation: [C] float64 on the CPU; count: samples and pixels of a channel, over all replicas.

@@ -26,9 +26,9 @@ std::shared_ptr<Grid> make_grid(StageGrid stages, const std::vector<Place>& plac
   auto grid = std::make_shared<Grid>();
   grid->stages = std::move(stages);
   grid->recorder.switch_on(record_spans);
+  grid->owners = owners;
   grid->stages_of.resize(devices);
   for (int stage = 0; stage < static_cast<int>(owners.size()); ++stage) {
-    grid->owners.push_back(DeviceId{owners[stage]});
     grid->stages_of.at(owners[stage]).push_back(StageId{stage});
   }
   for (const auto& of_replica : grid->stages) check(of_replica.size() == owners.size(), "every stage has an owner");

@@ -2,10 +2,10 @@
 // Not here: which schedule (schedule/), the sum over replicas (comm/replica_sync.h), the optimizer (train/).
 // Threads: its own workers; run() and for_each_stage() from one thread. Activations and gradients pass between the
 // stages of a replica by pointer on CPU devices and by peer copy on GPUs. The parts of an overlapped pair run one after
-// the other. Errors: the
-// first failure of any stage ends the step; it names replica, stage and action, the drawing of the schedule with the
-// failing action marked goes to the log, and all workers are back before run() throws. A step that takes longer than
-// the timeout: PeerError.
+// the other.
+// Errors: the first failure of any stage ends the step; it names replica, stage and action, the drawing of the schedule
+// with the failing action marked goes to the log, and all workers are back before run() throws. A step that takes
+// longer than the timeout: PeerError.
 #pragma once
 
 #include <chrono>
@@ -36,6 +36,7 @@ class Executor {
   [[nodiscard]] int replicas() const { return grid_->replicas(); }
   [[nodiscard]] int stages() const { return grid_->stages_per_replica(); }
   [[nodiscard]] int devices() const { return grid_->devices(); }  // of a replica
+  [[nodiscard]] const std::vector<int>& owners() const { return grid_->owners; }
   [[nodiscard]] Stage& stage(ReplicaId replica, StageId stage) const { return grid_->stage(replica, stage); }
 
   // Requires: a validated schedule whose stages are owned as the executor's are. The gradients of a training pass are

@@ -16,7 +16,7 @@ using StageGrid = std::vector<std::vector<std::unique_ptr<Stage>>>;
 
 struct Grid {
   StageGrid stages;
-  std::vector<DeviceId> owners;                 // [stage]: the device that runs it
+  std::vector<int> owners;                      // [stage]: the device that runs it (stage_owners())
   std::vector<std::vector<StageId>> stages_of;  // [device]: ascending
   Recorder recorder;
   std::vector<Track*> tracks;  // [place]

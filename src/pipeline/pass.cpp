@@ -75,9 +75,7 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
       waits_(grid_->places()) {
   const Schedule& schedule = request_.schedule;
   check(schedule.stages == grid_->stages_per_replica(), "the schedule is for as many stages as the executor has");
-  check(
-      std::ranges::equal(stage_owners(schedule), grid_->owners, {}, {}, [](DeviceId device) { return index(device); }),
-      "the schedule runs each stage on the device that holds it");
+  check(stage_owners(schedule) == grid_->owners, "the schedule runs each stage on the device that holds it");
   check(static_cast<int>(request_.micro_batches.size()) == grid_->replicas(), "one list of micro-batches per replica");
   for (const auto& of_replica : request_.micro_batches) {
     check(static_cast<int>(of_replica.size()) == schedule.micro_batches, "one micro-batch per slot of the schedule");
@@ -304,7 +302,7 @@ std::optional<int> Pass::waits_for(const Standing& standing) const {
   const int source = index(action.stage) + (action.op == Op::kForward ? -1 : 1);
   // Where it stood and whether it waited are read one after the other: it may have gone on to another action between.
   if (source < 0 || source >= grid_->stages_per_replica()) return std::nullopt;
-  return grid_->place(standing.replica, grid_->owners[source]);
+  return grid_->place(standing.replica, DeviceId{grid_->owners[source]});
 }
 
 std::string Pass::describe(int place) const {

@@ -13,37 +13,19 @@ nn::BatchStatistics moved_to(const nn::BatchStatistics& statistics, c10::Device 
   return {statistics.mean.to(device), statistics.variance.to(device), statistics.count};
 }
 
-// Statistics that can be added up: count, count * mean, count * (variance + mean^2); float64.
-at::Tensor to_sums(const nn::BatchStatistics& statistics, std::int64_t channels) {
-  if (statistics.count == 0) return at::zeros({1 + 2 * channels}, at::kDouble);
-  const auto count = static_cast<double>(statistics.count);
-  const at::Tensor mean = statistics.mean.to(at::kCPU, at::kDouble),
-                   variance = statistics.variance.to(at::kCPU, at::kDouble);
-  return at::cat({at::full({1}, count, at::kDouble), mean * count, (variance + mean * mean) * count});
-}
-
-nn::BatchStatistics from_sums(const at::Tensor& sums) {
-  const std::int64_t channels = (sums.numel() - 1) / 2;
-  const auto count = sums[0].item<double>();
-  if (count == 0) return {};
-  const at::Tensor mean = sums.narrow(0, 1, channels) / count;
-  return {mean, (sums.narrow(0, 1 + channels, channels) / count - mean * mean).clamp_min(0),
-          static_cast<std::int64_t>(count)};
-}
-
 // The statistics of each layer over all processes; one operation for all of them.
 void add_up_over_processes(const comm::Communicator& peers, std::vector<nn::BatchStatistics>& layers,
                            const std::vector<std::int64_t>& channels) {
   std::vector<at::Tensor> parts;
   std::vector<std::int64_t> sizes;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    parts.push_back(to_sums(layers[i], channels[i]));
+    parts.push_back(nn::to_sums(layers[i], channels[i]));
     sizes.push_back(parts.back().numel());
   }
   const at::Tensor sums = at::cat(parts);
   peers.all_reduce(sums).wait();
   const std::vector<at::Tensor> added = sums.split_with_sizes(sizes);
-  for (std::size_t i = 0; i < layers.size(); ++i) layers[i] = from_sums(added[i]);
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i] = nn::from_sums(added[i]);
 }
 
 void take_in_whole_batch(const Composition& composition, StageId stage) {

@@ -55,26 +55,30 @@ void run_moves(pipeline::Executor& executor, Phase phase, const std::vector<Move
   });
 }
 
+// A tied parameter's part of one of the flat tensors of its stage in replica 0.
+using Flat = const at::Tensor& (FlatParameters::*)() const;
+at::Tensor part_of(const pipeline::Executor& executor, Flat flat, StageId stage, const ParameterSlot& slot) {
+  return FlatParameters::view((executor.stage(ReplicaId{0}, stage).parameters().*flat)(), slot);
+}
+
 }  // namespace
 
 void add_tied_gradients(pipeline::Executor& executor, const std::vector<TiedParameter>& tied) {
-  const auto gradient_of = [&](StageId stage, const ParameterSlot& slot) {
-    return FlatParameters::view(executor.stage(ReplicaId{0}, stage).parameters().gradients(), slot);
-  };
   std::vector<Move> moves;
-  for (const TiedParameter& t : tied)
-    moves.push_back({t.owner_stage, gradient_of(t.owner_stage, t.owner), gradient_of(t.copy_stage, t.copy)});
+  for (const TiedParameter& t : tied) {
+    moves.push_back({t.owner_stage, part_of(executor, &FlatParameters::gradients, t.owner_stage, t.owner),
+                     part_of(executor, &FlatParameters::gradients, t.copy_stage, t.copy)});
+  }
   run_moves(executor, Phase::kAllReduce, moves,
             [](const at::Tensor& target, const at::Tensor& source) { target.add_(source.to(target.device())); });
 }
 
 void copy_tied_values(pipeline::Executor& executor, const std::vector<TiedParameter>& tied) {
-  const auto value_of = [&](StageId stage, const ParameterSlot& slot) {
-    return FlatParameters::view(executor.stage(ReplicaId{0}, stage).parameters().values(), slot);
-  };
   std::vector<Move> moves;
-  for (const TiedParameter& t : tied)
-    moves.push_back({t.copy_stage, value_of(t.copy_stage, t.copy), value_of(t.owner_stage, t.owner)});
+  for (const TiedParameter& t : tied) {
+    moves.push_back({t.copy_stage, part_of(executor, &FlatParameters::values, t.copy_stage, t.copy),
+                     part_of(executor, &FlatParameters::values, t.owner_stage, t.owner)});
+  }
   run_moves(executor, Phase::kOptimizer, moves,
             [](const at::Tensor& target, const at::Tensor& source) { target.copy_(source); });
 }

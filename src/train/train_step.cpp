@@ -197,9 +197,10 @@ void TrainStep::update_weights(double lr, double divisor) {
 }
 
 EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::Tensor* logits) {
-  const Plan& plan = composition_.plan;
-  const int chunks = plan.devices();  // enough to keep every one busy; larger pieces run faster than many small ones
-  auto request = request_for(batch, pipeline::make_forward_only(stage_owners(plan), chunks), chunks);
+  const auto& owners = composition_.executor->owners();
+  // Enough to keep every device busy; larger pieces run faster than many small ones.
+  const int chunks = composition_.executor->devices();
+  auto request = request_for(batch, pipeline::make_forward_only(owners, chunks), chunks);
   const auto micro_batches = request.micro_batches;
   const pipeline::PassResult result = composition_.executor->run(std::move(request));
   EvalStats local{.counts = {.loss_sum = sum_of_losses(result)}, .stop = stop};
