@@ -25,6 +25,18 @@ struct AffineBytes {
   bool operator==(const AffineBytes&) const = default;
 };
 
+// Most bytes that a part of a layer's work takes at once, besides what was there when it began: with its results and
+// what it keeps.
+struct WorkingBytes {
+  AffineBytes forward;
+  AffineBytes backward;  // a whole one
+  AffineBytes input_gradient;
+  AffineBytes weight_gradient;
+
+  bool operator==(const WorkingBytes&) const = default;
+};
+
+// The loss is part of the last layer's forward and input gradient.
 struct LayerCost {
   AffineCost forward;
   // What backward does before it returns when weight gradients are put off (nn/weight_queue.h): the gradient of the
@@ -39,10 +51,14 @@ struct LayerCost {
   AffineBytes saved_bytes;
   bool saves_input = false;   // its input is kept as well
   bool saves_output = false;  // saved_bytes include the output
+  AffineBytes loss_bytes;     // of the model's last layer: what the loss after it keeps; 0 for the others
+  AffineBytes stash_bytes;    // what weight gradients that are put off wait with: inputs and output gradients
+  WorkingBytes working;       // 0 where memory is not counted (device/memory.h)
   std::uint64_t parameter_bytes = 0;
   std::uint64_t gradient_bytes = 0;
   std::uint64_t optimizer_bytes = 0;  // of the configured optimizer's state
 
+  [[nodiscard]] bool is_trained() const { return parameter_bytes > 0; }
   // Forward and backward of a micro-batch.
   [[nodiscard]] double seconds(double samples) const {
     return forward.at(samples) + input_gradient.at(samples) + weight_gradient.at(samples);

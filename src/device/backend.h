@@ -43,6 +43,7 @@ struct CudaProperties {
 int cuda_device_count();
 CudaProperties cuda_properties(int index);
 std::uint64_t cuda_peak_bytes(int index);  // most that LibTorch's allocator has handed out at once
+std::uint64_t cuda_allocated_bytes(int index);
 void cuda_reset_peak_bytes(int index);
 // What LibTorch's allocator may take of the GPU, its cached blocks included; 0: all of it.
 void cuda_limit_memory(int index, std::uint64_t bytes);

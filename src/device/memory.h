@@ -44,7 +44,7 @@ class MemoryScope {
 // Bytes that the tensors of a device may take at once; 0: no limit. Requires: memory_is_counted() for a CPU device.
 void limit_memory(Device device, std::uint64_t bytes);
 
-// Of a CPU device.
+// Of a GPU, what LibTorch's allocator has: current and peak alone.
 [[nodiscard]] MemoryUse memory_use(Device device);
 [[nodiscard]] MemoryUse host_memory_use();
 // The peak begins anew from what is there now.

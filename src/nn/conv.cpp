@@ -76,7 +76,7 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
       return result;
     }
     if (need_x) result[0] = gradients(grad, x, weight, geometry, {true, false, false}).x;
-    queue->push([grad, x, weight, bias, geometry, need_bias] {
+    queue->push({grad, x}, [grad, x, weight, bias, geometry, need_bias] {
       const Gradients own = gradients(grad, x, weight, geometry, {false, true, need_bias});
       add_to_gradient(weight, own.weight);
       if (need_bias) add_to_gradient(bias, own.bias);

@@ -8,10 +8,16 @@ namespace sluice::nn {
 
 void WeightGradQueue::run() {
   const c10::AutoGradMode no_grad(false);
-  for (auto& work : std::exchange(work_, {})) {
-    work();
-    work = nullptr;  // frees the activations that it holds
+  for (Waiting& waiting : std::exchange(waiting_, {})) {
+    waiting.work();
+    waiting = {};
   }
+}
+
+std::vector<at::Tensor> WeightGradQueue::kept() const {
+  std::vector<at::Tensor> all;
+  for (const Waiting& waiting : waiting_) all.insert(all.end(), waiting.kept.begin(), waiting.kept.end());
+  return all;
 }
 
 void add_to_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {

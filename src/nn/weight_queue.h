@@ -14,15 +14,24 @@ namespace sluice::nn {
 
 class WeightGradQueue {
  public:
-  void push(std::function<void()> work) { work_.push_back(std::move(work)); }
+  // kept: the activations and gradients that `work` holds until it has run.
+  void push(std::vector<at::Tensor> kept, std::function<void()> work) {
+    waiting_.push_back({std::move(kept), std::move(work)});
+  }
 
   // Computes the gradients in the order of backward and adds them to the parameters' .grad.
   void run();
 
-  [[nodiscard]] bool empty() const { return work_.empty(); }
+  [[nodiscard]] bool empty() const { return waiting_.empty(); }
+  [[nodiscard]] std::vector<at::Tensor> kept() const;
 
  private:
-  std::vector<std::function<void()>> work_;
+  struct Waiting {
+    std::vector<at::Tensor> kept;
+    std::function<void()> work;
+  };
+
+  std::vector<Waiting> waiting_;
 };
 
 // parameter.grad += gradient; keeps the storage of a defined .grad (it may be a view into a bucket).

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -38,6 +39,12 @@ std::vector<nn::Layer*> pointers(const std::vector<std::unique_ptr<nn::Layer>>& 
   return result;
 }
 
+// As torch::autograd::backward(), without the output itself: only its place in the graph is kept.
+void run_backward(const torch::autograd::Edge& root, const at::Tensor& gradient) {
+  torch::autograd::Engine::get_default_engine().execute({root}, {gradient}, /*keep_graph=*/false,
+                                                        /*create_graph=*/false, /*accumulate_grad=*/true);
+}
+
 }  // namespace
 
 Stage::Stage(StageId id, std::vector<std::unique_ptr<nn::Layer>> layers, ParamId first_param, device::Device device,
@@ -48,6 +55,14 @@ Stage::Stage(StageId id, std::vector<std::unique_ptr<nn::Layer>> layers, ParamId
       parameters_(std::make_unique<FlatParameters>(pointers(layers_), first_param, device::torch_device(device),
                                                    shared != nullptr ? shared->parameters_.get() : nullptr)) {
   install_gradient_hooks();
+  if (options_.count_live_bytes) count_live_bytes();
+}
+
+void Stage::count_live_bytes() {
+  live_bytes_ = std::make_unique<LiveBytes>();
+  live_bytes_->leave_out(parameters_->values());
+  live_bytes_->leave_out(parameters_->statistics());
+  for (const nn::Buffer* buffer : parameters_->buffers()) live_bytes_->leave_out(buffer->value);
 }
 
 void Stage::install_gradient_hooks() {
@@ -69,8 +84,10 @@ at::Tensor Stage::forward(MicroBatchId micro_batch, const at::Tensor& input, con
     state.queue = std::make_unique<nn::WeightGradQueue>();
     state.pass.context.weight_queue = state.queue.get();
   }
+  if (live_bytes_) state.live = std::make_unique<MicroBatchLiveBytes>(*live_bytes_, input);
   const at::Tensor output =
       options_.recompute ? forward_keeping_inputs(input, state) : forward_keeping_graph(input, state);
+  if (live_bytes_) live_bytes_->end_action();
   const bool is_new = in_flight_.emplace(index(micro_batch), std::move(state)).second;
   check(is_new, concat("micro-batch ", index(micro_batch), " was run forward twice"));
   return output;
@@ -78,11 +95,19 @@ at::Tensor Stage::forward(MicroBatchId micro_batch, const at::Tensor& input, con
 
 at::Tensor Stage::forward_keeping_graph(const at::Tensor& input, InFlight& state) {
   const at::AutoGradMode with_graph(true);
+  const SavedTensorWatch watch(state.live.get());
   const at::Tensor leaf = input.detach().requires_grad_(state.pass.needs_input_gradient);
-  if (state.pass.needs_input_gradient) state.input = leaf;
+  if (state.pass.needs_input_gradient) {
+    state.input = leaf;
+    if (state.live) state.holds.push_back(state.live->hold(leaf));
+  }
   at::Tensor output = leaf;
   for (const auto& layer : layers_) output = layer->forward(output, state.pass.context);
-  if (output.requires_grad() || state.pass.has_loss) state.root = output;
+  if (state.pass.has_loss) {
+    state.logits = output;
+  } else if (output.requires_grad()) {
+    state.root = torch::autograd::impl::gradient_edge(output);
+  }
   return output.detach();
 }
 
@@ -101,9 +126,10 @@ at::Tensor Stage::forward_keeping_inputs(const at::Tensor& input, InFlight& stat
   at::Tensor output = input;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     state.inputs.push_back(i < first ? at::Tensor() : output);
+    if (state.live) state.holds.push_back(state.live->hold(state.inputs.back()));
     output = layers_[i]->forward(output, state.pass.context);
   }
-  if (state.pass.has_loss) state.root = output;
+  if (state.pass.has_loss) state.logits = output;
   return output;
 }
 
@@ -111,13 +137,23 @@ at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets
                              double gradient_scale) {
   const at::AutoGradMode with_graph(true);
   InFlight& state = in_flight_.at(index(micro_batch));
+  const at::Tensor logits = std::exchange(state.logits, {});
   if (options_.recompute) {
-    state.logits = state.root.detach().requires_grad_();
-    state.root = state.logits;
+    const at::Tensor leaf = logits.detach().requires_grad_();
+    const at::Tensor sum = loss(leaf, targets);
+    torch::autograd::backward({sum}, {at::full_like(sum, gradient_scale)});
+    state.root_gradient = leaf.grad();
+    if (state.live) state.holds.push_back(state.live->hold(state.root_gradient));
+    if (live_bytes_) live_bytes_->end_action();
+    return sum.detach();
   }
-  state.root = loss(state.root, targets);
-  state.gradient_scale = gradient_scale;
-  return state.root.detach();
+  if (state.live) state.live->leave_out(targets);
+  const SavedTensorWatch watch(state.live.get());
+  const at::Tensor sum = loss(logits, targets);
+  if (sum.requires_grad()) state.root = torch::autograd::impl::gradient_edge(sum);
+  state.root_gradient = at::full_like(sum, gradient_scale);
+  if (live_bytes_) live_bytes_->end_action();
+  return sum.detach();
 }
 
 at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gradient, const GradientReady& on_ready) {
@@ -136,25 +172,26 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
     throw;
   }
   *on_ready_ = nullptr;
-  if (state.queue) put_off_.emplace(index(micro_batch), std::move(state.queue));
+  if (state.queue) {
+    PutOff put_off{.queue = std::move(state.queue)};
+    if (state.live) {
+      for (const at::Tensor& tensor : put_off.queue->kept()) put_off.holds.push_back(state.live->hold(tensor));
+    }
+    put_off_.emplace(index(micro_batch), std::move(put_off));
+  }
+  state = {};
+  if (live_bytes_) live_bytes_->end_action();
   return input_gradient;
 }
 
 at::Tensor Stage::backward_through_graph(InFlight& state, const at::Tensor& output_gradient) {
-  if (!state.root.defined() || !state.root.requires_grad()) return {};  // the stage trains nothing
-  const at::Tensor gradient =
-      output_gradient.defined() ? output_gradient : at::full_like(state.root, state.gradient_scale);
-  torch::autograd::backward({state.root}, {gradient});
+  if (!state.root.is_valid()) return {};  // the stage trains nothing
+  run_backward(std::exchange(state.root, {}), output_gradient.defined() ? output_gradient : state.root_gradient);
   return state.input.defined() ? state.input.grad() : at::Tensor();
 }
 
 at::Tensor Stage::backward_recomputing(InFlight& state, at::Tensor gradient) {
-  if (state.root.defined()) {
-    torch::autograd::backward({state.root}, {at::full_like(state.root, state.gradient_scale)});
-    gradient = state.logits.grad();
-    state.root.reset();
-  }
-  state.logits.reset();
+  if (!gradient.defined()) gradient = std::exchange(state.root_gradient, {});
   nn::ForwardContext again = state.pass.context;
   again.update_statistics = false;
   const at::AutoGradMode with_graph(true);
@@ -189,7 +226,7 @@ void Stage::weight_gradient(MicroBatchId micro_batch) {
   const auto found = put_off_.find(index(micro_batch));
   check(found != put_off_.end(),
         concat("weight gradient of micro-batch ", index(micro_batch), ", whose backward did not put any off"));
-  found->second->run();
+  found->second.queue->run();
   put_off_.erase(found);
 }
 

@@ -2,9 +2,11 @@
 // backward, and a weight gradient that was put off.
 // Not here: when to run what (schedule), how tensors travel (pipeline/executor.h).
 // Recompute: forward keeps the input of every layer only; backward runs each layer forward again, under the same
-// context, and then backward, last layer first (Chen et al. 2016, arXiv:1604.06174, with a layer as the segment).
+// context, and then backward, last layer first (Chen et al. 2016, arXiv:1604.06174, with a layer as the segment). The
+// gradient of the loss is computed at once, so that neither the logits nor the loss's graph is kept.
 // Threads: one thread at a time. Up to as many micro-batches as the schedule keeps in flight may be between forward and
-// backward; each holds its autograd graph, or its layers' inputs, until its backward.
+// backward; each holds its autograd graph, or its layers' inputs, until its backward; its output is the next stage's to
+// keep.
 #pragma once
 
 #include <functional>
@@ -13,12 +15,14 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
 
 #include "core/ids.h"
 #include "device/device.h"
 #include "nn/layer.h"
 #include "nn/weight_queue.h"
 #include "pipeline/flat_parameters.h"
+#include "pipeline/live_bytes.h"
 
 namespace sluice::pipeline {
 
@@ -39,6 +43,7 @@ class Stage {
  public:
   struct Options {
     bool recompute = false;
+    bool count_live_bytes = false;
   };
 
   // `shared`: the same stage of another replica in the same memory, whose parameter values this one uses; may be null.
@@ -56,8 +61,8 @@ class Stage {
 
   // The output without its graph. In training (context.training) what backward() needs is kept.
   [[nodiscard]] at::Tensor forward(MicroBatchId micro_batch, const at::Tensor& input, const StagePass& pass);
-  // Last stage only, in training, after forward(): the summed loss (a scalar without graph). The gradient of backward()
-  // starts from it, scaled by `gradient_scale`.
+  // Last stage only, in training, once after forward(): the summed loss (a scalar without graph). The gradient of
+  // backward() starts from it, scaled by `gradient_scale`.
   [[nodiscard]] at::Tensor apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const LossFunction& loss,
                                       double gradient_scale);
   // Adds to the parameters' gradients. `output_gradient` is undefined on the last stage. Returns the gradient of the
@@ -79,6 +84,7 @@ class Stage {
   void drop_in_flight();
   [[nodiscard]] int in_flight() const { return static_cast<int>(in_flight_.size()); }
   [[nodiscard]] int put_off() const { return static_cast<int>(put_off_.size()); }
+  [[nodiscard]] LiveBytes* live_bytes() { return live_bytes_.get(); }  // null unless they are counted
 
  private:
   // Between forward and backward.
@@ -86,15 +92,23 @@ class Stage {
     StagePass pass;
     at::Tensor input;                // a leaf, where its gradient is needed
     std::vector<at::Tensor> inputs;  // of every layer, where the stage recomputes; undefined before the first trained
-    at::Tensor root;                 // output, or the loss on the last stage; undefined where it is recomputed
-    at::Tensor logits;               // the input of a loss whose gradient starts a recomputation: a leaf
-    double gradient_scale = 1;       // of a loss
+    at::Tensor logits;               // of the last stage, until the loss
+    torch::autograd::Edge root;      // where backward begins; none where it recomputes or nothing is trained
+    at::Tensor root_gradient;        // what it begins with on the last stage
     std::unique_ptr<nn::WeightGradQueue> queue;
+    std::unique_ptr<MicroBatchLiveBytes> live;  // null unless live bytes are counted
+    std::vector<LiveBytes::Hold> holds;         // of the tensors above
+  };
+  // Between I and W.
+  struct PutOff {
+    std::unique_ptr<nn::WeightGradQueue> queue;
+    std::vector<LiveBytes::Hold> holds;
   };
 
   void install_gradient_hooks();
   // Layers before this one need no backward.
   [[nodiscard]] std::size_t first_trained_layer(const StagePass& pass) const;
+  void count_live_bytes();
   [[nodiscard]] at::Tensor forward_keeping_graph(const at::Tensor& input, InFlight& state);
   [[nodiscard]] at::Tensor forward_keeping_inputs(const at::Tensor& input, InFlight& state);
   [[nodiscard]] at::Tensor backward_through_graph(InFlight& state, const at::Tensor& output_gradient);
@@ -104,8 +118,9 @@ class Stage {
   Options options_;
   std::vector<std::unique_ptr<nn::Layer>> layers_;
   std::unique_ptr<FlatParameters> parameters_;
-  std::unordered_map<int, InFlight> in_flight_;                            // by micro-batch
-  std::unordered_map<int, std::unique_ptr<nn::WeightGradQueue>> put_off_;  // by micro-batch
+  std::unique_ptr<LiveBytes> live_bytes_;
+  std::unordered_map<int, InFlight> in_flight_;  // by micro-batch
+  std::unordered_map<int, PutOff> put_off_;      // by micro-batch
   // What the hooks on the parameters call; set only during the last backward of a step.
   std::shared_ptr<GradientReady> on_ready_ = std::make_shared<GradientReady>();
 };

@@ -65,6 +65,14 @@ void fields(Io& io, AffineBytes& value) {
   io("per_sample", value.per_sample);
 }
 
+template <typename Io>
+void fields(Io& io, WorkingBytes& value) {
+  io("forward", value.forward);
+  io("backward", value.backward);
+  io("input_gradient", value.input_gradient);
+  io("weight_gradient", value.weight_gradient);
+}
+
 }  // namespace sluice
 
 namespace sluice::profiler {
@@ -81,6 +89,9 @@ void fields(Io& io, MeasuredLayer& value) {
   io("saved_bytes", value.cost.saved_bytes);
   io("saves_input", value.cost.saves_input);
   io("saves_output", value.cost.saves_output);
+  io("loss_bytes", value.cost.loss_bytes);
+  io("stash_bytes", value.cost.stash_bytes);
+  io("working_bytes", value.cost.working);
   io("parameter_bytes", value.cost.parameter_bytes);
   io("gradient_bytes", value.cost.gradient_bytes);
   io("optimizer_bytes", value.cost.optimizer_bytes);

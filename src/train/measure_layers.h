@@ -3,9 +3,9 @@
 // A measurement is a forward pass through all layers and a backward pass back, as a stage does it, with each layer's
 // part timed by itself: forward, input gradient, weight gradient (nn/weight_queue.h). Passes of different sizes take
 // turns, and the shortest time of each counts: what else the machine does only adds. On a CPU device of one thread it
-// is that thread's processor time. Not here: loss, optimizer, copies between stages (measure_links.h); what to make of
-// the costs (tune/). Threads: works in one of its own; the caller waits. Errors: those of describe_failure(),
-// "measuring the layers: ...".
+// is that thread's processor time. The loss is part of the last layer. Not here: optimizer, copies between stages
+// (measure_links.h); what to make of the costs (tune/). Threads: works in one of its own; the caller waits. Errors:
+// those of describe_failure(), "measuring the layers: ...".
 #pragma once
 
 #include <cstdint>
@@ -23,19 +23,13 @@ struct LayerMeasurement {
   double budget_s = 0;  // further rounds are begun until so much time has gone
   // Sizes above this one are left out, with a warning, where the device has no memory for them.
   std::int64_t needed_size = 0;
-  bool with_memory = true;  // saved bytes too
+  bool with_memory = true;  // bytes of activations too
 };
 
 [[nodiscard]] std::vector<profiler::MeasuredLayer> measure_layers(const Setup& setup, const LayerMeasurement& what);
 
-// What the layers of the model keep and take, without their times.
-struct LayerMemory {
-  std::vector<LayerCost> layers;
-  // Most that a forward and backward pass of `micro_batch` samples took besides what the layers keep of it; 0 where
-  // memory is not counted (device/memory.h).
-  std::uint64_t transient_bytes = 0;
-};
-[[nodiscard]] LayerMemory measure_layer_memory(const Setup& setup, std::int64_t micro_batch);
+// The same without times.
+[[nodiscard]] std::vector<LayerCost> measure_layer_bytes(const Setup& setup, std::int64_t micro_batch);
 
 // Powers of two from a sixteenth of `micro_batch` up, and `micro_batch` itself; at least four sizes, where it is small
 // some above it. Far smaller ones, which no plan near it would use, run other kernels: a line through both is wrong for

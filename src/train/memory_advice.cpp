@@ -8,7 +8,6 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "device/memory.h"
-#include "pipeline/schedule/memory.h"
 #include "train/measure_layers.h"
 #include "train/setup.h"
 #include "train/train_schedule.h"
@@ -54,33 +53,13 @@ struct DeviceState {
   std::vector<std::string> places;
 };
 
-// `bytes` of a micro-batch in flight weigh as much as they take in the plan.
-Partition cut_by_bytes(const MemoryModel& model, int stages, std::int64_t micro_batch, int in_flight) {
-  std::vector<LayerCost> weights;
-  for (const LayerCost& layer : model.layers) {
-    const std::uint64_t kept = tune::kept_bytes(std::vector<LayerCost>{layer}, static_cast<std::uint64_t>(micro_batch));
-    const auto bytes = static_cast<double>(layer.parameter_bytes + layer.gradient_bytes + layer.optimizer_bytes) +
-                       static_cast<double>(kept) * in_flight;
-    weights.push_back({.forward = {.a_s = bytes}});
+// Nothing for a plan that does not run.
+std::optional<pipeline::Schedule> schedule_of(const Plan& plan) {
+  try {
+    return make_train_schedule(plan, plan.chunks);
+  } catch (const ConfigError&) {
+    return std::nullopt;
   }
-  return tune::balance(weights, 1, stages);
-}
-
-// A stage that recomputes keeps the inputs of its layers, and of one layer at a time what a backward needs, with the
-// gradient of its output.
-pipeline::StageBytes stage_bytes(const std::vector<LayerCost>& layers, std::uint64_t samples, bool recomputes) {
-  pipeline::StageBytes stage;
-  std::uint64_t fixed = 0, inputs = 0, largest = 0;
-  for (const LayerCost& layer : layers) {
-    fixed += layer.parameter_bytes + layer.gradient_bytes + layer.optimizer_bytes;
-    inputs += layer.input_bytes * samples;
-    largest = std::max(largest, layer.saved_bytes.at(samples) + layer.output_bytes * samples);
-  }
-  const std::uint64_t kept = recomputes ? inputs : tune::kept_bytes(layers, samples);
-  stage.fixed = static_cast<std::int64_t>(fixed + (recomputes ? largest : 0));
-  stage.activation = static_cast<std::int64_t>(kept);
-  stage.stash = stage.activation;
-  return stage;
 }
 
 std::int64_t replica_samples(const MemoryModel& model, const Plan& plan) {
@@ -122,8 +101,15 @@ Variation more_stages(const MemoryModel& model, Plan plan, int i) {
   const int devices = plan.devices() + i + 1, stages = devices * plan.virtual_stages;
   if (stages > static_cast<int>(model.layers.size())) return std::nullopt;
   if (!plan.recompute.empty()) plan.recompute.assign(stages, plan.recompute.front());
-  const std::int64_t micro_batch = divided_up(replica_samples(model, plan), plan.chunks);
-  plan.partition = cut_by_bytes(model, stages, micro_batch, std::min(stages, plan.chunks));
+  plan.partition = {std::vector<int>(stages, 1)};
+  const auto schedule = schedule_of(plan);
+  if (!schedule) return std::nullopt;
+  const auto samples = static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
+  const auto recompute = plan.recomputes(0) ? tune::Recompute::kLayer : tune::Recompute::kNone;
+  plan.partition =
+      tune::smallest_cut(model.layers, *schedule,
+                         {.most_samples = samples, .recompute = recompute, .shares_memory = model.shares_memory})
+          .partition;
   return std::pair{concat("pipeline.stages = ", devices), plan};
 }
 
@@ -145,10 +131,10 @@ constexpr std::array kVariations{more_chunks, recomputation, more_stages, smalle
 }  // namespace
 
 MemoryModel measure_memory_model(const Setup& setup) {
-  constexpr std::int64_t kSamples = 4;  // enough for a line through two sizes
-  LayerMemory measured = measure_layer_memory(setup, kSamples);
-  return {.layers = std::move(measured.layers),
-          .transient_per_sample = static_cast<double>(measured.transient_bytes) / kSamples,
+  // Enough for a line through two sizes, and for the kernels that larger ones run.
+  constexpr std::int64_t kLeast = 4, kMost = 16;
+  return {.layers = measure_layer_bytes(setup, std::clamp(micro_batch_size(setup), kLeast, kMost)),
+          .shares_memory = setup.devices.front().kind == device::DeviceKind::kCpu,
           .processes = setup.place.processes};
 }
 
@@ -185,22 +171,9 @@ void require_state_memory(const Plan& plan, const std::vector<device::Device>& d
 
 std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryModel& model, const Plan& plan) {
   const auto samples = static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
-  std::vector<pipeline::StageBytes> stages;
-  auto begin = model.layers.begin();
-  for (int s = 0; s < plan.stages(); ++s) {
-    const auto end = begin + plan.partition.layers_per_stage[s];
-    stages.push_back(stage_bytes({begin, end}, samples, plan.recomputes(s)));
-    begin = end;
-  }
-  try {
-    const auto transient = static_cast<std::uint64_t>(model.transient_per_sample * static_cast<double>(samples));
-    std::vector<std::uint64_t> bytes;
-    for (const std::int64_t peak : pipeline::peak_bytes(make_train_schedule(plan, plan.chunks), stages))
-      bytes.push_back(static_cast<std::uint64_t>(peak) + transient);
-    return bytes;
-  } catch (const ConfigError&) {
-    return std::nullopt;
-  }
+  const auto schedule = schedule_of(plan);
+  if (!schedule) return std::nullopt;
+  return tune::device_peaks(model.layers, *schedule, plan.partition, plan.recompute, samples, model.shares_memory);
 }
 
 std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan) {

@@ -36,7 +36,7 @@ void require_state_memory(const Plan& plan, const std::vector<device::Device>& d
 // What a plan is estimated from.
 struct MemoryModel {
   std::vector<LayerCost> layers;
-  double transient_per_sample = 0;  // what the largest layer takes of a micro-batch while it runs, in bytes
+  bool shares_memory = true;  // tune::device_bytes()
   int processes = 1;
 };
 

@@ -67,8 +67,9 @@ struct Setup {
 // The same with costs measured here where they are needed.
 [[nodiscard]] Plan decide_plan(const Setup& setup);
 
-// `processes` connects to the others; null where there are none.
-[[nodiscard]] Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes = nullptr);
+// `processes` connects to the others; null where there are none. count_live_bytes: by stage, for those who measure.
+[[nodiscard]] Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes = nullptr,
+                                           bool count_live_bytes = false);
 // Requires: `setup` outlives the step.
 [[nodiscard]] TrainStepOptions step_options(const Setup& setup);
 [[nodiscard]] comm::Collectives collectives_of(const config::Config& config);

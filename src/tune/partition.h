@@ -1,6 +1,10 @@
 // partition: the best contiguous cut of a list of layers into stages, from their measured costs. Pure.
-// Exact: dynamic programming over (layers, stages), minimising the time of the slowest stage, which bounds a pipeline's
-// throughput; among equal cuts the one whose sum of squared stage times is least (the most even).
+// Exact: it minimises the time of the slowest device, which bounds a pipeline's throughput, among the cuts that fit the
+// memory. With one stage a device by dynamic programming over (layers, stages), and among equal cuts the most even one
+// (least sum of squared stage times). With several a device by branch and bound, since the stages of a device share its
+// time and memory; of that cut and the one with the least slowest stage, the one that the simulator finishes sooner.
+// Recomputation adds a stage's forward time to its backward and takes less memory: where it is left open, each stage
+// has it only if the best cut needs it.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +13,46 @@
 
 #include "core/layer_cost.h"
 #include "core/plan.h"
+#include "pipeline/schedule/action.h"
 
 namespace sluice::tune {
 
-// For micro-batches of so many samples. Requires: 1 <= stages <= costs.size().
+enum class Recompute { kNone, kLayer, kOpen };
+
+struct CutRules {
+  double micro_batch = 1;          // samples, on average
+  std::uint64_t most_samples = 1;  // of a micro-batch
+  Recompute recompute = Recompute::kNone;
+  std::uint64_t memory_limit = 0;  // bytes of a device; 0: none
+  bool shares_memory = true;       // device_bytes() (memory.h)
+};
+
+struct Cut {
+  Partition partition;
+  std::vector<bool> recompute;  // [stage]
+  bool fits = true;             // false: no cut fits; this is the one whose largest device needs least
+  bool is_proven = true;        // false: the search was given up, a better one may exist
+};
+
+// For a schedule's devices, stages and order. Requires: a validated training schedule; stages <= costs.size().
+[[nodiscard]] Cut best_cut(std::span<const LayerCost> costs, const pipeline::Schedule& schedule, const CutRules& rules);
+
+// The cut whose largest stage needs least memory (of stages on one device, each is looked at alone); a stage recomputes
+// where it may.
+[[nodiscard]] Cut smallest_cut(std::span<const LayerCost> costs, const pipeline::Schedule& schedule,
+                               const CutRules& rules);
+
+// Without memory and with one stage a device. Requires: 1 <= stages <= costs.size().
 [[nodiscard]] Partition balance(std::span<const LayerCost> costs, double micro_batch, int stages);
 
-// Seconds per micro-batch, forward and backward, of each stage under a partition.
+// Seconds per micro-batch, forward and backward, of each stage under a partition. recompute: [stage]; empty: none does.
 [[nodiscard]] std::vector<double> stage_times(std::span<const LayerCost> costs, double micro_batch,
-                                              const Partition& partition);
+                                              const Partition& partition, const std::vector<bool>& recompute = {});
 
-// Bytes of activations that a stage of these layers keeps of one micro-batch from its forward to its backward: its
-// input, its output, and what autograd saves between them, each tensor once.
-[[nodiscard]] std::uint64_t kept_bytes(std::span<const LayerCost> layers, std::uint64_t micro_batch);
+// Bytes that each device holds at most. recompute: [stage]; empty: none does.
+[[nodiscard]] std::vector<std::uint64_t> device_peaks(std::span<const LayerCost> costs,
+                                                      const pipeline::Schedule& schedule, const Partition& partition,
+                                                      const std::vector<bool>& recompute, std::uint64_t samples,
+                                                      bool shares_memory);
 
 }  // namespace sluice::tune

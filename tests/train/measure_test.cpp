@@ -9,11 +9,11 @@
 
 #include "core/error.h"
 #include "nn/weight_queue.h"
+#include "pipeline/saved_tensors.h"
 #include "train/measure_layers.h"
 #include "train/measure_links.h"
 #include "train/profile.h"
-#include "train/saved_tensors.h"
-#include "tune/partition.h"
+#include "tune/memory.h"
 
 namespace sluice::train {
 namespace {
@@ -53,13 +53,13 @@ std::uint64_t kept_in_one_pass(const std::vector<nn::Layer*>& layers, const at::
   nn::ForwardContext context{.training = true, .sample_ids = at::arange(input.size(0)), .weight_queue = &queue};
   at::Tensor output = input;
   std::map<const void*, std::uint64_t> storages;
-  for (const at::Tensor& tensor : tensors_saved_by([&] {
+  for (const at::Tensor& tensor : pipeline::tensors_saved_by([&] {
          for (nn::Layer* layer : layers) output = layer->forward(output, context);
        })) {
     if (tensor.defined()) storages[storage_of(tensor)] = tensor.storage().nbytes();
   }
-  storages[storage_of(input)] = input.storage().nbytes();
-  storages[storage_of(output)] = output.storage().nbytes();
+  // The first stage keeps its input only where a layer saves it.
+  if (input.requires_grad()) storages[storage_of(input)] = input.storage().nbytes();
   for (nn::Layer* layer : layers) {
     for (const nn::Parameter* parameter : layer->parameters()) storages.erase(storage_of(parameter->value));
     for (const nn::Buffer* buffer : layer->buffers()) storages.erase(storage_of(buffer->value));
@@ -121,12 +121,13 @@ TEST_P(MeasureLayers, SavedBytesAddUpToThoseOfAPassThroughWholeStages) {
   constexpr std::int64_t kSamples = 6;  // not measured
   std::vector<std::int64_t> shape = model.sample_shape;
   shape.insert(shape.begin(), kSamples);
-  EXPECT_EQ(tune::kept_bytes(costs, kSamples), kept_in_one_pass(layers, at::randn(shape)));
+  EXPECT_EQ(static_cast<std::uint64_t>(tune::live_bytes(costs, kSamples, {.is_first = true}).activation),
+            kept_in_one_pass(layers, at::randn(shape)));
   const std::size_t half = layers.size() / 2;
   at::Tensor middle = at::randn(shape);
   for (std::size_t i = 0; i < half; ++i)
     middle = layers[i]->forward(middle, {.training = true, .sample_ids = at::arange(kSamples)}).detach();
-  EXPECT_EQ(tune::kept_bytes(std::span(costs).subspan(half), kSamples),
+  EXPECT_EQ(static_cast<std::uint64_t>(tune::live_bytes(std::span(costs).subspan(half), kSamples, {}).activation),
             kept_in_one_pass({layers.begin() + static_cast<std::ptrdiff_t>(half), layers.end()},
                              middle.detach().requires_grad_(true)));
 }

@@ -85,21 +85,5 @@ TEST(Balance, TheBestCutDependsOnTheSizeOfAMicroBatch) {
   EXPECT_EQ(stage_times(costs, 100, {{2, 1}}), (std::vector<double>{211, 401}));
 }
 
-TEST(KeptBytes, CountEveryTensorOnce) {
-  // The second layer saves its input, which is the first one's output; the third saves neither.
-  const std::vector<LayerCost> layers{
-      {.input_bytes = 5, .output_bytes = 7, .saved_bytes = {.fixed = 1000, .per_sample = 100}},
-      {.input_bytes = 7,
-       .output_bytes = 11,
-       .saved_bytes = {.per_sample = 11},
-       .saves_input = true,
-       .saves_output = true},
-      {.input_bytes = 11, .output_bytes = 13, .saves_input = true},
-      {.input_bytes = 13, .output_bytes = 17}};
-  EXPECT_EQ(kept_bytes(layers, 2), 1000U + 2 * (5 + 100 + 7 + 11 + 17));
-  // A stage of the second layer alone: its input, and its output, which it saves itself.
-  EXPECT_EQ(kept_bytes(std::span(layers).subspan(1, 1), 3), 3U * (7 + 11));
-}
-
 }  // namespace
 }  // namespace sluice::tune

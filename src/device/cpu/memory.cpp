@@ -116,7 +116,10 @@ void limit_memory(Device device, std::uint64_t bytes) {
   pool_of(device).set_limit(bytes);
 }
 
-MemoryUse memory_use(Device device) { return pool_of(device).use(); }
+MemoryUse memory_use(Device device) {
+  if (device.kind == DeviceKind::kCpu) return pool_of(device).use();
+  return {.current = backend::cuda_allocated_bytes(device.index), .peak = backend::cuda_peak_bytes(device.index)};
+}
 
 MemoryUse host_memory_use() { return pool_table().of(kHost).use(); }
 

@@ -62,6 +62,11 @@ class CudaStream final : public StreamState {
   c10::cuda::CUDAStream stream_;
 };
 
+auto allocated_bytes(int index) {
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(index)).allocated_bytes[kAll];
+}
+
 }  // namespace
 
 int cuda_device_count() { return static_cast<int>(c10::cuda::device_count()); }
@@ -76,11 +81,9 @@ CudaProperties cuda_properties(int index) {
   return {properties.name, properties.totalGlobalMem};
 }
 
-std::uint64_t cuda_peak_bytes(int index) {
-  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(index));
-  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return static_cast<std::uint64_t>(stats.allocated_bytes[kAll].peak);
-}
+std::uint64_t cuda_peak_bytes(int index) { return static_cast<std::uint64_t>(allocated_bytes(index).peak); }
+
+std::uint64_t cuda_allocated_bytes(int index) { return static_cast<std::uint64_t>(allocated_bytes(index).current); }
 
 void cuda_reset_peak_bytes(int index) {
   c10::cuda::CUDACachingAllocator::resetPeakStats(static_cast<c10::DeviceIndex>(index));

@@ -16,6 +16,7 @@ namespace {
 int cuda_device_count() { return 0; }
 CudaProperties cuda_properties(int) { no_cuda(); }
 std::uint64_t cuda_peak_bytes(int) { no_cuda(); }
+std::uint64_t cuda_allocated_bytes(int) { no_cuda(); }
 void cuda_reset_peak_bytes(int) { no_cuda(); }
 void cuda_limit_memory(int, std::uint64_t) { no_cuda(); }
 std::shared_ptr<StreamState> make_cuda_stream(int) { no_cuda(); }

@@ -16,20 +16,27 @@ class Held {
  public:
   explicit Held(bool trains) : trains_(trains) {}
 
-  void own(const StageBytes& stage) {
-    now_ += stage.fixed;
-    peak_ = std::max(peak_, now_);
-  }
+  void own(const StageBytes& stage) { add(stage.fixed); }
 
   void run(Op op, const StageBytes& stage) {
     switch (op) {
       case Op::kForward:
+        reach(stage.forward_working);
         add(stage.activation);
         if (!trains_) now_ -= stage.activation;
         break;
-      case Op::kBackward: now_ -= stage.activation; break;
-      case Op::kInputGradient: add(stage.stash - stage.activation); break;
-      case Op::kWeightGradient: now_ -= stage.stash; break;
+      case Op::kBackward:
+        reach(stage.backward_working);
+        now_ -= stage.activation;
+        break;
+      case Op::kInputGradient:
+        reach(stage.input_working);
+        add(stage.stash - stage.activation);
+        break;
+      case Op::kWeightGradient:
+        reach(stage.weight_working);
+        now_ -= stage.stash;
+        break;
       case Op::kReduceGradient: break;
     }
   }
@@ -39,8 +46,9 @@ class Held {
  private:
   void add(std::int64_t bytes) {
     now_ += bytes;
-    peak_ = std::max(peak_, now_);
+    reach(0);
   }
+  void reach(std::int64_t working) { peak_ = std::max(peak_, now_ + working); }
 
   bool trains_;
   std::int64_t now_ = 0;
@@ -49,19 +57,22 @@ class Held {
 
 }  // namespace
 
-std::vector<std::int64_t> peak_bytes(const Schedule& schedule, std::span<const StageBytes> stages) {
+std::int64_t peak_bytes_of(const Schedule& schedule, int device, std::span<const StageBytes> stages) {
   check(static_cast<int>(stages.size()) == schedule.stages, "bytes of every stage");
-  const bool trains = !is_forward_only(schedule);
-  std::vector<std::int64_t> peaks;
-  for (const auto& actions : schedule.devices) {
-    Held held(trains);
-    std::set<StageId> owned;
-    for (const auto& action : actions) {
-      if (owned.insert(action.stage).second) held.own(stages[static_cast<std::size_t>(index(action.stage))]);
-    }
-    for (const auto& action : actions) held.run(action.op, stages[static_cast<std::size_t>(index(action.stage))]);
-    peaks.push_back(held.peak());
+  Held held(!is_forward_only(schedule));
+  std::set<StageId> owned;
+  const auto& actions = schedule.devices[static_cast<std::size_t>(device)];
+  for (const auto& action : actions) {
+    if (owned.insert(action.stage).second) held.own(stages[static_cast<std::size_t>(index(action.stage))]);
   }
+  for (const auto& action : actions) held.run(action.op, stages[static_cast<std::size_t>(index(action.stage))]);
+  return held.peak();
+}
+
+std::vector<std::int64_t> peak_bytes(const Schedule& schedule, std::span<const StageBytes> stages) {
+  std::vector<std::int64_t> peaks;
+  for (int device = 0; device < static_cast<int>(schedule.devices.size()); ++device)
+    peaks.push_back(peak_bytes_of(schedule, device, stages));
   return peaks;
 }
 
@@ -89,7 +100,11 @@ std::vector<StageBytes> share_bytes(const Schedule& schedule, std::span<const St
       return whole / counts[device] + (has_first[device] ? 0 : whole % counts[device]);
     };
     const StageBytes& whole = devices[device];
-    stages.push_back({share(whole.fixed), share(whole.activation), share(whole.stash)});
+    StageBytes stage{.fixed = share(whole.fixed), .activation = share(whole.activation), .stash = share(whole.stash)};
+    // One action runs at a time.
+    stage.forward_working = whole.forward_working, stage.backward_working = whole.backward_working;
+    stage.input_working = whole.input_working, stage.weight_working = whole.weight_working;
+    stages.push_back(stage);
     has_first[device] = true;
   }
   return stages;

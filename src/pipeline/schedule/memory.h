@@ -15,12 +15,20 @@ struct StageBytes {
   std::int64_t fixed = 0;       // for the whole step: weights, gradients, optimizer state, buffers of its edges
   std::int64_t activation = 0;  // per micro-batch, from F until B or I is over
   std::int64_t stash = 0;       // per micro-batch, from I until W is over: what the weight gradient still needs
+  // What an action takes at its worst moment besides what is held when it begins; of F and I the activation and the
+  // stash are part of it.
+  std::int64_t forward_working = 0;
+  std::int64_t backward_working = 0;
+  std::int64_t input_working = 0;
+  std::int64_t weight_working = 0;
 };
 
-// Per device, the most bytes at any time: the sum over its stages. While I runs, the larger of activation and stash is
-// held, for one becomes the other. An evaluation keeps one activation.
+// Per device, the most bytes at any time: the sum over its stages, and what the running action takes. While I runs, the
+// larger of activation and stash is held at least, for one becomes the other. An evaluation keeps one activation.
 // Requires: a validated schedule; one entry per stage.
 [[nodiscard]] std::vector<std::int64_t> peak_bytes(const Schedule& schedule, std::span<const StageBytes> stages);
+// The same of one device; the other devices' stages do not count.
+[[nodiscard]] std::int64_t peak_bytes_of(const Schedule& schedule, int device, std::span<const StageBytes> stages);
 
 // Throws ConfigError naming the first device that needs more than its budget. budgets: [device], in bytes.
 void require_bytes(const Schedule& schedule, std::span<const StageBytes> stages, std::span<const std::int64_t> budgets);

@@ -1,5 +1,5 @@
 // What autograd keeps, against what each operation is known to keep, and that watching changes nothing.
-#include "train/saved_tensors.h"
+#include "pipeline/saved_tensors.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "nn/conv.h"
 
-namespace sluice::train {
+namespace sluice::pipeline {
 namespace {
 
 const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
@@ -73,4 +73,4 @@ TEST(TensorsSavedBy, SeesOnlyItsOwnThread) {
 }
 
 }  // namespace
-}  // namespace sluice::train
+}  // namespace sluice::pipeline

@@ -1,0 +1,81 @@
+#include "train/layer_bench.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "train/loss.h"
+
+namespace sluice::train {
+namespace {
+
+std::vector<nn::Layer*> pointers(const std::vector<std::unique_ptr<nn::Layer>>& layers) {
+  std::vector<nn::Layer*> result;
+  for (const auto& layer : layers) result.push_back(layer.get());
+  return result;
+}
+
+}  // namespace
+
+LayerBench::LayerBench(const Setup& setup)
+    : setup_(setup),
+      stream_(device::Stream::make(setup.devices.front())),
+      guard_(stream_),
+      model_(models::make_model(setup.model)),
+      parameters_(pointers(model_.layers), ParamId{0}, device::torch_device(setup.devices.front()), nullptr),
+      loss_(cross_entropy_sum(setup.config.train.label_smoothing)) {
+  context_.training = true;
+  context_.batch_norm = step_options(setup).batch_norm;
+  context_.seed = setup.config.train.seed;
+}
+
+void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& around) {
+  runs_.clear();
+  forward(samples, puts_off_weights, around);
+  backward(around);
+}
+
+const at::Tensor& LayerBench::input_of(std::int64_t samples) {
+  const auto [entry, is_new] = inputs_.try_emplace(samples);
+  if (is_new) {
+    std::vector<std::int64_t> shape = model_.sample_shape;
+    shape.insert(shape.begin(), samples);
+    const c10::Device device = device::torch_device(setup_.devices.front());
+    entry->second = model_.kind == SampleKind::kTokens
+                        ? at::randint(0, model_.classes, shape, at::TensorOptions().dtype(at::kLong).device(device))
+                        : at::randn(shape, at::TensorOptions().dtype(setup_.model.dtype).device(device));
+  }
+  return entry->second;
+}
+
+void LayerBench::forward(std::int64_t samples, bool puts_off_weights, const Around& around) {
+  context_.sample_ids = at::arange(samples);
+  at::Tensor input = input_of(samples);
+  targets_ = model_.kind == SampleKind::kTokens
+                 ? input
+                 : at::randint(0, model_.classes, {samples}, input.options().dtype(at::kLong));
+  for (std::size_t i = 0; i < layers().size(); ++i) {
+    Run& run = runs_.emplace_back();
+    // The model's own input needs no gradient.
+    run.input = input.detach().requires_grad_(i > 0);
+    context_.weight_queue = puts_off_weights ? &run.put_off : nullptr;
+    around(Part::kForward, i, [&] { run.output = layers()[i]->forward(run.input, context_); });
+    input = run.output;
+  }
+  around(Part::kLoss, layers().size() - 1, [&] { sum_ = loss_(input, targets_); });
+}
+
+void LayerBench::backward(const Around& around) {
+  at::Tensor gradient = at::ones_like(sum_.detach());
+  for (std::size_t i = runs_.size(); i-- > 0;) {
+    Run& run = runs_[i];
+    const at::Tensor root = i + 1 == runs_.size() ? std::exchange(sum_, {}) : run.output;
+    if (!root.requires_grad()) break;  // nothing to train from here to the front
+    around(Part::kBackward, i, [&] { torch::autograd::backward({root}, {gradient}); });
+    if (!run.put_off.empty()) around(Part::kWeightGradient, i, [&] { run.put_off.run(); });
+    gradient = run.input.grad();
+    run = {};
+  }
+  sum_.reset();
+}
+
+}  // namespace sluice::train

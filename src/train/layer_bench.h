@@ -1,0 +1,61 @@
+// layer_bench: the layers of the configured model on the first device of this process, run part by part as a stage runs
+// them, so that each part can be watched by itself: by a clock, by what it saves, by the memory it takes.
+// Not here: what is made of it (measure_layers.h, layer_bytes.h). Threads: one. Errors: those of the layers.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "device/stream.h"
+#include "nn/weight_queue.h"
+#include "train/setup.h"
+
+namespace sluice::train {
+
+class LayerBench {
+ public:
+  // The loss belongs to the last layer. kBackward computes the input gradient alone where weight gradients are put off.
+  enum class Part { kForward, kLoss, kBackward, kWeightGradient };
+  // Runs `work`, a part of that layer's.
+  using Around = std::function<void(Part part, std::size_t layer, const std::function<void()>& work)>;
+  // Of one layer, until its backward is over.
+  struct Run {
+    at::Tensor input;  // a leaf
+    at::Tensor output;
+    nn::WeightGradQueue put_off;
+  };
+
+  explicit LayerBench(const Setup& setup);
+
+  // A forward pass through all layers, the loss, and a backward pass.
+  void run(std::int64_t samples, bool puts_off_weights, const Around& around);
+  [[nodiscard]] const Run& running(std::size_t layer) const { return runs_[layer]; }  // while run() runs
+
+  [[nodiscard]] const std::vector<std::unique_ptr<nn::Layer>>& layers() const { return model_.layers; }
+  [[nodiscard]] const at::Tensor& targets() const { return targets_; }  // of the last run
+  void synchronize() const { stream_.synchronize(); }
+
+ private:
+  [[nodiscard]] const at::Tensor& input_of(std::int64_t samples);
+  void forward(std::int64_t samples, bool puts_off_weights, const Around& around);
+  void backward(const Around& around);
+
+  const Setup& setup_;
+  device::Stream stream_;
+  device::StreamGuard guard_;
+  models::Model model_;
+  pipeline::FlatParameters parameters_;
+  pipeline::LossFunction loss_;
+  nn::ForwardContext context_;
+  std::map<std::int64_t, at::Tensor> inputs_;  // by samples
+  at::Tensor targets_;
+  at::Tensor sum_;  // of the losses
+  std::deque<Run> runs_;
+};
+
+}  // namespace sluice::train

@@ -1,0 +1,152 @@
+#include "train/layer_bytes.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "device/memory.h"
+#include "pipeline/saved_tensors.h"
+#include "train/optimizer.h"
+
+namespace sluice::train {
+namespace {
+
+using Part = LayerBench::Part;
+
+const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+// Distinct storages by address, with their bytes.
+class Storages {
+ public:
+  void add(const at::Tensor& tensor) {
+    if (tensor.defined()) bytes_[storage_of(tensor)] = tensor.storage().nbytes();
+  }
+  // Whether it was there.
+  bool take_out(const at::Tensor& tensor) { return tensor.defined() && bytes_.erase(storage_of(tensor)) > 0; }
+  [[nodiscard]] bool contains(const at::Tensor& tensor) const { return bytes_.contains(storage_of(tensor)); }
+  [[nodiscard]] std::uint64_t bytes() const {
+    std::uint64_t sum = 0;
+    for (const auto& [storage, bytes] : bytes_) sum += bytes;
+    return sum;
+  }
+
+ private:
+  std::map<const void*, std::uint64_t> bytes_;
+};
+
+// Of one layer, at one size of a micro-batch.
+struct BytesAtSize {
+  std::uint64_t saved = 0;  // besides input and parameters
+  bool saves_input = false;
+  bool saves_output = false;
+  std::uint64_t loss = 0;
+  std::uint64_t stash = 0;
+  std::uint64_t forward = 0, backward = 0, input_gradient = 0, weight_gradient = 0;  // working
+};
+using LayersAtSize = std::vector<BytesAtSize>;
+
+void find_saved(LayerBench& bench, std::int64_t samples, LayersAtSize& layers) {
+  bench.run(samples, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
+    BytesAtSize& layer = layers[i];
+    if (part == Part::kBackward) return work();
+    if (part == Part::kWeightGradient) {
+      Storages waiting;
+      for (const at::Tensor& tensor : bench.running(i).put_off.kept()) waiting.add(tensor);
+      layer.stash = waiting.bytes();
+      return work();
+    }
+    Storages saved;
+    for (const at::Tensor& tensor : pipeline::tensors_saved_by(work)) saved.add(tensor);
+    for (const nn::Parameter* parameter : bench.layers()[i]->parameters()) saved.take_out(parameter->value);
+    for (const nn::Buffer* buffer : bench.layers()[i]->buffers()) saved.take_out(buffer->value);
+    const at::Tensor &input = bench.running(i).input, &output = bench.running(i).output;
+    if (part == Part::kLoss) {
+      saved.take_out(bench.targets());
+      if (layer.saves_output) saved.take_out(output);
+      layer.loss = saved.bytes();
+      return;
+    }
+    layer.saves_input = saved.take_out(input);
+    layer.saves_output = saved.contains(output) && storage_of(output) != storage_of(input);
+    layer.saved = saved.bytes();
+  });
+}
+
+// How far above where it began the memory of a device has risen.
+class Rise {
+ public:
+  explicit Rise(device::Device device) : device_(device) { begin(); }
+  void begin() {
+    device::reset_peak_memory(device_);
+    before_ = device::memory_use(device_).current;
+  }
+  [[nodiscard]] std::uint64_t bytes() const { return device::memory_use(device_).peak - before_; }
+
+ private:
+  device::Device device_;
+  std::uint64_t before_ = 0;
+};
+
+void find_working(LayerBench& bench, device::Device device, std::int64_t samples, bool puts_off_weights,
+                  LayersAtSize& layers) {
+  Rise rise(device);
+  bench.run(samples, puts_off_weights, [&](Part part, std::size_t i, const std::function<void()>& work) {
+    if (part != Part::kLoss) rise.begin();  // the loss is a part of its layer's forward
+    work();
+    BytesAtSize& layer = layers[i];
+    switch (part) {
+      case Part::kForward:
+      case Part::kLoss: layer.forward = rise.bytes(); break;
+      case Part::kBackward: (puts_off_weights ? layer.input_gradient : layer.backward) = rise.bytes(); break;
+      case Part::kWeightGradient: layer.weight_gradient = rise.bytes(); break;
+    }
+  });
+}
+
+LayersAtSize bytes_at(LayerBench& bench, device::Device device, std::int64_t samples) {
+  LayersAtSize layers(bench.layers().size());
+  find_saved(bench, samples, layers);
+  const bool is_counted = device.kind == device::DeviceKind::kCuda || device::memory_is_counted();
+  if (!is_counted) return layers;
+  const device::MemoryScope charge(device, device::MemoryKind::kActivations);
+  for (const bool puts_off_weights : {false, true}) find_working(bench, device, samples, puts_off_weights, layers);
+  return layers;
+}
+
+// Exact at the larger size; at others where every sample takes the same. Through nothing where the small size takes
+// less than its share of the large one.
+AffineBytes line_through(std::int64_t small, std::uint64_t of_small, std::int64_t large, std::uint64_t of_large) {
+  const auto samples = static_cast<std::uint64_t>(large);
+  const std::uint64_t more = of_large - std::min(of_small, of_large);
+  const std::uint64_t per_sample = more / static_cast<std::uint64_t>(large - small);
+  if (per_sample * samples > of_large) return {.fixed = 0, .per_sample = (of_large + samples - 1) / samples};
+  return {.fixed = of_large - per_sample * samples, .per_sample = per_sample};
+}
+
+}  // namespace
+
+void measure_bytes(LayerBench& bench, const Setup& setup, std::int64_t micro_batch, std::vector<LayerCost>& costs) {
+  // On a CPU device, a count of its own that has no limit.
+  constexpr device::Device kNobodys{device::DeviceKind::kCpu, 1 << 20};
+  const device::Device own = setup.devices.front();
+  const device::Device device = own.kind == device::DeviceKind::kCpu ? kNobodys : own;
+  const std::int64_t small = micro_batch == 1 ? 1 : micro_batch / 2, large = micro_batch == 1 ? 2 : micro_batch;
+  const LayersAtSize at_small = bytes_at(bench, device, small), at_large = bytes_at(bench, device, large);
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    const auto line = [&](std::uint64_t BytesAtSize::*bytes) {
+      return line_through(small, at_small[i].*bytes, large, at_large[i].*bytes);
+    };
+    LayerCost& cost = costs[i];
+    cost.saved_bytes = line(&BytesAtSize::saved);
+    cost.saves_input = at_large[i].saves_input;
+    cost.saves_output = at_large[i].saves_output;
+    cost.loss_bytes = line(&BytesAtSize::loss);
+    cost.stash_bytes = line(&BytesAtSize::stash);
+    cost.working = {.forward = line(&BytesAtSize::forward),
+                    .backward = line(&BytesAtSize::backward),
+                    .input_gradient = line(&BytesAtSize::input_gradient),
+                    .weight_gradient = line(&BytesAtSize::weight_gradient)};
+  }
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,144 @@
+#include "tune/memory.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/check.h"
+
+namespace sluice::tune {
+namespace {
+
+using pipeline::StageBytes;
+
+// Bytes of one micro-batch in a stage, layer by layer.
+class MicroBatchBytes {
+ public:
+  MicroBatchBytes(std::span<const LayerCost> layers, std::uint64_t samples, const StagePlace& place)
+      : layers_(layers), samples_(samples), place_(place) {
+    check(!layers.empty(), "a stage has layers");
+  }
+
+  [[nodiscard]] std::size_t size() const { return layers_.size(); }
+  [[nodiscard]] std::uint64_t input() const { return keeps_input() ? layers_.front().input_bytes * samples_ : 0; }
+  [[nodiscard]] std::uint64_t output(std::size_t i) const { return layers_[i].output_bytes * samples_; }
+  [[nodiscard]] std::uint64_t stash(std::size_t i) const { return layers_[i].stash_bytes.at(samples_); }
+  // Besides what other layers keep.
+  [[nodiscard]] std::uint64_t kept_by(std::size_t i) const {
+    if (place_.recomputes) return i > 0 && is_trained_from(i) ? output(i - 1) : 0;
+    const bool next_keeps_output = i + 1 < size() && layers_[i + 1].saves_input && !layers_[i].saves_output;
+    return layers_[i].saved_bytes.at(samples_) + (next_keeps_output ? output(i) : 0);
+  }
+  // Kept by the layers before this one.
+  [[nodiscard]] std::uint64_t kept_before(std::size_t end) const {
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < end; ++i) bytes += kept_by(i);
+    return bytes;
+  }
+  [[nodiscard]] std::uint64_t kept_by_loss() const {
+    if (!place_.is_last) return 0;
+    return place_.recomputes ? output(size() - 1) : layers_.back().loss_bytes.at(samples_);
+  }
+  [[nodiscard]] std::uint64_t stash_from(std::size_t begin) const {
+    std::uint64_t bytes = 0;
+    for (std::size_t i = begin; i < size(); ++i) bytes += stash(i);
+    return bytes;
+  }
+  [[nodiscard]] std::uint64_t at(const AffineBytes& bytes) const { return bytes.at(samples_); }
+  [[nodiscard]] const LayerCost& layer(std::size_t i) const { return layers_[i]; }
+
+ private:
+  [[nodiscard]] bool is_trained_from(std::size_t i) const {
+    return !place_.is_first || std::ranges::any_of(layers_.first(i + 1), &LayerCost::is_trained);
+  }
+  [[nodiscard]] bool keeps_input() const {
+    if (!place_.is_first) return true;
+    return place_.recomputes ? layers_.front().is_trained() : layers_.front().saves_input;
+  }
+
+  std::span<const LayerCost> layers_;
+  std::uint64_t samples_;
+  StagePlace place_;
+};
+
+// At the worst moment of an action, all that is there of its micro-batch.
+class WorstMoments {
+ public:
+  WorstMoments(const MicroBatchBytes& bytes, const StagePlace& place, std::uint64_t own_input)
+      : bytes_(bytes), place_(place), own_input_(own_input) {}
+
+  [[nodiscard]] std::uint64_t forward() const {
+    std::uint64_t most = 0;
+    for (std::size_t i = 0; i < bytes_.size(); ++i) {
+      const std::uint64_t before = bytes_.kept_before(i), output = i > 0 ? bytes_.output(i - 1) : 0;
+      most = std::max(most, own_input_ + std::max(before, output) + bytes_.at(bytes_.layer(i).working.forward));
+    }
+    return most;
+  }
+  [[nodiscard]] std::uint64_t backward() const { return of_backward(&WorkingBytes::backward, /*splits=*/false); }
+  [[nodiscard]] std::uint64_t input_gradient() const {
+    return of_backward(&WorkingBytes::input_gradient, /*splits=*/true);
+  }
+  [[nodiscard]] std::uint64_t weight_gradient() const {
+    std::uint64_t most = 0;
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      most = std::max(most, bytes_.at(bytes_.layer(i).working.weight_gradient));
+    return most;
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t of_backward(AffineBytes WorkingBytes::*part, bool splits) const {
+    std::uint64_t most = 0;
+    for (std::size_t i = bytes_.size(); i-- > 0;) {
+      const LayerCost& layer = bytes_.layer(i);
+      std::uint64_t working = bytes_.at(layer.working.*part);
+      if (place_.recomputes) {
+        const std::uint64_t kept = bytes_.at(layer.saved_bytes) + (layer.saves_output ? 0 : bytes_.output(i));
+        working = std::max(bytes_.at(layer.working.forward), kept + working);
+      }
+      // The gradient of the last layer's output is its maker's, the loss's or the next stage's.
+      const std::uint64_t gradient = i + 1 < bytes_.size() ? bytes_.output(i) : 0;
+      const std::uint64_t stash = splits ? bytes_.stash_from(i + 1) : 0;
+      most = std::max(most, own_input_ + bytes_.kept_before(i + 1) + gradient + stash + working);
+    }
+    return most;
+  }
+
+  const MicroBatchBytes& bytes_;
+  StagePlace place_;
+  std::uint64_t own_input_;
+};
+
+std::int64_t as_signed(std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); }
+
+}  // namespace
+
+StageBytes live_bytes(std::span<const LayerCost> layers, std::uint64_t samples, const StagePlace& place) {
+  const MicroBatchBytes bytes(layers, samples, place);
+  return {.activation = as_signed(bytes.input() + bytes.kept_before(bytes.size()) + bytes.kept_by_loss()),
+          .stash = as_signed(bytes.stash_from(0))};
+}
+
+StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples, const StagePlace& place,
+                        bool shares_memory) {
+  const MicroBatchBytes bytes(layers, samples, place);
+  const std::uint64_t own_input = shares_memory ? 0 : bytes.input();
+  const bool keeps_output = layers.back().saves_output && !place.recomputes;
+  const bool is_lent = shares_memory && !place.is_last && !keeps_output;
+  StageBytes stage = live_bytes(layers, samples, place);
+  for (const LayerCost& layer : layers)
+    stage.fixed += as_signed(layer.parameter_bytes + layer.gradient_bytes + layer.optimizer_bytes);
+  const std::uint64_t kept = own_input + bytes.kept_before(bytes.size()) + bytes.kept_by_loss();
+  stage.activation = as_signed(kept + (is_lent ? bytes.output(bytes.size() - 1) : 0));
+  const WorstMoments worst(bytes, place, own_input);
+  // Of a backward, besides the activation, which is there when it begins.
+  const auto beyond = [&](std::uint64_t moment) {
+    return std::max<std::int64_t>(as_signed(moment) - as_signed(kept), 0);
+  };
+  stage.forward_working = std::max(as_signed(worst.forward()), stage.activation);
+  stage.backward_working = beyond(worst.backward());
+  stage.input_working = beyond(worst.input_gradient());
+  stage.weight_working = as_signed(worst.weight_gradient());
+  return stage;
+}
+
+}  // namespace sluice::tune

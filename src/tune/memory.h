@@ -1,0 +1,32 @@
+// memory: the bytes that a stage of measured layers holds, for a schedule's peak_bytes() (pipeline/schedule/memory.h).
+// Pure. Not here: measuring them (train/measure_layers.h), counting them in a run (pipeline/live_bytes.h).
+// Units: bytes; samples of a micro-batch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/layer_cost.h"
+#include "pipeline/schedule/memory.h"
+
+namespace sluice::tune {
+
+// What of its place in the pipeline tells in a stage's memory.
+struct StagePlace {
+  bool is_first = false;  // its input needs no gradient
+  bool is_last = false;   // the loss follows
+  bool recomputes = false;
+};
+
+// `activation` and `stash` alone, as pipeline::LiveBytes counts them: what autograd saves, each tensor once, and the
+// stage's input; with recomputation the inputs of its layers and the gradient of the loss.
+[[nodiscard]] pipeline::StageBytes live_bytes(std::span<const LayerCost> layers, std::uint64_t samples,
+                                              const StagePlace& place);
+
+// What a device is charged for the stage: weights, gradients and optimizer state too, and what actions take while they
+// run. With shares_memory (CPU devices, device/memory.h) a tensor is its maker's: the stage's input is not charged
+// here, its output is until its backward. Without, an input is a copy of its own.
+[[nodiscard]] pipeline::StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples,
+                                                const StagePlace& place, bool shares_memory);
+
+}  // namespace sluice::tune

@@ -1,0 +1,111 @@
+// What stages keep between actions, counted from the tensors of whole training steps, against what the simulator counts
+// from the layers' costs: equal to the byte, under every schedule, with and without recomputation.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/concat.h"
+#include "data/loader.h"
+#include "device/cpu_threads.h"
+#include "pipeline/schedule/generators.h"
+#include "pipeline/schedule/memory.h"
+#include "train/measure_layers.h"
+#include "train/setup.h"
+#include "train/train_schedule.h"
+#include "tune/memory.h"
+#include "tune/partition.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr int kDevices = 2;
+constexpr int kChunks = 6;
+constexpr int kSamples = 3;  // of a micro-batch
+
+// On one device.
+config::Config config_of(const std::string& model) {
+  config::Config config;
+  config.device.list.choice = "cpu";
+  config.device.threads = 1;
+  const bool has_tokens = model == "gpt2";
+  config.data.name = has_tokens ? "toy" : "shapes";
+  config.data.samples = 64;
+  config.data.workers = 0;
+  config.model.name = model;
+  config.model.size = "nano";
+  if (!has_tokens) config.model.image_size = model == "vit" ? 32 : 16;
+  config.train.global_batch = kChunks * kSamples;
+  config.train.steps = 10;
+  config.pipeline.chunks = kChunks;
+  return config;
+}
+
+// Even by the number of layers.
+std::vector<int> even_cut(int layers, int stages) {
+  std::vector<int> counts(stages, layers / stages);
+  for (int i = 0; i < layers % stages; ++i) ++counts[i];
+  return counts;
+}
+
+// [stage]: the most that it keeps, by the simulator.
+std::vector<std::uint64_t> predicted(const Plan& plan, const std::vector<LayerCost>& costs) {
+  const pipeline::Schedule schedule = make_train_schedule(plan, plan.chunks);
+  const std::vector<int> owners = stage_owners(plan);
+  std::vector<std::uint64_t> peaks;
+  for (int s = 0, begin = 0; s < plan.stages(); ++s) {
+    const int layers = plan.partition.layers_per_stage[s];
+    std::vector<pipeline::StageBytes> stages(plan.stages());
+    stages[s] =
+        tune::live_bytes(std::span(costs).subspan(begin, layers), kSamples,
+                         {.is_first = s == 0, .is_last = s + 1 == plan.stages(), .recomputes = plan.recomputes(s)});
+    peaks.push_back(static_cast<std::uint64_t>(pipeline::peak_bytes_of(schedule, owners[s], stages)));
+    begin += layers;
+  }
+  return peaks;
+}
+
+std::vector<std::uint64_t> counted_in_steps(const Setup& setup, const Plan& plan) {
+  Composition composition = make_composition(setup, plan, /*processes=*/nullptr, /*count_live_bytes=*/true);
+  TrainStep step(composition, step_options(setup));
+  data::Loader loader(*setup.train_set, train_loader_options(setup));
+  for (int i = 0; i < 2; ++i) step.run(as_step_batch(*loader.next()), i, 0.01);
+  std::vector<std::uint64_t> peaks;
+  for (int s = 0; s < plan.stages(); ++s) {
+    pipeline::LiveBytes* const live = composition.executor->stage(ReplicaId{0}, StageId{s}).live_bytes();
+    EXPECT_EQ(live->current(), 0U) << "stage " << s << " keeps something after a step";
+    peaks.push_back(live->peak());
+  }
+  return peaks;
+}
+
+class LiveBytesOfSteps : public testing::TestWithParam<std::string> {};
+
+TEST_P(LiveBytesOfSteps, AreWhatTheSimulatorCounts) {
+  device::use_cpu_threads(1);
+  config::Config config = config_of(GetParam());
+  const train::Setup whole = make_setup(config);
+  const auto costs = measure_layer_bytes(whole, kSamples + 1);  // a size that is not run
+  config.pipeline.stages = kDevices;
+  int plans = 0;
+  for (const std::string& schedule : pipeline::schedule_names()) {
+    config.pipeline.schedule = schedule;
+    const int stages = kDevices * virtual_stages(config);
+    if (stages > whole.layers) continue;
+    config.pipeline.partition = even_cut(whole.layers, stages);
+    for (const char* const recompute : {"none", "layer"}) {
+      config.pipeline.recompute = recompute;
+      const train::Setup setup = make_setup(config);
+      const Plan plan = make_plan(setup, {});
+      EXPECT_EQ(counted_in_steps(setup, plan), predicted(plan, costs)) << schedule << ", recompute " << recompute;
+      ++plans;
+    }
+  }
+  EXPECT_GE(plans, 10) << "the schedules with a stage a device";
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, LiveBytesOfSteps, testing::Values("mlp", "toy_cnn", "resnet8", "vit", "gpt2"),
+                         [](const auto& parameter) { return parameter.param; });
+
+}  // namespace
+}  // namespace sluice::train

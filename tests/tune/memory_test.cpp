@@ -1,0 +1,97 @@
+// What stages hold, against sums by hand.
+#include "tune/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace sluice::tune {
+namespace {
+
+constexpr std::int64_t kSamples = 2;
+
+// The second layer saves its input, which is the first one's output; the third saves neither; the loss keeps 3.
+std::vector<LayerCost> four_layers() {
+  return {{.input_bytes = 5,
+           .output_bytes = 7,
+           .saved_bytes = {.fixed = 1000, .per_sample = 100},
+           .stash_bytes = {.per_sample = 4},
+           .parameter_bytes = 10,
+           .gradient_bytes = 10,
+           .optimizer_bytes = 20},
+          {.input_bytes = 7,
+           .output_bytes = 11,
+           .saved_bytes = {.per_sample = 11},
+           .saves_input = true,
+           .saves_output = true,
+           .stash_bytes = {.per_sample = 6}},
+          {.input_bytes = 11, .output_bytes = 13, .saves_input = true},
+          {.input_bytes = 13, .output_bytes = 17, .loss_bytes = {.per_sample = 3}}};
+}
+
+TEST(LiveBytes, CountEveryTensorOnce) {
+  const auto layers = four_layers();
+  // The input of the model is not saved, the outputs of the third and fourth layers neither.
+  const auto whole = live_bytes(layers, kSamples, {.is_first = true, .is_last = true});
+  EXPECT_EQ(whole.activation, 1000 + kSamples * (100 + 7 + 11 + 3));
+  EXPECT_EQ(whole.stash, kSamples * (4 + 6));
+  // A later stage keeps its input, whose gradient it has to give.
+  EXPECT_EQ(live_bytes(layers, kSamples, {.is_last = true}).activation, 1000 + kSamples * (5 + 100 + 7 + 11 + 3));
+  EXPECT_EQ(live_bytes(std::span(layers).subspan(1, 1), 3, {}).activation, 3 * (7 + 11));
+}
+
+TEST(LiveBytes, OfARecomputationAreTheInputsOfItsLayersAndTheGradientOfTheLoss) {
+  const auto layers = four_layers();
+  EXPECT_EQ(live_bytes(layers, kSamples, {.is_last = true, .recomputes = true}).activation,
+            kSamples * (5 + 7 + 11 + 13 + 17));
+  EXPECT_EQ(live_bytes(std::span(layers).subspan(1, 2), kSamples, {.recomputes = true}).activation,
+            kSamples * (7 + 11));
+}
+
+TEST(LiveBytes, OfARecomputationBeginAtTheFirstLayerThatIsTrained) {
+  auto layers = four_layers();
+  layers[0].parameter_bytes = 0;
+  layers[1].parameter_bytes = 8;
+  EXPECT_EQ(live_bytes(layers, kSamples, {.is_first = true, .recomputes = true}).activation, kSamples * (7 + 11 + 13));
+}
+
+TEST(DeviceBytes, ATensorIsItsMakersWhereMemoryIsShared) {
+  const auto layers = four_layers();
+  const auto middle = std::span(layers).subspan(1, 2);
+  EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/true).activation, kSamples * (11 + 13));
+  EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/false).activation, kSamples * (7 + 11));
+  EXPECT_EQ(device_bytes(layers, kSamples, {.is_first = true, .is_last = true}, true).fixed, 40);
+}
+
+TEST(DeviceBytes, TheWorstMomentOfAnActionCounts) {
+  // Each sample: the first layer keeps 10 and takes 15 at its worst; the second keeps 2 and takes 9.
+  const std::vector<LayerCost> layers{
+      {.output_bytes = 4,
+       .saved_bytes = {.per_sample = 10},
+       .stash_bytes = {.per_sample = 1},
+       .working = {{.per_sample = 15}, {.per_sample = 8}, {.per_sample = 7}, {.per_sample = 5}}},
+      {.output_bytes = 4,
+       .saved_bytes = {.per_sample = 2},
+       .stash_bytes = {.per_sample = 3},
+       .working = {{.per_sample = 9}, {.per_sample = 6}, {.per_sample = 4}, {.per_sample = 2}}}};
+  const auto stage = device_bytes(layers, 1, {.is_first = true, .is_last = true}, true);
+  EXPECT_EQ(stage.activation, 12);
+  EXPECT_EQ(stage.forward_working, 19);  // the second layer's 9 on the first one's 10
+  // The second layer's backward on all 12: 6. The first one's, on 10 and the gradient of its output: 4 + 8 - 2.
+  EXPECT_EQ(stage.backward_working, 10);
+  // The first one's, with the second one's stash too: 4 + 7 + 3 - 2.
+  EXPECT_EQ(stage.input_working, 12);
+  EXPECT_EQ(stage.weight_working, 5);
+}
+
+TEST(DeviceBytes, ARecomputedLayerIsRunForwardFirst) {
+  const std::vector<LayerCost> layers{{.output_bytes = 4,
+                                       .saved_bytes = {.per_sample = 10},
+                                       .working = {{.per_sample = 15}, {.per_sample = 8}, {}, {}},
+                                       .parameter_bytes = 1}};
+  const auto stage = device_bytes(layers, 1, {.recomputes = true}, /*shares_memory=*/false);
+  EXPECT_EQ(stage.backward_working, 10 + 4 + 8);
+}
+
+}  // namespace
+}  // namespace sluice::tune
