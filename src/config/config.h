@@ -106,6 +106,7 @@ struct PipelineConfig {
   std::string schedule = "1f1b";
   std::optional<std::vector<int>> partition;  // layers per stage; nullopt = "auto"
   std::string recompute = "none";
+  std::string cost_cache = "auto";  // "auto", "off" or a folder
   std::string batch_norm = "micro";
 
   bool operator==(const PipelineConfig&) const = default;

@@ -170,8 +170,12 @@ Keys pipeline_keys() {
        "order of the micro-batches on the stages; `sluice schedule` draws and costs them"},
       {"pipeline.partition", pipeline<&C::partition>(), at_least(1), "layers",
        "layers per stage, first stage first; auto = balance the measured costs"},
-      {"pipeline.recompute", pipeline<&C::recompute>(), words({"none", "layer"}), "",
-       "layer = backward runs each layer forward again, so that only the layers' inputs are kept until then"},
+      {"pipeline.recompute", pipeline<&C::recompute>(), words({"none", "layer", "auto"}), "",
+       "layer = backward runs each layer forward again, so that only the layers' inputs are kept until then; auto = in "
+       "the stages that would not fit device.memory_limit otherwise"},
+      {"pipeline.cost_cache", pipeline<&C::cost_cache>(), any(), "",
+       "folder where measured layer costs are kept for the next run; auto = sluice/costs in the user's cache folder "
+       "(XDG_CACHE_HOME), off = measure every time"},
       {"pipeline.batch_norm", pipeline<&C::batch_norm>(), words({"micro", "deferred", "sync"}), "",
        "micro, deferred: a micro-batch is normalised by itself, and running statistics take in each of them, or the "
        "whole mini-batch once; sync: a micro-batch is normalised by its statistics over all replicas"},

@@ -40,6 +40,21 @@ void fields(Io& io, AllReduceLink& value) {
 }
 
 template <typename Io>
+void fields(Io& io, StageMemory& value) {
+  io("stage", value.stage);
+  io("device", value.device);
+  io("live_bytes", value.live_bytes);
+  io("predicted_live_bytes", value.predicted_live_bytes);
+}
+
+template <typename Io>
+void fields(Io& io, DeviceMemory& value) {
+  io("device", value.device);
+  io("peak_bytes", value.peak_bytes);
+  io("predicted_peak_bytes", value.predicted_peak_bytes);
+}
+
+template <typename Io>
 void fields(Io& io, StepSummary& value) {
   io("steps", value.steps);
   io("median_s", value.median_s);
@@ -106,6 +121,8 @@ void fields(Io& io, LayerProfile& value) {
   io("stage_links", value.stage_links);
   io("all_reduce", value.all_reduce);
   io("step", value.step);
+  io("stage_memory", value.stage_memory);
+  io("device_memory", value.device_memory);
 }
 
 namespace {

@@ -67,7 +67,23 @@ struct StepSummary {
   double median_s = 0;
   double fastest_s = 0;
   double samples_per_s = 0;  // at the median, over all processes
-  double predicted_s = 0;    // of the layers on their stages: without loss, optimizer, copies, all-reduce and loading
+  double predicted_s = 0;    // of the layers on their stages: without optimizer, copies, all-reduce and loading
+};
+
+// What a stage kept at most between the actions of its micro-batches, counted and by the simulator
+// (pipeline/live_bytes.h).
+struct StageMemory {
+  int stage = 0;
+  std::string device;
+  std::uint64_t live_bytes = 0;
+  std::uint64_t predicted_live_bytes = 0;
+};
+
+// All that a device's tensors took at most, what actions take while they run included.
+struct DeviceMemory {
+  std::string device;
+  std::uint64_t peak_bytes = 0;
+  std::uint64_t predicted_peak_bytes = 0;
 };
 
 struct LayerProfile {
@@ -77,6 +93,8 @@ struct LayerProfile {
   std::vector<StageLink> stage_links;       // of replica 0, first border first
   std::optional<AllReduceLink> all_reduce;  // nothing with one replica
   std::optional<StepSummary> step;
+  std::vector<StageMemory> stage_memory;    // of replica 0, in these steps
+  std::vector<DeviceMemory> device_memory;  // of replica 0; empty where memory is not counted
 
   [[nodiscard]] std::vector<LayerCost> costs() const;
 };

@@ -7,6 +7,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "data/loader.h"
+#include "train/choose_plan.h"
 #include "train/records/storage.h"
 #include "train/resume.h"
 #include "train/setup.h"

@@ -1,15 +1,14 @@
 #include "train/profile.h"
 
 #include <algorithm>
-
-#include <torch/version.h>
+#include <cmath>
 
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/median.h"
 #include "core/text.h"
-#include "device/cpu_threads.h"
-#include "nn/kernels/kernels.h"
+#include "train/choose_plan.h"
+#include "train/fingerprint_of.h"
 #include "train/measure_layers.h"
 #include "train/measure_links.h"
 #include "train/records/storage.h"
@@ -17,6 +16,7 @@
 #include "train/run_totals.h"
 #include "train/same_start.h"
 #include "train/time_table.h"
+#include "train/train_schedule.h"
 #include "train/trial_steps.h"
 #include "tune/partition.h"
 
@@ -103,6 +103,26 @@ std::vector<profiler::Advice> advice_of(const RunTotals& totals, const RunFacts&
   return profiler::advise(input);
 }
 
+// Of the steps that have run.
+void add_memory(const Setup& setup, const Composition& composition, std::uint64_t samples, LayerProfile& profile) {
+  const Plan& plan = composition.plan;
+  const pipeline::Schedule schedule = make_train_schedule(plan, plan.chunks);
+  const std::vector<LayerCost> costs = profile.costs();
+  const std::vector<int>& owners = composition.executor->owners();
+  const auto live = tune::live_peaks(costs, schedule, plan.partition, plan.recompute, samples);
+  for (int s = 0; s < plan.stages(); ++s) {
+    pipeline::LiveBytes* const counted = composition.executor->stage(ReplicaId{0}, StageId{s}).live_bytes();
+    profile.stage_memory.push_back({s, device::to_string(setup.devices[owners[s]]), counted->peak(), live[s]});
+  }
+  const bool shares_memory = setup.devices.front().kind == device::DeviceKind::kCpu;
+  const auto peaks = tune::device_peaks(costs, schedule, plan.partition, plan.recompute, samples, shares_memory);
+  for (int d = 0; d < plan.devices(); ++d) {
+    const device::Device device = setup.devices[d];
+    if (const auto peak = device::peak_bytes(device))
+      profile.device_memory.push_back({device::to_string(device), *peak, peaks[d]});
+  }
+}
+
 LayerProfile measure_model(const Setup& setup, const std::string& version) {
   LayerProfile profile{.fingerprint = fingerprint_of(setup, version), .micro_batch = micro_batch_size(setup)};
   const auto sizes = sizes_to_profile(profile.micro_batch);
@@ -117,7 +137,7 @@ LayerProfile measure_model(const Setup& setup, const std::string& version) {
 // What every process does with a model that lies on its devices; `profile` is rank 0's.
 void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& orders, ProfileOutcome& outcome) {
   LayerProfile& profile = outcome.profile;
-  Composition composition = make_composition(setup, orders.plan, peers.processes());
+  Composition composition = make_composition(setup, orders.plan, peers.processes(), peers.keeps_records());
   peers.together([&] {
     if (!peers.is_alone()) hand_out_state(peers.communicator(), composition);
     TrainStep step(composition, step_options(setup));
@@ -136,6 +156,8 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     profile.micro_batch =
         std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
     if (peers.keeps_records()) {
+      add_memory(setup, composition, static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)),
+                 profile);
       profile.step->predicted_s = predict_step(profile.costs(), composition.plan, replica_samples);
       log_info("measuring the links");
       profile.stage_links = measure_stage_links(setup, composition.plan);
@@ -164,41 +186,9 @@ void follow(Peers& peers, const Setup& setup) {
 
 }  // namespace
 
-profiler::Fingerprint fingerprint_of(const Setup& setup, const std::string& version) {
-  const config::Config& config = setup.config;
-  profiler::Fingerprint fingerprint{.cores = device::available_cores(),
-                                    .threads_per_device = setup.cpu_threads,
-                                    .instruction_set = nn::kernels::best().instruction_set,
-                                    .device = device::to_string(setup.devices.front()),
-                                    .sluice = version,
-                                    .libtorch = TORCH_VERSION,
-                                    .precision = config.train.precision,
-                                    .optimizer = config.train.optimizer,
-                                    .batch_norm = config.pipeline.batch_norm,
-                                    .model = setup.model.name,
-                                    .model_size = setup.model.size,
-                                    .stem = setup.model.stem,
-                                    .classes = setup.model.classes,
-                                    .channels = setup.model.channels,
-                                    .image_size = setup.model.image_size,
-                                    .patch_size = setup.model.patch_size,
-                                    .vocabulary = setup.model.vocabulary,
-                                    .context = setup.model.context,
-                                    .dropout = setup.model.dropout};
-  for (const device::DeviceDescription& device : device::list_devices()) {
-    if (device.device.kind == device::DeviceKind::kCpu) {
-      fingerprint.cpu = device.model;
-      fingerprint.memory_bytes = device.memory_bytes;
-    } else {
-      fingerprint.gpus.push_back(device.model);
-    }
-  }
-  return fingerprint;
-}
-
 double predict_step(const std::vector<LayerCost>& costs, const Plan& plan, double replica_samples) {
-  return profiler::pipeline_estimate(tune::stage_times(costs, replica_samples / plan.chunks, plan.partition),
-                                     plan.chunks);
+  return profiler::pipeline_estimate(
+      tune::stage_times(costs, replica_samples / plan.chunks, plan.partition, plan.recompute), plan.chunks);
 }
 
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options) {

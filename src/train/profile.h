@@ -33,10 +33,8 @@ struct ProfileOutcome {
 // Nothing in a process other than rank 0.
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options);
 
-[[nodiscard]] profiler::Fingerprint fingerprint_of(const Setup& setup, const std::string& version);
-
 // Seconds of a training step as the layers' costs alone have it: each of `chunks` micro-batches passes all stages, and
-// the slowest stage sets the pace of those after the first. Exact for stages of equal times; without loss, optimizer,
+// the slowest stage sets the pace of those after the first. Exact for stages of equal times; without optimizer,
 // copies, all-reduce and loading.
 [[nodiscard]] double predict_step(const std::vector<LayerCost>& costs, const Plan& plan, double replica_samples);
 

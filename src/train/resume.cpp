@@ -158,9 +158,11 @@ bool plan_can_be_kept(const config::Config& config, int processes, const Plan& s
   const bool partition_agrees =
       !config.pipeline.partition || *config.pipeline.partition == saved.partition.layers_per_stage;
   const bool chunks_agree = chunks_are_open(config) || configured_chunks(config, processes) == saved.chunks;
+  const bool recompute_agrees =
+      config.pipeline.recompute == "auto" || saved.recomputes(0) == (config.pipeline.recompute == "layer");
   return saved.devices() == config.pipeline.stages && saved.virtual_stages == virtual_stages(config) &&
          saved.replicas == config.replicas.local && saved.schedule == config.pipeline.schedule && partition_agrees &&
-         chunks_agree && saved.recomputes(0) == (config.pipeline.recompute == "layer");
+         chunks_agree && recompute_agrees;
 }
 
 }  // namespace sluice::train

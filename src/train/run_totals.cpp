@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "train/choose_plan.h"
 #include "train/state.h"
 #include "train/step_fields.h"
 

@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "device/memory.h"
+#include "train/choose_plan.h"
 #include "train/loop.h"
 #include "train/plan_description.h"
 #include "train/reporter.h"

@@ -11,10 +11,8 @@
 #include "data/sampler.h"
 #include "device/cpu_threads.h"
 #include "pipeline/schedule/generators.h"
-#include "train/measure_layers.h"
 #include "train/memory_advice.h"
 #include "train/train_schedule.h"
-#include "tune/partition.h"
 
 namespace sluice::train {
 namespace {
@@ -216,35 +214,6 @@ Setup make_setup(const config::Config& config, const ProcessPlace& place) {
                              " steps of the run at the full learning rate; set it lower or train longer"));
   }
   return setup;
-}
-
-bool partition_is_measured(const Setup& setup) {
-  return !setup.config.pipeline.partition && setup.config.pipeline.stages * virtual_stages(setup.config) > 1;
-}
-
-Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
-  const config::PipelineConfig& pipeline = setup.config.pipeline;
-  Plan plan{.replicas = setup.config.replicas.local,
-            .chunks = configured_chunks(setup.config, setup.place.processes),
-            .global_batch = setup.config.train.global_batch,
-            .schedule = pipeline.schedule,
-            .virtual_stages = virtual_stages(setup.config)};
-  const int stages = pipeline.stages * plan.virtual_stages;
-  if (partition_is_measured(setup)) {
-    plan.partition = tune::balance(costs, static_cast<double>(micro_batch_size(setup)), stages);
-  } else {
-    plan.partition = {pipeline.partition.value_or(std::vector<int>{setup.layers})};
-  }
-  plan.recompute.assign(stages, pipeline.recompute == "layer");
-  return plan;
-}
-
-Plan decide_plan(const Setup& setup) {
-  if (!partition_is_measured(setup)) return make_plan(setup, {});
-  const std::int64_t size = micro_batch_size(setup);
-  const profiler::LayerProfile profile{
-      .layers = measure_layers(setup, {.sizes = {size}, .needed_size = size, .with_memory = false})};
-  return make_plan(setup, profile.costs());
 }
 
 Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes, bool count_live_bytes) {

@@ -1,5 +1,5 @@
-// setup: from a configuration to what it stands for: data sets, model options, devices, and a Plan.
-// What the configuration leaves open ("auto", 0 = from the data) is decided here, by measurement where it says so.
+// setup: from a configuration to what it stands for: data sets, model options, devices.
+// What the configuration leaves open (0 = from the data) is decided here. Not here: the Plan (choose_plan.h).
 // Errors: ConfigError names the key; DataError from the data sets.
 #pragma once
 
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "config/config.h"
-#include "core/layer_cost.h"
 #include "core/plan.h"
 #include "data/dataset.h"
 #include "data/loader.h"
@@ -58,14 +57,6 @@ struct Setup {
 
 // Samples of a micro-batch in configured_chunks(), rounded down, at least 1.
 [[nodiscard]] std::int64_t micro_batch_size(const Setup& setup);
-
-// True when the partition is "auto" and there is something to cut.
-[[nodiscard]] bool partition_is_measured(const Setup& setup);
-
-// As configured; an "auto" partition is balanced by `costs`, which are needed only then.
-[[nodiscard]] Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs);
-// The same with costs measured here where they are needed.
-[[nodiscard]] Plan decide_plan(const Setup& setup);
 
 // `processes` connects to the others; null where there are none. count_live_bytes: by stage, for those who measure.
 [[nodiscard]] Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes = nullptr,

@@ -83,6 +83,11 @@ class Stages {
   [[nodiscard]] double seconds(int begin, int end, bool recomputes) const {
     return seconds_[end] - seconds_[begin] + (recomputes ? forward_seconds_[end] - forward_seconds_[begin] : 0);
   }
+  [[nodiscard]] bool allows(int stage, int begin, int end) const {
+    if (!rules_.partition) return true;
+    const auto& counts = rules_.partition->layers_per_stage;
+    return begin == std::accumulate(counts.begin(), counts.begin() + stage, 0) && end - begin == counts[stage];
+  }
   [[nodiscard]] StageBytes bytes(int stage, int begin, int end, bool recomputes) const {
     const StagePlace place{.is_first = stage == 0, .is_last = stage + 1 == count(), .recomputes = recomputes};
     return device_bytes(costs_.subspan(begin, end - begin), rules_.most_samples, place, rules_.shares_memory);
@@ -120,6 +125,7 @@ class Stages {
 
 // Whether a stage recomputes: where that is open, only if it does not fit otherwise.
 std::optional<bool> fitting_choice(const Stages& stages, const CutRules& rules, int stage, int begin, int end) {
+  if (!stages.allows(stage, begin, end)) return std::nullopt;
   for (const bool recomputes : stages.choices()) {
     if (rules.memory_limit == 0) return recomputes;
     if (stages.peak_alone(stage, stages.bytes(stage, begin, end, recomputes)) <= rules.memory_limit) return recomputes;
@@ -183,6 +189,7 @@ class DeviceSearch {
   }
 
   void try_stage(int stage, int begin, int end, bool recomputes) {
+    if (!stages_.allows(stage, begin, end)) return;
     const int device = stages_.owner(stage);
     const double seconds = stages_.seconds(begin, end, recomputes);
     const double before = seconds_[device], squares_before = squares_;
@@ -256,6 +263,7 @@ double makespan(std::span<const LayerCost> costs, const Schedule& schedule, cons
 Cut smallest_cut(const Stages& stages, const CutRules& rules) {
   const bool recomputes = rules.recompute != Recompute::kNone;
   const auto partition = least_largest_stage(stages.layers(), stages.count(), [&](int stage, int begin, int end) {
+    if (!stages.allows(stage, begin, end)) return kNever;
     return static_cast<double>(stages.peak_alone(stage, stages.bytes(stage, begin, end, recomputes)));
   });
   return {.partition = *partition, .recompute = std::vector<bool>(stages.count(), recomputes), .fits = false};
@@ -314,6 +322,23 @@ std::vector<std::uint64_t> device_peaks(std::span<const LayerCost> costs, const 
   const auto bytes = stages.bytes(partition, recompute);
   std::vector<std::uint64_t> peaks;
   for (int device = 0; device < stages.devices(); ++device) peaks.push_back(stages.peak(device, bytes));
+  return peaks;
+}
+
+std::vector<std::uint64_t> live_peaks(std::span<const LayerCost> costs, const Schedule& schedule,
+                                      const Partition& partition, const std::vector<bool>& recompute,
+                                      std::uint64_t samples) {
+  const std::vector<int> owners = pipeline::stage_owners(schedule);
+  std::vector<std::uint64_t> peaks;
+  for (int s = 0, begin = 0; s < schedule.stages; ++s) {
+    const int layers = partition.layers_per_stage[s];
+    const StagePlace place{
+        .is_first = s == 0, .is_last = s + 1 == schedule.stages, .recomputes = !recompute.empty() && recompute[s]};
+    std::vector<StageBytes> alone(schedule.stages);
+    alone[s] = live_bytes(costs.subspan(begin, layers), samples, place);
+    peaks.push_back(static_cast<std::uint64_t>(pipeline::peak_bytes_of(schedule, owners[s], alone)));
+    begin += layers;
+  }
   return peaks;
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,8 +24,9 @@ struct CutRules {
   double micro_batch = 1;          // samples, on average
   std::uint64_t most_samples = 1;  // of a micro-batch
   Recompute recompute = Recompute::kNone;
-  std::uint64_t memory_limit = 0;  // bytes of a device; 0: none
-  bool shares_memory = true;       // device_bytes() (memory.h)
+  std::uint64_t memory_limit = 0;      // bytes of a device; 0: none
+  std::optional<Partition> partition;  // only recomputation is left to choose; nothing: any cut
+  bool shares_memory = true;           // device_bytes() (memory.h)
 };
 
 struct Cut {
@@ -34,7 +36,8 @@ struct Cut {
   bool is_proven = true;        // false: the search was given up, a better one may exist
 };
 
-// For a schedule's devices, stages and order. Requires: a validated training schedule; stages <= costs.size().
+// For a schedule's devices, stages and order. Requires: a validated training schedule; stages <= costs.size(); a
+// partition in the rules covers the layers in as many stages.
 [[nodiscard]] Cut best_cut(std::span<const LayerCost> costs, const pipeline::Schedule& schedule, const CutRules& rules);
 
 // The cut whose largest stage needs least memory (of stages on one device, each is looked at alone); a stage recomputes
@@ -54,5 +57,10 @@ struct Cut {
                                                       const pipeline::Schedule& schedule, const Partition& partition,
                                                       const std::vector<bool>& recompute, std::uint64_t samples,
                                                       bool shares_memory);
+
+// [stage]: the most that it keeps between actions, live_bytes() of all its micro-batches in flight.
+[[nodiscard]] std::vector<std::uint64_t> live_peaks(std::span<const LayerCost> costs,
+                                                    const pipeline::Schedule& schedule, const Partition& partition,
+                                                    const std::vector<bool>& recompute, std::uint64_t samples);
 
 }  // namespace sluice::tune

@@ -50,6 +50,9 @@ LayerProfile example() {
                 .saved_bytes = {128, 12'288},
                 .saves_input = true,
                 .saves_output = false,
+                .loss_bytes = {1, 40},
+                .stash_bytes = {2, 50},
+                .working = {{3, 60}, {4, 70}, {5, 80}, {6, 90}},
                 .parameter_bytes = 1000,
                 .gradient_bytes = 1000,
                 .optimizer_bytes = 2000};
@@ -58,6 +61,8 @@ LayerProfile example() {
                          {1, 2, "cpu:1", "cuda:0", {1e-5, 1e10, 0.1}}};
   profile.all_reduce = {2, 3, {1e-4, 1.25e7, 0.3}};
   profile.step = {10, 0.5, 0.45, 32.0, 0.4};
+  profile.stage_memory = {{0, "cpu:0", 1000, 1001}};
+  profile.device_memory = {{"cpu:0", 2000, 2002}};
   return profile;
 }
 
@@ -139,7 +144,7 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["fingerprint"]["cores"] = 4; }, "fingerprint_hash"},
       {[](auto& j) { j["stage_links"][1]["bytes_per_s"] = 0; }, "stage_links[1].bytes_per_s is 0"},
       {[](auto& j) { j["all_reduce"]["bytes_per_s"] = 0; }, "all_reduce.bytes_per_s is 0"},
-      {[](auto& j) { j["schema_version"] = 2; }, "schema_version is 2, but this version of sluice reads 1"},
+      {[](auto& j) { j["schema_version"] = 3; }, "schema_version is 3, but this version of sluice reads 2"},
       {[](auto& j) { j["kind"] = "plan"; }, "p.json is no layer profile"},
   };
   for (const auto& [change, part] : cases) EXPECT_THAT(refusal_after(change), HasSubstr(part));

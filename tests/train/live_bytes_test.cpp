@@ -9,11 +9,10 @@
 #include "data/loader.h"
 #include "device/cpu_threads.h"
 #include "pipeline/schedule/generators.h"
-#include "pipeline/schedule/memory.h"
+#include "train/choose_plan.h"
 #include "train/measure_layers.h"
 #include "train/setup.h"
 #include "train/train_schedule.h"
-#include "tune/memory.h"
 #include "tune/partition.h"
 
 namespace sluice::train {
@@ -48,23 +47,6 @@ std::vector<int> even_cut(int layers, int stages) {
   return counts;
 }
 
-// [stage]: the most that it keeps, by the simulator.
-std::vector<std::uint64_t> predicted(const Plan& plan, const std::vector<LayerCost>& costs) {
-  const pipeline::Schedule schedule = make_train_schedule(plan, plan.chunks);
-  const std::vector<int> owners = stage_owners(plan);
-  std::vector<std::uint64_t> peaks;
-  for (int s = 0, begin = 0; s < plan.stages(); ++s) {
-    const int layers = plan.partition.layers_per_stage[s];
-    std::vector<pipeline::StageBytes> stages(plan.stages());
-    stages[s] =
-        tune::live_bytes(std::span(costs).subspan(begin, layers), kSamples,
-                         {.is_first = s == 0, .is_last = s + 1 == plan.stages(), .recomputes = plan.recomputes(s)});
-    peaks.push_back(static_cast<std::uint64_t>(pipeline::peak_bytes_of(schedule, owners[s], stages)));
-    begin += layers;
-  }
-  return peaks;
-}
-
 std::vector<std::uint64_t> counted_in_steps(const Setup& setup, const Plan& plan) {
   Composition composition = make_composition(setup, plan, /*processes=*/nullptr, /*count_live_bytes=*/true);
   TrainStep step(composition, step_options(setup));
@@ -97,7 +79,9 @@ TEST_P(LiveBytesOfSteps, AreWhatTheSimulatorCounts) {
       config.pipeline.recompute = recompute;
       const train::Setup setup = make_setup(config);
       const Plan plan = make_plan(setup, {});
-      EXPECT_EQ(counted_in_steps(setup, plan), predicted(plan, costs)) << schedule << ", recompute " << recompute;
+      const auto predicted =
+          tune::live_peaks(costs, make_train_schedule(plan, plan.chunks), plan.partition, plan.recompute, kSamples);
+      EXPECT_EQ(counted_in_steps(setup, plan), predicted) << schedule << ", recompute " << recompute;
       ++plans;
     }
   }

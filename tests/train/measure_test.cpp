@@ -10,6 +10,8 @@
 #include "core/error.h"
 #include "nn/weight_queue.h"
 #include "pipeline/saved_tensors.h"
+#include "train/choose_plan.h"
+#include "train/fingerprint_of.h"
 #include "train/measure_layers.h"
 #include "train/measure_links.h"
 #include "train/profile.h"

@@ -14,6 +14,7 @@
 #include "data/loader.h"
 #include "device/cpu_threads.h"
 #include "device/memory.h"
+#include "train/choose_plan.h"
 #include "train/memory_advice.h"
 #include "train/setup.h"
 #include "train/state.h"
@@ -170,10 +171,9 @@ TEST_F(MemoryLimit, PeaksOfSchedulesAndRecomputationAreAsPredicted) {
         const auto bytes = static_cast<double>((*predicted)[device]);
         std::cout << schedule << "  " << recompute << "  " << device << "  " << fixed(measured / 1024, 0) << "  "
                   << fixed(bytes / 1024, 0) << "\n";
-        // Of a recomputation the transients of each layer are not measured apart, so its estimate is a coarse one.
-        EXPECT_GT(bytes, (recompute == "none" ? 0.85 : 0.7) * measured)
-            << schedule << " " << recompute << " " << device;
-        EXPECT_LT(bytes, (recompute == "none" ? 1.6 : 1.8) * measured) << schedule << " " << recompute << " " << device;
+        // A neighbour's weight gradients that are put off may hold what this device has lent it a little longer.
+        EXPECT_GT(bytes, 0.75 * measured) << schedule << " " << recompute << " " << device;
+        EXPECT_LT(bytes, 1.25 * measured) << schedule << " " << recompute << " " << device;
       }
     }
   }

@@ -1,5 +1,6 @@
 // What a configuration leaves open is taken from the data; what cannot be is refused with the key's name.
 #include "train/setup.h"
+#include "train/choose_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -92,10 +92,26 @@ std::string steps_text(const profiler::StepSummary& step) {
                 "; the layers alone, as fitted: ", ms(step.predicted_s));
 }
 
+// Counted beside predicted.
+std::string memory_text(const LayerProfile& profile) {
+  std::vector<TextRow> rows{{"stage", "device", "keeps between actions", "predicted"}};
+  for (const profiler::StageMemory& stage : profile.stage_memory) {
+    rows.push_back({std::to_string(stage.stage), stage.device, human_bytes(stage.live_bytes),
+                    human_bytes(stage.predicted_live_bytes)});
+  }
+  std::string text = concat("\n\n", text_table(rows, std::array{Align::kLeft, Align::kLeft, Align::kRight}));
+  for (const profiler::DeviceMemory& device : profile.device_memory) {
+    text += concat("\n", device.device, " took at most ", human_bytes(device.peak_bytes), ", predicted ",
+                   human_bytes(device.predicted_peak_bytes));
+  }
+  return text;
+}
+
 std::string text_of(const LayerProfile& profile) {
   return concat("micro-batches of n = ", counted(profile.micro_batch, "sample"), "; times as fitted, a + b n\n",
                 times_table(profile), "\n\nbytes a sample (output, saved), and of all (the others)\n",
-                bytes_table(profile), "\n", links_text(profile), profile.step ? steps_text(*profile.step) : "");
+                bytes_table(profile), "\n", links_text(profile), profile.step ? steps_text(*profile.step) : "",
+                profile.stage_memory.empty() ? "" : memory_text(profile));
 }
 
 void run(ProfileArguments& arguments) {

@@ -1,0 +1,131 @@
+#include "train/choose_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "train/cost_cache.h"
+#include "train/fingerprint_of.h"
+#include "train/measure_layers.h"
+#include "train/train_schedule.h"
+#include "tune/partition.h"
+
+namespace sluice::train {
+namespace {
+
+bool recompute_is_open(const Setup& setup) { return setup.config.pipeline.recompute == "auto"; }
+
+tune::Recompute recompute_rule(const Setup& setup) {
+  if (recompute_is_open(setup)) return tune::Recompute::kOpen;
+  return setup.config.pipeline.recompute == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone;
+}
+
+double mean_micro_batch(const Setup& setup, const Plan& plan) {
+  return static_cast<double>(setup.config.train.global_batch) / count_replicas(setup) / plan.chunks;
+}
+
+tune::Cut choose_cut(const Setup& setup, const Plan& plan, const std::vector<LayerCost>& costs) {
+  const double micro_batch = mean_micro_batch(setup, plan);
+  tune::CutRules rules{.micro_batch = micro_batch,
+                       .most_samples = static_cast<std::uint64_t>(std::ceil(micro_batch)),
+                       .recompute = recompute_rule(setup),
+                       .memory_limit = memory_limit(setup),
+                       .shares_memory = setup.devices.front().kind == device::DeviceKind::kCpu};
+  if (setup.config.pipeline.partition) rules.partition = Partition{*setup.config.pipeline.partition};
+  const pipeline::Schedule schedule = make_train_schedule(plan, plan.chunks);
+  tune::Cut cut = tune::best_cut(costs, schedule, rules);
+  if (!cut.fits) {
+    const auto peaks =
+        tune::device_peaks(costs, schedule, cut.partition, cut.recompute, rules.most_samples, rules.shares_memory);
+    log_warning(concat("no cut into ", counted(plan.stages(), "stage"), " is estimated to fit ",
+                       human_bytes(rules.memory_limit), " a device; the one that needs least takes about ",
+                       human_bytes(std::ranges::max(peaks)), " and is tried; raise pipeline.chunks or pipeline.stages",
+                       rules.recompute == tune::Recompute::kNone ? ", or set pipeline.recompute = \"auto\"" : ""));
+  }
+  if (!cut.is_proven)
+    log_info("the search for the best cut was given up after 2 million tries; a slightly better one may exist");
+  return cut;
+}
+
+std::vector<LayerCost> costs_of(const Setup& setup) {
+  const std::int64_t size = micro_batch_size(setup);
+  if (const auto found = find_costs(setup, size)) return found->costs();
+  const profiler::LayerProfile profile{.fingerprint = fingerprint_of(setup, ""),
+                                       .micro_batch = size,
+                                       .layers = measure_layers(setup, {.sizes = {size}, .needed_size = size})};
+  keep_costs(setup, profile);
+  return profile.costs();
+}
+
+std::string recomputing_stages(const Plan& plan) {
+  std::vector<std::string> stages;
+  for (int s = 0; s < plan.stages(); ++s)
+    if (plan.recomputes(s)) stages.push_back(std::to_string(s));
+  return stages.empty() ? "no stage needs recomputation" : concat("recomputing: ", join(stages, ", "));
+}
+
+}  // namespace
+
+bool partition_is_measured(const Setup& setup) {
+  return !setup.config.pipeline.partition && setup.config.pipeline.stages * virtual_stages(setup.config) > 1;
+}
+
+bool plan_needs_costs(const Setup& setup) {
+  return partition_is_measured(setup) || (recompute_is_open(setup) && memory_limit(setup) > 0);
+}
+
+std::uint64_t memory_limit(const Setup& setup) {
+  if (setup.config.device.memory_limit.bytes > 0)
+    return static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes);
+  const device::Device device = setup.devices.front();
+  if (device.kind == device::DeviceKind::kCpu) return 0;
+  const auto all = device::list_devices();
+  const auto own = std::ranges::find(all, device, &device::DeviceDescription::device);
+  return own == all.end() ? 0 : own->memory_bytes;
+}
+
+Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
+  const config::PipelineConfig& pipeline = setup.config.pipeline;
+  Plan plan{.replicas = setup.config.replicas.local,
+            .chunks = configured_chunks(setup.config, setup.place.processes),
+            .global_batch = setup.config.train.global_batch,
+            .schedule = pipeline.schedule,
+            .virtual_stages = virtual_stages(setup.config)};
+  const int stages = pipeline.stages * plan.virtual_stages;
+  if (!plan_needs_costs(setup)) {
+    plan.partition = {pipeline.partition.value_or(std::vector<int>{setup.layers})};
+    plan.recompute.assign(stages, pipeline.recompute == "layer");
+    return plan;
+  }
+  plan.partition = {std::vector<int>(stages, 1)};  // the schedule depends on their number alone
+  tune::Cut cut = choose_cut(setup, plan, costs);
+  plan.partition = std::move(cut.partition);
+  plan.recompute = std::move(cut.recompute);
+  return plan;
+}
+
+Plan decide_plan(const Setup& setup) {
+  if (!plan_needs_costs(setup)) return make_plan(setup, {});
+  const std::vector<LayerCost> costs = costs_of(setup);
+  Plan plan = make_plan(setup, costs);
+  if (plan.stages() > 1) log_info(describe_balance(costs, plan, mean_micro_batch(setup, plan)));
+  if (recompute_is_open(setup) && memory_limit(setup) > 0) log_info(recomputing_stages(plan));
+  return plan;
+}
+
+std::string describe_balance(const std::vector<LayerCost>& costs, const Plan& plan, double micro_batch) {
+  const auto times = tune::stage_times(costs, micro_batch, plan.partition, plan.recompute);
+  const double mean = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+  std::vector<std::string> stages;
+  for (std::size_t s = 0; s < times.size(); ++s) {
+    const double off = mean > 0 ? 100 * (times[s] / mean - 1) : 0;
+    stages.push_back(
+        concat("stage ", s, " ", fixed(times[s] * 1e3, 2), " ms (", off < 0 ? "" : "+", fixed(off, 1), " %)"));
+  }
+  return concat("measured for a micro-batch of ", fixed(micro_batch, 1), ", and off the mean: ", join(stages, ", "));
+}
+
+}  // namespace sluice::train

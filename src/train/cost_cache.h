@@ -1,0 +1,22 @@
+// cost_cache: measured layer costs kept between runs (`pipeline.cost_cache`): a profile file (docs/profile.md) for each
+// fingerprint of machine, software and model, and size of a micro-batch. One that is older than this program is not
+// used: it may have run other kernels. Nothing depends on the cache: a file that cannot be read is measured again, and
+// one that cannot be written is warned of. Several processes may use one folder at once.
+// Not here: measuring (measure_layers.h). Threads: any.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "profiler/layer_profile.h"
+#include "train/setup.h"
+
+namespace sluice::train {
+
+// Nothing where nothing is kept: as configured, or because there is no home folder.
+[[nodiscard]] std::optional<std::filesystem::path> cost_cache_folder(const config::Config& config);
+
+[[nodiscard]] std::optional<profiler::LayerProfile> find_costs(const Setup& setup, std::int64_t micro_batch);
+void keep_costs(const Setup& setup, const profiler::LayerProfile& profile);
+
+}  // namespace sluice::train

@@ -1,0 +1,187 @@
+// How a plan is chosen from costs: under a memory limit, with recomputation left open, and with costs kept from before.
+#include "train/choose_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.h"
+#include "data/loader.h"
+#include "device/cpu_threads.h"
+#include "device/memory.h"
+#include "train/cost_cache.h"
+#include "train/memory_advice.h"
+#include "train/records/storage.h"
+#include "train/setup.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+config::Config config_of(int stages, int chunks) {
+  config::Config config;
+  config.device.list.choice = "cpu";
+  config.device.threads = 1;
+  config.model.name = "resnet8";
+  config.model.image_size = 32;
+  config.data.name = "shapes";
+  config.data.samples = 64;
+  config.data.workers = 0;
+  config.train.global_batch = 32;
+  config.train.steps = 10;
+  config.pipeline.stages = stages;
+  config.pipeline.chunks = chunks;
+  config.pipeline.cost_cache = "off";
+  return config;
+}
+
+class ChoosePlan : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    device::count_memory();
+    device::use_cpu_threads(1);
+  }
+};
+
+// Bytes of the largest device in a training step of the plan that the configuration gives.
+std::uint64_t peak_of_step(const config::Config& config) {
+  const train::Setup setup = make_setup(config);
+  Composition composition = make_composition(setup, decide_plan(setup));
+  TrainStep step(composition, step_options(setup));
+  data::Loader loader(*setup.train_set, train_loader_options(setup));
+  std::uint64_t most = 0;
+  for (const device::Device device : setup.devices) device::reset_peak_memory(device);
+  for (int i = 0; i < 2; ++i) step.run(as_step_batch(*loader.next()), i, 0.01);
+  for (const device::Device device : setup.devices) most = std::max(most, device::memory_use(device).peak);
+  return most;
+}
+
+TEST_F(ChoosePlan, OpenRecomputationIsTakenOnlyWhereTheMemoryNeedsIt) {
+  config::Config config = config_of(2, 4);
+  config.pipeline.partition = std::vector<int>{2, 3};
+  config.pipeline.schedule = "gpipe";
+  config.pipeline.recompute = "auto";
+  EXPECT_FALSE(plan_needs_costs(make_setup(config))) << "there is no limit";
+  EXPECT_FALSE(make_plan(make_setup(config), {}).recomputes(0));
+
+  const auto peaks = estimate_device_bytes(measure_memory_model(make_setup(config)), decide_plan(make_setup(config)));
+  ASSERT_TRUE(peaks);
+  ASSERT_GT(peaks->at(0), peaks->at(1) * 5 / 4) << "stage 0 keeps more";
+  config.device.memory_limit.bytes = static_cast<std::int64_t>((peaks->at(0) + peaks->at(1)) / 2);
+  const train::Setup limited = make_setup(config);
+  EXPECT_TRUE(plan_needs_costs(limited));
+  EXPECT_EQ(decide_plan(limited).recompute, (std::vector<bool>{true, false}));
+  EXPECT_LE(peak_of_step(config), static_cast<std::uint64_t>(config.device.memory_limit.bytes));
+}
+
+TEST_F(ChoosePlan, TheCutFollowsTheMemory) {
+  // In time the layers are alike; the first one keeps so much that it must be alone.
+  config::Config config = config_of(2, 4);
+  const train::Setup free = make_setup(config);
+  std::vector<LayerCost> costs(free.layers, {.forward = {.b_s = 1}, .saved_bytes = {.per_sample = 100}});
+  costs[0].saved_bytes.per_sample = 10'000;
+  EXPECT_EQ(make_plan(free, costs).partition.layers_per_stage, (std::vector<int>{2, 3}));
+  config.device.memory_limit.bytes = 8 * 2 * 10'050;  // two micro-batches of 8 in flight
+  EXPECT_EQ(make_plan(make_setup(config), costs).partition.layers_per_stage, (std::vector<int>{1, 4}));
+}
+
+TEST_F(ChoosePlan, WhatDoesNotFitIsWarnedOfAndTriedWithTheLeast) {
+  config::Config config = config_of(2, 4);
+  config.device.memory_limit.bytes = 1000;
+  std::vector<LayerCost> costs(5, {.forward = {.b_s = 1}, .saved_bytes = {.per_sample = 100}});
+  costs[4].saved_bytes.per_sample = 5000;
+  testing::internal::CaptureStderr();
+  const Plan plan = make_plan(make_setup(config), costs);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("no cut into 2 stages is estimated to fit 1000 B a device"),
+                    HasSubstr("pipeline.recompute = \"auto\"")));
+  EXPECT_EQ(plan.partition.layers_per_stage, (std::vector<int>{4, 1}));
+}
+
+TEST(DescribeBalance, SaysHowFarEachStageIsFromTheMean) {
+  const std::vector<LayerCost> costs{{.forward = {.b_s = 1e-3}}, {.forward = {.b_s = 3e-3}}};
+  EXPECT_EQ(
+      describe_balance(costs, {.partition = {{1, 1}}}, 2),
+      "measured for a micro-batch of 2.0, and off the mean: stage 0 2.00 ms (-50.0 %), stage 1 6.00 ms (+50.0 %)");
+}
+
+// A folder of its own, removed at the end.
+class CostCache : public testing::Test {
+ protected:
+  CostCache() : config_(config_of(2, 4)) {
+    fs::remove_all(folder_);
+    config_.pipeline.cost_cache = folder_.string();
+  }
+  ~CostCache() override { fs::remove_all(folder_); }
+
+  [[nodiscard]] std::vector<fs::path> files() const {
+    std::vector<fs::path> found;
+    if (fs::exists(folder_))
+      for (const auto& entry : fs::directory_iterator(folder_)) found.push_back(entry.path());
+    return found;
+  }
+  // What was kept, but with a first layer that takes longer than all others.
+  void slow_down_the_first_layer() const {
+    profiler::LayerProfile profile = profiler::read_profile(files().at(0));
+    profile.layers[0].cost.forward.b_s = 100;
+    write_text_atomically(files().at(0), profiler::to_json_text(profile));
+  }
+  [[nodiscard]] int layers_of_stage_0() const {
+    return decide_plan(make_setup(config_)).partition.layers_per_stage.front();
+  }
+
+  fs::path folder_ = fs::temp_directory_path() / ("sluice_cost_cache_" + std::to_string(::getpid()));
+  config::Config config_;
+};
+
+TEST_F(CostCache, CostsAreMeasuredOnceAndUsedAgain) {
+  const int measured = layers_of_stage_0();
+  ASSERT_EQ(files().size(), 1U);
+  slow_down_the_first_layer();
+  EXPECT_EQ(layers_of_stage_0(), 1);
+  ASSERT_GT(measured, 1) << "or the test shows nothing";
+  // Another size of a micro-batch, another precision: other costs.
+  config_.pipeline.chunks = 2;
+  EXPECT_GT(layers_of_stage_0(), 1);
+  config_.train.precision = "fp64";
+  EXPECT_GT(layers_of_stage_0(), 1);
+  EXPECT_EQ(files().size(), 3U);
+}
+
+TEST_F(CostCache, AFileThatIsBrokenOrOlderThanTheProgramIsMeasuredAgain) {
+  (void)layers_of_stage_0();
+  slow_down_the_first_layer();
+  const fs::path file = files().at(0);
+  fs::last_write_time(file, fs::last_write_time("/proc/self/exe") - std::chrono::hours(24 * 400));
+  EXPECT_GT(layers_of_stage_0(), 1);
+  std::ofstream(file) << "{";
+  EXPECT_GT(layers_of_stage_0(), 1);
+  EXPECT_EQ(profiler::read_profile(file).layers.size(), 5U) << "it was replaced";
+}
+
+TEST_F(CostCache, AFolderThatCannotBeWrittenIsNoFailure) {
+  std::ofstream(folder_.string()) << "a file";
+  testing::internal::CaptureStderr();
+  EXPECT_GT(layers_of_stage_0(), 1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the measured layer costs are not kept: "));
+}
+
+TEST_F(CostCache, OffKeepsNothingAndAutoIsInTheUsersCacheFolder) {
+  config_.pipeline.cost_cache = "off";
+  EXPECT_FALSE(cost_cache_folder(config_).has_value());
+  config_.pipeline.cost_cache = "auto";
+  ASSERT_EQ(::setenv("XDG_CACHE_HOME", "/caches", 1), 0);
+  EXPECT_EQ(cost_cache_folder(config_), fs::path("/caches/sluice/costs"));
+  ASSERT_EQ(::setenv("XDG_CACHE_HOME", "relative", 1), 0);
+  ASSERT_EQ(::setenv("HOME", "/home/someone", 1), 0);
+  EXPECT_EQ(cost_cache_folder(config_), fs::path("/home/someone/.cache/sluice/costs"));
+}
+
+}  // namespace
+}  // namespace sluice::train
