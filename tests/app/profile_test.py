@@ -47,7 +47,7 @@ class ProfileTest(unittest.TestCase):
         done = self.profile("--json", "--set", "pipeline.stages=2", "--set", "pipeline.partition=[1, 2]")
         profile = json.loads(self.out.read_text(encoding="utf-8"))
         self.assertEqual(json.loads(done.stdout), profile)
-        self.assertEqual(profile["schema_version"], 1)
+        self.assertEqual(profile["schema_version"], 2)
         self.assertEqual(profile["micro_batch"], 8)
         self.assertEqual(len(profile["layers"]), 3)
         self.assertEqual(profile["fingerprint"]["model"], "mlp")
@@ -66,6 +66,13 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual([(link["from_device"], link["to_device"]) for link in profile["stage_links"]], [("cpu:0", "cpu:1")])
         self.assertIsNone(profile["stage_links"][0]["bytes_per_s"])
         self.assertIsNone(profile["all_reduce"])
+        for stage in profile["stage_memory"]:
+            self.assertGreater(stage["live_bytes"], 0)
+            self.assertEqual(stage["live_bytes"], stage["predicted_live_bytes"])
+        for device in profile["device_memory"]:
+            self.assertGreater(device["peak_bytes"], 0)
+            self.assertGreater(device["predicted_peak_bytes"], 0)
+        self.assertEqual([device["device"] for device in profile["device_memory"]], ["cpu:0", "cpu:1"])
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["p.json", "small.toml"])
 
     def test_every_field_is_documented_and_the_other_way_round(self):

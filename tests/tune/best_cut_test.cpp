@@ -42,7 +42,7 @@ std::vector<LayerCost> random_costs(RngStream& rng, int layers) {
 struct Tried {
   double slowest = kNever;  // device; kNever: none fits
   Cut cut;
-  double longest_makespan = 0;  // of those with that slowest device
+  double longest_makespan = 0;                   // of those with that slowest device
   std::uint64_t least_peak = ~std::uint64_t{0};  // of the largest device, whatever the limit
 };
 
@@ -64,8 +64,8 @@ double makespan(std::span<const LayerCost> costs, const pipeline::Schedule& sche
     pipeline::StepCost stage{0, 0, 0};
     for (int i = 0; i < cut.partition.layers_per_stage[s]; ++i, ++layer) {
       stage.forward += costs[layer].forward.at(kSamples);
-      stage.input += costs[layer].input_gradient.at(kSamples) +
-                     (cut.recompute[s] ? costs[layer].forward.at(kSamples) : 0.0);
+      stage.input +=
+          costs[layer].input_gradient.at(kSamples) + (cut.recompute[s] ? costs[layer].forward.at(kSamples) : 0.0);
       stage.weight += costs[layer].weight_gradient.at(kSamples);
     }
     times.stages.push_back(stage);
@@ -178,8 +178,7 @@ TEST(BestCut, StagesOfADeviceAreWeighedTogether) {
   // Devices 0 and 1 take stages 0 and 2, 1 and 3. The least slowest stage alone would be 4, whatever shares its device.
   std::vector<LayerCost> costs;
   for (const double seconds : {4.0, 1.0, 1.0, 4.0, 1.0, 1.0}) costs.push_back({.forward = {.a_s = seconds}});
-  const auto schedule =
-      pipeline::make_schedule("interleaved", {.stages = 2, .micro_batches = 4, .virtual_stages = 2});
+  const auto schedule = pipeline::make_schedule("interleaved", {.stages = 2, .micro_batches = 4, .virtual_stages = 2});
   const Cut cut = best_cut(costs, schedule, {});
   EXPECT_DOUBLE_EQ(slowest_device(costs, schedule, cut), 6);
 }
@@ -187,8 +186,7 @@ TEST(BestCut, StagesOfADeviceAreWeighedTogether) {
 TEST(BestCut, ManyLayersAreSearchedInTime) {
   RngStream rng(9);
   const auto costs = random_costs(rng, 98);  // ViT-L of half blocks
-  const auto schedule =
-      pipeline::make_schedule("interleaved", {.stages = 8, .micro_batches = 16, .virtual_stages = 2});
+  const auto schedule = pipeline::make_schedule("interleaved", {.stages = 8, .micro_batches = 16, .virtual_stages = 2});
   const Cut cut = best_cut(costs, schedule, {.micro_batch = 2});
   double all = 0;
   for (const LayerCost& cost : costs) all += cost.seconds(2);
