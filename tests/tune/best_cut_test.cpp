@@ -183,15 +183,23 @@ TEST(BestCut, StagesOfADeviceAreWeighedTogether) {
   EXPECT_DOUBLE_EQ(slowest_device(costs, schedule, cut), 6);
 }
 
-TEST(BestCut, ManyLayersAreSearchedInTime) {
+TEST(BestCut, ManyLayersAreSearchedToAGoodCut) {
   RngStream rng(9);
   const auto costs = random_costs(rng, 98);  // ViT-L of half blocks
-  const auto schedule = pipeline::make_schedule("interleaved", {.stages = 8, .micro_batches = 16, .virtual_stages = 2});
-  const Cut cut = best_cut(costs, schedule, {.micro_batch = 2});
+  const auto schedule =
+      pipeline::make_schedule("interleaved", {.stages = 8, .micro_batches = 16, .virtual_stages = 2});
+  CutRules rules{.micro_batch = kSamples, .most_samples = kSamples, .recompute = Recompute::kOpen};
+  const Cut free = best_cut(costs, schedule, rules);
   double all = 0;
-  for (const LayerCost& cost : costs) all += cost.seconds(2);
-  EXPECT_LT(slowest_device(costs, schedule, cut), 1.1 * all / 8);
-  EXPECT_EQ(std::accumulate(cut.partition.layers_per_stage.begin(), cut.partition.layers_per_stage.end(), 0), 98);
+  for (const LayerCost& cost : costs) all += cost.seconds(kSamples);
+  EXPECT_LT(slowest_device(costs, schedule, free), 1.1 * all / 8);
+  EXPECT_EQ(std::accumulate(free.partition.layers_per_stage.begin(), free.partition.layers_per_stage.end(), 0), 98);
+
+  rules.memory_limit = largest_device(costs, schedule, free) * 3 / 4;
+  const Cut limited = best_cut(costs, schedule, rules);
+  ASSERT_TRUE(limited.fits);
+  EXPECT_LE(largest_device(costs, schedule, limited), rules.memory_limit);
+  EXPECT_LT(slowest_device(costs, schedule, limited), 1.5 * all / 8);
 }
 
 }  // namespace

@@ -1,0 +1,94 @@
+// possible_stages: the stages that layers can be cut into: their times, their bytes, what a device holds of them; and
+// how cuts compare. Only src/tune includes this. Pure.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "core/layer_cost.h"
+#include "pipeline/schedule/inspect.h"
+#include "tune/memory.h"
+#include "tune/partition.h"
+
+namespace sluice::tune {
+
+inline constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// The largest stage, or device, first; then evenness of the stages.
+struct CutValue {
+  double largest = kNever;
+  double squares = kNever;
+
+  auto operator<=>(const CutValue&) const = default;
+};
+
+// The stages that layers can make: their times, their bytes, and what a device holds of them.
+class PossibleStages {
+ public:
+  PossibleStages(std::span<const LayerCost> costs, const pipeline::Schedule& schedule, const CutRules& rules)
+      : costs_(costs), schedule_(schedule), rules_(rules), owners_(pipeline::stage_owners(schedule)) {
+    seconds_.push_back(0), forward_seconds_.push_back(0);
+    for (const LayerCost& cost : costs) {
+      seconds_.push_back(seconds_.back() + cost.seconds(rules.micro_batch));
+      forward_seconds_.push_back(forward_seconds_.back() + cost.forward.at(rules.micro_batch));
+    }
+  }
+
+  [[nodiscard]] int layers() const { return static_cast<int>(costs_.size()); }
+  [[nodiscard]] int count() const { return schedule_.stages; }
+  [[nodiscard]] int devices() const { return static_cast<int>(schedule_.devices.size()); }
+  [[nodiscard]] int owner(int stage) const { return owners_[stage]; }
+  [[nodiscard]] std::vector<bool> choices() const {
+    if (rules_.recompute == Recompute::kOpen && rules_.memory_limit > 0) return {false, true};
+    return {rules_.recompute == Recompute::kLayer};
+  }
+  [[nodiscard]] double seconds(int begin, int end, bool recomputes) const {
+    return seconds_[end] - seconds_[begin] + (recomputes ? forward_seconds_[end] - forward_seconds_[begin] : 0);
+  }
+  [[nodiscard]] bool allows(int stage, int begin, int end) const {
+    if (!rules_.partition) return true;
+    const auto& counts = rules_.partition->layers_per_stage;
+    return begin == std::accumulate(counts.begin(), counts.begin() + stage, 0) && end - begin == counts[stage];
+  }
+  [[nodiscard]] pipeline::StageBytes bytes(int stage, int begin, int end, bool recomputes) const {
+    const StagePlace place{.is_first = stage == 0, .is_last = stage + 1 == count(), .recomputes = recomputes};
+    return device_bytes(costs_.subspan(begin, end - begin), rules_.most_samples, place, rules_.shares_memory);
+  }
+  [[nodiscard]] std::vector<pipeline::StageBytes> bytes(const Partition& partition,
+                                                        const std::vector<bool>& recompute) const {
+    std::vector<pipeline::StageBytes> all;
+    for (int s = 0, begin = 0; s < count(); ++s) {
+      const int end = begin + partition.layers_per_stage[s];
+      all.push_back(bytes(s, begin, end, !recompute.empty() && recompute[s]));
+      begin = end;
+    }
+    return all;
+  }
+  // [stage] of which those of the device count.
+  [[nodiscard]] std::uint64_t peak(int device, const std::vector<pipeline::StageBytes>& stages) const {
+    return static_cast<std::uint64_t>(pipeline::peak_bytes_of(schedule_, device, stages));
+  }
+  [[nodiscard]] bool has_limit() const { return rules_.memory_limit > 0; }
+  [[nodiscard]] bool fits(int device, const std::vector<pipeline::StageBytes>& stages) const {
+    return !has_limit() || peak(device, stages) <= rules_.memory_limit;
+  }
+  // Alone on its device.
+  [[nodiscard]] std::uint64_t peak_alone(int stage, const pipeline::StageBytes& bytes) const {
+    std::vector<pipeline::StageBytes> stages(count());
+    stages[stage] = bytes;
+    return peak(owner(stage), stages);
+  }
+
+ private:
+  std::span<const LayerCost> costs_;
+  const pipeline::Schedule& schedule_;
+  const CutRules& rules_;
+  std::vector<int> owners_;
+  std::vector<double> seconds_, forward_seconds_;  // of the layers before
+};
+
+}  // namespace sluice::tune
