@@ -225,14 +225,14 @@ void Pass::finish(Worker& worker, const Action& action, const at::Tensor& logits
   const at::Tensor targets = load(worker, action, micro_batch_of(worker.replica(), action.micro_batch).targets);
   const StreamSpanScope span(worker.spans, Phase::kLoss, action.stage, action.micro_batch);
   MicroBatchResult& result = result_.micro_batches[index(worker.replica())][index(action.micro_batch)];
-  result.logits = logits;
   if (request_.context.training) {
     Stage& stage = grid_->stage(worker.replica(), action.stage);
     result.loss = stage.apply_loss(action.micro_batch, targets, request_.loss, request_.gradient_scale);
-  } else {
-    const at::NoGradGuard no_grad;
-    result.loss = request_.loss(logits, targets);
   }
+  const at::NoGradGuard no_grad;
+  if (!request_.context.training) result.loss = request_.loss(logits, targets);
+  if (request_.score) result.score = request_.score(logits, targets);
+  if (request_.keep_logits) result.logits = logits;
 }
 
 void Pass::backward(Worker& worker, const Action& action) {
