@@ -8,7 +8,8 @@
 
 namespace sluice::pipeline {
 
-std::optional<at::Tensor> StatisticsExchange::sum(ReplicaId replica, const at::Tensor& own) {
+std::optional<at::Tensor> StatisticsExchange::sum(ReplicaId replica, const at::Tensor& own,
+                                                  const std::function<void()>& on_processes) {
   std::unique_lock lock(mutex_);
   if (closed_) return std::nullopt;
   check(!shares_[index(replica)].defined(), "a replica gave two shares of one sum");
@@ -23,6 +24,7 @@ std::optional<at::Tensor> StatisticsExchange::sum(ReplicaId replica, const at::T
   for (std::size_t r = 1; r < shares_.size(); ++r) total.add_(shares_[r]);
   if (processes_) {
     lock.unlock();  // for close(); no other replica can come meanwhile
+    on_processes();
     processes_->all_reduce(total).wait();
     lock.lock();
   }
@@ -39,14 +41,6 @@ void StatisticsExchange::close() {
     closed_ = true;
   }
   changed_.notify_all();
-}
-
-std::optional<ReplicaId> StatisticsExchange::missing() const {
-  const std::scoped_lock lock(mutex_);
-  for (std::size_t r = 0; r < shares_.size(); ++r) {
-    if (!shares_[r].defined()) return ReplicaId{static_cast<int>(r)};
-  }
-  return std::nullopt;
 }
 
 }  // namespace sluice::pipeline

@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,16 +25,15 @@ class StatisticsExchange {
   StatisticsExchange(int replicas, std::shared_ptr<comm::Communicator> processes)
       : processes_(std::move(processes)), shares_(replicas) {}
 
-  // Nothing once it is closed. Errors: PeerError when another process is lost.
-  [[nodiscard]] std::optional<at::Tensor> sum(ReplicaId replica, const at::Tensor& own);
+  // Nothing once it is closed. on_processes: called before the wait for the other processes, in the replica that speaks
+  // for this one. Errors: PeerError when another process is lost.
+  [[nodiscard]] std::optional<at::Tensor> sum(
+      ReplicaId replica, const at::Tensor& own, const std::function<void()>& on_processes = [] {});
   void close();
-
-  // A replica whose share the running sum lacks; nothing when there is none.
-  [[nodiscard]] std::optional<ReplicaId> missing() const;
 
  private:
   std::shared_ptr<comm::Communicator> processes_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<at::Tensor> shares_;  // [replica]; undefined until it has come
   at::Tensor total_;                // of the last sum that was complete
