@@ -1,5 +1,7 @@
 #include "comm/communicator.h"
 
+#include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -41,6 +43,23 @@ Pending::End note_end(const c10::intrusive_ptr<c10d::Work>& work, const std::str
   return noted;
 }
 
+// False when `stop` is requested before the work is over, one way or the other.
+bool is_over_before(c10d::Work& work, const std::stop_token& stop) {
+  struct Over {
+    std::mutex mutex;
+    std::condition_variable_any changed;
+    bool is_reached = false;
+  };
+  const auto over = std::make_shared<Over>();  // the work may outlive the wait
+  work.getFuture()->addCallback([over](c10::ivalue::Future&) {
+    const std::scoped_lock lock(over->mutex);
+    over->is_reached = true;
+    over->changed.notify_all();
+  });
+  std::unique_lock lock(over->mutex);
+  return over->changed.wait(lock, stop, [&] { return over->is_reached; });
+}
+
 template <typename Operation>
 auto start(const Operation& operation) {
   const std::scoped_lock lock(start_mutex);
@@ -64,9 +83,11 @@ Pending Communicator::all_reduce(const at::Tensor& tensor, EndTime end_time) con
     std::vector<at::Tensor> tensors{tensor};
     const auto work = start([&] { return backend_->allreduce(tensors); });
     return Pending(
-        [work, limit = limit_, device = device_, what] {
+        [work, limit = limit_, device = device_, what](const std::stop_token& stop) {
+          if (stop.stop_possible() && !is_over_before(*work, stop)) return false;
           as_peer_error(what, [&] { return work->wait(limit); });
           device::Stream::current(device).synchronize();  // on a GPU only the stream has waited so far
+          return true;
         },
         end_time == EndTime::kNoted ? note_end(work, backend_->getBackendName()) : nullptr);
   });

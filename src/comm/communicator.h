@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -29,10 +30,16 @@ class Pending {
  public:
   // end: when the result was there, noted by the backend; null, or 0, where nothing notes it.
   using End = std::shared_ptr<const std::atomic<Nanoseconds>>;
-  explicit Pending(std::function<void()> wait, End end = nullptr) : wait_(std::move(wait)), end_(std::move(end)) {}
+  // wait: false when the token has ended it.
+  explicit Pending(std::function<bool(const std::stop_token&)> wait, End end = nullptr)
+      : wait_(std::move(wait)), end_(std::move(end)) {}
 
   // Blocks until the result is there; PeerError when it does not come.
-  void wait() const { wait_(); }
+  void wait() const { static_cast<void>(wait_({})); }
+  // The same, but false as soon as `stop` is requested. That ends the wait alone: no backend can end an operation,
+  // which keeps its tensor and goes on until it has its result, a process is lost or the time limit has passed. So long
+  // the communicator is not destroyed, and it is of no use for another operation. With NCCL `stop` is not looked at.
+  [[nodiscard]] bool wait(const std::stop_token& stop) const { return wait_(stop); }
   // Requires: wait() has returned. When the result was there, which may be long before wait() was called; now, where
   // the backend did not note it.
   [[nodiscard]] Nanoseconds end() const {
@@ -41,7 +48,7 @@ class Pending {
   }
 
  private:
-  std::function<void()> wait_;
+  std::function<bool(const std::stop_token&)> wait_;
   End end_;
 };
 

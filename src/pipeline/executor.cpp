@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/concat.h"
+#include "core/log.h"
 #include "pipeline/failure.h"
 #include "pipeline/pass.h"
 
@@ -62,11 +63,12 @@ PassResult Executor::run(PassRequest request) {
   };
   pool_.run(job, {.timeout = timeout_,
                   .on_failure = [pass] { pass->stop(); },
-                  .describe = [pass](int place) { return pass->describe(place); },
+                  .describe = [pass](int place) { return pass->report().describe(place); },
                   .conclude =
                       [pass] {
-                        pass->log_unfinished();
-                        return pass->describe_waits();
+                        const PassReport report = pass->report();
+                        log_lines(report.draw_unfinished(), LogLevel::kWarning);
+                        return report.describe_waits();
                       }});
   return pass->take_result();
 }

@@ -1,20 +1,15 @@
 #include "pipeline/pass.h"
 
-#include <algorithm>
 #include <exception>
-#include <ranges>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "core/check.h"
-#include "core/concat.h"
 #include "core/log.h"
-#include "core/text.h"
 #include "nn/replica_sum.h"
 #include "pipeline/failure.h"
-#include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/inspect.h"
 
 namespace sluice::pipeline {
@@ -24,6 +19,24 @@ namespace {
 // hand on a std::exception alone.
 struct StoppedByNeighbour : std::exception {};
 
+static_assert(std::atomic<Standing>::is_always_lock_free);
+
+void set_wait(std::atomic<Standing>& standing, Wait wait) {
+  standing.store({standing.load(std::memory_order_relaxed).position, wait}, std::memory_order_relaxed);
+}
+
+// Says that the place waits, during its life.
+class WaitScope {
+ public:
+  WaitScope(std::atomic<Standing>& standing, Wait wait) : standing_(standing) { set_wait(standing_, wait); }
+  ~WaitScope() { set_wait(standing_, Wait::kNothing); }
+  WaitScope(const WaitScope&) = delete;
+  WaitScope& operator=(const WaitScope&) = delete;
+
+ private:
+  std::atomic<Standing>& standing_;
+};
+
 bool ends_gradient(Op op) { return op == Op::kBackward || op == Op::kWeightGradient; }
 
 }  // namespace
@@ -31,14 +44,13 @@ bool ends_gradient(Op op) { return op == Op::kBackward || op == Op::kWeightGradi
 // One replica's way into the exchange of its device.
 class Pass::OwnSum final : public nn::ReplicaSum {
  public:
-  OwnSum(StatisticsExchange& exchange, ReplicaId replica, StreamSpans& spans, std::atomic<Wait>& wait)
-      : exchange_(exchange), replica_(replica), spans_(spans), wait_(wait) {}
+  OwnSum(StatisticsExchange& exchange, ReplicaId replica, StreamSpans& spans, std::atomic<Standing>& standing)
+      : exchange_(exchange), replica_(replica), spans_(spans), standing_(standing) {}
 
   [[nodiscard]] at::Tensor sum(const at::Tensor& own) override {
     const StreamSpanScope exchanging(spans_, Phase::kAllReduce);
-    wait_.store(Wait::kReplicas, std::memory_order_relaxed);
-    std::optional<at::Tensor> total = exchange_.sum(replica_, own);
-    wait_.store(Wait::kNothing, std::memory_order_relaxed);
+    const WaitScope waiting(standing_, Wait::kReplicas);
+    std::optional<at::Tensor> total = exchange_.sum(replica_, own, [this] { set_wait(standing_, Wait::kProcesses); });
     if (!total) throw StoppedByNeighbour{};
     return *std::move(total);
   }
@@ -47,7 +59,7 @@ class Pass::OwnSum final : public nn::ReplicaSum {
   StatisticsExchange& exchange_;
   ReplicaId replica_;
   StreamSpans& spans_;
-  std::atomic<Wait>& wait_;
+  std::atomic<Standing>& standing_;
 };
 
 // What a worker carries through its actions.
@@ -71,8 +83,7 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
       flops_(grid_->places()),
       activations_(static_cast<std::size_t>(grid_->replicas()) * grid_->stages_per_replica()),
       gradients_(activations_.size()),
-      position_(grid_->places()),
-      waits_(grid_->places()) {
+      standings_(grid_->places()) {
   const Schedule& schedule = request_.schedule;
   check(schedule.stages == grid_->stages_per_replica(), "the schedule is for as many stages as the executor has");
   check(stage_owners(schedule) == grid_->owners, "the schedule runs each stage on the device that holds it");
@@ -126,7 +137,7 @@ void Pass::work(const Place& place, const device::Stream& stream) {
   Worker worker{place, stream, grid_->open_spans(at, stream), at, last_whole_backwards(place), nullptr};
   if (!exchanges_.empty()) {
     worker.replicas =
-        std::make_unique<OwnSum>(*exchanges_[index(place.device)], place.replica, worker.spans, waits_[at]);
+        std::make_unique<OwnSum>(*exchanges_[index(place.device)], place.replica, worker.spans, standings_[at]);
   }
   const auto for_own_stages = [&](const auto& action) {
     for (const StageId stage : grid_->stages_of[index(place.device)]) action(grid_->stage(place.replica, stage));
@@ -142,11 +153,10 @@ void Pass::work(const Place& place, const device::Stream& stream) {
   } catch (const StoppedByNeighbour&) {
     for_own_stages(forget);
   } catch (...) {
-    const Standing here = standing(at);
-    const std::string where = concat(name_of(here), " ", current_action(here));
+    const PassReport now = report();
     for_own_stages(forget);
-    log_schedule(place.replica, place.device);
-    throw describe_failure(std::current_exception(), where,
+    log_lines(now.draw_failed(at), LogLevel::kWarning);
+    throw describe_failure(std::current_exception(), now.describe_action(at),
                            request_.context.training ? kLessTrainingMemory : kLessEvaluationMemory);
   }
 }
@@ -154,7 +164,7 @@ void Pass::work(const Place& place, const device::Stream& stream) {
 void Pass::run_actions(Worker& worker) {
   const auto& list = actions_of(worker.place.device);
   for (std::size_t i = 0; i < list.size(); ++i) {
-    position_[worker.index].store(i, std::memory_order_relaxed);
+    standings_[worker.index].store({static_cast<std::uint32_t>(i)}, std::memory_order_relaxed);
     switch (list[i].op) {
       case Op::kForward: forward(worker, list[i]); break;
       case Op::kBackward:
@@ -163,16 +173,15 @@ void Pass::run_actions(Worker& worker) {
       case Op::kReduceGradient: reduce_gradient(worker, list[i]); break;
     }
   }
-  position_[worker.index].store(list.size(), std::memory_order_relaxed);
+  standings_[worker.index].store({static_cast<std::uint32_t>(list.size())}, std::memory_order_relaxed);
 }
 
 at::Tensor Pass::receive(Worker& worker, Mailbox<Message>& mailbox, const Action& action) {
   std::optional<Message> message;
   {
     const StreamSpanScope span(worker.spans, Phase::kReceiveWait, action.stage, action.micro_batch);
-    waits_[worker.index].store(Wait::kMessage, std::memory_order_relaxed);
+    const WaitScope waiting(standings_[worker.index], Wait::kMessage);
     message = mailbox.take(action.micro_batch);
-    waits_[worker.index].store(Wait::kNothing, std::memory_order_relaxed);
     if (!message) throw StoppedByNeighbour{};
     worker.stream.wait(message->ready);
   }
@@ -225,14 +234,14 @@ void Pass::finish(Worker& worker, const Action& action, const at::Tensor& logits
   const at::Tensor targets = load(worker, action, micro_batch_of(worker.replica(), action.micro_batch).targets);
   const StreamSpanScope span(worker.spans, Phase::kLoss, action.stage, action.micro_batch);
   MicroBatchResult& result = result_.micro_batches[index(worker.replica())][index(action.micro_batch)];
-  result.logits = logits;
   if (request_.context.training) {
     Stage& stage = grid_->stage(worker.replica(), action.stage);
     result.loss = stage.apply_loss(action.micro_batch, targets, request_.loss, request_.gradient_scale);
-  } else {
-    const at::NoGradGuard no_grad;
-    result.loss = request_.loss(logits, targets);
   }
+  const at::NoGradGuard no_grad;
+  if (!request_.context.training) result.loss = request_.loss(logits, targets);
+  if (request_.score) result.score = request_.score(logits, targets);
+  if (request_.keep_logits) result.logits = logits;
 }
 
 void Pass::backward(Worker& worker, const Action& action) {
@@ -269,90 +278,8 @@ void Pass::reduce_gradient(Worker& worker, const Action& action) {
   request_.sync->on_backward_done(worker.replica(), action.stage);
 }
 
-Pass::Standing Pass::standing(int place) const {
-  const DeviceId device{place % grid_->devices()};
-  const std::size_t at = position_[place].load(std::memory_order_relaxed);
-  return {ReplicaId{place / grid_->devices()}, device, at, at >= actions_of(device).size(),
-          waits_[place].load(std::memory_order_relaxed)};
-}
-
-std::string Pass::name_of(const Standing& standing) const {
-  const auto& actions = actions_of(standing.device);
-  const StageId stage = actions[std::min(standing.position, actions.size() - 1)].stage;
-  return concat("replica ", index(standing.replica), " stage ", index(stage));
-}
-
-std::string Pass::current_action(const Standing& standing) const {
-  const auto& actions = actions_of(standing.device);
-  if (standing.is_done) return "after its last action";
-  const Action& action = actions[standing.position];
-  return concat("at action ", to_text(action), " (", standing.position + 1, " of ", actions.size(), ", micro-batch ",
-                index(action.micro_batch), ")");
-}
-
-// The place whose result the current action waits for.
-std::optional<int> Pass::waits_for(const Standing& standing) const {
-  if (standing.is_done || standing.wait == Wait::kNothing) return std::nullopt;
-  if (standing.wait == Wait::kReplicas) {
-    const std::optional<ReplicaId> missing = exchanges_[index(standing.device)]->missing();
-    if (!missing || *missing == standing.replica) return std::nullopt;  // it has gone on meanwhile
-    return grid_->place(*missing, standing.device);
-  }
-  const Action& action = actions_of(standing.device)[standing.position];
-  const int source = index(action.stage) + (action.op == Op::kForward ? -1 : 1);
-  // Where it stood and whether it waited are read one after the other: it may have gone on to another action between.
-  if (source < 0 || source >= grid_->stages_per_replica()) return std::nullopt;
-  return grid_->place(standing.replica, DeviceId{grid_->owners[source]});
-}
-
-std::string Pass::describe(int place) const {
-  const Standing here = standing(place);
-  const std::optional<int> source = waits_for(here);
-  return concat(name_of(here), " ", current_action(here),
-                source ? concat(", which waits for ", name_of(standing(*source))) : std::string{});
-}
-
-std::string Pass::describe_waits() const {
-  std::vector<std::string> ends;
-  for (int place = 0; place < grid_->places(); ++place) {
-    if (standing(place).is_done) continue;
-    std::vector<int> chain{place};
-    std::optional<int> next = waits_for(standing(place));
-    while (next && std::ranges::find(chain, *next) == chain.end()) {
-      chain.push_back(*next);
-      next = waits_for(standing(*next));
-    }
-    const Standing last = standing(chain.back());
-    std::string end = concat("the others wait for ", name_of(last), " ", current_action(last));
-    if (next) {  // it came round to a place of the chain
-      std::vector<std::string> cycle;
-      const auto first = std::ranges::find(chain, *next);
-      for (auto it = first; it != chain.end(); ++it) cycle.push_back(name_of(standing(*it)));
-      cycle.push_back(name_of(standing(*first)));
-      end = concat("they wait for each other: ", join(cycle, " for "));
-    }
-    if (std::ranges::find(ends, end) == ends.end()) ends.push_back(std::move(end));
-  }
-  return join(ends, "; ");
-}
-
-void Pass::log_unfinished() const {
-  for (int replica = 0; replica < grid_->replicas(); ++replica) {
-    const auto is_unfinished = [&](int device) {
-      return !standing(grid_->place(ReplicaId{replica}, DeviceId{device})).is_done;
-    };
-    const auto devices = std::views::iota(0, grid_->devices());
-    if (std::ranges::any_of(devices, is_unfinished)) log_schedule(ReplicaId{replica}, std::nullopt);
-  }
-}
-
-void Pass::log_schedule(ReplicaId replica, std::optional<DeviceId> failed) const {
-  ActionMark mark{{}, failed ? std::optional(index(*failed)) : std::nullopt};
-  for (int device = 0; device < grid_->devices(); ++device)
-    mark.current.push_back(standing(grid_->place(replica, DeviceId{device})).position);
-  log_lines(concat("replica ", index(replica), " ran this schedule (", request_.schedule.name,
-                   "), each device's action in brackets:\n", draw_grid(request_.schedule, mark)),
-            LogLevel::kWarning);
+PassReport Pass::report() const {
+  return {request_.schedule, std::vector<Standing>(standings_.begin(), standings_.end())};
 }
 
 }  // namespace sluice::pipeline

@@ -1,5 +1,6 @@
 // pass: one run of a schedule by the worker threads of the executor: each walks the actions of its device, hands
-// results to other stages through mailboxes, and says where it is when something goes wrong. Internal to the executor.
+// results to other stages through mailboxes. Not here: what is said when something goes wrong (pass_report.h). Internal
+// to the executor.
 // Threads: work() once per place, each from its own thread; the rest from any thread.
 #pragma once
 
@@ -7,12 +8,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "device/stream.h"
 #include "pipeline/grid.h"
 #include "pipeline/mailbox.h"
+#include "pipeline/pass_report.h"
 #include "pipeline/pass_request.h"
 #include "pipeline/statistics_exchange.h"
 #include "pipeline/worker_pool.h"
@@ -28,11 +29,8 @@ class Pass {
   // Wakes every thread that waits for another one; they end without an error of their own.
   void stop();
 
-  // "replica 0 stage 1 at action 1F0 (1 of 8), which waits for 0F0".
-  [[nodiscard]] std::string describe(int place) const;
-  // Of a pass that does not end: whom all the others wait for, or the cycle in which they wait for each other.
-  [[nodiscard]] std::string describe_waits() const;
-  void log_unfinished() const;  // draws the schedule of each replica that is not done, with its current actions
+  // Of this moment. Requires: the pass outlives it.
+  [[nodiscard]] PassReport report() const;
 
   [[nodiscard]] PassResult take_result();  // once, when all work is done
 
@@ -44,15 +42,6 @@ class Pass {
   };
   struct Worker;
   class OwnSum;
-  enum class Wait : std::uint8_t { kNothing, kMessage, kReplicas };  // of another stage; in a sum over the replicas
-  // Where a worker stands among the actions of its device.
-  struct Standing {
-    ReplicaId replica;
-    DeviceId device;
-    std::size_t position;
-    bool is_done;
-    Wait wait;
-  };
 
   void run_actions(Worker& worker);
   void forward(Worker& worker, const Action& action);
@@ -74,21 +63,17 @@ class Pass {
   [[nodiscard]] bool splits(const Action& action) const;
   [[nodiscard]] StagePass pass_of(const Worker& worker, const Action& action) const;
   [[nodiscard]] std::vector<std::optional<MicroBatchId>> last_whole_backwards(const Place& place) const;
-  [[nodiscard]] Standing standing(int place) const;
-  [[nodiscard]] std::optional<int> waits_for(const Standing& standing) const;
-  [[nodiscard]] std::string current_action(const Standing& standing) const;
-  [[nodiscard]] std::string name_of(const Standing& standing) const;
-  void log_schedule(ReplicaId replica, std::optional<DeviceId> failed) const;
 
   std::shared_ptr<Grid> grid_;
   PassRequest request_;
   PassResult result_;
-  std::vector<char> splits_;                        // [stage][micro-batch]: its backward is cut into I and W
-  std::vector<nn::FlopCount> flops_;                // [place]
-  std::vector<Mailbox<Message>> activations_;       // [slot]: into this stage, from the stage before
-  std::vector<Mailbox<Message>> gradients_;         // [slot]: into this stage, from the stage after
-  std::vector<std::atomic<std::size_t>> position_;  // [place]: index of the current action
-  std::vector<std::atomic<Wait>> waits_;            // [place]
+  std::vector<char> splits_;                   // [stage][micro-batch]: its backward is cut into I and W
+  std::vector<nn::FlopCount> flops_;           // [place]
+  std::vector<Mailbox<Message>> activations_;  // [slot]: into this stage, from the stage before
+  std::vector<Mailbox<Message>> gradients_;    // [slot]: into this stage, from the stage after
+  // [place]: written by its own thread, or by one that works for it while it waits. One value: what is read of a place
+  // is of one moment.
+  std::vector<std::atomic<Standing>> standings_;
   std::vector<std::unique_ptr<StatisticsExchange>> exchanges_;  // [device]; empty where nothing is exchanged
 };
 

@@ -1,6 +1,7 @@
 // pass_request: what the executor is asked to run, and what it answers. Values.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -14,21 +15,28 @@
 
 namespace sluice::pipeline {
 
+// What else a caller makes of a micro-batch's logits than its loss: a tensor on their device, without waiting for it.
+using ScoreFunction = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& targets)>;
+
 // One pass of a schedule over one mini-batch (training) or evaluation batch (context.training false).
 struct PassRequest {
   Schedule schedule;
   std::vector<std::vector<MicroBatch>> micro_batches;  // [replica][micro-batch]; the same number in each replica
   nn::ForwardContext context;                          // sample_ids come from the micro-batches
   LossFunction loss;
-  double gradient_scale = 1.0;  // 1 / samples of the global batch
+  ScoreFunction score;          // may be null
+  bool keep_logits = false;     // in the result; else they go when their micro-batch has been scored
+  double gradient_scale = 1.0;  // 1 / targets of the global batch
   // Of synchronised batch-norm (context.batch_norm) with other processes: [device]; empty where there are none.
   std::vector<std::shared_ptr<comm::Communicator>> statistics;
   std::shared_ptr<comm::ReplicaSync> sync;  // told of complete gradients, by the schedule's REDUCE_GRADs; may be null
 };
 
+// On the last stage's device; all undefined when the micro-batch is empty.
 struct MicroBatchResult {
-  at::Tensor loss;    // scalar, summed over the micro-batch; undefined when it is empty
-  at::Tensor logits;  // [n, classes], on the last stage's device; undefined when it is empty
+  at::Tensor loss;    // scalar, summed over the micro-batch
+  at::Tensor score;   // where it was asked for
+  at::Tensor logits;  // [n, classes]; where they are kept
 };
 struct PassResult {
   std::vector<std::vector<MicroBatchResult>> micro_batches;  // [replica][micro-batch]

@@ -8,22 +8,24 @@
 
 namespace sluice::pipeline {
 
-std::optional<at::Tensor> StatisticsExchange::sum(ReplicaId replica, const at::Tensor& own) {
+std::optional<at::Tensor> StatisticsExchange::sum(ReplicaId replica, const at::Tensor& own,
+                                                  const std::function<void()>& on_processes) {
   std::unique_lock lock(mutex_);
-  if (closed_) return std::nullopt;
+  if (closing_.stop_requested()) return std::nullopt;
   check(!shares_[index(replica)].defined(), "a replica gave two shares of one sum");
   shares_[index(replica)] = own;
   const auto is_there = [](const at::Tensor& share) { return share.defined(); };
   if (!std::ranges::all_of(shares_, is_there)) {
-    changed_.wait(lock, [&, number = sums_] { return closed_ || sums_ != number; });
-    if (closed_) return std::nullopt;
+    const bool is_complete = changed_.wait(lock, closing_.get_token(), [&, number = sums_] { return sums_ != number; });
+    if (!is_complete) return std::nullopt;
     return total_;  // nobody can complete the next sum before this replica has given its share of it
   }
   at::Tensor total = shares_.front().clone();
   for (std::size_t r = 1; r < shares_.size(); ++r) total.add_(shares_[r]);
   if (processes_) {
-    lock.unlock();  // for close(); no other replica can come meanwhile
-    processes_->all_reduce(total).wait();
+    lock.unlock();  // no other replica can come meanwhile
+    on_processes();
+    if (!processes_->all_reduce(total).wait(closing_.get_token())) return std::nullopt;
     lock.lock();
   }
   std::ranges::fill(shares_, at::Tensor());
@@ -31,22 +33,6 @@ std::optional<at::Tensor> StatisticsExchange::sum(ReplicaId replica, const at::T
   ++sums_;
   changed_.notify_all();
   return total;
-}
-
-void StatisticsExchange::close() {
-  {
-    const std::scoped_lock lock(mutex_);
-    closed_ = true;
-  }
-  changed_.notify_all();
-}
-
-std::optional<ReplicaId> StatisticsExchange::missing() const {
-  const std::scoped_lock lock(mutex_);
-  for (std::size_t r = 0; r < shares_.size(); ++r) {
-    if (!shares_[r].defined()) return ReplicaId{static_cast<int>(r)};
-  }
-  return std::nullopt;
 }
 
 }  // namespace sluice::pipeline

@@ -21,21 +21,22 @@ EvalCounts& EvalCounts::operator+=(const EvalCounts& other) {
   return *this;
 }
 
-EvalCounts count_correct(const at::Tensor& logits, const at::Tensor& targets) {
-  const at::Tensor all = targets.to(logits.device()).flatten(), counted = all.ne(kNoTarget).nonzero().squeeze(1);
-  const bool counts_all = counted.size(0) == all.size(0);
-  const at::Tensor rows = counts_all ? logits.flatten(0, -2) : logits.flatten(0, -2).index_select(0, counted);
-  const at::Tensor column = (counts_all ? all : all.index_select(0, counted)).unsqueeze(1);
+at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets) {
+  const at::Tensor all = targets.to(logits.device()).flatten(), counts = all.ne(kNoTarget);
+  const at::Tensor rows = logits.flatten(0, -2), column = all.masked_fill(counts.logical_not(), 0).unsqueeze(1);
   const at::Tensor own = rows.gather(1, column);
   const at::Tensor classes = at::arange(rows.size(1), column.options());
   const at::Tensor ahead = rows.gt(own).logical_or(rows.eq(own).logical_and(classes.lt(column)));
   // A NaN compares as false: such a row must not look like a perfect one.
   const at::Tensor rank = ahead.sum(1).masked_fill(own.squeeze(1).isnan(), rows.size(1));
-  EvalCounts counts;
-  counts.top1 = rank.eq(0).sum().item<std::int64_t>();
-  counts.top5 = rank.lt(5).sum().item<std::int64_t>();
-  counts.samples = column.size(0);
-  return counts;
+  const auto number_of = [&](const at::Tensor& places) { return places.logical_and(counts).sum(); };
+  return at::stack({number_of(rank.eq(0)), number_of(rank.lt(5)), counts.sum()});
+}
+
+EvalCounts counts_of(const at::Tensor& counted) {
+  const at::Tensor counts = counted.cpu();
+  const auto number = [&](int position) { return counts[position].item<std::int64_t>(); };
+  return {.top1 = number(0), .top5 = number(1), .samples = number(2)};
 }
 
 }  // namespace sluice::train

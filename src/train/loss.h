@@ -30,8 +30,12 @@ struct EvalCounts {
   [[nodiscard]] double top5_percent() const { return 100.0 * static_cast<double>(top5) / static_cast<double>(samples); }
 };
 
-// Without the loss; shapes as for cross_entropy_sum(). A target's rank is the number of classes with a larger logit,
-// plus those before it with an equal one, so that a constant output is not counted as right.
-[[nodiscard]] EvalCounts count_correct(const at::Tensor& logits, const at::Tensor& targets);
+// The counts of a micro-batch as a tensor on the device of its logits, which nobody waits for here: for counts_of().
+// Shapes as for cross_entropy_sum(). A target's rank is the number of classes with a larger logit, plus those before it
+// with an equal one, so that a constant output is not counted as right.
+[[nodiscard]] at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets);
+
+// Without the loss.
+[[nodiscard]] EvalCounts counts_of(const at::Tensor& counted);
 
 }  // namespace sluice::train

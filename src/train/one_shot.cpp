@@ -150,7 +150,7 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
   const auto batch = options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model);
 
   TrainStep step(composition, step_options(setup));
-  const auto gradients = step.compute_gradients(batch, 0, composition.plan.chunks, {.count_correct = true});
+  const auto gradients = step.compute_gradients(batch, 0, composition.plan.chunks, {.keep_logits = true});
   TensorMap out{{"loss", at::full({}, gradients.stats.loss, at::kDouble)}, {"logits", gradients.logits}};
   for (const auto& [name, gradient] : gradient_tensors(composition))
     out["grad/" + name] = gradient.div(gradients.divisor);

@@ -37,6 +37,16 @@ nn::FlopCount flops_of_all(const pipeline::PassResult& result, const StepBatch& 
   return all;
 }
 
+EvalCounts sum_of_counts(const pipeline::PassResult& result) {
+  EvalCounts sum;
+  for (const auto& of_replica : result.micro_batches) {
+    for (const auto& micro_batch : of_replica) {
+      if (micro_batch.score.defined()) sum += counts_of(micro_batch.score);
+    }
+  }
+  return sum;
+}
+
 at::Tensor logits_in_order(const pipeline::PassResult& result) {
   std::vector<at::Tensor> parts;
   for (const auto& of_replica : result.micro_batches) {
@@ -87,6 +97,8 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   request.gradient_scale = 1.0 / static_cast<double>(scaled_by);
   request.sync = composition_.sync;
   request.statistics = composition_.statistics;
+  if (wishes.count_correct) request.score = count_correct;
+  request.keep_logits = wishes.keep_logits;
 
   composition_.sync->begin_step();
   const pipeline::PassResult result = run_training_pass(std::move(request), chunks);
@@ -111,7 +123,8 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
                      .stop = outcome.total.stop_votes > 0,
                      .flops = flops_of_all(result, batch)};
   gradients.divisor = outcome.divisor * all_targets / static_cast<double>(scaled_by);
-  if (wishes.count_correct) gradients.logits = logits_in_order(result);
+  if (wishes.count_correct) gradients.correct = sum_of_counts(result);
+  if (wishes.keep_logits) gradients.logits = logits_in_order(result);
   return gradients;
 }
 
@@ -132,11 +145,7 @@ StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, c
     divisor /= std::min(1.0, options_.clip_norm / (*stats.gradient_norm + kClipEpsilon));
   }
   update_weights(lr, divisor);
-  if (wishes.count_correct) {
-    EvalStats local;
-    if (gradients.logits.defined()) local.counts = count_correct(gradients.logits, batch.local.targets);
-    stats.correct = over_processes(local).counts;
-  }
+  if (gradients.correct) stats.correct = over_processes({.counts = *gradients.correct}).counts;
   return stats;
 }
 
@@ -201,15 +210,11 @@ EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::
   // Enough to keep every device busy; larger pieces run faster than many small ones.
   const int chunks = composition_.executor->devices();
   auto request = request_for(batch, pipeline::make_forward_only(owners, chunks), chunks);
-  const auto micro_batches = request.micro_batches;
+  request.score = count_correct;
+  request.keep_logits = logits != nullptr;
   const pipeline::PassResult result = composition_.executor->run(std::move(request));
-  EvalStats local{.counts = {.loss_sum = sum_of_losses(result)}, .stop = stop};
-  for (std::size_t r = 0; r < micro_batches.size(); ++r) {
-    for (std::size_t m = 0; m < micro_batches[r].size(); ++m) {
-      const at::Tensor& predictions = result.micro_batches[r][m].logits;
-      if (predictions.defined()) local.counts += count_correct(predictions, micro_batches[r][m].targets);
-    }
-  }
+  EvalStats local{.counts = sum_of_counts(result), .stop = stop};
+  local.counts.loss_sum = sum_of_losses(result);
   if (logits != nullptr) *logits = logits_in_order(result);
   return over_processes(local);
 }

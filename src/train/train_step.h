@@ -40,7 +40,8 @@ struct StepBatch {
 // What a step is asked for besides its update.
 struct StepWishes {
   bool count_correct = false;  // the same in every process
-  bool stop = false;           // this process wants the run to stop after the step
+  bool keep_logits = false;
+  bool stop = false;  // this process wants the run to stop after the step
 };
 
 // The same in every process, but for flops where a process has no samples.
@@ -73,8 +74,8 @@ class TrainStep {
   // be divided by `divisor`; running statistics take the batch in; weights stay as they are.
   struct Gradients {
     StepStats stats;
-    at::Tensor logits;  // of this process: [n, classes] on the CPU, in the order of the batch; only when predictions
-                        // are counted
+    std::optional<EvalCounts> correct;  // of this process, when asked for
+    at::Tensor logits;  // of this process: [n, classes] on the CPU, in the order of the batch; when kept
     double divisor = 1;
   };
   Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepWishes& wishes = {});

@@ -11,15 +11,12 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "core/sanitizers.h"
 
 namespace sluice::device {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kKeepsBlocks = false;
-#else
-constexpr bool kKeepsBlocks = true;
-#endif
+constexpr bool kKeepsBlocks = !kHasAddressSanitizer;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 void* allocate(MemoryPool& pool, std::size_t bytes) { return pool.allocate(bytes, MemoryKind::kActivations); }

@@ -9,6 +9,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "core/sanitizers.h"
+
 namespace sluice::device {
 namespace {
 
@@ -132,9 +134,7 @@ TEST_F(Memory, EmptyTensorsAndResizedOnesWork) {
 }
 
 TEST_F(Memory, ARepeatedPassFetchesNothing) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "nothing is kept under AddressSanitizer";
-#endif
+  if (kHasAddressSanitizer) GTEST_SKIP() << "nothing is kept under AddressSanitizer";
   const MemoryScope scope(kFirst, MemoryKind::kActivations);
   const at::Tensor weight = at::randn({64, 64}).requires_grad_();
   const auto pass = [&] {

@@ -145,7 +145,7 @@ TEST(Executor, EvaluationGivesTheLogitsInOrderAndKeepsNothing) {
   const std::vector<int> owners{0, 1, 1, 0};
   Executor executor(test::make_toy_grid([] { return test::make_toy_layers(kLayers, kWidth, 1); }, even_partition(4), 2),
                     test::cpu_grid(2, 2), owners, {});
-  PassRequest request{.schedule = make_forward_only(owners, 3), .loss = test::toy_loss};
+  PassRequest request{.schedule = make_forward_only(owners, 3), .loss = test::toy_loss, .keep_logits = true};
   for (const MicroBatch& share : split(batch, 2)) request.micro_batches.push_back(split(share, 3));
   const PassResult result = executor.run(std::move(request));
 
@@ -159,6 +159,38 @@ TEST(Executor, EvaluationGivesTheLogitsInOrderAndKeepsNothing) {
   }
   EXPECT_TRUE(at::allclose(at::cat(logits), expected, 1e-12, 1e-12));
   EXPECT_EQ(executor.stage(ReplicaId{0}, StageId{0}).in_flight(), 0);
+}
+
+// With a large number of classes those of a whole batch are more than everything else.
+TEST(Executor, LogitsGoWithTheirMicroBatchUnlessTheyAreKept) {
+  constexpr int kChunks = 5;
+  const MicroBatch batch = test::make_toy_batch(10, kWidth, 9);
+  const std::vector<int> owners = test::one_stage_each(2);
+  for (const bool training : {true, false}) {
+    for (const bool keep : {true, false}) {
+      const Schedule schedule = training ? schedule_of("1f1b", 2, kChunks) : make_forward_only(owners, kChunks);
+      Executor executor(
+          test::make_toy_grid([] { return test::make_toy_layers(kLayers, kWidth, 1); }, even_partition(2), 1),
+          test::cpu_grid(1, 2), owners, {});
+      std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> seen;
+      const auto number_alive = [&] { return std::ranges::count_if(seen, [](const auto& s) { return !s.expired(); }); };
+      std::ptrdiff_t most_before = 0;
+      PassRequest request = training_pass(schedule, 1, batch);
+      request.context.training = training;
+      request.keep_logits = keep;
+      request.score = [&](const at::Tensor& logits, const at::Tensor& targets) {
+        most_before = std::max(most_before, number_alive());
+        seen.emplace_back(logits.storage().getWeakStorageImpl());
+        return targets.sum();
+      };
+      const PassResult result = executor.run(std::move(request));
+      EXPECT_EQ(most_before, keep ? kChunks - 1 : 0) << "training " << training;
+      EXPECT_EQ(number_alive(), keep ? kChunks : 0) << "training " << training;
+      at::Tensor score = at::zeros({}, at::kLong);
+      for (const MicroBatchResult& of_micro_batch : result.micro_batches[0]) score += of_micro_batch.score;
+      EXPECT_TRUE(at::equal(score, batch.targets.sum()));
+    }
+  }
 }
 
 TEST(Executor, KeepsAsManyMicroBatchesAliveAsTheScheduleSays) {

@@ -63,19 +63,23 @@ TEST(CountTargets, IsWhatTheLossOfPartsIsDividedBy) {
   EXPECT_NEAR(sum / static_cast<double>(count_targets(targets)), mean.item<double>(), 1e-14);
 }
 
+EvalCounts count(const at::Tensor& logits, const at::Tensor& targets) {
+  return counts_of(count_correct(logits, targets));
+}
+
 TEST(CountCorrect, LeavesMaskedTokensOut) {
   const at::Tensor logits = at::arange(3, at::kFloat).neg().expand({2, 4, 3});  // class c has rank c
-  const EvalCounts counts = count_correct(logits, ids({0, 1, kNoTarget, 0, kNoTarget, 2, 0, 0}).view({2, 4}));
+  const EvalCounts counts = count(logits, ids({0, 1, kNoTarget, 0, kNoTarget, 2, 0, 0}).view({2, 4}));
   EXPECT_EQ(counts.samples, 6);
   EXPECT_EQ(counts.top1, 4);
   EXPECT_EQ(counts.top5, 6);
-  EXPECT_EQ(count_correct(logits, at::full({2, 4}, kNoTarget, at::kLong)).samples, 0);
+  EXPECT_EQ(count(logits, at::full({2, 4}, kNoTarget, at::kLong)).samples, 0);
 }
 
 // Row i of the logits has its target at rank `ranks[i]`.
 EvalCounts count_ranks(const std::vector<int>& ranks, int classes) {
   const at::Tensor row = at::arange(classes, at::kFloat).neg();  // class c has rank c
-  return count_correct(row.repeat({static_cast<std::int64_t>(ranks.size()), 1}), ids({ranks.begin(), ranks.end()}));
+  return count(row.repeat({static_cast<std::int64_t>(ranks.size()), 1}), ids({ranks.begin(), ranks.end()}));
 }
 
 TEST(CountCorrect, CountsTheLargestAndTheFiveLargest) {
@@ -92,14 +96,14 @@ TEST(CountCorrect, TopFiveOfFewerThanFiveClassesIsEverySample) {
 }
 
 TEST(CountCorrect, AConstantOutputIsRightOnlyForTheFirstClass) {
-  const EvalCounts counts = count_correct(at::zeros({10, 10}), at::arange(10, at::kLong));
+  const EvalCounts counts = count(at::zeros({10, 10}), at::arange(10, at::kLong));
   EXPECT_EQ(counts.top1, 1);
   EXPECT_EQ(counts.top5, 5);
 }
 
 TEST(CountCorrect, NaNIsNeverRight) {
   const at::Tensor logits = at::full({4, 10}, std::numeric_limits<float>::quiet_NaN());
-  const EvalCounts counts = count_correct(logits, ids({0, 1, 2, 3}));
+  const EvalCounts counts = count(logits, ids({0, 1, 2, 3}));
   EXPECT_EQ(counts.top1, 0);
   EXPECT_EQ(counts.top5, 0);
   EXPECT_EQ(counts.samples, 4);

@@ -34,10 +34,14 @@ void expect_step_equals(Composition& grid, const pipeline::MicroBatch& batch, in
                         const ReferenceStep& reference) {
   SCOPED_TRACE(concat(chunks, " chunks of ", batch.samples(), " samples"));
   TrainStep step(grid, {.seed = kSeed});
-  const auto result = step.compute_gradients(batch, kStep, chunks, {.count_correct = true});
+  const auto result = step.compute_gradients(batch, kStep, chunks, {.count_correct = true, .keep_logits = true});
   EXPECT_NEAR(result.stats.loss, reference.loss, kTolerance * reference.loss);
   EXPECT_EQ(result.stats.samples, batch.samples());
   EXPECT_LE(worst_error({{"logits", result.logits}}, {{"logits", reference.logits}}).error, kTolerance);
+  const EvalCounts expected = counts_of(count_correct(reference.logits, batch.targets));
+  ASSERT_TRUE(result.correct);
+  EXPECT_EQ(result.correct->top1, expected.top1);
+  EXPECT_EQ(result.correct->samples, expected.samples);
   const auto [error, name] = worst_error(divided(gradient_tensors(grid), result.divisor), reference.gradients);
   EXPECT_LE(error, kTolerance) << name;
 }

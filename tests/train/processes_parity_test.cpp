@@ -1,6 +1,7 @@
 // Parity over processes: any number of processes x local replicas x stages x chunks, every rank with other samples,
-// gives the parameters of one device that takes the whole batches. In float64, to 1e-10. Threads stand in for
-// processes.
+// gives the parameters of one device that takes the whole batches, also where the norm of the gradient of all is
+// clipped, and where the loss is a mean over tokens that are spread unevenly. In float64, to 1e-10. Threads stand in
+// for processes.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "data/sampler.h"
+#include "train/loss.h"
 #include "train/reference.h"
 #include "train/same_start.h"
 #include "train/state.h"
@@ -30,6 +32,7 @@ struct Case {
   int replicas;
   int stages;
   int chunks;
+  double clip_norm = 0;
 };
 
 StepBatch share_of(const pipeline::MicroBatch& whole, int rank, const Case& c) {
@@ -40,8 +43,15 @@ StepBatch share_of(const pipeline::MicroBatch& whole, int rank, const Case& c) {
   return {{part(whole.inputs), part(whole.targets), part(whole.sample_ids)}, whole.samples()};
 }
 
-// Three steps, the last of fewer samples than replicas.
-pipeline::MicroBatch batch_of_step(std::int64_t step) { return make_batch(step == 2 ? 3 : 13 - step, step + 1); }
+// Three steps, the last of fewer samples than replicas. Of texts each process has another number of targets, the last
+// of four processes none in the second step.
+pipeline::MicroBatch batch_of_step(const Case& c, std::int64_t step) {
+  const std::int64_t samples = step == 2 ? 3 : 13 - step;
+  if (c.model != "gpt2") return make_batch(samples, step + 1);
+  pipeline::MicroBatch batch = make_token_batch(samples, step + 1);
+  if (step == 1) batch.targets.narrow(0, 9, 3).fill_(kNoTarget);
+  return batch;
+}
 
 class ProcessesParity : public testing::TestWithParam<Case> {};
 
@@ -53,7 +63,7 @@ TEST_P(ProcessesParity, ThreeUpdatesGiveTheParametersOfOneDevice) {
   std::vector<double> losses;
   for (std::int64_t step = 0; step < 3; ++step) {
     const nn::ForwardContext context{.training = true, .seed = kSeed, .step = step};
-    losses.push_back(one_device.train(batch_of_step(step), context, optimizer, 0.05));
+    losses.push_back(one_device.train(batch_of_step(c, step), context, optimizer, 0.05, c.clip_norm));
   }
   const TensorMap expected = one_device.tensors();
 
@@ -63,12 +73,14 @@ TEST_P(ProcessesParity, ThreeUpdatesGiveTheParametersOfOneDevice) {
     comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
     Composition grid = make_grid(model, "1f1b", c.stages, c.replicas, optimizer, {}, &processes);
     grid.plan.chunks = c.chunks;
-    TrainStep step(grid, {.seed = kSeed});
+    TrainStep step(grid, {.seed = kSeed, .clip_norm = c.clip_norm});
     for (std::int64_t number = 0; number < 3; ++number) {
-      const StepStats stats = step.run(share_of(batch_of_step(number), rank, c), number, 0.05);
+      const pipeline::MicroBatch whole = batch_of_step(c, number);
+      const StepStats stats = step.run(share_of(whole, rank, c), number, 0.05);
       const std::scoped_lock lock(mutex);  // GoogleTest's expectations
       EXPECT_NEAR(stats.loss, losses[number], kTolerance * losses[number]) << "rank " << rank;
-      EXPECT_EQ(stats.samples, batch_of_step(number).samples());
+      EXPECT_EQ(stats.samples, whole.samples());
+      EXPECT_TRUE(c.clip_norm == 0 || stats.gradient_norm.value() > c.clip_norm) << "nothing was clipped";
     }
     const auto [error, tensor] = worst_error(model_tensors(grid), expected);
     const std::scoped_lock lock(mutex);
@@ -79,10 +91,12 @@ TEST_P(ProcessesParity, ThreeUpdatesGiveTheParametersOfOneDevice) {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const std::string model : {"vit", "toy_cnn"}) {
+  for (const std::string model : {"vit", "toy_cnn", "gpt2"}) {
+    const double clip_norm = model == "toy_cnn" ? 0 : 0.1;
     for (const int processes : {1, 2, 4}) {
       for (const int replicas : {1, 2}) {
-        for (const int stages : {1, 2}) cases.push_back({model, processes, replicas, stages, stages == 1 ? 1 : 3});
+        for (const int stages : {1, 2})
+          cases.push_back({model, processes, replicas, stages, stages == 1 ? 1 : 3, clip_norm});
       }
     }
   }

@@ -9,15 +9,13 @@
 #include <set>
 #include <utility>
 
+#include "core/sanitizers.h"
+
 namespace sluice::device {
 namespace {
 
 constexpr std::size_t kLine = 64;  // bytes: a cache line, and the widest vector load
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kKeepsBlocks = false;
-#else
-constexpr bool kKeepsBlocks = true;
-#endif
+constexpr bool kKeepsBlocks = !kHasAddressSanitizer;
 // Kept beside the peak at least, so that small runs are not held up by the bound.
 constexpr std::uint64_t kLeastSpare = std::uint64_t{64} << 20;
 constexpr std::size_t kLargestBlock = std::size_t{1} << 47;
@@ -97,6 +95,7 @@ void* MemoryPool::allocate(std::size_t bytes, MemoryKind kind) {
   Block* surplus = nullptr;
   {
     const std::scoped_lock lock(mutex_);
+    // By the bytes that were asked for: what a tensor needs decides, not the sizes of blocks.
     if (use_.limit > 0 && bytes > use_.limit - std::min(use_.current, use_.limit))
       throw MemoryRefusal{bytes, true, use_};
     charge(bytes, kind);

@@ -1,6 +1,8 @@
 // memory_pool: the memory of one CPU device: hands out blocks, counts them by kind, holds a limit, and keeps freed
 // blocks by size for the next request, so that a step that repeats the last one's sizes neither searches nor faults.
 // Not here: which pool a thread uses, and LibTorch (device/memory.h).
+// What counts, for the limit too: the bytes that were asked for. A block is larger, by its header of 64 bytes and by
+// rounding, at most to an eighth more or to 64 bytes; so the process may take that much more than its limits add up to.
 // What is kept: a request is rounded up to one of eight sizes per power of two (the last pages of a fresh block are
 // never touched) and served by a kept block of that size. Kept blocks and live ones together stay within the limit and
 // within the pool's own peak and a half: before a block is fetched from the system, sizes that were not used for

@@ -1,0 +1,107 @@
+#include "pipeline/pass_report.h"
+
+#include <algorithm>
+#include <ranges>
+#include <utility>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/text.h"
+#include "pipeline/schedule/draw.h"
+#include "pipeline/schedule/inspect.h"
+
+namespace sluice::pipeline {
+
+PassReport::PassReport(const Schedule& schedule, std::vector<Standing> standings)
+    : schedule_(schedule), owners_(stage_owners(schedule)), standings_(std::move(standings)) {
+  check(places() % devices() == 0, "every replica has a place on each device");
+}
+
+std::string PassReport::name_of(int place) const {
+  const auto& actions = actions_of(place);
+  const StageId stage = actions[std::min<std::size_t>(standings_[place].position, actions.size() - 1)].stage;
+  return concat("replica ", replica_of(place), " stage ", index(stage));
+}
+
+std::string PassReport::describe_action(int place) const {
+  if (is_done(place)) return concat(name_of(place), " after its last action");
+  const std::size_t position = standings_[place].position;
+  const Action& action = actions_of(place)[position];
+  return concat(name_of(place), " at action ", to_text(action), " (", position + 1, " of ", actions_of(place).size(),
+                ", micro-batch ", index(action.micro_batch), ")");
+}
+
+std::optional<int> PassReport::missing_in_sum(int place) const {
+  std::optional<int> missing;
+  for (int other = device_of(place); other < places(); other += devices()) {
+    const Wait wait = standings_[other].wait;
+    if (wait == Wait::kProcesses) return other;  // the sum of this process is complete
+    if (wait != Wait::kReplicas && !missing) missing = other;
+  }
+  return missing;
+}
+
+std::optional<int> PassReport::waits_for(int place) const {
+  const auto [position, wait] = standings_[place];
+  if (wait == Wait::kReplicas) return missing_in_sum(place);
+  if (wait != Wait::kMessage) return std::nullopt;
+  const Action& action = actions_of(place)[position];
+  const int source = index(action.stage) + (action.op == Op::kForward ? -1 : 1);
+  return replica_of(place) * devices() + owners_[source];
+}
+
+std::string PassReport::describe(int place) const {
+  const std::string action = describe_action(place);
+  if (standings_[place].wait == Wait::kProcesses) return concat(action, ", which waits for the other processes");
+  const std::optional<int> source = waits_for(place);
+  return source ? concat(action, ", which waits for ", name_of(*source)) : action;
+}
+
+// Follows the waits from a place until one that waits for nobody here, or that has been passed before. Empty when the
+// first one waits for nobody.
+std::string PassReport::end_of_waits(int place) const {
+  std::vector<int> chain{place};
+  std::optional<int> next = waits_for(place);
+  while (next && std::ranges::find(chain, *next) == chain.end()) {
+    chain.push_back(*next);
+    next = waits_for(*next);
+  }
+  if (!next) return chain.size() > 1 ? concat("the others wait for ", describe(chain.back())) : std::string{};
+  std::vector<int> cycle(std::ranges::find(chain, *next), chain.end());
+  std::ranges::rotate(cycle, std::ranges::min_element(cycle));  // the same text wherever it was entered
+  cycle.push_back(cycle.front());
+  std::vector<std::string> names;
+  for (const int member : cycle) names.push_back(name_of(member));
+  return concat("they wait for each other: ", join(names, " for "));
+}
+
+std::string PassReport::describe_waits() const {
+  std::vector<std::string> ends;
+  for (int place = 0; place < places(); ++place) {
+    std::string end = end_of_waits(place);
+    if (!end.empty() && std::ranges::find(ends, end) == ends.end()) ends.push_back(std::move(end));
+  }
+  return join(ends, "; ");
+}
+
+std::string PassReport::draw_failed(int place) const { return draw_replica(replica_of(place), device_of(place)); }
+
+std::string PassReport::draw_unfinished() const {
+  std::string drawings;
+  for (int replica = 0; replica * devices() < places(); ++replica) {
+    const auto is_unfinished = [&](int device) { return !is_done(replica * devices() + device); };
+    const auto all = std::views::iota(0, devices());
+    if (std::ranges::any_of(all, is_unfinished)) drawings += draw_replica(replica, std::nullopt);
+  }
+  return drawings;
+}
+
+std::string PassReport::draw_replica(int replica, std::optional<int> failed_device) const {
+  ActionMark mark{{}, failed_device};
+  for (int device = 0; device < devices(); ++device)
+    mark.current.push_back(standings_[replica * devices() + device].position);
+  return concat("replica ", replica, " ran this schedule (", schedule_.name, "), each device's action in brackets:\n",
+                draw_grid(schedule_, mark));
+}
+
+}  // namespace sluice::pipeline
