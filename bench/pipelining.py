@@ -1,11 +1,13 @@
 """Ours beside torch.distributed.pipelining: schedule efficiency, samples/s, and what an action costs.
 
     bench/pipelining.py [--models resnet18 vit] [--schedules 1f1b gpipe] [--chunks 4 8 16] [--rounds 5] [--steps 2]
-                        [--batch 64] [--partition 5,5] [--no-overhead] [--json FILE]
+                        [--batch 64] [--partition 5,5] [--no-overhead] [--patience 600] [--json FILE]
 
 Two stages of one thread each: ours as two threads of one process, the peer (bench/peer_pipelining.py) as two processes
 over Gloo. Images of 32x32, --batch samples a step. All sides of a configuration take turns; medians over the rounds,
-ratios are medians of the rounds' ratios.
+ratios are medians of the rounds' ratios. With --patience, measurements in which other programs used more than a tenth
+of a core are repeated at a quieter moment, for so many seconds in all; "others" is what they used, in cores, in the
+median measurement of what was kept.
 
 Efficiency is bound / pass, both of the same steps of the same side: the pass is the time from the first action's start
 to the last one's end, the bound is sum(T) + (m - 1) max(T), where T is the mean time that a stage computes for one of
@@ -26,10 +28,10 @@ An action is one forward or one backward of a stage. Its cost is measured on an 
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import sys
+import time
 
 import sides
 
@@ -72,6 +74,10 @@ def best(opened, names):
     return max(names, key=lambda name: opened[name].median("samples_per_s"))
 
 
+def others_median(all_sides):
+    return statistics.median(cores for side in all_sides for cores in side.values("others"))
+
+
 def words_of(model, schedule, chunks, batch, steps):
     return [model, "--size", "tiny", "--schedule", schedule, "--chunks", chunks, "--batch", batch, "--steps", steps]
 
@@ -80,16 +86,14 @@ def compare(model, schedule, chunks, args):
     words = words_of(model, schedule, chunks, args.batch, args.steps)
     with sides.Side(ours(words, args.partition)) as own:
         cut = own.measure()["partition"]
-        own.results.clear()  # that was to warm up
+        own.results.clear()  # it was the first
         even = even_cut(sum(cut))
         same_peers = {f"same {layout}": peer(words, cut, layout) for layout in LAYOUTS}
         even_peers = {f"even {layout}": peer(words, even, layout) for layout in LAYOUTS}
         peers = same_peers if cut == even else same_peers | even_peers
         with sides.open_all(peers, dict.fromkeys(peers, STAGES)) as opened:
-            sides.take_turns(opened.values(), 1)
-            for side in opened.values():
-                side.results.clear()
-            sides.take_turns([own, *opened.values()], args.rounds)
+            sides.warm_up(opened.values())
+            sides.take_turns([own, *opened.values()], args.rounds, args.until)
     default = opened.get("even contiguous", opened["same contiguous"])
     fast_same = best(opened, same_peers)
     fastest = best(opened, opened)
@@ -107,6 +111,7 @@ def compare(model, schedule, chunks, args):
         "x_default": median_ratio(own, default),
         "x_best": median_ratio(own, opened[fastest]),
         "best": fastest,
+        "others": others_median([own, *opened.values()]),
         "results": {"ours": own.results} | {name: side.results for name, side in opened.items()},
     }
 
@@ -115,8 +120,10 @@ def overhead(schedule, args):
     words = words_of(TINY["model"], schedule, TINY["chunks"], TINY["batch"], 10 * args.steps) + TINY["words"]
     commands = {"ours": ours(words, TINY["cut"]), "torch": peer(words, TINY["cut"], LAYOUTS[0])}
     with sides.open_all(commands, {"torch": STAGES}) as opened:
-        sides.take_turns(opened.values(), args.rounds + 1)
-    return [{"schedule": schedule, "side": name} | action_us(side.results[1:]) for name, side in opened.items()]
+        sides.warm_up(opened.values())
+        sides.take_turns(opened.values(), args.rounds, args.until)
+    return [{"schedule": schedule, "side": name, "others": others_median([side])} | action_us(side.results)
+            for name, side in opened.items()]
 
 
 def action_us(results):
@@ -130,15 +137,15 @@ def action_us(results):
     }
 
 
-COMPARED = ("{:9} {:6} {:>6} {:>6}   {:>6} {:>6} {:>6}   {:>7} {:>7} {:>7} {:>7} {:>7}   {:>6} {:>9} {:>6}")
+COMPARED = ("{:9} {:6} {:>6} {:>6}   {:>6} {:>6} {:>6}   {:>7} {:>7} {:>7} {:>7} {:>7}   {:>6} {:>9} {:>6} {:>6}")
 
 
 def print_head():
     print("{:31} {:22}   {:39}".format("", "efficiency", "samples/s"))
     print(COMPARED.format("model", "sched", "chunks", "cut", "ours", "same", "same", "ours", "same", "same", "even",
-                          "even", "x same", "x default", "x best"))
+                          "even", "x same", "x default", "x best", "others"))
     print(COMPARED.format("", "", "", "", "", "contig", "chlast", "", "contig", "chlast", "contig", "chlast", "", "",
-                          ""), flush=True)
+                          "", "cores"), flush=True)
 
 
 def print_compared(row):
@@ -148,14 +155,14 @@ def print_compared(row):
         row["model"], row["schedule"], row["chunks"], text_of(row["same"]), f"{row['efficiency']:.3f}",
         *(f"{efficiency[f'same {layout}']:.3f}" for layout in LAYOUTS), f"{row['samples_per_s']:.1f}",
         *(f"{rates[f'same {layout}']:.1f}" for layout in LAYOUTS), *of_even, f"{row['x_same']:.2f}",
-        f"{row['x_default']:.2f}", f"{row['x_best']:.2f}"), flush=True)
+        f"{row['x_default']:.2f}", f"{row['x_best']:.2f}", f"{row['others']:.2f}"), flush=True)
 
 
 def print_overhead(rows):
-    print(f"\n{'us an action':14} {'side':6} {'pass':>8} {'compute':>8} {'between':>8}")
+    print(f"\n{'us an action':14} {'side':6} {'pass':>8} {'compute':>8} {'between':>8} {'others':>8}")
     for row in rows:
         print(f"{row['schedule']:14} {row['side']:6} {row['pass_us']:8.1f} {row['compute_us']:8.1f} "
-              f"{row['between_us']:8.1f}")
+              f"{row['between_us']:8.1f} {row['others']:8.2f}")
 
 
 def main():
@@ -169,10 +176,11 @@ def main():
     parser.add_argument("--partition", type=lambda text: [int(word) for word in text.split(",")],
                         help="layers of each stage; default: measured")
     parser.add_argument("--no-overhead", action="store_true")
+    parser.add_argument("--patience", type=float, default=0, help="seconds to wait for a quiet machine, in all")
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows, with every measurement, here")
     args = parser.parse_args()
     sides.require_ours()
-    load = os.getloadavg()[0]
+    args.until = time.monotonic() + args.patience
     compared = []
     if args.models:
         print_head()
@@ -184,7 +192,6 @@ def main():
     actions = [] if args.no_overhead else [row for schedule in args.schedules for row in overhead(schedule, args)]
     if actions:
         print_overhead(actions)
-    print(f"\nload of the machine: {load:.1f} before, {os.getloadavg()[0]:.1f} after (these programs are about 2)")
     if args.json:
         args.json.write_text(json.dumps({"compared": compared, "overhead": actions}, indent=2) + "\n")
 

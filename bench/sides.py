@@ -14,12 +14,15 @@ import socket
 import statistics
 import subprocess
 import sys
+import time
 
 BENCH = pathlib.Path(__file__).resolve().parent
 ROOT = BENCH.parent
 OURS = ROOT / "build" / "release" / "bench" / "bench_train_step"
 PEER = BENCH / "peer_torch.py"
 PIPELINING_PEER = BENCH / "peer_pipelining.py"
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+QUIET = 0.1  # cores that other programs may use in a quiet measurement
 
 
 def fail(what):
@@ -41,6 +44,32 @@ def environments(ranks):
     return [base | meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
 
 
+def machine_seconds():
+    """Processor time of everything that ran since the machine was started."""
+    user, nice, system, _idle, _wait, irq, softirq, steal = map(
+        int, pathlib.Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)[1:9])
+    return TICK_S * (user + nice + system + irq + softirq + steal)
+
+
+def process_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return TICK_S * (int(fields[11]) + int(fields[12]))
+
+
+class Others:
+    """Cores that programs other than these processes use, from its construction on."""
+
+    def __init__(self, pids=()):
+        self.pids = list(pids)
+        self.began, self.ran = time.monotonic(), self._ran()
+
+    def _ran(self):
+        return machine_seconds() - sum(process_seconds(pid) for pid in self.pids)
+
+    def cores(self):
+        return max(self._ran() - self.ran, 0.0) / (time.monotonic() - self.began)
+
+
 class Side:
     """Processes that time some steps for every line they are sent; the slowest of them counts.
 
@@ -53,13 +82,16 @@ class Side:
         self.results = []
 
     def measure(self, what="run"):
+        """The result also says how many cores other programs used meanwhile (`others`)."""
+        others = Others(process.pid for process in self.processes)
         with contextlib.suppress(BrokenPipeError):  # its answer, which is missing, will tell
             for process in self.processes:
                 process.stdin.write(f"{what}\n")
                 process.stdin.flush()
         of_ranks = [self._answer(process) for process in self.processes]
+        cores = round(others.cores(), 2)
         slowest = min(of_ranks, key=lambda result: result["samples_per_s"])
-        self.results.append(slowest | {"cpu_ms": sum(result["cpu_ms"] for result in of_ranks)})
+        self.results.append(slowest | {"cpu_ms": sum(result["cpu_ms"] for result in of_ranks), "others": cores})
         return self.results[-1]
 
     def _answer(self, process):
@@ -102,7 +134,28 @@ def open_all(commands, ranks=None):
                for name, command in commands.items()}
 
 
-def take_turns(sides, rounds):
+def warm_up(sides):
+    """One turn that does not count: the first answer waits until all have started."""
+    for side in sides:
+        side.measure()
+    for side in sides:
+        side.results.clear()
+
+
+def wait_for_quiet(until):
+    """Until other programs leave the machine alone for a second, or time.monotonic() is `until`."""
+    while time.monotonic() < until:
+        others = Others()
+        time.sleep(min(1.0, max(until - time.monotonic(), 0.01)))
+        if others.cores() <= QUIET:
+            return
+
+
+def take_turns(sides, rounds, until=0.0):
+    """until: as long as time.monotonic() is less, measurements that other programs disturbed are repeated."""
     for _ in range(rounds):
         for side in sides:
-            side.measure()
+            wait_for_quiet(until)
+            while side.measure()["others"] > QUIET and time.monotonic() < until:
+                side.results.pop()
+                wait_for_quiet(until)
