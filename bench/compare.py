@@ -77,7 +77,7 @@ def main():
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows here")
     args = parser.parse_args()
-    sides.require_ours()
+    sides.prepare()
     rows = []
     for model in args.models:
         local = [case for case in args.cases if case != "processes"]

@@ -179,7 +179,7 @@ def main():
     parser.add_argument("--patience", type=float, default=0, help="seconds to wait for a quiet machine, in all")
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows, with every measurement, here")
     args = parser.parse_args()
-    sides.require_ours()
+    sides.prepare()
     args.until = time.monotonic() + args.patience
     compared = []
     if args.models:

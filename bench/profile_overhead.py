@@ -36,7 +36,7 @@ def main():
     parser.add_argument("--chunks", type=int, default=4)
     parser.add_argument("--models", nargs="+", default=["resnet18", "vit"])
     args = parser.parse_args()
-    sides.require_ours(RECORDER)
+    sides.prepare(RECORDER)
     span_ns = json.loads(subprocess.run([RECORDER], check=True, capture_output=True).stdout)["span_ns"]
     print(f"one span: {span_ns:.0f} ns")
     for model in args.models:

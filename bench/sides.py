@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import socket
 import statistics
 import subprocess
@@ -29,7 +30,9 @@ def fail(what):
     sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {what}")
 
 
-def require_ours(program=OURS):
+def prepare(program=OURS):
+    """First: our program is there, and a SIGTERM ends the sides too, as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if not program.exists():
         fail(f"{program.relative_to(ROOT)} is missing; run scripts/bootstrap.sh")
 
