@@ -14,7 +14,8 @@ namespace sluice {
 
 class PassTimes {
  public:
-  explicit PassTimes(int stages) : work_(static_cast<std::size_t>(stages)) {}
+  explicit PassTimes(int stages)
+      : forward_(static_cast<std::size_t>(stages)), backward_(static_cast<std::size_t>(stages)) {}
 
   // A pass lasts from the first begin to the last end of what any place does for a micro-batch; work is forward (with
   // the loss, which lies within its span) and backward, without waiting and handing over.
@@ -25,7 +26,9 @@ class PassTimes {
         if (span.micro_batch == kNoMicroBatch) continue;
         begin = std::min(begin, span.begin);
         end = std::max(end, span.end);
-        if (is_work(span.phase)) work_[static_cast<std::size_t>(index(span.stage))] += span.end - span.begin;
+        const auto stage = static_cast<std::size_t>(index(span.stage));
+        if (span.phase == Phase::kForward) forward_[stage] += span.end - span.begin;
+        if (is_backward(span.phase)) backward_[stage] += span.end - span.begin;
       }
     }
     if (end == 0) return;  // nothing was recorded
@@ -35,19 +38,20 @@ class PassTimes {
 
   // Means over the passes; 0 without any.
   [[nodiscard]] double pass_ms() const { return per_pass(whole_); }
-  [[nodiscard]] std::vector<double> stage_ms(int micro_batches) const {  // [stage], of one micro-batch
-    std::vector<double> stages;
-    for (const Nanoseconds work : work_) stages.push_back(per_pass(work) / micro_batches);
-    return stages;
-  }
+  // [stage], of one micro-batch.
+  [[nodiscard]] std::vector<double> forward_ms(int micro_batches) const { return means(forward_, micro_batches); }
+  [[nodiscard]] std::vector<double> backward_ms(int micro_batches) const { return means(backward_, micro_batches); }
 
  private:
-  static bool is_work(Phase phase) {
-    return phase == Phase::kForward || phase == Phase::kBackward || phase == Phase::kWeightGradient;
+  static bool is_backward(Phase phase) { return phase == Phase::kBackward || phase == Phase::kWeightGradient; }
+  [[nodiscard]] std::vector<double> means(const std::vector<Nanoseconds>& stages, int micro_batches) const {
+    std::vector<double> result;
+    for (const Nanoseconds time : stages) result.push_back(per_pass(time) / micro_batches);
+    return result;
   }
   [[nodiscard]] double per_pass(Nanoseconds time) const { return passes_ > 0 ? to_ms(time) / passes_ : 0.0; }
 
-  std::vector<Nanoseconds> work_;  // [stage]
+  std::vector<Nanoseconds> forward_, backward_;  // [stage]
   Nanoseconds whole_ = 0;
   int passes_ = 0;
 };

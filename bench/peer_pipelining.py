@@ -9,8 +9,8 @@ bench/train_step. For every line on standard input it times --steps steps and pr
 process but for cpu_ms:
 
   pass_ms    schedule.step(), behind a barrier: from the first process's start to the last one's end
-  stage_ms   [stage]: a micro-batch's forward_one_chunk and backward_one_chunk, on the last stage with the loss; nothing
-             is sent or waited for in these
+  forward_ms, backward_ms   [stage]: a micro-batch's forward_one_chunk, on the last stage with the loss, and its
+             backward_one_chunk; nothing is sent or waited for in these
   samples_per_s, step_ms   whole steps: zero_grad, barrier, pass, optimizer
 
 What is done for its speed: one thread a process; fused optimizers; losses summed and divided by the batch in the loss,
@@ -108,7 +108,7 @@ def make_batch(args):
 
 
 class StageTimer:
-    """What a stage computes, as time."""
+    """How long some calls took."""
 
     def __init__(self):
         self.seconds = 0.0
@@ -127,15 +127,15 @@ class Trainer:
     def __init__(self, args):
         self.args = args
         self.rank, self.stages = distributed.get_rank(), distributed.get_world_size()
-        self.timer = StageTimer()
+        self.forward, self.backward = StageTimer(), StageTimer()
         self.images, self.targets = make_batch(args)
         module = self.cut(make_layers(args))
         self.optimizer = peer_torch.make_optimizer(module, args.model, fused=True)
         stage = pipelining.PipelineStage(module, self.rank, self.stages, torch.device("cpu"))
-        stage.forward_one_chunk = self.timer.around(stage.forward_one_chunk)
-        stage.backward_one_chunk = self.timer.around(stage.backward_one_chunk)
+        stage.forward_one_chunk = self.forward.around(stage.forward_one_chunk)
+        stage.backward_one_chunk = self.backward.around(stage.backward_one_chunk)
         self.schedule = SCHEDULES[args.schedule](stage, n_microbatches=args.chunks, scale_grads=False,
-                                                 loss_fn=self.timer.around(self.loss))
+                                                 loss_fn=self.forward.around(self.loss))
 
     def loss(self, logits, targets):
         return F.cross_entropy(logits, targets, reduction="sum") / self.args.batch
@@ -190,16 +190,20 @@ class Trainer:
 
 def measure(trainer, args):
     distributed.barrier()
-    trainer.timer.seconds = 0.0
+    trainer.forward.seconds = trainer.backward.seconds = 0.0
     wall, cpu = time.perf_counter(), time.process_time()
     passes = [trainer.step() for _ in range(args.steps)]
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     of_ranks = [None] * trainer.stages
-    distributed.all_gather_object(of_ranks, {"passes": passes, "wall": wall, "seconds": trainer.timer.seconds})
+    distributed.all_gather_object(of_ranks, {"passes": passes, "wall": wall, "forward": trainer.forward.seconds,
+                                             "backward": trainer.backward.seconds})
     spans = [(min(begin for begin, _ in ranks), max(end for _, end in ranks))
              for ranks in zip(*(of_rank["passes"] for of_rank in of_ranks))]
     wall = max(of_rank["wall"] for of_rank in of_ranks)
-    micro_batches = args.steps * args.chunks
+
+    def of_stages(what):  # milliseconds of a micro-batch
+        return [round(1e3 * of_rank[what] / (args.steps * args.chunks), 5) for of_rank in of_ranks]
+
     return {
         "side": "torch.distributed.pipelining",
         "model": args.model,
@@ -211,7 +215,8 @@ def measure(trainer, args):
         "step_ms": round(1e3 * wall / args.steps, 3),
         "cpu_ms": round(1e3 * cpu / args.steps, 3),
         "pass_ms": round(1e3 * sum(end - begin for begin, end in spans) / args.steps, 4),
-        "stage_ms": [round(1e3 * of_rank["seconds"] / micro_batches, 5) for of_rank in of_ranks],
+        "forward_ms": of_stages("forward"),
+        "backward_ms": of_stages("backward"),
     }
 
 

@@ -11,8 +11,11 @@ median measurement of what was kept.
 
 Efficiency is bound / pass, both of the same steps of the same side: the pass is the time from the first action's start
 to the last one's end, the bound is sum(T) + (m - 1) max(T), where T is the mean time that a stage computes for one of
-the m micro-batches, forward (with the loss) and backward. Two stages of unequal times can be better than that: while
-the first one waits for its first gradient, it has other forwards to do.
+the m micro-batches, forward (with the loss) and backward. It depends on the schedule's order too: two stages of unequal
+times can be better than the bound (while the first one waits for its first gradient, it has other forwards to do), and
+gpipe is worse where one stage is the slower one forward and the other backward. So "execution" stands beside it: the
+pass that `sluice schedule` computes from the same mean times, over the pass; what is missing to 1 is handing over,
+waking, beginning, and times that vary.
 
 Cuts: `same` is ours and the peer's, --partition or the one that Sluice measures for itself; `even` is the peer's by
 number of layers, as one cuts without measuring. "x same" compares samples/s with the peer's faster memory format at
@@ -30,6 +33,7 @@ import argparse
 import json
 import pathlib
 import statistics
+import subprocess
 import sys
 import time
 
@@ -40,12 +44,30 @@ LAYOUTS = ("contiguous", "channels_last")
 TINY = {"model": "mlp", "chunks": 64, "batch": 64, "words": ["--image-size", 4], "cut": [2, 1]}
 
 
+def stage_ms(result):
+    """T of each stage."""
+    return [forward + backward for forward, backward in zip(result["forward_ms"], result["backward_ms"])]
+
+
 def bound_ms(result):
-    return sum(result["stage_ms"]) + (result["chunks"] - 1) * max(result["stage_ms"])
+    return sum(stage_ms(result)) + (result["chunks"] - 1) * max(stage_ms(result))
 
 
 def efficiencies(side):
     return [bound_ms(result) / result["pass_ms"] for result in side.results]
+
+
+def execution(side):
+    """The pass that the order of the schedule itself would take with this side's median times, over the median pass."""
+    def times(kind):
+        return ",".join(str(statistics.median(of_stage)) for of_stage in zip(*side.values(kind)))
+
+    result = side.results[0]
+    simulated = subprocess.run(
+        [sides.SLUICE, "schedule", result["schedule"], "--stages", str(STAGES), "--chunks", str(result["chunks"]),
+         "--forward", times("forward_ms"), "--backward", times("backward_ms"), "--json"],
+        check=True, capture_output=True, text=True)
+    return json.loads(simulated.stdout)["makespan"] / side.median("pass_ms")
 
 
 def even_cut(layers):
@@ -104,7 +126,9 @@ def compare(model, schedule, chunks, args):
         "same": cut,
         "even": even,
         "efficiency": statistics.median(efficiencies(own)),
+        "execution": execution(own),
         "peer_efficiency": {name: statistics.median(efficiencies(side)) for name, side in opened.items()},
+        "peer_execution": {name: execution(side) for name, side in opened.items()},
         "samples_per_s": own.median("samples_per_s"),
         "peer_samples_per_s": {name: side.median("samples_per_s") for name, side in opened.items()},
         "x_same": median_ratio(own, opened[fast_same]),
@@ -132,30 +156,20 @@ def action_us(results):
 
     return {
         "pass_us": median(lambda result: result["pass_ms"] / (2 * result["chunks"])),
-        "compute_us": median(lambda result: max(result["stage_ms"]) / 2),
+        "compute_us": median(lambda result: max(stage_ms(result)) / 2),
         "between_us": median(lambda result: (result["pass_ms"] - bound_ms(result)) / (2 * result["chunks"])),
     }
 
 
-COMPARED = ("{:9} {:6} {:>6} {:>6}   {:>6} {:>6} {:>6}   {:>7} {:>7} {:>7} {:>7} {:>7}   {:>6} {:>9} {:>6} {:>6}")
-
-
-def print_head():
-    print("{:31} {:22}   {:39}".format("", "efficiency", "samples/s"))
-    print(COMPARED.format("model", "sched", "chunks", "cut", "ours", "same", "same", "ours", "same", "same", "even",
-                          "even", "x same", "x default", "x best", "others"))
-    print(COMPARED.format("", "", "", "", "", "contig", "chlast", "", "contig", "chlast", "contig", "chlast", "", "",
-                          "", "cores"), flush=True)
-
-
 def print_compared(row):
-    rates, efficiency = row["peer_samples_per_s"], row["peer_efficiency"]
-    of_even = [f"{rates[f'even {layout}']:.1f}" if f"even {layout}" in rates else "=" for layout in LAYOUTS]
-    print(COMPARED.format(
-        row["model"], row["schedule"], row["chunks"], text_of(row["same"]), f"{row['efficiency']:.3f}",
-        *(f"{efficiency[f'same {layout}']:.3f}" for layout in LAYOUTS), f"{row['samples_per_s']:.1f}",
-        *(f"{rates[f'same {layout}']:.1f}" for layout in LAYOUTS), *of_even, f"{row['x_same']:.2f}",
-        f"{row['x_default']:.2f}", f"{row['x_best']:.2f}", f"{row['others']:.2f}"), flush=True)
+    cut = text_of(row["same"])
+    print(f"\n{row['model']} {row['schedule']} {row['chunks']} chunks, cut {cut}: x same {row['x_same']:.2f}, "
+          f"x default {row['x_default']:.2f}, x best {row['x_best']:.2f} ({row['best']}); others {row['others']:.2f} cores")
+    print(f"  {'':18} {'efficiency':>10} {'execution':>10} {'samples/s':>10}")
+    print(f"  {'ours':18} {row['efficiency']:10.3f} {row['execution']:10.3f} {row['samples_per_s']:10.1f}")
+    for name, rate in row["peer_samples_per_s"].items():
+        print(f"  {name:18} {row['peer_efficiency'][name]:10.3f} {row['peer_execution'][name]:10.3f} {rate:10.1f}")
+    sys.stdout.flush()
 
 
 def print_overhead(rows):
@@ -180,10 +194,9 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows, with every measurement, here")
     args = parser.parse_args()
     sides.prepare()
+    sides.prepare(sides.SLUICE)
     args.until = time.monotonic() + args.patience
     compared = []
-    if args.models:
-        print_head()
     for model in args.models:
         for schedule in args.schedules:
             for chunks in args.chunks:

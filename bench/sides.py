@@ -20,6 +20,7 @@ import time
 BENCH = pathlib.Path(__file__).resolve().parent
 ROOT = BENCH.parent
 OURS = ROOT / "build" / "release" / "bench" / "bench_train_step"
+SLUICE = ROOT / "build" / "release" / "sluice"
 PEER = BENCH / "peer_torch.py"
 PIPELINING_PEER = BENCH / "peer_pipelining.py"
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")

@@ -3,7 +3,7 @@
 // (bench/peer_torch.py, bench/peer_pipelining.py) under bench/compare.py and bench/pipelining.py: for every line on
 // standard input it times `--steps` steps and prints one JSON object (line `plain`: without recording spans); without
 // input it runs `--repeats` times. Started as several processes (RANK, WORLD_SIZE, ...), each takes its share of the
-// batch. pass_ms and stage_ms, of all passes of this process: pass_times.h.
+// batch. pass_ms, forward_ms and backward_ms, of all passes of this process: pass_times.h.
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>
@@ -140,7 +140,8 @@ class Bench {
         {"loss", loss},
         {"spans", static_cast<double>(spans_) / arguments_.steps},
         {"pass_ms", passes_.pass_ms()},
-        {"stage_ms", passes_.stage_ms(plan.chunks)},
+        {"forward_ms", passes_.forward_ms(plan.chunks)},
+        {"backward_ms", passes_.backward_ms(plan.chunks)},
     };
     std::printf("%s\n", result.dump().c_str());
     std::fflush(stdout);
