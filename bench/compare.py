@@ -13,16 +13,12 @@ look at the ratio of processor time too.
 
 import argparse
 import json
-import os
 import pathlib
-import socket
 import statistics
-import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-OURS = ROOT / "build" / "release" / "bench" / "bench_train_step"
-PEER = ROOT / "bench" / "peer_torch.py"
+import sides
+
 CASES = {
     "single": ["--stages", "1", "--replicas", "1", "--chunks", "1"],
     "stages": ["--stages", "2", "--replicas", "1", "--chunks", "4"],
@@ -33,68 +29,27 @@ PEERS = {"torch": [], "torch channels_last": ["--layout", "channels_last"]}
 RANKS = 2  # of the case `processes`
 
 
-def environments(ranks):
-    base = os.environ | {"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "3000")}
-    if ranks == 1:
-        return [base]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(ranks)}
-    return [base | meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-
-
-class Side:
-    """Processes that time some steps for every line they are sent; the slowest of them counts."""
-
-    def __init__(self, command, ranks):
-        self.processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
-                          for env in environments(ranks)]
-        self.results = []
-
-    def measure(self, what="run"):
-        for process in self.processes:
-            process.stdin.write(f"{what}\n")
-            process.stdin.flush()
-        of_ranks = []
-        for process in self.processes:
-            line = process.stdout.readline()
-            if not line:
-                sys.exit(f"compare.py: {process.args[0]} ended early with code {process.wait()}")
-            of_ranks.append(json.loads(line))
-        slowest = min(of_ranks, key=lambda result: result["samples_per_s"])
-        self.results.append(slowest | {"cpu_ms": sum(result["cpu_ms"] for result in of_ranks)})
-
-    def close(self):
-        for process in self.processes:
-            process.stdin.close()
-        for process in self.processes:
-            process.wait(timeout=60)
-
-    def median(self, key):
-        return statistics.median(result[key] for result in self.results)
-
-
-def open_sides(model, cases, args, ranks):
-    common = [model, "--size", "tiny", "--batch", str(args.batch), "--threads", str(max(args.threads // ranks, 1)),
-              "--steps", str(args.steps)]
-    peer = [sys.executable, str(PEER), *common, "--optimizer", "fused"]
+def commands(model, cases, args, ranks):
+    common = [model, "--size", "tiny", "--batch", args.batch, "--threads", max(args.threads // ranks, 1), "--steps",
+              args.steps]
     name = "{}" if ranks == 1 else "DDP {}"
-    sides = {name.format(layout): Side([*peer, *extra], ranks) for layout, extra in PEERS.items()}
-    return sides, {case: Side([str(OURS), *common, *CASES[case]], ranks) for case in cases}
+    peers = {name.format(layout): [sys.executable, sides.PEER, *common, "--optimizer", "fused", *extra]
+             for layout, extra in PEERS.items()}
+    return peers, {case: [sides.OURS, *common, *CASES[case]] for case in cases}
 
 
 def compare(model, cases, args, ranks=1):
-    peers, ours = open_sides(model, cases, args, ranks)
-    sides = peers | ours
-    for _ in range(args.rounds):
-        for side in sides.values():
-            side.measure()
-    for side in sides.values():
-        side.close()
-    best_peer = max(peers, key=lambda name: peers[name].median("samples_per_s"))
+    peers, ours = commands(model, cases, args, ranks)
+    with sides.open_all(peers | ours, dict.fromkeys(peers | ours, ranks)) as opened:
+        sides.take_turns(opened.values(), args.rounds)
+    return rows_of(model, opened, peers, args)
+
+
+def rows_of(model, opened, peers, args):
+    best_peer = max(peers, key=lambda name: opened[name].median("samples_per_s"))
     rows = []
-    for name, side in sides.items():
-        rates = [result["samples_per_s"] for result in side.results]
+    for name, side in opened.items():
+        rates = side.values("samples_per_s")
         rows.append(
             {
                 "model": model,
@@ -104,8 +59,8 @@ def compare(model, cases, args, ranks=1):
                 "min": min(rates),
                 "max": max(rates),
                 "cpu_ms": side.median("cpu_ms"),
-                "ratio": statistics.median(rates) / sides[best_peer].median("samples_per_s"),
-                "cpu_ratio": sides[best_peer].median("cpu_ms") / side.median("cpu_ms"),
+                "ratio": statistics.median(rates) / opened[best_peer].median("samples_per_s"),
+                "cpu_ratio": opened[best_peer].median("cpu_ms") / side.median("cpu_ms"),
                 "best_peer": best_peer,
             }
         )
@@ -122,8 +77,7 @@ def main():
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows here")
     args = parser.parse_args()
-    if not OURS.exists():
-        sys.exit(f"compare.py: {OURS.relative_to(ROOT)} is missing; run scripts/bootstrap.sh")
+    sides.prepare()
     rows = []
     for model in args.models:
         local = [case for case in args.cases if case != "processes"]

@@ -11,15 +11,13 @@ differ by some per cent for as long as they live, whatever they do: each keeps t
 
 import argparse
 import json
-import pathlib
 import random
 import statistics
 import subprocess
-import sys
 
-import compare
+import sides
 
-BENCH = pathlib.Path(__file__).resolve().parent.parent / "build" / "release" / "bench"
+RECORDER = sides.OURS.with_name("bench_recorder")
 
 
 def interval_of_median(values, draws=4000):
@@ -38,21 +36,17 @@ def main():
     parser.add_argument("--chunks", type=int, default=4)
     parser.add_argument("--models", nargs="+", default=["resnet18", "vit"])
     args = parser.parse_args()
-    if not (BENCH / "bench_recorder").exists():
-        sys.exit("profile_overhead.py: build/release/bench/bench_recorder is missing; run scripts/bootstrap.sh")
-    span_ns = json.loads(subprocess.run([BENCH / "bench_recorder"], check=True, capture_output=True).stdout)["span_ns"]
+    sides.prepare(RECORDER)
+    span_ns = json.loads(subprocess.run([RECORDER], check=True, capture_output=True).stdout)["span_ns"]
     print(f"one span: {span_ns:.0f} ns")
     for model in args.models:
-        command = [str(compare.OURS), model, "--size", "tiny", "--batch", str(args.batch), "--threads",
-                   str(args.threads), "--steps", str(args.steps), "--stages", str(args.stages), "--chunks",
-                   str(args.chunks)]
-        side = compare.Side(command, 1)
+        command = [sides.OURS, model, "--size", "tiny", "--batch", args.batch, "--threads", args.threads, "--steps",
+                   args.steps, "--stages", args.stages, "--chunks", args.chunks]
         measured = {"recorded": [], "plain": []}
-        for number in range(args.rounds):  # which goes first changes, so that a drift favours neither
-            for what in measured if number % 2 == 0 else reversed(measured):
-                side.measure(what)
-                measured[what].append(side.results[-1])
-        side.close()
+        with sides.Side(command) as side:
+            for number in range(args.rounds):  # which goes first changes, so that a drift favours neither
+                for what in measured if number % 2 == 0 else reversed(measured):
+                    measured[what].append(side.measure(what))
         step_ms, spans = (statistics.median(result[key] for result in measured["recorded"])
                           for key in ("step_ms", "spans"))
         print(f"{model}: {spans:.0f} spans in a step of {step_ms:.0f} ms: {100 * span_ns * spans / (1e6 * step_ms):.4f} %")

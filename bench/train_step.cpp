@@ -1,8 +1,9 @@
 // train_step: samples/s of Sluice's own training step (the one that `sluice train` runs, without loading data) for a
-// model, a cut and a number of replicas, on virtual CPU devices and synthetic images. Takes turns with the peer
-// (bench/peer_torch.py) under bench/compare.py: for every line on standard input it times `--steps` steps and prints
-// one JSON object (line `plain`: without recording spans); without input it runs `--repeats` times. Started as several
-// processes (RANK, WORLD_SIZE, ...), each takes its share of the batch.
+// model, a cut and a number of replicas, on virtual CPU devices and synthetic images. Takes turns with the peers
+// (bench/peer_torch.py, bench/peer_pipelining.py) under bench/compare.py and bench/pipelining.py: for every line on
+// standard input it times `--steps` steps and prints one JSON object (line `plain`: without recording spans); without
+// input it runs `--repeats` times. Started as several processes (RANK, WORLD_SIZE, ...), each takes its share of the
+// batch. pass_ms, forward_ms and backward_ms, of all passes of this process: pass_times.h.
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>
@@ -10,17 +11,25 @@
 #include <cstdio>
 #include <ctime>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "comm/processes.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/concat.h"
+#include "core/error.h"
 #include "core/layer_cost.h"
 #include "device/cpu_threads.h"
 #include "device/memory.h"
 #include "models/model.h"
+#include "pass_times.h"
+#include "pipeline/schedule/generators.h"
 #include "profiler/breakdown.h"
+#include "profiler/layer_profile.h"
 #include "train/compose.h"
+#include "train/measure_layers.h"
+#include "train/setup.h"
 #include "train/train_step.h"
 #include "tune/partition.h"
 
@@ -30,10 +39,14 @@ namespace {
 struct Arguments {
   models::ModelOptions model;
   Plan plan{.partition = {}, .global_batch = 64, .schedule = "1f1b"};
-  int stages = 1;
+  bool measured_cut = false;
+  int stages = 1;   // devices of a replica
   int threads = 2;  // over all devices
   int steps = 20;
   int repeats = 5;
+
+  [[nodiscard]] int devices() const { return stages * plan.replicas; }
+  [[nodiscard]] int threads_per_device() const { return std::max(threads / devices(), 1); }
 };
 
 Arguments parse(int argc, char** argv) {
@@ -42,19 +55,52 @@ Arguments parse(int argc, char** argv) {
   app.add_option("MODEL", arguments.model.name)->required();
   app.add_option("--size", arguments.model.size);
   app.add_option("--batch", arguments.plan.global_batch, "Samples per step, over all replicas and processes");
-  app.add_option("--stages", arguments.stages);
+  app.add_option("--image-size", arguments.model.image_size);
+  app.add_option("--stages", arguments.stages, "Devices of a replica");
+  app.add_option("--schedule", arguments.plan.schedule);
+  CLI::Option* partition =
+      app.add_option("--partition", arguments.plan.partition.layers_per_stage, "Layers of each stage; default: even")
+          ->delimiter(',')
+          ->allow_extra_args(false);
+  app.add_flag("--measured-cut", arguments.measured_cut, "Cut as `sluice train` does (one process)")
+      ->excludes(partition);
   app.add_option("--replicas", arguments.plan.replicas);
   app.add_option("--chunks", arguments.plan.chunks);
   app.add_option("--threads", arguments.threads, "Threads, shared evenly by the devices");
   app.add_option("--steps", arguments.steps, "Steps per measurement");
   app.add_option("--repeats", arguments.repeats, "Measurements when nothing comes on standard input");
   app.parse(argc, argv);
+  arguments.plan.virtual_stages = pipeline::default_virtual_stages(arguments.plan.schedule);
   return arguments;
 }
 
-// Layers cut evenly by their number, whatever each of them costs.
+// By the number of layers, whatever each of them costs.
 Partition even_cut(int layers, int stages) {
   return tune::balance(std::vector<LayerCost>(layers, LayerCost{.forward = {.a_s = 1.0}}), 1, stages);
+}
+
+// As pipeline.partition = "auto" cuts.
+Partition measured_cut(const Arguments& arguments, int stages) {
+  const Plan& plan = arguments.plan;
+  const std::int64_t micro_batch =
+      std::max<std::int64_t>(plan.global_batch / (std::int64_t{plan.replicas} * plan.chunks), 1);
+  const train::Setup setup{.model = arguments.model,
+                           .devices = device::choose_devices({"cpu"}, 1),
+                           .cpu_threads = arguments.threads_per_device()};
+  const profiler::LayerProfile profile{
+      .layers =
+          train::measure_layers(setup, {.sizes = {micro_batch}, .needed_size = micro_batch, .with_memory = false})};
+  return tune::balance(profile.costs(), static_cast<double>(micro_batch), stages);
+}
+
+Partition choose_cut(const Arguments& arguments) {
+  const Plan& plan = arguments.plan;
+  const int stages = arguments.stages * plan.virtual_stages;
+  if (arguments.measured_cut) return measured_cut(arguments, stages);
+  if (plan.stages() == 0) return even_cut(models::count_layers(arguments.model), stages);
+  if (plan.stages() != stages)
+    throw ConfigError(concat("--partition has ", plan.stages(), " stages; --stages and --schedule have ", stages));
+  return plan.partition;
 }
 
 class Bench {
@@ -64,7 +110,8 @@ class Bench {
         processes_(world, {}, {.connect = std::chrono::minutes(1), .operation = std::chrono::minutes(1)}),
         composition_(make_composition(arguments_, processes_)),
         step_(composition_, {.seed = 1}),
-        batch_(make_batch(arguments_, world)) {
+        batch_(make_batch(arguments_, world)),
+        passes_(composition_.plan.stages()) {
     for (int i = 0; i < 3; ++i) run();
   }
 
@@ -76,28 +123,39 @@ class Bench {
     const std::clock_t cpu_begin = std::clock();  // processor time of all threads: what to compare on a busy machine
     double loss = 0;
     spans_ = 0;
+    passes_ = PassTimes(composition_.plan.stages());
     for (int i = 0; i < arguments_.steps; ++i) loss = run();
     const double seconds = to_s(now_ns() - begin);
     const double cpu_seconds = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
-    std::printf(
-        "{\"side\": \"sluice\", \"model\": \"%s\", \"samples_per_s\": %.2f, \"step_ms\": %.3f, \"cpu_ms\": %.3f, "
-        "\"loss\": %.5f, \"spans\": %.1f}\n",
-        arguments_.model.name.c_str(), static_cast<double>(arguments_.plan.global_batch * arguments_.steps) / seconds,
-        1e3 * seconds / arguments_.steps, 1e3 * cpu_seconds / arguments_.steps, loss,
-        static_cast<double>(spans_) / arguments_.steps);
+    const Plan& plan = composition_.plan;
+    const nlohmann::ordered_json result{
+        {"side", "sluice"},
+        {"model", arguments_.model.name},
+        {"schedule", plan.schedule},
+        {"partition", plan.partition.layers_per_stage},
+        {"chunks", plan.chunks},
+        {"samples_per_s", static_cast<double>(plan.global_batch * arguments_.steps) / seconds},
+        {"step_ms", 1e3 * seconds / arguments_.steps},
+        {"cpu_ms", 1e3 * cpu_seconds / arguments_.steps},
+        {"loss", loss},
+        {"spans", static_cast<double>(spans_) / arguments_.steps},
+        {"pass_ms", passes_.pass_ms()},
+        {"forward_ms", passes_.forward_ms(plan.chunks)},
+        {"backward_ms", passes_.backward_ms(plan.chunks)},
+    };
+    std::printf("%s\n", result.dump().c_str());
     std::fflush(stdout);
   }
 
  private:
   static train::Composition make_composition(Arguments& arguments, comm::Processes& processes) {
     const bool is_vit = arguments.model.name == "vit";
-    arguments.plan.partition = even_cut(models::count_layers(arguments.model), arguments.stages);
-    const int devices = arguments.stages * arguments.plan.replicas;
+    arguments.plan.partition = choose_cut(arguments);
     return train::compose(arguments.plan,
                           {.model_name = arguments.model.name,
                            .make_layers = [&] { return models::make_model(arguments.model).layers; },
-                           .devices = device::choose_devices({"cpu"}, devices),
-                           .cpu_threads = std::max(arguments.threads / devices, 1),
+                           .devices = device::choose_devices({"cpu"}, arguments.devices()),
+                           .cpu_threads = arguments.threads_per_device(),
                            .optimizer = {.kind = is_vit ? "adamw" : "momentum", .weight_decay = is_vit ? 0.01 : 5e-4},
                            .processes = &processes});
   }
@@ -115,6 +173,7 @@ class Bench {
     const double loss = step_.run(batch_, number_++, arguments_.model.name == "vit" ? 1e-4 : 0.01).loss;
     const StepSpans spans = composition_.executor->recorder().collect(number_, begin, now_ns());
     for (const auto& place : spans.places) spans_ += static_cast<std::int64_t>(place.spans.size());
+    passes_.add(spans);
     check(profiler::break_down(spans).dropped == 0, "a step has more spans than are kept");
     return loss;
   }
@@ -125,7 +184,8 @@ class Bench {
   train::TrainStep step_;
   train::StepBatch batch_;
   std::int64_t number_ = 0;
-  std::int64_t spans_ = 0;  // since the measurement began
+  std::int64_t spans_ = 0;  // this and the next: since the measurement began
+  PassTimes passes_;
 };
 
 }  // namespace

@@ -113,15 +113,20 @@ class ViTLayer(nn.Module):
         self.layernorm_before = nn.LayerNorm(width, eps=1e-12)
         self.layernorm_after = nn.LayerNorm(width, eps=1e-12)
 
-    def forward(self, x):
+    def attend(self, x):
         y = self.layernorm_before(x)
         parts = self.attention.attention
         query, key, value = (
             part(y).view(*y.shape[:2], self.heads, -1).transpose(1, 2)
             for part in (parts.query, parts.key, parts.value))
         y = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(x.shape)
-        x = x + self.attention.output.dense(y)
+        return x + self.attention.output.dense(y)
+
+    def feed_forward(self, x):
         return x + self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
+
+    def forward(self, x):
+        return self.feed_forward(self.attend(x))
 
 
 class ViT(nn.Module):
@@ -138,13 +143,19 @@ class ViT(nn.Module):
         self.vit = Holder(embeddings=embeddings, encoder=encoder, layernorm=nn.LayerNorm(width, eps=1e-12))
         self.classifier = nn.Linear(width, classes)
 
-    def forward(self, images):
+    def embed(self, images):
         parts = self.vit.embeddings
         x = parts.patch_embeddings.projection(images).flatten(2).transpose(1, 2)
-        x = torch.cat([parts.cls_token.expand(x.shape[0], -1, -1), x], 1) + parts.position_embeddings
+        return torch.cat([parts.cls_token.expand(x.shape[0], -1, -1), x], 1) + parts.position_embeddings
+
+    def classify(self, x):
+        return self.classifier(self.vit.layernorm(x)[:, 0])
+
+    def forward(self, images):
+        x = self.embed(images)
         for layer in self.vit.encoder.layer:
             x = layer(x)
-        return self.classifier(self.vit.layernorm(x)[:, 0])
+        return self.classify(x)
 
 
 class Conv1D(nn.Module):
@@ -224,15 +235,16 @@ class ToyCnn(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-def make(name, size="tiny", stem="cifar"):
+def make(name, size="tiny", stem="cifar", image=32):
+    """image: pixels of a side, for the models whose weights depend on it."""
     makers = {
         "resnet8": ResNet8,
         "resnet18": lambda: ResNet18(stem),
         "vgg16": Vgg16,
         "vgg16_bn": lambda: Vgg16(norm=True),
-        "vit": lambda: ViT(size),
+        "vit": lambda: ViT(size, image=image),
         "gpt2": lambda: Gpt2(size, tied=False),
-        "mlp": Mlp,
+        "mlp": lambda: Mlp(3 * image * image),
         "toy_cnn": ToyCnn,
     }
     return makers[name]()

@@ -1,0 +1,59 @@
+// pass_times: how long the passes of some steps took, and how much of that their stages worked, from recorded spans.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/ids.h"
+#include "core/recorder.h"
+
+namespace sluice {
+
+class PassTimes {
+ public:
+  explicit PassTimes(int stages)
+      : forward_(static_cast<std::size_t>(stages)), backward_(static_cast<std::size_t>(stages)) {}
+
+  // A pass lasts from the first begin to the last end of what any place does for a micro-batch; work is forward (with
+  // the loss, which lies within its span) and backward, without waiting and handing over.
+  void add(const StepSpans& step) {
+    Nanoseconds begin = std::numeric_limits<Nanoseconds>::max(), end = 0;
+    for (const auto& place : step.places) {
+      for (const Span& span : place.spans) {
+        if (span.micro_batch == kNoMicroBatch) continue;
+        begin = std::min(begin, span.begin);
+        end = std::max(end, span.end);
+        const auto stage = static_cast<std::size_t>(index(span.stage));
+        if (span.phase == Phase::kForward) forward_[stage] += span.end - span.begin;
+        if (is_backward(span.phase)) backward_[stage] += span.end - span.begin;
+      }
+    }
+    if (end == 0) return;  // nothing was recorded
+    whole_ += end - begin;
+    ++passes_;
+  }
+
+  // Means over the passes; 0 without any.
+  [[nodiscard]] double pass_ms() const { return per_pass(whole_); }
+  // [stage], of one micro-batch.
+  [[nodiscard]] std::vector<double> forward_ms(int micro_batches) const { return means(forward_, micro_batches); }
+  [[nodiscard]] std::vector<double> backward_ms(int micro_batches) const { return means(backward_, micro_batches); }
+
+ private:
+  static bool is_backward(Phase phase) { return phase == Phase::kBackward || phase == Phase::kWeightGradient; }
+  [[nodiscard]] std::vector<double> means(const std::vector<Nanoseconds>& stages, int micro_batches) const {
+    std::vector<double> result;
+    for (const Nanoseconds time : stages) result.push_back(per_pass(time) / micro_batches);
+    return result;
+  }
+  [[nodiscard]] double per_pass(Nanoseconds time) const { return passes_ > 0 ? to_ms(time) / passes_ : 0.0; }
+
+  std::vector<Nanoseconds> forward_, backward_;  // [stage]
+  Nanoseconds whole_ = 0;
+  int passes_ = 0;
+};
+
+}  // namespace sluice

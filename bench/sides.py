@@ -1,0 +1,165 @@
+"""What the drivers share: sides that take turns. A side is one program, in one or several processes, that times some
+steps for every line it is sent and answers with a JSON object; so all sides meet the machine in the same state.
+
+    with sides.open_all({"ours": [sides.OURS, "vit"], "torch": [sys.executable, sides.PEER, "vit"]}) as all_sides:
+        sides.take_turns(all_sides.values(), rounds=9)
+        print(all_sides["ours"].median("samples_per_s"))
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+BENCH = pathlib.Path(__file__).resolve().parent
+ROOT = BENCH.parent
+OURS = ROOT / "build" / "release" / "bench" / "bench_train_step"
+SLUICE = ROOT / "build" / "release" / "sluice"
+PEER = BENCH / "peer_torch.py"
+PIPELINING_PEER = BENCH / "peer_pipelining.py"
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+QUIET = 0.1  # cores that other programs may use in a quiet measurement
+
+
+def fail(what):
+    sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {what}")
+
+
+def prepare(program=OURS):
+    """First: our program is there, and a SIGTERM ends the sides too, as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if not program.exists():
+        fail(f"{program.relative_to(ROOT)} is missing; run scripts/bootstrap.sh")
+
+
+def environments(ranks):
+    base = os.environ | {"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "3000")}
+    if ranks == 1:
+        return [base]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(ranks)}
+    return [base | meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+
+
+def machine_seconds():
+    """Processor time of everything that ran since the machine was started."""
+    user, nice, system, _idle, _wait, irq, softirq, steal = map(
+        int, pathlib.Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=9)[1:9])
+    return TICK_S * (user + nice + system + irq + softirq + steal)
+
+
+def process_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return TICK_S * (int(fields[11]) + int(fields[12]))
+
+
+class Others:
+    """Cores that programs other than these processes use, from its construction on."""
+
+    def __init__(self, pids=()):
+        self.pids = list(pids)
+        self.began, self.ran = time.monotonic(), self._ran()
+
+    def _ran(self):
+        return machine_seconds() - sum(process_seconds(pid) for pid in self.pids)
+
+    def cores(self):
+        return max(self._ran() - self.ran, 0.0) / (time.monotonic() - self.began)
+
+
+class Side:
+    """Processes that time some steps for every line they are sent; the slowest of them counts.
+
+    A context manager: its processes are gone when it is left."""
+
+    def __init__(self, command, ranks=1):
+        self.command = [str(word) for word in command]
+        self.processes = [subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                           env=env) for env in environments(ranks)]
+        self.results = []
+
+    def measure(self, what="run"):
+        """The result also says how many cores other programs used meanwhile (`others`)."""
+        others = Others(process.pid for process in self.processes)
+        with contextlib.suppress(BrokenPipeError):  # its answer, which is missing, will tell
+            for process in self.processes:
+                process.stdin.write(f"{what}\n")
+                process.stdin.flush()
+        of_ranks = [self._answer(process) for process in self.processes]
+        cores = round(others.cores(), 2)
+        slowest = min(of_ranks, key=lambda result: result["samples_per_s"])
+        self.results.append(slowest | {"cpu_ms": sum(result["cpu_ms"] for result in of_ranks), "others": cores})
+        return self.results[-1]
+
+    def _answer(self, process):
+        line = process.stdout.readline()
+        if not line:
+            fail(f"'{' '.join(self.command)}' ended early with code {process.wait()}")
+        return json.loads(line)
+
+    def close(self):
+        with contextlib.suppress(BrokenPipeError):
+            for process in self.processes:
+                process.stdin.close()
+        for process in self.processes:
+            process.wait(timeout=60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failure, *_):
+        try:
+            if failure is None:
+                self.close()
+        finally:
+            for process in self.processes:
+                process.kill()
+                process.wait()
+
+    def values(self, key):
+        return [result[key] for result in self.results]
+
+    def median(self, key):
+        return statistics.median(self.values(key))
+
+
+@contextlib.contextmanager
+def open_all(commands, ranks=None):
+    """commands: {name: command}; ranks: {name: processes}, 1 where it says nothing."""
+    with contextlib.ExitStack() as stack:
+        yield {name: stack.enter_context(Side(command, (ranks or {}).get(name, 1)))
+               for name, command in commands.items()}
+
+
+def warm_up(sides):
+    """One turn that does not count: the first answer waits until all have started."""
+    for side in sides:
+        side.measure()
+    for side in sides:
+        side.results.clear()
+
+
+def wait_for_quiet(until):
+    """Until other programs leave the machine alone for a second, or time.monotonic() is `until`."""
+    while time.monotonic() < until:
+        others = Others()
+        time.sleep(min(1.0, max(until - time.monotonic(), 0.01)))
+        if others.cores() <= QUIET:
+            return
+
+
+def take_turns(sides, rounds, until=0.0):
+    """until: as long as time.monotonic() is less, measurements that other programs disturbed are repeated."""
+    for _ in range(rounds):
+        for side in sides:
+            wait_for_quiet(until)
+            while side.measure()["others"] > QUIET and time.monotonic() < until:
+                side.results.pop()
+                wait_for_quiet(until)
