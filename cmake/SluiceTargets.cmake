@@ -40,5 +40,5 @@ function(sluice_test)
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME})
   # Sanitizers: an allocation that is too large fails as it does without it, instead of ending the program.
   set_tests_properties(${arg_NAME} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
-    ENVIRONMENT "SLUICE_SOURCE_DIR=${CMAKE_SOURCE_DIR};XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache;GOMP_SPINCOUNT=3000;ASAN_OPTIONS=allocator_may_return_null=1;TSAN_OPTIONS=allocator_may_return_null=1 suppressions=${CMAKE_SOURCE_DIR}/tests/tsan_suppressions.txt")
+    ENVIRONMENT "SLUICE_SOURCE_DIR=${CMAKE_SOURCE_DIR};XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache/${arg_NAME};GOMP_SPINCOUNT=3000;ASAN_OPTIONS=allocator_may_return_null=1;TSAN_OPTIONS=allocator_may_return_null=1 suppressions=${CMAKE_SOURCE_DIR}/tests/tsan_suppressions.txt")
 endfunction()

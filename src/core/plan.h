@@ -2,6 +2,7 @@
 // in place.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ struct Plan {
   [[nodiscard]] int stages() const { return static_cast<int>(partition.layers_per_stage.size()); }
   [[nodiscard]] int devices() const { return stages() / virtual_stages; }  // of a replica
   [[nodiscard]] bool recomputes(int stage) const { return !recompute.empty() && recompute[stage]; }
+  [[nodiscard]] bool recompute_any() const { return std::ranges::count(recompute, true) > 0; }
+  [[nodiscard]] bool recompute_all() const { return stages() > 0 && std::ranges::count(recompute, true) == stages(); }
   bool operator==(const Plan&) const = default;
 };
 

@@ -76,10 +76,11 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
       return result;
     }
     if (need_x) result[0] = gradients(grad, x, weight, geometry, {true, false, false}).x;
-    queue->push({grad, x}, [grad, x, weight, bias, geometry, need_bias] {
-      const Gradients own = gradients(grad, x, weight, geometry, {false, true, need_bias});
-      add_to_gradient(weight, own.weight);
-      if (need_bias) add_to_gradient(bias, own.bias);
+    const at::Tensor own_weight = parameter_of(weight), own_bias = need_bias ? parameter_of(bias) : at::Tensor();
+    queue->push({grad, x}, [grad, x, own_weight, own_bias, geometry, need_bias] {
+      const Gradients own = gradients(grad, x, own_weight, geometry, {false, true, need_bias});
+      add_to_gradient(own_weight, own.weight);
+      if (need_bias) add_to_gradient(own_bias, own.bias);
     });
     return result;
   }

@@ -34,6 +34,10 @@ class WeightGradQueue {
   std::vector<Waiting> waiting_;
 };
 
+// The parameter that autograd gave back as `saved`: where hooks watch what it saves (pipeline/saved_tensors.h) that is
+// another variable of the same data, whose .grad nobody reads. Call it during backward.
+at::Tensor parameter_of(const at::Tensor& saved);
+
 // parameter.grad += gradient; keeps the storage of a defined .grad (it may be a view into a bucket).
 void add_to_gradient(const at::Tensor& parameter, const at::Tensor& gradient);
 

@@ -55,14 +55,14 @@ Stage::Stage(StageId id, std::vector<std::unique_ptr<nn::Layer>> layers, ParamId
       parameters_(std::make_unique<FlatParameters>(pointers(layers_), first_param, device::torch_device(device),
                                                    shared != nullptr ? shared->parameters_.get() : nullptr)) {
   install_gradient_hooks();
-  if (options_.count_live_bytes) count_live_bytes();
 }
 
-void Stage::count_live_bytes() {
+LiveBytes& Stage::count_live_bytes() {
   live_bytes_ = std::make_unique<LiveBytes>();
   live_bytes_->leave_out(parameters_->values());
   live_bytes_->leave_out(parameters_->statistics());
   for (const nn::Buffer* buffer : parameters_->buffers()) live_bytes_->leave_out(buffer->value);
+  return *live_bytes_;
 }
 
 void Stage::install_gradient_hooks() {
@@ -162,6 +162,7 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
         concat("backward of micro-batch ", index(micro_batch), ", which was not run forward"));
   InFlight state = std::move(found->second);
   in_flight_.erase(found);
+  state.holds.clear();  // the tensors themselves go one by one
   *on_ready_ = on_ready;
   at::Tensor input_gradient;
   try {

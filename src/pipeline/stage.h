@@ -43,7 +43,6 @@ class Stage {
  public:
   struct Options {
     bool recompute = false;
-    bool count_live_bytes = false;
   };
 
   // `shared`: the same stage of another replica in the same memory, whose parameter values this one uses; may be null.
@@ -84,7 +83,8 @@ class Stage {
   void drop_in_flight();
   [[nodiscard]] int in_flight() const { return static_cast<int>(in_flight_.size()); }
   [[nodiscard]] int put_off() const { return static_cast<int>(put_off_.size()); }
-  [[nodiscard]] LiveBytes* live_bytes() { return live_bytes_.get(); }  // null unless they are counted
+  // From now on, of passes that begin now; it costs a little time. Requires: nothing in flight.
+  LiveBytes& count_live_bytes();
 
  private:
   // Between forward and backward.
@@ -108,7 +108,6 @@ class Stage {
   void install_gradient_hooks();
   // Layers before this one need no backward.
   [[nodiscard]] std::size_t first_trained_layer(const StagePass& pass) const;
-  void count_live_bytes();
   [[nodiscard]] at::Tensor forward_keeping_graph(const at::Tensor& input, InFlight& state);
   [[nodiscard]] at::Tensor forward_keeping_inputs(const at::Tensor& input, InFlight& state);
   [[nodiscard]] at::Tensor backward_through_graph(InFlight& state, const at::Tensor& output_gradient);

@@ -1,5 +1,6 @@
 // fingerprint: everything that must be the same for measured layer costs to hold elsewhere: the machine, how much of it
-// a device uses, the software, and what was measured. Pure. Not here: finding these things out (train/profile.h).
+// a device uses, the software, and what was measured. Pure. Not here: finding these things out
+// (train/fingerprint_of.h).
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,8 @@ struct Fingerprint {
   int vocabulary = 0;
   int context = 0;
   double dropout = 0;
+  double label_smoothing = 0;
+  bool deterministic = false;
 
   bool operator==(const Fingerprint&) const = default;
 };

@@ -30,6 +30,8 @@ void fields(Io& io, Fingerprint& value) {
   io("vocabulary", value.vocabulary);
   io("context", value.context);
   io("dropout", value.dropout);
+  io("label_smoothing", value.label_smoothing);
+  io("deterministic", value.deterministic);
 }
 
 }  // namespace sluice::profiler

@@ -5,10 +5,10 @@
 #include <numeric>
 
 #include "core/concat.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "train/cost_cache.h"
-#include "train/fingerprint_of.h"
 #include "train/measure_layers.h"
 #include "train/train_schedule.h"
 #include "tune/partition.h"
@@ -32,30 +32,41 @@ tune::Cut choose_cut(const Setup& setup, const Plan& plan, const std::vector<Lay
   tune::CutRules rules{.micro_batch = micro_batch,
                        .most_samples = static_cast<std::uint64_t>(std::ceil(micro_batch)),
                        .recompute = recompute_rule(setup),
-                       .memory_limit = memory_limit(setup),
-                       .shares_memory = setup.devices.front().kind == device::DeviceKind::kCpu};
+                       .memory_limit = planned_memory(setup),
+                       .shares_memory = shares_memory(setup)};
   if (setup.config.pipeline.partition) rules.partition = Partition{*setup.config.pipeline.partition};
   const pipeline::Schedule schedule = make_train_schedule(plan, plan.chunks);
   tune::Cut cut = tune::best_cut(costs, schedule, rules);
-  if (!cut.fits) {
+  if (!cut.fits && !cut.is_proven) {
+    log_warning("no cut that is estimated to fit was found in 500,000 tries; the one that needs least is tried");
+  } else if (!cut.fits) {
     const auto peaks =
         tune::device_peaks(costs, schedule, cut.partition, cut.recompute, rules.most_samples, rules.shares_memory);
     log_warning(concat("no cut into ", counted(plan.stages(), "stage"), " is estimated to fit ",
-                       human_bytes(rules.memory_limit), " a device; the one that needs least takes about ",
+                       human_bytes(rules.memory_limit), " a place; the one that needs least takes about ",
                        human_bytes(std::ranges::max(peaks)), " and is tried; raise pipeline.chunks or pipeline.stages",
                        rules.recompute == tune::Recompute::kNone ? ", or set pipeline.recompute = \"auto\"" : ""));
   }
-  if (!cut.is_proven)
-    log_info("the search for the best cut was given up after 2 million tries; a slightly better one may exist");
+  if (cut.fits && !cut.is_proven)
+    log_info("the search for the best cut was given up after 500,000 tries; a slightly better one may exist");
   return cut;
+}
+
+// The whole model on one device, which may have room for a smaller micro-batch only.
+std::vector<profiler::MeasuredLayer> measure_what_fits(const Setup& setup, std::int64_t size) {
+  try {
+    return measure_layers(setup, {.sizes = {size}, .needed_size = size});
+  } catch (const Error& error) {
+    if (error.exit_code() != ExitCode::kOutOfMemory || size == 1) throw;
+    log_info(concat("the layers are measured at ", counted(size / 2, "sample"), ": ", error.what()));
+  }
+  return measure_what_fits(setup, size / 2);
 }
 
 std::vector<LayerCost> costs_of(const Setup& setup) {
   const std::int64_t size = micro_batch_size(setup);
   if (const auto found = find_costs(setup, size)) return found->costs();
-  const profiler::LayerProfile profile{.fingerprint = fingerprint_of(setup, ""),
-                                       .micro_batch = size,
-                                       .layers = measure_layers(setup, {.sizes = {size}, .needed_size = size})};
+  const profiler::LayerProfile profile{.micro_batch = size, .layers = measure_what_fits(setup, size)};
   keep_costs(setup, profile);
   return profile.costs();
 }
@@ -74,17 +85,22 @@ bool partition_is_measured(const Setup& setup) {
 }
 
 bool plan_needs_costs(const Setup& setup) {
-  return partition_is_measured(setup) || (recompute_is_open(setup) && memory_limit(setup) > 0);
+  return partition_is_measured(setup) || (recompute_is_open(setup) && planned_memory(setup) > 0);
 }
 
-std::uint64_t memory_limit(const Setup& setup) {
-  if (setup.config.device.memory_limit.bytes > 0)
-    return static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes);
+bool shares_memory(const Setup& setup) { return setup.devices.front().kind == device::DeviceKind::kCpu; }
+
+std::uint64_t planned_memory(const Setup& setup) {
+  auto bytes = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes);
   const device::Device device = setup.devices.front();
-  if (device.kind == device::DeviceKind::kCpu) return 0;
-  const auto all = device::list_devices();
-  const auto own = std::ranges::find(all, device, &device::DeviceDescription::device);
-  return own == all.end() ? 0 : own->memory_bytes;
+  if (device.kind == device::DeviceKind::kCuda) {
+    const auto all = device::list_devices();
+    const auto own = std::ranges::find(all, device, &device::DeviceDescription::device);
+    if (own != all.end()) bytes = bytes == 0 ? own->memory_bytes : std::min(bytes, own->memory_bytes);
+  }
+  std::ptrdiff_t places = 1;  // on one device, at most
+  for (const device::Device one : setup.devices) places = std::max(places, std::ranges::count(setup.devices, one));
+  return bytes / 10 * 9 / static_cast<std::uint64_t>(places);
 }
 
 Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
@@ -112,7 +128,7 @@ Plan decide_plan(const Setup& setup) {
   const std::vector<LayerCost> costs = costs_of(setup);
   Plan plan = make_plan(setup, costs);
   if (plan.stages() > 1) log_info(describe_balance(costs, plan, mean_micro_batch(setup, plan)));
-  if (recompute_is_open(setup) && memory_limit(setup) > 0) log_info(recomputing_stages(plan));
+  if (recompute_is_open(setup) && planned_memory(setup) > 0) log_info(recomputing_stages(plan));
   return plan;
 }
 

@@ -16,8 +16,10 @@ namespace sluice::train {
 // True when make_plan() needs costs: for that, or to see which stages need recomputation to fit the memory.
 [[nodiscard]] bool plan_needs_costs(const Setup& setup);
 
-// Bytes of tensors that a device may hold: device.memory_limit, or what a GPU has; 0: no limit.
-[[nodiscard]] std::uint64_t memory_limit(const Setup& setup);
+// Bytes that plans are made for: nine tenths of device.memory_limit, or of what a GPU has, since they are estimates,
+// and shared by the places on one device; 0: no limit.
+[[nodiscard]] std::uint64_t planned_memory(const Setup& setup);
+[[nodiscard]] bool shares_memory(const Setup& setup);  // tune::device_bytes()
 
 // `costs` are needed only where plan_needs_costs(). Says what was chosen, and warns where nothing fits.
 [[nodiscard]] Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs);

@@ -52,9 +52,9 @@ StageGrid make_grid(const Plan& plan, const ComposeOptions& options,
       const device::Device device = devices[r][owners[s]];
       const bool shares = r > 0 && device::same_memory(devices[0][owners[s]], device);
       const device::MemoryScope charge(device, device::MemoryKind::kParameters);
-      grid[r].push_back(std::make_unique<Stage>(
-          StageId{s}, std::move(layers[s]), ParamId{first_param}, device, shares ? grid[0][s].get() : nullptr,
-          Stage::Options{.recompute = plan.recomputes(s), .count_live_bytes = options.count_live_bytes}));
+      grid[r].push_back(std::make_unique<Stage>(StageId{s}, std::move(layers[s]), ParamId{first_param}, device,
+                                                shares ? grid[0][s].get() : nullptr,
+                                                Stage::Options{.recompute = plan.recomputes(s)}));
       first_param += static_cast<int>(grid[r].back()->parameters().slots().size());
     }
   }

@@ -28,7 +28,6 @@ struct ComposeOptions {
   int cpu_threads = 1;
   std::chrono::milliseconds step_timeout{60000};
   bool record_spans = true;
-  bool count_live_bytes = false;  // pipeline::Stage::live_bytes()
   bool synchronises_batch_norm = false;
   std::size_t bucket_bytes = std::size_t{25} << 20;
   OptimizerOptions optimizer;

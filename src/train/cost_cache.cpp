@@ -6,6 +6,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "device/memory.h"
 #include "train/fingerprint_of.h"
 #include "train/records/storage.h"
 
@@ -26,14 +27,16 @@ fs::path file_of(const fs::path& folder, const profiler::LayerProfile& profile) 
                          profile.micro_batch, ".json");
 }
 
-// The program is part of no fingerprint: its time stands for it.
-bool is_older_than_program(const fs::path& file) {
+// This program, in place of a version: a new build may have other kernels under the same one.
+std::string identity_of_program() {
   std::error_code unknown;
-  const auto kept = fs::last_write_time(file, unknown);
-  if (unknown) return true;
-  const auto program = fs::last_write_time(fs::read_symlink("/proc/self/exe", unknown), unknown);
-  return !unknown && kept < program;
+  const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
+  const auto size = fs::file_size(program, unknown);
+  const auto time = fs::last_write_time(program, unknown).time_since_epoch().count();
+  return unknown ? "" : concat(size, " bytes of ", time);
 }
+
+profiler::Fingerprint key_of(const Setup& setup) { return fingerprint_of(setup, ""); }
 
 }  // namespace
 
@@ -49,12 +52,14 @@ std::optional<fs::path> cost_cache_folder(const config::Config& config) {
 std::optional<profiler::LayerProfile> find_costs(const Setup& setup, std::int64_t micro_batch) {
   const auto folder = cost_cache_folder(setup.config);
   if (!folder) return std::nullopt;
-  const profiler::LayerProfile wanted{.fingerprint = fingerprint_of(setup, ""), .micro_batch = micro_batch};
+  profiler::LayerProfile wanted{.fingerprint = key_of(setup), .micro_batch = micro_batch};
   const fs::path file = file_of(*folder, wanted);
+  wanted.fingerprint.sluice = identity_of_program();
   std::error_code unknown;
-  if (!fs::exists(file, unknown) || is_older_than_program(file)) return std::nullopt;
+  if (!fs::exists(file, unknown)) return std::nullopt;
   try {
     profiler::LayerProfile found = profiler::read_profile(file);
+    if (found.fingerprint.sluice != wanted.fingerprint.sluice) return std::nullopt;  // an older build's
     const bool is_of_this = found.fingerprint == wanted.fingerprint && found.micro_batch == micro_batch &&
                             static_cast<int>(found.layers.size()) == setup.layers;
     if (is_of_this) {
@@ -68,12 +73,16 @@ std::optional<profiler::LayerProfile> find_costs(const Setup& setup, std::int64_
   return std::nullopt;
 }
 
-void keep_costs(const Setup& setup, const profiler::LayerProfile& profile) {
+void keep_costs(const Setup& setup, profiler::LayerProfile profile) {
   const auto folder = cost_cache_folder(setup.config);
-  if (!folder) return;
+  const bool has_all = setup.devices.front().kind == device::DeviceKind::kCuda || device::memory_is_counted();
+  if (!folder || !has_all) return;
+  profile.fingerprint = key_of(setup);
+  const fs::path file = file_of(*folder, profile);
+  profile.fingerprint.sluice = identity_of_program();
   try {
     make_directories(*folder);
-    write_text_atomically(file_of(*folder, profile), profiler::to_json_text(profile));
+    write_text_atomically(file, profiler::to_json_text(profile));
   } catch (const Error& error) {
     log_warning(concat("the measured layer costs are not kept: ", error.what(),
                        " (pipeline.cost_cache names another folder, or \"off\")"));

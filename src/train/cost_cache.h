@@ -1,8 +1,8 @@
 // cost_cache: measured layer costs kept between runs (`pipeline.cost_cache`): a profile file (docs/profile.md) for each
-// fingerprint of machine, software and model, and size of a micro-batch. One that is older than this program is not
-// used: it may have run other kernels. Nothing depends on the cache: a file that cannot be read is measured again, and
-// one that cannot be written is warned of. Several processes may use one folder at once.
-// Not here: measuring (measure_layers.h). Threads: any.
+// fingerprint of machine, software and model, and size of a micro-batch. One that another build of this program wrote
+// is not used: it may have run other kernels. Nothing is kept where memory is not counted (device/memory.h). Nothing
+// depends on the cache: a file that cannot be read is measured again, and one that cannot be written is warned of.
+// Several processes may use one folder at once. Not here: measuring (measure_layers.h). Threads: any.
 #pragma once
 
 #include <filesystem>
@@ -17,6 +17,7 @@ namespace sluice::train {
 [[nodiscard]] std::optional<std::filesystem::path> cost_cache_folder(const config::Config& config);
 
 [[nodiscard]] std::optional<profiler::LayerProfile> find_costs(const Setup& setup, std::int64_t micro_batch);
-void keep_costs(const Setup& setup, const profiler::LayerProfile& profile);
+// Its fingerprint is put in here.
+void keep_costs(const Setup& setup, profiler::LayerProfile profile);
 
 }  // namespace sluice::train

@@ -27,7 +27,9 @@ profiler::Fingerprint fingerprint_of(const Setup& setup, const std::string& vers
                                     .patch_size = setup.model.patch_size,
                                     .vocabulary = setup.model.vocabulary,
                                     .context = setup.model.context,
-                                    .dropout = setup.model.dropout};
+                                    .dropout = setup.model.dropout,
+                                    .label_smoothing = config.train.label_smoothing,
+                                    .deterministic = config.train.deterministic};
   for (const device::DeviceDescription& device : device::list_devices()) {
     if (device.device.kind == device::DeviceKind::kCpu) {
       fingerprint.cpu = device.model;

@@ -1,5 +1,7 @@
 #include "train/layer_bench.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "device/memory.h"
 #include "pipeline/saved_tensors.h"
-#include "train/optimizer.h"
 
 namespace sluice::train {
 namespace {

@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "pipeline/schedule/generators.h"
+#include "train/choose_plan.h"
 #include "train/setup.h"
 #include "train/state.h"
 
@@ -58,7 +59,9 @@ ChunkChoice choose_chunks(const Setup& setup, Composition& composition, TrainSte
   const BufferSnapshot buffers(composition);
   const std::int64_t of_replica = batch.global_samples / count_replicas(setup);
   const Plan& plan = composition.plan;
-  const int least = pipeline::least_micro_batches(plan.schedule, plan.devices());
+  // Recomputation that was left open was chosen for the plan's number: with fewer a stage might not fit.
+  const bool is_planned = setup.config.pipeline.recompute == "auto" && planned_memory(setup) > 0;
+  const int least = is_planned ? plan.chunks : pipeline::least_micro_batches(plan.schedule, plan.devices());
   const int most = static_cast<int>(std::clamp<std::int64_t>(of_replica, least, std::max(least, 4 * plan.devices())));
   ChunkChoice choice;
   double best = std::numeric_limits<double>::infinity();

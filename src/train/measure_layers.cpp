@@ -62,10 +62,11 @@ std::vector<MeasuredLayer> describe(LayerBench& bench, const Setup& setup, std::
     layer.name = bench.layers()[i]->name();
     layer.cost.input_bytes = bench.running(i).input.nbytes() / static_cast<std::uint64_t>(micro_batch);
     layer.cost.output_bytes = bench.running(i).output.nbytes() / static_cast<std::uint64_t>(micro_batch);
-    for (const nn::Parameter* parameter : bench.layers()[i]->parameters())
+    for (const nn::Parameter* parameter : bench.layers()[i]->parameters()) {
       layer.cost.parameter_bytes += parameter->value.nbytes();
+      if (parameter->tied_to.empty()) layer.cost.optimizer_bytes += states * parameter->value.nbytes();
+    }
     layer.cost.gradient_bytes = layer.cost.parameter_bytes;
-    layer.cost.optimizer_bytes = states * layer.cost.parameter_bytes;
   });
   return measured;
 }

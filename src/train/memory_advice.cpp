@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "device/memory.h"
+#include "train/choose_plan.h"
 #include "train/measure_layers.h"
 #include "train/setup.h"
 #include "train/train_schedule.h"
@@ -100,12 +101,12 @@ Variation more_chunks(const MemoryModel& model, Plan plan, int i) {
 Variation more_stages(const MemoryModel& model, Plan plan, int i) {
   const int devices = plan.devices() + i + 1, stages = devices * plan.virtual_stages;
   if (stages > static_cast<int>(model.layers.size())) return std::nullopt;
-  if (!plan.recompute.empty()) plan.recompute.assign(stages, plan.recompute.front());
+  plan.recompute.assign(stages, plan.recompute_any());
   plan.partition = {std::vector<int>(stages, 1)};
   const auto schedule = schedule_of(plan);
   if (!schedule) return std::nullopt;
   const auto samples = static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
-  const auto recompute = plan.recomputes(0) ? tune::Recompute::kLayer : tune::Recompute::kNone;
+  const auto recompute = plan.recompute_any() ? tune::Recompute::kLayer : tune::Recompute::kNone;
   plan.partition =
       tune::smallest_cut(model.layers, *schedule,
                          {.most_samples = samples, .recompute = recompute, .shares_memory = model.shares_memory})
@@ -114,7 +115,7 @@ Variation more_stages(const MemoryModel& model, Plan plan, int i) {
 }
 
 Variation recomputation(const MemoryModel&, Plan plan, int i) {
-  if (i > 0 || plan.recomputes(0)) return std::nullopt;
+  if (i > 0 || plan.recompute_all()) return std::nullopt;
   plan.recompute.assign(plan.stages(), true);
   return std::pair{std::string("pipeline.recompute = \"layer\""), plan};
 }
@@ -134,7 +135,7 @@ MemoryModel measure_memory_model(const Setup& setup) {
   // Enough for a line through two sizes, and for the kernels that larger ones run.
   constexpr std::int64_t kLeast = 4, kMost = 16;
   return {.layers = measure_layer_bytes(setup, std::clamp(micro_batch_size(setup), kLeast, kMost)),
-          .shares_memory = setup.devices.front().kind == device::DeviceKind::kCpu,
+          .shares_memory = shares_memory(setup),
           .processes = setup.place.processes};
 }
 

@@ -1,9 +1,8 @@
 // memory_advice: the memory that a plan needs on each device, before it is run and after it did not fit: what
 // device.memory_limit refuses at once, and which plans would fit it.
-// An estimate is made of what layers were measured to keep of a micro-batch (train/measure_layers.h), times the
-// micro-batches that the schedule keeps in flight, plus what the largest layer takes while it runs. Memory that is no
-// tensor's is not in it. Not here: holding the limit (device/memory.h), the sentence of where it was met
-// (pipeline/failure.h).
+// An estimate is made of what layers were measured to keep of a micro-batch and to take while they run
+// (train/layer_bytes.h), at the worst moment of the schedule (tune/memory.h). Memory that is no tensor's is not in it.
+// Not here: holding the limit (device/memory.h), the sentence of where it was met (pipeline/failure.h).
 #pragma once
 
 #include <cstdint>

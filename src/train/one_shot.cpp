@@ -117,7 +117,9 @@ pipeline::MicroBatch first_training_batch(const Setup& setup) {
 
 EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions& options) {
   if (!options.logits.empty()) check_output("--logits", options.logits, {options.config_file, options.weights});
-  const Setup setup = make_setup(config);
+  config::Config for_evaluation = config;
+  for_evaluation.pipeline.recompute = "none";  // nothing to measure for what has no backward
+  const Setup setup = make_setup(for_evaluation);
   Composition composition = composition_for(setup);
   load_weights(composition, options.checkpoint.empty() ? options.weights : model_file_of(options.checkpoint));
   TrainStep step(composition, step_options(setup));

@@ -40,13 +40,17 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
     std::int64_t parameters = 0;
     for (const auto& slot : stage.parameters().slots()) parameters += slot.tied_to.empty() ? slot.numel : 0;
     const std::uint64_t bytes = stage.parameters().values().nbytes();
-    stages.push_back(
-        {{"stage", s}, {"layers", layers}, {"parameters", parameters}, {"bytes", bytes}, {"devices", devices}});
+    stages.push_back({{"stage", s},
+                      {"layers", layers},
+                      {"parameters", parameters},
+                      {"bytes", bytes},
+                      {"recomputes", plan.recomputes(s)},
+                      {"devices", devices}});
     const std::string span =
         layers.size() == 1 ? layers.front() : concat(layers.front(), " .. ", layers.back(), " (", layers.size(), ")");
     text << "\n"
          << std::left << std::setw(7) << s << std::setw(28) << span << std::right << std::setw(12) << parameters
-         << std::setw(12) << bytes << "  " << join(devices, " ");
+         << std::setw(12) << bytes << "  " << join(devices, " ") << (plan.recomputes(s) ? ", recomputes" : "");
   }
   ordered_json json{{"model", setup.model.name},
                     {"data", setup.train_set->info().name},

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/median.h"
 #include "core/text.h"
+#include "device/memory.h"
 #include "train/choose_plan.h"
 #include "train/fingerprint_of.h"
 #include "train/measure_layers.h"
@@ -73,17 +75,15 @@ RunTotals totals_of(const std::vector<TrialStep>& trial) {
 }
 
 // What a micro-batch costs the stage that takes longest for one of `samples`.
-profiler::MicroBatchCost slowest_stage_cost(const std::vector<LayerCost>& costs, const Partition& partition,
-                                            double samples) {
+profiler::MicroBatchCost slowest_stage_cost(const std::vector<LayerCost>& costs, const Plan& plan, double samples) {
   profiler::MicroBatchCost slowest;
   auto layer = costs.begin();
-  for (const int layers : partition.layers_per_stage) {
+  for (int s = 0; s < plan.stages(); ++s) {
     profiler::MicroBatchCost stage;
-    for (const auto end = layer + layers; layer != end; ++layer) {
-      for (const AffineCost& part : {layer->forward, layer->input_gradient, layer->weight_gradient}) {
-        stage.overhead += part.a_s;
-        stage.per_sample += part.b_s;
-      }
+    const auto add = [&stage](const AffineCost& part) { stage.overhead += part.a_s, stage.per_sample += part.b_s; };
+    for (const auto end = layer + plan.partition.layers_per_stage[s]; layer != end; ++layer) {
+      for (const AffineCost& part : {layer->forward, layer->input_gradient, layer->weight_gradient}) add(part);
+      if (plan.recomputes(s)) add(layer->forward);
     }
     const auto time = [samples](const profiler::MicroBatchCost& cost) {
       return cost.overhead + cost.per_sample * samples;
@@ -99,27 +99,34 @@ std::vector<profiler::Advice> advice_of(const RunTotals& totals, const RunFacts&
   profiler::AdviceInput input = advice_input(totals, facts);
   const double samples = input.replica_samples / facts.plan.chunks;
   for (const LayerCost& cost : costs) input.layers.push_back(cost.seconds(samples) * facts.plan.chunks);
-  input.micro_batch = slowest_stage_cost(costs, facts.plan.partition, samples);
+  input.micro_batch = slowest_stage_cost(costs, facts.plan, samples);
   return profiler::advise(input);
 }
 
-// Of the steps that have run.
-void add_memory(const Setup& setup, const Composition& composition, std::uint64_t samples, LayerProfile& profile) {
+// Of one more step, in which rank 0 counts.
+void measure_memory(const Setup& setup, Composition& composition, TrainStep& step, bool counts, std::uint64_t samples,
+                    LayerProfile& profile) {
   const Plan& plan = composition.plan;
+  std::vector<pipeline::LiveBytes*> counted;
+  for (int s = 0; counts && s < plan.stages(); ++s)
+    counted.push_back(&composition.executor->stage(ReplicaId{0}, StageId{s}).count_live_bytes());
+  for (const device::Device device : setup.devices) device::reset_peak_memory(device);
+  (void)run_trial_steps(setup, composition, step, /*warm_up=*/0, /*steps=*/1);
+  if (!counts) return;
   const pipeline::Schedule schedule = make_train_schedule(plan, plan.chunks);
   const std::vector<LayerCost> costs = profile.costs();
   const std::vector<int>& owners = composition.executor->owners();
   const auto live = tune::live_peaks(costs, schedule, plan.partition, plan.recompute, samples);
   for (int s = 0; s < plan.stages(); ++s) {
-    pipeline::LiveBytes* const counted = composition.executor->stage(ReplicaId{0}, StageId{s}).live_bytes();
-    profile.stage_memory.push_back({s, device::to_string(setup.devices[owners[s]]), counted->peak(), live[s]});
+    profile.stage_memory.push_back({s, device::to_string(setup.devices[owners[s]]), counted[s]->peak(), live[s]});
   }
-  const bool shares_memory = setup.devices.front().kind == device::DeviceKind::kCpu;
-  const auto peaks = tune::device_peaks(costs, schedule, plan.partition, plan.recompute, samples, shares_memory);
-  for (int d = 0; d < plan.devices(); ++d) {
-    const device::Device device = setup.devices[d];
+  const auto peaks = tune::device_peaks(costs, schedule, plan.partition, plan.recompute, samples, shares_memory(setup));
+  std::map<device::Device, std::uint64_t> predicted;  // a device may have several places
+  for (std::size_t place = 0; place < setup.devices.size(); ++place)
+    predicted[setup.devices[place]] += peaks[place % static_cast<std::size_t>(plan.devices())];
+  for (const auto& [device, bytes] : predicted) {
     if (const auto peak = device::peak_bytes(device))
-      profile.device_memory.push_back({device::to_string(device), *peak, peaks[d]});
+      profile.device_memory.push_back({device::to_string(device), *peak, bytes});
   }
 }
 
@@ -137,7 +144,7 @@ LayerProfile measure_model(const Setup& setup, const std::string& version) {
 // What every process does with a model that lies on its devices; `profile` is rank 0's.
 void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& orders, ProfileOutcome& outcome) {
   LayerProfile& profile = outcome.profile;
-  Composition composition = make_composition(setup, orders.plan, peers.processes(), peers.keeps_records());
+  Composition composition = make_composition(setup, orders.plan, peers.processes());
   peers.together([&] {
     if (!peers.is_alone()) hand_out_state(peers.communicator(), composition);
     TrainStep step(composition, step_options(setup));
@@ -155,9 +162,9 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
         static_cast<double>(setup.config.train.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =
         std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
+    measure_memory(setup, composition, step, peers.keeps_records(),
+                   static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)), profile);
     if (peers.keeps_records()) {
-      add_memory(setup, composition, static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)),
-                 profile);
       profile.step->predicted_s = predict_step(profile.costs(), composition.plan, replica_samples);
       log_info("measuring the links");
       profile.stage_links = measure_stage_links(setup, composition.plan);

@@ -154,12 +154,17 @@ void check_resumable(const config::Config& config, std::int64_t total_steps, con
   }
 }
 
-bool plan_can_be_kept(const config::Config& config, int processes, const Plan& saved) {
+bool plan_can_be_kept(const config::Config& config, int processes, const RunState& state) {
+  const Plan& saved = state.plan;
+  const config::Config was = config::parse(state.config_toml, "state.json config");
   const bool partition_agrees =
       !config.pipeline.partition || *config.pipeline.partition == saved.partition.layers_per_stage;
   const bool chunks_agree = chunks_are_open(config) || configured_chunks(config, processes) == saved.chunks;
   const bool recompute_agrees =
-      config.pipeline.recompute == "auto" || saved.recomputes(0) == (config.pipeline.recompute == "layer");
+      config.pipeline.recompute == "auto"
+          ? was.pipeline.recompute == "auto" && was.device.memory_limit == config.device.memory_limit
+          : saved.recompute_all() == (config.pipeline.recompute == "layer") &&
+                saved.recompute_any() == (config.pipeline.recompute == "layer");
   return saved.devices() == config.pipeline.stages && saved.virtual_stages == virtual_stages(config) &&
          saved.replicas == config.replicas.local && saved.schedule == config.pipeline.schedule && partition_agrees &&
          chunks_agree && recompute_agrees;

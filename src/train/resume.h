@@ -52,6 +52,6 @@ void check_resumable(const config::Config& config, std::int64_t total_steps, con
                      const std::string& source);
 
 // The plan of the checkpoint where the configuration leaves the choice open and stages and replicas are the same.
-[[nodiscard]] bool plan_can_be_kept(const config::Config& config, int processes, const Plan& saved);
+[[nodiscard]] bool plan_can_be_kept(const config::Config& config, int processes, const RunState& state);
 
 }  // namespace sluice::train

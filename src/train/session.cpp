@@ -67,7 +67,7 @@ void load_start(Composition& composition, const config::Config& config, std::opt
 }
 
 bool keeps_plan(const Setup& setup, const std::optional<ResumePoint>& resume) {
-  return resume && plan_can_be_kept(setup.config, setup.place.processes, resume->state.plan);
+  return resume && plan_can_be_kept(setup.config, setup.place.processes, resume->state);
 }
 
 Plan choose_plan(const Setup& setup, const std::optional<ResumePoint>& resume) {

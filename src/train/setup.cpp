@@ -216,7 +216,7 @@ Setup make_setup(const config::Config& config, const ProcessPlace& place) {
   return setup;
 }
 
-Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes, bool count_live_bytes) {
+Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes) {
   const config::Config& config = setup.config;
   ComposeOptions options{
       .model_name = setup.model.name,
@@ -225,7 +225,6 @@ Composition make_composition(const Setup& setup, const Plan& plan, comm::Process
       .cpu_threads = setup.cpu_threads,
       .step_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.train.step_timeout_s * 1000)),
       .record_spans = config.profile.level != "off",
-      .count_live_bytes = count_live_bytes,
       .synchronises_batch_norm = config.pipeline.batch_norm == "sync",
       .bucket_bytes = static_cast<std::size_t>(config.replicas.bucket_mb * 1024 * 1024),
       .optimizer = {.kind = config.train.optimizer,

@@ -58,9 +58,8 @@ struct Setup {
 // Samples of a micro-batch in configured_chunks(), rounded down, at least 1.
 [[nodiscard]] std::int64_t micro_batch_size(const Setup& setup);
 
-// `processes` connects to the others; null where there are none. count_live_bytes: by stage, for those who measure.
-[[nodiscard]] Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes = nullptr,
-                                           bool count_live_bytes = false);
+// `processes` connects to the others; null where there are none.
+[[nodiscard]] Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes = nullptr);
 // Requires: `setup` outlives the step.
 [[nodiscard]] TrainStepOptions step_options(const Setup& setup);
 [[nodiscard]] comm::Collectives collectives_of(const config::Config& config);

@@ -13,8 +13,8 @@ using pipeline::StageBytes;
 // Bytes of one micro-batch in a stage, layer by layer.
 class MicroBatchBytes {
  public:
-  MicroBatchBytes(std::span<const LayerCost> layers, std::uint64_t samples, const StagePlace& place)
-      : layers_(layers), samples_(samples), place_(place) {
+  MicroBatchBytes(std::span<const LayerCost> layers, std::uint64_t samples, const StageRole& role)
+      : layers_(layers), samples_(samples), role_(role) {
     check(!layers.empty(), "a stage has layers");
   }
 
@@ -24,7 +24,7 @@ class MicroBatchBytes {
   [[nodiscard]] std::uint64_t stash(std::size_t i) const { return layers_[i].stash_bytes.at(samples_); }
   // Besides what other layers keep.
   [[nodiscard]] std::uint64_t kept_by(std::size_t i) const {
-    if (place_.recomputes) return i > 0 && is_trained_from(i) ? output(i - 1) : 0;
+    if (role_.recomputes) return i > 0 && is_trained_from(i) ? output(i - 1) : 0;
     const bool next_keeps_output = i + 1 < size() && layers_[i + 1].saves_input && !layers_[i].saves_output;
     return layers_[i].saved_bytes.at(samples_) + (next_keeps_output ? output(i) : 0);
   }
@@ -35,8 +35,8 @@ class MicroBatchBytes {
     return bytes;
   }
   [[nodiscard]] std::uint64_t kept_by_loss() const {
-    if (!place_.is_last) return 0;
-    return place_.recomputes ? output(size() - 1) : layers_.back().loss_bytes.at(samples_);
+    if (!role_.is_last) return 0;
+    return role_.recomputes ? output(size() - 1) : layers_.back().loss_bytes.at(samples_);
   }
   [[nodiscard]] std::uint64_t stash_from(std::size_t begin) const {
     std::uint64_t bytes = 0;
@@ -48,23 +48,23 @@ class MicroBatchBytes {
 
  private:
   [[nodiscard]] bool is_trained_from(std::size_t i) const {
-    return !place_.is_first || std::ranges::any_of(layers_.first(i + 1), &LayerCost::is_trained);
+    return !role_.is_first || std::ranges::any_of(layers_.first(i + 1), &LayerCost::is_trained);
   }
   [[nodiscard]] bool keeps_input() const {
-    if (!place_.is_first) return true;
-    return place_.recomputes ? layers_.front().is_trained() : layers_.front().saves_input;
+    if (!role_.is_first) return true;
+    return role_.recomputes ? layers_.front().is_trained() : layers_.front().saves_input;
   }
 
   std::span<const LayerCost> layers_;
   std::uint64_t samples_;
-  StagePlace place_;
+  StageRole role_;
 };
 
 // At the worst moment of an action, all that is there of its micro-batch.
 class WorstMoments {
  public:
-  WorstMoments(const MicroBatchBytes& bytes, const StagePlace& place, std::uint64_t own_input)
-      : bytes_(bytes), place_(place), own_input_(own_input) {}
+  WorstMoments(const MicroBatchBytes& bytes, const StageRole& role, std::uint64_t own_input)
+      : bytes_(bytes), role_(role), own_input_(own_input) {}
 
   [[nodiscard]] std::uint64_t forward() const {
     std::uint64_t most = 0;
@@ -91,7 +91,7 @@ class WorstMoments {
     for (std::size_t i = bytes_.size(); i-- > 0;) {
       const LayerCost& layer = bytes_.layer(i);
       std::uint64_t working = bytes_.at(layer.working.*part);
-      if (place_.recomputes) {
+      if (role_.recomputes) {
         const std::uint64_t kept = bytes_.at(layer.saved_bytes) + (layer.saves_output ? 0 : bytes_.output(i));
         working = std::max(bytes_.at(layer.working.forward), kept + working);
       }
@@ -104,7 +104,7 @@ class WorstMoments {
   }
 
   const MicroBatchBytes& bytes_;
-  StagePlace place_;
+  StageRole role_;
   std::uint64_t own_input_;
 };
 
@@ -112,24 +112,24 @@ std::int64_t as_signed(std::uint64_t bytes) { return static_cast<std::int64_t>(b
 
 }  // namespace
 
-StageBytes live_bytes(std::span<const LayerCost> layers, std::uint64_t samples, const StagePlace& place) {
-  const MicroBatchBytes bytes(layers, samples, place);
+StageBytes live_bytes(std::span<const LayerCost> layers, std::uint64_t samples, const StageRole& role) {
+  const MicroBatchBytes bytes(layers, samples, role);
   return {.activation = as_signed(bytes.input() + bytes.kept_before(bytes.size()) + bytes.kept_by_loss()),
           .stash = as_signed(bytes.stash_from(0))};
 }
 
-StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples, const StagePlace& place,
+StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples, const StageRole& role,
                         bool shares_memory) {
-  const MicroBatchBytes bytes(layers, samples, place);
+  const MicroBatchBytes bytes(layers, samples, role);
   const std::uint64_t own_input = shares_memory ? 0 : bytes.input();
-  const bool keeps_output = layers.back().saves_output && !place.recomputes;
-  const bool is_lent = shares_memory && !place.is_last && !keeps_output;
-  StageBytes stage = live_bytes(layers, samples, place);
+  const bool keeps_output = layers.back().saves_output && !role.recomputes;
+  const bool is_lent = shares_memory && !role.is_last && !keeps_output;
+  StageBytes stage = live_bytes(layers, samples, role);
   for (const LayerCost& layer : layers)
     stage.fixed += as_signed(layer.parameter_bytes + layer.gradient_bytes + layer.optimizer_bytes);
   const std::uint64_t kept = own_input + bytes.kept_before(bytes.size()) + bytes.kept_by_loss();
   stage.activation = as_signed(kept + (is_lent ? bytes.output(bytes.size() - 1) : 0));
-  const WorstMoments worst(bytes, place, own_input);
+  const WorstMoments worst(bytes, role, own_input);
   // Of a backward, besides the activation, which is there when it begins.
   const auto beyond = [&](std::uint64_t moment) {
     return std::max<std::int64_t>(as_signed(moment) - as_signed(kept), 0);

@@ -1,5 +1,5 @@
 // memory: the bytes that a stage of measured layers holds, for a schedule's peak_bytes() (pipeline/schedule/memory.h).
-// Pure. Not here: measuring them (train/measure_layers.h), counting them in a run (pipeline/live_bytes.h).
+// Pure. Not here: measuring them (train/layer_bytes.h), counting them in a run (pipeline/live_bytes.h).
 // Units: bytes; samples of a micro-batch.
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace sluice::tune {
 
-// What of its place in the pipeline tells in a stage's memory.
-struct StagePlace {
+// What tells in a stage's memory besides its layers.
+struct StageRole {
   bool is_first = false;  // its input needs no gradient
   bool is_last = false;   // the loss follows
   bool recomputes = false;
@@ -21,12 +21,12 @@ struct StagePlace {
 // `activation` and `stash` alone, as pipeline::LiveBytes counts them: what autograd saves, each tensor once, and the
 // stage's input; with recomputation the inputs of its layers and the gradient of the loss.
 [[nodiscard]] pipeline::StageBytes live_bytes(std::span<const LayerCost> layers, std::uint64_t samples,
-                                              const StagePlace& place);
+                                              const StageRole& role);
 
 // What a device is charged for the stage: weights, gradients and optimizer state too, and what actions take while they
 // run. With shares_memory (CPU devices, device/memory.h) a tensor is its maker's: the stage's input is not charged
 // here, its output is until its backward. Without, an input is a copy of its own.
 [[nodiscard]] pipeline::StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples,
-                                                const StagePlace& place, bool shares_memory);
+                                                const StageRole& role, bool shares_memory);
 
 }  // namespace sluice::tune

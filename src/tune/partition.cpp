@@ -127,11 +127,14 @@ Cut best_cut(std::span<const LayerCost> costs, const Schedule& schedule, const C
   const DeviceSearchResult by_device =
       least_slowest_device(stages, by_stage ? slowest_device(stages, *by_stage) : kNever);
   const auto finishes = [&](const Cut& cut) { return makespan(costs, schedule, cut, rules.micro_batch); };
-  Cut best = smallest_cut(stages, rules);
+  Cut best;
   if (by_device.cut && (!by_stage || finishes(*by_device.cut) < finishes(*by_stage))) {
     best = *by_device.cut;
   } else if (by_stage) {
     best = *by_stage;
+  } else {
+    best = smallest_cut(stages, rules);
+    best.fits = fits_everywhere(stages, best);
   }
   best.is_proven = by_device.is_complete;
   return best;
@@ -182,10 +185,10 @@ std::vector<std::uint64_t> live_peaks(std::span<const LayerCost> costs, const Sc
   std::vector<std::uint64_t> peaks;
   for (int s = 0, begin = 0; s < schedule.stages; ++s) {
     const int layers = partition.layers_per_stage[s];
-    const StagePlace place{
+    const StageRole role{
         .is_first = s == 0, .is_last = s + 1 == schedule.stages, .recomputes = !recompute.empty() && recompute[s]};
     std::vector<StageBytes> alone(schedule.stages);
-    alone[s] = live_bytes(costs.subspan(begin, layers), samples, place);
+    alone[s] = live_bytes(costs.subspan(begin, layers), samples, role);
     peaks.push_back(static_cast<std::uint64_t>(pipeline::peak_bytes_of(schedule, owners[s], alone)));
     begin += layers;
   }

@@ -55,8 +55,8 @@ class PossibleStages {
     return begin == std::accumulate(counts.begin(), counts.begin() + stage, 0) && end - begin == counts[stage];
   }
   [[nodiscard]] pipeline::StageBytes bytes(int stage, int begin, int end, bool recomputes) const {
-    const StagePlace place{.is_first = stage == 0, .is_last = stage + 1 == count(), .recomputes = recomputes};
-    return device_bytes(costs_.subspan(begin, end - begin), rules_.most_samples, place, rules_.shares_memory);
+    const StageRole role{.is_first = stage == 0, .is_last = stage + 1 == count(), .recomputes = recomputes};
+    return device_bytes(costs_.subspan(begin, end - begin), rules_.most_samples, role, rules_.shares_memory);
   }
   [[nodiscard]] std::vector<pipeline::StageBytes> bytes(const Partition& partition,
                                                         const std::vector<bool>& recompute) const {

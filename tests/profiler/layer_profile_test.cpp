@@ -205,6 +205,8 @@ TEST(Fingerprint, EveryFieldChangesTheHash) {
       {"context", [](auto& f) { ++f.context; }},
       {"patch_size", [](auto& f) { ++f.patch_size; }},
       {"dropout", [](auto& f) { f.dropout = 0.2; }},
+      {"label_smoothing", [](auto& f) { f.label_smoothing = 0.1; }},
+      {"deterministic", [](auto& f) { f.deterministic = true; }},
   };
   EXPECT_EQ(changes.size(), to_json(original).size()) << "one change for each field";
   for (const auto& [name, change] : changes) {

@@ -1,5 +1,7 @@
 // What stages keep between actions, counted from the tensors of whole training steps, against what the simulator counts
-// from the layers' costs: equal to the byte, under every schedule, with and without recomputation.
+// from the layers' costs: equal to the byte, under every schedule that the layers are enough for, with and without
+// recomputation.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,6 +14,7 @@
 #include "train/choose_plan.h"
 #include "train/measure_layers.h"
 #include "train/setup.h"
+#include "train/state.h"
 #include "train/train_schedule.h"
 #include "tune/partition.h"
 
@@ -48,15 +51,17 @@ std::vector<int> even_cut(int layers, int stages) {
 }
 
 std::vector<std::uint64_t> counted_in_steps(const Setup& setup, const Plan& plan) {
-  Composition composition = make_composition(setup, plan, /*processes=*/nullptr, /*count_live_bytes=*/true);
+  Composition composition = make_composition(setup, plan);
+  std::vector<pipeline::LiveBytes*> live;
+  for (int s = 0; s < plan.stages(); ++s)
+    live.push_back(&composition.executor->stage(ReplicaId{0}, StageId{s}).count_live_bytes());
   TrainStep step(composition, step_options(setup));
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   for (int i = 0; i < 2; ++i) step.run(as_step_batch(*loader.next()), i, 0.01);
   std::vector<std::uint64_t> peaks;
   for (int s = 0; s < plan.stages(); ++s) {
-    pipeline::LiveBytes* const live = composition.executor->stage(ReplicaId{0}, StageId{s}).live_bytes();
-    EXPECT_EQ(live->current(), 0U) << "stage " << s << " keeps something after a step";
-    peaks.push_back(live->peak());
+    EXPECT_EQ(live[s]->current(), 0U) << "stage " << s << " keeps something after a step";
+    peaks.push_back(live[s]->peak());
   }
   return peaks;
 }
@@ -86,6 +91,37 @@ TEST_P(LiveBytesOfSteps, AreWhatTheSimulatorCounts) {
     }
   }
   EXPECT_GE(plans, 10) << "the schedules with a stage a device";
+}
+
+TensorMap gradients_of_a_step(const Setup& setup, const Plan& plan, bool counts) {
+  Composition composition = make_composition(setup, plan);
+  for (int r = 0; counts && r < plan.replicas; ++r) {
+    for (int s = 0; s < plan.stages(); ++s) composition.executor->stage(ReplicaId{r}, StageId{s}).count_live_bytes();
+  }
+  TrainStep step(composition, step_options(setup));
+  data::Loader loader(*setup.train_set, train_loader_options(setup));
+  step.compute_gradients(as_step_batch(*loader.next()), 0, plan.chunks);
+  TensorMap gradients;
+  for (const auto& [name, tensor] : gradient_tensors(composition)) gradients[name] = tensor.clone();
+  return gradients;
+}
+
+// Also those of weights that are put off, with uneven micro-batches, two replicas and stages that differ.
+TEST_P(LiveBytesOfSteps, CountingChangesNoGradient) {
+  device::use_cpu_threads(1);
+  config::Config config = config_of(GetParam());
+  const int layers = make_setup(config).layers;
+  config.train.global_batch = 2 * kChunks * kSamples + 5;
+  config.replicas.local = 2;
+  config.pipeline.stages = kDevices;
+  config.pipeline.schedule = "zb-h1";
+  config.pipeline.partition = even_cut(layers, kDevices);
+  const train::Setup setup = make_setup(config);
+  Plan plan = make_plan(setup, {});
+  plan.recompute = {false, true};
+  const TensorMap plain = gradients_of_a_step(setup, plan, false), counted = gradients_of_a_step(setup, plan, true);
+  ASSERT_EQ(plain.size(), counted.size());
+  for (const auto& [name, gradient] : plain) EXPECT_TRUE(at::equal(gradient, counted.at(name))) << name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, LiveBytesOfSteps, testing::Values("mlp", "toy_cnn", "resnet8", "vit", "gpt2"),

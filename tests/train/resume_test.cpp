@@ -237,11 +237,11 @@ TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {
   config.pipeline.chunks.reset();
   config.pipeline.schedule = "gpipe";
   config.replicas.local = 2;
-  EXPECT_TRUE(plan_can_be_kept(config, 1, saved));
+  EXPECT_TRUE(plan_can_be_kept(config, 1, {.plan = saved}));
   const auto kept = [&](void (*change)(config::Config&)) {
     config::Config changed = config;
     change(changed);
-    return plan_can_be_kept(changed, 1, saved);
+    return plan_can_be_kept(changed, 1, {.plan = saved});
   };
   EXPECT_TRUE(kept([](auto& c) { c.pipeline.chunks = 4; }));
   EXPECT_TRUE(kept([](auto& c) { c.pipeline.partition = std::vector<int>{2, 3}; }));
@@ -249,9 +249,28 @@ TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.partition = std::vector<int>{3, 2}; }));
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.stages = 1; }));
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.recompute = "layer"; }));
+  EXPECT_FALSE(kept([](auto& c) { c.pipeline.recompute = "auto"; })) << "it was not";
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.virtual_stages = 3; }));
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.schedule = "1f1b"; }));
   EXPECT_FALSE(kept([](auto& c) { c.replicas.local = 1; }));
+}
+
+TEST(PlanCanBeKept, WhereRecomputationIsOpenTheLimitMustBeTheSame) {
+  const RunState state{.plan = {.partition = {{2, 3}}, .chunks = 2, .recompute = {false, true}},
+                       .config_toml = "[pipeline]\nrecompute = \"auto\"\n[device]\nmemory_limit = \"10MiB\"\n"};
+  config::Config config;
+  config.pipeline.stages = 2;
+  config.pipeline.chunks = 2;
+  config.pipeline.recompute = "auto";
+  config.device.memory_limit.bytes = 10 << 20;
+  EXPECT_TRUE(plan_can_be_kept(config, 1, state));
+  config.device.memory_limit.bytes = 9 << 20;
+  EXPECT_FALSE(plan_can_be_kept(config, 1, state));
+  // Of a plan of which some stages recompute, neither all nor none do.
+  for (const char* const recompute : {"none", "layer"}) {
+    config.pipeline.recompute = recompute;
+    EXPECT_FALSE(plan_can_be_kept(config, 1, state)) << recompute;
+  }
 }
 
 }  // namespace
