@@ -145,6 +145,7 @@ void Pass::work(const Place& place, const device::Stream& stream) {
   };
   const auto forget = [](Stage& stage) { stage.drop_in_flight(); };
   static_cast<void>(nn::take_flops());  // of a pass that failed
+  for_own_stages(forget);               // of one that failed in another replica, when all was done here
   try {
     if (request_.context.training) for_own_stages([](Stage& stage) { stage.zero_gradients(); });
     run_actions(worker);
