@@ -13,9 +13,9 @@ namespace sluice::comm {
 
 // What the local replicas put into a step.
 struct Contribution {
-  std::int64_t examples = 0;  // targets that count: samples, or tokens
-  double loss_sum = 0;        // summed, not averaged, over the examples
-  int stop_votes = 0;         // processes that want the run to stop after this step
+  std::int64_t targets = 0;  // that count: one a sample, or of texts the tokens
+  double loss_sum = 0;       // summed, not averaged, over the targets
+  int stop_votes = 0;        // processes that want the run to stop after this step
 };
 
 struct StepOutcome {

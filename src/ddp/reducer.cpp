@@ -117,7 +117,7 @@ at::Tensor Reducer::numbers_of(const comm::Contribution& local, const Times& tim
   const at::Tensor numbers =
       at::zeros({kCounts + totals_->size() * buckets * 2}, at::TensorOptions().dtype(at::kDouble));
   auto* data = numbers.mutable_data_ptr<double>();
-  data[0] = static_cast<double>(local.examples);
+  data[0] = static_cast<double>(local.targets);
   data[1] = local.loss_sum;
   data[2] = static_cast<double>(local.stop_votes);
   if (!timing_) return numbers;
@@ -152,7 +152,7 @@ comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const Times
   const at::Tensor numbers = numbers_of(local, times);
   totals_->all_reduce(numbers).wait();
   const auto* data = numbers.const_data_ptr<double>();
-  comm::StepOutcome outcome{.total = {.examples = static_cast<std::int64_t>(data[0]),
+  comm::StepOutcome outcome{.total = {.targets = static_cast<std::int64_t>(data[0]),
                                       .loss_sum = data[1],
                                       .stop_votes = static_cast<int>(data[2])}};
   if (timing_) tell_times(data + kCounts, times, outcome);

@@ -35,7 +35,7 @@ struct StageGradients {
 // How sums leave this process; empty where there is one process only.
 struct Network {
   std::vector<std::shared_ptr<comm::Communicator>> of_stage;  // [stage]: for its gradients
-  std::shared_ptr<comm::Communicator> totals;                 // for numbers of examples and losses; null: not added up
+  std::shared_ptr<comm::Communicator> totals;                 // for numbers of targets and losses; null: not added up
 };
 
 struct ReducerOptions {

@@ -92,10 +92,11 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
     check(static_cast<int>(of_replica.size()) == schedule.micro_batches, "one micro-batch per slot of the schedule");
   }
   const bool exchanges = request_.context.training && request_.context.batch_norm == nn::BatchNormMode::kSync &&
-                         (grid_->replicas() > 1 || !request_.statistics.empty());
+                         (grid_->replicas() > 1 || !request_.statistics_communicators.empty());
   for (int device = 0; exchanges && device < grid_->devices(); ++device) {
     exchanges_.push_back(std::make_unique<StatisticsExchange>(
-        grid_->replicas(), request_.statistics.empty() ? nullptr : request_.statistics[device]));
+        grid_->replicas(),
+        request_.statistics_communicators.empty() ? nullptr : request_.statistics_communicators[device]));
   }
   for (const auto& actions : schedule.devices) {
     for (const Action& action : actions) {
@@ -144,6 +145,7 @@ void Pass::work(const Place& place, const device::Stream& stream) {
   };
   const auto forget = [](Stage& stage) { stage.drop_in_flight(); };
   static_cast<void>(nn::take_flops());  // of a pass that failed
+  for_own_stages(forget);               // of one that failed in another replica, when all was done here
   try {
     if (request_.context.training) for_own_stages([](Stage& stage) { stage.zero_gradients(); });
     run_actions(worker);

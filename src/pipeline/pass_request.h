@@ -28,7 +28,7 @@ struct PassRequest {
   bool keep_logits = false;     // in the result; else they go when their micro-batch has been scored
   double gradient_scale = 1.0;  // 1 / targets of the global batch
   // Of synchronised batch-norm (context.batch_norm) with other processes: [device]; empty where there are none.
-  std::vector<std::shared_ptr<comm::Communicator>> statistics;
+  std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
   std::shared_ptr<comm::ReplicaSync> sync;  // told of complete gradients, by the schedule's REDUCE_GRADs; may be null
 };
 

@@ -137,7 +137,7 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   Composition composition{.plan = plan};
   if (has_peers) composition.communicator = options.processes->make_communicator("small sums");
   if (has_peers && options.synchronises_batch_norm)
-    composition.statistics = connect_statistics(*options.processes, plan.devices());
+    composition.statistics_communicators = connect_statistics(*options.processes, plan.devices());
   if (plan.replicas == 1 && !has_peers) {
     composition.sync = std::make_shared<comm::NoSync>();
   } else {

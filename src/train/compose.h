@@ -40,8 +40,9 @@ struct Composition {
   Plan plan;
   std::unique_ptr<pipeline::Executor> executor;
   std::shared_ptr<comm::ReplicaSync> sync;
-  std::shared_ptr<comm::Communicator> communicator;             // of all processes, on the CPU; null with one
-  std::vector<std::shared_ptr<comm::Communicator>> statistics;  // [device]: for synchronised batch-norm; else empty
+  std::shared_ptr<comm::Communicator> communicator;  // of all processes, on the CPU; null with one
+  // [device]: for synchronised batch-norm; else empty.
+  std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
   // [stage], over replica 0's values and gradients, without the copies of tied parameters.
   std::vector<std::shared_ptr<Optimizer>> optimizers;
   std::vector<TiedParameter> tied;

@@ -17,7 +17,7 @@ EvalCounts& EvalCounts::operator+=(const EvalCounts& other) {
   loss_sum += other.loss_sum;
   top1 += other.top1;
   top5 += other.top5;
-  samples += other.samples;
+  targets += other.targets;
   return *this;
 }
 
@@ -36,7 +36,7 @@ at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets) {
 EvalCounts counts_of(const at::Tensor& counted) {
   const at::Tensor counts = counted.cpu();
   const auto number = [&](int position) { return counts[position].item<std::int64_t>(); };
-  return {.top1 = number(0), .top5 = number(1), .samples = number(2)};
+  return {.top1 = number(0), .top5 = number(1), .targets = number(2)};
 }
 
 }  // namespace sluice::train

@@ -22,12 +22,12 @@ struct EvalCounts {
   double loss_sum = 0;
   std::int64_t top1 = 0;     // targets that have the largest logit
   std::int64_t top5 = 0;     // targets that are among the five largest; all of them when there are fewer classes
-  std::int64_t samples = 0;  // targets that count: samples, or tokens
+  std::int64_t targets = 0;  // that count: one a sample, or of texts the tokens
 
   EvalCounts& operator+=(const EvalCounts& other);
-  [[nodiscard]] double loss() const { return loss_sum / static_cast<double>(samples); }
-  [[nodiscard]] double top1_percent() const { return 100.0 * static_cast<double>(top1) / static_cast<double>(samples); }
-  [[nodiscard]] double top5_percent() const { return 100.0 * static_cast<double>(top5) / static_cast<double>(samples); }
+  [[nodiscard]] double loss() const { return loss_sum / static_cast<double>(targets); }
+  [[nodiscard]] double top1_percent() const { return 100.0 * static_cast<double>(top1) / static_cast<double>(targets); }
+  [[nodiscard]] double top5_percent() const { return 100.0 * static_cast<double>(top5) / static_cast<double>(targets); }
 };
 
 // The counts of a micro-batch as a tensor on the device of its logits, which nobody waits for here: for counts_of().

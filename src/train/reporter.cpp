@@ -164,14 +164,14 @@ void Reporter::eval(const EvalRecord& record) {
                           {"loss", record.counts.loss()},
                           {"top1", record.counts.top1_percent()},
                           {"top5", record.counts.top5_percent()},
-                          {"samples", record.counts.samples},
+                          {"samples", record.counts.targets},
                           {"eval_s", record.seconds}});
   if (events_) {
     events_->scalar(record.step, "Loss/val", record.counts.loss());
     events_->scalar(record.step, "acc1/val", record.counts.top1_percent());
     events_->scalar(record.step, "acc5/val", record.counts.top5_percent());
   }
-  log_info(concat("evaluation after step ", record.step, " on ", record.counts.samples, " samples: top-1 ",
+  log_info(concat("evaluation after step ", record.step, " on ", record.counts.targets, " targets: top-1 ",
                   fixed(record.counts.top1_percent(), 2), " %, top-5 ", fixed(record.counts.top5_percent(), 2),
                   " %, loss ", fixed(record.counts.loss(), 4), " (", fixed(record.seconds, 1), " s)"));
 }

@@ -81,9 +81,9 @@ void RunTotals::add_outside(const std::vector<Span>& spans) {
 
 std::vector<PlaceTimes> mean_times(const RunTotals& totals) {
   std::vector<PlaceTimes> places;
-  for (const PlaceBreakdown& stage : totals.places) {
-    PlaceTimes& place = places.emplace_back(PlaceTimes{index(stage.replica), index(stage.device), {}});
-    for (const auto& [name, total_ms] : times_of(stage)) place.ms[name] = total_ms / static_cast<double>(totals.steps);
+  for (const PlaceBreakdown& total : totals.places) {
+    PlaceTimes& place = places.emplace_back(PlaceTimes{index(total.replica), index(total.device), {}});
+    for (const auto& [name, total_ms] : times_of(total)) place.ms[name] = total_ms / static_cast<double>(totals.steps);
     place.ms["step_ms"] = to_ms(totals.duration) / static_cast<double>(totals.steps);
   }
   return places;
@@ -103,17 +103,17 @@ profiler::AdviceInput advice_input(const RunTotals& totals, const RunFacts& fact
       .sync_bytes = static_cast<double>(facts.sync_bytes),
       .network_bytes_per_s = totals.network_time > 0 ? totals.network_bytes / to_s(totals.network_time) : 0.0,
       .data_workers = facts.data_workers};
-  for (const PlaceBreakdown& stage : totals.places) {
-    input.stages.push_back({.replica = index(stage.replica),
-                            .stage = index(stage.device),
-                            .compute = mean(stage.forward() + stage.backward()),
-                            .load = mean(stage.load()),
-                            .allreduce = mean(stage[profiler::Part::kAllReduce]),
-                            .skew = mean(stage[profiler::Part::kSkew]),
-                            .fill = mean(stage[profiler::Part::kFill]),
-                            .drain = mean(stage[profiler::Part::kDrain]),
-                            .other = mean(stage[profiler::Part::kOther])});
-    input.allreduce = std::max(input.allreduce, mean(stage.all_reduce - stage[profiler::Part::kSkew]));
+  for (const PlaceBreakdown& place : totals.places) {
+    input.stages.push_back({.replica = index(place.replica),
+                            .stage = index(place.device),
+                            .compute = mean(place.forward() + place.backward()),
+                            .load = mean(place.load()),
+                            .allreduce = mean(place[profiler::Part::kAllReduce]),
+                            .skew = mean(place[profiler::Part::kSkew]),
+                            .fill = mean(place[profiler::Part::kFill]),
+                            .drain = mean(place[profiler::Part::kDrain]),
+                            .other = mean(place[profiler::Part::kOther])});
+    input.allreduce = std::max(input.allreduce, mean(place.all_reduce - place[profiler::Part::kSkew]));
   }
   // Who is late by chance one step and early the next is not slow: what others waited for it, less the most that was
   // waited for another.

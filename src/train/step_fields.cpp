@@ -6,20 +6,20 @@ using nlohmann::ordered_json;
 using profiler::Part;
 using profiler::PlaceBreakdown;
 
-std::vector<std::pair<std::string, double>> times_of(const PlaceBreakdown& stage) {
-  return {{"load_ms", to_ms(stage.load())},
-          {"forward_ms", to_ms(stage.forward())},
-          {"backward_ms", to_ms(stage.backward())},
-          {"transfer_ms", to_ms(stage.transfer())},
-          {"allreduce_exposed_ms", to_ms(stage.all_reduce_exposed())},
-          {"optimizer_ms", to_ms(stage.optimizer())},
-          {"idle_ms", to_ms(stage.idle())},
-          {"skew_ms", to_ms(stage[Part::kSkew])},
-          {"bubble_fill_ms", to_ms(stage[Part::kFill])},
-          {"bubble_steady_ms", to_ms(stage[Part::kSteady])},
-          {"bubble_drain_ms", to_ms(stage[Part::kDrain])},
-          {"allreduce_ms", to_ms(stage.all_reduce)},
-          {"allreduce_hidden_ms", to_ms(stage.all_reduce_hidden())}};
+std::vector<std::pair<std::string, double>> times_of(const PlaceBreakdown& place) {
+  return {{"load_ms", to_ms(place.load())},
+          {"forward_ms", to_ms(place.forward())},
+          {"backward_ms", to_ms(place.backward())},
+          {"transfer_ms", to_ms(place.transfer())},
+          {"allreduce_exposed_ms", to_ms(place.all_reduce_exposed())},
+          {"optimizer_ms", to_ms(place.optimizer())},
+          {"idle_ms", to_ms(place.idle())},
+          {"skew_ms", to_ms(place[Part::kSkew])},
+          {"bubble_fill_ms", to_ms(place[Part::kFill])},
+          {"bubble_steady_ms", to_ms(place[Part::kSteady])},
+          {"bubble_drain_ms", to_ms(place[Part::kDrain])},
+          {"allreduce_ms", to_ms(place.all_reduce)},
+          {"allreduce_hidden_ms", to_ms(place.all_reduce_hidden())}};
 }
 
 void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdown) {
@@ -46,7 +46,7 @@ ordered_json mean_breakdown(const RunTotals& totals) {
   if (totals.places.empty()) return nullptr;
   ordered_json list = ordered_json::array();
   for (const PlaceTimes& place : mean_times(totals)) {
-    list.push_back({{"replica", place.replica}, {"stage", place.stage}});
+    list.push_back({{"replica", place.replica}, {"stage", place.device}});
     for (const auto& [name, ms] : place.ms) list.back()[name] = ms;
   }
   return list;

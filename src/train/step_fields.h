@@ -14,7 +14,7 @@
 namespace sluice::train {
 
 // Milliseconds by field, in the order of the records: the columns that add up to the step, and parts of them.
-[[nodiscard]] std::vector<std::pair<std::string, double>> times_of(const profiler::PlaceBreakdown& stage);
+[[nodiscard]] std::vector<std::pair<std::string, double>> times_of(const profiler::PlaceBreakdown& place);
 
 // Appends the times of a step to its record; null where nothing was recorded (profile.level = "off").
 void add_breakdown(nlohmann::ordered_json& fields, const profiler::StepBreakdown& breakdown);

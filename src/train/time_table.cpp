@@ -56,7 +56,7 @@ std::string time_table(std::span<const PlaceTimes> places, const Numbers& means,
   std::vector<TextRow> rows{{"", "load", "forward", "backward", "transfer", "allreduce", "skew", "optimizer", "bubble",
                              "other", "step", "busy"}};
   for (const PlaceTimes& place : places)
-    rows.push_back(row_of(concat("replica ", place.replica, " stage ", place.stage), place.ms));
+    rows.push_back(row_of(concat("replica ", place.replica, " stage ", place.device), place.ms));
   if (places.size() > 1) rows.push_back(row_of("mean", mean_of(places)));
   if (places.empty()) rows.push_back(row_of("all stages", means));
   return concat("where the time went, mean ",

@@ -96,7 +96,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   const std::int64_t scaled_by = std::max<std::int64_t>(is_alone() ? targets : batch.global_samples, 1);
   request.gradient_scale = 1.0 / static_cast<double>(scaled_by);
   request.sync = composition_.sync;
-  request.statistics = composition_.statistics;
+  request.statistics_communicators = composition_.statistics_communicators;
   if (wishes.count_correct) request.score = count_correct;
   request.keep_logits = wishes.keep_logits;
 
@@ -104,7 +104,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   const pipeline::PassResult result = run_training_pass(std::move(request), chunks);
   Recorder& recorder = composition_.executor->recorder();
   const comm::Contribution local{
-      .examples = targets, .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0};
+      .targets = targets, .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0};
   comm::StepOutcome outcome;
   {
     const SpanScope span(is_alone() ? nullptr : recorder.process(), Phase::kAllReduce);
@@ -116,7 +116,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   recorder.add_buckets(outcome.buckets, outcome.late);
   add_tied_gradients(*composition_.executor, composition_.tied);
 
-  const auto all_targets = static_cast<double>(std::max<std::int64_t>(outcome.total.examples, 1));
+  const auto all_targets = static_cast<double>(std::max<std::int64_t>(outcome.total.targets, 1));
   Gradients gradients;
   gradients.stats = {.loss = outcome.total.loss_sum / all_targets,
                      .samples = batch.global_samples,
@@ -224,13 +224,13 @@ EvalStats TrainStep::over_processes(const EvalStats& local) const {
   const auto as_double = [](auto number) { return static_cast<double>(number); };
   const EvalCounts& counts = local.counts;
   const at::Tensor sums = at::tensor({counts.loss_sum, as_double(counts.top1), as_double(counts.top5),
-                                      as_double(counts.samples), as_double(local.stop)},
+                                      as_double(counts.targets), as_double(local.stop)},
                                      at::TensorOptions().dtype(at::kDouble));
   composition_.communicator->all_reduce(sums).wait();
   return {.counts = {.loss_sum = sums[0].item<double>(),
                      .top1 = sums[1].item<std::int64_t>(),
                      .top5 = sums[2].item<std::int64_t>(),
-                     .samples = sums[3].item<std::int64_t>()},
+                     .targets = sums[3].item<std::int64_t>()},
           .stop = sums[4].item<double>() > 0};
 }
 

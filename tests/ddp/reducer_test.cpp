@@ -42,8 +42,8 @@ TEST(Reducer, Replica0HoldsTheSumOfAllReplicas) {
         });
       }
     }
-    const auto outcome = reducer.finish_step({.examples = 7, .loss_sum = 3.5});
-    EXPECT_EQ(outcome.total.examples, 7);
+    const auto outcome = reducer.finish_step({.targets = 7, .loss_sum = 3.5});
+    EXPECT_EQ(outcome.total.targets, 7);
     EXPECT_EQ(outcome.divisor, 1.0);
     const double sum = replicas * (replicas + 1) / 2.0;
     EXPECT_TRUE(at::equal(gradients.flat[0], at::full({kParams * kSize}, sum, at::kDouble))) << replicas;

@@ -70,10 +70,10 @@ EvalCounts count(const at::Tensor& logits, const at::Tensor& targets) {
 TEST(CountCorrect, LeavesMaskedTokensOut) {
   const at::Tensor logits = at::arange(3, at::kFloat).neg().expand({2, 4, 3});  // class c has rank c
   const EvalCounts counts = count(logits, ids({0, 1, kNoTarget, 0, kNoTarget, 2, 0, 0}).view({2, 4}));
-  EXPECT_EQ(counts.samples, 6);
+  EXPECT_EQ(counts.targets, 6);
   EXPECT_EQ(counts.top1, 4);
   EXPECT_EQ(counts.top5, 6);
-  EXPECT_EQ(count(logits, at::full({2, 4}, kNoTarget, at::kLong)).samples, 0);
+  EXPECT_EQ(count(logits, at::full({2, 4}, kNoTarget, at::kLong)).targets, 0);
 }
 
 // Row i of the logits has its target at rank `ranks[i]`.
@@ -86,7 +86,7 @@ TEST(CountCorrect, CountsTheLargestAndTheFiveLargest) {
   const EvalCounts counts = count_ranks({0, 1, 4, 5, 9, 0}, 10);
   EXPECT_EQ(counts.top1, 2);
   EXPECT_EQ(counts.top5, 4);
-  EXPECT_EQ(counts.samples, 6);
+  EXPECT_EQ(counts.targets, 6);
 }
 
 TEST(CountCorrect, TopFiveOfFewerThanFiveClassesIsEverySample) {
@@ -106,12 +106,12 @@ TEST(CountCorrect, NaNIsNeverRight) {
   const EvalCounts counts = count(logits, ids({0, 1, 2, 3}));
   EXPECT_EQ(counts.top1, 0);
   EXPECT_EQ(counts.top5, 0);
-  EXPECT_EQ(counts.samples, 4);
+  EXPECT_EQ(counts.targets, 4);
 }
 
 TEST(EvalCounts, AddUpAndGiveMeansAndPercent) {
-  EvalCounts counts{.loss_sum = 3, .top1 = 1, .top5 = 2, .samples = 2};
-  counts += {.loss_sum = 1, .top1 = 1, .top5 = 2, .samples = 6};
+  EvalCounts counts{.loss_sum = 3, .top1 = 1, .top5 = 2, .targets = 2};
+  counts += {.loss_sum = 1, .top1 = 1, .top5 = 2, .targets = 6};
   EXPECT_EQ(counts.loss(), 0.5);
   EXPECT_EQ(counts.top1_percent(), 25);
   EXPECT_EQ(counts.top5_percent(), 50);

@@ -41,7 +41,7 @@ void expect_step_equals(Composition& grid, const pipeline::MicroBatch& batch, in
   const EvalCounts expected = counts_of(count_correct(reference.logits, batch.targets));
   ASSERT_TRUE(result.correct);
   EXPECT_EQ(result.correct->top1, expected.top1);
-  EXPECT_EQ(result.correct->samples, expected.samples);
+  EXPECT_EQ(result.correct->targets, expected.targets);
   const auto [error, name] = worst_error(divided(gradient_tensors(grid), result.divisor), reference.gradients);
   EXPECT_LE(error, kTolerance) << name;
 }

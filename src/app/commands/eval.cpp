@@ -21,9 +21,9 @@ void run(const EvalArguments& arguments) {
       {{"loss", counts.loss()},
        {"top1", counts.top1_percent()},
        {"top5", counts.top5_percent()},
-       {"samples", counts.samples}},
+       {"samples", counts.targets}},
       concat("top-1 ", fixed(counts.top1_percent(), 2), " %  top-5 ", fixed(counts.top5_percent(), 2), " %  loss ",
-             fixed(counts.loss(), 4), "  on ", counts.samples, " samples"));
+             fixed(counts.loss(), 4), "  on ", counts.targets, " targets"));
 }
 
 }  // namespace

@@ -264,11 +264,11 @@ std::vector<PlaceTimes> place_times(const Json& breakdown) {
   std::vector<PlaceTimes> places;
   if (!breakdown.is_array()) return places;
   for (const Json& entry : breakdown) {
-    const auto replica = integer_at(entry, "replica"), stage = integer_at(entry, "stage");
-    if (!replica || !stage) continue;
+    const auto replica = integer_at(entry, "replica"), device = integer_at(entry, "stage");
+    if (!replica || !device) continue;
     PlaceTimes& place = places.emplace_back();
     place.replica = static_cast<int>(*replica);
-    place.stage = static_cast<int>(*stage);
+    place.device = static_cast<int>(*device);
     for (const auto& [name, value] : entry.items()) {
       const auto number = number_of(value);
       if (number && name.ends_with("_ms")) place.ms[name] = *number;

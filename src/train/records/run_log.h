@@ -31,10 +31,11 @@ using Numbers = std::map<std::string, double, std::less<>>;
 [[nodiscard]] std::optional<std::int64_t> integer_at(const nlohmann::ordered_json& object, const char* name);
 [[nodiscard]] std::optional<std::string> text_at(const nlohmann::ordered_json& object, const char* name);
 
-// Mean milliseconds per step of one (replica, stage).
+// Mean milliseconds per step of one (replica, device). The records, which are older than devices of several stages,
+// call the device its stage.
 struct PlaceTimes {
   int replica = 0;
-  int stage = 0;
+  int device = 0;
   Numbers ms;
 };
 

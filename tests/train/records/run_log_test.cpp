@@ -140,7 +140,7 @@ TEST(RunLog, FieldsOfAWrongKindAreAbsent) {
   EXPECT_EQ(log.outcome(), "unfinished");
   const auto places = place_times(log.summary.at("breakdown"));
   ASSERT_EQ(places.size(), 1U);
-  EXPECT_EQ(places[0].stage, 1);
+  EXPECT_EQ(places[0].device, 1);
   EXPECT_EQ(places[0].ms, (Numbers{{"load_ms", 2.0}}));
   EXPECT_THAT(place_times(nullptr), IsEmpty());
 }
