@@ -11,6 +11,29 @@ namespace sluice::train {
 
 using nlohmann::ordered_json;
 
+namespace {
+
+ordered_json plan_json(const Setup& setup, const Composition& composition, bool chunks_are_open, ordered_json stages) {
+  const Plan& plan = composition.plan;
+  return {{"model", setup.model.name},
+          {"data", setup.train_set->info().name},
+          {"parameters", composition.parameter_count()},
+          {"stages", plan.devices()},
+          {"virtual", plan.virtual_stages},
+          {"replicas", plan.replicas},
+          {"processes", setup.place.processes},
+          {"schedule", plan.schedule},
+          {"chunks", chunks_are_open ? ordered_json("auto") : ordered_json(plan.chunks)},
+          {"global_batch", plan.global_batch},
+          {"cpu_threads", setup.cpu_threads},
+          {"batches_per_epoch", setup.batches_per_epoch},
+          {"steps", setup.total_steps},
+          {"partition", plan.partition.layers_per_stage},
+          {"stage_list", std::move(stages)}};
+}
+
+}  // namespace
+
 PlanDescription describe_plan(const Setup& setup, const Composition& composition, bool chunks_are_open) {
   const Plan& plan = composition.plan;
   const int processes = setup.place.processes, replicas = count_replicas(setup);
@@ -52,22 +75,7 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
          << std::left << std::setw(7) << s << std::setw(28) << span << std::right << std::setw(12) << parameters
          << std::setw(12) << bytes << "  " << join(devices, " ") << (plan.recomputes(s) ? ", recomputes" : "");
   }
-  ordered_json json{{"model", setup.model.name},
-                    {"data", setup.train_set->info().name},
-                    {"parameters", composition.parameter_count()},
-                    {"stages", plan.devices()},
-                    {"virtual", plan.virtual_stages},
-                    {"replicas", plan.replicas},
-                    {"processes", processes},
-                    {"schedule", plan.schedule},
-                    {"chunks", chunks_are_open ? ordered_json("auto") : ordered_json(plan.chunks)},
-                    {"global_batch", plan.global_batch},
-                    {"cpu_threads", setup.cpu_threads},
-                    {"batches_per_epoch", setup.batches_per_epoch},
-                    {"steps", setup.total_steps},
-                    {"partition", plan.partition.layers_per_stage},
-                    {"stage_list", stages}};
-  return {std::move(json), std::move(text).str()};
+  return {plan_json(setup, composition, chunks_are_open, std::move(stages)), std::move(text).str()};
 }
 
 }  // namespace sluice::train

@@ -186,8 +186,7 @@ TEST(BestCut, StagesOfADeviceAreWeighedTogether) {
 TEST(BestCut, ManyLayersAreSearchedToAGoodCut) {
   RngStream rng(9);
   const auto costs = random_costs(rng, 98);  // ViT-L of half blocks
-  const auto schedule =
-      pipeline::make_schedule("interleaved", {.stages = 8, .micro_batches = 16, .virtual_stages = 2});
+  const auto schedule = pipeline::make_schedule("interleaved", {.stages = 8, .micro_batches = 16, .virtual_stages = 2});
   CutRules rules{.micro_batch = kSamples, .most_samples = kSamples, .recompute = Recompute::kOpen};
   const Cut free = best_cut(costs, schedule, rules);
   double all = 0;
