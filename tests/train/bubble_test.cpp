@@ -104,6 +104,8 @@ double measured_bubble(const StepSpans& spans) {
   return 1 - static_cast<double>(busy) / (static_cast<double>(kDevices) * static_cast<double>(end - begin));
 }
 
+constexpr int kMostSteps = 25;
+
 TEST(Bubble, MeasuredIsNearSimulatedForEverySchedule) {
   constexpr Sleeps kOfDevice{milliseconds(12), milliseconds(16), milliseconds(8)};
   for (const std::string& schedule : pipeline::schedule_names()) {
@@ -122,7 +124,11 @@ TEST(Bubble, MeasuredIsNearSimulatedForEverySchedule) {
     TrainStep step(grid, {});
     const StepBatch batch{{at::ones({kChunks, kWidth}), at::zeros({kChunks}, at::kLong), at::arange(kChunks)}};
     double nearest = std::numeric_limits<double>::infinity();
-    for (int number = 0; number < 4; ++number) {
+    // What else the machine does delays a sleeper now and then; a wrong order would delay every step.
+    const auto is_near = [&] {
+      return std::abs(nearest - simulated.bubble_fraction) <= 0.05 * simulated.bubble_fraction;
+    };
+    for (int number = 0; number < 4 || (number < kMostSteps && !is_near()); ++number) {
       Recorder& recorder = grid.executor->recorder();
       recorder.clear();
       const Nanoseconds begin = now_ns();
