@@ -54,6 +54,9 @@ struct LayerCost {
   AffineBytes loss_bytes;     // of the model's last layer: what the loss after it keeps; 0 for the others
   AffineBytes stash_bytes;    // what weight gradients that are put off wait with: inputs and output gradients
   WorkingBytes working;       // 0 where memory is not counted (device/memory.h)
+  // Its weights as kernels use them (nn/transformed_weights.h): kept during a pass of several micro-batches, made for
+  // each use in a pass of one. Not in `working`.
+  std::uint64_t transformed_bytes = 0;
   std::uint64_t parameter_bytes = 0;
   std::uint64_t gradient_bytes = 0;
   std::uint64_t optimizer_bytes = 0;  // of the configured optimizer's state

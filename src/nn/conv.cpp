@@ -34,12 +34,12 @@ Gradients plain_gradients(const at::Tensor& grad, const at::Tensor& x, const at:
 }
 
 Gradients gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry,
-                    Wanted wanted) {
+                    Wanted wanted, TransformedWeights* transformed) {
   if (!winograd_pays(x, weight, geometry.stride, geometry.padding)) {
     return plain_gradients(grad, x, weight, geometry, wanted);
   }
   Gradients result;
-  if (wanted.x) result.x = winograd_input_gradient(grad, weight);
+  if (wanted.x) result.x = winograd_input_gradient(grad, weight, transformed);
   if (wanted.weight) result.weight = winograd_weight_gradient(grad, x, weight);
   if (wanted.bias) result.bias = grad.sum({0, 2, 3});
   return result;
@@ -49,13 +49,14 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, std::int64_t stride, std::int64_t padding,
-                            WeightGradQueue* queue) {
+                            WeightGradQueue* queue, TransformedWeights* transformed) {
     const at::Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
     ctx->save_for_backward({x, weight, bias.value_or(at::Tensor())});
     ctx->saved_data["stride"] = stride;
     ctx->saved_data["padding"] = padding;
     ctx->saved_data["queue"] = reinterpret_cast<std::int64_t>(queue);
-    if (winograd_pays(x, weight, stride, padding)) return winograd_forward(x, weight, bias);
+    ctx->saved_data["transformed"] = reinterpret_cast<std::int64_t>(transformed);
+    if (winograd_pays(x, weight, stride, padding)) return winograd_forward(x, weight, bias, transformed);
     return at::convolution(x, weight, bias, {stride, stride}, {padding, padding}, {1, 1}, false, {0, 0}, 1)
         .contiguous(at::MemoryFormat::ChannelsLast);
   }
@@ -65,20 +66,21 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
     const at::Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
     const Geometry geometry{ctx->saved_data["stride"].toInt(), ctx->saved_data["padding"].toInt()};
     auto* queue = reinterpret_cast<WeightGradQueue*>(ctx->saved_data["queue"].toInt());
+    auto* transformed = reinterpret_cast<TransformedWeights*>(ctx->saved_data["transformed"].toInt());
     const at::Tensor grad = grads[0].contiguous(at::MemoryFormat::ChannelsLast);
 
     const bool need_x = ctx->needs_input_grad(0), need_weight = ctx->needs_input_grad(1);
     const bool need_bias = need_weight && bias.defined();
-    variable_list result(6);
+    variable_list result(7);
     if (queue == nullptr || !need_weight) {
-      const Gradients all = gradients(grad, x, weight, geometry, {need_x, need_weight, need_bias});
+      const Gradients all = gradients(grad, x, weight, geometry, {need_x, need_weight, need_bias}, transformed);
       result[0] = all.x, result[1] = all.weight, result[2] = all.bias;
       return result;
     }
-    if (need_x) result[0] = gradients(grad, x, weight, geometry, {true, false, false}).x;
+    if (need_x) result[0] = gradients(grad, x, weight, geometry, {true, false, false}, transformed).x;
     const at::Tensor own_weight = parameter_of(weight), own_bias = need_bias ? parameter_of(bias) : at::Tensor();
     queue->push({grad, x}, [grad, x, own_weight, own_bias, geometry, need_bias] {
-      const Gradients own = gradients(grad, x, own_weight, geometry, {false, true, need_bias});
+      const Gradients own = gradients(grad, x, own_weight, geometry, {false, true, need_bias}, nullptr);
       add_to_gradient(own_weight, own.weight);
       if (need_bias) add_to_gradient(own_bias, own.bias);
     });
@@ -95,8 +97,8 @@ Init weight_init(const ConvShape& shape, Conv2d::Bias bias) {
 }  // namespace
 
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                  std::int64_t stride, std::int64_t padding, WeightGradQueue* queue) {
-  const at::Tensor y = ConvFunction::apply(x, weight, bias, stride, padding, queue);
+                  std::int64_t stride, std::int64_t padding, WeightGradQueue* queue, TransformedWeights* transformed) {
+  const at::Tensor y = ConvFunction::apply(x, weight, bias, stride, padding, queue, transformed);
   count_product(ProductKind::kConvolution,
                 static_cast<double>(y.numel()) * static_cast<double>(weight.numel() / weight.size(0)), x, weight);
   return y;
@@ -113,7 +115,8 @@ Conv2d::Conv2d(Registry& registry, const std::string& name, const ConvShape& sha
 
 at::Tensor Conv2d::operator()(const at::Tensor& x, const ForwardContext& context) const {
   const auto bias = bias_ == nullptr ? std::nullopt : std::optional<at::Tensor>(bias_->value);
-  return conv2d(x, weight_->value, bias, shape_.stride, shape_.padding, context.weight_queue);
+  return conv2d(x, weight_->value, bias, shape_.stride, shape_.padding, context.weight_queue,
+                context.transformed_weights);
 }
 
 }  // namespace sluice::nn

@@ -17,9 +17,10 @@ struct ConvShape {
   std::int64_t padding = 0;
 };
 
-// x [N, in, H, W], weight [out, in, kernel, kernel], bias [out]. Returns [N, out, H', W'], channels_last.
+// x [N, in, H, W], weight [out, in, kernel, kernel], bias [out]. Returns [N, out, H', W'], channels_last. queue,
+// transformed: null, or for the backward pass too.
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                  std::int64_t stride, std::int64_t padding, WeightGradQueue* queue);
+                  std::int64_t stride, std::int64_t padding, WeightGradQueue* queue, TransformedWeights* transformed);
 
 class Conv2d {
  public:

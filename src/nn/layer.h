@@ -16,6 +16,7 @@ namespace sluice::nn {
 
 class BatchNorm2d;
 class ReplicaSum;
+class TransformedWeights;
 class WeightGradQueue;
 
 // A leaf that requires a gradient. A stage replaces `value` by a view into its flat buffer (same sizes and strides).
@@ -56,6 +57,8 @@ struct ForwardContext {
       true;  // false when a forward pass is repeated (recompute): running statistics stay as they are
   ReplicaSum* replicas = nullptr;           // kSync: the others that run this micro-batch; null where there are none
   WeightGradQueue* weight_queue = nullptr;  // not null: backward leaves the weight gradients there (split backward)
+  TransformedWeights* transformed_weights =
+      nullptr;  // not null: weights that are transformed to be used are kept there
 };
 
 class Layer {

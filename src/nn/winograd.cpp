@@ -11,6 +11,8 @@
 namespace sluice::nn {
 namespace {
 
+using Use = TransformedWeights::Use;
+
 constexpr auto kLayout = at::MemoryFormat::ChannelsLast;
 constexpr std::int64_t kBlockTiles = 96;             // tiles that go through all steps while they are in the cache
 constexpr std::int64_t kGradientFloats = 768 << 10;  // the same for the weight gradient, whose blocks ...
@@ -63,15 +65,30 @@ void for_rows(const kernels::WinogradWeights& shape, const Body& body) {
   parallel_for(0, shape.rows, std::max<std::int64_t>(kTransformPairs / shape.columns, 1), body);
 }
 
-// x convolved with the weight that has a row for each channel of x.
-at::Tensor convolved(const at::Tensor& x, const at::Tensor& weight, const kernels::WinogradWeights& shape,
-                     const float* bias) {
-  const auto& kernel = kernels::best().winograd;
-  const Scratch u(shape.rows, shape.columns);
+// In planes of [rows, columns].
+at::Tensor transform(const at::Tensor& weight, const kernels::WinogradWeights& shape) {
+  at::Tensor planes =
+      at::empty({kernels::kWinogradPlanes, kernels::winograd_plane(shape.rows, shape.columns)}, at::kFloat);
   const auto* taps = weight.const_data_ptr<float>();
-  for_rows(shape, [&](std::int64_t begin, std::int64_t end) { kernel.weights(shape, taps, begin, end, u.get()); });
+  auto* to = planes.mutable_data_ptr<float>();
+  for_rows(shape, [&](std::int64_t begin, std::int64_t end) {
+    kernels::best().winograd.weights(shape, taps, begin, end, to);
+  });
+  return planes;
+}
 
-  at::Tensor y = at::empty({x.size(0), shape.columns, x.size(2), x.size(3)}, x.options(), kLayout);
+at::Tensor transformed_for(Use use, const at::Tensor& weight, TransformedWeights* kept) {
+  kernels::WinogradWeights shape = use == Use::kForward ? by_input(weight) : by_output(weight);
+  shape.rotated = use == Use::kInputGradient;
+  const auto make = [&] { return transform(weight, shape); };
+  return kept != nullptr ? kept->get(weight, use, make) : make();
+}
+
+// x convolved with the weight whose planes have a row for each channel of x.
+at::Tensor convolved(const at::Tensor& x, const at::Tensor& planes, std::int64_t outputs, const float* bias) {
+  const auto& kernel = kernels::best().winograd;
+  const auto* u = planes.const_data_ptr<float>();
+  at::Tensor y = at::empty({x.size(0), outputs, x.size(2), x.size(3)}, x.options(), kLayout);
   const kernels::WinogradMap in = map_of(x), out = map_of(y);
   const auto* from = x.const_data_ptr<float>();
   auto* to = y.mutable_data_ptr<float>();
@@ -82,7 +99,7 @@ at::Tensor convolved(const at::Tensor& x, const at::Tensor& weight, const kernel
       const std::int64_t first = i * kBlockTiles, count = std::min(kBlockTiles, tiles - first);
       const kernels::WinogradBlock block{.first = first, .tiles = count, .begin = 0, .end = count};
       kernel.input(in, block, from, v.get());
-      kernel.products(count, in.channels, out.channels, v.get(), u.get(), m.get());
+      kernel.products(count, in.channels, out.channels, v.get(), u, m.get());
       kernel.output(out, block, m.get(), bias, to);
     }
   });
@@ -98,16 +115,16 @@ bool winograd_pays(const at::Tensor& x, const at::Tensor& weight, std::int64_t s
          fits(weight.size(1)) && tiles_of(x) >= kMinimumTiles;
 }
 
-at::Tensor winograd_forward(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+at::Tensor winograd_forward(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                            TransformedWeights* transformed) {
   const at::Tensor offset = bias.has_value() ? bias->contiguous() : at::Tensor();
-  return convolved(x.contiguous(kLayout), weight, by_input(weight),
+  return convolved(x.contiguous(kLayout), transformed_for(Use::kForward, weight, transformed), weight.size(0),
                    offset.defined() ? offset.const_data_ptr<float>() : nullptr);
 }
 
-at::Tensor winograd_input_gradient(const at::Tensor& grad, const at::Tensor& weight) {
-  kernels::WinogradWeights shape = by_output(weight);
-  shape.rotated = true;
-  return convolved(grad.contiguous(kLayout), weight, shape, nullptr);
+at::Tensor winograd_input_gradient(const at::Tensor& grad, const at::Tensor& weight, TransformedWeights* transformed) {
+  return convolved(grad.contiguous(kLayout), transformed_for(Use::kInputGradient, weight, transformed), weight.size(1),
+                   nullptr);
 }
 
 at::Tensor winograd_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight) {

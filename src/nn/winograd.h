@@ -9,15 +9,19 @@
 
 #include <optional>
 
+#include "nn/transformed_weights.h"
+
 namespace sluice::nn {
 
 // Does the shape fit, and does it pay? The answer depends on shapes and types only, so a run repeats bit for bit.
 bool winograd_pays(const at::Tensor& x, const at::Tensor& weight, std::int64_t stride, std::int64_t padding);
 
 // The three products of such a convolution; each demands winograd_pays(). Answers are channels_last, but for the weight
-// gradient, which has the strides of the weight.
-at::Tensor winograd_forward(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
-at::Tensor winograd_input_gradient(const at::Tensor& grad, const at::Tensor& weight);
+// gradient, which has the strides of the weight. `transformed`: where to find and keep the transformed weight; null:
+// nowhere.
+at::Tensor winograd_forward(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                            TransformedWeights* transformed);
+at::Tensor winograd_input_gradient(const at::Tensor& grad, const at::Tensor& weight, TransformedWeights* transformed);
 at::Tensor winograd_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight);
 
 }  // namespace sluice::nn

@@ -19,9 +19,9 @@ std::int64_t aligned(std::int64_t elements, std::int64_t element_size) {
   return (elements + step - 1) / step * step;
 }
 
-std::vector<nn::Parameter*> parameters_of(const std::vector<nn::Layer*>& layers) {
+std::vector<nn::Parameter*> parameters_of(const std::vector<std::unique_ptr<nn::Layer>>& layers) {
   std::vector<nn::Parameter*> parameters;
-  for (nn::Layer* layer : layers) {
+  for (const auto& layer : layers) {
     const auto own = layer->parameters();
     parameters.insert(parameters.end(), own.begin(), own.end());
   }
@@ -31,10 +31,10 @@ std::vector<nn::Parameter*> parameters_of(const std::vector<nn::Layer*>& layers)
 
 }  // namespace
 
-FlatParameters::FlatParameters(const std::vector<nn::Layer*>& layers, ParamId first, c10::Device device,
+FlatParameters::FlatParameters(const std::vector<std::unique_ptr<nn::Layer>>& layers, ParamId first, c10::Device device,
                                const FlatParameters* shared) {
   const auto parameters = parameters_of(layers);
-  for (nn::Layer* layer : layers) {
+  for (const auto& layer : layers) {
     const auto own = layer->buffers();
     buffers_.insert(buffers_.end(), own.begin(), own.end());
   }

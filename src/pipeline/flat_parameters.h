@@ -33,7 +33,7 @@ class FlatParameters {
   // Lays out the parameters of `layers`, numbered from `first`, moves them to `device` and replaces them by views.
   // `shared`: another replica's parameters in the same memory whose values are used instead of the layers' own; may be
   // null.
-  FlatParameters(const std::vector<nn::Layer*>& layers, ParamId first, c10::Device device,
+  FlatParameters(const std::vector<std::unique_ptr<nn::Layer>>& layers, ParamId first, c10::Device device,
                  const FlatParameters* shared);
 
   [[nodiscard]] const std::vector<ParameterSlot>& slots() const { return slots_; }

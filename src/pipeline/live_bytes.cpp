@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace sluice::pipeline {
-namespace {
-
-const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
-
-}  // namespace
-
 struct LiveBytes::Ledger {
   struct Entry {
     std::uint64_t bytes = 0;
@@ -60,11 +54,6 @@ void LiveBytes::end_action() {
 std::uint64_t LiveBytes::peak() const {
   const std::lock_guard lock(ledger_->mutex);
   return ledger_->peak;
-}
-
-void LiveBytes::reset_peak() {
-  const std::lock_guard lock(ledger_->mutex);
-  ledger_->peak = ledger_->current;
 }
 
 MicroBatchLiveBytes::MicroBatchLiveBytes(const LiveBytes& stage, const at::Tensor& input)

@@ -32,7 +32,6 @@ class LiveBytes {
   // Notes what there is now: the end of an action.
   void end_action();
   [[nodiscard]] std::uint64_t peak() const;  // at the ends of actions
-  void reset_peak();
 
  private:
   friend class MicroBatchLiveBytes;

@@ -149,6 +149,7 @@ void Pass::work(const Place& place, const device::Stream& stream) {
   try {
     if (request_.context.training) for_own_stages([](Stage& stage) { stage.zero_gradients(); });
     run_actions(worker);
+    for_own_stages([](Stage& stage) { stage.end_pass(); });
     stream.synchronize();
     worker.spans.settle();
     flops_[at] = nn::take_flops();
@@ -209,7 +210,8 @@ StagePass Pass::pass_of(const Worker& worker, const Action& action) const {
   StagePass pass{.context = request_.context,
                  .needs_input_gradient = index(action.stage) > 0,
                  .has_loss = is_last(action.stage),
-                 .splits_backward = splits(action)};
+                 .splits_backward = splits(action),
+                 .keeps_transformed = request_.schedule.micro_batches > 1};
   pass.context.sample_ids = micro_batch_of(worker.replica(), action.micro_batch).sample_ids;
   pass.context.replicas = worker.replicas.get();
   return pass;

@@ -15,6 +15,11 @@
 
 namespace sluice::pipeline {
 
+// What tells storages apart: views of one have it in common.
+[[nodiscard]] inline const void* storage_of(const at::Tensor& tensor) {
+  return tensor.storage().unsafeGetStorageImpl();
+}
+
 class SavedTensorSink {
  public:
   virtual ~SavedTensorSink() = default;

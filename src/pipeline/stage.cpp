@@ -33,12 +33,6 @@ class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
   std::shared_ptr<const GradientReady> on_ready_;
 };
 
-std::vector<nn::Layer*> pointers(const std::vector<std::unique_ptr<nn::Layer>>& layers) {
-  std::vector<nn::Layer*> result;
-  for (const auto& layer : layers) result.push_back(layer.get());
-  return result;
-}
-
 // As torch::autograd::backward(), without the output itself: only its place in the graph is kept.
 void run_backward(const torch::autograd::Edge& root, const at::Tensor& gradient) {
   torch::autograd::Engine::get_default_engine().execute({root}, {gradient}, /*keep_graph=*/false,
@@ -52,7 +46,7 @@ Stage::Stage(StageId id, std::vector<std::unique_ptr<nn::Layer>> layers, ParamId
     : id_(id),
       options_(options),
       layers_(std::move(layers)),
-      parameters_(std::make_unique<FlatParameters>(pointers(layers_), first_param, device::torch_device(device),
+      parameters_(std::make_unique<FlatParameters>(layers_, first_param, device::torch_device(device),
                                                    shared != nullptr ? shared->parameters_.get() : nullptr)) {
   install_gradient_hooks();
 }
@@ -73,13 +67,14 @@ void Stage::install_gradient_hooks() {
 }
 
 at::Tensor Stage::forward(MicroBatchId micro_batch, const at::Tensor& input, const StagePass& pass) {
+  InFlight state{.pass = pass};
+  if (pass.keeps_transformed) state.pass.context.transformed_weights = &transformed_weights_;
   if (!pass.context.training) {
     const at::NoGradGuard no_grad;
     at::Tensor output = input;
-    for (const auto& layer : layers_) output = layer->forward(output, pass.context);
+    for (const auto& layer : layers_) output = layer->forward(output, state.pass.context);
     return output;
   }
-  InFlight state{.pass = pass};
   if (pass.splits_backward) {
     state.queue = std::make_unique<nn::WeightGradQueue>();
     state.pass.context.weight_queue = state.queue.get();
@@ -234,6 +229,7 @@ void Stage::weight_gradient(MicroBatchId micro_batch) {
 void Stage::drop_in_flight() {
   in_flight_.clear();
   put_off_.clear();
+  end_pass();
   for (nn::BatchNorm2d* norm : batch_norms()) static_cast<void>(norm->collect());  // deferred statistics
 }
 

@@ -20,6 +20,7 @@
 #include "core/ids.h"
 #include "device/device.h"
 #include "nn/layer.h"
+#include "nn/transformed_weights.h"
 #include "nn/weight_queue.h"
 #include "pipeline/flat_parameters.h"
 #include "pipeline/live_bytes.h"
@@ -37,6 +38,7 @@ struct StagePass {
   bool needs_input_gradient = true;  // false for the first stage
   bool has_loss = false;             // the last stage, in training
   bool splits_backward = false;      // backward() leaves the weight gradients to weight_gradient()
+  bool keeps_transformed = false;    // transformed weights, until end_pass(): other micro-batches come
 };
 
 class Stage {
@@ -81,6 +83,8 @@ class Stage {
   [[nodiscard]] std::vector<nn::BatchNorm2d*> batch_norms() const;
   // Forgets micro-batches that are between forward and backward, or whose weight gradients are put off (a failed step).
   void drop_in_flight();
+  // Frees what is kept for the micro-batches of one pass. Requires: nothing in flight; called before weights change.
+  void end_pass() { transformed_weights_.clear(); }
   [[nodiscard]] int in_flight() const { return static_cast<int>(in_flight_.size()); }
   [[nodiscard]] int put_off() const { return static_cast<int>(put_off_.size()); }
   // From now on, of passes that begin now; it costs a little time. Requires: nothing in flight.
@@ -118,6 +122,7 @@ class Stage {
   std::vector<std::unique_ptr<nn::Layer>> layers_;
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<LiveBytes> live_bytes_;
+  nn::TransformedWeights transformed_weights_;
   std::unordered_map<int, InFlight> in_flight_;  // by micro-batch
   std::unordered_map<int, PutOff> put_off_;      // by micro-batch
   // What the hooks on the parameters call; set only during the last backward of a step.

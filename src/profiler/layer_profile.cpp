@@ -107,6 +107,7 @@ void fields(Io& io, MeasuredLayer& value) {
   io("loss_bytes", value.cost.loss_bytes);
   io("stash_bytes", value.cost.stash_bytes);
   io("working_bytes", value.cost.working);
+  io("transformed_bytes", value.cost.transformed_bytes);
   io("parameter_bytes", value.cost.parameter_bytes);
   io("gradient_bytes", value.cost.gradient_bytes);
   io("optimizer_bytes", value.cost.optimizer_bytes);

@@ -17,7 +17,7 @@
 
 namespace sluice::profiler {
 
-inline constexpr int kProfileVersion = 2;
+inline constexpr int kProfileVersion = 3;
 
 // The best of several measurements at one micro-batch size.
 struct LayerTimes {
@@ -93,8 +93,8 @@ struct LayerProfile {
   std::vector<StageLink> stage_links;       // of replica 0, first border first
   std::optional<AllReduceLink> all_reduce;  // nothing with one replica
   std::optional<StepSummary> step;
-  std::vector<StageMemory> stage_memory;    // of replica 0, in these steps
-  std::vector<DeviceMemory> device_memory;  // of replica 0; empty where memory is not counted
+  std::vector<StageMemory> stage_memory;    // of replica 0, in one more step
+  std::vector<DeviceMemory> device_memory;  // of this process, in that step; empty where memory is not counted
 
   [[nodiscard]] std::vector<LayerCost> costs() const;
 };

@@ -16,10 +16,8 @@
 namespace sluice::train {
 namespace {
 
-bool recompute_is_open(const Setup& setup) { return setup.config.pipeline.recompute == "auto"; }
-
 tune::Recompute recompute_rule(const Setup& setup) {
-  if (recompute_is_open(setup)) return tune::Recompute::kOpen;
+  if (setup.config.pipeline.recompute == "auto") return tune::Recompute::kOpen;
   return setup.config.pipeline.recompute == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone;
 }
 
@@ -84,9 +82,11 @@ bool partition_is_measured(const Setup& setup) {
   return !setup.config.pipeline.partition && setup.config.pipeline.stages * virtual_stages(setup.config) > 1;
 }
 
-bool plan_needs_costs(const Setup& setup) {
-  return partition_is_measured(setup) || (recompute_is_open(setup) && planned_memory(setup) > 0);
+bool recompute_is_chosen(const Setup& setup) {
+  return setup.config.pipeline.recompute == "auto" && planned_memory(setup) > 0;
 }
+
+bool plan_needs_costs(const Setup& setup) { return partition_is_measured(setup) || recompute_is_chosen(setup); }
 
 bool shares_memory(const Setup& setup) { return setup.devices.front().kind == device::DeviceKind::kCpu; }
 
@@ -128,7 +128,7 @@ Plan decide_plan(const Setup& setup) {
   const std::vector<LayerCost> costs = costs_of(setup);
   Plan plan = make_plan(setup, costs);
   if (plan.stages() > 1) log_info(describe_balance(costs, plan, mean_micro_batch(setup, plan)));
-  if (recompute_is_open(setup) && planned_memory(setup) > 0) log_info(recomputing_stages(plan));
+  if (recompute_is_chosen(setup)) log_info(recomputing_stages(plan));
   return plan;
 }
 

@@ -13,7 +13,9 @@ namespace sluice::train {
 
 // True when the partition is "auto" and there is something to cut.
 [[nodiscard]] bool partition_is_measured(const Setup& setup);
-// True when make_plan() needs costs: for that, or to see which stages need recomputation to fit the memory.
+// True when recomputation is left open and there is a limit that decides where it is needed.
+[[nodiscard]] bool recompute_is_chosen(const Setup& setup);
+// True when make_plan() needs costs: for one of these.
 [[nodiscard]] bool plan_needs_costs(const Setup& setup);
 
 // Bytes that plans are made for: nine tenths of device.memory_limit, or of what a GPU has, since they are estimates,

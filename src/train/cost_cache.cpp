@@ -6,7 +6,6 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "device/memory.h"
 #include "train/fingerprint_of.h"
 #include "train/records/storage.h"
 
@@ -75,7 +74,7 @@ std::optional<profiler::LayerProfile> find_costs(const Setup& setup, std::int64_
 
 void keep_costs(const Setup& setup, profiler::LayerProfile profile) {
   const auto folder = cost_cache_folder(setup.config);
-  const bool has_all = setup.devices.front().kind == device::DeviceKind::kCuda || device::memory_is_counted();
+  const bool has_all = device::peak_bytes(setup.devices.front()).has_value();
   if (!folder || !has_all) return;
   profile.fingerprint = key_of(setup);
   const fs::path file = file_of(*folder, profile);

@@ -8,26 +8,22 @@
 #include "train/loss.h"
 
 namespace sluice::train {
-namespace {
-
-std::vector<nn::Layer*> pointers(const std::vector<std::unique_ptr<nn::Layer>>& layers) {
-  std::vector<nn::Layer*> result;
-  for (const auto& layer : layers) result.push_back(layer.get());
-  return result;
-}
-
-}  // namespace
 
 LayerBench::LayerBench(const Setup& setup)
     : setup_(setup),
       stream_(device::Stream::make(setup.devices.front())),
       guard_(stream_),
       model_(models::make_model(setup.model)),
-      parameters_(pointers(model_.layers), ParamId{0}, device::torch_device(setup.devices.front()), nullptr),
-      loss_(cross_entropy_sum(setup.config.train.label_smoothing)) {
+      parameters_(model_.layers, ParamId{0}, device::torch_device(setup.devices.front()), nullptr),
+      loss_(cross_entropy_sum(setup.config.train.label_smoothing)),
+      transformed_(model_.layers.size()) {
   context_.training = true;
   context_.batch_norm = step_options(setup).batch_norm;
   context_.seed = setup.config.train.seed;
+}
+
+void LayerBench::forget_transformed() {
+  for (nn::TransformedWeights& of_layer : transformed_) of_layer.clear();
 }
 
 void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& around) {
@@ -59,6 +55,7 @@ void LayerBench::forward(std::int64_t samples, bool puts_off_weights, const Arou
     Run& run = runs_.emplace_back();
     // The model's own input needs no gradient.
     run.input = input.detach().requires_grad_(i > 0);
+    context_.transformed_weights = &transformed_[i];
     context_.weight_queue = puts_off_weights ? &run.put_off : nullptr;
     around(Part::kForward, i, [&] { run.output = layers()[i]->forward(run.input, context_); });
     input = run.output;

@@ -1,5 +1,6 @@
 // layer_bench: the layers of the configured model on the first device of this process, run part by part as a stage runs
-// them, so that each part can be watched by itself: by a clock, by what it saves, by the memory it takes.
+// them, so that each part can be watched by itself: by a clock, by what it saves, by the memory it takes. Transformed
+// weights are kept from run to run, as a stage keeps them from micro-batch to micro-batch.
 // Not here: what is made of it (measure_layers.h, layer_bytes.h). Threads: one. Errors: those of the layers.
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "device/stream.h"
+#include "nn/transformed_weights.h"
 #include "nn/weight_queue.h"
 #include "train/setup.h"
 
@@ -37,6 +39,8 @@ class LayerBench {
   [[nodiscard]] const Run& running(std::size_t layer) const { return runs_[layer]; }  // while run() runs
 
   [[nodiscard]] const std::vector<std::unique_ptr<nn::Layer>>& layers() const { return model_.layers; }
+  [[nodiscard]] std::uint64_t transformed_bytes(std::size_t layer) const { return transformed_[layer].bytes(); }
+  void forget_transformed();
   [[nodiscard]] const at::Tensor& targets() const { return targets_; }  // of the last run
   void synchronize() const { stream_.synchronize(); }
 
@@ -52,7 +56,8 @@ class LayerBench {
   pipeline::FlatParameters parameters_;
   pipeline::LossFunction loss_;
   nn::ForwardContext context_;
-  std::map<std::int64_t, at::Tensor> inputs_;  // by samples
+  std::vector<nn::TransformedWeights> transformed_;  // [layer]
+  std::map<std::int64_t, at::Tensor> inputs_;        // by samples
   at::Tensor targets_;
   at::Tensor sum_;  // of the losses
   std::deque<Run> runs_;

@@ -9,9 +9,8 @@
 namespace sluice::train {
 namespace {
 
+using pipeline::storage_of;
 using Part = LayerBench::Part;
-
-const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
 // Distinct storages by address, with their bytes.
 class Storages {
@@ -39,6 +38,7 @@ struct BytesAtSize {
   bool saves_output = false;
   std::uint64_t loss = 0;
   std::uint64_t stash = 0;
+  std::uint64_t transformed = 0;
   std::uint64_t forward = 0, backward = 0, input_gradient = 0, weight_gradient = 0;  // working
 };
 using LayersAtSize = std::vector<BytesAtSize>;
@@ -103,9 +103,10 @@ void find_working(LayerBench& bench, device::Device device, std::int64_t samples
 
 LayersAtSize bytes_at(LayerBench& bench, device::Device device, std::int64_t samples) {
   LayersAtSize layers(bench.layers().size());
+  bench.forget_transformed();
   find_saved(bench, samples, layers);
-  const bool is_counted = device.kind == device::DeviceKind::kCuda || device::memory_is_counted();
-  if (!is_counted) return layers;
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i].transformed = bench.transformed_bytes(i);
+  if (!device::peak_bytes(device)) return layers;  // not counted
   const device::MemoryScope charge(device, device::MemoryKind::kActivations);
   for (const bool puts_off_weights : {false, true}) find_working(bench, device, samples, puts_off_weights, layers);
   return layers;
@@ -140,6 +141,7 @@ void measure_bytes(LayerBench& bench, const Setup& setup, std::int64_t micro_bat
     cost.saves_output = at_large[i].saves_output;
     cost.loss_bytes = line(&BytesAtSize::loss);
     cost.stash_bytes = line(&BytesAtSize::stash);
+    cost.transformed_bytes = at_large[i].transformed;
     cost.working = {.forward = line(&BytesAtSize::forward),
                     .backward = line(&BytesAtSize::backward),
                     .input_gradient = line(&BytesAtSize::input_gradient),

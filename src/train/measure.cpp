@@ -60,8 +60,8 @@ ChunkChoice choose_chunks(const Setup& setup, Composition& composition, TrainSte
   const std::int64_t of_replica = batch.global_samples / count_replicas(setup);
   const Plan& plan = composition.plan;
   // Recomputation that was left open was chosen for the plan's number: with fewer a stage might not fit.
-  const bool is_planned = setup.config.pipeline.recompute == "auto" && planned_memory(setup) > 0;
-  const int least = is_planned ? plan.chunks : pipeline::least_micro_batches(plan.schedule, plan.devices());
+  const int least =
+      recompute_is_chosen(setup) ? plan.chunks : pipeline::least_micro_batches(plan.schedule, plan.devices());
   const int most = static_cast<int>(std::clamp<std::int64_t>(of_replica, least, std::max(least, 4 * plan.devices())));
   ChunkChoice choice;
   double best = std::numeric_limits<double>::infinity();

@@ -13,7 +13,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
-ordered_json plan_json(const Setup& setup, const Composition& composition, bool chunks_are_open, ordered_json stages) {
+ordered_json description_json(const Setup& setup, const Composition& composition, bool chunks_are_open,
+                              ordered_json stages) {
   const Plan& plan = composition.plan;
   return {{"model", setup.model.name},
           {"data", setup.train_set->info().name},
@@ -75,7 +76,7 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
          << std::left << std::setw(7) << s << std::setw(28) << span << std::right << std::setw(12) << parameters
          << std::setw(12) << bytes << "  " << join(devices, " ") << (plan.recomputes(s) ? ", recomputes" : "");
   }
-  return {plan_json(setup, composition, chunks_are_open, std::move(stages)), std::move(text).str()};
+  return {description_json(setup, composition, chunks_are_open, std::move(stages)), std::move(text).str()};
 }
 
 }  // namespace sluice::train

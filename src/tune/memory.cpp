@@ -45,6 +45,10 @@ class MicroBatchBytes {
   }
   [[nodiscard]] std::uint64_t at(const AffineBytes& bytes) const { return bytes.at(samples_); }
   [[nodiscard]] const LayerCost& layer(std::size_t i) const { return layers_[i]; }
+  // Weights that are transformed while the layer works.
+  [[nodiscard]] std::uint64_t transformed(std::size_t i) const {
+    return role_.one_micro_batch ? layers_[i].transformed_bytes : 0;
+  }
 
  private:
   [[nodiscard]] bool is_trained_from(std::size_t i) const {
@@ -70,7 +74,8 @@ class WorstMoments {
     std::uint64_t most = 0;
     for (std::size_t i = 0; i < bytes_.size(); ++i) {
       const std::uint64_t before = bytes_.kept_before(i), output = i > 0 ? bytes_.output(i - 1) : 0;
-      most = std::max(most, own_input_ + std::max(before, output) + bytes_.at(bytes_.layer(i).working.forward));
+      most = std::max(most, own_input_ + std::max(before, output) + bytes_.transformed(i) +
+                                bytes_.at(bytes_.layer(i).working.forward));
     }
     return most;
   }
@@ -98,7 +103,8 @@ class WorstMoments {
       // The gradient of the last layer's output is its maker's, the loss's or the next stage's.
       const std::uint64_t gradient = i + 1 < bytes_.size() ? bytes_.output(i) : 0;
       const std::uint64_t stash = splits ? bytes_.stash_from(i + 1) : 0;
-      most = std::max(most, own_input_ + bytes_.kept_before(i + 1) + gradient + stash + working);
+      most =
+          std::max(most, own_input_ + bytes_.kept_before(i + 1) + bytes_.transformed(i) + gradient + stash + working);
     }
     return most;
   }
@@ -125,8 +131,10 @@ StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples
   const bool keeps_output = layers.back().saves_output && !role.recomputes;
   const bool is_lent = shares_memory && !role.is_last && !keeps_output;
   StageBytes stage = live_bytes(layers, samples, role);
-  for (const LayerCost& layer : layers)
-    stage.fixed += as_signed(layer.parameter_bytes + layer.gradient_bytes + layer.optimizer_bytes);
+  for (const LayerCost& layer : layers) {
+    const std::uint64_t transformed = role.one_micro_batch ? 0 : layer.transformed_bytes;
+    stage.fixed += as_signed(layer.parameter_bytes + layer.gradient_bytes + layer.optimizer_bytes + transformed);
+  }
   const std::uint64_t kept = own_input + bytes.kept_before(bytes.size()) + bytes.kept_by_loss();
   stage.activation = as_signed(kept + (is_lent ? bytes.output(bytes.size() - 1) : 0));
   const WorstMoments worst(bytes, role, own_input);

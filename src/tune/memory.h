@@ -16,6 +16,7 @@ struct StageRole {
   bool is_first = false;  // its input needs no gradient
   bool is_last = false;   // the loss follows
   bool recomputes = false;
+  bool one_micro_batch = false;  // in a step: weights are not kept transformed for others
 };
 
 // `activation` and `stash` alone, as pipeline::LiveBytes counts them: what autograd saves, each tensor once, and the
@@ -23,9 +24,9 @@ struct StageRole {
 [[nodiscard]] pipeline::StageBytes live_bytes(std::span<const LayerCost> layers, std::uint64_t samples,
                                               const StageRole& role);
 
-// What a device is charged for the stage: weights, gradients and optimizer state too, and what actions take while they
-// run. With shares_memory (CPU devices, device/memory.h) a tensor is its maker's: the stage's input is not charged
-// here, its output is until its backward. Without, an input is a copy of its own.
+// What a device is charged for the stage: weights (transformed ones too), gradients and optimizer state too, and what
+// actions take while they run. With shares_memory (CPU devices, device/memory.h) a tensor is its maker's: the stage's
+// input is not charged here, its output is until its backward. Without, an input is a copy of its own.
 [[nodiscard]] pipeline::StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples,
                                                 const StageRole& role, bool shares_memory);
 

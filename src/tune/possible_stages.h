@@ -55,7 +55,10 @@ class PossibleStages {
     return begin == std::accumulate(counts.begin(), counts.begin() + stage, 0) && end - begin == counts[stage];
   }
   [[nodiscard]] pipeline::StageBytes bytes(int stage, int begin, int end, bool recomputes) const {
-    const StageRole role{.is_first = stage == 0, .is_last = stage + 1 == count(), .recomputes = recomputes};
+    const StageRole role{.is_first = stage == 0,
+                         .is_last = stage + 1 == count(),
+                         .recomputes = recomputes,
+                         .one_micro_batch = schedule_.micro_batches == 1};
     return device_bytes(costs_.subspan(begin, end - begin), rules_.most_samples, role, rules_.shares_memory);
   }
   [[nodiscard]] std::vector<pipeline::StageBytes> bytes(const Partition& partition,

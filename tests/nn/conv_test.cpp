@@ -17,7 +17,7 @@ class ConvTest : public testing::TestWithParam<at::ScalarType> {
 TEST_P(ConvTest, EqualsAutograd) {
   for (const auto& [kernel, stride, padding] : {std::array{3, 1, 1}, std::array{3, 2, 1}, std::array{1, 2, 0}}) {
     expect_equal_gradients(
-        [s = stride, p = padding](const Tensors& t) { return conv2d(t[0], t[1], t[2], s, p, nullptr); },
+        [s = stride, p = padding](const Tensors& t) { return conv2d(t[0], t[1], t[2], s, p, nullptr, nullptr); },
         [s = stride, p = padding](const Tensors& t) {
           return at::conv2d(t[0], t[1], t[2], {s, s}, {p, p});
         },
@@ -26,19 +26,19 @@ TEST_P(ConvTest, EqualsAutograd) {
 }
 
 TEST_P(ConvTest, AnswersInChannelsLast) {
-  const at::Tensor y = conv2d(random({2, 3, 8, 8}), random({16, 3, 3, 3}), {}, 1, 1, nullptr);
+  const at::Tensor y = conv2d(random({2, 3, 8, 8}), random({16, 3, 3, 3}), {}, 1, 1, nullptr, nullptr);
   EXPECT_TRUE(y.is_contiguous(at::MemoryFormat::ChannelsLast));
 }
 
 TEST_P(ConvTest, QueuedWeightGradientsEqualTheDirectOnes) {
   const at::Tensor x = random({2, 4, 6, 6}).requires_grad_(), w = random({8, 4, 3, 3}).requires_grad_(),
                    b = random({8}).requires_grad_();
-  conv2d(x, w, b, 1, 1, nullptr).square().sum().backward();
+  conv2d(x, w, b, 1, 1, nullptr, nullptr).square().sum().backward();
   const at::Tensor expected_x = x.grad().clone(), expected_w = w.grad().clone(), expected_b = b.grad().clone();
   for (const auto& t : {x, w, b}) t.mutable_grad().reset();
 
   WeightGradQueue queue;
-  conv2d(x, w, b, 1, 1, &queue).square().sum().backward();
+  conv2d(x, w, b, 1, 1, &queue, nullptr).square().sum().backward();
   EXPECT_FALSE(w.grad().defined());
   queue.run();
   EXPECT_LE(relative_error(x.grad(), expected_x), tolerance_of(GetParam()));

@@ -31,7 +31,7 @@ struct Case {
   static at::Tensor integers(at::IntArrayRef sizes) { return at::randint(-3, 4, sizes, at::kFloat); }
 
   [[nodiscard]] Answers winograd() const {
-    return {winograd_forward(x, weight, bias), winograd_input_gradient(grad, weight),
+    return {winograd_forward(x, weight, bias, nullptr), winograd_input_gradient(grad, weight, nullptr),
             winograd_weight_gradient(grad, x, weight)};
   }
   [[nodiscard]] Answers plain(at::ScalarType type) const {
@@ -105,11 +105,28 @@ TEST_F(Winograd, AnImageDoesNotDependOnTheOthersInItsBatch) {
   for (at::Tensor* t : {&example.x, &example.weight, &example.grad}) t->normal_();
   const Answers all = example.winograd();
   for (const std::int64_t first : {0, 3, 10}) {
-    EXPECT_TRUE(at::equal(winograd_forward(example.x.narrow(0, first, 1), example.weight, example.bias),
+    EXPECT_TRUE(at::equal(winograd_forward(example.x.narrow(0, first, 1), example.weight, example.bias, nullptr),
                           all.y.narrow(0, first, 1)));
-    EXPECT_TRUE(at::equal(winograd_input_gradient(example.grad.narrow(0, first, 1), example.weight),
+    EXPECT_TRUE(at::equal(winograd_input_gradient(example.grad.narrow(0, first, 1), example.weight, nullptr),
                           all.grad_x.narrow(0, first, 1)));
   }
+}
+
+TEST_F(Winograd, KeepsTransformedWeightsUntilTheyAreCleared) {
+  const Case example({4, 32, 8, 8}, 48, kLast);
+  const Answers anew = example.winograd();
+  TransformedWeights kept;
+  const auto answers = [&] {
+    return Answers{winograd_forward(example.x, example.weight, example.bias, &kept),
+                   winograd_input_gradient(example.grad, example.weight, &kept), anew.grad_weight};
+  };
+  expect_same_bits(answers(), anew);
+  EXPECT_GE(kept.bytes(), 2 * example.weight.nbytes() * 16 / 9);
+  example.weight.zero_();  // what is kept is used
+  expect_same_bits(answers(), anew);
+  kept.clear();
+  EXPECT_EQ(kept.bytes(), 0);
+  EXPECT_TRUE(at::equal(answers().grad_x, at::zeros_like(anew.grad_x)));
 }
 
 TEST_F(Winograd, PaysOnlyWhereItIsWritten) {
@@ -128,7 +145,7 @@ TEST_F(Winograd, IsWhatAConvolutionLayerUses) {
   const Case example({4, 32, 8, 8}, 16, kLast);
   at::Tensor x = example.x.clone().requires_grad_(), weight = example.weight.clone().requires_grad_(),
              bias = example.bias.clone().requires_grad_();
-  const at::Tensor y = conv2d(x, weight, bias, 1, 1, nullptr);
+  const at::Tensor y = conv2d(x, weight, bias, 1, 1, nullptr, nullptr);
   (y * example.grad).sum().backward();
   expect_same_bits({y, x.grad(), weight.grad()}, example.winograd());
   EXPECT_TRUE(at::equal(bias.grad(), example.grad.sum({0, 2, 3})));

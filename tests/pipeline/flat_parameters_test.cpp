@@ -10,16 +10,10 @@
 namespace sluice::pipeline {
 namespace {
 
-std::vector<nn::Layer*> pointers(const LayerList& layers) {
-  std::vector<nn::Layer*> result;
-  for (const auto& layer : layers) result.push_back(layer.get());
-  return result;
-}
-
 TEST(FlatParameters, ViewsHoldTheOldValuesAndWriteThrough) {
   const auto reference = test::make_toy_layers(2, 3, 1);
   const auto layers = test::make_toy_layers(2, 3, 1);
-  const FlatParameters flat(pointers(layers), ParamId{10}, at::kCPU, nullptr);
+  const FlatParameters flat(layers, ParamId{10}, at::kCPU, nullptr);
   ASSERT_EQ(flat.slots().size(), 4U);
   EXPECT_EQ(flat.slots()[0].id, ParamId{10});
   EXPECT_EQ(flat.slots()[3].name, "layer1.bias");
@@ -30,14 +24,14 @@ TEST(FlatParameters, ViewsHoldTheOldValuesAndWriteThrough) {
 
 TEST(FlatParameters, EveryParameterStartsOnACacheLine) {
   const auto layers = test::make_toy_layers(3, 5, 1);
-  const FlatParameters flat(pointers(layers), ParamId{0}, at::kCPU, nullptr);
+  const FlatParameters flat(layers, ParamId{0}, at::kCPU, nullptr);
   for (const ParameterSlot& slot : flat.slots()) EXPECT_EQ(slot.begin * 8 % 64, 0) << slot.name;
 }
 
 TEST(FlatParameters, ReplicasShareValuesButNotGradients) {
   const auto first = test::make_toy_layers(1, 3, 1), second = test::make_toy_layers(1, 3, 2);
-  const FlatParameters a(pointers(first), ParamId{0}, at::kCPU, nullptr);
-  const FlatParameters b(pointers(second), ParamId{0}, at::kCPU, &a);
+  const FlatParameters a(first, ParamId{0}, at::kCPU, nullptr);
+  const FlatParameters b(second, ParamId{0}, at::kCPU, &a);
   EXPECT_EQ(a.values().data_ptr(), b.values().data_ptr());
   EXPECT_NE(a.gradients().data_ptr(), b.gradients().data_ptr());
   EXPECT_TRUE(at::equal(first[0]->parameters()[0]->value, second[0]->parameters()[0]->value));
@@ -46,7 +40,7 @@ TEST(FlatParameters, ReplicasShareValuesButNotGradients) {
 // Symptom: silently wrong gradients. Cause: a view with a version counter of its own hides the update from autograd.
 TEST(FlatParameters, UpdatingTheFlatBufferUnderALiveGraphIsCaught) {
   const auto layers = test::make_toy_layers(1, 3, 1);
-  const FlatParameters flat(pointers(layers), ParamId{0}, at::kCPU, nullptr);
+  const FlatParameters flat(layers, ParamId{0}, at::kCPU, nullptr);
   const at::Tensor input = at::ones({2, 3}, at::kDouble).requires_grad_();
   const at::Tensor loss = layers[0]->forward(input, {.training = true}).sum();
   {

@@ -13,8 +13,6 @@
 namespace sluice::pipeline {
 namespace {
 
-const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
-
 at::Tensor leaf(at::IntArrayRef sizes) { return at::randn(sizes).requires_grad_(true); }
 
 TEST(TensorsSavedBy, SeesWhatBuiltInOperationsKeep) {
@@ -33,7 +31,7 @@ TEST(TensorsSavedBy, SeesWhatBuiltInOperationsKeep) {
 TEST(TensorsSavedBy, SeesWhatOurOwnFunctionsKeep) {
   const at::Tensor x = leaf({2, 3, 8, 8}).contiguous(at::MemoryFormat::ChannelsLast), weight = leaf({4, 3, 3, 3});
   at::Tensor out;
-  const auto saved = tensors_saved_by([&] { out = nn::conv2d(x, weight, std::nullopt, 1, 1, nullptr); });
+  const auto saved = tensors_saved_by([&] { out = nn::conv2d(x, weight, std::nullopt, 1, 1, nullptr, nullptr); });
   std::size_t found = 0;
   for (const at::Tensor& tensor : saved) {
     if (!tensor.defined()) continue;

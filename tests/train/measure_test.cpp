@@ -20,6 +20,7 @@
 namespace sluice::train {
 namespace {
 
+using pipeline::storage_of;
 using profiler::MeasuredLayer;
 using testing::ElementsAre;
 
@@ -46,8 +47,6 @@ std::vector<MeasuredLayer> measure(const Setup& setup, std::vector<std::int64_t>
 std::vector<LayerCost> costs_of(const std::vector<MeasuredLayer>& layers) {
   return profiler::LayerProfile{.layers = layers}.costs();
 }
-
-const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
 // What a stage of these layers keeps of one micro-batch, counted in one pass through all of them.
 std::uint64_t kept_in_one_pass(const std::vector<nn::Layer*>& layers, const at::Tensor& input) {

@@ -84,6 +84,21 @@ TEST(DeviceBytes, TheWorstMomentOfAnActionCounts) {
   EXPECT_EQ(stage.weight_working, 5);
 }
 
+TEST(DeviceBytes, TransformedWeightsAreThereForAStepOrForAnAction) {
+  const std::vector<LayerCost> layers{
+      {.working = {{.per_sample = 15}, {.per_sample = 8}, {.per_sample = 7}, {}}, .transformed_bytes = 6},
+      {.working = {{.per_sample = 1}, {.per_sample = 2}, {.per_sample = 3}, {}}, .transformed_bytes = 100}};
+  const auto several = device_bytes(layers, 1, {}, true),
+             one = device_bytes(layers, 1, {.one_micro_batch = true}, true);
+  EXPECT_EQ(several.fixed, 106);
+  EXPECT_EQ(several.forward_working, 15);
+  EXPECT_EQ(several.backward_working, 8);
+  EXPECT_EQ(one.fixed, 0);
+  EXPECT_EQ(one.forward_working, 101);
+  EXPECT_EQ(one.backward_working, 102);
+  EXPECT_EQ(one.input_working, 103);
+}
+
 TEST(DeviceBytes, ARecomputedLayerIsRunForwardFirst) {
   const std::vector<LayerCost> layers{{.output_bytes = 4,
                                        .saved_bytes = {.per_sample = 10},
