@@ -43,7 +43,7 @@ struct LayerCost {
   // input, which the first layer of a model does not need, and weight gradients that are not put off (normalisations,
   // position embeddings).
   AffineCost input_gradient;
-  AffineCost weight_gradient;  // those that were put off: of convolutions and linear maps
+  AffineCost weight_gradient;  // those that were put off: of convolutions, linear maps and token tables
 
   std::uint64_t input_bytes = 0;   // activation a sample
   std::uint64_t output_bytes = 0;  // activation a sample
@@ -52,8 +52,9 @@ struct LayerCost {
   bool saves_input = false;   // its input is kept as well
   bool saves_output = false;  // saved_bytes include the output
   AffineBytes loss_bytes;     // of the model's last layer: what the loss after it keeps; 0 for the others
+  AffineBytes loss_working;   // and the most that the loss and its gradient take at once
   AffineBytes stash_bytes;    // what weight gradients that are put off wait with: inputs and output gradients
-  WorkingBytes working;       // 0 where memory is not counted (device/memory.h)
+  WorkingBytes working;       // without the loss's; 0 where memory is not counted (device/memory.h), as loss_working
   // Its weights as kernels use them (nn/transformed_weights.h): kept during a pass of several micro-batches, made for
   // each use in a pass of one. Not in `working`.
   std::uint64_t transformed_bytes = 0;

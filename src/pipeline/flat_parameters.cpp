@@ -75,7 +75,7 @@ void FlatParameters::adopt_parameters(const std::vector<nn::Parameter*>& paramet
     const at::Tensor value = view(values_, slots_[i]);
     if (shared == nullptr) value.copy_(parameters[i]->value);
     // detach() keeps the version counter of the flat tensor: an update under a live graph is caught by autograd.
-    const at::Tensor leaf = value.detach().requires_grad_(true);
+    const at::Tensor leaf = value.detach().requires_grad_(parameters[i]->value.requires_grad());
     leaf.mutable_grad() = view(gradients_, slots_[i]);
     parameters[i]->value = leaf;
     leaves_.push_back(leaf);
@@ -90,14 +90,14 @@ void FlatParameters::adopt_buffers(c10::Device device) {
     dtype = buffer->value.scalar_type();
     numel += buffer->value.numel();
   }
-  statistics_ = at::zeros({numel}, at::TensorOptions().dtype(dtype).device(device));
+  running_statistics_ = at::zeros({numel}, at::TensorOptions().dtype(dtype).device(device));
   std::int64_t at = 0;
   for (nn::Buffer* buffer : buffers_) {
     if (!buffer->value.is_floating_point()) {
       buffer->value = buffer->value.to(device);
       continue;
     }
-    const at::Tensor view = statistics_.narrow(0, at, buffer->value.numel()).view(buffer->value.sizes());
+    const at::Tensor view = running_statistics_.narrow(0, at, buffer->value.numel()).view(buffer->value.sizes());
     view.copy_(buffer->value);
     at += buffer->value.numel();
     buffer->value = view;

@@ -39,9 +39,8 @@ class FlatParameters {
   [[nodiscard]] const std::vector<ParameterSlot>& slots() const { return slots_; }
   [[nodiscard]] const at::Tensor& values() const { return values_; }        // [elements], no gradient
   [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }  // [elements]
-  [[nodiscard]] const at::Tensor& statistics() const {
-    return statistics_;
-  }  // [elements]: floating-point buffers; may be empty
+  // [elements]: the buffers of floating-point numbers, of batch-norm; may be empty.
+  [[nodiscard]] const at::Tensor& running_statistics() const { return running_statistics_; }
 
   // Elements before the copies of tied parameters.
   [[nodiscard]] std::int64_t own_elements() const { return own_elements_; }
@@ -65,7 +64,7 @@ class FlatParameters {
   std::vector<nn::Buffer*> buffers_;
   at::Tensor values_;
   at::Tensor gradients_;
-  at::Tensor statistics_;
+  at::Tensor running_statistics_;
 };
 
 }  // namespace sluice::pipeline

@@ -91,6 +91,8 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
   for (const auto& of_replica : request_.micro_batches) {
     check(static_cast<int>(of_replica.size()) == schedule.micro_batches, "one micro-batch per slot of the schedule");
   }
+  while (first_trained_ < schedule.stages && !grid_->stage(ReplicaId{0}, StageId{first_trained_}).is_trained())
+    ++first_trained_;
   const bool exchanges = request_.context.training && request_.context.batch_norm == nn::BatchNormMode::kSync &&
                          (grid_->replicas() > 1 || !request_.statistics_communicators.empty());
   for (int device = 0; exchanges && device < grid_->devices(); ++device) {
@@ -208,7 +210,7 @@ at::Tensor Pass::load(Worker& worker, const Action& action, const at::Tensor& sa
 
 StagePass Pass::pass_of(const Worker& worker, const Action& action) const {
   StagePass pass{.context = request_.context,
-                 .needs_input_gradient = index(action.stage) > 0,
+                 .needs_input_gradient = index(action.stage) > first_trained_,
                  .has_loss = is_last(action.stage),
                  .splits_backward = splits(action),
                  .keeps_transformed = request_.schedule.micro_batches > 1};

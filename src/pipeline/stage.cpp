@@ -39,6 +39,10 @@ void run_backward(const torch::autograd::Edge& root, const at::Tensor& gradient)
                                                         /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 
+bool layer_is_trained(const std::unique_ptr<nn::Layer>& layer) {
+  return std::ranges::any_of(layer->parameters(), [](const auto* p) { return p->value.requires_grad(); });
+}
+
 }  // namespace
 
 Stage::Stage(StageId id, std::vector<std::unique_ptr<nn::Layer>> layers, ParamId first_param, device::Device device,
@@ -54,7 +58,7 @@ Stage::Stage(StageId id, std::vector<std::unique_ptr<nn::Layer>> layers, ParamId
 LiveBytes& Stage::count_live_bytes() {
   live_bytes_ = std::make_unique<LiveBytes>();
   live_bytes_->leave_out(parameters_->values());
-  live_bytes_->leave_out(parameters_->statistics());
+  live_bytes_->leave_out(parameters_->running_statistics());
   for (const nn::Buffer* buffer : parameters_->buffers()) live_bytes_->leave_out(buffer->value);
   return *live_bytes_;
 }
@@ -106,12 +110,11 @@ at::Tensor Stage::forward_keeping_graph(const at::Tensor& input, InFlight& state
   return output.detach();
 }
 
+bool Stage::is_trained() const { return std::ranges::any_of(layers_, layer_is_trained); }
+
 std::size_t Stage::first_trained_layer(const StagePass& pass) const {
   if (pass.needs_input_gradient) return 0;
-  const auto is_trained = [](const auto& layer) {
-    return std::ranges::any_of(layer->parameters(), [](const auto* p) { return p->value.requires_grad(); });
-  };
-  return static_cast<std::size_t>(std::ranges::find_if(layers_, is_trained) - layers_.begin());
+  return static_cast<std::size_t>(std::ranges::find_if(layers_, layer_is_trained) - layers_.begin());
 }
 
 at::Tensor Stage::forward_keeping_inputs(const at::Tensor& input, InFlight& state) {
@@ -199,7 +202,7 @@ at::Tensor Stage::backward_recomputing(InFlight& state, at::Tensor gradient) {
     torch::autograd::backward({output}, {gradient});
     gradient = leaf.grad();
   }
-  return gradient;
+  return state.pass.needs_input_gradient ? gradient : at::Tensor();
 }
 
 void Stage::take_part_in_forward(const StagePass& pass) const {

@@ -35,7 +35,7 @@ using GradientReady = std::function<void(ParamId)>;
 // How a stage is to run one micro-batch.
 struct StagePass {
   nn::ForwardContext context;
-  bool needs_input_gradient = true;  // false for the first stage
+  bool needs_input_gradient = true;  // false where no stage before it trains anything
   bool has_loss = false;             // the last stage, in training
   bool splits_backward = false;      // backward() leaves the weight gradients to weight_gradient()
   bool keeps_transformed = false;    // transformed weights, until end_pass(): other micro-batches come
@@ -79,6 +79,8 @@ class Stage {
   void weight_gradient(MicroBatchId micro_batch);
 
   void zero_gradients();
+  // Some parameter of it requires a gradient.
+  [[nodiscard]] bool is_trained() const;
   // Of all its layers.
   [[nodiscard]] std::vector<nn::BatchNorm2d*> batch_norms() const;
   // Forgets micro-batches that are between forward and backward, or whose weight gradients are put off (a failed step).

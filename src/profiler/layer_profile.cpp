@@ -105,6 +105,7 @@ void fields(Io& io, MeasuredLayer& value) {
   io("saves_input", value.cost.saves_input);
   io("saves_output", value.cost.saves_output);
   io("loss_bytes", value.cost.loss_bytes);
+  io("loss_working_bytes", value.cost.loss_working);
   io("stash_bytes", value.cost.stash_bytes);
   io("working_bytes", value.cost.working);
   io("transformed_bytes", value.cost.transformed_bytes);

@@ -26,13 +26,14 @@ fs::path file_of(const fs::path& folder, const profiler::LayerProfile& profile) 
                          profile.micro_batch, ".json");
 }
 
-// This program, in place of a version: a new build may have other kernels under the same one.
-std::string identity_of_program() {
+// This program, in place of a version: a new build may have other kernels under the same one. Nothing where it cannot
+// be told, as when its file was replaced while it runs.
+std::optional<std::string> identity_of_program() {
   std::error_code unknown;
   const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
   const auto size = fs::file_size(program, unknown);
   const auto time = fs::last_write_time(program, unknown).time_since_epoch().count();
-  return unknown ? "" : concat(size, " bytes of ", time);
+  return unknown ? std::nullopt : std::optional(concat(size, " bytes of ", time));
 }
 
 profiler::Fingerprint key_of(const Setup& setup) { return fingerprint_of(setup, ""); }
@@ -50,10 +51,11 @@ std::optional<fs::path> cost_cache_folder(const config::Config& config) {
 
 std::optional<profiler::LayerProfile> find_costs(const Setup& setup, std::int64_t micro_batch) {
   const auto folder = cost_cache_folder(setup.config);
-  if (!folder) return std::nullopt;
+  const auto identity = identity_of_program();
+  if (!folder || !identity) return std::nullopt;
   profiler::LayerProfile wanted{.fingerprint = key_of(setup), .micro_batch = micro_batch};
   const fs::path file = file_of(*folder, wanted);
-  wanted.fingerprint.sluice = identity_of_program();
+  wanted.fingerprint.sluice = *identity;
   std::error_code unknown;
   if (!fs::exists(file, unknown)) return std::nullopt;
   try {
@@ -67,18 +69,20 @@ std::optional<profiler::LayerProfile> find_costs(const Setup& setup, std::int64_
     }
     log_warning(concat(file.string(), " is not of this machine and model; measuring again"));
   } catch (const Error& error) {
-    log_warning(concat("measuring again: ", error.what()));
+    log_warning(concat(file.string(), " is damaged and is written anew; measuring again"));
+    log_debug(error.what());
   }
   return std::nullopt;
 }
 
 void keep_costs(const Setup& setup, profiler::LayerProfile profile) {
   const auto folder = cost_cache_folder(setup.config);
+  const auto identity = identity_of_program();
   const bool has_all = device::peak_bytes(setup.devices.front()).has_value();
-  if (!folder || !has_all) return;
+  if (!folder || !identity || !has_all) return;
   profile.fingerprint = key_of(setup);
   const fs::path file = file_of(*folder, profile);
-  profile.fingerprint.sluice = identity_of_program();
+  profile.fingerprint.sluice = *identity;
   try {
     make_directories(*folder);
     write_text_atomically(file, profiler::to_json_text(profile));

@@ -8,6 +8,14 @@
 #include "train/loss.h"
 
 namespace sluice::train {
+namespace {
+
+class OwnShare final : public nn::ReplicaSum {
+ public:
+  [[nodiscard]] at::Tensor sum(const at::Tensor& own) override { return own.clone(); }
+};
+
+}  // namespace
 
 LayerBench::LayerBench(const Setup& setup)
     : setup_(setup),
@@ -20,6 +28,9 @@ LayerBench::LayerBench(const Setup& setup)
   context_.training = true;
   context_.batch_norm = step_options(setup).batch_norm;
   context_.seed = setup.config.train.seed;
+  if (context_.batch_norm == nn::BatchNormMode::kSync && count_replicas(setup) > 1)
+    replicas_ = std::make_unique<OwnShare>();
+  context_.replicas = replicas_.get();
 }
 
 void LayerBench::forget_transformed() {
@@ -29,7 +40,7 @@ void LayerBench::forget_transformed() {
 void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& around) {
   runs_.clear();
   forward(samples, puts_off_weights, around);
-  backward(around);
+  backward(output_gradient(around), around);
 }
 
 const at::Tensor& LayerBench::input_of(std::int64_t samples) {
@@ -60,21 +71,26 @@ void LayerBench::forward(std::int64_t samples, bool puts_off_weights, const Arou
     around(Part::kForward, i, [&] { run.output = layers()[i]->forward(run.input, context_); });
     input = run.output;
   }
-  around(Part::kLoss, layers().size() - 1, [&] { sum_ = loss_(input, targets_); });
 }
 
-void LayerBench::backward(const Around& around) {
-  at::Tensor gradient = at::ones_like(sum_.detach());
+at::Tensor LayerBench::output_gradient(const Around& around) const {
+  const std::size_t last = runs_.size() - 1;
+  const at::Tensor output = runs_.back().output.detach().requires_grad_(true);
+  at::Tensor sum;
+  around(Part::kLoss, last, [&] { sum = loss_(output, targets_); });
+  around(Part::kLossBackward, last, [&] { torch::autograd::backward({std::exchange(sum, {})}, {}); });
+  return output.grad();
+}
+
+void LayerBench::backward(at::Tensor gradient, const Around& around) {
   for (std::size_t i = runs_.size(); i-- > 0;) {
     Run& run = runs_[i];
-    const at::Tensor root = i + 1 == runs_.size() ? std::exchange(sum_, {}) : run.output;
-    if (!root.requires_grad()) break;  // nothing to train from here to the front
-    around(Part::kBackward, i, [&] { torch::autograd::backward({root}, {gradient}); });
+    if (!run.output.requires_grad()) break;  // nothing to train from here to the front
+    around(Part::kBackward, i, [&] { torch::autograd::backward({std::exchange(run.output, {})}, {gradient}); });
     if (!run.put_off.empty()) around(Part::kWeightGradient, i, [&] { run.put_off.run(); });
     gradient = run.input.grad();
     run = {};
   }
-  sum_.reset();
 }
 
 }  // namespace sluice::train

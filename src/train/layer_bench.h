@@ -1,6 +1,7 @@
 // layer_bench: the layers of the configured model on the first device of this process, run part by part as a stage runs
 // them, so that each part can be watched by itself: by a clock, by what it saves, by the memory it takes. Transformed
-// weights are kept from run to run, as a stage keeps them from micro-batch to micro-batch.
+// weights are kept from run to run, as a stage keeps them from micro-batch to micro-batch; batch-norm is synchronised
+// where it is in training, with itself alone.
 // Not here: what is made of it (measure_layers.h, layer_bytes.h). Threads: one. Errors: those of the layers.
 #pragma once
 
@@ -8,11 +9,13 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "device/stream.h"
+#include "nn/replica_sum.h"
 #include "nn/transformed_weights.h"
 #include "nn/weight_queue.h"
 #include "train/setup.h"
@@ -22,7 +25,7 @@ namespace sluice::train {
 class LayerBench {
  public:
   // The loss belongs to the last layer. kBackward computes the input gradient alone where weight gradients are put off.
-  enum class Part { kForward, kLoss, kBackward, kWeightGradient };
+  enum class Part { kForward, kLoss, kLossBackward, kBackward, kWeightGradient };
   // Runs `work`, a part of that layer's.
   using Around = std::function<void(Part part, std::size_t layer, const std::function<void()>& work)>;
   // Of one layer, until its backward is over.
@@ -47,7 +50,8 @@ class LayerBench {
  private:
   [[nodiscard]] const at::Tensor& input_of(std::int64_t samples);
   void forward(std::int64_t samples, bool puts_off_weights, const Around& around);
-  void backward(const Around& around);
+  [[nodiscard]] at::Tensor output_gradient(const Around& around) const;
+  void backward(at::Tensor gradient, const Around& around);
 
   const Setup& setup_;
   device::Stream stream_;
@@ -55,11 +59,11 @@ class LayerBench {
   models::Model model_;
   pipeline::FlatParameters parameters_;
   pipeline::LossFunction loss_;
+  std::unique_ptr<nn::ReplicaSum> replicas_;
   nn::ForwardContext context_;
   std::vector<nn::TransformedWeights> transformed_;  // [layer]
   std::map<std::int64_t, at::Tensor> inputs_;        // by samples
   at::Tensor targets_;
-  at::Tensor sum_;  // of the losses
   std::deque<Run> runs_;
 };
 

@@ -1,9 +1,12 @@
 #include "train/layer_bytes.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 
+#include "core/error.h"
 #include "device/memory.h"
+#include "pipeline/failure.h"
 #include "pipeline/saved_tensors.h"
 
 namespace sluice::train {
@@ -36,7 +39,7 @@ struct BytesAtSize {
   std::uint64_t saved = 0;  // besides input and parameters
   bool saves_input = false;
   bool saves_output = false;
-  std::uint64_t loss = 0;
+  std::uint64_t loss = 0, loss_working = 0;
   std::uint64_t stash = 0;
   std::uint64_t transformed = 0;
   std::uint64_t forward = 0, backward = 0, input_gradient = 0, weight_gradient = 0;  // working
@@ -46,7 +49,7 @@ using LayersAtSize = std::vector<BytesAtSize>;
 void find_saved(LayerBench& bench, std::int64_t samples, LayersAtSize& layers) {
   bench.run(samples, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
     BytesAtSize& layer = layers[i];
-    if (part == Part::kBackward) return work();
+    if (part == Part::kBackward || part == Part::kLossBackward) return work();
     if (part == Part::kWeightGradient) {
       Storages waiting;
       for (const at::Tensor& tensor : bench.running(i).put_off.kept()) waiting.add(tensor);
@@ -89,12 +92,13 @@ void find_working(LayerBench& bench, device::Device device, std::int64_t samples
                   LayersAtSize& layers) {
   Rise rise(device);
   bench.run(samples, puts_off_weights, [&](Part part, std::size_t i, const std::function<void()>& work) {
-    if (part != Part::kLoss) rise.begin();  // the loss is a part of its layer's forward
+    if (part != Part::kLossBackward) rise.begin();  // one moment with the loss
     work();
     BytesAtSize& layer = layers[i];
     switch (part) {
-      case Part::kForward:
-      case Part::kLoss: layer.forward = rise.bytes(); break;
+      case Part::kForward: layer.forward = rise.bytes(); break;
+      case Part::kLoss: break;
+      case Part::kLossBackward: layer.loss_working = rise.bytes(); break;
       case Part::kBackward: (puts_off_weights ? layer.input_gradient : layer.backward) = rise.bytes(); break;
       case Part::kWeightGradient: layer.weight_gradient = rise.bytes(); break;
     }
@@ -112,10 +116,32 @@ LayersAtSize bytes_at(LayerBench& bench, device::Device device, std::int64_t sam
   return layers;
 }
 
+struct TwoSizes {
+  std::int64_t small, large;
+  LayersAtSize at_small, at_large;
+};
+
+// The micro-batch and its half; one sample and two, or where two do not fit, one alone.
+TwoSizes two_sizes(LayerBench& bench, device::Device device, std::int64_t micro_batch) {
+  if (micro_batch > 1) {
+    const std::int64_t half = micro_batch / 2;
+    return {half, micro_batch, bytes_at(bench, device, half), bytes_at(bench, device, micro_batch)};
+  }
+  const LayersAtSize at_one = bytes_at(bench, device, 1);
+  try {
+    return {1, 2, at_one, bytes_at(bench, device, 2)};
+  } catch (...) {
+    const Error error = pipeline::describe_failure(std::current_exception(), "a micro-batch of 2");
+    if (error.exit_code() != ExitCode::kOutOfMemory) throw;
+    return {1, 1, at_one, at_one};
+  }
+}
+
 // Exact at the larger size; at others where every sample takes the same. Through nothing where the small size takes
-// less than its share of the large one.
+// less than its share of the large one, and where there is one size.
 AffineBytes line_through(std::int64_t small, std::uint64_t of_small, std::int64_t large, std::uint64_t of_large) {
   const auto samples = static_cast<std::uint64_t>(large);
+  if (small == large) return {.fixed = 0, .per_sample = (of_large + samples - 1) / samples};
   const std::uint64_t more = of_large - std::min(of_small, of_large);
   const std::uint64_t per_sample = more / static_cast<std::uint64_t>(large - small);
   if (per_sample * samples > of_large) return {.fixed = 0, .per_sample = (of_large + samples - 1) / samples};
@@ -129,19 +155,20 @@ void measure_bytes(LayerBench& bench, const Setup& setup, std::int64_t micro_bat
   constexpr device::Device kNobodys{device::DeviceKind::kCpu, 1 << 20};
   const device::Device own = setup.devices.front();
   const device::Device device = own.kind == device::DeviceKind::kCpu ? kNobodys : own;
-  const std::int64_t small = micro_batch == 1 ? 1 : micro_batch / 2, large = micro_batch == 1 ? 2 : micro_batch;
-  const LayersAtSize at_small = bytes_at(bench, device, small), at_large = bytes_at(bench, device, large);
+  const auto [small, large, at_small, at_large] = two_sizes(bench, device, micro_batch);
   for (std::size_t i = 0; i < costs.size(); ++i) {
-    const auto line = [&](std::uint64_t BytesAtSize::*bytes) {
-      return line_through(small, at_small[i].*bytes, large, at_large[i].*bytes);
+    const BytesAtSize &less = at_small[i], &more = at_large[i];
+    const auto line = [&, small = small, large = large](std::uint64_t BytesAtSize::*bytes) {
+      return line_through(small, less.*bytes, large, more.*bytes);
     };
     LayerCost& cost = costs[i];
     cost.saved_bytes = line(&BytesAtSize::saved);
-    cost.saves_input = at_large[i].saves_input;
-    cost.saves_output = at_large[i].saves_output;
+    cost.saves_input = more.saves_input;
+    cost.saves_output = more.saves_output;
     cost.loss_bytes = line(&BytesAtSize::loss);
+    cost.loss_working = line(&BytesAtSize::loss_working);
     cost.stash_bytes = line(&BytesAtSize::stash);
-    cost.transformed_bytes = at_large[i].transformed;
+    cost.transformed_bytes = more.transformed;
     cost.working = {.forward = line(&BytesAtSize::forward),
                     .backward = line(&BytesAtSize::backward),
                     .input_gradient = line(&BytesAtSize::input_gradient),

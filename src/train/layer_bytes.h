@@ -11,7 +11,8 @@
 
 namespace sluice::train {
 
-// Fills in all that is in bytes, as lines through two sizes up to `micro_batch`.
+// Fills in all that is in bytes, as lines through `micro_batch` and its half; of one sample, through one and two where
+// there is room for two.
 void measure_bytes(LayerBench& bench, const Setup& setup, std::int64_t micro_batch, std::vector<LayerCost>& costs);
 
 }  // namespace sluice::train

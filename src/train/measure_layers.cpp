@@ -43,7 +43,8 @@ std::vector<LayerTimes> times_at(LayerBench& bench, bool works_alone, std::int64
     switch (part) {
       case Part::kForward:
       case Part::kLoss: layers[i].forward_s += seconds; break;
-      case Part::kBackward: layers[i].input_gradient_s = seconds; break;
+      case Part::kLossBackward:
+      case Part::kBackward: layers[i].input_gradient_s += seconds; break;
       case Part::kWeightGradient: layers[i].weight_gradient_s = seconds; break;
     }
   });

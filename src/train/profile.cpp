@@ -76,21 +76,13 @@ RunTotals totals_of(const std::vector<TrialStep>& trial) {
 
 // What a micro-batch costs the stage that takes longest for one of `samples`.
 profiler::MicroBatchCost slowest_stage_cost(const std::vector<LayerCost>& costs, const Plan& plan, double samples) {
-  profiler::MicroBatchCost slowest;
-  auto layer = costs.begin();
-  for (int s = 0; s < plan.stages(); ++s) {
-    profiler::MicroBatchCost stage;
-    const auto add = [&stage](const AffineCost& part) { stage.overhead += part.a_s, stage.per_sample += part.b_s; };
-    for (const auto end = layer + plan.partition.layers_per_stage[s]; layer != end; ++layer) {
-      for (const AffineCost& part : {layer->forward, layer->input_gradient, layer->weight_gradient}) add(part);
-      if (plan.recomputes(s)) add(layer->forward);
-    }
-    const auto time = [samples](const profiler::MicroBatchCost& cost) {
-      return cost.overhead + cost.per_sample * samples;
-    };
-    if (time(stage) > time(slowest)) slowest = stage;
-  }
-  return slowest;
+  const auto times = [&](double of_samples) {
+    return tune::stage_times(costs, of_samples, plan.partition, plan.recompute);
+  };
+  const std::vector<double> of_one = times(samples);
+  const auto slowest = std::ranges::max_element(of_one) - of_one.begin();
+  const double overhead = times(0)[slowest];
+  return {.overhead = overhead, .per_sample = (of_one[slowest] - overhead) / samples};
 }
 
 // With the layers' costs at hand, moves of layers and numbers of chunks are computed instead of bounded.

@@ -160,14 +160,15 @@ bool plan_can_be_kept(const config::Config& config, int processes, const RunStat
   const bool partition_agrees =
       !config.pipeline.partition || *config.pipeline.partition == saved.partition.layers_per_stage;
   const bool chunks_agree = chunks_are_open(config) || configured_chunks(config, processes) == saved.chunks;
-  const bool recompute_agrees =
-      config.pipeline.recompute == "auto"
-          ? was.pipeline.recompute == "auto" && was.device.memory_limit == config.device.memory_limit
-          : saved.recompute_all() == (config.pipeline.recompute == "layer") &&
-                saved.recompute_any() == (config.pipeline.recompute == "layer");
+  const bool depends_on_limit = !config.pipeline.partition || config.pipeline.recompute == "auto";
+  const bool limit_agrees = !depends_on_limit || was.device.memory_limit == config.device.memory_limit;
+  const bool recompute_agrees = config.pipeline.recompute == "auto"
+                                    ? was.pipeline.recompute == "auto"
+                                    : saved.recompute_all() == (config.pipeline.recompute == "layer") &&
+                                          saved.recompute_any() == (config.pipeline.recompute == "layer");
   return saved.devices() == config.pipeline.stages && saved.virtual_stages == virtual_stages(config) &&
          saved.replicas == config.replicas.local && saved.schedule == config.pipeline.schedule && partition_agrees &&
-         chunks_agree && recompute_agrees;
+         chunks_agree && limit_agrees && recompute_agrees;
 }
 
 }  // namespace sluice::train

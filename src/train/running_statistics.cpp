@@ -54,12 +54,12 @@ std::vector<at::Tensor> local_means(const Composition& composition, std::int64_t
   const auto shares = pipeline::split_sizes(local_samples, executor.replicas());
   std::vector<at::Tensor> means;
   for (int s = 0; s < executor.stages(); ++s) {
-    at::Tensor mean = executor.stage(ReplicaId{0}, StageId{s}).parameters().statistics();
+    at::Tensor mean = executor.stage(ReplicaId{0}, StageId{s}).parameters().running_statistics();
     for (int r = 0; r < executor.replicas(); ++r) {
       const double weight = static_cast<double>(shares[r]) / static_cast<double>(global_samples);
       if (r == 0) mean.mul_(weight);
       if (r > 0)
-        mean.add_(executor.stage(ReplicaId{r}, StageId{s}).parameters().statistics().to(mean.device()), weight);
+        mean.add_(executor.stage(ReplicaId{r}, StageId{s}).parameters().running_statistics().to(mean.device()), weight);
     }
     means.push_back(mean);
   }
@@ -106,7 +106,7 @@ void average(const Composition& composition, std::int64_t local_samples, std::in
   if (composition.communicator) share_over_processes(*composition.communicator, means, counts);
   for (int r = 1; r < executor.replicas(); ++r) {
     for (int s = 0; s < executor.stages(); ++s)
-      executor.stage(ReplicaId{r}, StageId{s}).parameters().statistics().copy_(means[s]);
+      executor.stage(ReplicaId{r}, StageId{s}).parameters().running_statistics().copy_(means[s]);
     const std::vector<at::Tensor> others = batch_counts(composition, r);
     for (std::size_t i = 0; i < counts.size(); ++i) others[i].copy_(counts[i]);
   }

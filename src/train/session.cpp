@@ -70,7 +70,7 @@ bool keeps_plan(const Setup& setup, const std::optional<ResumePoint>& resume) {
   return resume && plan_can_be_kept(setup.config, setup.place.processes, resume->state);
 }
 
-Plan choose_plan(const Setup& setup, const std::optional<ResumePoint>& resume) {
+Plan plan_to_run(const Setup& setup, const std::optional<ResumePoint>& resume) {
   return keeps_plan(setup, resume) ? resume->state.plan : decide_plan(setup);
 }
 
@@ -203,7 +203,7 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
 // Rank 0's part in a run whose directory is ours.
 nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunDir& run_dir, CheckpointStore& checkpoints,
                              std::optional<ResumePoint>& resume, bool continues) {
-  const Plan plan = choose_plan(setup, resume);
+  const Plan plan = plan_to_run(setup, resume);
   Orders orders{.plan_is_kept = keeps_plan(setup, resume), .state = {.plan = plan}};
   if (resume) {
     orders.state.progress = resume->state.progress;
@@ -272,7 +272,7 @@ PlanDescription describe_training(const config::Config& config, const SessionOpt
   const Setup setup = make_setup(config, place_of(options.launch.world));
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);
-  Composition composition = make_composition(setup, choose_plan(setup, resume));
+  Composition composition = make_composition(setup, plan_to_run(setup, resume));
   load_start(composition, config, resume);
   PlanDescription plan = describe_plan(setup, composition, chunks_are_open(config) && !keeps_plan(setup, resume));
   if (resume) {

@@ -245,6 +245,7 @@ TrainStepOptions step_options(const Setup& setup) {
           .batch_norm = batch_norm_mode(setup.config),
           .label_smoothing = setup.config.train.label_smoothing,
           .clip_norm = setup.config.train.clip_norm,
+          .memory_is_limited = setup.config.device.memory_limit.bytes > 0,
           .explain_memory = [&setup](const Error& error, const Plan& plan) {
             return with_what_would_fit(error, setup, plan);
           }};

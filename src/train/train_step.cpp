@@ -29,6 +29,15 @@ double sum_of_losses(const pipeline::PassResult& result) {
   return sum;
 }
 
+// In float64, block by block: a norm in another type than its input's makes a copy of it.
+double sum_of_squares(const at::Tensor& flat) {
+  constexpr std::int64_t kBlock = 1 << 16;
+  at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));
+  for (const at::Tensor& block : flat.split(kBlock))
+    sum += at::linalg_vector_norm(block, 2, {}, false, at::kDouble).square();
+  return sum.item<double>();
+}
+
 // Every process does the same work for each of its samples.
 nn::FlopCount flops_of_all(const pipeline::PassResult& result, const StepBatch& batch) {
   const auto share = static_cast<double>(std::max<std::int64_t>(batch.local.samples(), 1));
@@ -156,7 +165,7 @@ double TrainStep::gradient_norm(double divisor) const {
         if (replica != ReplicaId{0}) return;
         const auto& parameters = of_replica.parameters();
         const at::Tensor own = parameters.gradients().narrow(0, 0, parameters.own_elements());
-        (*squares)[index(stage)] = std::pow(at::linalg_vector_norm(own, 2, {}, false, at::kDouble).item<double>(), 2);
+        (*squares)[index(stage)] = sum_of_squares(own);
       });
   return std::sqrt(std::accumulate(squares->begin(), squares->end(), 0.0)) / divisor;
 }
@@ -205,10 +214,21 @@ void TrainStep::update_weights(double lr, double divisor) {
   });
 }
 
+int TrainStep::evaluation_chunks(std::int64_t samples) const {
+  // Enough to keep every device busy; larger pieces run faster than many small ones.
+  const int fewest = composition_.executor->devices();
+  if (!options_.memory_is_limited) return fewest;
+  const auto divided_up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  const Plan& plan = composition_.plan;
+  const std::int64_t processes = is_alone() ? 1 : composition_.communicator->size();
+  const std::int64_t of_replica = divided_up(plan.global_batch, plan.replicas * processes);
+  const std::int64_t trained = divided_up(of_replica, plan.chunks);  // samples of a micro-batch
+  return static_cast<int>(std::max<std::int64_t>(fewest, divided_up(divided_up(samples, plan.replicas), trained)));
+}
+
 EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::Tensor* logits) {
   const auto& owners = composition_.executor->owners();
-  // Enough to keep every device busy; larger pieces run faster than many small ones.
-  const int chunks = composition_.executor->devices();
+  const int chunks = evaluation_chunks(batch.samples());
   auto request = request_for(batch, pipeline::make_forward_only(owners, chunks), chunks);
   request.score = count_correct;
   request.keep_logits = logits != nullptr;

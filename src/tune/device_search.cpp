@@ -19,12 +19,10 @@ class DeviceSearch {
 
   [[nodiscard]] DeviceSearchResult run() {
     place(0, 0);
-    return {.cut = best_, .is_complete = visits_ < kMostVisits};
+    return {.cut = best_, .is_complete = tries_ < kMostTries};
   }
 
  private:
-  static constexpr int kMostVisits = 500'000;  // about a second with a limit, a tenth without
-
   void place(int stage, int begin) {
     if (stage == stages_.count()) {
       const CutValue value{*std::ranges::max_element(seconds_), squares_};
@@ -35,7 +33,7 @@ class DeviceSearch {
     const int first_end = left == 0 ? stages_.layers() : begin + 1;
     for (int end = first_end; end <= stages_.layers() - left; ++end) {
       for (const bool recomputes : stages_.choices()) {
-        if (++visits_ >= kMostVisits) return;
+        if (++tries_ >= kMostTries) return;
         try_stage(stage, begin, end, recomputes);
       }
       // Longer ones take longer.
@@ -80,7 +78,7 @@ class DeviceSearch {
   std::vector<int> last_stage_;    // [device]
   Cut current_;
   std::optional<Cut> best_;
-  int visits_ = 0;
+  int tries_ = 0;
 };
 
 }  // namespace

@@ -34,6 +34,17 @@ class MicroBatchBytes {
     for (std::size_t i = 0; i < end; ++i) bytes += kept_by(i);
     return bytes;
   }
+  // The output of the layer before, while this one runs forward, where nobody keeps it.
+  [[nodiscard]] std::uint64_t passing_input(std::size_t i) const {
+    if (i == 0) return 0;
+    const bool is_kept = !role_.recomputes && (layers_[i - 1].saves_output || layers_[i].saves_input);
+    return is_kept ? 0 : output(i - 1);
+  }
+  // The same of the model's output, while the loss is computed.
+  [[nodiscard]] std::uint64_t passing_output() const {
+    return layers_.back().saves_output && !role_.recomputes ? 0 : output(size() - 1);
+  }
+  [[nodiscard]] std::uint64_t loss_working() const { return at(layers_.back().loss_working); }
   [[nodiscard]] std::uint64_t kept_by_loss() const {
     if (!role_.is_last) return 0;
     return role_.recomputes ? output(size() - 1) : layers_.back().loss_bytes.at(samples_);
@@ -71,10 +82,11 @@ class WorstMoments {
       : bytes_(bytes), role_(role), own_input_(own_input) {}
 
   [[nodiscard]] std::uint64_t forward() const {
-    std::uint64_t most = 0;
+    std::uint64_t most =
+        role_.is_last ? own_input_ + bytes_.kept_before(bytes_.size()) + bytes_.passing_output() + bytes_.loss_working()
+                      : 0;
     for (std::size_t i = 0; i < bytes_.size(); ++i) {
-      const std::uint64_t before = bytes_.kept_before(i), output = i > 0 ? bytes_.output(i - 1) : 0;
-      most = std::max(most, own_input_ + std::max(before, output) + bytes_.transformed(i) +
+      most = std::max(most, own_input_ + bytes_.kept_before(i) + bytes_.passing_input(i) + bytes_.transformed(i) +
                                 bytes_.at(bytes_.layer(i).working.forward));
     }
     return most;
@@ -92,7 +104,9 @@ class WorstMoments {
 
  private:
   [[nodiscard]] std::uint64_t of_backward(AffineBytes WorkingBytes::*part, bool splits) const {
-    std::uint64_t most = 0;
+    // Where the stage recomputes the loss's gradient is there already.
+    const bool begins_with_loss = role_.is_last && !role_.recomputes;
+    std::uint64_t most = begins_with_loss ? own_input_ + bytes_.kept_before(bytes_.size()) + bytes_.loss_working() : 0;
     for (std::size_t i = bytes_.size(); i-- > 0;) {
       const LayerCost& layer = bytes_.layer(i);
       std::uint64_t working = bytes_.at(layer.working.*part);
@@ -100,8 +114,8 @@ class WorstMoments {
         const std::uint64_t kept = bytes_.at(layer.saved_bytes) + (layer.saves_output ? 0 : bytes_.output(i));
         working = std::max(bytes_.at(layer.working.forward), kept + working);
       }
-      // The gradient of the last layer's output is its maker's, the loss's or the next stage's.
-      const std::uint64_t gradient = i + 1 < bytes_.size() ? bytes_.output(i) : 0;
+      // The gradient of the last layer's output is its maker's, where that is the next stage.
+      const std::uint64_t gradient = i + 1 < bytes_.size() || role_.is_last ? bytes_.output(i) : 0;
       const std::uint64_t stash = splits ? bytes_.stash_from(i + 1) : 0;
       most =
           std::max(most, own_input_ + bytes_.kept_before(i + 1) + bytes_.transformed(i) + gradient + stash + working);

@@ -93,28 +93,50 @@ double slowest_device(const PossibleStages& stages, const Cut& cut) {
   return *std::ranges::max_element(seconds);
 }
 
-double makespan(std::span<const LayerCost> costs, const Schedule& schedule, const Cut& cut, double micro_batch) {
-  pipeline::Costs times;
-  for (std::size_t s = 0, layer = 0; s < cut.partition.layers_per_stage.size(); ++s) {
-    pipeline::StepCost stage{.forward = 0, .input = 0, .weight = 0};
-    for (int i = 0; i < cut.partition.layers_per_stage[s]; ++i, ++layer) {
+// [stage]; with recomputation a backward takes one more forward. recompute: empty: none does.
+std::vector<pipeline::StepCost> stage_costs(std::span<const LayerCost> costs, double micro_batch,
+                                            const Partition& partition, const std::vector<bool>& recompute) {
+  std::vector<pipeline::StepCost> stages;
+  std::size_t layer = 0;
+  for (std::size_t s = 0; s < partition.layers_per_stage.size(); ++s) {
+    pipeline::StepCost& stage = stages.emplace_back(pipeline::StepCost{.forward = 0, .input = 0, .weight = 0});
+    for (int i = 0; i < partition.layers_per_stage[s]; ++i, ++layer) {
       stage.forward += costs[layer].forward.at(micro_batch);
       stage.input += costs[layer].input_gradient.at(micro_batch);
       stage.weight += costs[layer].weight_gradient.at(micro_batch);
     }
-    if (cut.recompute[s]) stage.input += stage.forward;
-    times.stages.push_back(stage);
+    if (!recompute.empty() && recompute[s]) stage.input += stage.forward;
   }
+  check(layer == costs.size(), "the partition covers every layer");
+  return stages;
+}
+
+double makespan(std::span<const LayerCost> costs, const Schedule& schedule, const Cut& cut, double micro_batch) {
+  pipeline::Costs times;
+  times.stages = stage_costs(costs, micro_batch, cut.partition, cut.recompute);
   return pipeline::simulate(schedule, times).makespan;
 }
 
 Cut smallest_cut(const PossibleStages& stages, const CutRules& rules) {
-  const bool recomputes = rules.recompute != Recompute::kNone;
+  const auto peak = [&](int stage, int begin, int end, bool recomputes) {
+    return stages.peak_alone(stage, stages.bytes(stage, begin, end, recomputes));
+  };
+  // With one micro-batch in flight recomputation may need more.
+  const auto recomputes = [&](int stage, int begin, int end) {
+    if (rules.recompute != Recompute::kOpen) return rules.recompute == Recompute::kLayer;
+    return peak(stage, begin, end, true) < peak(stage, begin, end, false);
+  };
   const auto partition = least_largest_stage(stages.layers(), stages.count(), [&](int stage, int begin, int end) {
     if (!stages.allows(stage, begin, end)) return kNever;
-    return static_cast<double>(stages.peak_alone(stage, stages.bytes(stage, begin, end, recomputes)));
+    return static_cast<double>(peak(stage, begin, end, recomputes(stage, begin, end)));
   });
-  return {.partition = *partition, .recompute = std::vector<bool>(stages.count(), recomputes), .fits = false};
+  Cut cut{.partition = *partition, .fits = false};
+  for (int s = 0, begin = 0; s < stages.count(); ++s) {
+    const int end = begin + partition->layers_per_stage[s];
+    cut.recompute.push_back(recomputes(s, begin, end));
+    begin = end;
+  }
+  return cut;
 }
 
 }  // namespace
@@ -154,16 +176,8 @@ Partition balance(std::span<const LayerCost> costs, double micro_batch, int stag
 std::vector<double> stage_times(std::span<const LayerCost> costs, double micro_batch, const Partition& partition,
                                 const std::vector<bool>& recompute) {
   std::vector<double> times;
-  std::size_t layer = 0;
-  for (std::size_t s = 0; s < partition.layers_per_stage.size(); ++s) {
-    double time = 0;
-    for (int i = 0; i < partition.layers_per_stage[s]; ++i, ++layer) {
-      time += costs[layer].seconds(micro_batch);
-      if (!recompute.empty() && recompute[s]) time += costs[layer].forward.at(micro_batch);
-    }
-    times.push_back(time);
-  }
-  check(layer == costs.size(), "the partition covers every layer");
+  for (const pipeline::StepCost& stage : stage_costs(costs, micro_batch, partition, recompute))
+    times.push_back(stage.forward + stage.input + stage.weight);
   return times;
 }
 

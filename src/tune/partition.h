@@ -29,19 +29,22 @@ struct CutRules {
   bool shares_memory = true;           // device_bytes() (memory.h)
 };
 
+// Of the search over devices that have several stages: about a second with a memory limit, a tenth without.
+inline constexpr int kMostTries = 500'000;
+
 struct Cut {
   Partition partition;
   std::vector<bool> recompute;  // [stage]
   bool fits = true;             // false: no cut fits; this is the one whose largest device needs least
-  bool is_proven = true;        // false: the search was given up, a better one may exist
+  bool is_proven = true;        // false: the search was given up after kMostTries, a better one may exist
 };
 
 // For a schedule's devices, stages and order. Requires: a validated training schedule; stages <= costs.size(); a
 // partition in the rules covers the layers in as many stages.
 [[nodiscard]] Cut best_cut(std::span<const LayerCost> costs, const pipeline::Schedule& schedule, const CutRules& rules);
 
-// The cut whose largest stage needs least memory (of stages on one device, each is looked at alone); a stage recomputes
-// where it may.
+// The cut whose largest stage needs least memory (of stages on one device, each is looked at alone). Where
+// recomputation is open a stage recomputes if it needs less so.
 [[nodiscard]] Cut smallest_cut(std::span<const LayerCost> costs, const pipeline::Schedule& schedule,
                                const CutRules& rules);
 

@@ -13,6 +13,8 @@
 namespace sluice::pipeline {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
@@ -51,6 +53,7 @@ TEST(ExecutorFailure, StageFailureDoesNotHangItsPeersAndIsNamed) {
         },
         60s);
     const Nanoseconds begin = now_ns();
+    testing::internal::CaptureStderr();
     try {
       executor.run(training_pass());
       FAIL() << "the planted failure was lost";
@@ -60,6 +63,9 @@ TEST(ExecutorFailure, StageFailureDoesNotHangItsPeersAndIsNamed) {
       EXPECT_THAT(error.what(), HasSubstr("stage " + std::to_string(stage)));
       EXPECT_THAT(error.what(), HasSubstr("at action " + std::to_string(stage) + "F"));
     }
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                AllOf(HasSubstr("ran this schedule (1f1b)"), ContainsRegex("device 0: .*0F1"),
+                      HasSubstr("<-- here: " + std::to_string(stage) + "F")));
     EXPECT_LT(to_s(now_ns() - begin), 5.0);
     // No thread is left inside the step, nothing is left of it: the next one runs.
     fail = false;
@@ -105,6 +111,7 @@ TEST(ExecutorFailure, AHungStageIsReportedWithWhatEveryStageIsDoing) {
       std::this_thread::sleep_for(1s);
       released = true;
     });
+    testing::internal::CaptureStderr();
     try {
       executor.run(training_pass());
       FAIL() << "the hang was not noticed";
@@ -118,6 +125,9 @@ TEST(ExecutorFailure, AHungStageIsReportedWithWhatEveryStageIsDoing) {
           HasSubstr("replica 1 stage 2 at action 2F0 (1 of 8, micro-batch 0), which waits for replica 1 stage 1"));
       EXPECT_THAT(error.what(), HasSubstr("the others wait for replica 1 stage 1 at action 1F0"));
     }
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                AllOf(HasSubstr("replica 0 ran this schedule (1f1b)"), HasSubstr("replica 1 ran this schedule (1f1b)"),
+                      HasSubstr("<-- here: 1F0")));
   }
 }
 

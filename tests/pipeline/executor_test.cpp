@@ -141,6 +141,45 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Grid, ExecutorParity, ::testing::ValuesIn(parity_cases()), name_of_case);
 
+// Layers that are not trained at the front cost nothing in backward, over stages too, and change no gradient of others.
+TEST(Executor, APrefixWithoutGradientsKeepsNothing) {
+  const MicroBatch batch = test::make_toy_batch(8, kWidth, 3);
+  const auto expected = plain_gradients(batch);  // two a layer: weight, bias
+  for (const char* name : {"gpipe", "1f1b", "zb-h1"}) {
+    for (const int untrained : {2, 3, 5, 6}) {
+      for (const bool recompute : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << name << ", " << untrained << " layers, recompute " << recompute);
+        const Schedule schedule = schedule_of(name, 3, 4);
+        const auto layers_of = [untrained] {
+          LayerList layers = test::make_toy_layers(kLayers, kWidth, 1);
+          for (int i = 0; i < untrained; ++i) {
+            for (auto* parameter : layers[i]->parameters()) parameter->value.requires_grad_(false);
+          }
+          return layers;
+        };
+        Executor executor(test::make_toy_grid(layers_of, even_partition(3), 1, {.recompute = recompute}),
+                          test::cpu_grid(1, 3), stage_owners(schedule), {});
+        std::vector<LiveBytes*> live;
+        for (int s = 0; s < 3; ++s) live.push_back(&executor.stage(ReplicaId{0}, StageId{s}).count_live_bytes());
+        executor.run(training_pass(schedule, 1, batch));
+        std::size_t next = 0;
+        for (int s = 0; s < 3; ++s) {
+          const int own_layers = kLayers / 3;
+          EXPECT_EQ(live[s]->peak() > 0, untrained < (s + 1) * own_layers) << "stage " << s;
+          const Stage& stage = executor.stage(ReplicaId{0}, StageId{s});
+          for (const ParameterSlot& slot : stage.parameters().slots()) {
+            const at::Tensor own = FlatParameters::view(stage.parameters().gradients(), slot);
+            const bool is_trained = next / 2 >= static_cast<std::size_t>(untrained);
+            const at::Tensor& reference = expected[next++];
+            const at::Tensor wanted = is_trained ? reference : at::zeros_like(reference);
+            EXPECT_LE((own - wanted).norm().item<double>(), 1e-12 * reference.norm().item<double>()) << slot.name;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Executor, EvaluationGivesTheLogitsInOrderAndKeepsNothing) {
   const MicroBatch batch = test::make_toy_batch(10, kWidth, 9);
   const std::vector<int> owners{0, 1, 1, 0};

@@ -51,6 +51,7 @@ LayerProfile example() {
                 .saves_input = true,
                 .saves_output = false,
                 .loss_bytes = {1, 40},
+                .loss_working = {7, 80},
                 .stash_bytes = {2, 50},
                 .working = {{3, 60}, {4, 70}, {5, 80}, {6, 90}},
                 .transformed_bytes = 3000,

@@ -23,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 config::Config config_of(int stages, int chunks) {
@@ -110,6 +111,15 @@ TEST(DescribeBalance, SaysHowFarEachStageIsFromTheMean) {
   EXPECT_EQ(
       describe_balance(costs, {.partition = {{1, 1}}}, 2),
       "measured for a micro-batch of 2.0, and off the mean: stage 0 2.00 ms (-50.0 %), stage 1 6.00 ms (+50.0 %)");
+}
+
+TEST(DescribeBalance, SaysItOfDevicesToo) {
+  std::vector<LayerCost> costs;
+  for (const double seconds : {1e-3, 2e-3, 3e-3, 6e-3}) costs.push_back({.forward = {.b_s = seconds}});
+  const Plan plan{.partition = {{1, 1, 1, 1}}, .chunks = 4, .schedule = "zb-v", .virtual_stages = 2};
+  EXPECT_THAT(describe_balance(costs, plan, 1),
+              EndsWith("stage 2 3.00 ms (+0.0 %), stage 3 6.00 ms (+100.0 %); device 0 7.00 ms (+16.7 %), "
+                       "device 1 5.00 ms (-16.7 %)"));
 }
 
 // A folder of its own, removed at the end.

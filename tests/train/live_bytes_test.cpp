@@ -93,6 +93,26 @@ TEST_P(LiveBytesOfSteps, AreWhatTheSimulatorCounts) {
   EXPECT_GE(plans, 10) << "the schedules with a stage a device";
 }
 
+// Synchronised batch-norm keeps other tensors than the fused one.
+TEST(LiveBytesOfReplicas, AreWhatTheSimulatorCountsInEveryModeOfBatchNorm) {
+  device::use_cpu_threads(1);
+  for (const char* const mode : {"micro", "deferred", "sync"}) {
+    config::Config config = config_of("resnet8");
+    config.pipeline.batch_norm = mode;
+    config.replicas.local = 2;
+    config.train.global_batch *= 2;
+    config.pipeline.partition = even_cut(make_setup(config_of("resnet8")).layers, 1);
+    const auto costs = measure_layer_bytes(make_setup(config), kSamples + 1);
+    config.pipeline.stages = kDevices;
+    config.pipeline.partition = even_cut(static_cast<int>(costs.size()), kDevices);
+    const train::Setup setup = make_setup(config);
+    const Plan plan = make_plan(setup, {});
+    const auto predicted =
+        tune::live_peaks(costs, make_train_schedule(plan, plan.chunks), plan.partition, plan.recompute, kSamples);
+    EXPECT_EQ(counted_in_steps(setup, plan), predicted) << mode;
+  }
+}
+
 TensorMap gradients_of_a_step(const Setup& setup, const Plan& plan, bool counts) {
   Composition composition = make_composition(setup, plan);
   for (int r = 0; counts && r < plan.replicas; ++r) {

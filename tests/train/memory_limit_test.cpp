@@ -118,7 +118,7 @@ TEST_F(MemoryLimit, MemoryIsCountedByDeviceAndKind) {
       const auto& parameters = composition.executor->stage(ReplicaId{r}, StageId{s}).parameters();
       const auto use = device::memory_use(setup.devices[2 * r + s]).by_kind;
       const std::uint64_t values = r == 0 ? parameters.values().nbytes() : 0;
-      EXPECT_EQ(use[device::MemoryKind::kParameters], values + parameters.statistics().nbytes()) << r << s;
+      EXPECT_EQ(use[device::MemoryKind::kParameters], values + parameters.running_statistics().nbytes()) << r << s;
       EXPECT_EQ(use[device::MemoryKind::kGradients], parameters.gradients().nbytes());
       EXPECT_EQ(use[device::MemoryKind::kOptimizer], values);  // momentum
       EXPECT_EQ(use[device::MemoryKind::kActivations], 0U);
@@ -182,6 +182,33 @@ TEST_F(MemoryLimit, PeaksOfSchedulesAndRecomputationAreAsPredicted) {
     EXPECT_LT(first_device[schedule + "layer"], first_device[schedule + "none"]);
 }
 
+// Where the logits are the most of it: what the loss keeps, and its gradient, count.
+TEST_F(MemoryLimit, EstimatesKnowTheLoss) {
+  for (const std::string recompute : {"none", "layer"}) {
+    for (const int stages : {1, 2}) {
+      config::Config config = small_config(stages, 4);
+      config.model.name = "gpt2";
+      config.model.size = "nano";
+      config.model.vocabulary = 4096;
+      config.data.name = "toy";
+      config.train.global_batch = 32;
+      config.pipeline.recompute = recompute;
+      config.pipeline.partition.reset();
+      const train::Setup setup = make_setup(config);
+      const Plan plan = decide_plan(setup);
+      const auto predicted = estimate_device_bytes(measure_memory_model(setup), plan);
+      config.pipeline.partition = plan.partition.layers_per_stage;
+      const Outcome outcome = train(config);
+      for (std::size_t device = 0; device < outcome.use.size(); ++device) {
+        const auto measured = static_cast<double>(outcome.use[device].peak);
+        const auto bytes = static_cast<double>(predicted->at(device));
+        EXPECT_GT(bytes, 0.9 * measured) << recompute << ", " << stages << " stages, device " << device;
+        EXPECT_LT(bytes, 1.1 * measured) << recompute << ", " << stages << " stages, device " << device;
+      }
+    }
+  }
+}
+
 TEST_F(MemoryLimit, ARunThatOnlyRecomputationFitsFits) {
   config::Config config = small_config(1, 1);
   const Outcome free = train(config);
@@ -205,8 +232,26 @@ TEST_F(MemoryLimit, OpenChunksLeaveOutWhatDoesNotFit) {
   EXPECT_GT(decide_chunks(setup, composition, step, {}), 1);
 }
 
+// Its batch is larger than that of training; its micro-batches are not.
+TEST_F(MemoryLimit, AnEvaluationFitsWhereTrainingDoes) {
+  config::Config config = small_config(2, 8);
+  const Outcome free = train(config);
+  config.device.memory_limit.bytes = static_cast<std::int64_t>(std::max(free.use[0].peak, free.use[1].peak) * 5 / 4);
+  const train::Setup setup = make_setup(config);
+  Composition composition = make_composition(setup, decide_plan(setup));
+  at::manual_seed(1);
+  const pipeline::MicroBatch batch{at::randn({1021, setup.model.channels, 32, 32}), at::zeros({1021}, at::kLong),
+                                   at::arange(1021)};
+  TrainStepOptions options = step_options(setup);
+  const EvalStats limited = TrainStep(composition, options).evaluate(batch);
+  EXPECT_EQ(limited.counts.targets, 1021);
+  options.memory_is_limited = false;
+  TrainStep step(composition, options);
+  EXPECT_THROW(step.evaluate(batch), OutOfMemoryError) << "the batch would fit as it is";
+}
+
 TEST_F(MemoryLimit, AnEvaluationThatDoesNotFitPointsToItsOwnBatch) {
-  config::Config config = small_config(1, 16);
+  config::Config config = small_config(1, 1);
   config.device.memory_limit.bytes = 12 * kMiB;
   const train::Setup setup = make_setup(config);
   Composition composition = make_composition(setup, decide_plan(setup));

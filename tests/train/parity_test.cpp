@@ -281,7 +281,7 @@ FirstBatchNorm first_batch_norm(const at::Tensor& inputs, const at::Tensor& weig
 void expect_equal_statistics(const Composition& grid) {
   for (int stage = 0; stage < grid.plan.stages(); ++stage) {
     const auto statistics = [&](int replica) {
-      return grid.executor->stage(ReplicaId{replica}, StageId{stage}).parameters().statistics();
+      return grid.executor->stage(ReplicaId{replica}, StageId{stage}).parameters().running_statistics();
     };
     for (int replica = 1; replica < grid.plan.replicas; ++replica)
       EXPECT_TRUE(at::equal(statistics(0), statistics(replica))) << "replica " << replica << " stage " << stage;

@@ -255,6 +255,20 @@ TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {
   EXPECT_FALSE(kept([](auto& c) { c.replicas.local = 1; }));
 }
 
+TEST(PlanCanBeKept, WhereTheCutIsOpenTheLimitMustBeTheSame) {
+  const RunState state{.plan = {.partition = {{2, 3}}, .chunks = 2},
+                       .config_toml = "[device]\nmemory_limit = \"10MiB\"\n"};
+  config::Config config;
+  config.pipeline.stages = 2;
+  config.pipeline.chunks = 2;
+  config.device.memory_limit.bytes = 10 << 20;
+  EXPECT_TRUE(plan_can_be_kept(config, 1, state));
+  config.device.memory_limit.bytes = 9 << 20;
+  EXPECT_FALSE(plan_can_be_kept(config, 1, state));
+  config.pipeline.partition = std::vector<int>{2, 3};
+  EXPECT_TRUE(plan_can_be_kept(config, 1, state)) << "it has one plan";
+}
+
 TEST(PlanCanBeKept, WhereRecomputationIsOpenTheLimitMustBeTheSame) {
   const RunState state{.plan = {.partition = {{2, 3}}, .chunks = 2, .recompute = {false, true}},
                        .config_toml = "[pipeline]\nrecompute = \"auto\"\n[device]\nmemory_limit = \"10MiB\"\n"};

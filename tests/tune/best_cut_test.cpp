@@ -32,10 +32,16 @@ std::vector<LayerCost> random_costs(RngStream& rng, int layers) {
                      .output_bytes = 1 + rng.below(10),
                      .saved_bytes = bytes(50),
                      .saves_input = rng.below(2) == 0,
+                     .saves_output = rng.below(2) == 0,
                      .stash_bytes = bytes(20),
                      .working = {bytes(60), bytes(30), bytes(30), bytes(20)},
-                     .parameter_bytes = 1 + rng.below(100)});
+                     .transformed_bytes = rng.below(20),
+                     .parameter_bytes = 1 + rng.below(100),
+                     .gradient_bytes = rng.below(20),
+                     .optimizer_bytes = rng.below(40)});
   }
+  costs.back().loss_bytes = bytes(30);
+  costs.back().loss_working = bytes(60);
   return costs;
 }
 
@@ -95,8 +101,7 @@ Tried try_every_cut(std::span<const LayerCost> costs, const pipeline::Schedule& 
       for (int s = 0; s < schedule.stages; ++s)
         cut.recompute.push_back(rules.recompute == Recompute::kLayer || ((choice >> s) & 1) != 0);
       const std::uint64_t peak = largest_device(costs, schedule, cut);
-      const bool recomputes_all = std::ranges::count(cut.recompute, true) == schedule.stages;
-      if (recomputes_all || rules.recompute == Recompute::kNone) best.least_peak = std::min(best.least_peak, peak);
+      best.least_peak = std::min(best.least_peak, peak);
       if (rules.memory_limit > 0 && peak > rules.memory_limit) continue;
       const double slowest = slowest_device(costs, schedule, cut);
       const double end = makespan(costs, schedule, cut);

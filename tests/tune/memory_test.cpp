@@ -64,7 +64,8 @@ TEST(DeviceBytes, ATensorIsItsMakersWhereMemoryIsShared) {
 }
 
 TEST(DeviceBytes, TheWorstMomentOfAnActionCounts) {
-  // Each sample: the first layer keeps 10 and takes 15 at its worst; the second keeps 2 and takes 9.
+  // Each sample: the first layer keeps 10 and takes 15 at its worst; the second keeps 2 and takes 9; the loss keeps 4
+  // and takes 6, with the gradient of what goes in, 4.
   const std::vector<LayerCost> layers{
       {.output_bytes = 4,
        .saved_bytes = {.per_sample = 10},
@@ -72,16 +73,37 @@ TEST(DeviceBytes, TheWorstMomentOfAnActionCounts) {
        .working = {{.per_sample = 15}, {.per_sample = 8}, {.per_sample = 7}, {.per_sample = 5}}},
       {.output_bytes = 4,
        .saved_bytes = {.per_sample = 2},
+       .loss_bytes = {.per_sample = 4},
+       .loss_working = {.per_sample = 8},
        .stash_bytes = {.per_sample = 3},
        .working = {{.per_sample = 9}, {.per_sample = 6}, {.per_sample = 4}, {.per_sample = 2}}}};
   const auto stage = device_bytes(layers, 1, {.is_first = true, .is_last = true}, true);
-  EXPECT_EQ(stage.activation, 12);
-  EXPECT_EQ(stage.forward_working, 19);  // the second layer's 9 on the first one's 10
-  // The second layer's backward on all 12: 6. The first one's, on 10 and the gradient of its output: 4 + 8 - 2.
-  EXPECT_EQ(stage.backward_working, 10);
-  // The first one's, with the second one's stash too: 4 + 7 + 3 - 2.
-  EXPECT_EQ(stage.input_working, 12);
+  EXPECT_EQ(stage.activation, 16);
+  // The loss's 8 on the 12 that the layers keep and the second one's output: 24. The second layer's 9 on the first
+  // one's 10 and its output: 23.
+  EXPECT_EQ(stage.forward_working, 24);
+  // Of 16: the loss's 8 on 12; the second layer's backward on 12 and the gradient of its output: 6 + 4; the first one's
+  // on 10 and the gradient of its output: 4 + 8.
+  EXPECT_EQ(stage.backward_working, 6);
+  // The first one's, with the second one's stash too: 10 + 4 + 7 + 3.
+  EXPECT_EQ(stage.input_working, 8);
   EXPECT_EQ(stage.weight_working, 5);
+  const auto middle = device_bytes(layers, 1, {}, true);  // no loss; what comes back is the next stage's
+  EXPECT_EQ(middle.forward_working, 23);
+  EXPECT_EQ(middle.backward_working, 10);
+}
+
+TEST(DeviceBytes, ARecomputingStageComputesTheGradientOfTheLossAtOnce) {
+  const std::vector<LayerCost> layers{{.output_bytes = 4,
+                                       .saved_bytes = {.per_sample = 10},
+                                       .loss_bytes = {.per_sample = 4},
+                                       .loss_working = {.per_sample = 8},
+                                       .working = {{.per_sample = 1}, {.per_sample = 3}, {}, {}},
+                                       .parameter_bytes = 1}};
+  const auto stage = device_bytes(layers, 1, {.is_last = true, .recomputes = true}, /*shares_memory=*/true);
+  EXPECT_EQ(stage.activation, 4);           // that gradient
+  EXPECT_EQ(stage.forward_working, 4 + 8);  // on the output
+  EXPECT_EQ(stage.backward_working, 10 + 4 + 3);
 }
 
 TEST(DeviceBytes, TransformedWeightsAreThereForAStepOrForAnAction) {
