@@ -14,6 +14,7 @@
 #include "data/loader.h"
 #include "device/cpu_threads.h"
 #include "device/memory.h"
+#include "train/choose_chunks.h"
 #include "train/choose_plan.h"
 #include "train/memory_advice.h"
 #include "train/setup.h"
@@ -201,8 +202,7 @@ TEST_F(MemoryLimit, OpenChunksLeaveOutWhatDoesNotFit) {
   config.device.memory_limit.bytes = static_cast<std::int64_t>(most * 2 / 3);
   const train::Setup setup = make_setup(config);
   Composition composition = make_composition(setup, decide_plan(setup));
-  TrainStep step(composition, step_options(setup));
-  EXPECT_GT(decide_chunks(setup, composition, step, {}), 1);
+  EXPECT_GT(decide_chunks(setup, composition, {}), 1);
 }
 
 TEST_F(MemoryLimit, AnEvaluationThatDoesNotFitPointsToItsOwnBatch) {
