@@ -4,8 +4,8 @@
 // stages of a replica by pointer on CPU devices and by peer copy on GPUs. The parts of an overlapped pair run one after
 // the other.
 // Errors: the first failure of any stage ends the step; it names replica, stage and action, the drawing of the schedule
-// with the failing action marked goes to the log, and all workers are back before run() throws. A step that takes
-// longer than the timeout: PeerError.
+// with the failing action marked goes to the log, and all workers are back before run() throws, or abandoned. A step
+// that takes longer than the timeout: PeerError.
 #pragma once
 
 #include <chrono>
@@ -42,6 +42,8 @@ class Executor {
   // Requires: a validated schedule whose stages are owned as the executor's are. The gradients of a training pass are
   // added to zeroed ones. After it returns, results may be read by the calling thread.
   PassResult run(PassRequest request);
+  // True after a failure that a place did not come back from in time: no further run is possible.
+  [[nodiscard]] bool has_abandoned_threads() const { return pool_.has_abandoned_threads(); }
 
   // Work that the calling thread has queued on the devices by itself is over when it returns: workers have streams of
   // their own, which do not wait for the caller's.

@@ -15,6 +15,8 @@
 namespace sluice::pipeline {
 namespace {
 
+constexpr std::string_view kInLimit = " in its device.memory_limit of ";
+
 // "74.5 GiB" out of LibTorch's "... you tried to allocate 80000000000 bytes ..." (CPU) or "... Tried to allocate 74.51
 // GiB. GPU 0 has ..." (CUDA); the whole line where it says neither.
 std::string request_in(const std::string& what) {
@@ -36,8 +38,7 @@ Error out_of_memory(const std::string& where, const std::string& what, std::stri
 
 Error at_limit(const std::string& where, const device::MemoryLimitError& error, std::string_view less_memory) {
   return OutOfMemoryError(concat(where, ": out of memory on ", device::to_string(error.device()), ": no room for ",
-                                 human_bytes(error.asked()), " in its device.memory_limit of ",
-                                 human_bytes(error.use().limit), ", which holds ",
+                                 human_bytes(error.asked()), kInLimit, human_bytes(error.use().limit), ", which holds ",
                                  device::describe(error.use().by_kind), "; ", less_memory));
 }
 
@@ -68,6 +69,11 @@ Error describe_failure(const std::exception_ptr& failure, const std::string& whe
   } catch (const std::exception& error) {
     return BugError(concat(where, ": ", first_line(error.what())));
   }
+}
+
+bool is_refused_by_limit(const Error& error) {
+  return error.exit_code() == ExitCode::kOutOfMemory &&
+         std::string_view(error.what()).find(kInLimit) != std::string_view::npos;
 }
 
 }  // namespace sluice::pipeline

@@ -19,4 +19,8 @@ inline constexpr std::string_view kLessEvaluationMemory = "use a smaller train.e
 [[nodiscard]] Error describe_failure(const std::exception_ptr& failure, const std::string& where,
                                      std::string_view less_memory = kLessTrainingMemory);
 
+// True for what describe_failure() makes of a MemoryLimitError, wherever it has been since: not the system refused, but
+// the limit of a CPU device.
+[[nodiscard]] bool is_refused_by_limit(const Error& error);
+
 }  // namespace sluice::pipeline

@@ -134,6 +134,11 @@ void WorkerPool::run(std::function<void(int)> job, const JobControl& control) {
   if (shared_->first_failure) std::rethrow_exception(shared_->first_failure);
 }
 
+bool WorkerPool::has_abandoned_threads() const {
+  const std::scoped_lock lock(shared_->mutex);
+  return shared_->abandoned;
+}
+
 std::string WorkerPool::describe_hang(const JobControl& control) const {
   std::vector<std::string> stuck;
   for (int i = 0; i < static_cast<int>(places_.size()); ++i) {

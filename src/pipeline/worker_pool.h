@@ -49,6 +49,7 @@ class WorkerPool {
   // all are done. Past the timeout: PeerError that says what each unfinished place was doing; a thread that does not
   // come back within the grace period is abandoned with everything its job holds, and the pool refuses further runs.
   void run(std::function<void(int place)> job, const JobControl& control);
+  [[nodiscard]] bool has_abandoned_threads() const;
 
  private:
   struct Shared;

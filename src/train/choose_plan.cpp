@@ -10,6 +10,7 @@
 #include "core/text.h"
 #include "train/cost_cache.h"
 #include "train/measure_layers.h"
+#include "train/memory_advice.h"
 #include "train/train_schedule.h"
 #include "tune/partition.h"
 
@@ -119,9 +120,7 @@ std::uint64_t planned_memory(const Setup& setup) {
     const auto own = std::ranges::find(all, device, &device::DeviceDescription::device);
     if (own != all.end()) bytes = bytes == 0 ? own->memory_bytes : std::min(bytes, own->memory_bytes);
   }
-  std::ptrdiff_t places = 1;  // on one device, at most
-  for (const device::Device one : setup.devices) places = std::max(places, std::ranges::count(setup.devices, one));
-  return bytes / 10 * 9 / static_cast<std::uint64_t>(places);
+  return limit_of_place(bytes, setup.devices) / 10 * 9;
 }
 
 Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {

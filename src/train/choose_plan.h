@@ -1,6 +1,6 @@
 // choose_plan: from a set-up to its Plan: as configured, and where the cut or the recomputation is left open, by the
 // layers' costs, measured here or kept from an earlier run (cost_cache.h). Not here: the best cut (tune/partition.h);
-// the number of chunks, which is chosen by whole steps (setup.h). Errors: as measure_layers().
+// the number of chunks, which is chosen by whole steps (choose_chunks.h). Errors: as measure_layers().
 #pragma once
 
 #include <vector>

@@ -10,7 +10,6 @@
 #include "core/error.h"
 #include "ddp/reducer.h"
 #include "device/memory.h"
-#include "train/memory_advice.h"
 #include "train/train_schedule.h"
 
 namespace sluice::train {
@@ -32,11 +31,8 @@ std::vector<std::vector<device::Device>> by_replica(const std::vector<device::De
 // What the model puts on the devices for good is known before it is made there.
 void check_state_memory(const Plan& plan, const ComposeOptions& options, const pipeline::LayerList& layers) {
   std::vector<LayerState> states;
-  for (const auto& layer : layers) {
-    LayerState& state = states.emplace_back(LayerState{.name = layer->name()});
-    for (const nn::Parameter* parameter : layer->parameters()) state.parameter_bytes += parameter->value.nbytes();
-  }
-  require_state_memory(plan, options.devices, states, count_states(options.optimizer), options.memory_limit);
+  for (const auto& layer : layers) states.push_back(state_of(*layer, count_states(options.optimizer)));
+  require_state_memory(plan, options.devices, states, options.memory_limit, options.listed);
 }
 
 // owners: [stage], its place in devices[replica].

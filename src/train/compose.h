@@ -16,6 +16,7 @@
 #include "core/plan.h"
 #include "pipeline/executor.h"
 #include "pipeline/split.h"
+#include "train/memory_advice.h"
 #include "train/optimizer.h"
 #include "train/tied_parameters.h"
 
@@ -34,6 +35,7 @@ struct ComposeOptions {
   comm::Processes* processes = nullptr;  // connects to the other processes of the run; null: there are none
   comm::Collectives collectives = comm::Collectives::kAuto;  // between them
   std::uint64_t memory_limit = 0;                            // bytes of tensors that a device may hold; 0: no limit
+  ListedSettings listed = {};                                // for what is said where the limit is too small
 };
 
 struct Composition {

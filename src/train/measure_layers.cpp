@@ -16,6 +16,7 @@
 #include "profiler/affine_fit.h"
 #include "train/layer_bench.h"
 #include "train/layer_bytes.h"
+#include "train/memory_advice.h"
 #include "train/optimizer.h"
 
 namespace sluice::train {
@@ -53,21 +54,19 @@ std::vector<LayerTimes> times_at(LayerBench& bench, bool works_alone, std::int64
 
 // Names, and the bytes of what has a size of its own.
 std::vector<MeasuredLayer> describe(LayerBench& bench, const Setup& setup, std::int64_t micro_batch) {
-  const auto states = static_cast<std::uint64_t>(count_states({.kind = setup.config.train.optimizer}));
+  const int optimizer_states = count_states({.kind = setup.config.train.optimizer});
   std::vector<MeasuredLayer> measured(bench.layers().size());
   bench.run(micro_batch, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
     work();
     MeasuredLayer& layer = measured[i];
     if (part == Part::kWeightGradient) layer.puts_off_weights = true;
     if (part != Part::kForward) return;
-    layer.name = bench.layers()[i]->name();
+    const LayerState state = state_of(*bench.layers()[i], optimizer_states);
+    layer.name = state.name;
     layer.cost.input_bytes = bench.running(i).input.nbytes() / static_cast<std::uint64_t>(micro_batch);
     layer.cost.output_bytes = bench.running(i).output.nbytes() / static_cast<std::uint64_t>(micro_batch);
-    for (const nn::Parameter* parameter : bench.layers()[i]->parameters()) {
-      layer.cost.parameter_bytes += parameter->value.nbytes();
-      if (parameter->tied_to.empty()) layer.cost.optimizer_bytes += states * parameter->value.nbytes();
-    }
-    layer.cost.gradient_bytes = layer.cost.parameter_bytes;
+    layer.cost.parameter_bytes = layer.cost.gradient_bytes = state.parameter_bytes;
+    layer.cost.optimizer_bytes = state.optimizer_bytes;
   });
   return measured;
 }

@@ -8,6 +8,8 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "device/memory.h"
+#include "nn/layer.h"
+#include "pipeline/failure.h"
 #include "train/choose_plan.h"
 #include "train/measure_layers.h"
 #include "train/setup.h"
@@ -22,30 +24,36 @@ using device::MemoryKind;
 std::int64_t divided_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // The fewest contiguous stages of at most `limit` bytes of state each; nothing where a layer alone is too large.
-std::optional<int> fewest_stages(const std::vector<LayerState>& layers, std::uint64_t copies, std::uint64_t limit) {
+std::optional<int> fewest_stages(const std::vector<LayerState>& layers, std::uint64_t limit) {
   int stages = 1;
   std::uint64_t held = 0;
   for (const LayerState& layer : layers) {
-    const std::uint64_t bytes = copies * layer.parameter_bytes;
-    if (bytes > limit) return std::nullopt;
-    if (held + bytes > limit) {
+    if (layer.bytes() > limit) return std::nullopt;
+    if (held + layer.bytes() > limit) {
       ++stages;
       held = 0;
     }
-    held += bytes;
+    held += layer.bytes();
   }
   return stages;
 }
 
-std::string stages_that_fit(const std::vector<LayerState>& layers, std::uint64_t copies, std::uint64_t limit,
-                            int stages) {
-  if (const auto fitting = fewest_stages(layers, copies, limit)) {
-    return *fitting > stages ? concat("pipeline.stages = ", *fitting, " would hold them")
-                             : concat("another pipeline.partition of ", counted(*fitting, "stage"), " would hold them");
+std::string stages_setting(int stages, bool partition_is_listed) {
+  return concat("pipeline.stages = ", stages, partition_is_listed ? R"( with pipeline.partition = "auto")" : "");
+}
+
+// shares: places share a device now.
+std::string stages_that_fit(const std::vector<LayerState>& layers, std::uint64_t limit, int stages, bool shares,
+                            const ListedSettings& listed) {
+  if (const auto fitting = fewest_stages(layers, limit)) {
+    if (*fitting <= stages && !shares)
+      return concat("another pipeline.partition of ", counted(*fitting, "stage"), " would hold them");
+    return concat(stages_setting(*fitting, listed.partition),
+                  listed.devices ? ", each on a device of its own in device.list," : "", " would hold them");
   }
-  const auto& largest = *std::ranges::max_element(layers, {}, &LayerState::parameter_bytes);
-  return concat("no number of stages would do, layer ", largest.name, " alone needs ",
-                human_bytes(copies * largest.parameter_bytes), "; raise the limit or choose a smaller model");
+  const auto& largest = *std::ranges::max_element(layers, {}, &LayerState::bytes);
+  return concat("no number of stages would do, layer ", largest.name, " alone needs ", human_bytes(largest.bytes()),
+                "; raise the limit or choose a smaller model");
 }
 
 // What is on a device all the time, and of which places.
@@ -53,6 +61,27 @@ struct DeviceState {
   device::BytesByKind bytes;
   std::vector<std::string> places;
 };
+
+std::map<device::Device, DeviceState> states_of_devices(const Plan& plan, const std::vector<device::Device>& devices,
+                                                        const std::vector<LayerState>& layers) {
+  std::map<device::Device, DeviceState> states;
+  const std::vector<int> owners = stage_owners(plan);
+  for (int r = 0; r < plan.replicas; ++r) {
+    std::size_t layer = 0;
+    for (int s = 0; s < plan.stages(); ++s) {
+      const device::Device device = devices[r * plan.devices() + owners[s]];
+      const bool shares = r > 0 && device::same_memory(devices[owners[s]], device);
+      DeviceState& state = states[device];
+      state.places.push_back(concat("replica ", r, " stage ", s));
+      for (int i = 0; i < plan.partition.layers_per_stage[s]; ++i, ++layer) {
+        state.bytes[MemoryKind::kGradients] += layers[layer].parameter_bytes;
+        if (!shares) state.bytes[MemoryKind::kParameters] += layers[layer].parameter_bytes;
+        if (r == 0) state.bytes[MemoryKind::kOptimizer] += layers[layer].optimizer_bytes;
+      }
+    }
+  }
+  return states;
+}
 
 // Nothing for a plan that does not run.
 std::optional<pipeline::Schedule> schedule_of(const Plan& plan) {
@@ -67,106 +96,146 @@ std::int64_t replica_samples(const MemoryModel& model, const Plan& plan) {
   return divided_up(plan.global_batch, std::int64_t{plan.replicas} * model.processes);
 }
 
-// A plan that changes one thing, as the user would.
+// The configuration and the plan that it gives with one thing changed, as the user would.
+struct Variation {
+  std::string setting;
+  config::Config config;
+  Plan plan;
+};
+
+bool is_accepted(const config::Config& config) {
+  try {
+    config::validate(config);
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
 struct Candidate {
   std::string setting;
   std::uint64_t bytes;
 };
 
-// The first that fits of the plans which next(0), next(1), ... give until one is none; else the one that needs least.
+// The first that fits of the variations which next(0), next(1), ... give until one is none; else the one that needs
+// least. Those that the rules of the configuration refuse are left out.
 template <typename Next>
 std::optional<Candidate> first_that_fits(const MemoryModel& model, std::uint64_t limit, const Next& next) {
   std::optional<Candidate> best;
-  for (int i = 0; const auto setting_and_plan = next(i); ++i) {
-    const auto& [setting, plan] = *setting_and_plan;
-    const auto bytes = estimate_bytes(model, plan);
+  for (int i = 0; const std::optional<Variation> variation = next(i); ++i) {
+    if (!is_accepted(variation->config)) continue;
+    const auto bytes = estimate_bytes(model, variation->plan);
     if (!bytes) continue;
-    if (!best || *bytes < best->bytes) best = Candidate{setting, *bytes};
+    if (!best || *bytes < best->bytes) best = Candidate{variation->setting, *bytes};
     if (best->bytes <= limit) return best;
   }
   return best;
 }
 
-using Variation = std::optional<std::pair<std::string, Plan>>;
-
 constexpr std::int64_t kMostChunks = 65'536;  // what pipeline.chunks takes
 
-Variation more_chunks(const MemoryModel& model, Plan plan, int i) {
-  const std::int64_t chunks = std::int64_t{plan.chunks} << std::min(i + 1, 20);
-  if (i >= 20 || chunks > std::min<std::int64_t>(replica_samples(model, plan), kMostChunks)) return std::nullopt;
-  plan.chunks = static_cast<int>(chunks);
-  return std::pair{concat("pipeline.chunks = ", plan.chunks), plan};
+// Each takes what failed and gives its variation number i.
+std::optional<Variation> more_chunks(const MemoryModel& model, Variation next, int i) {
+  if (next.config.train.micro_batch > 0) return std::nullopt;  // that decides their number
+  const std::int64_t chunks = std::int64_t{next.plan.chunks} << std::min(i + 1, 20);
+  if (i >= 20 || chunks > std::min<std::int64_t>(replica_samples(model, next.plan), kMostChunks)) return std::nullopt;
+  next.plan.chunks = static_cast<int>(chunks);
+  next.config.pipeline.chunks = next.plan.chunks;
+  next.setting = concat("pipeline.chunks = ", chunks);
+  return next;
 }
 
-Variation more_stages(const MemoryModel& model, Plan plan, int i) {
-  const int devices = plan.devices() + i + 1, stages = devices * plan.virtual_stages;
-  if (stages > static_cast<int>(model.layers.size())) return std::nullopt;
-  plan.recompute.assign(stages, plan.recompute_any());
-  plan.partition = {std::vector<int>(stages, 1)};
-  const auto schedule = schedule_of(plan);
-  if (!schedule) return std::nullopt;
+std::optional<Variation> smaller_micro_batch(const MemoryModel& model, Variation next, int i) {
+  next.config.train.micro_batch >>= std::min(i + 1, 60);
+  if (next.config.train.micro_batch == 0) return std::nullopt;
+  next.plan.chunks = configured_chunks(next.config, model.processes);
+  next.setting = concat("train.micro_batch = ", next.config.train.micro_batch);
+  return next;
+}
+
+Partition smallest_partition(const MemoryModel& model, const pipeline::Schedule& schedule, const Plan& plan) {
   const auto samples = static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
   const auto recompute = plan.recompute_any() ? tune::Recompute::kLayer : tune::Recompute::kNone;
-  plan.partition =
-      tune::smallest_cut(model.layers, *schedule,
-                         {.most_samples = samples, .recompute = recompute, .shares_memory = model.shares_memory})
-          .partition;
-  return std::pair{concat("pipeline.stages = ", devices), plan};
+  return tune::smallest_cut(model.layers, schedule,
+                            {.most_samples = samples, .recompute = recompute, .shares_memory = model.shares_memory})
+      .partition;
 }
 
-Variation recomputation(const MemoryModel&, Plan plan, int i) {
-  if (i > 0 || plan.recompute_all()) return std::nullopt;
-  plan.recompute.assign(plan.stages(), true);
-  return std::pair{std::string("pipeline.recompute = \"layer\""), plan};
+std::optional<Variation> more_stages(const MemoryModel& model, Variation next, int i) {
+  const int devices = next.plan.devices() + i + 1, stages = devices * next.plan.virtual_stages;
+  if (stages > static_cast<int>(model.layers.size())) return std::nullopt;
+  next.setting = stages_setting(devices, listed_settings(next.config).partition);
+  next.config.pipeline.stages = devices;
+  next.config.pipeline.partition = std::nullopt;
+  next.plan.recompute.assign(stages, next.plan.recompute_any());
+  next.plan.partition = {std::vector<int>(stages, 1)};
+  if (const auto schedule = schedule_of(next.plan))
+    next.plan.partition = smallest_partition(model, *schedule, next.plan);
+  return next;
 }
 
-Variation smaller_batch(const MemoryModel& model, Plan plan, int i) {
-  const std::int64_t smallest = std::int64_t{plan.replicas} * model.processes * plan.chunks;
-  plan.global_batch >>= std::min(i + 1, 60);
-  if (plan.global_batch < smallest) return std::nullopt;
-  return std::pair{concat("train.global_batch = ", plan.global_batch), plan};
+std::optional<Variation> recomputation(const MemoryModel&, Variation next, int i) {
+  if (i > 0 || next.plan.recompute_all()) return std::nullopt;
+  next.plan.recompute.assign(next.plan.stages(), true);
+  next.config.pipeline.recompute = "layer";
+  next.setting = "pipeline.recompute = \"layer\"";
+  return next;
 }
 
-constexpr std::array kVariations{more_chunks, recomputation, more_stages, smaller_batch};
+std::optional<Variation> smaller_batch(const MemoryModel& model, Variation next, int i) {
+  next.config.train.global_batch >>= std::min(i + 1, 60);
+  if (next.config.train.global_batch == 0) return std::nullopt;
+  next.plan.global_batch = next.config.train.global_batch;
+  if (next.config.train.micro_batch > 0) next.plan.chunks = configured_chunks(next.config, model.processes);
+  if (next.plan.global_batch < std::int64_t{next.plan.replicas} * model.processes * next.plan.chunks)
+    return std::nullopt;
+  next.setting = concat("train.global_batch = ", next.plan.global_batch);
+  return next;
+}
+
+constexpr std::array kVariations{more_chunks, smaller_micro_batch, recomputation, more_stages, smaller_batch};
 
 }  // namespace
 
+LayerState state_of(nn::Layer& layer, int optimizer_states) {
+  LayerState state{.name = layer.name()};
+  for (const nn::Parameter* parameter : layer.parameters()) {
+    const std::uint64_t bytes = parameter->value.nbytes();
+    state.parameter_bytes += bytes;
+    if (parameter->tied_to.empty()) state.optimizer_bytes += static_cast<std::uint64_t>(optimizer_states) * bytes;
+  }
+  return state;
+}
+
+ListedSettings listed_settings(const config::Config& config) {
+  return {.devices = !config.device.list.names.empty(), .partition = config.pipeline.partition.has_value()};
+}
+
+std::uint64_t limit_of_place(std::uint64_t limit, const std::vector<device::Device>& devices) {
+  std::ptrdiff_t places = 1;  // on one device, at most
+  for (const device::Device device : devices) places = std::max(places, std::ranges::count(devices, device));
+  return limit / static_cast<std::uint64_t>(places);
+}
+
 MemoryModel measure_memory_model(const Setup& setup) {
-  // Enough for a line through two sizes, and for the kernels that larger ones run.
-  constexpr std::int64_t kLeast = 4, kMost = 16;
-  return {.layers = measure_layer_bytes(setup, std::clamp(micro_batch_size(setup), kLeast, kMost)),
+  constexpr std::int64_t kMost = 16;  // enough for the kernels that larger ones run
+  return {.layers = measure_layer_bytes(setup, std::min(micro_batch_size(setup), kMost)),
           .shares_memory = shares_memory(setup),
           .processes = setup.place.processes};
 }
 
 void require_state_memory(const Plan& plan, const std::vector<device::Device>& devices,
-                          const std::vector<LayerState>& layers, int optimizer_states, std::uint64_t limit) {
+                          const std::vector<LayerState>& layers, std::uint64_t limit, const ListedSettings& listed) {
   if (limit == 0) return;
-  std::map<device::Device, DeviceState> states;
-  const std::vector<int> owners = stage_owners(plan);
-  for (int r = 0; r < plan.replicas; ++r) {
-    std::size_t layer = 0;
-    for (int s = 0; s < plan.stages(); ++s) {
-      std::uint64_t bytes = 0;
-      for (int i = 0; i < plan.partition.layers_per_stage[s]; ++i) bytes += layers[layer++].parameter_bytes;
-      const device::Device device = devices[r * plan.devices() + owners[s]];
-      const bool shares = r > 0 && device::same_memory(devices[owners[s]], device);
-      DeviceState& state = states[device];
-      state.places.push_back(concat("replica ", r, " stage ", s));
-      state.bytes[MemoryKind::kGradients] += bytes;
-      if (!shares) state.bytes[MemoryKind::kParameters] += bytes;
-      if (r == 0) state.bytes[MemoryKind::kOptimizer] += static_cast<std::uint64_t>(optimizer_states) * bytes;
-    }
-  }
-  for (const auto& [device, state] : states) {
+  for (const auto& [device, state] : states_of_devices(plan, devices, layers)) {
     std::uint64_t all = 0;
     for (const std::uint64_t bytes : state.bytes.bytes) all += bytes;
     if (all <= limit) continue;
-    const auto copies = static_cast<std::uint64_t>(2 + optimizer_states);
+    const bool shares = limit_of_place(limit, devices) < limit;
     throw OutOfMemoryError(concat(join(state.places, ", "), ": out of memory on ", device::to_string(device), ": ",
                                   device::describe(state.bytes), " are ", human_bytes(all),
                                   " before any micro-batch, over its device.memory_limit of ", human_bytes(limit), "; ",
-                                  stages_that_fit(layers, copies, limit, plan.devices())));
+                                  stages_that_fit(layers, limit, plan.devices(), shares, listed)));
   }
 }
 
@@ -182,27 +251,33 @@ std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan
   return of_devices ? std::optional(std::ranges::max(*of_devices)) : std::nullopt;
 }
 
-std::string what_would_fit(const MemoryModel& model, const Plan& plan, std::uint64_t limit) {
+std::string what_would_fit(const MemoryModel& model, const Setup& setup, const Plan& plan) {
+  const auto of_device = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes);
+  const std::uint64_t limit = limit_of_place(of_device, setup.devices);
+  const auto about = [&](const Candidate& candidate) {
+    return concat("about ", human_bytes(candidate.bytes), limit == of_device ? " a device" : " a place");
+  };
   std::vector<std::string> fitting;
   std::optional<Candidate> nearest;
   for (const auto& variation : kVariations) {
-    const auto candidate = first_that_fits(model, limit, [&](int i) { return variation(model, plan, i); });
+    const auto candidate = first_that_fits(model, limit, [&](int i) {
+      return variation(model, {.setting = {}, .config = setup.config, .plan = plan}, i);
+    });
     if (!candidate) continue;
-    if (candidate->bytes <= limit)
-      fitting.push_back(concat(candidate->setting, " would need about ", human_bytes(candidate->bytes), " a device"));
+    if (candidate->bytes <= limit) fitting.push_back(concat(candidate->setting, " would need ", about(*candidate)));
     if (!nearest || candidate->bytes < nearest->bytes) nearest = candidate;
   }
   if (!fitting.empty()) return join(fitting, ", ");
   if (!nearest) return "nothing less can be asked for";
-  return concat("none of these alone fits, ", nearest->setting, " comes nearest with about ",
-                human_bytes(nearest->bytes), " a device");
+  return concat("none of these alone fits, ", nearest->setting, " comes nearest with ", about(*nearest));
 }
 
 Error with_what_would_fit(const Error& error, const Setup& setup, const Plan& plan) {
-  const auto limit = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes);
-  if (limit == 0 || setup.devices.front().kind != device::DeviceKind::kCpu) return error;
+  if (!pipeline::is_refused_by_limit(error) || setup.devices.front().kind != device::DeviceKind::kCpu) return error;
+  // The measurement may need more than the machine has.
+  log_warning(concat(error.what(), "; measuring what would fit"));
   try {
-    return OutOfMemoryError(concat(error.what(), ": ", what_would_fit(measure_memory_model(setup), plan, limit)));
+    return OutOfMemoryError(concat(error.what(), ": ", what_would_fit(measure_memory_model(setup), setup, plan)));
   } catch (const std::exception& no_measurement) {
     log_debug(concat("what would fit is not known: ", no_measurement.what()));
     return error;

@@ -16,6 +16,13 @@
 #include "device/device.h"
 #include "device/memory_use.h"
 
+namespace sluice::config {
+struct Config;
+}
+namespace sluice::nn {
+class Layer;
+}
+
 namespace sluice::train {
 
 struct Setup;
@@ -24,13 +31,31 @@ struct Setup;
 struct LayerState {
   std::string name;
   std::uint64_t parameter_bytes = 0;  // of the gradients as well
+  std::uint64_t optimizer_bytes = 0;  // nothing for copies of tied parameters
+
+  [[nodiscard]] std::uint64_t bytes() const { return 2 * parameter_bytes + optimizer_bytes; }
 };
 
-// The parameters, gradients and `optimizer_states` tensors of their size that `plan` puts on each of `devices`
-// ([replica by replica]); replicas in one memory share all but the gradients. Throws OutOfMemoryError for the first
-// device that they are too many for, with the number of stages that would fit.
+// optimizer_states: count_states().
+[[nodiscard]] LayerState state_of(nn::Layer& layer, int optimizer_states);
+
+// Settings that are lists, which other numbers of stages contradict.
+struct ListedSettings {
+  bool devices = false;    // device.list has names
+  bool partition = false;  // pipeline.partition is not "auto"
+};
+
+[[nodiscard]] ListedSettings listed_settings(const config::Config& config);
+
+// A place's share of the limit that every device has: the places on one device share it. 0: no limit.
+[[nodiscard]] std::uint64_t limit_of_place(std::uint64_t limit, const std::vector<device::Device>& devices);
+
+// The parameters, gradients and optimizer state that `plan` puts on each of `devices` ([replica by replica]); replicas
+// in one memory share all but the gradients. Throws OutOfMemoryError for the first device that they are too many for,
+// with the number of stages that would fit.
 void require_state_memory(const Plan& plan, const std::vector<device::Device>& devices,
-                          const std::vector<LayerState>& layers, int optimizer_states, std::uint64_t limit);
+                          const std::vector<LayerState>& layers, std::uint64_t limit,
+                          const ListedSettings& listed = {});
 
 // What a plan is estimated from.
 struct MemoryModel {
@@ -48,12 +73,12 @@ struct MemoryModel {
 // The most of these.
 [[nodiscard]] std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan);
 
-// "pipeline.chunks = 8 would need about 40.1 MiB a device, ...": the plans near `plan` that fit the limit, with the
-// least change of each kind; which comes nearest where none does.
-[[nodiscard]] std::string what_would_fit(const MemoryModel& model, const Plan& plan, std::uint64_t limit);
+// "pipeline.chunks = 8 would need about 40.1 MiB a device, ...": what changed alone in the configuration makes a plan
+// that fits device.memory_limit, with the least change of each kind; which comes nearest where none does.
+[[nodiscard]] std::string what_would_fit(const MemoryModel& model, const Setup& setup, const Plan& plan);
 
-// `error`, which a pass of `plan` under device.memory_limit ended with, and what would fit, measured now on this
-// process's memory, outside of the limit. Without a limit, or on GPUs, `error` as it is.
+// `error`, which a pass of `plan` ended with, and what would fit, measured now on this process's memory, outside of the
+// limit, after the error is in the log. Where no limit of a CPU device refused, `error` as it is.
 [[nodiscard]] Error with_what_would_fit(const Error& error, const Setup& setup, const Plan& plan);
 
 }  // namespace sluice::train

@@ -9,6 +9,7 @@
 #include "core/median.h"
 #include "core/text.h"
 #include "device/memory.h"
+#include "train/choose_chunks.h"
 #include "train/choose_plan.h"
 #include "train/fingerprint_of.h"
 #include "train/measure_layers.h"
@@ -140,7 +141,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
   peers.together([&] {
     if (!peers.is_alone()) hand_out_state(peers.communicator(), composition);
     TrainStep step(composition, step_options(setup));
-    if (chunks_are_open(setup.config)) composition.plan.chunks = decide_chunks(setup, composition, step, {});
+    if (chunks_are_open(setup.config)) composition.plan.chunks = decide_chunks(setup, composition, {});
     if (peers.keeps_records()) log_info(concat("running ", kWarmUpSteps, " + ", orders.steps, " training steps"));
     const auto trial = whole_steps(run_trial_steps(setup, composition, step, kWarmUpSteps, orders.steps));
     profile.step = summary_of(trial);

@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "device/memory.h"
+#include "train/choose_chunks.h"
 #include "train/choose_plan.h"
 #include "train/loop.h"
 #include "train/plan_description.h"
@@ -179,7 +180,7 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
 
   TrainStep step(composition, step_options(setup));
   if (!plan_is_kept && chunks_are_open(config))
-    composition.plan.chunks = decide_chunks(setup, composition, step, start.position);
+    composition.plan.chunks = decide_chunks(setup, composition, start.position);
   for (const device::Device device : setup.devices) device::reset_peak_memory(device);  // trials do not count
   const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
   log_lines(description.text);
@@ -250,7 +251,7 @@ nlohmann::ordered_json follow(Peers& peers, const Setup& setup) {
     TrainStep step(composition, step_options(setup));
     const Progress& start = orders.state.progress;
     if (!orders.plan_is_kept && chunks_are_open(setup.config))
-      composition.plan.chunks = decide_chunks(setup, composition, step, start.position);
+      composition.plan.chunks = decide_chunks(setup, composition, start.position);
     run_loop(peers, setup, loop_options(setup, {}, /*continues=*/false), start, composition, step, nullptr);
   });
   return summary;

@@ -236,7 +236,8 @@ Composition make_composition(const Setup& setup, const Plan& plan, comm::Process
                     .eps = config.train.eps},
       .processes = processes,
       .collectives = collectives_of(config),
-      .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes)};
+      .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes),
+      .listed = listed_settings(config)};
   return compose(plan, options);
 }
 

@@ -1,6 +1,6 @@
 // setup: from a configuration to what it stands for: data sets, model options, devices.
-// What the configuration leaves open (0 = from the data) is decided here. Not here: the Plan (choose_plan.h).
-// Errors: ConfigError names the key; DataError from the data sets.
+// What the configuration leaves open (0 = from the data) is decided here. Not here: the Plan (choose_plan.h,
+// choose_chunks.h). Errors: ConfigError names the key; DataError from the data sets.
 #pragma once
 
 #include <memory>
@@ -46,7 +46,7 @@ struct Setup {
 // A device, as configured or as the schedule has them.
 [[nodiscard]] int virtual_stages(const config::Config& config);
 
-// True when the number of chunks is left to choose_chunks().
+// True when the number of chunks is left to choose_chunks.h.
 [[nodiscard]] bool chunks_are_open(const config::Config& config);
 // As configured, or what the micro-batch size gives; where it is open, one per device, or as many as the schedule
 // needs.
@@ -70,17 +70,5 @@ struct Setup {
 [[nodiscard]] data::LoaderOptions eval_loader_options(const Setup& setup);
 [[nodiscard]] pipeline::MicroBatch as_micro_batch(const data::Batch& batch);
 [[nodiscard]] StepBatch as_step_batch(const data::Batch& batch);
-
-// Times a few steps without updates at 1, 2, 4, ... chunks and gives the fastest; weights and buffers stay as they
-// were. Every process takes part, and all get the same answer.
-struct ChunkChoice {
-  int chunks = 1;
-  std::string why;  // "1: 30.1 ms, 2: 27.9 ms, 4: 29.0 ms"
-};
-[[nodiscard]] ChunkChoice choose_chunks(const Setup& setup, Composition& composition, TrainStep& step,
-                                        const StepBatch& batch);
-// Where the configuration leaves them open: by choose_chunks() on the batch at `start`, but by rule where every run
-// must be the same. Rank 0 logs it.
-[[nodiscard]] int decide_chunks(const Setup& setup, Composition& composition, TrainStep& step, data::Position start);
 
 }  // namespace sluice::train

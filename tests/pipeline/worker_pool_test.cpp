@@ -65,7 +65,9 @@ TEST(WorkerPool, AThreadThatNeverReturnsIsAbandonedAfterTheGracePeriod) {
     const auto job = [](int place) {
       while (place == 1 && !release) std::this_thread::sleep_for(1ms);
     };
+    EXPECT_FALSE(pool.has_abandoned_threads());
     EXPECT_THROW(pool.run(job, {.timeout = 50ms, .grace = 50ms}), PeerError);
+    EXPECT_TRUE(pool.has_abandoned_threads());
     EXPECT_THROW(pool.run(job, {.timeout = 50ms}), BugError);
   }
   release = true;

@@ -13,6 +13,7 @@
 #include "data/loader.h"
 #include "device/cpu_threads.h"
 #include "device/memory.h"
+#include "train/choose_chunks.h"
 #include "train/cost_cache.h"
 #include "train/memory_advice.h"
 #include "train/records/storage.h"
@@ -25,6 +26,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 config::Config config_of(int stages, int chunks) {
   config::Config config;
@@ -106,6 +108,15 @@ TEST_F(ChoosePlan, WhatDoesNotFitIsWarnedOfAndTriedWithTheLeast) {
   EXPECT_EQ(plan.partition.layers_per_stage, (std::vector<int>{4, 1}));
 }
 
+TEST(IsWorthTrying, WhatNeedsNoMoreThanTheLimitOrThanThePlan) {
+  const MemoryModel model{
+      .layers = std::vector<LayerCost>(2, {.saved_bytes = {.per_sample = 100}, .transformed_bytes = 1000})};
+  const Plan plan{.partition = {{2}}, .global_batch = 8};  // 1600 + 1000; with two micro-batches 800 + 2000
+  EXPECT_FALSE(is_worth_trying(model, plan, 2, 2700));
+  EXPECT_TRUE(is_worth_trying(model, plan, 2, 2800));
+  EXPECT_TRUE(is_worth_trying(model, plan, 4, 100)) << "less than the plan's";
+}
+
 TEST(DescribeBalance, SaysHowFarEachStageIsFromTheMean) {
   const std::vector<LayerCost> costs{{.forward = {.b_s = 1e-3}}, {.forward = {.b_s = 3e-3}}};
   EXPECT_EQ(
@@ -163,6 +174,24 @@ TEST_F(CostCache, CostsAreMeasuredOnceAndUsedAgain) {
   config_.train.precision = "fp64";
   EXPECT_GT(layers_of_stage_0(), 1);
   EXPECT_EQ(files().size(), 3U);
+}
+
+// From one micro-batch to more, transformed weights become permanent.
+TEST_F(CostCache, NumbersOfChunksThatNeedMoreThanThePlanAllowsAreNotTried) {
+  config_ = config_of(1, 1);
+  config_.pipeline.cost_cache = folder_.string();
+  config_.pipeline.chunks = std::nullopt;
+  config_.pipeline.recompute = "auto";
+  config_.device.memory_limit.bytes = std::int64_t{1} << 30;
+  const train::Setup setup = make_setup(config_);
+  Composition composition = make_composition(setup, decide_plan(setup));
+  data::Loader loader(*setup.train_set, train_loader_options(setup));
+  const StepBatch batch = as_step_batch(*loader.next());
+  EXPECT_THAT(choose_chunks(setup, composition, batch).why, HasSubstr(", 4: "));
+  profiler::LayerProfile profile = profiler::read_profile(files().at(0));
+  for (profiler::MeasuredLayer& layer : profile.layers) layer.cost.transformed_bytes = 1 << 30;
+  write_text_atomically(files().at(0), profiler::to_json_text(profile));
+  EXPECT_THAT(choose_chunks(setup, composition, batch).why, MatchesRegex("1: [0-9.]+ ms"));
 }
 
 TEST_F(CostCache, AFileThatIsBrokenOrOfAnotherBuildIsMeasuredAgain) {
