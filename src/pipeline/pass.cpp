@@ -37,6 +37,13 @@ class WaitScope {
   std::atomic<Standing>& standing_;
 };
 
+// The number of stages where none is.
+int first_trained_stage(const Grid& grid) {
+  int stage = 0;
+  while (stage < grid.stages_per_replica() && !grid.stage(ReplicaId{0}, StageId{stage}).is_trained()) ++stage;
+  return stage;
+}
+
 bool ends_gradient(Op op) { return op == Op::kBackward || op == Op::kWeightGradient; }
 
 }  // namespace
@@ -77,6 +84,7 @@ struct Pass::Worker {
 Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
     : grid_(std::move(grid)),
       request_(std::move(request)),
+      first_trained_(first_trained_stage(*grid_)),
       result_{{static_cast<std::size_t>(grid_->replicas()),
                std::vector<MicroBatchResult>(request_.schedule.micro_batches)}},
       splits_(static_cast<std::size_t>(request_.schedule.stages) * request_.schedule.micro_batches),
@@ -91,8 +99,6 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
   for (const auto& of_replica : request_.micro_batches) {
     check(static_cast<int>(of_replica.size()) == schedule.micro_batches, "one micro-batch per slot of the schedule");
   }
-  while (first_trained_ < schedule.stages && !grid_->stage(ReplicaId{0}, StageId{first_trained_}).is_trained())
-    ++first_trained_;
   const bool exchanges = request_.context.training && request_.context.batch_norm == nn::BatchNormMode::kSync &&
                          (grid_->replicas() > 1 || !request_.statistics_communicators.empty());
   for (int device = 0; exchanges && device < grid_->devices(); ++device) {

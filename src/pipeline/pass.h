@@ -66,9 +66,9 @@ class Pass {
 
   std::shared_ptr<Grid> grid_;
   PassRequest request_;
+  int first_trained_;  // stage; those before it need no gradients
   PassResult result_;
   std::vector<char> splits_;                   // [stage][micro-batch]: its backward is cut into I and W
-  int first_trained_ = 0;                      // stage; those before it need no gradients
   std::vector<nn::FlopCount> flops_;           // [place]
   std::vector<Mailbox<Message>> activations_;  // [slot]: into this stage, from the stage before
   std::vector<Mailbox<Message>> gradients_;    // [slot]: into this stage, from the stage after

@@ -154,21 +154,31 @@ void check_resumable(const config::Config& config, std::int64_t total_steps, con
   }
 }
 
+namespace {
+
+// A plan that was left open was chosen for a limit.
+bool limit_agrees(const config::Config& config, const config::Config& was) {
+  const bool is_open = !config.pipeline.partition || config.pipeline.recompute == "auto";
+  return !is_open || was.device.memory_limit == config.device.memory_limit;
+}
+
+bool recompute_agrees(const config::Config& config, const config::Config& was, const Plan& saved) {
+  const std::string& recompute = config.pipeline.recompute;
+  if (recompute == "auto") return was.pipeline.recompute == "auto";
+  return saved.recompute_all() == (recompute == "layer") && saved.recompute_any() == (recompute == "layer");
+}
+
+}  // namespace
+
 bool plan_can_be_kept(const config::Config& config, int processes, const RunState& state) {
   const Plan& saved = state.plan;
   const config::Config was = config::parse(state.config_toml, "state.json config");
   const bool partition_agrees =
       !config.pipeline.partition || *config.pipeline.partition == saved.partition.layers_per_stage;
   const bool chunks_agree = chunks_are_open(config) || configured_chunks(config, processes) == saved.chunks;
-  const bool depends_on_limit = !config.pipeline.partition || config.pipeline.recompute == "auto";
-  const bool limit_agrees = !depends_on_limit || was.device.memory_limit == config.device.memory_limit;
-  const bool recompute_agrees = config.pipeline.recompute == "auto"
-                                    ? was.pipeline.recompute == "auto"
-                                    : saved.recompute_all() == (config.pipeline.recompute == "layer") &&
-                                          saved.recompute_any() == (config.pipeline.recompute == "layer");
   return saved.devices() == config.pipeline.stages && saved.virtual_stages == virtual_stages(config) &&
          saved.replicas == config.replicas.local && saved.schedule == config.pipeline.schedule && partition_agrees &&
-         chunks_agree && limit_agrees && recompute_agrees;
+         chunks_agree && limit_agrees(config, was) && recompute_agrees(config, was, saved);
 }
 
 }  // namespace sluice::train

@@ -214,28 +214,34 @@ void TrainStep::update_weights(double lr, double divisor) {
   });
 }
 
-int TrainStep::evaluation_chunks(std::int64_t samples) const {
-  // Enough to keep every device busy; larger pieces run faster than many small ones.
-  const int fewest = composition_.executor->devices();
-  if (!options_.memory_is_limited) return fewest;
+// Passes that an evaluation of so many samples is cut into.
+int TrainStep::evaluation_passes(std::int64_t samples) const {
+  if (!options_.memory_is_limited) return 1;
   const auto divided_up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   const Plan& plan = composition_.plan;
   const std::int64_t processes = is_alone() ? 1 : composition_.communicator->size();
   const std::int64_t of_replica = divided_up(plan.global_batch, plan.replicas * processes);
-  const std::int64_t trained = divided_up(of_replica, plan.chunks);  // samples of a micro-batch
-  return static_cast<int>(std::max<std::int64_t>(fewest, divided_up(divided_up(samples, plan.replicas), trained)));
+  const std::int64_t micro_batch = divided_up(of_replica, plan.chunks);
+  const std::int64_t most = plan.replicas * composition_.executor->devices() * micro_batch;  // in a pass
+  return static_cast<int>(std::max<std::int64_t>(divided_up(samples, most), 1));
 }
 
 EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::Tensor* logits) {
-  const auto& owners = composition_.executor->owners();
-  const int chunks = evaluation_chunks(batch.samples());
-  auto request = request_for(batch, pipeline::make_forward_only(owners, chunks), chunks);
-  request.score = count_correct;
-  request.keep_logits = logits != nullptr;
-  const pipeline::PassResult result = composition_.executor->run(std::move(request));
-  EvalStats local{.counts = sum_of_counts(result), .stop = stop};
-  local.counts.loss_sum = sum_of_losses(result);
-  if (logits != nullptr) *logits = logits_in_order(result);
+  // Enough to keep every device busy; larger pieces run faster than many small ones.
+  const int chunks = composition_.executor->devices();
+  const auto schedule = pipeline::make_forward_only(composition_.executor->owners(), chunks);
+  EvalStats local{.stop = stop};
+  std::vector<at::Tensor> logits_of_passes;
+  for (const pipeline::MicroBatch& part : split(batch, evaluation_passes(batch.samples()))) {
+    auto request = request_for(part, schedule, chunks);
+    request.score = count_correct;
+    request.keep_logits = logits != nullptr;
+    const pipeline::PassResult result = composition_.executor->run(std::move(request));
+    local.counts += sum_of_counts(result);
+    local.counts.loss_sum += sum_of_losses(result);
+    if (at::Tensor own = logits_in_order(result); own.defined()) logits_of_passes.push_back(std::move(own));
+  }
+  if (logits != nullptr) *logits = logits_of_passes.empty() ? at::Tensor() : at::cat(logits_of_passes);
   return over_processes(local);
 }
 

@@ -22,8 +22,10 @@ struct TrainStepOptions {
   std::uint64_t seed = 0;
   nn::BatchNormMode batch_norm = nn::BatchNormMode::kMicro;
   double label_smoothing = 0;
-  double clip_norm = 0;            // gradients are scaled to at most this norm over all parameters; 0: as they are
-  bool memory_is_limited = false;  // evaluations run in micro-batches no larger than those of training, which fit
+  double clip_norm = 0;  // gradients are scaled to at most this norm over all parameters; 0: as they are
+  // Evaluations run in passes of no more than a device has room for in training: a training micro-batch for each
+  // device.
+  bool memory_is_limited = false;
   // What else to say of a training pass of this plan that a device had no memory for; may be empty.
   std::function<Error(const Error&, const Plan&)> explain_memory = {};
 };
@@ -90,7 +92,7 @@ class TrainStep {
   EvalStats evaluate(const pipeline::MicroBatch& batch, bool stop = false, at::Tensor* logits = nullptr);
 
  private:
-  [[nodiscard]] int evaluation_chunks(std::int64_t samples) const;  // of this process
+  [[nodiscard]] int evaluation_passes(std::int64_t samples) const;
   [[nodiscard]] pipeline::PassRequest request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
                                                   int chunks) const;
   [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once

@@ -82,9 +82,10 @@ class WorstMoments {
       : bytes_(bytes), role_(role), own_input_(own_input) {}
 
   [[nodiscard]] std::uint64_t forward() const {
+    // Its gradient comes with the backward, but where the stage recomputes.
+    const std::uint64_t at_loss = role_.recomputes ? bytes_.loss_working() : bytes_.kept_by_loss();
     std::uint64_t most =
-        role_.is_last ? own_input_ + bytes_.kept_before(bytes_.size()) + bytes_.passing_output() + bytes_.loss_working()
-                      : 0;
+        role_.is_last ? own_input_ + bytes_.kept_before(bytes_.size()) + bytes_.passing_output() + at_loss : 0;
     for (std::size_t i = 0; i < bytes_.size(); ++i) {
       most = std::max(most, own_input_ + bytes_.kept_before(i) + bytes_.passing_input(i) + bytes_.transformed(i) +
                                 bytes_.at(bytes_.layer(i).working.forward));

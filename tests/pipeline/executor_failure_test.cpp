@@ -127,7 +127,7 @@ TEST(ExecutorFailure, AHungStageIsReportedWithWhatEveryStageIsDoing) {
     }
     EXPECT_THAT(testing::internal::GetCapturedStderr(),
                 AllOf(HasSubstr("replica 0 ran this schedule (1f1b)"), HasSubstr("replica 1 ran this schedule (1f1b)"),
-                      HasSubstr("<-- here: 1F0")));
+                      HasSubstr("device 1: [1F0] 1F1")));
   }
 }
 

@@ -65,7 +65,7 @@ TEST(DeviceBytes, ATensorIsItsMakersWhereMemoryIsShared) {
 
 TEST(DeviceBytes, TheWorstMomentOfAnActionCounts) {
   // Each sample: the first layer keeps 10 and takes 15 at its worst; the second keeps 2 and takes 9; the loss keeps 4
-  // and takes 6, with the gradient of what goes in, 4.
+  // and takes 8, with the gradient of what goes in.
   const std::vector<LayerCost> layers{
       {.output_bytes = 4,
        .saved_bytes = {.per_sample = 10},
@@ -79,9 +79,9 @@ TEST(DeviceBytes, TheWorstMomentOfAnActionCounts) {
        .working = {{.per_sample = 9}, {.per_sample = 6}, {.per_sample = 4}, {.per_sample = 2}}}};
   const auto stage = device_bytes(layers, 1, {.is_first = true, .is_last = true}, true);
   EXPECT_EQ(stage.activation, 16);
-  // The loss's 8 on the 12 that the layers keep and the second one's output: 24. The second layer's 9 on the first
+  // The loss's 4 on the 12 that the layers keep and the second one's output: 20. The second layer's 9 on the first
   // one's 10 and its output: 23.
-  EXPECT_EQ(stage.forward_working, 24);
+  EXPECT_EQ(stage.forward_working, 23);
   // Of 16: the loss's 8 on 12; the second layer's backward on 12 and the gradient of its output: 6 + 4; the first one's
   // on 10 and the gradient of its output: 4 + 8.
   EXPECT_EQ(stage.backward_working, 6);
