@@ -71,10 +71,10 @@ class MemoryTest(unittest.TestCase):
         self.assertEqual(cli.events(self.folder / "large", "step"), [])
         self.assertEqual(self.train("dry", "100KiB", "--dry-run").returncode, 4)
 
-    def test_an_evaluation_that_does_not_fit_names_its_own_batch(self):
+    def test_an_evaluation_fits_where_training_does_whatever_its_batch(self):
         done = self.train("eval", "9MiB", "--set", "train.eval_batch=1024", "--set", "pipeline.chunks=16",
                           "--set", "data.samples=5120")
-        self.assert_refused(done, "use a smaller train.eval_batch")
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_size_without_a_sense_is_2(self):
         self.assertEqual(self.train("wrong", "8 parsecs").returncode, 2)
