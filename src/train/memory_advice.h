@@ -74,7 +74,8 @@ struct MemoryModel {
 [[nodiscard]] std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan);
 
 // "pipeline.chunks = 8 would need about 40.1 MiB a device, ...": what changed alone in the configuration makes a plan
-// that fits device.memory_limit, with the least change of each kind; which comes nearest where none does.
+// that fits nine tenths of device.memory_limit, with the least change of each kind; which comes nearest where none
+// does.
 [[nodiscard]] std::string what_would_fit(const MemoryModel& model, const Setup& setup, const Plan& plan);
 
 // `error`, which a pass of `plan` ended with, and what would fit, measured now on this process's memory, outside of the
