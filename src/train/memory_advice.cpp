@@ -253,10 +253,10 @@ std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan
 
 std::string what_would_fit(const MemoryModel& model, const Setup& setup, const Plan& plan) {
   const auto of_device = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes);
-  const std::uint64_t of_place = limit_of_place(of_device, setup.devices);
-  const std::uint64_t limit = of_place / 10 * 9;  // what is known are estimates
+  const bool is_shared = limit_of_place(of_device, setup.devices) < of_device;
+  const std::uint64_t limit = planned_memory(setup);
   const auto about = [&](const Candidate& candidate) {
-    return concat("about ", human_bytes(candidate.bytes), of_place == of_device ? " a device" : " a place");
+    return concat("about ", human_bytes(candidate.bytes), is_shared ? " a place" : " a device");
   };
   std::vector<std::string> fitting;
   std::optional<Candidate> nearest;
