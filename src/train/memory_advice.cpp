@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/concat.h"
+#include "core/divided_up.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "device/memory.h"
@@ -20,8 +21,6 @@ namespace sluice::train {
 namespace {
 
 using device::MemoryKind;
-
-std::int64_t divided_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // The fewest contiguous stages of at most `limit` bytes of state each; nothing where a layer alone is too large.
 std::optional<int> fewest_stages(const std::vector<LayerState>& layers, std::uint64_t limit) {

@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/concat.h"
+#include "core/divided_up.h"
 #include "core/error.h"
 #include "pipeline/schedule/generators.h"
 #include "train/running_statistics.h"
@@ -217,7 +218,6 @@ void TrainStep::update_weights(double lr, double divisor) {
 // Passes that an evaluation of so many samples is cut into.
 int TrainStep::evaluation_passes(std::int64_t samples) const {
   if (!options_.memory_is_limited) return 1;
-  const auto divided_up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   const Plan& plan = composition_.plan;
   const std::int64_t processes = is_alone() ? 1 : composition_.communicator->size();
   const std::int64_t of_replica = divided_up(plan.global_batch, plan.replicas * processes);
