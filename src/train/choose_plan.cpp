@@ -10,7 +10,7 @@
 #include "core/text.h"
 #include "train/cost_cache.h"
 #include "train/measure_layers.h"
-#include "train/memory_advice.h"
+#include "train/state_memory.h"
 #include "train/train_schedule.h"
 #include "tune/partition.h"
 

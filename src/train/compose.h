@@ -16,8 +16,8 @@
 #include "core/plan.h"
 #include "pipeline/executor.h"
 #include "pipeline/split.h"
-#include "train/memory_advice.h"
 #include "train/optimizer.h"
+#include "train/state_memory.h"
 #include "train/tied_parameters.h"
 
 namespace sluice::train {

@@ -16,8 +16,8 @@
 #include "profiler/affine_fit.h"
 #include "train/layer_bench.h"
 #include "train/layer_bytes.h"
-#include "train/memory_advice.h"
 #include "train/optimizer.h"
+#include "train/state_memory.h"
 
 namespace sluice::train {
 namespace {

@@ -12,6 +12,7 @@
 #include "device/cpu_threads.h"
 #include "pipeline/schedule/generators.h"
 #include "train/memory_advice.h"
+#include "train/state_memory.h"
 #include "train/train_schedule.h"
 
 namespace sluice::train {

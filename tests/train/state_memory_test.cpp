@@ -1,5 +1,5 @@
 // What is refused before a model is put on devices that it is too large for.
-#include "train/memory_advice.h"
+#include "train/state_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
