@@ -108,7 +108,12 @@ class Builder {
     if (text.empty()) throw ConfigError(concat(where, ": no value after '='"));
     const bool is_word = std::isalpha(static_cast<unsigned char>(text[0])) != 0;
     const bool is_toml = !is_word || std::ranges::find(kTomlWords, text) != kTomlWords.end();
-    return is_toml ? read_value(text, where) : checked_string(text, where);
+    if (!is_toml) return checked_string(text, where);
+    try {
+      return read_value(text, where);
+    } catch (const ConfigError& error) {
+      throw ConfigError(concat(error.what(), "; ", need_text(key)));
+    }
   }
 
   // Through the TOML reader, so that no byte gets in that a file could not hold.

@@ -168,7 +168,7 @@ std::string type_text(const Key& key) {
     case Kind::kIntegers: return "an array of integers";
     case Kind::kIntegersOrAuto: return "an array of integers or \"auto\"";
     case Kind::kDevices: return "a string or an array of strings";
-    case Kind::kBytes: return "an integer or a string with a unit";
+    case Kind::kBytes: return "an integer or a string with a unit (B, KB to TB, KiB to TiB)";
   }
   return {};
 }
@@ -180,11 +180,17 @@ std::string limit_text(const Key& key) {
 
 std::string default_text(const Key& key) { return to_text(key.field.get(Config{})); }
 
+std::string need_text(const Key& key) {
+  const char* example = example_of(key.field.kind);
+  return concat(key.name, " needs ", type_text(key), ", for example ", key.leaf(), " = ",
+                example != nullptr ? example : default_text(key));
+}
+
 void check_value(const Key& key, const Value& value) {
   if (!has_type(key.field.kind, value)) {
-    const char* example = example_of(key.field.kind);
-    throw ConfigError(concat(key.name, " needs ", type_text(key), ", for example ", key.leaf(), " = ",
-                             example != nullptr ? example : default_text(key), "; found ", type_of(value)));
+    const std::string found =
+        holds<std::string>(value) ? concat("the string ", one_line(to_text(value))) : type_of(value);
+    throw ConfigError(concat(need_text(key), "; found ", found));
   }
   if (key.field.kind == Kind::kDevices) return check_devices(key, value);
   if (key.field.kind == Kind::kIntegersOrAuto && is_empty_array(value)) {

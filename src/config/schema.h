@@ -68,6 +68,7 @@ struct Key {
 [[nodiscard]] std::string type_text(const Key& key);   // "an integer"
 [[nodiscard]] std::string limit_text(const Key& key);  // "0 to 1024", "> 0", "one of sgd, adam"; empty when unlimited
 [[nodiscard]] std::string default_text(const Key& key);
+[[nodiscard]] std::string need_text(const Key& key);  // "train.lr needs a number, for example lr = 0.01"
 
 // Errors: ConfigError for the wrong type (with an example) and for a value out of range (with the range).
 void check_value(const Key& key, const Value& value);
