@@ -49,12 +49,13 @@ struct LayerCost {
   std::uint64_t output_bytes = 0;  // activation a sample
   // What a micro-batch keeps from forward to backward besides the layer's input and the parameters.
   AffineBytes saved_bytes;
-  bool saves_input = false;   // its input is kept as well
-  bool saves_output = false;  // saved_bytes include the output
-  AffineBytes loss_bytes;     // of the model's last layer: what the loss after it keeps; 0 for the others
-  AffineBytes loss_working;   // and the most that the loss and its gradient take at once
-  AffineBytes stash_bytes;    // what weight gradients that are put off wait with: inputs and output gradients
-  WorkingBytes working;       // without the loss's; 0 where memory is not counted (device/memory.h), as loss_working
+  bool saves_input = false;    // its input is kept as well
+  bool saves_output = false;   // saved_bytes include the output
+  AffineBytes loss_bytes;      // of the model's last layer: what the loss after it keeps; 0 for the others
+  AffineBytes loss_working;    // and the most that the loss and its gradient take at once
+  AffineBytes stash_bytes;     // what weight gradients that are put off wait with: inputs and output gradients
+  bool stashes_input = false;  // stash_bytes include the layer's own input
+  WorkingBytes working;        // without the loss's; 0 where memory is not counted (device/memory.h), as loss_working
   // Its weights as kernels use them (nn/transformed_weights.h): kept during a pass of several micro-batches, made for
   // each use in a pass of one. Not in `working`.
   std::uint64_t transformed_bytes = 0;

@@ -39,6 +39,9 @@ void run_backward(const torch::autograd::Edge& root, const at::Tensor& gradient)
                                                         /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 
+// What was accumulated in a leaf. The leaf keeps nothing of it, for what weight gradients wait with may be that leaf.
+at::Tensor take_gradient(const at::Tensor& leaf) { return std::exchange(leaf.mutable_grad(), at::Tensor()); }
+
 bool layer_is_trained(const std::unique_ptr<nn::Layer>& layer) {
   return std::ranges::any_of(layer->parameters(), [](const auto* p) { return p->value.requires_grad(); });
 }
@@ -140,7 +143,7 @@ at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets
     const at::Tensor leaf = logits.detach().requires_grad_();
     const at::Tensor sum = loss(leaf, targets);
     torch::autograd::backward({sum}, {at::full_like(sum, gradient_scale)});
-    state.root_gradient = leaf.grad();
+    state.root_gradient = take_gradient(leaf);
     if (state.live) state.holds.push_back(state.live->hold(state.root_gradient));
     if (live_bytes_) live_bytes_->end_action();
     return sum.detach();
@@ -186,7 +189,7 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
 at::Tensor Stage::backward_through_graph(InFlight& state, const at::Tensor& output_gradient) {
   if (!state.root.is_valid()) return {};  // the stage trains nothing
   run_backward(std::exchange(state.root, {}), output_gradient.defined() ? output_gradient : state.root_gradient);
-  return state.input.defined() ? state.input.grad() : at::Tensor();
+  return state.input.defined() ? take_gradient(state.input) : at::Tensor();
 }
 
 at::Tensor Stage::backward_recomputing(InFlight& state, at::Tensor gradient) {
@@ -200,7 +203,7 @@ at::Tensor Stage::backward_recomputing(InFlight& state, at::Tensor gradient) {
         std::exchange(state.inputs[i], {}).detach().requires_grad_(i > first || state.pass.needs_input_gradient);
     const at::Tensor output = layers_[i]->forward(leaf, again);
     torch::autograd::backward({output}, {gradient});
-    gradient = leaf.grad();
+    gradient = take_gradient(leaf);
   }
   return state.pass.needs_input_gradient ? gradient : at::Tensor();
 }

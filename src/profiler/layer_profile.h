@@ -17,7 +17,7 @@
 
 namespace sluice::profiler {
 
-inline constexpr int kProfileVersion = 3;
+inline constexpr int kProfileVersion = 4;
 
 // The best of several measurements at one micro-batch size.
 struct LayerTimes {

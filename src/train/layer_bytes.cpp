@@ -41,6 +41,7 @@ struct BytesAtSize {
   bool saves_output = false;
   std::uint64_t loss = 0, loss_working = 0;
   std::uint64_t stash = 0;
+  bool stashes_input = false;
   std::uint64_t transformed = 0;
   std::uint64_t forward = 0, backward = 0, input_gradient = 0, weight_gradient = 0;  // working
 };
@@ -54,6 +55,7 @@ void find_saved(LayerBench& bench, std::int64_t samples, LayersAtSize& layers) {
       Storages waiting;
       for (const at::Tensor& tensor : bench.running(i).put_off.kept()) waiting.add(tensor);
       layer.stash = waiting.bytes();
+      layer.stashes_input = waiting.contains(bench.running(i).input);
       return work();
     }
     Storages saved;
@@ -168,6 +170,7 @@ void measure_bytes(LayerBench& bench, const Setup& setup, std::int64_t micro_bat
     cost.loss_bytes = line(&BytesAtSize::loss);
     cost.loss_working = line(&BytesAtSize::loss_working);
     cost.stash_bytes = line(&BytesAtSize::stash);
+    cost.stashes_input = more.stashes_input;
     cost.transformed_bytes = more.transformed;
     cost.working = {.forward = line(&BytesAtSize::forward),
                     .backward = line(&BytesAtSize::backward),

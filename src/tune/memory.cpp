@@ -144,20 +144,24 @@ StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples
   const MicroBatchBytes bytes(layers, samples, role);
   const std::uint64_t own_input = shares_memory ? 0 : bytes.input();
   const bool keeps_output = layers.back().saves_output && !role.recomputes;
-  const bool is_lent = shares_memory && !role.is_last && !keeps_output;
+  const std::uint64_t lent = shares_memory && !role.is_last ? bytes.output(bytes.size() - 1) : 0;
+  const std::uint64_t input = layers.front().input_bytes * samples;
   StageBytes stage = live_bytes(layers, samples, role);
   for (const LayerCost& layer : layers) {
     const std::uint64_t transformed = role.one_micro_batch ? 0 : layer.transformed_bytes;
     stage.fixed += as_signed(layer.parameter_bytes + layer.gradient_bytes + layer.optimizer_bytes + transformed);
   }
   const std::uint64_t kept = own_input + bytes.kept_before(bytes.size()) + bytes.kept_by_loss();
-  stage.activation = as_signed(kept + (is_lent ? bytes.output(bytes.size() - 1) : 0));
+  stage.activation = as_signed(kept - (keeps_output ? lent : 0));
+  stage.lent_output = as_signed(lent);
+  if (shares_memory && !role.is_first) stage.lent_gradient = as_signed(input);
+  if (shares_memory && layers.front().stashes_input) stage.stash -= as_signed(input);
   const WorstMoments worst(bytes, role, own_input);
   // Of a backward, besides the activation, which is there when it begins.
   const auto beyond = [&](std::uint64_t moment) {
     return std::max<std::int64_t>(as_signed(moment) - as_signed(kept), 0);
   };
-  stage.forward_working = std::max(as_signed(worst.forward()), stage.activation);
+  stage.forward_working = std::max(as_signed(worst.forward()), stage.activation + stage.lent_output);
   stage.backward_working = beyond(worst.backward());
   stage.input_working = beyond(worst.input_gradient());
   stage.weight_working = as_signed(worst.weight_gradient());

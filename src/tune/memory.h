@@ -26,7 +26,8 @@ struct StageRole {
 
 // What a device is charged for the stage: weights (transformed ones too), gradients and optimizer state too, and what
 // actions take while they run. With shares_memory (CPU devices, device/memory.h) a tensor is its maker's: the stage's
-// input is not charged here, its output is until its backward. Without, an input is a copy of its own.
+// input is not charged here, its output and its input gradient are lent to its neighbours. Without, an input is a copy
+// of its own.
 [[nodiscard]] pipeline::StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples,
                                                 const StageRole& role, bool shares_memory);
 

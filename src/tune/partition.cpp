@@ -196,6 +196,7 @@ std::vector<std::uint64_t> live_peaks(std::span<const LayerCost> costs, const Sc
                                       const Partition& partition, const std::vector<bool>& recompute,
                                       std::uint64_t samples) {
   const std::vector<int> owners = pipeline::stage_owners(schedule);
+  const pipeline::MemoryTrace trace(schedule);
   std::vector<std::uint64_t> peaks;
   for (int s = 0, begin = 0; s < schedule.stages; ++s) {
     const int layers = partition.layers_per_stage[s];
@@ -203,7 +204,7 @@ std::vector<std::uint64_t> live_peaks(std::span<const LayerCost> costs, const Sc
         .is_first = s == 0, .is_last = s + 1 == schedule.stages, .recomputes = !recompute.empty() && recompute[s]};
     std::vector<StageBytes> alone(schedule.stages);
     alone[s] = live_bytes(costs.subspan(begin, layers), samples, role);
-    peaks.push_back(static_cast<std::uint64_t>(pipeline::peak_bytes_of(schedule, owners[s], alone)));
+    peaks.push_back(static_cast<std::uint64_t>(trace.peak_bytes(owners[s], alone)));
     begin += layers;
   }
   return peaks;

@@ -30,7 +30,7 @@ struct CutValue {
 class PossibleStages {
  public:
   PossibleStages(std::span<const LayerCost> costs, const pipeline::Schedule& schedule, const CutRules& rules)
-      : costs_(costs), schedule_(schedule), rules_(rules), owners_(pipeline::stage_owners(schedule)) {
+      : costs_(costs), schedule_(schedule), trace_(schedule), rules_(rules), owners_(pipeline::stage_owners(schedule)) {
     seconds_.push_back(0), forward_seconds_.push_back(0);
     for (const LayerCost& cost : costs) {
       seconds_.push_back(seconds_.back() + cost.seconds(rules.micro_batch));
@@ -73,7 +73,7 @@ class PossibleStages {
   }
   // [stage] of which those of the device count.
   [[nodiscard]] std::uint64_t peak(int device, const std::vector<pipeline::StageBytes>& stages) const {
-    return static_cast<std::uint64_t>(pipeline::peak_bytes_of(schedule_, device, stages));
+    return static_cast<std::uint64_t>(trace_.peak_bytes(device, stages));
   }
   [[nodiscard]] bool has_limit() const { return rules_.memory_limit > 0; }
   [[nodiscard]] bool fits(int device, const std::vector<pipeline::StageBytes>& stages) const {
@@ -89,6 +89,7 @@ class PossibleStages {
  private:
   std::span<const LayerCost> costs_;
   const pipeline::Schedule& schedule_;
+  pipeline::MemoryTrace trace_;
   const CutRules& rules_;
   std::vector<int> owners_;
   std::vector<double> seconds_, forward_seconds_;  // of the layers before

@@ -53,6 +53,7 @@ LayerProfile example() {
                 .loss_bytes = {1, 40},
                 .loss_working = {7, 80},
                 .stash_bytes = {2, 50},
+                .stashes_input = true,
                 .working = {{3, 60}, {4, 70}, {5, 80}, {6, 90}},
                 .transformed_bytes = 3000,
                 .parameter_bytes = 1000,
@@ -146,7 +147,7 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["fingerprint"]["cores"] = 4; }, "fingerprint_hash"},
       {[](auto& j) { j["stage_links"][1]["bytes_per_s"] = 0; }, "stage_links[1].bytes_per_s is 0"},
       {[](auto& j) { j["all_reduce"]["bytes_per_s"] = 0; }, "all_reduce.bytes_per_s is 0"},
-      {[](auto& j) { j["schema_version"] = 4; }, "schema_version is 4, but this version of sluice reads 3"},
+      {[](auto& j) { j["schema_version"] = 5; }, "schema_version is 5, but this version of sluice reads 4"},
       {[](auto& j) { j["kind"] = "plan"; }, "p.json is no layer profile"},
   };
   for (const auto& [change, part] : cases) EXPECT_THAT(refusal_after(change), HasSubstr(part));

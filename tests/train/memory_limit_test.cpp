@@ -267,8 +267,8 @@ TEST_F(MemoryLimit, PeaksOfSchedulesAndRecomputationAreAsPredicted) {
         const auto bytes = static_cast<double>((*predicted)[device]);
         std::cout << schedule << "  " << recompute << "  " << device << "  " << fixed(measured / 1024, 0) << "  "
                   << fixed(bytes / 1024, 0) << "\n";
-        // A neighbour's weight gradients that are put off may hold what this device has lent it a little longer.
-        EXPECT_GT(bytes, 0.75 * measured) << schedule << " " << recompute << " " << device;
+        // The prediction is for the worst times of actions; this run has others.
+        EXPECT_GT(bytes, 0.98 * measured) << schedule << " " << recompute << " " << device;
         EXPECT_LT(bytes, 1.25 * measured) << schedule << " " << recompute << " " << device;
       }
     }

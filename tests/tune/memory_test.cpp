@@ -56,11 +56,27 @@ TEST(LiveBytes, OfARecomputationBeginAtTheFirstLayerThatIsTrained) {
 }
 
 TEST(DeviceBytes, ATensorIsItsMakersWhereMemoryIsShared) {
-  const auto layers = four_layers();
+  auto layers = four_layers();
   const auto middle = std::span(layers).subspan(1, 2);
-  EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/true).activation, kSamples * (11 + 13));
+  EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/true).activation, kSamples * 11);
+  EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/true).lent_output, kSamples * 13);
   EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/false).activation, kSamples * (7 + 11));
   EXPECT_EQ(device_bytes(layers, kSamples, {.is_first = true, .is_last = true}, true).fixed, 40);
+  EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/false).lent_output, 0);
+  EXPECT_EQ(device_bytes(middle, kSamples, {.is_last = true}, /*shares_memory=*/true).lent_output, 0);
+  // An output that is kept as well counts once.
+  const auto second = device_bytes(std::span(layers).subspan(1, 1), kSamples, {}, /*shares_memory=*/true);
+  EXPECT_EQ(second.activation, 0);
+  EXPECT_EQ(second.lent_gradient, kSamples * 7);
+  EXPECT_EQ(device_bytes(std::span(layers).first(2), kSamples, {.is_first = true}, true).lent_gradient, 0);
+  // Nor is an input that weight gradients wait with charged here.
+  EXPECT_EQ(second.stash, kSamples * 6);
+  layers[1].stashes_input = true;
+  layers[1].stash_bytes.per_sample += 7;
+  EXPECT_EQ(device_bytes(std::span(layers).subspan(1, 1), kSamples, {}, /*shares_memory=*/true).stash, kSamples * 6);
+  EXPECT_EQ(device_bytes(std::span(layers).subspan(1, 1), kSamples, {}, /*shares_memory=*/false).stash,
+            kSamples * (6 + 7));
+  EXPECT_EQ(second.lent_output, kSamples * 11);
 }
 
 TEST(DeviceBytes, TheWorstMomentOfAnActionCounts) {
