@@ -105,7 +105,7 @@ class Builder {
     const bool has_unit =
         key.field.kind == Kind::kBytes && text.find_first_not_of("+-0123456789_") != std::string::npos;
     if (has_unit && !is_quoted) return checked_string(text, where);
-    if (text.empty()) throw ConfigError(concat(where, ": no value after '='"));
+    if (text.empty()) throw ConfigError(concat(where, ": no value after '='; ", need_text(key)));
     const bool is_word = std::isalpha(static_cast<unsigned char>(text[0])) != 0;
     const bool is_toml = !is_word || std::ranges::find(kTomlWords, text) != kTomlWords.end();
     if (!is_toml) return checked_string(text, where);

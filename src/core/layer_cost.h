@@ -55,7 +55,8 @@ struct LayerCost {
   AffineBytes loss_working;    // and the most that the loss and its gradient take at once
   AffineBytes stash_bytes;     // what weight gradients that are put off wait with: inputs and output gradients
   bool stashes_input = false;  // stash_bytes include the layer's own input
-  WorkingBytes working;        // without the loss's; 0 where memory is not counted (device/memory.h), as loss_working
+  bool stashes_output_gradient = false;  // and the gradient that its backward was given, itself
+  WorkingBytes working;  // without the loss's; 0 where memory is not counted (device/memory.h), as loss_working
   // Its weights as kernels use them (nn/transformed_weights.h): kept during a pass of several micro-batches, made for
   // each use in a pass of one. Not in `working`.
   std::uint64_t transformed_bytes = 0;

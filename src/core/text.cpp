@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <iomanip>
+#include <limits>
 #include <numeric>
 #include <sstream>
 #include <utility>
@@ -107,10 +108,20 @@ std::string human_bytes(std::uint64_t bytes) {
   return concat(fixed(value, unit == 0 ? 0 : 1), " ", kUnits[unit]);
 }
 
+namespace {
+
+std::int64_t nearest_integer(double value) {
+  constexpr double kTooMuch = 9223372036854775808.0;
+  if (std::abs(value) < kTooMuch) return static_cast<std::int64_t>(std::round(value));
+  return value < 0 ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int64_t>::max();
+}
+
+}  // namespace
+
 std::optional<std::int64_t> parse_bytes(std::string_view text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-  if (error != std::errc{}) return std::nullopt;
+  if (error != std::errc{} || !std::isfinite(number)) return std::nullopt;
   std::string unit(end, text.data() + text.size());
   std::erase(unit, ' ');
   std::ranges::transform(unit, unit.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -120,10 +131,7 @@ std::optional<std::int64_t> parse_bytes(std::string_view text) {
   constexpr std::string_view kPrefixes = "kmgt";
   const auto prefix = unit.empty() ? std::string_view::npos : kPrefixes.find(unit);
   if (unit.empty() ? is_binary : unit.size() != 1 || prefix == std::string_view::npos) return std::nullopt;
-  const double bytes = number * std::pow(is_binary ? 1024.0 : 1000.0, unit.empty() ? 0 : prefix + 1);
-  constexpr double kTooMany = 9223372036854775808.0;
-  if (!(bytes >= 0 && bytes < kTooMany)) return std::nullopt;
-  return static_cast<std::int64_t>(std::round(bytes));
+  return nearest_integer(number * std::pow(is_binary ? 1024.0 : 1000.0, unit.empty() ? 0 : prefix + 1));
 }
 
 std::string exact_bytes(std::int64_t bytes) {

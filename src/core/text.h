@@ -34,7 +34,7 @@ namespace sluice {
 [[nodiscard]] std::string seconds_text(std::chrono::nanoseconds time);                    // "0.5 s", "60 s"
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);                               // "1.5 MiB"
 // "512MiB", "1.5 GB", "1000": a number and B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024), in any
-// case; bytes without a unit. Nothing for another text, below 0 or from 2^63 on.
+// case; bytes without a unit. The nearest there is to one beyond 64 bits; nothing for another text.
 [[nodiscard]] std::optional<std::int64_t> parse_bytes(std::string_view text);
 [[nodiscard]] std::string exact_bytes(std::int64_t bytes);   // "512MiB", "1000B": reads back as the same
 [[nodiscard]] std::string human_count(std::uint64_t count);  // "11.2 M"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/divided_up.h"
 #include "core/rng.h"
 
 namespace sluice::data {
@@ -35,7 +36,7 @@ std::vector<std::int64_t> sequential_order(std::int64_t size) {
 
 std::int64_t batches_per_epoch(std::int64_t size, std::int64_t batch_size) {
   check(size >= 0 && batch_size > 0, "batches need a positive size");
-  return (size + batch_size - 1) / batch_size;
+  return divided_up(size, batch_size);
 }
 
 Slice batch_slice(std::int64_t size, std::int64_t batch_size, std::int64_t batch) {

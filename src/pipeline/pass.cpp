@@ -271,7 +271,7 @@ void Pass::backward(Worker& worker, const Action& action) {
         request_.sync->on_grad_ready(worker.replica(), param);
       };
     }
-    input_gradient = stage.backward(action.micro_batch, output_gradient, on_ready);
+    input_gradient = stage.backward(action.micro_batch, std::exchange(output_gradient, {}), on_ready);
   } else {
     stage.take_part_in_backward(pass_of(worker, action));
   }

@@ -108,6 +108,7 @@ void fields(Io& io, MeasuredLayer& value) {
   io("loss_working_bytes", value.cost.loss_working);
   io("stash_bytes", value.cost.stash_bytes);
   io("stashes_input", value.cost.stashes_input);
+  io("stashes_output_gradient", value.cost.stashes_output_gradient);
   io("working_bytes", value.cost.working);
   io("transformed_bytes", value.cost.transformed_bytes);
   io("parameter_bytes", value.cost.parameter_bytes);

@@ -69,7 +69,7 @@ std::optional<profiler::LayerProfile> find_costs(const Setup& setup, std::int64_
     }
     log_warning(concat(file.string(), " is not of this machine and model; measuring again"));
   } catch (const Error& error) {
-    log_warning(concat(file.string(), " is damaged and is written anew; measuring again"));
+    log_warning(concat(file.string(), " cannot be read and is written anew; measuring again"));
     log_debug(error.what());
   }
   return std::nullopt;

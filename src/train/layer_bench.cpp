@@ -86,6 +86,7 @@ void LayerBench::backward(at::Tensor gradient, const Around& around) {
   for (std::size_t i = runs_.size(); i-- > 0;) {
     Run& run = runs_[i];
     if (!run.output.requires_grad()) break;  // nothing to train from here to the front
+    run.output_gradient = gradient;
     around(Part::kBackward, i, [&] { torch::autograd::backward({std::exchange(run.output, {})}, {gradient}); });
     if (!run.put_off.empty()) around(Part::kWeightGradient, i, [&] { run.put_off.run(); });
     gradient = run.input.grad();

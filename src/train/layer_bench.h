@@ -32,6 +32,7 @@ class LayerBench {
   struct Run {
     at::Tensor input;  // a leaf
     at::Tensor output;
+    at::Tensor output_gradient;  // what its backward is given
     nn::WeightGradQueue put_off;
   };
 

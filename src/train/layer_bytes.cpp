@@ -41,7 +41,7 @@ struct BytesAtSize {
   bool saves_output = false;
   std::uint64_t loss = 0, loss_working = 0;
   std::uint64_t stash = 0;
-  bool stashes_input = false;
+  bool stashes_input = false, stashes_output_gradient = false;
   std::uint64_t transformed = 0;
   std::uint64_t forward = 0, backward = 0, input_gradient = 0, weight_gradient = 0;  // working
 };
@@ -56,6 +56,7 @@ void find_saved(LayerBench& bench, std::int64_t samples, LayersAtSize& layers) {
       for (const at::Tensor& tensor : bench.running(i).put_off.kept()) waiting.add(tensor);
       layer.stash = waiting.bytes();
       layer.stashes_input = waiting.contains(bench.running(i).input);
+      layer.stashes_output_gradient = waiting.contains(bench.running(i).output_gradient);
       return work();
     }
     Storages saved;
@@ -143,10 +144,11 @@ TwoSizes two_sizes(LayerBench& bench, device::Device device, std::int64_t micro_
 // less than its share of the large one, and where there is one size.
 AffineBytes line_through(std::int64_t small, std::uint64_t of_small, std::int64_t large, std::uint64_t of_large) {
   const auto samples = static_cast<std::uint64_t>(large);
-  if (small == large) return {.fixed = 0, .per_sample = (of_large + samples - 1) / samples};
+  const AffineBytes through_nothing{.fixed = 0, .per_sample = of_large / samples + (of_large % samples == 0 ? 0 : 1)};
+  if (small == large) return through_nothing;
   const std::uint64_t more = of_large - std::min(of_small, of_large);
   const std::uint64_t per_sample = more / static_cast<std::uint64_t>(large - small);
-  if (per_sample * samples > of_large) return {.fixed = 0, .per_sample = (of_large + samples - 1) / samples};
+  if (per_sample * samples > of_large) return through_nothing;
   return {.fixed = of_large - per_sample * samples, .per_sample = per_sample};
 }
 
@@ -171,6 +173,7 @@ void measure_bytes(LayerBench& bench, const Setup& setup, std::int64_t micro_bat
     cost.loss_working = line(&BytesAtSize::loss_working);
     cost.stash_bytes = line(&BytesAtSize::stash);
     cost.stashes_input = more.stashes_input;
+    cost.stashes_output_gradient = more.stashes_output_gradient;
     cost.transformed_bytes = more.transformed;
     cost.working = {.forward = line(&BytesAtSize::forward),
                     .backward = line(&BytesAtSize::backward),

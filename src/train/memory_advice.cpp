@@ -31,6 +31,10 @@ std::int64_t replica_samples(const MemoryModel& model, const Plan& plan) {
   return divided_up(plan.global_batch, std::int64_t{plan.replicas} * model.processes);
 }
 
+std::uint64_t micro_batch_samples(const MemoryModel& model, const Plan& plan) {
+  return static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
+}
+
 // The configuration and the plan that it gives with one thing changed, as the user would.
 struct Variation {
   std::string setting;
@@ -89,7 +93,7 @@ std::optional<Variation> smaller_micro_batch(const MemoryModel& model, Variation
 }
 
 Partition smallest_partition(const MemoryModel& model, const pipeline::Schedule& schedule, const Plan& plan) {
-  const auto samples = static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
+  const std::uint64_t samples = micro_batch_samples(model, plan);
   const auto recompute = plan.recompute_any() ? tune::Recompute::kLayer : tune::Recompute::kNone;
   return tune::smallest_cut(model.layers, schedule,
                             {.most_samples = samples, .recompute = recompute, .shares_memory = model.shares_memory})
@@ -140,7 +144,7 @@ MemoryModel measure_memory_model(const Setup& setup) {
 }
 
 std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryModel& model, const Plan& plan) {
-  const auto samples = static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
+  const std::uint64_t samples = micro_batch_samples(model, plan);
   const auto schedule = schedule_of(plan);
   if (!schedule) return std::nullopt;
   return tune::device_peaks(model.layers, *schedule, plan.partition, plan.recompute, samples, model.shares_memory);

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "core/concat.h"
+#include "core/divided_up.h"
 #include "core/text.h"
 #include "train/train_schedule.h"
 
@@ -49,7 +50,7 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
        << (plan.replicas == 1 ? " replica" : " local replicas")
        << (processes > 1 ? concat(" x ", processes, " processes") : "") << ", schedule " << plan.schedule << ", chunks "
        << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks)) << ", global batch "
-       << plan.global_batch << " (" << (plan.global_batch + replicas - 1) / replicas << " a replica), "
+       << plan.global_batch << " (" << divided_up(plan.global_batch, replicas) << " a replica), "
        << counted(setup.cpu_threads, "thread") << " a CPU device\n"
        << std::left << std::setw(7) << "stage" << std::setw(28) << "layers" << std::right << std::setw(12)
        << "parameters" << std::setw(12) << "bytes"

@@ -5,6 +5,7 @@
 #include <ATen/Context.h>
 
 #include "core/concat.h"
+#include "core/divided_up.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -170,8 +171,8 @@ bool chunks_are_open(const config::Config& config) { return !config.pipeline.chu
 int configured_chunks(const config::Config& config, int processes) {
   if (config.train.micro_batch > 0) {
     const std::int64_t replicas = std::int64_t{config.replicas.local} * processes;
-    const std::int64_t of_replica = (config.train.global_batch + replicas - 1) / replicas;
-    return static_cast<int>((of_replica + config.train.micro_batch - 1) / config.train.micro_batch);
+    const std::int64_t of_replica = divided_up(config.train.global_batch, replicas);
+    return static_cast<int>(divided_up(of_replica, config.train.micro_batch));
   }
   const int least = pipeline::least_micro_batches(config.pipeline.schedule, config.pipeline.stages);
   return config.pipeline.chunks.value_or(std::max(config.pipeline.stages, least));

@@ -1,5 +1,6 @@
 // state_memory: what a plan puts on its devices for the whole run: parameters, gradients and optimizer state; refused
-// at once where a device.memory_limit is too small for them, before the model is put there.
+// at once where a device.memory_limit is too small for them, before the model is put there; and how such a limit is
+// shared.
 // Not here: what micro-batches take (memory_advice.h), holding the limit (device/memory.h).
 // Sizes in bytes. Threads: pure functions. Errors: OutOfMemoryError of require_state_memory().
 #pragma once

@@ -78,8 +78,8 @@ class MicroBatchBytes {
 // At the worst moment of an action, all that is there of its micro-batch.
 class WorstMoments {
  public:
-  WorstMoments(const MicroBatchBytes& bytes, const StageRole& role, std::uint64_t own_input)
-      : bytes_(bytes), role_(role), own_input_(own_input) {}
+  WorstMoments(const MicroBatchBytes& bytes, const StageRole& role, bool shares_memory)
+      : bytes_(bytes), role_(role), own_input_(shares_memory ? 0 : bytes.input()), shares_memory_(shares_memory) {}
 
   [[nodiscard]] std::uint64_t forward() const {
     // Its gradient comes with the backward, but where the stage recomputes.
@@ -115,8 +115,9 @@ class WorstMoments {
         const std::uint64_t kept = bytes_.at(layer.saved_bytes) + (layer.saves_output ? 0 : bytes_.output(i));
         working = std::max(bytes_.at(layer.working.forward), kept + working);
       }
-      // The gradient of the last layer's output is its maker's, where that is the next stage.
-      const std::uint64_t gradient = i + 1 < bytes_.size() || role_.is_last ? bytes_.output(i) : 0;
+      // The gradient of the last layer's output is the next stage's, where that has not sent a copy.
+      const bool is_lent = shares_memory_ && i + 1 == bytes_.size() && !role_.is_last;
+      const std::uint64_t gradient = is_lent ? 0 : bytes_.output(i);
       const std::uint64_t stash = splits ? bytes_.stash_from(i + 1) : 0;
       most =
           std::max(most, own_input_ + bytes_.kept_before(i + 1) + bytes_.transformed(i) + gradient + stash + working);
@@ -127,9 +128,26 @@ class WorstMoments {
   const MicroBatchBytes& bytes_;
   StageRole role_;
   std::uint64_t own_input_;
+  bool shares_memory_;
 };
 
 std::int64_t as_signed(std::uint64_t bytes) { return static_cast<std::int64_t>(bytes); }
+
+// Where memory is shared: the output and the input gradient are charged to this stage while neighbours use them, and
+// what it uses of theirs is not.
+void charge_makers(std::span<const LayerCost> layers, std::uint64_t samples, const StageRole& role, StageBytes& stage) {
+  const std::int64_t input = as_signed(layers.front().input_bytes * samples);
+  const std::int64_t output = as_signed(layers.back().output_bytes * samples);
+  if (!role.is_first)
+    (role.previous_stashes_gradient ? stage.lent_gradient.until_last : stage.lent_gradient.until_gradient) = input;
+  if (layers.front().stashes_input) stage.stash -= input;
+  if (!role.is_last) {
+    (role.next_stashes_input ? stage.lent_output.until_last : stage.lent_output.until_gradient) = output;
+    if (layers.back().saves_output && !role.recomputes) stage.activation -= output;
+    if (layers.back().stashes_output_gradient) stage.stash -= output;
+  }
+  stage.stash = std::max<std::int64_t>(stage.stash, 0);  // each is a line of its own
+}
 
 }  // namespace
 
@@ -142,26 +160,19 @@ StageBytes live_bytes(std::span<const LayerCost> layers, std::uint64_t samples, 
 StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples, const StageRole& role,
                         bool shares_memory) {
   const MicroBatchBytes bytes(layers, samples, role);
-  const std::uint64_t own_input = shares_memory ? 0 : bytes.input();
-  const bool keeps_output = layers.back().saves_output && !role.recomputes;
-  const std::uint64_t lent = shares_memory && !role.is_last ? bytes.output(bytes.size() - 1) : 0;
-  const std::uint64_t input = layers.front().input_bytes * samples;
   StageBytes stage = live_bytes(layers, samples, role);
   for (const LayerCost& layer : layers) {
     const std::uint64_t transformed = role.one_micro_batch ? 0 : layer.transformed_bytes;
     stage.fixed += as_signed(layer.parameter_bytes + layer.gradient_bytes + layer.optimizer_bytes + transformed);
   }
-  const std::uint64_t kept = own_input + bytes.kept_before(bytes.size()) + bytes.kept_by_loss();
-  stage.activation = as_signed(kept - (keeps_output ? lent : 0));
-  stage.lent_output = as_signed(lent);
-  if (shares_memory && !role.is_first) stage.lent_gradient = as_signed(input);
-  if (shares_memory && layers.front().stashes_input) stage.stash -= as_signed(input);
-  const WorstMoments worst(bytes, role, own_input);
+  const std::int64_t kept =
+      as_signed((shares_memory ? 0 : bytes.input()) + bytes.kept_before(bytes.size()) + bytes.kept_by_loss());
+  stage.activation = kept;
+  if (shares_memory) charge_makers(layers, samples, role, stage);
+  const WorstMoments worst(bytes, role, shares_memory);
   // Of a backward, besides the activation, which is there when it begins.
-  const auto beyond = [&](std::uint64_t moment) {
-    return std::max<std::int64_t>(as_signed(moment) - as_signed(kept), 0);
-  };
-  stage.forward_working = std::max(as_signed(worst.forward()), stage.activation + stage.lent_output);
+  const auto beyond = [&](std::uint64_t moment) { return std::max<std::int64_t>(as_signed(moment) - kept, 0); };
+  stage.forward_working = std::max(as_signed(worst.forward()), stage.activation + stage.lent_output.total());
   stage.backward_working = beyond(worst.backward());
   stage.input_working = beyond(worst.input_gradient());
   stage.weight_working = as_signed(worst.weight_gradient());

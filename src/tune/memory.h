@@ -17,6 +17,9 @@ struct StageRole {
   bool is_last = false;   // the loss follows
   bool recomputes = false;
   bool one_micro_batch = false;  // in a step: weights are not kept transformed for others
+  // What its neighbours keep for weight gradients that are put off, of what they are passed.
+  bool next_stashes_input = false;
+  bool previous_stashes_gradient = false;
 };
 
 // `activation` and `stash` alone, as pipeline::LiveBytes counts them: what autograd saves, each tensor once, and the
@@ -26,8 +29,8 @@ struct StageRole {
 
 // What a device is charged for the stage: weights (transformed ones too), gradients and optimizer state too, and what
 // actions take while they run. With shares_memory (CPU devices, device/memory.h) a tensor is its maker's: the stage's
-// input is not charged here, its output and its input gradient are lent to its neighbours. Without, an input is a copy
-// of its own.
+// input is not charged here, its output and its input gradient are lent to its neighbours. Without, what
+// it is passed is a copy of its own; the original on its way, which another device has, is not counted.
 [[nodiscard]] pipeline::StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples,
                                                 const StageRole& role, bool shares_memory);
 

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "pipeline/schedule/inspect.h"
+#include "pipeline/schedule/memory_trace.h"
 #include "pipeline/schedule/simulate.h"
 #include "tune/device_search.h"
 #include "tune/memory.h"

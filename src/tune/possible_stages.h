@@ -11,6 +11,7 @@
 
 #include "core/layer_cost.h"
 #include "pipeline/schedule/inspect.h"
+#include "pipeline/schedule/memory_trace.h"
 #include "tune/memory.h"
 #include "tune/partition.h"
 
@@ -58,7 +59,9 @@ class PossibleStages {
     const StageRole role{.is_first = stage == 0,
                          .is_last = stage + 1 == count(),
                          .recomputes = recomputes,
-                         .one_micro_batch = schedule_.micro_batches == 1};
+                         .one_micro_batch = schedule_.micro_batches == 1,
+                         .next_stashes_input = end < layers() && costs_[end].stashes_input,
+                         .previous_stashes_gradient = begin > 0 && costs_[begin - 1].stashes_output_gradient};
     return device_bytes(costs_.subspan(begin, end - begin), rules_.most_samples, role, rules_.shares_memory);
   }
   [[nodiscard]] std::vector<pipeline::StageBytes> bytes(const Partition& partition,

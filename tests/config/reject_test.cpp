@@ -142,6 +142,8 @@ TEST(RejectType, BytesNeedAUnitThatThereIs) {
   EXPECT_EQ(error_of("[device]\nmemory_limit = 1.5\n"), "run.toml:2: device.memory_limit" + rest + "a number");
   EXPECT_THAT(set_error("device.memory_limit=2000TiB"), HasSubstr("\"2000TiB\" is out of range; it must be <= "));
   EXPECT_THAT(set_error("device.memory_limit=-1"), HasSubstr("-1 is out of range; it must be 0 to "));
+  EXPECT_THAT(set_error("device.memory_limit=-5MiB"), HasSubstr("\"-5MiB\" is out of range; it must be 0 to "));
+  EXPECT_THAT(set_error("device.memory_limit=99999999999TiB"), HasSubstr("\"99999999999TiB\" is out of range; it "));
 }
 
 TEST(RejectRange, SaysTheRangeAndTheValue) {
@@ -204,7 +206,8 @@ TEST(RejectSet, NamesTheSet) {
   EXPECT_EQ(set_error("train.lr=-1"), "--set train.lr=-1: train.lr = -1 is out of range; it must be > 0.0");
   EXPECT_EQ(set_error("train.step=1"), "--set train.step=1: unknown key 'train.step'; did you mean 'train.steps'?");
   EXPECT_EQ(set_error("train.lr"), "--set train.lr: expected key=value");
-  EXPECT_EQ(set_error("train.lr="), "--set train.lr=: no value after '='");
+  EXPECT_EQ(set_error("train.lr="),
+            "--set train.lr=: no value after '='; train.lr needs a number, for example lr = 0.01");
   EXPECT_EQ(set_error("train=1"), "--set train=1: 'train' is a table; name a key in it");
   EXPECT_EQ(set_error("=1"),
             "--set =1: unknown key ''; a key belongs to one of the tables device, model, data, train, "

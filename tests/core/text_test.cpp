@@ -56,8 +56,10 @@ TEST(Bytes, ReadWithAndWithoutAUnit) {
   EXPECT_EQ(parse_bytes("2kb"), 2000);
   EXPECT_EQ(parse_bytes("7B"), 7);
   EXPECT_EQ(parse_bytes("3T"), 3'000'000'000'000);
-  for (const auto* text :
-       {"", "MiB", "-1", "1 XB", "1 ib", "1e3", "1MiBB", "nan", "inf", "9223372036854775808", "5 M B!"})
+  EXPECT_EQ(parse_bytes("-1.5 KiB"), -1536);
+  EXPECT_EQ(parse_bytes("9223372036854775808"), std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(parse_bytes("-99999999999 TiB"), std::numeric_limits<std::int64_t>::min());
+  for (const auto* text : {"", "MiB", "-", "1 XB", "1 ib", "1e3", "1MiBB", "nan", "inf", "-inf", "5 M B!"})
     EXPECT_EQ(parse_bytes(text), std::nullopt) << text;
 }
 

@@ -78,7 +78,7 @@ TEST_F(Winograd, IsExactForSmallIntegers) {
 TEST_F(Winograd, RoundsAboutAsThePlainSumDoes) {
   for (const auto& [images, channels, side] : {std::array{4, 16, 12}, {4, 256, 12}, {64, 16, 32}, {64, 128, 4}}) {
     Case example({images, channels, side, side}, channels, kLast);
-    for (at::Tensor* t : {&example.x, &example.weight, &example.bias, &example.grad}) t->normal_();
+    for (at::Tensor* t : {&example.x, &example.weight, &example.bias, &example.grad}) t->copy_(at::randn_like(*t));
     const Answers exact = example.plain(at::kDouble), plain = example.plain(at::kFloat), ours = example.winograd();
     const auto ratio = [&](auto part) {
       return relative_error(ours.*part, exact.*part) / relative_error(plain.*part, exact.*part);
@@ -91,7 +91,7 @@ TEST_F(Winograd, RoundsAboutAsThePlainSumDoes) {
 
 TEST_F(Winograd, GivesTheSameBitsOnAnyNumberOfThreads) {
   Case example({40, 48, 9, 9}, 80, at::MemoryFormat::Contiguous);
-  for (at::Tensor* t : {&example.x, &example.weight, &example.grad}) t->normal_();
+  for (at::Tensor* t : {&example.x, &example.weight, &example.grad}) t->copy_(at::randn_like(*t));
   at::set_num_threads(1);
   const Answers one = example.winograd();
   for (const int threads : {2, 3}) {
@@ -102,7 +102,7 @@ TEST_F(Winograd, GivesTheSameBitsOnAnyNumberOfThreads) {
 
 TEST_F(Winograd, AnImageDoesNotDependOnTheOthersInItsBatch) {
   Case example({11, 32, 10, 10}, 48, at::MemoryFormat::Contiguous);
-  for (at::Tensor* t : {&example.x, &example.weight, &example.grad}) t->normal_();
+  for (at::Tensor* t : {&example.x, &example.weight, &example.grad}) t->copy_(at::randn_like(*t));
   const Answers all = example.winograd();
   for (const std::int64_t first : {0, 3, 10}) {
     EXPECT_TRUE(at::equal(winograd_forward(example.x.narrow(0, first, 1), example.weight, example.bias, nullptr),

@@ -54,6 +54,7 @@ LayerProfile example() {
                 .loss_working = {7, 80},
                 .stash_bytes = {2, 50},
                 .stashes_input = true,
+                .stashes_output_gradient = true,
                 .working = {{3, 60}, {4, 70}, {5, 80}, {6, 90}},
                 .transformed_bytes = 3000,
                 .parameter_bytes = 1000,

@@ -56,27 +56,38 @@ TEST(LiveBytes, OfARecomputationBeginAtTheFirstLayerThatIsTrained) {
 }
 
 TEST(DeviceBytes, ATensorIsItsMakersWhereMemoryIsShared) {
-  auto layers = four_layers();
+  const auto layers = four_layers();
   const auto middle = std::span(layers).subspan(1, 2);
   EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/true).activation, kSamples * 11);
-  EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/true).lent_output, kSamples * 13);
+  EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/true).lent_output.total(), kSamples * 13);
   EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/false).activation, kSamples * (7 + 11));
   EXPECT_EQ(device_bytes(layers, kSamples, {.is_first = true, .is_last = true}, true).fixed, 40);
-  EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/false).lent_output, 0);
-  EXPECT_EQ(device_bytes(middle, kSamples, {.is_last = true}, /*shares_memory=*/true).lent_output, 0);
+  EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/false).lent_output.total(), 0);
+  EXPECT_EQ(device_bytes(middle, kSamples, {.is_last = true}, /*shares_memory=*/true).lent_output.total(), 0);
   // An output that is kept as well counts once.
   const auto second = device_bytes(std::span(layers).subspan(1, 1), kSamples, {}, /*shares_memory=*/true);
   EXPECT_EQ(second.activation, 0);
-  EXPECT_EQ(second.lent_gradient, kSamples * 7);
-  EXPECT_EQ(device_bytes(std::span(layers).first(2), kSamples, {.is_first = true}, true).lent_gradient, 0);
-  // Nor is an input that weight gradients wait with charged here.
-  EXPECT_EQ(second.stash, kSamples * 6);
+  EXPECT_EQ(second.lent_gradient.total(), kSamples * 7);
+  EXPECT_EQ(device_bytes(std::span(layers).first(2), kSamples, {.is_first = true}, true).lent_gradient.total(), 0);
+}
+
+TEST(DeviceBytes, WhatWeightGradientsWaitWithIsItsMakersToo) {
+  auto layers = four_layers();
+  layers[1].stash_bytes.per_sample = 7 + 11 + 6;
   layers[1].stashes_input = true;
-  layers[1].stash_bytes.per_sample += 7;
-  EXPECT_EQ(device_bytes(std::span(layers).subspan(1, 1), kSamples, {}, /*shares_memory=*/true).stash, kSamples * 6);
-  EXPECT_EQ(device_bytes(std::span(layers).subspan(1, 1), kSamples, {}, /*shares_memory=*/false).stash,
-            kSamples * (6 + 7));
-  EXPECT_EQ(second.lent_output, kSamples * 11);
+  layers[1].stashes_output_gradient = true;
+  const auto second = std::span(layers).subspan(1, 1);
+  EXPECT_EQ(device_bytes(second, kSamples, {}, /*shares_memory=*/true).stash, kSamples * 6);
+  EXPECT_EQ(device_bytes(second, kSamples, {.is_last = true}, /*shares_memory=*/true).stash, kSamples * (11 + 6));
+  EXPECT_EQ(device_bytes(second, kSamples, {}, /*shares_memory=*/false).stash, kSamples * (7 + 11 + 6));
+  // How long the neighbours need what they are lent.
+  const auto early = device_bytes(second, kSamples, {}, /*shares_memory=*/true);
+  EXPECT_EQ(early.lent_output.until_gradient, kSamples * 11);
+  EXPECT_EQ(early.lent_gradient.until_gradient, kSamples * 7);
+  const StageRole between{.next_stashes_input = true, .previous_stashes_gradient = true};
+  const auto late = device_bytes(second, kSamples, between, /*shares_memory=*/true);
+  EXPECT_EQ(late.lent_output.until_last, kSamples * 11);
+  EXPECT_EQ(late.lent_gradient.until_last, kSamples * 7);
 }
 
 TEST(DeviceBytes, TheWorstMomentOfAnActionCounts) {
@@ -143,7 +154,8 @@ TEST(DeviceBytes, ARecomputedLayerIsRunForwardFirst) {
                                        .working = {{.per_sample = 15}, {.per_sample = 8}, {}, {}},
                                        .parameter_bytes = 1}};
   const auto stage = device_bytes(layers, 1, {.recomputes = true}, /*shares_memory=*/false);
-  EXPECT_EQ(stage.backward_working, 10 + 4 + 8);
+  EXPECT_EQ(stage.backward_working, 10 + 4 + 8 + 4);  // and the gradient that it was sent
+  EXPECT_EQ(device_bytes(layers, 1, {.recomputes = true}, /*shares_memory=*/true).backward_working, 10 + 4 + 8);
 }
 
 }  // namespace

@@ -17,10 +17,12 @@ ActionIndex::ActionIndex(const Schedule& schedule)
     const auto& actions = schedule.devices[device];
     for (std::size_t position = 0; position < actions.size(); ++position) {
       const Action& action = actions[position];
-      if (action.op != Op::kForward && !makes_input_gradient(action.op)) continue;
+      if (action.op == Op::kReduceGradient) continue;
       Entry& entry = entries_[slot(action.stage, action.micro_batch)];
-      (action.op == Op::kForward ? entry.forward : entry.gradient) = {static_cast<int>(device),
-                                                                      static_cast<int>(position)};
+      const ActionPlace place{static_cast<int>(device), static_cast<int>(position)};
+      if (action.op == Op::kForward) entry.forward = place;
+      if (makes_input_gradient(action.op)) entry.gradient = place;
+      if (action.op == Op::kBackward || action.op == Op::kWeightGradient) entry.last = place;
     }
   }
 }
@@ -37,6 +39,8 @@ const Action& ActionIndex::at(ActionPlace place) const {
 ActionPlace ActionIndex::find_gradient(StageId stage, MicroBatchId micro_batch) const {
   return entry(stage, micro_batch).gradient;
 }
+
+ActionPlace ActionIndex::find_last(const Action& action) const { return entry(action.stage, action.micro_batch).last; }
 
 ActionPlace ActionIndex::source(const Action& action) const {
   if (action.op == Op::kForward && index(action.stage) > 0)

@@ -25,6 +25,8 @@ class ActionIndex {
 
   // Where the stage's backward of a micro-batch stands that makes the gradient of its input: its B or I.
   [[nodiscard]] ActionPlace find_gradient(StageId stage, MicroBatchId micro_batch) const;
+  // Where the last action of the same stage and micro-batch stands: its B or W; nowhere where there is none.
+  [[nodiscard]] ActionPlace find_last(const Action& action) const;
   [[nodiscard]] const Action& at(ActionPlace place) const;
   // -1: of a stage without actions.
   [[nodiscard]] int owner(StageId stage) const { return owners_[static_cast<std::size_t>(index(stage))]; }
@@ -44,6 +46,7 @@ class ActionIndex {
   struct Entry {
     ActionPlace forward;
     ActionPlace gradient;  // B or I
+    ActionPlace last;      // B or W
   };
 
   [[nodiscard]] std::size_t slot(StageId stage, MicroBatchId micro_batch) const;

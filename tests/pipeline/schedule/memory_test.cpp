@@ -80,19 +80,68 @@ TEST(Memory, RandomSchedulesHoldWhatTheirIntervalsSay) {
   EXPECT_GT(checked, 300);
 }
 
-TEST(Memory, WhatIsLentCountsUntilTheNextStageIsSureToBeDoneWithIt) {
-  const std::vector<StageBytes> stages{{.lent_output = 10}, {}};
-  const auto peaks = [&](const char* text) { return peak_bytes(parse_schedule(text), stages); };
-  EXPECT_THAT(peaks("0F0 0F1 0B0 0F2 0B1 0B2\n1F0 1B0 1F1 1B1 1F2 1B2"), ElementsAre(20, 0));
+TEST(Memory, WhatIsLentCountsUntilTheOtherStageIsSureToBeDoneWithIt) {
+  const auto output = [](const char* text, const Lent& lent) {
+    return peak_bytes(parse_schedule(text), std::vector<StageBytes>{{.lent_output = lent}, {}});
+  };
+  const Lent by_last{.until_last = 10}, by_gradient{.until_gradient = 10};
+  EXPECT_THAT(output("0F0 0F1 0B0 0F2 0B1 0B2\n1F0 1B0 1F1 1B1 1F2 1B2", by_last), ElementsAre(20, 0));
   // When 0I0 begins 1I0 is over, but who knows of 1W0? When 0I1 begins 1I1 is, and so 1W0.
-  EXPECT_THAT(peaks("0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2\n1F0 1I0 1W0 1F1 1I1 1W1 1F2 1I2 1W2"), ElementsAre(30, 0));
-  EXPECT_THAT(peaks("0F0 0F1 0I0 0W0 0I1 0W1 0F2 0I2 0W2\n1F0 1I0 1W0 1F1 1I1 1W1 1F2 1I2 1W2"), ElementsAre(20, 0));
-  // Of gradients: 0B0 may wait while 1F1 runs, and 1B1 with it; with 1F2 comes word that 0B0 is over.
-  EXPECT_THAT(peak_bytes(parse_schedule("0F0 0F1 0B0 0F2 0B1 0B2\n1F0 1B0 1F1 1B1 1F2 1B2"),
-                         std::vector<StageBytes>{{}, {.lent_gradient = 10}}),
-              ElementsAre(0, 20));
+  const char* split = "0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2\n1F0 1I0 1W0 1F1 1I1 1W1 1F2 1I2 1W2";
+  EXPECT_THAT(output(split, by_last), ElementsAre(30, 0));
+  EXPECT_THAT(output(split, by_gradient), ElementsAre(20, 0));
+  EXPECT_THAT(output("0F0 0F1 0I0 0W0 0I1 0W1 0F2 0I2 0W2\n1F0 1I0 1W0 1F1 1I1 1W1 1F2 1I2 1W2", by_last),
+              ElementsAre(20, 0));
   // On one device it is known at once.
-  EXPECT_THAT(peaks("0F0 1F0 1I0 0I0 1W0 0F1 1F1 1B1 0B1 0W0"), ElementsAre(10));
+  EXPECT_THAT(output("0F0 1F0 1I0 0I0 1W0 0F1 1F1 1B1 0B1 0W0", by_last), ElementsAre(10));
+  // Of an evaluation nobody says how far it is.
+  EXPECT_THAT(output("0F0 0F1 0F2\n1F0 1F1 1F2", by_gradient), ElementsAre(30, 0));
+}
+
+TEST(Memory, AGradientIsLentFromTheEndOfTheActionThatMakesIt) {
+  const auto gradient = [](const char* text, const Lent& lent) {
+    return peak_bytes(parse_schedule(text), std::vector<StageBytes>{{}, {.lent_gradient = lent}});
+  };
+  // 0B0 may wait while 1F1 runs, and 1B1 with it; with 1F2 comes word that 0B0 is over.
+  const Lent by_last{.until_last = 10}, by_gradient{.until_gradient = 10};
+  EXPECT_THAT(gradient("0F0 0F1 0B0 0F2 0B1 0B2\n1F0 1B0 1F1 1B1 1F2 1B2", by_last), ElementsAre(0, 20));
+  // 0W0 and 0W1 come after all that stage 1 hears of.
+  const char* split = "0F0 0F1 0I0 0I1 0F2 0W0 0W1 0I2 0W2\n1F0 1B0 1F1 1B1 1F2 1B2";
+  EXPECT_THAT(gradient(split, by_gradient), ElementsAre(0, 20));
+  EXPECT_THAT(gradient(split, by_last), ElementsAre(0, 30));
+}
+
+struct Loan {
+  double from = 0, to = 0;
+};
+using Loans = std::map<std::pair<int, MicroBatchId>, Loan>;  // by the stage that lends
+
+// In a run with these times.
+struct LoansOfRun {
+  Loans output_until_gradient, output_until_last, gradient_until_gradient, gradient_until_last;
+
+  void note(const Action& action, const TimeSpan& span) {
+    const std::pair own{index(action.stage), action.micro_batch};
+    const std::pair before{own.first - 1, own.second}, after{own.first + 1, own.second};
+    const auto use = [&](Loan& loan) { loan.to = std::max(loan.to, span.end); };
+    if (action.op == Op::kForward) output_until_gradient[own].from = output_until_last[own].from = span.start;
+    if (makes_input_gradient(action.op)) {
+      use(output_until_gradient[own]), use(output_until_last[own]), use(output_until_gradient[before]);
+      gradient_until_gradient[own].from = gradient_until_last[own].from = span.end;
+      use(gradient_until_gradient[after]);
+    }
+    if (action.op == Op::kBackward || action.op == Op::kWeightGradient)
+      use(output_until_last[before]), use(gradient_until_last[after]);
+  }
+};
+
+LoansOfRun loans_of(const Schedule& schedule, const Simulation& run) {
+  LoansOfRun loans;
+  for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
+    for (std::size_t i = 0; i < schedule.devices[device].size(); ++i)
+      loans.note(schedule.devices[device][i], run.spans[device][i]);
+  }
+  return loans;
 }
 
 struct Rise {
@@ -101,46 +150,25 @@ struct Rise {
   auto operator<=>(const Rise&) const = default;
 };
 
-struct Loan {
-  double from = 0, to = 0;
-};
-
-// [device], in a run with these times.
+// [device]
 std::vector<std::int64_t> most_lent(const Schedule& schedule, const std::vector<StageBytes>& stages,
-                                    const Simulation& run) {
-  std::map<std::pair<int, MicroBatchId>, Loan> outputs, gradients;  // by the stage that lends
-  for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
-    for (std::size_t i = 0; i < schedule.devices[device].size(); ++i) {
-      const Action& action = schedule.devices[device][i];
-      const int stage = index(action.stage);
-      const auto [start, end] = run.spans[device][i];
-      if (action.op == Op::kReduceGradient) continue;
-      Loan& output = outputs[{stage, action.micro_batch}];
-      if (action.op == Op::kForward) {
-        output.from = start;
-        continue;
-      }
-      Loan& input = outputs[{stage - 1, action.micro_batch}];
-      input.to = std::max(input.to, end);
-      if (!makes_input_gradient(action.op)) continue;
-      output.to = std::max(output.to, end);
-      gradients[{stage, action.micro_batch}].from = end;
-      gradients[{stage + 1, action.micro_batch}].to = end;
-    }
-  }
+                                    const LoansOfRun& run) {
   std::vector<std::vector<Rise>> rises(schedule.devices.size());
   const std::vector<int> owners = stage_owners(schedule);
-  const auto add = [&](const auto& loans, std::int64_t StageBytes::*bytes) {
+  const auto add = [&](const Loans& loans, Lent StageBytes::*lent, std::int64_t Lent::*until) {
     for (const auto& [of, loan] : loans) {
       if (of.first < 0 || of.first >= schedule.stages) continue;
       const auto stage = static_cast<std::size_t>(of.first);
+      const std::int64_t bytes = stages[stage].*lent.*until;
       auto& on_device = rises[static_cast<std::size_t>(owners[stage])];
-      on_device.push_back({loan.from, stages[stage].*bytes});
-      on_device.push_back({loan.to, -(stages[stage].*bytes)});
+      on_device.push_back({loan.from, bytes});
+      on_device.push_back({loan.to, -bytes});
     }
   };
-  add(outputs, &StageBytes::lent_output);
-  add(gradients, &StageBytes::lent_gradient);
+  add(run.output_until_gradient, &StageBytes::lent_output, &Lent::until_gradient);
+  add(run.output_until_last, &StageBytes::lent_output, &Lent::until_last);
+  add(run.gradient_until_gradient, &StageBytes::lent_gradient, &Lent::until_gradient);
+  add(run.gradient_until_last, &StageBytes::lent_gradient, &Lent::until_last);
   std::vector<std::int64_t> most;
   for (auto& on_device : rises) {
     std::ranges::sort(on_device);
@@ -151,26 +179,34 @@ std::vector<std::int64_t> most_lent(const Schedule& schedule, const std::vector<
   return most;
 }
 
-TEST(Memory, NoTimesLendMore) {
+std::vector<StageBytes> random_loans(test::Draw& draw_of, int stages) {
+  const auto lent = [&] { return Lent{draw_of.between(0, 100), draw_of.between(0, 100)}; };
+  std::vector<StageBytes> bytes(static_cast<std::size_t>(stages));
+  for (std::size_t stage = 0; stage + 1 < bytes.size(); ++stage)
+    bytes[stage].lent_output = lent(), bytes[stage + 1].lent_gradient = lent();
+  return bytes;
+}
+
+Costs random_times(test::Draw& draw_of, int stages) {
+  Costs costs;
+  for (int stage = 0; stage < stages; ++stage)
+    costs.stages.push_back({draw_of.time(0.1, 10), draw_of.time(0.1, 10), draw_of.time(0.1, 100)});
+  if (draw_of.between(0, 1) == 1) costs.link.latency = draw_of.time(0, 20);
+  return costs;
+}
+
+TEST(Memory, NoTimesOfStagesAndLinksLendMore) {
   test::Draw draw_of(32);
   int checked = 0, reached = 0;
   for (int trial = 0; trial < 1500; ++trial) {
     const Schedule schedule = test::random_schedule(draw_of, {.stages = 5, .micro_batches = 5, .devices = 3});
-    if (!test::is_valid(schedule) || is_forward_only(schedule)) continue;
-    std::vector<StageBytes> stages(static_cast<std::size_t>(schedule.stages));
-    for (std::size_t stage = 0; stage + 1 < stages.size(); ++stage) {
-      stages[stage].lent_output = draw_of.between(1, 100);
-      stages[stage + 1].lent_gradient = draw_of.between(1, 100);
-    }
+    if (!test::is_valid(schedule)) continue;
+    const auto stages = random_loans(draw_of, schedule.stages);
     const auto peaks = peak_bytes(schedule, stages);
     std::vector<std::int64_t> most(peaks.size(), 0);
     for (int run = 0; run < 20; ++run) {
-      Costs costs;
-      for (std::size_t stage = 0; stage < stages.size(); ++stage)
-        costs.stages.push_back({.forward = 1.0 + draw_of.between(0, 9),
-                                .input = 1.0 + draw_of.between(0, 9),
-                                .weight = 1.0 + draw_of.between(0, 99)});
-      const auto lent = most_lent(schedule, stages, simulate(schedule, costs));
+      const Simulation times = simulate(schedule, random_times(draw_of, schedule.stages));
+      const auto lent = most_lent(schedule, stages, loans_of(schedule, times));
       for (std::size_t device = 0; device < peaks.size(); ++device) {
         ASSERT_LE(lent[device], peaks[device]) << draw(schedule);
         most[device] = std::max(most[device], lent[device]);
@@ -180,7 +216,7 @@ TEST(Memory, NoTimesLendMore) {
     reached += static_cast<int>(most == peaks);
   }
   EXPECT_GT(checked, 300);
-  EXPECT_GT(reached, checked / 2);  // it is not only a bound
+  EXPECT_GT(reached, checked / 3);  // it is not only a bound
 }
 
 TEST(Memory, BytesOfADeviceAreSharedByItsStages) {
