@@ -99,8 +99,8 @@ Init weight_init(const ConvShape& shape, Conv2d::Bias bias) {
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                   std::int64_t stride, std::int64_t padding, WeightGradQueue* queue, TransformedWeights* transformed) {
   const at::Tensor y = ConvFunction::apply(x, weight, bias, stride, padding, queue, transformed);
-  count_product(ProductKind::kConvolution,
-                static_cast<double>(y.numel()) * static_cast<double>(weight.numel() / weight.size(0)), x, weight);
+  const std::int64_t products = weight.numel() / weight.size(0);  // an output
+  count_product(ProductKind::kConvolution, static_cast<double>(y.numel()) * static_cast<double>(products), x, weight);
   return y;
 }
 

@@ -40,8 +40,8 @@ class WatchingEngine final : public Engine {
 
 // Never destroyed: an engine's end waits for threads.
 Engine& watching_engine() {
-  static auto* const engine = new WatchingEngine;
-  return *engine;
+  static auto* const kEngine = new WatchingEngine;
+  return *kEngine;
 }
 
 class Collection final : public SavedTensorSink {

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "core/check.h"
@@ -220,7 +221,7 @@ void Stage::take_part_in_backward(const StagePass& pass) const {
     if (options_.recompute) {
       for (nn::BatchNorm2d* norm : norms) norm->take_part_in_forward(again);
     }
-    for (auto norm = norms.rbegin(); norm != norms.rend(); ++norm) (*norm)->take_part_in_backward(again);
+    for (nn::BatchNorm2d* norm : norms | std::views::reverse) norm->take_part_in_backward(again);
   }
 }
 

@@ -154,8 +154,8 @@ Plan decide_plan(const Setup& setup) {
 
 std::string describe_balance(const std::vector<LayerCost>& costs, const Plan& plan, double micro_batch) {
   const auto of_stages = tune::stage_times(costs, micro_batch, plan.partition, plan.recompute);
-  const std::string stages = concat("measured for a micro-batch of ", fixed(micro_batch, 1),
-                                    ", and off the mean: ", off_the_mean("stage", of_stages));
+  std::string stages = concat("measured for a micro-batch of ", fixed(micro_batch, 1),
+                              ", and off the mean: ", off_the_mean("stage", of_stages));
   if (plan.stages() == plan.devices()) return stages;
   return concat(stages, "; ", off_the_mean("device", sums_of_devices(plan, of_stages)));
 }
