@@ -85,7 +85,7 @@ const pipeline::Schedule& TrainStep::schedule_of(int chunks) {
   return schedules_.emplace(chunks, make_train_schedule(composition_.plan, chunks)).first->second;
 }
 
-pipeline::PassResult TrainStep::run_training_pass(pipeline::PassRequest request, int chunks) {
+pipeline::PassResult TrainStep::run_training_pass(pipeline::PassRequest request, int chunks) const {
   try {
     return composition_.executor->run(std::move(request));
   } catch (const Error& error) {

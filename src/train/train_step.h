@@ -96,7 +96,7 @@ class TrainStep {
   [[nodiscard]] pipeline::PassRequest request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
                                                   int chunks) const;
   [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once
-  [[nodiscard]] pipeline::PassResult run_training_pass(pipeline::PassRequest request, int chunks);
+  [[nodiscard]] pipeline::PassResult run_training_pass(pipeline::PassRequest request, int chunks) const;
   struct PlaceUpdate;
   [[nodiscard]] std::vector<std::vector<PlaceUpdate>> plan_update() const;  // [replica][stage]
   [[nodiscard]] EvalStats over_processes(const EvalStats& local) const;
