@@ -1,10 +1,14 @@
 // divided_up: integer division that rounds up. Requires: a >= 0, b > 0.
 #pragma once
 
-#include <cstdint>
+#include <concepts>
+#include <type_traits>
 
 namespace sluice {
 
-[[nodiscard]] constexpr std::int64_t divided_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+template <std::integral Integer>
+[[nodiscard]] constexpr Integer divided_up(Integer a, std::type_identity_t<Integer> b) {
+  return (a + b - 1) / b;
+}
 
 }  // namespace sluice

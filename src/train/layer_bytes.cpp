@@ -4,6 +4,7 @@
 #include <exception>
 #include <map>
 
+#include "core/divided_up.h"
 #include "core/error.h"
 #include "device/memory.h"
 #include "pipeline/failure.h"
@@ -144,7 +145,7 @@ TwoSizes two_sizes(LayerBench& bench, device::Device device, std::int64_t micro_
 // less than its share of the large one, and where there is one size.
 AffineBytes line_through(std::int64_t small, std::uint64_t of_small, std::int64_t large, std::uint64_t of_large) {
   const auto samples = static_cast<std::uint64_t>(large);
-  const AffineBytes through_nothing{.fixed = 0, .per_sample = of_large / samples + (of_large % samples == 0 ? 0 : 1)};
+  const AffineBytes through_nothing{.fixed = 0, .per_sample = divided_up(of_large, samples)};
   if (small == large) return through_nothing;
   const std::uint64_t more = of_large - std::min(of_small, of_large);
   const std::uint64_t per_sample = more / static_cast<std::uint64_t>(large - small);

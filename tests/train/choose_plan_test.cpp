@@ -6,16 +6,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
 #include "core/error.h"
-#include "data/loader.h"
-#include "device/cpu_threads.h"
 #include "device/memory.h"
 #include "train/choose_chunks.h"
 #include "train/cost_cache.h"
 #include "train/memory_advice.h"
+#include "train/memory_runs.h"
 #include "train/records/storage.h"
 #include "train/setup.h"
 
@@ -29,41 +29,20 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
 config::Config config_of(int stages, int chunks) {
-  config::Config config;
-  config.device.list.choice = "cpu";
-  config.device.threads = 1;
-  config.model.name = "resnet8";
-  config.model.image_size = 32;
-  config.data.name = "shapes";
+  config::Config config = test::small_config(stages, chunks);
   config.data.samples = 64;
-  config.data.workers = 0;
   config.train.global_batch = 32;
   config.train.steps = 10;
-  config.pipeline.stages = stages;
-  config.pipeline.chunks = chunks;
+  config.pipeline.partition.reset();
   config.pipeline.cost_cache = "off";
   return config;
 }
 
-class ChoosePlan : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    device::count_memory();
-    device::use_cpu_threads(1);
-  }
-};
+class ChoosePlan : public test::WithCountedMemory {};
 
 // Bytes of the largest device in a training step of the plan that the configuration gives.
 std::uint64_t peak_of_step(const config::Config& config) {
-  const train::Setup setup = make_setup(config);
-  Composition composition = make_composition(setup, decide_plan(setup));
-  TrainStep step(composition, step_options(setup));
-  data::Loader loader(*setup.train_set, train_loader_options(setup));
-  std::uint64_t most = 0;
-  for (const device::Device device : setup.devices) device::reset_peak_memory(device);
-  for (int i = 0; i < 2; ++i) step.run(as_step_batch(*loader.next()), i, 0.01);
-  for (const device::Device device : setup.devices) most = std::max(most, device::memory_use(device).peak);
-  return most;
+  return std::ranges::max(test::train(config).use, {}, &device::MemoryUse::peak).peak;
 }
 
 TEST_F(ChoosePlan, OpenRecomputationIsTakenOnlyWhereTheMemoryNeedsIt) {

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "core/text.h"
-#include "device/cpu_threads.h"
 #include "train/memory_advice.h"
 #include "train/memory_runs.h"
 
@@ -23,13 +22,7 @@ using ::testing::Each;
 using ::testing::Gt;
 using ::testing::Lt;
 
-class MemoryEstimate : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    device::count_memory();
-    device::use_cpu_threads(1);
-  }
-};
+class MemoryEstimate : public test::WithCountedMemory {};
 
 TEST_F(MemoryEstimate, EstimatesAreNearWhatIsMeasured) {
   for (const auto& [stages, chunks] : {std::pair{1, 1}, {1, 4}, {2, 2}, {2, 8}}) {

@@ -10,7 +10,6 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "device/cpu_threads.h"
 #include "device/memory.h"
 #include "train/choose_chunks.h"
 #include "train/choose_plan.h"
@@ -34,13 +33,7 @@ using ::testing::ThrowsMessage;
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-class MemoryLimit : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    device::count_memory();
-    device::use_cpu_threads(1);  // as `sluice` does: this thread only coordinates
-  }
-};
+class MemoryLimit : public test::WithCountedMemory {};
 
 std::string failure_of(const config::Config& config) {
   try {

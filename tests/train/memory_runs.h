@@ -1,16 +1,27 @@
 // memory_runs: training steps whose memory is counted, for the tests of limits and of estimates.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <vector>
 
 #include "data/loader.h"
+#include "device/cpu_threads.h"
 #include "device/memory.h"
 #include "train/choose_plan.h"
 #include "train/setup.h"
 #include "train/state.h"
 
 namespace sluice::train::test {
+
+class WithCountedMemory : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    device::count_memory();
+    device::use_cpu_threads(1);  // as `sluice` does: this thread only coordinates
+  }
+};
 
 // resnet8 on CPU devices, one stage each, with 64 samples a batch.
 inline config::Config small_config(int stages, int chunks) {
