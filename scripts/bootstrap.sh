@@ -9,7 +9,8 @@
 #
 # Debian packages are installed as root or through sudo; Python packages (LibTorch, CMake, Ninja) go into .venv here.
 # Details of each run are in build/bootstrap.log. CMAKE_BUILD_PARALLEL_LEVEL limits the compile jobs.
-set -euo pipefail
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
+set +o posix -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 # shellcheck source=scripts/dependencies.sh

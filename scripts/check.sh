@@ -16,7 +16,8 @@
 #
 # The tools come with scripts/bootstrap.sh --check-tools; tidy needs build/release configured.
 # Exit codes: 0 nothing found, 2 bad usage or a tool is missing, 70 findings.
-set -euo pipefail
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
+set +o posix -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 

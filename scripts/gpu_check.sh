@@ -6,7 +6,8 @@
 # Needs build/release (carried here when this machine cannot build) and Python's torch of the same version, whose
 # libraries the programs then use; others that it lacks (libzmq) are carried in build/release/lib. Writes OUT_DIR/gpu_check.txt (default: build/gpu_check): one line a check.
 # Exit codes: 0 all passed, 2 no GPU or nothing built, 70 a check failed.
-set -euo pipefail
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
+set +o posix -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 

@@ -22,7 +22,8 @@
 #   --if-name NAME            network interface that carries tensors (else $SLUICE_IF_NAME)
 #
 # SLUICE_CONFIG names another configuration file. scripts/stop.sh ends what was started. docs/launch.md says more.
-set -euo pipefail
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
+set +o posix -euo pipefail
 # shellcheck source=scripts/launch.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/launch.sh"
 

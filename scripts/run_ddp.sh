@@ -7,7 +7,8 @@
 # train.global_batch = BATCH x NPROC x NNODES. The configuration is $SLUICE_CONFIG or configs/ddp.toml, with
 # pipeline.stages=1 and replicas.local=1. Lines of standard error begin with [rank N] where NPROC > 1; the exit code is
 # that of the rank that failed first, and not 5 (lost peer) where another code says why.
-set -euo pipefail
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
+set +o posix -euo pipefail
 # shellcheck source=scripts/launch.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/launch.sh"
 

@@ -9,7 +9,8 @@
 #
 # Arguments that are missing at the end stay as configured; options are those of scripts/run.sh. The configuration is
 # $SLUICE_CONFIG or configs/single_device.toml, with pipeline.stages=1 and replicas.local=1.
-set -euo pipefail
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
+set +o posix -euo pipefail
 # shellcheck source=scripts/launch.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/launch.sh"
 

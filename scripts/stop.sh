@@ -7,7 +7,8 @@
 # (default: 120) is killed. Two calls at a time do not add up: the second waits for the first. But a second call after
 # the first was broken off is a second signal, which ends a run at once, without saving.
 # Exit codes: 0 all has ended, or nothing ran; 2 bad usage; 5 something had to be killed; 8 the records cannot be trusted.
-set -euo pipefail
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
+set +o posix -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 # shellcheck source=scripts/started.sh

@@ -8,7 +8,8 @@
 #              ones under TSan; with them the tests labelled `long`
 #
 # CTest arguments narrow the release build's tests, e.g. scripts/test.sh -R core --verbose
-set -euo pipefail
+[ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
+set +o posix -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 

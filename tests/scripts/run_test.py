@@ -2,7 +2,6 @@
 """scripts/run.sh: what it starts, where, and with what."""
 
 import os
-import pathlib
 import signal
 import subprocess
 import unittest
@@ -61,16 +60,41 @@ class RunTest(unittest.TestCase):
             self.assertEqual(process.wait(timeout=20), 130)
 
 
+    def test_sh_passes_the_arguments_on_unchanged(self):
+        done = self.copy.run_by("sh", "run.sh", "--set", "data.path=/a b/$HOME *", "", cwd=self.copy.root / "scripts")
+        self.assertEqual(done.stdout.splitlines()[2:], ["train", "configs/quickstart.toml", "--set", "data.path=/a b/$HOME *", ""])
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_sh_in_posix_mode_is_no_other_shell(self):
+        done = self.copy.run_by("bash", "--posix", "scripts/run.sh", cwd=self.copy.root, POSIXLY_CORRECT="1")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout.splitlines()[2:], ["train", "configs/quickstart.toml"])
+
+
 class HelpTest(unittest.TestCase):
+    def setUp(self):
+        self.copy = self.enterContext(ScriptCopy())
+        # The others are sourced.
+        self.scripts = [script for script in sorted((self.copy.root / "scripts").glob("*.sh")) if os.access(script, os.X_OK)]
+        self.assertGreater(len(self.scripts), 5)
+
     def test_every_script_has_help(self):
-        with ScriptCopy() as copy:
-            for script in sorted(pathlib.Path(copy.root / "scripts").glob("*.sh")):
-                if not os.access(script, os.X_OK):
-                    continue  # sourced by others
-                with self.subTest(script=script.name):
-                    done = copy.run(script.name, "--help")
-                    self.assertEqual((done.returncode, done.stderr), (0, ""))
-                    self.assertIn("usage: scripts/" + script.name, done.stdout)
+        for script in self.scripts:
+            with self.subTest(script=script.name):
+                done = self.copy.run(script.name, "--help")
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertIn("usage: scripts/" + script.name, done.stdout)
+
+    def test_every_script_runs_under_any_shell_from_anywhere(self):
+        """Notes say `sh run.sh ...`; Debian's sh is dash."""
+        for script in self.scripts:
+            expected = self.copy.run_by("bash", script, "--help", cwd="/").stdout
+            for shell in ("sh", "dash", "bash"):
+                for path, cwd in ((script.name, script.parent), ("./" + script.name, script.parent),
+                                  ("scripts/" + script.name, self.copy.root), (script, "/")):
+                    with self.subTest(shell=shell, path=path):
+                        done = self.copy.run_by(shell, path, "--help", cwd=cwd)
+                        self.assertEqual((done.returncode, done.stderr, done.stdout), (0, "", expected))
 
 
 if __name__ == "__main__":

@@ -56,8 +56,12 @@ class ScriptCopy:
 
     def run(self, *command, cwd=None, **variables):
         """Runs scripts/COMMAND[0]; returns the finished process, its outputs as text."""
+        return self.run_by(*self.words(*command), cwd=cwd or self.root, **variables)
+
+    def run_by(self, *words, cwd, **variables):
+        """Runs a command, such as a shell with a script, as run() does."""
         return subprocess.run(
-            self.words(*command), cwd=cwd or self.root, env=self.environment(**variables), capture_output=True, text=True,
+            list(map(str, words)), cwd=cwd, env=self.environment(**variables), capture_output=True, text=True,
             stdin=subprocess.DEVNULL, timeout=250, check=False)
 
     def start(self, *command, **variables):
