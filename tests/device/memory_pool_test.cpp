@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/rng.h"
@@ -44,6 +45,35 @@ TEST(MemoryPool, CountsWhatWasAskedForByKind) {
   EXPECT_EQ(pool.use().peak, 1U);
   MemoryPool::free(output);
   EXPECT_EQ(pool.use().current, 0U);
+}
+
+TEST(MemoryPool, AFreedBlockIsTakenOffItsOwnKind) {
+  MemoryPool pool;
+  constexpr std::array<std::size_t, 4> kBytes{1000, 200, 30, 4};  // of each kind
+  for (const std::size_t freed : {2U, 0U, 3U, 1U}) {
+    std::array<void*, 4> blocks{};
+    for (std::size_t kind = 0; kind < blocks.size(); ++kind)
+      blocks[kind] = pool.allocate(kBytes[kind], static_cast<MemoryKind>(kind));
+    EXPECT_EQ(pool.use().by_kind, (BytesByKind{{1000, 200, 30, 4}}));
+    EXPECT_EQ(pool.use().by_kind_at_peak, (BytesByKind{{1000, 200, 30, 4}}));
+    BytesByKind left{{1000, 200, 30, 4}};
+    left[static_cast<MemoryKind>(freed)] = 0;
+    MemoryPool::free(std::exchange(blocks[freed], nullptr));
+    EXPECT_EQ(pool.use().by_kind, left);
+    EXPECT_EQ(pool.use().current, 1234 - kBytes[freed]);
+    for (void* const block : blocks) MemoryPool::free(block);
+    EXPECT_EQ(pool.use().by_kind, BytesByKind{});
+  }
+}
+
+// As a step does: the next block of a size may be of another kind than the last one.
+TEST(MemoryPool, AKeptBlockTakesTheKindOfItsNextUse) {
+  MemoryPool pool;
+  MemoryPool::free(pool.allocate(500, MemoryKind::kOptimizer));
+  void* const again = pool.allocate(500, MemoryKind::kGradients);
+  EXPECT_EQ(pool.use().by_kind, (BytesByKind{{0, 500, 0, 0}}));
+  MemoryPool::free(again);
+  EXPECT_EQ(pool.use().by_kind, BytesByKind{});
 }
 
 TEST(MemoryPool, EveryBlockIsWholeAlignedAndApart) {
