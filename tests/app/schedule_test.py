@@ -242,7 +242,7 @@ class ScheduleTest(unittest.TestCase):
         done = cli.must_run("schedule", "zb-v", "--stages", 2, "--chunks", 4, "--svg", path)
         self.assertIn("makespan", done.stdout)
         root = xml.etree.ElementTree.parse(path).getroot()
-        boxes = root.findall(".//{http://www.w3.org/2000/svg}rect")
+        boxes = root.findall("{http://www.w3.org/2000/svg}g/{http://www.w3.org/2000/svg}rect")
         self.assertEqual(len(boxes), 4 * 4 * 3)
         done = cli.run("schedule", "zb-v", "--stages", 2, "--chunks", 4, "--svg", self.folder / "none" / "x.svg")
         self.assertEqual(done.returncode, 8)

@@ -1,6 +1,8 @@
 #include "pipeline/schedule/svg.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <map>
 #include <vector>
 
@@ -17,7 +19,13 @@ constexpr double kLabel = 70;       // pixels left of the time axis
 constexpr double kRow = 26;         // pixels from row to row
 constexpr double kBox = 22;         // height of a box
 constexpr double kPerLetter = 6.5;  // width of a letter at the font size below
-constexpr double kTop = 30;         // title above the rows
+constexpr double kLine = 16;        // pixels from line to line of the legend
+constexpr double kTitleLetter = 8;  // width of a letter of the title
+constexpr double kTitle = 26;       // height of the title
+constexpr double kAxis = 40;        // height of the time axis below the rows
+constexpr double kPerTick = 60;     // pixels between two ticks, at least
+constexpr double kMargin = 10;
+constexpr std::array kOps{Op::kForward, Op::kBackward, Op::kInputGradient, Op::kWeightGradient, Op::kReduceGradient};
 
 std::string_view fill_of(Op op) {
   switch (op) {
@@ -29,6 +37,18 @@ std::string_view fill_of(Op op) {
   }
   check(false, "unknown operation in a schedule");
   return "#ffffff";
+}
+
+std::string_view meaning_of(Op op) {
+  switch (op) {
+    case Op::kForward: return "forward";
+    case Op::kBackward: return "backward";
+    case Op::kInputGradient: return "input gradient";
+    case Op::kWeightGradient: return "weight gradient";
+    case Op::kReduceGradient: return "gradients summed over replicas";
+  }
+  check(false, "unknown operation in a schedule");
+  return {};
 }
 
 std::string pixels(double value) { return fixed(value, 2); }
@@ -43,7 +63,7 @@ double scale_of(const Simulation& simulation) {
   return std::min(kWidest / simulation.makespan, kPerAction / shortest);
 }
 
-// A device's first stage is plain, its later ones darker and darker.
+// A device's first stage is plain, its later ones paler and paler.
 std::map<StageId, int> rank_of_stages(const std::vector<Action>& actions) {
   std::map<StageId, int> rank;
   for (const auto& action : actions) rank.emplace(action.stage, 0);
@@ -60,9 +80,9 @@ struct Box {
 };
 
 std::string draw_box(const Action& action, const std::string& text, const TimeSpan& span, const Box& box, int rank) {
-  constexpr double kDarker = 0.12;
-  constexpr double kLightest = 0.4;
-  const double opacity = std::max(kLightest, 1.0 - kDarker * rank);
+  constexpr double kPaler = 0.12;
+  constexpr double kPalest = 0.4;
+  const double opacity = std::max(kPalest, 1.0 - kPaler * rank);
   std::string svg =
       concat("<g><title>", text, " ", number_text(span.start), " to ", number_text(span.end), "</title><rect x=\"",
              pixels(box.left), "\" y=\"", pixels(box.top), "\" width=\"", pixels(box.width), "\" height=\"",
@@ -89,24 +109,108 @@ std::string draw_row(const std::vector<Action>& actions, const std::vector<TimeS
   return svg;
 }
 
+template <typename Predicate>
+bool any_action(const Schedule& schedule, const Predicate& is_meant) {
+  return std::ranges::any_of(schedule.devices,
+                             [&](const auto& actions) { return std::ranges::any_of(actions, is_meant); });
+}
+
+struct LegendEntry {
+  std::string_view fill;  // of the square before the text; empty: none
+  std::string text;
+};
+
+// Of what is in the picture only.
+std::vector<LegendEntry> legend_of(const Schedule& schedule) {
+  std::vector<LegendEntry> entries;
+  for (const Op op : kOps) {
+    if (any_action(schedule, [&](const Action& action) { return action.op == op; }))
+      entries.push_back({fill_of(op), concat(letter(op), " ", meaning_of(op))});
+  }
+  entries.push_back({"#ffffff", "waiting"});
+  if (schedule.stages > std::ssize(schedule.devices)) entries.push_back({{}, "paler: a later stage of the device"});
+  if (any_action(schedule, [](const Action& action) { return action.overlaps_next; }))
+    entries.push_back({{}, "one above the other: at the same time"});
+  return entries;
+}
+
+struct Legend {
+  std::string svg;
+  double height = 0;
+};
+
+Legend draw_legend(const std::vector<LegendEntry>& entries, double width) {
+  constexpr double kSquare = 10, kGap = 14;
+  Legend legend{.svg = {}, .height = kLine};
+  double left = 4;
+  for (const auto& [fill, text] : entries) {
+    const double square = fill.empty() ? 0 : kSquare + 4;
+    const double needed = square + kPerLetter * static_cast<double>(text.size());
+    if (left > 4 && left + needed > width) {
+      left = 4;
+      legend.height += kLine;
+    }
+    const double base = kTitle + legend.height - 5;
+    if (!fill.empty()) {
+      legend.svg += concat("<rect x=\"", pixels(left), "\" y=\"", pixels(base - kSquare + 1.5), "\" width=\"", kSquare,
+                           "\" height=\"", kSquare, "\" fill=\"", fill, "\"/>");
+    }
+    legend.svg += concat("<text x=\"", pixels(left + square), "\" y=\"", pixels(base), "\">", text, "</text>\n");
+    left += needed + kGap;
+  }
+  return legend;
+}
+
+// 1, 2 or 5 times a power of ten: the least that is at least `least`; 0 where there is none.
+double round_step(double least) {
+  if (!(least > 0) || !std::isfinite(least)) return 0;
+  const double power = std::pow(10.0, std::floor(std::log10(least)));
+  for (const double times : {1.0, 2.0, 5.0}) {
+    if (times * power >= least) return times * power;
+  }
+  return 10 * power;
+}
+
+// Ticks below the rows and faint lines through them, which the boxes cover.
+std::string draw_axis(double makespan, double scale, double top, double bottom) {
+  const double step = round_step(kPerTick / scale);
+  const int last = step > 0 ? static_cast<int>(makespan / step) : 0;
+  std::string svg = concat("<path class=\"axis\" d=\"M", pixels(kLabel), " ", pixels(bottom), "h",
+                           pixels(makespan * scale), "\"/>\n");
+  for (int tick = 0; tick <= last; ++tick) {
+    const double at = kLabel + tick * step * scale;
+    svg += concat("<path class=\"tick\" d=\"M", pixels(at), " ", pixels(top), "V", pixels(bottom + 4), "\"/><text x=\"",
+                  pixels(at), "\" y=\"", pixels(bottom + 14), "\" text-anchor=\"middle\">", number_text(tick * step),
+                  "</text>\n");
+  }
+  return svg + concat("<text x=\"", pixels(kLabel), "\" y=\"", pixels(bottom + 28),
+                      "\">time, in the unit of the costs</text>\n");
+}
+
 }  // namespace
 
 std::string draw_svg(const Schedule& schedule, const Simulation& simulation) {
   const double scale = simulation.makespan > 0 ? scale_of(simulation) : 1;
-  const double width = kLabel + simulation.makespan * scale + 10;
-  const double height = kTop + kRow * static_cast<double>(schedule.devices.size()) + 10;
-  std::string svg =
-      concat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", pixels(width), "\" height=\"", pixels(height),
-             "\" font-family=\"monospace\" font-size=\"10\">\n<style>rect{stroke:#555;stroke-width:0.4}</style>\n<text "
-             "x=\"4\" "
-             "y=\"18\" font-size=\"13\">",
-             schedule.name, ": ", schedule.devices.size(), " devices, ", schedule.stages, " stages, ",
+  const std::string title =
+      concat(schedule.name, ": ", schedule.devices.size(), " devices, ", schedule.stages, " stages, ",
              schedule.micro_batches, " chunks; makespan ", number_text(simulation.makespan), ", bubble ",
-             fixed(100 * simulation.bubble_fraction, 2), " %</text>\n");
+             fixed(100 * simulation.bubble_fraction, 2), " %");
+  const double width =
+      std::max(kLabel + simulation.makespan * scale, kTitleLetter * static_cast<double>(title.size())) + kMargin;
+  const Legend legend = draw_legend(legend_of(schedule), width);
+  const double top = kTitle + legend.height + 4;
+  const double bottom = top + kRow * static_cast<double>(schedule.devices.size());
+  std::string svg = concat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", pixels(width), "\" height=\"",
+                           pixels(bottom + kAxis),
+                           "\" font-family=\"monospace\" font-size=\"10\">\n<style>rect{stroke:#555;stroke-width:0.4} "
+                           ".axis{stroke:#555} .tick{stroke:#ccc}</style>\n"
+                           "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\" style=\"stroke:none\"/>\n"
+                           "<text x=\"4\" y=\"18\" font-size=\"13\">",
+                           title, "</text>\n", legend.svg, draw_axis(simulation.makespan, scale, top, bottom));
   for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
-    const double top = kTop + kRow * static_cast<double>(device);
-    svg += concat("<text x=\"4\" y=\"", pixels(top + kBox / 2 + 3.5), "\">device ", device, "</text>\n");
-    svg += draw_row(schedule.devices[device], simulation.spans[device], scale, top);
+    const double row = top + kRow * static_cast<double>(device);
+    svg += concat("<text x=\"4\" y=\"", pixels(row + kBox / 2 + 3.5), "\">device ", device, "</text>\n");
+    svg += draw_row(schedule.devices[device], simulation.spans[device], scale, row);
   }
   return svg + "</svg>\n";
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/generators.h"
@@ -16,6 +17,9 @@
 namespace sluice::pipeline {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -84,7 +88,7 @@ TEST(Svg, HasABoxPerAction) {
     std::size_t actions = 0;
     for (const auto& of_device : schedule.devices) actions += of_device.size();
     const std::string svg = draw_svg(schedule, simulate(schedule, test::even_costs(schedule, {1, 2, 1})));
-    EXPECT_EQ(count(svg, "<rect "), actions) << shape.text();
+    EXPECT_EQ(count(svg, "<g><title>"), actions) << shape.text();
     EXPECT_EQ(count(svg, "<g>"), count(svg, "</g>"));
     EXPECT_THAT(svg, StartsWith("<svg xmlns=\"http://www.w3.org/2000/svg\""));
     EXPECT_TRUE(svg.ends_with("</svg>\n"));
@@ -99,6 +103,43 @@ TEST(Svg, ABoxTellsItsTimes) {
   const std::string late = draw_svg(schedule, simulate(schedule, test::even_costs(schedule, {1234567, 1, 1})));
   EXPECT_THAT(late, HasSubstr("<title>1F0 1234567 to 2469134</title>"));
   EXPECT_THAT(late, HasSubstr("makespan 3703707, bubble"));
+}
+
+TEST(Svg, TheLegendNamesWhatIsThereAndNothingElse) {
+  const auto picture = [](const Schedule& schedule) {
+    return draw_svg(schedule, simulate(schedule, test::even_costs(schedule, {1, 1, 1})));
+  };
+  const std::string plain = picture(make_1f1b({.stages = 2, .micro_batches = 2}));
+  EXPECT_THAT(plain, AllOf(HasSubstr(">F forward</text>"), HasSubstr(">B backward</text>")));
+  EXPECT_THAT(plain, Not(AnyOf(HasSubstr("input gradient"), HasSubstr("weight gradient"), HasSubstr("replicas"),
+                               HasSubstr("paler"), HasSubstr("at the same time"))));
+  const std::string split = picture(make_zb_v({.stages = 2, .micro_batches = 4}));
+  EXPECT_THAT(split, AllOf(HasSubstr(">I input gradient</text>"), HasSubstr(">W weight gradient</text>"),
+                           HasSubstr("paler: a later stage of the device"), Not(HasSubstr("B backward"))));
+  EXPECT_THAT(picture(parse_schedule("0F0 (0F1;0B0) 0B1 0REDUCE_GRAD")),
+              AllOf(HasSubstr("at the same time"), HasSubstr(">REDUCE_GRAD gradients summed over replicas</text>")));
+  // The square has the colour of the boxes.
+  EXPECT_THAT(plain, HasSubstr("fill=\"#6fa8dc\"/><text x=\"18.00\" y=\"37.00\">F forward"));
+}
+
+TEST(Svg, TheTimeAxisHasRoundTicks) {
+  const Schedule schedule = make_1f1b({.stages = 2, .micro_batches = 2});
+  const auto ticks = [&](double unit) {
+    const std::string svg = draw_svg(schedule, simulate(schedule, test::even_costs(schedule, {unit, unit, unit})));
+    EXPECT_THAT(svg, HasSubstr(">time, in the unit of the costs</text>"));
+    EXPECT_EQ(count(svg, "class=\"axis\""), 1U);
+    std::vector<std::string> labels;
+    constexpr std::string_view kLabel = "text-anchor=\"middle\">";
+    for (auto at = svg.find("class=\"tick\""); at != std::string::npos; at = svg.find("class=\"tick\"", at + 1)) {
+      const auto begin = svg.find(kLabel, at) + kLabel.size();
+      labels.push_back(svg.substr(begin, svg.find('<', begin) - begin));
+    }
+    return labels;
+  };
+  EXPECT_THAT(ticks(1), ElementsAre("0", "2", "4", "6", "8"));
+  EXPECT_THAT(ticks(0.025), ElementsAre("0", "0.05", "0.1", "0.15", "0.2"));
+  EXPECT_THAT(ticks(300), ElementsAre("0", "1000", "2000"));
+  EXPECT_THAT(ticks(0), ElementsAre("0"));
 }
 
 }  // namespace
