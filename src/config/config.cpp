@@ -5,6 +5,7 @@
 #include <cctype>
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
 #include "config/reader.h"
 #include "config/rules.h"
@@ -140,6 +141,8 @@ class Builder {
 std::string read_file(const std::filesystem::path& path) {
   std::error_code failed;
   const auto status = std::filesystem::status(path, failed);
+  if (failed == std::errc::permission_denied)
+    throw ConfigError(concat(path.string(), ": cannot be read; check its permissions and those of its folders"));
   if (!std::filesystem::exists(status)) {
     throw ConfigError(
         concat(path.string(), ": no such file; give the path of a configuration, such as one in configs/"));

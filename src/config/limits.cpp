@@ -128,6 +128,14 @@ bool is_device_name(std::string_view name) {
   return number < kMostDevices;
 }
 
+// The system would take a path or a name to end there.
+bool holds_nul(const Value& value) {
+  const auto has_nul = [](const std::string& text) { return text.find('\0') != std::string::npos; };
+  if (const auto* text = std::get_if<std::string>(&value)) return has_nul(*text);
+  const auto* texts = std::get_if<std::vector<std::string>>(&value);
+  return texts != nullptr && std::ranges::any_of(*texts, has_nul);
+}
+
 void check_devices(const Key& key, const Value& value) {
   if (const auto* choice = std::get_if<std::string>(&value)) {
     if (std::ranges::find(kDeviceChoices, *choice) != kDeviceChoices.end()) return;
@@ -187,6 +195,10 @@ std::string need_text(const Key& key) {
 }
 
 void check_value(const Key& key, const Value& value) {
+  if (holds_nul(value)) {
+    throw ConfigError(concat(key.name, " = ", one_line(to_text(value)),
+                             " holds a NUL character (\\u0000), which no name or path can; take it out"));
+  }
   if (!has_type(key.field.kind, value)) {
     const std::string found =
         holds<std::string>(value) ? concat("the string ", one_line(to_text(value))) : type_of(value);

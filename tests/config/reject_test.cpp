@@ -183,6 +183,20 @@ TEST(RejectRange, TimeoutsAndBucketsFitTheirUnits) {
   }
 }
 
+// The system would read a path up to it.
+TEST(RejectRange, ANulIsInNoString) {
+  const std::string rest = " holds a NUL character (\\u0000), which no name or path can; take it out";
+  EXPECT_EQ(error_of("[data]\npath = \"/data\\u0000/x\"\n"), "run.toml:2: data.path = \"/data\\u0000/x\"" + rest);
+  EXPECT_EQ(set_error("model.weights=\"a\\u0000\""),
+            "--set model.weights=\"a\\u0000\": model.weights = \"a\\u0000\"" + rest);
+  EXPECT_THAT(error_of("[model]\nname = \"resnet8\\U00000000\"\n"), EndsWith(rest));
+  EXPECT_THAT(error_of("[device]\nlist = [\"cpu:0\", \"cpu:1\\u0000\"]\n"), EndsWith(rest));
+  EXPECT_THAT(error_of("[train]\noptimizer = \"adam\\u0000\"\n"), EndsWith(rest));
+  Config config;
+  config.data.path = std::string("a\0b", 3);
+  EXPECT_THROW(validate(config), ConfigError);
+}
+
 TEST(RejectRange, WordsAreListed) {
   EXPECT_EQ(error_of("[train]\noptimizer = \"adamm\"\n"),
             "run.toml:2: train.optimizer = \"adamm\" is unknown; it must be one of \"sgd\", \"momentum\", \"adam\", "
