@@ -85,7 +85,7 @@ class CifarDataset final : public Dataset {
 
 std::filesystem::path find_folder(const Format& format, const std::filesystem::path& folder, const std::string& file) {
   for (const auto& candidate : {folder, folder / format.unpacked}) {
-    if (std::filesystem::exists(candidate / file)) return candidate;
+    if (is_there(candidate / file)) return candidate;
   }
   throw DataError(concat("data.name = \"", format.name, "\": ", file, " is neither in ", folder.native(), " nor in ",
                          (folder / format.unpacked).native(), "; unpack ", format.archive,

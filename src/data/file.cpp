@@ -1,23 +1,57 @@
 #include "data/file.h"
 
+#include <cerrno>
 #include <fstream>
+#include <system_error>
 
 #include "core/concat.h"
 #include "core/error.h"
 
 namespace sluice::data {
+namespace {
+
+// The first folder on the way to `file` that this user may not enter; empty: none.
+std::filesystem::path closed_folder(const std::filesystem::path& file) {
+  std::filesystem::path folder;
+  for (const auto& part : std::filesystem::absolute(file).parent_path()) {
+    folder /= part;
+    std::error_code error;
+    static_cast<void>(std::filesystem::status(folder / ".", error));
+    if (error == std::errc::permission_denied) return folder;
+  }
+  return {};
+}
+
+[[noreturn]] void reject_unreadable(const std::filesystem::path& file, const std::error_code& error) {
+  if (error != std::errc::permission_denied)
+    reject_file(file.native(), concat("the file cannot be read (", error.message(), ")"));
+  const std::filesystem::path closed = closed_folder(file);
+  throw DataError(concat(file.native(), " cannot be read: ", error.message(), "; change the permissions of ",
+                         closed.empty() ? "the file" : concat("folder ", closed.native()),
+                         " or point data.path at a copy that this user may read"));
+}
+
+}  // namespace
 
 void reject_file(std::string_view name, const std::string& what) {
   throw DataError(concat(name, ": ", what, "; fetch the file again or point data.path at an intact copy"));
 }
 
+bool is_there(const std::filesystem::path& file) {
+  std::error_code error;
+  const bool found = std::filesystem::exists(file, error);
+  if (error) reject_unreadable(file, error);
+  return found;
+}
+
 std::vector<std::uint8_t> read_bytes(const std::filesystem::path& file, std::uint64_t max_bytes) {
   std::error_code error;
   const std::uint64_t size = std::filesystem::file_size(file, error);
-  if (error) reject_file(file.native(), concat("the file cannot be read (", error.message(), ")"));
+  if (error) reject_unreadable(file, error);
   if (size > max_bytes) reject_file(file.native(), concat(size, " bytes found, at most ", max_bytes, " expected"));
-  std::vector<std::uint8_t> bytes(size);
   std::ifstream in(file, std::ios::binary);
+  if (!in) reject_unreadable(file, {errno, std::generic_category()});
+  std::vector<std::uint8_t> bytes(size);
   in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
   if (!in) reject_file(file.native(), concat("reading ended after ", in.gcount(), " of ", size, " bytes"));
   return bytes;

@@ -11,6 +11,9 @@
 
 namespace sluice::data {
 
+// DataError where this user may not look.
+[[nodiscard]] bool is_there(const std::filesystem::path& file);
+
 // The whole content. A file larger than max_bytes is refused before anything is allocated.
 [[nodiscard]] std::vector<std::uint8_t> read_bytes(const std::filesystem::path& file, std::uint64_t max_bytes);
 

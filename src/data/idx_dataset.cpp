@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "data/file.h"
 #include "data/idx.h"
 
 namespace sluice::data {
@@ -41,8 +42,8 @@ class IdxDataset final : public Dataset {
 std::filesystem::path find_file(const IdxFolder& source, const std::string& file) {
   std::filesystem::path plain = source.folder / file;
   std::filesystem::path packed = source.folder / (file + ".gz");
-  if (std::filesystem::exists(plain)) return plain;
-  if (std::filesystem::exists(packed)) return packed;
+  if (is_there(plain)) return plain;
+  if (is_there(packed)) return packed;
   throw DataError(concat("data.name = \"", source.name, "\": neither ", plain.native(), " nor ", packed.native(),
                          " exists; ", source.when_missing));
 }

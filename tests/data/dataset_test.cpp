@@ -1,7 +1,14 @@
 #include "data/dataset.h"
 
 #include <gmock/gmock.h>
+#include <sys/fsuid.h>
+#include <unistd.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/concat.h"
 #include "core/error.h"
 #include "data/idx_files.h"
 
@@ -65,6 +72,55 @@ TEST(Dataset, MissingFilesSayWhereAndWhatToDo) {
   EXPECT_THAT(opening({.name = "mnist", .path = folder.path()}, Split::kTest),
               ThrowsMessage<DataError>(AllOf(HasSubstr("t10k-images"), HasSubstr("set data.path"))));
   EXPECT_THAT(opening({.name = "mnist"}), ThrowsMessage<ConfigError>(HasSubstr("data.path is empty")));
+}
+
+// Root reads everything, but not as another user. Of this thread only.
+class AsNobody {
+ public:
+  AsNobody() { ::setfsuid(kNobody); }
+  ~AsNobody() { ::setfsuid(::geteuid()); }
+  AsNobody(const AsNobody&) = delete;
+  AsNobody& operator=(const AsNobody&) = delete;
+
+ private:
+  static constexpr uid_t kNobody = 65534;
+};
+
+TEST(Dataset, WhatMayNotBeReadIsNotCalledMissing) {
+  const TemporaryFolder folder;
+  const auto closed = folder.path() / "closed";
+  const auto rights = [](const std::filesystem::path& path, int mode) {
+    std::filesystem::permissions(path, static_cast<std::filesystem::perms>(mode));
+  };
+  std::filesystem::create_directory(closed);
+  write_mnist(closed);
+  write_file(closed / "data_batch_1.bin", Bytes(3073));
+  write_file(closed / "text.txt", Bytes(3000));
+  const auto refused = [&](const std::string& name, const std::string& file, const std::string& whose) {
+    const AsNobody nobody;
+    const auto path = name == "text" ? closed / file : closed;
+    EXPECT_THAT(
+        opening({.name = name, .path = path}),
+        ThrowsMessage<DataError>((closed / file).native() + " cannot be read: Permission denied; change the " +
+                                 "permissions of " + whose + " or point data.path at a copy that this user may read"))
+        << name;
+  };
+  using NamesAndFiles = std::vector<std::pair<std::string, std::string>>;
+  rights(folder.path(), 0711);
+  rights(closed, 0600);
+  for (const auto& [name, file] : NamesAndFiles{{"mnist", "train-images-idx3-ubyte"},
+                                                {"fashion_mnist", "train-images-idx3-ubyte"},
+                                                {"cifar10", "data_batch_1.bin"},
+                                                {"cifar100", "train.bin"},
+                                                {"text", "text.txt"}}) {
+    refused(name, file, concat("folder ", closed.native()));
+  }
+  rights(closed, 0711);
+  for (const auto& [name, file] :
+       NamesAndFiles{{"mnist", "train-images-idx3-ubyte.gz"}, {"cifar10", "data_batch_1.bin"}, {"text", "text.txt"}}) {
+    rights(closed / file, 0);
+    refused(name, file, "the file");
+  }
 }
 
 TEST(Dataset, CountMismatchIsNamed) {
