@@ -6,9 +6,11 @@
 Models: resnet8, vit and, when named, resnet18 (about 1.5 s a step). Cases, 32x32 images, --threads threads in all,
 --batch samples in all: `single` = one device with all threads, `stages` = 2 stages, `replicas` = 2 local replicas,
 `processes` = 2 processes of one device. The peer is PyTorch of the same version with as many threads, in one process,
-for `processes` as DistributedDataParallel over Gloo; in its default memory format and in channels_last (the faster one
-counts), with its fused optimizer. Needs build/release (scripts/bootstrap.sh) and the project's .venv. On a busy machine
-look at the ratio of processor time too.
+for `processes` as DistributedDataParallel over Gloo: eager and through torch.compile, each in its default memory format
+and in channels_last. The fastest of the four counts. All have a fused optimizer, our malloc settings, the same work (vit's last
+block computes the class token alone), and each the GOMP_SPINCOUNT that a trial found best for it (the column `spin`;
+--no-spin-trial: ours for all). Needs build/release with the benchmarks (scripts/test.sh) and the project's .venv; for torch.compile
+also g++ and Python's headers. On a busy machine look at the ratio of processor time too.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import json
 import pathlib
 import statistics
 import sys
+import time
 
 import sides
 
@@ -26,6 +29,7 @@ CASES = {
     "processes": ["--stages", "1", "--replicas", "1", "--chunks", "1"],
 }
 PEERS = {"torch": [], "torch channels_last": ["--layout", "channels_last"]}
+COMPILED_PEERS = {"compile": ["--compile"], "compile channels_last": ["--compile", "--layout", "channels_last"]}
 RANKS = 2  # of the case `processes`
 
 
@@ -33,20 +37,24 @@ def commands(model, cases, args, ranks):
     common = [model, "--size", "tiny", "--batch", args.batch, "--threads", max(args.threads // ranks, 1), "--steps",
               args.steps]
     name = "{}" if ranks == 1 else "DDP {}"
-    peers = {name.format(layout): [sys.executable, sides.PEER, *common, "--optimizer", "fused", *extra]
-             for layout, extra in PEERS.items()}
+    of_peer = PEERS | (COMPILED_PEERS if args.compile else {})
+    peers = {name.format(form): [sys.executable, sides.PEER, *common, "--optimizer", "fused", *extra]
+             for form, extra in of_peer.items()}
     return peers, {case: [sides.OURS, *common, *CASES[case]] for case in cases}
 
 
 def compare(model, cases, args, ranks=1):
     peers, ours = commands(model, cases, args, ranks)
-    with sides.open_all(peers | ours, dict.fromkeys(peers | ours, ranks)) as opened:
-        sides.take_turns(opened.values(), args.rounds)
-    return rows_of(model, opened, peers, args)
+    has_teams = args.threads // ranks > 1
+    spins = {name: sides.best_spin(command) for name, command in peers.items()} if has_teams and args.spin_trial else {}
+    with sides.open_all(peers | ours, dict.fromkeys(peers | ours, ranks), spins) as opened:
+        sides.warm_up(opened.values())
+        sides.take_turns(opened.values(), args.rounds, args.until)
+    return rows_of(model, opened, peers, spins, args)
 
 
-def rows_of(model, opened, peers, args):
-    best_peer = max(peers, key=lambda name: opened[name].median("samples_per_s"))
+def rows_of(model, opened, peers, spins, args):
+    best_peer = sides.fastest({name: opened[name] for name in peers})
     rows = []
     for name, side in opened.items():
         rates = side.values("samples_per_s")
@@ -55,6 +63,7 @@ def rows_of(model, opened, peers, args):
                 "model": model,
                 "threads": args.threads,
                 "side": name,
+                "spin": spins.get(name, sides.OUR_SPIN),
                 "samples_per_s": statistics.median(rates),
                 "min": min(rates),
                 "max": max(rates),
@@ -62,6 +71,7 @@ def rows_of(model, opened, peers, args):
                 "ratio": statistics.median(rates) / opened[best_peer].median("samples_per_s"),
                 "cpu_ratio": opened[best_peer].median("cpu_ms") / side.median("cpu_ms"),
                 "best_peer": best_peer,
+                "others": side.median("others"),
             }
         )
     return rows
@@ -75,19 +85,28 @@ def main():
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--models", nargs="+", default=["resnet8", "vit"], choices=["resnet8", "resnet18", "vit"])
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
+    parser.add_argument("--no-spin-trial", dest="spin_trial", action="store_false")
+    parser.add_argument("--patience", type=float, default=0, help="seconds to wait for a quiet machine, in all")
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows here")
     args = parser.parse_args()
     sides.prepare()
+    args.until = time.monotonic() + args.patience
+    missing = sides.compiler_is_missing()
+    if args.compile and missing:
+        print(f"torch.compile is left out: {missing}")
+        args.compile = False
     rows = []
     for model in args.models:
         local = [case for case in args.cases if case != "processes"]
         rows += compare(model, local, args) if local else []
         rows += compare(model, ["processes"], args, RANKS) if "processes" in args.cases else []
-    print(f"{'model':8} {'side':20} {'samples/s':>10} {'min':>9} {'max':>9} {'x torch':>8} {'cpu ms':>8} {'x torch':>8}")
+    print(f"{'model':8} {'side':25} {'spin':>8} {'samples/s':>10} {'min':>9} {'max':>9} {'x torch':>8} {'cpu ms':>8} "
+          f"{'x torch':>8} {'others':>7}")
     for row in rows:
         print(
-            f"{row['model']:8} {row['side']:20} {row['samples_per_s']:10.1f} {row['min']:9.1f} {row['max']:9.1f} "
-            f"{row['ratio']:8.2f} {row['cpu_ms']:8.2f} {row['cpu_ratio']:8.2f}"
+            f"{row['model']:8} {row['side']:25} {row['spin']:>8} {row['samples_per_s']:10.1f} {row['min']:9.1f} "
+            f"{row['max']:9.1f} {row['ratio']:8.2f} {row['cpu_ms']:8.2f} {row['cpu_ratio']:8.2f} {row['others']:7.2f}"
         )
     if args.json:
         args.json.write_text(json.dumps(rows, indent=2) + "\n")

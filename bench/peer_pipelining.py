@@ -1,7 +1,7 @@
 """The peer's side of the pipeline benchmark: torch.distributed.pipelining, one process a stage, Gloo over loopback.
 
     peer_pipelining.py MODEL --partition 5,5 [--schedule 1f1b|gpipe] [--chunks 4] [--batch 64] [--steps 20]
-                       [--layout contiguous|channels_last] [--size tiny] [--image-size 32]
+                       [--layout contiguous|channels_last] [--compile] [--size tiny] [--image-size 32]
 
 Started once for every stage with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (bench/sides.py does). --partition
 counts the layers of our models (models/*.cpp), of which each twin is a list here too. Hyper-parameters are those of
@@ -13,8 +13,10 @@ process but for cpu_ms:
              backward_one_chunk; nothing is sent or waited for in these
   samples_per_s, step_ms   whole steps: zero_grad, barrier, pass, optimizer
 
-What is done for its speed: one thread a process; fused optimizers; losses summed and divided by the batch in the loss,
-so that no gradient is scaled afterwards; no outputs collected; channels_last activations cross as contiguous views.
+What is done for its speed: our malloc settings; one thread a process; fused optimizers; losses summed and divided by the
+batch in the loss, so that no gradient is scaled afterwards; no outputs collected; channels_last activations cross as
+contiguous views; vit's last block computes the class token alone, as ours does; with --compile each stage through
+torch.compile.
 Before anything is timed, the losses of two steps must be those of the uncut model.
 """
 
@@ -28,13 +30,12 @@ import time
 # Loopback; read when the process group is made.
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
+import peer_torch  # noqa: E402  (before torch: it sets malloc up; it also finds the twins)
 import torch  # noqa: E402
+import torch_models  # noqa: E402
 from torch import distributed, nn  # noqa: E402
 from torch.distributed import pipelining  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
-
-import peer_torch  # noqa: E402  (also finds the twins)
-import torch_models  # noqa: E402
 
 SCHEDULES = {"1f1b": pipelining.Schedule1F1B, "gpipe": pipelining.ScheduleGPipe}
 TIMEOUT = datetime.timedelta(minutes=5)
@@ -76,9 +77,9 @@ def resnet_layers(twin):
 
 def vit_layers(twin):
     layers = [Layer(twin.embed, twin.vit.embeddings)]
-    for block in twin.vit.encoder.layer:
-        layers.append(Layer(block.attend, block.layernorm_before, block.attention))
-        layers.append(Layer(block.feed_forward, block.layernorm_after, block.intermediate, block.output))
+    for block, (attend, feed_forward) in zip(twin.vit.encoder.layer, twin.halves()):
+        layers.append(Layer(attend, block.layernorm_before, block.attention))
+        layers.append(Layer(feed_forward, block.layernorm_after, block.intermediate, block.output))
     return [*layers, Layer(twin.classify, twin.vit.layernorm, twin.classifier)]
 
 
@@ -92,7 +93,7 @@ LAYERS = {"resnet8": resnet_layers, "resnet18": resnet_layers, "vit": vit_layers
 def make_layers(args):
     """The twin with the same weights in every process, as our list of layers."""
     torch.manual_seed(0)
-    twin = torch_models.make(args.model, args.size, image=args.image_size).train()
+    twin = torch_models.make(args.model, args.size, image=args.image_size, class_token_only=True).train()
     if args.layout == "channels_last":
         twin = twin.to(memory_format=torch.channels_last)
     return LAYERS[args.model](twin)
@@ -131,6 +132,8 @@ class Trainer:
         self.images, self.targets = make_batch(args)
         module = self.cut(make_layers(args))
         self.optimizer = peer_torch.make_optimizer(module, args.model, fused=True)
+        if args.compile:
+            module = torch.compile(module)
         stage = pipelining.PipelineStage(module, self.rank, self.stages, torch.device("cpu"))
         stage.forward_one_chunk = self.forward.around(stage.forward_one_chunk)
         stage.backward_one_chunk = self.backward.around(stage.backward_one_chunk)
@@ -208,6 +211,7 @@ def measure(trainer, args):
         "side": "torch.distributed.pipelining",
         "model": args.model,
         "layout": args.layout,
+        "compiled": args.compile,
         "schedule": args.schedule,
         "partition": args.partition,
         "chunks": args.chunks,
@@ -231,6 +235,7 @@ def parse():
     parser.add_argument("--chunks", type=int, default=4)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--layout", choices=["contiguous", "channels_last"], default="contiguous")
+    parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if len(args.partition) != processes or processes < 2:

@@ -1,25 +1,34 @@
 """The peer's side of the speed comparison: a training step in PyTorch, written as one writes it today.
 
     peer_torch.py MODEL [--size tiny] [--batch 64] [--threads 2] [--steps 20] [--repeats 5]
-                  [--layout contiguous|channels_last] [--optimizer default|fused]
+                  [--layout contiguous|channels_last] [--optimizer default|fused] [--compile]
 
-The ResNets train with SGD and momentum, vit with AdamW, the same hyper-parameters as bench/train_step. For every line on
+The ResNets train with SGD and momentum, vit with AdamW, the same hyper-parameters as bench/train_step. The work is the
+same too: the last block of vit computes the class token alone, as ours does, and the malloc settings are Sluice's.
+--compile: forward, loss and their gradients through torch.compile. For every line on
 standard input it times --steps steps and prints one JSON object, so that a driver can let both sides take turns; with
 no input at all it runs --repeats times. Started as several processes (RANK, WORLD_SIZE, ...) it is
 DistributedDataParallel over Gloo, and each process takes its share of the batch. cpu_ms is processor time over all threads: on a busy machine compare that.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import pathlib
 import sys
 import time
 
-import torch
-from torch import distributed
-from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
+# What device::tune_malloc() sets for Sluice (glibc's parameter, value). Before PyTorch allocates anything.
+MALLOC_SETTINGS = {"M_MMAP_THRESHOLD": (-3, 1 << 30), "M_TRIM_THRESHOLD": (-1, (1 << 31) - 1), "M_TOP_PAD": (-2, 64 << 20)}
+for name, (parameter, value) in MALLOC_SETTINGS.items():
+    if ctypes.CDLL(None).mallopt(parameter, value) != 1:
+        sys.exit(f"mallopt refused {name}")
+
+import torch  # noqa: E402
+from torch import distributed  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "models"))
 import torch_models  # noqa: E402  (the twins live with the parity test)
@@ -37,7 +46,7 @@ class Trainer:
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         if processes > 1:
             distributed.init_process_group("gloo")
-        self.model = torch_models.make(args.model, args.size)
+        self.model = torch_models.make(args.model, args.size, class_token_only=True)
         torch.manual_seed(int(os.environ.get("RANK", "0")))
         self.images = torch.randn(args.batch // processes, 3, 32, 32)
         self.targets = torch.randint(0, 10, (args.batch // processes,))
@@ -47,10 +56,14 @@ class Trainer:
         if processes > 1:
             self.model = DistributedDataParallel(self.model, gradient_as_bucket_view=True)
         self.optimizer = make_optimizer(self.model, args.model, args.optimizer == "fused" or None)
+        self.forward = torch.compile(self.loss) if args.compile else self.loss
+
+    def loss(self):
+        return F.cross_entropy(self.model(self.images), self.targets)
 
     def step(self):
         self.optimizer.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(self.model(self.images), self.targets)
+        loss = self.forward()
         loss.backward()
         self.optimizer.step()
         return loss
@@ -67,6 +80,7 @@ def measure(trainer, args):
         "side": "torch",
         "model": args.model,
         "layout": args.layout,
+        "compiled": args.compile,
         "samples_per_s": round(args.batch * args.steps / wall, 2),
         "step_ms": round(1e3 * wall / args.steps, 3),
         "cpu_ms": round(1e3 * cpu / args.steps, 3),
@@ -85,6 +99,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--layout", choices=["contiguous", "channels_last"], default="contiguous")
     parser.add_argument("--optimizer", choices=["default", "fused"], default="default")
+    parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     trainer = Trainer(args)

@@ -1,7 +1,8 @@
 """Ours beside torch.distributed.pipelining: schedule efficiency, samples/s, and what an action costs.
 
     bench/pipelining.py [--models resnet18 vit] [--schedules 1f1b gpipe] [--chunks 4 8 16] [--rounds 5] [--steps 2]
-                        [--batch 64] [--partition 5,5] [--no-overhead] [--patience 600] [--json FILE]
+                        [--batch 64] [--partition 5,5] [--trial-chunks 8] [--no-compile] [--no-overhead] [--patience 600]
+                        [--json FILE]
 
 Two stages of one thread each: ours as two threads of one process, the peer (bench/peer_pipelining.py) as two processes
 over Gloo. Images of 32x32, --batch samples a step. All sides of a configuration take turns; medians over the rounds,
@@ -17,9 +18,12 @@ gpipe is worse where one stage is the slower one forward and the other backward.
 pass that `sluice schedule` computes from the same mean times, over the pass; what is missing to 1 is handing over,
 waking, beginning, and times that vary.
 
-Cuts: `same` is ours and the peer's, --partition or the one that Sluice measures for itself; `even` is the peer's by
-number of layers, as one cuts without measuring. "x same" compares samples/s with the peer's faster memory format at
-`same`; "x default" with `even` in PyTorch's default format; "x best" with the fastest of all four.
+The peer runs eager and with its stages through torch.compile, each contiguous and in channels_last; it has our malloc
+settings. Cuts: `same` is ours and the peer's, --partition or the one that Sluice measures for itself; `even` is the peer's
+by number of layers, as one cuts without measuring; `best` is the fastest of these and of those one layer to either side,
+found for each model, schedule and memory format by a trial of the eager peer with --trial-chunks. "x same" compares
+samples/s with the eager peer's faster format at `same`; "x default" with `even`, eager and contiguous; "x best" with the
+fastest of all, compiled ones included.
 
 An action is one forward or one backward of a stage. Its cost is measured on an mlp whose layers are next to nothing
 (48 inputs, one sample a micro-batch, 64 chunks), in microseconds:
@@ -41,6 +45,7 @@ import sides
 
 STAGES = 2
 LAYOUTS = ("contiguous", "channels_last")
+TRIAL_ROUNDS = 3
 TINY = {"model": "mlp", "chunks": 64, "batch": 64, "words": ["--image-size", 4], "cut": [2, 1]}
 
 
@@ -84,8 +89,9 @@ def ours(words, cut):
     return [sides.OURS, *words, "--stages", STAGES, "--threads", STAGES, *where]
 
 
-def peer(words, cut, layout):
-    return [sys.executable, sides.PIPELINING_PEER, *words, "--partition", text_of(cut), "--layout", layout]
+def peer(words, cut, layout, compiled=False):
+    return [sys.executable, sides.PIPELINING_PEER, *words, "--partition", text_of(cut), "--layout", layout,
+            *(["--compile"] if compiled else [])]
 
 
 def median_ratio(side, other, key="samples_per_s"):
@@ -93,7 +99,7 @@ def median_ratio(side, other, key="samples_per_s"):
 
 
 def best(opened, names):
-    return max(names, key=lambda name: opened[name].median("samples_per_s"))
+    return sides.fastest({name: opened[name] for name in names})
 
 
 def others_median(all_sides):
@@ -104,20 +110,53 @@ def words_of(model, schedule, chunks, batch, steps):
     return [model, "--size", "tiny", "--schedule", schedule, "--chunks", chunks, "--batch", batch, "--steps", steps]
 
 
-def compare(model, schedule, chunks, args):
+def with_neighbours(cuts):
+    """Each cut and those one layer to either side, once."""
+    moved = [(first + by, second - by) for first, second in cuts for by in (-1, 0, 1)]
+    return sorted({cut for cut in moved if min(cut) > 0})
+
+
+def best_cuts(model, schedule, args):
+    """{layout: the eager peer's fastest cut} with --trial-chunks."""
+    words = words_of(model, schedule, args.trial_chunks, args.batch, args.steps)
+    with sides.Side(ours(words, args.partition)) as own:
+        cut = own.measure()["partition"]
+    tried = with_neighbours([cut, even_cut(sum(cut))])
+    found = {}
+    for layout in LAYOUTS:
+        commands = {one: peer(words, one, layout) for one in tried}
+        with sides.open_all(commands, dict.fromkeys(commands, STAGES)) as opened:
+            sides.warm_up(opened.values())
+            sides.take_turns(opened.values(), TRIAL_ROUNDS, args.until)
+        found[layout] = list(sides.fastest(opened))
+        rates = ", ".join(f"{text_of(one)}: {side.median('samples_per_s'):.1f}" for one, side in opened.items())
+        print(f"\n{model} {schedule}, trial of the peer's cuts, {layout}: {rates} samples/s", flush=True)
+    return found
+
+
+def peers_of(words, cut, even, found, args):
+    """{cut and form: command}; `even` and `best` only where they differ from `same`."""
+    peers = {f"same {layout}": peer(words, cut, layout) for layout in LAYOUTS}
+    if even != cut:
+        peers["even contiguous"] = peer(words, even, "contiguous")
+    peers |= {f"best {layout}": peer(words, found[layout], layout) for layout in LAYOUTS if found[layout] != cut}
+    if args.compile:
+        peers |= {f"best compiled {layout}": peer(words, found[layout], layout, compiled=True) for layout in LAYOUTS}
+    return peers
+
+
+def compare(model, schedule, chunks, found, args):
     words = words_of(model, schedule, chunks, args.batch, args.steps)
     with sides.Side(ours(words, args.partition)) as own:
         cut = own.measure()["partition"]
         own.results.clear()  # it was the first
         even = even_cut(sum(cut))
-        same_peers = {f"same {layout}": peer(words, cut, layout) for layout in LAYOUTS}
-        even_peers = {f"even {layout}": peer(words, even, layout) for layout in LAYOUTS}
-        peers = same_peers if cut == even else same_peers | even_peers
+        peers = peers_of(words, cut, even, found, args)
         with sides.open_all(peers, dict.fromkeys(peers, STAGES)) as opened:
             sides.warm_up(opened.values())
             sides.take_turns([own, *opened.values()], args.rounds, args.until)
     default = opened.get("even contiguous", opened["same contiguous"])
-    fast_same = best(opened, same_peers)
+    fast_same = best(opened, [name for name in opened if name.startswith("same ")])
     fastest = best(opened, opened)
     return {
         "model": model,
@@ -125,6 +164,7 @@ def compare(model, schedule, chunks, args):
         "chunks": chunks,
         "same": cut,
         "even": even,
+        "peer_best_cuts": found,
         "efficiency": statistics.median(efficiencies(own)),
         "execution": execution(own),
         "peer_efficiency": {name: statistics.median(efficiencies(side)) for name, side in opened.items()},
@@ -142,7 +182,7 @@ def compare(model, schedule, chunks, args):
 
 def overhead(schedule, args):
     words = words_of(TINY["model"], schedule, TINY["chunks"], TINY["batch"], 10 * args.steps) + TINY["words"]
-    commands = {"ours": ours(words, TINY["cut"]), "torch": peer(words, TINY["cut"], LAYOUTS[0])}
+    commands = {"ours": ours(words, TINY["cut"]), "torch": peer(words, TINY["cut"], "contiguous")}
     with sides.open_all(commands, {"torch": STAGES}) as opened:
         sides.warm_up(opened.values())
         sides.take_turns(opened.values(), args.rounds, args.until)
@@ -165,10 +205,10 @@ def print_compared(row):
     cut = text_of(row["same"])
     print(f"\n{row['model']} {row['schedule']} {row['chunks']} chunks, cut {cut}: x same {row['x_same']:.2f}, "
           f"x default {row['x_default']:.2f}, x best {row['x_best']:.2f} ({row['best']}); others {row['others']:.2f} cores")
-    print(f"  {'':18} {'efficiency':>10} {'execution':>10} {'samples/s':>10}")
-    print(f"  {'ours':18} {row['efficiency']:10.3f} {row['execution']:10.3f} {row['samples_per_s']:10.1f}")
+    print(f"  {'':26} {'efficiency':>10} {'execution':>10} {'samples/s':>10}")
+    print(f"  {'ours':26} {row['efficiency']:10.3f} {row['execution']:10.3f} {row['samples_per_s']:10.1f}")
     for name, rate in row["peer_samples_per_s"].items():
-        print(f"  {name:18} {row['peer_efficiency'][name]:10.3f} {row['peer_execution'][name]:10.3f} {rate:10.1f}")
+        print(f"  {name:26} {row['peer_efficiency'][name]:10.3f} {row['peer_execution'][name]:10.3f} {rate:10.1f}")
     sys.stdout.flush()
 
 
@@ -189,6 +229,8 @@ def main():
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--partition", type=lambda text: [int(word) for word in text.split(",")],
                         help="layers of each stage; default: measured")
+    parser.add_argument("--trial-chunks", type=int, default=8, help="chunks of the trial that finds the peer's best cuts")
+    parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
     parser.add_argument("--no-overhead", action="store_true")
     parser.add_argument("--patience", type=float, default=0, help="seconds to wait for a quiet machine, in all")
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows, with every measurement, here")
@@ -196,11 +238,15 @@ def main():
     sides.prepare()
     sides.prepare(sides.SLUICE)
     args.until = time.monotonic() + args.patience
+    if args.compile and (missing := sides.compiler_is_missing()):
+        print(f"torch.compile is left out: {missing}")
+        args.compile = False
     compared = []
     for model in args.models:
         for schedule in args.schedules:
+            found = best_cuts(model, schedule, args)
             for chunks in args.chunks:
-                compared.append(compare(model, schedule, chunks, args))
+                compared.append(compare(model, schedule, chunks, found, args))
                 print_compared(compared[-1])
     actions = [] if args.no_overhead else [row for schedule in args.schedules for row in overhead(schedule, args)]
     if actions:

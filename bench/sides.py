@@ -10,11 +10,13 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import statistics
 import subprocess
 import sys
+import sysconfig
 import time
 
 BENCH = pathlib.Path(__file__).resolve().parent
@@ -24,6 +26,10 @@ SLUICE = ROOT / "build" / "release" / "sluice"
 PEER = BENCH / "peer_torch.py"
 PIPELINING_PEER = BENCH / "peer_pipelining.py"
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+OUR_SPIN = "3000"  # GOMP_SPINCOUNT as the `sluice` command sets it for itself
+# What a peer may choose from: ours, libgomp's own, and one that spins through every pause inside of a step. (No
+# OMP_WAIT_POLICY=active: such threads would spin on while it is another side's turn.)
+SPINS = (OUR_SPIN, "300000", "10000000")
 QUIET = 0.1  # cores that other programs may use in a quiet measurement
 
 
@@ -38,8 +44,15 @@ def prepare(program=OURS):
         fail(f"{program.relative_to(ROOT)} is missing; run scripts/bootstrap.sh")
 
 
-def environments(ranks):
-    base = os.environ | {"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "3000")}
+def compiler_is_missing():
+    """Why torch.compile cannot work here; empty where it can."""
+    if not pathlib.Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        return "Python.h is missing (Debian: python3-dev)"
+    return "" if shutil.which("g++") else "g++ is missing"
+
+
+def environments(ranks, spin=OUR_SPIN):
+    base = os.environ | {"GOMP_SPINCOUNT": spin}
     if ranks == 1:
         return [base]
     with socket.socket() as free:
@@ -79,10 +92,10 @@ class Side:
 
     A context manager: its processes are gone when it is left."""
 
-    def __init__(self, command, ranks=1):
+    def __init__(self, command, ranks=1, spin=OUR_SPIN):
         self.command = [str(word) for word in command]
         self.processes = [subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                           env=env) for env in environments(ranks)]
+                                           env=env) for env in environments(ranks, spin)]
         self.results = []
 
     def measure(self, what="run"):
@@ -131,11 +144,23 @@ class Side:
 
 
 @contextlib.contextmanager
-def open_all(commands, ranks=None):
-    """commands: {name: command}; ranks: {name: processes}, 1 where it says nothing."""
+def open_all(commands, ranks=None, spins=None):
+    """commands: {name: command}; ranks: {name: processes}, 1 where it says nothing; spins: {name: GOMP_SPINCOUNT}."""
     with contextlib.ExitStack() as stack:
-        yield {name: stack.enter_context(Side(command, (ranks or {}).get(name, 1)))
+        yield {name: stack.enter_context(Side(command, (ranks or {}).get(name, 1), (spins or {}).get(name, OUR_SPIN)))
                for name, command in commands.items()}
+
+
+def fastest(opened):
+    return max(opened, key=lambda name: opened[name].median("samples_per_s"))
+
+
+def best_spin(command, rounds=3):
+    """The GOMP_SPINCOUNT with which a command of several threads is fastest, all tried in turns."""
+    with open_all(dict.fromkeys(SPINS, command), spins={spin: spin for spin in SPINS}) as opened:
+        warm_up(opened.values())
+        take_turns(opened.values(), rounds)
+    return fastest(opened)
 
 
 def warm_up(sides):

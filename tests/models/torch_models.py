@@ -113,27 +113,31 @@ class ViTLayer(nn.Module):
         self.layernorm_before = nn.LayerNorm(width, eps=1e-12)
         self.layernorm_after = nn.LayerNorm(width, eps=1e-12)
 
-    def attend(self, x):
-        y = self.layernorm_before(x)
+    def attend(self, x, queries=None):
+        """queries: how many of the tokens, from the first, are computed; default: all."""
+        x, y = x[:, :queries], self.layernorm_before(x)
         parts = self.attention.attention
         query, key, value = (
-            part(y).view(*y.shape[:2], self.heads, -1).transpose(1, 2)
-            for part in (parts.query, parts.key, parts.value))
+            part(of).view(*of.shape[:2], self.heads, -1).transpose(1, 2)
+            for part, of in ((parts.query, y[:, :queries]), (parts.key, y), (parts.value, y)))
         y = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(x.shape)
         return x + self.attention.output.dense(y)
+
+    def attend_class_token(self, x):
+        return self.attend(x, queries=1)
 
     def feed_forward(self, x):
         return x + self.output.dense(F.gelu(self.intermediate.dense(self.layernorm_after(x))))
 
-    def forward(self, x):
-        return self.feed_forward(self.attend(x))
-
 
 class ViT(nn.Module):
+    """class_token_only: the last block computes nothing else, as in our model, because the classifier reads nothing else."""
+
     SIZES = {"nano": (64, 4, 4, 128), "tiny": (192, 12, 3, 768), "small": (384, 12, 6, 1536), "base": (768, 12, 12, 3072)}
 
-    def __init__(self, size="tiny", patch=4, image=32, channels=3, classes=10):
+    def __init__(self, size="tiny", patch=4, image=32, channels=3, classes=10, class_token_only=False):
         super().__init__()
+        self.class_token_only = class_token_only
         width, layers, heads, hidden = self.SIZES[size]
         projection = nn.Conv2d(channels, width, patch, patch)
         embeddings = Holder(patch_embeddings=Holder(projection=projection))
@@ -148,13 +152,20 @@ class ViT(nn.Module):
         x = parts.patch_embeddings.projection(images).flatten(2).transpose(1, 2)
         return torch.cat([parts.cls_token.expand(x.shape[0], -1, -1), x], 1) + parts.position_embeddings
 
+    def halves(self):
+        """The two functions of each block, in order."""
+        *blocks, last = self.vit.encoder.layer
+        attend = last.attend_class_token if self.class_token_only else last.attend
+        return [*((block.attend, block.feed_forward) for block in blocks), (attend, last.feed_forward)]
+
     def classify(self, x):
         return self.classifier(self.vit.layernorm(x)[:, 0])
 
     def forward(self, images):
         x = self.embed(images)
-        for layer in self.vit.encoder.layer:
-            x = layer(x)
+        for halves in self.halves():
+            for half in halves:
+                x = half(x)
         return self.classify(x)
 
 
@@ -235,14 +246,14 @@ class ToyCnn(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-def make(name, size="tiny", stem="cifar", image=32):
-    """image: pixels of a side, for the models whose weights depend on it."""
+def make(name, size="tiny", stem="cifar", image=32, class_token_only=False):
+    """image: pixels of a side, for the models whose weights depend on it. class_token_only: see ViT."""
     makers = {
         "resnet8": ResNet8,
         "resnet18": lambda: ResNet18(stem),
         "vgg16": Vgg16,
         "vgg16_bn": lambda: Vgg16(norm=True),
-        "vit": lambda: ViT(size, image=image),
+        "vit": lambda: ViT(size, image=image, class_token_only=class_token_only),
         "gpt2": lambda: Gpt2(size, tied=False),
         "mlp": lambda: Mlp(3 * image * image),
         "toy_cnn": ToyCnn,
