@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "core/error.h"
+#include "data/file.h"
 #include "data/idx_files.h"
 
 namespace sluice::data {
@@ -103,6 +104,14 @@ TEST(Cifar, MissingFilesSayWhereAndWhatToDo) {
   EXPECT_THAT(opening({.name = "cifar10", .path = folder.path()}),
               ThrowsMessage<DataError>(AllOf(HasSubstr("data_batch_4.bin: the file cannot be read"),
                                              HasSubstr("point data.path at an intact copy"))));
+}
+
+TEST(ReadBytes, AFileLargerThanExpectedIsRefusedBeforeItIsRead) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "four", {1, 2, 3, 4});
+  EXPECT_EQ(read_bytes(folder.path() / "four", 4), (Bytes{1, 2, 3, 4}));
+  EXPECT_THAT([&] { static_cast<void>(read_bytes(folder.path() / "four", 3)); },
+              ThrowsMessage<DataError>(HasSubstr("four: 4 bytes found, at most 3 expected")));
 }
 
 TEST(Cifar, AFileCutOffIsNamedWithItsSize) {

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 
@@ -46,6 +48,26 @@ TEST(Shapes, ASampleIsAFunctionOfSeedSplitAndIndex) {
     distinct.insert(content(*other, i));
   }
   EXPECT_EQ(distinct.size(), 100U);
+}
+
+// The ground of a channel is even but for noise of up to 32 either way. No figure reaches the corners.
+TEST(Shapes, TheNoiseIsAsStrongAsDocumented) {
+  constexpr std::int64_t kSide = 64, kCorner = 6;
+  const auto dataset = make_shapes({.samples = 20, .image_size = kSide}, Split::kTrain);
+  int widest = 0;
+  for (std::int64_t i = 0; i < dataset->size(); ++i) {
+    const Image pixels = read(*dataset, i);
+    for (std::int64_t channel = 0; channel < 3; ++channel) {
+      std::vector<int> ground;
+      for (std::int64_t row = 0; row < kCorner; ++row) {
+        for (std::int64_t column = 0; column < kCorner; ++column)
+          ground.push_back(pixels[static_cast<std::size_t>((channel * kSide + row) * kSide + column)]);
+      }
+      widest = std::max(widest, std::ranges::max(ground) - std::ranges::min(ground));
+    }
+  }
+  EXPECT_GE(widest, 58);
+  EXPECT_LE(widest, 64);
 }
 
 TEST(Shapes, TrainAndTestShareNoImage) {

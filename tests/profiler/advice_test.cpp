@@ -298,6 +298,20 @@ TEST(Skew, NobodyIsTheSlowestWhereAllWaitInTurn) {
   EXPECT_NEAR(gain_of(advise(input), "rank 3 is the slowest: the others wait 120.0 ms"), 0.12, 1e-12);
 }
 
+// More than half of what the others wait is taking turns; less is being late.
+TEST(Skew, WhoWaitsLittleItselfIsTheSlowest) {
+  const auto gain_where_one_waits = [](double skew) {
+    AdviceInput input = empty_step();
+    for (const double wait : {0.2, skew}) {
+      const int replica = static_cast<int>(input.stages.size());
+      input.stages.push_back({.replica = replica, .compute = 0.5, .skew = wait});
+    }
+    return gain_of(advise(input), "replica 1 is the slowest");
+  };
+  EXPECT_NEAR(gain_where_one_waits(0.09), 0.11, 1e-12);
+  EXPECT_EQ(gain_where_one_waits(0.11), 0);
+}
+
 TEST(Idle, AsksForLargerKernelsAndDoesNotContradictTheChunks) {
   AdviceInput input = pipeline({0.5, 0.5});
   for (StageSeconds& stage : input.stages) stage.other = 0.2;

@@ -104,6 +104,16 @@ TEST(BreakDown, MeanOverStagesStillAddsUpAndTheSlowestIsNamed) {
   EXPECT_DOUBLE_EQ(breakdown.device_busy()[1], 31.0 / 101.0);
 }
 
+TEST(BreakDown, TheSlowestDeviceIsSoOverAllReplicas) {
+  const auto busy_for = [](int replica, int device, Nanoseconds time) {
+    return place(replica, device, {{Phase::kForward, kFirst, 0, time}});
+  };
+  const StepSpans spans{.begin = 0,
+                        .end = 100,
+                        .places = {busy_for(0, 0, 60), busy_for(0, 1, 20), busy_for(1, 0, 30), busy_for(1, 1, 40)}};
+  EXPECT_EQ(break_down(spans).slowest_device(), DeviceId{0}) << "90 of device 0, 60 of device 1";
+}
+
 TEST(BreakDown, WithoutPlacesTheStepIsOther) {
   EXPECT_EQ(break_down({.begin = 10, .end = 60}).mean()[Part::kOther], 50);
 }
