@@ -76,6 +76,8 @@ TEST(Timeline, ColourIsOnlyThereWhenAskedFor) {
   for (auto begin = coloured.find('\x1b'); begin != std::string::npos; begin = coloured.find('\x1b'))
     coloured.erase(begin, coloured.find('m', begin) + 1 - begin);
   EXPECT_EQ(coloured, plain);
+  EXPECT_THAT(timeline(parse_schedule("0F0 (0F1;0B0) 0B1"), {1, 1, 1}, {.columns = 200, .color = true}),
+              HasSubstr("\x1b[30;47m(0F1;0B0)"));  // white: both
 }
 
 TEST(Timeline, NothingTakesNoPicture) {
@@ -120,6 +122,20 @@ TEST(Svg, TheLegendNamesWhatIsThereAndNothingElse) {
               AllOf(HasSubstr("at the same time"), HasSubstr(">REDUCE_GRAD gradients summed over replicas</text>")));
   // The square has the colour of the boxes.
   EXPECT_THAT(plain, HasSubstr("fill=\"#6fa8dc\"/><text x=\"18.00\" y=\"37.00\">F forward"));
+}
+
+TEST(Svg, PairsLieOneAboveTheOtherAndLaterStagesArePaler) {
+  const auto picture = [](const Schedule& schedule) {
+    return draw_svg(schedule, simulate(schedule, test::even_costs(schedule, {1, 1, 1})));
+  };
+  const std::string pair = picture(parse_schedule("0F0 (0F1;0B0) 0B1"));
+  EXPECT_THAT(pair,
+              HasSubstr("<title>0F1 1 to 4</title><rect x=\"104.00\" y=\"46.00\" width=\"102.00\" height=\"11.00\""));
+  EXPECT_THAT(pair,
+              HasSubstr("<title>0B0 1 to 4</title><rect x=\"104.00\" y=\"57.00\" width=\"102.00\" height=\"11.00\""));
+  const std::string looped = picture(make_looped_bfs({.stages = 1, .micro_batches = 1}));
+  EXPECT_EQ(count(looped, "fill-opacity=\"1.00\""), 2U) << "F and B of stage 0";
+  EXPECT_EQ(count(looped, "fill-opacity=\"0.88\""), 2U) << "and of stage 1";
 }
 
 TEST(Svg, TheTimeAxisHasRoundTicks) {
