@@ -38,6 +38,20 @@ constexpr std::array kDtypes{
   throw CheckpointError(concat(where, " is no valid safetensors file: ", what, "; fetch or save it again"));
 }
 
+// What torch.save writes: a ZIP archive, or a pickle of protocol 2 or later.
+bool looks_like_pickle(std::span<const std::byte> file) {
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  constexpr char kProtocol = '\x80';
+  return text.starts_with("PK\x03\x04") || (text.size() >= 2 && text[0] == kProtocol && text[1] >= 2 && text[1] <= 5);
+}
+
+[[noreturn]] void fail_by_length(std::span<const std::byte> file, std::string_view where, const std::string& what) {
+  if (!looks_like_pickle(file)) fail(where, what);
+  throw CheckpointError(
+      concat(where, " is a PyTorch pickle (.pth, .pt, .bin), which Sluice does not read; convert it to safetensors: ",
+             "docs/files.md, \"Weights of a PyTorch file\", has the lines of Python"));
+}
+
 // Bytes of a tensor, by checked multiplication. Zero sizes count as one in the check, since strides are made that way.
 std::optional<std::uint64_t> bytes_of(const std::vector<std::uint64_t>& shape, std::uint64_t element_size) {
   std::uint64_t product = element_size;
@@ -92,9 +106,11 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std:
   if (file.size() < kLengthBytes) fail(where, concat("it has ", file.size(), " bytes, expected at least 8"));
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof(length));
-  if (length > kMaxHeaderBytes) fail(where, concat("its header has ", length, " bytes, expected at most 100000000"));
+  if (length > kMaxHeaderBytes)
+    fail_by_length(file, where, concat("its header has ", length, " bytes, expected at most 100000000"));
   if (length > file.size() - kLengthBytes) {
-    fail(where, concat("its header has ", length, " bytes, but the file ends after ", file.size(), " (truncated)"));
+    fail_by_length(file, where,
+                   concat("its header has ", length, " bytes, but the file ends after ", file.size(), " (truncated)"));
   }
   std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
   if (!text.starts_with('{')) fail(where, "its header does not begin with '{'");

@@ -133,6 +133,23 @@ TEST(SafetensorsHeader, LengthsThatCannotBeAreRefusedBeforeTheyAreUsed) {
   EXPECT_THAT(error_of<CheckpointError>([&] { parse("1234567"); }), HasSubstr("it has 7 bytes"));
 }
 
+// What torch.save begins a file with: since 1.6 a ZIP archive, before a pickle.
+TEST(SafetensorsHeader, APickleOfPyTorchIsNamedAsSuch) {
+  const std::string zip("PK\3\4\0\0\x08\x08\0\0\0\0\0\0\0\0archive/data.pkl", 32);
+  const std::string pickle(
+      "\x80\x02\x8a\x0al\xfc\x9c"
+      "F\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.",
+      21);
+  for (const std::string& file : {zip, pickle, pickle.substr(0, 8)}) {
+    EXPECT_EQ(error_of<CheckpointError>([&] { parse(file); }),
+              "w.safetensors is a PyTorch pickle (.pth, .pt, .bin), which Sluice does not read; convert it to "
+              "safetensors: docs/files.md, \"Weights of a PyTorch file\", has the lines of Python");
+  }
+  // 640 bytes of header: the same first two bytes.
+  const std::string name(640 - u8("", 0, 4).size() - 2, 'n');
+  EXPECT_NO_THROW(parse(file_of({"", "{" + u8(name, 0, 4) + "}", "abcd", ""})));
+}
+
 TEST(SafetensorsHeader, DeepNestingAndLongNamesGiveShortMessages) {
   const auto nested = error_of<CheckpointError>([] {
     parse(file_of({"", R"({"x":)" + std::string(1'000'000, '[') + "}", "", ""}));
