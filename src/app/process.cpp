@@ -42,6 +42,10 @@ void settle_environment(char** argv) {
   if (has_policy && std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
   if (!has_policy) ::setenv("GOMP_SPINCOUNT", "3000", /*overwrite=*/0);
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
+  // Under its own path, so that `ps` and `pgrep` know it by its name; it may have been moved or replaced meanwhile.
+  std::error_code gone;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", gone);
+  if (!gone) ::execv(self.c_str(), argv);
   ::execv("/proc/self/exe", argv);
 }
 
