@@ -10,10 +10,10 @@
 
 namespace sluice::app {
 
-void ConfigArguments::add_to(CLI::App& command) {
+void ConfigArguments::add_to(CLI::App& command, bool required) {
   command
       .add_option("CONFIG", file, "Configuration file (TOML); configs/ has examples, docs/configuration.md all keys")
-      ->required();
+      ->required(required);
   command.add_option("--set", sets, "Replace one value of the configuration, e.g. --set train.lr=0.1; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);

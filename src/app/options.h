@@ -18,7 +18,7 @@ struct ConfigArguments {
   std::string file;
   std::vector<std::string> sets;
 
-  void add_to(CLI::App& command);
+  void add_to(CLI::App& command, bool required = true);
   [[nodiscard]] config::Config load() const;
   [[nodiscard]] std::string name() const;  // file name without folder and ending
 };

@@ -1,8 +1,10 @@
 #include "train/one_shot.h"
 
 #include <cmath>
+#include <utility>
 
 #include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -24,14 +26,54 @@ void load_weights(Composition& composition, const fs::path& file) {
   load_model(composition, read_safetensors(file).tensors, file.string());
 }
 
-fs::path model_file_of(const fs::path& dir) {
+// What is to be evaluated, and how.
+struct Candidate {
+  config::Config config;
+  TensorMap tensors;
+  fs::path file;        // of the tensors
+  fs::path checkpoint;  // empty: none
+  std::int64_t step = 0;
+};
+
+fs::path checkpoint_in(const fs::path& dir) {
   const auto found = find_checkpoint((dir / "").parent_path());
   if (!found) {
     throw CheckpointError(concat("--checkpoint ", dir.string(),
                                  ": there is no checkpoint; give a run directory or one of its checkpoints/step-N"));
   }
-  verify_checkpoint(*found);
-  return *found / "model.safetensors";
+  return *found;
+}
+
+// From state.json; of a checkpoint that another program wrote into a run's folder, from config.toml there.
+config::Config config_of(const fs::path& checkpoint, const nlohmann::json& state,
+                         const std::vector<std::string>& sets) {
+  if (const auto text = state.find("config"); text != state.end() && text->is_string())
+    return config::parse(text->get<std::string>(), concat((checkpoint / "state.json").string(), " config"), sets);
+  const fs::path of_run = fs::absolute(checkpoint).parent_path().parent_path() / "config.toml";
+  if (std::error_code ignored; fs::exists(of_run, ignored)) return config::load(of_run, sets);
+  throw ConfigError(concat(checkpoint.string(), " holds no configuration; name one: sluice eval CONFIG --checkpoint ",
+                           checkpoint.string()));
+}
+
+Candidate candidate_of(const EvaluationOptions& options) {
+  Candidate candidate;
+  if (!options.config_file.empty()) candidate.config = config::load(options.config_file, options.sets);
+  if (options.checkpoint.empty()) {
+    if (options.config_file.empty()) {
+      throw ConfigError(concat("--weights ", options.weights.string(), " does not say which model it is; ",
+                               "name a configuration: sluice eval CONFIG --weights FILE"));
+    }
+    candidate.file = options.weights;
+    candidate.tensors = read_safetensors(options.weights).tensors;
+    return candidate;
+  }
+  candidate.checkpoint = checkpoint_in(options.checkpoint);
+  CheckpointContents contents = load_checkpoint(candidate.checkpoint);
+  if (options.config_file.empty()) candidate.config = config_of(candidate.checkpoint, contents.state, options.sets);
+  candidate.file = candidate.checkpoint / "model.safetensors";
+  candidate.tensors = std::move(contents.model);
+  candidate.step = contents.state.at("step");
+  return candidate;
 }
 
 // A batch is data: what is wrong with its file is a DataError.
@@ -48,13 +90,14 @@ TensorMap read_batch_file(const fs::path& file) {
   throw DataError(concat(file.string(), ": '", name, "' is ", tensor.sizes(), ", but ", needed));
 }
 
-// `values`: those of tensor `name` that have to be 0 to count - 1. what: "classes".
+// `values`: those of tensor `name` that have to be 0 to count - 1. what: "classes". key: sets the count.
 void check_numbers(const fs::path& file, const char* name, const at::Tensor& values, const char* what,
-                   std::int64_t count) {
+                   std::int64_t count, const char* key) {
   const auto low = values.min().item<std::int64_t>(), high = values.max().item<std::int64_t>();
   if (low >= 0 && high < count) return;
-  throw DataError(
-      concat(file.string(), ": '", name, "' holds ", low < 0 ? low : high, ", but ", what, " are 0 to ", count - 1));
+  throw DataError(concat(file.string(), ": '", name, "' holds ", low < 0 ? low : high, ", but the model has ", count,
+                         " ", what, ", 0 to ", count - 1,
+                         low < 0 ? "; correct the file" : concat("; set ", key, " = ", high + 1, " or more")));
 }
 
 at::Tensor as_integers(const fs::path& file, const char* name, const at::Tensor& tensor, const char* what) {
@@ -71,11 +114,12 @@ pipeline::MicroBatch image_batch(const fs::path& file, const TensorMap& tensors,
   const std::vector<std::int64_t> sample{model.channels, model.image_size, model.image_size};
   if (inputs.dim() != 4 || inputs.sizes().slice(1).vec() != sample || inputs.size(0) == 0) {
     reject_tensor(file, "inputs", inputs,
-                  concat("the model needs [n, ", sample[0], ", ", sample[1], ", ", sample[2], "] with n > 0"));
+                  concat("the model needs [n, ", sample[0], ", ", sample[1], ", ", sample[2],
+                         "] with n > 0; set model.channels and model.image_size to those of the batch"));
   }
   if (targets.dim() != 1 || targets.size(0) != inputs.size(0))
     reject_tensor(file, "targets", targets, concat("there are ", inputs.size(0), " inputs"));
-  check_numbers(file, "targets", targets, "classes", model.classes);
+  check_numbers(file, "targets", targets, "classes", model.classes, "model.classes");
   return {inputs, targets, at::arange(inputs.size(0))};
 }
 
@@ -90,8 +134,9 @@ pipeline::MicroBatch token_batch(const fs::path& file, const TensorMap& tensors,
     reject_tensor(file, "targets", targets, concat("the inputs are ", inputs.sizes()));
   if (count_targets(targets) == 0)
     throw DataError(concat(file.string(), ": every one of 'targets' is ", kNoTarget, ", which counts nowhere"));
-  check_numbers(file, "inputs", inputs, "tokens", model.vocabulary);
-  check_numbers(file, "targets", targets.masked_select(targets.ne(kNoTarget)), "tokens", model.vocabulary);
+  check_numbers(file, "inputs", inputs, "tokens", model.vocabulary, "model.vocabulary");
+  check_numbers(file, "targets", targets.masked_select(targets.ne(kNoTarget)), "tokens", model.vocabulary,
+                "model.vocabulary");
   return {inputs, targets, at::arange(inputs.size(0))};
 }
 
@@ -115,13 +160,13 @@ pipeline::MicroBatch first_training_batch(const Setup& setup) {
 
 }  // namespace
 
-EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions& options) {
+Evaluation run_evaluation(const EvaluationOptions& options) {
   if (!options.logits.empty()) check_output("--logits", options.logits, {options.config_file, options.weights});
-  config::Config for_evaluation = config;
-  for_evaluation.pipeline.recompute = "none";  // nothing to measure for what has no backward
-  const Setup setup = make_setup(for_evaluation);
+  Candidate candidate = candidate_of(options);
+  candidate.config.pipeline.recompute = "none";  // nothing to measure for what has no backward
+  const Setup setup = make_setup(candidate.config);
   Composition composition = composition_for(setup);
-  load_weights(composition, options.checkpoint.empty() ? options.weights : model_file_of(options.checkpoint));
+  load_model(composition, candidate.tensors, candidate.file.string());
   TrainStep step(composition, step_options(setup));
   data::Loader loader(*setup.test_set, eval_loader_options(setup));
   EvalCounts counts;
@@ -140,12 +185,12 @@ EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions&
     throw DivergedError(concat("the loss of these weights on the test set is ", counts.loss(),
                                ": they come from a run that diverged; use an earlier checkpoint"));
   }
-  return counts;
+  return {.counts = counts, .checkpoint = candidate.checkpoint, .step = candidate.step};
 }
 
 double run_single_step(const config::Config& config, const SingleStepOptions& options) {
   check_output("--out", options.out, {options.config_file, options.weights, options.batch, config.model.weights});
-  const Setup setup = make_setup(config);
+  const Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
   Composition composition = composition_for(setup);
   const fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
   if (!weights.empty()) load_weights(composition, weights);

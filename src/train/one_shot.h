@@ -5,7 +5,10 @@
 // StorageError.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "train/loss.h"
@@ -13,12 +16,18 @@
 namespace sluice::train {
 
 struct EvaluationOptions {
-  std::filesystem::path config_file;  // for refusing to write over it
+  std::filesystem::path config_file;  // empty: the configuration that the checkpoint was made with
+  std::vector<std::string> sets;      // "key=value", on top of it
   std::filesystem::path checkpoint;   // a checkpoint or run directory; empty: `weights`
   std::filesystem::path weights;      // a safetensors file
   std::filesystem::path logits;       // when set: receives {logits, labels} of the test set in data order
 };
-[[nodiscard]] EvalCounts run_evaluation(const config::Config& config, const EvaluationOptions& options);
+struct Evaluation {
+  EvalCounts counts;
+  std::filesystem::path checkpoint;  // the one that was found; empty: none, weights
+  std::int64_t step = 0;             // of the checkpoint
+};
+[[nodiscard]] Evaluation run_evaluation(const EvaluationOptions& options);
 
 struct SingleStepOptions {
   std::filesystem::path config_file;  // for refusing to write over it

@@ -146,6 +146,32 @@ void check_schedule(const config::Config& config, int processes) {
   static_cast<void>(make_train_schedule(plan, configured_chunks(config, processes)));
 }
 
+bool model_sizes_are_given(const config::ModelConfig& model) {
+  if (models::kind_of(model.name) == SampleKind::kTokens) return true;
+  return model.classes > 0 && model.channels > 0 && model.image_size > 0;
+}
+
+// Of the user's own batch: what the configuration says, else what the data set has (null: the configuration says all).
+data::DatasetInfo info_of_batch(const config::Config& config, const data::Dataset* set) {
+  data::DatasetInfo info;
+  if (set == nullptr) {
+    info.kind = models::kind_of(config.model.name);
+  } else {
+    info = set->info();
+  }
+  if (config.model.classes > 0) info.classes = config.model.classes;
+  if (config.model.channels > 0) info.channels = config.model.channels;
+  if (config.model.image_size > 0) info.height = info.width = config.model.image_size;
+  return info;
+}
+
+// Without a data set there are no epochs to count; the first step's rate is that of any long run.
+std::int64_t count_steps(const config::TrainConfig& train, std::int64_t batches_per_epoch) {
+  constexpr std::int64_t kLongRun = 1'000'000;
+  if (train.steps > 0) return train.steps;
+  return batches_per_epoch > 0 ? train.epochs * batches_per_epoch : train.warmup_steps + kLongRun;
+}
+
 // And so does the cut.
 void check_partition(const config::Config& config, int layers) {
   const int stages = config.pipeline.stages * virtual_stages(config);
@@ -190,7 +216,7 @@ comm::Collectives collectives_of(const config::Config& config) {
   return config.replicas.backend == "nccl" ? comm::Collectives::kNccl : comm::Collectives::kGloo;
 }
 
-Setup make_setup(const config::Config& config, const ProcessPlace& place) {
+Setup make_setup(const config::Config& config, const ProcessPlace& place, SetupFor what) {
   config::validate(config);  // also when it was made in code
   Setup setup{.config = config, .place = place};
   check_processes(setup);
@@ -199,17 +225,22 @@ Setup make_setup(const config::Config& config, const ProcessPlace& place) {
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
   check_schedule(config, place.processes);
-  setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
-  setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
-  setup.model = model_options(config, setup.train_set->info());
+  const bool of_own_batch = what == SetupFor::kOwnBatch;
+  if (!of_own_batch || !model_sizes_are_given(config.model)) {
+    setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
+    setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
+  }
+  setup.model =
+      model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
   setup.layers = models::count_layers(setup.model);
   check_partition(config, setup.layers);
   setup.devices =
       device::choose_devices(device_names(config.device.list), config.pipeline.stages * config.replicas.local,
                              place.local_rank, place.local_size);
   setup.cpu_threads = device::threads_per_device(config.device.threads, cpu_places(setup.devices) * place.local_size);
-  setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), config.train.global_batch);
-  setup.total_steps = config.train.steps > 0 ? config.train.steps : config.train.epochs * setup.batches_per_epoch;
+  if (setup.train_set != nullptr)
+    setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), config.train.global_batch);
+  setup.total_steps = count_steps(config.train, setup.batches_per_epoch);
   if (config.train.warmup_steps >= setup.total_steps) {
     throw ConfigError(concat("train.warmup_steps = ", config.train.warmup_steps, " leaves none of the ",
                              setup.total_steps,

@@ -31,7 +31,7 @@ struct ProcessPlace {
 struct Setup {
   config::Config config;
   ProcessPlace place;
-  std::shared_ptr<data::Dataset> train_set;  // shared with a read that hangs and is abandoned
+  std::shared_ptr<data::Dataset> train_set;  // shared with a read that hangs and is abandoned; null: SetupFor
   std::shared_ptr<data::Dataset> test_set;
   models::ModelOptions model;
   int layers = 0;                       // of the model
@@ -41,7 +41,14 @@ struct Setup {
   std::int64_t total_steps = 0;  // optimizer steps of the whole run
 };
 
-[[nodiscard]] Setup make_setup(const config::Config& config, const ProcessPlace& place = {});
+enum class SetupFor {
+  kRun,
+  // One step on a batch that the user brings: where the configuration gives the model's sizes they stand, whatever the
+  // data set has; where it gives all of them no data set is opened, and both are null.
+  kOwnBatch,
+};
+[[nodiscard]] Setup make_setup(const config::Config& config, const ProcessPlace& place = {},
+                               SetupFor what = SetupFor::kRun);
 
 // A device, as configured or as the schedule has them.
 [[nodiscard]] int virtual_stages(const config::Config& config);

@@ -239,6 +239,10 @@ class RunTest(CliTest):
         first = cli.start("train", self.config, "--run-dir", self.run_dir)
         cli.wait_until(lambda: (self.run_dir / "metrics.jsonl").exists(), first)
         try:
+            process = pathlib.Path(f"/proc/{first.pid}")
+            if process.exists():  # what `ps` and `pgrep` show
+                self.assertEqual((process / "comm").read_text(), "sluice\n")
+                self.assertEqual((process / "cmdline").read_bytes().split(b"\0")[:2], [cli.BINARY.encode(), b"train"])
             for resume in ((), ("--resume", "auto")):
                 self.assert_refused(self.train(*resume), 2, self.run_dir)
         finally:
@@ -274,9 +278,17 @@ class RunTest(CliTest):
             results.append(json.loads(out))
         of_run = cli.events(self.run_dir, "eval")[-1]
         for result in results:
+            self.assertEqual((result["checkpoint"], result["step"]), (str(cli.checkpoints(self.run_dir)[6]), 6))
             self.assertEqual(result["samples"], 13)
             self.assertEqual((result["top1"], result["top5"]), (of_run["top1"], of_run["top5"]))
             self.assertAlmostEqual(result["loss"], of_run["loss"], delta=1e-5)
+
+    def test_evaluation_needs_no_configuration_beside_a_checkpoint(self):
+        self.assertEqual(self.train("--set", "train.steps=2").returncode, 0)
+        of_run = cli.events(self.run_dir, "eval")[-1]
+        text = cli.must_run("eval", "--checkpoint", self.run_dir).stdout
+        self.assertEqual(text, f"checkpoint {cli.checkpoints(self.run_dir)[2]}: top-1 {of_run['top1']:.2f} %  "
+                               f"top-5 {of_run['top5']:.2f} %  loss {of_run['loss']:.4f}  on 13 targets\n")
 
     def test_the_breakdown_of_a_step_adds_up(self):
         done = self.train("--set", "pipeline.stages=2", "--set", "replicas.local=2", "--set", "pipeline.chunks=2",

@@ -1,4 +1,5 @@
 #include <memory>
+#include <string>
 
 #include "app/commands.h"
 #include "app/options.h"
@@ -16,14 +17,21 @@ struct EvalArguments {
 };
 
 void run(const EvalArguments& arguments) {
-  const train::EvalCounts counts = train::run_evaluation(arguments.config.load(), arguments.evaluation);
-  arguments.output.print(
-      {{"loss", counts.loss()},
-       {"top1", counts.top1_percent()},
-       {"top5", counts.top5_percent()},
-       {"samples", counts.targets}},
-      concat("top-1 ", fixed(counts.top1_percent(), 2), " %  top-5 ", fixed(counts.top5_percent(), 2), " %  loss ",
-             fixed(counts.loss(), 4), "  on ", counts.targets, " targets"));
+  const train::Evaluation found = train::run_evaluation(arguments.evaluation);
+  const train::EvalCounts& counts = found.counts;
+  const std::string checkpoint = found.checkpoint.string();
+  nlohmann::ordered_json json;
+  if (!checkpoint.empty()) {
+    json["checkpoint"] = checkpoint;
+    json["step"] = found.step;
+  }
+  json["loss"] = counts.loss();
+  json["top1"] = counts.top1_percent();
+  json["top5"] = counts.top5_percent();
+  json["samples"] = counts.targets;
+  arguments.output.print(json, concat(checkpoint.empty() ? "" : concat("checkpoint ", checkpoint, ": "), "top-1 ",
+                                      fixed(counts.top1_percent(), 2), " %  top-5 ", fixed(counts.top5_percent(), 2),
+                                      " %  loss ", fixed(counts.loss(), 4), "  on ", counts.targets, " targets"));
 }
 
 }  // namespace
@@ -31,7 +39,9 @@ void run(const EvalArguments& arguments) {
 void add_eval(CLI::App& app) {
   CLI::App* command = app.add_subcommand("eval", "Evaluate a checkpoint or weights file on the whole test set");
   const auto arguments = std::make_shared<EvalArguments>();
-  arguments->config.add_to(*command);
+  arguments->config.add_to(*command, /*required=*/false);
+  command->get_option("CONFIG")->description(
+      "Configuration file (TOML); default: the configuration that the checkpoint was made with");
   auto* source = command->add_option_group("source");
   source
       ->add_option("--checkpoint", arguments->evaluation.checkpoint,
@@ -50,6 +60,7 @@ void add_eval(CLI::App& app) {
   arguments->output.add_to(*command);
   command->callback([arguments] {
     arguments->evaluation.config_file = arguments->config.file;
+    arguments->evaluation.sets = arguments->config.sets;
     run(*arguments);
   });
 }
