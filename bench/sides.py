@@ -41,7 +41,7 @@ def prepare(program=OURS):
     """First: our program is there, and a SIGTERM ends the sides too, as Ctrl-C does."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if not program.exists():
-        fail(f"{program.relative_to(ROOT)} is missing; run scripts/bootstrap.sh")
+        fail(f"{program.relative_to(ROOT)} is missing; run scripts/bootstrap.sh --tests")
 
 
 def compiler_is_missing():

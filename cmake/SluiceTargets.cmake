@@ -1,13 +1,35 @@
-# sluice_library(NAME pipeline [TORCH] SRCS a.cpp b.cpp DEPS sluice::device ... [PRIVATE_DEPS ZLIB::ZLIB])
+# sluice_library(NAME pipeline [TORCH] [COLD] [UNIT 8] SRCS a.cpp b.cpp DEPS sluice::device ... [PRIVATE_DEPS ...])
 #   one library per folder; its DEPS line is the architecture (scripts/check_includes.py holds the same table).
-#   TORCH: links LibTorch and uses the shared precompiled header.
-# sluice_test(NAME core_rng_test SRCS rng_test.cpp DEPS sluice::core [TORCH] [LABELS ci ...] [TIMEOUT 60])
+#   TORCH: links LibTorch and uses the shared precompiled header. COLD: sluice_compile_quickly. UNIT: sluice_unite.
+# sluice_test(NAME core_rng_test SRCS rng_test.cpp DEPS sluice::core [TORCH] [LABELS ci ...] [TIMEOUT 60] [APART b.cpp])
+#   APART: those SRCS that stay out of the units, since other files of the test define the same names.
 
-find_package(GTest REQUIRED)
+if(SLUICE_TESTS)
+  find_package(GTest REQUIRED)
+endif()
 add_custom_target(torch_free_tests)  # what runs under TSan; LibTorch is not instrumented
 
+# Several files are compiled as one unit (sluice_unite TARGET [FILES]): each unit pays once, about 4 s, for what every
+# file that uses LibTorch pays. Files of one unit must not define the same name, anonymous namespaces included.
+option(SLUICE_UNITY "Compile several files as one unit" ON)
+function(sluice_unite target)
+  if(NOT ARGN)
+    set(ARGN 8)
+  endif()
+  if(SLUICE_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ARGN})
+    # A class may have members of types from the anonymous namespace of its own file; in a unit g++ takes it for a header.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
+# For code that no step waits for, such as reading options: half the time in the compiler.
+function(sluice_compile_quickly target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
 function(sluice_library)
-  cmake_parse_arguments(arg "TORCH" "NAME" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;COLD" "NAME;UNIT" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   set(target sluice_${arg_NAME})
   add_library(${target} STATIC ${arg_SRCS})
   add_library(sluice::${arg_NAME} ALIAS ${target})
@@ -17,10 +39,14 @@ function(sluice_library)
     target_link_libraries(${target} PUBLIC sluice_torch)
     target_precompile_headers(${target} REUSE_FROM sluice_torch_pch)
   endif()
+  sluice_unite(${target} ${arg_UNIT})
+  if(arg_COLD)
+    sluice_compile_quickly(${target})
+  endif()
 endfunction()
 
 function(sluice_test)
-  cmake_parse_arguments(arg "TORCH" "NAME;TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;APART" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -28,6 +54,9 @@ function(sluice_test)
     set(arg_LABELS ci)
   endif()
   add_executable(${arg_NAME} ${arg_SRCS})
+  sluice_unite(${arg_NAME})
+  set_source_files_properties(${arg_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  sluice_compile_quickly(${arg_NAME})
   target_include_directories(${arg_NAME} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} sluice_compiler GTest::gtest GTest::gmock GTest::gtest_main)
   if(arg_TORCH)

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs what Sluice needs and builds it. May be run again at any time: what is there already is left alone.
+# Installs what Sluice needs and builds the command. May be run again at any time: what is there already is left alone.
 #
-# usage: scripts/bootstrap.sh [--preset release|debug|asan|tsan] [--no-build] [--check-tools]
+# usage: scripts/bootstrap.sh [--preset release|debug|asan|tsan] [--no-build] [--tests] [--check-tools]
 #
 #   --preset NAME   what to build, in build/NAME (default: release)
 #   --no-build      install and configure only
-#   --check-tools   also what only scripts/test.sh and scripts/check.sh use
+#   --tests         also what the tests and benchmarks need, and build them
+#   --check-tools   --tests, and what only scripts/test.sh and scripts/check.sh use
 #
 # Debian packages are installed as root or through sudo; Python packages (LibTorch, CMake, Ninja) go into .venv here.
 # Details of each run are in build/bootstrap.log. CMAKE_BUILD_PARALLEL_LEVEL limits the compile jobs.
@@ -20,6 +21,7 @@ readonly log=build/bootstrap.log
 readonly disk_need_gb=6 # LibTorch with its NVIDIA libraries takes 4.6 GB
 preset=release
 build=1
+tests=0
 check_tools=0
 did_work=0
 
@@ -32,7 +34,8 @@ parse_arguments() {
         shift
         ;;
       --no-build) build=0 ;;
-      --check-tools) check_tools=1 ;;
+      --tests) tests=1 ;;
+      --check-tools) tests=1 check_tools=1 ;;
       -h | --help)
         print_help
         exit 0
@@ -192,7 +195,7 @@ install_python_group() {
   shift
   python_group_is_ready "$group" "$@" && return
   rm -f ".venv/.sluice-$group"
-  step "installing Python packages: $*" .venv/bin/python -m pip install --no-input --disable-pip-version-check --progress-bar off "$@"
+  step "installing Python packages: $*" .venv/bin/python -m pip install --no-input --disable-pip-version-check --progress-bar off --no-compile "$@" # Torch is C++ to us: its .pyc files would take 20 s
   step "verifying the Python packages" .venv/bin/python scripts/verify_venv.py
   printf '%s\n' "$*" >".venv/.sluice-$group.new"
   mv ".venv/.sluice-$group.new" ".venv/.sluice-$group"
@@ -215,27 +218,31 @@ install_python_packages() {
 
 # ---- build ---------------------------------------------------------------------------------------------------------
 
+# A folder that was configured with the tests keeps them; without, GoogleTest need not be there.
 configure() {
-  local dir=build/$preset key
+  local dir=build/$preset key with_tests=OFF
+  [[ $tests -eq 0 && ! -f $dir/.tests ]] || with_tests=ON
   key=$(cat CMakePresets.json scripts/dependencies.sh | sha256sum)
-  key="${key%% *} $SLUICE_ROOT"
+  key="${key%% *} $with_tests $SLUICE_ROOT"
   [[ -f $dir/build.ninja && -f $dir/.configured && $(<"$dir/.configured") == "$key" ]] && return
   local -a fresh=()
   if [[ -f $dir/CMakeCache.txt ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$SLUICE_ROOT" "$dir/CMakeCache.txt"; then
     fresh=(--fresh) # the checkout was moved or copied
   fi
   mkdir -p "$dir"
-  step "configuring build/$preset" cmake "${fresh[@]}" --preset "$preset"
+  step "configuring build/$preset" cmake "${fresh[@]}" --preset "$preset" -D "SLUICE_TESTS=$with_tests"
+  [[ $with_tests == OFF ]] || touch "$dir/.tests"
   printf '%s\n' "$key" >"$dir/.configured"
 }
 
 compile() {
-  local jobs
-  if ninja -C "build/$preset" -n 2>/dev/null | grep -q 'no work to do'; then
+  local jobs target=sluice
+  [[ $tests -eq 0 ]] || target=all
+  if ninja -C "build/$preset" -n "$target" 2>/dev/null | grep -q 'no work to do'; then
     return
   fi
   jobs=$(build_jobs)
-  step "building build/$preset with $jobs job(s)" cmake --build --preset "$preset" -j "$jobs"
+  step "building build/$preset with $jobs job(s)" cmake --build --preset "$preset" -j "$jobs" --target "$target"
 }
 
 main() {
@@ -256,6 +263,7 @@ main() {
   printf '==== %s: preset %s\n' "$(date -u +%FT%TZ)" "$preset" >"$log"
 
   debian_packages=("${DEBIAN_BUILD_PACKAGES[@]}")
+  [[ $tests -eq 0 ]] || debian_packages+=("${DEBIAN_TEST_PACKAGES[@]}")
   [[ $check_tools -eq 0 ]] || debian_packages+=("${DEBIAN_CHECK_PACKAGES[@]}")
   if [[ $(missing_debian_packages "${debian_packages[@]}") != '' ]] || ! python_is_ready; then
     exec 8>>"${TMPDIR:-/tmp}/sluice-bootstrap.$(id -u).lock"

@@ -12,7 +12,7 @@ namespace sluice::data {
 namespace {
 
 constexpr std::int64_t kChannels = 3, kSide = 32, kPixels = kChannels * kSide * kSide;
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;  // of a file; CIFAR-100's training file has 0.15
+constexpr std::uint64_t kMaxCifarBytes = std::uint64_t{1} << 30;  // of a file; CIFAR-100's training file has 0.15
 
 struct Format {
   std::string name, archive, unpacked;  // the data set, where it comes from, the folder in the archive
@@ -117,7 +117,7 @@ std::unique_ptr<Dataset> open_cifar(CifarKind kind, const std::filesystem::path&
   std::vector<std::uint8_t> records;
   for (const std::string& name : files) {
     const std::filesystem::path file = found / name;
-    const std::vector<std::uint8_t> bytes = read_bytes(file, kMaxBytes);
+    const std::vector<std::uint8_t> bytes = read_bytes(file, kMaxCifarBytes);
     check_records(format, bytes, file.native());
     records.insert(records.end(), bytes.begin(), bytes.end());
   }

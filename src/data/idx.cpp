@@ -18,9 +18,9 @@
 namespace sluice::data {
 namespace {
 
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;  // of a file, and of its content; the largest EMNIST is 0.6
-constexpr std::uint64_t kMaxSide = 1 << 14;                  // height and width of an image
-constexpr std::uint64_t kMaxDeflateRatio = 1032;             // zlib's own limit on how far data can expand
+constexpr std::uint64_t kMaxIdxBytes = std::uint64_t{1} << 30;  // of a file, and of its content; EMNIST has up to 0.6
+constexpr std::uint64_t kMaxSide = 1 << 14;                     // height and width of an image
+constexpr std::uint64_t kMaxDeflateRatio = 1032;                // zlib's own limit on how far data can expand
 
 // The unpacked bytes of a file, front to back.
 class ByteSource {
@@ -146,11 +146,11 @@ std::vector<std::int64_t> read_dims(ByteSource& source, std::string_view name, I
   for (std::size_t i = 0; i < (kind == IdxKind::kImages ? 3U : 1U); ++i) {
     const std::size_t offset = 4 + 4 * i;
     const std::uint64_t dim = read_word(source, name, offset, kWhat[i]);
-    const std::uint64_t limit = i == 0 ? kMaxBytes : kMaxSide;
+    const std::uint64_t limit = i == 0 ? kMaxIdxBytes : kMaxSide;
     total *= dim;  // at most 2^30 * 2^32 before the check
-    if (dim == 0 || dim > limit || total > kMaxBytes) {
+    if (dim == 0 || dim > limit || total > kMaxIdxBytes) {
       reject_file(name, concat("byte ", offset, ": a ", kWhat[i], " of ", dim, " is absurd: 1 to ", limit,
-                               ", and at most ", kMaxBytes, " bytes in all, expected"));
+                               ", and at most ", kMaxIdxBytes, " bytes in all, expected"));
     }
     dims.push_back(static_cast<std::int64_t>(dim));
   }
@@ -183,8 +183,8 @@ IdxArray parse(ByteSource& source, std::string_view name, IdxKind kind) {
 }  // namespace
 
 IdxArray parse_idx(std::span<const std::uint8_t> bytes, std::string_view name, IdxKind kind) {
-  if (bytes.size() > kMaxBytes) {
-    reject_file(name, concat("a file of ", bytes.size(), " bytes found, at most ", kMaxBytes, " expected"));
+  if (bytes.size() > kMaxIdxBytes) {
+    reject_file(name, concat("a file of ", bytes.size(), " bytes found, at most ", kMaxIdxBytes, " expected"));
   }
   if (starts_gzip(bytes)) {
     GzipSource source(bytes, name);
@@ -195,7 +195,7 @@ IdxArray parse_idx(std::span<const std::uint8_t> bytes, std::string_view name, I
 }
 
 IdxArray read_idx(const std::filesystem::path& file, IdxKind kind) {
-  const std::vector<std::uint8_t> bytes = read_bytes(file, kMaxBytes);
+  const std::vector<std::uint8_t> bytes = read_bytes(file, kMaxIdxBytes);
   return parse_idx(bytes, file.native(), kind);
 }
 

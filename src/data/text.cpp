@@ -16,7 +16,7 @@ namespace sluice::data {
 namespace {
 
 constexpr std::int64_t kByteTokens = 256;
-constexpr std::uint64_t kMaxBytes = std::uint64_t{4} << 30;
+constexpr std::uint64_t kMaxTextBytes = std::uint64_t{4} << 30;
 constexpr std::int64_t kLongestContext = 1'000'000;
 constexpr std::int64_t kTestPart = 10;  // one of so many
 
@@ -98,7 +98,7 @@ class ToyDataset final : public Dataset {
 std::unique_ptr<Dataset> open_text(const std::filesystem::path& file, std::int64_t context, Split split) {
   check_context(context);
   if (file.empty()) throw ConfigError("data.path is empty, but data.name = \"text\" needs one; set it to a text file");
-  std::vector<std::uint8_t> text = read_bytes(file, kMaxBytes);
+  std::vector<std::uint8_t> text = read_bytes(file, kMaxTextBytes);
   const std::int64_t in_test = std::ssize(text) / kTestPart, in_train = std::ssize(text) - in_test;
   if (in_test < context + 1) {
     throw DataError(concat(file.native(), ": ", text.size(),

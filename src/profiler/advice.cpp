@@ -13,20 +13,20 @@
 namespace sluice::profiler {
 namespace {
 
-using Part = double StageSeconds::*;
+using StagePart = double StageSeconds::*;
 
 std::string ms(double seconds) { return concat(fixed(seconds * 1e3, 1), " ms"); }
 std::string percent(double share) { return concat(fixed(share * 100, share < 0.1 ? 1 : 0), " %"); }
 std::string bytes_text(double bytes) { return human_bytes(static_cast<std::uint64_t>(std::max(bytes, 0.0))); }
 
-double mean_of(const std::vector<StageSeconds>& stages, Part part) {
+double mean_of(const std::vector<StageSeconds>& stages, StagePart part) {
   double sum = 0;
   for (const StageSeconds& stage : stages) sum += stage.*part;
   return stages.empty() ? 0 : sum / static_cast<double>(stages.size());
 }
 
 // Means over the rows that have the same stage, or the same replica.
-std::map<int, double> means_by(const std::vector<StageSeconds>& stages, int StageSeconds::*key, Part part) {
+std::map<int, double> means_by(const std::vector<StageSeconds>& stages, int StageSeconds::*key, StagePart part) {
   std::map<int, double> sums, counts;
   for (const StageSeconds& stage : stages) {
     sums[stage.*key] += stage.*part;

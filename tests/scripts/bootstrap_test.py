@@ -32,7 +32,7 @@ case $* in
   *verify_venv.py*) [[ ! -e .venv/half ]] ;;
 esac
 """
-TOOL = CALLED + 'mkdir -p build/release; touch build/release/build.ninja; echo "no work to do"\n'
+TOOL = CALLED + 'mkdir -p build/release; touch build/release/build.ninja; echo "${WORK:-no work to do}"\n'
 
 
 class BootstrapTest(unittest.TestCase):
@@ -70,6 +70,23 @@ class BootstrapTest(unittest.TestCase):
         self.assertNotIn("clang-tidy", (self.state / "packages.txt").read_text(encoding="utf-8"))
         self.bootstrap("--no-build", "--check-tools")
         self.assertIn("clang-tidy", (self.state / "packages.txt").read_text(encoding="utf-8"))
+
+    def test_only_the_command_is_built_unless_the_tests_are_asked_for(self):
+        self.bootstrap(WORK="[1/40]")
+        self.assertNotIn("libgtest-dev", (self.state / "packages.txt").read_text(encoding="utf-8"))
+        self.assertEqual(len(self.calls("cmake --preset release -D SLUICE_TESTS=OFF")), 1)
+        self.assertTrue(self.calls("cmake --build")[-1].endswith("--target sluice"), self.calls("cmake --build"))
+        self.bootstrap("--tests", WORK="[1/99]")
+        self.assertIn("libgtest-dev", (self.state / "packages.txt").read_text(encoding="utf-8"))
+        self.assertEqual(len(self.calls("cmake --preset release -D SLUICE_TESTS=ON")), 1)
+        self.assertTrue(self.calls("cmake --build")[-1].endswith("--target all"), self.calls("cmake --build"))
+
+    def test_a_folder_that_has_the_tests_keeps_them(self):
+        self.bootstrap("--tests")
+        (self.state / "calls.txt").unlink()
+        self.bootstrap(WORK="[1/40]")
+        self.assertEqual(self.calls("cmake --preset"), [])
+        self.assertTrue(self.calls("cmake --build")[-1].endswith("--target sluice"), self.calls("cmake --build"))
 
     def test_without_root_it_names_the_packages_and_the_command(self):
         done = self.bootstrap(USER_ID="1000")

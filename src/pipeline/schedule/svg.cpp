@@ -25,7 +25,7 @@ constexpr double kTitle = 26;       // height of the title
 constexpr double kAxis = 40;        // height of the time axis below the rows
 constexpr double kPerTick = 60;     // pixels between two ticks, at least
 constexpr double kMargin = 10;
-constexpr std::array kOps{Op::kForward, Op::kBackward, Op::kInputGradient, Op::kWeightGradient, Op::kReduceGradient};
+constexpr std::array kDrawn{Op::kForward, Op::kBackward, Op::kInputGradient, Op::kWeightGradient, Op::kReduceGradient};
 
 std::string_view fill_of(Op op) {
   switch (op) {
@@ -123,7 +123,7 @@ struct LegendEntry {
 // Of what is in the picture only.
 std::vector<LegendEntry> legend_of(const Schedule& schedule) {
   std::vector<LegendEntry> entries;
-  for (const Op op : kOps) {
+  for (const Op op : kDrawn) {
     if (any_action(schedule, [&](const Action& action) { return action.op == op; }))
       entries.push_back({fill_of(op), concat(letter(op), " ", meaning_of(op))});
   }

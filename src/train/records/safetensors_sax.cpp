@@ -11,11 +11,9 @@
 namespace sluice::train {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::size_t kMaxMessage = 300;
 
-class HeaderSax final : public nlohmann::json_sax<Json> {
+class HeaderSax final : public nlohmann::json_sax<nlohmann::json> {
  public:
   [[nodiscard]] RawHeader take_header() { return std::move(header_); }
   [[nodiscard]] const std::string& problem() const { return problem_; }
@@ -90,7 +88,8 @@ class HeaderSax final : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string& /*token*/, const Json::exception& error) override {
+  bool parse_error(std::size_t position, const std::string& /*token*/,
+                   const nlohmann::json::exception& error) override {
     return fail(concat("its header is no JSON at byte ", position, ": ", error.what()));
   }
 
@@ -132,7 +131,7 @@ class HeaderSax final : public nlohmann::json_sax<Json> {
 
 RawHeader parse_raw_header(std::string_view text) {
   HeaderSax sax;
-  if (!Json::sax_parse(text, &sax)) throw CheckpointError(sax.problem());
+  if (!nlohmann::json::sax_parse(text, &sax)) throw CheckpointError(sax.problem());
   return sax.take_header();
 }
 
