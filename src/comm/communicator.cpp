@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/own_time.h"
 #include "core/text.h"
 
 namespace sluice::comm {
@@ -43,21 +45,41 @@ Pending::End note_end(const c10::intrusive_ptr<c10d::Work>& work, const std::str
   return noted;
 }
 
-// False when `stop` is requested before the work is over, one way or the other.
-bool is_over_before(c10d::Work& work, const std::stop_token& stop) {
+// False when `stop` is requested before the work is over, one way or the other. Throws past the limit.
+bool is_over_before(c10d::Work& work, const std::stop_token& stop, std::chrono::milliseconds limit) {
   struct Over {
     std::mutex mutex;
-    std::condition_variable_any changed;
+    std::condition_variable changed;
     bool is_reached = false;
   };
+  if (work.isCompleted()) return true;
   const auto over = std::make_shared<Over>();  // the work may outlive the wait
   work.getFuture()->addCallback([over](c10::ivalue::Future&) {
     const std::scoped_lock lock(over->mutex);
     over->is_reached = true;
     over->changed.notify_all();
   });
+  const std::stop_callback wake(stop, [&] {
+    const std::scoped_lock lock(over->mutex);
+    over->changed.notify_all();
+  });
   std::unique_lock lock(over->mutex);
-  return over->changed.wait(lock, stop, [&] { return over->is_reached; });
+  const auto ends = [&] { return over->is_reached || stop.stop_requested(); };
+  if (!wait_own_time(over->changed, lock, limit, ends))
+    throw std::runtime_error(concat("the others did not come within ", seconds_text(limit)));
+  return over->is_reached;
+}
+
+bool is_nccl(const c10d::Backend& backend) { return backend.getBackendName() == "nccl"; }
+
+// False when `stop` has ended the wait.
+bool wait_for(c10d::Work& work, bool by_nccl, std::chrono::milliseconds limit, const std::string& what,
+              const std::stop_token& stop = {}) {
+  return as_peer_error(what, [&] {
+    if (!by_nccl && !is_over_before(work, stop, limit)) return false;
+    work.wait(limit);
+    return true;
+  });
 }
 
 template <typename Operation>
@@ -70,7 +92,10 @@ auto start(const Operation& operation) {
 
 Communicator::Communicator(std::string name, device::Device device, c10::intrusive_ptr<c10d::Backend> backend,
                            std::chrono::milliseconds limit)
-    : name_(std::move(name)), device_(device), backend_(std::move(backend)), limit_(limit) {}
+    : name_(std::move(name)), device_(device), backend_(std::move(backend)), limit_(limit) {
+  constexpr std::chrono::hours kNever{24 * 30};
+  if (!is_nccl(*backend_)) backend_->setTimeout(kNever);  // its clock goes on while this process is stopped
+}
 
 Communicator::~Communicator() = default;
 
@@ -83,9 +108,8 @@ Pending Communicator::all_reduce(const at::Tensor& tensor, EndTime end_time) con
     std::vector<at::Tensor> tensors{tensor};
     const auto work = start([&] { return backend_->allreduce(tensors); });
     return Pending(
-        [work, limit = limit_, device = device_, what](const std::stop_token& stop) {
-          if (stop.stop_possible() && !is_over_before(*work, stop)) return false;
-          as_peer_error(what, [&] { return work->wait(limit); });
+        [work, limit = limit_, by_nccl = is_nccl(*backend_), device = device_, what](const std::stop_token& stop) {
+          if (!wait_for(*work, by_nccl, limit, what, stop)) return false;
           device::Stream::current(device).synchronize();  // on a GPU only the stream has waited so far
           return true;
         },
@@ -98,14 +122,15 @@ void Communicator::broadcast(const at::Tensor& tensor, int root) const {
   as_peer_error(what, [&] {
     std::vector<at::Tensor> tensors{tensor};
     const auto work = start([&] { return backend_->broadcast(tensors, {.rootRank = root}); });
-    return work->wait(limit_);
+    return wait_for(*work, is_nccl(*backend_), limit_, what);
   });
 }
 
 void Communicator::barrier() const {
-  as_peer_error(concat("the barrier of ", name_), [&] {
+  const std::string what = concat("the barrier of ", name_);
+  as_peer_error(what, [&] {
     const auto work = start([&] { return backend_->barrier(); });
-    return work->wait(limit_);
+    return wait_for(*work, is_nccl(*backend_), limit_, what);
   });
 }
 

@@ -73,7 +73,7 @@ void LivenessWatch::look_at_clock() {
 
 void LivenessWatch::step() {
   look_at_clock();
-  socket_.wait(next_beat_ - now_, wake_);
+  socket_.wait(next_due() - now_, wake_);
   look_at_clock();
   for (int events = 0; events < kMostEvents; ++events) {
     const auto event = socket_.next();
@@ -197,9 +197,23 @@ void LivenessWatch::judge_ended() {
   }
 }
 
+// The last beat may have come nearly a heartbeat before the silence began.
+LivenessWatch::Nanoseconds LivenessWatch::silence_ends(const Peer& peer) const {
+  return peer.heard_at + options_.heartbeat + options_.silence;
+}
+
+LivenessWatch::Nanoseconds LivenessWatch::next_due() const {
+  Nanoseconds due = next_beat_;
+  if (lost_ || said_leave_) return due;  // nobody is judged any more
+  for (const auto& [connection, peer] : peers_) {
+    if (!peer.left && !peer.ended) due = std::min(due, silence_ends(peer));
+  }
+  return due;
+}
+
 void LivenessWatch::judge_silent() {
   for (const auto& [connection, peer] : peers_) {
-    if (peer.left || peer.ended || now_ - peer.heard_at < options_.silence) continue;
+    if (peer.left || peer.ended || now_ < silence_ends(peer)) continue;
     return report({.rank = peer.rank, .host = peer.host, .how = How::kHung, .reason = seconds_text(options_.silence)},
                   nullptr);
   }

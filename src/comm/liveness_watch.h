@@ -79,6 +79,8 @@ class LivenessWatch {
   void take_report(const LostProcess& lost, Peer& from);
   void report(LostProcess lost, const Peer* from);
   void judge_ended();
+  [[nodiscard]] Nanoseconds silence_ends(const Peer& peer) const;  // by then it counts as hung
+  [[nodiscard]] Nanoseconds next_due() const;                      // a beat, or the end of a silence
   void judge_silent();
   void drop_strangers();
   void say_leave_when_due();

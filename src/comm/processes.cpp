@@ -19,15 +19,17 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/own_time.h"
 #include "core/text.h"
 
 namespace sluice::comm {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 constexpr milliseconds kHandshake{5000};  // the least time for the store to answer once somebody listens
+constexpr milliseconds kShortWait{200};   // between two looks at the clock
+constexpr milliseconds kTelling{2000};    // how long one that fails by itself looks for somebody to tell
 
 // Debian's /etc/hosts gives a machine's own name an address that no other machine can reach.
 void warn_of_loopback(const std::string& host) {
@@ -38,8 +40,8 @@ void warn_of_loopback(const std::string& host) {
              " on this machine: ranks of other machines cannot come; give an address that they reach as MASTER_ADDR"));
 }
 
-milliseconds remaining(steady_clock::time_point end) {
-  return std::chrono::duration_cast<milliseconds>(end - steady_clock::now());
+std::string place_of_store(const World& world) {
+  return concat(world.is_hosted ? "the launcher" : "rank 0", " at ", world.address, ":", world.port);
 }
 
 // Null when what listens there is no such store. It is opened in a thread of its own, which is left behind when a
@@ -56,48 +58,77 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(const std::string& host, const c10
       opened->set_value(nullptr);
     }
   }).detach();
-  return store.wait_for(limit) == std::future_status::ready ? store.get() : nullptr;
+  OwnTime time(2 * kShortWait);
+  while (store.wait_for(kShortWait) != std::future_status::ready) {
+    if (time.pass() >= limit) return nullptr;
+  }
+  return store.get();
 }
 
 }  // namespace
 
-Processes::Processes(World world, const Agreement& agreement, TimeLimits limits)
+Processes::Processes(World world, const Agreement& agreement, TimeLimits limits, const std::function<void()>& prepare)
     : world_(std::move(world)), limits_(limits) {
-  if (world_.is_single()) return;
-  meet();
+  if (world_.is_single()) {
+    prepare();
+    return;
+  }
+  if (!world_.interface.empty() && ::if_nametoindex(world_.interface.c_str()) == 0) {
+    throw ConfigError(
+        concat("--if-name ", world_.interface, ": this machine has no such interface; `ip link` lists what it has"));
+  }
+  const bool hosts = world_.rank == 0 && !world_.is_hosted;
+  if (hosts) listen();
+  try {
+    prepare();
+  } catch (const std::exception& failure) {
+    tell_failure(first_line(failure.what()));
+    throw;
+  }
+  if (!hosts) come();
   agree(agreement);
   count_neighbours();
 }
 
 Processes::~Processes() = default;
 
-void Processes::meet() {
-  if (!world_.interface.empty() && ::if_nametoindex(world_.interface.c_str()) == 0) {
-    throw ConfigError(
-        concat("--if-name ", world_.interface, ": this machine has no such interface; `ip link` lists what it has"));
+void Processes::listen() {
+  open(/*is_server=*/true, limits_.connect);
+  warn_of_loopback(world_.address);
+}
+
+void Processes::come() {
+  if (!wait_for_listener(world_.address, world_.port, limits_.connect)) {
+    throw PeerError(concat("rank ", world_.rank, " cannot reach ", place_of_store(world_), " within ",
+                           seconds_text(limits_.connect), "; check that it runs, the address, and firewalls"));
   }
-  const auto end = steady_clock::now() + limits_.connect;
+  open(/*is_server=*/false, limits_.connect);
+}
+
+void Processes::open(bool is_server, milliseconds limit) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(world_.port);
-  options.isServer = world_.rank == 0 && !world_.is_hosted;
+  options.isServer = is_server;
   options.waitWorkers = false;
   options.timeout = limits_.connect;
-  const std::string place =
-      concat(world_.is_hosted ? "the launcher" : "rank 0", " at ", world_.address, ":", world_.port);
-  if (options.isServer) {
-    options.masterListenFd = listen_on(world_.address, world_.port);
-    warn_of_loopback(world_.address);
-  } else if (!wait_for_listener(world_.address, world_.port, limits_.connect)) {
-    throw PeerError(concat("rank ", world_.rank, " cannot reach ", place, " within ", seconds_text(limits_.connect),
-                           "; check that it runs, the address, and firewalls"));
-  }
-  const auto store = open_store(world_.address, options, std::max<milliseconds>(remaining(end), kHandshake));
+  if (is_server) options.masterListenFd = listen_on(world_.address, world_.port);
+  const auto store = open_store(world_.address, options, std::max(limit, kHandshake));
   if (!store) {
-    throw PeerError(concat("rank ", world_.rank, " finds somebody else than ", place,
+    throw PeerError(concat("rank ", world_.rank, " finds somebody else than ", place_of_store(world_),
                            ", who does not speak as it should; choose another MASTER_PORT"));
   }
   // A store that outlives an attempt still holds what the last one said.
   store_ = c10::make_intrusive<c10d::PrefixStore>(concat("sluice/", world_.attempt), store);
+}
+
+// Nobody has to be there, and what went wrong is on its way: whatever fails here changes nothing.
+void Processes::tell_failure(const std::string& why) {
+  try {
+    if (!store_ && wait_for_listener(world_.address, world_.port, kTelling)) open(/*is_server=*/false, kHandshake);
+    if (store_) fail_start(*store_, world_, why);
+  } catch (const std::exception& error) {
+    log_debug(concat("the other processes did not hear of the failure: ", first_line(error.what())));
+  }
 }
 
 template <typename Action>

@@ -3,12 +3,13 @@
 // the interface that leads there, or the one that is given. Nothing is encrypted.
 // Not here: who is alive (liveness); what the processes train.
 // Requires: SIGPIPE is ignored; LibTorch writes to connections whose other end may have gone.
-// Threads: one. Errors, each within about the time limit: ConfigError (the address is not ours or not known, the port
-// is in use, another world size, version or configuration in some rank, a rank twice); PeerError (rank 0 does not
-// answer; ranks that did not come, by number).
+// Threads: one. Errors, each within about the time limit, for which a pause of this process does not count: ConfigError
+// (the address is not ours or not known, the port is in use, another world size, version or configuration in some rank,
+// a rank twice); PeerError (rank 0 does not answer; ranks that did not come, by number; one that fails by itself).
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -38,7 +39,10 @@ enum class Collectives { kAuto, kGloo, kNccl };  // kAuto: NCCL for a GPU, else 
 
 class Processes {
  public:
-  Processes(World world, const Agreement& agreement, TimeLimits limits);
+  // prepare: what this process does by itself before it waits for the others; rank 0 already listens. Where it throws,
+  // the others hear why at once, if they are there, and end with a PeerError that names this rank.
+  Processes(
+      World world, const Agreement& agreement, TimeLimits limits, const std::function<void()>& prepare = [] {});
   ~Processes();
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
@@ -57,7 +61,10 @@ class Processes {
   [[nodiscard]] std::string look_up(const std::string& key);
 
  private:
-  void meet();
+  void listen();
+  void come();
+  void open(bool is_server, std::chrono::milliseconds limit);
+  void tell_failure(const std::string& why);
   [[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store);
   void agree(const Agreement& agreement);
   void count_neighbours();

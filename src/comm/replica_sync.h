@@ -16,14 +16,16 @@ struct Contribution {
   std::int64_t targets = 0;  // that count: one a sample, or of texts the tokens
   double loss_sum = 0;       // summed, not averaged, over the targets
   int stop_votes = 0;        // processes that want the run to stop after this step
+  std::int64_t batch = 0;    // number of the batch in the data, from the beginning of the first epoch; not added up
 };
 
 struct StepOutcome {
-  bool run_local_optimizer = true;  // false: the optimizer runs elsewhere
-  bool weights_replaced = false;    // new weights have been installed
-  double divisor = 1.0;             // gradients still have to be divided by this
-  Contribution total;               // of all replicas
-  std::vector<BucketSpan> buckets;  // sums over the processes of the run, in this step, where times are recorded
+  bool run_local_optimizer = true;    // false: the optimizer runs elsewhere
+  bool weights_replaced = false;      // new weights have been installed
+  double divisor = 1.0;               // gradients still have to be divided by this
+  Contribution total;                 // of all replicas
+  std::vector<std::int64_t> batches;  // Contribution::batch of each process, where there are others
+  std::vector<BucketSpan> buckets;    // sums over the processes of the run, in this step, where times are recorded
   LateProcess late;
 };
 

@@ -15,6 +15,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/own_time.h"
 
 namespace sluice::comm {
 namespace {
@@ -84,13 +85,13 @@ bool wait_for_listener(const std::string& host, int port, std::chrono::milliseco
   constexpr std::chrono::milliseconds kBetween{200};
   constexpr timeval kLongestTry{2, 0};  // a packet that a firewall drops has no answer
   const AddressList addresses = resolve(host, port, SOCK_STREAM);
-  const auto end = std::chrono::steady_clock::now() + limit;
+  OwnTime time(std::chrono::seconds(2 * (kLongestTry.tv_sec + 1)));
   while (true) {
     const int fd = ::socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kLongestTry, sizeof kLongestTry);
     const bool is_there = fd >= 0 && ::connect(fd, addresses->ai_addr, addresses->ai_addrlen) == 0;
     if (fd >= 0) ::close(fd);
-    if (is_there || std::chrono::steady_clock::now() >= end) return is_there;
+    if (is_there || time.pass() >= limit) return is_there;
     std::this_thread::sleep_for(kBetween);
   }
 }

@@ -21,7 +21,8 @@ struct SocketAddress {
 // The address of `host`: the one on which listen_on() listens there.
 [[nodiscard]] std::string address_of(const std::string& host);
 
-// Tries to connect again and again until somebody listens there, or until the time is over: then false.
+// Tries to connect again and again until somebody listens there, or until the time is over: then false. A pause of this
+// process does not count.
 [[nodiscard]] bool wait_for_listener(const std::string& host, int port, std::chrono::milliseconds limit);
 
 // The address of this machine from which packets to `host` leave.

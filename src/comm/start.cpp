@@ -17,18 +17,22 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/host.h"
+#include "core/own_time.h"
 #include "core/text.h"
 
 namespace sluice::comm {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
+using std::chrono::nanoseconds;
 
 constexpr milliseconds kPoll{20};
 constexpr milliseconds kBeat{1000};      // between two signs of life of those who wait for others to come
 constexpr milliseconds kSilence{10000};  // after which such a one counts as lost
 constexpr milliseconds kFarewell{2000};  // how long rank 0 stays, so that the others can read why the start failed
+// Far longer than a look at the store takes: this process was stopped meanwhile.
+constexpr milliseconds kPause{2000};
 
 // Keys of the store during the start.
 constexpr auto kWorldKey = "world";      // rank 0's size and agreement, as JSON
@@ -67,7 +71,7 @@ std::string difference(const nlohmann::json& of_rank_0, const World& world, cons
 class Start {
  public:
   Start(c10d::Store& store, const World& world, milliseconds limit)
-      : store_(store), world_(world), limit_(limit), deadline_(steady_clock::now() + limit) {}
+      : store_(store), world_(world), limit_(limit), deadline_(limit) {}
 
   void lead(const Agreement& agreement) {
     store_.set(cores_key(0), to_bytes(cores_of_this_process()));
@@ -87,37 +91,45 @@ class Start {
         give_up(concat("rank ", *lost, " has come to ", world_.address, ":", world_.port,
                        ", but has not been heard of for ", seconds_text(kSilence), "; start all ranks again"));
       }
-      if (steady_clock::now() > deadline_) give_up(describe_missing(missing));
+      if (time_.pass() > deadline_) give_up(describe_missing(missing));
       std::this_thread::sleep_for(kPoll);
     }
     store_.set(kGoKey, to_bytes("go"));
   }
 
   void follow(const Agreement& agreement) {
-    wait_for({kWorldKey});
+    wait_for({kWorldKey, kRefusalKey});
+    if (store_.check({kRefusalKey})) heed_refusal();
     const auto of_rank_0 = nlohmann::json::parse(to_text(store_.get(kWorldKey)));
     std::string refusal = difference(of_rank_0, world_, agreement);
     if (refusal.empty() && store_.add(arrival_key(world_.rank), 1) > 1)
       refusal = concat("two processes were started as rank ", world_.rank, "; give each a rank of its own",
                        world_.is_hosted ? " (after a restart by torchrun: see docs/launch.md)" : "");
     if (!refusal.empty()) {
-      store_.set(seen_key(world_.rank), to_bytes("seen"));
       refuse(ExitCode::kUsage, refusal);
       throw ConfigError(refusal);
     }
     store_.set(cores_key(world_.rank), to_bytes(cores_of_this_process()));
     deadline_ += limit_;  // rank 0 may have begun to wait later than we did
     wait_for({kGoKey, kRefusalKey});
-    if (store_.check({kGoKey})) return;
-    const Error theirs = read_refusal();
-    store_.set(seen_key(world_.rank), to_bytes("seen"));
-    throw theirs;
+    if (!store_.check({kGoKey})) heed_refusal();
+  }
+
+  void fail(const std::string& why) {
+    refuse(ExitCode::kPeer, concat("rank ", world_.rank, " (host ", host_name(), ") failed: ", why));
+    if (world_.rank == 0 && !world_.is_hosted) say_farewell();
   }
 
  private:
-  // Why the run does not start, with the exit code that all ranks then have.
+  // Why the run does not start, with the exit code that all ranks then have who do not fail by themselves.
   void refuse(ExitCode code, const std::string& why) {
+    if (world_.rank != 0) store_.set(seen_key(world_.rank), to_bytes("seen"));
     store_.set(kRefusalKey, to_bytes(concat(static_cast<int>(code), " ", why)));
+  }
+  [[noreturn]] void heed_refusal() {
+    const Error theirs = read_refusal();
+    store_.set(seen_key(world_.rank), to_bytes("seen"));
+    throw theirs;
   }
   [[nodiscard]] Error read_refusal() {
     std::istringstream text(to_text(store_.get(kRefusalKey)));
@@ -134,24 +146,21 @@ class Start {
 
   // One of those who have come and have then not been heard of for too long.
   [[nodiscard]] std::optional<int> silent_rank(const std::vector<int>& missing) {
-    const auto now = steady_clock::now();
+    const nanoseconds now = time_.pass();
     if (now < next_look_) return std::nullopt;
     next_look_ = now + kBeat;
     for (int rank = 1; rank < world_.size; ++rank) {
       if (std::ranges::find(missing, rank) != missing.end()) continue;
-      auto& [beats, since] = heard_[rank];
-      const std::int64_t heard = store_.add(beat_key(rank), 0);
-      if (heard != beats || since == steady_clock::time_point{}) {
-        beats = heard;
-        since = now;
-      }
-      if (now - since > kSilence) return rank;
+      const std::int64_t beats = store_.add(beat_key(rank), 0);
+      const auto [heard, is_new] = heard_.try_emplace(rank, beats, now);
+      if (heard->second.first != beats) heard->second = {beats, now};
+      if (now - heard->second.second > kSilence) return rank;
     }
     return std::nullopt;
   }
 
   void beat() {
-    const auto now = steady_clock::now();
+    const nanoseconds now = time_.pass();
     if (now < next_look_) return;
     next_look_ = now + kBeat;
     store_.add(beat_key(world_.rank), 1);
@@ -160,7 +169,7 @@ class Start {
   void wait_for(const std::vector<std::string>& any_of) {
     while (std::ranges::none_of(any_of, [&](const std::string& key) { return store_.check({key}); })) {
       beat();
-      if (steady_clock::now() > deadline_) {
+      if (time_.pass() > deadline_) {
         throw PeerError(concat("rank 0 at ", world_.address, ":", world_.port, " did not let the run start within ",
                                seconds_text(limit_), "; see what it says"));
       }
@@ -175,19 +184,19 @@ class Start {
 
   // Waits a little for the others to read the refusal before the store goes with us.
   void say_farewell() {
-    const auto end = steady_clock::now() + kFarewell;
+    const nanoseconds end = time_.pass() + kFarewell;
     for (int rank = 1; rank < world_.size; ++rank) {
-      while (!store_.check({seen_key(rank)}) && steady_clock::now() < end) std::this_thread::sleep_for(kPoll);
+      while (!store_.check({seen_key(rank)}) && time_.pass() < end) std::this_thread::sleep_for(kPoll);
     }
   }
 
   c10d::Store& store_;
   const World& world_;
   milliseconds limit_;
-  steady_clock::time_point deadline_;
-  steady_clock::time_point next_look_;
-  std::map<int, std::pair<std::int64_t, steady_clock::time_point>>
-      heard_;  // of each rank: its beats, and when they grew
+  OwnTime time_{kPause};
+  nanoseconds deadline_;  // this and the next two by time_
+  nanoseconds next_look_{0};
+  std::map<int, std::pair<std::int64_t, nanoseconds>> heard_;  // of each rank: its beats, and when they grew
 };
 
 }  // namespace
@@ -207,6 +216,10 @@ std::string cores_of_this_process() {
 void start_together(c10d::Store& store, const World& world, const Agreement& agreement, milliseconds limit) {
   Start start(store, world, limit);
   world.rank == 0 ? start.lead(agreement) : start.follow(agreement);
+}
+
+void fail_start(c10d::Store& store, const World& world, const std::string& why) {
+  Start(store, world, kFarewell).fail(why);
 }
 
 }  // namespace sluice::comm

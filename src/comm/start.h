@@ -19,9 +19,13 @@ namespace sluice::comm {
 // What must be the same in every process: a name for messages ("train.lr", "the version of Sluice") and its value.
 using Agreement = std::map<std::string, std::string>;
 
-// limit: until all are there.
+// limit: until all are there, without the time in which this process itself was stopped.
 void start_together(c10d::Store& store, const World& world, const Agreement& agreement,
                     std::chrono::milliseconds limit);
+
+// Instead of start_together(), in a rank that cannot take part: those who are there, or come within two seconds, end
+// with a PeerError that names this rank and says why.
+void fail_start(c10d::Store& store, const World& world, const std::string& why);
 
 // Where the store then holds cores_of_this_process() of each rank.
 [[nodiscard]] std::string cores_key(int rank);

@@ -152,7 +152,7 @@ Keys train_keys() {
       {"train.eval_every_steps", train<&C::eval_every_steps>(), at_least(0), "steps",
        "steps between evaluations; 0 = after each epoch"},
       {"train.step_timeout_s", train<&C::step_timeout_s>(), real_between(0.001, 1e6), "s",
-       "a step that takes longer is reported as hung"},
+       "a step that takes longer is reported as hung; what it waits for other processes does not count"},
   };
 }
 
@@ -196,7 +196,7 @@ Keys other_keys() {
       {"replicas.connect_timeout_s", replicas<&ReplicasConfig::connect_timeout_s>(), real_between(0.001, 1e6), "s",
        "how long the processes of a run wait until all have been started"},
       {"replicas.hang_timeout_s", replicas<&ReplicasConfig::hang_timeout_s>(), real_between(5, 1e6), "s",
-       "a process that shows no sign of life for so long is given up, and the run ends"},
+       "a process that shows no sign of life for so long is given up, and the run ends within two seconds"},
       {"checkpoint.every_steps", checkpoint<&CheckpointConfig::every_steps>(), at_least(0), "steps",
        "steps between checkpoints; 0 = never by steps"},
       {"checkpoint.every_minutes", checkpoint<&CheckpointConfig::every_minutes>(), real_at_least(0), "minutes",

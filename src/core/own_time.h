@@ -1,26 +1,37 @@
 // own_time: how long something has taken, without the time in which the whole process was stopped (Ctrl-Z, SIGSTOP, a
-// debugger, a suspended machine). Such a pause shows as one step between two looks at the clock that is far too long.
-// Threads: one. Units: nanoseconds of the steady clock.
+// debugger, a suspended machine), so that nobody is blamed for it. Such a pause shows as one step between two looks at
+// the clock that is far too long. Every wait that has a limit counts it so.
+// Threads: one per OwnTime. Units: nanoseconds of the steady clock.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 
 namespace sluice {
 
 class OwnTime {
  public:
+  using Clock = std::chrono::steady_clock;
+
   // Requires: while the process runs, pass() is called more often than every `longest_step`; a longer step counts as
   // one.
-  explicit OwnTime(std::chrono::nanoseconds longest_step) : longest_step_(longest_step) {}
+  explicit OwnTime(std::chrono::nanoseconds longest_step, Clock::time_point start = Clock::now())
+      : longest_step_(longest_step), last_(start) {}
 
   // The time since construction, without pauses.
-  std::chrono::nanoseconds pass() {
-    const auto now = std::chrono::steady_clock::now();
+  std::chrono::nanoseconds pass(Clock::time_point now = Clock::now()) {
     const std::chrono::nanoseconds step = now - last_;
     last_ = now;
     passed_ += std::min(step, longest_step_);
     paused_ += step - std::min(step, longest_step_);
+    return passed_;
+  }
+
+  // The same, but the time since the last look is left out whole.
+  std::chrono::nanoseconds leave_out(Clock::time_point now = Clock::now()) {
+    paused_ += now - last_;
+    last_ = now;
     return passed_;
   }
 
@@ -31,7 +42,28 @@ class OwnTime {
   std::chrono::nanoseconds longest_step_;
   std::chrono::nanoseconds passed_{0};
   std::chrono::nanoseconds paused_{0};
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  Clock::time_point last_;
 };
+
+// As changed.wait_for(lock, limit, predicate), in the process's own time, less the time in which `is_excused` holds.
+// That is asked with the lock held, a few times a second, of the time since it was last asked.
+template <typename Condition, typename Predicate, typename Excused>
+bool wait_own_time(Condition& changed, std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds limit,
+                   const Predicate& predicate, const Excused& is_excused) {
+  constexpr std::chrono::nanoseconds kShortWait = std::chrono::milliseconds(200);
+  OwnTime time(2 * kShortWait);
+  std::chrono::nanoseconds left = limit;
+  while (left.count() > 0) {
+    if (changed.wait_for(lock, std::min(left, kShortWait), predicate)) return true;
+    left = limit - (is_excused() ? time.leave_out() : time.pass());
+  }
+  return predicate();
+}
+
+template <typename Condition, typename Predicate>
+bool wait_own_time(Condition& changed, std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds limit,
+                   const Predicate& predicate) {
+  return wait_own_time(changed, lock, limit, predicate, [] { return false; });
+}
 
 }  // namespace sluice

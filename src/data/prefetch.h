@@ -22,13 +22,15 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/own_time.h"
 
 namespace sluice::data {
 
 struct PrefetchOptions {
-  int workers = 1;                                // threads; 0: everything is made inside next()
-  int depth = 4;                                  // things made or in the making ahead of the consumer, at least 1
-  std::chrono::milliseconds wait_limit{300'000};  // longest wait of one next(), and of the destructor
+  int workers = 1;  // threads; 0: everything is made inside next()
+  int depth = 4;    // things made or in the making ahead of the consumer, at least 1
+  // Longest wait of one next(), and of the destructor, without the time in which the whole process was stopped.
+  std::chrono::milliseconds wait_limit{300'000};
 };
 
 template <typename T>
@@ -122,7 +124,7 @@ void Prefetcher<T>::end_workers() {
   {
     std::unique_lock lock(shared_->mutex);
     const auto limit = hangs_ ? std::chrono::milliseconds{0} : options_.wait_limit;
-    all_ended = shared_->ended_one.wait_for(lock, limit, [this] { return shared_->ended == threads_.size(); });
+    all_ended = wait_own_time(shared_->ended_one, lock, limit, [this] { return shared_->ended == threads_.size(); });
   }
   for (std::thread& thread : threads_) {
     if (all_ended) {
@@ -165,7 +167,7 @@ template <typename T>
 typename Prefetcher<T>::Slot Prefetcher<T>::wait_for_slot() {
   std::unique_lock lock(shared_->mutex);
   Slot& due = shared_->slot(shared_->taken);
-  if (!shared_->filled.wait_for(lock, options_.wait_limit, [&] { return due.filled(); })) {
+  if (!wait_own_time(shared_->filled, lock, options_.wait_limit, [&] { return due.filled(); })) {
     failed_ = true;
     hangs_ = true;
     throw DataError(concat("no batch came within ", options_.wait_limit.count(),

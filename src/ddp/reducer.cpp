@@ -110,18 +110,19 @@ comm::StepOutcome Reducer::finish_step(const comm::Contribution& local) {
   return total_of(local, times);
 }
 
-// A vector of the contribution and a place for every process's times, zero but for our own: the sum over the processes
-// is what all have to say.
+// A vector of the contribution and a place for every process's batch and times, zero but for our own: the sum over the
+// processes is what all have to say.
 at::Tensor Reducer::numbers_of(const comm::Contribution& local, const Times& times) const {
   const auto buckets = static_cast<std::int64_t>(timing_ ? buckets_.size() : 0);
   const at::Tensor numbers =
-      at::zeros({kCounts + totals_->size() * buckets * 2}, at::TensorOptions().dtype(at::kDouble));
+      at::zeros({kCounts + totals_->size() * (1 + buckets * 2)}, at::TensorOptions().dtype(at::kDouble));
   auto* data = numbers.mutable_data_ptr<double>();
   data[0] = static_cast<double>(local.targets);
   data[1] = local.loss_sum;
   data[2] = static_cast<double>(local.stop_votes);
+  data[kCounts + totals_->rank()] = static_cast<double>(local.batch);
   if (!timing_) return numbers;
-  double* own = data + kCounts + totals_->rank() * buckets * 2;
+  double* own = data + kCounts + totals_->size() + totals_->rank() * buckets * 2;
   for (const auto& of_stage : times) {
     for (const SumTimes& sum : of_stage) {
       *own++ = static_cast<double>(sum.begin);
@@ -154,8 +155,12 @@ comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const Times
   const auto* data = numbers.const_data_ptr<double>();
   comm::StepOutcome outcome{.total = {.targets = static_cast<std::int64_t>(data[0]),
                                       .loss_sum = data[1],
-                                      .stop_votes = static_cast<int>(data[2])}};
-  if (timing_) tell_times(data + kCounts, times, outcome);
+                                      .stop_votes = static_cast<int>(data[2]),
+                                      .batch = local.batch}};
+  const auto* batches = data + kCounts;
+  for (int process = 0; process < totals_->size(); ++process)
+    outcome.batches.push_back(static_cast<std::int64_t>(batches[process]));
+  if (timing_) tell_times(batches + totals_->size(), times, outcome);
   return outcome;
 }
 

@@ -73,7 +73,7 @@ class Reducer final : public comm::ReplicaSync {
   [[nodiscard]] at::Tensor share_of(const BucketState& state, int replica) const;
   void connect(const Network& network, bool record_times);
   // Contributions and times of all processes, exchanged in one sum of these numbers: kCounts, then each process's
-  // times.
+  // batch, then each process's times.
   using Times = std::vector<std::vector<SumTimes>>;  // [stage][bucket]
   static constexpr std::int64_t kCounts = 3;
   [[nodiscard]] comm::StepOutcome total_of(const comm::Contribution& local, const Times& times);

@@ -63,6 +63,7 @@ PassResult Executor::run(PassRequest request) {
   };
   pool_.run(job, {.timeout = timeout_,
                   .on_failure = [pass] { pass->stop(); },
+                  .is_excused = [pass] { return pass->report().waits_for_processes(); },
                   .describe = [pass](int place) { return pass->report().describe(place); },
                   .conclude =
                       [pass] {

@@ -5,7 +5,9 @@
 // the other.
 // Errors: the first failure of any stage ends the step; it names replica, stage and action, the drawing of the schedule
 // with the failing action marked goes to the log, and all workers are back before run() throws, or abandoned. A step
-// that takes longer than the timeout: PeerError.
+// that takes longer than the timeout: PeerError. The time in which all of it waits for other processes (synchronised
+// batch-norm) does not count: another may save a checkpoint or wait for its data, and has a limit of its own where it
+// hangs.
 #pragma once
 
 #include <chrono>

@@ -84,6 +84,19 @@ std::string PassReport::describe_waits() const {
   return join(ends, "; ");
 }
 
+bool PassReport::waits_for_processes() const {
+  bool waits = false;
+  for (int place = 0; place < places(); ++place) {
+    if (is_done(place)) continue;
+    std::optional<int> end = place;
+    for (int steps = 0; end && standings_[*end].wait != Wait::kProcesses; ++steps)
+      end = steps < places() ? waits_for(*end) : std::nullopt;  // longer: they wait for each other
+    if (!end) return false;
+    waits = true;
+  }
+  return waits;
+}
+
 std::string PassReport::draw_failed(int place) const { return draw_replica(replica_of(place), device_of(place)); }
 
 std::string PassReport::draw_unfinished() const {

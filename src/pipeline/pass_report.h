@@ -37,6 +37,9 @@ class PassReport {
   [[nodiscard]] std::string describe(int place) const;
   // Whom the others wait for, or the cycle in which they wait for each other; empty when nobody waits for another.
   [[nodiscard]] std::string describe_waits() const;
+  // True when all that is left to do here waits, itself or through others, for the other processes: this process can do
+  // nothing but wait.
+  [[nodiscard]] bool waits_for_processes() const;
 
   // The schedule with each device's current action marked: of the replica whose action has failed at `place`; of each
   // replica that is not done.

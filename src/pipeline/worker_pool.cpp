@@ -32,10 +32,6 @@ struct WorkerPool::Shared {
 
   void work(int place, const Place& where, const device::Stream& stream);
   void fail(std::exception_ptr failure);
-  // Waits for a place to be done until predicate() holds; false when `limit` has passed first. The time in which the
-  // whole process was stopped (Ctrl-Z, a debugger) does not count: it makes one of the short waits look long.
-  bool wait_own_time(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit,
-                     const std::function<bool()>& predicate);
   [[nodiscard]] bool all_done() const {
     return std::all_of(done.begin(), done.end(), [&](std::int64_t g) { return g == generation; });
   }
@@ -50,16 +46,6 @@ void WorkerPool::Shared::fail(std::exception_ptr failure) {
     wake = on_failure;
   }
   if (wake) wake();
-}
-
-bool WorkerPool::Shared::wait_own_time(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds limit,
-                                       const std::function<bool()>& predicate) {
-  constexpr std::chrono::nanoseconds kShortWait = std::chrono::milliseconds(200);
-  OwnTime time(2 * kShortWait);
-  for (std::chrono::nanoseconds left = limit; left.count() > 0; left = limit - time.pass()) {
-    if (place_done.wait_for(lock, std::min(left, kShortWait), predicate)) return true;
-  }
-  return predicate();
 }
 
 void WorkerPool::Shared::work(int place, const Place& where, const device::Stream& stream) {
@@ -121,14 +107,14 @@ void WorkerPool::run(std::function<void(int)> job, const JobControl& control) {
 
   const auto finished = [&] { return shared_->all_done(); };
   const auto finished_or_failed = [&] { return finished() || shared_->first_failure; };
-  if (!shared_->wait_own_time(lock, control.timeout, finished_or_failed)) {
+  if (!wait_own_time(shared_->place_done, lock, control.timeout, finished_or_failed, control.is_excused)) {
     const auto hung =
         std::make_exception_ptr(PeerError(describe_hang(control)));  // says who is not done, under the lock
     lock.unlock();
     shared_->fail(hung);  // unless a place has failed in this instant: the first failure wins
     lock.lock();
   }
-  if (!shared_->place_done.wait_for(lock, control.grace, finished)) shared_->abandoned = true;
+  if (!wait_own_time(shared_->place_done, lock, control.grace, finished)) shared_->abandoned = true;
   shared_->job.reset();
   shared_->on_failure = nullptr;  // it may hold what the job held
   if (shared_->first_failure) std::rethrow_exception(shared_->first_failure);

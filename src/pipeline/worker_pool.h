@@ -24,10 +24,13 @@ struct Place {
 };
 
 struct JobControl {
-  std::chrono::milliseconds timeout;  // from the start of run() until the last place must be done, without the time in
-                                      // which the whole process was stopped (Ctrl-Z, a debugger)
+  // From the start of run() until the last place must be done, without the time in which the whole process was stopped
+  // (Ctrl-Z, a debugger), or in which is_excused() held.
+  std::chrono::milliseconds timeout;
   std::chrono::milliseconds grace{5000};     // after a failure or timeout, for the others to notice
   std::function<void()> on_failure = [] {};  // wakes jobs that wait; any thread, at most once
+  // True while the places could go on only if somebody outside of this pool did. Brief; runs with the pool's lock.
+  std::function<bool()> is_excused = [] { return false; };
   // For a hang: what a place is doing, and what to make of it all.
   std::function<std::string(int place)> describe = [](int place) { return "place " + std::to_string(place); };
   std::function<std::string()> conclude = [] { return std::string{}; };

@@ -27,7 +27,7 @@ void load_weights(Composition& composition, const fs::path& file) {
 }
 
 // What is to be evaluated, and how.
-struct ToEvaluate {
+struct Candidate {
   config::Config config;
   TensorMap tensors;
   fs::path file;        // of the tensors
@@ -55,8 +55,8 @@ config::Config config_of(const fs::path& checkpoint, const nlohmann::json& state
                            checkpoint.string()));
 }
 
-ToEvaluate to_evaluate(const EvaluationOptions& options) {
-  ToEvaluate candidate;
+Candidate candidate_of(const EvaluationOptions& options) {
+  Candidate candidate;
   if (!options.config_file.empty()) candidate.config = config::load(options.config_file, options.sets);
   if (options.checkpoint.empty()) {
     if (options.config_file.empty()) {
@@ -162,7 +162,7 @@ pipeline::MicroBatch first_training_batch(const Setup& setup) {
 
 Evaluation run_evaluation(const EvaluationOptions& options) {
   if (!options.logits.empty()) check_output("--logits", options.logits, {options.config_file, options.weights});
-  ToEvaluate candidate = to_evaluate(options);
+  Candidate candidate = candidate_of(options);
   candidate.config.pipeline.recompute = "none";  // nothing to measure for what has no backward
   const Setup setup = make_setup(candidate.config);
   Composition composition = composition_for(setup);

@@ -19,12 +19,10 @@ using std::chrono::milliseconds;
 constexpr std::chrono::minutes kPatience{30};
 // Once they agree they have nothing to do but to connect.
 constexpr milliseconds kConnect{20000};
-// After a loss this process may be about to fail by itself. A process that hangs has been waited for long enough: the
-// end comes within its limit.
+// After a loss this process may be about to fail by itself. A process that hangs has been waited for long enough.
 constexpr milliseconds kGrace{10000};
 constexpr milliseconds kGraceWhenHung{1000};
 constexpr milliseconds kLongestSave{15000};  // what a checkpoint may still take then
-constexpr milliseconds kHungMargin{2000};    // of a heartbeat and kGraceWhenHung
 // A backend notices a lost process before the control connection does, or its error arrives before the reason.
 constexpr std::chrono::seconds kInquest{5};
 
@@ -36,6 +34,15 @@ Error as_peer_error(const comm::LostProcess& lost) {
   return PeerError(concat(lost.describe(), "; start all ranks again with --resume auto"));
 }
 
+void say_whom_we_meet(const comm::World& world, double limit_s) {
+  if (world.rank == 0) {
+    log_info(concat("waiting for ", counted(world.size - 1, "other process"), " at ", world.address, ":", world.port,
+                    ", for at most ", human_duration(limit_s)));
+  } else {
+    log_info(concat("rank ", world.rank, " of ", world.size, ": meeting rank 0 at ", world.address, ":", world.port));
+  }
+}
+
 }  // namespace
 
 ProcessPlace place_of(const comm::World& world) {
@@ -45,28 +52,32 @@ ProcessPlace place_of(const comm::World& world) {
           .local_size = std::max(world.local_size, 1)};
 }
 
-Peers::Peers(Launch launch, const config::Config& config) : launch_(std::move(launch)) {
+comm::LivenessOptions liveness_options(const config::Config& config) {
+  return {.silence = in_ms(config.replicas.hang_timeout_s),
+          .connect = std::min(in_ms(config.replicas.connect_timeout_s), kConnect)};
+}
+
+Peers::Peers(Launch launch, const config::Config& config, const std::function<void()>& prepare)
+    : launch_(std::move(launch)) {
   const comm::World& world = launch_.world;
-  if (world.is_single()) return;
-  const milliseconds connect = in_ms(config.replicas.connect_timeout_s);
-  if (world.rank == 0) {
-    log_info(concat("waiting for ", counted(world.size - 1, "other process"), " at ", world.address, ":", world.port,
-                    ", for at most ", human_duration(config.replicas.connect_timeout_s)));
-  } else {
-    log_info(concat("rank ", world.rank, " of ", world.size, ": meeting rank 0 at ", world.address, ":", world.port));
+  if (world.is_single()) {
+    prepare();
+    return;
   }
-  processes_.emplace(world, agreement_of(config, launch_.version),
-                     comm::TimeLimits{.connect = connect, .operation = kPatience});
+  const comm::TimeLimits limits{.connect = in_ms(config.replicas.connect_timeout_s), .operation = kPatience};
+  processes_.emplace(world, agreement_of(config, launch_.version), limits, [&] {
+    prepare();
+    say_whom_we_meet(world, config.replicas.connect_timeout_s);
+  });
   place_ = place_of(processes_->world());
   const comm::MeetingPoint meeting{.publish = [this](const std::string& text) { processes_->publish("control", text); },
                                    .look_up = [this] { return processes_->look_up("control"); }};
-  const comm::LivenessOptions options{.silence = in_ms(config.replicas.hang_timeout_s) - kHungMargin,
-                                      .connect = std::min(connect, kConnect)};
-  liveness_ = std::make_unique<comm::Liveness>(world, meeting, options, [this](const comm::LostProcess& lost) {
+  const auto on_lost = [this](const comm::LostProcess& lost) {
     const std::scoped_lock lock(mutex_);
     lost_ = lost;
     changed_.notify_all();
-  });
+  };
+  liveness_ = std::make_unique<comm::Liveness>(world, meeting, liveness_options(config), on_lost);
   watch_ = std::jthread([this](const std::stop_token& stop) { end_when_lost(stop); });
   together([this] { communicator_ = processes_->make_communicator("the processes of the run"); });
   log_info(concat("rank ", world.rank, " of ", world.size, ": all processes are there"));

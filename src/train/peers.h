@@ -34,10 +34,14 @@ struct Launch {
 
 [[nodiscard]] ProcessPlace place_of(const comm::World& world);
 
+// How patient a run of this configuration is with its processes.
+[[nodiscard]] comm::LivenessOptions liveness_options(const config::Config& config);
+
 class Peers {
  public:
-  // Returns when all processes are there and agree on what they run.
-  Peers(Launch launch, const config::Config& config);
+  // Returns when all processes are there and agree on what they run. prepare: as comm::Processes has it; it runs before
+  // anybody is waited for.
+  Peers(Launch launch, const config::Config& config, const std::function<void()>& prepare);
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;

@@ -192,11 +192,14 @@ double predict_step(const std::vector<LayerCost>& costs, const Plan& plan, doubl
 }
 
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options) {
-  if (options.launch.world.rank == 0) check_writable(options);
-  Peers peers(options.launch, config);
+  Setup setup;
+  Peers peers(options.launch, config, [&] {
+    if (options.launch.world.rank == 0) check_writable(options);
+    setup = make_setup(config, place_of(options.launch.world));
+  });
   std::optional<ProfileOutcome> outcome;
   peers.run([&] {
-    const Setup setup = make_setup(config, peers.place());
+    settle_place(setup, peers.place());
     if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
     if (peers.keeps_records()) {
       outcome = lead(peers, setup, options);

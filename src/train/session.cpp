@@ -28,15 +28,21 @@ struct ResumePoint {
   RunState state;
 };
 
-std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options,
-                                             const Setup& setup) {
-  if (options.resume.empty()) return std::nullopt;
+// The checkpoint to continue from, not read yet.
+std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const SessionOptions& options) {
   const auto found = choice.from.empty() ? std::nullopt : find_checkpoint(choice.from);
-  if (!found && options.resume != "auto") {
+  if (!found && !options.resume.empty() && options.resume != "auto") {
     throw ConfigError(concat("--resume ", options.resume,
                              ": there is no checkpoint; give a run directory, one of its checkpoints/step-N, or "
                              "\"auto\""));
   }
+  return found;
+}
+
+std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options,
+                                             const Setup& setup) {
+  if (options.resume.empty()) return std::nullopt;
+  const auto found = find_start(choice, options);
   if (!found) {
     log_info("--resume auto: there is no checkpoint yet, so a new run begins");
     return std::nullopt;
@@ -257,13 +263,27 @@ nlohmann::ordered_json follow(Peers& peers, const Setup& setup) {
   return summary;
 }
 
+// What is wrong in this process alone, as far as that can be seen before the others are there.
+Setup prepare(const config::Config& config, const SessionOptions& options) {
+  const comm::World& world = options.launch.world;
+  Setup setup = make_setup(config, place_of(world));
+  if (world.rank != 0 || world.is_single()) return setup;
+  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
+  if (!choice.continues_run_dir) (void)find_start(choice, options);
+  if (options.resume.empty() && !config.model.weights.empty()) (void)read_safetensors(config.model.weights);
+  return setup;
+}
+
 }  // namespace
 
 nlohmann::ordered_json run_training(const config::Config& config, const SessionOptions& options) {
-  Peers peers(options.launch, config);
-  const StopSignal stop_signal;  // until the other processes have ended too
+  Setup setup;
+  std::optional<StopSignal> stop_signal;  // until the other processes have ended too
+  if (options.launch.world.is_single()) stop_signal.emplace();
+  Peers peers(options.launch, config, [&] { setup = prepare(config, options); });
+  if (!stop_signal) stop_signal.emplace();
   return peers.run([&] {
-    const Setup setup = make_setup(config, peers.place());
+    settle_place(setup, peers.place());
     if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
     return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);
   });

@@ -234,10 +234,7 @@ Setup make_setup(const config::Config& config, const ProcessPlace& place, SetupF
       model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
   setup.layers = models::count_layers(setup.model);
   check_partition(config, setup.layers);
-  setup.devices =
-      device::choose_devices(device_names(config.device.list), config.pipeline.stages * config.replicas.local,
-                             place.local_rank, place.local_size);
-  setup.cpu_threads = device::threads_per_device(config.device.threads, cpu_places(setup.devices) * place.local_size);
+  settle_place(setup, place);
   if (setup.train_set != nullptr)
     setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), config.train.global_batch);
   setup.total_steps = count_steps(config.train, setup.batches_per_epoch);
@@ -247,6 +244,15 @@ Setup make_setup(const config::Config& config, const ProcessPlace& place, SetupF
                              " steps of the run at the full learning rate; set it lower or train longer"));
   }
   return setup;
+}
+
+void settle_place(Setup& setup, const ProcessPlace& place) {
+  const config::Config& config = setup.config;
+  setup.place = place;
+  setup.devices =
+      device::choose_devices(device_names(config.device.list), config.pipeline.stages * config.replicas.local,
+                             place.local_rank, place.local_size);
+  setup.cpu_threads = device::threads_per_device(config.device.threads, cpu_places(setup.devices) * place.local_size);
 }
 
 Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes) {
@@ -322,6 +328,8 @@ pipeline::MicroBatch as_micro_batch(const data::Batch& batch) {
   return {batch.inputs, batch.targets, batch.sample_ids};
 }
 
-StepBatch as_step_batch(const data::Batch& batch) { return {as_micro_batch(batch), batch.global_size}; }
+StepBatch as_step_batch(const data::Batch& batch) {
+  return {as_micro_batch(batch), batch.global_size, batch.epoch * batch.batches + batch.batch};
+}
 
 }  // namespace sluice::train

@@ -50,6 +50,9 @@ enum class SetupFor {
 [[nodiscard]] Setup make_setup(const config::Config& config, const ProcessPlace& place = {},
                                SetupFor what = SetupFor::kRun);
 
+// The place is known better now: which processes share this machine's devices and cores.
+void settle_place(Setup& setup, const ProcessPlace& place);
+
 // A device, as configured or as the schedule has them.
 [[nodiscard]] int virtual_stages(const config::Config& config);
 

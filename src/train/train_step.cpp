@@ -47,6 +47,17 @@ nn::FlopCount flops_of_all(const pipeline::PassResult& result, const StepBatch& 
   return all;
 }
 
+// Shares of different batches would train on, with some samples twice and some never, until the processes come to the
+// end of an epoch at different steps and wait for each other.
+void check_same_batch(const std::vector<std::int64_t>& of_processes, std::int64_t step) {
+  for (std::size_t rank = 1; rank < of_processes.size(); ++rank) {
+    if (of_processes[rank] == of_processes[0]) continue;
+    throw BugError(concat("step ", step + 1, ": rank ", rank, " has taken batch ", of_processes[rank],
+                          " of the data, but rank 0 batch ", of_processes[0],
+                          " (from 0, over all epochs): they do not stand at the same place"));
+  }
+}
+
 EvalCounts sum_of_counts(const pipeline::PassResult& result) {
   EvalCounts sum;
   for (const auto& of_replica : result.micro_batches) {
@@ -114,13 +125,14 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   const pipeline::PassResult result = run_training_pass(std::move(request), chunks);
   Recorder& recorder = composition_.executor->recorder();
   const comm::Contribution local{
-      .targets = targets, .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0};
+      .targets = targets, .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0, .batch = batch.number};
   comm::StepOutcome outcome;
   {
     const SpanScope span(is_alone() ? nullptr : recorder.process(), Phase::kAllReduce);
     outcome = composition_.sync->finish_step(local);
     check(outcome.run_local_optimizer && !outcome.weights_replaced,
           "a sync that updates the weights itself is not run by this step");
+    check_same_batch(outcome.batches, step);
     merge_running_statistics(composition_, options_.batch_norm, batch.local.samples(), batch.global_samples);
   }
   recorder.add_buckets(outcome.buckets, outcome.late);

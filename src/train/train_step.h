@@ -34,10 +34,12 @@ struct TrainStepOptions {
 struct StepBatch {
   pipeline::MicroBatch local;
   std::int64_t global_samples = 0;  // over all processes
+  std::int64_t number = 0;          // in the data, from the beginning of the first epoch; the same in all processes
 
   StepBatch(pipeline::MicroBatch all)  // NOLINT(google-explicit-constructor): one process has them all
       : local(std::move(all)), global_samples(local.samples()) {}
-  StepBatch(pipeline::MicroBatch share, std::int64_t global) : local(std::move(share)), global_samples(global) {}
+  StepBatch(pipeline::MicroBatch share, std::int64_t global, std::int64_t batch_number = 0)
+      : local(std::move(share)), global_samples(global), number(batch_number) {}
 };
 
 // What a step is asked for besides its update.

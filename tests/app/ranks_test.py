@@ -180,6 +180,13 @@ class RanksTest(unittest.TestCase):
         self.assertIn("/nowhere", cli.error_of(done[0]))
         self.assertIn("/nowhere", cli.error_of(done[1]))
 
+    def test_what_is_wrong_with_rank_0_alone_is_said_before_anybody_is_waited_for(self):
+        config = configuration(self.folder)
+        done = cli.run("train", config, "--run-dir", self.run_dir, "--set", "data.name=nothing",
+                       env=cli.environment_of(0, 2, cli.free_port()))
+        self.assert_refused([done], [2], "data.name", "nothing")
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)  # not that it waits for anybody
+
     def test_a_missing_rank_is_named(self):
         config = configuration(self.folder, replicas={"connect_timeout_s": 2})
         port = cli.free_port()

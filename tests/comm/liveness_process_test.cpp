@@ -68,11 +68,13 @@ TEST(LivenessOfProcesses, OfEightOneIsKilledAtSomeMoment) {
 TEST(LivenessOfProcesses, TheOneThatIsStoppedIsNamedAndLearnsItWhenItGoesOn) {
   for (const int victim : {0, 1}) {
     PeerProcesses peers(3, kSilence);
+    const auto stopped = std::chrono::steady_clock::now();
     peers[victim].signal(SIGSTOP);
     expect_all_say(
         peers,
         concat("lost ", victim, ": ", here(victim), " has not answered for 2.5 s: it hangs, is stopped or cut off"),
         victim);
+    EXPECT_GE(std::chrono::steady_clock::now() - stopped, kSilence) << "it was given up before its time";
     std::this_thread::sleep_for(milliseconds(200));
     peers[victim].signal(SIGCONT);
     EXPECT_EQ(peers[victim].hear(), concat("lost ", victim, ": this process, ", here(victim),

@@ -6,15 +6,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
+#include <thread>
 
 #include "core/check.h"
 
 namespace sluice::comm::test {
 namespace {
 
-constexpr std::chrono::seconds kPatience{30};
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Of every wait until one was in vain, and of those after it.
+milliseconds patience{30000};
+constexpr milliseconds kLittlePatience{1000};
+
+steady_clock::time_point end_of_patience() { return steady_clock::now() + patience; }
+void lose_patience() { patience = kLittlePatience; }
 
 std::filesystem::path new_folder() {
   std::string name = (std::filesystem::temp_directory_path() / "sluice_liveness_XXXXXX").string();
@@ -47,7 +57,7 @@ PeerProcess::PeerProcess(const std::vector<std::string>& arguments) {
 PeerProcess::~PeerProcess() {
   if (pid_ > 0) {
     signal(SIGKILL);
-    (void)wait();
+    ::waitpid(pid_, nullptr, 0);
   }
   ::close(input_);
   ::close(output_);
@@ -61,12 +71,15 @@ void PeerProcess::tell(const std::string& command) const {
 void PeerProcess::signal(int number) const { ::kill(pid_, number); }
 
 std::string PeerProcess::hear() {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const auto end = end_of_patience();
   for (std::size_t length = 0; (length = begun_.find('\n')) == std::string::npos;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    const auto left = std::max(std::chrono::ceil<milliseconds>(end - steady_clock::now()), milliseconds(0));
     pollfd item{output_, POLLIN, 0};
     std::array<char, 4096> bytes{};
-    if (left.count() <= 0 || ::poll(&item, 1, static_cast<int>(left.count())) <= 0) return {};
+    if (::poll(&item, 1, static_cast<int>(left.count())) <= 0) {
+      lose_patience();
+      return {};
+    }
     const ssize_t count = ::read(output_, bytes.data(), bytes.size());
     if (count <= 0) return {};
     begun_.append(bytes.data(), count);
@@ -79,7 +92,18 @@ std::string PeerProcess::hear() {
 
 int PeerProcess::wait() {
   int status = 0;
-  ::waitpid(pid_, &status, 0);
+  const auto end = end_of_patience();
+  while (::waitpid(pid_, &status, WNOHANG) != pid_) {
+    if (steady_clock::now() < end) {
+      std::this_thread::sleep_for(milliseconds(5));
+      continue;
+    }
+    ADD_FAILURE() << "a process does not end";
+    lose_patience();
+    signal(SIGKILL);
+    ::waitpid(pid_, &status, 0);
+    break;
+  }
   pid_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }

@@ -1,5 +1,6 @@
 // peer_process: real processes (liveness_peer) of a run, which a test tells what to do, kills, stops and listens to.
-// Every wait ends; what is still there at the end of the test is killed.
+// Every wait ends: with half a minute the first that is in vain, with a second every one after that, so that a test of
+// something that is broken fails soon. What is still there at the end of the test is killed.
 #pragma once
 
 #include <sys/types.h>
@@ -21,9 +22,9 @@ class PeerProcess {
 
   void tell(const std::string& command) const;
   void signal(int number) const;
-  // The next line it says; "" when it has ended, or says nothing within half a minute.
+  // The next line it says; "" when it has ended, or says nothing in time.
   [[nodiscard]] std::string hear();
-  // Its exit code, or minus the signal that ended it. Requires: it ends.
+  // Its exit code, or minus the signal that ended it. One that does not end in time is killed, and the test fails.
   [[nodiscard]] int wait();
 
  private:

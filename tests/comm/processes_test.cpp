@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <future>
+#include <iostream>
+
 #include <ATen/ATen.h>
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -14,6 +17,7 @@
 #include "comm/socket_address.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "support/paused_process.h"
 
 namespace sluice::comm {
 namespace {
@@ -29,6 +33,25 @@ constexpr TimeLimits kLimit = limits_of(milliseconds(20000));
 using test::free_port;
 using test::run_ranks;
 using test::world_of;
+
+// The first test here: it copies this process, which has one thread yet. One rank comes after 1 s of the 1.5 s that it
+// may take, and 2 s in which all were stopped.
+TEST(Communicator, APauseOfAllProcessesIsNoLoss) {
+  const int port = free_port();
+  const int code = sluice::test::run_and_pause(milliseconds(700), milliseconds(2000), [&] {
+    const auto failures = run_ranks(2, [&](int rank) {
+      Processes processes(world_of(rank, 2, port), {},
+                          {.connect = milliseconds(20000), .operation = milliseconds(1500)});
+      const auto communicator = processes.make_communicator("gradients");
+      if (rank == 1) sluice::test::run_for(milliseconds(1000));
+      communicator->all_reduce(at::ones({4})).wait();
+      communicator->barrier();
+    });
+    for (const std::string& failure : failures) std::cerr << failure << '\n';
+    return failures == std::vector<std::string>(2) ? 0 : 1;
+  });
+  EXPECT_EQ(code, 0);
+}
 
 TEST(Processes, AddUpAndBroadcastOverSeveralCommunicatorsAtOnce) {
   for (const int size : {2, 3, 4}) {
@@ -129,6 +152,44 @@ TEST(Processes, AKeyThatDiffersIsNamedWithBothValues) {
   EXPECT_THAT(failures[1], testing::AnyOf(names_it, HasSubstr("cannot reach rank 0")));  // when it comes too late
 }
 
+// Rank 2 never comes: nobody waits for it. Rank 1 is there before, or comes while rank 0 stays to tell.
+TEST(Processes, WhatIsWrongWithRank0AloneIsSaidAtOnceAndTheOthersHearIt) {
+  const int port = free_port();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto failures = run_ranks(2, [&](int rank) {
+    Processes(world_of(rank, 3, port), {}, kLimit, [&] {
+      if (rank == 0) throw ConfigError("data.name = \"nothing\" is not known");
+    });
+  });
+  EXPECT_EQ(failures[0], "2: data.name = \"nothing\" is not known");
+  EXPECT_THAT(failures[1],
+              AllOf(HasSubstr("5: rank 0 (host "), HasSubstr(") failed: data.name = \"nothing\" is not known")));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kLimit.connect);
+}
+
+TEST(Processes, WhatIsWrongWithAnotherRankAloneIsToldToAllWhoWait) {
+  const int port = free_port();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto failures = run_ranks(4, [&](int rank) {
+    if (rank == 3) return;  // never comes
+    Processes(world_of(rank, 4, port), {}, kLimit, [&] {
+      if (rank == 1) throw DataError("data/x: no such file");
+    });
+  });
+  EXPECT_EQ(failures[1], "3: data/x: no such file");
+  for (const int rank : {0, 2})
+    EXPECT_THAT(failures[rank], AllOf(HasSubstr("5: rank 1 (host "), HasSubstr("failed: data/x: no such file")));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kLimit.connect);
+}
+
+TEST(Processes, OneThatFailsByItselfWhereNobodyIsSaysWhy) {
+  const int port = free_port();
+  const auto failures = run_ranks(2, [&](int rank) {
+    if (rank == 1) Processes(world_of(rank, 2, port), {}, kLimit, [] { throw DataError("data/x: no such file"); });
+  });
+  EXPECT_EQ(failures[1], "3: data/x: no such file");
+}
+
 TEST(Processes, AWorldSizeThatDiffersIsNamed) {
   const int port = free_port();
   const auto failures = run_ranks(2, [&](int rank) { Processes(world_of(rank, 2 + rank, port), {}, kLimit); });
@@ -163,6 +224,23 @@ TEST(Processes, APortInUseAndAnAddressThatIsNotOursAreNamed) {
   EXPECT_THAT(foreign[0], HasSubstr("192.0.2.1 is no address of this machine"));
   elsewhere.address = "no-such-host.invalid";
   EXPECT_THAT(run_ranks(1, [&](int) { Processes(elsewhere, {}, kLimit); })[0], HasSubstr("is not known"));
+}
+
+TEST(Communicator, APeerThatDoesNotComeInTimeIsAPeerError) {
+  const int port = free_port();
+  std::promise<void> has_given_up;
+  const auto failures = run_ranks(2, [&](int rank) {
+    Processes processes(world_of(rank, 2, port), {}, {.connect = milliseconds(20000), .operation = milliseconds(1000)});
+    const auto communicator = processes.make_communicator("gradients");
+    if (rank == 1) return has_given_up.get_future().wait();
+    try {
+      communicator->all_reduce(at::ones({4})).wait();
+    } catch (const PeerError&) {
+      has_given_up.set_value();  // the other one's end is that of the operation
+      throw;
+    }
+  });
+  EXPECT_EQ(failures[0], "5: the all-reduce of gradients failed: the others did not come within 1 s");
 }
 
 TEST(Communicator, APeerThatLeavesIsAPeerError) {

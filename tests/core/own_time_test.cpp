@@ -2,30 +2,95 @@
 
 #include <gtest/gtest.h>
 
+#include <condition_variable>
 #include <thread>
+
+#include "support/paused_process.h"
 
 namespace sluice {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = OwnTime::Clock;
 
-TEST(OwnTime, CountsAStepThatIsFarTooLongAsOneStep) {
-  OwnTime time(milliseconds(20));
-  std::this_thread::sleep_for(milliseconds(300));  // as a pause looks
-  EXPECT_EQ(time.pass(), milliseconds(20));
-  EXPECT_GE(time.paused(), milliseconds(280));
+TEST(OwnTime, CountsShortStepsWholeAndALongOneAsTheLongest) {
+  const Clock::time_point start{};
+  OwnTime time(milliseconds(20), start);
+  EXPECT_EQ(time.pass(start + milliseconds(5)), milliseconds(5));
+  EXPECT_EQ(time.pass(start + milliseconds(25)), milliseconds(25));
+  EXPECT_EQ(time.paused().count(), 0);
+  EXPECT_EQ(time.pass(start + milliseconds(3600'000)), milliseconds(45)) << "an hour in which nobody looked";
+  EXPECT_EQ(time.paused(), milliseconds(3600'000 - 45));
+  EXPECT_EQ(time.pass(start + milliseconds(3600'010)), milliseconds(55));
 }
 
-TEST(OwnTime, CountsShortStepsWhole) {
-  const auto begin = std::chrono::steady_clock::now();
+TEST(OwnTime, LeavesOutWhatItIsToldTo) {
+  const Clock::time_point start{};
+  OwnTime time(milliseconds(20), start);
+  EXPECT_EQ(time.pass(start + milliseconds(10)), milliseconds(10));
+  EXPECT_EQ(time.leave_out(start + milliseconds(18)), milliseconds(10));
+  EXPECT_EQ(time.leave_out(start + milliseconds(5000)), milliseconds(10));
+  EXPECT_EQ(time.pass(start + milliseconds(5001)), milliseconds(11));
+  EXPECT_EQ(time.paused(), milliseconds(4990));
+}
+
+TEST(OwnTime, BeginsWhenItIsMade) {
+  const auto begin = Clock::now();
   OwnTime time(std::chrono::hours(1));
   std::this_thread::sleep_for(milliseconds(5));
-  const auto first = time.pass();
-  EXPECT_GE(first, milliseconds(5));
-  const auto second = time.pass();
-  EXPECT_GE(second, first);
-  EXPECT_LE(second, std::chrono::steady_clock::now() - begin);
-  EXPECT_EQ(time.paused().count(), 0);
+  const auto passed = time.pass();
+  EXPECT_GE(passed, milliseconds(5));
+  EXPECT_LE(passed, Clock::now() - begin);
+}
+
+class WaitOwnTime : public testing::Test {
+ protected:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_there_ = false;
+
+  void bring() {
+    const std::scoped_lock lock(mutex_);
+    is_there_ = true;
+    changed_.notify_all();
+  }
+  template <typename Excused>
+  bool wait(milliseconds limit, const Excused& is_excused) {
+    std::unique_lock lock(mutex_);
+    return wait_own_time(
+        changed_, lock, limit, [this] { return is_there_; }, is_excused);
+  }
+  bool wait(milliseconds limit) {
+    return wait(limit, [] { return false; });
+  }
+};
+
+TEST_F(WaitOwnTime, EndsWithTheLimitOrWhenWhatItWaitsForIsThere) {
+  const auto begin = Clock::now();
+  EXPECT_FALSE(wait(milliseconds(300)));
+  EXPECT_GE(Clock::now() - begin, milliseconds(300));
+  EXPECT_FALSE(wait(milliseconds(0)));
+  const std::jthread other([this] { bring(); });
+  EXPECT_TRUE(wait(std::chrono::minutes(1)));
+  EXPECT_TRUE(wait(milliseconds(0)));
+}
+
+TEST_F(WaitOwnTime, TimeThatIsExcusedDoesNotCount) {
+  int looks = 0;
+  EXPECT_FALSE(wait(milliseconds(300), [&] { return ++looks <= 3; }));
+  EXPECT_GE(looks, 3 + 2) << "300 ms are two short waits";
+}
+
+// The limit is 1.5 s; what is waited for takes 1 s of the process's running time, and it is stopped for 2 s.
+TEST_F(WaitOwnTime, TimeInWhichTheProcessWasStoppedDoesNotCount) {
+  const int code = test::run_and_pause(milliseconds(300), milliseconds(2000), [this] {
+    const std::jthread other([this] {
+      test::run_for(milliseconds(1000));
+      bring();
+    });
+    return wait(milliseconds(1500)) ? 0 : 1;
+  });
+  EXPECT_EQ(code, 0);
 }
 
 }  // namespace

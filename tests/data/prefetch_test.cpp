@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "support/paused_process.h"
+
 namespace sluice::data {
 namespace {
 
@@ -14,6 +16,24 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 std::string thing(std::int64_t number) { return concat("thing ", number); }
+
+// A run that was stopped for long (Ctrl-Z) used to end by "reading the data hangs" when it went on. The first test
+// here: it copies this process, which has one thread yet.
+TEST(Prefetch, APauseOfTheProcessIsNoHangOfTheData) {
+  const int code = sluice::test::run_and_pause(300ms, 2000ms, [] {
+    const auto slow = [](std::int64_t, const std::stop_token&) {
+      sluice::test::run_for(1000ms);
+      return 7;
+    };
+    try {
+      Prefetcher<int> prefetcher(1, slow, {.workers = 1, .depth = 1, .wait_limit = 1500ms});
+      return prefetcher.next() == 7 ? 0 : 1;
+    } catch (const DataError&) {
+      return 3;
+    }
+  });
+  EXPECT_EQ(code, 0);
+}
 
 TEST(Prefetch, HandsThingsOutInOrderForAnyNumberOfWorkers) {
   for (const int workers : {0, 1, 2, 3, 7}) {

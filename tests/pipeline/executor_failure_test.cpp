@@ -4,8 +4,11 @@
 #include <atomic>
 #include <thread>
 
+#include "comm/processes.h"
+#include "comm/ranks.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "nn/replica_sum.h"
 #include "pipeline/executor.h"
 #include "pipeline/schedule/generators.h"
 #include "support/toy_model.h"
@@ -129,6 +132,78 @@ TEST(ExecutorFailure, AHungStageIsReportedWithWhatEveryStageIsDoing) {
                 AllOf(HasSubstr("replica 0 ran this schedule (1f1b)"), HasSubstr("replica 1 ran this schedule (1f1b)"),
                       HasSubstr("device 1: [1F0] 1F1")));
   }
+}
+
+// One process of several: a stage whose `action` runs in forward, then takes part in a sum over the processes, as
+// synchronised batch-norm does.
+class SummingProcess {
+ public:
+  SummingProcess(comm::Processes& processes, std::chrono::milliseconds timeout, const std::function<void()>& action)
+      : executor_([&] {
+          const auto sums = [action](const nn::ForwardContext& context) {
+            action();
+            (void)context.replicas->sum(at::ones({1}, at::kDouble));
+          };
+          const auto layers_of = [sums] {
+            auto layers = test::make_toy_layers(1, kWidth, 1);
+            layers.push_back(std::make_unique<test::ProbeLayer>("probe", sums));
+            return layers;
+          };
+          return Executor(test::make_toy_grid(layers_of, Partition{{2}}, 1), test::cpu_grid(1, 1),
+                          test::one_stage_each(1), {.step_timeout = timeout});
+        }()),
+        communicator_(processes.make_communicator("the statistics")) {}
+
+  void run() {
+    PassRequest request{.schedule = make_1f1b({.stages = 1, .micro_batches = 2}),
+                        .context = {.training = true, .batch_norm = nn::BatchNormMode::kSync},
+                        .loss = test::toy_loss,
+                        .statistics_communicators = {communicator_}};
+    request.micro_batches = {split(test::make_toy_batch(4, kWidth, 3), 2)};
+    executor_.run(std::move(request));
+  }
+
+ private:
+  Executor executor_;
+  std::shared_ptr<comm::Communicator> communicator_;
+};
+
+constexpr comm::TimeLimits kLimits{30s, 30s};
+
+// It saved a checkpoint, or waited for its data: the others used to call their own step hung.
+TEST(ExecutorWithOtherProcesses, OneThatComesToTheStepLateIsNoHang) {
+  const int port = comm::test::free_port();
+  const auto failures = comm::test::run_ranks(2, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, 2, port), {}, kLimits);
+    SummingProcess process(processes, 1s, [] {});
+    process.run();
+    if (rank == 1) std::this_thread::sleep_for(2500ms);
+    process.run();
+  });
+  EXPECT_THAT(failures, ::testing::Each(""));
+}
+
+// The hang ends in the process that hangs, which names the place; the other one ends because that one has gone, and
+// does not call its own step hung.
+TEST(ExecutorWithOtherProcesses, AHangIsReportedByTheProcessThatHangs) {
+  const int port = comm::test::free_port();
+  const auto failures = comm::test::run_ranks(2, [&](int rank) {
+    const auto is_released = std::make_shared<std::atomic<bool>>(false);
+    std::jthread release;
+    comm::Processes processes(comm::test::world_of(rank, 2, port), {}, kLimits);
+    SummingProcess process(processes, rank == 0 ? 1s : 1500ms, [&, is_released] {
+      while (rank == 1 && !*is_released) std::this_thread::sleep_for(10ms);
+    });
+    if (rank == 1) {
+      release = std::jthread([is_released] {
+        std::this_thread::sleep_for(2500ms);
+        *is_released = true;
+      });
+    }
+    process.run();
+  });
+  EXPECT_THAT(failures[1], AllOf(HasSubstr("5: the step did not end within 1.5 s"), HasSubstr("at action 0F0")));
+  EXPECT_THAT(failures[0], AllOf(HasSubstr("5: "), HasSubstr("the all-reduce of the statistics failed")));
 }
 
 }  // namespace

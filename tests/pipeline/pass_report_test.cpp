@@ -83,6 +83,23 @@ TEST(PassReport, ACycleMayPassThroughMessagesAndSums) {
             "replica 0 stage 1 for replica 0 stage 0");
 }
 
+TEST(PassReport, SaysWhetherAllThatIsLeftWaitsForOtherProcesses) {
+  const Schedule schedule = two_devices();
+  const auto waits = [&](std::vector<Standing> standings) {
+    return PassReport(schedule, std::move(standings)).waits_for_processes();
+  };
+  EXPECT_TRUE(waits({{1, Wait::kProcesses}, {1, Wait::kProcesses}}));
+  EXPECT_TRUE(waits({{2, Wait::kProcesses}, kDone}));
+  EXPECT_TRUE(waits({{1, Wait::kProcesses}, {2, Wait::kMessage}})) << "one waits for the other, who does";
+  EXPECT_TRUE(waits({{1, Wait::kReplicas}, {2, Wait::kMessage}, {1, Wait::kProcesses}, kDone}));
+  EXPECT_FALSE(waits({{1, Wait::kProcesses}, {1}})) << "one is at work";
+  EXPECT_FALSE(waits({{1, Wait::kReplicas}, kDone, {1}, kDone})) << "the other replica is at work";
+  EXPECT_FALSE(waits({{1, Wait::kReplicas}, kDone, {2, Wait::kReplicas}, kDone})) << "they are about to go on";
+  EXPECT_FALSE(waits({kDone, kDone}));
+  EXPECT_FALSE(waits({{1, Wait::kMessage}, {0, Wait::kMessage}, {1, Wait::kProcesses}, {1, Wait::kProcesses}}))
+      << "two wait for each other";
+}
+
 TEST(PassReport, TheReplicaThatSpeaksForTheProcessWaitsForTheOthers) {
   const Schedule schedule = two_devices();
   const PassReport report(schedule, {{1, Wait::kReplicas}, {2, Wait::kMessage}, {1, Wait::kProcesses}, kDone});

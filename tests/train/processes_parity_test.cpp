@@ -161,6 +161,33 @@ TEST(ProcessesWithBatchNorm, SynchronisedStatisticsAndGradientsAreThoseOfAllRepl
   }
 }
 
+// The same in one process, where a stage that recomputes takes part in the sums of its forward once more in backward:
+// 3 samples in 4 replicas, so that one replica has none, and the others none in their second micro-batch.
+TEST(EmptyShares, TakePartInSynchronisedBatchNormAlsoWhereStagesRecompute) {
+  constexpr int kReplicas = 4, kChunks = 2, kStages = 2;
+  const models::ModelOptions model = small_model("resnet8");
+  for (const std::int64_t samples : {3, 5}) {
+    const pipeline::MicroBatch batch = make_batch(samples);
+    ReferenceModel one_device(model);
+    const ReferenceStep reference =
+        one_device.step(joined_micro_batches(batch, kReplicas, kChunks), {.training = true, .seed = kSeed});
+    for (const std::vector<bool>& recompute :
+         {std::vector<bool>{false, false}, {true, true}, {true, false}, {false, true}}) {
+      SCOPED_TRACE(concat(samples, " samples, recompute ", recompute[0], recompute[1]));
+      Composition grid =
+          make_grid(model, Plan{.replicas = kReplicas, .schedule = "1f1b", .recompute = recompute}, kStages);
+      TrainStep step(grid, {.seed = kSeed, .batch_norm = nn::BatchNormMode::kSync});
+      const auto result = step.compute_gradients(batch, 0, kChunks);
+      TensorMap gradients;
+      for (const auto& [name, gradient] : gradient_tensors(grid)) gradients[name] = gradient / result.divisor;
+      const auto [error, name] = worst_error(gradients, reference.gradients);
+      EXPECT_LE(error, kTolerance) << name;
+      const auto [of_tensors, tensor] = worst_error(model_tensors(grid), one_device.tensors());
+      EXPECT_LE(of_tensors, kTolerance) << tensor;
+    }
+  }
+}
+
 // The replicas have 2, 1, 1 and 1 samples: not every micro-batch of each has one.
 TEST(ProcessesWithBatchNorm, ShortSharesCountAsManyBatchesAsTheLongest) {
   const Case c{.model = "resnet8", .processes = 2, .replicas = 2, .stages = 2, .chunks = 2};
@@ -180,6 +207,26 @@ TEST(ProcessesWithBatchNorm, ShortSharesCountAsManyBatchesAsTheLongest) {
     check_same_state(*grid.communicator, grid, "after the step");
   });
   EXPECT_THAT(failures, testing::Each(""));
+}
+
+// A rank that resumed at the beginning of the data used to train on other samples than the rest, until the epoch ended
+// for it at another step and all waited for each other for minutes.
+TEST(ProcessesAtDifferentPlaces, EndWithTheStepAndTheBatchesThatDiffer) {
+  const models::ModelOptions model = small_model("toy_cnn");
+  const int port = comm::test::free_port();
+  const auto failures = comm::test::run_ranks(3, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, 3, port), {}, kLimit);
+    Composition grid = make_grid(model, "1f1b", 1, 1, {.kind = "sgd"}, {}, &processes);
+    TrainStep step(grid, {.seed = kSeed});
+    const auto run = [&](std::int64_t number, std::int64_t batch) {
+      (void)step.run({make_batch(2, rank + 1), 6, batch}, number, 0.05);
+    };
+    run(7, 12);
+    run(8, rank == 2 ? 0 : 13);
+  });
+  for (const std::string& failure : failures) {
+    EXPECT_THAT(failure, testing::StartsWith("70: step 9: rank 2 has taken batch 0 of the data, but rank 0 batch 13"));
+  }
 }
 
 TEST(SameStart, Rank0HandsOutItsStateAndAnyDifferenceAfterwardsIsNamed) {

@@ -7,6 +7,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "train/peers.h"
 
 namespace sluice::train {
 namespace {
@@ -159,6 +160,26 @@ TEST(MakeSetup, EvaluationReadsEverySampleOnceInOrderWithoutAugmentation) {
   EXPECT_FALSE(eval.augment.horizontal_flip);
   EXPECT_TRUE(train.shuffle);
   EXPECT_EQ(train.augment.crop_padding, 2);
+}
+
+TEST(MakeSetup, APlaceThatIsKnownBetterLaterChangesThreadsAndNothingElse) {
+  config::Config config = small_config();
+  config.device.threads = 0;
+  train::Setup setup = make_setup(config, {.rank = 1, .processes = 2, .local_rank = 0, .local_size = 1});
+  const int alone = setup.cpu_threads;
+  settle_place(setup, {.rank = 1, .processes = 2, .local_rank = 1, .local_size = 1024});
+  EXPECT_EQ(setup.place.local_rank, 1);
+  EXPECT_EQ(setup.cpu_threads, 1);
+  EXPECT_LE(setup.cpu_threads, alone);
+  EXPECT_EQ(setup.devices.size(), 1U);
+  EXPECT_EQ(setup.total_steps, make_setup(config).total_steps);
+}
+
+// It was given up two seconds before its time.
+TEST(LivenessOptions, AProcessMayBeSilentForAsLongAsIsConfigured) {
+  config::Config config = small_config();
+  config.replicas.hang_timeout_s = 8;
+  EXPECT_EQ(liveness_options(config).silence, std::chrono::seconds(8));
 }
 
 }  // namespace
