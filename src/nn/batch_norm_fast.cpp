@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
+#include <limits>
 
 #include "nn/kernels/kernels.h"
 #include "nn/parallel.h"
@@ -57,6 +58,12 @@ ChannelSums channel_sums(const Rows& rows, const Kernel& kernel) {
   return total;
 }
 
+// A variance beyond float32 as NaN: 1 / infinity = 0 would give finite outputs, and hide the overflow.
+float representable(double variance) {
+  const auto value = static_cast<float>(std::max(variance, 0.0));
+  return std::isinf(value) ? std::numeric_limits<float>::quiet_NaN() : value;
+}
+
 // Mean and biased variance, by sums of deviations from the first row (which keeps the cancellation small).
 BatchStatistics measure(const at::Tensor& x) {
   const Rows rows(x);
@@ -73,7 +80,7 @@ BatchStatistics measure(const at::Tensor& x) {
   for (std::int64_t c = 0; c < rows.channels; ++c) {
     const double shift = sums.first[c] / count;
     mean[c] = static_cast<float>(data[c] + shift);
-    variance[c] = static_cast<float>(std::max(sums.second[c] / count - shift * shift, 0.0));
+    variance[c] = representable(sums.second[c] / count - shift * shift);
   }
   return result;
 }

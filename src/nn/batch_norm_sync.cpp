@@ -1,6 +1,7 @@
 #include "nn/batch_norm_sync.h"
 
 #include <array>
+#include <limits>
 
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -17,6 +18,11 @@ at::Tensor on_cpu(const at::Tensor& numbers) { return numbers.to(at::kCPU, at::k
 // Shaped to be broadcast over [N, C, H, W].
 at::Tensor per_channel(const at::Tensor& values, const at::Tensor& like) {
   return values.to(like.options()).view({1, -1, 1, 1});
+}
+
+// Of an infinite variance NaN: 0 would give finite outputs, and hide that the variance overflowed.
+at::Tensor inverse_deviation_of(const at::Tensor& variance, double epsilon) {
+  return (variance + epsilon).rsqrt().masked_fill_(variance.isinf(), std::numeric_limits<double>::quiet_NaN());
 }
 
 class SyncFunction : public torch::autograd::Function<SyncFunction> {
@@ -65,7 +71,7 @@ BatchNormResult batch_norm_sync(const at::Tensor& x, const at::Tensor& weight, c
   const auto [variance, mean] = at::var_mean(x.detach(), kAllButChannels, /*unbiased=*/false);
   const BatchStatistics own{mean, variance, x.numel() / x.size(1)};
   const BatchStatistics all = from_sums(replicas.sum(to_sums(own, x.size(1))));
-  const at::Tensor inverse_deviation = (all.variance + epsilon).rsqrt();
+  const at::Tensor inverse_deviation = inverse_deviation_of(all.variance, epsilon);
   const at::Tensor y = SyncFunction::apply(x, weight, bias, all.mean, inverse_deviation, all.count, &replicas);
   return {y, {all.mean.to(x.device()), all.variance.to(x.device()), all.count}};
 }

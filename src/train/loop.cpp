@@ -14,7 +14,9 @@ namespace sluice::train {
 
 void Loop::run() {
   try {
-    run_until_done_or_stopped();
+    run_to_the_end();
+  } catch (const InterruptedError&) {
+    throw;
   } catch (const DivergedError& error) {
     if (parts_.records == nullptr) throw;
     report_fault(error);
@@ -23,6 +25,10 @@ void Loop::run() {
     if (parts_.records != nullptr) report_fault(error);
     throw;
   }
+}
+
+void Loop::run_to_the_end() {
+  run_until_done_or_stopped();
   if (!is_finished() || progress_.evaluation_due) stop_for_signal();
   if (!is_saved()) save();  // again, where the disk could not take it
   report_outside_of_steps();
@@ -56,7 +62,7 @@ void Loop::evaluate_and_report() {
   if (parts_.records != nullptr) parts_.records->reporter.eval(*record);
   if (!std::isfinite(record->counts.loss())) {
     throw DivergedError(concat("after step ", progress_.steps_done, ": the loss on the test set is ",
-                               record->counts.loss(), "; lower train.lr or raise train.warmup_steps"));
+                               fixed(record->counts.loss(), 0), "; lower train.lr or raise train.warmup_steps"));
   }
 }
 
@@ -66,6 +72,7 @@ std::string Loop::where_to_go_back() const {
   if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
   if (last_checkpoint_ == proven_checkpoint_) return concat("the last good checkpoint is ", last_checkpoint_.string());
   const std::string suspect = concat(last_checkpoint_.string(), " holds the weights that gave this loss, ");
+  if (!proven_checkpoint_.empty()) return concat(suspect, "the last good checkpoint is ", proven_checkpoint_.string());
   const auto newest = step_of(last_checkpoint_);
   for (const std::int64_t step : parts_.records->checkpoints.steps()) {
     if (newest && step < *newest) return concat(suspect, "the last good checkpoint is that of step ", step);
@@ -142,7 +149,11 @@ void Loop::save() {
   const SpanScope span(parts_.executor.recorder().process(), Phase::kCheckpoint);
   Records& records = *parts_.records;
   const auto held = records.hold ? records.hold() : std::unique_lock<std::timed_mutex>();
-  last_checkpoint_ = records.checkpoints.save(progress_.steps_done, records.capture(progress_), proven_step());
+  try {
+    last_checkpoint_ = records.checkpoints.save(progress_.steps_done, records.capture(progress_), proven_step());
+  } catch (const DivergedError& error) {
+    throw DivergedError(concat(error.what(), "; lower train.lr or raise train.warmup_steps"));
+  }
   saved_step_ = progress_.steps_done;
   last_save_ = now_ns();
   const double seconds = to_s(last_save_ - begin);

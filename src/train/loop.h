@@ -1,9 +1,9 @@
 // loop: goes through the data step by step: trains, evaluates, reports, saves, and stops when asked to.
 // It knows no word of parallelism: a step is TrainStep::run(), whatever runs behind it. In a run of several processes
 // each runs its own loop, and one of them keeps the records.
-// Threads: one. Errors: DivergedError names the last good checkpoint (one from which a step had a finite loss);
-// InterruptedError after a signal, when the checkpoint is saved; StorageError when the last checkpoint cannot be
-// written (a periodic one is tried again later).
+// Threads: one. Errors: DivergedError names the last good checkpoint (one from which a step had a finite loss; none is
+// made of tensors that are not finite); InterruptedError after a signal, when the checkpoint is saved; StorageError
+// when the last checkpoint cannot be written (a periodic one is tried again later).
 #pragma once
 
 #include <filesystem>
@@ -71,6 +71,7 @@ class Loop {
   void run();
 
  private:
+  void run_to_the_end();
   void run_until_done_or_stopped();
   [[nodiscard]] bool is_finished() const { return progress_.steps_done == options_.total_steps; }
   // Some process has received a signal, and all of them know.
@@ -96,7 +97,9 @@ class Loop {
   bool stop_is_agreed_ = false;
   std::optional<std::int64_t> saved_step_;
   std::filesystem::path last_checkpoint_;
-  std::filesystem::path proven_checkpoint_;  // the newest whose weights gave a finite loss in the step after it
+  // The newest whose weights gave a finite loss in the step after it. Retention keeps it: a newer one may be of weights
+  // that are finite and past use.
+  std::filesystem::path proven_checkpoint_;
   Nanoseconds last_save_ = now_ns();
 };
 

@@ -8,8 +8,10 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "data/loader.h"
 #include "train/choose_plan.h"
+#include "train/divergence.h"
 #include "train/records/storage.h"
 #include "train/resume.h"
 #include "train/setup.h"
@@ -182,8 +184,8 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   if (!options.logits.empty())
     write_safetensors(options.logits, {{"logits", at::cat(logits)}, {"labels", at::cat(labels)}});
   if (!std::isfinite(counts.loss())) {
-    throw DivergedError(concat("the loss of these weights on the test set is ", counts.loss(),
-                               ": they come from a run that diverged; use an earlier checkpoint"));
+    throw DivergedError(concat("the loss of these weights on the test set is ", fixed(counts.loss(), 0),
+                               ": they are of a run that diverged, or made for other data; use an earlier checkpoint"));
   }
   return {.counts = counts, .checkpoint = candidate.checkpoint, .step = candidate.step};
 }
@@ -206,8 +208,13 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
   for (const auto& [name, tensor] : buffer_tensors(composition)) out["buffer/" + name] = tensor;
   write_safetensors(options.out, out);
   if (!std::isfinite(gradients.stats.loss)) {
-    throw DivergedError(
-        concat("the loss of this step is ", gradients.stats.loss, "; what it computed is in ", options.out.string()));
+    const std::string what = concat("the loss of this step is ", fixed(gradients.stats.loss, 0));
+    const std::string computed = concat("; what it computed is in ", options.out.string());
+    if (const std::string found = not_finite_inputs(batch); !found.empty()) {
+      const std::string source = options.batch.empty() ? setup.train_set->info().name : options.batch.string();
+      throw DataError(concat(source, ": ", found, ", so ", what, computed));
+    }
+    throw DivergedError(concat(what, computed));
   }
   return gradients.stats.loss;
 }

@@ -5,6 +5,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "train/records/not_finite.h"
 
 namespace sluice::train {
 namespace {
@@ -64,6 +65,12 @@ void refuse_leftovers(const TensorMap& remaining, const std::string& source) {
                                "; use the model it was made with"));
 }
 
+void refuse_not_finite(const TensorMap& tensors, const std::string& source) {
+  const std::string found = not_finite_in_words(tensors);
+  if (found.empty()) return;
+  throw CheckpointError(concat(source, ": ", found, "; use an earlier checkpoint or weights that are whole"));
+}
+
 }  // namespace
 
 TensorMap parameter_tensors(const Composition& composition) {
@@ -108,6 +115,7 @@ TensorMap optimizer_tensors(const Composition& composition) {
 }
 
 void load_model(Composition& composition, const TensorMap& tensors, const std::string& source) {
+  refuse_not_finite(tensors, source);
   for (int r = 0; r < composition.plan.replicas; ++r) {
     TensorMap remaining = tensors;
     drop_copies(remaining, composition.tied, source);
@@ -129,6 +137,7 @@ void load_model(Composition& composition, const TensorMap& tensors, const std::s
 }
 
 void load_optimizer(Composition& composition, const TensorMap& tensors, std::int64_t steps, const std::string& source) {
+  refuse_not_finite(tensors, source);
   TensorMap remaining = tensors;
   for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
     for (const auto& [name, flat] : composition.optimizers[stage]->states()) {

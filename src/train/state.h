@@ -19,7 +19,7 @@ namespace sluice::train {
     const Composition& composition);  // by parameter name; replica 0, views on CPU devices
 [[nodiscard]] TensorMap optimizer_tensors(const Composition& composition);  // "exp_avg/<parameter>"
 
-// Exactly the model's tensors, no more and no fewer; into all replicas.
+// Exactly the model's tensors, no more and no fewer, all of them finite; into all replicas.
 void load_model(Composition& composition, const TensorMap& tensors, const std::string& source);
 void load_optimizer(Composition& composition, const TensorMap& tensors, std::int64_t steps, const std::string& source);
 

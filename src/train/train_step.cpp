@@ -11,7 +11,9 @@
 #include "core/concat.h"
 #include "core/divided_up.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "pipeline/schedule/generators.h"
+#include "train/divergence.h"
 #include "train/running_statistics.h"
 #include "train/train_schedule.h"
 
@@ -152,18 +154,17 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
 
 StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, const StepWishes& wishes) {
   const Gradients gradients = compute_gradients(batch, step, composition_.plan.chunks, wishes);
-  if (!std::isfinite(gradients.stats.loss)) {
-    throw DivergedError(concat("step ", step + 1, ": the loss is ", gradients.stats.loss, "; lower train.lr (", lr,
-                               " in this step) or raise train.warmup_steps"));
-  }
+  const auto require_finite = [&](const char* name, double value) {
+    if (std::isfinite(value)) return;
+    throw_divergence(composition_, batch.local,
+                     {.step = step, .lr = lr, .what = concat(name, " is ", fixed(value, 0))});
+  };
+  require_finite("the loss", gradients.stats.loss);
   StepStats stats = gradients.stats;
   double divisor = gradients.divisor;
   if (options_.clip_norm > 0) {
     stats.gradient_norm = gradient_norm(divisor);
-    if (!std::isfinite(*stats.gradient_norm)) {
-      throw DivergedError(concat("step ", step + 1, ": the norm of the gradient is ", *stats.gradient_norm,
-                                 "; lower train.lr (", lr, " in this step) or raise train.warmup_steps"));
-    }
+    require_finite("the norm of the gradient", *stats.gradient_norm);
     divisor /= std::min(1.0, options_.clip_norm / (*stats.gradient_norm + kClipEpsilon));
   }
   update_weights(lr, divisor);

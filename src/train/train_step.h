@@ -1,7 +1,7 @@
 // train_step: the one training step of every mode: run the schedule, agree with the other replicas, update the weights.
 // A single device is one stage with nobody to agree with; a new mode is a new schedule or a new ReplicaSync, not a new
-// step. Threads: one. Errors: DivergedError before the weights are touched when the loss is NaN or infinite; those of
-// the executor.
+// step. Threads: one. Errors: DivergedError, or DataError where samples are to blame (divergence.h), before the weights
+// are touched when the loss is NaN or infinite; those of the executor.
 #pragma once
 
 #include <cstdint>

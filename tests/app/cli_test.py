@@ -202,13 +202,28 @@ class RunTest(CliTest):
         self.assertEqual(summary, {key: line[key] for key in line if key not in ("event", "time_s")})
         self.assertEqual((summary["outcome"], summary["steps"]), ("done", 6))
 
-    def test_weights_that_are_not_numbers_are_6(self):
+    def test_weights_that_are_not_numbers_are_7_and_counted(self):
         self.assertEqual(self.train("--set", "train.steps=1").returncode, 0)
         weights = cli.checkpoints(self.run_dir)[1] / "model.safetensors"
         data = bytearray(weights.read_bytes())
         data[-400:] = struct.pack("<f", float("nan")) * 100
         (self.folder / "nan.safetensors").write_bytes(data)
-        self.assert_refused(cli.run("eval", self.config, "--weights", self.folder / "nan.safetensors"), 6, "nan")
+        said = (self.folder / "nan.safetensors", "fc3.weight has 100 NaN")
+        self.assert_refused(cli.run("eval", self.config, "--weights", said[0]), 7, *said)
+        self.assert_refused(cli.run("step", self.config, "--weights", said[0], "--out", self.folder / "out"), 7, *said)
+        self.assert_refused(cli.run("train", self.config, "--run-dir", self.folder / "other", "--set",
+                                    f'model.weights="{said[0]}"'), 7, *said)
+
+    def test_a_batch_that_is_not_finite_is_3_and_named(self):
+        batch, out = self.folder / "batch.safetensors", self.folder / "out.safetensors"
+        header = json.dumps({"inputs": {"dtype": "F32", "shape": [2, 3, 8, 8], "data_offsets": [0, 1536]},
+                             "targets": {"dtype": "I64", "shape": [2], "data_offsets": [1536, 1552]}}).encode()
+        header += b" " * (-len(header) % 8)
+        pixels = [0.5] * 383 + [float("nan")]
+        batch.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<384f2q", *pixels, 0, 1))
+        done = cli.run("step", self.config, "--batch", batch, "--out", out)
+        self.assert_refused(done, 3, batch, "sample 1 has 1 NaN", out)
+        self.assertTrue(out.exists())
 
     def test_step_never_writes_over_what_it_reads(self):
         batch = self.folder / "batch.safetensors"

@@ -4,9 +4,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 
+#include "core/concat.h"
 #include "nn/compare.h"
+#include "nn/not_finite.h"
 
 namespace sluice::nn {
 namespace {
@@ -99,6 +102,110 @@ TEST_P(KernelsTest, WinogradStepsMakeAConvolution) {
       at::convolution_backward(exact(grad), exact(x), w.to(at::kDouble), at::OptionalIntArrayRef(), {1, 1}, {1, 1},
                                {1, 1}, false, {0, 0}, 1, {false, true, false});
   EXPECT_TRUE(at::equal(grad_w.to(at::kDouble), expected));
+}
+
+// Runs both on `inputs` with a value that is not finite in each of them, and compares the tensors that come out.
+void expect_like(const std::function<Tensors(const Tensors&)>& ours,
+                 const std::function<Tensors(const Tensors&)>& reference, const Tensors& inputs) {
+  for (std::size_t target = 0; target < inputs.size(); ++target) {
+    for (const double value : not_finite_values()) {
+      for (const int place : {0, 1, 2}) {
+        Tensors changed = inputs;
+        changed[target] = with_value_at(inputs[target], place, value);
+        const Tensors a = ours(changed), b = reference(changed);
+        for (std::size_t i = 0; i < a.size(); ++i) {
+          expect_same_not_finite(a[i], b[i], MaySpread::kNowhere,
+                                 concat(value, " in input ", target, ", place ", place, ": answer ", i));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KernelsTest, BatchNormKeepsNaNAndInfinities) {
+  constexpr std::int64_t kRows = 3, kChannels = 112;  // groups of every size
+  const auto& kernel = table().batch_norm;
+  const at::Tensor x = at::randn({kRows, kChannels}), residual = at::randn({kRows, kChannels}),
+                   scale = at::randn({kChannels}), offset = at::randn({kChannels});
+  for (const bool relu : {false, true}) {
+    expect_like(
+        [&](const Tensors& t) {
+          const at::Tensor y = at::empty_like(t[0]);
+          kernel.apply(data(t[0]), data(t[1]), data(t[2]), data(t[3]), kRows, kChannels, relu, data(y));
+          return Tensors{y};
+        },
+        [&](const Tensors& t) {
+          const at::Tensor y = t[0] * t[2] + t[3] + t[1];
+          return Tensors{relu ? at::relu(y) : y};
+        },
+        {x, residual, scale, offset});
+  }
+  const at::Tensor y = at::relu(at::randn({kRows, kChannels})), grad = at::randn({kRows, kChannels});
+  const auto gated = [](const Tensors& t) { return at::threshold_backward(t[2], t[1], 0); };
+  expect_like(
+      [&](const Tensors& t) {
+        const at::Tensor sum = at::empty({kChannels}), dot = at::empty({kChannels});
+        kernel.gradient_sums(data(t[0]), data(t[1]), data(t[2]), data(t[3]), kRows, kChannels, data(sum), data(dot));
+        return Tensors{sum, dot};
+      },
+      [&](const Tensors& t) {
+        const at::Tensor g = gated(t);
+        return Tensors{g.sum(0), (g * (t[0] - t[3])).sum(0)};
+      },
+      {x, y, grad, offset});
+  expect_like(
+      [&](const Tensors& t) {
+        const at::Tensor grad_x = at::empty_like(x), grad_residual = at::empty_like(x);
+        kernel.gradient(data(t[0]), data(t[1]), data(t[2]), data(t[3]), data(t[4]), data(t[5]), data(t[6]), kRows,
+                        kChannels, data(grad_x), data(grad_residual));
+        return Tensors{grad_x, grad_residual};
+      },
+      [&](const Tensors& t) {
+        const at::Tensor g = gated(t);
+        return Tensors{t[4] * g + (t[5] * (t[0] - t[3]) + t[6]), g};
+      },
+      {x, y, grad, offset, scale, at::randn({kChannels}), at::randn({kChannels})});
+}
+
+TEST_P(KernelsTest, GeluKeepsNaNAndInfinities) {
+  expect_like(
+      [&](const Tensors& t) {
+        const at::Tensor y = at::empty_like(t[0]), slope = at::empty_like(t[0]);
+        table().gelu.forward(data(t[0]), 37, data(y));
+        table().gelu.backward(data(t[0]), data(t[1]), 37, data(slope));
+        return Tensors{y, slope};
+      },
+      [](const Tensors& t) { return Tensors{at::gelu(t[0]), at::gelu_backward(t[1], t[0])}; },
+      {at::randn({37}), at::randn({37})});
+}
+
+TEST_P(KernelsTest, AttentionKeepsNaNAndInfinities) {
+  constexpr std::int64_t kQueries = 5, kKeys = 21, kWidth = 16;
+  const kernels::AttentionShape shape{.queries = kQueries,
+                                      .keys = kKeys,
+                                      .head_width = kWidth,
+                                      .q_stride = kWidth,
+                                      .kv_stride = kWidth,
+                                      .out_stride = kWidth,
+                                      .scale = 0.25F};
+  const auto& kernel = table().attention;
+  expect_like(
+      [&](const Tensors& t) {
+        const at::Tensor p = at::empty({kQueries, kernel.padded(kKeys)}), out = at::empty({kQueries, kWidth}),
+                         scratch = at::empty({kernel.scratch_floats(kQueries, kKeys, kWidth)});
+        const at::Tensor q = at::empty_like(t[0]), k = at::empty_like(t[1]), v = at::empty_like(t[2]);
+        kernel.forward(shape, data(t[0]), data(t[1]), data(t[2]), data(p), data(out), data(scratch));
+        kernel.backward(shape, data(t[0]), data(t[1]), data(t[2]), data(p), data(t[3]), data(q), data(k), data(v),
+                        data(scratch));
+        return Tensors{out, q, k, v};
+      },
+      [](const Tensors& t) {
+        const at::Tensor p = at::softmax(at::mm(t[0], t[1].t()) * 0.25, -1), d = at::mm(t[3], t[2].t());
+        const at::Tensor slope = p * (d - (p * d).sum(1, /*keepdim=*/true)) * 0.25;
+        return Tensors{at::mm(p, t[2]), at::mm(slope, t[1]), at::mm(slope.t(), t[0]), at::mm(p.t(), t[3])};
+      },
+      {at::randn({kQueries, kWidth}), at::randn({kKeys, kWidth}), at::randn({kKeys, kWidth}),
+       at::randn({kQueries, kWidth})});
 }
 
 INSTANTIATE_TEST_SUITE_P(Tables, KernelsTest,

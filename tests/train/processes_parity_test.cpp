@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <mutex>
 
 #include "comm/processes.h"
@@ -107,6 +108,28 @@ INSTANTIATE_TEST_SUITE_P(Grid, ProcessesParity, testing::ValuesIn(all_cases()), 
   const Case& c = param_info.param;
   return concat(c.model, "_", c.processes, "processes_", c.replicas, "replicas_", c.stages, "stages");
 });
+
+// One rank's samples are not finite, or one's targets give an infinite loss: all ranks end alike.
+TEST(ProcessesThatDiverge, AllRanksEndWithTheSameKindOfError) {
+  constexpr int kProcesses = 3;
+  for (const bool data_is_bad : {true, false}) {
+    const int port = comm::test::free_port();
+    const auto failures = comm::test::run_ranks(kProcesses, [&](int rank) {
+      comm::Processes processes(comm::test::world_of(rank, kProcesses, port), {}, kLimit);
+      Composition grid = make_grid(small_model("toy_cnn"), "1f1b", 1, 2, {.kind = "sgd"}, {}, &processes);
+      StepBatch batch = share_of(make_batch(13), rank, {"toy_cnn", kProcesses, 2, 1, 1});
+      model_tensors(grid).at("fc.weight").mul_(1e30);
+      // So large that a number overflows in this rank.
+      if (rank == 1) batch.local.inputs = at::full_like(batch.local.inputs, data_is_bad ? std::nan("") : 1e308);
+      (void)TrainStep(grid, {}).run(batch, 4, 0.05);
+    });
+    for (const std::string& failure : failures)
+      EXPECT_THAT(failure, testing::StartsWith(data_is_bad ? "3: step 5: the loss is NaN" : "6: step 5: the loss is "));
+    if (!data_is_bad) continue;
+    EXPECT_THAT(failures[0], testing::HasSubstr("rank 1 has a sample that is not finite"));
+    EXPECT_THAT(failures[1], testing::HasSubstr("NaN among its inputs"));
+  }
+}
 
 // The first batch-norm's statistics do not depend on the cut, so plain operations can say what they should be.
 TEST(ProcessesWithBatchNorm, DeferredStatisticsAreThoseOfTheWholeMiniBatchInEveryRank) {

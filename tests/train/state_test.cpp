@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -106,6 +107,23 @@ TEST_F(State, RefusesWhatIsNotTheModelsByName) {
   EXPECT_THAT(refused([](TensorMap& t) { t["fc.bias"] = at::zeros({7}); }),
               AllOf(HasSubstr("'fc.bias' is [7]"), HasSubstr("needs [5]")));
   EXPECT_THAT(refused([](TensorMap& t) { t["bn1.running_var"] = at::zeros({3}); }), HasSubstr("'bn1.running_var'"));
+}
+
+TEST_F(State, RefusesWhatIsNotFiniteByNameAndNumber) {
+  Composition grid = test::make_grid(model_, "1f1b", 2, 1, kAdam);
+  TensorMap model = copy_of(model_tensors(grid)), optimizer = copy_of(optimizer_tensors(grid));
+  const TensorMap before = copy_of(model);
+  const auto refused = [&] { return refusal([&] { load_model(grid, model, "file.safetensors"); }); };
+  model.at("conv1.weight")[0][0][0][0].fill_(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_THAT(refused(), HasSubstr("file.safetensors: conv1.weight has 1 NaN;"));
+  model.at("conv1.weight")[1][0][0].fill_(-std::numeric_limits<double>::infinity());
+  EXPECT_THAT(refused(), HasSubstr("conv1.weight has 1 NaN and 3 infinite values;"));
+  model.at("bn1.running_var")[0].fill_(std::numeric_limits<double>::infinity());
+  EXPECT_THAT(refused(), HasSubstr("bn1.running_var has 1 infinite value (and 1 more tensor holds"));
+  expect_equal(model_tensors(grid), before);  // nothing was taken over
+  optimizer.at("exp_avg/fc.bias")[1].fill_(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_THAT(refusal([&] { load_optimizer(grid, optimizer, 1, "o.safetensors"); }),
+              HasSubstr("o.safetensors: exp_avg/fc.bias has 1 NaN;"));
 }
 
 TEST_F(State, RefusesAnotherOptimizersState) {

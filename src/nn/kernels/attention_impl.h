@@ -25,11 +25,12 @@ static void transpose_padded(const float* rows, std::int64_t stride, std::int64_
   }
 }
 
+// The maximum passes over NaN, or not, as it comes: its exponential is NaN, so the sum and with it the whole row are.
 static void softmax_row(float* row, std::int64_t keys, float scale) {
   const std::int64_t padded = attention_padded(keys);
   Vec largest = splat(row[0]);
   std::int64_t j = 0;
-  for (; j + kLanes <= keys; j += kLanes) largest = max(largest, load(row + j));
+  for (; j + kLanes <= keys; j += kLanes) largest = at_least(largest, load(row + j));
   float top = horizontal_max(largest);
   for (; j < keys; ++j) top = row[j] > top ? row[j] : top;
   Vec total{};

@@ -58,7 +58,7 @@ static void bn_apply_as(const float* x, const float* residual, const float* scal
       for (int v = 0; v < kVectors; ++v) {
         Vec value = load(x + at + v * kLanes) * a[v] + b[v];
         if constexpr (kResidual) value += load(residual + at + v * kLanes);
-        if constexpr (kRelu) value = max(value, Vec{});
+        if constexpr (kRelu) value = at_least(value, Vec{});
         store(y + at + v * kLanes, value);
       }
     }
@@ -85,7 +85,7 @@ static void bn_gradient_sums_as(const float* x, const float* y, const float* gra
       const std::int64_t at = r * channels + c;
       for (int v = 0; v < kVectors; ++v) {
         Vec g = load(grad + at + v * kLanes);
-        if constexpr (kRelu) g = zero_unless_positive(g, load(y + at + v * kLanes));
+        if constexpr (kRelu) g = relu_gradient(g, load(y + at + v * kLanes));
         s[v] += g;
         d[v] += g * (load(x + at + v * kLanes) - middle[v]);
       }
@@ -115,7 +115,7 @@ static void bn_gradient_as(const float* x, const float* y, const float* grad, co
       const std::int64_t at = r * channels + first;
       for (int v = 0; v < kVectors; ++v) {
         Vec g = load(grad + at + v * kLanes);
-        if constexpr (kRelu) g = zero_unless_positive(g, load(y + at + v * kLanes));
+        if constexpr (kRelu) g = relu_gradient(g, load(y + at + v * kLanes));
         if constexpr (kResidual) store(grad_residual + at + v * kLanes, g);
         store(grad_x + at + v * kLanes, ka[v] * g + (kb[v] * (load(x + at + v * kLanes) - middle[v]) + kc[v]));
       }

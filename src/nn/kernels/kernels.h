@@ -2,6 +2,7 @@
 // Not here: threading (callers split rows and run the pieces with at::parallel_for), shapes, autograd, float64.
 // The same source (simd.h and the *_impl.h files) is compiled once per instruction set; best() answers with the widest
 // that this CPU has, so one binary runs everywhere. Every function is pure: it reads its inputs and writes its outputs.
+// NaN and infinities come through as in ATen's operations: what is computed from one is NaN or infinite, not a number.
 // No torch here: these files are compiled with other flags and must share no inline code with the rest.
 #pragma once
 
@@ -17,10 +18,10 @@ struct BatchNormKernels {
   // sum[c] = sum over rows of (x - shift[c]); squares[c] = sum of (x - shift[c])^2.
   void (*statistics)(const float* x, const float* shift, std::int64_t rows, std::int64_t channels, float* sum,
                      float* squares);
-  // y = x * scale + offset (+ residual), then max(0, .) when relu. residual may be null.
+  // y = x * scale + offset (+ residual), then max(0, .), of NaN NaN, when relu. residual may be null.
   void (*apply)(const float* x, const float* residual, const float* scale, const float* offset, std::int64_t rows,
                 std::int64_t channels, bool relu, float* y);
-  // g = grad where y > 0 (all of grad when y is null); sum[c] = sum of g; dot[c] = sum of g * (x - mean[c]).
+  // g = 0 where y <= 0, else grad (all of grad when y is null); sum[c] = sum of g; dot[c] = sum of g * (x - mean[c]).
   void (*gradient_sums)(const float* x, const float* y, const float* grad, const float* mean, std::int64_t rows,
                         std::int64_t channels, float* sum, float* dot);
   // grad_x = a * g + b * (x - mean) + c per channel; grad_residual = g when it is not null.

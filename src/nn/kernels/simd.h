@@ -31,8 +31,13 @@ using IntVec = std::int32_t __attribute__((vector_size(kLanes * 4)));
 SLUICE_INLINE Vec load(const float* from) { return *reinterpret_cast<const LooseVec*>(from); }
 SLUICE_INLINE void store(float* to, Vec value) { *reinterpret_cast<LooseVec*>(to) = value; }
 SLUICE_INLINE Vec splat(float value) { return Vec{} + value; }
-SLUICE_INLINE Vec max(Vec a, Vec b) { return a > b ? a : b; }
-SLUICE_INLINE Vec zero_unless_positive(Vec value, Vec condition) { return condition > Vec{} ? value : Vec{}; }
+
+// Comparisons with NaN are false, so their direction says what becomes of one. Here every NaN stays, as in ATen: one
+// that turns into a number lets a ruined model train on. It costs nothing: only the direction differs.
+// The value, or `floor` where the value is less.
+SLUICE_INLINE Vec at_least(Vec value, Vec floor) { return value < floor ? floor : value; }
+// The gradient of y = at_least(., 0): all of it where y is above zero or NaN.
+SLUICE_INLINE Vec relu_gradient(Vec gradient, Vec y) { return y <= Vec{} ? Vec{} : gradient; }
 
 // The first `count` (below kLanes) values, zero elsewhere.
 SLUICE_INLINE Vec load_part(const float* from, std::int64_t count) {
@@ -49,16 +54,17 @@ SLUICE_INLINE float horizontal_sum(Vec value) {
   for (int i = 0; i < kLanes; ++i) sum += value[i];
   return sum;
 }
+// Of numbers; where some are NaN it may be any of the values.
 SLUICE_INLINE float horizontal_max(Vec value) {
   float best = value[0];
   for (int i = 1; i < kLanes; ++i) best = value[i] > best ? value[i] : best;
   return best;
 }
 
-// exp for arguments <= 0; below -87 the answer is about 1e-38. Cody-Waite reduction and the Taylor series to degree 7:
-// relative error below 1.5e-7.
+// exp for arguments <= 0; below -87 the answer is about 1e-38, of NaN it is NaN. Cody-Waite reduction and the Taylor
+// series to degree 7: relative error below 1.5e-7.
 SLUICE_INLINE Vec exp_negative(Vec x) {
-  x = max(x, splat(-87.0F));
+  x = at_least(x, splat(-87.0F));
   const Vec magic = splat(12582912.0F);  // 1.5 * 2^23: adding it rounds to an integer
   const Vec rounded = x * std::numbers::log2e_v<float> + magic;
   const Vec n = rounded - magic;

@@ -124,6 +124,15 @@ json verified_state(const fs::path& dir) {
   return document;
 }
 
+// What state.json says of the file.
+json write_tensors(const fs::path& file, std::int64_t step, const TensorMap& tensors) {
+  try {
+    return digest_json(write_safetensors(file, tensors, {{"format", "pt"}}, Values::kFinite));
+  } catch (const DivergedError& error) {
+    throw DivergedError(concat("after step ", step, ": ", error.what(), ", so no checkpoint is made of it"));
+  }
+}
+
 }  // namespace
 
 void write_checkpoint(const fs::path& dir, std::int64_t step, const CheckpointContents& contents) {
@@ -136,9 +145,8 @@ void write_checkpoint(const fs::path& dir, std::int64_t step, const CheckpointCo
   check(all_finite(document), "the state of a checkpoint has a number that JSON cannot hold");
   document["step"] = step;
   document["format"] = kFormat;
-  document["files"][std::string(kModelFile)] = digest_json(write_safetensors(dir / kModelFile, contents.model));
-  document["files"][std::string(kOptimizerFile)] =
-      digest_json(write_safetensors(dir / kOptimizerFile, contents.optimizer));
+  document["files"][std::string(kModelFile)] = write_tensors(dir / kModelFile, step, contents.model);
+  document["files"][std::string(kOptimizerFile)] = write_tensors(dir / kOptimizerFile, step, contents.optimizer);
   write_text_atomically(dir / kStateFile, encode_state(document));
 }
 

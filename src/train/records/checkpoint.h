@@ -4,7 +4,8 @@
 // state.json is one JSON object: first "xxh3_128" (the hash of every byte after that field), then "files" (size and
 // XXH3-128 of each tensor file), "format", "step" and what the trainer put into `state`.
 // So a torn, flipped, swapped, mixed or missing file is always seen. Hashes find accidents, not forgery.
-// Threads: one per directory. Errors: CheckpointError naming the file and what to do; StorageError from the disk.
+// Threads: one per directory. Errors: CheckpointError naming the file and what to do; StorageError from the disk;
+// DivergedError where tensors to be saved hold NaN or infinite values: of these no checkpoint is made.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,8 @@
 // Not here: the content of one checkpoint (checkpoint.h); when to save, who sends the state to the other ranks
 // (train/). Threads: one at a time, one store per directory (the run directory's lock sees to that between processes).
 // Errors: StorageError when a save cannot be written (nothing is left of it, older checkpoints are untouched, training
-// may go on). A damaged checkpoint is passed over with a warning.
+// may go on); DivergedError, likewise, when its tensors are not finite. A damaged checkpoint is passed over with a
+// warning.
 #pragma once
 
 #include <cstdint>

@@ -16,6 +16,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "train/records/not_finite.h"
 #include "train/records/safetensors_header.h"
 #include "train/records/storage.h"
 
@@ -24,7 +25,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
 
-constexpr std::size_t kWriteBlock = std::size_t{4} << 20;  // hashed and written while in cache
+constexpr std::size_t kWriteBlock = std::size_t{4} << 20;  // checked, hashed and written while in cache
 
 using NamedTensor = std::pair<std::string, at::Tensor>;
 
@@ -104,7 +105,7 @@ std::uint64_t tensor_bytes(const TensorMap& tensors) {
 }
 
 FileDigest write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
-                             const std::map<std::string, std::string>& metadata) {
+                             const std::map<std::string, std::string>& metadata, Values allowed) {
   const auto list = ordered(tensors, path);
   std::vector<TensorEntry> entries;
   std::uint64_t offset = 0;
@@ -116,17 +117,20 @@ FileDigest write_safetensors(const std::filesystem::path& path, const TensorMap&
 
   AtomicFile file(path, header.size() + offset);
   Digester digester;
-  const auto write = [&](std::span<const std::byte> bytes) {
-    for (; !bytes.empty(); bytes = bytes.subspan(std::min(kWriteBlock, bytes.size()))) {
-      const auto block = bytes.first(std::min(kWriteBlock, bytes.size()));
-      digester.update(block);
-      file.write(block);
-    }
+  const auto write = [&](std::span<const std::byte> block) {
+    digester.update(block);
+    file.write(block);
   };
   write(std::as_bytes(std::span(header)));
   for (const auto& [name, tensor] : list) {
     const auto dense = tensor.detach().resolve_neg().contiguous();  // a copy for one tensor at a time
-    write({static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()});
+    std::span bytes(static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes());
+    for (; !bytes.empty(); bytes = bytes.subspan(std::min(kWriteBlock, bytes.size()))) {
+      const auto block = bytes.first(std::min(kWriteBlock, bytes.size()));
+      if (allowed == Values::kFinite && !all_finite(block, dense.scalar_type()))
+        throw DivergedError(concat(name, " has ", not_finite_in_words(dense)));
+      write(block);
+    }
   }
   file.commit();
   return digester.digest();

@@ -2,7 +2,7 @@
 // and the results of `sluice step` and `sluice eval`.
 // Not here: which tensors a model has and their shapes; moving tensors between devices (device/).
 // Threads: any, one call per file. Errors: CheckpointError (exit code 7) naming file, tensor and what was expected;
-// StorageError (exit code 8) for a disk that is full, read-only or faulty.
+// StorageError (exit code 8) for a disk that is full, read-only or faulty; DivergedError (6) for Values::kFinite.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,12 +22,17 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;
 };
 
+// What may be written. kFinite: DivergedError where a value is NaN or infinite, "conv1.weight has 1 NaN", and no file.
+// It is found in the pass that hashes and writes.
+enum class Values { kAny, kFinite };
+
 // Writes `path` atomically and durably (temporary file, fsync, rename); returns size and XXH3-128 of the file, computed
 // while writing. Order: strictest alignment first, then name, which is what the official writer does.
 // Requires: dense CPU tensors; dtypes F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL (others are a CheckpointError).
 // Tensors in any memory layout are written row-major; tensors that share memory are written each.
 FileDigest write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
-                             const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+                             const std::map<std::string, std::string>& metadata = {{"format", "pt"}},
+                             Values allowed = Values::kAny);
 
 // Bytes of data that write_safetensors() will write for `tensors`, without the header.
 [[nodiscard]] std::uint64_t tensor_bytes(const TensorMap& tensors);

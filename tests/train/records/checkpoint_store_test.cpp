@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "checkpoint_support.h"
+#include "core/error.h"
 #include "support.h"
 
 namespace sluice::train {
@@ -51,6 +52,29 @@ TEST(CheckpointStore, KeepsTheNewestComplete) {
   CheckpointStore store(dir.path(), 2);
   for (const int step : {1, 2, 3, 10}) store.save(step, contents_of(step));
   EXPECT_THAT(names_in(dir.path()), ElementsAre("step-10", "step-3"));
+}
+
+TEST(CheckpointStore, NothingIsMadeOfTensorsThatAreNotFiniteAndNothingIsRemoved) {
+  const TempDir dir;
+  CheckpointStore store(dir.path(), 1);
+  store.save(1, contents_of(1));
+  const auto refusal_of = [&](const CheckpointContents& contents) -> std::string {
+    try {
+      store.save(2, contents);
+    } catch (const DivergedError& error) {
+      return error.what();
+    }
+    return "nothing was refused";
+  };
+  constexpr std::int64_t kLarge = 3 << 20;  // several blocks of a file
+  CheckpointContents model = contents_of(2, kLarge), optimizer = contents_of(2);
+  model.model.at("layer.weight")[kLarge - 1].fill_(std::numeric_limits<float>::quiet_NaN());
+  model.model.at("layer.weight")[5].fill_(std::numeric_limits<float>::infinity());
+  optimizer.optimizer.at("layer.weight/momentum")[3].fill_(-std::numeric_limits<double>::infinity());
+  EXPECT_THAT(refusal_of(model), HasSubstr("after step 2: layer.weight has 1 NaN and 1 infinite value"));
+  EXPECT_THAT(refusal_of(optimizer), HasSubstr("layer.weight/momentum has 1 infinite value"));
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-1"));
+  expect_contents(load_checkpoint(dir / "step-1"), 1);
 }
 
 TEST(CheckpointStore, ADamagedOneDoesNotCountAsKept) {

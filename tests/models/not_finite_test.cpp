@@ -1,0 +1,126 @@
+// One NaN or infinite value in any parameter makes the loss of the first step one too, in every model: nothing on the
+// way may turn it into a number.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "models/support.h"
+
+namespace sluice::models::not_finite {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
+
+const nn::ForwardContext kTraining{.training = true};
+
+double loss_of(Model& model, const at::Tensor& inputs, const at::Tensor& targets,
+               const nn::ForwardContext& context = kTraining) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor logits = forward(model, inputs, context);
+  return at::cross_entropy_loss(logits.flatten(0, -2), targets.flatten()).item<double>();
+}
+
+at::Tensor first_value(at::Tensor tensor) {  // a view, whatever the layout
+  while (tensor.dim() > 0) tensor = tensor[0];
+  return tensor.detach();
+}
+
+// The parameter and its tied copies.
+void set_first(Model& model, const std::string& name, double value) {
+  for (const auto& layer : model.layers) {
+    for (nn::Parameter* parameter : layer->parameters()) {
+      if (parameter->name == name || parameter->tied_to == name) first_value(parameter->value).fill_(value);
+    }
+  }
+}
+
+class NotFiniteModel : public testing::TestWithParam<std::tuple<const char*, at::ScalarType>> {};
+
+TEST_P(NotFiniteModel, AnyParameterReachesTheLoss) {
+  const auto [name, type] = GetParam();
+  at::manual_seed(21);
+  ModelOptions options = options_of(name);
+  options.dtype = type;
+  if (options.name == "gpt2") options.context = 8;
+  Model model = make_model(options);
+  const at::Tensor inputs = random_inputs(model, 3, type);
+  if (options.name == "gpt2") inputs.select(1, 0).fill_(0);  // the token of the table's first row
+  const std::vector<std::int64_t> sizes = options.name == "gpt2" ? inputs.sizes().vec() : std::vector<std::int64_t>{3};
+  const at::Tensor targets = at::randint(0, model.classes, sizes, at::kLong);
+  ASSERT_TRUE(std::isfinite(loss_of(model, inputs, targets)));
+  for (const auto& layer : model.layers) {
+    for (const nn::Parameter* parameter : layer->parameters()) {
+      if (!parameter->tied_to.empty()) continue;
+      const auto before = first_value(parameter->value).item<double>();
+      for (const double value : {kNaN, kInfinity}) {
+        set_first(model, parameter->name, value);
+        EXPECT_FALSE(std::isfinite(loss_of(model, inputs, targets))) << value << " in " << parameter->name;
+      }
+      set_first(model, parameter->name, before);
+    }
+  }
+}
+
+TEST(NotFiniteResNet, RunningStatisticsReachTheLossOfAnEvaluation) {
+  at::manual_seed(23);
+  Model model = make_model(options_of("resnet8"));
+  const at::Tensor inputs = random_inputs(model, 3), targets = at::randint(0, model.classes, {3}, at::kLong);
+  ASSERT_TRUE(std::isfinite(loss_of(model, inputs, targets, {})));
+  for (const auto& layer : model.layers) {
+    for (const nn::Buffer* buffer : layer->buffers()) {
+      if (!buffer->value.is_floating_point()) continue;
+      const at::Tensor first = first_value(buffer->value), before = first.clone();
+      first.fill_(kNaN);
+      EXPECT_FALSE(std::isfinite(loss_of(model, inputs, targets, {}))) << buffer->name;
+      first.copy_(before);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, NotFiniteModel,
+                         testing::Combine(testing::Values("resnet8", "vit", "gpt2", "mlp", "toy_cnn"),
+                                          testing::Values(at::kFloat, at::kDouble)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + c10::toString(std::get<1>(info.param));
+                         });
+
+// VGG's large classifier is the dense layer of mlp; its features pass on what is not finite, layer by layer.
+TEST(NotFiniteVgg, FeaturesPassItOn) {
+  for (const char* name : {"vgg16", "vgg16_bn"}) {
+    ModelOptions options = options_of(name);
+    options.image_size = 32;
+    options.draw_weights = false;
+    Model model = make_model(options);
+    at::manual_seed(22);
+    at::Tensor x = at::randn({2, options.channels, 32, 32}).contiguous(at::MemoryFormat::ChannelsLast);
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < 13; ++i) {  // convolutions
+      nn::Layer& layer = *model.layers[i];
+      for (nn::Parameter* parameter : layer.parameters()) {
+        const auto shape = parameter->value.sizes();
+        const at::Tensor drawn = at::randn(shape) * (shape.size() > 1 ? 0.05 : 1);
+        parameter->value = shape.size() > 1 ? drawn.contiguous(at::MemoryFormat::ChannelsLast) : drawn;
+      }
+      const auto is_finite = [&](const at::Tensor& input) {
+        return layer.forward(input, kTraining).isfinite().all().item<bool>();
+      };
+      ASSERT_TRUE(is_finite(x)) << layer.name();
+      for (const double value : {kNaN, kInfinity}) {
+        at::Tensor changed = x.clone();
+        changed[1][0][0][0].fill_(value);
+        EXPECT_FALSE(is_finite(changed)) << value << " in the input of " << layer.name();
+        for (const nn::Parameter* parameter : layer.parameters()) {
+          const at::Tensor first = first_value(parameter->value), before = first.clone();
+          first.fill_(value);
+          EXPECT_FALSE(is_finite(x)) << value << " in " << parameter->name;
+          first.copy_(before);
+        }
+      }
+      x = layer.forward(x, kTraining);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::models::not_finite
