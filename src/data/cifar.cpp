@@ -61,6 +61,7 @@ class CifarDataset final : public Dataset {
 
   [[nodiscard]] const DatasetInfo& info() const override { return info_; }
   [[nodiscard]] std::int64_t size() const override { return std::ssize(records_) / record_bytes_; }
+  [[nodiscard]] bool is_in_memory() const override { return true; }
 
   void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
     check(std::ssize(pixels) == kPixels, "the buffer has not the size of one image");

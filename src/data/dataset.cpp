@@ -102,6 +102,7 @@ class LimitedDataset final : public Dataset {
 
   [[nodiscard]] const DatasetInfo& info() const override { return whole_->info(); }
   [[nodiscard]] std::int64_t size() const override { return size_; }
+  [[nodiscard]] bool is_in_memory() const override { return whole_->is_in_memory(); }
   void read(std::int64_t index, std::span<std::uint8_t> sample) const override {
     check(index < size_, "a sample beyond data.limit was read");
     whole_->read(index, sample);

@@ -46,6 +46,8 @@ class Dataset : public std::enable_shared_from_this<Dataset> {  // for the loade
   virtual void read(std::int64_t index, std::span<std::uint8_t> sample) const = 0;
   // An image's class, 0 .. classes - 1. Not for tokens: a sequence holds its own targets.
   [[nodiscard]] virtual std::int64_t target(std::int64_t index) const;
+  // True where read() copies from memory and costs next to nothing.
+  [[nodiscard]] virtual bool is_in_memory() const { return false; }
 };
 
 struct DatasetOptions {

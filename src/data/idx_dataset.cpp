@@ -22,6 +22,7 @@ class IdxDataset final : public Dataset {
 
   [[nodiscard]] const DatasetInfo& info() const override { return info_; }
   [[nodiscard]] std::int64_t size() const override { return labels_.dims[0]; }
+  [[nodiscard]] bool is_in_memory() const override { return true; }
 
   void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
     check(index >= 0 && index < size(), "sample index out of range");

@@ -32,6 +32,7 @@ class TextDataset final : public Dataset {
 
   [[nodiscard]] const DatasetInfo& info() const override { return info_; }
   [[nodiscard]] std::int64_t size() const override { return (std::ssize(text_) - 1) / info_.context; }
+  [[nodiscard]] bool is_in_memory() const override { return true; }
 
   void read(std::int64_t index, std::span<std::uint8_t> tokens) const override {
     check(index >= 0 && index < size(), "sample index out of range");

@@ -12,6 +12,12 @@
 
 namespace sluice::train {
 
+namespace {
+
+constexpr double kLookEvery_s = 5;
+
+}  // namespace
+
 void Loop::run() {
   try {
     run_to_the_end();
@@ -30,6 +36,7 @@ void Loop::run() {
 void Loop::run_to_the_end() {
   run_until_done_or_stopped();
   if (!is_finished() || progress_.evaluation_due) stop_for_signal();
+  check_records();
   if (!is_saved()) save();  // again, where the disk could not take it
   report_outside_of_steps();
 }
@@ -41,10 +48,35 @@ void Loop::report_fault(const Error& error) {
   records.reporter.event("fault", {{"step", progress_.steps_done}, {"what", what}});
 }
 
+// Whoever removes a run's directory may do so by mistake; a file that is gone takes every write and keeps none.
+void Loop::check_records() {
+  if (parts_.records == nullptr) return;
+  last_look_ = now_ns();
+  if (const auto gone = parts_.records->reporter.missing()) end_without_records(*gone);
+}
+
+void Loop::end_without_records(const std::filesystem::path& gone) {
+  const std::string what = concat(gone.string(), " was removed or renamed while the run wrote to it, and what it had ",
+                                  "recorded there is gone");
+  if (parts_.records->reporter.is_replaced())
+    throw StorageError(concat(what, "; another directory is in its place, so nothing was saved"));
+  std::string rescued;
+  try {
+    save();
+    rescued = concat("the state after step ", progress_.steps_done, " was saved: go on with --resume ",
+                     last_checkpoint_.string());
+  } catch (const StorageError& error) {
+    rescued = concat("the state after step ", progress_.steps_done, " could not be saved either: ", error.what());
+  }
+  throw StorageError(concat(what, "; ", rescued));
+}
+
 bool Loop::must_stop() const { return stop_is_agreed_ || (parts_.step.is_alone() && StopSignal::requested()); }
 
 void Loop::run_until_done_or_stopped() {
   for (;;) {
+    const bool has_waited = to_s(now_ns() - last_look_) >= kLookEvery_s;
+    if (has_waited || is_finished() || checkpoint_is_due()) check_records();
     // Before the last evaluation, which takes its time: nothing of the training can be lost any more.
     if (is_finished() && !is_saved()) save_or_warn();
     if (progress_.evaluation_due) evaluate_and_report();
@@ -177,6 +209,7 @@ void Loop::stop_for_signal() {
   const std::string stopped =
       concat("stopped by ", signal, " after step ", progress_.steps_done, " of ", options_.total_steps);
   if (parts_.records == nullptr) throw InterruptedError(concat(stopped, "; rank 0 keeps the checkpoint"));
+  check_records();
   log_info(concat("received ", signal, ": saving a checkpoint before stopping (a second signal stops at once)"));
   if (!is_saved()) save();
   report_outside_of_steps();

@@ -3,7 +3,8 @@
 // each runs its own loop, and one of them keeps the records.
 // Threads: one. Errors: DivergedError names the last good checkpoint (one from which a step had a finite loss; none is
 // made of tensors that are not finite); InterruptedError after a signal, when the checkpoint is saved; StorageError
-// when the last checkpoint cannot be written (a periodic one is tried again later).
+// when the last checkpoint cannot be written (a periodic one is tried again later), and when the run's records are gone
+// from the disk.
 #pragma once
 
 #include <filesystem>
@@ -87,6 +88,8 @@ class Loop {
   [[nodiscard]] bool is_saved() const { return parts_.records == nullptr || saved_step_ == progress_.steps_done; }
   void report_outside_of_steps();
   void report_fault(const Error& error);
+  void check_records();
+  [[noreturn]] void end_without_records(const std::filesystem::path& gone);
   void save();
   void save_or_warn();
   [[noreturn]] void stop_for_signal();
@@ -101,6 +104,7 @@ class Loop {
   // that are finite and past use.
   std::filesystem::path proven_checkpoint_;
   Nanoseconds last_save_ = now_ns();
+  Nanoseconds last_look_ = now_ns();  // at the records
 };
 
 }  // namespace sluice::train

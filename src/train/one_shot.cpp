@@ -152,6 +152,8 @@ pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions
                                                             : image_batch(file, tensors, model);
 }
 
+at::Tensor scalar(double number) { return at::full({}, number, at::kDouble); }
+
 pipeline::MicroBatch first_training_batch(const Setup& setup) {
   data::LoaderOptions options = train_loader_options(setup);
   options.augment = {};
@@ -200,22 +202,25 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
 
   TrainStep step(composition, step_options(setup));
   const auto gradients = step.compute_gradients(batch, 0, composition.plan.chunks, {.keep_logits = true});
-  TensorMap out{{"loss", at::full({}, gradients.stats.loss, at::kDouble)}, {"logits", gradients.logits}};
+  TensorMap out{{"loss", scalar(gradients.stats.loss)}, {"logits", gradients.logits}};
   for (const auto& [name, gradient] : gradient_tensors(composition))
     out["grad/" + name] = gradient.div(gradients.divisor);
-  step.update_weights(lr_schedule(setup).at(0), gradients.divisor);
-  for (const auto& [name, tensor] : parameter_tensors(composition)) out["param/" + name] = tensor;
-  for (const auto& [name, tensor] : buffer_tensors(composition)) out["buffer/" + name] = tensor;
-  write_safetensors(options.out, out);
-  if (!std::isfinite(gradients.stats.loss)) {
-    const std::string what = concat("the loss of this step is ", fixed(gradients.stats.loss, 0));
-    const std::string computed = concat("; what it computed is in ", options.out.string());
-    if (const std::string found = not_finite_inputs(batch); !found.empty()) {
-      const std::string source = options.batch.empty() ? setup.train_set->info().name : options.batch.string();
-      throw DataError(concat(source, ": ", found, ", so ", what, computed));
-    }
-    throw DivergedError(concat(what, computed));
+  const auto write = [&] {
+    for (const auto& [name, tensor] : parameter_tensors(composition)) out["param/" + name] = tensor;
+    for (const auto& [name, tensor] : buffer_tensors(composition)) out["buffer/" + name] = tensor;
+    write_safetensors(options.out, out);
+  };
+  try {
+    const StepStats stats = step.apply(gradients, batch, 0, lr_schedule(setup).at(0));
+    if (stats.gradient_norm) out["gradient_norm"] = scalar(*stats.gradient_norm);
+  } catch (const Error& error) {
+    const bool is_not_finite = error.exit_code() == ExitCode::kDiverged || error.exit_code() == ExitCode::kData;
+    if (!is_not_finite) throw;
+    write();
+    throw Error(error.exit_code(),
+                concat(error.what(), "; what it computed before the update is in ", options.out.string()));
   }
+  write();
   return gradients.stats.loss;
 }
 

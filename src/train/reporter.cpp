@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <iomanip>
 #include <sstream>
 
@@ -76,9 +77,27 @@ std::uint64_t peak_process_memory() {
 }
 
 Reporter::Reporter(const RunDir& run_dir, RunFacts facts, bool tensorboard, ReporterStart start)
-    : facts_(std::move(facts)), metrics_(run_dir.metrics_file(), start.metrics) {
+    : run_dir_(run_dir), facts_(std::move(facts)), metrics_(run_dir.metrics_file(), start.metrics) {
   static_cast<void>(network_.rates());  // the first reading
-  if (tensorboard) events_ = std::make_unique<EventWriter>(run_dir.tensorboard_dir(), start.resumed_step);
+  if (!tensorboard) return;
+  events_ = std::make_unique<EventWriter>(run_dir.tensorboard_dir(), start.first_step);
+  // An evaluation that comes again is of a step that does not: TensorBoard forgets both, by number.
+  const auto last = start.first_step ? last_event(run_dir.metrics_file(), "step") : std::nullopt;
+  if (last && last->value("step", std::int64_t{-1}) == *start.first_step) scalars_of_step(*start.first_step, *last);
+}
+
+void Reporter::scalars_of_step(std::int64_t step, const ordered_json& fields) {
+  constexpr std::array<std::pair<const char*, const char*>, 4> kTags{
+      {{"loss", "Loss/train"}, {"lr", "lr"}, {"top1", "acc1/train"}, {"top5", "acc5/train"}}};
+  for (const auto& [name, tag] : kTags) {
+    const auto field = fields.find(name);
+    if (field != fields.end() && field->is_number()) events_->scalar(step, tag, field->get<double>());
+  }
+}
+
+std::optional<std::filesystem::path> Reporter::missing() const {
+  if (run_dir_.presence() != RunDir::Presence::kThere) return run_dir_.path();
+  return metrics_.is_linked() ? std::nullopt : std::optional(run_dir_.metrics_file());
 }
 
 void Reporter::plan(const ordered_json& description) {
@@ -95,17 +114,11 @@ void Reporter::step(const StepRecord& record, bool to_log) {
   const profiler::NetworkRates* network = network_.is_known() ? &rates : nullptr;
   totals_.add_step(record.stats, record.breakdown, network_total(network));
   if (totals_.steps > kUnsettledSteps) settled_.add_step(record.stats, record.breakdown, network_total(network));
-  metrics_.write("step", fields_of(record, network));
+  const ordered_json fields = fields_of(record, network);
+  metrics_.write("step", fields);
   if (record.breakdown.dropped > 0 && totals_.dropped_spans == record.breakdown.dropped)
     log_warning("a step has more spans than are kept: its breakdown is incomplete (spans_dropped in metrics.jsonl)");
-  if (events_) {
-    events_->scalar(record.step, "Loss/train", record.stats.loss);
-    events_->scalar(record.step, "lr", record.lr);
-    if (record.stats.correct) {
-      events_->scalar(record.step, "acc1/train", record.stats.correct->top1_percent());
-      events_->scalar(record.step, "acc5/train", record.stats.correct->top5_percent());
-    }
-  }
+  if (events_) scalars_of_step(record.step, fields);
   if (progress_is_shown()) {
     show_progress(concat("epoch ", record.epoch + 1, "  step ", record.step, "/", facts_.total_steps, "  loss ",
                          fixed(record.stats.loss, 4), "  ", fixed(totals_.samples_per_s(), 0), " samples/s  ETA ",
@@ -119,6 +132,10 @@ ordered_json Reporter::fields_of(const StepRecord& record, const profiler::Netwo
                       {"batch", record.batch},     {"batches", record.batches},
                       {"loss", record.stats.loss}, {"samples", record.stats.samples},
                       {"lr", record.lr},           {"step_ms", to_ms(record.breakdown.step)}};
+  if (record.stats.correct) {
+    fields["top1"] = record.stats.correct->top1_percent();
+    fields["top5"] = record.stats.correct->top5_percent();
+  }
   add_breakdown(fields, record.breakdown);
   fields["samples_per_s"] = per_second(static_cast<double>(record.stats.samples), record.breakdown.step);
   fields["syncs_per_s"] = facts_.sync_bytes > 0 ? per_second(1.0, record.breakdown.step) : 0.0;

@@ -44,11 +44,13 @@ struct EvalRecord {
 // Where a resumed run goes on in its records.
 struct ReporterStart {
   MetricsPosition metrics;
-  std::optional<std::int64_t> resumed_step;
+  // The first whose scalars come again: what earlier files of TensorBoard have from there on is made void.
+  std::optional<std::int64_t> first_step;
 };
 
 class Reporter {
  public:
+  // `run_dir` must outlive it.
   Reporter(const RunDir& run_dir, RunFacts facts, bool tensorboard, ReporterStart start);
 
   void plan(const nlohmann::ordered_json& description);
@@ -64,12 +66,19 @@ class Reporter {
   // Before a checkpoint: makes the lines so far durable and gives their end.
   [[nodiscard]] MetricsPosition sync();
 
+  // What somebody has removed or renamed while the run writes to it: the run directory, or its metrics.jsonl.
+  [[nodiscard]] std::optional<std::filesystem::path> missing() const;
+  // True when another directory has taken the place of the run's.
+  [[nodiscard]] bool is_replaced() const { return run_dir_.presence() == RunDir::Presence::kReplaced; }
+
  private:
+  void scalars_of_step(std::int64_t step, const nlohmann::ordered_json& fields);
   [[nodiscard]] nlohmann::ordered_json fields_of(const StepRecord& record, const profiler::NetworkRates* network) const;
   void log_step(const StepRecord& record, const profiler::NetworkRates* network) const;
   void log_end(const std::vector<profiler::Advice>& advice) const;
   [[nodiscard]] double seconds_left(std::int64_t step) const;
 
+  const RunDir& run_dir_;
   RunFacts facts_;
   MetricsWriter metrics_;
   std::unique_ptr<EventWriter> events_;

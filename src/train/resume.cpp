@@ -67,14 +67,16 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
 }
 
 nlohmann::json RunState::to_json() const {
-  return {{"state_format", kStateFormat},
-          {"step", progress.steps_done},
-          {"position", {{"epoch", progress.position.epoch}, {"batch", progress.position.batch}}},
-          {"evaluation_due", progress.evaluation_due},
-          {"optimizer_steps", optimizer_steps},
-          {"plan", nlohmann::json(plan_json(plan))},
-          {"metrics", {{"bytes", metrics.bytes}, {"time_s", metrics.time_s}}},
-          {"config", config_toml}};
+  nlohmann::json json{{"state_format", kStateFormat},
+                      {"step", progress.steps_done},
+                      {"position", {{"epoch", progress.position.epoch}, {"batch", progress.position.batch}}},
+                      {"evaluation_due", progress.evaluation_due},
+                      {"optimizer_steps", optimizer_steps},
+                      {"plan", nlohmann::json(plan_json(plan))},
+                      {"metrics", {{"bytes", metrics.bytes}, {"time_s", metrics.time_s}}},
+                      {"config", config_toml}};
+  if (data) json["data"] = data->to_json();
+  return json;
 }
 
 RunState RunState::from_json(const nlohmann::json& json, const std::string& source) {
@@ -97,6 +99,7 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
                   .recompute = plan.value("recompute", std::vector<bool>{})};
     state.metrics = {json.at("metrics").at("bytes"), json.at("metrics").at("time_s")};
     state.config_toml = json.at("config");
+    if (json.contains("data")) state.data = DataIdentity::from_json(json.at("data"));
     return state;
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(
@@ -123,8 +126,7 @@ ResumeChoice choose_resume(const std::string& resume, const fs::path& run_dir, c
           .continues_run_dir = !owner.empty() && (target == owner || same_directory(target, owner))};
 }
 
-void check_resumable(const config::Config& config, std::int64_t total_steps, const RunState& state,
-                     const std::string& source) {
+void check_resumable(const config::Config& config, const RunState& state, const std::string& source, NewData new_data) {
   const config::Config saved = config::parse(state.config_toml, concat(source, "/state.json config"));
   const auto refuse = [&](const char* key, const auto& now, const auto& then) {
     if (now == then) return;
@@ -137,9 +139,11 @@ void check_resumable(const config::Config& config, std::int64_t total_steps, con
   refuse("model.patch_size", config.model.patch_size, saved.model.patch_size);
   refuse("train.seed", config.train.seed, saved.train.seed);
   refuse("train.global_batch", config.train.global_batch, saved.train.global_batch);
-  refuse("data.name", config.data.name, saved.data.name);
-  refuse("data.limit", config.data.limit, saved.data.limit);
-  refuse("data.samples", config.data.samples, saved.data.samples);
+  if (new_data == NewData::kRefused) refuse("data.name", config.data.name, saved.data.name);
+  if (new_data == NewData::kRefused && !state.data) {  // else the data themselves are compared
+    refuse("data.limit", config.data.limit, saved.data.limit);
+    refuse("data.samples", config.data.samples, saved.data.samples);
+  }
   refuse("data.crop_padding", config.data.crop_padding, saved.data.crop_padding);
   refuse("data.flip", config.data.flip, saved.data.flip);
   refuse("model.image_size", config.model.image_size, saved.model.image_size);
@@ -148,6 +152,47 @@ void check_resumable(const config::Config& config, std::int64_t total_steps, con
   refuse("model.context", config.model.context, saved.model.context);
   refuse("train.precision", config.train.precision, saved.train.precision);
   refuse("train.optimizer", config.train.optimizer, saved.train.optimizer);
+}
+
+namespace {
+
+// What is other about the training data; nothing where they are the same, as far as that is known.
+std::optional<std::string> difference_of(const Setup& setup, const RunState& state, const std::string& source) {
+  const std::string& name = setup.train_set->info().name;
+  if (!state.data) {
+    log_warning(concat(source, " is of an earlier version and does not say which data it was trained on: that ", name,
+                       " still is what it was cannot be checked"));
+    if (state.progress.position.batch <= setup.batches_per_epoch) return std::nullopt;
+    return concat("data set ", name, " has ", setup.batches_per_epoch, " batches now, and the checkpoint was written ",
+                  "after batch ", state.progress.position.batch, " of an epoch");
+  }
+  if (const auto other = difference(setup.data.test, state.data->test, "test samples", name))
+    log_warning(concat(*other, ": evaluations before and after the resume cannot be compared"));
+  return difference(setup.data.train, state.data->train, "training samples", name);
+}
+
+}  // namespace
+
+Progress progress_in(const Setup& setup, const RunState& state, const std::string& source, NewData new_data) {
+  const auto other = difference_of(setup, state, source);
+  if (!other) return state.progress;
+  if (new_data == NewData::kRefused) {
+    throw CheckpointError(concat("cannot resume ", source, ": ", *other,
+                                 "; give it the same data (data.path, data.limit, data.samples), or go on with what "
+                                 "there is now with --accept-new-data"));
+  }
+  Progress progress = state.progress;
+  // As many samples come in the same order: the epoch can go on. Else it ends here, and the next one has every sample.
+  const bool has_order = state.data && state.data->train.samples == setup.data.train.samples;
+  const bool has_begun = progress.position.batch > 0;
+  if (!has_order && has_begun) progress.position.batch = setup.batches_per_epoch;
+  log_warning(concat(
+      *other, "; going on with the new data, as --accept-new-data says",
+      !has_order && has_begun ? concat(", from the beginning of epoch ", progress.position.epoch + 2) : std::string{}));
+  return progress;
+}
+
+void check_end(std::int64_t total_steps, const RunState& state, const std::string& source) {
   if (state.progress.steps_done > total_steps) {
     throw ConfigError(concat(source, " is at step ", state.progress.steps_done, ", but the run ends at step ",
                              total_steps, "; raise train.steps or train.epochs, or resume from an earlier checkpoint"));

@@ -1,7 +1,7 @@
 // resume: what a checkpoint's state.json says about the run, and where a run to be resumed is found.
 // Not here: tensors (state.h), files (records/).
-// Errors: ConfigError when the configuration does not fit what was saved; CheckpointError
-// when the state is damaged or of another format, or no checkpoint of a run is whole.
+// Errors: ConfigError when the configuration does not fit what was saved; CheckpointError when the data do not, when
+// the state is damaged or of another format, or no checkpoint of a run is whole.
 #pragma once
 
 #include <filesystem>
@@ -12,6 +12,7 @@
 
 #include "config/config.h"
 #include "core/plan.h"
+#include "train/data_identity.h"
 #include "train/loop.h"
 #include "train/records/metrics_writer.h"
 
@@ -24,6 +25,7 @@ struct RunState {
   Plan plan;
   MetricsPosition metrics;
   std::string config_toml;
+  std::optional<DataIdentity> data;  // not in checkpoints of earlier versions
 
   [[nodiscard]] nlohmann::json to_json() const;
   [[nodiscard]] static RunState from_json(const nlohmann::json& json, const std::string& source);
@@ -46,10 +48,22 @@ struct ResumeChoice {
 [[nodiscard]] ResumeChoice choose_resume(const std::string& resume, const std::filesystem::path& run_dir,
                                          const std::string& config_name);
 
-// Refuses what would make the saved tensors or the position in the data meaningless (another model, optimizer, seed,
-// batch size or data set), and a run that would end before the checkpoint.
-void check_resumable(const config::Config& config, std::int64_t total_steps, const RunState& state,
-                     const std::string& source);
+// What a resume may change.
+enum class NewData { kRefused, kAccepted };
+
+// Refuses what would make the saved tensors or the position in the data meaningless: another model, optimizer, seed,
+// batch size or name of the data set.
+void check_resumable(const config::Config& config, const RunState& state, const std::string& source,
+                     NewData new_data = NewData::kRefused);
+
+// Where the run goes on in the data there are now. Other training data than those of the checkpoint are refused; where
+// they are accepted and of another number, the epoch that had begun ends there, and the log says so. Another test set
+// changes no training: a warning.
+[[nodiscard]] Progress progress_in(const Setup& setup, const RunState& state, const std::string& source,
+                                   NewData new_data = NewData::kRefused);
+
+// Refuses a run that would end before the checkpoint.
+void check_end(std::int64_t total_steps, const RunState& state, const std::string& source);
 
 // The plan of the checkpoint where the configuration leaves the choice open and stages and replicas are the same.
 [[nodiscard]] bool plan_can_be_kept(const config::Config& config, int processes, const RunState& state);

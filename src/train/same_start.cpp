@@ -45,21 +45,9 @@ std::int64_t hash_of(const at::Tensor& tensor) {
   return as_number(XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes()));
 }
 
-constexpr std::int64_t kHashedSamples = 64;
-
-// Of all images' targets, and of samples evenly through the set.
-std::int64_t hash_of_samples(const data::Dataset& dataset) {
-  const bool has_targets = dataset.info().kind == SampleKind::kImage;
-  std::vector<std::int64_t> targets(has_targets ? dataset.size() : 0);
-  for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = dataset.target(static_cast<std::int64_t>(i));
-  std::uint64_t hash = XXH3_64bits(targets.data(), targets.size() * sizeof(std::int64_t));
-  std::vector<std::uint8_t> sample(dataset.info().sample_bytes());
-  const std::int64_t count = std::min(kHashedSamples, dataset.size());
-  for (std::int64_t i = 0; i < count; ++i) {
-    dataset.read(i * (dataset.size() - 1) / std::max<std::int64_t>(count - 1, 1), sample);
-    hash = XXH3_64bits_withSeed(sample.data(), sample.size(), hash);
-  }
-  return as_number(hash);
+// The first half of a digest.
+std::int64_t as_number(const SplitIdentity& split) {
+  return as_number(std::uint64_t{std::stoull(split.digest.substr(0, 16), nullptr, 16)});
 }
 
 std::int64_t count_gpus(const Setup& setup) {
@@ -86,8 +74,8 @@ comm::Agreement agreement_of(const config::Config& config, const std::string& ve
 void check_same_setup(const comm::Communicator& communicator, const Setup& setup) {
   const std::array names{"number of training samples", "number of test samples", "training samples", "test samples"};
   const auto difference =
-      comm::find_difference(communicator, {count_gpus(setup), setup.train_set->size(), setup.test_set->size(),
-                                           hash_of_samples(*setup.train_set), hash_of_samples(*setup.test_set)});
+      comm::find_difference(communicator, {count_gpus(setup), setup.data.train.samples, setup.data.test.samples,
+                                           as_number(setup.data.train), as_number(setup.data.test)});
   if (!difference) return;
   if (difference->position == 0) {
     throw ConfigError(concat(difference->describe_ranks(), " would train on other devices (GPUs, CPUs) than rank 0; ",
@@ -108,9 +96,11 @@ void hand_out_state(const comm::Communicator& communicator, Composition& composi
       communicator.broadcast(tensor, /*root=*/0);
     }
   }
+  const at::Tensor steps = at::full({1}, composition.optimizers.front()->steps(), at::kLong);
+  communicator.broadcast(steps, /*root=*/0);
   if (communicator.rank() != 0) {
     load_model(composition, model, "rank 0");
-    load_optimizer(composition, optimizer, composition.optimizers.front()->steps(), "rank 0");
+    load_optimizer(composition, optimizer, steps.item<std::int64_t>(), "rank 0");
   }
   check_same_state(communicator, composition, "at the start");
 }
@@ -120,14 +110,17 @@ void check_same_state(const comm::Communicator& communicator, const Composition&
   std::vector<std::string> names;
   std::vector<std::int64_t> hashes;
   for (const auto& [name, tensor] : tensors) {
-    names.push_back(name);
+    names.push_back("tensor " + name);
     hashes.push_back(hash_of(tensor));
+  }
+  for (std::size_t stage = 0; stage < composition.optimizers.size(); ++stage) {
+    names.push_back(concat("the number of optimizer steps of stage ", stage));
+    hashes.push_back(composition.optimizers[stage]->steps());
   }
   const auto difference = comm::find_difference(communicator, hashes);
   if (!difference) return;
-  throw PeerError(concat("tensor ", names[difference->position], " of ", difference->describe_ranks(),
-                         " is not that of rank 0 ", when,
-                         ": memory, a disk or the network has changed it; start again from the last checkpoint"));
+  throw PeerError(concat(names[difference->position], " of ", difference->describe_ranks(), " is not that of rank 0 ",
+                         when, ": memory, a disk or the network has changed it; start again from the last checkpoint"));
 }
 
 }  // namespace sluice::train

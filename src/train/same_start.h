@@ -1,5 +1,5 @@
 // same_start: that all processes of a run begin, and stay, alike: the same configuration, the same data, and bit-equal
-// parameters, buffers and optimizer state, which rank 0 hands out.
+// parameters, buffers and optimizer state (its number of steps included), which rank 0 hands out.
 // Threads: one; every process calls the same functions in the same order. Errors: ConfigError and DataError for what
 // was started differently, PeerError for tensors that differ, each with its name and the ranks.
 #pragma once
@@ -14,7 +14,7 @@ namespace sluice::train {
 // how one machine does its part (device.*, data.path, ...).
 [[nodiscard]] comm::Agreement agreement_of(const config::Config& config, const std::string& version);
 
-// The kind of the devices, the sizes of the data sets, all their targets and some of their samples.
+// The kind of the devices, and setup.data: the sizes of the data sets and digests of their samples.
 void check_same_setup(const comm::Communicator& communicator, const Setup& setup);
 
 // Parameters, buffers and optimizer state of rank 0 into all processes; then check_same_state().

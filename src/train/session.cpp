@@ -49,7 +49,10 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
   }
   ResumePoint point{found->string(), load_checkpoint(*found), {}};
   point.state = RunState::from_json(point.contents.state, point.source);
-  check_resumable(setup.config, setup.total_steps, point.state, point.source);
+  const NewData new_data = options.accept_new_data ? NewData::kAccepted : NewData::kRefused;
+  check_resumable(setup.config, point.state, point.source, new_data);
+  point.state.progress = progress_in(setup, point.state, point.source, new_data);
+  check_end(setup.total_steps, point.state, point.source);
   return point;
 }
 
@@ -85,7 +88,7 @@ Plan plan_to_run(const Setup& setup, const std::optional<ResumePoint>& resume) {
 struct Orders {
   bool trains = true;  // false: there is no step to do
   bool plan_is_kept = false;
-  RunState state;  // plan, progress, optimizer steps
+  RunState state;  // plan, progress
 
   [[nodiscard]] std::string to_text() const {
     return nlohmann::json{{"trains", trains}, {"plan_is_kept", plan_is_kept}, {"state", state.to_json()}}.dump();
@@ -103,9 +106,12 @@ void give(Peers& peers, const Orders& orders) {
 // A run directory's own records are continued where the checkpoint left them; any other run begins its own, and what an
 // earlier start left in TensorBoard's files before its first checkpoint is made void.
 ReporterStart start_of_records(const RunDir& run_dir, bool continues, const std::optional<ResumePoint>& resume) {
-  if (continues) return {resume->state.metrics, resume->state.progress.steps_done};
+  if (continues) {
+    const Progress& progress = resume->state.progress;
+    return {resume->state.metrics, progress.steps_done + (progress.evaluation_due ? 0 : 1)};
+  }
   ReporterStart start;
-  if (run_dir.resumes()) start.resumed_step = 0;
+  if (run_dir.resumes()) start.first_step = 0;
   return start;
 }
 
@@ -127,7 +133,8 @@ RunState state_at(const Setup& setup, const Progress& progress, const Compositio
           .optimizer_steps = composition.optimizers.front()->steps(),
           .plan = composition.plan,
           .metrics = metrics,
-          .config_toml = config::to_toml(setup.config)};
+          .config_toml = config::to_toml(setup.config),
+          .data = setup.data};
 }
 
 // records: null in a process that keeps none.
@@ -212,10 +219,7 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunDir& run
                              std::optional<ResumePoint>& resume, bool continues) {
   const Plan plan = plan_to_run(setup, resume);
   Orders orders{.plan_is_kept = keeps_plan(setup, resume), .state = {.plan = plan}};
-  if (resume) {
-    orders.state.progress = resume->state.progress;
-    orders.state.optimizer_steps = resume->state.optimizer_steps;
-  }
+  if (resume) orders.state.progress = resume->state.progress;
   give(peers, orders);
   Composition composition = make_composition(setup, plan, peers.processes());
   nlohmann::ordered_json summary;
@@ -252,7 +256,6 @@ nlohmann::ordered_json follow(Peers& peers, const Setup& setup) {
   if (!orders.trains) return summary;
   Composition composition = make_composition(setup, orders.state.plan, peers.processes());
   peers.together([&] {
-    for (const auto& optimizer : composition.optimizers) optimizer->set_steps(orders.state.optimizer_steps);
     hand_out_state(peers.communicator(), composition);
     TrainStep step(composition, step_options(setup));
     const Progress& start = orders.state.progress;
@@ -284,13 +287,15 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
   if (!stop_signal) stop_signal.emplace();
   return peers.run([&] {
     settle_place(setup, peers.place());
+    identify_data(setup);
     if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
     return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);
   });
 }
 
 PlanDescription describe_training(const config::Config& config, const SessionOptions& options) {
-  const Setup setup = make_setup(config, place_of(options.launch.world));
+  Setup setup = make_setup(config, place_of(options.launch.world));
+  identify_data(setup);
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);
   Composition composition = make_composition(setup, plan_to_run(setup, resume));

@@ -19,6 +19,7 @@ struct SessionOptions {
   // "auto": continue the run directory's newest checkpoint if there is one; else a run or checkpoint directory; empty:
   // a new run.
   std::string resume;
+  bool accept_new_data = false;  // go on with other training data than the checkpoint was made with
   Launch launch;
 };
 

@@ -255,6 +255,8 @@ void settle_place(Setup& setup, const ProcessPlace& place) {
   setup.cpu_threads = device::threads_per_device(config.device.threads, cpu_places(setup.devices) * place.local_size);
 }
 
+void identify_data(Setup& setup) { setup.data = identity_of(*setup.train_set, *setup.test_set); }
+
 Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes) {
   const config::Config& config = setup.config;
   ComposeOptions options{

@@ -15,6 +15,7 @@
 #include "device/device.h"
 #include "models/model.h"
 #include "train/compose.h"
+#include "train/data_identity.h"
 #include "train/lr_schedule.h"
 #include "train/train_step.h"
 
@@ -39,6 +40,7 @@ struct Setup {
   int cpu_threads = 1;                  // per CPU device
   std::int64_t batches_per_epoch = 0;
   std::int64_t total_steps = 0;  // optimizer steps of the whole run
+  DataIdentity data;             // only of runs that checkpoints are kept of: see identify_data()
 };
 
 enum class SetupFor {
@@ -49,6 +51,8 @@ enum class SetupFor {
 };
 [[nodiscard]] Setup make_setup(const config::Config& config, const ProcessPlace& place = {},
                                SetupFor what = SetupFor::kRun);
+// Reads samples to fill setup.data.
+void identify_data(Setup& setup);
 
 // The place is known better now: which processes share this machine's devices and cores.
 void settle_place(Setup& setup, const ProcessPlace& place);

@@ -153,7 +153,10 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
 }
 
 StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, const StepWishes& wishes) {
-  const Gradients gradients = compute_gradients(batch, step, composition_.plan.chunks, wishes);
+  return apply(compute_gradients(batch, step, composition_.plan.chunks, wishes), batch, step, lr);
+}
+
+StepStats TrainStep::apply(const Gradients& gradients, const StepBatch& batch, std::int64_t step, double lr) {
   const auto require_finite = [&](const char* name, double value) {
     if (std::isfinite(value)) return;
     throw_divergence(composition_, batch.local,
@@ -181,7 +184,16 @@ double TrainStep::gradient_norm(double divisor) const {
         const at::Tensor own = parameters.gradients().narrow(0, 0, parameters.own_elements());
         (*squares)[index(stage)] = sum_of_squares(own);
       });
-  return std::sqrt(std::accumulate(squares->begin(), squares->end(), 0.0)) / divisor;
+  return of_rank_0(std::sqrt(std::accumulate(squares->begin(), squares->end(), 0.0)) / divisor);
+}
+
+// How many threads add a sum up decides its last bit, but weights have to stay equal in all processes.
+double TrainStep::of_rank_0(double number) const {
+  if (is_alone()) return number;
+  const SpanScope span(composition_.executor->recorder().process(), Phase::kAllReduce);
+  const at::Tensor shared = at::full({1}, number, at::TensorOptions().dtype(at::kDouble));
+  composition_.communicator->broadcast(shared, /*root=*/0);
+  return shared.item<double>();
 }
 
 // What one place does in an update: its part of a buffer that it shares with replica 0, or afterwards a copy of it.

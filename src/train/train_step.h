@@ -84,10 +84,11 @@ class TrainStep {
     double divisor = 1;
   };
   Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepWishes& wishes = {});
-  // Its second half.
+  // Its second half: refuses a loss that is not finite and says what is behind it (divergence.h), scales a long gradient
+  // down, updates the weights, and completes the stats. `batch` is that of the gradients.
+  StepStats apply(const Gradients& gradients, const StepBatch& batch, std::int64_t step, double lr);
+  // The update alone, with gradients of any length.
   void update_weights(double lr, double divisor);
-  // Norm of the gradients of all parameters, tied ones once, divided by `divisor`.
-  [[nodiscard]] double gradient_norm(double divisor) const;
 
   // Loss and correct predictions over one batch; `logits`, when not null, receives this process's, in order, on the
   // CPU. Every process evaluates its share of the same batches.
@@ -101,6 +102,9 @@ class TrainStep {
   [[nodiscard]] pipeline::PassResult run_training_pass(pipeline::PassRequest request, int chunks) const;
   struct PlaceUpdate;
   [[nodiscard]] std::vector<std::vector<PlaceUpdate>> plan_update() const;  // [replica][stage]
+  // Of the gradients of all parameters, tied ones once, divided by `divisor`; the same bits in every process.
+  [[nodiscard]] double gradient_norm(double divisor) const;
+  [[nodiscard]] double of_rank_0(double number) const;
   [[nodiscard]] EvalStats over_processes(const EvalStats& local) const;
 
   Composition& composition_;

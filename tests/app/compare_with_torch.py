@@ -33,9 +33,12 @@ OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {}, {}),
     "momentum": (torch.optim.SGD, {"momentum": 0.9}, {"momentum": 0.9}),
     "nesterov": (torch.optim.SGD, {"momentum": 0.8, "nesterov": True}, {"momentum": 0.8, "nesterov": True}),
+    "clipped": (torch.optim.SGD, {"momentum": 0.9}, {"momentum": 0.9, "clip_norm": 0.01}),
+    "unclipped": (torch.optim.SGD, {}, {"clip_norm": 1e6}),
     "adam": (torch.optim.Adam, {"betas": (0.8, 0.95), "eps": 1e-3}, {"beta1": 0.8, "beta2": 0.95, "eps": 1e-3}),
     "adamw": (torch.optim.AdamW, {"betas": (0.9, 0.99), "eps": 1e-3}, {"beta1": 0.9, "beta2": 0.99, "eps": 1e-3}),
 }
+KINDS = {"nesterov": "momentum", "clipped": "momentum", "unclipped": "sgd"}  # the others are named like theirs
 # stages (devices a replica), replicas, chunks, schedule, optimizer, weight decay, further keys of [pipeline]
 CASES = [
     (1, 1, 1, "1f1b", "momentum", 0.01, {}),
@@ -44,8 +47,8 @@ CASES = [
     (2, 1, 3, "1f1b", "adamw", 0.1, {}),
     (1, 2, 1, "1f1b", "adamw", 0.0, {}),
     (2, 2, 3, "1f1b", "momentum", 0.01, {"recompute": "layer"}),
-    (2, 2, 8, "gpipe", "sgd", 0.0, {}),
-    (3, 1, 4, "1f1b", "momentum", 0.0, {}),
+    (2, 2, 8, "gpipe", "unclipped", 0.0, {}),
+    (3, 1, 4, "1f1b", "clipped", 0.01, {}),
     (3, 1, 8, "eager-1f1b", "sgd", 0.0, {}),
     (2, 1, 3, "looped-bfs", "sgd", 0.0, {"virtual": 1}),
     (1, 2, 3, "looped-bfs", "momentum", 0.0, {"virtual": 3}),
@@ -96,7 +99,7 @@ def targets_that_count(batch):
     return (batch["targets"] != NO_TARGET).sum()
 
 
-def torch_step(twin, batch, replicas, chunks, optimizer):
+def torch_step(twin, batch, replicas, chunks, optimizer, clip_norm):
     """One step of the twin, micro-batch by micro-batch; the names are those of `sluice step --out`."""
     before = {name: buffer.clone() for name, buffer in twin.named_buffers()}
     inputs, targets = (tensor.tensor_split(replicas) for tensor in (batch["inputs"], batch["targets"]))
@@ -115,6 +118,8 @@ def torch_step(twin, batch, replicas, chunks, optimizer):
     merge_buffers(twin, per_replica, [len(y) for y in targets])
     result = {"loss": sum(losses).detach(), "logits": torch.cat(logits).detach()}
     result |= {f"grad/{name}": parameter.grad.clone() for name, parameter in twin.named_parameters()}
+    if clip_norm:
+        result["gradient_norm"] = torch.nn.utils.clip_grad_norm_(twin.parameters(), clip_norm).detach()
     optimizer.step()
     result |= {f"param/{name}": parameter.detach() for name, parameter in twin.named_parameters()}
     return result | {f"buffer/{name}": buffer for name, buffer in twin.named_buffers()}
@@ -122,7 +127,7 @@ def torch_step(twin, batch, replicas, chunks, optimizer):
 
 def sluice_step(folder, name, precision, case):
     stages, replicas, chunks, schedule, optimizer, decay, further = case
-    kind = "momentum" if optimizer == "nesterov" else optimizer
+    kind = KINDS.get(optimizer, optimizer)
     config = sluice_cli.write_config(
         folder / "step.toml",
         device={"list": "cpu"},
@@ -178,9 +183,9 @@ def check(folder, name, precision, case):
     twin.double()
     if batch["inputs"].is_floating_point():
         batch["inputs"] = batch["inputs"].double()
-    maker, arguments, _ = OPTIMIZERS[case[4]]
+    maker, arguments, keys = OPTIMIZERS[case[4]]
     optimizer = maker(twin.parameters(), lr=LR, weight_decay=case[5], **arguments)
-    theirs = torch_step(twin, batch, case[1], case[2], optimizer)
+    theirs = torch_step(twin, batch, case[1], case[2], optimizer, keys.get("clip_norm"))
     if ours.keys() != theirs.keys():
         return 0.0, [f"names differ: {sorted(ours.keys() ^ theirs.keys())}"]
     errors = differences(ours, theirs)

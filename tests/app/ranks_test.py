@@ -116,7 +116,8 @@ class RanksTest(unittest.TestCase):
 
     def test_a_signal_to_any_rank_stops_all_after_the_same_step_and_the_run_resumes(self):
         whole = self.folder / "whole"
-        config = configuration(self.folder, pipeline={"stages": 2})
+        # An optimizer whose number of steps matters.
+        config = configuration(self.folder, pipeline={"stages": 2}, train={"optimizer": "adamw", "lr": 0.003})
         self.must_run_ranks(2, config)
         self.run_dir.rename(whole)
         for rank in (1, 0):

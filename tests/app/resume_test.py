@@ -9,6 +9,7 @@ import pathlib
 import random
 import shutil
 import signal
+import struct
 import tempfile
 import time
 import unittest
@@ -40,6 +41,10 @@ def configuration(folder, model, **train):
 def curve(run_dir):
     """[(step, epoch, batch, loss)] of metrics.jsonl as written."""
     return [(line["step"], line["epoch"], line["batch"], line["loss"]) for line in cli.events(run_dir, "step")]
+
+
+def as_float32(number):
+    return struct.unpack("f", struct.pack("f", number))[0]
 
 
 class ResumeTest(unittest.TestCase):
@@ -236,6 +241,29 @@ class ResumeTest(unittest.TestCase):
         done = cli.run("train", config, "--resume", file.parent)
         self.assertEqual(done.returncode, 7, done.stderr)
         self.assertIn(str(file), cli.error_of(done))
+
+
+    def test_tensorboard_has_every_step_and_evaluation_once(self):
+        try:
+            from tensorboard.backend.event_processing import event_accumulator
+        except ImportError as missing:
+            self.skipTest(f"{missing}; install PYTHON_TEST_PACKAGES of scripts/dependencies.sh")
+        config = configuration(self.folder, "resnet8")
+        # Lengthened twice, which evaluates after the same step again, then gone back on purpose.
+        cli.must_run("train", config, "--run-dir", self.run_dir, "--set", f"train.steps={EVERY + 1}")
+        cli.must_run("train", config, "--run-dir", self.run_dir, "--resume", "auto", "--set", "train.steps=10")
+        cli.must_run("train", config, "--run-dir", self.run_dir, "--resume", "auto", "--set", "train.steps=12")
+        cli.must_run("train", config, "--resume", self.run_dir / "checkpoints" / "step-8", "--set", "train.steps=14")
+        self.assertEqual(len(list((self.run_dir / "tensorboard").iterdir())), 4)
+        board = event_accumulator.EventAccumulator(str(self.run_dir / "tensorboard"))
+        board.Reload()
+        steps, evaluations = cli.events(self.run_dir, "step"), cli.events(self.run_dir, "eval")
+        self.assertEqual([line["step"] for line in steps], list(range(1, 15)))
+        for tag, lines, key in (("Loss/train", steps, "loss"), ("lr", steps, "lr"), ("Loss/val", evaluations, "loss"),
+                                ("acc1/train", [line for line in steps if "top1" in line], "top1"),
+                                ("acc1/val", evaluations, "top1")):
+            found = [(point.step, point.value) for point in board.Scalars(tag)]
+            self.assertEqual(found, [(line["step"], as_float32(line[key])) for line in lines], tag)
 
 
 if __name__ == "__main__":

@@ -114,6 +114,21 @@ TEST(BreakDown, TheSlowestDeviceIsSoOverAllReplicas) {
   EXPECT_EQ(break_down(spans).slowest_device(), DeviceId{0}) << "90 of device 0, 60 of device 1";
 }
 
+TEST(BreakDown, TheMeanOfTheAllReduceIsOverStagesToo) {
+  const StepSpans spans{
+      .begin = 0,
+      .end = 100,
+      .places = {place(0, 0, {{Phase::kBackward, kFirst, 0, 50}}), place(0, 1, {{Phase::kBackward, kFirst, 0, 50}})},
+      .buckets = {{StageId{0}, 0, 40, 40, 70}, {StageId{1}, 0, 50, 50, 60}}};
+  const StepBreakdown breakdown = break_down(spans);
+  EXPECT_EQ(breakdown.places[0].all_reduce, 30);
+  EXPECT_EQ(breakdown.places[1].all_reduce, 20) << "its own bucket, and it waits for the other stage's until 70";
+  const PlaceBreakdown mean = breakdown.mean();
+  EXPECT_EQ(mean.all_reduce, 25);
+  EXPECT_EQ(mean.all_reduce_exposed(), 20);
+  EXPECT_EQ(mean.all_reduce_hidden(), 5);
+}
+
 TEST(BreakDown, WithoutPlacesTheStepIsOther) {
   EXPECT_EQ(break_down({.begin = 10, .end = 60}).mean()[Part::kOther], 50);
 }

@@ -252,6 +252,81 @@ TEST(ProcessesAtDifferentPlaces, EndWithTheStepAndTheBatchesThatDiffer) {
   }
 }
 
+Composition one_stage(const models::ModelOptions& model, int threads, comm::Processes* processes) {
+  return compose({.partition = {{models::count_layers(model)}}},
+                 {.model_name = model.name,
+                  .make_layers = [model] { return models::make_model(model).layers; },
+                  .devices = {{device::DeviceKind::kCpu, 0}},
+                  .cpu_threads = threads,
+                  .optimizer = {.kind = "sgd"},
+                  .processes = processes});
+}
+
+// How many threads add the squares up decides the last bit of a norm; a gradient that differs stands for that too.
+TEST(ClipNorm, OneNormHoldsInAllProcesses) {
+  const Case c{.model = "vit", .processes = 3, .replicas = 1, .stages = 1, .chunks = 1};
+  const int port = comm::test::free_port();
+  std::vector<double> norms(c.processes), norms_of_changed(c.processes);
+  const auto failures = comm::test::run_ranks(c.processes, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
+    Composition grid = one_stage(small_model(c.model), rank + 1, &processes);
+    TrainStep step(grid, {.seed = kSeed, .clip_norm = 0.1});
+    for (std::int64_t number = 0; number < 3; ++number)
+      norms[rank] = step.run(share_of(make_batch(13, number), rank, c), number, 0.05).gradient_norm.value();
+    check_same_state(*grid.communicator, grid, "after three steps");
+    const auto gradients = step.compute_gradients(share_of(make_batch(13), rank, c), 3, 1);
+    if (rank == 1) gradient_tensors(grid).begin()->second.add_(1);
+    norms_of_changed[rank] = step.apply(gradients, share_of(make_batch(13), rank, c), 3, 0.05).gradient_norm.value();
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+  EXPECT_THAT(norms, testing::Each(norms[0]));
+  EXPECT_THAT(norms_of_changed, testing::Each(norms_of_changed[0]));
+}
+
+// Shares of 5, 4 and 4 samples.
+TEST(Flops, OfAStepAreThoseOfTheGlobalBatchInEveryProcess) {
+  const Case c{.model = "vit", .processes = 3, .replicas = 1, .stages = 1, .chunks = 1};
+  const models::ModelOptions model = small_model(c.model);
+  Composition alone = one_stage(model, 1, nullptr);
+  const nn::FlopCount expected = TrainStep(alone, {}).run(make_batch(13), 0, 0.05).flops;
+  ASSERT_GT(nn::total(expected), 0);
+  const int port = comm::test::free_port();
+  std::vector<nn::FlopCount> found(c.processes);
+  const auto failures = comm::test::run_ranks(c.processes, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, c.processes, port), {}, kLimit);
+    Composition grid = one_stage(model, 1, &processes);
+    found[rank] = TrainStep(grid, {}).run(share_of(make_batch(13), rank, c), 0, 0.05).flops;
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+  for (const nn::FlopCount& of_rank : found) {
+    for (int kind = 0; kind < nn::kProductKinds; ++kind)
+      EXPECT_NEAR(of_rank[kind], expected[kind], 1e-9 * expected[kind]);
+  }
+}
+
+TEST(SameStart, TheNumberOfOptimizerStepsIsHandedOutAndCompared) {
+  const int port = comm::test::free_port();
+  const auto failures = comm::test::run_ranks(3, [&](int rank) {
+    comm::Processes processes(comm::test::world_of(rank, 3, port), {}, kLimit);
+    Composition grid = make_grid(small_model("vit"), "1f1b", 2, 1, {.kind = "adamw"}, {}, &processes);
+    const auto set_steps = [&](std::int64_t steps) {
+      for (const auto& optimizer : grid.optimizers) optimizer->set_steps(steps);
+    };
+    set_steps(rank == 0 ? 7 : 0);  // rank 0 has read a checkpoint
+    hand_out_state(*grid.communicator, grid);
+    for (const auto& optimizer : grid.optimizers) EXPECT_EQ(optimizer->steps(), 7) << "rank " << rank;
+    set_steps(rank == 2 ? 8 : 7);
+    try {
+      check_same_state(*grid.communicator, grid, "now");
+      ADD_FAILURE() << "the other number of steps was not seen";
+    } catch (const PeerError& error) {
+      EXPECT_THAT(error.what(),
+                  testing::HasSubstr("the number of optimizer steps of stage 0 of rank 2 is not that of rank 0 now"));
+    }
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+}
+
 TEST(SameStart, Rank0HandsOutItsStateAndAnyDifferenceAfterwardsIsNamed) {
   const int port = comm::test::free_port();
   const auto failures = comm::test::run_ranks(3, [&](int rank) {

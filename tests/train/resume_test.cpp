@@ -172,6 +172,18 @@ TEST(RunState, SurvivesJson) {
   EXPECT_EQ(copy.config_toml, state.config_toml);
 }
 
+TEST(RunState, OfItsDataSurvivesJsonAndIsNotInEarlierOnes) {
+  RunState state = example_state();
+  EXPECT_FALSE(state.to_json().contains("data"));
+  EXPECT_FALSE(RunState::from_json(state.to_json(), "here").data);
+  state.data = DataIdentity{.train = {60000, "aa"}, .test = {10000, "bb"}};
+  EXPECT_EQ(RunState::from_json(nlohmann::json::parse(state.to_json().dump()), "here").data, state.data);
+  nlohmann::json damaged = state.to_json();
+  damaged["data"]["test"].erase("digest");
+  EXPECT_THAT(refusal<CheckpointError>([&] { (void)RunState::from_json(damaged, "run/step-17"); }),
+              HasSubstr("run/step-17"));
+}
+
 TEST(RunState, AnyFieldThatIsMissingOrOfAnotherTypeIsACheckpointError) {
   const nlohmann::json whole = example_state().to_json();
   for (const auto& [key, value] : whole.items()) {
@@ -196,26 +208,33 @@ TEST(RunState, AnotherFormatSaysSo) {
 TEST(CheckResumable, RefusesWhatChangesTheOrderOfTheSamplesByKey) {
   const RunState state = example_state();
   const config::Config same = config::parse(state.config_toml, "saved");
-  EXPECT_NO_THROW(check_resumable(same, 20, state, "here"));
+  EXPECT_NO_THROW(check_resumable(same, state, "here"));
   const auto refused = [&](void (*change)(config::Config&)) {
     config::Config config = same;
     change(config);
-    return refusal<ConfigError>([&] { check_resumable(config, 20, state, "run/step-17"); });
+    return refusal<ConfigError>([&] { check_resumable(config, state, "run/step-17"); });
   };
   EXPECT_THAT(refused([](auto& c) { c.train.seed = 5; }), HasSubstr("run/step-17 with train.seed = 5"));
   EXPECT_THAT(refused([](auto& c) { c.train.global_batch = 5; }), HasSubstr("train.global_batch = 5"));
   EXPECT_THAT(refused([](auto& c) { c.data.name = "mnist"; }), HasSubstr("data.name = mnist"));
   EXPECT_THAT(refused([](auto& c) { c.data.limit = 5; }), HasSubstr("data.limit = 5"));
   EXPECT_THAT(refused([](auto& c) { c.data.samples = 5; }), HasSubstr("data.samples = 5"));
+  RunState with_data = state;
+  with_data.data.emplace();
+  config::Config other = same;
+  other.data.limit = 5;
+  EXPECT_NO_THROW(check_resumable(other, with_data, "here")) << "the data themselves are compared";
+  EXPECT_NO_THROW(check_resumable(other, state, "here", NewData::kAccepted));
+  other.data.name = "mnist";
+  EXPECT_NO_THROW(check_resumable(other, with_data, "here", NewData::kAccepted));
   EXPECT_THAT(refused([](auto& c) { c.train.optimizer = "adam"; }), HasSubstr("train.optimizer = adam"));
   EXPECT_THAT(refused([](auto& c) { c.model.name = "vit"; }), HasSubstr("model.name = vit"));
 }
 
 TEST(CheckResumable, RefusesARunThatEndsBeforeTheCheckpoint) {
   const RunState state = example_state();
-  const config::Config same = config::parse(state.config_toml, "saved");
-  EXPECT_NO_THROW(check_resumable(same, 17, state, "here"));
-  EXPECT_THAT(refusal<ConfigError>([&] { check_resumable(same, 16, state, "run/step-17"); }),
+  EXPECT_NO_THROW(check_end(17, state, "here"));
+  EXPECT_THAT(refusal<ConfigError>([&] { check_end(16, state, "run/step-17"); }),
               HasSubstr("run/step-17 is at step 17, but the run ends at step 16"));
 }
 
@@ -227,7 +246,7 @@ TEST(CheckResumable, AllowsAnotherTopologyLengthAndRate) {
   config.replicas.local = 3;
   config.train.epochs = 50;
   config.train.lr = 1;
-  EXPECT_NO_THROW(check_resumable(config, 20, state, "here"));
+  EXPECT_NO_THROW(check_resumable(config, state, "here"));
 }
 
 TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {

@@ -43,12 +43,19 @@ void add_train(CLI::App& app) {
                    "Directory of the run; default: runs/<config>-<date>-<time>")
       ->type_name("DIR")
       ->check(not_empty);
+  CLI::Option* resume =
+      command
+          ->add_option(
+              "--resume", arguments->session.resume,
+              "Go on from a run or checkpoint directory; \"auto\": from the newest checkpoint of --run-dir, or "
+              "of runs/<config>-*, and from the beginning where there is none")
+          ->type_name("DIR|auto")
+          ->check(not_empty);
   command
-      ->add_option("--resume", arguments->session.resume,
-                   "Go on from a run or checkpoint directory; \"auto\": from the newest checkpoint of --run-dir, or of "
-                   "runs/<config>-*, and from the beginning where there is none")
-      ->type_name("DIR|auto")
-      ->check(not_empty);
+      ->add_flag("--accept-new-data", arguments->session.accept_new_data,
+                 "Resume with other training data than the checkpoint was made with, which is refused otherwise; an "
+                 "epoch that had begun ends when their number has changed")
+      ->needs(resume);
   command->add_flag("--dry-run", arguments->dry_run,
                     "Print the plan (stages, layers, parameters, bytes, chunks) and stop");
   arguments->output.add_to(*command);

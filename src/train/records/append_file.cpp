@@ -18,6 +18,7 @@ AppendFile::AppendFile(std::filesystem::path file, std::uint64_t keep_bytes)
     : path_(std::move(file)), file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
   struct stat info {};
   if (file_.get() < 0 || ::fstat(file_.get(), &info) != 0) throw_storage_error(errno, "open", path_);
+  had_link_ = info.st_nlink > 0;
   const auto size = static_cast<std::uint64_t>(info.st_size);
   bytes_ = std::min(size, keep_bytes);
   if (bytes_ != size && ::ftruncate(file_.get(), static_cast<off_t>(bytes_)) != 0) {
@@ -48,6 +49,8 @@ bool AppendFile::append(std::string_view record) {
   drop(error);
   return false;
 }
+
+bool AppendFile::is_linked() const { return has_link(file_.get()) || !had_link_; }
 
 void AppendFile::drop(int error) {
   if (dropped_++ > 0) return;

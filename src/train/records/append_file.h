@@ -25,6 +25,7 @@ class AppendFile {
   bool append(std::string_view record);
   void sync();  // failure is a warning
 
+  [[nodiscard]] bool is_linked() const;  // false: the file was removed, and what is written is lost
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }      // length of the file: whole records
   [[nodiscard]] std::uint64_t dropped() const { return dropped_; }  // records
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
@@ -34,6 +35,7 @@ class AppendFile {
 
   std::filesystem::path path_;
   FileDescriptor file_;
+  bool had_link_ = false;
   std::uint64_t bytes_ = 0;
   std::uint64_t dropped_ = 0;
   bool broken_ = false;  // half a record could not be taken back: nothing may follow it

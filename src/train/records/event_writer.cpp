@@ -135,10 +135,10 @@ std::string text_event(double wall_time, std::int64_t step, std::string_view tag
   });
 }
 
-EventWriter::EventWriter(const fs::path& dir, std::optional<std::int64_t> resume_step) : file_(new_event_file(dir), 0) {
+EventWriter::EventWriter(const fs::path& dir, std::optional<std::int64_t> first_step) : file_(new_event_file(dir), 0) {
   const auto now = seconds_since_1970();
   file_.append(event_record(version_event(now)));
-  if (resume_step) file_.append(event_record(session_start_event(now, *resume_step)));
+  if (first_step) file_.append(event_record(session_start_event(now, *first_step)));
 }
 
 void EventWriter::scalar(std::int64_t step, std::string_view tag, double value) {

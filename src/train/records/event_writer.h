@@ -18,8 +18,9 @@ namespace sluice::train {
 class EventWriter {
  public:
   // Creates dir/events.out.tfevents.<seconds>.<host>.<pid>.<n>, a new file each time.
-  // resume_step: TensorBoard forgets the points of older files in `dir` from this step on, since they come again.
-  explicit EventWriter(const std::filesystem::path& dir, std::optional<std::int64_t> resume_step = std::nullopt);
+  // first_step: TensorBoard forgets the points of older files in `dir` at this step and after it, since they come
+  // again.
+  explicit EventWriter(const std::filesystem::path& dir, std::optional<std::int64_t> first_step = std::nullopt);
 
   void scalar(std::int64_t step, std::string_view tag, double value);             // kept as float, as TensorBoard does
   void text(std::int64_t step, std::string_view tag, std::string_view markdown);  // e.g. the configuration, the plan

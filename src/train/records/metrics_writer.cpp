@@ -86,6 +86,11 @@ MetricsPosition MetricsWriter::sync() {
   return {file_.bytes(), to_s(now_ns() - zero_ns_)};
 }
 
+bool MetricsWriter::is_linked() const {
+  const std::scoped_lock lock(mutex_);
+  return file_.is_linked();
+}
+
 std::uint64_t MetricsWriter::bytes() const {
   const std::scoped_lock lock(mutex_);
   return file_.bytes();

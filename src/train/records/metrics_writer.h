@@ -38,6 +38,8 @@ class MetricsWriter {
   // Makes the lines so far durable and says where the run stands: call it before a checkpoint.
   [[nodiscard]] MetricsPosition sync();
 
+  // False when somebody has removed the file: lines go nowhere then.
+  [[nodiscard]] bool is_linked() const;
   [[nodiscard]] std::uint64_t bytes() const;
   [[nodiscard]] double time_s() const;
   [[nodiscard]] std::uint64_t dropped() const;  // lines

@@ -116,6 +116,8 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
   }
   make_directories(dir_);
   lock_ = lock_directory(dir_);
+  open_dir_ = FileDescriptor(::open(dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  had_link_ = has_link(open_dir_.get());
   const auto trace = trace_of_run(dir_);
   resumes_ = !trace.empty();
   if (mode == RunDirMode::kNew && resumes_) {
@@ -126,6 +128,14 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
     throw ConfigError(
         concat("run directory ", dir_.string(), " holds no run to resume; check the path or start without --resume"));
   }
+}
+
+RunDir::Presence RunDir::presence() const {
+  std::error_code error;
+  const bool has_place = fs::is_directory(dir_, error);
+  const bool is_unknown = error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory;
+  if (!has_place && !is_unknown) return Presence::kGone;
+  return had_link_ && !has_link(open_dir_.get()) ? Presence::kReplaced : Presence::kThere;
 }
 
 std::vector<fs::path> RunDir::named(const fs::path& parent, std::string_view config_name) {

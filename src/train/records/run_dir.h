@@ -42,12 +42,22 @@ class RunDir {
   [[nodiscard]] std::filesystem::path tensorboard_dir() const { return dir_ / "tensorboard"; }
   [[nodiscard]] std::filesystem::path checkpoints_dir() const { return dir_ / "checkpoints"; }
 
+  // Whether the directory is still the one that was made or taken. Two system calls.
+  enum class Presence {
+    kThere,
+    kGone,      // removed, or renamed
+    kReplaced,  // removed, and another is in its place
+  };
+  [[nodiscard]] Presence presence() const;
+
   // Replaces config.toml atomically.
   void write_config(std::string_view toml) const { write_text_atomically(config_file(), toml); }
 
  private:
   std::filesystem::path dir_;
   FileDescriptor lock_;
+  FileDescriptor open_dir_;  // tells whether it has been removed
+  bool had_link_ = false;
   bool resumes_ = false;
 };
 

@@ -83,6 +83,11 @@ void FileDescriptor::reset() {
   fd_ = -1;
 }
 
+bool has_link(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) != 0 || info.st_nlink > 0;
+}
+
 void throw_storage_error(int error, std::string_view action, const fs::path& path, std::uint64_t needed_bytes) {
   std::string sizes;
   if (error == ENOSPC || error == EDQUOT || needed_bytes > 0) {

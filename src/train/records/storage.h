@@ -33,6 +33,10 @@ class FileDescriptor {
   int fd_;
 };
 
+// False when the open file or directory has been removed. Some network file systems count no links: compare with what
+// it was when it was opened.
+[[nodiscard]] bool has_link(int fd);
+
 // Throws StorageError: "cannot <action> <path>: <errno text>; needs ..., ... free; <advice>".
 // needed_bytes = 0: unknown, left out of the text.
 [[noreturn]] void throw_storage_error(int error, std::string_view action, const std::filesystem::path& path,

@@ -70,6 +70,23 @@ TEST(RunDir, TheLockEndsWithItsOwner) {
   EXPECT_NO_THROW(RunDir(dir / "run", RunDirMode::kNew));
 }
 
+TEST(RunDir, KnowsWhetherItIsStillThere) {
+  const TempDir dir;
+  using Presence = RunDir::Presence;
+  const RunDir run(dir / "run", RunDirMode::kNew);
+  EXPECT_EQ(run.presence(), Presence::kThere);
+  std::filesystem::remove(dir / "run" / ".lock");
+  EXPECT_EQ(run.presence(), Presence::kThere) << "a lock that somebody thought stale is no directory";
+  std::filesystem::rename(dir / "run", dir / "away");
+  EXPECT_EQ(run.presence(), Presence::kGone);
+  std::filesystem::rename(dir / "away", dir / "run");
+  EXPECT_EQ(run.presence(), Presence::kThere);
+  std::filesystem::remove_all(dir / "run");
+  EXPECT_EQ(run.presence(), Presence::kGone);
+  std::filesystem::create_directory(dir / "run");
+  EXPECT_EQ(run.presence(), Presence::kReplaced);
+}
+
 TEST(RunDir, NamedOnesNeverCollide) {
   const TempDir dir;
   const auto first = RunDir::create_named(dir / "runs", "gpt2 nano/x");

@@ -1,0 +1,180 @@
+// Whole runs, seen by what they leave: resumed with other data, and with a run directory that goes away.
+#include "train/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "core/concat.h"
+#include "data/idx_files.h"
+#include "train/resume.h"
+#include "train/session_support.h"
+
+namespace sluice::train::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Images of 8x8 of which any can be told from any other.
+struct Images {
+  std::uint32_t train = 20;
+  std::uint32_t test = 5;
+  int changed_pixel = -1;  // of the training images
+  int changed_label = -1;
+  bool other_test = false;
+
+  void write(const fs::path& folder) const {
+    fs::create_directories(folder);
+    write_split(folder, "train", train, changed_pixel, changed_label);
+    write_split(folder, "t10k", test, other_test ? 3 : -1, -1);
+  }
+
+ private:
+  static void write_split(const fs::path& folder, const std::string& name, std::uint32_t count, int pixel, int label) {
+    data::Bytes pixels(std::size_t{count} * 64), labels(count);
+    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * 31 % 251);
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::uint8_t>(i % 10);
+    if (pixel >= 0) ++pixels[pixel];
+    if (label >= 0) labels[label] = (labels[label] + 1) % 10;
+    data::write_file(folder / (name + "-images-idx3-ubyte"), data::images_bytes(count, 8, 8, pixels));
+    data::write_file(folder / (name + "-labels-idx1-ubyte"), data::labels_bytes(labels));
+  }
+};
+
+// A run of mnist that has stopped after two of the three batches of its first epoch, to be resumed elsewhere.
+class Resumed : public testing::Test {
+ protected:
+  Resumed() {
+    Images{}.write(dir_ / "data");
+    config_ = small_run();
+    config_.data.name = "mnist";
+    config_.data.path = dir_ / "data";
+    config_.train.steps = 2;
+    (void)run_training(config_, into(dir_ / "run"));
+    config_.train.steps = 5;
+  }
+
+  // Where it wrote.
+  fs::path resume(bool accept_new_data = false) {
+    SessionOptions options = into(dir_ / concat("fork", ++forks_), dir_ / "run");
+    options.accept_new_data = accept_new_data;
+    (void)run_training(config_, options);
+    return options.run_dir;
+  }
+  // [step, epoch, batch, batches] of each step.
+  static std::vector<std::vector<int>> places(const fs::path& run_dir) {
+    std::vector<std::vector<int>> places;
+    for (const nlohmann::json& step : events_of(run_dir, "step"))
+      places.push_back({step.at("step"), step.at("epoch"), step.at("batch"), step.at("batches")});
+    return places;
+  }
+
+  TempDir dir_;
+  config::Config config_;
+
+ private:
+  int forks_ = 0;
+};
+
+TEST_F(Resumed, WithTheSameDataGoesOnWhereItStopped) {
+  const std::vector<std::vector<int>> expected{{3, 0, 2, 3}, {4, 1, 0, 3}, {5, 1, 1, 3}};
+  EXPECT_EQ(places(resume()), expected);
+  Images{.other_test = true}.write(dir_ / "data");  // changes no training
+  EXPECT_EQ(places(resume()), expected);
+}
+
+TEST_F(Resumed, WithOtherTrainingDataIsRefusedAndSaysWhatDiffers) {
+  const std::string sizes = "data set mnist had 20 training samples when the checkpoint was written and has ";
+  const std::string content = "the 20 training samples of data set mnist are not those of the checkpoint";
+  const std::string advice = "or go on with what there is now with --accept-new-data";
+  const std::vector<std::pair<Images, std::string>> cases{{{.train = 9}, sizes + "9 now"},
+                                                          {{.train = 21}, sizes + "21 now"},
+                                                          {{.changed_pixel = 777}, content},
+                                                          {{.changed_label = 13}, content}};
+  for (const auto& [images, sentence] : cases) {
+    images.write(dir_ / "data");
+    EXPECT_THAT(error_of<CheckpointError>([&] { resume(); }), AllOf(HasSubstr(sentence), HasSubstr(advice)));
+  }
+  Images{}.write(dir_ / "data");
+  config_.data.limit = 12;
+  EXPECT_THAT(error_of<CheckpointError>([&] { resume(); }), HasSubstr(sizes + "12 now"));
+  EXPECT_FALSE(fs::exists(dir_ / "fork1")) << "a run that was refused has left a directory";
+}
+
+TEST_F(Resumed, WithAcceptedDataGoesOnAtAPlaceThatIsThere) {
+  const std::vector<std::vector<int>> next_epoch_of_two{{3, 1, 0, 2}, {4, 1, 1, 2}, {5, 2, 0, 2}};
+  const std::vector<std::vector<int>> next_epoch_of_four{{3, 1, 0, 4}, {4, 1, 1, 4}, {5, 1, 2, 4}};
+  const std::vector<std::vector<int>> as_before{{3, 0, 2, 3}, {4, 1, 0, 3}, {5, 1, 1, 3}};
+  Images{.train = 9}.write(dir_ / "data");
+  const fs::path shorter = resume(/*accept_new_data=*/true);
+  EXPECT_EQ(places(shorter), next_epoch_of_two);
+  EXPECT_THAT(slurp(shorter / "log.txt"), testing::Not(HasSubstr("cannot resume")));
+  Images{.train = 30}.write(dir_ / "data");
+  EXPECT_EQ(places(resume(/*accept_new_data=*/true)), next_epoch_of_four);
+  Images{.changed_pixel = 5}.write(dir_ / "data");
+  EXPECT_EQ(places(resume(/*accept_new_data=*/true)), as_before);
+}
+
+TEST_F(Resumed, AnEarlierVersionsCheckpointIsTakenOnTrustAsFarAsItFits) {
+  const train::Setup setup = make_setup(config_);
+  const RunState state{.progress = {.steps_done = 2, .position = {.epoch = 0, .batch = 3}}};
+  EXPECT_EQ(progress_in(setup, state, "here").position.batch, 3);
+  const RunState beyond{.progress = {.steps_done = 2, .position = {.epoch = 0, .batch = 4}}};
+  EXPECT_THAT(error_of<CheckpointError>([&] { (void)progress_in(setup, beyond, "here"); }),
+              HasSubstr("has 3 batches now, and the checkpoint was written after batch 4 of an epoch"));
+  EXPECT_EQ(progress_in(setup, beyond, "here", NewData::kAccepted).position.batch, 3);
+}
+
+// Does `action` in another thread as soon as `condition` holds while `run` runs; it ends with `run`.
+void meanwhile(const std::function<void()>& run, const std::function<bool()>& condition,
+               const std::function<void()>& action) {
+  const std::jthread other([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      if (condition()) return action();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  run();
+}
+
+std::string sentence_of_a_run_that_loses(const config::Config& config, const fs::path& run_dir, const fs::path& lost,
+                                         const fs::path& sign) {
+  return error_of<StorageError>([&] {
+    meanwhile([&] { (void)run_training(config, into(run_dir)); }, [&] { return fs::exists(sign); },
+              [&] { fs::rename(lost, concat(lost.string(), ".away")); });
+  });
+}
+
+TEST(LostRunDir, IsNoticedAtACheckpointAndTheStateIsSavedOnceMore) {
+  const TempDir dir;
+  config::Config config = small_run();
+  config.train.steps = 1'000'000;
+  const fs::path run = dir / "run";
+  const std::string sentence = sentence_of_a_run_that_loses(config, run, run, run / "checkpoints" / "step-2");
+  EXPECT_THAT(sentence, AllOf(HasSubstr(run.string() + " was removed or renamed while the run wrote to it"),
+                              HasSubstr("go on with --resume " + (run / "checkpoints" / "step-").string())));
+  ASSERT_TRUE(fs::exists(run / "checkpoints")) << sentence;
+  const std::string saved = names_in(run / "checkpoints").back();
+  config.train.steps = std::stoll(saved.substr(saved.find('-') + 1)) + 2;
+  (void)run_training(config, into(run, run));
+  EXPECT_EQ(events_of(run, "summary").at(0).at("outcome"), "done");
+}
+
+TEST(LostRunDir, IsNoticedAtTheEndWhereNothingWasSavedBefore) {
+  const TempDir dir;
+  config::Config config = small_run();
+  config.train.steps = 3000;
+  config.train.eval_every_steps = 3000;
+  config.checkpoint.every_steps = 0;
+  const fs::path run = dir / "run";
+  EXPECT_THAT(sentence_of_a_run_that_loses(config, run, run, run / "metrics.jsonl"),
+              HasSubstr("the state after step "));
+}
+
+}  // namespace
+}  // namespace sluice::train::test
