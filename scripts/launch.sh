@@ -103,8 +103,10 @@ take_world() {
   placed=1
 }
 
-# take_recipe [LR [BATCH [DATASET [DATADIR]]]]: those that are missing stay as configured.
+# take_recipe [LR [BATCH [DATASET [DATADIR]]]]: those that are missing stay as configured. Whoever starts a run by such
+# arguments reads the log lines of the same notes.
 take_recipe() {
+  argument_sets+=(--set log.lines=full)
   [[ $# -lt 1 ]] || take_lr "$1"
   [[ $# -lt 2 ]] || { number BATCH "$2" 1 1000000000 && batch=$REPLY; }
   [[ $# -lt 3 ]] || take_data_set "$3"

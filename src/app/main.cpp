@@ -18,13 +18,15 @@ namespace {
 int run(int argc, char** argv) {
   CLI::App app("Sluice trains transformers and CNNs as replicated, micro-batched pipelines.", "sluice");
   app.require_subcommand(1);
-  app.fallthrough();  // --verbose may follow the sub-command
+  app.fallthrough();  // --verbose and --quiet may follow the sub-command
   app.failure_message(CLI::FailureMessage::help);
-  bool verbose = false;
+  bool verbose = false, quiet = false;
   app.set_version_flag("--version", sluice::app::version_text());
-  app.add_flag("--verbose", verbose, "Log debug messages too")->each([](const std::string&) {
-    sluice::set_log_level(sluice::LogLevel::kDebug);
-  });
+  CLI::Option* const loud = app.add_flag("--verbose", verbose, "Log debug messages too");
+  loud->each([](const std::string&) { sluice::set_log_level(sluice::LogLevel::kDebug); });
+  app.add_flag("--quiet", quiet, "Show warnings, errors and the final summary only; log.txt has all")
+      ->excludes(loud)
+      ->each([](const std::string&) { sluice::quiet_console(); });
   sluice::app::add_commands(app);
   try {
     app.parse(argc, argv);

@@ -159,11 +159,14 @@ std::string Processes::look_up(const std::string& key) {
 }
 
 void Processes::count_neighbours() {
+  world_.spans_machines = world_.local_size > 0 && world_.local_size < world_.size;
   if (world_.local_size == 0) {
-    const std::string own = cores_of_this_process();
+    const std::string own = cores_of_this_process(), machine = own.substr(0, own.find(' '));
     int lower = 0;
     for (int rank = 0; rank < world_.size; ++rank) {
-      const bool is_neighbour = look_up(cores_key(rank)) == own;
+      const std::string cores = look_up(cores_key(rank));
+      const bool is_neighbour = cores == own;
+      world_.spans_machines = world_.spans_machines || cores.substr(0, cores.find(' ')) != machine;
       world_.local_size += is_neighbour ? 1 : 0;
       lower += is_neighbour && rank < world_.rank ? 1 : 0;
     }

@@ -15,8 +15,10 @@ namespace sluice::comm {
 struct Contribution {
   std::int64_t targets = 0;  // that count: one a sample, or of texts the tokens
   double loss_sum = 0;       // summed, not averaged, over the targets
-  int stop_votes = 0;        // processes that want the run to stop after this step
-  std::int64_t batch = 0;    // number of the batch in the data, from the beginning of the first epoch; not added up
+  std::int64_t top1 = 0;     // targets predicted right, and among the five likeliest; 0 where nobody counts them
+  std::int64_t top5 = 0;
+  int stop_votes = 0;      // processes that want the run to stop after this step
+  std::int64_t batch = 0;  // number of the batch in the data, from the beginning of the first epoch; not added up
 };
 
 struct StepOutcome {

@@ -20,6 +20,8 @@ struct World {
   bool is_hosted = false;  // the launcher listens there (torchrun's agent), for all attempts of a run
   int attempt = 0;         // how often the launcher has restarted the run
   std::string interface;   // that carries tensors; empty: the one that leads to `address`
+  // Whether some process is on another machine: as the launcher counts them, else by their boot. Known once connected.
+  bool spans_machines = false;
 
   [[nodiscard]] bool is_single() const { return size == 1; }
 };

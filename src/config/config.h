@@ -141,6 +141,7 @@ struct ProfileConfig {
 
 struct LogConfig {
   std::int64_t every = 10;  // steps
+  std::string lines = "short";
   bool tensorboard = true;
 
   bool operator==(const LogConfig&) const = default;

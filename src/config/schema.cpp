@@ -210,6 +210,8 @@ Keys other_keys() {
        "training steps that `sluice profile` times, after a few that warm up"},
       {"log.every", field<&Config::log, &LogConfig::every>(), at_least(1), "steps",
        "steps between two lines in the log (metrics.jsonl has every step)"},
+      {"log.lines", field<&Config::log, &LogConfig::lines>(), words({"short", "full"}), "",
+       "short = one line every log.every steps; full = before it the nine lines that users of PipeTransformer know"},
       {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "",
        "write event files for TensorBoard"},
   };

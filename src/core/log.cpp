@@ -3,48 +3,89 @@
 #include <poll.h>
 #include <spdlog/details/file_helper.h>
 #include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/terminal.h"
 
 namespace sluice {
 namespace {
 
+using spdlog::details::log_msg;
+
 constexpr auto kPattern = "%Y-%m-%d %H:%M:%S.%e %^%-7l%$ %v";
+// On a terminal, which is not as wide as a file.
+constexpr auto kShortPattern = "%H:%M:%S %v";
+constexpr auto kShortPatternWithLevel = "%H:%M:%S %^%l:%$ %v";
 constexpr auto kClearLine = "\r\x1b[K";
+constexpr auto kRed = "\x1b[31m", kYellow = "\x1b[33m", kNoColour = "\x1b[0m";
+
+// What a message is; its logger has this name.
+enum class Form { kLine, kTable, kResult };
+constexpr std::array kFormNames{"line", "table", "result"};
+
+bool has_form(const log_msg& message, Form form) {
+  return message.logger_name == spdlog::string_view_t(kFormNames[static_cast<std::size_t>(form)]);
+}
+
+std::string text_of(const log_msg& message, spdlog::formatter& formatter) {
+  if (has_form(message, Form::kTable)) return concat(std::string(message.payload.data(), message.payload.size()), "\n");
+  spdlog::memory_buf_t text;
+  formatter.format(message, text);
+  return {text.data(), text.size()};
+}
 
 // Standard error with at most one progress line below the log lines.
 class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  [[nodiscard]] bool is_terminal() const { return is_terminal_; }
+  ConsoleSink() { set_pattern_(kPattern); }
+
+  [[nodiscard]] bool shows_progress() const { return can_redraw_ && !is_quiet_; }
+  void be_quiet(bool quiet) { is_quiet_ = quiet; }
 
   void show_progress(std::string_view line) {
     const std::scoped_lock lock(mutex_);
-    if (!is_terminal_) return;
+    if (!shows_progress()) return;
     progress_ = line;
     write(kClearLine);
-    write(progress_);
+    draw_progress();
   }
 
  private:
-  void sink_it_(const spdlog::details::log_msg& message) override {
-    spdlog::memory_buf_t text;
-    formatter_->format(message, text);
+  void sink_it_(const log_msg& message) override {
+    const bool is_quiet = is_quiet_ && message.level < spdlog::level::warn && !has_form(message, Form::kResult);
+    if (is_quiet) return;
     if (!progress_.empty()) write(kClearLine);
-    write({text.data(), text.size()});
-    if (!progress_.empty()) write(progress_);
+    write(is_terminal_ ? text_for_terminal(message) : text_of(message, *formatter_));
+    if (!progress_.empty()) draw_progress();
   }
   void flush_() override { std::fflush(stderr); }
+
+  std::string text_for_terminal(const log_msg& message) {
+    std::string text = text_of(message, message.level == spdlog::level::info ? short_ : short_with_level_);
+    const bool is_coloured = takes_colours_ && message.color_range_end > message.color_range_start;
+    if (is_coloured && message.level >= spdlog::level::warn) {
+      text.insert(message.color_range_end, kNoColour);
+      text.insert(message.color_range_start, message.level == spdlog::level::warn ? kYellow : kRed);
+    }
+    return text;
+  }
+
+  // The last column stays free: some terminals go on to the next line when it is written.
+  void draw_progress() { write(fit_to_width(progress_, terminal_columns(STDERR_FILENO) - 1)); }
 
   // A reader that takes nothing any more (a full pipe, Ctrl-S) must not stop the program: after a short wait lines are
   // dropped until it reads again.
@@ -62,7 +103,10 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
   }
 
   static constexpr int kPatienceMs = 2000;
-  bool is_terminal_ = ::isatty(STDERR_FILENO) == 1;
+  const bool is_terminal_ = ::isatty(STDERR_FILENO) == 1;
+  const bool can_redraw_ = can_redraw(STDERR_FILENO), takes_colours_ = takes_colours(STDERR_FILENO);
+  spdlog::pattern_formatter short_{kShortPattern}, short_with_level_{kShortPatternWithLevel};
+  bool is_quiet_ = false;
   bool stalled_ = false;
   std::string progress_;
 };
@@ -71,13 +115,17 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
 class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   // Throws spdlog_ex when it cannot be opened.
-  explicit FileSink(const std::filesystem::path& path) { file_.emplace().open(path.string()); }
+  explicit FileSink(const std::filesystem::path& path) {
+    file_.emplace().open(path.string());
+    set_pattern_(kPattern);
+  }
 
  private:
-  void sink_it_(const spdlog::details::log_msg& message) override {
-    spdlog::memory_buf_t text;
-    formatter_->format(message, text);
-    unless_failed([&](auto& file) { file.write(text); });
+  void sink_it_(const log_msg& message) override {
+    const std::string text = text_of(message, *formatter_);
+    spdlog::memory_buf_t buffer;
+    buffer.append(text.data(), text.data() + text.size());
+    unless_failed([&](auto& file) { file.write(buffer); });
   }
   void flush_() override {
     unless_failed([](auto& file) { file.flush(); });
@@ -99,15 +147,19 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
 
 struct Logging {
   std::shared_ptr<ConsoleSink> console = std::make_shared<ConsoleSink>();
-  spdlog::logger logger{"sluice", console};
+  std::vector<spdlog::logger> loggers;  // by form
 
   Logging() {
-    logger.set_pattern(kPattern);
-    logger.flush_on(spdlog::level::info);
-    logger.set_error_handler([](const std::string& what) {
-      std::fprintf(stderr, "warning: a log line could not be written: %s\n", what.c_str());
-    });
+    for (const char* const name : kFormNames) {
+      spdlog::logger& logger = loggers.emplace_back(name, console);
+      logger.flush_on(spdlog::level::info);
+      logger.set_error_handler([](const std::string& what) {
+        std::fprintf(stderr, "warning: a log line could not be written: %s\n", what.c_str());
+      });
+    }
   }
+
+  void write(Form form, LogLevel level, std::string_view message);
 };
 
 Logging& logging() {
@@ -125,11 +177,15 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
+void Logging::write(Form form, LogLevel level, std::string_view message) {
+  loggers[static_cast<std::size_t>(form)].log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+}
+
 }  // namespace
 
-void log(LogLevel level, std::string_view message) {
-  logging().logger.log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
-}
+void log(LogLevel level, std::string_view message) { logging().write(Form::kLine, level, message); }
+void log_table(std::string_view text, LogLevel level) { logging().write(Form::kTable, level, text); }
+void log_result(std::string_view message) { logging().write(Form::kResult, LogLevel::kInfo, message); }
 
 void log_lines(std::string_view text, LogLevel level) {
   while (!text.empty()) {
@@ -139,13 +195,16 @@ void log_lines(std::string_view text, LogLevel level) {
   }
 }
 
-void set_log_level(LogLevel level) { logging().logger.set_level(to_spdlog(level)); }
+void set_log_level(LogLevel level) {
+  for (spdlog::logger& logger : logging().loggers) logger.set_level(to_spdlog(level));
+}
+
+void quiet_console(bool quiet) { logging().console->be_quiet(quiet); }
 
 void log_to_file(const std::filesystem::path& file) {
   try {
-    auto sink = std::make_shared<FileSink>(file);
-    sink->set_pattern(kPattern);
-    logging().logger.sinks().push_back(std::move(sink));
+    const auto sink = std::make_shared<FileSink>(file);
+    for (spdlog::logger& logger : logging().loggers) logger.sinks().push_back(sink);
   } catch (const spdlog::spdlog_ex& error) {
     throw StorageError(concat("cannot write the log file ", file.string(), ": ", error.what(),
                               "; free space or choose another --run-dir"));
@@ -153,6 +212,6 @@ void log_to_file(const std::filesystem::path& file) {
 }
 
 void show_progress(std::string_view line) { logging().console->show_progress(line); }
-bool progress_is_shown() { return logging().console->is_terminal(); }
+bool progress_is_shown() { return logging().console->shows_progress(); }
 
 }  // namespace sluice

@@ -119,7 +119,9 @@ at::Tensor Reducer::numbers_of(const comm::Contribution& local, const Times& tim
   auto* data = numbers.mutable_data_ptr<double>();
   data[0] = static_cast<double>(local.targets);
   data[1] = local.loss_sum;
-  data[2] = static_cast<double>(local.stop_votes);
+  data[2] = static_cast<double>(local.top1);
+  data[3] = static_cast<double>(local.top5);
+  data[4] = static_cast<double>(local.stop_votes);
   data[kCounts + totals_->rank()] = static_cast<double>(local.batch);
   if (!timing_) return numbers;
   double* own = data + kCounts + totals_->size() + totals_->rank() * buckets * 2;
@@ -155,7 +157,9 @@ comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const Times
   const auto* data = numbers.const_data_ptr<double>();
   comm::StepOutcome outcome{.total = {.targets = static_cast<std::int64_t>(data[0]),
                                       .loss_sum = data[1],
-                                      .stop_votes = static_cast<int>(data[2]),
+                                      .top1 = static_cast<std::int64_t>(data[2]),
+                                      .top5 = static_cast<std::int64_t>(data[3]),
+                                      .stop_votes = static_cast<int>(data[4]),
                                       .batch = local.batch}};
   const auto* batches = data + kCounts;
   for (int process = 0; process < totals_->size(); ++process)

@@ -75,7 +75,7 @@ class Reducer final : public comm::ReplicaSync {
   // Contributions and times of all processes, exchanged in one sum of these numbers: kCounts, then each process's
   // batch, then each process's times.
   using Times = std::vector<std::vector<SumTimes>>;  // [stage][bucket]
-  static constexpr std::int64_t kCounts = 3;
+  static constexpr std::int64_t kCounts = 5;
   [[nodiscard]] comm::StepOutcome total_of(const comm::Contribution& local, const Times& times);
   [[nodiscard]] at::Tensor numbers_of(const comm::Contribution& local, const Times& times) const;
   void tell_times(const double* all_times, const Times& times, comm::StepOutcome& outcome);

@@ -94,7 +94,7 @@ void Loop::evaluate_and_report() {
   if (parts_.records != nullptr) parts_.records->reporter.eval(*record);
   if (!std::isfinite(record->counts.loss())) {
     throw DivergedError(concat("after step ", progress_.steps_done, ": the loss on the test set is ",
-                               fixed(record->counts.loss(), 0), "; lower train.lr or raise train.warmup_steps"));
+                               fixed(record->counts.loss(), 4), "; lower train.lr or raise train.warmup_steps"));
   }
 }
 
@@ -119,11 +119,10 @@ std::optional<std::int64_t> Loop::proven_step() const {
 void Loop::train_one_step() {
   report_outside_of_steps();
   const std::int64_t number = progress_.steps_done + 1;
-  const bool to_log = number % options_.log_every == 0 || number == options_.total_steps;
   const double lr = options_.lr.at(progress_.steps_done);
   const auto [batch, stats, spans] =
       run_recorded_step(parts_.train_data, parts_.executor, parts_.step, progress_.steps_done, lr,
-                        {.count_correct = to_log, .stop = StopSignal::requested()});
+                        {.count_correct = true, .stop = StopSignal::requested()});
   stop_is_agreed_ = stats.stop;
   proven_checkpoint_ = last_checkpoint_;
 
@@ -136,8 +135,9 @@ void Loop::train_one_step() {
                                  .batches = batch.batches,
                                  .stats = stats,
                                  .lr = lr,
-                                 .breakdown = profiler::break_down(spans)},
-                                to_log);
+                                 .breakdown = profiler::break_down(spans),
+                                 .evaluation_follows = progress_.evaluation_due},
+                                number % options_.log_every == 0 || is_finished());
 }
 
 bool Loop::evaluation_is_due_after(const data::Batch& batch) const {

@@ -32,8 +32,10 @@ struct EvalCounts {
 
 // The counts of a micro-batch as a tensor on the device of its logits, which nobody waits for here: for counts_of().
 // Shapes as for cross_entropy_sum(). A target's rank is the number of classes with a larger logit, plus those before it
-// with an equal one, so that a constant output is not counted as right.
+// with an equal one, so that a constant output is not counted as right. On the CPU one pass over the logits.
 [[nodiscard]] at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets);
+// What it gives of few logits on a GPU: [n, classes + 1], each row with its target behind it.
+[[nodiscard]] at::Tensor logits_to_count(const at::Tensor& logits, const at::Tensor& targets);
 
 // Without the loss.
 [[nodiscard]] EvalCounts counts_of(const at::Tensor& counted);

@@ -186,7 +186,7 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   if (!options.logits.empty())
     write_safetensors(options.logits, {{"logits", at::cat(logits)}, {"labels", at::cat(labels)}});
   if (!std::isfinite(counts.loss())) {
-    throw DivergedError(concat("the loss of these weights on the test set is ", fixed(counts.loss(), 0),
+    throw DivergedError(concat("the loss of these weights on the test set is ", fixed(counts.loss(), 4),
                                ": they are of a run that diverged, or made for other data; use an earlier checkpoint"));
   }
   return {.counts = counts, .checkpoint = candidate.checkpoint, .step = candidate.step};

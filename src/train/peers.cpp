@@ -49,7 +49,8 @@ ProcessPlace place_of(const comm::World& world) {
   return {.rank = world.rank,
           .processes = world.size,
           .local_rank = std::max(world.local_rank, 0),
-          .local_size = std::max(world.local_size, 1)};
+          .local_size = std::max(world.local_size, 1),
+          .spans_machines = world.spans_machines};
 }
 
 comm::LivenessOptions liveness_options(const config::Config& config) {

@@ -1,6 +1,7 @@
 // The text of reports: everything comes from the objects that --json prints, so that both say the same.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 
 #include "core/concat.h"
@@ -18,7 +19,7 @@ using Number = std::optional<double>;
 std::string text_or_dash(const Json& object, const char* name) {
   if (const auto text = text_at(object, name)) return *text;
   const Number number = number_at(object, name);
-  return number ? concat(*number) : "-";
+  return number ? (std::isfinite(*number) ? concat(*number) : fixed(*number, 0)) : "-";
 }
 
 Number times(Number number, double factor) { return number ? Number(*number * factor) : number; }
@@ -183,12 +184,15 @@ Number epoch_of(const Json& evaluation) {
 std::string evaluations_text(const RunLog& log) {
   if (log.evaluations.empty()) return "evaluations: none";
   std::vector<TextRow> rows{{"evaluation", "step", "epoch", "top-1 %", "top-5 %", "loss", "samples"}};
+  const bool is_text = log.evaluations[2].contains("perplexity");
+  if (is_text) rows.front().emplace_back("perplexity");
   constexpr std::array kNames{"first", "best", "last"};
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     const Json& eval = log.evaluations[i];
     rows.push_back({kNames[i], cell(number_at(eval, "step"), 0), cell(epoch_of(eval), 0),
                     cell(number_at(eval, "top1"), 2), cell(number_at(eval, "top5"), 2),
                     cell(number_at(eval, "loss"), 4), cell(number_at(eval, "samples"), 0)});
+    if (is_text) rows.back().push_back(cell(number_at(eval, "perplexity"), 2));
   }
   return text_table(rows, std::array{Align::kLeft, Align::kRight});
 }

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iomanip>
-#include <sstream>
 
 #include "core/concat.h"
 #include "core/log.h"
@@ -18,30 +16,16 @@ namespace sluice::train {
 namespace {
 
 using nlohmann::ordered_json;
-using profiler::PlaceBreakdown;
-
 constexpr std::int64_t kUnsettledSteps = 5;
+constexpr Nanoseconds kDrawInterval = 100'000'000;  // between two drawings of the progress line
 
-// The lines of a log step as PipeTransformer prints them, so that its users' scripts find their numbers, and two more.
-std::string log_step_lines(const StepRecord& record, const RunFacts& facts, std::optional<double> network_bytes_per_s) {
-  const PlaceBreakdown mean = record.breakdown.mean();
-  const std::string clock = facts.is_on_gpu() ? "CUDA event " : "device event ";
-  const auto ms = [](Nanoseconds time) { return fixed(to_ms(time), 3); };
-  const double samples = per_second(static_cast<double>(record.stats.samples), record.breakdown.step);
-  const double syncs = facts.sync_bytes > 0 ? per_second(1.0, record.breakdown.step) : 0.0;
-  std::string lines;
-  if (!record.breakdown.places.empty()) {
-    lines = concat("data loading time cost (ms) by ", clock, ms(mean.load()), "\nforward time cost (ms) by ", clock,
-                   ms(mean.forward()), "\nbackwards time cost: (ms) by ", clock, ms(mean.backward()),
-                   "\nall-reduce time cost (ms) by ", clock, ms(mean.all_reduce), ", exposed ",
-                   ms(mean.all_reduce_exposed()), ", of it waiting for the slowest ", ms(mean[profiler::Part::kSkew]),
-                   "\n");
-  }
-  return concat(lines, "sample_num_throughput (images/second): ", fixed(samples, 1),
-                "\ncommunication frequency (cross machine sync/second): ", fixed(syncs, 3),
-                "\nsize_params_ddp_sum: ", facts.sync_bytes, "\nnetwork bandwidth (bytes/second): ",
-                (network_bytes_per_s ? fixed(*network_bytes_per_s, 0) : "not known yet"),
-                "\nepoch = ", record.epoch + 1, ", batch index = ", record.batch + 1, "/", record.batches);
+// The values of a record that an evaluation and an epoch share.
+void add_counts(ordered_json& fields, double loss, const EvalCounts& counts, const RunFacts& facts) {
+  fields["loss"] = loss;
+  if (const auto surprise = perplexity(loss, facts)) fields["perplexity"] = *surprise;
+  if (counts.targets == 0) return;
+  fields["top1"] = counts.top1_percent();
+  fields["top5"] = counts.top5_percent();
 }
 
 std::optional<double> network_total(const profiler::NetworkRates* network) {
@@ -119,12 +103,35 @@ void Reporter::step(const StepRecord& record, bool to_log) {
   if (record.breakdown.dropped > 0 && totals_.dropped_spans == record.breakdown.dropped)
     log_warning("a step has more spans than are kept: its breakdown is incomplete (spans_dropped in metrics.jsonl)");
   if (events_) scalars_of_step(record.step, fields);
-  if (progress_is_shown()) {
-    show_progress(concat("epoch ", record.epoch + 1, "  step ", record.step, "/", facts_.total_steps, "  loss ",
-                         fixed(record.stats.loss, 4), "  ", fixed(totals_.samples_per_s(), 0), " samples/s  ETA ",
-                         human_duration(seconds_left(record.step))));
-  }
+  interval_.add(record);
+  add_to_epoch(record);
+  draw_progress(record);
   if (to_log) log_step(record, network);
+  if (epoch_is_over_ && !record.evaluation_follows) end_epoch(nullptr);
+}
+
+void Reporter::draw_progress(const StepRecord& record) {
+  if (!progress_is_shown() || now_ns() - last_drawn_ < kDrawInterval) return;
+  const double rate = rate_of(interval_, facts_);
+  show_progress(progress_line(record, facts_, rate, seconds_left(record.step)));
+  last_drawn_ = now_ns();
+}
+
+void Reporter::add_to_epoch(const StepRecord& record) {
+  if (last_step_ && last_step_->epoch != record.epoch) epoch_ = {};
+  epoch_.add(record);
+  last_step_ = record;
+  epoch_is_over_ = record.batch + 1 == record.batches || record.step == facts_.total_steps;
+}
+
+void Reporter::end_epoch(const EvalRecord* evaluation) {
+  epoch_is_over_ = false;
+  ordered_json fields{
+      {"epoch", last_step_->epoch}, {"step", last_step_->step}, {"steps", epoch_.steps}, {"samples", epoch_.samples}};
+  add_counts(fields, epoch_.loss(), epoch_.correct, facts_);
+  fields["train_s"] = to_s(epoch_.duration);
+  metrics_.write("epoch", fields);
+  log_info(epoch_line(epoch_, *last_step_, evaluation, facts_));
 }
 
 ordered_json Reporter::fields_of(const StepRecord& record, const profiler::NetworkRates* network) const {
@@ -157,44 +164,36 @@ double Reporter::seconds_left(std::int64_t step) const {
          static_cast<double>(facts_.total_steps - step);
 }
 
-void Reporter::log_step(const StepRecord& record, const profiler::NetworkRates* network) const {
-  std::ostringstream line;
-  line << "step " << record.step << "/" << facts_.total_steps << ", loss " << fixed(record.stats.loss, 4) << ", lr "
-       << std::setprecision(4) << record.lr << ", ETA " << human_duration(seconds_left(record.step));
-  if (!record.breakdown.places.empty()) {
-    const PlaceBreakdown mean = record.breakdown.mean();
-    const auto ms = [](Nanoseconds time) { return fixed(to_ms(time), 1); };
-    line << " | " << ms(record.breakdown.step) << " ms = load " << ms(mean.load()) << " + forward "
-         << ms(mean.forward()) << " + backward " << ms(mean.backward()) << " + transfer " << ms(mean.transfer())
-         << " + allreduce " << ms(mean.all_reduce_exposed()) << " + optimizer " << ms(mean.optimizer()) << " + idle "
-         << ms(mean.idle()) << " (bubble " << ms(mean.bubble()) << ")";
-  }
-  log_lines(concat(log_step_lines(record, facts_, network_total(network)), "\n", std::move(line).str()));
+void Reporter::log_step(const StepRecord& record, const profiler::NetworkRates* network) {
+  if (facts_.logs_full_lines) log_lines(full_lines(record, facts_, network_total(network)));
+  log_info(interval_line(interval_, record, facts_, seconds_left(record.step)));
+  interval_ = {};
 }
 
 void Reporter::outside_of_steps(const std::vector<Span>& spans) { totals_.add_outside(spans); }
 
 void Reporter::eval(const EvalRecord& record) {
   last_eval_ = record;
-  metrics_.write("eval", {{"epoch", record.epoch},
-                          {"step", record.step},
-                          {"loss", record.counts.loss()},
-                          {"top1", record.counts.top1_percent()},
-                          {"top5", record.counts.top5_percent()},
-                          {"samples", record.counts.targets},
-                          {"eval_s", record.seconds}});
+  ordered_json fields{{"epoch", record.epoch}, {"step", record.step}};
+  add_counts(fields, record.counts.loss(), record.counts, facts_);
+  fields["samples"] = record.counts.targets;
+  fields["eval_s"] = record.seconds;
+  metrics_.write("eval", fields);
   if (events_) {
     events_->scalar(record.step, "Loss/val", record.counts.loss());
     events_->scalar(record.step, "acc1/val", record.counts.top1_percent());
     events_->scalar(record.step, "acc5/val", record.counts.top5_percent());
   }
-  log_info(concat("evaluation after step ", record.step, " on ", record.counts.targets, " targets: top-1 ",
-                  fixed(record.counts.top1_percent(), 2), " %, top-5 ", fixed(record.counts.top5_percent(), 2),
-                  " %, loss ", fixed(record.counts.loss(), 4), " (", fixed(record.seconds, 1), " s)"));
+  if (epoch_is_over_) {
+    end_epoch(&record);
+  } else {
+    log_info(evaluation_line(record, facts_));
+  }
 }
 
 ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_done) {
   show_progress("");
+  if (epoch_is_over_) end_epoch(nullptr);  // its evaluation was cut off
   ordered_json fields{{"outcome", outcome},
                       {"steps", steps_done},
                       {"wall_s", metrics_.time_s()},
@@ -214,21 +213,21 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
     fields["evaluation_s"] = to_s(totals_.evaluation);
     fields["checkpoints_s"] = to_s(totals_.checkpoints);
   }
-  if (last_eval_) {
-    fields["loss"] = last_eval_->counts.loss();
-    fields["top1"] = last_eval_->counts.top1_percent();
-    fields["top5"] = last_eval_->counts.top5_percent();
-  }
+  if (last_eval_) add_counts(fields, last_eval_->counts.loss(), last_eval_->counts, facts_);
   metrics_.write("summary", fields);
   static_cast<void>(metrics_.sync());
   if (events_) events_->sync();
   log_end(advice);
+  const double rate =
+      per_second(static_cast<double>(facts_.is_text ? totals_.targets : totals_.samples), totals_.duration);
+  log_result(result_line({outcome, steps_done, metrics_.time_s(), run_dir_.path().string()},
+                         last_step_ ? std::optional(epoch_.loss()) : std::nullopt, last_eval_, rate, facts_));
   return fields;
 }
 
 void Reporter::log_end(const std::vector<profiler::Advice>& advice) const {
   if (totals_.steps == 0) return;
-  if (!totals_.places.empty()) log_lines(time_table(mean_times(totals_), {}, totals_.steps, facts_.processes));
+  if (!totals_.places.empty()) log_table(time_table(mean_times(totals_), {}, totals_.steps, facts_.processes));
   if (totals_.evaluation + totals_.checkpoints > 0) {
     log_info(concat("between the steps: evaluation ", human_duration(to_s(totals_.evaluation)), ", checkpoints ",
                     human_duration(to_s(totals_.checkpoints))));

@@ -12,34 +12,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "profiler/breakdown.h"
 #include "profiler/network.h"
-#include "train/loss.h"
+#include "train/console_text.h"
 #include "train/records/event_writer.h"
 #include "train/records/metrics_writer.h"
 #include "train/records/run_dir.h"
 #include "train/run_totals.h"
-#include "train/train_step.h"
 
 namespace sluice::train {
-
-// One optimizer step as it is reported.
-struct StepRecord {
-  std::int64_t step = 0;   // steps done, this one included
-  std::int64_t epoch = 0;  // from 0
-  std::int64_t batch = 0;  // from 0, in the epoch
-  std::int64_t batches = 0;
-  StepStats stats;
-  double lr = 0;
-  profiler::StepBreakdown breakdown;
-};
-
-struct EvalRecord {
-  std::int64_t step = 0;
-  std::int64_t epoch = 0;
-  EvalCounts counts;
-  double seconds = 0;
-};
 
 // Where a resumed run goes on in its records.
 struct ReporterStart {
@@ -54,7 +34,8 @@ class Reporter {
   Reporter(const RunDir& run_dir, RunFacts facts, bool tensorboard, ReporterStart start);
 
   void plan(const nlohmann::ordered_json& description);
-  // A metrics line for every step; a log line when `to_log`; the progress line on a terminal.
+  // A metrics line for every step; a log line when `to_log`; the progress line on a terminal. An epoch's last step, and
+  // the run's, ends with a summary, which the evaluation joins that follows.
   void step(const StepRecord& record, bool to_log);
   // Evaluations and checkpoints, for the table at the end.
   void outside_of_steps(const std::vector<Span>& spans);
@@ -74,7 +55,10 @@ class Reporter {
  private:
   void scalars_of_step(std::int64_t step, const nlohmann::ordered_json& fields);
   [[nodiscard]] nlohmann::ordered_json fields_of(const StepRecord& record, const profiler::NetworkRates* network) const;
-  void log_step(const StepRecord& record, const profiler::NetworkRates* network) const;
+  void log_step(const StepRecord& record, const profiler::NetworkRates* network);
+  void draw_progress(const StepRecord& record);
+  void add_to_epoch(const StepRecord& record);
+  void end_epoch(const EvalRecord* evaluation);
   void log_end(const std::vector<profiler::Advice>& advice) const;
   [[nodiscard]] double seconds_left(std::int64_t step) const;
 
@@ -83,6 +67,11 @@ class Reporter {
   MetricsWriter metrics_;
   std::unique_ptr<EventWriter> events_;
   std::optional<EvalRecord> last_eval_;
+  std::optional<StepRecord> last_step_;
+  StepSums interval_;           // since the last line
+  StepSums epoch_;              // of this process, of last_step_'s epoch
+  bool epoch_is_over_ = false;  // and not told yet
+  Nanoseconds last_drawn_ = 0;
   RunTotals totals_;   // of this process
   RunTotals settled_;  // the same without its first steps, in which memory is fetched and caches fill: for the advice
   profiler::NetworkSampler network_;

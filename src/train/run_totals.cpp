@@ -34,6 +34,7 @@ std::map<std::string, std::uint64_t> memory_by_kind(const Composition& compositi
 RunFacts facts_of(const Setup& setup, const Composition& composition) {
   const std::set<device::Device> devices(setup.devices.begin(), setup.devices.end());
   const int replicas = count_replicas(setup);
+  const bool is_text = setup.train_set->info().kind == SampleKind::kTokens;
   return {.plan = composition.plan,
           .replicas = replicas,
           .processes = setup.place.processes,
@@ -44,7 +45,11 @@ RunFacts facts_of(const Setup& setup, const Composition& composition) {
           .data_workers = setup.config.data.workers,
           .chunks_are_measured = chunks_are_open(setup.config),
           .partition_is_measured = partition_is_measured(setup),
-          .peak_flops = setup.config.profile.peak_tflops * 1e12};
+          .peak_flops = setup.config.profile.peak_tflops * 1e12,
+          .is_text = is_text,
+          .has_perplexity = is_text && setup.config.train.label_smoothing == 0,
+          .spans_machines = setup.place.spans_machines,
+          .logs_full_lines = setup.config.log.lines == "full"};
 }
 
 std::optional<double> RunFacts::utilisation(double flops_per_s) const {
@@ -56,6 +61,7 @@ void RunTotals::add_step(const StepStats& stats, const profiler::StepBreakdown& 
                          std::optional<double> network_bytes_per_s) {
   ++steps;
   samples += stats.samples;
+  targets += stats.targets;
   duration += breakdown.step;
   nn::add(flops, stats.flops);
   dropped_spans += breakdown.dropped;

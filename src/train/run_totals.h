@@ -31,7 +31,11 @@ struct RunFacts {
   std::vector<device::Device> devices;          // of this process, each once
   int data_workers = 0;
   bool chunks_are_measured = false, partition_is_measured = false;
-  double peak_flops = 0;  // of one device, per second; 0: unknown
+  double peak_flops = 0;        // of one device, per second; 0: unknown
+  bool is_text = false;         // a target is a token
+  bool has_perplexity = false;  // the loss is the plain cross-entropy of tokens
+  bool spans_machines = false;
+  bool logs_full_lines = false;  // log.lines
 
   [[nodiscard]] bool is_on_gpu() const { return devices.front().kind == device::DeviceKind::kCuda; }
   // Model FLOP/s over the stated peak of all devices.
@@ -43,6 +47,7 @@ struct RunFacts {
 struct RunTotals {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
+  std::int64_t targets = 0;
   Nanoseconds duration = 0;
   nn::FlopCount flops{};
   std::vector<profiler::PlaceBreakdown> places;  // empty when nothing was recorded

@@ -196,7 +196,7 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
     composition.plan.chunks = decide_chunks(setup, composition, start.position);
   for (const device::Device device : setup.devices) device::reset_peak_memory(device);  // trials do not count
   const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
-  log_lines(description.text);
+  log_table(description.text);
   Reporter reporter(run_dir, facts_of(setup, composition), config.log.tensorboard,
                     start_of_records(run_dir, continues, resume));
   reporter.plan(description.json);

@@ -27,6 +27,7 @@ struct ProcessPlace {
   int processes = 1;
   int local_rank = 0;  // among those that share the cores and devices of this machine
   int local_size = 1;
+  bool spans_machines = false;  // some process is on another machine
 };
 
 struct Setup {

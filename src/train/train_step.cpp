@@ -126,8 +126,13 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   composition_.sync->begin_step();
   const pipeline::PassResult result = run_training_pass(std::move(request), chunks);
   Recorder& recorder = composition_.executor->recorder();
-  const comm::Contribution local{
-      .targets = targets, .loss_sum = sum_of_losses(result), .stop_votes = wishes.stop ? 1 : 0, .batch = batch.number};
+  const EvalCounts counted = wishes.count_correct ? sum_of_counts(result) : EvalCounts{};
+  const comm::Contribution local{.targets = targets,
+                                 .loss_sum = sum_of_losses(result),
+                                 .top1 = counted.top1,
+                                 .top5 = counted.top5,
+                                 .stop_votes = wishes.stop ? 1 : 0,
+                                 .batch = batch.number};
   comm::StepOutcome outcome;
   {
     const SpanScope span(is_alone() ? nullptr : recorder.process(), Phase::kAllReduce);
@@ -144,10 +149,16 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   Gradients gradients;
   gradients.stats = {.loss = outcome.total.loss_sum / all_targets,
                      .samples = batch.global_samples,
+                     .targets = outcome.total.targets,
                      .stop = outcome.total.stop_votes > 0,
                      .flops = flops_of_all(result, batch)};
   gradients.divisor = outcome.divisor * all_targets / static_cast<double>(scaled_by);
-  if (wishes.count_correct) gradients.correct = sum_of_counts(result);
+  if (wishes.count_correct) {
+    gradients.stats.correct = EvalCounts{.loss_sum = outcome.total.loss_sum,
+                                         .top1 = outcome.total.top1,
+                                         .top5 = outcome.total.top5,
+                                         .targets = outcome.total.targets};
+  }
   if (wishes.keep_logits) gradients.logits = logits_in_order(result);
   return gradients;
 }
@@ -171,7 +182,6 @@ StepStats TrainStep::apply(const Gradients& gradients, const StepBatch& batch, s
     divisor /= std::min(1.0, options_.clip_norm / (*stats.gradient_norm + kClipEpsilon));
   }
   update_weights(lr, divisor);
-  if (gradients.correct) stats.correct = over_processes({.counts = *gradients.correct}).counts;
   return stats;
 }
 

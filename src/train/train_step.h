@@ -53,7 +53,8 @@ struct StepWishes {
 struct StepStats {
   double loss = 0;  // mean over the targets that count: samples, or tokens
   std::int64_t samples = 0;
-  std::optional<EvalCounts> correct;    // predictions before the update, when asked for
+  std::int64_t targets = 0;             // that the loss is the mean over
+  std::optional<EvalCounts> correct;    // predictions before the update, and the loss, when asked for
   bool stop = false;                    // some process wants the run to stop
   nn::FlopCount flops{};                // of the step, over all processes
   std::optional<double> gradient_norm;  // before clipping, where there is any
@@ -79,7 +80,6 @@ class TrainStep {
   // be divided by `divisor`; running statistics take the batch in; weights stay as they are.
   struct Gradients {
     StepStats stats;
-    std::optional<EvalCounts> correct;  // of this process, when asked for
     at::Tensor logits;  // of this process: [n, classes] on the CPU, in the order of the batch; when kept
     double divisor = 1;
   };

@@ -239,10 +239,26 @@ class RefusedTest(ReportTest):
     def test_what_is_no_run_is_2(self):
         self.assert_refused(2, "--help")
         self.assert_refused(2, "there is no run directory", self.folder / "nowhere")
-        self.assert_refused(2, "there is no run directory", self.one, self.folder / "nowhere")
+        self.assert_refused(2, "none of the 2 paths is a run that can be read; the first: there is no run directory",
+                            self.folder / "nowhere", self.one / "metrics.jsonl")
         self.assert_refused(2, "holds no metrics.jsonl", self.folder)
         self.assert_refused(2, "is a file", self.one / "metrics.jsonl")
         self.assert_refused(2, "empty", "")
+
+    def test_what_is_no_run_among_runs_is_named_and_left_out(self):
+        nowhere, file = self.folder / "nowhere", self.one / "metrics.jsonl"
+        done = cli.must_run("report", self.one, nowhere, self.folder, self.grid, file)
+        self.assertEqual([row.split()[0] for row in done.stdout.splitlines()[2:]], ["one", "grid"])
+        warnings = done.stderr.splitlines()
+        self.assertEqual(len(warnings), 3, done.stderr)
+        for warning, word in zip(warnings, (f"no run directory {nowhere}", f"{self.folder} holds no metrics.jsonl",
+                                            f"{file} is a file"), strict=True):
+            self.assertIn(" warning left out: ", warning)
+            self.assertIn(word, warning)
+        done = json.loads(cli.must_run("report", self.folder, self.one, "--json").stdout)
+        self.assertEqual([run["run_dir"] for run in done["runs"]], [str(self.one)])
+        self.assertEqual(len(done["skipped"]), 1)
+        self.assertIn("holds no metrics.jsonl", done["skipped"][0])
 
     def test_records_that_nobody_can_read_are_3(self):
         run_dir = self.folder / "junk"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Language models from outside: `sluice step` on tokens, and what is refused. Exits 77 without safetensors."""
 
+import math
 import pathlib
 import sys
 import tempfile
@@ -60,6 +61,19 @@ class TokensTest(unittest.TestCase):
             for name, expected in whole.items():
                 error = (cut[name] - expected).norm().item()
                 self.assertLessEqual(error, 1e-10 * max(expected.norm().item(), 1e-3), f"{name} at {stages} stages")
+
+    def test_the_perplexity_is_beside_the_loss(self):
+        run_dir = self.folder / "run"
+        done = cli.must_run("train", self.configuration(), "--run-dir", run_dir, "--set", "train.steps=2", "--set", "log.every=1")
+        evaluation, summary = cli.events(run_dir, "eval")[-1], cli.events(run_dir, "summary")[-1]
+        self.assertAlmostEqual(evaluation["perplexity"], math.exp(evaluation["loss"]), places=9)
+        self.assertEqual(summary["perplexity"], evaluation["perplexity"])
+        self.assertRegex(done.stderr, r" step 2/2  loss \d+\.\d{4}  lr 0\.01  \d+(\.\d)? tokens/s  ETA 0:00")
+        self.assertIn(f"validation loss {evaluation['loss']:.4f}, perplexity {evaluation['perplexity']:.2f}, top-1 ", done.stderr)
+        self.assertIn(f"  {evaluation['perplexity']:.2f}\n", cli.must_run("report", run_dir).stdout)
+        smooth = self.folder / "smooth"
+        cli.must_run("train", self.configuration(), "--run-dir", smooth, "--set", "train.steps=1", "--set", "train.label_smoothing=0.1")
+        self.assertNotIn("perplexity", cli.events(smooth, "eval")[-1], "the loss is no plain cross-entropy")
 
     def test_data_sets_of_tokens_give_the_first_batch(self):
         text = self.folder / "text.txt"

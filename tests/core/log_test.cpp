@@ -51,6 +51,46 @@ TEST(Log, DropsLinesBelowItsLevel) {
   set_log_level(LogLevel::kInfo);
 }
 
+TEST(Log, ATableHasNoTimeBeforeItsLines) {
+  EXPECT_EQ(captured([] { log_table("stage  ms\n    0  12"); }), "stage  ms\n    0  12\n");
+  set_log_level(LogLevel::kWarning);
+  EXPECT_EQ(captured([] { log_table("stage"); }), "");
+  set_log_level(LogLevel::kInfo);
+}
+
+TEST(Log, AQuietConsoleShowsWarningsErrorsAndResultsAndTheFileHasAll) {
+  const auto file = std::filesystem::path(testing::TempDir()) / "sluice_quiet_log.txt";
+  std::filesystem::remove(file);
+  log_to_file(file);
+  quiet_console();
+  const std::string text = captured([] {
+    log_info("a step");
+    log_lines("two\nlines");
+    log_table("a  table");
+    log_warning("beware");
+    log_error("alas");
+    log_result("done");
+  });
+  quiet_console(false);
+  EXPECT_EQ(count(text, "\n"), 3) << text;
+  EXPECT_THAT(text, AllOf(HasSubstr(" warning beware\n"), HasSubstr(" error   alas\n"), HasSubstr(" info    done\n")));
+  std::ifstream in(file);
+  const std::string written{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_EQ(count(written, "\n"), 7) << written;
+  EXPECT_THAT(written, AllOf(HasSubstr(" a step\n"), HasSubstr("\na  table\n")));
+  std::filesystem::remove(file);
+}
+
+TEST(Log, OutsideOfATerminalThereIsNoProgressAndNoEscapeSequence) {
+  EXPECT_FALSE(progress_is_shown());
+  EXPECT_EQ(captured([] {
+              show_progress("step 1");
+              show_progress("");
+            }),
+            "");
+  EXPECT_THAT(captured([] { log_error("red on a terminal"); }), Not(HasSubstr("\x1b")));
+}
+
 // /dev/full opens, and refuses every byte: a full disk.
 TEST(Log, AFullDiskEndsTheFileWithOneWarning) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "sluice_log_test";

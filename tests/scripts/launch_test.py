@@ -81,7 +81,8 @@ class ArgumentsTest(LaunchCase):
         self.assertEqual(seen["cwd"], str(self.copy.root))
         self.assertEqual(
             self.sets(),
-            {"train.lr": "0.03", "data.name": "cifar10", "data.path": "/usr/./data/cifar10/", "train.global_batch": "512"})
+            {"log.lines": "full", "train.lr": "0.03", "data.name": "cifar10", "data.path": "/usr/./data/cifar10/",
+             "train.global_batch": "512"})
         self.assertEqual(
             seen["env"],
             {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "192.168.11.1",
@@ -89,12 +90,12 @@ class ArgumentsTest(LaunchCase):
 
     def test_five_arguments_leave_the_recipe_and_infiniband_alone(self):
         self.assertEqual(self.run_script("run.sh", *NODE, NCCL_IB_DISABLE="7").returncode, 0)
-        self.assertEqual(self.seen()["argv"], ["train", "configs/pipe_ddp.toml"])
+        self.assertEqual(self.seen()["argv"], ["train", "configs/pipe_ddp.toml", "--set", "log.lines=full"])
         self.assertEqual(self.seen()["env"]["NCCL_IB_DISABLE"], "7")
 
     def test_the_argument_wins_over_the_environment(self):
         self.assertEqual(self.run_script("run.sh", *NODE, "0", NCCL_IB_DISABLE="0", RANK="9", WORLD_SIZE="99").returncode, 0)
-        self.assertEqual(self.seen()["argv"], ["train", "configs/pipe_ddp.toml"])
+        self.assertEqual(self.seen()["argv"], ["train", "configs/pipe_ddp.toml", "--set", "log.lines=full"])
         env = self.seen()["env"]
         self.assertEqual((env["NCCL_IB_DISABLE"], env["RANK"], env["WORLD_SIZE"]), ("1", "0", "2"))
 
@@ -102,7 +103,7 @@ class ArgumentsTest(LaunchCase):
         for count, keys in ((7, ["train.lr"]), (8, ["train.lr", "train.global_batch"]), (9, ["train.lr", "data.name", "train.global_batch"])):
             with self.subTest(count=count):
                 self.assertEqual(self.run_script("run.sh", *NOTE[:count]).returncode, 0)
-                self.assertEqual(list(self.sets()), keys)
+                self.assertEqual(list(self.sets()), ["log.lines", *keys])
 
     def test_one_process_has_no_world(self):
         variables = {"RANK": "3", "WORLD_SIZE": "4", "SLURM_PROCID": "3", "OMPI_COMM_WORLD_RANK": "3", "LOCAL_RANK": "1"}
@@ -158,7 +159,8 @@ class ArgumentsTest(LaunchCase):
     def test_other_options_are_passed_on(self):
         done = self.run_script("run.sh", *NODE, "--run-dir", "a b", "--resume=auto", "--json", cwd="/usr", SLUICE_CONFIG="c.toml")
         self.assertEqual(done.returncode, 0)
-        self.assertEqual(self.seen()["argv"], ["train", "/usr/c.toml", "--run-dir", "/usr/a b", "--resume", "auto", "--json"])
+        self.assertEqual(self.seen()["argv"], ["train", "/usr/c.toml", "--set", "log.lines=full",
+                                               "--run-dir", "/usr/a b", "--resume", "auto", "--json"])
 
     def test_every_process_of_ddp_knows_its_place(self):
         self.assertEqual(self.run_script("run_ddp.sh", "3", "2", "1", "h", "5000", "0", "0.1", "10", "--run-dir", "/r").returncode, 0)
@@ -184,10 +186,10 @@ class ArgumentsTest(LaunchCase):
             self.assertNotIn("RANK", self.seen()["env"])
             self.assertEqual(
                 self.sets(),
-                {"pipeline.stages": "1", "replicas.local": "1", "train.lr": "0.03", "data.name": "cifar10",
+                {"pipeline.stages": "1", "replicas.local": "1", "log.lines": "full", "train.lr": "0.03", "data.name": "cifar10",
                  "data.path": "/usr/./data", "device.list": device, "train.global_batch": "64", "train.steps": "5"})
         self.assertEqual(self.run_script("run_single_gpu.sh", "0.1").returncode, 0)
-        self.assertEqual(self.sets(), {"pipeline.stages": "1", "replicas.local": "1", "train.lr": "0.1"})
+        self.assertEqual(self.sets(), {"pipeline.stages": "1", "replicas.local": "1", "log.lines": "full", "train.lr": "0.1"})
 
     def test_bad_arguments_start_nothing(self):
         cases = (

@@ -107,6 +107,29 @@ TEST(CountCorrect, NaNIsNeverRight) {
   EXPECT_EQ(counts.top1, 0);
   EXPECT_EQ(counts.top5, 0);
   EXPECT_EQ(counts.targets, 4);
+  const EvalCounts few = count(logits.narrow(1, 0, 3), ids({0, 1, 2, kNoTarget}));
+  EXPECT_EQ(few.top5, 0) << "nor where there are no five classes";
+  EXPECT_EQ(few.targets, 3);
+}
+
+// Ties, infinities and NaN among the others, in both number formats, against sorting.
+TEST(CountCorrect, IsTheRankInAStableSortOfTheLogits) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    at::Tensor logits = at::arange(400, at::kDouble).mul(7).remainder(11).view({40, 10}).to(type);
+    logits[3][2] = std::numeric_limits<double>::infinity();
+    logits[4].fill_(-std::numeric_limits<double>::infinity());
+    const at::Tensor targets = at::arange(40, at::kLong).mul(3).remainder(10);
+    const at::Tensor order = std::get<1>(logits.sort(/*stable=*/true, 1, /*descending=*/true));
+    const at::Tensor place = order.eq(targets.unsqueeze(1)).to(at::kLong).argmax(1);
+    const EvalCounts counts = count(logits, targets);
+    EXPECT_EQ(counts.top1, place.eq(0).sum().item<std::int64_t>());
+    EXPECT_EQ(counts.top5, place.lt(5).sum().item<std::int64_t>());
+    EXPECT_EQ(counts.targets, 40);
+    const EvalCounts later = counts_of(logits_to_count(logits, targets));
+    EXPECT_EQ(later.top1, counts.top1) << "counted after the step, as on GPUs";
+    EXPECT_EQ(later.top5, counts.top5);
+    EXPECT_EQ(later.targets, counts.targets);
+  }
 }
 
 TEST(EvalCounts, AddUpAndGiveMeansAndPercent) {

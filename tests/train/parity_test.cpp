@@ -39,9 +39,9 @@ void expect_step_equals(Composition& grid, const pipeline::MicroBatch& batch, in
   EXPECT_EQ(result.stats.samples, batch.samples());
   EXPECT_LE(worst_error({{"logits", result.logits}}, {{"logits", reference.logits}}).error, kTolerance);
   const EvalCounts expected = counts_of(count_correct(reference.logits, batch.targets));
-  ASSERT_TRUE(result.correct);
-  EXPECT_EQ(result.correct->top1, expected.top1);
-  EXPECT_EQ(result.correct->targets, expected.targets);
+  ASSERT_TRUE(result.stats.correct);
+  EXPECT_EQ(result.stats.correct->top1, expected.top1);
+  EXPECT_EQ(result.stats.correct->targets, expected.targets);
   const auto [error, name] = worst_error(divided(gradient_tensors(grid), result.divisor), reference.gradients);
   EXPECT_LE(error, kTolerance) << name;
 }

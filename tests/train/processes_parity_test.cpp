@@ -62,9 +62,13 @@ TEST_P(ProcessesParity, ThreeUpdatesGiveTheParametersOfOneDevice) {
   const OptimizerOptions optimizer{.kind = "momentum", .momentum = 0.9, .weight_decay = 0.01};
   ReferenceModel one_device(model);
   std::vector<double> losses;
+  std::vector<EvalCounts> correct;
   for (std::int64_t step = 0; step < 3; ++step) {
-    const nn::ForwardContext context{.training = true, .seed = kSeed, .step = step};
-    losses.push_back(one_device.train(batch_of_step(c, step), context, optimizer, 0.05, c.clip_norm));
+    const pipeline::MicroBatch batch = batch_of_step(c, step);
+    const ReferenceStep result = one_device.step({batch}, {.training = true, .seed = kSeed, .step = step});
+    one_device.update(optimizer, 0.05, c.clip_norm);
+    losses.push_back(result.loss);
+    correct.push_back(counts_of(count_correct(result.logits, batch.targets)));
   }
   const TensorMap expected = one_device.tensors();
 
@@ -77,10 +81,15 @@ TEST_P(ProcessesParity, ThreeUpdatesGiveTheParametersOfOneDevice) {
     TrainStep step(grid, {.seed = kSeed, .clip_norm = c.clip_norm});
     for (std::int64_t number = 0; number < 3; ++number) {
       const pipeline::MicroBatch whole = batch_of_step(c, number);
-      const StepStats stats = step.run(share_of(whole, rank, c), number, 0.05);
+      const StepStats stats = step.run(share_of(whole, rank, c), number, 0.05, {.count_correct = true});
       const std::scoped_lock lock(mutex);  // GoogleTest's expectations
       EXPECT_NEAR(stats.loss, losses[number], kTolerance * losses[number]) << "rank " << rank;
       EXPECT_EQ(stats.samples, whole.samples());
+      EXPECT_EQ(stats.targets, correct[number].targets);
+      EXPECT_EQ(stats.correct.value().top1, correct[number].top1) << "over all processes, before the update";
+      EXPECT_EQ(stats.correct->top5, correct[number].top5);
+      EXPECT_EQ(stats.correct->targets, correct[number].targets);
+      EXPECT_EQ(stats.correct->loss(), stats.loss);
       EXPECT_TRUE(c.clip_norm == 0 || stats.gradient_norm.value() > c.clip_norm) << "nothing was clipped";
     }
     const auto [error, tensor] = worst_error(model_tensors(grid), expected);

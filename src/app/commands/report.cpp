@@ -3,6 +3,9 @@
 
 #include "app/commands.h"
 #include "app/options.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
 #include "train/report.h"
 
 namespace sluice::app {
@@ -13,10 +16,32 @@ struct ReportArguments {
   OutputArguments output;
 };
 
+// Of several directories, as `runs/*` gives them, those that are no runs are passed over and named.
 void run(const ReportArguments& arguments) {
   std::vector<train::RunReport> runs;
-  for (const auto& dir : arguments.run_dirs) runs.push_back(train::read_report(dir));
-  arguments.output.print(train::json_of(runs), runs.size() == 1 ? runs.front().text() : train::comparison(runs));
+  std::vector<Error> refusals;
+  for (const auto& dir : arguments.run_dirs) {
+    try {
+      runs.push_back(train::read_report(dir));
+    } catch (const Error& error) {
+      refusals.push_back(error);
+    }
+  }
+  if (runs.empty()) {
+    if (refusals.size() == 1) throw refusals.front();
+    throw Error(refusals.front().exit_code(),
+                concat("none of the ", refusals.size(),
+                       " paths is a run that can be read; the first: ", refusals.front().what()));
+  }
+  nlohmann::ordered_json skipped = nlohmann::ordered_json::array();
+  for (const Error& refusal : refusals) {
+    log_warning(concat("left out: ", refusal.what()));
+    skipped.push_back(refusal.what());
+  }
+  nlohmann::ordered_json json = train::json_of(runs);
+  json["skipped"] = skipped;
+  const bool is_one = arguments.run_dirs.size() == 1;
+  arguments.output.print(json, is_one ? runs.front().text() : train::comparison(runs));
 }
 
 }  // namespace
