@@ -27,7 +27,8 @@ constexpr std::array<Word<Say>, 6> kSayings{{{Say::kHello, "hello"},
                                              {Say::kLost, "lost"},
                                              {Say::kHeard, "heard"}}};
 // Not kGivenUp: nobody but the process itself calls it that.
-constexpr std::array<Word<How>, 3> kHows{{{How::kDead, "dead"}, {How::kHung, "hung"}, {How::kFailed, "failed"}}};
+constexpr std::array<Word<How>, 4> kHows{
+    {{How::kDead, "dead"}, {How::kHung, "hung"}, {How::kFailed, "failed"}, {How::kStopped, "stopped"}}};
 
 template <typename Words>
 std::string word_of(const Words& words, decltype(words[0].value) value) {

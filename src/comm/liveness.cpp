@@ -71,8 +71,8 @@ class Liveness::ControlThread {
     changed_.wait(lock, [&] { return left_ || lost_; });
   }
 
-  void fail(const std::string& why) {
-    ask([&](Wishes& wishes) { wishes.failure = why; });
+  void fail(const std::string& why, LostProcess::How how) {
+    ask([&](Wishes& wishes) { wishes.failure = {how, why}; });
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return left_ || lost_; });
   }
@@ -88,7 +88,7 @@ class Liveness::ControlThread {
   struct Wishes {
     bool stop = false;
     bool leave = false;
-    std::optional<std::string> failure;
+    std::optional<std::pair<LostProcess::How, std::string>> failure;
   };
 
   template <typename Change>
@@ -134,7 +134,7 @@ class Liveness::ControlThread {
         wake_up_.take();
         const Wishes wishes = take_wishes();
         if (wishes.stop) return;
-        if (wishes.failure) watch_.fail(*wishes.failure);
+        if (wishes.failure) watch_.fail(wishes.failure->second, wishes.failure->first);
         if (wishes.leave) watch_.leave();
         if (watch_.has_left()) tell_left();
         if (const LostProcess* lost = watch_.lost()) tell_lost(*lost);
@@ -159,8 +159,8 @@ class Liveness::ControlThread {
   void tell_lost(const LostProcess& lost) {
     if (has_told_loss_) return;
     has_told_loss_ = true;
-    const bool is_own_failure = lost.how == LostProcess::How::kFailed && lost.rank == world_.rank;
-    if (!is_own_failure) on_lost_(lost);
+    const bool was_said = lost.how == LostProcess::How::kFailed || lost.how == LostProcess::How::kStopped;
+    if (!was_said || lost.rank != world_.rank) on_lost_(lost);
     const std::scoped_lock lock(mutex_);
     lost_ = lost;
     changed_.notify_all();
@@ -194,7 +194,11 @@ void Liveness::leave() {
 }
 
 void Liveness::fail(const std::string& why) {
-  if (thread_) thread_->fail(why);
+  if (thread_) thread_->fail(why, LostProcess::How::kFailed);
+}
+
+void Liveness::stop(const std::string& why) {
+  if (thread_) thread_->fail(why, LostProcess::How::kStopped);
 }
 
 std::optional<LostProcess> Liveness::wait_for_lost(std::chrono::milliseconds limit) const {

@@ -49,6 +49,8 @@ class Liveness {
   // This process ends with an error: the others hear why, unless another loss came first. Returns when they have, or
   // after a second at most. Requires: for an error of a backend, wait_for_lost() has not named anybody.
   void fail(const std::string& why);
+  // The same for a process that was asked to stop before there was anything to save.
+  void stop(const std::string& why);
 
   // The loss, if there is one or one comes within `limit`.
   [[nodiscard]] std::optional<LostProcess> wait_for_lost(std::chrono::milliseconds limit) const;

@@ -177,8 +177,8 @@ void LivenessWatch::report(LostProcess lost, const Peer* from) {
   lost_ = std::move(lost);
 }
 
-void LivenessWatch::fail(const std::string& why) {
-  report({.rank = world_.rank, .host = host_, .how = How::kFailed, .reason = why}, nullptr);
+void LivenessWatch::fail(const std::string& why, How how) {
+  report({.rank = world_.rank, .host = host_, .how = how, .reason = why}, nullptr);
 }
 
 const LostProcess* LivenessWatch::lost() const { return lost_ && is_told() ? &*lost_ : nullptr; }

@@ -42,8 +42,8 @@ class LivenessWatch {
   [[nodiscard]] std::chrono::nanoseconds time() const { return now_; }  // since the start, without pauses
   [[nodiscard]] std::vector<int> missing() const;                       // rank 0: who is not connected yet
 
-  // This process ends with an error.
-  void fail(const std::string& why);
+  // This process ends with an error, or (kStopped) because it was asked to.
+  void fail(const std::string& why, LostProcess::How how = LostProcess::How::kFailed);
   // This process ends as planned; rank 0 when all others have left or its patience is over.
   void leave();
 

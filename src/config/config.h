@@ -107,6 +107,7 @@ struct PipelineConfig {
   std::optional<std::vector<int>> partition;  // layers per stage; nullopt = "auto"
   std::string recompute = "none";
   std::string cost_cache = "auto";  // "auto", "off" or a folder
+  double planning_budget_s = 15;
   std::string batch_norm = "micro";
 
   bool operator==(const PipelineConfig&) const = default;

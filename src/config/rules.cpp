@@ -78,7 +78,7 @@ class Rules {
     }
     const std::int64_t wanted = std::int64_t{pipeline.stages} * config_.replicas.local;
     const auto named = static_cast<std::int64_t>(config_.device.list.names.size());
-    require(named == 0 || named == wanted, {"device.list", "pipeline.stages", "replicas.local"},
+    require(named == 0 || named >= wanted, {"device.list", "pipeline.stages", "replicas.local"},
             concat("device.list names ", named, " devices, but pipeline.stages=", pipeline.stages,
                    " x replicas.local=", config_.replicas.local, " needs ", wanted,
                    " per process; name one per stage and replica (repeats allowed)"));

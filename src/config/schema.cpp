@@ -57,7 +57,8 @@ Keys device_keys() {
   using C = DeviceConfig;
   return {
       {"device.list", device<&C::list>(), any(), "",
-       "auto = every GPU, else the CPU; cpu = virtual devices; names are taken in order and may repeat"},
+       "auto = every GPU, else the CPU; cpu = virtual devices; of names the first are taken, as many as a run needs, "
+       "and they may repeat"},
       {"device.threads", device<&C::threads>(), between(0, 1024), "threads",
        "threads of a CPU device; 0 = share the cores evenly"},
       {"device.memory_limit", device<&C::memory_limit>(), between(0, kLargestMemory), "bytes",
@@ -176,6 +177,9 @@ Keys pipeline_keys() {
       {"pipeline.cost_cache", pipeline<&C::cost_cache>(), any(), "",
        "folder where measured layer costs are kept for the next run; auto = sluice/costs in the user's cache folder "
        "(XDG_CACHE_HOME), off = measure every time"},
+      {"pipeline.planning_budget_s", pipeline<&C::planning_budget_s>(), real_between(0, 1e6), "s",
+       "how long measuring may take before the first step: a third for the layers, the rest for steps with different "
+       "numbers of chunks; what no plan can do without is measured all the same, and the log says what was left out"},
       {"pipeline.batch_norm", pipeline<&C::batch_norm>(), words({"micro", "deferred", "sync"}), "",
        "micro, deferred: a micro-batch is normalised by itself, and running statistics take in each of them, or the "
        "whole mini-batch once; sync: a micro-batch is normalised by its statistics over all replicas"},

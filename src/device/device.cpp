@@ -39,11 +39,12 @@ bool devices_were_dealt_out() { return std::getenv("CUDA_VISIBLE_DEVICES") != nu
 std::vector<Device> explicit_devices(const std::vector<std::string>& list, int needed) {
   std::vector<Device> devices;
   for (const auto& name : list) devices.push_back(parse_device(name));
-  if (static_cast<int>(devices.size()) != needed) {
+  if (static_cast<int>(devices.size()) < needed) {
     throw ConfigError(concat("device.list names ", devices.size(),
                              " devices, but pipeline.stages x replicas.local needs ", needed, "; list ", needed,
                              " devices (a name may repeat) or set device.list = \"auto\""));
   }
+  devices.resize(static_cast<std::size_t>(needed));
   for (const Device device : devices) {
     if (device.kind == DeviceKind::kCuda && device.index >= cuda_device_count()) {
       throw ConfigError(concat("device.list names ", to_string(device), ", but ", cuda_device_count(),

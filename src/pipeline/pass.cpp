@@ -166,7 +166,7 @@ void Pass::work(const Place& place, const device::Stream& stream) {
   } catch (...) {
     const PassReport now = report();
     for_own_stages(forget);
-    log_lines(now.draw_failed(at), LogLevel::kWarning);
+    if (request_.draws_failures) log_lines(now.draw_failed(at), LogLevel::kWarning);
     throw describe_failure(std::current_exception(), now.describe_action(at),
                            request_.context.training ? kLessTrainingMemory : kLessEvaluationMemory);
   }

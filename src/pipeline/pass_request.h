@@ -25,6 +25,7 @@ struct PassRequest {
   nn::ForwardContext context;                          // sample_ids come from the micro-batches
   LossFunction loss;
   ScoreFunction score;          // may be null
+  bool draws_failures = true;   // into the log: where in the schedule it failed
   bool keep_logits = false;     // in the result; else they go when their micro-batch has been scored
   double gradient_scale = 1.0;  // 1 / targets of the global batch
   // Of synchronised batch-norm (context.batch_norm) with other processes: [device]; empty where there are none.

@@ -1,8 +1,8 @@
 #include "train/choose_chunks.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <optional>
+#include <utility>
 
 #include <ATen/ATen.h>
 
@@ -14,25 +14,14 @@
 #include "pipeline/schedule/generators.h"
 #include "train/choose_plan.h"
 #include "train/cost_cache.h"
+#include "train/progress_line.h"
 #include "train/state.h"
 
 namespace sluice::train {
 namespace {
 
-constexpr int kWarmUp = 1;
-constexpr int kRepeats = 3;  // the smallest time counts: noise only adds
-
-double seconds_since(Nanoseconds begin) { return to_s(now_ns() - begin); }
-
-double time_step(TrainStep& step, const StepBatch& batch, int chunks) {
-  double best = std::numeric_limits<double>::infinity();
-  for (int repeat = 0; repeat < kWarmUp + kRepeats; ++repeat) {
-    const Nanoseconds begin = now_ns();
-    step.compute_gradients(batch, 0, chunks);
-    if (repeat >= kWarmUp) best = std::min(best, seconds_since(begin));
-  }
-  return best;
-}
+// What the layers, which are measured before, leave of it (choose_plan.cpp).
+double budget_of(const Setup& setup) { return setup.config.pipeline.planning_budget_s * 2 / 3; }
 
 // No further step can be tried after one that failed: other processes wait in the middle of it, or a thread has not
 // come back from it.
@@ -40,26 +29,19 @@ bool ends_with_a_failure(const Composition& composition) {
   return composition.communicator || composition.executor->has_abandoned_threads();
 }
 
-// Infinite for chunks that a device.memory_limit leaves no room for, where others can be tried.
-double time_if_it_fits(const Setup& setup, const Composition& composition, TrainStep& step, const StepBatch& batch,
-                       int chunks, bool is_last) {
-  try {
-    return time_step(step, batch, chunks);
-  } catch (const Error& error) {
-    if (error.exit_code() != ExitCode::kOutOfMemory) throw;
-    if (!is_last && !ends_with_a_failure(composition)) return std::numeric_limits<double>::infinity();
-    Plan plan = composition.plan;
-    plan.chunks = chunks;
-    throw with_what_would_fit(error, setup, plan);
-  }
+// All processes see the mean, so that they decide alike.
+std::vector<double> mean_over_processes(const Composition& composition, const std::vector<double>& own) {
+  if (!composition.communicator) return own;
+  const at::Tensor sum = at::tensor(own, at::kDouble);
+  composition.communicator->all_reduce(sum).wait();
+  const at::Tensor mean = sum.div(composition.communicator->size());
+  return {mean.const_data_ptr<double>(), mean.const_data_ptr<double>() + mean.numel()};
 }
 
-// All processes see the mean, so that they decide alike.
-double mean_over_processes(const Composition& composition, double seconds) {
-  if (!composition.communicator) return seconds;
-  const at::Tensor sum = at::full({1}, seconds, at::kDouble);
-  composition.communicator->all_reduce(sum).wait();
-  return sum.item<double>() / composition.communicator->size();
+double time_step(const Composition& composition, TrainStep& step, const StepBatch& batch, int chunks) {
+  const Nanoseconds begin = now_ns();
+  step.compute_gradients(batch, 0, chunks, {.is_trial = true});
+  return mean_over_processes(composition, {to_s(now_ns() - begin)}).front();
 }
 
 MemoryModel kept_or_measured_model(const Setup& setup) {
@@ -68,63 +50,113 @@ MemoryModel kept_or_measured_model(const Setup& setup) {
   return {.layers = kept->costs(), .shares_memory = shares_memory(setup), .processes = setup.place.processes};
 }
 
-// Leaves out what a plan that was made for a limit has no room for: where there are other processes, a trial that
-// fails ends the run. All processes keep the same numbers.
-void leave_out_what_would_not_fit(const Setup& setup, const Composition& composition, std::vector<int>& numbers) {
-  const std::uint64_t limit = planned_memory(setup);
-  if (limit == 0 || !plan_needs_costs(setup)) return;
-  const MemoryModel model = kept_or_measured_model(setup);
-  std::erase_if(numbers, [&](int chunks) {
-    const bool fits = is_worth_trying(model, composition.plan, chunks, limit);
-    return mean_over_processes(composition, fits ? 0 : 1) > 0;
-  });
+// Whether it is known beforehand what fits: what a GPU has without a limit is found out by trying, unless the plan was
+// made for it.
+bool memory_is_estimated(const Setup& setup) {
+  return planned_memory(setup) > 0 && (plan_needs_costs(setup) || setup.config.device.memory_limit.bytes > 0);
 }
 
-std::vector<int> numbers_to_try(const Setup& setup, const Composition& composition, std::int64_t replica_samples) {
+// What fits in one process fits in all of them.
+void agree(const Composition& composition, std::vector<ChunkCandidate>& candidates) {
+  if (candidates.empty()) return;
+  std::vector<double> numbers;
+  for (const ChunkCandidate& candidate : candidates) {
+    numbers.push_back(candidate.fits ? 0 : 1);
+    numbers.push_back(candidate.bytes);
+  }
+  numbers = mean_over_processes(composition, numbers);
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    candidates[i].fits = numbers[2 * i] == 0;
+    candidates[i].bytes = numbers[2 * i + 1];
+  }
+}
+
+// All there are, in ascending order; those after `most` are not for speed.
+struct Numbers {
+  std::vector<ChunkCandidate> all;
+  int most = 1;
+};
+
+Numbers numbers_to_try(const Setup& setup, const Composition& composition, std::int64_t replica_samples) {
   const Plan& plan = composition.plan;
   // Recomputation that was left open was chosen for the plan's number: with fewer a stage might not fit.
   const int least =
       recompute_is_chosen(setup) ? plan.chunks : pipeline::least_micro_batches(plan.schedule, plan.devices());
-  const int most =
-      static_cast<int>(std::clamp<std::int64_t>(replica_samples, least, std::max(least, 4 * plan.devices())));
-  std::vector<int> numbers;
-  for (int chunks = least; chunks <= most; chunks *= 2) numbers.push_back(chunks);
-  leave_out_what_would_not_fit(setup, composition, numbers);
-  if (numbers.empty()) numbers.push_back(plan.chunks);
+  const int of_use = std::max({least, plan.chunks, 4 * plan.devices()});
+  const int most = static_cast<int>(std::clamp<std::int64_t>(replica_samples, least, of_use));
+  if (!memory_is_estimated(setup)) return {estimate_chunks({}, plan, least, most, 0), most};
+  const MemoryModel model = kept_or_measured_model(setup);
+  Numbers numbers{estimate_chunks(model, plan, least, most, planned_memory(setup)), most};
+  agree(composition, numbers.all);
+  if (std::ranges::any_of(numbers.all, &ChunkCandidate::fits)) return numbers;
+  constexpr std::int64_t kMostChunks = 65'536;
+  const int all = static_cast<int>(std::min(replica_samples, kMostChunks));
+  auto more = estimate_chunks(model, plan, 2 * numbers.all.back().chunks, all, planned_memory(setup));
+  agree(composition, more);
+  numbers.all.insert(numbers.all.end(), more.begin(), more.end());
   return numbers;
+}
+
+std::string what_is_left_out(const Numbers& numbers, const ChunkTrials& trials) {
+  std::vector<int> too_large;
+  for (const ChunkCandidate& candidate : numbers.all) {
+    if (!candidate.fits && candidate.chunks <= numbers.most && !trials.has_tried(candidate.chunks))
+      too_large.push_back(candidate.chunks);
+  }
+  std::string text;
+  const auto add = [&](const std::vector<int>& left_out, const std::string& why) {
+    if (!left_out.empty()) text += concat("; ", listed(left_out), left_out.size() == 1 ? " was" : " were", why);
+  };
+  add(trials.untried(), " not tried within pipeline.planning_budget_s");
+  add(too_large, " left out: estimated not to fit the memory");
+  return text;
+}
+
+// Steps as `trials` asks for them. Where nothing fits it fails as the first did, which was the most likely to.
+void run_trials(const Setup& setup, Composition& composition, const StepBatch& batch, ChunkTrials& trials) {
+  TrainStepOptions options = step_options(setup);
+  options.explain_memory = {};  // only the failure that ends the run is explained
+  TrainStep step(composition, options);
+  ProgressLine progress;
+  std::optional<std::pair<Error, Plan>> failure;
+  while (const std::optional<int> chunks = trials.next()) {
+    const auto say = [&] { return concat("trying ", counted(*chunks, "chunk"), " a step; so far ", trials.timings()); };
+    if (setup.place.rank == 0) progress.tell(say);
+    Plan plan = composition.plan;
+    plan.chunks = *chunks;
+    try {
+      trials.took(time_step(composition, step, batch, *chunks));
+    } catch (const Error& error) {
+      if (error.exit_code() != ExitCode::kOutOfMemory) throw;
+      if (ends_with_a_failure(composition)) throw with_what_would_fit(error, setup, plan);
+      log_debug(concat(counted(*chunks, "chunk"), ": ", error.what()));
+      trials.did_not_fit();
+      if (!failure) failure.emplace(error, plan);
+    }
+  }
+  if (!trials.best()) throw with_what_would_fit(failure->first, setup, failure->second);
 }
 
 }  // namespace
 
-bool is_worth_trying(const MemoryModel& model, Plan plan, int chunks, std::uint64_t limit) {
-  const auto of_plan = estimate_bytes(model, plan);
-  plan.chunks = chunks;
-  const auto needed = estimate_bytes(model, plan);
-  return !needed || !of_plan || *needed <= std::max(limit, *of_plan);
+std::vector<ChunkCandidate> estimate_chunks(const MemoryModel& model, Plan plan, int least, int most,
+                                            std::uint64_t limit) {
+  std::vector<ChunkCandidate> candidates;
+  for (plan.chunks = least; plan.chunks <= most; plan.chunks *= 2) {
+    const auto bytes = limit == 0 ? std::nullopt : estimate_bytes(model, plan);
+    candidates.push_back({plan.chunks, !bytes || *bytes <= limit, static_cast<double>(bytes.value_or(0))});
+  }
+  return candidates;
 }
 
 ChunkChoice choose_chunks(const Setup& setup, Composition& composition, const StepBatch& batch) {
   const BufferSnapshot buffers(composition);
-  TrainStepOptions options = step_options(setup);
-  options.explain_memory = {};  // only the failure that ends the run is explained
-  TrainStep step(composition, options);
-  const std::vector<int> numbers = numbers_to_try(setup, composition, batch.global_samples / count_replicas(setup));
-  ChunkChoice choice;
-  double best = std::numeric_limits<double>::infinity();
-  for (const int chunks : numbers) {
-    const bool is_last_hope = std::isinf(best) && chunks == numbers.back();
-    const double time =
-        mean_over_processes(composition, time_if_it_fits(setup, composition, step, batch, chunks, is_last_hope));
-    choice.why += concat(choice.why.empty() ? "" : ", ", chunks, ": ",
-                         std::isinf(time) ? "does not fit" : concat(fixed(time * 1000, 1), " ms"));
-    if (time < best) {
-      best = time;
-      choice.chunks = chunks;
-    }
-  }
+  const Numbers numbers = numbers_to_try(setup, composition, batch.global_samples / count_replicas(setup));
+  ChunkTrials trials(worth_trying(numbers.all, numbers.most), composition.plan.chunks, budget_of(setup));
+  run_trials(setup, composition, batch, trials);
   buffers.restore();
   composition.executor->recorder().clear();
-  return choice;
+  return {.chunks = trials.best().value(), .why = trials.timings(), .left_out = what_is_left_out(numbers, trials)};
 }
 
 int decide_chunks(const Setup& setup, Composition& composition, data::Position start) {
@@ -132,13 +164,20 @@ int decide_chunks(const Setup& setup, Composition& composition, data::Position s
     if (setup.place.rank == 0) log_info(concat("pipeline.chunks = \"auto\"", what));
   };
   if (setup.config.train.deterministic) {
-    tell(concat(" with train.deterministic: ", composition.plan.chunks, ", one per stage, unmeasured"));
+    tell(concat(" with train.deterministic: ", composition.plan.chunks, ", unmeasured"));
     return composition.plan.chunks;
   }
-  tell(": timing a few steps without update");
-  data::Loader probe(*setup.train_set, train_loader_options(setup), start);
-  const ChunkChoice choice = choose_chunks(setup, composition, as_step_batch(*probe.next()));
-  tell(concat(": ", choice.chunks, " is fastest (", choice.why, ")"));
+  tell(concat(": timing steps without update, for about ", human_duration(budget_of(setup)),
+              " (pipeline.planning_budget_s)"));
+  const StepBatch batch = [&] {
+    data::LoaderOptions options = train_loader_options(setup);
+    options.prefetch = 1;  // no others are made meanwhile
+    return as_step_batch(*data::Loader(*setup.train_set, options, start).next());
+  }();
+  const ChunkChoice choice = choose_chunks(setup, composition, batch);
+  const char* const untimed = budget_of(setup) > 0 ? ", the only number to try" : ", with no time to try others";
+  tell(concat(": ", choice.chunks, choice.why.empty() ? untimed : concat(" is fastest (", choice.why, ")"),
+              choice.left_out));
   return choice.chunks;
 }
 

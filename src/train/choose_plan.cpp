@@ -23,10 +23,15 @@ tune::Recompute recompute_rule(const Setup& setup) {
 }
 
 double mean_micro_batch(const Setup& setup, const Plan& plan) {
-  return static_cast<double>(setup.config.train.global_batch) / count_replicas(setup) / plan.chunks;
+  return static_cast<double>(setup.global_batch) / count_replicas(setup) / plan.chunks;
 }
 
-tune::Cut choose_cut(const Setup& setup, const Plan& plan, const std::vector<LayerCost>& costs) {
+struct Choice {
+  tune::CutRules rules;
+  tune::Cut cut;
+};
+
+Choice choose_cut(const Setup& setup, const Plan& plan, const std::vector<LayerCost>& costs) {
   const double micro_batch = mean_micro_batch(setup, plan);
   tune::CutRules rules{.micro_batch = micro_batch,
                        .most_samples = static_cast<std::uint64_t>(std::ceil(micro_batch)),
@@ -35,13 +40,17 @@ tune::Cut choose_cut(const Setup& setup, const Plan& plan, const std::vector<Lay
                        .shares_memory = shares_memory(setup)};
   if (setup.config.pipeline.partition) rules.partition = Partition{*setup.config.pipeline.partition};
   const pipeline::Schedule schedule = make_train_schedule(plan, plan.chunks);
-  tune::Cut cut = tune::best_cut(costs, schedule, rules);
+  return {rules, tune::best_cut(costs, schedule, rules)};
+}
+
+void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const Choice& choice) {
+  const auto& [rules, cut] = choice;
   if (!cut.fits && !cut.is_proven) {
     log_warning(concat("no cut that is estimated to fit was found in ", tune::kMostTries,
                        " tries; the one that needs least is tried"));
   } else if (!cut.fits) {
-    const auto peaks =
-        tune::device_peaks(costs, schedule, cut.partition, cut.recompute, rules.most_samples, rules.shares_memory);
+    const auto peaks = tune::device_peaks(costs, make_train_schedule(plan, plan.chunks), cut.partition, cut.recompute,
+                                          rules.most_samples, rules.shares_memory);
     log_warning(concat("no cut into ", counted(plan.stages(), "stage"), " is estimated to fit ",
                        human_bytes(rules.memory_limit), " a place; the one that needs least takes about ",
                        human_bytes(std::ranges::max(peaks)), " and is tried; raise pipeline.chunks or pipeline.stages",
@@ -50,13 +59,32 @@ tune::Cut choose_cut(const Setup& setup, const Plan& plan, const std::vector<Lay
   if (cut.fits && !cut.is_proven)
     log_info(concat("the search for the best cut was given up after ", tune::kMostTries,
                     " tries; a slightly better one may exist"));
-  return cut;
 }
 
-// The whole model on one device, which may have room for a smaller micro-batch only.
+// With chunks left open under a memory limit: the first number, from the plan's own on, for which some cut fits.
+Choice choose_cut_and_chunks(const Setup& setup, Plan& plan, const std::vector<LayerCost>& costs) {
+  constexpr int kMostDoublings = 6;
+  Choice first = choose_cut(setup, plan, costs);
+  if (first.cut.fits || !chunks_are_open(setup.config)) return first;
+  const int configured = plan.chunks;
+  for (int i = 0; i < kMostDoublings && 2 * plan.chunks <= setup.global_batch / count_replicas(setup); ++i) {
+    plan.chunks *= 2;
+    if (Choice more = choose_cut(setup, plan, costs); more.cut.fits) return more;
+  }
+  plan.chunks = configured;
+  return first;
+}
+
+// The whole model on one device, which may have room for a smaller micro-batch only; and the time, too.
 profiler::LayerProfile measure_what_fits(const Setup& setup, std::int64_t size) {
   try {
-    return {.micro_batch = size, .layers = measure_layers(setup, {.sizes = {size}, .needed_size = size})};
+    auto layers = measure_layers(setup, {.sizes = {size},
+                                         .least_rounds = 1,
+                                         .most_rounds = 3,
+                                         .budget_s = setup.config.pipeline.planning_budget_s / 3,
+                                         .fits_budget = true,
+                                         .needed_size = size});
+    return {.micro_batch = layers.front().times.front().samples, .layers = std::move(layers)};
   } catch (const Error& error) {
     if (error.exit_code() != ExitCode::kOutOfMemory || size == 1) throw;
     log_info(concat("the layers are measured at ", counted(size / 2, "sample"), ": ", error.what()));
@@ -67,6 +95,8 @@ profiler::LayerProfile measure_what_fits(const Setup& setup, std::int64_t size) 
 std::vector<LayerCost> costs_of(const Setup& setup) {
   const std::int64_t size = micro_batch_size(setup);
   if (const auto found = find_costs(setup, size)) return found->costs();
+  log_info(concat("measuring ", counted(setup.layers, "layer"), " of ", setup.model.name, ", for about ",
+                  human_duration(setup.config.pipeline.planning_budget_s / 3), " (pipeline.planning_budget_s)"));
   const profiler::LayerProfile profile = measure_what_fits(setup, size);
   if (profile.micro_batch == size) keep_costs(setup, profile);  // else another time there may be room
   return profile.costs();
@@ -126,8 +156,8 @@ std::uint64_t planned_memory(const Setup& setup) {
 Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
   const config::PipelineConfig& pipeline = setup.config.pipeline;
   Plan plan{.replicas = setup.config.replicas.local,
-            .chunks = configured_chunks(setup.config, setup.place.processes),
-            .global_batch = setup.config.train.global_batch,
+            .chunks = configured_chunks(setup),
+            .global_batch = setup.global_batch,
             .schedule = pipeline.schedule,
             .virtual_stages = virtual_stages(setup.config)};
   const int stages = pipeline.stages * plan.virtual_stages;
@@ -137,9 +167,10 @@ Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
     return plan;
   }
   plan.partition = {std::vector<int>(stages, 1)};  // the schedule depends on their number alone
-  tune::Cut cut = choose_cut(setup, plan, costs);
-  plan.partition = std::move(cut.partition);
-  plan.recompute = std::move(cut.recompute);
+  Choice choice = choose_cut_and_chunks(setup, plan, costs);
+  warn_of_doubts(plan, costs, choice);
+  plan.partition = std::move(choice.cut.partition);
+  plan.recompute = std::move(choice.cut.recompute);
   return plan;
 }
 

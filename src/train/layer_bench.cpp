@@ -38,9 +38,13 @@ void LayerBench::forget_transformed() {
 }
 
 void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& around) {
+  const Around watched = [&](Part part, std::size_t layer, const std::function<void()>& work) {
+    around(part, layer, work);
+    if (after_) after_(part, layer);
+  };
   runs_.clear();
-  forward(samples, puts_off_weights, around);
-  backward(output_gradient(around), around);
+  forward(samples, puts_off_weights, watched);
+  backward(output_gradient(watched), watched);
 }
 
 const at::Tensor& LayerBench::input_of(std::int64_t samples) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -38,6 +39,8 @@ class LayerBench {
 
   explicit LayerBench(const Setup& setup);
 
+  // Is told of each part of run() when it is over.
+  void watch(std::function<void(Part part, std::size_t layer)> after) { after_ = std::move(after); }
   // A forward pass through all layers, the loss, and a backward pass.
   void run(std::int64_t samples, bool puts_off_weights, const Around& around);
   [[nodiscard]] const Run& running(std::size_t layer) const { return runs_[layer]; }  // while run() runs
@@ -65,6 +68,7 @@ class LayerBench {
   std::vector<nn::TransformedWeights> transformed_;  // [layer]
   std::map<std::int64_t, at::Tensor> inputs_;        // by samples
   at::Tensor targets_;
+  std::function<void(Part part, std::size_t layer)> after_;
   std::deque<Run> runs_;
 };
 

@@ -206,9 +206,15 @@ void Loop::save_or_warn() {
 
 void Loop::stop_for_signal() {
   const std::string signal = StopSignal::requested() ? StopSignal::name() : "a signal to another process of the run";
-  const std::string stopped =
-      concat("stopped by ", signal, " after step ", progress_.steps_done, " of ", options_.total_steps);
+  const bool has_trained = progress_.steps_done > first_step_;
+  const std::string stopped = concat("stopped by ", signal, has_trained ? " after step " : " at step ",
+                                     progress_.steps_done, " of ", options_.total_steps);
   if (parts_.records == nullptr) throw InterruptedError(concat(stopped, "; rank 0 keeps the checkpoint"));
+  if (!has_trained && !is_saved()) {  // another run's checkpoint is no better for being saved again
+    report_outside_of_steps();
+    parts_.records->reporter.summary("interrupted", progress_.steps_done);
+    throw InterruptedError(concat(stopped, "; nothing was trained, and nothing new is kept"));
+  }
   check_records();
   log_info(concat("received ", signal, ": saving a checkpoint before stopping (a second signal stops at once)"));
   if (!is_saved()) save();

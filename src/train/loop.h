@@ -64,6 +64,7 @@ class Loop {
       : parts_(std::move(parts)),
         options_(std::move(options)),
         progress_(start),
+        first_step_(start.steps_done),
         last_checkpoint_(options_.resumed_from) {
     if (options_.is_saved) saved_step_ = start.steps_done;
   }
@@ -97,6 +98,7 @@ class Loop {
   LoopParts parts_;
   LoopOptions options_;
   Progress progress_;
+  std::int64_t first_step_;  // done when this loop began
   bool stop_is_agreed_ = false;
   std::optional<std::int64_t> saved_step_;
   std::filesystem::path last_checkpoint_;

@@ -9,7 +9,9 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/concat.h"
+#include "core/divided_up.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "core/thread_time.h"
 #include "device/cpu_threads.h"
 #include "pipeline/failure.h"
@@ -17,6 +19,7 @@
 #include "train/layer_bench.h"
 #include "train/layer_bytes.h"
 #include "train/optimizer.h"
+#include "train/progress_line.h"
 #include "train/state_memory.h"
 
 namespace sluice::train {
@@ -27,6 +30,9 @@ using profiler::MeasuredLayer;
 using profiler::TimeAtSize;
 
 using Part = LayerBench::Part;
+
+// Enough for the kernels that more of them run, and soon done.
+constexpr std::int64_t kFewSamples = 16;
 
 // Where this thread does all the work, its own processor time: others that take the core in between do not count.
 bool works_alone(const Setup& setup) {
@@ -107,10 +113,10 @@ std::vector<std::int64_t> warm_up(LayerBench& bench, const LayerMeasurement& wha
   return fitting;
 }
 
+// begin: of the budget.
 AllTimes measure_times(LayerBench& bench, bool works_alone, const std::vector<std::int64_t>& sizes,
-                       const LayerMeasurement& what) {
+                       const LayerMeasurement& what, Nanoseconds begin) {
   AllTimes best(sizes.size());
-  const Nanoseconds begin = now_ns();
   for (int round = 0; round < what.most_rounds; ++round) {
     if (round >= what.least_rounds && to_s(now_ns() - begin) > what.budget_s) break;
     // Up and down in turn, so that a drift of the machine does not lean on one end.
@@ -131,13 +137,43 @@ AffineCost fit(const std::vector<LayerTimes>& times, double LayerTimes::*kind) {
   return profiler::fit_affine(points);
 }
 
-std::vector<MeasuredLayer> measure_on_this_thread(const Setup& setup, const LayerMeasurement& what) {
+// Tells how many passes through how many layers are done.
+void show_passes(LayerBench& bench, ProgressLine& progress) {
+  bench.watch([&bench, &progress, pass = 0](Part part, std::size_t layer) mutable {
+    if (part == Part::kForward && layer == 0) ++pass;
+    const std::size_t layers = bench.layers().size();
+    progress.tell([&] {
+      const bool goes_back = part != Part::kForward;
+      return concat("measuring the layers: pass ", pass, goes_back ? ", back at layer " : ", at layer ", layer + 1,
+                    " of ", layers);
+    });
+  });
+}
+
+// Where a pass through all layers would take too long, a smaller one; `seconds_per_sample`: of such a pass.
+LayerMeasurement within_budget(LayerMeasurement what, double seconds_per_sample) {
+  const std::int64_t size = affordable_size(what.needed_size, seconds_per_sample, what.budget_s);
+  if (size == what.needed_size) return what;
+  log_info(concat("the layers are measured at ", counted(size, "sample"), ": a pass of ", what.needed_size,
+                  " would take about ", human_duration(seconds_per_sample * static_cast<double>(what.needed_size)),
+                  " (pipeline.planning_budget_s)"));
+  what.sizes = {size};
+  what.needed_size = size;
+  return what;
+}
+
+std::vector<MeasuredLayer> measure_on_this_thread(const Setup& setup, LayerMeasurement what) {
   device::use_cpu_threads(setup.cpu_threads);
   LayerBench bench(setup);
+  ProgressLine progress;
+  show_passes(bench, progress);
+  const Nanoseconds begin = now_ns();
+  const std::int64_t few = std::min(what.needed_size, kFewSamples);
+  std::vector<MeasuredLayer> measured = describe(bench, setup, few);
+  if (what.fits_budget) what = within_budget(std::move(what), to_s(now_ns() - begin) / static_cast<double>(few));
   const std::vector<std::int64_t> sizes = warm_up(bench, what);
-  std::vector<MeasuredLayer> measured = describe(bench, setup, what.needed_size);
-  if (what.with_memory) add_bytes(bench, setup, what.needed_size, measured);
-  const AllTimes times = measure_times(bench, works_alone(setup), sizes, what);
+  if (what.with_memory) add_bytes(bench, setup, what.fits_budget ? few : what.needed_size, measured);
+  const AllTimes times = measure_times(bench, works_alone(setup), sizes, what, what.fits_budget ? begin : now_ns());
   for (std::size_t i = 0; i < measured.size(); ++i) {
     for (const auto& of_size : times) measured[i].times.push_back(of_size[i]);
     LayerCost& cost = measured[i].cost;
@@ -166,6 +202,7 @@ void measure_apart(const std::function<void()>& measure) {
 std::vector<MeasuredLayer> measure_layers(const Setup& setup, const LayerMeasurement& what) {
   check(!what.sizes.empty() && std::ranges::is_sorted(what.sizes) && what.sizes.front() >= 1,
         "layers are measured at ascending sizes of at least one sample");
+  check(!what.fits_budget || what.sizes.size() == 1, "one size alone is fitted into a budget");
   std::vector<MeasuredLayer> measured;
   measure_apart([&] { measured = measure_on_this_thread(setup, what); });
   return measured;
@@ -176,10 +213,18 @@ std::vector<LayerCost> measure_layer_bytes(const Setup& setup, std::int64_t micr
   measure_apart([&] {
     device::use_cpu_threads(setup.cpu_threads);
     LayerBench bench(setup);
+    ProgressLine progress;
+    show_passes(bench, progress);
     for (const MeasuredLayer& layer : describe(bench, setup, micro_batch)) costs.push_back(layer.cost);
     measure_bytes(bench, setup, micro_batch, costs);
   });
   return costs;
+}
+
+std::int64_t affordable_size(std::int64_t size, double seconds_per_sample, double budget_s) {
+  while (size > kFewSamples && 2 * seconds_per_sample * static_cast<double>(size) > budget_s)
+    size = std::max(divided_up(size, 2), kFewSamples);
+  return size;
 }
 
 std::vector<std::int64_t> sizes_to_profile(std::int64_t micro_batch) {

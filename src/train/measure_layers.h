@@ -20,13 +20,20 @@ struct LayerMeasurement {
   std::vector<std::int64_t> sizes;  // micro-batches, in samples, ascending
   int least_rounds = 3;             // after a warm-up; in each round every size is run
   int most_rounds = 3;
-  double budget_s = 0;  // further rounds are begun until so much time has gone
+  double budget_s = 0;  // further rounds are begun until the rounds have taken so long
+  // Then the budget is of all measuring, and a size (the only one) of which passes would take longer is halved until
+  // they would not.
+  bool fits_budget = false;
   // Sizes above this one are left out, with a warning, where the device has no memory for them.
   std::int64_t needed_size = 0;
   bool with_memory = true;  // bytes of activations too
 };
 
 [[nodiscard]] std::vector<profiler::MeasuredLayer> measure_layers(const Setup& setup, const LayerMeasurement& what);
+
+// `size`, halved until two passes of it, at so many seconds a sample, take no longer than the budget; a few samples are
+// always affordable.
+[[nodiscard]] std::int64_t affordable_size(std::int64_t size, double seconds_per_sample, double budget_s);
 
 // The same without times.
 [[nodiscard]] std::vector<LayerCost> measure_layer_bytes(const Setup& setup, std::int64_t micro_batch);

@@ -87,7 +87,7 @@ std::optional<Variation> more_chunks(const MemoryModel& model, Variation next, i
 std::optional<Variation> smaller_micro_batch(const MemoryModel& model, Variation next, int i) {
   next.config.train.micro_batch >>= std::min(i + 1, 60);
   if (next.config.train.micro_batch == 0) return std::nullopt;
-  next.plan.chunks = configured_chunks(next.config, model.processes);
+  next.plan.chunks = configured_chunks(next.config, model.processes, next.plan.global_batch);
   next.setting = concat("train.micro_batch = ", next.config.train.micro_batch);
   return next;
 }
@@ -122,10 +122,11 @@ std::optional<Variation> recomputation(const MemoryModel&, Variation next, int i
 }
 
 std::optional<Variation> smaller_batch(const MemoryModel& model, Variation next, int i) {
-  next.config.train.global_batch >>= std::min(i + 1, 60);
-  if (next.config.train.global_batch == 0) return std::nullopt;
-  next.plan.global_batch = next.config.train.global_batch;
-  if (next.config.train.micro_batch > 0) next.plan.chunks = configured_chunks(next.config, model.processes);
+  next.plan.global_batch >>= std::min(i + 1, 60);  // no more than the data set has
+  if (next.plan.global_batch == 0) return std::nullopt;
+  next.config.train.global_batch = next.plan.global_batch;
+  if (next.config.train.micro_batch > 0)
+    next.plan.chunks = configured_chunks(next.config, model.processes, next.plan.global_batch);
   if (next.plan.global_batch < std::int64_t{next.plan.replicas} * model.processes * next.plan.chunks)
     return std::nullopt;
   next.setting = concat("train.global_batch = ", next.plan.global_batch);

@@ -195,6 +195,7 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
 double run_single_step(const config::Config& config, const SingleStepOptions& options) {
   check_output("--out", options.out, {options.config_file, options.weights, options.batch, config.model.weights});
   const Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
+  warn_of_oddities(setup);
   Composition composition = composition_for(setup);
   const fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
   if (!weights.empty()) load_weights(composition, weights);

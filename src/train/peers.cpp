@@ -28,9 +28,15 @@ constexpr std::chrono::seconds kInquest{5};
 
 milliseconds in_ms(double seconds) { return milliseconds(static_cast<std::int64_t>(seconds * 1000)); }
 
+milliseconds grace_after(comm::LostProcess::How how) {
+  if (how == comm::LostProcess::How::kStopped) return milliseconds(0);
+  return how == comm::LostProcess::How::kHung ? kGraceWhenHung : kGrace;
+}
+
 // What a failed process says of itself ends in its own advice.
 Error as_peer_error(const comm::LostProcess& lost) {
   if (lost.how == comm::LostProcess::How::kFailed) return PeerError(lost.describe());
+  if (lost.how == comm::LostProcess::How::kStopped) return InterruptedError(lost.describe());
   return PeerError(concat(lost.describe(), "; start all ranks again with --resume auto"));
 }
 
@@ -90,6 +96,7 @@ Peers::~Peers() {
 }
 
 nlohmann::ordered_json Peers::run(const std::function<nlohmann::ordered_json()>& body) {
+  const std::jthread stopper = before_training_.watch([this](const InterruptedError& why) { stop(why); });
   nlohmann::ordered_json result;
   std::optional<InterruptedError> interrupted;
   together([&] {
@@ -111,9 +118,9 @@ void Peers::together(const std::function<void()>& action) {
   } catch (const InterruptedError&) {
     throw;
   } catch (const Error& error) {
-    launch_.end_process(explain(error));
+    end(explain(error));
   } catch (...) {
-    launch_.end_process(explain(pipeline::describe_failure(std::current_exception(), "training")));
+    end(explain(pipeline::describe_failure(std::current_exception(), "training")));
   }
 }
 
@@ -128,6 +135,17 @@ void Peers::part() {
   liveness_->leave();
 }
 
+// Before training: nobody has anything to save.
+void Peers::stop(const InterruptedError& why) {
+  if (liveness_) liveness_->stop(why.what());
+  end(why);
+}
+
+void Peers::end(const Error& error) {
+  if (error.exit_code() == ExitCode::kInterrupted) before_training_.discard();
+  launch_.end_process(error);
+}
+
 Error Peers::explain(const Error& failure) {
   if (failure.exit_code() == ExitCode::kPeer) {
     if (const auto lost = liveness_->wait_for_lost(kInquest)) return as_peer_error(*lost);
@@ -139,13 +157,13 @@ Error Peers::explain(const Error& failure) {
 void Peers::end_when_lost(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   if (!changed_.wait(lock, stop, [this] { return lost_.has_value(); })) return;
-  const milliseconds grace = lost_->how == comm::LostProcess::How::kHung ? kGraceWhenHung : kGrace;
+  const milliseconds grace = grace_after(lost_->how);
   changed_.wait_for(lock, stop, grace, [this] { return has_parted_; });
   if (stop.stop_requested() || has_parted_) return;
   const Error error = as_peer_error(*lost_);
   lock.unlock();
   const std::unique_lock saved(saving_, kLongestSave);
-  launch_.end_process(error);
+  end(error);
 }
 
 }  // namespace sluice::train

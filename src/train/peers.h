@@ -19,6 +19,7 @@
 #include "config/config.h"
 #include "core/error.h"
 #include "train/setup.h"
+#include "train/stop_before_training.h"
 
 namespace sluice::train {
 
@@ -65,15 +66,21 @@ class Peers {
   // While it lives, the loss of another process ends this one only after a while: a checkpoint is being written.
   [[nodiscard]] std::unique_lock<std::timed_mutex> hold();
 
+  // run() watches for a signal until training begins: it ends all processes of the run at once.
+  [[nodiscard]] StopBeforeTraining& before_training() { return before_training_; }
+
   // Runs this process's part. When it ends as planned, or interrupted, waits until the others' has ended too. When it
   // fails, tells them why; when it fails because of another, the error names that one. Both end the process.
   nlohmann::ordered_json run(const std::function<nlohmann::ordered_json()>& body);
 
  private:
   void part();
+  void stop(const InterruptedError& why);
+  void end(const Error& error);
   void end_when_lost(const std::stop_token& stop);
 
   Launch launch_;
+  StopBeforeTraining before_training_;
   ProcessPlace place_;
   std::optional<comm::Processes> processes_;
   std::shared_ptr<comm::Communicator> communicator_;

@@ -31,6 +31,7 @@ ordered_json description_json(const Setup& setup, const Composition& composition
           {"batches_per_epoch", setup.batches_per_epoch},
           {"steps", setup.total_steps},
           {"partition", plan.partition.layers_per_stage},
+          {"unused_devices", unused_devices(setup)},
           {"stage_list", std::move(stages)}};
 }
 
@@ -77,6 +78,8 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
          << std::left << std::setw(7) << s << std::setw(28) << span << std::right << std::setw(12) << parameters
          << std::setw(12) << bytes << "  " << join(devices, " ") << (plan.recomputes(s) ? ", recomputes" : "");
   }
+  if (const auto unused = unused_devices(setup); !unused.empty())
+    text << "\nof device.list the first " << setup.devices.size() << " are used, not " << join(unused, ", ");
   return {description_json(setup, composition, chunks_are_open, std::move(stages)), std::move(text).str()};
 }
 

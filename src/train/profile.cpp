@@ -152,7 +152,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
       outcome.advice = advice_of(totals, facts, profile.costs());
     }
     const double replica_samples =
-        static_cast<double>(setup.config.train.global_batch) / static_cast<double>(count_replicas(setup));
+        static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =
         std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
     measure_memory(setup, composition, step, peers.keeps_records(),
@@ -200,6 +200,7 @@ std::optional<ProfileOutcome> run_profile(const config::Config& config, const Pr
   std::optional<ProfileOutcome> outcome;
   peers.run([&] {
     settle_place(setup, peers.place());
+    warn_of_oddities(setup);
     if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
     if (peers.keeps_records()) {
       outcome = lead(peers, setup, options);

@@ -220,7 +220,8 @@ bool plan_can_be_kept(const config::Config& config, int processes, const RunStat
   const config::Config was = config::parse(state.config_toml, "state.json config");
   const bool partition_agrees =
       !config.pipeline.partition || *config.pipeline.partition == saved.partition.layers_per_stage;
-  const bool chunks_agree = chunks_are_open(config) || configured_chunks(config, processes) == saved.chunks;
+  const bool chunks_agree =
+      chunks_are_open(config) || configured_chunks(config, processes, saved.global_batch) == saved.chunks;
   return saved.devices() == config.pipeline.stages && saved.virtual_stages == virtual_stages(config) &&
          saved.replicas == config.replicas.local && saved.schedule == config.pipeline.schedule && partition_agrees &&
          chunks_agree && limit_agrees(config, was) && recompute_agrees(config, was, saved);

@@ -197,6 +197,7 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
   for (const device::Device device : setup.devices) device::reset_peak_memory(device);  // trials do not count
   const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
   log_table(description.text);
+  peers.before_training().training_begins();
   Reporter reporter(run_dir, facts_of(setup, composition), config.log.tensorboard,
                     start_of_records(run_dir, continues, resume));
   reporter.plan(description.json);
@@ -234,6 +235,7 @@ nlohmann::ordered_json lead(Peers& peers, const Setup& setup, const SessionOptio
   std::optional<ResumePoint> resume;
   if (!choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
   const RunDir run_dir = open_run_dir(choice, options);
+  peers.before_training().on_discard(run_dir.discarding());
   log_to_file(run_dir.log_file());
   if (choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
 
@@ -261,6 +263,7 @@ nlohmann::ordered_json follow(Peers& peers, const Setup& setup) {
     const Progress& start = orders.state.progress;
     if (!orders.plan_is_kept && chunks_are_open(setup.config))
       composition.plan.chunks = decide_chunks(setup, composition, start.position);
+    peers.before_training().training_begins();
     run_loop(peers, setup, loop_options(setup, {}, /*continues=*/false), start, composition, step, nullptr);
   });
   return summary;
@@ -287,6 +290,7 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
   if (!stop_signal) stop_signal.emplace();
   return peers.run([&] {
     settle_place(setup, peers.place());
+    warn_of_oddities(setup);
     identify_data(setup);
     if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
     return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);
@@ -295,6 +299,7 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
 
 PlanDescription describe_training(const config::Config& config, const SessionOptions& options) {
   Setup setup = make_setup(config, place_of(options.launch.world));
+  warn_of_oddities(setup);
   identify_data(setup);
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);

@@ -139,11 +139,12 @@ void check_processes(const Setup& setup) {
 }
 
 // Before anything is measured or built: the schedule that the configuration asks for exists.
-void check_schedule(const config::Config& config, int processes) {
+void check_schedule(const Setup& setup) {
+  const config::Config& config = setup.config;
   const Plan plan{.partition = {std::vector<int>(config.pipeline.stages * virtual_stages(config), 1)},
                   .schedule = config.pipeline.schedule,
                   .virtual_stages = virtual_stages(config)};
-  static_cast<void>(make_train_schedule(plan, configured_chunks(config, processes)));
+  static_cast<void>(make_train_schedule(plan, configured_chunks(setup)));
 }
 
 bool model_sizes_are_given(const config::ModelConfig& model) {
@@ -194,21 +195,24 @@ int virtual_stages(const config::Config& config) {
 
 bool chunks_are_open(const config::Config& config) { return !config.pipeline.chunks && config.train.micro_batch == 0; }
 
-int configured_chunks(const config::Config& config, int processes) {
+int configured_chunks(const config::Config& config, int processes, std::int64_t global_batch) {
   if (config.train.micro_batch > 0) {
     const std::int64_t replicas = std::int64_t{config.replicas.local} * processes;
-    const std::int64_t of_replica = divided_up(config.train.global_batch, replicas);
+    const std::int64_t of_replica = divided_up(global_batch, replicas);
     return static_cast<int>(divided_up(of_replica, config.train.micro_batch));
   }
   const int least = pipeline::least_micro_batches(config.pipeline.schedule, config.pipeline.stages);
   return config.pipeline.chunks.value_or(std::max(config.pipeline.stages, least));
 }
 
+int configured_chunks(const Setup& setup) {
+  return configured_chunks(setup.config, setup.place.processes, setup.global_batch);
+}
+
 int count_replicas(const Setup& setup) { return setup.config.replicas.local * setup.place.processes; }
 
 std::int64_t micro_batch_size(const Setup& setup) {
-  const int chunks = configured_chunks(setup.config, setup.place.processes);
-  return std::max<std::int64_t>(setup.config.train.global_batch / count_replicas(setup) / chunks, 1);
+  return std::max<std::int64_t>(setup.global_batch / count_replicas(setup) / configured_chunks(setup), 1);
 }
 
 comm::Collectives collectives_of(const config::Config& config) {
@@ -224,19 +228,22 @@ Setup make_setup(const config::Config& config, const ProcessPlace& place, SetupF
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
-  check_schedule(config, place.processes);
   const bool of_own_batch = what == SetupFor::kOwnBatch;
   if (!of_own_batch || !model_sizes_are_given(config.model)) {
     setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
     setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
   }
+  setup.global_batch = config.train.global_batch;
+  if (!of_own_batch)
+    setup.global_batch = std::min(setup.global_batch, std::max<std::int64_t>(setup.train_set->size(), 1));
+  check_schedule(setup);
   setup.model =
       model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
   setup.layers = models::count_layers(setup.model);
   check_partition(config, setup.layers);
   settle_place(setup, place);
   if (setup.train_set != nullptr)
-    setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), config.train.global_batch);
+    setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), setup.global_batch);
   setup.total_steps = count_steps(config.train, setup.batches_per_epoch);
   if (config.train.warmup_steps >= setup.total_steps) {
     throw ConfigError(concat("train.warmup_steps = ", config.train.warmup_steps, " leaves none of the ",
@@ -256,6 +263,28 @@ void settle_place(Setup& setup, const ProcessPlace& place) {
 }
 
 void identify_data(Setup& setup) { setup.data = identity_of(*setup.train_set, *setup.test_set); }
+
+void warn_of_oddities(const Setup& setup) {
+  if (setup.place.rank > 0) return;
+  if (const std::int64_t asked = setup.config.train.global_batch; asked > setup.global_batch) {
+    log_warning(concat("train.global_batch = ", asked, " is more than the ", counted(setup.global_batch, "sample"),
+                       " of ", setup.train_set->info().name, ": each step takes all of them, an epoch is one step"));
+  }
+  constexpr std::int64_t kManyPerCore = 4;
+  const int places = cpu_places(setup.devices) * setup.place.local_size;
+  const std::int64_t threads = std::int64_t{setup.cpu_threads} * places;
+  if (const int cores = device::available_cores(); setup.cpu_threads > 1 && threads > kManyPerCore * cores) {
+    log_warning(concat("device.threads = ", setup.cpu_threads, " makes ", threads, " threads on ",
+                       counted(places, "CPU device"), ", but there are ", counted(cores, "core"),
+                       ": they take turns, which is slow; device.threads = 0 shares the cores evenly"));
+  }
+}
+
+std::vector<std::string> unused_devices(const Setup& setup) {
+  const std::vector<std::string>& names = setup.config.device.list.names;
+  const auto used = static_cast<std::ptrdiff_t>(std::min(names.size(), setup.devices.size()));
+  return {names.begin() + used, names.end()};
+}
 
 Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes) {
   const config::Config& config = setup.config;
@@ -306,7 +335,7 @@ LrSchedule lr_schedule(const Setup& setup) {
 
 data::LoaderOptions train_loader_options(const Setup& setup) {
   const config::Config& config = setup.config;
-  return {.batch_size = config.train.global_batch,
+  return {.batch_size = setup.global_batch,
           .share = {.first = std::int64_t{setup.place.rank} * config.replicas.local,
                     .count = config.replicas.local,
                     .parts = count_replicas(setup)},

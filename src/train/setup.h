@@ -37,6 +37,7 @@ struct Setup {
   std::shared_ptr<data::Dataset> test_set;
   models::ModelOptions model;
   int layers = 0;                       // of the model
+  std::int64_t global_batch = 1;        // samples of a whole one: as configured, but no more than there are
   std::vector<device::Device> devices;  // replica by replica
   int cpu_threads = 1;                  // per CPU device
   std::int64_t batches_per_epoch = 0;
@@ -58,14 +59,21 @@ void identify_data(Setup& setup);
 // The place is known better now: which processes share this machine's devices and cores.
 void settle_place(Setup& setup, const ProcessPlace& place);
 
+// Warns of what can be done and is hardly meant: a batch larger than the data set, far more threads than cores.
+void warn_of_oddities(const Setup& setup);
+
+// Names in device.list that are more than the run needs.
+[[nodiscard]] std::vector<std::string> unused_devices(const Setup& setup);
+
 // A device, as configured or as the schedule has them.
 [[nodiscard]] int virtual_stages(const config::Config& config);
 
 // True when the number of chunks is left to choose_chunks.h.
 [[nodiscard]] bool chunks_are_open(const config::Config& config);
-// As configured, or what the micro-batch size gives; where it is open, one per device, or as many as the schedule
-// needs.
-[[nodiscard]] int configured_chunks(const config::Config& config, int processes);
+// As configured, or what the micro-batch size gives for a whole batch; where it is open, one per device, or as many as
+// the schedule needs.
+[[nodiscard]] int configured_chunks(const config::Config& config, int processes, std::int64_t global_batch);
+[[nodiscard]] int configured_chunks(const Setup& setup);
 
 // Over all processes.
 [[nodiscard]] int count_replicas(const Setup& setup);

@@ -62,6 +62,7 @@ StopSignal::StopSignal() {
 
 StopSignal::~StopSignal() {
   for (std::size_t i = 0; i < kStopping.size(); ++i) ::sigaction(kStopping[i], &g_old_dispositions[i], nullptr);
+  g_received = 0;
 }
 
 bool StopSignal::requested() { return g_received != 0; }

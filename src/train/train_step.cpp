@@ -122,6 +122,7 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   request.statistics_communicators = composition_.statistics_communicators;
   if (wishes.count_correct) request.score = count_correct;
   request.keep_logits = wishes.keep_logits;
+  request.draws_failures = !wishes.is_trial;
 
   composition_.sync->begin_step();
   const pipeline::PassResult result = run_training_pass(std::move(request), chunks);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/concat.h"
+#include "train/progress_line.h"
 #include "train/recorded_step.h"
 
 namespace sluice::train {
@@ -12,7 +14,9 @@ std::vector<TrialStep> run_trial_steps(const Setup& setup, Composition& composit
   const LrSchedule lr = lr_schedule(setup);
   pipeline::Executor& executor = *composition.executor;
   std::vector<TrialStep> trial;
+  ProgressLine progress;
   for (std::int64_t number = 0; number < warm_up + steps; ++number) {
+    if (setup.place.rank == 0) progress.tell([&] { return concat("step ", number + 1, " of ", warm_up + steps); });
     executor.recorder().clear();
     // A run may be shorter than its trial.
     const double rate = lr.at(std::min(number, setup.total_steps - 1));

@@ -20,7 +20,8 @@ class StopTest(unittest.TestCase):
 
     def configuration(self, **changes):
         tables = {"device": {"list": "cpu"}, "model": {"name": "mlp", "image_size": 8},
-                  "data": {"name": "shapes", "samples": 65}, "train": {"global_batch": 16, "lr": 0.05, "steps": 1000000}, "log": {}}
+                  "data": {"name": "shapes", "samples": 65}, "train": {"global_batch": 16, "lr": 0.05, "steps": 1000000},
+                  "pipeline": {}, "log": {}}
         return cli.write_config(self.folder / "small.toml",
                                 **{table: {**values, **changes.get(table, {})} for table, values in tables.items()})
 
@@ -52,6 +53,49 @@ class StopTest(unittest.TestCase):
                 self.assertIn(f"stopped by {number.name} after step", cli.error_of(done))
                 self.assertIn("--resume auto", cli.error_of(done))
                 self.assert_saved_where_it_stopped(run_dir)
+
+    def slow_to_plan(self, **pipeline):
+        """Measuring its layers, or a step in each number of chunks, takes long, and nothing ends it but a signal."""
+        return self.configuration(model={"name": "vit", "size": "tiny", "image_size": 32}, data={"samples": 4096},
+                                  train={"global_batch": 512},
+                                  pipeline={"stages": 2, "cost_cache": "off", "planning_budget_s": 10000, **pipeline})
+
+    def test_a_signal_while_planning_ends_it_and_leaves_nothing(self):
+        planning = {"measuring 26 layers": {}, "timing steps without update": {"partition": [13, 13], "chunks": "auto"}}
+        for line, pipeline in planning.items():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                with self.subTest(line, number=number.name):
+                    run_dir = self.folder / "run"
+                    process = self.start(run_dir, self.slow_to_plan(**pipeline))
+                    log = run_dir / "log.txt"
+                    cli.wait_until(lambda: log.exists() and line in log.read_text(), process)
+                    done = cli.stop(process, number)
+                    self.assertEqual(done.returncode, 130, done.stderr)
+                    self.assertIn(f"stopped by {number.name} before the first step; nothing was trained, and nothing new is kept",
+                                  cli.error_of(done))
+                    self.assertFalse(run_dir.exists(), done.stderr)
+
+    def test_a_signal_to_one_rank_while_rank_0_plans_ends_all(self):
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                run_dir = self.folder / "run"
+                processes = cli.start_ranks(2, "train", self.slow_to_plan(), "--run-dir", run_dir)
+                log = run_dir / "log.txt"
+                cli.wait_until(lambda: log.exists() and "measuring 26 layers" in log.read_text(), processes[0])
+                processes[rank].send_signal(signal.SIGTERM)
+                done = cli.finish_all(processes)
+                self.assertEqual([process.returncode for process in done], [130, 130], [one.stderr for one in done])
+                self.assertIn(f"rank {rank} (host ", cli.error_of(done[1 - rank]))
+                self.assertIn("was stopped by SIGTERM before the first step", cli.error_of(done[1 - rank]))
+                self.assertFalse(run_dir.exists())
+
+    def test_planning_ends_within_its_budget_and_says_what_it_left_out(self):
+        run_dir = self.folder / "run"
+        config = self.configuration(train={"steps": 1}, pipeline={"chunks": "auto", "planning_budget_s": 1e-6})
+        done = cli.finish(self.start(run_dir, config))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r'"auto": 1 is fastest \(1: [0-9.]+ ms\); 2 and 4 were not tried within '
+                                      "pipeline.planning_budget_s")
 
     def test_nohup_keeps_a_run_from_hanging_up(self):
         run_dir = self.folder / "run"

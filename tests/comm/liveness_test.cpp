@@ -134,6 +134,19 @@ TEST(Liveness, GoingWithoutAWordIsADeathAndItsConsequencesAreNone) {
   EXPECT_THAT(failures, Each(""));
 }
 
+TEST(Liveness, WhoWasAskedToStopHasNotFailed) {
+  Meeting meeting;
+  const auto failures = run_ranks(3, [&](int rank) {
+    Liveness liveness(world_of(rank, 3), meeting.point(), kOptions, [&](const LostProcess&) { EXPECT_NE(rank, 1); });
+    if (rank == 1) liveness.stop("stopped by SIGINT");
+    const auto lost = liveness.wait_for_lost(kPatience);
+    ASSERT_TRUE(lost.has_value());
+    EXPECT_EQ(lost->how, LostProcess::How::kStopped);
+    EXPECT_THAT(lost->describe(), AllOf(HasSubstr("rank 1 (host "), HasSubstr(") was stopped by SIGINT")));
+  });
+  EXPECT_THAT(failures, Each(""));
+}
+
 TEST(Liveness, AReasonOfAnyLengthAndBytesArrivesOnOneLine) {
   Meeting meeting;
   const std::string odd = "line\nbreak \"quoted\" \xff\x01 " + std::string(100000, '\x02');

@@ -44,6 +44,10 @@ TEST(ChooseDevices, AutoFallsBackToCpus) {
 
 TEST(ChooseDevices, NamesMayRepeatButMustFillTheGrid) {
   EXPECT_EQ(choose_devices({"cpu:0", "cpu:0"}, 2).size(), 2U);
+  const auto first = choose_devices({"cpu:3", "cpu:1", "cpu:2", "cuda:63"}, 2);  // what is not used need not be there
+  ASSERT_EQ(first.size(), 2U);
+  EXPECT_EQ(to_string(first[0]), "cpu:3");
+  EXPECT_EQ(to_string(first[1]), "cpu:1");
   EXPECT_THAT(message_of([] {
                 static_cast<void>(choose_devices({"cpu:0", "cpu:1", "cpu:2"}, 4));
               }),

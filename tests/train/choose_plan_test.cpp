@@ -74,6 +74,15 @@ TEST_F(ChoosePlan, TheCutFollowsTheMemory) {
   EXPECT_EQ(make_plan(make_setup(config), costs).partition.layers_per_stage, (std::vector<int>{1, 4}));
 }
 
+TEST_F(ChoosePlan, OpenChunksAreAsManyAsMakeACutFit) {
+  config::Config config = config_of(2, 2);  // 16 samples a micro-batch
+  config.pipeline.chunks = std::nullopt;
+  const std::vector<LayerCost> costs(5, {.forward = {.b_s = 1}, .saved_bytes = {.per_sample = 100}});
+  EXPECT_EQ(make_plan(make_setup(config), costs).chunks, 2);
+  config.device.memory_limit.bytes = 4 * 2 * 3 * 100 * 10 / 9 + 10;  // two micro-batches of 4 in flight, three layers
+  EXPECT_EQ(make_plan(make_setup(config), costs).chunks, 8);
+}
+
 TEST_F(ChoosePlan, WhatDoesNotFitIsWarnedOfAndTriedWithTheLeast) {
   config::Config config = config_of(2, 4);
   config.device.memory_limit.bytes = 1000;
@@ -87,13 +96,19 @@ TEST_F(ChoosePlan, WhatDoesNotFitIsWarnedOfAndTriedWithTheLeast) {
   EXPECT_EQ(plan.partition.layers_per_stage, (std::vector<int>{4, 1}));
 }
 
-TEST(IsWorthTrying, WhatNeedsNoMoreThanTheLimitOrThanThePlan) {
+TEST(EstimateChunks, SaysWhatFitsTheLimit) {
   const MemoryModel model{
       .layers = std::vector<LayerCost>(2, {.saved_bytes = {.per_sample = 100}, .transformed_bytes = 1000})};
   const Plan plan{.partition = {{2}}, .global_batch = 8};  // 1600 + 1000; with two micro-batches 800 + 2000
-  EXPECT_FALSE(is_worth_trying(model, plan, 2, 2700));
-  EXPECT_TRUE(is_worth_trying(model, plan, 2, 2800));
-  EXPECT_TRUE(is_worth_trying(model, plan, 4, 100)) << "less than the plan's";
+  const auto fit = [&](std::uint64_t limit) {
+    std::vector<bool> each;
+    for (const ChunkCandidate& candidate : estimate_chunks(model, plan, 1, 2, limit)) each.push_back(candidate.fits);
+    return each;
+  };
+  EXPECT_EQ(fit(2599), (std::vector{false, false}));
+  EXPECT_EQ(fit(2700), (std::vector{true, false}));
+  EXPECT_EQ(fit(2800), (std::vector{true, true}));
+  EXPECT_EQ(fit(0), (std::vector{true, true})) << "no limit";
 }
 
 TEST(DescribeBalance, SaysHowFarEachStageIsFromTheMean) {
@@ -170,7 +185,9 @@ TEST_F(CostCache, NumbersOfChunksThatNeedMoreThanThePlanAllowsAreNotTried) {
   profiler::LayerProfile profile = profiler::read_profile(files().at(0));
   for (profiler::MeasuredLayer& layer : profile.layers) layer.cost.transformed_bytes = 1 << 30;
   write_text_atomically(files().at(0), profiler::to_json_text(profile));
-  EXPECT_THAT(choose_chunks(setup, composition, batch).why, MatchesRegex("1: [0-9.]+ ms"));
+  const ChunkChoice choice = choose_chunks(setup, composition, batch);
+  EXPECT_THAT(choice.why, MatchesRegex("1: [0-9.]+ ms"));
+  EXPECT_EQ(choice.left_out, "; 2 and 4 were left out: estimated not to fit the memory");
 }
 
 TEST_F(CostCache, AFileThatIsBrokenOrOfAnotherBuildIsMeasuredAgain) {

@@ -80,6 +80,14 @@ TEST(SizesToProfile, PowersOfTwoFromASixteenthOfTheMicroBatchAndAtLeastFour) {
   EXPECT_THAT(sizes_to_profile(100), ElementsAre(8, 16, 32, 64, 100));
 }
 
+TEST(AffordableSize, IsHalvedUntilTwoPassesOfItFitTheBudget) {
+  EXPECT_EQ(affordable_size(1024, 0.001, 5), 1024);
+  EXPECT_EQ(affordable_size(1024, 0.01, 6), 256) << "two passes of 512 would take 10.24 s";
+  EXPECT_EQ(affordable_size(100, 1.0, 5), 16) << "a few samples are measured anyway";
+  EXPECT_EQ(affordable_size(7, 1000.0, 0), 7);
+  EXPECT_EQ(affordable_size(std::int64_t{1} << 60, 1.0, 100), 32);
+}
+
 class MeasureLayers : public testing::TestWithParam<const char*> {};
 
 TEST_P(MeasureLayers, GivesEveryLayerItsTimesAndBytes) {

@@ -7,7 +7,9 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "device/cpu_threads.h"
 #include "train/peers.h"
+#include "train/plan_description.h"
 
 namespace sluice::train {
 namespace {
@@ -80,6 +82,61 @@ TEST(MakeSetup, CountsTheStepsOfARunWithShortLastBatches) {
   config.train.steps = 7;
   EXPECT_EQ(make_setup(config).total_steps, 7);
   EXPECT_EQ(lr_schedule(make_setup(config)).total_steps, 7);
+}
+
+// Symptom: planning measured at the configured size, for 50 s or until the kernel ended it at 24 GB.
+TEST(MakeSetup, ABatchIsNoLargerThanTheDataSet) {
+  config::Config config = small_config();
+  config.train.global_batch = 1'000'000'000;
+  config.pipeline.stages = 2;
+  config.replicas.local = 2;
+  const train::Setup setup = make_setup(config);
+  EXPECT_EQ(setup.global_batch, 72);
+  EXPECT_EQ(micro_batch_size(setup), 18);
+  EXPECT_EQ(setup.batches_per_epoch, 1);
+  EXPECT_EQ(train_loader_options(setup).batch_size, 72);
+  config.train.micro_batch = 9;
+  EXPECT_EQ(configured_chunks(make_setup(config)), 4);
+  testing::internal::CaptureStderr();
+  warn_of_oddities(setup);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("train.global_batch = 1000000000 is more than the 72 samples of shapes: each step takes all of "
+                        "them"));
+}
+
+TEST(MakeSetup, ThreadsFarBeyondTheCoresAreWarnedOf) {
+  config::Config config = small_config();
+  const auto warning_at = [&](int threads) {
+    config.device.threads = threads;
+    const train::Setup setup = make_setup(config);
+    testing::internal::CaptureStderr();
+    warn_of_oddities(setup);
+    return testing::internal::GetCapturedStderr();
+  };
+  const int cores = device::available_cores();
+  EXPECT_EQ(warning_at(0), "");
+  EXPECT_EQ(warning_at(4 * cores), "");
+  const int many = 4 * cores + 1;
+  EXPECT_THAT(warning_at(many),
+              HasSubstr(concat("device.threads = ", many, " makes ", many, " threads on 1 CPU device, but ")));
+}
+
+TEST(MakeSetup, OfNamedDevicesTheFirstAreTakenAndTheOthersNamed) {
+  config::Config config = small_config();
+  config.pipeline.stages = 2;
+  config.device.list = {.choice = "", .names = {"cpu:1", "cpu:0", "cpu:5", "cpu:7"}};
+  const train::Setup setup = make_setup(config);
+  ASSERT_EQ(setup.devices.size(), 2U);
+  EXPECT_EQ(device::to_string(setup.devices.front()), "cpu:1");
+  EXPECT_THAT(unused_devices(setup), testing::ElementsAre("cpu:5", "cpu:7"));
+  config.pipeline.partition = std::vector<int>{2, 3};
+  const train::Setup cut = make_setup(config);
+  const Composition composition = make_composition(cut, make_plan(cut, {}));
+  const PlanDescription plan = describe_plan(cut, composition, false);
+  EXPECT_THAT(plan.text, HasSubstr("of device.list the first 2 are used, not cpu:5, cpu:7"));
+  EXPECT_EQ(plan.json.at("unused_devices"), nlohmann::ordered_json::array({"cpu:5", "cpu:7"}));
+  config.device.list = {};
+  EXPECT_THAT(unused_devices(make_setup(config)), testing::IsEmpty());
 }
 
 TEST(MakeSetup, OneDeviceForEachStageOfEachReplica) {

@@ -114,6 +114,7 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
     throw ConfigError(
         concat("run directory ", dir_.string(), " is a file or a link to nothing; choose another --run-dir"));
   }
+  is_new_ = !fs::exists(dir_, ignored);
   make_directories(dir_);
   lock_ = lock_directory(dir_);
   open_dir_ = FileDescriptor(::open(dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -138,6 +139,15 @@ RunDir::Presence RunDir::presence() const {
   return had_link_ && !has_link(open_dir_.get()) ? Presence::kReplaced : Presence::kThere;
 }
 
+std::function<void()> RunDir::discarding() const {
+  if (resumes_) return [] {};
+  return [dir = dir_, is_new = is_new_] {
+    std::error_code ignored;
+    for (const char* name : {"config.toml", "log.txt", "checkpoints", ".lock"}) fs::remove(dir / name, ignored);
+    if (is_new) fs::remove(dir, ignored);  // where nothing else is in it
+  };
+}
+
 std::vector<fs::path> RunDir::named(const fs::path& parent, std::string_view config_name) {
   std::map<std::pair<std::string, int>, fs::path, std::greater<>> found;
   std::error_code missing;
@@ -156,7 +166,11 @@ RunDir RunDir::create_named(const fs::path& parent, std::string_view config_name
   for (int n = 1;; ++n) {
     const auto dir = parent / (n == 1 ? stem : concat(stem, "-", n));
     std::error_code error;
-    if (fs::create_directory(dir, error)) return RunDir(dir, RunDirMode::kNew);
+    if (fs::create_directory(dir, error)) {
+      RunDir made(dir, RunDirMode::kNew);
+      made.is_new_ = true;
+      return made;
+    }
     if (error) throw_storage_error(error.value(), "create folder", dir);
   }
 }

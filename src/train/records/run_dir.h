@@ -7,6 +7,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,10 @@ class RunDir {
   // True when the directory held a run before.
   [[nodiscard]] bool resumes() const { return resumes_; }
 
+  // Removes what a run has put into a directory that held none before it records anything, and the directory if it was
+  // made for it. The answer owns what it uses, and may be called from any thread; failures are passed over.
+  [[nodiscard]] std::function<void()> discarding() const;
+
   [[nodiscard]] const std::filesystem::path& path() const { return dir_; }
   [[nodiscard]] std::filesystem::path config_file() const { return dir_ / "config.toml"; }
   [[nodiscard]] std::filesystem::path metrics_file() const { return dir_ / "metrics.jsonl"; }
@@ -59,6 +64,7 @@ class RunDir {
   FileDescriptor open_dir_;  // tells whether it has been removed
   bool had_link_ = false;
   bool resumes_ = false;
+  bool is_new_ = false;  // made by this object
 };
 
 }  // namespace sluice::train

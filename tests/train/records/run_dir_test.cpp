@@ -46,6 +46,32 @@ TEST(RunDir, ResumeNeedsARunAndResumeOrNewDoesNot) {
   EXPECT_TRUE(RunDir(dir / "run", RunDirMode::kResume).resumes());
 }
 
+TEST(RunDir, WhatNeverBeganLeavesNothing) {
+  const TempDir dir;
+  {
+    const RunDir run(dir / "new", RunDirMode::kNew);
+    run.write_config("lr = 0.1\n");
+    std::filesystem::create_directory(run.checkpoints_dir());
+    run.discarding()();
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir / "new"));
+  {
+    const RunDir run = RunDir::create_named(dir / "runs", "small");
+    run.discarding()();
+    EXPECT_FALSE(std::filesystem::exists(run.path()));
+  }
+}
+
+TEST(RunDir, WhatWasThereBeforeARunThatNeverBeganStays) {
+  const TempDir dir;
+  RunDir(dir / "run", RunDirMode::kNew).write_config("lr = 0.1\n");
+  RunDir(dir / "run", RunDirMode::kResume).discarding()();
+  EXPECT_EQ(slurp(dir / "run" / "config.toml"), "lr = 0.1\n");
+  std::filesystem::create_directory(dir / "own");
+  RunDir(dir / "own", RunDirMode::kNew).discarding()();
+  EXPECT_TRUE(std::filesystem::is_empty(dir / "own")) << "the user made it";
+}
+
 TEST(RunDir, ASecondProcessIsKeptOutAndToldWhoIsIn) {
   const TempDir dir;
   const RunDir run(dir / "run", RunDirMode::kNew);
