@@ -72,12 +72,12 @@ void agree(const Composition& composition, std::vector<ChunkCandidate>& candidat
 }
 
 // All there are, in ascending order; those after `most` are not for speed.
-struct Numbers {
+struct TrialNumbers {
   std::vector<ChunkCandidate> all;
   int most = 1;
 };
 
-Numbers numbers_to_try(const Setup& setup, const Composition& composition, std::int64_t replica_samples) {
+TrialNumbers numbers_to_try(const Setup& setup, const Composition& composition, std::int64_t replica_samples) {
   const Plan& plan = composition.plan;
   // Recomputation that was left open was chosen for the plan's number: with fewer a stage might not fit.
   const int least =
@@ -86,7 +86,7 @@ Numbers numbers_to_try(const Setup& setup, const Composition& composition, std::
   const int most = static_cast<int>(std::clamp<std::int64_t>(replica_samples, least, of_use));
   if (!memory_is_estimated(setup)) return {estimate_chunks({}, plan, least, most, 0), most};
   const MemoryModel model = kept_or_measured_model(setup);
-  Numbers numbers{estimate_chunks(model, plan, least, most, planned_memory(setup)), most};
+  TrialNumbers numbers{estimate_chunks(model, plan, least, most, planned_memory(setup)), most};
   agree(composition, numbers.all);
   if (std::ranges::any_of(numbers.all, &ChunkCandidate::fits)) return numbers;
   constexpr std::int64_t kMostChunks = 65'536;
@@ -97,7 +97,7 @@ Numbers numbers_to_try(const Setup& setup, const Composition& composition, std::
   return numbers;
 }
 
-std::string what_is_left_out(const Numbers& numbers, const ChunkTrials& trials) {
+std::string what_is_left_out(const TrialNumbers& numbers, const ChunkTrials& trials) {
   std::vector<int> too_large;
   for (const ChunkCandidate& candidate : numbers.all) {
     if (!candidate.fits && candidate.chunks <= numbers.most && !trials.has_tried(candidate.chunks))
@@ -151,7 +151,7 @@ std::vector<ChunkCandidate> estimate_chunks(const MemoryModel& model, Plan plan,
 
 ChunkChoice choose_chunks(const Setup& setup, Composition& composition, const StepBatch& batch) {
   const BufferSnapshot buffers(composition);
-  const Numbers numbers = numbers_to_try(setup, composition, batch.global_samples / count_replicas(setup));
+  const TrialNumbers numbers = numbers_to_try(setup, composition, batch.global_samples / count_replicas(setup));
   ChunkTrials trials(worth_trying(numbers.all, numbers.most), composition.plan.chunks, budget_of(setup));
   run_trials(setup, composition, batch, trials);
   buffers.restore();

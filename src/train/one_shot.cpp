@@ -29,7 +29,7 @@ void load_weights(Composition& composition, const fs::path& file) {
 }
 
 // What is to be evaluated, and how.
-struct Candidate {
+struct EvaluatedModel {
   config::Config config;
   TensorMap tensors;
   fs::path file;        // of the tensors
@@ -57,25 +57,25 @@ config::Config config_of(const fs::path& checkpoint, const nlohmann::json& state
                            checkpoint.string()));
 }
 
-Candidate candidate_of(const EvaluationOptions& options) {
-  Candidate candidate;
-  if (!options.config_file.empty()) candidate.config = config::load(options.config_file, options.sets);
+EvaluatedModel evaluated_model(const EvaluationOptions& options) {
+  EvaluatedModel evaluated;
+  if (!options.config_file.empty()) evaluated.config = config::load(options.config_file, options.sets);
   if (options.checkpoint.empty()) {
     if (options.config_file.empty()) {
       throw ConfigError(concat("--weights ", options.weights.string(), " does not say which model it is; ",
                                "name a configuration: sluice eval CONFIG --weights FILE"));
     }
-    candidate.file = options.weights;
-    candidate.tensors = read_safetensors(options.weights).tensors;
-    return candidate;
+    evaluated.file = options.weights;
+    evaluated.tensors = read_safetensors(options.weights).tensors;
+    return evaluated;
   }
-  candidate.checkpoint = checkpoint_in(options.checkpoint);
-  CheckpointContents contents = load_checkpoint(candidate.checkpoint);
-  if (options.config_file.empty()) candidate.config = config_of(candidate.checkpoint, contents.state, options.sets);
-  candidate.file = candidate.checkpoint / "model.safetensors";
-  candidate.tensors = std::move(contents.model);
-  candidate.step = contents.state.at("step");
-  return candidate;
+  evaluated.checkpoint = checkpoint_in(options.checkpoint);
+  CheckpointContents contents = load_checkpoint(evaluated.checkpoint);
+  if (options.config_file.empty()) evaluated.config = config_of(evaluated.checkpoint, contents.state, options.sets);
+  evaluated.file = evaluated.checkpoint / "model.safetensors";
+  evaluated.tensors = std::move(contents.model);
+  evaluated.step = contents.state.at("step");
+  return evaluated;
 }
 
 // A batch is data: what is wrong with its file is a DataError.
@@ -166,11 +166,11 @@ pipeline::MicroBatch first_training_batch(const Setup& setup) {
 
 Evaluation run_evaluation(const EvaluationOptions& options) {
   if (!options.logits.empty()) check_output("--logits", options.logits, {options.config_file, options.weights});
-  Candidate candidate = candidate_of(options);
-  candidate.config.pipeline.recompute = "none";  // nothing to measure for what has no backward
-  const Setup setup = make_setup(candidate.config);
+  EvaluatedModel evaluated = evaluated_model(options);
+  evaluated.config.pipeline.recompute = "none";  // nothing to measure for what has no backward
+  const Setup setup = make_setup(evaluated.config);
   Composition composition = composition_for(setup);
-  load_model(composition, candidate.tensors, candidate.file.string());
+  load_model(composition, evaluated.tensors, evaluated.file.string());
   TrainStep step(composition, step_options(setup));
   data::Loader loader(*setup.test_set, eval_loader_options(setup));
   EvalCounts counts;
@@ -189,7 +189,7 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
     throw DivergedError(concat("the loss of these weights on the test set is ", fixed(counts.loss(), 4),
                                ": they are of a run that diverged, or made for other data; use an earlier checkpoint"));
   }
-  return {.counts = counts, .checkpoint = candidate.checkpoint, .step = candidate.step};
+  return {.counts = counts, .checkpoint = evaluated.checkpoint, .step = evaluated.step};
 }
 
 double run_single_step(const config::Config& config, const SingleStepOptions& options) {

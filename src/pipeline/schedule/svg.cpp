@@ -110,7 +110,7 @@ std::string draw_row(const std::vector<Action>& actions, const std::vector<TimeS
 }
 
 template <typename Predicate>
-bool any_action(const Schedule& schedule, const Predicate& is_meant) {
+bool has_action(const Schedule& schedule, const Predicate& is_meant) {
   return std::ranges::any_of(schedule.devices,
                              [&](const auto& actions) { return std::ranges::any_of(actions, is_meant); });
 }
@@ -124,12 +124,12 @@ struct LegendEntry {
 std::vector<LegendEntry> legend_of(const Schedule& schedule) {
   std::vector<LegendEntry> entries;
   for (const Op op : kDrawn) {
-    if (any_action(schedule, [&](const Action& action) { return action.op == op; }))
+    if (has_action(schedule, [&](const Action& action) { return action.op == op; }))
       entries.push_back({fill_of(op), concat(letter(op), " ", meaning_of(op))});
   }
   entries.push_back({"#ffffff", "waiting"});
   if (schedule.stages > std::ssize(schedule.devices)) entries.push_back({{}, "paler: a later stage of the device"});
-  if (any_action(schedule, [](const Action& action) { return action.overlaps_next; }))
+  if (has_action(schedule, [](const Action& action) { return action.overlaps_next; }))
     entries.push_back({{}, "one above the other: at the same time"});
   return entries;
 }

@@ -97,6 +97,22 @@ TEST(MetricsWriter, WholeLinesAreFoundAcrossBlocks) {
   EXPECT_EQ(whole_lines(dir / "m", 6), 6U);
   EXPECT_EQ(whole_lines(dir / "m", 5), 0U);
   EXPECT_EQ(whole_lines(dir / "none", 5), 0U);
+  spill(dir / "m", std::string(200'000, 'x') + "\n" + std::string(300'000, 'y'));
+  EXPECT_EQ(whole_lines(dir / "m", 600'000), 200'001U) << "the line break is in neither the first nor the last block";
+}
+
+TEST(MetricsWriter, TheLastOfSeveralEventsIsFound) {
+  const TempDir dir;
+  {
+    MetricsWriter writer(dir / "m");
+    for (const int step : {1, 2}) {
+      writer.write("checkpoint", {{"step", step}});
+      writer.write("step", {{"step", step + 10}});
+    }
+  }
+  EXPECT_EQ(last_event(dir / "m", "checkpoint").value().at("step"), 2);
+  EXPECT_FALSE(last_event(dir / "m", "resume"));
+  EXPECT_FALSE(last_event(dir / "none", "checkpoint"));
 }
 
 TEST(MetricsWriter, AFullDeviceDropsLinesAndTrainingGoesOn) {

@@ -81,6 +81,7 @@ TEST(RunLog, CountsCheckpointsByTheirStepsWithWhatWasResumedFrom) {
   const RunLog other = log_of(dir, event("resume", 2) + step_line(3) + event("checkpoint", 3));
   EXPECT_THAT(other.checkpoints, ElementsAre(3)) << "what it resumed from is another run's";
   EXPECT_EQ(other.resumed_at, 2);
+  EXPECT_THAT(log_of(dir, event("resume", 0) + step_line(1)).checkpoints, IsEmpty()) << "nor is a step-0 this run's";
 }
 
 TEST(RunLog, CountsStepsWithoutAllTheirSpans) {
