@@ -189,13 +189,14 @@ make_venv() {
   die 2 "no Python 3.11 or newer with its venv module was found: put one first in PATH, then run this again"
 }
 
-# Installs the packages that are named and proves that nothing is half there.
+# Installs the packages that are named and proves that nothing is half there. --no-compile: Torch's 110 MB of Python
+# would be compiled, while Sluice uses its C++; what a script imports is compiled then.
 install_python_group() {
   local group=$1
   shift
   python_group_is_ready "$group" "$@" && return
   rm -f ".venv/.sluice-$group"
-  step "installing Python packages: $*" .venv/bin/python -m pip install --no-input --disable-pip-version-check --progress-bar off --no-compile "$@" # Torch is C++ to us: its .pyc files would take 20 s
+  step "installing Python packages: $*" .venv/bin/python -m pip install --no-input --disable-pip-version-check --progress-bar off --no-compile "$@"
   step "verifying the Python packages" .venv/bin/python scripts/verify_venv.py
   printf '%s\n' "$*" >".venv/.sluice-$group.new"
   mv ".venv/.sluice-$group.new" ".venv/.sluice-$group"

@@ -19,20 +19,20 @@ constexpr std::array<std::string_view, 3> kDeviceChoices{"auto", "cpu", "cuda"};
 
 std::string real_text(double value) { return to_text(Value{value}); }
 
-std::string text_of(std::monostate) { return {}; }
+std::string described(std::monostate) { return {}; }
 
-std::string text_of(const IntegerRange& range) {
+std::string described(const IntegerRange& range) {
   if (range.high == kNoLimit) return concat(">= ", range.low);
   return concat(range.low, " to ", range.high);
 }
 
-std::string text_of(const RealRange& range) {
+std::string described(const RealRange& range) {
   std::string low = concat(range.low_open ? "> " : ">= ", real_text(range.low));
   if (std::isinf(range.high)) return low;
   return concat(low, " and ", range.high_open ? "< " : "<= ", real_text(range.high));
 }
 
-std::string text_of(const Words& words) {
+std::string described(const Words& words) {
   std::string text;
   for (const auto& word : words) text += (text.empty() ? "" : ", ") + to_text(Value{word});
   return "one of " + text;
@@ -89,7 +89,7 @@ bool in_range(const RealRange& range, double value) {
 void check_range(const Key& key, const Value& value, const IntegerRange& range) {
   const auto check_one = [&](std::int64_t integer) {
     if (integer > range.high) reject(key, value, concat("<= ", range.high));
-    if (integer < range.low) reject(key, value, text_of(range));
+    if (integer < range.low) reject(key, value, described(range));
   };
   if (const auto* integer = std::get_if<std::int64_t>(&value)) check_one(*integer);
   if (const auto bytes = bytes_in(value)) check_one(*bytes);
@@ -100,13 +100,13 @@ void check_range(const Key& key, const Value& value, const IntegerRange& range) 
 void check_range(const Key& key, const Value& value, const RealRange& range) {
   const auto* integer = std::get_if<std::int64_t>(&value);
   const double number = integer != nullptr ? static_cast<double>(*integer) : std::get<double>(value);
-  if (!in_range(range, number)) reject(key, value, text_of(range));
+  if (!in_range(range, number)) reject(key, value, described(range));
 }
 
 void check_range(const Key& key, const Value& value, const Words& words) {
   const auto& word = std::get<std::string>(value);
   if (std::ranges::find(words, word) != words.end()) return;
-  throw ConfigError(concat(key.name, " = ", one_line(to_text(value)), " is unknown; it must be ", text_of(words),
+  throw ConfigError(concat(key.name, " = ", one_line(to_text(value)), " is unknown; it must be ", described(words),
                            did_you_mean(word, words)));
 }
 
@@ -183,7 +183,7 @@ std::string type_text(const Key& key) {
 
 std::string limit_text(const Key& key) {
   if (key.field.kind == Kind::kDevices) return R"("auto", "cpu", "cuda" or an array of names such as "cpu:0")";
-  return std::visit([](const auto& limit) { return text_of(limit); }, key.limit);
+  return std::visit([](const auto& limit) { return described(limit); }, key.limit);
 }
 
 std::string default_text(const Key& key) { return to_text(key.field.get(Config{})); }
