@@ -24,13 +24,37 @@ struct Gradients {
   at::Tensor x, weight, bias;
 };
 
-Gradients plain_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                          const Geometry& geometry, Wanted wanted) {
+Gradients aten_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                         const Geometry& geometry, Wanted wanted) {
   const std::int64_t outputs = weight.size(0);
   auto [grad_x, grad_weight, grad_bias] = at::convolution_backward(
       grad, x, weight, at::OptionalIntArrayRef(outputs), {geometry.stride, geometry.stride},
       {geometry.padding, geometry.padding}, {1, 1}, false, {0, 0}, 1, {wanted.x, wanted.weight, wanted.bias});
   return {grad_x, grad_weight, grad_bias};
+}
+
+// On CPUs with AVX2 only, oneDNN (of LibTorch 2.11) computes a wrong weight gradient for these, and writes beyond its
+// memory: channels_last, fewer channels than a vector has.
+bool breaks_onednn(const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry) {
+  constexpr std::int64_t kVector = 8;
+  return x.is_cpu() && weight.size(2) == 1 && weight.size(3) == 1 && geometry.stride > 1 && geometry.padding == 0 &&
+         x.size(1) < kVector;
+}
+
+// A 1x1 kernel sees each stride-th pixel alone: the same as stride 1 on those pixels.
+at::Tensor seen_pixels(const at::Tensor& x, std::int64_t stride) {
+  return x.slice(2, 0, std::nullopt, stride)
+      .slice(3, 0, std::nullopt, stride)
+      .contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+Gradients plain_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
+                          const Geometry& geometry, Wanted wanted) {
+  if (!wanted.weight || !breaks_onednn(x, weight, geometry)) return aten_gradients(grad, x, weight, geometry, wanted);
+  Gradients result = aten_gradients(grad, seen_pixels(x, geometry.stride), weight, {.stride = 1, .padding = 0},
+                                    {.x = false, .weight = true, .bias = wanted.bias});
+  if (wanted.x) result.x = aten_gradients(grad, x, weight, geometry, {true, false, false}).x;
+  return result;
 }
 
 Gradients gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry,
