@@ -248,6 +248,7 @@ class RanksTest(unittest.TestCase):
         port = cli.free_port()
         first, second = (cli.start("train", config, "--run-dir", self.run_dir, env=cli.environment_of(rank, 3, port))
                          for rank in (0, 1))
+        self.assertIn("meeting rank 0", second.stderr.readline())
         time.sleep(2)
         second.kill()
         begin = time.monotonic()
