@@ -65,8 +65,7 @@ const ChunkTrials::Trial* ChunkTrials::next_contender() const {
   const Trial* next = nullptr;
   for (const Trial& trial : trials_) {
     if (!trial.is_timed() || trial.steps >= kMostSteps || trial.seconds > kContends * best->seconds) continue;
-    if (next == nullptr || std::pair(trial.steps, trial.seconds) < std::pair(next->steps, next->seconds))
-      next = &trial;
+    if (next == nullptr || std::pair(trial.steps, trial.seconds) < std::pair(next->steps, next->seconds)) next = &trial;
   }
   return next;
 }
@@ -103,8 +102,8 @@ std::string ChunkTrials::timings() const {
   std::vector<std::string> each;
   for (const Trial& trial : trials_) {
     if (trial.is_untried()) continue;
-    each.push_back(concat(trial.chunks, ": ",
-                          trial.has_failed ? "does not fit" : concat(fixed(trial.seconds * 1000, 1), " ms")));
+    each.push_back(
+        concat(trial.chunks, ": ", trial.has_failed ? "does not fit" : concat(fixed(trial.seconds * 1000, 1), " ms")));
   }
   return join(each, ", ");
 }

@@ -35,12 +35,10 @@ ordered_json description_json(const Setup& setup, const Composition& composition
           {"stage_list", std::move(stages)}};
 }
 
-}  // namespace
-
-PlanDescription describe_plan(const Setup& setup, const Composition& composition, bool chunks_are_open) {
+// Model, data and shape of the run, in two lines.
+std::string headline(const Setup& setup, const Composition& composition, bool chunks_are_open) {
   const Plan& plan = composition.plan;
   const int processes = setup.place.processes, replicas = count_replicas(setup);
-  ordered_json stages = ordered_json::array();
   std::ostringstream text;
   text << setup.model.name << " (" << composition.parameter_count() << " parameters) on "
        << setup.train_set->info().name << ": " << setup.train_set->size() << " training and " << setup.test_set->size()
@@ -52,7 +50,17 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
        << (processes > 1 ? concat(" x ", processes, " processes") : "") << ", schedule " << plan.schedule << ", chunks "
        << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks)) << ", global batch "
        << plan.global_batch << " (" << divided_up(plan.global_batch, replicas) << " a replica), "
-       << counted(setup.cpu_threads, "thread") << " a CPU device\n"
+       << counted(setup.cpu_threads, "thread") << " a CPU device";
+  return std::move(text).str();
+}
+
+}  // namespace
+
+PlanDescription describe_plan(const Setup& setup, const Composition& composition, bool chunks_are_open) {
+  const Plan& plan = composition.plan;
+  ordered_json stages = ordered_json::array();
+  std::ostringstream text;
+  text << headline(setup, composition, chunks_are_open) << "\n"
        << std::left << std::setw(7) << "stage" << std::setw(28) << "layers" << std::right << std::setw(12)
        << "parameters" << std::setw(12) << "bytes"
        << "  devices";

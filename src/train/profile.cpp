@@ -151,8 +151,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
       outcome.step_table = time_table(mean_times(totals), {}, totals.steps, facts.processes);
       outcome.advice = advice_of(totals, facts, profile.costs());
     }
-    const double replica_samples =
-        static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
+    const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =
         std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
     measure_memory(setup, composition, step, peers.keeps_records(),

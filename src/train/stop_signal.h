@@ -12,7 +12,7 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  [[nodiscard]] static bool requested();  // while there is an object
+  [[nodiscard]] static bool requested();    // while there is an object
   [[nodiscard]] static const char* name();  // "SIGINT", "SIGTERM", "SIGHUP"
 };
 

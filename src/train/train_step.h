@@ -46,7 +46,7 @@ struct StepBatch {
 struct StepWishes {
   bool count_correct = false;  // the same in every process
   bool keep_logits = false;
-  bool stop = false;  // this process wants the run to stop after the step
+  bool stop = false;      // this process wants the run to stop after the step
   bool is_trial = false;  // that it fails is no matter for the log
 };
 
@@ -85,8 +85,8 @@ class TrainStep {
     double divisor = 1;
   };
   Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepWishes& wishes = {});
-  // Its second half: refuses a loss that is not finite and says what is behind it (divergence.h), scales a long gradient
-  // down, updates the weights, and completes the stats. `batch` is that of the gradients.
+  // Its second half: refuses a loss that is not finite and says what is behind it (divergence.h), scales a long
+  // gradient down, updates the weights, and completes the stats. `batch` is that of the gradients.
   StepStats apply(const Gradients& gradients, const StepBatch& batch, std::int64_t step, double lr);
   // The update alone, with gradients of any length.
   void update_weights(double lr, double divisor);

@@ -175,7 +175,9 @@ TEST_P(KernelsTest, GeluKeepsNaNAndInfinities) {
         table().gelu.backward(data(t[0]), data(t[1]), 37, data(slope));
         return Tensors{y, slope};
       },
-      [](const Tensors& t) { return Tensors{at::gelu(t[0]), at::gelu_backward(t[1], t[0])}; },
+      [](const Tensors& t) {
+        return Tensors{at::gelu(t[0]), at::gelu_backward(t[1], t[0])};
+      },
       {at::randn({37}), at::randn({37})});
 }
 

@@ -93,8 +93,13 @@ TEST_P(NotFinite, Linear) {
       "linear [in, out]", [](const Tensors& t) { return linear(t[0], {t[1]}, {t[2]}, nullptr, WeightLayout::kInOut); },
       [](const Tensors& t) { return at::matmul(t[0], t[1]) + t[2]; }, {random({2, 3, 8}), random({8, 6}), random({6})});
   expect_like(
-      "packed", [](const Tensors& t) { return linear(t[0], {t[1], t[2]}, {t[3], t[4]}, nullptr); },
-      [](const Tensors& t) { return at::cat({at::linear(t[0], t[1], t[3]), at::linear(t[0], t[2], t[4])}, -1); },
+      "packed",
+      [](const Tensors& t) {
+        return linear(t[0], {t[1], t[2]}, {t[3], t[4]}, nullptr);
+      },
+      [](const Tensors& t) {
+        return at::cat({at::linear(t[0], t[1], t[3]), at::linear(t[0], t[2], t[4])}, -1);
+      },
       {random({2, 3, 8}), random({4, 8}), random({6, 8}), random({4}), random({6})});
 }
 
@@ -104,12 +109,11 @@ TEST_P(NotFinite, Convolution) {
     std::int64_t stride, padding;
     bool winograd;
   };
-  const std::vector<Shape> shapes{{{2, 16, 8, 8}, {16, 16, 3, 3}, 1, 1, true},
-                                  {{3, 16, 5, 7}, {32, 16, 3, 3}, 1, 1, true},
-                                  {{1, 16, 4, 4}, {16, 16, 3, 3}, 1, 1, false},  // too few tiles
-                                  {{2, 3, 8, 8}, {16, 3, 3, 3}, 1, 1, false},
-                                  {{2, 16, 8, 8}, {8, 16, 1, 1}, 2, 0, false},
-                                  {{1, 3, 16, 16}, {8, 3, 7, 7}, 2, 3, false}};
+  const std::vector<Shape> shapes{
+      {{2, 16, 8, 8}, {16, 16, 3, 3}, 1, 1, true},  {{3, 16, 5, 7}, {32, 16, 3, 3}, 1, 1, true},
+      {{1, 16, 4, 4}, {16, 16, 3, 3}, 1, 1, false},  // too few tiles
+      {{2, 3, 8, 8}, {16, 3, 3, 3}, 1, 1, false},   {{2, 16, 8, 8}, {8, 16, 1, 1}, 2, 0, false},
+      {{1, 3, 16, 16}, {8, 3, 7, 7}, 2, 3, false}};
   for (const Shape& s : shapes) {
     const Tensors inputs{images(s.x), images(s.weight), random({s.weight[0]})};
     ASSERT_EQ(winograd_pays(inputs[0], inputs[1], s.stride, s.padding), s.winograd && is_float());
@@ -167,8 +171,7 @@ TEST_P(NotFinite, BatchNormWithRunningStatistics) {
     expect_like(
         "evaluation", [](const Tensors& t) { return NormLayer(t, 1).forward(t[0], {}); },
         [](const Tensors& t) {
-          return at::relu(
-              at::batch_norm(t[0], t[1], t[2], t[3].detach(), t[4].detach(), false, 0.1, kEpsilon, false));
+          return at::relu(at::batch_norm(t[0], t[1], t[2], t[3].detach(), t[4].detach(), false, 0.1, kEpsilon, false));
         },
         inputs);
     const auto outputs = [](const at::Tensor& y, const at::Tensor& mean, const at::Tensor& variance) {
@@ -230,14 +233,15 @@ TEST_P(NotFinite, Pooling) {
     expect_like(
         concat("maximum of ", shape.kernel), [&](const Tensors& t) { return max_pool2d(t[0], shape); },
         // ATen has another kernel for this layout.
-        [&](const Tensors& t) {
-          return at::max_pool2d(t[0].contiguous(), shape.kernel, shape.stride, shape.padding);
-        },
+        [&](const Tensors& t) { return at::max_pool2d(t[0].contiguous(), shape.kernel, shape.stride, shape.padding); },
         {images({2, 5, 8, 8})});
   }
   expect_like(
       "mean", [](const Tensors& t) { return adaptive_avg_pool2d(t[0], 7); },
-      [](const Tensors& t) { return at::adaptive_avg_pool2d(t[0], {7, 7}); }, {images({2, 5, 8, 8})});
+      [](const Tensors& t) {
+        return at::adaptive_avg_pool2d(t[0], {7, 7});
+      },
+      {images({2, 5, 8, 8})});
 }
 
 TEST_P(NotFinite, Gelu) {
@@ -329,7 +333,10 @@ TEST_P(NotFinite, LayerNormEmbeddingAndDropout) {
   const at::Tensor tokens = at::arange(12).view({3, 4}) % 6;  // every row of the table
   expect_like(
       "embedding", [&](const Tensors& t) { return embedding(tokens, t[0], nullptr); },
-      [&](const Tensors& t) { return t[0].index_select(0, tokens.flatten()).view({3, 4, -1}); }, {random({6, 5})});
+      [&](const Tensors& t) {
+        return t[0].index_select(0, tokens.flatten()).view({3, 4, -1});
+      },
+      {random({6, 5})});
   const ForwardContext context{.training = true, .sample_ids = at::arange(3)};
   expect_like(
       "dropout", [&](const Tensors& t) { return dropout(t[0], 0.5, "d", context); },

@@ -63,10 +63,10 @@ TEST_F(Divergence, ASampleThatIsNotFiniteIsBadDataAndNamed) {
 
 TEST_F(Divergence, AParameterThatTheLastUpdateRuinedIsNamed) {
   set("fc.weight", kInfinity);
-  EXPECT_THAT(failure_of_step(test::make_batch(7), 3),
-              AllOf(StartsWith("6: step 4: the loss is "),
-                    HasSubstr("fc.weight has 320 infinite values since the update"),
-                    HasSubstr("lower train.lr (0.25")));
+  EXPECT_THAT(
+      failure_of_step(test::make_batch(7), 3),
+      AllOf(StartsWith("6: step 4: the loss is "), HasSubstr("fc.weight has 320 infinite values since the update"),
+            HasSubstr("lower train.lr (0.25")));
 }
 
 TEST_F(Divergence, TheLearningRateIsNotBlamedForTheLossBeforeTheFirstUpdate) {

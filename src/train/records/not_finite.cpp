@@ -35,16 +35,11 @@ std::int64_t number_of(const at::Tensor& places) { return places.sum().item<std:
 
 bool all_finite(std::span<const std::byte> values, at::ScalarType type) {
   switch (type) {
-    case at::kDouble:
-      return exponents_are_finite<std::uint64_t>(values, 0x7ff0000000000000U);
-    case at::kFloat:
-      return exponents_are_finite<std::uint32_t>(values, 0x7f800000U);
-    case at::kHalf:
-      return exponents_are_finite<std::uint16_t>(values, 0x7c00U);
-    case at::kBFloat16:
-      return exponents_are_finite<std::uint16_t>(values, 0x7f80U);
-    default:
-      return true;
+    case at::kDouble: return exponents_are_finite<std::uint64_t>(values, 0x7ff0000000000000U);
+    case at::kFloat: return exponents_are_finite<std::uint32_t>(values, 0x7f800000U);
+    case at::kHalf: return exponents_are_finite<std::uint16_t>(values, 0x7c00U);
+    case at::kBFloat16: return exponents_are_finite<std::uint16_t>(values, 0x7f80U);
+    default: return true;
   }
 }
 
