@@ -248,7 +248,7 @@ class ResumeTest(unittest.TestCase):
             from tensorboard.backend.event_processing import event_accumulator
         except ImportError as missing:
             self.skipTest(f"{missing}; install PYTHON_TEST_PACKAGES of scripts/dependencies.sh")
-        config = configuration(self.folder, "resnet8")
+        config = configuration(self.folder, "resnet8", eval_every_steps=EVERY)
         # Lengthened twice, which evaluates after the same step again, then gone back on purpose.
         cli.must_run("train", config, "--run-dir", self.run_dir, "--set", f"train.steps={EVERY + 1}")
         cli.must_run("train", config, "--run-dir", self.run_dir, "--resume", "auto", "--set", "train.steps=10")
