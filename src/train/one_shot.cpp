@@ -14,6 +14,7 @@
 #include "train/divergence.h"
 #include "train/records/storage.h"
 #include "train/resume.h"
+#include "train/run_totals.h"
 #include "train/setup.h"
 #include "train/state.h"
 
@@ -189,7 +190,10 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
     throw DivergedError(concat("the loss of these weights on the test set is ", fixed(counts.loss(), 4),
                                ": they are of a run that diverged, or made for other data; use an earlier checkpoint"));
   }
-  return {.counts = counts, .checkpoint = evaluated.checkpoint, .step = evaluated.step};
+  return {.counts = counts,
+          .checkpoint = evaluated.checkpoint,
+          .step = evaluated.step,
+          .perplexity = has_perplexity(setup) ? std::optional(std::exp(counts.loss())) : std::nullopt};
 }
 
 double run_single_step(const config::Config& config, const SingleStepOptions& options) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Evaluation {
   EvalCounts counts;
   std::filesystem::path checkpoint;  // the one that was found; empty: none, weights
   std::int64_t step = 0;             // of the checkpoint
+  std::optional<double> perplexity;  // of texts
 };
 [[nodiscard]] Evaluation run_evaluation(const EvaluationOptions& options);
 

@@ -29,12 +29,15 @@ std::map<std::string, std::uint64_t> memory_by_kind(const Composition& compositi
   return bytes;
 }
 
+bool is_text(const Setup& setup) { return setup.train_set->info().kind == SampleKind::kTokens; }
+
 }  // namespace
+
+bool has_perplexity(const Setup& setup) { return is_text(setup) && setup.config.train.label_smoothing == 0; }
 
 RunFacts facts_of(const Setup& setup, const Composition& composition) {
   const std::set<device::Device> devices(setup.devices.begin(), setup.devices.end());
   const int replicas = count_replicas(setup);
-  const bool is_text = setup.train_set->info().kind == SampleKind::kTokens;
   return {.plan = composition.plan,
           .replicas = replicas,
           .processes = setup.place.processes,
@@ -46,8 +49,8 @@ RunFacts facts_of(const Setup& setup, const Composition& composition) {
           .chunks_are_measured = chunks_are_open(setup.config),
           .partition_is_measured = partition_is_measured(setup),
           .peak_flops = setup.config.profile.peak_tflops * 1e12,
-          .is_text = is_text,
-          .has_perplexity = is_text && setup.config.train.label_smoothing == 0,
+          .is_text = is_text(setup),
+          .has_perplexity = has_perplexity(setup),
           .spans_machines = setup.place.spans_machines,
           .logs_full_lines = setup.config.log.lines == "full"};
 }

@@ -42,6 +42,9 @@ struct RunFacts {
   [[nodiscard]] std::optional<double> utilisation(double flops_per_s) const;
 };
 
+// Whether the loss is the plain cross-entropy of tokens, whose exponential is the perplexity.
+[[nodiscard]] bool has_perplexity(const Setup& setup);
+
 [[nodiscard]] RunFacts facts_of(const Setup& setup, const Composition& composition);
 
 struct RunTotals {

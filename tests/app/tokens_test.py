@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Language models from outside: `sluice step` on tokens, and what is refused. Exits 77 without safetensors."""
 
+import json
 import math
 import pathlib
 import sys
@@ -71,6 +72,8 @@ class TokensTest(unittest.TestCase):
         self.assertRegex(done.stderr, r" step 2/2  loss \d+\.\d{4}  lr 0\.01  \d+(\.\d)? tokens/s  ETA 0:00")
         self.assertIn(f"validation loss {evaluation['loss']:.4f}, perplexity {evaluation['perplexity']:.2f}, top-1 ", done.stderr)
         self.assertIn(f"  {evaluation['perplexity']:.2f}\n", cli.must_run("report", run_dir).stdout)
+        again = json.loads(cli.must_run("eval", "--checkpoint", run_dir, "--json").stdout)
+        self.assertAlmostEqual(again["perplexity"], evaluation["perplexity"], places=9)
         smooth = self.folder / "smooth"
         cli.must_run("train", self.configuration(), "--run-dir", smooth, "--set", "train.steps=1", "--set", "train.label_smoothing=0.1")
         self.assertNotIn("perplexity", cli.events(smooth, "eval")[-1], "the loss is no plain cross-entropy")

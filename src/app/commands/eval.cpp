@@ -26,12 +26,15 @@ void run(const EvalArguments& arguments) {
     json["step"] = found.step;
   }
   json["loss"] = counts.loss();
+  if (found.perplexity) json["perplexity"] = *found.perplexity;
   json["top1"] = counts.top1_percent();
   json["top5"] = counts.top5_percent();
   json["samples"] = counts.targets;
   arguments.output.print(json, concat(checkpoint.empty() ? "" : concat("checkpoint ", checkpoint, ": "), "top-1 ",
                                       fixed(counts.top1_percent(), 2), " %  top-5 ", fixed(counts.top5_percent(), 2),
-                                      " %  loss ", fixed(counts.loss(), 4), "  on ", counts.targets, " targets"));
+                                      " %  loss ", fixed(counts.loss(), 4),
+                                      found.perplexity ? concat("  perplexity ", fixed(*found.perplexity, 2)) : "",
+                                      "  on ", counts.targets, " targets"));
 }
 
 }  // namespace
