@@ -34,8 +34,8 @@ constexpr auto kClearLine = "\r\x1b[K";
 constexpr auto kRed = "\x1b[31m", kYellow = "\x1b[33m", kNoColour = "\x1b[0m";
 
 // What a message is; its logger has this name.
-enum class Form { kLine, kTable, kResult };
-constexpr std::array kFormNames{"line", "table", "result"};
+enum class Form { kLine, kTable, kFields, kResult };
+constexpr std::array kFormNames{"line", "table", "fields", "result"};
 
 bool has_form(const log_msg& message, Form form) {
   return message.logger_name == spdlog::string_view_t(kFormNames[static_cast<std::size_t>(form)]);
@@ -81,11 +81,14 @@ class ConsoleSink final : public spdlog::sinks::base_sink<std::mutex> {
       text.insert(message.color_range_end, kNoColour);
       text.insert(message.color_range_start, message.level == spdlog::level::warn ? kYellow : kRed);
     }
-    return text;
+    if (!has_form(message, Form::kFields)) return text;
+    text.pop_back();  // the line break
+    return fitted(text) + "\n";
   }
 
   // The last column stays free: some terminals go on to the next line when it is written.
-  void draw_progress() { write(fit_to_width(progress_, terminal_columns(STDERR_FILENO) - 1)); }
+  static std::string fitted(std::string_view line) { return fit_to_width(line, terminal_columns(STDERR_FILENO) - 1); }
+  void draw_progress() { write(fitted(progress_)); }
 
   // A reader that takes nothing any more (a full pipe, Ctrl-S) must not stop the program: after a short wait lines are
   // dropped until it reads again.
@@ -185,6 +188,7 @@ void Logging::write(Form form, LogLevel level, std::string_view message) {
 
 void log(LogLevel level, std::string_view message) { logging().write(Form::kLine, level, message); }
 void log_table(std::string_view text, LogLevel level) { logging().write(Form::kTable, level, text); }
+void log_fields(std::string_view message) { logging().write(Form::kFields, LogLevel::kInfo, message); }
 void log_result(std::string_view message) { logging().write(Form::kResult, LogLevel::kInfo, message); }
 
 void log_lines(std::string_view text, LogLevel level) {

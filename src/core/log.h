@@ -23,6 +23,9 @@ inline void log_error(std::string_view message) { log(LogLevel::kError, message)
 void log_lines(std::string_view text, LogLevel level = LogLevel::kInfo);
 // The lines of a table as they are, without a time before them.
 void log_table(std::string_view text, LogLevel level = LogLevel::kInfo);
+// A line of fields, two spaces between them, of which a terminal shows those that fit into its width; all are in the
+// file.
+void log_fields(std::string_view message);
 // The one line that a run comes to, which a quiet console shows too.
 void log_result(std::string_view message);
 

@@ -18,9 +18,7 @@ namespace {
 using profiler::Part;
 using profiler::PlaceBreakdown;
 
-// Of 100 columns, what the time at the head of a terminal's line leaves.
-constexpr std::size_t kLineColumns = 91;
-constexpr double kLeastPercent = 1, kLeastPercentOfLongLine = 5;
+constexpr double kLeastPercent = 1;
 
 struct Share {
   const char* name;
@@ -113,13 +111,7 @@ std::string interval_line(const StepSums& sums, const StepRecord& last, const Ru
   lr << std::setprecision(4) << last.lr;
   std::string line = concat(step_text(last.step, facts), "  loss ", fixed(sums.loss(), 4), "  lr ", lr.str(), "  ",
                             rate_text(rate_of(sums, facts), facts), "  ETA ", clock_text(seconds_left));
-  const char* gap = "  ";
-  for (const Share& share : shares_of(sums)) {
-    const std::string part = concat(gap, share.name, " ", fixed(share.percent, 0), " %");
-    if (share.percent < kLeastPercentOfLongLine && line.size() + part.size() > kLineColumns) break;
-    line += part;
-    gap = ", ";
-  }
+  for (const Share& share : shares_of(sums)) line += concat("  ", share.name, " ", fixed(share.percent, 0), " %");
   return line;
 }
 

@@ -54,9 +54,9 @@ struct StepSums {
 // "3:12", "1:02:03"; "?" for what is no duration.
 [[nodiscard]] std::string clock_text(double seconds);
 
-// "step 120/2814  loss 0.4321  lr 0.05  712 samples/s  ETA 3:12  backward 55 %, forward 30 %": means over the steps
-// since the line before. Of texts it counts tokens. Parts of the time below 1 % are left out, and those below 5 % where
-// the line would get longer than a terminal of 100 columns shows.
+// "step 120/2814  loss 0.4321  lr 0.05  712 samples/s  ETA 3:12  backward 55 %  forward 30 %": means over the steps
+// since the line before. Of texts it counts tokens. Parts of the time below 1 % are left out; the largest come first,
+// for log_fields().
 [[nodiscard]] std::string interval_line(const StepSums& sums, const StepRecord& last, const RunFacts& facts,
                                         double seconds_left);
 

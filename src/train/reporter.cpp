@@ -166,7 +166,7 @@ double Reporter::seconds_left(std::int64_t step) const {
 
 void Reporter::log_step(const StepRecord& record, const profiler::NetworkRates* network) {
   if (facts_.logs_full_lines) log_lines(full_lines(record, facts_, network_total(network)));
-  log_info(interval_line(interval_, record, facts_, seconds_left(record.step)));
+  log_fields(interval_line(interval_, record, facts_, seconds_left(record.step)));
   interval_ = {};
 }
 
