@@ -198,9 +198,7 @@ std::optional<ProfileOutcome> run_profile(const config::Config& config, const Pr
   });
   std::optional<ProfileOutcome> outcome;
   peers.run([&] {
-    settle_place(setup, peers.place());
-    warn_of_oddities(setup);
-    if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
+    settle_together(peers, setup);
     if (peers.keeps_records()) {
       outcome = lead(peers, setup, options);
     } else {

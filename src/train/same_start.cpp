@@ -54,6 +54,22 @@ std::int64_t count_gpus(const Setup& setup) {
   return std::ranges::count(setup.devices, device::DeviceKind::kCuda, &device::Device::kind);
 }
 
+void check_same_setup(const comm::Communicator& communicator, const Setup& setup) {
+  const std::array names{"number of training samples", "number of test samples", "training samples", "test samples"};
+  const auto difference =
+      comm::find_difference(communicator, {count_gpus(setup), setup.data.train.samples, setup.data.test.samples,
+                                           as_number(setup.data.train), as_number(setup.data.test)});
+  if (!difference) return;
+  if (difference->position == 0) {
+    throw ConfigError(concat(difference->describe_ranks(), " would train on other devices (GPUs, CPUs) than rank 0; ",
+                             "set device.list so that all take the same kind"));
+  }
+  throw DataError(concat("the ", names.at(difference->position - 1), " of data set ", setup.train_set->info().name,
+                         " in ", difference->describe_ranks(), " ",
+                         difference->position < 3 ? "is not that" : "are not those",
+                         " of rank 0; give every rank the same files (data.path)"));
+}
+
 // Everything that has to be equal, with names for messages. Views on CPU devices.
 TensorMap state_of(const Composition& composition) {
   TensorMap tensors = model_tensors(composition);
@@ -71,20 +87,11 @@ comm::Agreement agreement_of(const config::Config& config, const std::string& ve
   return agreement;
 }
 
-void check_same_setup(const comm::Communicator& communicator, const Setup& setup) {
-  const std::array names{"number of training samples", "number of test samples", "training samples", "test samples"};
-  const auto difference =
-      comm::find_difference(communicator, {count_gpus(setup), setup.data.train.samples, setup.data.test.samples,
-                                           as_number(setup.data.train), as_number(setup.data.test)});
-  if (!difference) return;
-  if (difference->position == 0) {
-    throw ConfigError(concat(difference->describe_ranks(), " would train on other devices (GPUs, CPUs) than rank 0; ",
-                             "set device.list so that all take the same kind"));
-  }
-  throw DataError(concat("the ", names.at(difference->position - 1), " of data set ", setup.train_set->info().name,
-                         " in ", difference->describe_ranks(), " ",
-                         difference->position < 3 ? "is not that" : "are not those",
-                         " of rank 0; give every rank the same files (data.path)"));
+void settle_together(const Peers& peers, Setup& setup) {
+  settle_place(setup, peers.place());
+  warn_of_oddities(setup);
+  identify_data(setup);
+  if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
 }
 
 void hand_out_state(const comm::Communicator& communicator, Composition& composition) {

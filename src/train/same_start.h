@@ -6,6 +6,7 @@
 
 #include "comm/processes.h"
 #include "train/compose.h"
+#include "train/peers.h"
 #include "train/setup.h"
 
 namespace sluice::train {
@@ -14,8 +15,9 @@ namespace sluice::train {
 // how one machine does its part (device.*, data.path, ...).
 [[nodiscard]] comm::Agreement agreement_of(const config::Config& config, const std::string& version);
 
-// The kind of the devices, and setup.data: the sizes of the data sets and digests of their samples.
-void check_same_setup(const comm::Communicator& communicator, const Setup& setup);
+// What follows make_setup() when all processes are there: each takes its place, and they compare the kind of their
+// devices, the sizes of their data sets and digests of the samples, which setup.data keeps.
+void settle_together(const Peers& peers, Setup& setup);
 
 // Parameters, buffers and optimizer state of rank 0 into all processes; then check_same_state().
 void hand_out_state(const comm::Communicator& communicator, Composition& composition);

@@ -284,15 +284,14 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
 
 nlohmann::ordered_json run_training(const config::Config& config, const SessionOptions& options) {
   Setup setup;
-  std::optional<StopSignal> stop_signal;  // until the other processes have ended too
+  // Until the other processes have ended too; while they wait for each other at the start, a signal ends each by
+  // itself.
+  std::optional<StopSignal> stop_signal;
   if (options.launch.world.is_single()) stop_signal.emplace();
   Peers peers(options.launch, config, [&] { setup = prepare(config, options); });
   if (!stop_signal) stop_signal.emplace();
   return peers.run([&] {
-    settle_place(setup, peers.place());
-    warn_of_oddities(setup);
-    identify_data(setup);
-    if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);
+    settle_together(peers, setup);
     return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);
   });
 }

@@ -42,7 +42,7 @@ struct Setup {
   int cpu_threads = 1;                  // per CPU device
   std::int64_t batches_per_epoch = 0;
   std::int64_t total_steps = 0;  // optimizer steps of the whole run
-  DataIdentity data;             // only of runs that checkpoints are kept of: see identify_data()
+  DataIdentity data;             // filled by identify_data()
 };
 
 enum class SetupFor {
