@@ -1,6 +1,6 @@
-# sluice_library(NAME pipeline [TORCH] [COLD] [UNIT 8] SRCS a.cpp b.cpp DEPS sluice::device ... [PRIVATE_DEPS ...])
+# sluice_library(NAME pipeline [TORCH] [COLD] SRCS a.cpp b.cpp DEPS sluice::device ... [PRIVATE_DEPS ...])
 #   one library per folder; its DEPS line is the architecture (scripts/check_includes.py holds the same table).
-#   TORCH: links LibTorch and uses the shared precompiled header. COLD: sluice_compile_quickly. UNIT: sluice_unite.
+#   TORCH: links LibTorch and uses the shared precompiled header. COLD: sluice_compile_quickly.
 # sluice_test(NAME core_rng_test SRCS rng_test.cpp DEPS sluice::core [TORCH] [LABELS ci ...] [TIMEOUT 60] [APART b.cpp])
 #   APART: those SRCS that stay out of the units, since other files of the test define the same names.
 
@@ -9,15 +9,12 @@ if(SLUICE_TESTS)
 endif()
 add_custom_target(torch_free_tests)  # what runs under TSan; LibTorch is not instrumented
 
-# Several files are compiled as one unit (sluice_unite TARGET [FILES]): each unit pays once, about 4 s, for what every
-# file that uses LibTorch pays. Files of one unit must not define the same name, anonymous namespaces included.
+# Several files are compiled as one unit: each unit pays once, about 4 s, for what every file that uses LibTorch pays.
+# Files of one target must not define the same name, anonymous namespaces included (scripts/check_units.py).
 option(SLUICE_UNITY "Compile several files as one unit" ON)
 function(sluice_unite target)
-  if(NOT ARGN)
-    set(ARGN 8)
-  endif()
   if(SLUICE_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ARGN})
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     # A class may have members of types from the anonymous namespace of its own file; in a unit g++ takes it for a header.
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
@@ -29,7 +26,7 @@ function(sluice_compile_quickly target)
 endfunction()
 
 function(sluice_library)
-  cmake_parse_arguments(arg "TORCH;COLD" "NAME;UNIT" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;COLD" "NAME" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   set(target sluice_${arg_NAME})
   add_library(${target} STATIC ${arg_SRCS})
   add_library(sluice::${arg_NAME} ALIAS ${target})
@@ -39,7 +36,7 @@ function(sluice_library)
     target_link_libraries(${target} PUBLIC sluice_torch)
     target_precompile_headers(${target} REUSE_FROM sluice_torch_pch)
   endif()
-  sluice_unite(${target} ${arg_UNIT})
+  sluice_unite(${target})
   if(arg_COLD)
     sluice_compile_quickly(${target})
   endif()

@@ -19,7 +19,7 @@
 namespace sluice::models {
 namespace {
 
-constexpr double kEpsilon = 1e-5;
+constexpr double kGpt2Epsilon = 1e-5;
 constexpr double kDeviation = 0.02;
 constexpr const char* kTokenTable = "transformer.wte";
 
@@ -28,17 +28,17 @@ struct Gpt2Size {
   std::int64_t width, blocks, heads;
   int vocabulary, context;
 };
-constexpr std::array kSizes{
+constexpr std::array kGpt2Sizes{
     Gpt2Size{"nano", 32, 2, 2, 256, 32},
     Gpt2Size{"tiny", 128, 4, 4, 256, 128},
     Gpt2Size{"small", 768, 12, 12, 50257, 1024},
 };
 
 const Gpt2Size& size_of(const std::string& name) {
-  for (const Gpt2Size& size : kSizes) {
+  for (const Gpt2Size& size : kGpt2Sizes) {
     if (name == size.name) return size;
   }
-  return kSizes.front();
+  return kGpt2Sizes.front();
 }
 
 struct Gpt2Options {
@@ -53,9 +53,9 @@ struct Gpt2Options {
 };
 
 // [N, T] int64 -> [N, T, width]
-class Embeddings : public nn::RegisteredLayer {
+class Gpt2Embeddings : public nn::RegisteredLayer {
  public:
-  explicit Embeddings(const Gpt2Options& options)
+  explicit Gpt2Embeddings(const Gpt2Options& options)
       : RegisteredLayer("transformer.embeddings", options.layer),
         dropout_(options.dropout),
         context_(options.context),
@@ -78,15 +78,15 @@ class Embeddings : public nn::RegisteredLayer {
 };
 
 // x + attention(ln_1(x)): [N, T, width] -> the same
-class AttentionHalf : public nn::RegisteredLayer {
+class Gpt2AttentionHalf : public nn::RegisteredLayer {
  public:
-  AttentionHalf(const std::string& block, const Gpt2Options& options)
+  Gpt2AttentionHalf(const std::string& block, const Gpt2Options& options)
       : RegisteredLayer(block + ".attn", options.layer),
         dropout_(options.dropout),
         place_(block + "/attn"),
         output_place_(block + "/attn.c_proj"),
         heads_(options.size.heads),
-        norm_(registry_, block + ".ln_1", options.size.width, kEpsilon),
+        norm_(registry_, block + ".ln_1", options.size.width, kGpt2Epsilon),
         packed_(registry_, name() + ".c_attn", options.size.width, 3 * options.size.width,
                 nn::LinearInit::transformer(kDeviation), nn::WeightLayout::kInOut),
         output_(registry_, name() + ".c_proj", options.size.width, options.size.width, options.residual_init(),
@@ -107,13 +107,13 @@ class AttentionHalf : public nn::RegisteredLayer {
 };
 
 // x + mlp(ln_2(x)): [N, T, width] -> the same
-class MlpHalf : public nn::RegisteredLayer {
+class Gpt2MlpHalf : public nn::RegisteredLayer {
  public:
-  MlpHalf(const std::string& block, const Gpt2Options& options)
+  Gpt2MlpHalf(const std::string& block, const Gpt2Options& options)
       : RegisteredLayer(block + ".mlp", options.layer),
         dropout_(options.dropout),
         place_(block + "/mlp.c_proj"),
-        norm_(registry_, block + ".ln_2", options.size.width, kEpsilon),
+        norm_(registry_, block + ".ln_2", options.size.width, kGpt2Epsilon),
         hidden_(registry_, name() + ".c_fc", options.size.width, 4 * options.size.width,
                 nn::LinearInit::transformer(kDeviation), nn::WeightLayout::kInOut),
         output_(registry_, name() + ".c_proj", 4 * options.size.width, options.size.width, options.residual_init(),
@@ -132,11 +132,11 @@ class MlpHalf : public nn::RegisteredLayer {
 };
 
 // [N, T, width] -> logits [N, T, vocabulary]
-class Head : public nn::RegisteredLayer {
+class Gpt2Head : public nn::RegisteredLayer {
  public:
-  explicit Head(const Gpt2Options& options)
+  explicit Gpt2Head(const Gpt2Options& options)
       : RegisteredLayer("lm_head", options.layer),
-        norm_(registry_, "transformer.ln_f", options.size.width, kEpsilon),
+        norm_(registry_, "transformer.ln_f", options.size.width, kGpt2Epsilon),
         weight_(registry_.add_tied_parameter("lm_head.weight", concat(kTokenTable, ".weight"),
                                              {options.vocabulary, options.size.width}, nn::Init::normal(kDeviation))) {}
 
@@ -153,7 +153,7 @@ class Head : public nn::RegisteredLayer {
 
 std::vector<std::string> gpt2_sizes() {
   std::vector<std::string> names;
-  for (const Gpt2Size& size : kSizes) names.emplace_back(size.name);
+  for (const Gpt2Size& size : kGpt2Sizes) names.emplace_back(size.name);
   return names;
 }
 
@@ -166,13 +166,13 @@ Layers make_gpt2(const ModelOptions& options) {
                          .dropout = options.dropout,
                          .layer = layer_options(options)};
   Layers layers;
-  layers.push_back(std::make_unique<Embeddings>(gpt2));
+  layers.push_back(std::make_unique<Gpt2Embeddings>(gpt2));
   for (std::int64_t i = 0; i < gpt2.size.blocks; ++i) {
     const std::string block = concat("transformer.h.", i);
-    layers.push_back(std::make_unique<AttentionHalf>(block, gpt2));
-    layers.push_back(std::make_unique<MlpHalf>(block, gpt2));
+    layers.push_back(std::make_unique<Gpt2AttentionHalf>(block, gpt2));
+    layers.push_back(std::make_unique<Gpt2MlpHalf>(block, gpt2));
   }
-  layers.push_back(std::make_unique<Head>(gpt2));
+  layers.push_back(std::make_unique<Gpt2Head>(gpt2));
   return layers;
 }
 

@@ -10,7 +10,7 @@
 namespace sluice::models {
 namespace {
 
-constexpr std::int64_t kHidden = 128;
+constexpr std::int64_t kMlpHidden = 128;
 
 enum class Input { kFlatten, kPool };
 enum class Output { kLogits, kHidden };
@@ -64,9 +64,9 @@ Layers make_mlp(const ModelOptions& options) {
     layers.push_back(
         std::make_unique<Dense>(name, Dense::Shape{in, out, Input::kFlatten, output, options.dropout}, layer));
   };
-  add("fc1", pixels, kHidden, Output::kHidden);
-  add("fc2", kHidden, kHidden, Output::kHidden);
-  add("fc3", kHidden, options.classes, Output::kLogits);
+  add("fc1", pixels, kMlpHidden, Output::kHidden);
+  add("fc2", kMlpHidden, kMlpHidden, Output::kHidden);
+  add("fc3", kMlpHidden, options.classes, Output::kLogits);
   return layers;
 }
 

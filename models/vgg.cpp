@@ -66,7 +66,7 @@ class Convolution : public nn::RegisteredLayer {
   std::unique_ptr<nn::BatchNorm2d> norm_;
 };
 
-nn::Linear make_linear(nn::Registry& registry, const std::string& name, std::int64_t in, std::int64_t out) {
+nn::Linear vgg_linear(nn::Registry& registry, const std::string& name, std::int64_t in, std::int64_t out) {
   return {registry, name, in, out, {.weight = nn::Init::normal(0.01), .bias = nn::Init::constant(0)}};
 }
 
@@ -74,7 +74,7 @@ nn::Linear make_linear(nn::Registry& registry, const std::string& name, std::int
 class Hidden : public nn::RegisteredLayer {
  public:
   Hidden(const std::string& name, std::int64_t in, double dropout, const nn::LayerOptions& options)
-      : RegisteredLayer(name, options), dropout_(dropout), linear_(make_linear(registry_, name, in, kHidden)) {}
+      : RegisteredLayer(name, options), dropout_(dropout), linear_(vgg_linear(registry_, name, in, kHidden)) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     const at::Tensor rows = x.dim() == 4 ? nn::adaptive_avg_pool2d(x, kGrid).flatten(1) : x;
@@ -90,7 +90,7 @@ class Hidden : public nn::RegisteredLayer {
 class Logits : public nn::RegisteredLayer {
  public:
   Logits(const std::string& name, std::int64_t classes, const nn::LayerOptions& options)
-      : RegisteredLayer(name, options), linear_(make_linear(registry_, name, kHidden, classes)) {}
+      : RegisteredLayer(name, options), linear_(vgg_linear(registry_, name, kHidden, classes)) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override { return linear_(x, context); }
 

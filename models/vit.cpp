@@ -17,13 +17,13 @@
 namespace sluice::models {
 namespace {
 
-constexpr double kEpsilon = 1e-12;
+constexpr double kVitEpsilon = 1e-12;
 
 struct VitSize {
   const char* name;
   std::int64_t width, blocks, heads, hidden;
 };
-constexpr std::array kSizes{
+constexpr std::array kVitSizes{
     VitSize{"nano", 64, 4, 4, 128},
     VitSize{"tiny", 192, 12, 3, 768},
     VitSize{"small", 384, 12, 6, 1536},
@@ -39,9 +39,9 @@ struct VitOptions {
 };
 
 // [N, C, H, W] -> [N, 1 + patches, width]
-class Embeddings : public nn::RegisteredLayer {
+class VitEmbeddings : public nn::RegisteredLayer {
  public:
-  explicit Embeddings(const VitOptions& options)
+  explicit VitEmbeddings(const VitOptions& options)
       : RegisteredLayer("vit.embeddings", options.layer),
         options_(options),
         class_token_(
@@ -74,28 +74,28 @@ class Embeddings : public nn::RegisteredLayer {
   nn::Parameter& bias_;
 };
 
-nn::Linear make_linear(nn::Registry& registry, const std::string& name, std::int64_t in, std::int64_t out) {
+nn::Linear vit_linear(nn::Registry& registry, const std::string& name, std::int64_t in, std::int64_t out) {
   return {registry, name, in, out, nn::LinearInit::transformer()};
 }
 
 // x + attention(layernorm_before(x)): [N, T, width] -> [N, T, width], or [N, 1, width] when only the class token is
 // wanted.
-class AttentionHalf : public nn::RegisteredLayer {
+class VitAttentionHalf : public nn::RegisteredLayer {
  public:
   enum class Tokens { kAll, kClassOnly };
 
-  AttentionHalf(const std::string& block, const VitOptions& options, Tokens tokens)
+  VitAttentionHalf(const std::string& block, const VitOptions& options, Tokens tokens)
       : RegisteredLayer(block + ".attention", options.layer),
         tokens_(tokens),
         dropout_(options.dropout),
         place_(block + "/attention"),
         output_place_(block + "/attention.output"),
         heads_(options.size.heads),
-        query_(make_linear(registry_, name() + ".attention.query", options.size.width, options.size.width)),
-        key_(make_linear(registry_, name() + ".attention.key", options.size.width, options.size.width)),
-        value_(make_linear(registry_, name() + ".attention.value", options.size.width, options.size.width)),
-        output_(make_linear(registry_, name() + ".output.dense", options.size.width, options.size.width)),
-        norm_(registry_, block + ".layernorm_before", options.size.width, kEpsilon) {}
+        query_(vit_linear(registry_, name() + ".attention.query", options.size.width, options.size.width)),
+        key_(vit_linear(registry_, name() + ".attention.key", options.size.width, options.size.width)),
+        value_(vit_linear(registry_, name() + ".attention.value", options.size.width, options.size.width)),
+        output_(vit_linear(registry_, name() + ".output.dense", options.size.width, options.size.width)),
+        norm_(registry_, block + ".layernorm_before", options.size.width, kVitEpsilon) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     const at::Tensor attended =
@@ -124,15 +124,15 @@ class AttentionHalf : public nn::RegisteredLayer {
 };
 
 // x + mlp(layernorm_after(x)): [N, T, width] -> the same
-class MlpHalf : public nn::RegisteredLayer {
+class VitMlpHalf : public nn::RegisteredLayer {
  public:
-  MlpHalf(const std::string& block, const VitOptions& options)
+  VitMlpHalf(const std::string& block, const VitOptions& options)
       : RegisteredLayer(block + ".mlp", options.layer),
         dropout_(options.dropout),
         place_(block + "/output"),
-        intermediate_(make_linear(registry_, block + ".intermediate.dense", options.size.width, options.size.hidden)),
-        output_(make_linear(registry_, block + ".output.dense", options.size.hidden, options.size.width)),
-        norm_(registry_, block + ".layernorm_after", options.size.width, kEpsilon) {}
+        intermediate_(vit_linear(registry_, block + ".intermediate.dense", options.size.width, options.size.hidden)),
+        output_(vit_linear(registry_, block + ".output.dense", options.size.hidden, options.size.width)),
+        norm_(registry_, block + ".layernorm_after", options.size.width, kVitEpsilon) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     const at::Tensor hidden = nn::gelu(intermediate_(norm_(x), context));
@@ -147,11 +147,11 @@ class MlpHalf : public nn::RegisteredLayer {
 };
 
 // [N, 1, width] -> [N, classes]
-class Head : public nn::RegisteredLayer {
+class VitHead : public nn::RegisteredLayer {
  public:
-  explicit Head(const VitOptions& options)
+  explicit VitHead(const VitOptions& options)
       : RegisteredLayer("classifier", options.layer),
-        norm_(registry_, "vit.layernorm", options.size.width, kEpsilon),
+        norm_(registry_, "vit.layernorm", options.size.width, kVitEpsilon),
         classifier_(registry_, "classifier", options.size.width, options.classes, nn::LinearInit::transformer()) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
@@ -174,32 +174,32 @@ void check_patches(const ModelOptions& options) {
 
 std::vector<std::string> vit_sizes() {
   std::vector<std::string> names;
-  for (const VitSize& size : kSizes) names.emplace_back(size.name);
+  for (const VitSize& size : kVitSizes) names.emplace_back(size.name);
   return names;
 }
 
 Layers make_vit(const ModelOptions& options) {
   check_patches(options);
-  VitOptions vit{.size = kSizes[0],
+  VitOptions vit{.size = kVitSizes[0],
                  .image_size = options.image_size,
                  .patch_size = options.patch_size,
                  .channels = options.channels,
                  .classes = options.classes,
                  .dropout = options.dropout,
                  .layer = layer_options(options)};
-  for (const VitSize& size : kSizes) {
+  for (const VitSize& size : kVitSizes) {
     if (options.size == size.name) vit.size = size;
   }
   Layers layers;
-  layers.push_back(std::make_unique<Embeddings>(vit));
+  layers.push_back(std::make_unique<VitEmbeddings>(vit));
   for (std::int64_t i = 0; i < vit.size.blocks; ++i) {
     const bool last = i + 1 == vit.size.blocks;
     const std::string block = concat("vit.encoder.layer.", i);
-    layers.push_back(std::make_unique<AttentionHalf>(
-        block, vit, last ? AttentionHalf::Tokens::kClassOnly : AttentionHalf::Tokens::kAll));
-    layers.push_back(std::make_unique<MlpHalf>(block, vit));
+    layers.push_back(std::make_unique<VitAttentionHalf>(
+        block, vit, last ? VitAttentionHalf::Tokens::kClassOnly : VitAttentionHalf::Tokens::kAll));
+    layers.push_back(std::make_unique<VitMlpHalf>(block, vit));
   }
-  layers.push_back(std::make_unique<Head>(vit));
+  layers.push_back(std::make_unique<VitHead>(vit));
   return layers;
 }
 

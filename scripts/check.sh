@@ -5,6 +5,7 @@
 #
 #   format     clang-format 14 with .clang-format
 #   includes   who may include whom, and where CUDA may be named (scripts/check_includes.py)
+#   units      names that two files of a library, compiled as one unit, both hide (scripts/check_units.py)
 #   limits     files of at most 400 lines, functions of at most 60 lines of code and cyclomatic complexity 12 (a switch counts 1); a
 #              justified exception says `#lizard forgives(cyclomatic_complexity)` with its reason in the function
 #   spelling   codespell with .codespellrc
@@ -24,7 +25,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 readonly max_file_lines=400
 readonly max_function_nloc=60
 readonly max_complexity=12
-readonly -a all_checks=(format includes limits spelling shell tidy)
+readonly -a all_checks=(format includes units limits spelling shell tidy)
 readonly -a folders=(src models tests bench)
 changed=0
 checks=()
@@ -39,8 +40,8 @@ parse_arguments() {
   for argument in "$@"; do
     case $argument in
       --changed) changed=1 ;;
-      --fast) checks+=(format includes limits spelling shell) ;;
-      format | includes | limits | spelling | shell | tidy) checks+=("$argument") ;;
+      --fast) checks+=(format includes units limits spelling shell) ;;
+      format | includes | units | limits | spelling | shell | tidy) checks+=("$argument") ;;
       -h | --help)
         print_help
         exit 0
@@ -79,6 +80,8 @@ check_format() {
 }
 
 check_includes() { python3 scripts/check_includes.py; }
+
+check_units() { python3 scripts/check_units.py; }
 
 check_limits() {
   local file lines rc=0
@@ -137,6 +140,7 @@ run_check() {
   case $1 in
     format) check_format ;;
     includes) check_includes ;;
+    units) check_units ;;
     limits) check_limits ;;
     spelling) check_spelling ;;
     shell) check_shell ;;

@@ -12,7 +12,7 @@
 namespace sluice::data {
 namespace {
 
-constexpr std::int64_t kClasses = 10;
+constexpr std::int64_t kIdxClasses = 10;
 
 class IdxDataset final : public Dataset {
  public:
@@ -56,13 +56,13 @@ void check_labels(const IdxArray& images, const IdxArray& labels, const std::fil
                            " labels expected, as there are images in ", images_file.native(), ", ", labels.dims[0],
                            " found; put the two files of one download together"));
   }
-  const auto is_wrong = [](std::uint8_t label) { return label >= kClasses; };
+  const auto is_wrong = [](std::uint8_t label) { return label >= kIdxClasses; };
   const auto wrong = std::ranges::find_if(labels.values, is_wrong);
   if (wrong == labels.values.end()) return;
   constexpr std::int64_t kHeaderBytes = 8;
   const std::int64_t sample = wrong - labels.values.begin();
   throw DataError(concat(labels_file.native(), ": byte ", kHeaderBytes + sample, ": the label of sample ", sample,
-                         " is ", int{*wrong}, ", 0 to ", kClasses - 1, " expected; fetch the file again"));
+                         " is ", int{*wrong}, ", 0 to ", kIdxClasses - 1, " expected; fetch the file again"));
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ std::unique_ptr<Dataset> open_idx_dataset(const IdxFolder& source, Split split) 
                    .channels = 1,
                    .height = images.dims[1],
                    .width = images.dims[2],
-                   .classes = kClasses,
+                   .classes = kIdxClasses,
                    .mean = {source.mean},
                    .stddev = {source.stddev}};
   return std::make_unique<IdxDataset>(std::move(info), std::move(images), std::move(labels));

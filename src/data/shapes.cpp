@@ -13,7 +13,7 @@
 namespace sluice::data {
 namespace {
 
-constexpr std::int64_t kClasses = std::ssize(kShapeNames);
+constexpr std::int64_t kShapeClasses = std::ssize(kShapeNames);
 
 // Signed distances, negative inside, in the figure's own coordinates: it fills about -1 .. 1, v points down.
 double plus(double u, double v) {
@@ -80,7 +80,7 @@ class ShapesDataset final : public Dataset {
              .channels = options.channels,
              .height = options.image_size,
              .width = options.image_size,
-             .classes = kClasses,
+             .classes = kShapeClasses,
              .mean = std::vector<double>(channels, 0.288),
              .stddev = std::vector<double>(channels, 0.182)};
   }
@@ -100,11 +100,11 @@ class ShapesDataset final : public Dataset {
 
 std::int64_t ShapesDataset::target(std::int64_t index) const {
   check(index >= 0 && index < size_, "sample index out of range");
-  std::array<std::int64_t, kClasses> kinds{};
+  std::array<std::int64_t, kShapeClasses> kinds{};
   std::iota(kinds.begin(), kinds.end(), std::int64_t{0});
-  RngStream rng(derive_key(derive_key(key_, hash_name("kinds")), static_cast<std::uint64_t>(index / kClasses)));
+  RngStream rng(derive_key(derive_key(key_, hash_name("kinds")), static_cast<std::uint64_t>(index / kShapeClasses)));
   for (std::size_t left = kinds.size(); left > 1; --left) std::swap(kinds[left - 1], kinds[rng.below(left)]);
-  return kinds[static_cast<std::size_t>(index % kClasses)];
+  return kinds[static_cast<std::size_t>(index % kShapeClasses)];
 }
 
 // How much of each pixel the figure covers: [height, width], 0 to 1, soft over one pixel at its edges.

@@ -107,7 +107,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
   }
 };
 
-bool is_fast(const Operands& in, const AttentionOptions& options, const ForwardContext& context) {
+bool attention_is_fast(const Operands& in, const AttentionOptions& options, const ForwardContext& context) {
   const bool with_dropout = context.training && options.dropout > 0;
   return !with_dropout && !options.causal && in.packed.device().is_cpu() && in.packed.scalar_type() == at::kFloat &&
          in.packed.numel() > 0 && in.packed.size(1) <= kLongestSequence &&
@@ -152,7 +152,7 @@ void count(const at::Tensor& query, std::int64_t queries, const at::Tensor& pack
 
 at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& options, const ForwardContext& context) {
   count(packed, packed.size(1), packed, packed.size(2) / 3);
-  if (is_fast({{}, packed, options.heads}, options, context)) {
+  if (attention_is_fast({{}, packed, options.heads}, options, context)) {
     return AttentionFunction::apply(std::optional<at::Tensor>(), packed, options.heads);
   }
   const auto parts = packed.chunk(3, 2);
@@ -163,7 +163,7 @@ at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, co
                            const ForwardContext& context) {
   check(!options.causal, "causal attention needs queries and keys of the same places");
   count(query, query.size(1), packed, packed.size(2) / 2);
-  if (is_fast({query, packed, options.heads}, options, context)) {
+  if (attention_is_fast({query, packed, options.heads}, options, context)) {
     return AttentionFunction::apply(std::optional<at::Tensor>(query), packed, options.heads);
   }
   const auto parts = packed.chunk(2, 2);

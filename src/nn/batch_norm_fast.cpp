@@ -15,7 +15,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr auto kLayout = at::MemoryFormat::ChannelsLast;
-constexpr std::int64_t kPieceValues = std::int64_t{1} << 14;  // values a piece: 64 KiB
 
 struct Rows {  // [N, C, H, W] in channels_last seen as a matrix
   std::int64_t count, channels;
@@ -163,7 +162,7 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
   }
 };
 
-bool is_fast(const at::Tensor& x) {
+bool is_float_channels_last(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.dim() == 4 && x.numel() > 0 &&
          x.is_contiguous(kLayout);
 }
@@ -171,8 +170,8 @@ bool is_fast(const at::Tensor& x) {
 }  // namespace
 
 bool batch_norm_has_fast_path(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight) {
-  return is_fast(x) && x.size(1) % kernels::kChannelStep == 0 && weight.scalar_type() == at::kFloat &&
-         (!residual.defined() || (is_fast(residual) && residual.sizes() == x.sizes()));
+  return is_float_channels_last(x) && x.size(1) % kernels::kChannelStep == 0 && weight.scalar_type() == at::kFloat &&
+         (!residual.defined() || (is_float_channels_last(residual) && residual.sizes() == x.sizes()));
 }
 
 BatchNormResult batch_norm_fast(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,

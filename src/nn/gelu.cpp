@@ -11,9 +11,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kPieceValues = std::int64_t{1} << 14;
-
-bool is_fast(const at::Tensor& x) { return x.device().is_cpu() && x.scalar_type() == at::kFloat; }
+bool is_float_on_cpu(const at::Tensor& x) { return x.device().is_cpu() && x.scalar_type() == at::kFloat; }
 
 class GeluFunction : public torch::autograd::Function<GeluFunction> {
  public:
@@ -43,6 +41,6 @@ class GeluFunction : public torch::autograd::Function<GeluFunction> {
 
 }  // namespace
 
-at::Tensor gelu(const at::Tensor& x) { return is_fast(x) ? GeluFunction::apply(x) : at::gelu(x); }
+at::Tensor gelu(const at::Tensor& x) { return is_float_on_cpu(x) ? GeluFunction::apply(x) : at::gelu(x); }
 
 }  // namespace sluice::nn

@@ -9,6 +9,9 @@
 
 namespace sluice::nn {
 
+// A grain for work that costs a little a value: 64 KiB of float32.
+constexpr std::int64_t kPieceValues = std::int64_t{1} << 14;
+
 // body(first, last) on pieces of [begin, end) of at least `grain`; returns when all have run. Exceptions pass on.
 void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& body);

@@ -13,7 +13,7 @@ namespace {
 
 using Use = TransformedWeights::Use;
 
-constexpr auto kLayout = at::MemoryFormat::ChannelsLast;
+constexpr auto kWinogradLayout = at::MemoryFormat::ChannelsLast;
 constexpr std::int64_t kBlockTiles = 96;             // tiles that go through all steps while they are in the cache
 constexpr std::int64_t kGradientFloats = 768 << 10;  // the same for the weight gradient, whose blocks ...
 constexpr std::int64_t kGradientTiles = 192;         // ... are at least so large, for each passes over the whole sum
@@ -88,7 +88,7 @@ at::Tensor transformed_for(Use use, const at::Tensor& weight, TransformedWeights
 at::Tensor convolved(const at::Tensor& x, const at::Tensor& planes, std::int64_t outputs, const float* bias) {
   const auto& kernel = kernels::best().winograd;
   const auto* u = planes.const_data_ptr<float>();
-  at::Tensor y = at::empty({x.size(0), outputs, x.size(2), x.size(3)}, x.options(), kLayout);
+  at::Tensor y = at::empty({x.size(0), outputs, x.size(2), x.size(3)}, x.options(), kWinogradLayout);
   const kernels::WinogradMap in = map_of(x), out = map_of(y);
   const auto* from = x.const_data_ptr<float>();
   auto* to = y.mutable_data_ptr<float>();
@@ -118,18 +118,18 @@ bool winograd_pays(const at::Tensor& x, const at::Tensor& weight, std::int64_t s
 at::Tensor winograd_forward(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                             TransformedWeights* transformed) {
   const at::Tensor offset = bias.has_value() ? bias->contiguous() : at::Tensor();
-  return convolved(x.contiguous(kLayout), transformed_for(Use::kForward, weight, transformed), weight.size(0),
+  return convolved(x.contiguous(kWinogradLayout), transformed_for(Use::kForward, weight, transformed), weight.size(0),
                    offset.defined() ? offset.const_data_ptr<float>() : nullptr);
 }
 
 at::Tensor winograd_input_gradient(const at::Tensor& grad, const at::Tensor& weight, TransformedWeights* transformed) {
-  return convolved(grad.contiguous(kLayout), transformed_for(Use::kInputGradient, weight, transformed), weight.size(1),
-                   nullptr);
+  return convolved(grad.contiguous(kWinogradLayout), transformed_for(Use::kInputGradient, weight, transformed),
+                   weight.size(1), nullptr);
 }
 
 at::Tensor winograd_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight) {
   const auto& kernel = kernels::best().winograd;
-  const at::Tensor grad_last = grad.contiguous(kLayout), x_last = x.contiguous(kLayout);
+  const at::Tensor grad_last = grad.contiguous(kWinogradLayout), x_last = x.contiguous(kWinogradLayout);
   const kernels::WinogradMap in = map_of(x), out = map_of(grad);
   const auto *inputs = x_last.const_data_ptr<float>(), *slopes = grad_last.const_data_ptr<float>();
   at::Tensor result = at::empty_like(weight);

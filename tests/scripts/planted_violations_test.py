@@ -80,7 +80,7 @@ class PlantedViolationsTest(unittest.TestCase):
     def test_clean_sources_pass_every_check(self):
         done = self.copy.run("check.sh")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        for name in ("format", "includes", "limits", "spelling", "shell", "tidy"):
+        for name in ("format", "includes", "units", "limits", "spelling", "shell", "tidy"):
             self.assertIn(f"check.sh: {name}: ok", done.stderr)
 
     def test_each_planted_violation_fires(self):

@@ -16,7 +16,7 @@ struct EvalArguments {
   train::EvaluationOptions evaluation;
 };
 
-void run(const EvalArguments& arguments) {
+void run_eval_command(const EvalArguments& arguments) {
   const train::Evaluation found = train::run_evaluation(arguments.evaluation);
   const train::EvalCounts& counts = found.counts;
   const std::string checkpoint = found.checkpoint.string();
@@ -64,7 +64,7 @@ void add_eval(CLI::App& app) {
   command->callback([arguments] {
     arguments->evaluation.config_file = arguments->config.file;
     arguments->evaluation.sets = arguments->config.sets;
-    run(*arguments);
+    run_eval_command(*arguments);
   });
 }
 

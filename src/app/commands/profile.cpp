@@ -114,7 +114,7 @@ std::string text_of(const LayerProfile& profile) {
                 profile.stage_memory.empty() ? "" : memory_text(profile));
 }
 
-void run(ProfileArguments& arguments) {
+void run_profile_command(ProfileArguments& arguments) {
   arguments.profile.config_file = arguments.config.file;
   const config::Config config = arguments.config.load();
   arguments.profile.launch = {comm::choose_world(arguments.world), kVersion, end_with};
@@ -144,7 +144,7 @@ void add_profile(CLI::App& app) {
       ->check(not_empty);
   arguments->output.add_to(*command);
   add_world_options(*command, arguments->world);
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] { run_profile_command(*arguments); });
 }
 
 }  // namespace sluice::app

@@ -17,7 +17,7 @@ struct ReportArguments {
 };
 
 // Of several directories, as `runs/*` gives them, those that are no runs are passed over and named.
-void run(const ReportArguments& arguments) {
+void run_report_command(const ReportArguments& arguments) {
   std::vector<train::RunReport> runs;
   std::vector<Error> refusals;
   for (const auto& dir : arguments.run_dirs) {
@@ -54,7 +54,7 @@ void add_report(CLI::App& app) {
       ->required()
       ->check(not_empty);
   arguments->output.add_to(*command);
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] { run_report_command(*arguments); });
 }
 
 }  // namespace sluice::app

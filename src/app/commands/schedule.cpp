@@ -45,7 +45,7 @@ void write(const std::string& target, const std::string& text) {
   }
 }
 
-void run(const ScheduleArguments& arguments) {
+void run_schedule_command(const ScheduleArguments& arguments) {
   check_outputs(arguments);
   ScheduleFindings findings{.schedule = proved_schedule(arguments), .simulation = {}, .peak_bytes = {}};
   findings.peak_bytes = peak_bytes_of(arguments, findings.schedule);
@@ -153,7 +153,7 @@ void add_schedule(CLI::App& app) {
       ->type_name("FILE")
       ->check(not_empty);
   arguments->output.add_to(*command);
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] { run_schedule_command(*arguments); });
 }
 
 }  // namespace sluice::app

@@ -14,7 +14,7 @@ struct StepArguments {
   train::SingleStepOptions step;
 };
 
-void run(const StepArguments& arguments) {
+void run_step_command(const StepArguments& arguments) {
   const double loss = train::run_single_step(arguments.config.load(), arguments.step);
   const std::string out = arguments.step.out.string();
   arguments.output.print({{"loss", loss}, {"out", out}}, concat("loss ", loss, ", written to ", out));
@@ -44,7 +44,7 @@ void add_step(CLI::App& app) {
   arguments->output.add_to(*command);
   command->callback([arguments] {
     arguments->step.config_file = arguments->config.file;
-    run(*arguments);
+    run_step_command(*arguments);
   });
 }
 

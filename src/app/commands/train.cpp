@@ -18,7 +18,7 @@ struct TrainArguments {
   bool dry_run = false;
 };
 
-void run(TrainArguments& arguments) {
+void run_train_command(TrainArguments& arguments) {
   const config::Config config = arguments.config.load();
   arguments.session.config_name = arguments.config.name();
   arguments.session.launch = {comm::choose_world(arguments.world), kVersion, end_with};
@@ -60,7 +60,7 @@ void add_train(CLI::App& app) {
                     "Print the plan (stages, layers, parameters, bytes, chunks) and stop");
   arguments->output.add_to(*command);
   add_world_options(*command, arguments->world);
-  command->callback([arguments] { run(*arguments); });
+  command->callback([arguments] { run_train_command(*arguments); });
 }
 
 }  // namespace sluice::app

@@ -29,7 +29,7 @@ bool exponents_are_finite(std::span<const std::byte> values, Bits exponent) {
   return true;
 }
 
-std::int64_t number_of(const at::Tensor& places) { return places.sum().item<std::int64_t>(); }
+std::int64_t count_true(const at::Tensor& places) { return places.sum().item<std::int64_t>(); }
 
 }  // namespace
 
@@ -51,7 +51,7 @@ bool all_finite(const at::Tensor& tensor) {
 
 std::string not_finite_in_words(const at::Tensor& tensor) {
   if (all_finite(tensor)) return {};
-  const std::int64_t nans = number_of(tensor.isnan()), infinities = number_of(tensor.isinf());
+  const std::int64_t nans = count_true(tensor.isnan()), infinities = count_true(tensor.isinf());
   const std::string of_infinities = infinities > 0 ? counted(infinities, "infinite value") : std::string();
   if (nans == 0) return of_infinities;
   return concat(nans, " NaN", infinities > 0 ? " and " : "", of_infinities);

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-std::optional<double> number_of(const Json& value) {
+std::optional<double> number_in(const Json& value) {
   if (value.is_number()) return value.get<double>();
   if (!value.is_string()) return std::nullopt;
   const auto& name = value.get_ref<const std::string&>();
@@ -54,7 +54,7 @@ class StepSums {
   void add(const Json& line) {
     const double time = number_at(line, "step_ms").value_or(0);
     for (const auto& [name, value] : line.items()) {
-      const auto number = number_of(value);
+      const auto number = number_in(value);
       if (!number || name == "time_s") continue;
       if (name.ends_with("_per_s") || name == "mfu") {
         sums_[name].add(*number, time);
@@ -107,7 +107,7 @@ class StepSums {
     const auto kinds = line.find("flops_per_s_by_kind");
     if (kinds == line.end() || !kinds->is_object()) return;
     for (const auto& [kind, rate] : kinds->items())
-      flops_.add(concat("flops_per_s_by_kind/", kind), number_of(rate), time);
+      flops_.add(concat("flops_per_s_by_kind/", kind), number_in(rate), time);
   }
 
   void add_busy(const Json& line, double time) {
@@ -115,7 +115,7 @@ class StepSums {
     if (list == line.end() || !list->is_array()) return;
     if (busy_.size() < list->size()) busy_.resize(list->size());
     for (std::size_t i = 0; i < list->size(); ++i) {
-      if (const auto share = number_of((*list)[i])) busy_[i].add(*share, time);
+      if (const auto share = number_in((*list)[i])) busy_[i].add(*share, time);
     }
   }
 
@@ -244,7 +244,7 @@ std::optional<double> number_in(const Numbers& numbers, std::string_view name) {
 std::optional<double> number_at(const Json& object, const char* name) {
   if (!object.is_object()) return std::nullopt;
   const auto found = object.find(name);
-  return found == object.end() ? std::nullopt : number_of(*found);
+  return found == object.end() ? std::nullopt : number_in(*found);
 }
 
 std::optional<std::int64_t> integer_at(const Json& object, const char* name) {
@@ -270,7 +270,7 @@ std::vector<PlaceTimes> place_times(const Json& breakdown) {
     place.replica = static_cast<int>(*replica);
     place.device = static_cast<int>(*device);
     for (const auto& [name, value] : entry.items()) {
-      const auto number = number_of(value);
+      const auto number = number_in(value);
       if (number && name.ends_with("_ms")) place.ms[name] = *number;
     }
   }

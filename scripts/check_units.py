@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Checks that no two files of a library define the same name in their anonymous namespaces.
+
+usage: scripts/check_units.py [ROOT]
+
+Several files of a library are compiled as one unit (sluice_unite in cmake/SluiceTargets.cmake), which joins their
+anonymous namespaces. Two functions of one name become overloads there, of which another than meant may be taken without
+a word; two types or constants are a compile error as soon as a new file moves both into one unit. An alias that says
+the same in both files may stand in both.
+Looked at: src/ and models/, by the sources that their CMakeLists.txt name for sluice_library and sluice_unite.
+Exit codes: 0 nothing found, 70 findings (one line each).
+"""
+
+import collections
+import pathlib
+import re
+import sys
+
+FOLDERS = ("src", "models")
+
+TOKEN = re.compile(
+    r"""(?P<blank>\s+|//[^\n]*|/\*.*?\*/|^[ \t]*\#(?:[^\n]*\\\n)*[^\n]*)
+      | R"(?P<fence>[^(\s]*)\((?:.*?)\)(?P=fence)"
+      | "(?:\\.|[^"\\\n])*"
+      | \.?[0-9](?:'?[\w.])*
+      | '(?:\\.|[^'\\\n])*'
+      | (?P<word>[A-Za-z_]\w*)
+      | ::|\[\[|\]\]|.""",
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+OPENING = {"(": ")", "{": "}", "[": "]", "[[": "]]"}
+TYPES = {"struct", "class", "union", "enum"}
+NO_DEFINITION = {"static_assert", "friend", "extern", "namespace"}
+TAKES_PARENTHESES = {"alignas", "decltype", "noexcept", "explicit", "requires"}
+
+Token = collections.namedtuple("Token", "text line")
+Definition = collections.namedtuple("Definition", "name line meaning")  # meaning: of an alias, else None
+
+
+def tokens_of(text):
+    """Without blanks, comments and preprocessor lines."""
+    line = 1
+    for match in TOKEN.finditer(text):
+        if match.lastgroup != "blank":
+            yield Token(match.group(), line)
+        line += match.group().count("\n")
+
+
+def after_group(tokens, at):
+    """The index after the bracket that closes the one at `at`."""
+    depth = 0
+    for index in range(at, len(tokens)):
+        text = tokens[index].text
+        depth += (text in OPENING) - (text in OPENING.values())
+        if depth == 0:
+            return index + 1
+    return len(tokens)
+
+
+def after_angles(tokens, at):
+    """The index after the `>` that closes the `<` at `at`."""
+    depth = 0
+    while at < len(tokens):
+        text = tokens[at].text
+        if text in OPENING:
+            at = after_group(tokens, at)
+            continue
+        depth += (text == "<") - (text == ">")
+        at += 1
+        if depth == 0:
+            break
+    return at
+
+
+def is_name(token):
+    return re.fullmatch(r"[A-Za-z_]\w*", token.text) is not None
+
+
+def unqualified(tokens, at):
+    """The name at `at`, unless it is a member's definition (Type::name)."""
+    defines = at >= 0 and is_name(tokens[at]) and (at == 0 or tokens[at - 1].text != "::")
+    return [Definition(tokens[at].text, tokens[at].line, None)] if defines else []
+
+
+def end_of_declaration(tokens, at):
+    """The index after the declaration at `at`, and its definitions. No scope is entered."""
+    while at < len(tokens) and tokens[at].text in ("[[", "template"):
+        at = after_group(tokens, at) if tokens[at].text == "[[" else after_angles(tokens, at + 1)
+    first = at
+    word = tokens[at].text if at < len(tokens) else ""
+    definitions, is_type, is_function, is_value = [], word in TYPES, False, False
+    while at < len(tokens):
+        text = tokens[at].text
+        if text == ";":
+            break
+        if text == "<" and not is_value:
+            at = after_angles(tokens, at)
+            continue
+        if text == "operator":  # they are overloads of each other everywhere
+            is_function = is_value = True
+        elif text == "(" and not is_value and not is_function and tokens[at - 1].text not in TAKES_PARENTHESES:
+            is_function = True
+            definitions += unqualified(tokens, at - 1)
+        elif text in ("=", ",") and not is_function:
+            if not is_value and not is_type:
+                definitions += unqualified(tokens, before_array(tokens, at - 1))
+            is_value = text == "="
+        elif text == "{":
+            end = after_group(tokens, at)
+            if is_type:
+                return end, type_name(tokens, first, at)
+            if is_function and not (is_value and text_before(tokens, at) == "="):
+                return end, definitions
+            if not is_value and not is_function:
+                definitions += unqualified(tokens, before_array(tokens, at - 1))
+                is_value = True
+            at = end
+            continue
+        at = after_group(tokens, at) if text in OPENING else at + 1
+    if word == "using":
+        return at + 1, alias(tokens[first:at])
+    if word in NO_DEFINITION or is_type:
+        return at + 1, []
+    if not is_function and not is_value and at > first:
+        definitions += unqualified(tokens, before_array(tokens, at - 1))
+    return at + 1, definitions
+
+
+def text_before(tokens, at):
+    return tokens[at - 1].text if at > 0 else ""
+
+
+def before_array(tokens, at):
+    """The index of `name` where `at` is the end of `name[3][4]`."""
+    while at > 0 and tokens[at].text == "]":
+        while at > 0 and tokens[at].text != "[":
+            at -= 1
+        at -= 1
+    return at
+
+
+def type_name(tokens, first, brace):
+    names = []
+    for index in range(first, brace):
+        if tokens[index].text in (":", "<"):
+            break
+        if is_name(tokens[index]) and tokens[index].text not in TYPES | {"final"}:
+            names.append(index)
+    return unqualified(tokens, names[-1]) if names else []
+
+
+def alias(tokens):
+    texts = [token.text for token in tokens]
+    return [Definition(texts[1], tokens[0].line, " ".join(texts[3:]))] if texts[2:3] == ["="] else []
+
+
+def hidden_definitions(text):
+    """What a source defines in anonymous namespaces."""
+    tokens = list(tokens_of(text))
+    scopes = []  # of the namespaces around: whether each is anonymous
+    at = 0
+    while at < len(tokens):
+        if tokens[at].text == "}":
+            scopes = scopes[:-1]
+            at += 1
+        elif tokens[at].text in ("namespace", "inline") and (brace := namespace_brace(tokens, at)) is not None:
+            scopes.append(tokens[brace - 1].text == "namespace")
+            at = brace + 1
+        else:
+            at, definitions = end_of_declaration(tokens, at)
+            if any(scopes):
+                yield from definitions
+
+
+def namespace_brace(tokens, at):
+    """The index of the `{` that opens a namespace at `at`; None where that is no namespace, or an alias of one."""
+    at += tokens[at].text == "inline"
+    if at >= len(tokens) or tokens[at].text != "namespace":
+        return None
+    while at < len(tokens) and tokens[at].text not in ("{", ";", "="):
+        at += 1
+    return at if at < len(tokens) and tokens[at].text == "{" else None
+
+
+def united_sources(cmake_file):
+    """{target: [(file, variable that names it or None)]} of the targets whose files are joined."""
+    text = re.sub(r"#[^\n]*", "", cmake_file.read_text(encoding="utf-8"))
+    variables = collections.defaultdict(list)
+    for name, words in re.findall(r"\bset\(\s*(\w+)\s+([^)]*)\)", text):
+        variables[name] += words.split()
+    calls = re.findall(r"\bsluice_library\(\s*NAME\s+(\w+)([^)]*)\)", text)
+    united = re.findall(r"\bsluice_unite\(\s*(\w+)", text)
+    calls += [call for call in re.findall(r"\badd_(?:executable|library)\(\s*(\w+)([^)]*)\)", text) if call[0] in united]
+    targets = {}
+    for target, words in calls:
+        sources = []
+        for word in words.split():
+            variable = re.fullmatch(r"\$\{(\w+)\}", word)
+            named = [(one, variable.group(1)) for one in variables[variable.group(1)]] if variable else [(word, None)]
+            sources += [(cmake_file.parent / one, of) for one, of in named if one.endswith(".cpp")]
+        targets[target] = sources
+    return targets
+
+
+def shared_names(sources):
+    """Yields (place, definition, first place) of each name that an earlier source of the target defines too."""
+    seen = {}
+    for path, variable in sources:
+        for definition in hidden_definitions(path.read_text(encoding="utf-8")):
+            first = seen.setdefault(definition.name, (path, variable, definition))
+            is_same_alias = definition.meaning is not None and definition.meaning == first[2].meaning
+            # Of the files that one variable may name, a build has one.
+            is_alternative = variable is not None and variable == first[1]
+            if first[0] != path and not is_same_alias and not is_alternative:
+                yield path, definition, first
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent)
+    found = 0
+    for folder in FOLDERS:
+        for cmake_file in sorted((root / folder).rglob("CMakeLists.txt")):
+            for target, sources in united_sources(cmake_file).items():
+                for path, definition, (other, _, first) in shared_names(sources):
+                    print(f"{path.relative_to(root)}:{definition.line}: error: '{definition.name}' is also in the anonymous "
+                          f"namespace of {other.relative_to(root)}:{first.line}, and files of '{target}' are compiled as "
+                          "one unit: give one of them another name")
+                    found += 1
+    return 70 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
