@@ -20,9 +20,6 @@
 namespace sluice::train {
 namespace {
 
-// What the layers, which are measured before, leave of it (choose_plan.cpp).
-double budget_of(const Setup& setup) { return setup.config.pipeline.planning_budget_s * 2 / 3; }
-
 // No further step can be tried after one that failed: other processes wait in the middle of it, or a thread has not
 // come back from it.
 bool ends_with_a_failure(const Composition& composition) {
@@ -152,7 +149,7 @@ std::vector<ChunkCandidate> estimate_chunks(const MemoryModel& model, Plan plan,
 ChunkChoice choose_chunks(const Setup& setup, Composition& composition, const StepBatch& batch) {
   const BufferSnapshot buffers(composition);
   const TrialNumbers numbers = numbers_to_try(setup, composition, batch.global_samples / count_replicas(setup));
-  ChunkTrials trials(worth_trying(numbers.all, numbers.most), composition.plan.chunks, budget_of(setup));
+  ChunkTrials trials(worth_trying(numbers.all, numbers.most), composition.plan.chunks, chunks_budget(setup));
   run_trials(setup, composition, batch, trials);
   buffers.restore();
   composition.executor->recorder().clear();
@@ -167,7 +164,7 @@ int decide_chunks(const Setup& setup, Composition& composition, data::Position s
     tell(concat(" with train.deterministic: ", composition.plan.chunks, ", unmeasured"));
     return composition.plan.chunks;
   }
-  tell(concat(": timing steps without update, for about ", human_duration(budget_of(setup)),
+  tell(concat(": timing steps without update, for about ", human_duration(chunks_budget(setup)),
               " (pipeline.planning_budget_s)"));
   const StepBatch batch = [&] {
     data::LoaderOptions options = train_loader_options(setup);
@@ -175,7 +172,7 @@ int decide_chunks(const Setup& setup, Composition& composition, data::Position s
     return as_step_batch(*data::Loader(*setup.train_set, options, start).next());
   }();
   const ChunkChoice choice = choose_chunks(setup, composition, batch);
-  const char* const untimed = budget_of(setup) > 0 ? ", the only number to try" : ", with no time to try others";
+  const char* const untimed = chunks_budget(setup) > 0 ? ", the only number to try" : ", with no time to try others";
   tell(concat(": ", choice.chunks, choice.why.empty() ? untimed : concat(" is fastest (", choice.why, ")"),
               choice.left_out));
   return choice.chunks;

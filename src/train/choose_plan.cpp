@@ -81,7 +81,7 @@ profiler::LayerProfile measure_what_fits(const Setup& setup, std::int64_t size) 
     auto layers = measure_layers(setup, {.sizes = {size},
                                          .least_rounds = 1,
                                          .most_rounds = 3,
-                                         .budget_s = setup.config.pipeline.planning_budget_s / 3,
+                                         .budget_s = layers_budget(setup),
                                          .fits_budget = true,
                                          .needed_size = size});
     return {.micro_batch = layers.front().times.front().samples, .layers = std::move(layers)};
@@ -96,7 +96,7 @@ std::vector<LayerCost> costs_of(const Setup& setup) {
   const std::int64_t size = micro_batch_size(setup);
   if (const auto found = find_costs(setup, size)) return found->costs();
   log_info(concat("measuring ", counted(setup.layers, "layer"), " of ", setup.model.name, ", for about ",
-                  human_duration(setup.config.pipeline.planning_budget_s / 3), " (pipeline.planning_budget_s)"));
+                  human_duration(layers_budget(setup)), " (pipeline.planning_budget_s)"));
   const profiler::LayerProfile profile = measure_what_fits(setup, size);
   if (profile.micro_batch == size) keep_costs(setup, profile);  // else another time there may be room
   return profile.costs();
@@ -152,6 +152,9 @@ std::uint64_t planned_memory(const Setup& setup) {
   }
   return limit_of_place(bytes, setup.devices) / 10 * 9;
 }
+
+double layers_budget(const Setup& setup) { return setup.config.pipeline.planning_budget_s / 3; }
+double chunks_budget(const Setup& setup) { return setup.config.pipeline.planning_budget_s - layers_budget(setup); }
 
 Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
   const config::PipelineConfig& pipeline = setup.config.pipeline;

@@ -23,6 +23,10 @@ namespace sluice::train {
 [[nodiscard]] std::uint64_t planned_memory(const Setup& setup);
 [[nodiscard]] bool shares_memory(const Setup& setup);  // tune::device_bytes()
 
+// Shares of pipeline.planning_budget_s, in seconds: a third for the layers' costs, the rest for trials of chunks.
+[[nodiscard]] double layers_budget(const Setup& setup);
+[[nodiscard]] double chunks_budget(const Setup& setup);
+
 // `costs` are needed only where plan_needs_costs(). Says what was chosen, and warns where nothing fits.
 [[nodiscard]] Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs);
 // The same with costs measured here where they are needed.

@@ -1,8 +1,8 @@
 #include "train/console_text.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <functional>
 #include <iomanip>
 #include <sstream>
 #include <utility>
@@ -115,7 +115,7 @@ std::string interval_line(const StepSums& sums, const StepRecord& last, const Ru
   return line;
 }
 
-std::string progress_line(const StepRecord& last, const RunFacts& facts, double rate, double seconds_left) {
+std::string progress_text(const StepRecord& last, const RunFacts& facts, double rate, double seconds_left) {
   return concat(step_text(last.step, facts), "  loss ", fixed(last.stats.loss, 4), "  ETA ", clock_text(seconds_left),
                 "  ", rate_text(rate, facts), "  epoch ", last.epoch + 1, " of ",
                 divided_up(facts.total_steps, last.batches));

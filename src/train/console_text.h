@@ -61,7 +61,7 @@ struct StepSums {
                                         double seconds_left);
 
 // The same in the order of what a narrow terminal must not lose.
-[[nodiscard]] std::string progress_line(const StepRecord& last, const RunFacts& facts, double rate,
+[[nodiscard]] std::string progress_text(const StepRecord& last, const RunFacts& facts, double rate,
                                         double seconds_left);
 
 // Samples, or of texts tokens, per second.

@@ -11,10 +11,9 @@
 #include "train/stop_signal.h"
 
 namespace sluice::train {
-
 namespace {
 
-constexpr double kLookEvery_s = 5;
+constexpr Nanoseconds kLookInterval = 5'000'000'000;
 
 }  // namespace
 
@@ -75,7 +74,7 @@ bool Loop::must_stop() const { return stop_is_agreed_ || (parts_.step.is_alone()
 
 void Loop::run_until_done_or_stopped() {
   for (;;) {
-    const bool has_waited = to_s(now_ns() - last_look_) >= kLookEvery_s;
+    const bool has_waited = now_ns() - last_look_ >= kLookInterval;
     if (has_waited || is_finished() || checkpoint_is_due()) check_records();
     // Before the last evaluation, which takes its time: nothing of the training can be lost any more.
     if (is_finished() && !is_saved()) save_or_warn();

@@ -16,6 +16,7 @@ namespace sluice::train {
 namespace {
 
 using nlohmann::ordered_json;
+
 constexpr std::int64_t kUnsettledSteps = 5;
 constexpr Nanoseconds kDrawInterval = 100'000'000;  // between two drawings of the progress line
 
@@ -113,7 +114,7 @@ void Reporter::step(const StepRecord& record, bool to_log) {
 void Reporter::draw_progress(const StepRecord& record) {
   if (!progress_is_shown() || now_ns() - last_drawn_ < kDrawInterval) return;
   const double rate = rate_of(interval_, facts_);
-  show_progress(progress_line(record, facts_, rate, seconds_left(record.step)));
+  show_progress(progress_text(record, facts_, rate, seconds_left(record.step)));
   last_drawn_ = now_ns();
 }
 
@@ -219,7 +220,7 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   if (events_) events_->sync();
   log_end(advice);
   const double rate =
-      per_second(static_cast<double>(facts_.is_text ? totals_.targets : totals_.samples), totals_.duration);
+      rate_of({.samples = totals_.samples, .targets = totals_.targets, .duration = totals_.duration}, facts_);
   log_result(result_line({outcome, steps_done, metrics_.time_s(), run_dir_.path().string()},
                          last_step_ ? std::optional(epoch_.loss()) : std::nullopt, last_eval_, rate, facts_));
   return fields;

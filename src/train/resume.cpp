@@ -44,6 +44,21 @@ bool same_directory(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, error);
 }
 
+// What is other about the training data; nothing where they are the same, as far as that is known.
+std::optional<std::string> difference_of(const Setup& setup, const RunState& state, const std::string& source) {
+  const std::string& name = setup.train_set->info().name;
+  if (!state.data) {
+    log_warning(concat(source, " is of an earlier version and does not say which data it was trained on: that ", name,
+                       " still is what it was cannot be checked"));
+    if (state.progress.position.batch <= setup.batches_per_epoch) return std::nullopt;
+    return concat("data set ", name, " has ", setup.batches_per_epoch, " batches now, and the checkpoint was written ",
+                  "after batch ", state.progress.position.batch, " of an epoch");
+  }
+  if (const auto other = difference(setup.data.test, state.data->test, "test samples", name))
+    log_warning(concat(*other, ": evaluations before and after the resume cannot be compared"));
+  return difference(setup.data.train, state.data->train, "training samples", name);
+}
+
 }  // namespace
 
 std::optional<fs::path> find_checkpoint(const fs::path& dir) {
@@ -153,25 +168,6 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   refuse("train.precision", config.train.precision, saved.train.precision);
   refuse("train.optimizer", config.train.optimizer, saved.train.optimizer);
 }
-
-namespace {
-
-// What is other about the training data; nothing where they are the same, as far as that is known.
-std::optional<std::string> difference_of(const Setup& setup, const RunState& state, const std::string& source) {
-  const std::string& name = setup.train_set->info().name;
-  if (!state.data) {
-    log_warning(concat(source, " is of an earlier version and does not say which data it was trained on: that ", name,
-                       " still is what it was cannot be checked"));
-    if (state.progress.position.batch <= setup.batches_per_epoch) return std::nullopt;
-    return concat("data set ", name, " has ", setup.batches_per_epoch, " batches now, and the checkpoint was written ",
-                  "after batch ", state.progress.position.batch, " of an epoch");
-  }
-  if (const auto other = difference(setup.data.test, state.data->test, "test samples", name))
-    log_warning(concat(*other, ": evaluations before and after the resume cannot be compared"));
-  return difference(setup.data.train, state.data->train, "training samples", name);
-}
-
-}  // namespace
 
 Progress progress_in(const Setup& setup, const RunState& state, const std::string& source, NewData new_data) {
   const auto other = difference_of(setup, state, source);

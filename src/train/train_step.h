@@ -47,7 +47,7 @@ struct StepWishes {
   bool count_correct = false;  // the same in every process
   bool keep_logits = false;
   bool stop = false;      // this process wants the run to stop after the step
-  bool is_trial = false;  // that it fails is no matter for the log
+  bool is_trial = false;  // where it fails in the schedule is not drawn into the log
 };
 
 // The same in every process, but for flops where a process has no samples.

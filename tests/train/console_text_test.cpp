@@ -139,7 +139,7 @@ TEST(IntervalLine, NamesWhatIsNoNumber) {
 }
 
 TEST(ProgressLine, BeginsWithWhatANarrowTerminalMustShow) {
-  EXPECT_EQ(progress_line(record_of_step(), facts(), 98.76, 5),
+  EXPECT_EQ(progress_text(record_of_step(), facts(), 98.76, 5),
             "step 120/2814  loss 0.4321  ETA 0:05  98.8 samples/s  epoch 1 of 8");
 }
 
