@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -14,6 +13,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "train/records/support.h"
 #include "train/reference.h"
 #include "train/session.h"
 #include "train/state.h"
@@ -80,14 +80,6 @@ TEST_F(Divergence, TheLearningRateIsNotBlamedForTheLossBeforeTheFirstUpdate) {
 
 class DivergingRun : public testing::Test {
  protected:
-  DivergingRun() {
-    std::string pattern = (fs::temp_directory_path() / "sluice-divergence-XXXXXX").string();
-    dir_ = ::mkdtemp(pattern.data());
-  }
-  ~DivergingRun() override { fs::remove_all(dir_); }
-  DivergingRun(const DivergingRun&) = delete;
-  DivergingRun& operator=(const DivergingRun&) = delete;
-
   // Goes on to `steps` at that learning rate, with a checkpoint after each step.
   [[nodiscard]] std::string train(int steps, const char* lr) const {
     const config::Config config = config::parse(
@@ -100,7 +92,7 @@ class DivergingRun : public testing::Test {
   [[nodiscard]] fs::path checkpoint(int step) const { return dir_ / "run" / "checkpoints" / concat("step-", step); }
   [[nodiscard]] bool has(int step) const { return fs::exists(checkpoint(step)); }
 
-  fs::path dir_;
+  TempDir dir_;
 };
 
 // Step 3 is done with good weights and ruins them, though they are still finite; step 4 shows it.
