@@ -1,5 +1,6 @@
 #include "nn/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -123,13 +124,24 @@ at::Tensor later_keys(const at::Tensor& scores) {
   return at::ones({scores.size(2), scores.size(3)}, scores.options().dtype(at::kBool)).triu(1);
 }
 
+// On the CPU, ATen's scaled_dot_product_attention takes NaN among its scores for numbers (its exp does), in some shapes at
+// once, in others backward. All scores are finite where the sum of the squares of query and key is: it bounds them.
+bool may_lose_not_finite(at::TensorList operands) {
+  return std::ranges::any_of(operands, [](const at::Tensor& operand) {
+    if (!operand.device().is_cpu()) return false;
+    const at::Tensor flat = operand.detach().reshape({-1});
+    return !std::isfinite(at::dot(flat, flat).item<double>());
+  });
+}
+
+// operands: the tensors of which query, key and value are parts.
 at::Tensor plain_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                           const AttentionOptions& options, const ForwardContext& context) {
+                           at::TensorList operands, const AttentionOptions& options, const ForwardContext& context) {
   const at::Tensor q = split_heads(query, options.heads), k = split_heads(key, options.heads),
                    v = split_heads(value, options.heads);
   const bool with_dropout = context.training && options.dropout > 0;
   at::Tensor out;
-  if (with_dropout || query.scalar_type() == at::kDouble) {
+  if (with_dropout || query.scalar_type() == at::kDouble || may_lose_not_finite(operands)) {
     const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
     at::Tensor scores = at::matmul(q, k.transpose(2, 3)) * scale;
     if (options.causal) scores = scores.masked_fill(later_keys(scores), -std::numeric_limits<double>::infinity());
@@ -156,7 +168,7 @@ at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& opti
     return AttentionFunction::apply(std::optional<at::Tensor>(), packed, options.heads);
   }
   const auto parts = packed.chunk(3, 2);
-  return plain_attention(parts[0], parts[1], parts[2], options, context);
+  return plain_attention(parts[0], parts[1], parts[2], {packed}, options, context);
 }
 
 at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, const AttentionOptions& options,
@@ -167,7 +179,7 @@ at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, co
     return AttentionFunction::apply(std::optional<at::Tensor>(query), packed, options.heads);
   }
   const auto parts = packed.chunk(2, 2);
-  return plain_attention(query, parts[0], parts[1], options, context);
+  return plain_attention(query, parts[0], parts[1], {query, packed}, options, context);
 }
 
 }  // namespace sluice::nn

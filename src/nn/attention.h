@@ -2,7 +2,7 @@
 // Fast path: float32, CPU, not causal, no dropout, short sequences, head width a multiple of 16: own kernels that read
 // the packed projection in place and write its gradient packed; they keep the probabilities for backward. Otherwise:
 // ATen; with dropout the plain formula with our keyed mask (scaled_dot_product_attention would draw from the global
-// generator), float64 likewise, else scaled_dot_product_attention.
+// generator), float64 and what is not finite likewise, else scaled_dot_product_attention.
 #pragma once
 
 #include <string_view>

@@ -25,9 +25,11 @@ BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& resid
   if (batch_norm_has_fast_path(x, residual, weight)) {
     return batch_norm_fast(x, residual, weight, bias, epsilon, activation);
   }
-  auto [y, mean, inverse_deviation] =
-      at::native_batch_norm(x, weight, bias, {}, {}, /*training=*/true, kMomentum, epsilon);
   const auto [variance, middle] = at::var_mean(x.detach(), at::IntArrayRef{0, 2, 3}, /*unbiased=*/false);
+  // 0 times an infinite variance is NaN; 1 / deviation would be 0 and hide it.
+  const at::Tensor scale = at::add(weight, variance, /*alpha=*/0);
+  auto [y, mean, inverse_deviation] =
+      at::native_batch_norm(x, scale, bias, {}, {}, /*training=*/true, kMomentum, epsilon);
   return {finish(y, residual, activation), {middle, variance, x.numel() / x.size(1)}};
 }
 

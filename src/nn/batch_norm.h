@@ -3,8 +3,8 @@
 // Fast path: float32, CPU, channels_last, C a multiple of 16: own kernels that save only what the neighbours save
 // anyway (x, y). Everything else: ATen's operations and autograd. Statistics: each call normalises by its own
 // micro-batch when training, over all replicas in mode kSync (batch_norm_sync.h). Running statistics: BatchNormMode in
-// layer.h. A NaN or infinite value makes its channel NaN; so does, in the fast path and in kSync, a variance beyond
-// float32, of which ATen's running_var would keep infinity.
+// layer.h. A NaN or infinite value makes its channel NaN; so does a variance beyond the type's range, which would leave
+// finite outputs (1 / infinity = 0) and an infinite running variance.
 #pragma once
 
 #include <optional>

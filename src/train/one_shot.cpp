@@ -222,8 +222,8 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
     const bool is_not_finite = error.exit_code() == ExitCode::kDiverged || error.exit_code() == ExitCode::kData;
     if (!is_not_finite) throw;
     write();
-    const std::string source = options.batch.empty() ? setup.train_set->info().name : options.batch.string();
-    throw Error(error.exit_code(), concat(error.exit_code() == ExitCode::kData ? source + ": " : "", error.what(),
+    const bool blames_file = error.exit_code() == ExitCode::kData && !options.batch.empty();
+    throw Error(error.exit_code(), concat(blames_file ? options.batch.string() + ": " : std::string(), error.what(),
                                           "; what it computed before the update is in ", options.out.string()));
   }
   write();

@@ -4,10 +4,12 @@
 // Where ours may have more of them: Winograd's transforms spread one over its tile, so over its sample at most.
 #include "nn/not_finite.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
+#include <tuple>
 #include <vector>
 
 #include "core/concat.h"
@@ -47,7 +49,11 @@ Outcome run(const Function& f, const Tensors& inputs, const at::Tensor& upstream
 
 class NotFinite : public testing::TestWithParam<at::ScalarType> {
  protected:
-  void SetUp() override { at::manual_seed(17); }
+  void SetUp() override {
+    at::manual_seed(17);
+    at::set_num_threads(1);  // the tensors are tiny
+  }
+  void TearDown() override { at::set_num_threads(threads_); }
   at::Tensor random(at::IntArrayRef sizes) const { return at::randn(sizes, GetParam()); }
   at::Tensor images(at::IntArrayRef sizes) const { return random(sizes).contiguous(kLast); }
   bool is_float() const { return GetParam() == at::kFloat; }
@@ -79,6 +85,9 @@ class NotFinite : public testing::TestWithParam<at::ScalarType> {
       }
     }
   }
+
+ private:
+  int threads_ = at::get_num_threads();
 };
 
 TEST_P(NotFinite, Linear) {
@@ -216,12 +225,18 @@ TEST_P(NotFinite, SynchronisedBatchNorm) {
       {images({2, 16, 3, 5}), random({16}), random({16})});
 }
 
-// ATen adds up in float64 and goes on with a variance that running_var cannot hold.
-TEST(NotFiniteBatchNorm, AVarianceBeyondFloat32IsNaNAndNotADeviationOfZero) {
+// ATen goes on with finite outputs and a running variance of infinity.
+TEST(NotFiniteBatchNorm, AVarianceBeyondTheTypeIsNaNAndNot1OverInfinity) {
   at::manual_seed(18);
+  for (const auto& [type, channels, size] :
+       {std::tuple{at::kFloat, 16, 1e25}, std::tuple{at::kFloat, 5, 1e25}, std::tuple{at::kDouble, 16, 1e200}}) {
+    const at::Tensor large = (at::randn({2, channels, 3, 5}, type) * size).contiguous(kLast);
+    const at::Tensor weight = at::ones({channels}, type), bias = at::zeros({channels}, type);
+    const at::Tensor y = batch_norm_training(large, {}, weight, bias, kEpsilon, Activation::kRelu).y;
+    EXPECT_TRUE(y.isnan().all().item<bool>()) << type << " " << channels;
+  }
   const at::Tensor x = (at::randn({2, 16, 3, 5}) * 1e25).contiguous(kLast), one = at::ones({16}),
                    zero = at::zeros({16});
-  EXPECT_TRUE(batch_norm_training(x, {}, one, zero, kEpsilon, Activation::kRelu).y.isnan().all().item<bool>());
   Twin twin;
   const Tensors values{one, zero, zero, one};
   EXPECT_TRUE(NormLayer(values, 0).forward(x, {.training = true, .replicas = &twin}).isnan().all().item<bool>());
@@ -247,9 +262,9 @@ TEST_P(NotFinite, Pooling) {
 TEST_P(NotFinite, Gelu) {
   const at::Tensor x = random({37});
   expect_like(
-      "GELU", [](const Tensors& t) { return gelu(t[0]); }, [](const Tensors& t) { return at::gelu(t[0]); }, {x});
+      "GELU", [](const Tensors& t) { return nn::gelu(t[0]); }, [](const Tensors& t) { return at::gelu(t[0]); }, {x});
   expect_like(
-      "GELU by tanh", [](const Tensors& t) { return gelu_tanh(t[0]); },
+      "GELU by tanh", [](const Tensors& t) { return nn::gelu_tanh(t[0]); },
       [](const Tensors& t) {
         const double factor = std::sqrt(2 / std::acos(-1.0));
         return 0.5 * t[0] * (1 + at::tanh(factor * (t[0] + 0.044715 * t[0].pow(3))));
@@ -294,6 +309,12 @@ TEST_P(NotFinite, Attention) {
         },
         {random({s.samples, s.tokens, 3 * s.width})});
   }
+  // Every score is beyond float32 and none of the operands is.
+  for (const bool causal : {false, true}) {
+    const at::Tensor packed = at::full({1, 9, 96}, 1e25, GetParam());
+    const at::Tensor y = self_attention(packed, {.heads = 2, .place = "a", .causal = causal}, {});
+    EXPECT_EQ(y.isnan().all().item<bool>(), is_float());
+  }
   expect_like(
       "attention to others",
       [](const Tensors& t) { return cross_attention(t[0], t[1], {.heads = 2, .place = "a"}, {.training = true}); },
@@ -332,14 +353,14 @@ TEST_P(NotFinite, LayerNormEmbeddingAndDropout) {
       {random({4, 37}), random({37}), random({37})});
   const at::Tensor tokens = at::arange(12).view({3, 4}) % 6;  // every row of the table
   expect_like(
-      "embedding", [&](const Tensors& t) { return embedding(tokens, t[0], nullptr); },
+      "embedding", [&](const Tensors& t) { return nn::embedding(tokens, t[0], nullptr); },
       [&](const Tensors& t) {
         return t[0].index_select(0, tokens.flatten()).view({3, 4, -1});
       },
       {random({6, 5})});
   const ForwardContext context{.training = true, .sample_ids = at::arange(3)};
   expect_like(
-      "dropout", [&](const Tensors& t) { return dropout(t[0], 0.5, "d", context); },
+      "dropout", [&](const Tensors& t) { return nn::dropout(t[0], 0.5, "d", context); },
       [&](const Tensors& t) { return t[0] * dropout_mask(t[0], 0.5, "d", context); }, {random({3, 7})});
 }
 
