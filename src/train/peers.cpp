@@ -65,7 +65,8 @@ comm::LivenessOptions liveness_options(const config::Config& config) {
 }
 
 Peers::Peers(Launch launch, const config::Config& config, const std::function<void()>& prepare)
-    : launch_(std::move(launch)) {
+    : launch_(std::move(launch)),
+      stopper_(before_training_.watch([this](const InterruptedError& why) { stop(why); })) {
   const comm::World& world = launch_.world;
   if (world.is_single()) {
     prepare();
@@ -91,12 +92,12 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
 }
 
 Peers::~Peers() {
-  watch_ = {};        // stops it
+  stopper_ = {};      // stops it
+  watch_ = {};
   liveness_.reset();  // its callback uses what comes before it
 }
 
 nlohmann::ordered_json Peers::run(const std::function<nlohmann::ordered_json()>& body) {
-  const std::jthread stopper = before_training_.watch([this](const InterruptedError& why) { stop(why); });
   nlohmann::ordered_json result;
   std::optional<InterruptedError> interrupted;
   together([&] {

@@ -66,7 +66,7 @@ class Peers {
   // While it lives, the loss of another process ends this one only after a while: a checkpoint is being written.
   [[nodiscard]] std::unique_lock<std::timed_mutex> hold();
 
-  // run() watches for a signal until training begins: it ends all processes of the run at once.
+  // Until training begins a StopSignal ends all processes of the run at once, and this one while it prepares.
   [[nodiscard]] StopBeforeTraining& before_training() { return before_training_; }
 
   // Runs this process's part. When it ends as planned, or interrupted, waits until the others' has ended too. When it
@@ -91,6 +91,7 @@ class Peers {
   bool has_parted_ = false;                // guarded by mutex_; from here on everybody may go
   std::unique_ptr<comm::Liveness> liveness_;
   std::jthread watch_;
+  std::jthread stopper_;
 };
 
 }  // namespace sluice::train
