@@ -172,8 +172,10 @@ int decide_chunks(const Setup& setup, Composition& composition, data::Position s
     return as_step_batch(*data::Loader(*setup.train_set, options, start).next());
   }();
   const ChunkChoice choice = choose_chunks(setup, composition, batch);
+  const bool was_compared = choice.why.find(',') != std::string::npos;
   const char* const untimed = chunks_budget(setup) > 0 ? ", the only number to try" : ", with no time to try others";
-  tell(concat(": ", choice.chunks, choice.why.empty() ? untimed : concat(" is fastest (", choice.why, ")"),
+  tell(concat(": ", choice.chunks,
+              choice.why.empty() ? untimed : concat(was_compared ? " is fastest (" : " is taken (", choice.why, ")"),
               choice.left_out));
   return choice.chunks;
 }

@@ -77,7 +77,9 @@ std::optional<int> ChunkTrials::next() {
   if (wanted == nullptr && best != nullptr) wanted = next_contender();
   if (wanted == nullptr) return std::nullopt;
   const double expected_s = wanted->is_timed() ? wanted->seconds : best != nullptr ? best->seconds : 0;
-  if (best != nullptr && spent_s_ + expected_s > budget_s_) return std::nullopt;
+  // A second step in the same number tells nothing by itself.
+  const int steps = steps_ == 1 && next_untried() != nullptr ? 2 : 1;
+  if (best != nullptr && spent_s_ + steps * expected_s > budget_s_) return std::nullopt;
   current_ = static_cast<std::size_t>(wanted - trials_.data());
   return wanted->chunks;
 }

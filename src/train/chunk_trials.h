@@ -2,7 +2,8 @@
 // "auto". Told how long each step took it looks at no clock, so that processes that are told the same decide alike.
 // Not here: the steps themselves, and what a number is estimated to need (choose_chunks.h). Pure; threads: values.
 // Order: the start, then whatever is nearest to the fastest so far, more before fewer; each once (the first step of all
-// twice: it is cold), then those near the fastest again, while the steps to come are expected to stay in the budget.
+// twice, if others will follow: it is cold), then those near the fastest again, while the steps to come are expected to
+// stay in the budget.
 #pragma once
 
 #include <cstddef>

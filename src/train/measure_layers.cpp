@@ -137,15 +137,18 @@ AffineCost fit(const std::vector<LayerTimes>& times, double LayerTimes::*kind) {
   return profiler::fit_affine(points);
 }
 
+// Those of add_bytes(), with the one of describe().
+int passes_for_bytes(const Setup& setup) { return device::peak_bytes(setup.devices.front()) ? 7 : 3; }
+
 // Tells how many passes through how many layers are done.
-void show_passes(LayerBench& bench, ProgressLine& progress) {
-  bench.watch([&bench, &progress, pass = 0](Part part, std::size_t layer) mutable {
+void show_passes(LayerBench& bench, ProgressLine& progress, std::size_t most) {
+  bench.watch([&bench, &progress, most, pass = 0](Part part, std::size_t layer) mutable {
     if (part == Part::kForward && layer == 0) ++pass;
     const std::size_t layers = bench.layers().size();
     progress.tell([&] {
       const bool goes_back = part != Part::kForward;
-      return concat("measuring the layers: pass ", pass, goes_back ? ", back at layer " : ", at layer ", layer + 1,
-                    " of ", layers);
+      return concat("measuring the layers: pass ", pass, " of at most ", most,
+                    goes_back ? ", back at layer " : ", at layer ", layer + 1, " of ", layers);
     });
   });
 }
@@ -166,7 +169,8 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Setup& setup, LayerMeasu
   device::use_cpu_threads(setup.cpu_threads);
   LayerBench bench(setup);
   ProgressLine progress;
-  show_passes(bench, progress);
+  const std::size_t before = what.with_memory ? passes_for_bytes(setup) : 1;
+  show_passes(bench, progress, before + what.sizes.size() * static_cast<std::size_t>(1 + 2 * what.most_rounds));
   const Nanoseconds begin = now_ns();
   const std::int64_t few = std::min(what.needed_size, kFewSamples);
   std::vector<MeasuredLayer> measured = describe(bench, setup, few);
@@ -214,7 +218,7 @@ std::vector<LayerCost> measure_layer_bytes(const Setup& setup, std::int64_t micr
     device::use_cpu_threads(setup.cpu_threads);
     LayerBench bench(setup);
     ProgressLine progress;
-    show_passes(bench, progress);
+    show_passes(bench, progress, passes_for_bytes(setup));
     for (const MeasuredLayer& layer : describe(bench, setup, micro_batch)) costs.push_back(layer.cost);
     measure_bytes(bench, setup, micro_batch, costs);
   });

@@ -89,6 +89,7 @@ comm::Agreement agreement_of(const config::Config& config, const std::string& ve
 
 void settle_together(const Peers& peers, Setup& setup) {
   settle_place(setup, peers.place());
+  refuse_too_many_threads(setup);
   warn_of_oddities(setup);
   identify_data(setup);
   if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);

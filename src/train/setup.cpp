@@ -187,6 +187,25 @@ void check_partition(const config::Config& config, int layers) {
   pipeline::check_partition({std::move(counts)}, layers, config.model.name);
 }
 
+// Of the CPU devices of all processes of this machine.
+struct Threads {
+  int places = 0;
+  std::int64_t threads = 0;
+  int cores = 1;
+
+  [[nodiscard]] std::string describe(int of_device) const {
+    return concat("device.threads = ", of_device, " makes ", threads, " threads on ", counted(places, "CPU device"),
+                  ", but there are ", counted(cores, "core"));
+  }
+};
+
+Threads count_threads(const Setup& setup) {
+  const int places = cpu_places(setup.devices) * setup.place.local_size;
+  return {places, std::int64_t{setup.cpu_threads} * places, device::available_cores()};
+}
+
+constexpr const char* kShareEvenly = "device.threads = 0 shares the cores evenly";
+
 }  // namespace
 
 int virtual_stages(const config::Config& config) {
@@ -271,13 +290,17 @@ void warn_of_oddities(const Setup& setup) {
                        " of ", setup.train_set->info().name, ": each step takes all of them, an epoch is one step"));
   }
   constexpr std::int64_t kManyPerCore = 4;
-  const int places = cpu_places(setup.devices) * setup.place.local_size;
-  const std::int64_t threads = std::int64_t{setup.cpu_threads} * places;
-  if (const int cores = device::available_cores(); setup.cpu_threads > 1 && threads > kManyPerCore * cores) {
-    log_warning(concat("device.threads = ", setup.cpu_threads, " makes ", threads, " threads on ",
-                       counted(places, "CPU device"), ", but there are ", counted(cores, "core"),
-                       ": they take turns, which is slow; device.threads = 0 shares the cores evenly"));
+  if (const Threads all = count_threads(setup); setup.cpu_threads > 1 && all.threads > kManyPerCore * all.cores) {
+    log_warning(concat(all.describe(setup.cpu_threads), ": they take turns, which is slow; ", kShareEvenly));
   }
+}
+
+void refuse_too_many_threads(const Setup& setup) {
+  constexpr std::int64_t kMostPerCore = 64;
+  const Threads all = count_threads(setup);
+  if (setup.cpu_threads == 1 || all.threads <= kMostPerCore * all.cores) return;
+  throw ConfigError(
+      concat(all.describe(setup.cpu_threads), ", and at most ", kMostPerCore, " a core are taken; ", kShareEvenly));
 }
 
 std::vector<std::string> unused_devices(const Setup& setup) {

@@ -21,7 +21,7 @@ std::jthread StopBeforeTraining::watch(Stop stop) {
   }
   return std::jthread([this, stop = std::move(stop)](const std::stop_token& asked) {
     std::unique_lock lock(mutex_);
-    while (!StopSignal::requested()) {
+    while (has_begun_ || !StopSignal::requested()) {
       if (changed_.wait_for(lock, asked, kLook, [this] { return has_begun_; }) || asked.stop_requested()) return;
     }
     lock.unlock();

@@ -94,7 +94,7 @@ class StopTest(unittest.TestCase):
         config = self.configuration(train={"steps": 1}, pipeline={"chunks": "auto", "planning_budget_s": 1e-6})
         done = cli.finish(self.start(run_dir, config))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, r'"auto": 1 is fastest \(1: [0-9.]+ ms\); 2 and 4 were not tried within '
+        self.assertRegex(done.stderr, r'"auto": 1 is taken \(1: [0-9.]+ ms\); 2 and 4 were not tried within '
                                       "pipeline.planning_budget_s")
 
     def test_nohup_keeps_a_run_from_hanging_up(self):

@@ -59,6 +59,8 @@ TEST(ChunkTrials, OneStepIsTakenHoweverLongAndNoneWithoutABudget) {
   EXPECT_THAT(run(slow, {{1, 60}, {2, 60}, {4, 60}}), ElementsAre(2));
   EXPECT_EQ(slow.best(), 2);
   EXPECT_THAT(slow.untried(), ElementsAre(1, 4));
+  ChunkTrials too_slow(fitting({1, 2, 4}), 2, 10);
+  EXPECT_THAT(run(too_slow, {{1, 4}, {2, 4}, {4, 4}}), ElementsAre(2)) << "after a second one nothing could follow";
   ChunkTrials none(fitting({1, 2, 4}), 2, 0);
   EXPECT_THAT(run(none, {}), IsEmpty());
   EXPECT_EQ(none.best(), 2);

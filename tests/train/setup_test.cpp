@@ -92,7 +92,7 @@ TEST(MakeSetup, ABatchIsNoLargerThanTheDataSet) {
   config.replicas.local = 2;
   const train::Setup setup = make_setup(config);
   EXPECT_EQ(setup.global_batch, 72);
-  EXPECT_EQ(micro_batch_size(setup), 18);
+  EXPECT_EQ(micro_batch_size(setup), 36);
   EXPECT_EQ(setup.batches_per_epoch, 1);
   EXPECT_EQ(train_loader_options(setup).batch_size, 72);
   config.train.micro_batch = 9;
@@ -119,6 +119,19 @@ TEST(MakeSetup, ThreadsFarBeyondTheCoresAreWarnedOf) {
   const int many = 4 * cores + 1;
   EXPECT_THAT(warning_at(many),
               HasSubstr(concat("device.threads = ", many, " makes ", many, " threads on 1 CPU device, but ")));
+  const auto refused_at = [&](int threads) {
+    config.device.threads = threads;
+    try {
+      refuse_too_many_threads(make_setup(config));
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused_at(0), "");
+  if (64 * cores + 1 > 1024) GTEST_SKIP() << "device.threads goes up to 1024";
+  EXPECT_EQ(refused_at(64 * cores), "");
+  EXPECT_THAT(refused_at(64 * cores + 1), HasSubstr("and at most 64 a core are taken; device.threads = 0 shares"));
 }
 
 TEST(MakeSetup, OfNamedDevicesTheFirstAreTakenAndTheOthersNamed) {
