@@ -60,7 +60,7 @@ Keys device_keys() {
        "auto = every GPU, else the CPU; cpu = virtual devices; of names the first are taken, as many as a run needs, "
        "and they may repeat"},
       {"device.threads", device<&C::threads>(), between(0, 1024), "threads",
-       "threads of a CPU device; 0 = share the cores evenly"},
+       "threads of a CPU device, all together at most 64 a core; 0 = share the cores evenly"},
       {"device.memory_limit", device<&C::memory_limit>(), between(0, kLargestMemory), "bytes",
        "what the tensors of each device may take, also of a CPU device, as a number or such as \"512MiB\"; a step that "
        "needs more ends the run with exit code 4; 0 = no limit"},
