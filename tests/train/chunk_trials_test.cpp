@@ -70,10 +70,10 @@ TEST(ChunkTrials, OneStepIsTakenHoweverLongAndNoneWithoutABudget) {
 }
 
 TEST(ChunkTrials, WhatDoesNotFitIsPassedOver) {
-  ChunkTrials trials(fitting({1, 2, 4}), 1, 2.5);
-  EXPECT_THAT(run(trials, {{2, 1.0}, {4, 2.0}}), ElementsAre(1, 2, 2));
+  ChunkTrials trials(fitting({1, 2, 4}), 1, 3.5);
+  EXPECT_THAT(run(trials, {{2, 1.0}, {4, 2.0}}), ElementsAre(1, 2, 2, 4));
   EXPECT_EQ(trials.best(), 2);
-  EXPECT_EQ(trials.timings(), "1: does not fit, 2: 1000.0 ms");
+  EXPECT_EQ(trials.timings(), "1: does not fit, 2: 1000.0 ms, 4: 2000.0 ms");
   ChunkTrials nothing(fitting({1, 2, 4}), 2, 3);
   EXPECT_THAT(run(nothing, {}), ElementsAre(2, 4, 1));
   EXPECT_EQ(nothing.best(), std::nullopt);
