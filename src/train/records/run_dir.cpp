@@ -115,6 +115,9 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
         concat("run directory ", dir_.string(), " is a file or a link to nothing; choose another --run-dir"));
   }
   is_new_ = !fs::exists(dir_, ignored);
+  for (const char* name : {"config.toml", "log.txt", "checkpoints", ".lock"}) {
+    if (!fs::exists(dir_ / name, ignored)) own_names_.emplace_back(name);
+  }
   make_directories(dir_);
   lock_ = lock_directory(dir_);
   open_dir_ = FileDescriptor(::open(dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -141,9 +144,9 @@ RunDir::Presence RunDir::presence() const {
 
 std::function<void()> RunDir::discarding() const {
   if (resumes_) return [] {};
-  return [dir = dir_, is_new = is_new_] {
+  return [dir = dir_, names = own_names_, is_new = is_new_] {
     std::error_code ignored;
-    for (const char* name : {"config.toml", "log.txt", "checkpoints", ".lock"}) fs::remove(dir / name, ignored);
+    for (const std::string& name : names) fs::remove(dir / name, ignored);
     if (is_new) fs::remove(dir, ignored);  // where nothing else is in it
   };
 }

@@ -70,6 +70,9 @@ TEST(RunDir, WhatWasThereBeforeARunThatNeverBeganStays) {
   std::filesystem::create_directory(dir / "own");
   RunDir(dir / "own", RunDirMode::kNew).discarding()();
   EXPECT_TRUE(std::filesystem::is_empty(dir / "own")) << "the user made it";
+  write_text_atomically(dir / "own" / "log.txt", "the user's");
+  RunDir(dir / "own", RunDirMode::kNew).discarding()();
+  EXPECT_EQ(names_in(dir / "own"), std::vector<std::string>{"log.txt"});
 }
 
 TEST(RunDir, ASecondProcessIsKeptOutAndToldWhoIsIn) {
