@@ -124,8 +124,8 @@ at::Tensor later_keys(const at::Tensor& scores) {
   return at::ones({scores.size(2), scores.size(3)}, scores.options().dtype(at::kBool)).triu(1);
 }
 
-// On the CPU, ATen's scaled_dot_product_attention takes NaN among its scores for numbers (its exp does), in some shapes at
-// once, in others backward. All scores are finite where the sum of the squares of query and key is: it bounds them.
+// On the CPU, ATen's scaled_dot_product_attention takes NaN among its scores for numbers (its exp does), in some shapes
+// at once, in others backward. All scores are finite where the sum of the squares of query and key is: it bounds them.
 bool may_lose_not_finite(at::TensorList operands) {
   return std::ranges::any_of(operands, [](const at::Tensor& operand) {
     if (!operand.device().is_cpu()) return false;

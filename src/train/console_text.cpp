@@ -64,6 +64,12 @@ std::string validation_text(const EvalRecord& record, const RunFacts& facts) {
                 percent_text("top-5", counts.top5_percent()));
 }
 
+// "epoch 3 of 5"; epochs before a resume may have had another number of batches than those that follow.
+std::string epoch_text(const StepRecord& last, const RunFacts& facts) {
+  const std::int64_t batches_to_the_end = last.epoch * last.batches + last.batch + 1 + facts.total_steps - last.step;
+  return concat("epoch ", last.epoch + 1, " of ", divided_up(batches_to_the_end, last.batches));
+}
+
 std::string step_text(std::int64_t step, const RunFacts& facts) {
   return concat("step ", step, "/", facts.total_steps);
 }
@@ -117,8 +123,7 @@ std::string interval_line(const StepSums& sums, const StepRecord& last, const Ru
 
 std::string progress_text(const StepRecord& last, const RunFacts& facts, double rate, double seconds_left) {
   return concat(step_text(last.step, facts), "  loss ", fixed(last.stats.loss, 4), "  ETA ", clock_text(seconds_left),
-                "  ", rate_text(rate, facts), "  epoch ", last.epoch + 1, " of ",
-                divided_up(facts.total_steps, last.batches));
+                "  ", rate_text(rate, facts), "  ", epoch_text(last, facts));
 }
 
 std::string full_lines(const StepRecord& record, const RunFacts& facts, std::optional<double> network_bytes_per_s) {
@@ -151,8 +156,7 @@ std::string epoch_line(const StepSums& sums, const StepRecord& last, const EvalR
   const std::string batches =
       is_whole ? ""
                : concat(" (batches ", sums.first_batch + 1, " to ", sums.last_batch + 1, " of ", last.batches, ")");
-  return concat("epoch ", last.epoch + 1, " of ", divided_up(facts.total_steps, last.batches), batches, ": train ",
-                loss_text(sums.loss(), facts),
+  return concat(epoch_text(last, facts), batches, ": train ", loss_text(sums.loss(), facts),
                 sums.correct.targets > 0 ? percent_text("top-1", sums.correct.top1_percent()) : "",
                 evaluation != nullptr ? concat("; ", validation_text(*evaluation, facts)) : "", "; ",
                 human_duration(to_s(sums.duration) + (evaluation != nullptr ? evaluation->seconds : 0)));

@@ -65,8 +65,7 @@ comm::LivenessOptions liveness_options(const config::Config& config) {
 }
 
 Peers::Peers(Launch launch, const config::Config& config, const std::function<void()>& prepare)
-    : launch_(std::move(launch)),
-      stopper_(before_training_.watch([this](const InterruptedError& why) { stop(why); })) {
+    : launch_(std::move(launch)), stopper_(before_training_.watch([this](const InterruptedError& why) { stop(why); })) {
   const comm::World& world = launch_.world;
   if (world.is_single()) {
     prepare();
@@ -92,7 +91,7 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
 }
 
 Peers::~Peers() {
-  stopper_ = {};      // stops it
+  stopper_ = {};  // stops it
   watch_ = {};
   liveness_.reset();  // its callback uses what comes before it
 }

@@ -188,6 +188,12 @@ Progress progress_in(const Setup& setup, const RunState& state, const std::strin
   return progress;
 }
 
+std::int64_t total_steps_after(const Setup& setup, const Progress& progress) {
+  if (setup.config.train.steps > 0) return setup.total_steps;
+  const data::Position& position = progress.position;
+  return progress.steps_done + (setup.config.train.epochs - position.epoch) * setup.batches_per_epoch - position.batch;
+}
+
 void check_end(std::int64_t total_steps, const RunState& state, const std::string& source) {
   if (state.progress.steps_done > total_steps) {
     throw ConfigError(concat(source, " is at step ", state.progress.steps_done, ", but the run ends at step ",

@@ -62,6 +62,10 @@ void check_resumable(const config::Config& config, const RunState& state, const 
 [[nodiscard]] Progress progress_in(const Setup& setup, const RunState& state, const std::string& source,
                                    NewData new_data = NewData::kRefused);
 
+// The steps of a run that has come so far, and the epochs that train.epochs leaves: those that were done may have had
+// another number of batches. The same as setup.total_steps where they had not.
+[[nodiscard]] std::int64_t total_steps_after(const Setup& setup, const Progress& progress);
+
 // Refuses a run that would end before the checkpoint.
 void check_end(std::int64_t total_steps, const RunState& state, const std::string& source);
 

@@ -39,8 +39,8 @@ std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, cons
   return found;
 }
 
-std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options,
-                                             const Setup& setup) {
+// Settles how many steps the run has, too.
+std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
   if (options.resume.empty()) return std::nullopt;
   const auto found = find_start(choice, options);
   if (!found) {
@@ -52,6 +52,7 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
   const NewData new_data = options.accept_new_data ? NewData::kAccepted : NewData::kRefused;
   check_resumable(setup.config, point.state, point.source, new_data);
   point.state.progress = progress_in(setup, point.state, point.source, new_data);
+  setup.total_steps = total_steps_after(setup, point.state.progress);
   check_end(setup.total_steps, point.state, point.source);
   return point;
 }
@@ -76,8 +77,10 @@ void load_start(Composition& composition, const config::Config& config, std::opt
   }
 }
 
+// A plan for a batch of another size (that of other data may be capped by their number) was not made for this run.
 bool keeps_plan(const Setup& setup, const std::optional<ResumePoint>& resume) {
-  return resume && plan_can_be_kept(setup.config, setup.place.processes, resume->state);
+  return resume && resume->state.plan.global_batch == setup.global_batch &&
+         plan_can_be_kept(setup.config, setup.place.processes, resume->state);
 }
 
 Plan plan_to_run(const Setup& setup, const std::optional<ResumePoint>& resume) {
@@ -187,9 +190,7 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
   const Progress start = resume ? resume->state.progress : Progress{};
   load_start(composition, config, resume);
   if (!peers.is_alone()) hand_out_state(peers.communicator(), composition);
-  run_dir.write_config(config::to_toml(config));
   log_info(concat("run directory ", run_dir.path().string()));
-  if (continues) checkpoints.set_aside_newer_than(start.steps_done);
 
   TrainStep step(composition, step_options(setup));
   if (!plan_is_kept && chunks_are_open(config))
@@ -198,6 +199,9 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
   const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
   log_table(description.text);
   peers.before_training().training_begins();
+  // Not before: a run that is stopped while it plans leaves a directory that it continues as it was.
+  run_dir.write_config(config::to_toml(config));
+  if (continues) checkpoints.set_aside_newer_than(start.steps_done);
   Reporter reporter(run_dir, facts_of(setup, composition), config.log.tensorboard,
                     start_of_records(run_dir, continues, resume));
   reporter.plan(description.json);
@@ -228,7 +232,7 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunDir& run
   return summary;
 }
 
-nlohmann::ordered_json lead(Peers& peers, const Setup& setup, const SessionOptions& options) {
+nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& options) {
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
   // A checkpoint of another run is read before a directory is made for nothing; our own once the directory is ours,
   // because its former owner may have saved or removed checkpoints until then.
@@ -244,7 +248,7 @@ nlohmann::ordered_json lead(Peers& peers, const Setup& setup, const SessionOptio
   if (continues && resume->state.progress.steps_done == setup.total_steps) {
     refuse_to_cut(checkpoints, setup.total_steps, resume->source);
     if (auto summary = summary_of_finished_run(run_dir, setup.total_steps)) {
-      give(peers, {.trains = false});
+      give(peers, {.trains = false, .state = {.progress = resume->state.progress}});
       return *summary;
     }
   }
@@ -252,8 +256,9 @@ nlohmann::ordered_json lead(Peers& peers, const Setup& setup, const SessionOptio
 }
 
 // The part of a process that keeps no records.
-nlohmann::ordered_json follow(Peers& peers, const Setup& setup) {
+nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
   const Orders orders = Orders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
+  setup.total_steps = total_steps_after(setup, orders.state.progress);
   const nlohmann::ordered_json summary{{"rank", peers.place().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
   if (!orders.trains) return summary;
   Composition composition = make_composition(setup, orders.state.plan, peers.processes());

@@ -140,7 +140,7 @@ TEST(IntervalLine, NamesWhatIsNoNumber) {
 
 TEST(ProgressLine, BeginsWithWhatANarrowTerminalMustShow) {
   EXPECT_EQ(progress_text(record_of_step(), facts(), 98.76, 5),
-            "step 120/2814  loss 0.4321  ETA 0:05  98.8 samples/s  epoch 1 of 8");
+            "step 120/2814  loss 0.4321  ETA 0:05  98.8 samples/s  epoch 1 of 7");
 }
 
 // Two steps by hand: (4 * 1.5 + 2 * 0.75) / 6 = 1.25; 3 of 6 right.
@@ -161,10 +161,19 @@ TEST(EpochLine, IsTheMeanOverAllTargetsOfTheEpoch) {
             "12.3 s");
 }
 
+// 4 epochs of 2 batches before a resume with other data, of which an epoch has 4; 2 more epochs.
+TEST(EpochLine, CountsEpochsThatHadAnotherNumberOfBatches) {
+  RunFacts of_run = facts();
+  of_run.total_steps = 16;
+  const StepRecord record{.step = 12, .epoch = 4, .batch = 3, .batches = 4};
+  EXPECT_THAT(epoch_line(sums_of({record}), record, nullptr, of_run), testing::StartsWith("epoch 5 of 6 "));
+  EXPECT_THAT(progress_line(record, of_run, 1, 1), testing::EndsWith("epoch 5 of 6"));
+}
+
 TEST(EpochLine, SaysWhichBatchesItIsOfWhereThatIsNotAll) {
   StepRecord record = record_of_step();
   EXPECT_THAT(epoch_line(sums_of({record}), record, nullptr, facts()),
-              testing::StartsWith("epoch 1 of 8 (batches 9 to 9 of 391): train loss 0.4321; "));
+              testing::StartsWith("epoch 1 of 7 (batches 9 to 9 of 391): train loss 0.4321; "));
 }
 
 TEST(Texts, OfLanguageModelsHaveThePerplexityBesideTheLoss) {

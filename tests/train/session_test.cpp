@@ -120,6 +120,67 @@ TEST_F(Resumed, WithAcceptedDataGoesOnAtAPlaceThatIsThere) {
   EXPECT_EQ(places(resume(/*accept_new_data=*/true)), as_before);
 }
 
+TEST_F(Resumed, WithAcceptedDataTrainsAsManyEpochsAsConfigured) {
+  config_.train.steps = 0;
+  config_.train.epochs = 3;
+  const auto next_two_epochs = [](int batches) {
+    std::vector<std::vector<int>> places;
+    for (int i = 0; i < 2 * batches; ++i) places.push_back({3 + i, 1 + i / batches, i % batches, batches});
+    return places;
+  };
+  Images{.train = 9}.write(dir_ / "data");
+  const fs::path shorter = resume(/*accept_new_data=*/true);
+  EXPECT_EQ(places(shorter), next_two_epochs(2));
+  Images{.train = 30}.write(dir_ / "data");
+  EXPECT_EQ(places(resume(/*accept_new_data=*/true)), next_two_epochs(4));
+
+  // From a checkpoint of its own, where the data are no longer other ones.
+  Images{.train = 9}.write(dir_ / "data");
+  SessionOptions again = into(dir_ / "again", shorter / "checkpoints" / "step-4");
+  (void)run_training(config_, again);
+  const std::vector<std::vector<int>> last_epoch{{5, 2, 0, 2}, {6, 2, 1, 2}};
+  EXPECT_EQ(places(again.run_dir), last_epoch);
+}
+
+// The batch is all there is, and micro-batches stay as small as configured.
+TEST_F(Resumed, WithAcceptedDataMakesNoLargerMicroBatches) {
+  config_.train.global_batch = 1000;
+  config_.train.micro_batch = 5;
+  (void)run_training(config_, into(dir_ / "capped"));
+  EXPECT_EQ(events_of(dir_ / "capped", "plan").at(0).at("chunks"), 4);
+  Images{.train = 30}.write(dir_ / "data");
+  config_.train.steps = 7;
+  SessionOptions options = into(dir_ / "more", dir_ / "capped");
+  options.accept_new_data = true;
+  (void)run_training(config_, options);
+  EXPECT_EQ(events_of(options.run_dir, "plan").at(0).at("chunks"), 6);
+}
+
+// Parameters and optimizer fit into the memory, and no number of chunks of 2000 samples does.
+TEST(FailedPlanning, LeavesTheRunThatItWasToContinueAsItWas) {
+  const TempDir dir;
+  config::Config config = small_run();
+  config.data.samples = config.train.global_batch = 2000;
+  config.pipeline.chunks = 1;
+  config.train.steps = 2;
+  const fs::path run = dir / "run";
+  (void)run_training(config, into(run));
+  const std::string written = slurp(run / "config.toml");
+  config.train.steps = 3;
+  config.device.memory_limit.bytes = 300 << 10;
+  config.pipeline.stages = 2;
+  config.pipeline.partition = std::vector<int>{2, 1};
+  config.pipeline.chunks.reset();
+  try {
+    (void)run_training(config, into(run, run / "checkpoints" / "step-1"));
+    ADD_FAILURE() << "it had room";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::kOutOfMemory) << error.what();
+  }
+  EXPECT_TRUE(fs::exists(run / "checkpoints" / "step-2"));
+  EXPECT_EQ(slurp(run / "config.toml"), written);
+}
+
 TEST_F(Resumed, AnEarlierVersionsCheckpointIsTakenOnTrustAsFarAsItFits) {
   const train::Setup setup = make_setup(config_);
   const RunState state{.progress = {.steps_done = 2, .position = {.epoch = 0, .batch = 3}}};

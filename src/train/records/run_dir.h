@@ -37,7 +37,8 @@ class RunDir {
   [[nodiscard]] bool resumes() const { return resumes_; }
 
   // Removes what a run has put into a directory that held none before it records anything, but nothing that was there
-  // before, and the directory if it was made for it. The answer owns what it uses, and may be called from any thread; failures are passed over.
+  // before, and the directory if it was made for it. The answer owns what it uses, and may be called from any thread;
+  // failures are passed over.
   [[nodiscard]] std::function<void()> discarding() const;
 
   [[nodiscard]] const std::filesystem::path& path() const { return dir_; }
@@ -64,7 +65,7 @@ class RunDir {
   FileDescriptor open_dir_;  // tells whether it has been removed
   bool had_link_ = false;
   bool resumes_ = false;
-  bool is_new_ = false;                  // made by this object
+  bool is_new_ = false;                 // made by this object
   std::vector<std::string> own_names_;  // of what a run puts into it, those that were not there before
 };
 
