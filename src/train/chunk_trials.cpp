@@ -70,18 +70,28 @@ const ChunkTrials::Trial* ChunkTrials::next_contender() const {
   return next;
 }
 
-std::optional<int> ChunkTrials::next() {
-  if (trials_.size() < 2 || budget_s_ <= 0) return std::nullopt;
+const ChunkTrials::Trial* ChunkTrials::wanted() const {
   const Trial* const best = fastest();
-  const Trial* wanted = best != nullptr && steps_ == 1 ? best : next_untried();
-  if (wanted == nullptr && best != nullptr) wanted = next_contender();
-  if (wanted == nullptr) return std::nullopt;
-  const double expected_s = wanted->is_timed() ? wanted->seconds : best != nullptr ? best->seconds : 0;
+  if (best == nullptr) return next_untried();
+  if (steps_ == 1) return best;
+  const Trial* const untried = next_untried();
+  return untried != nullptr ? untried : next_contender();
+}
+
+bool ChunkTrials::has_time_for(const Trial& trial) const {
+  const Trial* const best = fastest();
+  if (best == nullptr) return true;
   // A second step in the same number tells nothing by itself.
   const int steps = steps_ == 1 && next_untried() != nullptr ? 2 : 1;
-  if (best != nullptr && spent_s_ + steps * expected_s > budget_s_) return std::nullopt;
-  current_ = static_cast<std::size_t>(wanted - trials_.data());
-  return wanted->chunks;
+  return spent_s_ + steps * (trial.is_timed() ? trial.seconds : best->seconds) <= budget_s_;
+}
+
+std::optional<int> ChunkTrials::next() {
+  if (trials_.size() < 2 || budget_s_ <= 0) return std::nullopt;
+  const Trial* const trial = wanted();
+  if (trial == nullptr || !has_time_for(*trial)) return std::nullopt;
+  current_ = static_cast<std::size_t>(trial - trials_.data());
+  return trial->chunks;
 }
 
 void ChunkTrials::took(double seconds) {

@@ -60,6 +60,8 @@ class ChunkTrials {
   [[nodiscard]] const Trial* fastest() const;
   [[nodiscard]] const Trial* next_untried() const;
   [[nodiscard]] const Trial* next_contender() const;
+  [[nodiscard]] const Trial* wanted() const;  // null: nothing
+  [[nodiscard]] bool has_time_for(const Trial& trial) const;
 
   std::vector<Trial> trials_;  // ascending
   std::size_t start_ = 0;

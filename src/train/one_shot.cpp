@@ -163,6 +163,32 @@ pipeline::MicroBatch first_training_batch(const Setup& setup) {
   return as_micro_batch(*loader.next());
 }
 
+// The update of a single step. Also where it is refused, because loss or gradient are not finite, what was computed is
+// in the file.
+void apply_and_write(TrainStep& step, const Composition& composition, const TrainStep::Gradients& gradients,
+                     const StepBatch& batch, double lr, const SingleStepOptions& options) {
+  TensorMap out{{"loss", scalar(gradients.stats.loss)}, {"logits", gradients.logits}};
+  for (const auto& [name, gradient] : gradient_tensors(composition))
+    out["grad/" + name] = gradient.div(gradients.divisor);
+  const auto write = [&] {
+    for (const auto& [name, tensor] : parameter_tensors(composition)) out["param/" + name] = tensor;
+    for (const auto& [name, tensor] : buffer_tensors(composition)) out["buffer/" + name] = tensor;
+    write_safetensors(options.out, out);
+  };
+  try {
+    const StepStats stats = step.apply(gradients, batch, 0, lr);
+    if (stats.gradient_norm) out["gradient_norm"] = scalar(*stats.gradient_norm);
+  } catch (const Error& error) {
+    const bool is_not_finite = error.exit_code() == ExitCode::kDiverged || error.exit_code() == ExitCode::kData;
+    if (!is_not_finite) throw;
+    write();
+    const bool blames_file = error.exit_code() == ExitCode::kData && !options.batch.empty();
+    throw Error(error.exit_code(), concat(blames_file ? options.batch.string() + ": " : std::string(), error.what(),
+                                          "; what it computed before the update is in ", options.out.string()));
+  }
+  write();
+}
+
 }  // namespace
 
 Evaluation run_evaluation(const EvaluationOptions& options) {
@@ -207,26 +233,7 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
 
   TrainStep step(composition, step_options(setup));
   const auto gradients = step.compute_gradients(batch, 0, composition.plan.chunks, {.keep_logits = true});
-  TensorMap out{{"loss", scalar(gradients.stats.loss)}, {"logits", gradients.logits}};
-  for (const auto& [name, gradient] : gradient_tensors(composition))
-    out["grad/" + name] = gradient.div(gradients.divisor);
-  const auto write = [&] {
-    for (const auto& [name, tensor] : parameter_tensors(composition)) out["param/" + name] = tensor;
-    for (const auto& [name, tensor] : buffer_tensors(composition)) out["buffer/" + name] = tensor;
-    write_safetensors(options.out, out);
-  };
-  try {
-    const StepStats stats = step.apply(gradients, batch, 0, lr_schedule(setup).at(0));
-    if (stats.gradient_norm) out["gradient_norm"] = scalar(*stats.gradient_norm);
-  } catch (const Error& error) {
-    const bool is_not_finite = error.exit_code() == ExitCode::kDiverged || error.exit_code() == ExitCode::kData;
-    if (!is_not_finite) throw;
-    write();
-    const bool blames_file = error.exit_code() == ExitCode::kData && !options.batch.empty();
-    throw Error(error.exit_code(), concat(blames_file ? options.batch.string() + ": " : std::string(), error.what(),
-                                          "; what it computed before the update is in ", options.out.string()));
-  }
-  write();
+  apply_and_write(step, composition, gradients, batch, lr_schedule(setup).at(0), options);
   return gradients.stats.loss;
 }
 

@@ -95,7 +95,9 @@ Tensors run(const sluice::models::ModelOptions& options) {
 int main(int argc, char** argv) try {
   if (argc != 6) throw std::runtime_error("usage: step_dump MODEL SIZE STEM fp32|fp64 FILE");
   at::set_num_threads(1);
-  at::manual_seed(0);
+  // With seed 0 an activation of toy_cnn is 2e-8: which side of ReLU it falls on is rounding's choice, and differs
+  // between CPUs.
+  at::manual_seed(1);
   sluice::models::ModelOptions options;
   options.name = argv[1];
   options.size = argv[2];
