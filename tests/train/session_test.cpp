@@ -10,6 +10,7 @@
 
 #include "core/concat.h"
 #include "data/idx_files.h"
+#include "device/memory.h"
 #include "train/resume.h"
 #include "train/session_support.h"
 
@@ -158,6 +159,7 @@ TEST_F(Resumed, WithAcceptedDataMakesNoLargerMicroBatches) {
 
 // Parameters and optimizer fit into the memory, and no number of chunks of 2000 samples does.
 TEST(FailedPlanning, LeavesTheRunThatItWasToContinueAsItWas) {
+  device::count_memory();
   const TempDir dir;
   config::Config config = small_run();
   config.data.samples = config.train.global_batch = 2000;
