@@ -1,13 +1,9 @@
 #!/usr/bin/env python3
 """scripts/check_includes.py: planted bad edges are rejected, good ones are not."""
 
-import subprocess
-import sys
-import tempfile
-import pathlib
 import unittest
 
-from script_copy import REPOSITORY
+import checked_folder
 
 GOOD = {
     "src/core/a.cpp": "#include <vector>\n#include \"core/error.h\"\n",
@@ -44,15 +40,7 @@ BAD = {
 
 
 def check(files):
-    """Exit code and lines of the check over a folder with just these files."""
-    with tempfile.TemporaryDirectory() as folder:
-        for path, text in files.items():
-            file = pathlib.Path(folder) / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
-        command = [sys.executable, str(REPOSITORY / "scripts/check_includes.py"), folder]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout.splitlines()
+    return checked_folder.check("check_includes.py", files)
 
 
 class IncludeEdgesTest(unittest.TestCase):

@@ -1,13 +1,9 @@
 #!/usr/bin/env python3
 """scripts/check_units.py: a name that two files of a library hide is found, whatever it is of; others are left alone."""
 
-import pathlib
-import subprocess
-import sys
-import tempfile
 import unittest
 
-from script_copy import REPOSITORY
+import checked_folder
 
 LIBRARY = {"src/core/CMakeLists.txt": "sluice_library(NAME core SRCS a.cpp  # the first\n  b.cpp DEPS x)\n"}
 
@@ -42,14 +38,7 @@ def source(hidden, seen=""):
 
 
 def check(files):
-    """Exit code and lines of the check over a folder with just these files."""
-    with tempfile.TemporaryDirectory() as folder:
-        for path, text in files.items():
-            file = pathlib.Path(folder) / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
-        done = subprocess.run([sys.executable, REPOSITORY / "scripts/check_units.py", folder], capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout.splitlines()
+    return checked_folder.check("check_units.py", files)
 
 
 class UnitNamesTest(unittest.TestCase):
