@@ -77,6 +77,15 @@ def rows_of(model, opened, peers, spins, args):
     return rows
 
 
+def print_rows(rows):
+    for row in rows:
+        print(
+            f"{row['model']:8} {row['side']:25} {row['spin']:>8} {row['samples_per_s']:10.1f} {row['min']:9.1f} "
+            f"{row['max']:9.1f} {row['ratio']:8.2f} {row['cpu_ms']:8.2f} {row['cpu_ratio']:8.2f} {row['others']:7.2f}",
+            flush=True,
+        )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
@@ -97,17 +106,14 @@ def main():
         print(f"torch.compile is left out: {missing}")
         args.compile = False
     rows = []
+    print(f"{'model':8} {'side':25} {'spin':>8} {'samples/s':>10} {'min':>9} {'max':>9} {'x torch':>8} {'cpu ms':>8} "
+          f"{'x torch':>8} {'others':>7}", flush=True)
     for model in args.models:
         local = [case for case in args.cases if case != "processes"]
-        rows += compare(model, local, args) if local else []
-        rows += compare(model, ["processes"], args, RANKS) if "processes" in args.cases else []
-    print(f"{'model':8} {'side':25} {'spin':>8} {'samples/s':>10} {'min':>9} {'max':>9} {'x torch':>8} {'cpu ms':>8} "
-          f"{'x torch':>8} {'others':>7}")
-    for row in rows:
-        print(
-            f"{row['model']:8} {row['side']:25} {row['spin']:>8} {row['samples_per_s']:10.1f} {row['min']:9.1f} "
-            f"{row['max']:9.1f} {row['ratio']:8.2f} {row['cpu_ms']:8.2f} {row['cpu_ratio']:8.2f} {row['others']:7.2f}"
-        )
+        for cases, ranks in ((local, 1), ([case for case in args.cases if case not in local], RANKS)):
+            of_model = compare(model, cases, args, ranks) if cases else []
+            print_rows(of_model)
+            rows += of_model
     if args.json:
         args.json.write_text(json.dumps(rows, indent=2) + "\n")
 

@@ -28,7 +28,7 @@ PIPELINING_PEER = BENCH / "peer_pipelining.py"
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 OUR_SPIN = "3000"  # GOMP_SPINCOUNT as the `sluice` command sets it for itself
 # What a peer may choose from: ours, libgomp's own, and one that spins through every pause inside of a step. (No
-# OMP_WAIT_POLICY=active: such threads would spin on while it is another side's turn.)
+# OMP_WAIT_POLICY=active: such threads would never sleep while it is another side's turn.)
 SPINS = (OUR_SPIN, "300000", "10000000")
 QUIET = 0.1  # cores that other programs may use in a quiet measurement
 
@@ -107,9 +107,16 @@ class Side:
                 process.stdin.flush()
         of_ranks = [self._answer(process) for process in self.processes]
         cores = round(others.cores(), 2)
+        self._let_threads_sleep()
         slowest = min(of_ranks, key=lambda result: result["samples_per_s"])
         self.results.append(slowest | {"cpu_ms": sum(result["cpu_ms"] for result in of_ranks), "others": cores})
         return self.results[-1]
+
+    def _let_threads_sleep(self):
+        """Threads with a long GOMP_SPINCOUNT spin on after the last step: the next side must not meet them."""
+        ran, patience = -1.0, time.monotonic() + 5
+        while ran != (ran := sum(process_seconds(process.pid) for process in self.processes)) and time.monotonic() < patience:
+            time.sleep(5 * TICK_S)
 
     def _answer(self, process):
         line = process.stdout.readline()

@@ -36,7 +36,7 @@ std::vector<Device> consecutive(DeviceKind kind, int first, int count) {
 // A launcher such as Slurm may show each process only the GPUs that are its own.
 bool devices_were_dealt_out() { return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr; }
 
-std::vector<Device> explicit_devices(const std::vector<std::string>& list, int needed) {
+std::vector<Device> explicit_devices(const std::vector<std::string>& list, int needed, int process, int processes) {
   std::vector<Device> devices;
   for (const auto& name : list) devices.push_back(parse_device(name));
   if (static_cast<int>(devices.size()) < needed) {
@@ -44,6 +44,8 @@ std::vector<Device> explicit_devices(const std::vector<std::string>& list, int n
                              " devices, but pipeline.stages x replicas.local needs ", needed, "; list ", needed,
                              " devices (a name may repeat) or set device.list = \"auto\""));
   }
+  const bool is_for_all = devices.size() >= std::size_t(needed) * std::size_t(processes);
+  if (is_for_all) devices.erase(devices.begin(), devices.begin() + process * needed);
   devices.resize(static_cast<std::size_t>(needed));
   for (const Device device : devices) {
     if (device.kind == DeviceKind::kCuda && device.index >= cuda_device_count()) {
@@ -98,7 +100,7 @@ std::vector<DeviceDescription> list_devices() {
 
 std::vector<Device> choose_devices(const std::vector<std::string>& list, int needed, int process, int processes) {
   if (list.size() != 1 || (list[0] != "auto" && list[0] != "cpu" && list[0] != "cuda"))
-    return explicit_devices(list, needed);
+    return explicit_devices(list, needed, process, processes);
   if (list[0] == "cpu") return consecutive(DeviceKind::kCpu, 0, needed);
   const int of_all = needed * processes;
   if (cuda_device_count() >= of_all) return consecutive(DeviceKind::kCuda, process * needed, needed);

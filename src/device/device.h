@@ -46,7 +46,8 @@ struct DeviceDescription {
 // The devices of a grid of `needed` (stages x local replicas) places, in grid order. `list` is {"auto"}, {"cpu"},
 // {"cuda"} or explicit names, of which the first are taken; a name may repeat (stages then share the device). "auto"
 // takes GPUs when there are enough, else CPUs. Of `processes` on this machine that need as many each, number `process`
-// takes its slice of the GPUs; explicit names are its own, and CPU devices are virtual: every process has a cpu:0.
+// takes its slice of the GPUs, and of explicit names where there are enough for all; else these are its own. CPU
+// devices are virtual: every process has a cpu:0.
 [[nodiscard]] std::vector<Device> choose_devices(const std::vector<std::string>& list, int needed, int process = 0,
                                                  int processes = 1);
 

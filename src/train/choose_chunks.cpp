@@ -53,6 +53,14 @@ bool memory_is_estimated(const Setup& setup) {
   return planned_memory(setup) > 0 && (plan_needs_costs(setup) || setup.config.device.memory_limit.bytes > 0);
 }
 
+// A number that rank 0 has settled with the plan: another process may have another device.memory_limit.
+int as_rank_0(const Composition& composition, int number) {
+  if (!composition.communicator) return number;
+  const at::Tensor shared = at::full({1}, number, at::kInt);
+  composition.communicator->broadcast(shared, /*root=*/0);
+  return shared.item<int>();
+}
+
 // What fits in one process fits in all of them.
 void agree(const Composition& composition, std::vector<ChunkCandidate>& candidates) {
   if (candidates.empty()) return;
@@ -78,17 +86,22 @@ TrialNumbers numbers_to_try(const Setup& setup, const Composition& composition, 
   const Plan& plan = composition.plan;
   // Recomputation that was left open was chosen for the plan's number: with fewer a stage might not fit.
   const int least =
-      recompute_is_chosen(setup) ? plan.chunks : pipeline::least_micro_batches(plan.schedule, plan.devices());
+      as_rank_0(composition, recompute_is_chosen(setup) ? plan.chunks
+                                                        : pipeline::least_micro_batches(plan.schedule, plan.devices()));
   const int of_use = std::max({least, plan.chunks, 4 * plan.devices()});
   const int most = static_cast<int>(std::clamp<std::int64_t>(replica_samples, least, of_use));
-  if (!memory_is_estimated(setup)) return {estimate_chunks({}, plan, least, most, 0), most};
-  const MemoryModel model = kept_or_measured_model(setup);
-  TrialNumbers numbers{estimate_chunks(model, plan, least, most, planned_memory(setup)), most};
+  // One process with a limit is enough for all to compare what fits: each by its own limit, 0 for none.
+  const bool is_estimated = memory_is_estimated(setup);
+  const bool is_estimated_anywhere = mean_over_processes(composition, {is_estimated ? 1.0 : 0.0}).front() > 0;
+  const MemoryModel model = is_estimated ? kept_or_measured_model(setup) : MemoryModel{};
+  const std::uint64_t limit = is_estimated ? planned_memory(setup) : 0;
+  TrialNumbers numbers{estimate_chunks(model, plan, least, most, limit), most};
+  if (!is_estimated_anywhere) return numbers;
   agree(composition, numbers.all);
   if (std::ranges::any_of(numbers.all, &ChunkCandidate::fits)) return numbers;
   constexpr std::int64_t kMostChunks = 65'536;
   const int all = static_cast<int>(std::min(replica_samples, kMostChunks));
-  auto more = estimate_chunks(model, plan, 2 * numbers.all.back().chunks, all, planned_memory(setup));
+  auto more = estimate_chunks(model, plan, 2 * numbers.all.back().chunks, all, limit);
   agree(composition, more);
   numbers.all.insert(numbers.all.end(), more.begin(), more.end());
   return numbers;

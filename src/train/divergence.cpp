@@ -39,6 +39,10 @@ std::string not_finite_inputs(const pipeline::MicroBatch& batch) {
   return {};
 }
 
+std::string smaller_updates_advice(std::optional<double> lr) {
+  return concat("lower train.lr ", lr ? concat("(", *lr, " in this step) ") : "", "or raise train.warmup_steps");
+}
+
 void throw_divergence(const Composition& composition, const pipeline::MicroBatch& share, const DivergedStep& at) {
   const std::string where = concat("step ", at.step + 1, ": ", at.what);
   const std::string bad_sample = not_finite_inputs(share);
@@ -49,8 +53,8 @@ void throw_divergence(const Composition& composition, const pipeline::MicroBatch
   }
   // Not the running statistics: they have taken in this very step.
   if (const std::string ruined = not_finite_in_words(parameter_tensors(composition)); !ruined.empty()) {
-    throw DivergedError(concat(where, ", because ", ruined, " since the update before; lower train.lr (", at.lr,
-                               " in this step) or raise train.warmup_steps"));
+    throw DivergedError(
+        concat(where, ", because ", ruined, " since the update before; ", smaller_updates_advice(at.lr)));
   }
   if (at.step == 0) {
     throw DivergedError(concat(where,
@@ -58,7 +62,7 @@ void throw_divergence(const Composition& composition, const pipeline::MicroBatch
                                "weights and data; check model.weights",
                                is_double(composition) ? "" : ", or try train.precision = \"fp64\""));
   }
-  throw DivergedError(concat(where, "; lower train.lr (", at.lr, " in this step) or raise train.warmup_steps"));
+  throw DivergedError(concat(where, "; ", smaller_updates_advice(at.lr)));
 }
 
 }  // namespace sluice::train

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "pipeline/micro_batch.h"
@@ -15,6 +16,9 @@ namespace sluice::train {
 // "sample 12 has 1 NaN among its inputs"; empty where all inputs are finite, or are tokens. A sample is
 // named by its position in the data set.
 [[nodiscard]] std::string not_finite_inputs(const pipeline::MicroBatch& batch);
+
+// What helps where the updates were too large: "lower train.lr (0.25 in this step) or raise train.warmup_steps".
+[[nodiscard]] std::string smaller_updates_advice(std::optional<double> lr = {});
 
 // What was done when the loss was not finite.
 struct DivergedStep {

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "train/divergence.h"
 #include "train/recorded_step.h"
 #include "train/setup.h"
 #include "train/stop_signal.h"
@@ -64,7 +65,7 @@ void Loop::end_without_records(const std::filesystem::path& gone) {
     save();
     rescued = concat("the state after step ", progress_.steps_done, " was saved: go on with --resume ",
                      last_checkpoint_.string());
-  } catch (const StorageError& error) {
+  } catch (const Error& error) {
     rescued = concat("the state after step ", progress_.steps_done, " could not be saved either: ", error.what());
   }
   throw StorageError(concat(what, "; ", rescued));
@@ -93,7 +94,7 @@ void Loop::evaluate_and_report() {
   if (parts_.records != nullptr) parts_.records->reporter.eval(*record);
   if (!std::isfinite(record->counts.loss())) {
     throw DivergedError(concat("after step ", progress_.steps_done, ": the loss on the test set is ",
-                               fixed(record->counts.loss(), 4), "; lower train.lr or raise train.warmup_steps"));
+                               fixed(record->counts.loss(), 4), "; ", smaller_updates_advice()));
   }
 }
 
@@ -183,7 +184,7 @@ void Loop::save() {
   try {
     last_checkpoint_ = records.checkpoints.save(progress_.steps_done, records.capture(progress_), proven_step());
   } catch (const DivergedError& error) {
-    throw DivergedError(concat(error.what(), "; lower train.lr or raise train.warmup_steps"));
+    throw DivergedError(concat(error.what(), "; ", smaller_updates_advice()));
   }
   saved_step_ = progress_.steps_done;
   last_save_ = now_ns();

@@ -87,7 +87,8 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
          << std::setw(12) << bytes << "  " << join(devices, " ") << (plan.recomputes(s) ? ", recomputes" : "");
   }
   if (const auto unused = unused_devices(setup); !unused.empty())
-    text << "\nof device.list the first " << setup.devices.size() << " are used, not " << join(unused, ", ");
+    text << "\nof device.list the first " << setup.config.device.list.names.size() - unused.size() << " are used, not "
+         << join(unused, ", ");
   return {description_json(setup, composition, chunks_are_open, std::move(stages)), std::move(text).str()};
 }
 

@@ -48,6 +48,10 @@ bool same_directory(const fs::path& a, const fs::path& b) {
 std::optional<std::string> difference_of(const Setup& setup, const RunState& state, const std::string& source) {
   const std::string& name = setup.train_set->info().name;
   if (!state.data) {
+    const config::DataConfig& now = setup.config.data;
+    const config::DataConfig then = config::parse(state.config_toml, concat(source, "/state.json config")).data;
+    if (now.name != then.name || now.limit != then.limit || now.samples != then.samples)
+      return "data.name, data.limit or data.samples is not what it was";
     log_warning(concat(source, " is of an earlier version and does not say which data it was trained on: that ", name,
                        " still is what it was cannot be checked"));
     if (state.progress.position.batch <= setup.batches_per_epoch) return std::nullopt;
@@ -181,6 +185,12 @@ Progress progress_in(const Setup& setup, const RunState& state, const std::strin
   // As many samples come in the same order: the epoch can go on. Else it ends here, and the next one has every sample.
   const bool has_order = state.data && state.data->train.samples == setup.data.train.samples;
   const bool has_begun = progress.position.batch > 0;
+  const bool is_last_epoch = setup.config.train.steps == 0 && progress.position.epoch + 1 >= setup.config.train.epochs;
+  if (!has_order && has_begun && is_last_epoch) {
+    throw ConfigError(concat("cannot resume ", source, ": ", *other,
+                             ", so the epoch that had begun cannot go on, and it is the last one; raise train.epochs "
+                             "to train with the new data"));
+  }
   if (!has_order && has_begun) progress.position.batch = setup.batches_per_epoch;
   log_warning(concat(
       *other, "; going on with the new data, as --accept-new-data says",

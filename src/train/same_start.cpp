@@ -26,7 +26,7 @@ constexpr std::array kOwnKeys{"device.",
                               "checkpoint.",
                               "profile.peak_tflops",
                               "train.step_timeout_s",
-                              "log.tensorboard",
+                              "log.",
                               "replicas.connect_timeout_s",
                               "replicas.hang_timeout_s"};
 

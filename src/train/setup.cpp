@@ -305,7 +305,9 @@ void refuse_too_many_threads(const Setup& setup) {
 
 std::vector<std::string> unused_devices(const Setup& setup) {
   const std::vector<std::string>& names = setup.config.device.list.names;
-  const auto used = static_cast<std::ptrdiff_t>(std::min(names.size(), setup.devices.size()));
+  const std::size_t of_all = setup.devices.size() * static_cast<std::size_t>(setup.place.local_size);
+  const auto used =
+      static_cast<std::ptrdiff_t>(names.size() >= of_all ? of_all : std::min(names.size(), setup.devices.size()));
   return {names.begin() + used, names.end()};
 }
 

@@ -5,6 +5,7 @@
 """
 
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -171,7 +172,18 @@ class RanksTest(unittest.TestCase):
 
     def test_keys_of_a_machine_may_differ(self):
         self.must_run_ranks(2, configuration(self.folder),
-                            arguments_of={1: ["--set", "data.workers=0", "--set", "device.threads=2"]})
+                            arguments_of={1: ["--set", "data.workers=0", "--set", "device.threads=2",
+                                              "--set", "log.lines=full"]})
+
+    def test_a_memory_limit_of_one_rank_alone_holds_for_the_chunks_of_all(self):
+        config = configuration(self.folder, model={"name": "resnet8", "dropout": 0},
+                               train={"deterministic": False, "precision": "fp32", "steps": 2},
+                               pipeline={"chunks": "auto"})
+        for rank in (0, 1):
+            with self.subTest(rank_with_a_limit=rank):
+                done = self.must_run_ranks(2, config, arguments_of={rank: ["--set", "device.memory_limit=\"4GiB\""]})
+                self.assertIn("timing steps without update", done[0].stderr)
+                shutil.rmtree(self.run_dir)
 
     def test_a_rank_that_fails_says_why_and_the_others_name_it(self):
         config = configuration(self.folder, model={"name": "mlp", "image_size": 0}, data={"name": "fashion_mnist"})
@@ -212,6 +224,22 @@ class RanksTest(unittest.TestCase):
                                train={"precision": "fp32", "steps": 4}, pipeline={"chunks": 2})
         self.must_run_ranks(2, config)
         self.assertEqual([line["samples"] for line in cli.events(self.run_dir, "step")], [16, 1, 16, 1])
+
+    def test_a_save_longer_than_a_step_may_take_is_no_hang_in_a_synchronised_batch_norm(self):
+        slow_s, step_timeout_s = 1.5, 4
+        config = configuration(self.folder, model={"name": "resnet8", "dropout": 0}, data={"samples": 32},
+                               train={"precision": "fp32", "steps": 4, "step_timeout_s": step_timeout_s},
+                               pipeline={"batch_norm": "sync"}, checkpoint={"every_steps": 2})
+        port = cli.free_port()
+        slow_disk = {"LD_PRELOAD": os.environ["SLUICE_SLOW_DISK"], "SLUICE_TEST_FSYNC_S": str(slow_s),
+                     "ASAN_OPTIONS": "verify_asan_link_order=0"}
+        done = cli.finish_all([
+            cli.start("train", config, "--run-dir", self.run_dir,
+                      env={**cli.environment_of(rank, 2, port), **(slow_disk if rank == 0 else {})})
+            for rank in range(2)])
+        self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
+        saves = [line["save_s"] for line in cli.events(self.run_dir, "checkpoint")]
+        self.assertGreater(min(saves), 1.2 * step_timeout_s)  # or this test shows nothing
 
     def test_signals_to_all_ranks_at_different_moments_are_one_stop(self):
         processes = self.start(3, configuration(self.folder, train={"steps": 1000000}, checkpoint={"every_steps": 0}))

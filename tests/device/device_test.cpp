@@ -54,6 +54,15 @@ TEST(ChooseDevices, NamesMayRepeatButMustFillTheGrid) {
               HasSubstr("names 3 devices"));
 }
 
+TEST(ChooseDevices, NamesThatAreEnoughForAllProcessesAreDealtOut) {
+  const std::vector<std::string> names{"cpu:5", "cpu:6", "cpu:7", "cpu:8"};
+  EXPECT_EQ(choose_devices(names, 2, 1, 2), (std::vector<Device>{{DeviceKind::kCpu, 7}, {DeviceKind::kCpu, 8}}));
+  EXPECT_EQ(choose_devices(names, 2, 0, 2), (std::vector<Device>{{DeviceKind::kCpu, 5}, {DeviceKind::kCpu, 6}}));
+  const auto own = choose_devices(names, 2, 2, 3);
+  EXPECT_EQ(own, (std::vector<Device>{{DeviceKind::kCpu, 5}, {DeviceKind::kCpu, 6}}))
+      << "each process has its own list";
+}
+
 TEST(ChooseDevices, AMissingGpuIsNamedWithWhatThereIs) {
   EXPECT_THAT(message_of([] { static_cast<void>(choose_devices({"cuda:63"}, 1)); }), HasSubstr("cuda:63"));
   EXPECT_THAT(message_of([] { static_cast<void>(choose_devices({"cuda"}, 64)); }), HasSubstr("needs 64 CUDA devices"));

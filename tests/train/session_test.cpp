@@ -135,6 +135,11 @@ TEST_F(Resumed, WithAcceptedDataTrainsAsManyEpochsAsConfigured) {
   Images{.train = 30}.write(dir_ / "data");
   EXPECT_EQ(places(resume(/*accept_new_data=*/true)), next_two_epochs(4));
 
+  config_.train.epochs = 1;
+  EXPECT_THAT(error_of<ConfigError>([&] { resume(/*accept_new_data=*/true); }),
+              AllOf(HasSubstr("it is the last one"), HasSubstr("raise train.epochs")));
+  config_.train.epochs = 3;
+
   // From a checkpoint of its own, where the data are no longer other ones.
   Images{.train = 9}.write(dir_ / "data");
   SessionOptions again = into(dir_ / "again", shorter / "checkpoints" / "step-4");
@@ -185,12 +190,18 @@ TEST(FailedPlanning, LeavesTheRunThatItWasToContinueAsItWas) {
 
 TEST_F(Resumed, AnEarlierVersionsCheckpointIsTakenOnTrustAsFarAsItFits) {
   const train::Setup setup = make_setup(config_);
-  const RunState state{.progress = {.steps_done = 2, .position = {.epoch = 0, .batch = 3}}};
+  const std::string saved = config::to_toml(config_);
+  const RunState state{.progress = {.steps_done = 2, .position = {.epoch = 0, .batch = 3}}, .config_toml = saved};
   EXPECT_EQ(progress_in(setup, state, "here").position.batch, 3);
-  const RunState beyond{.progress = {.steps_done = 2, .position = {.epoch = 0, .batch = 4}}};
+  const RunState beyond{.progress = {.steps_done = 2, .position = {.epoch = 0, .batch = 4}}, .config_toml = saved};
   EXPECT_THAT(error_of<CheckpointError>([&] { (void)progress_in(setup, beyond, "here"); }),
               HasSubstr("has 3 batches now, and the checkpoint was written after batch 4 of an epoch"));
   EXPECT_EQ(progress_in(setup, beyond, "here", NewData::kAccepted).position.batch, 3);
+  const RunState begun{.progress = {.steps_done = 1, .position = {.epoch = 0, .batch = 1}}, .config_toml = saved};
+  EXPECT_EQ(progress_in(setup, begun, "here", NewData::kAccepted).position.batch, 1);
+  train::Setup limited = make_setup(config_);
+  limited.config.data.limit = 5;
+  EXPECT_EQ(progress_in(limited, begun, "here", NewData::kAccepted).position.batch, 3) << "the epoch ends";
 }
 
 // Does `action` in another thread as soon as `condition` holds while `run` runs; it ends with `run`.
