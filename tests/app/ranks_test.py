@@ -185,6 +185,17 @@ class RanksTest(unittest.TestCase):
                 self.assertIn("timing steps without update", done[0].stderr)
                 shutil.rmtree(self.run_dir)
 
+    def test_the_chunks_that_all_try_begin_where_rank_0_begins(self):
+        """Where recomputation is open, a limit settles it, and with it the least number that fits."""
+        config = configuration(self.folder, model={"name": "resnet8", "dropout": 0},
+                               train={"deterministic": False, "precision": "fp32", "steps": 2},
+                               pipeline={"stages": 2, "chunks": "auto", "recompute": "auto"})
+        for rank in (0, 1):
+            with self.subTest(rank_with_a_limit=rank):
+                done = self.must_run_ranks(2, config, arguments_of={rank: ["--set", "device.memory_limit=\"4GiB\""]})
+                self.assertIn("timing steps without update", done[0].stderr)
+                shutil.rmtree(self.run_dir)
+
     def test_a_rank_that_fails_says_why_and_the_others_name_it(self):
         config = configuration(self.folder, model={"name": "mlp", "image_size": 0}, data={"name": "fashion_mnist"})
         done = self.run_ranks(2, config, arguments_of={1: ["--set", "data.path=/nowhere"]})

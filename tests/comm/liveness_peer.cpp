@@ -1,6 +1,6 @@
 // liveness_peer: one process of a run, for tests that kill and stop processes.
 //
-// usage: liveness_peer RANK SIZE FILE SILENCE_MS
+// usage: liveness_peer RANK SIZE FILE SILENCE_MS HEARTBEAT_MS
 //
 // FILE carries where rank 0 listens. Standard input tells what to do, a line each: leave, fail SENTENCE, exit (as if it
 // had crashed); its end is an exit too. Standard output: "joined", "left", "failed", "lost RANK: DESCRIPTION". After a
@@ -83,9 +83,9 @@ int run(const World& world, const std::filesystem::path& file, const LivenessOpt
 
 int main(int argc, char** argv) {
   using sluice::comm::LivenessOptions;
-  if (argc != 5) return 2;
+  if (argc != 6) return 2;
   const sluice::comm::World world{.rank = std::atoi(argv[1]), .size = std::atoi(argv[2]), .address = "127.0.0.1"};
-  const LivenessOptions options{.heartbeat = std::chrono::milliseconds(50),
+  const LivenessOptions options{.heartbeat = std::chrono::milliseconds(std::atoi(argv[5])),
                                 .silence = std::chrono::milliseconds(std::atoi(argv[4]))};
   try {
     return sluice::comm::run(world, argv[3], options);

@@ -1,5 +1,6 @@
 // Real processes that are killed, stopped and continued: all that are left name the one that went first, and nobody
 // else.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -81,6 +82,19 @@ TEST(LivenessOfProcesses, TheOneThatIsStoppedIsNamedAndLearnsItWhenItGoesOn) {
                                            ", was given up by the others: they had not heard of it for 2.5 s, because "
                                            "it was stopped or cut off"));
     EXPECT_EQ(peers[victim].wait(), 5);
+  }
+}
+
+// One of the two moments lies half a heartbeat or more after the last beat, from which the silence is not counted.
+TEST(LivenessOfProcesses, NobodyIsGivenUpBeforeItsTimeHoweverOldItsLastBeat) {
+  constexpr milliseconds kHeartbeat{800};
+  for (const milliseconds moment : {milliseconds(0), kHeartbeat / 2}) {
+    PeerProcesses peers(2, kSilence, kHeartbeat);
+    std::this_thread::sleep_for(moment);
+    const auto stopped = std::chrono::steady_clock::now();
+    peers[1].signal(SIGSTOP);
+    EXPECT_THAT(peers[0].hear(), testing::HasSubstr("has not answered for 2.5 s"));
+    EXPECT_GE(std::chrono::steady_clock::now() - stopped, kSilence) << "after " << moment.count() << " ms";
   }
 }
 

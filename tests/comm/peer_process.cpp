@@ -108,10 +108,12 @@ int PeerProcess::wait() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-PeerProcesses::PeerProcesses(int size, std::chrono::milliseconds silence) : folder_(new_folder()) {
+PeerProcesses::PeerProcesses(int size, std::chrono::milliseconds silence, std::chrono::milliseconds heartbeat)
+    : folder_(new_folder()) {
   for (int rank = 0; rank < size; ++rank) {
-    peers_.push_back(std::make_unique<PeerProcess>(std::vector<std::string>{
-        std::to_string(rank), std::to_string(size), folder_ / "rank_0", std::to_string(silence.count())}));
+    peers_.push_back(std::make_unique<PeerProcess>(
+        std::vector<std::string>{std::to_string(rank), std::to_string(size), folder_ / "rank_0",
+                                 std::to_string(silence.count()), std::to_string(heartbeat.count())}));
   }
   for (const auto& peer : peers_) EXPECT_EQ(peer->hear(), "joined");
 }

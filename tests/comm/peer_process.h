@@ -38,7 +38,8 @@ class PeerProcess {
 class PeerProcesses {
  public:
   // silence: after which they call another hung.
-  PeerProcesses(int size, std::chrono::milliseconds silence);
+  PeerProcesses(int size, std::chrono::milliseconds silence,
+                std::chrono::milliseconds heartbeat = std::chrono::milliseconds(50));
   ~PeerProcesses();
   PeerProcesses(const PeerProcesses&) = delete;
   PeerProcesses& operator=(const PeerProcesses&) = delete;

@@ -84,19 +84,25 @@ class Resumed : public testing::Test {
 
 TEST_F(Resumed, WithTheSameDataGoesOnWhereItStopped) {
   const std::vector<std::vector<int>> expected{{3, 0, 2, 3}, {4, 1, 0, 3}, {5, 1, 1, 3}};
-  EXPECT_EQ(places(resume()), expected);
+  const std::string other_test =
+      "the 5 test samples of data set mnist are not those of the checkpoint: evaluations before";
+  const auto said = [&] {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(places(resume()), expected);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said(), testing::Not(HasSubstr(other_test)));
   Images{.other_test = true}.write(dir_ / "data");  // changes no training
-  EXPECT_EQ(places(resume()), expected);
+  EXPECT_THAT(said(), HasSubstr(other_test));
 }
 
 TEST_F(Resumed, WithOtherTrainingDataIsRefusedAndSaysWhatDiffers) {
   const std::string sizes = "data set mnist had 20 training samples when the checkpoint was written and has ";
   const std::string content = "the 20 training samples of data set mnist are not those of the checkpoint";
   const std::string advice = "or go on with what there is now with --accept-new-data";
-  const std::vector<std::pair<Images, std::string>> cases{{{.train = 9}, sizes + "9 now"},
-                                                          {{.train = 21}, sizes + "21 now"},
-                                                          {{.changed_pixel = 777}, content},
-                                                          {{.changed_label = 13}, content}};
+  const std::vector<std::pair<Images, std::string>> cases{
+      {{.train = 9}, sizes + "9 now"},  {{.train = 21}, sizes + "21 now"},         {{.changed_pixel = 777}, content},
+      {{.changed_label = 13}, content}, {{.changed_pixel = 20 * 64 - 1}, content}, {{.changed_label = 19}, content}};
   for (const auto& [images, sentence] : cases) {
     images.write(dir_ / "data");
     EXPECT_THAT(error_of<CheckpointError>([&] { resume(); }), AllOf(HasSubstr(sentence), HasSubstr(advice)));
@@ -202,6 +208,8 @@ TEST_F(Resumed, AnEarlierVersionsCheckpointIsTakenOnTrustAsFarAsItFits) {
   train::Setup limited = make_setup(config_);
   limited.config.data.limit = 5;
   EXPECT_EQ(progress_in(limited, begun, "here", NewData::kAccepted).position.batch, 3) << "the epoch ends";
+  const RunState at_an_end{.progress = {.steps_done = 3, .position = {.epoch = 1, .batch = 0}}, .config_toml = saved};
+  EXPECT_EQ(progress_in(limited, at_an_end, "here", NewData::kAccepted).position.batch, 0) << "none had begun";
 }
 
 // Does `action` in another thread as soon as `condition` holds while `run` runs; it ends with `run`.

@@ -72,6 +72,8 @@ TEST(CheckpointStore, NothingIsMadeOfTensorsThatAreNotFiniteAndNothingIsRemoved)
   model.model.at("layer.weight")[5].fill_(std::numeric_limits<float>::infinity());
   optimizer.optimizer.at("layer.weight/momentum")[3].fill_(-std::numeric_limits<double>::infinity());
   EXPECT_THAT(refusal_of(model), HasSubstr("after step 2: layer.weight has 1 NaN and 1 infinite value"));
+  model.model.at("layer.weight")[5].fill_(0);
+  EXPECT_THAT(refusal_of(model), HasSubstr("layer.weight has 1 NaN, so no checkpoint")) << "in its last block alone";
   EXPECT_THAT(refusal_of(optimizer), HasSubstr("layer.weight/momentum has 1 infinite value"));
   EXPECT_THAT(names_in(dir.path()), ElementsAre("step-1"));
   expect_contents(load_checkpoint(dir / "step-1"), 1);
