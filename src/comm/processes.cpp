@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <future>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -30,6 +33,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHandshake{5000};  // the least time for the store to answer once somebody listens
 constexpr milliseconds kShortWait{200};   // between two looks at the clock
 constexpr milliseconds kTelling{2000};    // how long one that fails by itself looks for somebody to tell
+constexpr milliseconds kMeshing{20000};   // besides the time to connect: all have come, and make the same communicators
 
 // Debian's /etc/hosts gives a machine's own name an address that no other machine can reach.
 void warn_of_loopback(const std::string& host) {
@@ -44,25 +48,38 @@ std::string place_of_store(const World& world) {
   return concat(world.is_hosted ? "the launcher" : "rank 0", " at ", world.address, ":", world.port);
 }
 
-// Null when what listens there is no such store. It is opened in a thread of its own, which is left behind when a
-// stranger accepts and says nothing: LibTorch waits for that without end.
-c10::intrusive_ptr<c10d::TCPStore> open_store(const std::string& host, const c10d::TCPStoreOptions& options,
-                                              milliseconds limit) {
-  const auto opened = std::make_shared<std::promise<c10::intrusive_ptr<c10d::TCPStore>>>();
-  auto store = opened->get_future();
-  std::thread([opened, host, options] {
+// What `make` makes, in a thread of its own that is left behind where it does not come back within `limit`; then
+// nothing. LibTorch waits without end for a stranger who accepts and says nothing, and within Gloo where it is refused
+// a thread. `make` must own what it uses.
+template <typename Make>
+auto made_within(milliseconds limit, Make make) -> std::optional<decltype(make())> {
+  const auto promise = std::make_shared<std::promise<decltype(make())>>();
+  auto made = promise->get_future();
+  std::thread([promise, make = std::move(make)] {
     try {
-      opened->set_value(c10::make_intrusive<c10d::TCPStore>(host, options));
-    } catch (const std::exception& error) {
-      log_debug(concat("no store at ", host, ": ", first_line(error.what())));
-      opened->set_value(nullptr);
+      promise->set_value(make());
+    } catch (...) {
+      promise->set_exception(std::current_exception());
     }
   }).detach();
   OwnTime time(2 * kShortWait);
-  while (store.wait_for(kShortWait) != std::future_status::ready) {
-    if (time.pass() >= limit) return nullptr;
+  while (made.wait_for(kShortWait) != std::future_status::ready) {
+    if (time.pass() >= limit) return std::nullopt;
   }
-  return store.get();
+  return made.get();
+}
+
+// Null when what listens there is no such store.
+c10::intrusive_ptr<c10d::TCPStore> open_store(const std::string& host, const c10d::TCPStoreOptions& options,
+                                              milliseconds limit) {
+  try {
+    return made_within(limit, [=] { return c10::make_intrusive<c10d::TCPStore>(host, options); }).value_or(nullptr);
+  } catch (const std::system_error&) {
+    throw;
+  } catch (const std::exception& error) {
+    log_debug(concat("no store at ", host, ": ", first_line(error.what())));
+    return nullptr;
+  }
 }
 
 }  // namespace
@@ -183,7 +200,13 @@ c10::intrusive_ptr<c10d::Backend> Processes::make_gloo(const c10::intrusive_ptr<
                   : c10d::ProcessGroupGloo::createDeviceForInterface(world_.interface);
   }
   options->devices.push_back(device_);
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, world_.rank, world_.size, options);
+  const milliseconds limit = limits_.connect + kMeshing;
+  const auto made = made_within(limit, [=, rank = world_.rank, size = world_.size] {
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+  });
+  if (!made)
+    throw std::runtime_error(concat("not within ", seconds_text(limit), "; see whether each may have more threads"));
+  return *made;
 }
 
 std::shared_ptr<Communicator> Processes::make_communicator(const std::string& name, device::Device device,
@@ -203,6 +226,8 @@ std::shared_ptr<Communicator> Processes::make_communicator(const std::string& na
     if (by_nccl) communicator->all_reduce(at::zeros({1}, device::torch_device(device))).wait();
     return communicator;
   } catch (const Error&) {
+    throw;
+  } catch (const std::system_error&) {  // no more threads
     throw;
   } catch (const std::exception& error) {
     throw PeerError(concat("rank ", world_.rank, " cannot connect ", name, " with the other processes (",

@@ -20,6 +20,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/terminal.h"
+#include "core/text.h"
 
 namespace sluice {
 namespace {
@@ -186,10 +187,10 @@ void Logging::write(Form form, LogLevel level, std::string_view message) {
 
 }  // namespace
 
-void log(LogLevel level, std::string_view message) { logging().write(Form::kLine, level, message); }
+void log(LogLevel level, std::string_view message) { logging().write(Form::kLine, level, printable(message)); }
 void log_table(std::string_view text, LogLevel level) { logging().write(Form::kTable, level, text); }
 void log_fields(std::string_view message) { logging().write(Form::kFields, LogLevel::kInfo, message); }
-void log_result(std::string_view message) { logging().write(Form::kResult, LogLevel::kInfo, message); }
+void log_result(std::string_view message) { logging().write(Form::kResult, LogLevel::kInfo, printable(message)); }
 
 void log_lines(std::string_view text, LogLevel level) {
   while (!text.empty()) {

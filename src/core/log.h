@@ -13,7 +13,8 @@ namespace sluice {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Requires: a message of one line; log_lines() and log_table() take several.
+// Requires: a message of one line; log_lines() and log_table() take several. Control characters in it, of a name in
+// somebody's file, become '?'.
 void log(LogLevel level, std::string_view message);
 inline void log_debug(std::string_view message) { log(LogLevel::kDebug, message); }
 inline void log_info(std::string_view message) { log(LogLevel::kInfo, message); }

@@ -14,6 +14,8 @@
 namespace sluice::train {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr Nanoseconds kLookInterval = 5'000'000'000;
 
 }  // namespace
@@ -100,16 +102,32 @@ void Loop::evaluate_and_report() {
 
 // A step with a finite loss after a checkpoint shows that its weights are good. The newest one may be of the very
 // weights that gave the bad loss.
-std::string Loop::where_to_go_back() const {
+std::string Loop::where_to_go_back() {
   if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
   if (last_checkpoint_ == proven_checkpoint_) return concat("the last good checkpoint is ", last_checkpoint_.string());
   const std::string suspect = concat(last_checkpoint_.string(), " holds the weights that gave this loss, ");
-  if (!proven_checkpoint_.empty()) return concat(suspect, "the last good checkpoint is ", proven_checkpoint_.string());
+  std::optional<fs::path> good;
+  if (!proven_checkpoint_.empty()) good = proven_checkpoint_;
   const auto newest = step_of(last_checkpoint_);
   for (const std::int64_t step : parts_.records->checkpoints.steps()) {
-    if (newest && step < *newest) return concat(suspect, "the last good checkpoint is that of step ", step);
+    if (!good && newest && step < *newest) good = last_checkpoint_.parent_path() / checkpoint_name(step);
   }
-  return suspect + "there is no earlier one";
+  if (!good) return suspect + "and there is no earlier one";
+  return concat(suspect, "the last good checkpoint is ", good->string(),
+                is_set_aside_for(*good) ? ", from which --resume auto goes on" : "");
+}
+
+// --resume auto would take the newest checkpoint, and its weights give the same loss again.
+bool Loop::is_set_aside_for(const fs::path& good) {
+  const auto step = step_of(good);
+  if (!step || good.parent_path() != last_checkpoint_.parent_path()) return false;
+  try {
+    parts_.records->checkpoints.set_aside_newer_than(*step);
+  } catch (const StorageError& error) {
+    log_warning(error.what());
+    return false;
+  }
+  return true;
 }
 
 std::optional<std::int64_t> Loop::proven_step() const {

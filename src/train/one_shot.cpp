@@ -12,6 +12,7 @@
 #include "data/loader.h"
 #include "train/choose_plan.h"
 #include "train/divergence.h"
+#include "train/machine_fit.h"
 #include "train/records/storage.h"
 #include "train/resume.h"
 #include "train/run_totals.h"

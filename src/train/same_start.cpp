@@ -11,6 +11,7 @@
 #include "comm/compare.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "train/machine_fit.h"
 #include "train/state.h"
 
 namespace sluice::train {
@@ -90,6 +91,7 @@ comm::Agreement agreement_of(const config::Config& config, const std::string& ve
 void settle_together(const Peers& peers, Setup& setup) {
   settle_place(setup, peers.place());
   refuse_too_many_threads(setup);
+  refuse_too_large_batch(setup);
   warn_of_oddities(setup);
   identify_data(setup);
   if (!peers.is_alone()) check_same_setup(peers.communicator(), setup);

@@ -10,6 +10,7 @@
 #include "train/choose_chunks.h"
 #include "train/choose_plan.h"
 #include "train/loop.h"
+#include "train/machine_fit.h"
 #include "train/plan_description.h"
 #include "train/reporter.h"
 #include "train/resume.h"
@@ -292,9 +293,11 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
   // Until the other processes have ended too; while they wait for each other at the start, a signal ends each by
   // itself.
   std::optional<StopSignal> stop_signal;
-  if (options.launch.world.is_single()) stop_signal.emplace();
+  const auto afterwards =
+      options.launch.end_process ? StopSignal::Afterwards::kIgnored : StopSignal::Afterwards::kAsBefore;
+  if (options.launch.world.is_single()) stop_signal.emplace(afterwards);
   Peers peers(options.launch, config, [&] { setup = prepare(config, options); });
-  if (!stop_signal) stop_signal.emplace();
+  if (!stop_signal) stop_signal.emplace(afterwards);
   return peers.run([&] {
     settle_together(peers, setup);
     return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);

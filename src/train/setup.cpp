@@ -113,10 +113,6 @@ std::vector<std::string> device_names(const config::DeviceList& list) {
   return list.names.empty() ? std::vector<std::string>{list.choice} : list.names;
 }
 
-int cpu_places(const std::vector<device::Device>& devices) {
-  return static_cast<int>(std::ranges::count(devices, device::DeviceKind::kCpu, &device::Device::kind));
-}
-
 nn::BatchNormMode batch_norm_mode(const config::Config& config) {
   if (config.pipeline.batch_norm == "sync") return nn::BatchNormMode::kSync;
   return config.pipeline.batch_norm == "deferred" ? nn::BatchNormMode::kDeferred : nn::BatchNormMode::kMicro;
@@ -187,26 +183,11 @@ void check_partition(const config::Config& config, int layers) {
   pipeline::check_partition({std::move(counts)}, layers, config.model.name);
 }
 
-// Of the CPU devices of all processes of this machine.
-struct Threads {
-  int places = 0;
-  std::int64_t threads = 0;
-  int cores = 1;
-
-  [[nodiscard]] std::string describe(int of_device) const {
-    return concat("device.threads = ", of_device, " makes ", threads, " threads on ", counted(places, "CPU device"),
-                  ", but there are ", counted(cores, "core"));
-  }
-};
-
-Threads count_threads(const Setup& setup) {
-  const int places = cpu_places(setup.devices) * setup.place.local_size;
-  return {places, std::int64_t{setup.cpu_threads} * places, device::available_cores()};
-}
-
-constexpr const char* kShareEvenly = "device.threads = 0 shares the cores evenly";
-
 }  // namespace
+
+int cpu_places(const std::vector<device::Device>& devices) {
+  return static_cast<int>(std::ranges::count(devices, device::DeviceKind::kCpu, &device::Device::kind));
+}
 
 int virtual_stages(const config::Config& config) {
   return config.pipeline.virtual_stages.value_or(pipeline::default_virtual_stages(config.pipeline.schedule));
@@ -282,26 +263,6 @@ void settle_place(Setup& setup, const ProcessPlace& place) {
 }
 
 void identify_data(Setup& setup) { setup.data = identity_of(*setup.train_set, *setup.test_set); }
-
-void warn_of_oddities(const Setup& setup) {
-  if (setup.place.rank > 0) return;
-  if (const std::int64_t asked = setup.config.train.global_batch; asked > setup.global_batch) {
-    log_warning(concat("train.global_batch = ", asked, " is more than the ", counted(setup.global_batch, "sample"),
-                       " of ", setup.train_set->info().name, ": each step takes all of them, an epoch is one step"));
-  }
-  constexpr std::int64_t kManyPerCore = 4;
-  if (const Threads all = count_threads(setup); setup.cpu_threads > 1 && all.threads > kManyPerCore * all.cores) {
-    log_warning(concat(all.describe(setup.cpu_threads), ": they take turns, which is slow; ", kShareEvenly));
-  }
-}
-
-void refuse_too_many_threads(const Setup& setup) {
-  constexpr std::int64_t kMostPerCore = 64;
-  const Threads all = count_threads(setup);
-  if (setup.cpu_threads == 1 || all.threads <= kMostPerCore * all.cores) return;
-  throw ConfigError(
-      concat(all.describe(setup.cpu_threads), ", and at most ", kMostPerCore, " a core are taken; ", kShareEvenly));
-}
 
 std::vector<std::string> unused_devices(const Setup& setup) {
   const std::vector<std::string>& names = setup.config.device.list.names;

@@ -59,11 +59,7 @@ void identify_data(Setup& setup);
 // The place is known better now: which processes share this machine's devices and cores.
 void settle_place(Setup& setup, const ProcessPlace& place);
 
-// Warns of what can be done and is hardly meant: a batch larger than the data set, far more threads than cores.
-void warn_of_oddities(const Setup& setup);
-
-// ConfigError for so many threads that no step would end in time. Not for plans: they may be another machine's.
-void refuse_too_many_threads(const Setup& setup);
+[[nodiscard]] int cpu_places(const std::vector<device::Device>& devices);
 
 // Names in device.list that are more than the run needs.
 [[nodiscard]] std::vector<std::string> unused_devices(const Setup& setup);

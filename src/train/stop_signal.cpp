@@ -47,7 +47,7 @@ void on_signal(int signal) {
 
 }  // namespace
 
-StopSignal::StopSignal() {
+StopSignal::StopSignal(Afterwards afterwards) : afterwards_(afterwards) {
   g_received_ns = std::numeric_limits<Nanoseconds>::max() / 2;
   g_received = 0;
   Disposition stop{};
@@ -61,7 +61,11 @@ StopSignal::StopSignal() {
 }
 
 StopSignal::~StopSignal() {
-  for (std::size_t i = 0; i < kStopping.size(); ++i) ::sigaction(kStopping[i], &g_old_dispositions[i], nullptr);
+  Disposition ignore{};
+  ignore.sa_handler = SIG_IGN;
+  const bool ignores = afterwards_ == Afterwards::kIgnored;
+  for (std::size_t i = 0; i < kStopping.size(); ++i)
+    ::sigaction(kStopping[i], ignores ? &ignore : &g_old_dispositions[i], nullptr);
   g_received = 0;
 }
 

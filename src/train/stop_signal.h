@@ -7,13 +7,20 @@ namespace sluice::train {
 
 class StopSignal {
  public:
-  StopSignal();   // installs the handlers
-  ~StopSignal();  // puts the old ones back
+  // What becomes of the signals when the object goes: the old handlers, or nothing in a program that ends then: one
+  // that comes late must not change its exit code.
+  enum class Afterwards { kAsBefore, kIgnored };
+
+  explicit StopSignal(Afterwards afterwards = Afterwards::kAsBefore);  // installs the handlers
+  ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
   [[nodiscard]] static bool requested();    // while there is an object
   [[nodiscard]] static const char* name();  // "SIGINT", "SIGTERM", "SIGHUP"
+
+ private:
+  Afterwards afterwards_;
 };
 
 }  // namespace sluice::train

@@ -237,6 +237,9 @@ class RunTest(CliTest):
         for path in files:
             self.assert_refused(cli.run("step", self.config, "--out", path), 2, "--out", path)
             self.assert_refused(cli.run("eval", self.config, "--checkpoint", self.run_dir, "--logits", path), 2, path)
+        nowhere = self.folder / "nowhere" / "logits.safetensors"
+        done = cli.run("eval", self.config, "--weights", "/nowhere", "--logits", nowhere)  # said before anything is read
+        self.assert_refused(done, 8, nowhere, "No such file or directory")
         self.assertEqual([path.read_bytes() for path in files], contents)
 
     def test_options_left_empty_by_a_script_are_refused(self):

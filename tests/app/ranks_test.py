@@ -242,7 +242,7 @@ class RanksTest(unittest.TestCase):
                                train={"precision": "fp32", "steps": 4, "step_timeout_s": step_timeout_s},
                                pipeline={"batch_norm": "sync"}, checkpoint={"every_steps": 2})
         port = cli.free_port()
-        slow_disk = {"LD_PRELOAD": os.environ["SLUICE_SLOW_DISK"], "SLUICE_TEST_FSYNC_S": str(slow_s),
+        slow_disk = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "SLUICE_TEST_FSYNC_S": str(slow_s),
                      "ASAN_OPTIONS": "verify_asan_link_order=0"}
         done = cli.finish_all([
             cli.start("train", config, "--run-dir", self.run_dir,
@@ -251,6 +251,24 @@ class RanksTest(unittest.TestCase):
         self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
         saves = [line["save_s"] for line in cli.events(self.run_dir, "checkpoint")]
         self.assertGreater(min(saves), 1.2 * step_timeout_s)  # or this test shows nothing
+
+    def test_a_rank_that_is_refused_a_thread_ends_all_and_says_so(self):
+        config = configuration(self.folder, pipeline={"stages": 2, "partition": [5, 5]},
+                               replicas={"connect_timeout_s": 10})
+        started = {}
+        for threads in (1, 8, 9, 10):  # with 9 the second of the two of a Gloo group is refused, which never comes back
+            port = cli.free_port()
+            few = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "SLUICE_TEST_THREADS": str(threads),
+                   "ASAN_OPTIONS": "verify_asan_link_order=0"}
+            started[threads] = [
+                cli.start("train", config, "--run-dir", self.folder / str(threads),
+                          env={**cli.environment_of(rank, 2, port), **(few if rank == 1 else {})}) for rank in range(2)]
+        for threads, processes in started.items():
+            with self.subTest(threads=threads):
+                done = cli.finish_all(processes)
+                self.assertEqual(done[0].returncode, 5, done[0].stderr)
+                self.assertIn(done[1].returncode, (4, 5), done[1].stderr)
+                self.assertIn("more threads", cli.error_of(done[1]))
 
     def test_signals_to_all_ranks_at_different_moments_are_one_stop(self):
         processes = self.start(3, configuration(self.folder, train={"steps": 1000000}, checkpoint={"every_steps": 0}))

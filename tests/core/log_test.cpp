@@ -41,6 +41,11 @@ TEST(Log, GivesEachLineOfATextItsOwnPrefix) {
   EXPECT_THAT(captured([] { log_lines("no end"); }), EndsWith(" no end\n"));
 }
 
+TEST(Log, ALineIsOneLineWhateverItTells) {
+  const std::string text = captured([] { log_error("a tensor \x1b[31mof\nsomebody"); });
+  EXPECT_THAT(text, EndsWith("a tensor ?[31mof?somebody\n"));
+}
+
 TEST(Log, DropsLinesBelowItsLevel) {
   set_log_level(LogLevel::kWarning);
   EXPECT_THAT(captured([] {

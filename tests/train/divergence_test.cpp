@@ -101,8 +101,11 @@ TEST_F(DivergingRun, TheCheckpointThatIsProvenStaysAndIsNamed) {
   EXPECT_THAT(train(9, "1e30"),
               AllOf(StartsWith("6: step 4: the loss is NaN"),
                     HasSubstr(concat(checkpoint(3).string(), " holds the weights that gave this loss")),
-                    HasSubstr(concat("the last good checkpoint is ", checkpoint(2).string()))));
+                    HasSubstr(concat("the last good checkpoint is ", checkpoint(2).string(),
+                                     ", from which --resume auto goes on"))));
   EXPECT_TRUE(has(2)) << "keep = 1 must not remove it";
+  EXPECT_FALSE(has(3));
+  EXPECT_EQ(train(4, "0.05"), "no failure") << "it goes on from step 2";
 }
 
 TEST_F(DivergingRun, NoCheckpointIsMadeOfWeightsThatAreNotFinite) {

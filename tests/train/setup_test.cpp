@@ -8,6 +8,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "device/cpu_threads.h"
+#include "train/machine_fit.h"
 #include "train/peers.h"
 #include "train/plan_description.h"
 
@@ -132,6 +133,21 @@ TEST(MakeSetup, ThreadsFarBeyondTheCoresAreWarnedOf) {
   if (64 * cores + 1 > 1024) GTEST_SKIP() << "device.threads goes up to 1024";
   EXPECT_EQ(refused_at(64 * cores), "");
   EXPECT_THAT(refused_at(64 * cores + 1), HasSubstr("and at most 64 a core are taken; device.threads = 0 shares"));
+}
+
+TEST(MakeSetup, ABatchBeyondTheMemoryOfTheMachineIsRefused) {
+  config::Config config = small_config();
+  config.data.name = "shapes";
+  config.data.samples = 1'000'000'000;
+  config.train.global_batch = 64;
+  EXPECT_NO_THROW(refuse_too_large_batch(make_setup(config)));
+  config.train.global_batch = config.data.samples;
+  try {
+    refuse_too_large_batch(make_setup(config));
+    ADD_FAILURE() << "no memory is so large";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("train.global_batch = 1000000000 makes batches of "));
+  }
 }
 
 TEST(MakeSetup, OfNamedDevicesTheFirstAreTakenAndTheOthersNamed) {

@@ -34,6 +34,13 @@ TEST(StopSignal, PutsTheOldHandlersBack) {
   std::signal(SIGTERM, SIG_DFL);
 }
 
+TEST(StopSignal, OfAProgramThatEndsLeavesLateSignalsWithoutEffect) {
+  { const StopSignal stop(StopSignal::Afterwards::kIgnored); }
+  std::raise(SIGTERM);
+  EXPECT_FALSE(StopSignal::requested());
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) std::signal(number, SIG_DFL);
+}
+
 TEST(StopSignalDeathTest, ALaterSignalEndsTheProcessAtOnceAndARepetitionDoesNot) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto twice = [](std::chrono::milliseconds apart) {

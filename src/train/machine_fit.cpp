@@ -1,0 +1,67 @@
+#include "train/machine_fit.h"
+
+#include "core/concat.h"
+#include "core/divided_up.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "device/cpu_threads.h"
+
+namespace sluice::train {
+namespace {
+
+// Of the CPU devices of all processes of this machine.
+struct Threads {
+  int places = 0;
+  std::int64_t threads = 0;
+  int cores = 1;
+
+  [[nodiscard]] std::string describe(int of_device) const {
+    return concat("device.threads = ", of_device, " makes ", threads, " threads on ", counted(places, "CPU device"),
+                  ", but there are ", counted(cores, "core"));
+  }
+};
+
+Threads count_threads(const Setup& setup) {
+  const int places = cpu_places(setup.devices) * setup.place.local_size;
+  return {places, std::int64_t{setup.cpu_threads} * places, device::available_cores()};
+}
+
+constexpr const char* kShareEvenly = "device.threads = 0 shares the cores evenly";
+
+}  // namespace
+
+void warn_of_oddities(const Setup& setup) {
+  if (setup.place.rank > 0) return;
+  if (const std::int64_t asked = setup.config.train.global_batch; asked > setup.global_batch) {
+    log_warning(concat("train.global_batch = ", asked, " is more than the ", counted(setup.global_batch, "sample"),
+                       " of ", setup.train_set->info().name, ": each step takes all of them, an epoch is one step"));
+  }
+  constexpr std::int64_t kManyPerCore = 4;
+  if (const Threads all = count_threads(setup); setup.cpu_threads > 1 && all.threads > kManyPerCore * all.cores) {
+    log_warning(concat(all.describe(setup.cpu_threads), ": they take turns, which is slow; ", kShareEvenly));
+  }
+}
+
+void refuse_too_many_threads(const Setup& setup) {
+  constexpr std::int64_t kMostPerCore = 64;
+  const Threads all = count_threads(setup);
+  if (setup.cpu_threads == 1 || all.threads <= kMostPerCore * all.cores) return;
+  throw ConfigError(
+      concat(all.describe(setup.cpu_threads), ", and at most ", kMostPerCore, " a core are taken; ", kShareEvenly));
+}
+
+void refuse_too_large_batch(const Setup& setup) {
+  const data::DatasetInfo& info = setup.train_set->info();
+  const auto sample =
+      static_cast<double>(info.kind == SampleKind::kImage ? info.pixels() * c10::elementSize(setup.model.dtype)
+                                                          : 2 * info.context * sizeof(std::int64_t));
+  const double bytes = sample * static_cast<double>(divided_up(setup.global_batch, setup.place.processes));
+  const std::uint64_t memory = device::list_devices().front().memory_bytes;
+  if (bytes <= static_cast<double>(memory)) return;
+  throw OutOfMemoryError(concat(
+      "train.global_batch = ", setup.global_batch, " makes batches of ", human_bytes(static_cast<std::uint64_t>(bytes)),
+      " in each process, and this machine has ", human_bytes(memory), " of memory; set it lower"));
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,38 @@
+// poor_machine: a module for LD_PRELOAD that lets a test start one process as on a poorer machine, without a hook in
+// Sluice. SLUICE_TEST_FSYNC_S: fsync() takes so many seconds longer, as on a disk that is busy or far away.
+// SLUICE_TEST_THREADS: so many threads are started, and no more, as under a limit of processes.
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+namespace {
+
+template <typename Function>
+Function the_real(const char* name) {
+  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+extern "C" int fsync(int file) {
+  if (const char* const seconds = std::getenv("SLUICE_TEST_FSYNC_S"))
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(seconds)));
+  return the_real<int (*)(int)>("fsync")(file);
+}
+
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* with) {
+  static std::atomic<int> started{0};
+  const char* const most = std::getenv("SLUICE_TEST_THREADS");
+  if (most != nullptr && started++ >= std::atoi(most)) {
+    // A moment later: meanwhile the threads that there are have begun to wait.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return EAGAIN;
+  }
+  return the_real<int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>("pthread_create")(
+      thread, attributes, start, with);
+}
