@@ -114,11 +114,12 @@ std::string Loop::where_to_go_back() {
   }
   if (!good) return suspect + "and there is no earlier one";
   return concat(suspect, "the last good checkpoint is ", good->string(),
-                is_set_aside_for(*good) ? ", from which --resume auto goes on" : "");
+                set_aside_what_follows(*good) ? ", from which --resume auto goes on" : "");
 }
 
-// --resume auto would take the newest checkpoint, and its weights give the same loss again.
-bool Loop::is_set_aside_for(const fs::path& good) {
+// --resume auto would take the newest checkpoint, and its weights give the same loss again. False where that may
+// happen.
+bool Loop::set_aside_what_follows(const fs::path& good) {
   const auto step = step_of(good);
   if (!step || good.parent_path() != last_checkpoint_.parent_path()) return false;
   try {

@@ -80,7 +80,7 @@ class Loop {
   [[nodiscard]] bool must_stop() const;
   void train_one_step();
   [[nodiscard]] std::string where_to_go_back();
-  [[nodiscard]] bool is_set_aside_for(const std::filesystem::path& good);
+  [[nodiscard]] bool set_aside_what_follows(const std::filesystem::path& good);
   [[nodiscard]] std::optional<std::int64_t> proven_step() const;
   [[nodiscard]] bool evaluation_is_due_after(const data::Batch& batch) const;
   void evaluate_and_report();
