@@ -250,7 +250,7 @@ TextRow comparison_row(const std::string& name, const RunLog& log, const Json& r
   const auto mean = [&](const char* field) { return number_in(log.means, field); };
   const auto whole = [&](const char* field) { return cell(number_at(run, field), 0); };
   const Number exposed = mean("allreduce_exposed_ms"), skew = mean("skew_ms");
-  const std::string outcome = log.outcome();
+  const std::string outcome = printable(log.outcome());
   return {outcome == "done" ? name : concat(name, " (", outcome, ")"),
           text_or_dash(run, "model"),
           whole("devices"),
