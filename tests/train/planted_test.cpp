@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -31,6 +32,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int kSteps = 6;
+constexpr int kMostSteps = 25;
+constexpr double kMostError = 0.02;
 constexpr int kWidth = 4;
 
 // How long to sleep, or how many products of a fixed size to compute, and how long that took since the last reset().
@@ -120,8 +123,13 @@ class Comparison {
     const auto [entry, is_new] = best_.try_emplace(what, error);
     entry->second = std::min(entry->second, error);
   }
+  // Further steps are made while a busy machine has disturbed all there were.
+  [[nodiscard]] bool wants_step(int number) const {
+    return number < kSteps || (number < kMostSteps &&
+                               std::ranges::any_of(best_, [](const auto& entry) { return entry.second > kMostError; }));
+  }
   void check_all() const {
-    for (const auto& [what, error] : best_) EXPECT_LE(error, 0.02) << what;
+    for (const auto& [what, error] : best_) EXPECT_LE(error, kMostError) << what;
   }
 
  private:
@@ -140,7 +148,7 @@ void expect_forward_and_backward_are_found(Plantation planted) {
   Composition grid = compose_sleepy(planted, 3);
   TrainStep step(grid, {});
   Comparison comparison;
-  for (int number = 0; number < kSteps; ++number) {
+  for (int number = 0; comparison.wants_step(number); ++number) {
     for (auto& of_replica : planted) {
       for (Planted& p : of_replica) p.reset();
     }
@@ -171,7 +179,7 @@ TEST(PlantedSleeps, AnUnevenPartitionIsBubbleOfTheQuickStageAndTheSlowOneIsNamed
   Composition grid = compose_sleepy(planted, 4);
   TrainStep step(grid, {});
   Comparison comparison;
-  for (int number = 0; number < kSteps; ++number) {
+  for (int number = 0; comparison.wants_step(number); ++number) {
     planted[0][1].reset();
     const StepBreakdown breakdown = run_step(grid, step, batch_of(8), number);
     expect_parts_add_up(breakdown);
@@ -198,7 +206,7 @@ TEST(PlantedSleeps, TheQuickReplicaWaitsForTheSlowOne) {
   Composition grid = compose_sleepy(planted, 1);
   TrainStep step(grid, {});
   Comparison comparison;
-  for (int number = 0; number < kSteps; ++number) {
+  for (int number = 0; comparison.wants_step(number); ++number) {
     for (auto& of_replica : planted) of_replica[0].reset();
     const StepBreakdown breakdown = run_step(grid, step, batch_of(8), number);
     const auto slept = [&](int replica) {
