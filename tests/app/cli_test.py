@@ -181,10 +181,14 @@ class RunTest(CliTest):
         error = cli.error_of(done)
         self.assertRegex(error, r"step [34]: the loss is (NaN|-?Infinity);")
         # The update of the last step that was done has ruined the weights: that checkpoint must not be called good.
-        ruined = max(cli.checkpoints(self.run_dir))
-        self.assertIn(f"step-{ruined} holds the weights that gave this loss", error)
-        self.assertNotIn(f"good checkpoint is {cli.checkpoints(self.run_dir)[ruined]}", error)
+        # It is set aside, and the run goes on from the one before.
+        good = max(cli.checkpoints(self.run_dir))
+        self.assertIn(f"step-{good + 1} holds the weights that gave this loss", error)
+        self.assertIn(f"the last good checkpoint is {cli.checkpoints(self.run_dir)[good]}", error)
         self.assertEqual(len(cli.events(self.run_dir, "fault")), 1)
+        again = self.train("--resume", "auto", "--set", "checkpoint.every_steps=1")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn(f"at step {good} of ", again.stderr)
 
     def test_weights_of_another_model_are_7_and_named(self):
         self.assertEqual(self.train("--set", "train.steps=1").returncode, 0)
