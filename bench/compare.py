@@ -108,9 +108,10 @@ def main():
     rows = []
     print(f"{'model':8} {'side':25} {'spin':>8} {'samples/s':>10} {'min':>9} {'max':>9} {'x torch':>8} {'cpu ms':>8} "
           f"{'x torch':>8} {'others':>7}", flush=True)
+    local = [case for case in args.cases if case != "processes"]
+    distributed = [case for case in args.cases if case == "processes"]
     for model in args.models:
-        local = [case for case in args.cases if case != "processes"]
-        for cases, ranks in ((local, 1), ([case for case in args.cases if case not in local], RANKS)):
+        for cases, ranks in ((local, 1), (distributed, RANKS)):
             of_model = compare(model, cases, args, ranks) if cases else []
             print_rows(of_model)
             rows += of_model

@@ -185,6 +185,7 @@ class RunTest(CliTest):
         good = max(cli.checkpoints(self.run_dir))
         self.assertIn(f"step-{good + 1} holds the weights that gave this loss", error)
         self.assertIn(f"the last good checkpoint is {cli.checkpoints(self.run_dir)[good]}", error)
+        self.assertNotIn(f"good checkpoint is {self.run_dir / 'checkpoints' / f'step-{good + 1}'}", error)
         self.assertEqual(len(cli.events(self.run_dir, "fault")), 1)
         again = self.train("--resume", "auto", "--set", "checkpoint.every_steps=1")
         self.assertEqual(again.returncode, 0, again.stderr)

@@ -175,26 +175,22 @@ class RanksTest(unittest.TestCase):
                             arguments_of={1: ["--set", "data.workers=0", "--set", "device.threads=2",
                                               "--set", "log.lines=full"]})
 
-    def test_a_memory_limit_of_one_rank_alone_holds_for_the_chunks_of_all(self):
+    def check_that_chunks_are_chosen_where_one_rank_has_a_limit(self, **pipeline):
         config = configuration(self.folder, model={"name": "resnet8", "dropout": 0},
                                train={"deterministic": False, "precision": "fp32", "steps": 2},
-                               pipeline={"chunks": "auto"})
+                               pipeline={"chunks": "auto", **pipeline})
         for rank in (0, 1):
             with self.subTest(rank_with_a_limit=rank):
                 done = self.must_run_ranks(2, config, arguments_of={rank: ["--set", "device.memory_limit=\"4GiB\""]})
                 self.assertIn("timing steps without update", done[0].stderr)
                 shutil.rmtree(self.run_dir)
 
+    def test_a_memory_limit_of_one_rank_alone_holds_for_the_chunks_of_all(self):
+        self.check_that_chunks_are_chosen_where_one_rank_has_a_limit()
+
     def test_the_chunks_that_all_try_begin_where_rank_0_begins(self):
         """Where recomputation is open, a limit settles it, and with it the least number that fits."""
-        config = configuration(self.folder, model={"name": "resnet8", "dropout": 0},
-                               train={"deterministic": False, "precision": "fp32", "steps": 2},
-                               pipeline={"stages": 2, "chunks": "auto", "recompute": "auto"})
-        for rank in (0, 1):
-            with self.subTest(rank_with_a_limit=rank):
-                done = self.must_run_ranks(2, config, arguments_of={rank: ["--set", "device.memory_limit=\"4GiB\""]})
-                self.assertIn("timing steps without update", done[0].stderr)
-                shutil.rmtree(self.run_dir)
+        self.check_that_chunks_are_chosen_where_one_rank_has_a_limit(stages=2, recompute="auto")
 
     def test_a_rank_that_fails_says_why_and_the_others_name_it(self):
         config = configuration(self.folder, model={"name": "mlp", "image_size": 0}, data={"name": "fashion_mnist"})
@@ -236,18 +232,20 @@ class RanksTest(unittest.TestCase):
         self.must_run_ranks(2, config)
         self.assertEqual([line["samples"] for line in cli.events(self.run_dir, "step")], [16, 1, 16, 1])
 
+    def start_with_one_on_a_poor_machine(self, poor_rank, config, run_dir, **shortage):
+        """Two ranks, one of them under tests/support/poor_machine.cpp with these variables."""
+        poor = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0", **shortage}
+        port = cli.free_port()
+        return [cli.start("train", config, "--run-dir", run_dir,
+                          env={**cli.environment_of(rank, 2, port), **(poor if rank == poor_rank else {})})
+                for rank in range(2)]
+
     def test_a_save_longer_than_a_step_may_take_is_no_hang_in_a_synchronised_batch_norm(self):
-        slow_s, step_timeout_s = 1.5, 4
+        step_timeout_s = 4
         config = configuration(self.folder, model={"name": "resnet8", "dropout": 0}, data={"samples": 32},
                                train={"precision": "fp32", "steps": 4, "step_timeout_s": step_timeout_s},
                                pipeline={"batch_norm": "sync"}, checkpoint={"every_steps": 2})
-        port = cli.free_port()
-        slow_disk = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "SLUICE_TEST_FSYNC_S": str(slow_s),
-                     "ASAN_OPTIONS": "verify_asan_link_order=0"}
-        done = cli.finish_all([
-            cli.start("train", config, "--run-dir", self.run_dir,
-                      env={**cli.environment_of(rank, 2, port), **(slow_disk if rank == 0 else {})})
-            for rank in range(2)])
+        done = cli.finish_all(self.start_with_one_on_a_poor_machine(0, config, self.run_dir, SLUICE_TEST_FSYNC_S="1.5"))
         self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
         saves = [line["save_s"] for line in cli.events(self.run_dir, "checkpoint")]
         self.assertGreater(min(saves), 1.2 * step_timeout_s)  # or this test shows nothing
@@ -255,14 +253,10 @@ class RanksTest(unittest.TestCase):
     def test_a_rank_that_is_refused_a_thread_ends_all_and_says_so(self):
         config = configuration(self.folder, pipeline={"stages": 2, "partition": [5, 5]},
                                replicas={"connect_timeout_s": 10})
-        started = {}
-        for threads in (1, 8, 9, 10):  # with 9 the second of the two of a Gloo group is refused, which never comes back
-            port = cli.free_port()
-            few = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "SLUICE_TEST_THREADS": str(threads),
-                   "ASAN_OPTIONS": "verify_asan_link_order=0"}
-            started[threads] = [
-                cli.start("train", config, "--run-dir", self.folder / str(threads),
-                          env={**cli.environment_of(rank, 2, port), **(few if rank == 1 else {})}) for rank in range(2)]
+        # With 9 the second of the two of a Gloo group is refused, which never comes back.
+        started = {threads: self.start_with_one_on_a_poor_machine(1, config, self.folder / str(threads),
+                                                                  SLUICE_TEST_THREADS=str(threads))
+                   for threads in (1, 8, 9, 10)}
         for threads, processes in started.items():
             with self.subTest(threads=threads):
                 done = cli.finish_all(processes)

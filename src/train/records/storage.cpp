@@ -135,9 +135,9 @@ void check_output(const char* option, const fs::path& out, const std::vector<fs:
     if (fs::equivalent(input, out, ignored))
       throw ConfigError(concat(option, " ", out.string(), " is a file to read; give it another name"));
   }
-  if (fs::exists(fs::absolute(out).parent_path() / "state.json", ignored))
-    throw ConfigError(concat(option, " ", out.string(), " is inside a checkpoint; write elsewhere"));
   const fs::path folder = fs::absolute(out).parent_path();
+  if (fs::exists(folder / "state.json", ignored))
+    throw ConfigError(concat(option, " ", out.string(), " is inside a checkpoint; write elsewhere"));
   if (::access(folder.c_str(), W_OK) != 0)
     throw StorageError(concat(option, " ", out.string(), ": ", std::generic_category().message(errno),
                               "; name a file in a folder that may be written to"));
