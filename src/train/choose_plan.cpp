@@ -43,7 +43,8 @@ Choice choose_cut(const Setup& setup, const Plan& plan, const std::vector<LayerC
   return {rules, tune::best_cut(costs, schedule, rules)};
 }
 
-void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const Choice& choice) {
+// raise_chunks: they are not as many as there may be.
+void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const Choice& choice, bool raise_chunks) {
   const auto& [rules, cut] = choice;
   if (!cut.fits && !cut.is_proven) {
     log_warning(concat("no cut that is estimated to fit was found in ", tune::kMostTries,
@@ -53,7 +54,8 @@ void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const
                                           rules.most_samples, rules.shares_memory);
     log_warning(concat("no cut into ", counted(plan.stages(), "stage"), " is estimated to fit ",
                        human_bytes(rules.memory_limit), " a place; the one that needs least takes about ",
-                       human_bytes(std::ranges::max(peaks)), " and is tried; raise pipeline.chunks or pipeline.stages",
+                       human_bytes(std::ranges::max(peaks)), " and is tried; raise ",
+                       raise_chunks ? "pipeline.chunks or " : "", "pipeline.stages",
                        rules.recompute == tune::Recompute::kNone ? ", or set pipeline.recompute = \"auto\"" : ""));
   }
   if (cut.fits && !cut.is_proven)
@@ -171,7 +173,7 @@ Plan make_plan(const Setup& setup, const std::vector<LayerCost>& costs) {
   }
   plan.partition = {std::vector<int>(stages, 1)};  // the schedule depends on their number alone
   Choice choice = choose_cut_and_chunks(setup, plan, costs);
-  warn_of_doubts(plan, costs, choice);
+  warn_of_doubts(plan, costs, choice, !chunks_are_open(setup.config));
   plan.partition = std::move(choice.cut.partition);
   plan.recompute = std::move(choice.cut.recompute);
   return plan;

@@ -232,7 +232,7 @@ void Loop::stop_for_signal() {
   if (!has_trained && !is_saved()) {  // another run's checkpoint is no better for being saved again
     report_outside_of_steps();
     parts_.records->reporter.summary("interrupted", progress_.steps_done);
-    throw InterruptedError(concat(stopped, "; nothing was trained, and nothing new is kept"));
+    throw InterruptedError(concat(stopped, "; nothing was trained, and no checkpoint was saved"));
   }
   check_records();
   log_info(concat("received ", signal, ": saving a checkpoint before stopping (a second signal stops at once)"));

@@ -1,11 +1,12 @@
 #include "train/plan_description.h"
 
-#include <iomanip>
+#include <array>
 #include <sstream>
 
 #include "core/concat.h"
 #include "core/divided_up.h"
 #include "core/text.h"
+#include "core/text_table.h"
 #include "train/train_schedule.h"
 
 namespace sluice::train {
@@ -59,11 +60,7 @@ std::string headline(const Setup& setup, const Composition& composition, bool ch
 PlanDescription describe_plan(const Setup& setup, const Composition& composition, bool chunks_are_open) {
   const Plan& plan = composition.plan;
   ordered_json stages = ordered_json::array();
-  std::ostringstream text;
-  text << headline(setup, composition, chunks_are_open) << "\n"
-       << std::left << std::setw(7) << "stage" << std::setw(28) << "layers" << std::right << std::setw(12)
-       << "parameters" << std::setw(12) << "bytes"
-       << "  devices";
+  std::vector<TextRow> rows{{"stage", "layers", "parameters", "bytes", "devices"}};
   const std::vector<int> owners = stage_owners(plan);
   for (int s = 0; s < plan.stages(); ++s) {
     const pipeline::Stage& stage = composition.executor->stage(ReplicaId{0}, StageId{s});
@@ -82,14 +79,16 @@ PlanDescription describe_plan(const Setup& setup, const Composition& composition
                       {"devices", devices}});
     const std::string span =
         layers.size() == 1 ? layers.front() : concat(layers.front(), " .. ", layers.back(), " (", layers.size(), ")");
-    text << "\n"
-         << std::left << std::setw(7) << s << std::setw(28) << span << std::right << std::setw(12) << parameters
-         << std::setw(12) << bytes << "  " << join(devices, " ") << (plan.recomputes(s) ? ", recomputes" : "");
+    rows.push_back({std::to_string(s), span, std::to_string(parameters), std::to_string(bytes),
+                    concat(join(devices, " "), plan.recomputes(s) ? ", recomputes" : "")});
   }
+  constexpr Align kLeft = Align::kLeft, kRight = Align::kRight;
+  std::string text = concat(headline(setup, composition, chunks_are_open), "\n",
+                            text_table(rows, std::array{kLeft, kLeft, kRight, kRight, kLeft}, /*gap=*/2));
   if (const auto unused = unused_devices(setup); !unused.empty())
-    text << "\nof device.list the first " << setup.config.device.list.names.size() - unused.size() << " are used, not "
-         << join(unused, ", ");
-  return {description_json(setup, composition, chunks_are_open, std::move(stages)), std::move(text).str()};
+    text += concat("\nof device.list the first ", setup.config.device.list.names.size() - unused.size(),
+                   " are used, not ", join(unused, ", "));
+  return {description_json(setup, composition, chunks_are_open, std::move(stages)), std::move(text)};
 }
 
 }  // namespace sluice::train

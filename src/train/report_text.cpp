@@ -271,6 +271,7 @@ TextRow comparison_row(const std::string& name, const RunLog& log, const Json& r
           cell(times(number_at(run, "mfu"), 100), 1),
           cell(times(number_at(child(run, "peak_memory_bytes"), "process"), 1.0 / (1 << 20)), 0),
           cell(number_at(run, "top1"), 2),
+          cell(number_at(run, "loss"), 4),
           cell(log.wall_s(), 1),
           cell(number_at(run, "speedup"), 2)};
 }
@@ -293,9 +294,10 @@ std::string comparison(std::span<const RunReport> runs) {
   const Json json = printable_json(json_of(runs));
   const std::vector<std::string> names = names_of(runs);
   std::vector<TextRow> rows{
-      {"run",  "model", "dev",       "procs", "stages", "repl", "chunks", "schedule", "batch", "steps", "samples",
-       "step", "busy",  "allreduce", "skew",  "bubble", "load", "MFU",    "memory",   "top-1", "wall",  "speed-up"},
-      {"", "", "", "", "", "", "", "", "", "", "/s", "ms", "%", "ms", "ms", "ms", "ms", "%", "MiB", "%", "s", ""}};
+      {"run",   "model", "dev",     "procs", "stages", "repl",      "chunks",  "schedule",
+       "batch", "steps", "samples", "step",  "busy",   "allreduce", "skew",    "bubble",
+       "load",  "MFU",   "memory",  "top-1", "loss",   "wall",      "speed-up"},
+      {"", "", "", "", "", "", "", "", "", "", "/s", "ms", "%", "ms", "ms", "ms", "ms", "%", "MiB", "%", "", "s", ""}};
   for (std::size_t i = 0; i < runs.size(); ++i)
     rows.push_back(comparison_row(printable(names[i]), runs[i].log, json.at("runs").at(i)));
   constexpr Align kLeft = Align::kLeft, kRight = Align::kRight;

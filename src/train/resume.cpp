@@ -1,10 +1,13 @@
 #include "train/resume.h"
 
 #include <algorithm>
+#include <array>
+#include <fstream>
 
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "train/records/checkpoint_store.h"
 #include "train/records/run_dir.h"
 #include "train/setup.h"
@@ -27,12 +30,47 @@ bool has_checkpoints(const fs::path& run) {
                              [](const fs::directory_entry& entry) { return step_of(entry.path()).has_value(); });
 }
 
-// The newest run of this configuration that has saved; empty where there is none.
-fs::path newest_run(const std::string& config_name) {
-  for (const auto& run : RunDir::named("runs", config_name)) {
-    if (has_checkpoints(run)) return run;
+constexpr const char* kOrigin = "# made from ";
+
+// The file that a run was made from; empty where that is not known.
+std::string origin_of(const fs::path& run) {
+  std::ifstream in(run / "config.toml");
+  std::string line;
+  std::getline(in, line);
+  return line.starts_with(kOrigin) ? line : std::string{};
+}
+
+// The newest run of this configuration that has saved; empty where there is none. Runs of another file of the same name
+// are left alone.
+fs::path newest_run(const fs::path& config_file) {
+  for (const auto& run : RunDir::named("runs", config_file.stem().string())) {
+    if (!has_checkpoints(run)) continue;
+    const std::string origin = origin_of(run);
+    if (origin.empty() || origin == origin_line(config_file)) return run;
+    log_info(concat("--resume auto: ", run.string(), " was", origin.substr(1), " and is left alone"));
   }
   return {};
+}
+
+// Settings that may change on the way, and change what is learned. Others say how it is done, or how long.
+bool changes_training(const std::string& key) {
+  constexpr std::array<std::string_view, 7> of_no_effect{
+      "model.weights",          "train.steps",         "train.epochs", "train.micro_batch", "train.eval_batch",
+      "train.eval_every_steps", "train.step_timeout_s"};
+  return (key.starts_with("model.") || key.starts_with("train.")) &&
+         std::ranges::find(of_no_effect, key) == of_no_effect.end();
+}
+
+void warn_of_changes(const config::Config& config, const config::Config& saved, const std::string& source) {
+  std::vector<std::string> changes;
+  const auto now = config::values(config), then = config::values(saved);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    const auto& [key, value] = now[i];
+    if (changes_training(key) && value != then[i].second)
+      changes.push_back(concat(key, " = ", value, " (was ", then[i].second, ")"));
+  }
+  if (!changes.empty())
+    log_warning(concat(source, " was made with other settings; from here on ", join(changes, ", ")));
 }
 
 bool tells_of_checkpoints(const fs::path& metrics_file) {
@@ -126,10 +164,15 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
   }
 }
 
-ResumeChoice choose_resume(const std::string& resume, const fs::path& run_dir, const std::string& config_name) {
+std::string origin_line(const fs::path& config_file) {
+  if (config_file.empty()) return concat(kOrigin, "no file");
+  return concat(kOrigin, printable(fs::absolute(config_file).lexically_normal().string()));
+}
+
+ResumeChoice choose_resume(const std::string& resume, const fs::path& run_dir, const fs::path& config_file) {
   if (resume.empty()) return {.run_dir = run_dir};
   if (resume == "auto") {
-    const fs::path run = run_dir.empty() ? newest_run(config_name) : run_dir;
+    const fs::path run = run_dir.empty() ? newest_run(config_file) : run_dir;
     return {.run_dir = run, .from = run, .continues_run_dir = !run.empty()};
   }
   const fs::path dir = (fs::path(resume) / "").parent_path();  // without a final slash
@@ -171,6 +214,7 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   refuse("model.context", config.model.context, saved.model.context);
   refuse("train.precision", config.train.precision, saved.train.precision);
   refuse("train.optimizer", config.train.optimizer, saved.train.optimizer);
+  warn_of_changes(config, saved, source);
 }
 
 Progress progress_in(const Setup& setup, const RunState& state, const std::string& source, NewData new_data) {

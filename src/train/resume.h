@@ -46,13 +46,17 @@ struct ResumeChoice {
 };
 // `resume`: "", "auto", a run directory or a checkpoint directory.
 [[nodiscard]] ResumeChoice choose_resume(const std::string& resume, const std::filesystem::path& run_dir,
-                                         const std::string& config_name);
+                                         const std::filesystem::path& config_file);
+
+// A comment line for a run directory's config.toml, by which "auto" tells the runs of this file from those of another
+// of the same name.
+[[nodiscard]] std::string origin_line(const std::filesystem::path& config_file);
 
 // What a resume may change.
 enum class NewData { kRefused, kAccepted };
 
 // Refuses what would make the saved tensors or the position in the data meaningless: another model, optimizer, seed,
-// batch size or name of the data set.
+// batch size or name of the data set. Warns of other settings that the training depends on.
 void check_resumable(const config::Config& config, const RunState& state, const std::string& source,
                      NewData new_data = NewData::kRefused);
 

@@ -59,7 +59,7 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
 }
 
 RunDir open_run_dir(const ResumeChoice& choice, const SessionOptions& options) {
-  if (choice.run_dir.empty()) return RunDir::create_named("runs", options.config_name);
+  if (choice.run_dir.empty()) return RunDir::create_named("runs", options.config_file.stem().string());
   if (options.resume == "auto") return {choice.run_dir, RunDirMode::kResumeOrNew};
   return {choice.run_dir, choice.continues_run_dir ? RunDirMode::kResume : RunDirMode::kNew};
 }
@@ -182,10 +182,18 @@ std::optional<nlohmann::ordered_json> summary_of_finished_run(const RunDir& run_
   return with_run_dir(run_dir, fields);
 }
 
+// What a run leaves behind, and where; rank 0's.
+struct RunFiles {
+  const RunDir& dir;
+  CheckpointStore& checkpoints;
+  std::string config;      // text of config.toml
+  bool continues = false;  // the directory's own records
+};
+
 // What rank 0 does with a model that lies on its devices, from the first step to the last.
-nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const RunDir& run_dir,
-                                      CheckpointStore& checkpoints, Composition& composition,
-                                      std::optional<ResumePoint>& resume, bool continues) {
+nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const RunFiles& files, Composition& composition,
+                                      std::optional<ResumePoint>& resume) {
+  const auto& [run_dir, checkpoints, config_text, continues] = files;
   const config::Config& config = setup.config;
   const bool plan_is_kept = keeps_plan(setup, resume);
   const Progress start = resume ? resume->state.progress : Progress{};
@@ -201,7 +209,7 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
   log_table(description.text);
   peers.before_training().training_begins();
   // Not before: a run that is stopped while it plans leaves a directory that it continues as it was.
-  run_dir.write_config(config::to_toml(config));
+  run_dir.write_config(config_text);
   if (continues) checkpoints.set_aside_newer_than(start.steps_done);
   Reporter reporter(run_dir, facts_of(setup, composition), config.log.tensorboard,
                     start_of_records(run_dir, continues, resume));
@@ -221,20 +229,20 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
 }
 
 // Rank 0's part in a run whose directory is ours.
-nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunDir& run_dir, CheckpointStore& checkpoints,
-                             std::optional<ResumePoint>& resume, bool continues) {
+nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& files,
+                             std::optional<ResumePoint>& resume) {
   const Plan plan = plan_to_run(setup, resume);
   Orders orders{.plan_is_kept = keeps_plan(setup, resume), .state = {.plan = plan}};
   if (resume) orders.state.progress = resume->state.progress;
   give(peers, orders);
   Composition composition = make_composition(setup, plan, peers.processes());
   nlohmann::ordered_json summary;
-  peers.together([&] { summary = train_composed(peers, setup, run_dir, checkpoints, composition, resume, continues); });
+  peers.together([&] { summary = train_composed(peers, setup, files, composition, resume); });
   return summary;
 }
 
 nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& options) {
-  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
+  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   // A checkpoint of another run is read before a directory is made for nothing; our own once the directory is ours,
   // because its former owner may have saved or removed checkpoints until then.
   std::optional<ResumePoint> resume;
@@ -244,7 +252,8 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
   log_to_file(run_dir.log_file());
   if (choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
 
-  CheckpointStore checkpoints(run_dir.checkpoints_dir(), setup.config.checkpoint.keep);
+  CheckpointStore checkpoints(run_dir.checkpoints_dir(), setup.config.checkpoint.keep,
+                              [&] { return run_dir.presence() == RunDir::Presence::kReplaced; });
   const bool continues = resume && choice.continues_run_dir;
   if (continues && resume->state.progress.steps_done == setup.total_steps) {
     refuse_to_cut(checkpoints, setup.total_steps, resume->source);
@@ -253,7 +262,8 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
       return *summary;
     }
   }
-  return train(peers, setup, run_dir, checkpoints, resume, continues);
+  const std::string config = concat(origin_line(options.config_file), "\n\n", config::to_toml(setup.config));
+  return train(peers, setup, {run_dir, checkpoints, config, continues}, resume);
 }
 
 // The part of a process that keeps no records.
@@ -280,7 +290,7 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
   const comm::World& world = options.launch.world;
   Setup setup = make_setup(config, place_of(world));
   if (world.rank != 0 || world.is_single()) return setup;
-  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
+  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   if (!choice.continues_run_dir) (void)find_start(choice, options);
   if (options.resume.empty() && !config.model.weights.empty()) (void)read_safetensors(config.model.weights);
   return setup;
@@ -308,7 +318,7 @@ PlanDescription describe_training(const config::Config& config, const SessionOpt
   Setup setup = make_setup(config, place_of(options.launch.world));
   warn_of_oddities(setup);
   identify_data(setup);
-  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_name);
+  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);
   Composition composition = make_composition(setup, plan_to_run(setup, resume));
   load_start(composition, config, resume);

@@ -14,8 +14,8 @@
 namespace sluice::train {
 
 struct SessionOptions {
-  std::filesystem::path run_dir;  // empty: runs/<config name>-<date>-<time>
-  std::string config_name;        // for the default run directory
+  std::filesystem::path run_dir;      // empty: runs/<config name>-<date>-<time>
+  std::filesystem::path config_file;  // names the default run directory
   // "auto": continue the run directory's newest checkpoint if there is one; else a run or checkpoint directory; empty:
   // a new run.
   std::string resume;

@@ -36,8 +36,11 @@ std::optional<int> fewest_stages(const std::vector<LayerState>& layers, std::uin
 std::string stages_that_fit(const std::vector<LayerState>& layers, std::uint64_t limit, int stages, bool shares,
                             const ListedSettings& listed) {
   if (const auto fitting = fewest_stages(layers, limit)) {
-    if (*fitting <= stages && !shares)
+    if (*fitting <= stages && !shares) {
+      if (!listed.partition)
+        return "no cut that holds them leaves room for activations; raise the limit or pipeline.stages";
       return concat("another pipeline.partition of ", counted(*fitting, "stage"), " would hold them");
+    }
     return concat(stages_setting(*fitting, listed.partition),
                   listed.devices ? ", each on a device of its own in device.list," : "", " would hold them");
   }

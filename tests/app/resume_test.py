@@ -211,6 +211,22 @@ class ResumeTest(unittest.TestCase):
             for path in cli.checkpoints(self.run_dir).values():
                 shutil.rmtree(path)
 
+    def test_a_run_whose_directory_is_renamed_touches_none_that_takes_its_place(self):
+        config = configuration(self.folder, "resnet8")
+        other = self.folder / "other"
+        cli.must_run("train", config, "--run-dir", other, "--set", f"train.steps={EVERY}")
+        process = cli.start("train", config, "--run-dir", self.run_dir, "--set", "train.steps=1000000",
+                            "--set", "checkpoint.every_steps=50", "--set", "checkpoint.keep=1")
+        cli.wait_until(lambda: cli.checkpoints(self.run_dir), process)
+        before = {path.relative_to(other): path.read_bytes() for path in other.rglob("*") if path.is_file()}
+        self.run_dir.rename(self.folder / "away")
+        other.rename(self.run_dir)
+        done = cli.finish(process)
+        self.assertEqual(done.returncode, 8, done.stderr)
+        self.assertIn("another directory is in its place, so nothing was saved", cli.error_of(done))
+        self.assertEqual({path.relative_to(self.run_dir): path.read_bytes()
+                          for path in self.run_dir.rglob("*") if path.is_file()}, before)
+
     def test_going_back_on_purpose_keeps_the_newer_checkpoints_until_there_is_another(self):
         config = configuration(self.folder, "resnet8")
         whole = self.uninterrupted(config)

@@ -86,11 +86,11 @@ TEST(Comparison, IsARowARunWithTheSpeedUp) {
                        "\n"});
   EXPECT_EQ(
       comparison(reports),
-      R"(run               model dev procs stages repl chunks schedule batch steps samples step busy allreduce skew bubble load  MFU memory top-1 wall speed-up
-                                                                               /s   ms    %        ms   ms     ms   ms    %    MiB     %    s
-run0 (unfinished) mlp     4     2      2    2      4 1f1b        16     1  1600.0 10.0 62.5       2.0  1.0    0.8  1.0 12.5      -     -  0.0     1.00
-run1 (unfinished) -       -     -      -    -      - -            -     0       -    -    -         -    -      -    -    -      -     -  0.0        -
-run2              -       -     -      -    -      - -            -     1  3200.0  5.0    -         -    -      -    -    -     10     -  2.5     2.00)");
+      R"(run               model dev procs stages repl chunks schedule batch steps samples step busy allreduce skew bubble load  MFU memory top-1 loss wall speed-up
+                                                                               /s   ms    %        ms   ms     ms   ms    %    MiB     %         s
+run0 (unfinished) mlp     4     2      2    2      4 1f1b        16     1  1600.0 10.0 62.5       2.0  1.0    0.8  1.0 12.5      -     -    -  0.0     1.00
+run1 (unfinished) -       -     -      -    -      - -            -     0       -    -    -         -    -      -    -    -      -     -    -  0.0        -
+run2              -       -     -      -    -      - -            -     1  3200.0  5.0    -         -    -      -    -    -     10     -    -  2.5     2.00)");
 }
 
 TEST(Comparison, NamesRunsByTheirPathsWhereTheirNamesAreEqual) {

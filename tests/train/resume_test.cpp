@@ -87,6 +87,20 @@ TEST_F(ChooseResume, AutoWithoutADirectoryTakesTheNewestRunOfThatConfiguration) 
   EXPECT_TRUE(choice.continues_run_dir);
 }
 
+TEST_F(ChooseResume, AutoWithoutADirectoryLeavesRunsOfAnotherFileOfThatNameAlone) {
+  const auto make_run = [](const std::string& name, const fs::path& config_file) {
+    save(fs::path("runs") / name, 4);
+    std::ofstream(fs::path("runs") / name / "config.toml") << origin_line(config_file) << "\n\n[train]\n";
+  };
+  make_run("quick-20260101-000000", "mine/quick.toml");
+  make_run("quick-20260102-000000", "theirs/quick.toml");
+  EXPECT_EQ(choose_resume("auto", "", "mine/quick.toml").run_dir, "runs/quick-20260101-000000");
+  EXPECT_EQ(choose_resume("auto", "", fs::absolute("x/../theirs/quick.toml")).run_dir, "runs/quick-20260102-000000");
+  EXPECT_EQ(choose_resume("auto", "", "quick.toml").run_dir, "");
+  save("runs/quick-20260103-000000", 4);  // of an earlier version, which does not say
+  EXPECT_EQ(choose_resume("auto", "", "quick.toml").run_dir, "runs/quick-20260103-000000");
+}
+
 TEST_F(ChooseResume, ARunDirectoryGoesOnInItself) {
   save("run", 4);
   for (const char* name : {"run", "run/", "./run"}) {
@@ -245,8 +259,16 @@ TEST(CheckResumable, AllowsAnotherTopologyLengthAndRate) {
   config.pipeline.schedule = "gpipe";
   config.replicas.local = 3;
   config.train.epochs = 50;
-  config.train.lr = 1;
+  testing::internal::CaptureStderr();
   EXPECT_NO_THROW(check_resumable(config, state, "here"));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "how and how long is no other training";
+  config.train.lr = 0.125;
+  config.model.dropout = 0.5;
+  testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(check_resumable(config, state, "run/step-17"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("run/step-17 was made with other settings; from here on model.dropout = 0.5 (was "),
+                    HasSubstr(", train.lr = 0.125 (was ")));
 }
 
 TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {

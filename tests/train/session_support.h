@@ -33,7 +33,7 @@ inline config::Config small_run() {
 }
 
 inline SessionOptions into(const std::filesystem::path& run_dir, const std::string& resume = {}) {
-  return {.run_dir = run_dir, .config_name = "test", .resume = resume, .launch = {.world = {}, .version = "test"}};
+  return {.run_dir = run_dir, .config_file = "test", .resume = resume, .launch = {.world = {}, .version = "test"}};
 }
 
 // The lines of metrics.jsonl of one event.

@@ -43,7 +43,9 @@ TEST(RequireStateMemory, SaysWhatIsTooMuchAndHowManyStagesWouldDo) {
       "replica 0 stage 0: out of memory on cpu:0: parameters 60 B, gradients 60 B, optimizer 60 B are 180 B before "
       "any micro-batch, over its device.memory_limit of 179 B; pipeline.stages = 2 would hold them");
   EXPECT_EQ(refusal_of(one, 1, 0), "fits");
-  EXPECT_THAT(refusal_of({.partition = {{1, 2}}}, 0, 80), HasSubstr("another pipeline.partition of 2 stages would"));
+  EXPECT_THAT(refusal_of({.partition = {{1, 2}}}, 0, 80, {.partition = true}),
+              HasSubstr("another pipeline.partition of 2 stages would"));
+  EXPECT_THAT(refusal_of({.partition = {{1, 2}}}, 0, 80), HasSubstr("raise the limit or pipeline.stages"));
   EXPECT_THAT(refusal_of(one, 2, 100), HasSubstr("no number of stages would do, layer second alone needs 120 B"));
   // Only the gradients are each replica's own.
   EXPECT_EQ(refusal_of({.partition = {{3}}, .replicas = 2}, 1, 180), "fits");

@@ -20,7 +20,7 @@ struct TrainArguments {
 
 void run_train_command(TrainArguments& arguments) {
   const config::Config config = arguments.config.load();
-  arguments.session.config_name = arguments.config.name();
+  arguments.session.config_file = arguments.config.file;
   arguments.session.launch = {comm::choose_world(arguments.world), kVersion, end_with};
   if (arguments.dry_run) {
     const train::PlanDescription plan = train::describe_training(config, arguments.session);
@@ -48,7 +48,7 @@ void add_train(CLI::App& app) {
           ->add_option(
               "--resume", arguments->session.resume,
               "Go on from a run or checkpoint directory; \"auto\": from the newest checkpoint of --run-dir, or "
-              "of runs/<config>-*, and from the beginning where there is none")
+              "of the runs/<config>-* that CONFIG made, and from the beginning where there is none")
           ->type_name("DIR|auto")
           ->check(not_empty);
   command

@@ -92,7 +92,8 @@ CheckpointScan scan_checkpoints(const fs::path& dir) {
   return scan;
 }
 
-CheckpointStore::CheckpointStore(fs::path dir, int keep) : dir_(std::move(dir)), keep_(keep) {
+CheckpointStore::CheckpointStore(fs::path dir, int keep, std::function<bool()> is_replaced)
+    : dir_(std::move(dir)), keep_(keep), is_replaced_(std::move(is_replaced)) {
   check(keep >= 1, "CheckpointStore keeps at least one checkpoint");
   make_directories(dir_);
   clean_up();
@@ -125,6 +126,8 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
   check(step >= 0, "the step of a checkpoint is negative");
   const auto checkpoint = dir_ / checkpoint_name(step);
   const auto temporary = temporary_for(checkpoint);
+  std::error_code ignored;
+  const bool has_place = fs::exists(dir_, ignored);  // else it is made anew, and is ours
   make_directories(dir_);
   const auto needed = static_cast<double>(checkpoint_bytes(contents)) * kSpaceMargin;
   require_free_space(dir_, static_cast<std::uint64_t>(needed));
@@ -132,15 +135,22 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
     make_directories(temporary);
     write_checkpoint(temporary, step, contents);
     sync_directory(temporary);
+    if (has_place) require_own_place();
     publish(temporary, checkpoint);
   } catch (...) {
-    std::error_code ignored;
     fs::remove_all(temporary, ignored);
     throw;
   }
   apply_retention(step, proven);
   remove_set_aside();
   return checkpoint;
+}
+
+// Writing takes its time, in which the run's directory may be renamed.
+void CheckpointStore::require_own_place() const {
+  if (is_replaced_ && is_replaced_())
+    throw StorageError(concat("another directory has taken the place of ", dir_.parent_path().string(),
+                              ", so no checkpoint was put there"));
 }
 
 void CheckpointStore::publish(const fs::path& temporary, const fs::path& final_dir) const {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <set>
 #include <vector>
@@ -28,7 +29,9 @@ class CheckpointStore {
  public:
   // dir is RUN/checkpoints, created when missing; keep >= 1 complete checkpoints remain after a save.
   // Removes what dead processes left half-written, with a log line each.
-  CheckpointStore(std::filesystem::path dir, int keep);
+  // is_replaced: whether another directory is in the run's place, whose checkpoints are not ours to touch; may be
+  // empty.
+  CheckpointStore(std::filesystem::path dir, int keep, std::function<bool()> is_replaced = {});
 
   // Durable when it returns. Replaces step-N when it exists. Afterwards removes checkpoints older than the `keep`
   // newest complete ones up to this step (those of later steps are not touched), and those that were set aside. Returns
@@ -45,6 +48,7 @@ class CheckpointStore {
 
  private:
   void clean_up();
+  void require_own_place() const;
   void publish(const std::filesystem::path& temporary, const std::filesystem::path& final_dir) const;
   void apply_retention(std::int64_t saved, std::optional<std::int64_t> proven) const;
   void remove_set_aside() const;
@@ -52,6 +56,7 @@ class CheckpointStore {
 
   std::filesystem::path dir_;
   int keep_;
+  std::function<bool()> is_replaced_;
 };
 
 }  // namespace sluice::train

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -121,7 +122,6 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
   make_directories(dir_);
   lock_ = lock_directory(dir_);
   open_dir_ = FileDescriptor(::open(dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  had_link_ = has_link(open_dir_.get());
   const auto trace = trace_of_run(dir_);
   resumes_ = !trace.empty();
   if (mode == RunDirMode::kNew && resumes_) {
@@ -139,7 +139,10 @@ RunDir::Presence RunDir::presence() const {
   const bool has_place = fs::is_directory(dir_, error);
   const bool is_unknown = error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory;
   if (!has_place && !is_unknown) return Presence::kGone;
-  return had_link_ && !has_link(open_dir_.get()) ? Presence::kReplaced : Presence::kThere;
+  struct stat own {};
+  struct stat named {};
+  if (::fstat(open_dir_.get(), &own) != 0 || ::stat(dir_.c_str(), &named) != 0) return Presence::kThere;  // unknown
+  return own.st_dev == named.st_dev && own.st_ino == named.st_ino ? Presence::kThere : Presence::kReplaced;
 }
 
 std::function<void()> RunDir::discarding() const {

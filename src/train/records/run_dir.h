@@ -48,11 +48,11 @@ class RunDir {
   [[nodiscard]] std::filesystem::path tensorboard_dir() const { return dir_ / "tensorboard"; }
   [[nodiscard]] std::filesystem::path checkpoints_dir() const { return dir_ / "checkpoints"; }
 
-  // Whether the directory is still the one that was made or taken. Two system calls.
+  // Whether the directory is still the one that was made or taken. Three system calls.
   enum class Presence {
     kThere,
     kGone,      // removed, or renamed
-    kReplaced,  // removed, and another is in its place
+    kReplaced,  // removed or renamed, and another is in its place
   };
   [[nodiscard]] Presence presence() const;
 
@@ -63,7 +63,6 @@ class RunDir {
   std::filesystem::path dir_;
   FileDescriptor lock_;
   FileDescriptor open_dir_;  // tells whether it has been removed
-  bool had_link_ = false;
   bool resumes_ = false;
   bool is_new_ = false;                 // made by this object
   std::vector<std::string> own_names_;  // of what a run puts into it, those that were not there before

@@ -124,10 +124,10 @@ class StepSums {
   std::vector<WeightedSum> busy_;
 };
 
-// Higher top-1, or where there is none lower loss.
+// Higher top-1; of texts, and where there is none, lower loss.
 bool is_better(const Json& one, const Json& other) {
   const auto top1 = number_at(one, "top1"), other_top1 = number_at(other, "top1");
-  if (top1 && other_top1) return *top1 > *other_top1;
+  if (top1 && other_top1 && !one.contains("perplexity")) return *top1 > *other_top1;
   const auto loss = number_at(one, "loss"), other_loss = number_at(other, "loss");
   return loss && other_loss && *loss < *other_loss;
 }

@@ -24,7 +24,9 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxWrite = std::size_t{1} << 30;  // one write() takes at most 2 GiB - 4 KiB
 
 // Not only for files of a run directory: `step --out` and `eval --logits` come here too.
-std::string_view advice(int error) {
+std::string_view advice(int error, std::string_view action) {
+  const bool reads = action == "read" || action == "list";
+  if (reads && (error == EACCES || error == EPERM)) return "change its permissions or use another account";
   switch (error) {
     case ENOSPC: return "free space on that disk or write elsewhere (a run: choose another --run-dir)";
     case EDQUOT: return "free some of your quota or write elsewhere (a run: choose another --run-dir)";
@@ -95,7 +97,7 @@ void throw_storage_error(int error, std::string_view action, const fs::path& pat
     if (const auto left = free_bytes(path)) sizes += concat(sizes.empty() ? "; " : ", ", human_bytes(*left), " free");
   }
   throw StorageError(concat("cannot ", action, " ", path.string(), ": ", std::generic_category().message(error), sizes,
-                            "; ", advice(error)));
+                            "; ", advice(error, action)));
 }
 
 AtomicFile::AtomicFile(const fs::path& target, std::uint64_t expected_bytes)

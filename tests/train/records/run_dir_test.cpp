@@ -108,6 +108,9 @@ TEST(RunDir, KnowsWhetherItIsStillThere) {
   EXPECT_EQ(run.presence(), Presence::kThere) << "a lock that somebody thought stale is no directory";
   std::filesystem::rename(dir / "run", dir / "away");
   EXPECT_EQ(run.presence(), Presence::kGone);
+  std::filesystem::create_directory(dir / "run");
+  EXPECT_EQ(run.presence(), Presence::kReplaced) << "the own one still is somewhere else";
+  std::filesystem::remove(dir / "run");
   std::filesystem::rename(dir / "away", dir / "run");
   EXPECT_EQ(run.presence(), Presence::kThere);
   std::filesystem::remove_all(dir / "run");

@@ -181,6 +181,10 @@ TEST(RunLog, KeepsTheFirstBestAndLastEvaluation) {
   EXPECT_THAT(steps(log_of(dir, eval(1, R"("top1":5)") + eval(2, R"("top1":9,"loss":7)") +
                                     eval(3, R"("top1":9,"loss":1)") + eval(4, R"("top1":7)"))),
               ElementsAre(1, 2, 4));
+  EXPECT_THAT(steps(log_of(dir, eval(1, R"("top1":9,"loss":7,"perplexity":1096)") +
+                                    eval(2, R"("top1":8,"loss":1,"perplexity":2.7)") +
+                                    eval(3, R"("top1":7,"loss":2,"perplexity":7.4)"))),
+              ElementsAre(1, 2, 3));
   EXPECT_THAT(steps(log_of(dir, eval(1, R"("loss":5)") + eval(2, R"("loss":"NaN")") + eval(3, R"("loss":2)") +
                                     eval(4, R"("loss":3)"))),
               ElementsAre(1, 3, 4));
