@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -51,13 +52,21 @@ def compiler_is_missing():
     return "" if shutil.which("g++") else "g++ is missing"
 
 
+def free_port():
+    """A port on which nobody listens, below those that the kernel gives to connections, which might take it meanwhile."""
+    lowest_of_connections = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
+    while True:
+        port = random.SystemRandom().randrange(lowest_of_connections // 2, lowest_of_connections)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
+
+
 def environments(ranks, spin=OUR_SPIN):
     base = os.environ | {"GOMP_SPINCOUNT": spin}
     if ranks == 1:
         return [base]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(ranks)}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
     return [base | meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
 
 

@@ -4,9 +4,11 @@ The binary is the one that SLUICE_BINARY names. Temporary directories follow TMP
 """
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -101,10 +103,13 @@ def wait_until(condition, process):
 
 
 def free_port():
-    """A port of this machine on which nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    """A port on which nobody listens, below those that the kernel gives to connections, which might take it meanwhile."""
+    lowest_of_connections = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
+    while True:
+        port = random.SystemRandom().randrange(lowest_of_connections // 2, lowest_of_connections)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 def environment_of(rank, size, port):
