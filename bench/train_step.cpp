@@ -22,15 +22,14 @@
 #include "core/layer_cost.h"
 #include "device/cpu_threads.h"
 #include "device/memory.h"
+#include "engine/compose.h"
+#include "engine/train_step.h"
 #include "models/model.h"
 #include "pass_times.h"
 #include "pipeline/schedule/generators.h"
 #include "profiler/breakdown.h"
 #include "profiler/layer_profile.h"
-#include "train/compose.h"
-#include "train/measure_layers.h"
-#include "train/setup.h"
-#include "train/train_step.h"
+#include "profiler/measure/measure_layers.h"
 #include "tune/partition.h"
 
 namespace sluice {
@@ -84,12 +83,12 @@ Partition measured_cut(const Arguments& arguments, int stages) {
   const Plan& plan = arguments.plan;
   const std::int64_t micro_batch =
       std::max<std::int64_t>(plan.global_batch / (std::int64_t{plan.replicas} * plan.chunks), 1);
-  const train::Setup setup{.model = arguments.model,
-                           .devices = device::choose_devices({"cpu"}, 1),
-                           .cpu_threads = arguments.threads_per_device()};
+  const measure::Workload workload{.model = arguments.model,
+                                   .device = device::choose_devices({"cpu"}, 1).front(),
+                                   .threads = arguments.threads_per_device()};
   const profiler::LayerProfile profile{
-      .layers =
-          train::measure_layers(setup, {.sizes = {micro_batch}, .needed_size = micro_batch, .with_memory = false})};
+      .layers = measure::measure_layers(workload,
+                                        {.sizes = {micro_batch}, .needed_size = micro_batch, .with_memory = false})};
   return tune::balance(profile.costs(), static_cast<double>(micro_batch), stages);
 }
 
@@ -148,19 +147,19 @@ class Bench {
   }
 
  private:
-  static train::Composition make_composition(Arguments& arguments, comm::Processes& processes) {
+  static engine::Composition make_composition(Arguments& arguments, comm::Processes& processes) {
     const bool is_vit = arguments.model.name == "vit";
     arguments.plan.partition = choose_cut(arguments);
-    return train::compose(arguments.plan,
-                          {.model_name = arguments.model.name,
-                           .make_layers = [&] { return models::make_model(arguments.model).layers; },
-                           .devices = device::choose_devices({"cpu"}, arguments.devices()),
-                           .cpu_threads = arguments.threads_per_device(),
-                           .optimizer = {.kind = is_vit ? "adamw" : "momentum", .weight_decay = is_vit ? 0.01 : 5e-4},
-                           .processes = &processes});
+    return engine::compose(arguments.plan,
+                           {.model_name = arguments.model.name,
+                            .make_layers = [&] { return models::make_model(arguments.model).layers; },
+                            .devices = device::choose_devices({"cpu"}, arguments.devices()),
+                            .cpu_threads = arguments.threads_per_device(),
+                            .optimizer = {.kind = is_vit ? "adamw" : "momentum", .weight_decay = is_vit ? 0.01 : 5e-4},
+                            .processes = &processes});
   }
 
-  static train::StepBatch make_batch(const Arguments& arguments, const comm::World& world) {
+  static engine::StepBatch make_batch(const Arguments& arguments, const comm::World& world) {
     const std::int64_t n = arguments.plan.global_batch / world.size;
     at::manual_seed(world.rank);
     return {{at::randn({n, arguments.model.channels, arguments.model.image_size, arguments.model.image_size}),
@@ -180,9 +179,9 @@ class Bench {
 
   Arguments arguments_;
   comm::Processes processes_;
-  train::Composition composition_;
-  train::TrainStep step_;
-  train::StepBatch batch_;
+  engine::Composition composition_;
+  engine::TrainStep step_;
+  engine::StepBatch batch_;
   std::int64_t number_ = 0;
   std::int64_t spans_ = 0;  // this and the next: since the measurement began
   PassTimes passes_;

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Checks the architecture: who may include whom, who may know LibTorch, and where CUDA may be asked for.
 
-usage: scripts/check_includes.py [ROOT]
+usage: scripts/check_includes.py [--whole] [ROOT]
 
 The table below is the one of docs/architecture.md; the DEPS lines in CMake say the same to the linker.
+--whole   also what only the whole tree shows: edges of the table that nobody uses, headers that include each other in a
+          ring, a room that holds more than its share of the lines.
 A quoted include names its folder ("core/error.h"), relative to src/, the repository (models) or tests/ (support).
 Exit codes: 0 nothing found, 70 findings (one line each).
 """
@@ -12,31 +14,32 @@ import pathlib
 import re
 import sys
 
-# Each module: a folder (longest match wins) and the modules that it may include besides itself.
+# Each room: a folder (longest match wins) and the rooms that it may include besides itself.
 MAY_INCLUDE = {
     "core": set(),
     "config": {"core"},
+    "storage": {"core"},
     "device": {"core"},
     "comm": {"core", "device"},
-    "profiler": {"core", "device"},
-    "data": {"core", "device"},
-    "nn": {"core", "device"},
+    "nn": {"core"},
     "models": {"core", "nn"},
+    "optim": {"core"},
+    "data": {"core"},
+    "profiler": {"core"},
     "pipeline/schedule": {"core"},
-    "pipeline": {"core", "nn", "device", "comm", "profiler", "pipeline/schedule"},
-    "ddp": {"core", "device", "comm", "profiler"},
-    "ps": {"core", "device", "comm", "profiler"},
-    "freeze": {"core"},
+    "pipeline": {"core", "nn", "device", "comm", "pipeline/schedule"},
+    "ddp": {"core", "device", "comm"},
+    "profiler/measure": {"core", "profiler", "device", "comm", "nn", "models", "optim", "storage", "pipeline", "ddp"},
     "tune": {"core", "pipeline/schedule"},
-    "train/records": {"core"},
+    "engine": {"core", "device", "comm", "nn", "optim", "storage", "pipeline", "pipeline/schedule", "ddp"},
+    "report": {"core", "config", "device", "profiler", "tune", "storage"},
 }
-BELOW_TRAIN = set(MAY_INCLUDE)
-MAY_INCLUDE["train"] = BELOW_TRAIN
-MAY_INCLUDE["app"] = BELOW_TRAIN | {"train"}
-MAY_INCLUDE["tests"] = BELOW_TRAIN | {"train", "app"}
-MAY_INCLUDE["bench"] = BELOW_TRAIN | {"train", "app"}
+# These may include all rooms above; an edge of theirs that nobody uses is no finding.
+ROOMS = set(MAY_INCLUDE)
+OPEN = {"train": ROOMS, "app": ROOMS | {"train"}, "tests": ROOMS | {"train", "app"}, "bench": ROOMS | {"train", "app"}}
+MAY_INCLUDE |= OPEN
 
-TORCH_FREE = {"core", "config", "pipeline/schedule", "freeze", "tune"}
+TORCH_FREE = {"core", "config", "pipeline/schedule", "profiler", "tune"}
 CUDA_ALLOWED = {"device", "comm", "profiler"}
 
 SOURCE_FOLDERS = ("src", "models", "tests", "bench")
@@ -45,6 +48,8 @@ TEST_ONLY = {"support", "golden"}  # folders of tests/ that tests include withou
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+LARGEST_SHARE = 0.16  # of the lines of src/ and models/, for one room
+
 CUDA_CONDITION = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|elifdef)\b.*CUDA")
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10)/")
 
@@ -94,18 +99,75 @@ def file_defects(path, relative):
             yield number, what
 
 
-def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent)
-    found = 0
+def source_files(root):
+    """Yields each source file's path and its name relative to the root."""
     for folder in SOURCE_FOLDERS:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix not in SUFFIXES or not path.is_file():
-                continue
-            relative = path.relative_to(root).as_posix()
-            for number, what in file_defects(path, relative):
-                print(f"{relative}:{number}: error: {what}")
-                found += 1
-    return 70 if found else 0
+            if path.suffix in SUFFIXES and path.is_file():
+                yield path, path.relative_to(root).as_posix()
+
+
+def includes_of(path):
+    """The quoted includes of a file."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    found = (INCLUDE.match(line) for line in lines)
+    return [include.group(2) for include in found if include and include.group(1) == '"']
+
+
+def ring_in(graph):
+    """The nodes of one ring of a graph {node: its successors}, or None."""
+    state = {}  # absent: not visited; False: on the path; True: done
+    for start in graph:
+        path = [(start, iter(graph[start]))] if start not in state else []
+        state.setdefault(start, False)
+        while path:
+            node, successors = path[-1]
+            following = next(successors, None)
+            if following is None:
+                state[node] = True
+                path.pop()
+            elif state.get(following) is False:
+                names = [name for name, _ in path]
+                return names[names.index(following):] + [following]
+            elif following not in state:
+                state[following] = False
+                path.append((following, iter(graph.get(following, ()))))
+    return None
+
+
+def whole_tree_defects(root):
+    """Yields what is wrong with the tree as a whole."""
+    used, headers, lines = set(), {}, {}
+    for path, relative in source_files(root):
+        inside = relative.removeprefix("src/")
+        room = module_of(inside)
+        if room is None or room in PROGRAMS:
+            continue
+        lines[room] = lines.get(room, 0) + len(path.read_text(encoding="utf-8", errors="replace").splitlines())
+        used |= {(room, module_of(header)) for header in includes_of(path)}
+        if path.suffix == ".h":
+            headers[inside] = includes_of(path)
+    for room in sorted(set(MAY_INCLUDE) - set(OPEN)):
+        for unused in sorted(other for other in MAY_INCLUDE[room] if (room, other) not in used):
+            yield f"the table lets '{room}' include '{unused}', but no file does; take the edge out"
+    if ring := ring_in(headers):
+        yield f"headers include each other in a ring: {' -> '.join(ring)}"
+    for room, count in sorted(lines.items()):
+        share = count / sum(lines.values())
+        if share > LARGEST_SHARE:
+            yield f"'{room}' holds {share:.0%} of the lines, more than {LARGEST_SHARE:.0%}; it is more than one room"
+
+
+def main():
+    arguments = [word for word in sys.argv[1:] if word != "--whole"]
+    root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).resolve().parent.parent)
+    findings = [f"{relative}:{number}: error: {what}"
+                for path, relative in source_files(root) for number, what in file_defects(path, relative)]
+    if "--whole" in sys.argv:
+        findings += [f"error: {what}" for what in whole_tree_defects(root)]
+    for finding in findings:
+        print(finding)
+    return 70 if findings else 0
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ check() {
 tests=build/release/tests
 check devices build/release/sluice devices
 check transfer "$tests/device/device_test" --gtest_filter='*Gpu*'
-check parity "$tests/train/train_cuda_parity_test"
+check parity "$tests/engine/engine_cuda_parity_test"
 on_gpu=(--set 'device.list="cuda"' --set 'data.name="shapes"' --set data.samples=2000 --set train.steps=40)
 check train_one build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" --run-dir "$out/run_one" \
   --set pipeline.stages=1 --set replicas.local=1

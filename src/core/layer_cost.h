@@ -1,6 +1,7 @@
 // layer_cost: what one layer of a model costs on one device, as measured. Planning works on these numbers alone.
-// Not here: measuring (train/measure_layers.h, train/layer_bytes.h), the fit (profiler/affine_fit.h), the file
-// (profiler/layer_profile.h). Units: seconds, bytes, samples of a micro-batch. Threads: values.
+// Not here: measuring (profiler/measure/measure_layers.h, profiler/measure/layer_bytes.h), the fit
+// (profiler/affine_fit.h), the file (profiler/layer_profile.h). Units: seconds, bytes, samples of a micro-batch.
+// Threads: values.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <numeric>
 #include <utility>
 
 namespace sluice::nn {
@@ -11,21 +10,6 @@ namespace {
 thread_local FlopCount counted{};
 
 }  // namespace
-
-const char* name_of(ProductKind kind) {
-  switch (kind) {
-    case ProductKind::kConvolution: return "convolution";
-    case ProductKind::kLinear: return "linear";
-    case ProductKind::kAttention: return "attention";
-  }
-  return "";
-}
-
-void add(FlopCount& sum, const FlopCount& other) {
-  for (int kind = 0; kind < kProductKinds; ++kind) sum[kind] += other[kind];
-}
-
-double total(const FlopCount& count) { return std::accumulate(count.begin(), count.end(), 0.0); }
 
 void count_product(ProductKind kind, double multiply_adds, const at::Tensor& a, const at::Tensor& b) {
   int products = 1;

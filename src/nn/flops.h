@@ -7,18 +7,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
-#include <cstdint>
+#include "core/flops.h"
 
 namespace sluice::nn {
-
-enum class ProductKind : std::uint8_t { kConvolution, kLinear, kAttention };
-inline constexpr int kProductKinds = 3;
-[[nodiscard]] const char* name_of(ProductKind kind);  // "convolution", ...
-
-using FlopCount = std::array<double, kProductKinds>;  // by ProductKind
-void add(FlopCount& sum, const FlopCount& other);
-[[nodiscard]] double total(const FlopCount& count);
 
 // One product of an input and a weight (or of two inputs): `multiply_adds` forward, and as many again for each operand
 // that gets a gradient.

@@ -51,14 +51,16 @@ struct ForwardContext {
   BatchNormMode batch_norm = BatchNormMode::kMicro;
   std::uint64_t seed = 0;
   std::int64_t step = 0;
-  at::Tensor
-      sample_ids;  // [micro_batch] int64, positions in the data set: dropout is keyed by (seed, step, sample, layer)
-  bool update_statistics =
-      true;  // false when a forward pass is repeated (recompute): running statistics stay as they are
-  ReplicaSum* replicas = nullptr;           // kSync: the others that run this micro-batch; null where there are none
-  WeightGradQueue* weight_queue = nullptr;  // not null: backward leaves the weight gradients there (split backward)
-  TransformedWeights* transformed_weights =
-      nullptr;  // not null: weights that are transformed to be used are kept there
+  // [micro_batch] int64, positions in the data set: dropout is keyed by (seed, step, sample, layer).
+  at::Tensor sample_ids;
+  // False when a forward pass is repeated (recompute): running statistics stay as they are.
+  bool update_statistics = true;
+  // For kSync: the other replicas, which run this micro-batch too. Null: there are none.
+  ReplicaSum* replicas = nullptr;
+  // Where backward leaves the weight gradients (split backward). Null: it computes them itself.
+  WeightGradQueue* weight_queue = nullptr;
+  // Where weights that have been transformed for a kernel are kept for the next micro-batch. Null: they are not kept.
+  TransformedWeights* transformed_weights = nullptr;
 };
 
 class Layer {

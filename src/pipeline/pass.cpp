@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "nn/flops.h"
 #include "nn/replica_sum.h"
 #include "pipeline/failure.h"
 #include "pipeline/schedule/inspect.h"
@@ -121,7 +122,7 @@ void Pass::stop() {
 }
 
 PassResult Pass::take_result() {
-  for (const nn::FlopCount& of_place : flops_) nn::add(result_.flops, of_place);
+  for (const FlopCount& of_place : flops_) add_to(result_.flops, of_place);
   return std::move(result_);
 }
 

@@ -69,7 +69,7 @@ class Pass {
   int first_trained_;  // stage; those before it need no gradients
   PassResult result_;
   std::vector<char> splits_;                   // [stage][micro-batch]: its backward is cut into I and W
-  std::vector<nn::FlopCount> flops_;           // [place]
+  std::vector<FlopCount> flops_;               // [place]
   std::vector<Mailbox<Message>> activations_;  // [slot]: into this stage, from the stage before
   std::vector<Mailbox<Message>> gradients_;    // [slot]: into this stage, from the stage after
   // [place]: written by its own thread, or by one that works for it while it waits. One value: what is read of a place

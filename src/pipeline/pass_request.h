@@ -7,7 +7,7 @@
 
 #include "comm/communicator.h"
 #include "comm/replica_sync.h"
-#include "nn/flops.h"
+#include "core/flops.h"
 #include "nn/layer.h"
 #include "pipeline/micro_batch.h"
 #include "pipeline/schedule/action.h"
@@ -23,7 +23,7 @@ struct PassRequest {
   Schedule schedule;
   std::vector<std::vector<MicroBatch>> micro_batches;  // [replica][micro-batch]; the same number in each replica
   nn::ForwardContext context;                          // sample_ids come from the micro-batches
-  LossFunction loss;
+  nn::LossFunction loss;
   ScoreFunction score;          // may be null
   bool draws_failures = true;   // into the log: where in the schedule it failed
   bool keep_logits = false;     // in the result; else they go when their micro-batch has been scored
@@ -41,7 +41,7 @@ struct MicroBatchResult {
 };
 struct PassResult {
   std::vector<std::vector<MicroBatchResult>> micro_batches;  // [replica][micro-batch]
-  nn::FlopCount flops{};                                     // of all stages and replicas, backward included
+  FlopCount flops{};                                         // of all stages and replicas, backward included
 };
 
 }  // namespace sluice::pipeline

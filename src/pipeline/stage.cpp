@@ -135,7 +135,7 @@ at::Tensor Stage::forward_keeping_inputs(const at::Tensor& input, InFlight& stat
   return output;
 }
 
-at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const LossFunction& loss,
+at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const nn::LossFunction& loss,
                              double gradient_scale) {
   const at::AutoGradMode with_graph(true);
   InFlight& state = in_flight_.at(index(micro_batch));

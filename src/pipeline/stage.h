@@ -20,15 +20,13 @@
 #include "core/ids.h"
 #include "device/device.h"
 #include "nn/layer.h"
+#include "nn/loss.h"
 #include "nn/transformed_weights.h"
 #include "nn/weight_queue.h"
 #include "pipeline/flat_parameters.h"
 #include "pipeline/live_bytes.h"
 
 namespace sluice::pipeline {
-
-// The loss of a micro-batch: summed over its samples, so that micro-batches of unequal size weigh every sample equally.
-using LossFunction = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& targets)>;
 
 using GradientReady = std::function<void(ParamId)>;
 
@@ -64,7 +62,7 @@ class Stage {
   [[nodiscard]] at::Tensor forward(MicroBatchId micro_batch, const at::Tensor& input, const StagePass& pass);
   // Last stage only, in training, once after forward(): the summed loss (a scalar without graph). The gradient of
   // backward() starts from it, scaled by `gradient_scale`.
-  [[nodiscard]] at::Tensor apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const LossFunction& loss,
+  [[nodiscard]] at::Tensor apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const nn::LossFunction& loss,
                                       double gradient_scale);
   // Adds to the parameters' gradients. `output_gradient` is undefined on the last stage. Returns the gradient of the
   // input, or an undefined tensor where none is needed. `on_ready`, when set, is called for each parameter that has

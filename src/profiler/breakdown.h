@@ -4,7 +4,7 @@
 // (the bubble); waiting for the other stages and replicas of this process; the all-reduce over the processes, split
 // into waiting for the last of them and their exchange; the load. So an all-reduce is exposed while it alone keeps the
 // stage from going on, and hidden while the stage computes or would have waited for its neighbours anyway. Not here:
-// recording (core/recorder.h), advice (advice.h). Pure. Times in nanoseconds.
+// recording (core/recorder.h), advice (tune/advice.h). Pure. Times in nanoseconds.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // fingerprint: everything that must be the same for measured layer costs to hold elsewhere: the machine, how much of it
 // a device uses, the software, and what was measured. Pure. Not here: finding these things out
-// (train/fingerprint_of.h).
+// (measure/fingerprint_of.h).
 #pragma once
 
 #include <cstdint>

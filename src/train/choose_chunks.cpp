@@ -10,24 +10,28 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/progress_line.h"
 #include "core/text.h"
+#include "engine/state.h"
 #include "pipeline/schedule/generators.h"
+#include "profiler/measure/cost_cache.h"
 #include "train/choose_plan.h"
-#include "train/cost_cache.h"
-#include "train/progress_line.h"
-#include "train/state.h"
+#include "train/composition.h"
+#include "train/memory_advice.h"
+#include "train/step_batch.h"
+#include "tune/memory_model.h"
 
 namespace sluice::train {
 namespace {
 
 // No further step can be tried after one that failed: other processes wait in the middle of it, or a thread has not
 // come back from it.
-bool ends_with_a_failure(const Composition& composition) {
+bool ends_with_a_failure(const engine::Composition& composition) {
   return composition.communicator || composition.executor->has_abandoned_threads();
 }
 
 // All processes see the mean, so that they decide alike.
-std::vector<double> mean_over_processes(const Composition& composition, const std::vector<double>& own) {
+std::vector<double> mean_over_processes(const engine::Composition& composition, const std::vector<double>& own) {
   if (!composition.communicator) return own;
   const at::Tensor sum = at::tensor(own, at::kDouble);
   composition.communicator->all_reduce(sum).wait();
@@ -35,14 +39,15 @@ std::vector<double> mean_over_processes(const Composition& composition, const st
   return {mean.const_data_ptr<double>(), mean.const_data_ptr<double>() + mean.numel()};
 }
 
-double time_step(const Composition& composition, TrainStep& step, const StepBatch& batch, int chunks) {
+double time_step(const engine::Composition& composition, engine::TrainStep& step, const engine::StepBatch& batch,
+                 int chunks) {
   const Nanoseconds begin = now_ns();
   step.compute_gradients(batch, 0, chunks, {.is_trial = true});
   return mean_over_processes(composition, {to_s(now_ns() - begin)}).front();
 }
 
-MemoryModel kept_or_measured_model(const Setup& setup) {
-  const auto kept = find_costs(setup, micro_batch_size(setup));
+tune::MemoryModel kept_or_measured_model(const Setup& setup) {
+  const auto kept = measure::find_costs(setup.config.pipeline.cost_cache, workload_of(setup), micro_batch_size(setup));
   if (!kept) return measure_memory_model(setup);
   return {.layers = kept->costs(), .shares_memory = shares_memory(setup), .processes = setup.place.processes};
 }
@@ -50,11 +55,11 @@ MemoryModel kept_or_measured_model(const Setup& setup) {
 // Whether it is known beforehand what fits: what a GPU has without a limit is found out by trying, unless the plan was
 // made for it.
 bool memory_is_estimated(const Setup& setup) {
-  return planned_memory(setup) > 0 && (plan_needs_costs(setup) || setup.config.device.memory_limit.bytes > 0);
+  return planned_memory(setup) > 0 && (plan_request(setup).needs_costs() || setup.config.device.memory_limit.bytes > 0);
 }
 
 // A number that rank 0 has settled with the plan: another process may have another device.memory_limit.
-int as_rank_0(const Composition& composition, int number) {
+int as_rank_0(const engine::Composition& composition, int number) {
   if (!composition.communicator) return number;
   const at::Tensor shared = at::full({1}, number, at::kInt);
   composition.communicator->broadcast(shared, /*root=*/0);
@@ -62,10 +67,10 @@ int as_rank_0(const Composition& composition, int number) {
 }
 
 // What fits in one process fits in all of them.
-void agree(const Composition& composition, std::vector<ChunkCandidate>& candidates) {
+void agree(const engine::Composition& composition, std::vector<tune::ChunkCandidate>& candidates) {
   if (candidates.empty()) return;
   std::vector<double> numbers;
-  for (const ChunkCandidate& candidate : candidates) {
+  for (const tune::ChunkCandidate& candidate : candidates) {
     numbers.push_back(candidate.fits ? 0 : 1);
     numbers.push_back(candidate.bytes);
   }
@@ -78,44 +83,44 @@ void agree(const Composition& composition, std::vector<ChunkCandidate>& candidat
 
 // All there are, in ascending order; those after `most` are not for speed.
 struct TrialNumbers {
-  std::vector<ChunkCandidate> all;
+  std::vector<tune::ChunkCandidate> all;
   int most = 1;
 };
 
-TrialNumbers numbers_to_try(const Setup& setup, const Composition& composition, std::int64_t replica_samples) {
+TrialNumbers numbers_to_try(const Setup& setup, const engine::Composition& composition, std::int64_t replica_samples) {
   const Plan& plan = composition.plan;
   // Recomputation that was left open was chosen for the plan's number: with fewer a stage might not fit.
-  const int least =
-      as_rank_0(composition, recompute_is_chosen(setup) ? plan.chunks
-                                                        : pipeline::least_micro_batches(plan.schedule, plan.devices()));
+  const int least = as_rank_0(composition, plan_request(setup).recompute_is_open()
+                                               ? plan.chunks
+                                               : pipeline::least_micro_batches(plan.schedule, plan.devices()));
   const int of_use = std::max({least, plan.chunks, 4 * plan.devices()});
   const int most = static_cast<int>(std::clamp<std::int64_t>(replica_samples, least, of_use));
   // One process with a limit is enough for all to compare what fits: each by its own limit, 0 for none.
   const bool is_estimated = memory_is_estimated(setup);
   const bool is_estimated_anywhere = mean_over_processes(composition, {is_estimated ? 1.0 : 0.0}).front() > 0;
-  const MemoryModel model = is_estimated ? kept_or_measured_model(setup) : MemoryModel{};
+  const tune::MemoryModel model = is_estimated ? kept_or_measured_model(setup) : tune::MemoryModel{};
   const std::uint64_t limit = is_estimated ? planned_memory(setup) : 0;
-  TrialNumbers numbers{estimate_chunks(model, plan, least, most, limit), most};
+  TrialNumbers numbers{tune::estimate_chunks(model, plan, least, most, limit), most};
   if (!is_estimated_anywhere) return numbers;
   agree(composition, numbers.all);
-  if (std::ranges::any_of(numbers.all, &ChunkCandidate::fits)) return numbers;
+  if (std::ranges::any_of(numbers.all, &tune::ChunkCandidate::fits)) return numbers;
   constexpr std::int64_t kMostChunks = 65'536;
   const int all = static_cast<int>(std::min(replica_samples, kMostChunks));
-  auto more = estimate_chunks(model, plan, 2 * numbers.all.back().chunks, all, limit);
+  auto more = tune::estimate_chunks(model, plan, 2 * numbers.all.back().chunks, all, limit);
   agree(composition, more);
   numbers.all.insert(numbers.all.end(), more.begin(), more.end());
   return numbers;
 }
 
-std::string what_is_left_out(const TrialNumbers& numbers, const ChunkTrials& trials) {
+std::string what_is_left_out(const TrialNumbers& numbers, const tune::ChunkTrials& trials) {
   std::vector<int> too_large;
-  for (const ChunkCandidate& candidate : numbers.all) {
+  for (const tune::ChunkCandidate& candidate : numbers.all) {
     if (!candidate.fits && candidate.chunks <= numbers.most && !trials.has_tried(candidate.chunks))
       too_large.push_back(candidate.chunks);
   }
   std::string text;
   const auto add = [&](const std::vector<int>& left_out, const std::string& why) {
-    if (!left_out.empty()) text += concat("; ", listed(left_out), left_out.size() == 1 ? " was" : " were", why);
+    if (!left_out.empty()) text += concat("; ", tune::listed(left_out), left_out.size() == 1 ? " was" : " were", why);
   };
   add(trials.untried(), " not tried within pipeline.planning_budget_s");
   add(too_large, " left out: estimated not to fit the memory");
@@ -123,10 +128,11 @@ std::string what_is_left_out(const TrialNumbers& numbers, const ChunkTrials& tri
 }
 
 // Steps as `trials` asks for them. Where nothing fits it fails as the first did, which was the most likely to.
-void run_trials(const Setup& setup, Composition& composition, const StepBatch& batch, ChunkTrials& trials) {
-  TrainStepOptions options = step_options(setup);
+void run_trials(const Setup& setup, engine::Composition& composition, const engine::StepBatch& batch,
+                tune::ChunkTrials& trials) {
+  engine::TrainStepOptions options = step_options(setup);
   options.explain_memory = {};  // only the failure that ends the run is explained
-  TrainStep step(composition, options);
+  engine::TrainStep step(composition, options);
   ProgressLine progress;
   std::optional<std::pair<Error, Plan>> failure;
   while (const std::optional<int> chunks = trials.next()) {
@@ -149,27 +155,18 @@ void run_trials(const Setup& setup, Composition& composition, const StepBatch& b
 
 }  // namespace
 
-std::vector<ChunkCandidate> estimate_chunks(const MemoryModel& model, Plan plan, int least, int most,
-                                            std::uint64_t limit) {
-  std::vector<ChunkCandidate> candidates;
-  for (plan.chunks = least; plan.chunks <= most; plan.chunks *= 2) {
-    const auto bytes = limit == 0 ? std::nullopt : estimate_bytes(model, plan);
-    candidates.push_back({plan.chunks, !bytes || *bytes <= limit, static_cast<double>(bytes.value_or(0))});
-  }
-  return candidates;
-}
-
-ChunkChoice choose_chunks(const Setup& setup, Composition& composition, const StepBatch& batch) {
-  const BufferSnapshot buffers(composition);
+ChunkChoice choose_chunks(const Setup& setup, engine::Composition& composition, const engine::StepBatch& batch) {
+  const engine::BufferSnapshot buffers(composition);
   const TrialNumbers numbers = numbers_to_try(setup, composition, batch.global_samples / count_replicas(setup));
-  ChunkTrials trials(worth_trying(numbers.all, numbers.most), composition.plan.chunks, chunks_budget(setup));
+  tune::ChunkTrials trials(tune::worth_trying(numbers.all, numbers.most), composition.plan.chunks,
+                           chunks_budget(setup));
   run_trials(setup, composition, batch, trials);
   buffers.restore();
   composition.executor->recorder().clear();
   return {.chunks = trials.best().value(), .why = trials.timings(), .left_out = what_is_left_out(numbers, trials)};
 }
 
-int decide_chunks(const Setup& setup, Composition& composition, data::Position start) {
+int decide_chunks(const Setup& setup, engine::Composition& composition, data::Position start) {
   const auto tell = [&](const std::string& what) {
     if (setup.place.rank == 0) log_info(concat("pipeline.chunks = \"auto\"", what));
   };
@@ -179,7 +176,7 @@ int decide_chunks(const Setup& setup, Composition& composition, data::Position s
   }
   tell(concat(": timing steps without update, for about ", human_duration(chunks_budget(setup)),
               " (pipeline.planning_budget_s)"));
-  const StepBatch batch = [&] {
+  const engine::StepBatch batch = [&] {
     data::LoaderOptions options = train_loader_options(setup);
     options.prefetch = 1;  // no others are made meanwhile
     return as_step_batch(*data::Loader(*setup.train_set, options, start).next());

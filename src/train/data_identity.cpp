@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/concat.h"
-#include "train/records/checksum.h"
+#include "storage/checksum.h"
 
 namespace sluice::train {
 namespace {
@@ -14,7 +14,7 @@ constexpr std::int64_t kBytesInMemory = std::int64_t{64} << 20;
 constexpr std::int64_t kBytesMade = std::int64_t{1} << 20;  // drawn or decoded one by one
 
 template <typename T>
-void feed(Digester& digester, const std::vector<T>& values) {
+void feed(storage::Digester& digester, const std::vector<T>& values) {
   digester.update(std::as_bytes(std::span(values)));
 }
 
@@ -43,7 +43,7 @@ DataIdentity DataIdentity::from_json(const nlohmann::json& json) {
 SplitIdentity identity_of(const data::Dataset& dataset) {
   const data::DatasetInfo& info = dataset.info();
   const bool has_targets = info.kind == SampleKind::kImage;
-  Digester digester;
+  storage::Digester digester;
   feed(digester, std::vector<std::int64_t>{has_targets ? 0 : 1, info.channels, info.height, info.width, info.classes,
                                            info.context, dataset.size()});
   const std::int64_t count = samples_to_read(dataset);

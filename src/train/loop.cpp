@@ -6,9 +6,10 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "train/divergence.h"
+#include "engine/divergence.h"
 #include "train/recorded_step.h"
 #include "train/setup.h"
+#include "train/step_batch.h"
 #include "train/stop_signal.h"
 
 namespace sluice::train {
@@ -90,13 +91,13 @@ void Loop::run_until_done_or_stopped() {
 
 // Batch-norm can keep the training loss finite while the weights are long past use: evaluation shows it.
 void Loop::evaluate_and_report() {
-  const std::optional<EvalRecord> record = evaluate();
+  const std::optional<report::EvalRecord> record = evaluate();
   if (!record) return;
   progress_.evaluation_due = false;
   if (parts_.records != nullptr) parts_.records->reporter.eval(*record);
   if (!std::isfinite(record->counts.loss())) {
     throw DivergedError(concat("after step ", progress_.steps_done, ": the loss on the test set is ",
-                               fixed(record->counts.loss(), 4), "; ", smaller_updates_advice()));
+                               fixed(record->counts.loss(), 4), "; ", engine::smaller_updates_advice()));
   }
 }
 
@@ -108,9 +109,9 @@ std::string Loop::where_to_go_back() {
   const std::string suspect = concat(last_checkpoint_.string(), " holds the weights that gave this loss, ");
   std::optional<fs::path> good;
   if (!proven_checkpoint_.empty()) good = proven_checkpoint_;
-  const auto newest = step_of(last_checkpoint_);
+  const auto newest = storage::step_of(last_checkpoint_);
   for (const std::int64_t step : parts_.records->checkpoints.steps()) {
-    if (!good && newest && step < *newest) good = last_checkpoint_.parent_path() / checkpoint_name(step);
+    if (!good && newest && step < *newest) good = last_checkpoint_.parent_path() / storage::checkpoint_name(step);
   }
   if (!good) return suspect + "and there is no earlier one";
   return concat(suspect, "the last good checkpoint is ", good->string(),
@@ -120,7 +121,7 @@ std::string Loop::where_to_go_back() {
 // --resume auto would take the newest checkpoint, and its weights give the same loss again. False where that may
 // happen.
 bool Loop::set_aside_what_follows(const fs::path& good) {
-  const auto step = step_of(good);
+  const auto step = storage::step_of(good);
   if (!step || good.parent_path() != last_checkpoint_.parent_path()) return false;
   try {
     parts_.records->checkpoints.set_aside_newer_than(*step);
@@ -132,7 +133,7 @@ bool Loop::set_aside_what_follows(const fs::path& good) {
 }
 
 std::optional<std::int64_t> Loop::proven_step() const {
-  return proven_checkpoint_.empty() ? std::nullopt : step_of(proven_checkpoint_);
+  return proven_checkpoint_.empty() ? std::nullopt : storage::step_of(proven_checkpoint_);
 }
 
 void Loop::train_one_step() {
@@ -165,13 +166,13 @@ bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
   return options_.eval_every_steps > 0 ? progress_.steps_done % options_.eval_every_steps == 0 : epoch_ends;
 }
 
-std::optional<EvalRecord> Loop::evaluate() {
+std::optional<report::EvalRecord> Loop::evaluate() {
   const Nanoseconds begin = now_ns();
   const SpanScope span(parts_.executor.recorder().process(), Phase::kEvaluation);
-  EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch};
+  report::EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch};
   const auto eval_data = parts_.open_eval_data();
   while (const auto batch = eval_data->next()) {
-    const EvalStats stats = parts_.step.evaluate(as_micro_batch(*batch), StopSignal::requested());
+    const engine::EvalStats stats = parts_.step.evaluate(as_micro_batch(*batch), StopSignal::requested());
     report_outside_of_steps();  // makes room for the spans of the next batch
     stop_is_agreed_ = stats.stop;
     if (stop_is_agreed_) return std::nullopt;
@@ -203,7 +204,7 @@ void Loop::save() {
   try {
     last_checkpoint_ = records.checkpoints.save(progress_.steps_done, records.capture(progress_), proven_step());
   } catch (const DivergedError& error) {
-    throw DivergedError(concat(error.what(), "; ", smaller_updates_advice()));
+    throw DivergedError(concat(error.what(), "; ", engine::smaller_updates_advice()));
   }
   saved_step_ = progress_.steps_done;
   last_save_ = now_ns();

@@ -15,10 +15,10 @@
 
 #include "core/error.h"
 #include "data/loader.h"
-#include "train/lr_schedule.h"
-#include "train/records/checkpoint_store.h"
-#include "train/reporter.h"
-#include "train/train_step.h"
+#include "engine/train_step.h"
+#include "optim/lr_schedule.h"
+#include "report/reporter.h"
+#include "storage/checkpoint_store.h"
 
 namespace sluice::train {
 
@@ -28,7 +28,7 @@ struct LoopOptions {
   std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
   double checkpoint_every_minutes = 0;      // 0: not by time
   std::int64_t log_every = 10;
-  LrSchedule lr;
+  optim::LrSchedule lr;
   std::filesystem::path resumed_from;  // the checkpoint that the run went on from; empty: a new run
   bool is_saved = false;               // that checkpoint is one of this run directory's own
 };
@@ -42,16 +42,16 @@ struct Progress {
 
 // What a run leaves behind, and what keeps it.
 struct Records {
-  Reporter& reporter;
-  CheckpointStore& checkpoints;
-  std::function<CheckpointContents(const Progress&)> capture;     // everything a resume needs
-  std::function<std::unique_lock<std::timed_mutex>()> hold = {};  // lives while a checkpoint is being written
-  std::function<Error(const Error&)> explain = {};                // what is behind a failure of communication
+  report::Reporter& reporter;
+  storage::CheckpointStore& checkpoints;
+  std::function<storage::CheckpointContents(const Progress&)> capture;  // everything a resume needs
+  std::function<std::unique_lock<std::timed_mutex>()> hold = {};        // lives while a checkpoint is being written
+  std::function<Error(const Error&)> explain = {};                      // what is behind a failure of communication
 };
 
 // What the loop calls; made by the session.
 struct LoopParts {
-  TrainStep& step;
+  engine::TrainStep& step;
   pipeline::Executor& executor;  // for its spans only
   data::Loader& train_data;      // stands at progress.position
   std::function<std::unique_ptr<data::Loader>()> open_eval_data;
@@ -85,7 +85,7 @@ class Loop {
   [[nodiscard]] bool evaluation_is_due_after(const data::Batch& batch) const;
   void evaluate_and_report();
   // All test samples, each once; nothing when a signal has cut it off.
-  [[nodiscard]] std::optional<EvalRecord> evaluate();
+  [[nodiscard]] std::optional<report::EvalRecord> evaluate();
   [[nodiscard]] bool checkpoint_is_due() const;
   [[nodiscard]] bool is_saved() const { return parts_.records == nullptr || saved_step_ == progress_.steps_done; }
   void report_outside_of_steps();

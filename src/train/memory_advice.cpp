@@ -4,36 +4,16 @@
 #include <array>
 
 #include "core/concat.h"
-#include "core/divided_up.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "pipeline/failure.h"
+#include "pipeline/state_memory.h"
+#include "profiler/measure/measure_layers.h"
 #include "train/choose_plan.h"
-#include "train/measure_layers.h"
 #include "train/setup.h"
-#include "train/state_memory.h"
-#include "train/train_schedule.h"
-#include "tune/partition.h"
 
 namespace sluice::train {
 namespace {
-
-// Nothing for a plan that does not run.
-std::optional<pipeline::Schedule> schedule_of(const Plan& plan) {
-  try {
-    return make_train_schedule(plan, plan.chunks);
-  } catch (const ConfigError&) {
-    return std::nullopt;
-  }
-}
-
-std::int64_t replica_samples(const MemoryModel& model, const Plan& plan) {
-  return divided_up(plan.global_batch, std::int64_t{plan.replicas} * model.processes);
-}
-
-std::uint64_t micro_batch_samples(const MemoryModel& model, const Plan& plan) {
-  return static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
-}
 
 // The configuration and the plan that it gives with one thing changed, as the user would.
 struct Variation {
@@ -59,11 +39,11 @@ struct Candidate {
 // The first that fits of the variations which next(0), next(1), ... give until one is none; else the one that needs
 // least. Those that the rules of the configuration refuse are left out.
 template <typename Next>
-std::optional<Candidate> first_that_fits(const MemoryModel& model, std::uint64_t limit, const Next& next) {
+std::optional<Candidate> first_that_fits(const tune::MemoryModel& model, std::uint64_t limit, const Next& next) {
   std::optional<Candidate> best;
   for (int i = 0; const std::optional<Variation> variation = next(i); ++i) {
     if (!is_accepted(variation->config)) continue;
-    const auto bytes = estimate_bytes(model, variation->plan);
+    const auto bytes = tune::estimate_bytes(model, variation->plan);
     if (!bytes) continue;
     if (!best || *bytes < best->bytes) best = Candidate{variation->setting, *bytes};
     if (best->bytes <= limit) return best;
@@ -74,17 +54,18 @@ std::optional<Candidate> first_that_fits(const MemoryModel& model, std::uint64_t
 constexpr std::int64_t kMostChunks = 65'536;  // what pipeline.chunks takes
 
 // Each takes what failed and gives its variation number i.
-std::optional<Variation> more_chunks(const MemoryModel& model, Variation next, int i) {
+std::optional<Variation> more_chunks(const tune::MemoryModel& model, Variation next, int i) {
   if (next.config.train.micro_batch > 0) return std::nullopt;  // that decides their number
   const std::int64_t chunks = std::int64_t{next.plan.chunks} << std::min(i + 1, 20);
-  if (i >= 20 || chunks > std::min<std::int64_t>(replica_samples(model, next.plan), kMostChunks)) return std::nullopt;
+  if (i >= 20 || chunks > std::min<std::int64_t>(tune::replica_samples(model, next.plan), kMostChunks))
+    return std::nullopt;
   next.plan.chunks = static_cast<int>(chunks);
   next.config.pipeline.chunks = next.plan.chunks;
   next.setting = concat("pipeline.chunks = ", chunks);
   return next;
 }
 
-std::optional<Variation> smaller_micro_batch(const MemoryModel& model, Variation next, int i) {
+std::optional<Variation> smaller_micro_batch(const tune::MemoryModel& model, Variation next, int i) {
   next.config.train.micro_batch >>= std::min(i + 1, 60);
   if (next.config.train.micro_batch == 0) return std::nullopt;
   next.plan.chunks = configured_chunks(next.config, model.processes, next.plan.global_batch);
@@ -92,28 +73,19 @@ std::optional<Variation> smaller_micro_batch(const MemoryModel& model, Variation
   return next;
 }
 
-Partition smallest_partition(const MemoryModel& model, const pipeline::Schedule& schedule, const Plan& plan) {
-  const std::uint64_t samples = micro_batch_samples(model, plan);
-  const auto recompute = plan.recompute_any() ? tune::Recompute::kLayer : tune::Recompute::kNone;
-  return tune::smallest_cut(model.layers, schedule,
-                            {.most_samples = samples, .recompute = recompute, .shares_memory = model.shares_memory})
-      .partition;
-}
-
-std::optional<Variation> more_stages(const MemoryModel& model, Variation next, int i) {
+std::optional<Variation> more_stages(const tune::MemoryModel& model, Variation next, int i) {
   const int devices = next.plan.devices() + i + 1, stages = devices * next.plan.virtual_stages;
   if (stages > static_cast<int>(model.layers.size())) return std::nullopt;
-  next.setting = stages_setting(devices, listed_settings(next.config).partition);
+  next.setting = pipeline::stages_setting(devices, listed_settings(next.config).partition);
   next.config.pipeline.stages = devices;
   next.config.pipeline.partition = std::nullopt;
   next.plan.recompute.assign(stages, next.plan.recompute_any());
   next.plan.partition = {std::vector<int>(stages, 1)};
-  if (const auto schedule = schedule_of(next.plan))
-    next.plan.partition = smallest_partition(model, *schedule, next.plan);
+  next.plan.partition = tune::smallest_partition(model, next.plan);
   return next;
 }
 
-std::optional<Variation> recomputation(const MemoryModel&, Variation next, int i) {
+std::optional<Variation> recomputation(const tune::MemoryModel&, Variation next, int i) {
   if (i > 0 || next.plan.recompute_all()) return std::nullopt;
   next.plan.recompute.assign(next.plan.stages(), true);
   next.config.pipeline.recompute = "layer";
@@ -121,7 +93,7 @@ std::optional<Variation> recomputation(const MemoryModel&, Variation next, int i
   return next;
 }
 
-std::optional<Variation> smaller_batch(const MemoryModel& model, Variation next, int i) {
+std::optional<Variation> smaller_batch(const tune::MemoryModel& model, Variation next, int i) {
   next.plan.global_batch >>= std::min(i + 1, 60);  // no more than the data set has
   if (next.plan.global_batch == 0) return std::nullopt;
   next.config.train.global_batch = next.plan.global_batch;
@@ -137,28 +109,16 @@ constexpr std::array kVariations{more_chunks, smaller_micro_batch, recomputation
 
 }  // namespace
 
-MemoryModel measure_memory_model(const Setup& setup) {
+tune::MemoryModel measure_memory_model(const Setup& setup) {
   constexpr std::int64_t kMost = 16;  // enough for the kernels that larger ones run
-  return {.layers = measure_layer_bytes(setup, std::min(micro_batch_size(setup), kMost)),
+  return {.layers = measure::measure_layer_bytes(workload_of(setup), std::min(micro_batch_size(setup), kMost)),
           .shares_memory = shares_memory(setup),
           .processes = setup.place.processes};
 }
 
-std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryModel& model, const Plan& plan) {
-  const std::uint64_t samples = micro_batch_samples(model, plan);
-  const auto schedule = schedule_of(plan);
-  if (!schedule) return std::nullopt;
-  return tune::device_peaks(model.layers, *schedule, plan.partition, plan.recompute, samples, model.shares_memory);
-}
-
-std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan) {
-  const auto of_devices = estimate_device_bytes(model, plan);
-  return of_devices ? std::optional(std::ranges::max(*of_devices)) : std::nullopt;
-}
-
-std::string what_would_fit(const MemoryModel& model, const Setup& setup, const Plan& plan) {
+std::string what_would_fit(const tune::MemoryModel& model, const Setup& setup, const Plan& plan) {
   const auto of_device = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes);
-  const bool is_shared = limit_of_place(of_device, setup.devices) < of_device;
+  const bool is_shared = pipeline::limit_of_place(of_device, setup.devices) < of_device;
   const std::uint64_t limit = planned_memory(setup);
   const auto about = [&](const Candidate& candidate) {
     return concat("about ", human_bytes(candidate.bytes), is_shared ? " a place" : " a device");

@@ -10,30 +10,33 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/loader.h"
+#include "engine/divergence.h"
+#include "engine/state.h"
+#include "report/run_totals.h"
+#include "storage/files.h"
 #include "train/choose_plan.h"
-#include "train/divergence.h"
+#include "train/composition.h"
 #include "train/machine_fit.h"
-#include "train/records/storage.h"
 #include "train/resume.h"
-#include "train/run_totals.h"
+#include "train/run_facts.h"
 #include "train/setup.h"
-#include "train/state.h"
+#include "train/step_batch.h"
 
 namespace sluice::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-Composition composition_for(const Setup& setup) { return make_composition(setup, decide_plan(setup)); }
+engine::Composition composition_for(const Setup& setup) { return make_composition(setup, decide_plan(setup)); }
 
-void load_weights(Composition& composition, const fs::path& file) {
-  load_model(composition, read_safetensors(file).tensors, file.string());
+void load_weights(engine::Composition& composition, const fs::path& file) {
+  engine::load_model(composition, storage::read_safetensors(file).tensors, file.string());
 }
 
 // What is to be evaluated, and how.
 struct EvaluatedModel {
   config::Config config;
-  TensorMap tensors;
+  storage::TensorMap tensors;
   fs::path file;        // of the tensors
   fs::path checkpoint;  // empty: none
   std::int64_t step = 0;
@@ -68,11 +71,11 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
                                "name a configuration: sluice eval CONFIG --weights FILE"));
     }
     evaluated.file = options.weights;
-    evaluated.tensors = read_safetensors(options.weights).tensors;
+    evaluated.tensors = storage::read_safetensors(options.weights).tensors;
     return evaluated;
   }
   evaluated.checkpoint = checkpoint_in(options.checkpoint);
-  CheckpointContents contents = load_checkpoint(evaluated.checkpoint);
+  storage::CheckpointContents contents = storage::load_checkpoint(evaluated.checkpoint);
   if (options.config_file.empty()) evaluated.config = config_of(evaluated.checkpoint, contents.state, options.sets);
   evaluated.file = evaluated.checkpoint / "model.safetensors";
   evaluated.tensors = std::move(contents.model);
@@ -81,9 +84,9 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
 }
 
 // A batch is data: what is wrong with its file is a DataError.
-TensorMap read_batch_file(const fs::path& file) {
+storage::TensorMap read_batch_file(const fs::path& file) {
   try {
-    return read_safetensors(file).tensors;
+    return storage::read_safetensors(file).tensors;
   } catch (const CheckpointError& error) {
     throw DataError(error.what());
   }
@@ -112,7 +115,8 @@ at::Tensor as_integers(const fs::path& file, const char* name, const at::Tensor&
   return tensor.to(at::kLong);
 }
 
-pipeline::MicroBatch image_batch(const fs::path& file, const TensorMap& tensors, const models::ModelOptions& model) {
+pipeline::MicroBatch image_batch(const fs::path& file, const storage::TensorMap& tensors,
+                                 const models::ModelOptions& model) {
   const at::Tensor targets = as_integers(file, "targets", tensors.at("targets"), "classes");
   const at::Tensor inputs = tensors.at("inputs").to(model.dtype);
   const std::vector<std::int64_t> sample{model.channels, model.image_size, model.image_size};
@@ -127,7 +131,8 @@ pipeline::MicroBatch image_batch(const fs::path& file, const TensorMap& tensors,
   return {inputs, targets, at::arange(inputs.size(0))};
 }
 
-pipeline::MicroBatch token_batch(const fs::path& file, const TensorMap& tensors, const models::ModelOptions& model) {
+pipeline::MicroBatch token_batch(const fs::path& file, const storage::TensorMap& tensors,
+                                 const models::ModelOptions& model) {
   const at::Tensor inputs = as_integers(file, "inputs", tensors.at("inputs"), "tokens");
   const at::Tensor targets = as_integers(file, "targets", tensors.at("targets"), "tokens");
   if (inputs.dim() != 2 || inputs.numel() == 0 || inputs.size(1) > model.context) {
@@ -136,16 +141,16 @@ pipeline::MicroBatch token_batch(const fs::path& file, const TensorMap& tensors,
   }
   if (targets.sizes() != inputs.sizes())
     reject_tensor(file, "targets", targets, concat("the inputs are ", inputs.sizes()));
-  if (count_targets(targets) == 0)
-    throw DataError(concat(file.string(), ": every one of 'targets' is ", kNoTarget, ", which counts nowhere"));
+  if (nn::count_targets(targets) == 0)
+    throw DataError(concat(file.string(), ": every one of 'targets' is ", nn::kNoTarget, ", which counts nowhere"));
   check_numbers(file, "inputs", inputs, "tokens", model.vocabulary, "model.vocabulary");
-  check_numbers(file, "targets", targets.masked_select(targets.ne(kNoTarget)), "tokens", model.vocabulary,
+  check_numbers(file, "targets", targets.masked_select(targets.ne(nn::kNoTarget)), "tokens", model.vocabulary,
                 "model.vocabulary");
   return {inputs, targets, at::arange(inputs.size(0))};
 }
 
 pipeline::MicroBatch read_batch(const fs::path& file, const models::ModelOptions& model) {
-  const TensorMap tensors = read_batch_file(file);
+  const storage::TensorMap tensors = read_batch_file(file);
   for (const char* name : {"inputs", "targets"}) {
     if (!tensors.contains(name))
       throw DataError(concat(file.string(), " has no tensor '", name, "'; a batch needs 'inputs' and 'targets'"));
@@ -166,15 +171,16 @@ pipeline::MicroBatch first_training_batch(const Setup& setup) {
 
 // The update of a single step. Also where it is refused, because loss or gradient are not finite, what was computed is
 // in the file.
-void apply_and_write(TrainStep& step, const Composition& composition, const TrainStep::Gradients& gradients,
-                     const StepBatch& batch, double lr, const SingleStepOptions& options) {
-  TensorMap out{{"loss", scalar(gradients.stats.loss)}, {"logits", gradients.logits}};
-  for (const auto& [name, gradient] : gradient_tensors(composition))
+void apply_and_write(engine::TrainStep& step, const engine::Composition& composition,
+                     const engine::TrainStep::Gradients& gradients, const engine::StepBatch& batch, double lr,
+                     const SingleStepOptions& options) {
+  storage::TensorMap out{{"loss", scalar(gradients.stats.loss)}, {"logits", gradients.logits}};
+  for (const auto& [name, gradient] : engine::gradient_tensors(composition))
     out["grad/" + name] = gradient.div(gradients.divisor);
   const auto write = [&] {
-    for (const auto& [name, tensor] : parameter_tensors(composition)) out["param/" + name] = tensor;
-    for (const auto& [name, tensor] : buffer_tensors(composition)) out["buffer/" + name] = tensor;
-    write_safetensors(options.out, out);
+    for (const auto& [name, tensor] : engine::parameter_tensors(composition)) out["param/" + name] = tensor;
+    for (const auto& [name, tensor] : engine::buffer_tensors(composition)) out["buffer/" + name] = tensor;
+    storage::write_safetensors(options.out, out);
   };
   try {
     const StepStats stats = step.apply(gradients, batch, 0, lr);
@@ -193,13 +199,14 @@ void apply_and_write(TrainStep& step, const Composition& composition, const Trai
 }  // namespace
 
 Evaluation run_evaluation(const EvaluationOptions& options) {
-  if (!options.logits.empty()) check_output("--logits", options.logits, {options.config_file, options.weights});
+  if (!options.logits.empty())
+    storage::check_output("--logits", options.logits, {options.config_file, options.weights});
   EvaluatedModel evaluated = evaluated_model(options);
   evaluated.config.pipeline.recompute = "none";  // nothing to measure for what has no backward
   const Setup setup = make_setup(evaluated.config);
-  Composition composition = composition_for(setup);
-  load_model(composition, evaluated.tensors, evaluated.file.string());
-  TrainStep step(composition, step_options(setup));
+  engine::Composition composition = composition_for(setup);
+  engine::load_model(composition, evaluated.tensors, evaluated.file.string());
+  engine::TrainStep step(composition, step_options(setup));
   data::Loader loader(*setup.test_set, eval_loader_options(setup));
   EvalCounts counts;
   std::vector<at::Tensor> logits, labels;
@@ -212,7 +219,7 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
     labels.push_back(batch->targets);
   }
   if (!options.logits.empty())
-    write_safetensors(options.logits, {{"logits", at::cat(logits)}, {"labels", at::cat(labels)}});
+    storage::write_safetensors(options.logits, {{"logits", at::cat(logits)}, {"labels", at::cat(labels)}});
   if (!std::isfinite(counts.loss())) {
     throw DivergedError(concat("the loss of these weights on the test set is ", fixed(counts.loss(), 4),
                                ": they are of a run that diverged, or made for other data; use an earlier checkpoint"));
@@ -224,15 +231,16 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
 }
 
 double run_single_step(const config::Config& config, const SingleStepOptions& options) {
-  check_output("--out", options.out, {options.config_file, options.weights, options.batch, config.model.weights});
+  storage::check_output("--out", options.out,
+                        {options.config_file, options.weights, options.batch, config.model.weights});
   const Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
   warn_of_oddities(setup);
-  Composition composition = composition_for(setup);
+  engine::Composition composition = composition_for(setup);
   const fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
   if (!weights.empty()) load_weights(composition, weights);
   const auto batch = options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model);
 
-  TrainStep step(composition, step_options(setup));
+  engine::TrainStep step(composition, step_options(setup));
   const auto gradients = step.compute_gradients(batch, 0, composition.plan.chunks, {.keep_logits = true});
   apply_and_write(step, composition, gradients, batch, lr_schedule(setup).at(0), options);
   return gradients.stats.loss;

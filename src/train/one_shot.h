@@ -1,8 +1,8 @@
 // one_shot: a single evaluation or a single training step outside a run: to look at a checkpoint, or to compare with
-// another framework. Nothing is written but the file that was asked for,
-// and never over a file that is read or belongs to a checkpoint. Errors: ConfigError, DataError (a batch that
-// does not fit the model), CheckpointError (weights that do not), DivergedError (weights whose loss is not finite),
-// StorageError.
+// another framework. Nothing is written but the file that was asked for, and never over a file that is read or that
+// belongs to a checkpoint.
+// Errors: ConfigError, DataError (a batch that does not fit the model), CheckpointError (weights that do not),
+// DivergedError (weights whose loss is not finite), StorageError.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "train/loss.h"
+#include "nn/loss.h"
 
 namespace sluice::train {
 
@@ -37,8 +37,8 @@ struct SingleStepOptions {
   // Safetensors with `inputs` [n, channels, height, width] and `targets` [n], or of tokens [n, T] both, targets of
   // kNoTarget left out; empty: the first training batch.
   std::filesystem::path batch;
-  std::filesystem::path
-      out;  // safetensors: loss, logits, grad/<parameter>, param/<parameter> and buffer/<name> (after it)
+  // Safetensors: loss, logits and grad/<parameter> of the step; param/<parameter> and buffer/<name> after it.
+  std::filesystem::path out;
 };
 // Returns the mean loss.
 double run_single_step(const config::Config& config, const SingleStepOptions& options);

@@ -7,7 +7,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "pipeline/failure.h"
-#include "train/same_start.h"
+#include "train/agreement.h"
 
 namespace sluice::train {
 namespace {

@@ -7,7 +7,7 @@
 #include "core/divided_up.h"
 #include "core/text.h"
 #include "core/text_table.h"
-#include "train/train_schedule.h"
+#include "pipeline/schedule/plan_schedule.h"
 
 namespace sluice::train {
 
@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-ordered_json description_json(const Setup& setup, const Composition& composition, bool chunks_are_open,
+ordered_json description_json(const Setup& setup, const engine::Composition& composition, bool chunks_are_open,
                               ordered_json stages) {
   const Plan& plan = composition.plan;
   return {{"model", setup.model.name},
@@ -37,7 +37,7 @@ ordered_json description_json(const Setup& setup, const Composition& composition
 }
 
 // Model, data and shape of the run, in two lines.
-std::string headline(const Setup& setup, const Composition& composition, bool chunks_are_open) {
+std::string headline(const Setup& setup, const engine::Composition& composition, bool chunks_are_open) {
   const Plan& plan = composition.plan;
   const int processes = setup.place.processes, replicas = count_replicas(setup);
   std::ostringstream text;
@@ -57,11 +57,11 @@ std::string headline(const Setup& setup, const Composition& composition, bool ch
 
 }  // namespace
 
-PlanDescription describe_plan(const Setup& setup, const Composition& composition, bool chunks_are_open) {
+PlanDescription describe_plan(const Setup& setup, const engine::Composition& composition, bool chunks_are_open) {
   const Plan& plan = composition.plan;
   ordered_json stages = ordered_json::array();
   std::vector<TextRow> rows{{"stage", "layers", "parameters", "bytes", "devices"}};
-  const std::vector<int> owners = stage_owners(plan);
+  const std::vector<int> owners = pipeline::stage_owners(plan);
   for (int s = 0; s < plan.stages(); ++s) {
     const pipeline::Stage& stage = composition.executor->stage(ReplicaId{0}, StageId{s});
     std::vector<std::string> layers, devices;

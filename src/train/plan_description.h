@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "engine/compose.h"
 #include "train/setup.h"
 
 namespace sluice::train {
@@ -14,6 +15,7 @@ struct PlanDescription {
 };
 
 // Layers, parameters, bytes and devices per stage. `chunks_are_open`: they are measured only when training begins.
-[[nodiscard]] PlanDescription describe_plan(const Setup& setup, const Composition& composition, bool chunks_are_open);
+[[nodiscard]] PlanDescription describe_plan(const Setup& setup, const engine::Composition& composition,
+                                            bool chunks_are_open);
 
 }  // namespace sluice::train

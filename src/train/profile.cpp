@@ -9,17 +9,20 @@
 #include "core/median.h"
 #include "core/text.h"
 #include "device/memory.h"
+#include "engine/same_state.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "profiler/measure/fingerprint_of.h"
+#include "profiler/measure/measure_layers.h"
+#include "profiler/measure/measure_links.h"
+#include "report/run_totals.h"
+#include "report/time_table.h"
+#include "storage/files.h"
 #include "train/choose_chunks.h"
 #include "train/choose_plan.h"
-#include "train/fingerprint_of.h"
-#include "train/measure_layers.h"
-#include "train/measure_links.h"
-#include "train/records/storage.h"
+#include "train/composition.h"
 #include "train/resume.h"
-#include "train/run_totals.h"
+#include "train/run_facts.h"
 #include "train/same_start.h"
-#include "train/time_table.h"
-#include "train/train_schedule.h"
 #include "train/trial_steps.h"
 #include "tune/partition.h"
 
@@ -47,8 +50,8 @@ struct ProfileOrders {
 
 // The measuring takes a while: what cannot be written is said before.
 void check_writable(const ProfileOptions& options) {
-  check_output("--out", options.out, {options.config_file});
-  const AtomicFile probe(options.out);
+  storage::check_output("--out", options.out, {options.config_file});
+  const storage::AtomicFile probe(options.out);
 }
 
 // Those with a whole batch: the last one of an epoch may be short.
@@ -69,14 +72,14 @@ profiler::StepSummary summary_of(const std::vector<TrialStep>& trial) {
           .samples_per_s = static_cast<double>(trial.front().stats.samples) / middle};
 }
 
-RunTotals totals_of(const std::vector<TrialStep>& trial) {
-  RunTotals totals;
+report::RunTotals totals_of(const std::vector<TrialStep>& trial) {
+  report::RunTotals totals;
   for (const TrialStep& step : trial) totals.add_step(step.stats, step.breakdown, std::nullopt);
   return totals;
 }
 
 // What a micro-batch costs the stage that takes longest for one of `samples`.
-profiler::MicroBatchCost slowest_stage_cost(const std::vector<LayerCost>& costs, const Plan& plan, double samples) {
+tune::MicroBatchCost slowest_stage_cost(const std::vector<LayerCost>& costs, const Plan& plan, double samples) {
   const auto times = [&](double of_samples) {
     return tune::stage_times(costs, of_samples, plan.partition, plan.recompute);
   };
@@ -87,18 +90,18 @@ profiler::MicroBatchCost slowest_stage_cost(const std::vector<LayerCost>& costs,
 }
 
 // With the layers' costs at hand, moves of layers and numbers of chunks are computed instead of bounded.
-std::vector<profiler::Advice> advice_of(const RunTotals& totals, const RunFacts& facts,
-                                        const std::vector<LayerCost>& costs) {
-  profiler::AdviceInput input = advice_input(totals, facts);
+std::vector<tune::Advice> advice_of(const report::RunTotals& totals, const report::RunFacts& facts,
+                                    const std::vector<LayerCost>& costs) {
+  tune::AdviceInput input = report::advice_input(totals, facts);
   const double samples = input.replica_samples / facts.plan.chunks;
   for (const LayerCost& cost : costs) input.layers.push_back(cost.seconds(samples) * facts.plan.chunks);
   input.micro_batch = slowest_stage_cost(costs, facts.plan, samples);
-  return profiler::advise(input);
+  return tune::advise(input);
 }
 
 // Of one more step, in which rank 0 counts.
-void measure_memory(const Setup& setup, Composition& composition, TrainStep& step, bool counts, std::uint64_t samples,
-                    LayerProfile& profile) {
+void measure_memory(const Setup& setup, engine::Composition& composition, engine::TrainStep& step, bool counts,
+                    std::uint64_t samples, LayerProfile& profile) {
   const Plan& plan = composition.plan;
   std::vector<pipeline::LiveBytes*> counted;
   for (int s = 0; counts && s < plan.stages(); ++s)
@@ -106,7 +109,7 @@ void measure_memory(const Setup& setup, Composition& composition, TrainStep& ste
   for (const device::Device device : setup.devices) device::reset_peak_memory(device);
   (void)run_trial_steps(setup, composition, step, /*warm_up=*/0, /*steps=*/1);
   if (!counts) return;
-  const pipeline::Schedule schedule = make_train_schedule(plan, plan.chunks);
+  const pipeline::Schedule schedule = pipeline::make_train_schedule(plan, plan.chunks);
   const std::vector<LayerCost> costs = profile.costs();
   const std::vector<int>& owners = composition.executor->owners();
   const auto live = tune::live_peaks(costs, schedule, plan.partition, plan.recompute, samples);
@@ -124,31 +127,42 @@ void measure_memory(const Setup& setup, Composition& composition, TrainStep& ste
 }
 
 LayerProfile measure_model(const Setup& setup, const std::string& version) {
-  LayerProfile profile{.fingerprint = fingerprint_of(setup, version), .micro_batch = micro_batch_size(setup)};
-  const auto sizes = sizes_to_profile(profile.micro_batch);
+  LayerProfile profile{.fingerprint = measure::fingerprint_of(workload_of(setup), version),
+                       .micro_batch = micro_batch_size(setup)};
+  const auto sizes = measure::sizes_to_profile(profile.micro_batch);
   log_info(concat("measuring ", counted(setup.layers, "layer"), " on ", profile.fingerprint.device, " at ",
                   sizes.size(), " sizes of up to ", counted(sizes.back(), "sample")));
-  profile.layers = measure_layers(
-      setup,
+  profile.layers = measure::measure_layers(
+      workload_of(setup),
       {.sizes = sizes, .least_rounds = 5, .most_rounds = 40, .budget_s = 10, .needed_size = profile.micro_batch});
   return profile;
+}
+
+measure::ReplicaGroup replica_group(const Setup& setup, comm::Processes* processes) {
+  measure::ReplicaGroup group{.processes = processes,
+                              .collectives = collectives_of(setup.config),
+                              .dtype = setup.model.dtype,
+                              .cpu_threads = setup.cpu_threads};
+  for (int replica = 0; replica < setup.config.replicas.local; ++replica)
+    group.devices.push_back(setup.devices[replica * setup.config.pipeline.stages]);
+  return group;
 }
 
 // What every process does with a model that lies on its devices; `profile` is rank 0's.
 void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& orders, ProfileOutcome& outcome) {
   LayerProfile& profile = outcome.profile;
-  Composition composition = make_composition(setup, orders.plan, peers.processes());
+  engine::Composition composition = make_composition(setup, orders.plan, peers.processes());
   peers.together([&] {
-    if (!peers.is_alone()) hand_out_state(peers.communicator(), composition);
-    TrainStep step(composition, step_options(setup));
+    if (!peers.is_alone()) engine::hand_out_state(peers.communicator(), composition);
+    engine::TrainStep step(composition, step_options(setup));
     if (chunks_are_open(setup.config)) composition.plan.chunks = decide_chunks(setup, composition, {});
     if (peers.keeps_records()) log_info(concat("running ", kWarmUpSteps, " + ", orders.steps, " training steps"));
     const auto trial = whole_steps(run_trial_steps(setup, composition, step, kWarmUpSteps, orders.steps));
     profile.step = summary_of(trial);
-    const RunTotals totals = totals_of(trial);
+    const report::RunTotals totals = totals_of(trial);
     if (!totals.places.empty() && peers.keeps_records()) {
-      const RunFacts facts = facts_of(setup, composition);
-      outcome.step_table = time_table(mean_times(totals), {}, totals.steps, facts.processes);
+      const report::RunFacts facts = facts_of(setup, composition);
+      outcome.step_table = report::time_table(report::mean_times(totals), {}, totals.steps, facts.processes);
       outcome.advice = advice_of(totals, facts, profile.costs());
     }
     const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
@@ -157,22 +171,24 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     measure_memory(setup, composition, step, peers.keeps_records(),
                    static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)), profile);
     if (peers.keeps_records()) {
-      profile.step->predicted_s = predict_step(profile.costs(), composition.plan, replica_samples);
+      profile.step->predicted_s = tune::predict_step(profile.costs(), composition.plan, replica_samples);
       log_info("measuring the links");
-      profile.stage_links = measure_stage_links(setup, composition.plan);
+      profile.stage_links =
+          measure::measure_stage_links(setup.devices, pipeline::stage_owners(composition.plan), setup.cpu_threads);
     }
     const std::uint64_t bucket = std::min<std::uint64_t>(
         composition.gradient_bytes(), static_cast<std::uint64_t>(setup.config.replicas.bucket_mb * 1024 * 1024));
-    profile.all_reduce = measure_all_reduce(setup, peers.processes(), bucket);
+    if (setup.config.replicas.sync != "none")
+      profile.all_reduce = measure::measure_all_reduce(replica_group(setup, peers.processes()), bucket);
   });
 }
 
 ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& options) {
   ProfileOutcome outcome{.profile = measure_model(setup, options.launch.version)};
-  const ProfileOrders orders{make_plan(setup, outcome.profile.costs()), setup.config.profile.steps};
+  const ProfileOrders orders{tune::make_plan(plan_request(setup), outcome.profile.costs()), setup.config.profile.steps};
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
   measure_composed(peers, setup, orders, outcome);
-  write_text_atomically(options.out, profiler::to_json_text(outcome.profile));
+  storage::write_text_atomically(options.out, profiler::to_json_text(outcome.profile));
   log_info(concat("profile written to ", options.out.string()));
   return outcome;
 }
@@ -184,11 +200,6 @@ void follow(Peers& peers, const Setup& setup) {
 }
 
 }  // namespace
-
-double predict_step(const std::vector<LayerCost>& costs, const Plan& plan, double replica_samples) {
-  return profiler::pipeline_estimate(
-      tune::stage_times(costs, replica_samples / plan.chunks, plan.partition, plan.recompute), plan.chunks);
-}
 
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options) {
   Setup setup;

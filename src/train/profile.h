@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "config/config.h"
-#include "profiler/advice.h"
 #include "profiler/layer_profile.h"
 #include "train/peers.h"
 #include "train/setup.h"
+#include "tune/advice.h"
 
 namespace sluice::train {
 
@@ -27,15 +27,10 @@ struct ProfileOptions {
 struct ProfileOutcome {
   profiler::LayerProfile profile;
   std::string step_table;  // where the time of the training steps went; empty with profile.level = "off"
-  std::vector<profiler::Advice> advice;
+  std::vector<tune::Advice> advice;
 };
 
 // Nothing in a process other than rank 0.
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options);
-
-// Seconds of a training step as the layers' costs alone have it: each of `chunks` micro-batches passes all stages, and
-// the slowest stage sets the pace of those after the first. Exact for stages of equal times; without optimizer,
-// copies, all-reduce and loading.
-[[nodiscard]] double predict_step(const std::vector<LayerCost>& costs, const Plan& plan, double replica_samples);
 
 }  // namespace sluice::train

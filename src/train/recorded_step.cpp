@@ -4,11 +4,12 @@
 #include <utility>
 
 #include "train/setup.h"
+#include "train/step_batch.h"
 
 namespace sluice::train {
 
-RecordedStep run_recorded_step(data::Loader& loader, pipeline::Executor& executor, TrainStep& train_step,
-                               std::int64_t step, double lr, const StepWishes& wishes) {
+RecordedStep run_recorded_step(data::Loader& loader, pipeline::Executor& executor, engine::TrainStep& train_step,
+                               std::int64_t step, double lr, const engine::StepWishes& wishes) {
   Recorder& recorder = executor.recorder();
   const Nanoseconds begin = now_ns();
   std::optional<data::Batch> batch;

@@ -7,8 +7,8 @@
 
 #include "core/recorder.h"
 #include "data/loader.h"
+#include "engine/train_step.h"
 #include "pipeline/executor.h"
-#include "train/train_step.h"
 
 namespace sluice::train {
 
@@ -19,7 +19,8 @@ struct RecordedStep {
 };
 
 // `step`: number of the optimizer step, from 0. Requires: a loader that is not at its end.
-[[nodiscard]] RecordedStep run_recorded_step(data::Loader& loader, pipeline::Executor& executor, TrainStep& train_step,
-                                             std::int64_t step, double lr, const StepWishes& wishes = {});
+[[nodiscard]] RecordedStep run_recorded_step(data::Loader& loader, pipeline::Executor& executor,
+                                             engine::TrainStep& train_step, std::int64_t step, double lr,
+                                             const engine::StepWishes& wishes = {});
 
 }  // namespace sluice::train

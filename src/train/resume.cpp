@@ -8,8 +8,8 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "train/records/checkpoint_store.h"
-#include "train/records/run_dir.h"
+#include "storage/checkpoint_store.h"
+#include "storage/run_dir.h"
 #include "train/setup.h"
 
 namespace sluice::train {
@@ -21,13 +21,14 @@ constexpr int kStateFormat = 2;
 
 bool is_checkpoint(const fs::path& dir) {
   std::error_code ignored;
-  return fs::exists(dir / "state.json", ignored) || (step_of(dir) && fs::is_directory(dir, ignored));
+  return fs::exists(dir / "state.json", ignored) || (storage::step_of(dir) && fs::is_directory(dir, ignored));
 }
 
 bool has_checkpoints(const fs::path& run) {
   std::error_code ignored;
-  return std::ranges::any_of(fs::directory_iterator(run / "checkpoints", ignored),
-                             [](const fs::directory_entry& entry) { return step_of(entry.path()).has_value(); });
+  return std::ranges::any_of(
+      fs::directory_iterator(run / "checkpoints", ignored),
+      [](const fs::directory_entry& entry) { return storage::step_of(entry.path()).has_value(); });
 }
 
 constexpr const char* kOrigin = "# made from ";
@@ -43,7 +44,7 @@ std::string origin_of(const fs::path& run) {
 // The newest run of this configuration that has saved; empty where there is none. Runs of another file of the same name
 // are left alone.
 fs::path newest_run(const fs::path& config_file) {
-  for (const auto& run : RunDir::named("runs", config_file.stem().string())) {
+  for (const auto& run : storage::RunDir::named("runs", config_file.stem().string())) {
     if (!has_checkpoints(run)) continue;
     const std::string origin = origin_of(run);
     if (origin.empty() || origin == origin_line(config_file)) return run;
@@ -74,7 +75,7 @@ void warn_of_changes(const config::Config& config, const config::Config& saved, 
 }
 
 bool tells_of_checkpoints(const fs::path& metrics_file) {
-  return last_event(metrics_file, "checkpoint") || last_event(metrics_file, "resume");
+  return report::last_event(metrics_file, "checkpoint") || report::last_event(metrics_file, "resume");
 }
 
 bool same_directory(const fs::path& a, const fs::path& b) {
@@ -107,7 +108,7 @@ std::optional<fs::path> find_checkpoint(const fs::path& dir) {
   if (is_checkpoint(dir)) return dir;
   std::error_code ignored;
   if (!fs::is_directory(dir, ignored)) return std::nullopt;
-  const CheckpointScan scan = scan_checkpoints(dir / "checkpoints");
+  const storage::CheckpointScan scan = storage::scan_checkpoints(dir / "checkpoints");
   if (scan.newest) return scan.newest;
   const char* const advice = "; nothing was changed: put one back from a copy, or begin anew in another --run-dir";
   if (!scan.damaged.empty())

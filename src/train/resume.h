@@ -1,5 +1,5 @@
 // resume: what a checkpoint's state.json says about the run, and where a run to be resumed is found.
-// Not here: tensors (state.h), files (records/).
+// Not here: tensors (engine/state.h), files (storage/).
 // Errors: ConfigError when the configuration does not fit what was saved; CheckpointError when the data do not, when
 // the state is damaged or of another format, or no checkpoint of a run is whole.
 #pragma once
@@ -12,9 +12,9 @@
 
 #include "config/config.h"
 #include "core/plan.h"
+#include "report/metrics_writer.h"
 #include "train/data_identity.h"
 #include "train/loop.h"
-#include "train/records/metrics_writer.h"
 
 namespace sluice::train {
 
@@ -23,7 +23,7 @@ struct RunState {
   Progress progress;
   std::int64_t optimizer_steps = 0;
   Plan plan;
-  MetricsPosition metrics;
+  report::MetricsPosition metrics;
   std::string config_toml;
   std::optional<DataIdentity> data;  // not in checkpoints of earlier versions
 

@@ -7,16 +7,19 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "device/memory.h"
+#include "engine/same_state.h"
+#include "engine/state.h"
+#include "report/reporter.h"
+#include "report/run_totals.h"
 #include "train/choose_chunks.h"
 #include "train/choose_plan.h"
+#include "train/composition.h"
 #include "train/loop.h"
 #include "train/machine_fit.h"
 #include "train/plan_description.h"
-#include "train/reporter.h"
 #include "train/resume.h"
-#include "train/run_totals.h"
+#include "train/run_facts.h"
 #include "train/same_start.h"
-#include "train/state.h"
 #include "train/stop_signal.h"
 
 namespace sluice::train {
@@ -25,7 +28,7 @@ namespace {
 // A checkpoint to continue from, read and checked.
 struct ResumePoint {
   std::string source;
-  CheckpointContents contents;
+  storage::CheckpointContents contents;
   RunState state;
 };
 
@@ -48,7 +51,7 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
     log_info("--resume auto: there is no checkpoint yet, so a new run begins");
     return std::nullopt;
   }
-  ResumePoint point{found->string(), load_checkpoint(*found), {}};
+  ResumePoint point{found->string(), storage::load_checkpoint(*found), {}};
   point.state = RunState::from_json(point.contents.state, point.source);
   const NewData new_data = options.accept_new_data ? NewData::kAccepted : NewData::kRefused;
   check_resumable(setup.config, point.state, point.source, new_data);
@@ -58,23 +61,23 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
   return point;
 }
 
-RunDir open_run_dir(const ResumeChoice& choice, const SessionOptions& options) {
-  if (choice.run_dir.empty()) return RunDir::create_named("runs", options.config_file.stem().string());
-  if (options.resume == "auto") return {choice.run_dir, RunDirMode::kResumeOrNew};
-  return {choice.run_dir, choice.continues_run_dir ? RunDirMode::kResume : RunDirMode::kNew};
+storage::RunDir open_run_dir(const ResumeChoice& choice, const SessionOptions& options) {
+  if (choice.run_dir.empty()) return storage::RunDir::create_named("runs", options.config_file.stem().string());
+  if (options.resume == "auto") return {choice.run_dir, storage::RunDirMode::kResumeOrNew};
+  return {choice.run_dir, choice.continues_run_dir ? storage::RunDirMode::kResume : storage::RunDirMode::kNew};
 }
 
 // Parameters to begin with: the checkpoint's, or the configured weights, or those the model was made with.
-void load_start(Composition& composition, const config::Config& config, std::optional<ResumePoint>& resume) {
+void load_start(engine::Composition& composition, const config::Config& config, std::optional<ResumePoint>& resume) {
   if (resume) {
-    load_model(composition, resume->contents.model, resume->source + "/model.safetensors");
-    load_optimizer(composition, resume->contents.optimizer, resume->state.optimizer_steps,
-                   resume->source + "/optimizer.safetensors");
+    engine::load_model(composition, resume->contents.model, resume->source + "/model.safetensors");
+    engine::load_optimizer(composition, resume->contents.optimizer, resume->state.optimizer_steps,
+                           resume->source + "/optimizer.safetensors");
     resume->contents = {};  // unmapped: retention may free its disk space
     if (!config.model.weights.empty())
       log_info(concat("model.weights is not read: the run goes on from ", resume->source));
   } else if (!config.model.weights.empty()) {
-    load_model(composition, read_safetensors(config.model.weights).tensors, config.model.weights);
+    engine::load_model(composition, storage::read_safetensors(config.model.weights).tensors, config.model.weights);
   }
 }
 
@@ -109,12 +112,13 @@ void give(Peers& peers, const Orders& orders) {
 
 // A run directory's own records are continued where the checkpoint left them; any other run begins its own, and what an
 // earlier start left in TensorBoard's files before its first checkpoint is made void.
-ReporterStart start_of_records(const RunDir& run_dir, bool continues, const std::optional<ResumePoint>& resume) {
+report::ReporterStart start_of_records(const storage::RunDir& run_dir, bool continues,
+                                       const std::optional<ResumePoint>& resume) {
   if (continues) {
     const Progress& progress = resume->state.progress;
     return {resume->state.metrics, progress.steps_done + (progress.evaluation_due ? 0 : 1)};
   }
-  ReporterStart start;
+  report::ReporterStart start;
   if (run_dir.resumes()) start.first_step = 0;
   return start;
 }
@@ -128,11 +132,11 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
           .log_every = config.log.every,
           .lr = lr_schedule(setup),
           .resumed_from = resume ? resume->source : std::string{},
-          .is_saved = continues && step_of(resume->source)};
+          .is_saved = continues && storage::step_of(resume->source)};
 }
 
-RunState state_at(const Setup& setup, const Progress& progress, const Composition& composition,
-                  const MetricsPosition& metrics) {
+RunState state_at(const Setup& setup, const Progress& progress, const engine::Composition& composition,
+                  const report::MetricsPosition& metrics) {
   return {.progress = progress,
           .optimizer_steps = composition.optimizers.front()->steps(),
           .plan = composition.plan,
@@ -143,26 +147,26 @@ RunState state_at(const Setup& setup, const Progress& progress, const Compositio
 
 // records: null in a process that keeps none.
 void run_loop(Peers& peers, const Setup& setup, const LoopOptions& options, const Progress& start,
-              const Composition& composition, TrainStep& step, Records* records) {
+              const engine::Composition& composition, engine::TrainStep& step, Records* records) {
   data::Loader train_data(*setup.train_set, train_loader_options(setup), start.position);
   const auto open_eval_data = [&] {
     return std::make_unique<data::Loader>(*setup.test_set, eval_loader_options(setup));
   };
   Loop({step, *composition.executor, train_data, open_eval_data, records}, options, start).run();
   if (peers.is_alone()) return;
-  check_same_state(peers.communicator(), composition, "at the end");
+  engine::check_same_state(peers.communicator(), composition, "at the end");
   if (records != nullptr)
     log_info(concat("all ", peers.place().processes, " processes ended with the same parameters, bit for bit"));
 }
 
-nlohmann::ordered_json with_run_dir(const RunDir& run_dir, const nlohmann::ordered_json& summary) {
+nlohmann::ordered_json with_run_dir(const storage::RunDir& run_dir, const nlohmann::ordered_json& summary) {
   nlohmann::ordered_json fields{{"run_dir", run_dir.path().string()}};
   fields.update(summary);
   return fields;
 }
 
 // A run without a step to do would only cut the records of the steps that were done after its checkpoint.
-void refuse_to_cut(const CheckpointStore& checkpoints, std::int64_t step, const std::string& source) {
+void refuse_to_cut(const storage::CheckpointStore& checkpoints, std::int64_t step, const std::string& source) {
   const std::vector<std::int64_t> steps = checkpoints.steps();
   if (steps.empty() || steps.front() <= step) return;
   throw ConfigError(concat("no step is left to do from ", source, ", and its run has gone on to step ", steps.front(),
@@ -170,8 +174,9 @@ void refuse_to_cut(const CheckpointStore& checkpoints, std::int64_t step, const 
 }
 
 // What a run that ended at this step, its last evaluation included, has reported; nothing when it was cut off.
-std::optional<nlohmann::ordered_json> summary_of_finished_run(const RunDir& run_dir, std::int64_t total_steps) {
-  const auto summary = last_event(run_dir.metrics_file(), "summary");
+std::optional<nlohmann::ordered_json> summary_of_finished_run(const storage::RunDir& run_dir,
+                                                              std::int64_t total_steps) {
+  const auto summary = report::last_event(run_dir.metrics_file(), "summary");
   if (!summary || summary->value("outcome", "") != "done" || summary->value("steps", -1) != total_steps)
     return std::nullopt;
   log_info(concat("the run in ", run_dir.path().string(), " has done its ", counted(total_steps, "step"),
@@ -184,24 +189,24 @@ std::optional<nlohmann::ordered_json> summary_of_finished_run(const RunDir& run_
 
 // What a run leaves behind, and where; rank 0's.
 struct RunFiles {
-  const RunDir& dir;
-  CheckpointStore& checkpoints;
+  const storage::RunDir& dir;
+  storage::CheckpointStore& checkpoints;
   std::string config;      // text of config.toml
   bool continues = false;  // the directory's own records
 };
 
 // What rank 0 does with a model that lies on its devices, from the first step to the last.
-nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const RunFiles& files, Composition& composition,
-                                      std::optional<ResumePoint>& resume) {
+nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const RunFiles& files,
+                                      engine::Composition& composition, std::optional<ResumePoint>& resume) {
   const auto& [run_dir, checkpoints, config_text, continues] = files;
   const config::Config& config = setup.config;
   const bool plan_is_kept = keeps_plan(setup, resume);
   const Progress start = resume ? resume->state.progress : Progress{};
   load_start(composition, config, resume);
-  if (!peers.is_alone()) hand_out_state(peers.communicator(), composition);
+  if (!peers.is_alone()) engine::hand_out_state(peers.communicator(), composition);
   log_info(concat("run directory ", run_dir.path().string()));
 
-  TrainStep step(composition, step_options(setup));
+  engine::TrainStep step(composition, step_options(setup));
   if (!plan_is_kept && chunks_are_open(config))
     composition.plan.chunks = decide_chunks(setup, composition, start.position);
   for (const device::Device device : setup.devices) device::reset_peak_memory(device);  // trials do not count
@@ -211,16 +216,16 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
   // Not before: a run that is stopped while it plans leaves a directory that it continues as it was.
   run_dir.write_config(config_text);
   if (continues) checkpoints.set_aside_newer_than(start.steps_done);
-  Reporter reporter(run_dir, facts_of(setup, composition), config.log.tensorboard,
-                    start_of_records(run_dir, continues, resume));
+  report::Reporter reporter(run_dir, facts_of(setup, composition), config.log.tensorboard,
+                            start_of_records(run_dir, continues, resume));
   reporter.plan(description.json);
   if (resume) {
     reporter.event("resume", {{"step", start.steps_done}, {"checkpoint", resume->source}});
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
   }
   const auto capture = [&](const Progress& progress) {
-    return CheckpointContents{model_tensors(composition), optimizer_tensors(composition),
-                              state_at(setup, progress, composition, reporter.sync()).to_json()};
+    return storage::CheckpointContents{engine::model_tensors(composition), engine::optimizer_tensors(composition),
+                                       state_at(setup, progress, composition, reporter.sync()).to_json()};
   };
   Records records{reporter, checkpoints, capture, [&] { return peers.hold(); }};
   if (!peers.is_alone()) records.explain = [&](const Error& error) { return peers.explain(error); };
@@ -235,7 +240,7 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   Orders orders{.plan_is_kept = keeps_plan(setup, resume), .state = {.plan = plan}};
   if (resume) orders.state.progress = resume->state.progress;
   give(peers, orders);
-  Composition composition = make_composition(setup, plan, peers.processes());
+  engine::Composition composition = make_composition(setup, plan, peers.processes());
   nlohmann::ordered_json summary;
   peers.together([&] { summary = train_composed(peers, setup, files, composition, resume); });
   return summary;
@@ -247,13 +252,13 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
   // because its former owner may have saved or removed checkpoints until then.
   std::optional<ResumePoint> resume;
   if (!choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
-  const RunDir run_dir = open_run_dir(choice, options);
+  const storage::RunDir run_dir = open_run_dir(choice, options);
   peers.before_training().on_discard(run_dir.discarding());
   log_to_file(run_dir.log_file());
   if (choice.continues_run_dir) resume = read_resume_point(choice, options, setup);
 
-  CheckpointStore checkpoints(run_dir.checkpoints_dir(), setup.config.checkpoint.keep,
-                              [&] { return run_dir.presence() == RunDir::Presence::kReplaced; });
+  storage::CheckpointStore checkpoints(run_dir.checkpoints_dir(), setup.config.checkpoint.keep,
+                                       [&] { return run_dir.presence() == storage::RunDir::Presence::kReplaced; });
   const bool continues = resume && choice.continues_run_dir;
   if (continues && resume->state.progress.steps_done == setup.total_steps) {
     refuse_to_cut(checkpoints, setup.total_steps, resume->source);
@@ -272,10 +277,10 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
   setup.total_steps = total_steps_after(setup, orders.state.progress);
   const nlohmann::ordered_json summary{{"rank", peers.place().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
   if (!orders.trains) return summary;
-  Composition composition = make_composition(setup, orders.state.plan, peers.processes());
+  engine::Composition composition = make_composition(setup, orders.state.plan, peers.processes());
   peers.together([&] {
-    hand_out_state(peers.communicator(), composition);
-    TrainStep step(composition, step_options(setup));
+    engine::hand_out_state(peers.communicator(), composition);
+    engine::TrainStep step(composition, step_options(setup));
     const Progress& start = orders.state.progress;
     if (!orders.plan_is_kept && chunks_are_open(setup.config))
       composition.plan.chunks = decide_chunks(setup, composition, start.position);
@@ -292,7 +297,7 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
   if (world.rank != 0 || world.is_single()) return setup;
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   if (!choice.continues_run_dir) (void)find_start(choice, options);
-  if (options.resume.empty() && !config.model.weights.empty()) (void)read_safetensors(config.model.weights);
+  if (options.resume.empty() && !config.model.weights.empty()) (void)storage::read_safetensors(config.model.weights);
   return setup;
 }
 
@@ -320,7 +325,7 @@ PlanDescription describe_training(const config::Config& config, const SessionOpt
   identify_data(setup);
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);
-  Composition composition = make_composition(setup, plan_to_run(setup, resume));
+  engine::Composition composition = make_composition(setup, plan_to_run(setup, resume));
   load_start(composition, config, resume);
   PlanDescription plan = describe_plan(setup, composition, chunks_are_open(config) && !keeps_plan(setup, resume));
   if (resume) {

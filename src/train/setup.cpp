@@ -12,9 +12,8 @@
 #include "data/sampler.h"
 #include "device/cpu_threads.h"
 #include "pipeline/schedule/generators.h"
-#include "train/memory_advice.h"
-#include "train/state_memory.h"
-#include "train/train_schedule.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "pipeline/state_memory.h"
 
 namespace sluice::train {
 namespace {
@@ -113,11 +112,6 @@ std::vector<std::string> device_names(const config::DeviceList& list) {
   return list.names.empty() ? std::vector<std::string>{list.choice} : list.names;
 }
 
-nn::BatchNormMode batch_norm_mode(const config::Config& config) {
-  if (config.pipeline.batch_norm == "sync") return nn::BatchNormMode::kSync;
-  return config.pipeline.batch_norm == "deferred" ? nn::BatchNormMode::kDeferred : nn::BatchNormMode::kMicro;
-}
-
 // What the configuration alone cannot tell: whether it fits the number of processes.
 void check_processes(const Setup& setup) {
   const config::Config& config = setup.config;
@@ -140,7 +134,7 @@ void check_schedule(const Setup& setup) {
   const Plan plan{.partition = {std::vector<int>(config.pipeline.stages * virtual_stages(config), 1)},
                   .schedule = config.pipeline.schedule,
                   .virtual_stages = virtual_stages(config)};
-  static_cast<void>(make_train_schedule(plan, configured_chunks(setup)));
+  static_cast<void>(pipeline::make_train_schedule(plan, configured_chunks(setup)));
 }
 
 bool model_sizes_are_given(const config::ModelConfig& model) {
@@ -184,6 +178,10 @@ void check_partition(const config::Config& config, int layers) {
 }
 
 }  // namespace
+
+pipeline::ListedSettings listed_settings(const config::Config& config) {
+  return {.devices = !config.device.list.names.empty(), .partition = config.pipeline.partition.has_value()};
+}
 
 int cpu_places(const std::vector<device::Device>& devices) {
   return static_cast<int>(std::ranges::count(devices, device::DeviceKind::kCpu, &device::Device::kind));
@@ -272,43 +270,25 @@ std::vector<std::string> unused_devices(const Setup& setup) {
   return {names.begin() + used, names.end()};
 }
 
-Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes) {
-  const config::Config& config = setup.config;
-  ComposeOptions options{
-      .model_name = setup.model.name,
-      .make_layers = [&] { return models::make_model(setup.model).layers; },
-      .devices = setup.devices,
-      .cpu_threads = setup.cpu_threads,
-      .step_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.train.step_timeout_s * 1000)),
-      .record_spans = config.profile.level != "off",
-      .synchronises_batch_norm = config.pipeline.batch_norm == "sync",
-      .bucket_bytes = static_cast<std::size_t>(config.replicas.bucket_mb * 1024 * 1024),
-      .optimizer = {.kind = config.train.optimizer,
-                    .momentum = config.train.momentum,
-                    .nesterov = config.train.nesterov,
-                    .weight_decay = config.train.weight_decay,
-                    .beta1 = config.train.beta1,
-                    .beta2 = config.train.beta2,
-                    .eps = config.train.eps},
-      .processes = processes,
-      .collectives = collectives_of(config),
-      .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes),
-      .listed = listed_settings(config)};
-  return compose(plan, options);
+nn::BatchNormMode batch_norm_mode(const config::Config& config) {
+  if (config.pipeline.batch_norm == "sync") return nn::BatchNormMode::kSync;
+  return config.pipeline.batch_norm == "deferred" ? nn::BatchNormMode::kDeferred : nn::BatchNormMode::kMicro;
 }
 
-TrainStepOptions step_options(const Setup& setup) {
-  return {.seed = setup.config.train.seed,
+measure::Workload workload_of(const Setup& setup) {
+  const config::TrainConfig& train = setup.config.train;
+  return {.model = setup.model,
+          .layers = setup.layers,
+          .device = setup.devices.front(),
+          .threads = setup.cpu_threads,
           .batch_norm = batch_norm_mode(setup.config),
-          .label_smoothing = setup.config.train.label_smoothing,
-          .clip_norm = setup.config.train.clip_norm,
-          .memory_is_limited = setup.config.device.memory_limit.bytes > 0,
-          .explain_memory = [&setup](const Error& error, const Plan& plan) {
-            return with_what_would_fit(error, setup, plan);
-          }};
+          .replicas = count_replicas(setup),
+          .label_smoothing = train.label_smoothing,
+          .optimizer = train.optimizer,
+          .is_deterministic = train.deterministic};
 }
 
-LrSchedule lr_schedule(const Setup& setup) {
+optim::LrSchedule lr_schedule(const Setup& setup) {
   const config::TrainConfig& train = setup.config.train;
   return {.kind = train.lr_schedule,
           .lr = train.lr,
@@ -339,14 +319,6 @@ data::LoaderOptions eval_loader_options(const Setup& setup) {
   options.shuffle = false;
   options.augment = {};
   return options;
-}
-
-pipeline::MicroBatch as_micro_batch(const data::Batch& batch) {
-  return {batch.inputs, batch.targets, batch.sample_ids};
-}
-
-StepBatch as_step_batch(const data::Batch& batch) {
-  return {as_micro_batch(batch), batch.global_size, batch.epoch * batch.batches + batch.batch};
 }
 
 }  // namespace sluice::train

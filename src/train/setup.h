@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "comm/processes.h"
 #include "config/config.h"
-#include "core/plan.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "device/device.h"
 #include "models/model.h"
-#include "train/compose.h"
+#include "optim/lr_schedule.h"
+#include "pipeline/state_memory.h"
+#include "profiler/measure/workload.h"
 #include "train/data_identity.h"
-#include "train/lr_schedule.h"
-#include "train/train_step.h"
 
 namespace sluice::train {
 
@@ -59,6 +59,9 @@ void identify_data(Setup& setup);
 // The place is known better now: which processes share this machine's devices and cores.
 void settle_place(Setup& setup, const ProcessPlace& place);
 
+// Of device.list and pipeline.partition.
+[[nodiscard]] pipeline::ListedSettings listed_settings(const config::Config& config);
+
 [[nodiscard]] int cpu_places(const std::vector<device::Device>& devices);
 
 // Names in device.list that are more than the run needs.
@@ -74,23 +77,20 @@ void settle_place(Setup& setup, const ProcessPlace& place);
 [[nodiscard]] int configured_chunks(const config::Config& config, int processes, std::int64_t global_batch);
 [[nodiscard]] int configured_chunks(const Setup& setup);
 
+[[nodiscard]] nn::BatchNormMode batch_norm_mode(const config::Config& config);
+[[nodiscard]] measure::Workload workload_of(const Setup& setup);
+
 // Over all processes.
 [[nodiscard]] int count_replicas(const Setup& setup);
 
 // Samples of a micro-batch in configured_chunks(), rounded down, at least 1.
 [[nodiscard]] std::int64_t micro_batch_size(const Setup& setup);
 
-// `processes` connects to the others; null where there are none.
-[[nodiscard]] Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes = nullptr);
-// Requires: `setup` outlives the step.
-[[nodiscard]] TrainStepOptions step_options(const Setup& setup);
 [[nodiscard]] comm::Collectives collectives_of(const config::Config& config);
-[[nodiscard]] LrSchedule lr_schedule(const Setup& setup);
+[[nodiscard]] optim::LrSchedule lr_schedule(const Setup& setup);
 
 // This process's share of the batches of the configured global size.
 [[nodiscard]] data::LoaderOptions train_loader_options(const Setup& setup);
 [[nodiscard]] data::LoaderOptions eval_loader_options(const Setup& setup);
-[[nodiscard]] pipeline::MicroBatch as_micro_batch(const data::Batch& batch);
-[[nodiscard]] StepBatch as_step_batch(const data::Batch& batch);
 
 }  // namespace sluice::train

@@ -3,15 +3,15 @@
 #include <algorithm>
 
 #include "core/concat.h"
-#include "train/progress_line.h"
+#include "core/progress_line.h"
 #include "train/recorded_step.h"
 
 namespace sluice::train {
 
-std::vector<TrialStep> run_trial_steps(const Setup& setup, Composition& composition, TrainStep& step, int warm_up,
-                                       std::int64_t steps) {
+std::vector<TrialStep> run_trial_steps(const Setup& setup, engine::Composition& composition, engine::TrainStep& step,
+                                       int warm_up, std::int64_t steps) {
   data::Loader loader(*setup.train_set, train_loader_options(setup));
-  const LrSchedule lr = lr_schedule(setup);
+  const optim::LrSchedule lr = lr_schedule(setup);
   pipeline::Executor& executor = *composition.executor;
   std::vector<TrialStep> trial;
   ProgressLine progress;

@@ -1,5 +1,5 @@
 // memory: the bytes that a stage of measured layers holds, for a schedule's peak_bytes() (pipeline/schedule/memory.h).
-// Pure. Not here: measuring them (train/layer_bytes.h), counting them in a run (pipeline/live_bytes.h).
+// Pure. Not here: measuring them (profiler/measure/layer_bytes.h), counting them in a run (pipeline/live_bytes.h).
 // Units: bytes; samples of a micro-batch.
 #pragma once
 
@@ -11,26 +11,31 @@
 
 namespace sluice::tune {
 
-// What tells in a stage's memory besides its layers.
+// What a stage's memory depends on besides its layers.
 struct StageRole {
   bool is_first = false;  // its input needs no gradient
-  bool is_last = false;   // the loss follows
+  bool is_last = false;   // it computes the loss
   bool recomputes = false;
-  bool one_micro_batch = false;  // in a step: weights are not kept transformed for others
-  // What its neighbours keep for weight gradients that are put off, of what they are passed.
+  // A step has one micro-batch: weights that were transformed for a kernel are not kept for a next one.
+  bool one_micro_batch = false;
+  // With put-off weight gradients: the next stage keeps its input (our output) until its W, the previous stage its
+  // output gradient (our input gradient).
   bool next_stashes_input = false;
   bool previous_stashes_gradient = false;
 };
 
-// `activation` and `stash` alone, as pipeline::LiveBytes counts them: what autograd saves, each tensor once, and the
-// stage's input; with recomputation the inputs of its layers and the gradient of the loss.
+// What a stage keeps of a micro-batch between its actions: `activation` and `stash` alone, as pipeline::LiveBytes
+// counts them. That is the stage's input and what autograd saves, each tensor once; with recomputation instead the
+// inputs of its layers and the gradient of the loss.
 [[nodiscard]] pipeline::StageBytes live_bytes(std::span<const LayerCost> layers, std::uint64_t samples,
                                               const StageRole& role);
 
-// What a device is charged for the stage: weights (transformed ones too), gradients and optimizer state too, and what
-// actions take while they run. With shares_memory (CPU devices, device/memory.h) a tensor is its maker's: the stage's
-// input is not charged here, its output and its input gradient are lent to its neighbours. Without, what
-// it is passed is a copy of its own; the original on its way, which another device has, is not counted.
+// All that a stage takes on its device: the same, and weights (transformed ones too), gradients, optimizer state, and
+// what actions work with while they run.
+// shares_memory: devices are CPU devices, in one memory. Then a tensor is charged to the device that made it: the
+// stage's input is not charged here, and its output and input gradient are charged here while its neighbours use them.
+// Without it a stage gets copies of its own; the originals are charged to the device that made them, and are not
+// counted here.
 [[nodiscard]] pipeline::StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples,
                                                 const StageRole& role, bool shares_memory);
 

@@ -10,8 +10,9 @@ GOOD = {
     "src/comm/gloo/a.cpp": "#include <torch/torch.h>\n#include \"comm/mesh.h\"\n#include \"device/stream.h\"\n",
     "src/pipeline/a.h": "#include \"pipeline/schedule/action.h\"\n#include \"nn/layer.h\"\n",
     "src/tune/a.h": "#include \"pipeline/schedule/action.h\"\n",
-    "src/train/a.cpp": "#include \"models/vit.h\"\n#include \"ddp/reducer.h\"\n#include \"train/records/journal.h\"\n",
-    "src/train/records/a.cpp": "#include <ATen/ATen.h>\n#include \"core/error.h\"\n",
+    "src/train/a.cpp": "#include \"models/vit.h\"\n#include \"ddp/reducer.h\"\n#include \"profiler/measure/links.h\"\n",
+    "src/storage/a.cpp": "#include <ATen/ATen.h>\n#include \"core/error.h\"\n",
+    "src/profiler/measure/a.cpp": "#include \"profiler/fit.h\"\n#include \"pipeline/stage.h\"\n",
     "src/app/a.cpp": "#include \"train/loop.h\"\n",
     "src/profiler/a.cpp": "#ifdef SLUICE_WITH_CUDA\n#endif\n",
     "models/a.cpp": "#include \"nn/layer.h\"\n",
@@ -21,14 +22,19 @@ GOOD = {
 BAD = {
     "src/core/a.cpp": ("#include \"device/stream.h\"", "'core' may not include 'device'"),
     "src/core/b.h": ("#include <ATen/ATen.h>", "'core' is free of LibTorch"),
-    "src/ddp/a.cpp": ("  #  include \"ps/server.h\"", "'ddp' may not include 'ps'"),
+    "src/ddp/a.cpp": ("  #  include \"optim/optimizer.h\"", "'ddp' may not include 'optim'"),
     "src/data/a.cpp": ("#include \"comm/mesh.h\"", "'data' may not include 'comm'"),
     "src/tune/a.cpp": ("#include \"pipeline/executor.h\"", "'tune' may not include 'pipeline'"),
     "src/pipeline/schedule/a.cpp": ("#include \"pipeline/stage.h\"", "'pipeline/schedule' may not include 'pipeline'"),
     "src/pipeline/a.cpp": ("#include \"models/vit.h\"", "'pipeline' may not include 'models'"),
     "src/nn/a.cpp": ("#include \"models/vit.h\"", "'nn' may not include 'models'"),
     "src/train/a.cpp": ("#include \"app/commands.h\"", "'train' may not include 'app'"),
-    "src/train/records/a.cpp": ("#include \"device/stream.h\"", "'train/records' may not include 'device'"),
+    "src/storage/a.cpp": ("#include \"device/stream.h\"", "'storage' may not include 'device'"),
+    "src/profiler/b.cpp": ("#include \"profiler/measure/links.h\"", "'profiler' may not include 'profiler/measure'"),
+    "src/profiler/c.cpp": ("#include <ATen/ATen.h>", "'profiler' is free of LibTorch"),
+    "src/engine/a.cpp": ("#include \"tune/partition.h\"", "'engine' may not include 'tune'"),
+    "src/report/a.cpp": ("#include \"engine/train_step.h\"", "'report' may not include 'engine'"),
+    "src/profiler/measure/a.cpp": ("#include \"train/setup.h\"", "'profiler/measure' may not include 'train'"),
     "src/comm/a.cpp": ("#include \"support/ranks.h\"", "names no folder of the table"),
     "src/device/a.cpp": ("#include \"stream.h\"", "names no folder of the table"),
     "src/device/b.cpp": ("#include \"../core/error.h\"", "names no folder of the table"),
@@ -39,8 +45,8 @@ BAD = {
 }
 
 
-def check(files):
-    return checked_folder.check("check_includes.py", files)
+def check(files, *options):
+    return checked_folder.check("check_includes.py", files, *options)
 
 
 class IncludeEdgesTest(unittest.TestCase):
@@ -54,6 +60,19 @@ class IncludeEdgesTest(unittest.TestCase):
                 self.assertEqual((code, len(lines)), (70, 1), lines)
                 self.assertTrue(lines[0].startswith(f"{path}:1: error: "), lines[0])
                 self.assertIn(expected, lines[0])
+
+    def test_what_the_whole_tree_shows(self):
+        ring = {"src/core/a.h": "#include \"core/b.h\"\n", "src/core/b.h": "#include \"core/c.h\"\n",
+                "src/core/c.h": "#include \"core/a.h\"\n"}
+        code, lines = check(ring, "--whole")
+        self.assertEqual(code, 70)
+        self.assertIn("error: headers include each other in a ring: core/a.h -> core/b.h -> core/c.h -> core/a.h", lines)
+        self.assertIn("error: the table lets 'config' include 'core', but no file does; take the edge out", lines)
+        self.assertIn("error: 'core' holds 100% of the lines, more than 16%; it is more than one room", lines)
+        self.assertEqual(check({"src/core/a.h": "", "src/config/a.h": "#include \"core/a.h\"\n"})[1], [])
+        used = check({"src/core/a.h": "", "src/config/a.h": "#include \"core/a.h\"\n"}, "--whole")[1]
+        self.assertNotIn("error: the table lets 'config' include 'core', but no file does; take the edge out", used)
+        self.assertFalse([line for line in used if "ring" in line])
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@
 
 #include "core/concat.h"
 #include "core/text.h"
+#include "engine/train_step.h"
 #include "nn/weight_queue.h"
 #include "pipeline/schedule/generators.h"
+#include "pipeline/schedule/plan_schedule.h"
 #include "pipeline/schedule/simulate.h"
 #include "profiler/breakdown.h"
 #include "train/recorded_step.h"
-#include "train/train_schedule.h"
-#include "train/train_step.h"
 
 namespace sluice::train {
 namespace {
@@ -75,18 +75,18 @@ class SleepingLayer final : public nn::Layer {
   const Sleeps& sleeps_;
 };
 
-Composition compose_sleeping(const std::string& schedule, const Sleeps& of_stage) {
+engine::Composition compose_sleeping(const std::string& schedule, const Sleeps& of_stage) {
   Plan plan{.chunks = kChunks, .schedule = schedule, .virtual_stages = pipeline::default_virtual_stages(schedule)};
   const int stages = kDevices * plan.virtual_stages;
   plan.partition.layers_per_stage.assign(stages, 1);
-  ComposeOptions options{.model_name = "sleeping", .optimizer = {.kind = "sgd"}};
+  engine::ComposeOptions options{.model_name = "sleeping", .optimizer = {.kind = "sgd"}};
   options.make_layers = [&] {
     pipeline::LayerList layers;
     for (int i = 0; i < stages; ++i) layers.push_back(std::make_unique<SleepingLayer>(concat("l", i), of_stage));
     return layers;
   };
   for (int i = 0; i < kDevices; ++i) options.devices.push_back({device::DeviceKind::kCpu, i});
-  return compose(plan, options);
+  return engine::compose(plan, options);
 }
 
 // From the first forward to the last backward of any device, what the devices did not sleep.
@@ -111,18 +111,18 @@ TEST(Bubble, MeasuredIsNearSimulatedForEverySchedule) {
   for (const std::string& schedule : pipeline::schedule_names()) {
     const int share = pipeline::default_virtual_stages(schedule);
     const Sleeps of_stage{kOfDevice.forward / share, kOfDevice.input / share, kOfDevice.weight / share};
-    Composition grid = compose_sleeping(schedule, of_stage);
+    engine::Composition grid = compose_sleeping(schedule, of_stage);
     const pipeline::StepCost cost{static_cast<double>(of_stage.forward.count()),
                                   static_cast<double>(of_stage.input.count()),
                                   static_cast<double>(of_stage.weight.count())};
-    pipeline::Schedule in_turn = make_train_schedule(grid.plan, kChunks);
+    pipeline::Schedule in_turn = pipeline::make_train_schedule(grid.plan, kChunks);
     for (auto& actions : in_turn.devices) {  // as CPU devices run the parts of an overlapped pair
       for (pipeline::Action& action : actions) action.overlaps_next = false;
     }
     const auto simulated =
         pipeline::simulate(in_turn, {.stages = std::vector(grid.plan.stages(), cost), .sent_bytes = {}});
-    TrainStep step(grid, {});
-    const StepBatch batch{{at::ones({kChunks, kWidth}), at::zeros({kChunks}, at::kLong), at::arange(kChunks)}};
+    engine::TrainStep step(grid, {});
+    const engine::StepBatch batch{{at::ones({kChunks, kWidth}), at::zeros({kChunks}, at::kLong), at::arange(kChunks)}};
     double nearest = std::numeric_limits<double>::infinity(), least_unexplained = nearest;
     // What else the machine does delays a sleeper now and then; a wrong order would delay every step.
     const auto is_near = [&] {

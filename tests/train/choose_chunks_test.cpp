@@ -1,6 +1,7 @@
 // How pipeline.chunks = "auto" ends where a trial fails. Which numbers a limit leaves out: memory_limit_test.cpp,
 // choose_plan_test.cpp.
 #include "train/choose_chunks.h"
+#include "train/step_batch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +43,8 @@ struct Neighbour {
 };
 
 // The model with a probe before it and one after it.
-Composition with_probes(const Setup& setup, const std::function<void()>& first, const std::function<void()>& last) {
+engine::Composition with_probes(const Setup& setup, const std::function<void()>& first,
+                                const std::function<void()>& last) {
   const auto make_layers = [&] {
     pipeline::LayerList layers = models::make_model(setup.model).layers;
     const auto probe = [](const std::string& name, const std::function<void()>& action) {
@@ -53,7 +55,7 @@ Composition with_probes(const Setup& setup, const std::function<void()>& first, 
     return layers;
   };
   const Plan plan{.partition = {{3, setup.layers - 1}}, .chunks = 2, .global_batch = 16};
-  return compose(plan, {.model_name = "resnet8", .make_layers = make_layers, .devices = setup.devices});
+  return engine::compose(plan, {.model_name = "resnet8", .make_layers = make_layers, .devices = setup.devices});
 }
 
 // Symptom: exit code 70, "a worker pool with an abandoned thread cannot run another job". Cause: a trial ran out of
@@ -61,7 +63,7 @@ Composition with_probes(const Setup& setup, const std::function<void()>& first, 
 TEST(ChooseChunks, ATrialThatLeavesAThreadBehindEndsTheRunWithItsOwnError) {
   static Neighbour neighbour;
   const train::Setup setup = make_setup(two_stages());
-  Composition composition = with_probes(
+  engine::Composition composition = with_probes(
       setup,
       [calls = std::make_shared<std::atomic<int>>(0)] {
         const int call = ++*calls;

@@ -1,5 +1,6 @@
 // How a plan is chosen from costs: under a memory limit, with recomputation left open, and with costs kept from before.
 #include "train/choose_plan.h"
+#include "train/composition.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,12 +13,13 @@
 
 #include "core/error.h"
 #include "device/memory.h"
+#include "profiler/measure/cost_cache.h"
+#include "storage/files.h"
 #include "train/choose_chunks.h"
-#include "train/cost_cache.h"
 #include "train/memory_advice.h"
 #include "train/memory_runs.h"
-#include "train/records/storage.h"
 #include "train/setup.h"
+#include "train/step_batch.h"
 
 namespace sluice::train {
 namespace {
@@ -50,15 +52,16 @@ TEST_F(ChoosePlan, OpenRecomputationIsTakenOnlyWhereTheMemoryNeedsIt) {
   config.pipeline.partition = std::vector<int>{2, 3};
   config.pipeline.schedule = "gpipe";
   config.pipeline.recompute = "auto";
-  EXPECT_FALSE(plan_needs_costs(make_setup(config))) << "there is no limit";
-  EXPECT_FALSE(make_plan(make_setup(config), {}).recomputes(0));
+  EXPECT_FALSE(plan_request(make_setup(config)).needs_costs()) << "there is no limit";
+  EXPECT_FALSE(tune::make_plan(plan_request(make_setup(config)), {}).recomputes(0));
 
-  const auto peaks = estimate_device_bytes(measure_memory_model(make_setup(config)), decide_plan(make_setup(config)));
+  const auto peaks =
+      tune::estimate_device_bytes(measure_memory_model(make_setup(config)), decide_plan(make_setup(config)));
   ASSERT_TRUE(peaks);
   ASSERT_GT(peaks->at(0), peaks->at(1) * 5 / 4) << "stage 0 keeps more";
   config.device.memory_limit.bytes = static_cast<std::int64_t>((peaks->at(0) + peaks->at(1)) / 2 * 10 / 9);
   const train::Setup limited = make_setup(config);
-  EXPECT_TRUE(plan_needs_costs(limited));
+  EXPECT_TRUE(plan_request(limited).needs_costs());
   EXPECT_EQ(decide_plan(limited).recompute, (std::vector<bool>{true, false}));
   EXPECT_LE(peak_of_step(config), static_cast<std::uint64_t>(config.device.memory_limit.bytes));
 }
@@ -69,18 +72,19 @@ TEST_F(ChoosePlan, TheCutFollowsTheMemory) {
   const train::Setup free = make_setup(config);
   std::vector<LayerCost> costs(free.layers, {.forward = {.b_s = 1}, .saved_bytes = {.per_sample = 100}});
   costs[0].saved_bytes.per_sample = 10'000;
-  EXPECT_EQ(make_plan(free, costs).partition.layers_per_stage, (std::vector<int>{2, 3}));
+  EXPECT_EQ(tune::make_plan(plan_request(free), costs).partition.layers_per_stage, (std::vector<int>{2, 3}));
   config.device.memory_limit.bytes = 8 * 2 * 10'050 / 9 * 10;  // two micro-batches of 8 in flight
-  EXPECT_EQ(make_plan(make_setup(config), costs).partition.layers_per_stage, (std::vector<int>{1, 4}));
+  EXPECT_EQ(tune::make_plan(plan_request(make_setup(config)), costs).partition.layers_per_stage,
+            (std::vector<int>{1, 4}));
 }
 
 TEST_F(ChoosePlan, OpenChunksAreAsManyAsMakeACutFit) {
   config::Config config = config_of(2, 2);  // 16 samples a micro-batch
   config.pipeline.chunks = std::nullopt;
   const std::vector<LayerCost> costs(5, {.forward = {.b_s = 1}, .saved_bytes = {.per_sample = 100}});
-  EXPECT_EQ(make_plan(make_setup(config), costs).chunks, 2);
+  EXPECT_EQ(tune::make_plan(plan_request(make_setup(config)), costs).chunks, 2);
   config.device.memory_limit.bytes = 4 * 2 * 3 * 100 * 10 / 9 + 10;  // two micro-batches of 4 in flight, three layers
-  EXPECT_EQ(make_plan(make_setup(config), costs).chunks, 8);
+  EXPECT_EQ(tune::make_plan(plan_request(make_setup(config)), costs).chunks, 8);
 }
 
 TEST_F(ChoosePlan, WhatDoesNotFitIsWarnedOfAndTriedWithTheLeast) {
@@ -89,7 +93,7 @@ TEST_F(ChoosePlan, WhatDoesNotFitIsWarnedOfAndTriedWithTheLeast) {
   std::vector<LayerCost> costs(5, {.forward = {.b_s = 1}, .saved_bytes = {.per_sample = 100}});
   costs[4].saved_bytes.per_sample = 5000;
   testing::internal::CaptureStderr();
-  const Plan plan = make_plan(make_setup(config), costs);
+  const Plan plan = tune::make_plan(plan_request(make_setup(config)), costs);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               AllOf(HasSubstr("no cut into 2 stages is estimated to fit 900 B a place"),
                     HasSubstr("pipeline.recompute = \"auto\"")));
@@ -97,12 +101,13 @@ TEST_F(ChoosePlan, WhatDoesNotFitIsWarnedOfAndTriedWithTheLeast) {
 }
 
 TEST(EstimateChunks, SaysWhatFitsTheLimit) {
-  const MemoryModel model{
+  const tune::MemoryModel model{
       .layers = std::vector<LayerCost>(2, {.saved_bytes = {.per_sample = 100}, .transformed_bytes = 1000})};
   const Plan plan{.partition = {{2}}, .global_batch = 8};  // 1600 + 1000; with two micro-batches 800 + 2000
   const auto fit = [&](std::uint64_t limit) {
     std::vector<bool> each;
-    for (const ChunkCandidate& candidate : estimate_chunks(model, plan, 1, 2, limit)) each.push_back(candidate.fits);
+    for (const tune::ChunkCandidate& candidate : tune::estimate_chunks(model, plan, 1, 2, limit))
+      each.push_back(candidate.fits);
     return each;
   };
   EXPECT_EQ(fit(2599), (std::vector{false, false}));
@@ -114,7 +119,7 @@ TEST(EstimateChunks, SaysWhatFitsTheLimit) {
 TEST(DescribeBalance, SaysHowFarEachStageIsFromTheMean) {
   const std::vector<LayerCost> costs{{.forward = {.b_s = 1e-3}}, {.forward = {.b_s = 3e-3}}};
   EXPECT_EQ(
-      describe_balance(costs, {.partition = {{1, 1}}}, 2),
+      tune::describe_balance(costs, {.partition = {{1, 1}}}, 2),
       "measured for a micro-batch of 2.0, and off the mean: stage 0 2.00 ms (-50.0 %), stage 1 6.00 ms (+50.0 %)");
 }
 
@@ -122,7 +127,7 @@ TEST(DescribeBalance, SaysItOfDevicesToo) {
   std::vector<LayerCost> costs;
   for (const double seconds : {1e-3, 2e-3, 3e-3, 6e-3}) costs.push_back({.forward = {.b_s = seconds}});
   const Plan plan{.partition = {{1, 1, 1, 1}}, .chunks = 4, .schedule = "zb-v", .virtual_stages = 2};
-  EXPECT_THAT(describe_balance(costs, plan, 1),
+  EXPECT_THAT(tune::describe_balance(costs, plan, 1),
               EndsWith("stage 2 3.00 ms (+0.0 %), stage 3 6.00 ms (+100.0 %); device 0 7.00 ms (+16.7 %), "
                        "device 1 5.00 ms (-16.7 %)"));
 }
@@ -146,7 +151,7 @@ class CostCache : public ChoosePlan {
   void slow_down_the_first_layer() const {
     profiler::LayerProfile profile = profiler::read_profile(files().at(0));
     profile.layers[0].cost.forward.b_s = 100;
-    write_text_atomically(files().at(0), profiler::to_json_text(profile));
+    storage::write_text_atomically(files().at(0), profiler::to_json_text(profile));
   }
   [[nodiscard]] int layers_of_stage_0() const {
     return decide_plan(make_setup(config_)).partition.layers_per_stage.front();
@@ -178,13 +183,13 @@ TEST_F(CostCache, NumbersOfChunksThatNeedMoreThanThePlanAllowsAreNotTried) {
   config_.pipeline.recompute = "auto";
   config_.device.memory_limit.bytes = std::int64_t{1} << 30;
   const train::Setup setup = make_setup(config_);
-  Composition composition = make_composition(setup, decide_plan(setup));
+  engine::Composition composition = make_composition(setup, decide_plan(setup));
   data::Loader loader(*setup.train_set, train_loader_options(setup));
-  const StepBatch batch = as_step_batch(*loader.next());
+  const engine::StepBatch batch = as_step_batch(*loader.next());
   EXPECT_THAT(choose_chunks(setup, composition, batch).why, HasSubstr(", 4: "));
   profiler::LayerProfile profile = profiler::read_profile(files().at(0));
   for (profiler::MeasuredLayer& layer : profile.layers) layer.cost.transformed_bytes = 1 << 30;
-  write_text_atomically(files().at(0), profiler::to_json_text(profile));
+  storage::write_text_atomically(files().at(0), profiler::to_json_text(profile));
   const ChunkChoice choice = choose_chunks(setup, composition, batch);
   EXPECT_THAT(choice.why, MatchesRegex("1: [0-9.]+ ms"));
   EXPECT_EQ(choice.left_out, "; 2 and 4 were left out: estimated not to fit the memory");
@@ -196,7 +201,7 @@ TEST_F(CostCache, AFileThatIsBrokenOrOfAnotherBuildIsMeasuredAgain) {
   const fs::path file = files().at(0);
   profiler::LayerProfile of_another_build = profiler::read_profile(file);
   of_another_build.fingerprint.sluice = "1 bytes of 1";
-  write_text_atomically(file, profiler::to_json_text(of_another_build));
+  storage::write_text_atomically(file, profiler::to_json_text(of_another_build));
   EXPECT_GT(layers_of_stage_0(), 1);
   std::ofstream(file) << "{";
   EXPECT_GT(layers_of_stage_0(), 1);
@@ -212,13 +217,13 @@ TEST_F(CostCache, AFolderThatCannotBeWrittenIsNoFailure) {
 
 TEST_F(CostCache, OffKeepsNothingAndAutoIsInTheUsersCacheFolder) {
   config_.pipeline.cost_cache = "off";
-  EXPECT_FALSE(cost_cache_folder(config_).has_value());
+  EXPECT_FALSE(measure::cost_cache_folder(config_.pipeline.cost_cache).has_value());
   config_.pipeline.cost_cache = "auto";
   ASSERT_EQ(::setenv("XDG_CACHE_HOME", "/caches", 1), 0);
-  EXPECT_EQ(cost_cache_folder(config_), fs::path("/caches/sluice/costs"));
+  EXPECT_EQ(measure::cost_cache_folder(config_.pipeline.cost_cache), fs::path("/caches/sluice/costs"));
   ASSERT_EQ(::setenv("XDG_CACHE_HOME", "relative", 1), 0);
   ASSERT_EQ(::setenv("HOME", "/home/someone", 1), 0);
-  EXPECT_EQ(cost_cache_folder(config_), fs::path("/home/someone/.cache/sluice/costs"));
+  EXPECT_EQ(measure::cost_cache_folder(config_.pipeline.cost_cache), fs::path("/home/someone/.cache/sluice/costs"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A loss that is not finite: what is said to be behind it, which checkpoints stay, and that none is made of weights
 // that are not finite.
-#include "train/divergence.h"
+#include "engine/divergence.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,11 +13,11 @@
 
 #include "core/concat.h"
 #include "core/error.h"
-#include "train/records/support.h"
-#include "train/reference.h"
+#include "engine/reference.h"
+#include "engine/state.h"
+#include "engine/train_step.h"
+#include "support/files.h"
 #include "train/session.h"
-#include "train/state.h"
-#include "train/train_step.h"
 
 namespace sluice::train::divergence {
 namespace {
@@ -43,14 +43,14 @@ std::string failure_of(const std::function<void()>& action) {
 class Divergence : public testing::Test {
  protected:
   std::string failure_of_step(const pipeline::MicroBatch& batch, std::int64_t step) {
-    return failure_of([&] { (void)TrainStep(grid_, {}).run(batch, step, 0.25); });
+    return failure_of([&] { (void)engine::TrainStep(grid_, {}).run(batch, step, 0.25); });
   }
-  void set(const std::string& parameter, double value) { model_tensors(grid_).at(parameter).fill_(value); }
-  Composition grid_ = test::make_grid(test::small_model("toy_cnn"), "1f1b", 2, 2);
+  void set(const std::string& parameter, double value) { engine::model_tensors(grid_).at(parameter).fill_(value); }
+  engine::Composition grid_ = engine::test::make_grid(engine::test::small_model("toy_cnn"), "1f1b", 2, 2);
 };
 
 TEST_F(Divergence, ASampleThatIsNotFiniteIsBadDataAndNamed) {
-  pipeline::MicroBatch batch = test::make_batch(7);
+  pipeline::MicroBatch batch = engine::test::make_batch(7);
   batch.inputs = batch.inputs.clone();
   batch.inputs[5][0][1][1].fill_(kNaN);
   batch.inputs[5][0][1][2].fill_(kInfinity);
@@ -64,7 +64,7 @@ TEST_F(Divergence, ASampleThatIsNotFiniteIsBadDataAndNamed) {
 TEST_F(Divergence, AParameterThatTheLastUpdateRuinedIsNamed) {
   set("fc.weight", kInfinity);
   EXPECT_THAT(
-      failure_of_step(test::make_batch(7), 3),
+      failure_of_step(engine::test::make_batch(7), 3),
       AllOf(StartsWith("6: step 4: the loss is "), HasSubstr("fc.weight has 320 infinite values since the update"),
             HasSubstr("lower train.lr (0.25")));
 }
@@ -72,10 +72,10 @@ TEST_F(Divergence, AParameterThatTheLastUpdateRuinedIsNamed) {
 TEST_F(Divergence, TheLearningRateIsNotBlamedForTheLossBeforeTheFirstUpdate) {
   set("conv1.bias", 1e308);
   set("fc.weight", 1e308);
-  EXPECT_THAT(failure_of_step(test::make_batch(7), 0),
+  EXPECT_THAT(failure_of_step(engine::test::make_batch(7), 0),
               AllOf(StartsWith("6: step 1: the loss is "), HasSubstr("train.lr has no part in it"),
                     HasSubstr("model.weights"), Not(HasSubstr("lower train.lr"))));
-  EXPECT_THAT(failure_of_step(test::make_batch(7), 1), HasSubstr("; lower train.lr (0.25 in this step)"));
+  EXPECT_THAT(failure_of_step(engine::test::make_batch(7), 1), HasSubstr("; lower train.lr (0.25 in this step)"));
 }
 
 class DivergingRun : public testing::Test {
@@ -92,7 +92,7 @@ class DivergingRun : public testing::Test {
   [[nodiscard]] fs::path checkpoint(int step) const { return dir_ / "run" / "checkpoints" / concat("step-", step); }
   [[nodiscard]] bool has(int step) const { return fs::exists(checkpoint(step)); }
 
-  TempDir dir_;
+  sluice::test::TempDir dir_;
 };
 
 // Step 3 is done with good weights and ruins them, though they are still finite; step 4 shows it.

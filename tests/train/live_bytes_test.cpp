@@ -10,12 +10,14 @@
 #include "core/concat.h"
 #include "data/loader.h"
 #include "device/cpu_threads.h"
+#include "engine/state.h"
 #include "pipeline/schedule/generators.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "profiler/measure/measure_layers.h"
 #include "train/choose_plan.h"
-#include "train/measure_layers.h"
+#include "train/composition.h"
 #include "train/setup.h"
-#include "train/state.h"
-#include "train/train_schedule.h"
+#include "train/step_batch.h"
 #include "tune/partition.h"
 
 namespace sluice::train {
@@ -51,11 +53,11 @@ std::vector<int> even_cut(int layers, int stages) {
 }
 
 std::vector<std::uint64_t> counted_in_steps(const Setup& setup, const Plan& plan) {
-  Composition composition = make_composition(setup, plan);
+  engine::Composition composition = make_composition(setup, plan);
   std::vector<pipeline::LiveBytes*> live;
   for (int s = 0; s < plan.stages(); ++s)
     live.push_back(&composition.executor->stage(ReplicaId{0}, StageId{s}).count_live_bytes());
-  TrainStep step(composition, step_options(setup));
+  engine::TrainStep step(composition, step_options(setup));
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   for (int i = 0; i < 2; ++i) step.run(as_step_batch(*loader.next()), i, 0.01);
   std::vector<std::uint64_t> peaks;
@@ -72,7 +74,7 @@ TEST_P(LiveBytesOfSteps, AreWhatTheSimulatorCounts) {
   device::use_cpu_threads(1);
   config::Config config = config_of(GetParam());
   const train::Setup whole = make_setup(config);
-  const auto costs = measure_layer_bytes(whole, kSamples + 1);  // a size that is not run
+  const auto costs = measure::measure_layer_bytes(workload_of(whole), kSamples + 1);  // a size that is not run
   config.pipeline.stages = kDevices;
   int plans = 0;
   for (const std::string& schedule : pipeline::schedule_names()) {
@@ -83,9 +85,9 @@ TEST_P(LiveBytesOfSteps, AreWhatTheSimulatorCounts) {
     for (const char* const recompute : {"none", "layer"}) {
       config.pipeline.recompute = recompute;
       const train::Setup setup = make_setup(config);
-      const Plan plan = make_plan(setup, {});
-      const auto predicted =
-          tune::live_peaks(costs, make_train_schedule(plan, plan.chunks), plan.partition, plan.recompute, kSamples);
+      const Plan plan = tune::make_plan(plan_request(setup), {});
+      const auto predicted = tune::live_peaks(costs, pipeline::make_train_schedule(plan, plan.chunks), plan.partition,
+                                              plan.recompute, kSamples);
       EXPECT_EQ(counted_in_steps(setup, plan), predicted) << schedule << ", recompute " << recompute;
       ++plans;
     }
@@ -102,27 +104,27 @@ TEST(LiveBytesOfReplicas, AreWhatTheSimulatorCountsInEveryModeOfBatchNorm) {
     config.replicas.local = 2;
     config.train.global_batch *= 2;
     config.pipeline.partition = even_cut(make_setup(config_of("resnet8")).layers, 1);
-    const auto costs = measure_layer_bytes(make_setup(config), kSamples + 1);
+    const auto costs = measure::measure_layer_bytes(workload_of(make_setup(config)), kSamples + 1);
     config.pipeline.stages = kDevices;
     config.pipeline.partition = even_cut(static_cast<int>(costs.size()), kDevices);
     const train::Setup setup = make_setup(config);
-    const Plan plan = make_plan(setup, {});
-    const auto predicted =
-        tune::live_peaks(costs, make_train_schedule(plan, plan.chunks), plan.partition, plan.recompute, kSamples);
+    const Plan plan = tune::make_plan(plan_request(setup), {});
+    const auto predicted = tune::live_peaks(costs, pipeline::make_train_schedule(plan, plan.chunks), plan.partition,
+                                            plan.recompute, kSamples);
     EXPECT_EQ(counted_in_steps(setup, plan), predicted) << mode;
   }
 }
 
-TensorMap gradients_of_a_step(const Setup& setup, const Plan& plan, bool counts) {
-  Composition composition = make_composition(setup, plan);
+storage::TensorMap gradients_of_a_step(const Setup& setup, const Plan& plan, bool counts) {
+  engine::Composition composition = make_composition(setup, plan);
   for (int r = 0; counts && r < plan.replicas; ++r) {
     for (int s = 0; s < plan.stages(); ++s) composition.executor->stage(ReplicaId{r}, StageId{s}).count_live_bytes();
   }
-  TrainStep step(composition, step_options(setup));
+  engine::TrainStep step(composition, step_options(setup));
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   step.compute_gradients(as_step_batch(*loader.next()), 0, plan.chunks);
-  TensorMap gradients;
-  for (const auto& [name, tensor] : gradient_tensors(composition)) gradients[name] = tensor.clone();
+  storage::TensorMap gradients;
+  for (const auto& [name, tensor] : engine::gradient_tensors(composition)) gradients[name] = tensor.clone();
   return gradients;
 }
 
@@ -137,9 +139,10 @@ TEST_P(LiveBytesOfSteps, CountingChangesNoGradient) {
   config.pipeline.schedule = "zb-h1";
   config.pipeline.partition = even_cut(layers, kDevices);
   const train::Setup setup = make_setup(config);
-  Plan plan = make_plan(setup, {});
+  Plan plan = tune::make_plan(plan_request(setup), {});
   plan.recompute = {false, true};
-  const TensorMap plain = gradients_of_a_step(setup, plan, false), counted = gradients_of_a_step(setup, plan, true);
+  const storage::TensorMap plain = gradients_of_a_step(setup, plan, false),
+                           counted = gradients_of_a_step(setup, plan, true);
   ASSERT_EQ(plain.size(), counted.size());
   for (const auto& [name, gradient] : plain) EXPECT_TRUE(at::equal(gradient, counted.at(name))) << name;
 }

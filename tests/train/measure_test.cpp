@@ -10,10 +10,10 @@
 #include "core/error.h"
 #include "nn/weight_queue.h"
 #include "pipeline/saved_tensors.h"
+#include "profiler/measure/fingerprint_of.h"
+#include "profiler/measure/measure_layers.h"
+#include "profiler/measure/measure_links.h"
 #include "train/choose_plan.h"
-#include "train/fingerprint_of.h"
-#include "train/measure_layers.h"
-#include "train/measure_links.h"
 #include "train/profile.h"
 #include "tune/memory.h"
 
@@ -41,7 +41,8 @@ Setup setup_of(
 }
 
 std::vector<MeasuredLayer> measure(const Setup& setup, std::vector<std::int64_t> sizes) {
-  return measure_layers(setup, {.sizes = std::move(sizes), .least_rounds = 1, .most_rounds = 1, .needed_size = 1});
+  return measure::measure_layers(workload_of(setup),
+                                 {.sizes = std::move(sizes), .least_rounds = 1, .most_rounds = 1, .needed_size = 1});
 }
 
 std::vector<LayerCost> costs_of(const std::vector<MeasuredLayer>& layers) {
@@ -71,21 +72,21 @@ std::uint64_t kept_in_one_pass(const std::vector<nn::Layer*>& layers, const at::
 }
 
 TEST(SizesToProfile, PowersOfTwoFromASixteenthOfTheMicroBatchAndAtLeastFour) {
-  EXPECT_THAT(sizes_to_profile(1), ElementsAre(1, 2, 4, 8));
-  EXPECT_THAT(sizes_to_profile(2), ElementsAre(1, 2, 4, 8));
-  EXPECT_THAT(sizes_to_profile(3), ElementsAre(1, 2, 3, 4));
-  EXPECT_THAT(sizes_to_profile(8), ElementsAre(1, 2, 4, 8));
-  EXPECT_THAT(sizes_to_profile(24), ElementsAre(1, 2, 4, 8, 16, 24));
-  EXPECT_THAT(sizes_to_profile(32), ElementsAre(2, 4, 8, 16, 32));
-  EXPECT_THAT(sizes_to_profile(100), ElementsAre(8, 16, 32, 64, 100));
+  EXPECT_THAT(measure::sizes_to_profile(1), ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(measure::sizes_to_profile(2), ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(measure::sizes_to_profile(3), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(measure::sizes_to_profile(8), ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(measure::sizes_to_profile(24), ElementsAre(1, 2, 4, 8, 16, 24));
+  EXPECT_THAT(measure::sizes_to_profile(32), ElementsAre(2, 4, 8, 16, 32));
+  EXPECT_THAT(measure::sizes_to_profile(100), ElementsAre(8, 16, 32, 64, 100));
 }
 
 TEST(AffordableSize, IsHalvedUntilTwoPassesOfItFitTheBudget) {
-  EXPECT_EQ(affordable_size(1024, 0.001, 5), 1024);
-  EXPECT_EQ(affordable_size(1024, 0.01, 6), 256) << "two passes of 512 would take 10.24 s";
-  EXPECT_EQ(affordable_size(100, 1.0, 5), 16) << "a few samples are measured anyway";
-  EXPECT_EQ(affordable_size(7, 1000.0, 0), 7);
-  EXPECT_EQ(affordable_size(std::int64_t{1} << 60, 1.0, 100), 32);
+  EXPECT_EQ(measure::affordable_size(1024, 0.001, 5), 1024);
+  EXPECT_EQ(measure::affordable_size(1024, 0.01, 6), 256) << "two passes of 512 would take 10.24 s";
+  EXPECT_EQ(measure::affordable_size(100, 1.0, 5), 16) << "a few samples are measured anyway";
+  EXPECT_EQ(measure::affordable_size(7, 1000.0, 0), 7);
+  EXPECT_EQ(measure::affordable_size(std::int64_t{1} << 60, 1.0, 100), 32);
 }
 
 class MeasureLayers : public testing::TestWithParam<const char*> {};
@@ -164,7 +165,7 @@ TEST(MeasureLinks, AnActivationIsHandedOverBetweenCpuDevices) {
     config.pipeline.stages = 3;
     config.pipeline.partition = std::vector<int>{1, 1, 1};
   });
-  const auto links = measure_stage_links(setup, make_plan(setup, {}));
+  const auto links = measure::measure_stage_links(setup.devices, {0, 1, 2}, setup.cpu_threads);
   ASSERT_EQ(links.size(), 2U);
   EXPECT_EQ(links[1].from_stage, 1);
   EXPECT_EQ(links[1].to_stage, 2);
@@ -177,9 +178,9 @@ TEST(MeasureLinks, AnActivationIsHandedOverBetweenCpuDevices) {
 }
 
 TEST(MeasureLinks, GradientsAreAddedUpOnlyOverSeveralReplicas) {
-  EXPECT_FALSE(measure_all_reduce(setup_of("mlp"), nullptr, 1 << 20).has_value());
-  const train::Setup two = setup_of("mlp", [](auto& config) { config.replicas.local = 2; });
-  const auto link = measure_all_reduce(two, nullptr, std::uint64_t{8} << 20);
+  const device::Device cpu0{device::DeviceKind::kCpu, 0}, cpu1{device::DeviceKind::kCpu, 1};
+  EXPECT_FALSE(measure::measure_all_reduce({.devices = {cpu0}}, 1 << 20).has_value());
+  const auto link = measure::measure_all_reduce({.devices = {cpu0, cpu1}}, std::uint64_t{8} << 20);
   ASSERT_TRUE(link.has_value());
   EXPECT_EQ(link->local_replicas, 2);
   EXPECT_EQ(link->processes, 1);
@@ -194,7 +195,7 @@ TEST(PredictStep, EqualStagesFollowTheClosedForm) {
     for (const int chunks : {1, 2, 8}) {
       const Plan plan{.partition = {std::vector<int>(stages, 1)}, .chunks = chunks};
       // (m + p - 1) t, where a stage takes t for a micro-batch of 16 / m samples at half a second each.
-      EXPECT_NEAR(predict_step(std::vector<LayerCost>(stages, taking(0.5)), plan, 16),
+      EXPECT_NEAR(tune::predict_step(std::vector<LayerCost>(stages, taking(0.5)), plan, 16),
                   (chunks + stages - 1) * 0.5 * 16 / chunks, 1e-12);
     }
   }
@@ -202,11 +203,11 @@ TEST(PredictStep, EqualStagesFollowTheClosedForm) {
 
 TEST(PredictStep, TheSlowestStageSetsThePace) {
   const Plan plan{.partition = {{1, 1}}, .chunks = 4};
-  EXPECT_NEAR(predict_step({taking(1), taking(3)}, plan, 4), 1 + 3 + 3 * 3, 1e-12);
+  EXPECT_NEAR(tune::predict_step({taking(1), taking(3)}, plan, 4), 1 + 3 + 3 * 3, 1e-12);
 }
 
 TEST(FingerprintOf, NamesMachineSoftwareAndModel) {
-  const profiler::Fingerprint fingerprint = fingerprint_of(setup_of("vit"), "9.9");
+  const profiler::Fingerprint fingerprint = measure::fingerprint_of(workload_of(setup_of("vit")), "9.9");
   EXPECT_FALSE(fingerprint.cpu.empty());
   EXPECT_GE(fingerprint.cores, 1);
   EXPECT_GT(fingerprint.memory_bytes, 0U);

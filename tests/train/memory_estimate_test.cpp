@@ -28,8 +28,8 @@ TEST_F(MemoryEstimate, EstimatesAreNearWhatIsMeasured) {
   for (const auto& [stages, chunks] : {std::pair{1, 1}, {1, 4}, {2, 2}, {2, 8}}) {
     const config::Config config = small_config(stages, chunks);
     const train::Setup setup = make_setup(config);
-    const MemoryModel model = measure_memory_model(setup);
-    const auto estimate = estimate_bytes(model, decide_plan(setup));
+    const tune::MemoryModel model = measure_memory_model(setup);
+    const auto estimate = tune::estimate_bytes(model, decide_plan(setup));
     std::uint64_t most = 0;
     for (const device::MemoryUse& use : train(config).use) most = std::max(most, use.peak);
     ASSERT_TRUE(estimate.has_value());
@@ -48,7 +48,7 @@ TEST_F(MemoryEstimate, PeaksOfSchedulesAndRecomputationAreAsPredicted) {
       config.pipeline.schedule = schedule;
       config.pipeline.recompute = recompute;
       const train::Setup setup = make_setup(config);
-      const auto predicted = estimate_device_bytes(measure_memory_model(setup), decide_plan(setup));
+      const auto predicted = tune::estimate_device_bytes(measure_memory_model(setup), decide_plan(setup));
       ASSERT_TRUE(predicted.has_value());
       const Outcome outcome = train(config);
       first_device[schedule + recompute] = outcome.use[0].peak;
@@ -84,7 +84,7 @@ config::Config gpt2_config(int stages, int chunks, const std::string& recompute)
 std::vector<double> predicted_shares(config::Config config) {
   const train::Setup setup = make_setup(config);
   const Plan plan = decide_plan(setup);
-  const auto predicted = estimate_device_bytes(measure_memory_model(setup), plan);
+  const auto predicted = tune::estimate_device_bytes(measure_memory_model(setup), plan);
   config.pipeline.partition = plan.partition.layers_per_stage;
   const Outcome outcome = train(config);
   std::vector<double> shares;

@@ -13,9 +13,10 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "device/memory.h"
+#include "profiler/measure/measure_layers.h"
 #include "train/choose_chunks.h"
 #include "train/choose_plan.h"
-#include "train/measure_layers.h"
+#include "train/composition.h"
 #include "train/memory_advice.h"
 #include "train/memory_runs.h"
 #include "train/setup.h"
@@ -83,7 +84,7 @@ TEST_F(MemoryLimit, MemoryIsCountedByDeviceAndKind) {
   config::Config config = small_config(2, 4);
   config.replicas.local = 2;
   const train::Setup setup = make_setup(config);
-  Composition composition = make_composition(setup, decide_plan(setup));
+  engine::Composition composition = make_composition(setup, decide_plan(setup));
   for (int r = 0; r < 2; ++r) {
     for (int s = 0; s < 2; ++s) {
       const auto& parameters = composition.executor->stage(ReplicaId{r}, StageId{s}).parameters();
@@ -120,35 +121,35 @@ TEST_F(MemoryLimit, WhereTheMicroBatchIsGivenAnotherOneIsSaidToFit) {
 }
 
 // Five layers of `cost` instead of those of the model.
-MemoryModel model_of(const LayerCost& cost) { return {.layers = std::vector<LayerCost>(5, cost)}; }
+tune::MemoryModel model_of(const LayerCost& cost) { return {.layers = std::vector<LayerCost>(5, cost)}; }
 
 TEST_F(MemoryLimit, StagesAreAdvisedAsTheListsAllow) {
-  const MemoryModel model = model_of({.parameter_bytes = 1000, .gradient_bytes = 1000});
+  const tune::MemoryModel model = model_of({.parameter_bytes = 1000, .gradient_bytes = 1000});
   config::Config config = small_config(2, 4);
   config.device.memory_limit.bytes = 5000;
-  const Plan plan = make_plan(make_setup(config), model.layers);
+  const Plan plan = tune::make_plan(plan_request(make_setup(config)), model.layers);
   EXPECT_EQ(what_would_fit(model, make_setup(config), plan),
             "pipeline.stages = 3 with pipeline.partition = \"auto\" would need about 3.9 KiB a device");
   config::Config followed = config;
   followed.pipeline.stages = 3;
   followed.pipeline.partition = std::nullopt;
-  EXPECT_LE(estimate_bytes(model, make_plan(make_setup(followed), model.layers)), 5000U);
+  EXPECT_LE(tune::estimate_bytes(model, tune::make_plan(plan_request(make_setup(followed)), model.layers)), 5000U);
   // Three stages would need another name.
   config.device.list = {.choice = "", .names = {"cpu:0", "cpu:1"}};
   EXPECT_THAT(what_would_fit(model, make_setup(config), plan), Not(HasSubstr("pipeline.stages")));
 }
 
 TEST_F(MemoryLimit, PlacesOnOneDeviceShareItsLimit) {
-  const MemoryModel model = model_of({.saved_bytes = {.per_sample = 1000}, .parameter_bytes = 8});
+  const tune::MemoryModel model = model_of({.saved_bytes = {.per_sample = 1000}, .parameter_bytes = 8});
   config::Config config = small_config(2, 1);
   config.device.list = {.choice = "", .names = {"cpu:0", "cpu:0"}};
   Plan plan{.partition = {{2, 3}}, .chunks = 2, .global_batch = 64};
-  const std::uint64_t limit = estimate_bytes(model, plan).value();  // but of one of the two
+  const std::uint64_t limit = tune::estimate_bytes(model, plan).value();  // but of one of the two
   config.device.memory_limit.bytes = static_cast<std::int64_t>(limit);
   plan.chunks = 1;
   const std::string advice = what_would_fit(model, make_setup(config), plan);
   plan.chunks = advised(advice, "pipeline.chunks");
-  EXPECT_LE(estimate_bytes(model, plan).value(), limit / 2) << advice;
+  EXPECT_LE(tune::estimate_bytes(model, plan).value(), limit / 2) << advice;
   EXPECT_THAT(advice, HasSubstr(" a place"));
 }
 
@@ -173,7 +174,7 @@ std::uint64_t host_rise(const std::function<void()>& measure) {
 
 TEST_F(MemoryLimit, WhatFailedForOneSampleIsNotMeasuredWithMany) {
   const train::Setup setup = make_setup(small_config(1, 64));
-  const std::uint64_t of_four = host_rise([&] { (void)measure_layer_bytes(setup, 4); });
+  const std::uint64_t of_four = host_rise([&] { (void)measure::measure_layer_bytes(workload_of(setup), 4); });
   EXPECT_LT(host_rise([&] { (void)measure_memory_model(setup); }), of_four * 3 / 4);
 }
 
@@ -211,7 +212,7 @@ TEST_F(MemoryLimit, OpenChunksLeaveOutWhatDoesNotFit) {
   config.pipeline.chunks = std::nullopt;
   config.device.memory_limit.bytes = static_cast<std::int64_t>(most * 2 / 3);
   const train::Setup setup = make_setup(config);
-  Composition composition = make_composition(setup, decide_plan(setup));
+  engine::Composition composition = make_composition(setup, decide_plan(setup));
   testing::internal::CaptureStderr();
   EXPECT_GT(decide_chunks(setup, composition, {}), 1);
   std::istringstream log(testing::internal::GetCapturedStderr());
@@ -225,7 +226,7 @@ TEST_F(MemoryLimit, OpenChunksAreMoreThanSpeedAsksForWhereOnlyThenTheyFit) {
   config.pipeline.chunks = std::nullopt;
   config.device.memory_limit.bytes = static_cast<std::int64_t>(most * 2 / 3);
   const train::Setup setup = make_setup(config);
-  Composition composition = make_composition(setup, decide_plan(setup));
+  engine::Composition composition = make_composition(setup, decide_plan(setup));
   config.pipeline.chunks = decide_chunks(setup, composition, {});
   EXPECT_GT(config.pipeline.chunks, 4);
   EXPECT_EQ(failure_of(config), "it fits");
@@ -240,7 +241,7 @@ TEST_F(MemoryLimit, WhereNoOpenNumberOfChunksFitsTheFirstFailureIsExplained) {
   config.pipeline.chunks = std::nullopt;
   config.device.memory_limit.bytes = static_cast<std::int64_t>((state + single.peak) / 2);
   const train::Setup setup = make_setup(config);
-  Composition composition = make_composition(setup, decide_plan(setup));
+  engine::Composition composition = make_composition(setup, decide_plan(setup));
   try {
     (void)decide_chunks(setup, composition, {});
     FAIL() << "it fits";
@@ -256,15 +257,15 @@ TEST_F(MemoryLimit, AnEvaluationFitsWhereTrainingDoes) {
   const Outcome free = train(config);
   config.device.memory_limit.bytes = static_cast<std::int64_t>(std::max(free.use[0].peak, free.use[1].peak) * 5 / 4);
   const train::Setup setup = make_setup(config);
-  Composition composition = make_composition(setup, decide_plan(setup));
+  engine::Composition composition = make_composition(setup, decide_plan(setup));
   at::manual_seed(1);
   const pipeline::MicroBatch batch{at::randn({1021, setup.model.channels, 32, 32}), at::zeros({1021}, at::kLong),
                                    at::arange(1021)};
-  TrainStepOptions options = step_options(setup);
-  const EvalStats limited = TrainStep(composition, options).evaluate(batch);
+  engine::TrainStepOptions options = step_options(setup);
+  const engine::EvalStats limited = engine::TrainStep(composition, options).evaluate(batch);
   EXPECT_EQ(limited.counts.targets, 1021);
   options.memory_is_limited = false;
-  TrainStep step(composition, options);
+  engine::TrainStep step(composition, options);
   EXPECT_THAT([&] { step.evaluate(batch); }, ThrowsMessage<Error>(HasSubstr("out of memory on"))) << "it fits as it is";
 }
 
@@ -272,8 +273,8 @@ TEST_F(MemoryLimit, AnEvaluationThatDoesNotFitPointsToItsOwnBatch) {
   config::Config config = small_config(1, 1);
   config.device.memory_limit.bytes = 12 * kMiB;
   const train::Setup setup = make_setup(config);
-  Composition composition = make_composition(setup, decide_plan(setup));
-  TrainStep step(composition, step_options(setup));
+  engine::Composition composition = make_composition(setup, decide_plan(setup));
+  engine::TrainStep step(composition, step_options(setup));
   const std::int64_t samples = 2048;
   const pipeline::MicroBatch batch{at::zeros({samples, setup.model.channels, 32, 32}), at::zeros({samples}, at::kLong),
                                    at::arange(samples)};

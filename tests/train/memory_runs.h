@@ -9,9 +9,11 @@
 #include "data/loader.h"
 #include "device/cpu_threads.h"
 #include "device/memory.h"
+#include "engine/state.h"
 #include "train/choose_plan.h"
+#include "train/composition.h"
 #include "train/setup.h"
-#include "train/state.h"
+#include "train/step_batch.h"
 
 namespace sluice::train::test {
 
@@ -43,19 +45,19 @@ inline config::Config small_config(int stages, int chunks) {
 
 struct Outcome {
   std::vector<double> losses;
-  TensorMap parameters;
+  storage::TensorMap parameters;
   std::vector<device::MemoryUse> use;  // of each device, after the steps
 };
 
 inline Outcome train(const config::Config& config, int steps = 2) {
   const train::Setup setup = make_setup(config);
-  Composition composition = make_composition(setup, decide_plan(setup));
-  TrainStep step(composition, step_options(setup));
+  engine::Composition composition = make_composition(setup, decide_plan(setup));
+  engine::TrainStep step(composition, step_options(setup));
   for (const device::Device device : setup.devices) device::reset_peak_memory(device);
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   Outcome outcome;
   for (int i = 0; i < steps; ++i) outcome.losses.push_back(step.run(as_step_batch(*loader.next()), i, 0.05).loss);
-  for (const auto& [name, tensor] : parameter_tensors(composition)) outcome.parameters[name] = tensor.clone();
+  for (const auto& [name, tensor] : engine::parameter_tensors(composition)) outcome.parameters[name] = tensor.clone();
   for (const device::Device device : setup.devices) outcome.use.push_back(device::memory_use(device));
   return outcome;
 }

@@ -1,5 +1,6 @@
 // One evaluation or one step outside a run: where its configuration comes from, and which batches it takes.
 #include "train/one_shot.h"
+#include "train/composition.h"
 
 #include <gmock/gmock.h>
 
@@ -7,11 +8,11 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "engine/state.h"
+#include "storage/checkpoint_store.h"
+#include "support/files.h"
 #include "train/choose_plan.h"
-#include "train/records/checkpoint_store.h"
-#include "train/records/support.h"
 #include "train/setup.h"
-#include "train/state.h"
 
 namespace sluice::train {
 namespace {
@@ -36,20 +37,20 @@ config::Config small_config() {
 // A run that has saved fresh weights as those of `step`; `state` is what its state.json says.
 fs::path save(const fs::path& run, const config::Config& config, std::int64_t step, const nlohmann::json& state) {
   const train::Setup setup = make_setup(config);
-  const Composition composition = make_composition(setup, decide_plan(setup));
-  return CheckpointStore(run / "checkpoints", 9)
-      .save(step, {.model = model_tensors(composition), .optimizer = {}, .state = state});
+  const engine::Composition composition = make_composition(setup, decide_plan(setup));
+  return storage::CheckpointStore(run / "checkpoints", 9)
+      .save(step, {.model = engine::model_tensors(composition), .optimizer = {}, .state = state});
 }
 
 nlohmann::json state_of(const config::Config& config) { return {{"config", config::to_toml(config)}}; }
 
 TEST(RunEvaluation, TakesTheConfigurationOfTheCheckpointAndSaysWhichItWas) {
-  const TempDir dir;
+  const sluice::test::TempDir dir;
   config::Config other = small_config();
   other.train.seed = 2;
   save(dir / "run", other, 2, state_of(other));
   const fs::path newest = save(dir / "run", small_config(), 5, state_of(small_config()));
-  spill(dir / "small.toml", config::to_toml(small_config()));
+  sluice::test::spill(dir / "small.toml", config::to_toml(small_config()));
 
   const Evaluation found = run_evaluation({.checkpoint = dir / "run"});
   EXPECT_EQ(found.checkpoint, newest);
@@ -71,23 +72,24 @@ TEST(RunEvaluation, TakesTheConfigurationOfTheCheckpointAndSaysWhichItWas) {
 }
 
 TEST(RunEvaluation, AnotherConfigurationThanTheCheckpointsWinsAndHasToFit) {
-  const TempDir dir;
+  const sluice::test::TempDir dir;
   const fs::path checkpoint = save(dir / "run", small_config(), 1, state_of(small_config()));
   config::Config other = small_config();
   other.model.name = "toy_cnn";
-  spill(dir / "other.toml", config::to_toml(other));
+  sluice::test::spill(dir / "other.toml", config::to_toml(other));
   EXPECT_THROW((void)run_evaluation({.config_file = dir / "other.toml", .checkpoint = checkpoint}), CheckpointError);
 }
 
 TEST(RunEvaluation, ACheckpointWithoutAConfigurationNeedsOne) {
-  const TempDir dir;
+  const sluice::test::TempDir dir;
   const fs::path checkpoint = save(dir / "run", small_config(), 1, nlohmann::json::object());
-  EXPECT_EQ(error_of<ConfigError>([&] { return run_evaluation({.checkpoint = dir / "run"}); }),
+  EXPECT_EQ(sluice::test::error_of<ConfigError>([&] { return run_evaluation({.checkpoint = dir / "run"}); }),
             concat(checkpoint.string(), " holds no configuration; name one: sluice eval CONFIG --checkpoint ",
                    checkpoint.string()));
-  spill(dir / "run/config.toml", config::to_toml(small_config()));
+  sluice::test::spill(dir / "run/config.toml", config::to_toml(small_config()));
   EXPECT_EQ(run_evaluation({.checkpoint = dir / "run"}).step, 1);
-  EXPECT_THAT(error_of<ConfigError>([&] { return run_evaluation({.weights = checkpoint / "model.safetensors"}); }),
+  EXPECT_THAT(sluice::test::error_of<ConfigError>(
+                  [&] { return run_evaluation({.weights = checkpoint / "model.safetensors"}); }),
               HasSubstr("sluice eval CONFIG --weights FILE"));
 }
 
@@ -98,16 +100,16 @@ class OwnBatch : public testing::Test {
   fs::path batch(std::int64_t channels, std::int64_t side, const std::vector<std::int64_t>& targets) const {
     const auto count = static_cast<std::int64_t>(targets.size());
     const auto inputs = at::arange(count * channels * side * side, at::kDouble).div(100).sin();
-    write_safetensors(dir_ / "batch",
-                      {{"inputs", inputs.reshape({count, channels, side, side})}, {"targets", at::tensor(targets)}});
+    storage::write_safetensors(
+        dir_ / "batch", {{"inputs", inputs.reshape({count, channels, side, side})}, {"targets", at::tensor(targets)}});
     return dir_ / "batch";
   }
-  TensorMap step(const fs::path& file) const {
+  storage::TensorMap step(const fs::path& file) const {
     (void)run_single_step(config_, {.batch = file, .out = dir_ / "out"});
-    return read_safetensors(dir_ / "out").tensors;
+    return storage::read_safetensors(dir_ / "out").tensors;
   }
 
-  TempDir dir_;
+  sluice::test::TempDir dir_;
   config::Config config_ = small_config();
 };
 
@@ -116,7 +118,7 @@ TEST_F(OwnBatch, IsJudgedByTheModelAndNotByTheDataSet) {
   config_.data.path = (dir_ / "no such folder").string();  // not opened
   config_.train.lr_schedule = "onecycle";
   config_.train.warmup_steps = 10;
-  const TensorMap out = step(batch(2, 8, {0, 2, 1}));
+  const storage::TensorMap out = step(batch(2, 8, {0, 2, 1}));
   EXPECT_EQ(out.at("logits").sizes(), (std::vector<std::int64_t>{3, 3}));
   EXPECT_NEAR(out.at("loss").item<double>(),
               at::cross_entropy_loss(out.at("logits"), at::tensor({0L, 2L, 1L})).item<double>(), 1e-12);
@@ -129,7 +131,9 @@ TEST_F(OwnBatch, SizesThatTheConfigurationLeavesOpenAreTheDataSets) {
 }
 
 TEST_F(OwnBatch, WhatDoesNotFitTheModelSaysWhichKeyToSet) {
-  const auto refusal = [&](const fs::path& file) { return error_of<DataError>([&] { return step(file); }); };
+  const auto refusal = [&](const fs::path& file) {
+    return sluice::test::error_of<DataError>([&] { return step(file); });
+  };
   EXPECT_EQ(refusal(batch(2, 8, {0, 3})),
             concat((dir_ / "batch").string(),
                    ": 'targets' holds 3, but the model has 3 classes, 0 to 2; set model.classes = 4 or more"));

@@ -18,8 +18,8 @@
 #include "comm/processes.h"
 #include "comm/ranks.h"
 #include "core/concat.h"
+#include "engine/train_step.h"
 #include "profiler/breakdown.h"
-#include "train/train_step.h"
 
 namespace sluice::train {
 namespace {
@@ -85,29 +85,31 @@ class SleepyLayer final : public nn::Layer {
 // A pipeline of one sleepy layer a stage: planted[replica][stage].
 using Plantation = std::vector<std::vector<Planted>>;
 
-Composition compose_sleepy(Plantation& planted, int chunks, comm::Processes* processes = nullptr) {
+engine::Composition compose_sleepy(Plantation& planted, int chunks, comm::Processes* processes = nullptr) {
   const auto replicas = static_cast<int>(planted.size()), stages = static_cast<int>(planted[0].size());
   int next = 0;  // replicas are made one after the other
-  ComposeOptions options{.model_name = "sleepy",
-                         .make_layers =
-                             [&] {
-                               pipeline::LayerList layers;
-                               for (int s = 0; s < stages; ++s)
-                                 layers.push_back(std::make_unique<SleepyLayer>(concat("l", s), planted[next][s]));
-                               ++next;
-                               return layers;
-                             },
-                         .optimizer = {.kind = "sgd"},
-                         .processes = processes};
+  engine::ComposeOptions options{
+      .model_name = "sleepy",
+      .make_layers =
+          [&] {
+            pipeline::LayerList layers;
+            for (int s = 0; s < stages; ++s)
+              layers.push_back(std::make_unique<SleepyLayer>(concat("l", s), planted[next][s]));
+            ++next;
+            return layers;
+          },
+      .optimizer = {.kind = "sgd"},
+      .processes = processes};
   for (int i = 0; i < replicas * stages; ++i) options.devices.push_back({device::DeviceKind::kCpu, i});
-  return compose({.partition = {std::vector<int>(stages, 1)}, .replicas = replicas, .chunks = chunks}, options);
+  return engine::compose({.partition = {std::vector<int>(stages, 1)}, .replicas = replicas, .chunks = chunks}, options);
 }
 
 pipeline::MicroBatch batch_of(std::int64_t samples) {
   return {at::ones({samples, kWidth}), at::zeros({samples}, at::kLong), at::arange(samples)};
 }
 
-StepBreakdown run_step(Composition& grid, TrainStep& step, const StepBatch& batch, std::int64_t number) {
+StepBreakdown run_step(engine::Composition& grid, engine::TrainStep& step, const engine::StepBatch& batch,
+                       std::int64_t number) {
   Recorder& recorder = grid.executor->recorder();
   recorder.clear();
   const Nanoseconds begin = now_ns();
@@ -145,8 +147,8 @@ void expect_parts_add_up(const StepBreakdown& breakdown) {
 }
 
 void expect_forward_and_backward_are_found(Plantation planted) {
-  Composition grid = compose_sleepy(planted, 3);
-  TrainStep step(grid, {});
+  engine::Composition grid = compose_sleepy(planted, 3);
+  engine::TrainStep step(grid, {});
   Comparison comparison;
   for (int number = 0; comparison.wants_step(number); ++number) {
     for (auto& of_replica : planted) {
@@ -176,8 +178,8 @@ TEST(PlantedProducts, ForwardAndBackwardOfEveryStageAreFound) {
 // One stage does nothing but wait for the other: its bubble is what the other slept, less the little that overlaps.
 TEST(PlantedSleeps, AnUnevenPartitionIsBubbleOfTheQuickStageAndTheSlowOneIsNamed) {
   Plantation planted{{{milliseconds(0), milliseconds(0)}, {milliseconds(15), milliseconds(30)}}};
-  Composition grid = compose_sleepy(planted, 4);
-  TrainStep step(grid, {});
+  engine::Composition grid = compose_sleepy(planted, 4);
+  engine::TrainStep step(grid, {});
   Comparison comparison;
   for (int number = 0; comparison.wants_step(number); ++number) {
     planted[0][1].reset();
@@ -195,16 +197,16 @@ TEST(PlantedSleeps, AStageThatIs30PercentSlowerIsNamed) {
                       {milliseconds(10), milliseconds(20)},
                       {milliseconds(13), milliseconds(26)},
                       {milliseconds(10), milliseconds(20)}}};
-  Composition grid = compose_sleepy(planted, 4);
-  TrainStep step(grid, {});
+  engine::Composition grid = compose_sleepy(planted, 4);
+  engine::TrainStep step(grid, {});
   for (int number = 0; number < kSteps; ++number)
     EXPECT_EQ(run_step(grid, step, batch_of(8), number).slowest_device(), DeviceId{2});
 }
 
 TEST(PlantedSleeps, TheQuickReplicaWaitsForTheSlowOne) {
   Plantation planted{{{milliseconds(10), milliseconds(10)}}, {{milliseconds(30), milliseconds(50)}}};
-  Composition grid = compose_sleepy(planted, 1);
-  TrainStep step(grid, {});
+  engine::Composition grid = compose_sleepy(planted, 1);
+  engine::TrainStep step(grid, {});
   Comparison comparison;
   for (int number = 0; comparison.wants_step(number); ++number) {
     for (auto& of_replica : planted) of_replica[0].reset();
@@ -227,8 +229,8 @@ TEST(PlantedSleeps, TheQuickProcessWaitsForTheSlowOneAndKnowsThatItIsNotTransfer
   const auto failures = comm::test::run_ranks(2, [&](int rank) {
     comm::Processes processes(comm::test::world_of(rank, 2, port), {},
                               {std::chrono::minutes(1), std::chrono::minutes(1)});
-    Composition grid = compose_sleepy(planted[rank], 1, &processes);
-    TrainStep step(grid, {});
+    engine::Composition grid = compose_sleepy(planted[rank], 1, &processes);
+    engine::TrainStep step(grid, {});
     for (int number = 0; number < kSteps + 3; ++number) {
       grid.communicator->barrier();  // both begin together
       Planted& own = planted[rank][0][0];

@@ -8,7 +8,8 @@
 
 #include "core/text.h"
 #include "profiler/affine_fit.h"
-#include "train/measure_layers.h"
+#include "profiler/measure/measure_layers.h"
+#include "train/setup.h"
 
 namespace sluice::train {
 namespace {
@@ -17,7 +18,7 @@ using profiler::LayerTimes;
 using profiler::MeasuredLayer;
 using profiler::TimeAtSize;
 
-const std::vector<std::int64_t> kFitted = sizes_to_profile(32);
+const std::vector<std::int64_t> kFitted = measure::sizes_to_profile(32);
 const std::vector<std::int64_t> kHeldOut{3, 6, 12, 24};
 
 double sum(const LayerTimes& times) { return times.forward_s + times.input_gradient_s + times.weight_gradient_s; }
@@ -63,8 +64,8 @@ TEST_P(ProfileAccuracy, UnseenSizesArePredictedWithinFivePercent) {
   std::vector<std::int64_t> sizes = kFitted;
   sizes.insert(sizes.end(), kHeldOut.begin(), kHeldOut.end());
   std::ranges::sort(sizes);
-  const auto layers = measure_layers(
-      make_setup(config),
+  const auto layers = measure::measure_layers(
+      workload_of(make_setup(config)),
       {.sizes = sizes, .least_rounds = 6, .most_rounds = 40, .budget_s = 40, .needed_size = 32, .with_memory = false});
   std::vector<double> of_sum, of_forward;
   for (const MeasuredLayer& layer : layers) {

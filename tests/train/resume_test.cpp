@@ -11,7 +11,7 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
-#include "train/records/checkpoint_store.h"
+#include "storage/checkpoint_store.h"
 
 namespace sluice::train {
 namespace {
@@ -39,7 +39,7 @@ class WorkingDirectory {
 };
 
 void save(const fs::path& run, std::int64_t step) {
-  CheckpointStore(run / "checkpoints", 9).save(step, {.model = {{"w", at::ones({2})}}, .optimizer = {}});
+  storage::CheckpointStore(run / "checkpoints", 9).save(step, {.model = {{"w", at::ones({2})}}, .optimizer = {}});
 }
 
 template <typename Error>

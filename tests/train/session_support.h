@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "train/records/support.h"
+#include "support/files.h"
 #include "train/session.h"
 
 namespace sluice::train::test {
@@ -39,7 +39,7 @@ inline SessionOptions into(const std::filesystem::path& run_dir, const std::stri
 // The lines of metrics.jsonl of one event.
 inline std::vector<nlohmann::json> events_of(const std::filesystem::path& run_dir, const std::string& event) {
   std::vector<nlohmann::json> events;
-  for (const std::string& line : lines_of(run_dir / "metrics.jsonl")) {
+  for (const std::string& line : sluice::test::lines_of(run_dir / "metrics.jsonl")) {
     nlohmann::json parsed = nlohmann::json::parse(line);
     if (parsed.at("event") == event) events.push_back(std::move(parsed));
   }

@@ -75,7 +75,7 @@ class Resumed : public testing::Test {
     return places;
   }
 
-  TempDir dir_;
+  sluice::test::TempDir dir_;
   config::Config config_;
 
  private:
@@ -105,11 +105,12 @@ TEST_F(Resumed, WithOtherTrainingDataIsRefusedAndSaysWhatDiffers) {
       {{.changed_label = 13}, content}, {{.changed_pixel = 20 * 64 - 1}, content}, {{.changed_label = 19}, content}};
   for (const auto& [images, sentence] : cases) {
     images.write(dir_ / "data");
-    EXPECT_THAT(error_of<CheckpointError>([&] { resume(); }), AllOf(HasSubstr(sentence), HasSubstr(advice)));
+    EXPECT_THAT(sluice::test::error_of<CheckpointError>([&] { resume(); }),
+                AllOf(HasSubstr(sentence), HasSubstr(advice)));
   }
   Images{}.write(dir_ / "data");
   config_.data.limit = 12;
-  EXPECT_THAT(error_of<CheckpointError>([&] { resume(); }), HasSubstr(sizes + "12 now"));
+  EXPECT_THAT(sluice::test::error_of<CheckpointError>([&] { resume(); }), HasSubstr(sizes + "12 now"));
   EXPECT_FALSE(fs::exists(dir_ / "fork1")) << "a run that was refused has left a directory";
 }
 
@@ -120,7 +121,7 @@ TEST_F(Resumed, WithAcceptedDataGoesOnAtAPlaceThatIsThere) {
   Images{.train = 9}.write(dir_ / "data");
   const fs::path shorter = resume(/*accept_new_data=*/true);
   EXPECT_EQ(places(shorter), next_epoch_of_two);
-  EXPECT_THAT(slurp(shorter / "log.txt"), testing::Not(HasSubstr("cannot resume")));
+  EXPECT_THAT(sluice::test::slurp(shorter / "log.txt"), testing::Not(HasSubstr("cannot resume")));
   Images{.train = 30}.write(dir_ / "data");
   EXPECT_EQ(places(resume(/*accept_new_data=*/true)), next_epoch_of_four);
   Images{.changed_pixel = 5}.write(dir_ / "data");
@@ -142,7 +143,7 @@ TEST_F(Resumed, WithAcceptedDataTrainsAsManyEpochsAsConfigured) {
   EXPECT_EQ(places(resume(/*accept_new_data=*/true)), next_two_epochs(4));
 
   config_.train.epochs = 1;
-  EXPECT_THAT(error_of<ConfigError>([&] { resume(/*accept_new_data=*/true); }),
+  EXPECT_THAT(sluice::test::error_of<ConfigError>([&] { resume(/*accept_new_data=*/true); }),
               AllOf(HasSubstr("it is the last one"), HasSubstr("raise train.epochs")));
   config_.train.epochs = 3;
 
@@ -171,14 +172,14 @@ TEST_F(Resumed, WithAcceptedDataMakesNoLargerMicroBatches) {
 // Parameters and optimizer fit into the memory, and no number of chunks of 2000 samples does.
 TEST(FailedPlanning, LeavesTheRunThatItWasToContinueAsItWas) {
   device::count_memory();
-  const TempDir dir;
+  const sluice::test::TempDir dir;
   config::Config config = small_run();
   config.data.samples = config.train.global_batch = 2000;
   config.pipeline.chunks = 1;
   config.train.steps = 2;
   const fs::path run = dir / "run";
   (void)run_training(config, into(run));
-  const std::string written = slurp(run / "config.toml");
+  const std::string written = sluice::test::slurp(run / "config.toml");
   config.train.steps = 3;
   config.device.memory_limit.bytes = 300 << 10;
   config.pipeline.stages = 2;
@@ -191,7 +192,7 @@ TEST(FailedPlanning, LeavesTheRunThatItWasToContinueAsItWas) {
     EXPECT_EQ(error.exit_code(), ExitCode::kOutOfMemory) << error.what();
   }
   EXPECT_TRUE(fs::exists(run / "checkpoints" / "step-2"));
-  EXPECT_EQ(slurp(run / "config.toml"), written);
+  EXPECT_EQ(sluice::test::slurp(run / "config.toml"), written);
 }
 
 TEST_F(Resumed, AnEarlierVersionsCheckpointIsTakenOnTrustAsFarAsItFits) {
@@ -200,7 +201,7 @@ TEST_F(Resumed, AnEarlierVersionsCheckpointIsTakenOnTrustAsFarAsItFits) {
   const RunState state{.progress = {.steps_done = 2, .position = {.epoch = 0, .batch = 3}}, .config_toml = saved};
   EXPECT_EQ(progress_in(setup, state, "here").position.batch, 3);
   const RunState beyond{.progress = {.steps_done = 2, .position = {.epoch = 0, .batch = 4}}, .config_toml = saved};
-  EXPECT_THAT(error_of<CheckpointError>([&] { (void)progress_in(setup, beyond, "here"); }),
+  EXPECT_THAT(sluice::test::error_of<CheckpointError>([&] { (void)progress_in(setup, beyond, "here"); }),
               HasSubstr("has 3 batches now, and the checkpoint was written after batch 4 of an epoch"));
   EXPECT_EQ(progress_in(setup, beyond, "here", NewData::kAccepted).position.batch, 3);
   const RunState begun{.progress = {.steps_done = 1, .position = {.epoch = 0, .batch = 1}}, .config_toml = saved};
@@ -226,14 +227,14 @@ void meanwhile(const std::function<void()>& run, const std::function<bool()>& co
 
 std::string sentence_of_a_run_that_loses(const config::Config& config, const fs::path& run_dir, const fs::path& lost,
                                          const fs::path& sign) {
-  return error_of<StorageError>([&] {
+  return sluice::test::error_of<StorageError>([&] {
     meanwhile([&] { (void)run_training(config, into(run_dir)); }, [&] { return fs::exists(sign); },
               [&] { fs::rename(lost, concat(lost.string(), ".away")); });
   });
 }
 
 TEST(LostRunDir, IsNoticedAtACheckpointAndTheStateIsSavedOnceMore) {
-  const TempDir dir;
+  const sluice::test::TempDir dir;
   config::Config config = small_run();
   config.train.steps = 1'000'000;
   const fs::path run = dir / "run";
@@ -241,14 +242,14 @@ TEST(LostRunDir, IsNoticedAtACheckpointAndTheStateIsSavedOnceMore) {
   EXPECT_THAT(sentence, AllOf(HasSubstr(run.string() + " was removed or renamed while the run wrote to it"),
                               HasSubstr("go on with --resume " + (run / "checkpoints" / "step-").string())));
   ASSERT_TRUE(fs::exists(run / "checkpoints")) << sentence;
-  const std::string saved = names_in(run / "checkpoints").back();
+  const std::string saved = sluice::test::names_in(run / "checkpoints").back();
   config.train.steps = std::stoll(saved.substr(saved.find('-') + 1)) + 2;
   (void)run_training(config, into(run, run));
   EXPECT_EQ(events_of(run, "summary").at(0).at("outcome"), "done");
 }
 
 TEST(LostRunDir, IsNoticedAtTheEndWhereNothingWasSavedBefore) {
-  const TempDir dir;
+  const sluice::test::TempDir dir;
   config::Config config = small_run();
   config.train.steps = 3000;
   config.train.eval_every_steps = 3000;

@@ -1,6 +1,7 @@
 // What a configuration leaves open is taken from the data; what cannot be is refused with the key's name.
 #include "train/setup.h"
 #include "train/choose_plan.h"
+#include "train/composition.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ config::Config small_config() {
 
 std::string refusal(const config::Config& config) {
   try {
-    (void)make_plan(make_setup(config), {});
+    (void)tune::make_plan(plan_request(make_setup(config)), {});
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -160,7 +161,7 @@ TEST(MakeSetup, OfNamedDevicesTheFirstAreTakenAndTheOthersNamed) {
   EXPECT_THAT(unused_devices(setup), testing::ElementsAre("cpu:5", "cpu:7"));
   config.pipeline.partition = std::vector<int>{2, 3};
   const train::Setup cut = make_setup(config);
-  const Composition composition = make_composition(cut, make_plan(cut, {}));
+  const engine::Composition composition = make_composition(cut, tune::make_plan(plan_request(cut), {}));
   const PlanDescription plan = describe_plan(cut, composition, false);
   EXPECT_THAT(plan.text, HasSubstr("of device.list the first 2 are used, not cpu:5, cpu:7"));
   EXPECT_EQ(plan.json.at("unused_devices"), nlohmann::ordered_json::array({"cpu:5", "cpu:7"}));
@@ -182,21 +183,21 @@ TEST(MakeSetup, ChunksComeFromTheSizeOfAMicroBatchOrAsConfigured) {
   config::Config config = small_config();
   config.replicas.local = 2;
   config.train.micro_batch = 3;  // of 8 samples a replica
-  EXPECT_EQ(make_plan(make_setup(config), {}).chunks, 3);
+  EXPECT_EQ(tune::make_plan(plan_request(make_setup(config)), {}).chunks, 3);
   config.train.micro_batch = 0;
   config.pipeline.chunks = 4;
-  EXPECT_EQ(make_plan(make_setup(config), {}).chunks, 4);
+  EXPECT_EQ(tune::make_plan(plan_request(make_setup(config)), {}).chunks, 4);
 }
 
 TEST(MakeSetup, BalancesThePartitionByTheMeasuredCosts) {
   config::Config config = small_config();
   config.pipeline.stages = 2;
   const train::Setup setup = make_setup(config);
-  EXPECT_TRUE(partition_is_measured(setup));
+  EXPECT_TRUE(plan_request(setup).cut_is_open());
   std::vector<LayerCost> costs(models::make_model(setup.model).layers.size(),
                                {.forward = {.a_s = 1}, .input_gradient = {.b_s = 2}});
   costs.front().weight_gradient.b_s = 1000;
-  const Plan plan = make_plan(setup, costs);
+  const Plan plan = tune::make_plan(plan_request(setup), costs);
   EXPECT_EQ(plan.partition.layers_per_stage.front(), 1);
   EXPECT_EQ(plan.stages(), 2);
 }
@@ -207,8 +208,9 @@ TEST(MakeSetup, AConfiguredPartitionIsTakenAsItIs) {
   config.pipeline.stages = 2;
   const int layers = static_cast<int>(models::make_model({.name = "toy_cnn"}).layers.size());
   config.pipeline.partition = std::vector<int>{layers - 1, 1};
-  EXPECT_FALSE(partition_is_measured(make_setup(config)));
-  EXPECT_EQ(make_plan(make_setup(config), {}).partition.layers_per_stage, *config.pipeline.partition);
+  EXPECT_FALSE(plan_request(make_setup(config)).cut_is_open());
+  EXPECT_EQ(tune::make_plan(plan_request(make_setup(config)), {}).partition.layers_per_stage,
+            *config.pipeline.partition);
   config.pipeline.partition = std::vector<int>{layers, 1};
   EXPECT_THAT(refusal(config), HasSubstr("pipeline.partition"));
 }

@@ -11,12 +11,13 @@
 
 #include "core/clock.h"
 #include "data/loader.h"
+#include "engine/compose.h"
+#include "engine/train_step.h"
 #include "nn/init.h"
 #include "nn/linear.h"
 #include "profiler/breakdown.h"
-#include "train/compose.h"
 #include "train/setup.h"
-#include "train/train_step.h"
+#include "train/step_batch.h"
 
 namespace sluice::train {
 namespace {
@@ -60,17 +61,17 @@ class Flat final : public nn::RegisteredLayer {
 TEST(SlowLoader, ShowsAsLoadWait) {
   SlowDataset dataset;
   data::Loader loader(dataset, {.batch_size = kBatch, .workers = 0});
-  ComposeOptions options{.model_name = "flat",
-                         .make_layers =
-                             [] {
-                               pipeline::LayerList layers;
-                               layers.push_back(std::make_unique<Flat>());
-                               return layers;
-                             },
-                         .devices = {{device::DeviceKind::kCpu, 0}},
-                         .optimizer = {.kind = "sgd"}};
-  Composition grid = compose({.partition = {{1}}}, options);
-  TrainStep step(grid, {});
+  engine::ComposeOptions options{.model_name = "flat",
+                                 .make_layers =
+                                     [] {
+                                       pipeline::LayerList layers;
+                                       layers.push_back(std::make_unique<Flat>());
+                                       return layers;
+                                     },
+                                 .devices = {{device::DeviceKind::kCpu, 0}},
+                                 .optimizer = {.kind = "sgd"}};
+  engine::Composition grid = engine::compose({.partition = {{1}}}, options);
+  engine::TrainStep step(grid, {});
   Recorder& recorder = grid.executor->recorder();
   double best = 1;
   for (int number = 0; number < kSteps; ++number) {

@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "core/concat.h"
+#include "storage/safetensors.h"
 #include "train/one_shot.h"
-#include "train/records/safetensors.h"
 #include "train/session_support.h"
 #include "train/setup.h"
 
@@ -24,27 +24,27 @@ struct Key {
 };
 
 // Of the model's tensors as they are after the first step.
-TensorMap after_train(const config::Config& config, const TempDir& dir) {
+storage::TensorMap after_train(const config::Config& config, const sluice::test::TempDir& dir) {
   (void)run_training(config, into(dir / "run"));
-  return read_safetensors(dir / "run" / "checkpoints" / "step-1" / "model.safetensors").tensors;
+  return storage::read_safetensors(dir / "run" / "checkpoints" / "step-1" / "model.safetensors").tensors;
 }
 
-TensorMap after_step(const config::Config& config, const TempDir& dir) {
+storage::TensorMap after_step(const config::Config& config, const sluice::test::TempDir& dir) {
   (void)run_single_step(config, {.config_file = {}, .weights = {}, .batch = {}, .out = dir / "out.safetensors"});
-  return read_safetensors(dir / "out.safetensors").tensors;
+  return storage::read_safetensors(dir / "out.safetensors").tensors;
 }
 
-TensorMap copy_of(const TensorMap& tensors) {
-  TensorMap copies;
+storage::TensorMap copy_of(const storage::TensorMap& tensors) {
+  storage::TensorMap copies;
   for (const auto& [name, tensor] : tensors) copies[name] = tensor.clone();
   return copies;
 }
 
-TensorMap expect_step_equals_train(const config::Config& config, const std::string& what) {
+storage::TensorMap expect_step_equals_train(const config::Config& config, const std::string& what) {
   SCOPED_TRACE(what);
-  const TempDir dir;
-  const TensorMap step = after_step(config, dir);
-  TensorMap train = copy_of(after_train(config, dir));
+  const sluice::test::TempDir dir;
+  const storage::TensorMap step = after_step(config, dir);
+  storage::TensorMap train = copy_of(after_train(config, dir));
   for (const auto& [name, tensor] : train) {
     const auto same = step.contains("param/" + name) ? step.find("param/" + name) : step.find("buffer/" + name);
     EXPECT_TRUE(same != step.end() && at::equal(same->second, tensor)) << name;
@@ -58,7 +58,7 @@ TensorMap expect_step_equals_train(const config::Config& config, const std::stri
   return train;
 }
 
-bool are_equal(const TensorMap& one, const TensorMap& other) {
+bool are_equal(const storage::TensorMap& one, const storage::TensorMap& other) {
   return std::ranges::all_of(one, [&](const auto& entry) { return at::equal(entry.second, other.at(entry.first)); });
 }
 
@@ -94,11 +94,11 @@ TEST_P(StepEqualsTrain, WithEveryKeyOfTheOptimizer) {
   config::Config config = small_run();
   config.train.optimizer = GetParam();
   config.train.eps = 1e-2;  // large: what scales a gradient shows in Adam's first step only beside it
-  const TensorMap plain = expect_step_equals_train(config, "no key");
+  const storage::TensorMap plain = expect_step_equals_train(config, "no key");
   for (const Key& key : keys_of(GetParam())) {
     config::Config changed = config;
     key.change(changed);
-    const TensorMap found = expect_step_equals_train(changed, key.name);
+    const storage::TensorMap found = expect_step_equals_train(changed, key.name);
     if (key.shows) {
       EXPECT_FALSE(are_equal(found, plain)) << key.name << " did nothing";
     }
@@ -128,7 +128,7 @@ TEST(StepEqualsTrainInOtherShapes, OfTheModelThePlanAndTheNumbers) {
 
 // The rate of a step is that of the steps done before it.
 TEST(LearningRate, OfStepNIsTheSchedulesAtNMinusOneAlsoAfterAResume) {
-  const TempDir dir;
+  const sluice::test::TempDir dir;
   config::Config config = small_run();
   config.train.steps = 6;
   config.train.warmup_steps = 4;
@@ -136,7 +136,7 @@ TEST(LearningRate, OfStepNIsTheSchedulesAtNMinusOneAlsoAfterAResume) {
   (void)run_training(config, into(dir / "run"));
   config.checkpoint.every_steps = 0;
   (void)run_training(config, into(dir / "run", (dir / "run" / "checkpoints" / "step-3").string()));
-  const LrSchedule schedule = lr_schedule(make_setup(config));
+  const optim::LrSchedule schedule = lr_schedule(make_setup(config));
   const auto steps = events_of(dir / "run", "step");
   ASSERT_EQ(steps.size(), 6U);
   for (std::int64_t done = 0; done < 6; ++done) EXPECT_EQ(steps[done].at("lr").get<double>(), schedule.at(done));

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "core/log.h"
-#include "train/progress_line.h"
+#include "core/progress_line.h"
 #include "train/stop_signal.h"
 
 namespace sluice::train {

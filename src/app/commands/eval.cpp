@@ -18,7 +18,7 @@ struct EvalArguments {
 
 void run_eval_command(const EvalArguments& arguments) {
   const train::Evaluation found = train::run_evaluation(arguments.evaluation);
-  const train::EvalCounts& counts = found.counts;
+  const EvalCounts& counts = found.counts;
   const std::string checkpoint = found.checkpoint.string();
   nlohmann::ordered_json json;
   if (!checkpoint.empty()) {

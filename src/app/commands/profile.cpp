@@ -123,7 +123,7 @@ void run_profile_command(ProfileArguments& arguments) {
   if (!outcome) return;
   std::string text = text_of(outcome->profile);
   if (!outcome->step_table.empty()) text += concat("\n\n", outcome->step_table);
-  for (const profiler::Advice& one : outcome->advice) text += concat("\nadvice: ", one.sentence);
+  for (const tune::Advice& one : outcome->advice) text += concat("\nadvice: ", one.sentence);
   arguments.output.print(nlohmann::ordered_json::parse(profiler::to_json_text(outcome->profile)), text);
 }
 

@@ -6,7 +6,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "train/report.h"
+#include "report/run_report.h"
 
 namespace sluice::app {
 namespace {
@@ -18,11 +18,11 @@ struct ReportArguments {
 
 // Of several directories, as `runs/*` gives them, those that are no runs are passed over and named.
 void run_report_command(const ReportArguments& arguments) {
-  std::vector<train::RunReport> runs;
+  std::vector<report::RunReport> runs;
   std::vector<Error> refusals;
   for (const auto& dir : arguments.run_dirs) {
     try {
-      runs.push_back(train::read_report(dir));
+      runs.push_back(report::read_report(dir));
     } catch (const Error& error) {
       refusals.push_back(error);
     }
@@ -38,10 +38,10 @@ void run_report_command(const ReportArguments& arguments) {
     log_warning(concat("left out: ", refusal.what()));
     skipped.push_back(refusal.what());
   }
-  nlohmann::ordered_json json = train::json_of(runs);
+  nlohmann::ordered_json json = report::json_of(runs);
   json["skipped"] = skipped;
   const bool is_one = arguments.run_dirs.size() == 1;
-  arguments.output.print(json, is_one ? runs.front().text() : train::comparison(runs));
+  arguments.output.print(json, is_one ? runs.front().text() : report::comparison(runs));
 }
 
 }  // namespace

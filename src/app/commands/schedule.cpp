@@ -16,7 +16,7 @@
 #include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/svg.h"
-#include "train/records/storage.h"
+#include "storage/files.h"
 
 namespace sluice::app {
 namespace {
@@ -31,7 +31,7 @@ void check_outputs(const ScheduleArguments& arguments) {
   std::vector<std::filesystem::path> inputs;
   if (!arguments.order.empty() && arguments.order != kStandardStream) inputs.emplace_back(arguments.order);
   const auto check = [&](const char* option, const std::string& target) {
-    if (!target.empty() && target != kStandardStream) train::check_output(option, target, inputs);
+    if (!target.empty() && target != kStandardStream) storage::check_output(option, target, inputs);
   };
   check("--svg", arguments.svg);
   check("--text", arguments.text);
@@ -41,7 +41,7 @@ void write(const std::string& target, const std::string& text) {
   if (target == kStandardStream) {
     print_out(text);
   } else {
-    train::write_text_atomically(target, text);
+    storage::write_text_atomically(target, text);
   }
 }
 

@@ -10,10 +10,11 @@
 
 namespace sluice::pipeline {
 
-// What a neighbouring stage is lent of one micro-batch instead of a copy, by how long that stage uses it.
+// Bytes of one micro-batch that a neighbouring stage reads where they lie, instead of having a copy. They count until
+// that neighbour has finished with them.
 struct Lent {
-  std::int64_t until_gradient = 0;  // its B or I is over
-  std::int64_t until_last = 0;      // its B or W is over
+  std::int64_t until_gradient = 0;  // what it needs until its B or I is over
+  std::int64_t until_last = 0;      // what it needs until its B or W is over
 
   [[nodiscard]] std::int64_t total() const { return until_gradient + until_last; }
 };
@@ -23,8 +24,8 @@ struct StageBytes {
   std::int64_t fixed = 0;       // for the whole step: weights, gradients, optimizer state, buffers of its edges
   std::int64_t activation = 0;  // per micro-batch, from F until B or I is over
   std::int64_t stash = 0;       // per micro-batch, from I until W is over: what the weight gradient still needs
-  Lent lent_output;             // from F until B or I is over, and the next stage's use of it
-  Lent lent_gradient;           // of the input: from the end of B or I until the end of the stage before's use of it
+  Lent lent_output;             // the output, from F on; to the next stage
+  Lent lent_gradient;           // the gradient of the input, from the end of B or I on; to the stage before
   // What an action takes at its worst moment besides what is held when it begins; of F and I the activation and the
   // stash are part of it.
   std::int64_t forward_working = 0;

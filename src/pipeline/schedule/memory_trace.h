@@ -1,4 +1,5 @@
-// memory_trace: what the actions of a schedule take and free on each device, in order, for many sizes of its stages.
+// memory_trace: when each action of a schedule takes and frees memory on its device. Made once for a schedule, it gives
+// the peak for any sizes of its stages: the search for a cut asks for many.
 // Not here: what a stage's bytes are (memory.h).
 #pragma once
 
@@ -15,11 +16,14 @@ class MemoryTrace {
   // Requires: a validated schedule.
   explicit MemoryTrace(const Schedule& schedule);
 
-  // The most bytes of a device at any time: the sum over its stages, and what the running action takes. While I runs,
-  // the larger of activation and stash is held at least, for one becomes the other. An evaluation keeps one activation.
-  // What is lent counts until the other device is sure to have given it back: an upper bound for any times of actions.
-  // Requires: one entry per stage; those of other devices' stages do not count. The ends of the pipeline lend nothing
-  // outwards.
+  // The most bytes that a device holds at any time: what its stages keep, and what the running action works with.
+  //   - I turns a stage's activation into its stash: while it runs, the larger of the two counts.
+  //   - A schedule without backward keeps one activation at a time.
+  //   - A tensor that a neighbour still reads counts until the neighbour has surely finished, however long actions
+  //   take:
+  //     the answer is an upper bound.
+  // Requires: one entry per stage of the schedule; those of other devices' stages are not looked at. The first stage
+  // lends no input gradient, the last one no output.
   [[nodiscard]] std::int64_t peak_bytes(int device, std::span<const StageBytes> stages) const;
 
  private:
@@ -28,7 +32,7 @@ class MemoryTrace {
     kBackward,
     kInputGradient,
     kWeightGradient,
-    // What was lent is back: see Lent.
+    // A neighbour has finished with what it was lent.
     kOutputOfGradient,
     kOutputOfLast,
     kGradientOfGradient,

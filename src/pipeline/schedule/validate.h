@@ -28,15 +28,14 @@ struct Limits {
 //   reduce    where there is a REDUCE_GRAD, each stage has exactly one, after its last B or W; where stages are tied
 //             there is, and a stage is tied once
 //   progress  program order and results together have no cycle
-//   queue     for each (source device, target device, payload), results are received in the order they are sent
+//   queue     between any two devices, results of one kind are received in the order in which they are sent
 //   rendezvous  with the receive buffers of the transport, no sender waits for ever
-//   memory    activations in flight and stashed weight gradients stay within the limits. That they end at zero follows
-//   from
-//             complete and order.
-// `progress` and `queue` together mean that devices which walk their lists, with a first-in first-out queue for each
-// such triple that holds what is sent until it is taken, all reach the end.
-// Errors: ConfigError naming the rule, the action and what was expected. Devices and positions are counted from 0, over
-// the actions of the schedule: what a text has besides (header, comments, SEND and RECV) is not in the count.
+//   memory    activations in flight and stashed weight gradients stay within the limits; that none is left at the end
+//             follows from complete and order
+// `progress` and `queue` together: every device that walks its list reaches the end, if between any two devices each
+// kind of result goes through a first-in first-out queue that never fills up.
+// Errors: ConfigError names the rule, the action and what was expected. Devices and positions count from 0 and count
+// actions alone: in the text of a schedule, not its header, comments, SEND and RECV.
 void validate(const Schedule& schedule, const Limits& limits = {});
 
 }  // namespace sluice::pipeline

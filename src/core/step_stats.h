@@ -1,0 +1,41 @@
+// step_stats: what a training step and an evaluation come to, as values: counts of targets, loss, norm, operations.
+// Not here: times (core/recorder.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/flops.h"
+
+namespace sluice {
+
+struct EvalCounts {
+  double loss_sum = 0;
+  std::int64_t top1 = 0;     // targets that have the largest logit
+  std::int64_t top5 = 0;     // targets that are among the five largest; all of them when there are fewer classes
+  std::int64_t targets = 0;  // that count: one a sample, or of texts the tokens
+
+  EvalCounts& operator+=(const EvalCounts& other) {
+    loss_sum += other.loss_sum;
+    top1 += other.top1;
+    top5 += other.top5;
+    targets += other.targets;
+    return *this;
+  }
+  [[nodiscard]] double loss() const { return loss_sum / static_cast<double>(targets); }
+  [[nodiscard]] double top1_percent() const { return 100.0 * static_cast<double>(top1) / static_cast<double>(targets); }
+  [[nodiscard]] double top5_percent() const { return 100.0 * static_cast<double>(top5) / static_cast<double>(targets); }
+};
+
+// The same in every process, but for flops where a process has no samples.
+struct StepStats {
+  double loss = 0;  // mean over the targets that count: samples, or tokens
+  std::int64_t samples = 0;
+  std::int64_t targets = 0;             // that the loss is the mean over
+  std::optional<EvalCounts> correct;    // predictions before the update, and the loss, when asked for
+  bool stop = false;                    // some process wants the run to stop
+  FlopCount flops{};                    // of the step, over all processes
+  std::optional<double> gradient_norm;  // before clipping, where there is any
+};
+
+}  // namespace sluice

@@ -1,0 +1,173 @@
+#include "engine/compose.h"
+
+#include <set>
+
+#include <ATen/ATen.h>
+
+#include "comm/no_sync.h"
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "ddp/reducer.h"
+#include "device/memory.h"
+#include "pipeline/schedule/plan_schedule.h"
+
+namespace sluice::engine {
+namespace {
+
+using pipeline::FlatParameters;
+using pipeline::Stage;
+using pipeline::StageGrid;
+
+std::vector<std::vector<device::Device>> by_replica(const std::vector<device::Device>& devices, const Plan& plan) {
+  check(static_cast<int>(devices.size()) == plan.replicas * plan.devices(), "as many devices as the plan has");
+  std::vector<std::vector<device::Device>> grid;
+  for (int r = 0; r < plan.replicas; ++r) {
+    grid.emplace_back(devices.begin() + r * plan.devices(), devices.begin() + (r + 1) * plan.devices());
+  }
+  return grid;
+}
+
+// What the model puts on the devices for good is known before it is made there.
+void check_state_memory(const Plan& plan, const ComposeOptions& options, const pipeline::LayerList& layers) {
+  std::vector<pipeline::LayerState> states;
+  for (const auto& layer : layers)
+    states.push_back(pipeline::layer_state(*layer, optim::count_states(options.optimizer)));
+  pipeline::require_state_memory(plan, options.devices, states, options.memory_limit, options.listed);
+}
+
+// owners: [stage], its place in devices[replica].
+StageGrid make_grid(const Plan& plan, const ComposeOptions& options,
+                    const std::vector<std::vector<device::Device>>& devices, const std::vector<int>& owners) {
+  StageGrid grid(plan.replicas);
+  for (int r = 0; r < plan.replicas; ++r) {
+    auto all_layers = options.make_layers();
+    if (r == 0) check_state_memory(plan, options, all_layers);
+    auto layers = pipeline::split(std::move(all_layers), plan.partition, options.model_name);
+    int first_param = 0;
+    for (int s = 0; s < plan.stages(); ++s) {
+      const device::Device device = devices[r][owners[s]];
+      const bool shares = r > 0 && device::same_memory(devices[0][owners[s]], device);
+      const device::MemoryScope charge(device, device::MemoryKind::kParameters);
+      grid[r].push_back(std::make_unique<Stage>(StageId{s}, std::move(layers[s]), ParamId{first_param}, device,
+                                                shares ? grid[0][s].get() : nullptr,
+                                                Stage::Options{.recompute = plan.recomputes(s)}));
+      first_param += static_cast<int>(grid[r].back()->parameters().slots().size());
+    }
+  }
+  return grid;
+}
+
+std::vector<ddp::StageGradients> gradients_of(const StageGrid& grid,
+                                              const std::vector<std::vector<device::Device>>& devices,
+                                              const std::vector<int>& owners) {
+  std::vector<ddp::StageGradients> stages;
+  for (int s = 0; s < static_cast<int>(grid[0].size()); ++s) {
+    ddp::StageGradients& gradients = stages.emplace_back();
+    gradients.stage = StageId{s};
+    for (const pipeline::ParameterSlot& slot : grid[0][s]->parameters().slots()) {
+      gradients.extents.push_back({slot.id, slot.begin, slot.begin + slot.numel});
+    }
+    for (std::size_t r = 0; r < grid.size(); ++r) {
+      gradients.flat.push_back(grid[r][s]->parameters().gradients());
+      gradients.devices.push_back(devices[r][owners[s]]);
+    }
+  }
+  return stages;
+}
+
+// An exchange waits inside a backward pass, and LibTorch runs all backward passes of a GPU in one thread.
+void refuse_shared_gpus(const std::vector<device::Device>& devices) {
+  std::set<device::Device> seen;
+  for (const device::Device device : devices) {
+    if (device.kind == device::DeviceKind::kCuda && !seen.insert(device).second) {
+      throw ConfigError(concat("pipeline.batch_norm = \"sync\" needs a GPU for each stage and replica, but ",
+                               device::to_string(device), " is taken twice; name others in device.list"));
+    }
+  }
+}
+
+// A communicator for the gradients of each stage, so that they do not wait for each other.
+// devices: of replica 0, where the local sums are.
+ddp::Network connect_stages(const ComposeOptions& options, const std::vector<device::Device>& devices,
+                            const std::vector<int>& owners, const std::shared_ptr<comm::Communicator>& totals) {
+  ddp::Network network{.of_stage = {}, .totals = totals};
+  for (std::size_t s = 0; s < owners.size(); ++s) {
+    network.of_stage.push_back(options.processes->make_communicator(concat("the gradients of stage ", s),
+                                                                    devices[owners[s]], options.collectives));
+  }
+  return network;
+}
+
+std::vector<std::shared_ptr<comm::Communicator>> connect_statistics(comm::Processes& processes, int devices) {
+  std::vector<std::shared_ptr<comm::Communicator>> of_devices;
+  for (int d = 0; d < devices; ++d)
+    of_devices.push_back(processes.make_communicator(concat("the batch-norm statistics of device ", d)));
+  return of_devices;
+}
+
+// Of the stages of replica 0.
+std::vector<std::shared_ptr<optim::Optimizer>> make_optimizers(const optim::OptimizerOptions& options,
+                                                               const std::vector<std::unique_ptr<Stage>>& stages,
+                                                               const std::vector<device::Device>& devices,
+                                                               const std::vector<int>& owners) {
+  std::vector<std::shared_ptr<optim::Optimizer>> optimizers;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const device::MemoryScope charge(devices[owners[s]], device::MemoryKind::kOptimizer);
+    const FlatParameters& parameters = stages[s]->parameters();
+    const std::int64_t own = parameters.own_elements();
+    optimizers.push_back(std::make_shared<optim::Optimizer>(options, parameters.values().narrow(0, 0, own),
+                                                            parameters.gradients().narrow(0, 0, own)));
+  }
+  return optimizers;
+}
+
+}  // namespace
+
+Composition compose(const Plan& plan, const ComposeOptions& options) {
+  const auto devices = by_replica(options.devices, plan);
+  const bool has_peers = options.processes != nullptr && options.processes->size() > 1;
+  if (options.synchronises_batch_norm && (plan.replicas > 1 || has_peers)) refuse_shared_gpus(options.devices);
+  const std::vector<int> owners = pipeline::stage_owners(plan);
+  for (const device::Device device : options.devices) device::limit_memory(device, options.memory_limit);
+  StageGrid grid = make_grid(plan, options, devices, owners);
+  Composition composition{.plan = plan};
+  if (has_peers) composition.communicator = options.processes->make_communicator("small sums");
+  if (has_peers && options.synchronises_batch_norm)
+    composition.statistics_communicators = connect_statistics(*options.processes, plan.devices());
+  if (plan.replicas == 1 && !has_peers) {
+    composition.sync = std::make_shared<comm::NoSync>();
+  } else {
+    composition.sync = std::make_shared<ddp::Reducer>(
+        gradients_of(grid, devices, owners), ddp::ReducerOptions{options.bucket_bytes, options.record_spans},
+        has_peers ? connect_stages(options, devices.front(), owners, composition.communicator) : ddp::Network{});
+  }
+  composition.optimizers = make_optimizers(options.optimizer, grid.front(), devices.front(), owners);
+  composition.executor =
+      std::make_unique<pipeline::Executor>(std::move(grid), devices, owners,
+                                           pipeline::ExecutorOptions{.cpu_threads = options.cpu_threads,
+                                                                     .step_timeout = options.step_timeout,
+                                                                     .record_spans = options.record_spans});
+  composition.executor->wait_for_caller();
+  composition.tied = find_tied_parameters(*composition.executor);
+  return composition;
+}
+
+std::int64_t Composition::parameter_count() const {
+  std::int64_t count = 0;
+  for (int s = 0; s < plan.stages(); ++s) {
+    for (const auto& slot : executor->stage(ReplicaId{0}, StageId{s}).parameters().slots()) {
+      if (slot.tied_to.empty()) count += slot.numel;
+    }
+  }
+  return count;
+}
+
+std::uint64_t Composition::gradient_bytes() const {
+  std::uint64_t bytes = 0;
+  for (int s = 0; s < plan.stages(); ++s)
+    bytes += executor->stage(ReplicaId{0}, StageId{s}).parameters().gradients().nbytes();
+  return bytes;
+}
+
+}  // namespace sluice::engine

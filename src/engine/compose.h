@@ -1,0 +1,58 @@
+// compose: builds the objects that run a Plan: the grid of stages on their devices, the executor, the sync between
+// replicas and an optimizer per stage.
+// Not here: how a Plan is decided (train/setup.h); the training loop.
+// Errors: ConfigError when the plan does not fit the model or the devices; OutOfMemoryError when a device's limit is
+// too small for its parameters, gradients and optimizer state.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/processes.h"
+#include "comm/replica_sync.h"
+#include "core/plan.h"
+#include "engine/tied_parameters.h"
+#include "optim/optimizer.h"
+#include "pipeline/executor.h"
+#include "pipeline/split.h"
+#include "pipeline/state_memory.h"
+
+namespace sluice::engine {
+
+struct ComposeOptions {
+  std::string model_name;                            // for messages
+  std::function<pipeline::LayerList()> make_layers;  // fresh layers; called once per replica
+  std::vector<device::Device> devices;               // plan.replicas x plan.devices(), replica by replica
+  int cpu_threads = 1;
+  std::chrono::milliseconds step_timeout{60000};
+  bool record_spans = true;
+  bool synchronises_batch_norm = false;
+  std::size_t bucket_bytes = std::size_t{25} << 20;
+  optim::OptimizerOptions optimizer;
+  comm::Processes* processes = nullptr;  // connects to the other processes of the run; null: there are none
+  comm::Collectives collectives = comm::Collectives::kAuto;  // between them
+  std::uint64_t memory_limit = 0;                            // bytes of tensors that a device may hold; 0: no limit
+  pipeline::ListedSettings listed = {};                      // for what is said where the limit is too small
+};
+
+struct Composition {
+  Plan plan;
+  std::unique_ptr<pipeline::Executor> executor;
+  std::shared_ptr<comm::ReplicaSync> sync;
+  std::shared_ptr<comm::Communicator> communicator;  // of all processes, on the CPU; null with one
+  // [device]: for synchronised batch-norm; else empty.
+  std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
+  // [stage], over replica 0's values and gradients, without the copies of tied parameters.
+  std::vector<std::shared_ptr<optim::Optimizer>> optimizers;
+  std::vector<TiedParameter> tied;
+
+  [[nodiscard]] std::int64_t parameter_count() const;  // tied ones once
+  [[nodiscard]] std::uint64_t gradient_bytes() const;  // of one replica
+};
+
+[[nodiscard]] Composition compose(const Plan& plan, const ComposeOptions& options);
+
+}  // namespace sluice::engine

@@ -1,0 +1,68 @@
+#include "engine/divergence.h"
+
+#include <ATen/ATen.h>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "engine/state.h"
+#include "storage/not_finite.h"
+
+namespace sluice::engine {
+namespace {
+
+// The first rank whose share is bad; -1: none. Every process calls it.
+int first_bad_rank(const Composition& composition, bool own_is_bad) {
+  if (!composition.communicator) return own_is_bad ? 0 : -1;
+  const comm::Communicator& all = *composition.communicator;
+  const at::Tensor bad = at::zeros({all.size()}, at::kDouble);
+  bad[all.rank()].fill_(own_is_bad ? 1 : 0);
+  all.all_reduce(bad).wait();
+  for (int rank = 0; rank < all.size(); ++rank) {
+    if (bad[rank].item<double>() > 0) return rank;
+  }
+  return -1;
+}
+
+bool is_double(const Composition& composition) {
+  const auto& stage = composition.executor->stage(ReplicaId{0}, StageId{0});
+  return stage.parameters().values().scalar_type() == at::kDouble;
+}
+
+}  // namespace
+
+std::string not_finite_inputs(const pipeline::MicroBatch& batch) {
+  for (std::int64_t i = 0; i < batch.samples(); ++i) {
+    const std::string found = storage::not_finite_in_words(batch.inputs[i]);
+    if (!found.empty())
+      return concat("sample ", batch.sample_ids[i].item<std::int64_t>(), " has ", found, " among its inputs");
+  }
+  return {};
+}
+
+std::string smaller_updates_advice(std::optional<double> lr) {
+  return concat("lower train.lr ", lr ? concat("(", *lr, " in this step) ") : "", "or raise train.warmup_steps");
+}
+
+void throw_divergence(const Composition& composition, const pipeline::MicroBatch& share, const DivergedStep& at) {
+  const std::string where = concat("step ", at.step + 1, ": ", at.what);
+  const std::string bad_sample = not_finite_inputs(share);
+  if (const int rank = first_bad_rank(composition, !bad_sample.empty()); rank >= 0) {
+    throw DataError(concat(where, ", because ",
+                           bad_sample.empty() ? concat("rank ", rank, " has a sample that is not finite") : bad_sample,
+                           "; mend the data or leave that sample out"));
+  }
+  // Not the running statistics: they have taken in this very step.
+  if (const std::string ruined = storage::not_finite_in_words(parameter_tensors(composition)); !ruined.empty()) {
+    throw DivergedError(
+        concat(where, ", because ", ruined, " since the update before; ", smaller_updates_advice(at.lr)));
+  }
+  if (at.step == 0) {
+    throw DivergedError(concat(where,
+                               " before any update, so train.lr has no part in it: a number overflows with these "
+                               "weights and data; check model.weights",
+                               is_double(composition) ? "" : ", or try train.precision = \"fp64\""));
+  }
+  throw DivergedError(concat(where, "; ", smaller_updates_advice(at.lr)));
+}
+
+}  // namespace sluice::engine

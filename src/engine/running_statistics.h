@@ -1,0 +1,20 @@
+// running_statistics: the running statistics of batch-norm layers, made equal in all replicas after every step, so that
+// evaluation and checkpoints see the same ones whenever they come and whichever replica they ask.
+// Threads: one, between steps. Errors: none.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/compose.h"
+#include "nn/layer.h"
+
+namespace sluice::engine {
+
+// kDeferred: every replica takes in the statistics of the whole mini-batch, as if one device had seen it.
+// kSync: nothing is left to do.
+// kMicro: the replicas have taken in their micro-batches; their running statistics become their mean by samples.
+// Numbers of samples of the step: in the replicas of this process, and over all processes.
+void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode, std::int64_t local_samples,
+                              std::int64_t global_samples);
+
+}  // namespace sluice::engine

@@ -1,0 +1,67 @@
+#include "engine/same_state.h"
+
+#include <bit>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <xxhash.h>
+
+#include "comm/compare.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "engine/state.h"
+
+namespace sluice::engine {
+namespace {
+
+std::int64_t hash_of(const at::Tensor& tensor) {
+  const at::Tensor bytes = tensor.cpu().contiguous();
+  return std::bit_cast<std::int64_t>(XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes()));
+}
+
+// Everything that has to be equal, with names for messages. Views on CPU devices.
+storage::TensorMap replicated_state(const Composition& composition) {
+  storage::TensorMap tensors = model_tensors(composition);
+  tensors.merge(optimizer_tensors(composition));
+  return tensors;
+}
+
+}  // namespace
+
+void hand_out_state(const comm::Communicator& communicator, Composition& composition) {
+  const at::NoGradGuard no_grad;
+  storage::TensorMap model = model_tensors(composition), optimizer = optimizer_tensors(composition);
+  for (storage::TensorMap* tensors : {&model, &optimizer}) {
+    for (auto& [name, tensor] : *tensors) {
+      tensor = tensor.contiguous();
+      communicator.broadcast(tensor, /*root=*/0);
+    }
+  }
+  const at::Tensor steps = at::full({1}, composition.optimizers.front()->steps(), at::kLong);
+  communicator.broadcast(steps, /*root=*/0);
+  if (communicator.rank() != 0) {
+    load_model(composition, model, "rank 0");
+    load_optimizer(composition, optimizer, steps.item<std::int64_t>(), "rank 0");
+  }
+  check_same_state(communicator, composition, "at the start");
+}
+
+void check_same_state(const comm::Communicator& communicator, const Composition& composition, const std::string& when) {
+  const storage::TensorMap tensors = replicated_state(composition);
+  std::vector<std::string> names;
+  std::vector<std::int64_t> hashes;
+  for (const auto& [name, tensor] : tensors) {
+    names.push_back("tensor " + name);
+    hashes.push_back(hash_of(tensor));
+  }
+  for (std::size_t stage = 0; stage < composition.optimizers.size(); ++stage) {
+    names.push_back(concat("the number of optimizer steps of stage ", stage));
+    hashes.push_back(composition.optimizers[stage]->steps());
+  }
+  const auto difference = comm::find_difference(communicator, hashes);
+  if (!difference) return;
+  throw PeerError(concat(names[difference->position], " of ", difference->describe_ranks(), " is not that of rank 0 ",
+                         when, ": memory, a disk or the network has changed it; start again from the last checkpoint"));
+}
+
+}  // namespace sluice::engine

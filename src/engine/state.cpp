@@ -1,0 +1,170 @@
+#include "engine/state.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "storage/not_finite.h"
+
+namespace sluice::engine {
+namespace {
+
+using pipeline::FlatParameters;
+
+FlatParameters& parameters_of(const Composition& composition, int replica, int stage) {
+  return composition.executor->stage(ReplicaId{replica}, StageId{stage}).parameters();
+}
+
+// Calls visit(stage, slot) for every parameter of the model in its order: copies of tied ones are none of its own.
+template <typename Visit>
+void for_each_slot(const Composition& composition, Visit visit) {
+  for (int s = 0; s < composition.plan.stages(); ++s) {
+    for (const auto& slot : parameters_of(composition, 0, s).slots()) {
+      if (slot.tied_to.empty()) visit(s, slot);
+    }
+  }
+}
+
+std::string shape_of(const at::Tensor& tensor) {
+  return concat(tensor.sizes(), " ", c10::toString(tensor.scalar_type()));
+}
+
+// Takes `name` out of `remaining` and copies it into `target`.
+void copy_in(storage::TensorMap& remaining, const std::string& name, const at::Tensor& target,
+             const std::string& source) {
+  const auto found = remaining.find(name);
+  if (found == remaining.end()) {
+    throw CheckpointError(concat(source, " has no tensor '", name, "'; it was made for another model"));
+  }
+  if (found->second.sizes() != target.sizes() || found->second.is_floating_point() != target.is_floating_point()) {
+    throw CheckpointError(concat(source, ": tensor '", name, "' is ", shape_of(found->second), ", but the model needs ",
+                                 shape_of(target), "; use the model and options it was made with"));
+  }
+  const at::NoGradGuard no_grad;
+  target.detach().copy_(found->second);
+  remaining.erase(found);
+}
+
+// Files of other programs may hold a tied parameter under each of its names.
+void drop_copies(storage::TensorMap& remaining, const std::vector<TiedParameter>& tied, const std::string& source) {
+  for (const TiedParameter& parameter : tied) {
+    const auto copy = remaining.find(parameter.copy.name), owner = remaining.find(parameter.owner.name);
+    if (copy == remaining.end() || owner == remaining.end()) continue;
+    if (!at::equal(copy->second, owner->second)) {
+      throw CheckpointError(concat(source, ": '", parameter.copy.name, "' is not equal to '", parameter.owner.name,
+                                   "', to which the model ties it; use a file of a model that ties them"));
+    }
+    remaining.erase(copy);
+  }
+}
+
+void refuse_leftovers(const storage::TensorMap& remaining, const std::string& source) {
+  if (remaining.empty()) return;
+  throw CheckpointError(concat(source, ": tensor '", remaining.begin()->first, "' does not belong to the model",
+                               remaining.size() > 1 ? concat(" (and ", remaining.size() - 1, " more)") : std::string{},
+                               "; use the model it was made with"));
+}
+
+void refuse_not_finite(const storage::TensorMap& tensors, const std::string& source) {
+  const std::string found = storage::not_finite_in_words(tensors);
+  if (found.empty()) return;
+  throw CheckpointError(concat(source, ": ", found, "; use an earlier checkpoint or weights that are whole"));
+}
+
+}  // namespace
+
+storage::TensorMap parameter_tensors(const Composition& composition) {
+  storage::TensorMap tensors;
+  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+    tensors[slot.name] = FlatParameters::view(parameters_of(composition, 0, stage).values(), slot).cpu();
+  });
+  return tensors;
+}
+
+storage::TensorMap buffer_tensors(const Composition& composition) {
+  storage::TensorMap tensors;
+  for (int s = 0; s < composition.plan.stages(); ++s) {
+    for (const nn::Buffer* buffer : parameters_of(composition, 0, s).buffers())
+      tensors[buffer->name] = buffer->value.cpu();
+  }
+  return tensors;
+}
+
+storage::TensorMap model_tensors(const Composition& composition) {
+  storage::TensorMap tensors = parameter_tensors(composition);
+  tensors.merge(buffer_tensors(composition));
+  return tensors;
+}
+
+storage::TensorMap gradient_tensors(const Composition& composition) {
+  storage::TensorMap tensors;
+  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+    tensors[slot.name] = FlatParameters::view(parameters_of(composition, 0, stage).gradients(), slot).cpu();
+  });
+  return tensors;
+}
+
+storage::TensorMap optimizer_tensors(const Composition& composition) {
+  storage::TensorMap tensors;
+  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+    for (const auto& [name, flat] : composition.optimizers[stage]->states()) {
+      tensors[concat(name, "/", slot.name)] = FlatParameters::view(flat, slot).cpu();
+    }
+  });
+  return tensors;
+}
+
+void load_model(Composition& composition, const storage::TensorMap& tensors, const std::string& source) {
+  refuse_not_finite(tensors, source);
+  for (int r = 0; r < composition.plan.replicas; ++r) {
+    storage::TensorMap remaining = tensors;
+    drop_copies(remaining, composition.tied, source);
+    for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+      copy_in(remaining, slot.name, FlatParameters::view(parameters_of(composition, r, stage).values(), slot), source);
+    });
+    for (int s = 0; s < composition.plan.stages(); ++s) {
+      for (const nn::Buffer* buffer : parameters_of(composition, r, s).buffers())
+        copy_in(remaining, buffer->name, buffer->value, source);
+    }
+    refuse_leftovers(remaining, source);
+    for (const TiedParameter& tied : composition.tied) {
+      const at::NoGradGuard no_grad;
+      FlatParameters::view(parameters_of(composition, r, index(tied.copy_stage)).values(), tied.copy)
+          .copy_(tensors.at(tied.owner.name));
+    }
+  }
+  composition.executor->wait_for_caller();
+}
+
+void load_optimizer(Composition& composition, const storage::TensorMap& tensors, std::int64_t steps,
+                    const std::string& source) {
+  refuse_not_finite(tensors, source);
+  storage::TensorMap remaining = tensors;
+  for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+    for (const auto& [name, flat] : composition.optimizers[stage]->states()) {
+      copy_in(remaining, concat(name, "/", slot.name), FlatParameters::view(flat, slot), source);
+    }
+  });
+  refuse_leftovers(remaining, source);
+  for (const auto& optimizer : composition.optimizers) optimizer->set_steps(steps);
+  composition.executor->wait_for_caller();
+}
+
+BufferSnapshot::BufferSnapshot(const Composition& composition) : composition_(composition) {
+  for (int r = 0; r < composition.plan.replicas; ++r) {
+    for (int s = 0; s < composition.plan.stages(); ++s) {
+      for (const nn::Buffer* buffer : parameters_of(composition, r, s).buffers())
+        saved_.emplace_back(buffer->value, buffer->value.clone());
+    }
+  }
+  composition.executor->wait_for_caller();
+}
+
+void BufferSnapshot::restore() const {
+  const at::NoGradGuard no_grad;
+  for (const auto& [live, copy] : saved_) live.copy_(copy);
+  composition_.executor->wait_for_caller();
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,40 @@
+// state: a composition's parameters, buffers and optimizer state under global layer names, so that a checkpoint fits
+// any number of stages and replicas, and a public model's weights load under their public names. Not here: files
+// (storage/), the position in the data (train/loop.h). Errors: CheckpointError names the tensor, what it should be, and
+// `source`.
+#pragma once
+
+#include <string>
+
+#include "engine/compose.h"
+#include "storage/checkpoint.h"
+
+namespace sluice::engine {
+
+// Of replica 0; views on CPU devices.
+[[nodiscard]] storage::TensorMap parameter_tensors(const Composition& composition);
+[[nodiscard]] storage::TensorMap buffer_tensors(const Composition& composition);
+[[nodiscard]] storage::TensorMap model_tensors(const Composition& composition);  // both
+// By the name of the parameter.
+[[nodiscard]] storage::TensorMap gradient_tensors(const Composition& composition);
+// "exp_avg/<parameter>".
+[[nodiscard]] storage::TensorMap optimizer_tensors(const Composition& composition);
+
+// Exactly the model's tensors, no more and no fewer, all of them finite; into all replicas.
+void load_model(Composition& composition, const storage::TensorMap& tensors, const std::string& source);
+void load_optimizer(Composition& composition, const storage::TensorMap& tensors, std::int64_t steps,
+                    const std::string& source);
+
+// What a trial step may change besides gradients: the buffers of all replicas. restore() puts them back.
+// The composition must outlive it.
+class BufferSnapshot {
+ public:
+  explicit BufferSnapshot(const Composition& composition);
+  void restore() const;
+
+ private:
+  const Composition& composition_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // live tensor, copy
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,86 @@
+#include "engine/tied_parameters.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "core/check.h"
+#include "core/concat.h"
+
+namespace sluice::engine {
+
+using pipeline::FlatParameters;
+using pipeline::ParameterSlot;
+using pipeline::Stage;
+
+std::vector<TiedParameter> find_tied_parameters(const pipeline::Executor& executor) {
+  std::map<std::string, std::pair<StageId, ParameterSlot>> owners;
+  std::vector<std::pair<StageId, ParameterSlot>> copies;
+  for (int s = 0; s < executor.stages(); ++s) {
+    for (const ParameterSlot& slot : executor.stage(ReplicaId{0}, StageId{s}).parameters().slots()) {
+      if (slot.tied_to.empty()) owners.insert({slot.name, {StageId{s}, slot}});
+      if (!slot.tied_to.empty()) copies.emplace_back(StageId{s}, slot);
+    }
+  }
+  std::vector<TiedParameter> tied;
+  for (const auto& [stage, copy] : copies) {
+    const auto owner = owners.find(copy.tied_to);
+    check(owner != owners.end(), concat(copy.name, " is tied to ", copy.tied_to, ", which the model does not have"));
+    check(owner->second.second.sizes == copy.sizes && owner->second.second.strides == copy.strides,
+          concat(copy.name, " has another shape than ", copy.tied_to, ", to which it is tied"));
+    tied.push_back({owner->second.first, stage, owner->second.second, copy});
+  }
+  return tied;
+}
+
+namespace {
+
+// What the thread of a stage does: `target` takes from `source`.
+struct Move {
+  StageId stage;
+  at::Tensor target, source;
+};
+
+void run_moves(pipeline::Executor& executor, Phase phase, const std::vector<Move>& moves,
+               void (*take)(const at::Tensor& target, const at::Tensor& source)) {
+  if (moves.empty()) return;
+  executor.for_each_stage(phase, [moves, take](ReplicaId replica, StageId stage, Stage&) {
+    const at::NoGradGuard no_grad;
+    for (const Move& move : moves) {
+      if (replica == ReplicaId{0} && stage == move.stage) take(move.target, move.source);
+    }
+  });
+}
+
+// A tied parameter's part of one of the flat tensors of its stage in replica 0.
+using Flat = const at::Tensor& (FlatParameters::*)() const;
+at::Tensor part_of(const pipeline::Executor& executor, Flat flat, StageId stage, const ParameterSlot& slot) {
+  return FlatParameters::view((executor.stage(ReplicaId{0}, stage).parameters().*flat)(), slot);
+}
+
+}  // namespace
+
+void add_tied_gradients(pipeline::Executor& executor, const std::vector<TiedParameter>& tied) {
+  std::vector<Move> moves;
+  for (const TiedParameter& t : tied) {
+    moves.push_back({t.owner_stage, part_of(executor, &FlatParameters::gradients, t.owner_stage, t.owner),
+                     part_of(executor, &FlatParameters::gradients, t.copy_stage, t.copy)});
+  }
+  run_moves(executor, Phase::kAllReduce, moves,
+            [](const at::Tensor& target, const at::Tensor& source) { target.add_(source.to(target.device())); });
+}
+
+void copy_tied_values(pipeline::Executor& executor, const std::vector<TiedParameter>& tied) {
+  std::vector<Move> moves;
+  for (const TiedParameter& t : tied) {
+    moves.push_back({t.copy_stage, part_of(executor, &FlatParameters::values, t.copy_stage, t.copy),
+                     part_of(executor, &FlatParameters::values, t.owner_stage, t.owner)});
+  }
+  run_moves(executor, Phase::kOptimizer, moves,
+            [](const at::Tensor& target, const at::Tensor& source) { target.copy_(source); });
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,105 @@
+// train_step: the one training step of every mode: run the schedule, agree with the other replicas, update the weights.
+// A single device is one stage with nobody to agree with; a new mode is a new schedule or a new ReplicaSync, not a new
+// step. Threads: one. Errors: DivergedError, or DataError where samples are to blame (divergence.h), before the weights
+// are touched when the loss is NaN or infinite; those of the executor.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "core/error.h"
+#include "engine/compose.h"
+#include "nn/layer.h"
+#include "nn/loss.h"
+#include "pipeline/micro_batch.h"
+
+namespace sluice::engine {
+
+struct TrainStepOptions {
+  std::uint64_t seed = 0;
+  nn::BatchNormMode batch_norm = nn::BatchNormMode::kMicro;
+  double label_smoothing = 0;
+  double clip_norm = 0;  // gradients are scaled to at most this norm over all parameters; 0: as they are
+  // Evaluations run in passes of no more than a device has room for in training: a training micro-batch for each
+  // device.
+  bool memory_is_limited = false;
+  // What else to say of a training pass of this plan that a device had no memory for; may be empty.
+  std::function<Error(const Error&, const Plan&)> explain_memory = {};
+};
+
+// This process's share of a step's samples: those of its local replicas.
+struct StepBatch {
+  pipeline::MicroBatch local;
+  std::int64_t global_samples = 0;  // over all processes
+  std::int64_t number = 0;          // in the data, from the beginning of the first epoch; the same in all processes
+
+  StepBatch(pipeline::MicroBatch all)  // NOLINT(google-explicit-constructor): one process has them all
+      : local(std::move(all)), global_samples(local.samples()) {}
+  StepBatch(pipeline::MicroBatch share, std::int64_t global, std::int64_t batch_number = 0)
+      : local(std::move(share)), global_samples(global), number(batch_number) {}
+};
+
+// What a step is asked for besides its update.
+struct StepWishes {
+  bool count_correct = false;  // the same in every process
+  bool keep_logits = false;
+  bool stop = false;      // this process wants the run to stop after the step
+  bool is_trial = false;  // where it fails in the schedule is not drawn into the log
+};
+
+struct EvalStats {
+  EvalCounts counts;
+  bool stop = false;
+};
+
+class TrainStep {
+ public:
+  TrainStep(Composition& composition, TrainStepOptions options)
+      : composition_(composition), options_(std::move(options)) {}
+
+  // True when there is no other process to agree with.
+  [[nodiscard]] bool is_alone() const { return !composition_.communicator; }
+
+  // `step`: number of the optimizer step, from 0. Every process runs the same steps.
+  StepStats run(const StepBatch& batch, std::int64_t step, double lr, const StepWishes& wishes = {});
+
+  // Its first half alone: forward and backward in `chunks` micro-batches. The gradients are left in replica 0, still to
+  // be divided by `divisor`; running statistics take the batch in; weights stay as they are.
+  struct Gradients {
+    StepStats stats;
+    at::Tensor logits;  // of this process: [n, classes] on the CPU, in the order of the batch; when kept
+    double divisor = 1;
+  };
+  Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepWishes& wishes = {});
+  // Its second half: refuses a loss that is not finite and says what is behind it (divergence.h), scales a long
+  // gradient down, updates the weights, and completes the stats. `batch` is that of the gradients.
+  StepStats apply(const Gradients& gradients, const StepBatch& batch, std::int64_t step, double lr);
+  // The update alone, with gradients of any length.
+  void update_weights(double lr, double divisor);
+
+  // Loss and correct predictions over one batch; `logits`, when not null, receives this process's, in order, on the
+  // CPU. Every process evaluates its share of the same batches.
+  EvalStats evaluate(const pipeline::MicroBatch& batch, bool stop = false, at::Tensor* logits = nullptr);
+
+ private:
+  [[nodiscard]] int evaluation_passes(std::int64_t samples) const;
+  [[nodiscard]] pipeline::PassRequest request_for(const pipeline::MicroBatch& batch, pipeline::Schedule schedule,
+                                                  int chunks) const;
+  [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once
+  [[nodiscard]] pipeline::PassResult run_training_pass(pipeline::PassRequest request, int chunks) const;
+  struct PlaceUpdate;
+  [[nodiscard]] std::vector<std::vector<PlaceUpdate>> plan_update() const;  // [replica][stage]
+  // Of the gradients of all parameters, tied ones once, divided by `divisor`; the same bits in every process.
+  [[nodiscard]] double gradient_norm(double divisor) const;
+  [[nodiscard]] double of_rank_0(double number) const;
+  [[nodiscard]] EvalStats over_processes(const EvalStats& local) const;
+
+  Composition& composition_;
+  TrainStepOptions options_;
+  std::map<int, pipeline::Schedule> schedules_;  // by chunks
+};
+
+}  // namespace sluice::engine

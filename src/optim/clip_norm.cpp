@@ -1,0 +1,22 @@
+#include "optim/clip_norm.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+namespace sluice::optim {
+
+double sum_of_squares(const at::Tensor& flat) {
+  constexpr std::int64_t kBlock = 1 << 16;  // a norm in another type than its input's makes a copy of it
+  at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));
+  for (const at::Tensor& block : flat.split(kBlock))
+    sum += at::linalg_vector_norm(block, 2, {}, false, at::kDouble).square();
+  return sum.item<double>();
+}
+
+double clip_factor(double norm, double most) {
+  constexpr double kEpsilon = 1e-6;  // PyTorch's
+  return std::min(1.0, most / (norm + kEpsilon));
+}
+
+}  // namespace sluice::optim

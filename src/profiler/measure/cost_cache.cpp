@@ -1,0 +1,96 @@
+#include "profiler/measure/cost_cache.h"
+
+#include <cstdlib>
+#include <system_error>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "device/memory.h"
+#include "profiler/measure/fingerprint_of.h"
+#include "storage/files.h"
+
+namespace sluice::measure {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Absolute, as the XDG base directory specification asks.
+std::optional<fs::path> folder_from(const char* variable) {
+  const char* const value = std::getenv(variable);
+  if (value == nullptr || !fs::path(value).is_absolute()) return std::nullopt;
+  return fs::path(value);
+}
+
+fs::path file_of(const fs::path& folder, const profiler::LayerProfile& profile) {
+  return folder / concat(profile.fingerprint.model, "-", profiler::short_hash(profile.fingerprint), "-",
+                         profile.micro_batch, ".json");
+}
+
+// This program, in place of a version: a new build may have other kernels under the same one. Nothing where it cannot
+// be told, as when its file was replaced while it runs.
+std::optional<std::string> identity_of_program() {
+  std::error_code unknown;
+  const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
+  const auto size = fs::file_size(program, unknown);
+  const auto time = fs::last_write_time(program, unknown).time_since_epoch().count();
+  return unknown ? std::nullopt : std::optional(concat(size, " bytes of ", time));
+}
+
+profiler::Fingerprint key_of(const Workload& workload) { return fingerprint_of(workload, ""); }
+
+}  // namespace
+
+std::optional<fs::path> cost_cache_folder(const std::string& choice) {
+  if (choice == "off") return std::nullopt;
+  if (choice != "auto") return fs::path(choice);
+  if (const auto cache = folder_from("XDG_CACHE_HOME")) return *cache / "sluice" / "costs";
+  if (const auto home = folder_from("HOME")) return *home / ".cache" / "sluice" / "costs";
+  return std::nullopt;
+}
+
+std::optional<profiler::LayerProfile> find_costs(const std::string& choice, const Workload& workload,
+                                                 std::int64_t micro_batch) {
+  const auto folder = cost_cache_folder(choice);
+  const auto identity = identity_of_program();
+  if (!folder || !identity) return std::nullopt;
+  profiler::LayerProfile wanted{.fingerprint = key_of(workload), .micro_batch = micro_batch};
+  const fs::path file = file_of(*folder, wanted);
+  wanted.fingerprint.sluice = *identity;
+  std::error_code unknown;
+  if (!fs::exists(file, unknown)) return std::nullopt;
+  try {
+    profiler::LayerProfile found = profiler::read_profile(file);
+    if (found.fingerprint.sluice != wanted.fingerprint.sluice) return std::nullopt;  // an older build's
+    const bool is_of_this = found.fingerprint == wanted.fingerprint && found.micro_batch == micro_batch &&
+                            static_cast<int>(found.layers.size()) == workload.layers;
+    if (is_of_this) {
+      log_info(concat("layer costs come from ", file.string(), "; delete it to measure again"));
+      return found;
+    }
+    log_warning(concat(file.string(), " is not of this machine and model; measuring again"));
+  } catch (const Error& error) {
+    log_warning(concat(file.string(), " cannot be read and is written anew; measuring again"));
+    log_debug(error.what());
+  }
+  return std::nullopt;
+}
+
+void keep_costs(const std::string& choice, const Workload& workload, profiler::LayerProfile profile) {
+  const auto folder = cost_cache_folder(choice);
+  const auto identity = identity_of_program();
+  const bool has_all = device::peak_bytes(workload.device).has_value();
+  if (!folder || !identity || !has_all) return;
+  profile.fingerprint = key_of(workload);
+  const fs::path file = file_of(*folder, profile);
+  profile.fingerprint.sluice = *identity;
+  try {
+    storage::make_directories(*folder);
+    storage::write_text_atomically(file, profiler::to_json_text(profile));
+  } catch (const Error& error) {
+    log_warning(concat("the measured layer costs are not kept: ", error.what(),
+                       " (pipeline.cost_cache names another folder, or \"off\")"));
+  }
+}
+
+}  // namespace sluice::measure

@@ -1,0 +1,25 @@
+// cost_cache: measured layer costs kept between runs (`pipeline.cost_cache`): a profile file (docs/profile.md) for each
+// fingerprint of machine, software and model, and size of a micro-batch. One that another build of this program wrote
+// is not used: it may have run other kernels. Nothing is kept where memory is not counted (device/memory.h). Nothing
+// depends on the cache: a file that cannot be read is measured again, and one that cannot be written is warned of.
+// Several processes may use one folder at once. Not here: measuring (measure_layers.h). Threads: any.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "profiler/layer_profile.h"
+#include "profiler/measure/workload.h"
+
+namespace sluice::measure {
+
+// choice: `pipeline.cost_cache`. Nothing where nothing is kept: as configured, or because there is no home folder.
+[[nodiscard]] std::optional<std::filesystem::path> cost_cache_folder(const std::string& choice);
+
+[[nodiscard]] std::optional<profiler::LayerProfile> find_costs(const std::string& choice, const Workload& workload,
+                                                               std::int64_t micro_batch);
+// Its fingerprint is put in here.
+void keep_costs(const std::string& choice, const Workload& workload, profiler::LayerProfile profile);
+
+}  // namespace sluice::measure

@@ -1,0 +1,55 @@
+#include "profiler/measure/fingerprint_of.h"
+
+#include <torch/version.h>
+
+#include "device/cpu_threads.h"
+#include "nn/kernels/kernels.h"
+
+namespace sluice::measure {
+namespace {
+
+const char* name_of(nn::BatchNormMode mode) {
+  switch (mode) {
+    case nn::BatchNormMode::kMicro: return "micro";
+    case nn::BatchNormMode::kDeferred: return "deferred";
+    case nn::BatchNormMode::kSync: return "sync";
+  }
+  return "";
+}
+
+}  // namespace
+
+profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string& version) {
+  profiler::Fingerprint fingerprint{.cores = device::available_cores(),
+                                    .threads_per_device = workload.threads,
+                                    .instruction_set = nn::kernels::best().instruction_set,
+                                    .device = device::to_string(workload.device),
+                                    .sluice = version,
+                                    .libtorch = TORCH_VERSION,
+                                    .precision = workload.model.dtype == at::kDouble ? "fp64" : "fp32",
+                                    .optimizer = workload.optimizer,
+                                    .batch_norm = name_of(workload.batch_norm),
+                                    .model = workload.model.name,
+                                    .model_size = workload.model.size,
+                                    .stem = workload.model.stem,
+                                    .classes = workload.model.classes,
+                                    .channels = workload.model.channels,
+                                    .image_size = workload.model.image_size,
+                                    .patch_size = workload.model.patch_size,
+                                    .vocabulary = workload.model.vocabulary,
+                                    .context = workload.model.context,
+                                    .dropout = workload.model.dropout,
+                                    .label_smoothing = workload.label_smoothing,
+                                    .deterministic = workload.is_deterministic};
+  for (const device::DeviceDescription& device : device::list_devices()) {
+    if (device.device.kind == device::DeviceKind::kCpu) {
+      fingerprint.cpu = device.model;
+      fingerprint.memory_bytes = device.memory_bytes;
+    } else {
+      fingerprint.gpus.push_back(device.model);
+    }
+  }
+  return fingerprint;
+}
+
+}  // namespace sluice::measure

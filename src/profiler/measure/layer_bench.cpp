@@ -1,0 +1,102 @@
+#include "profiler/measure/layer_bench.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "core/ids.h"
+#include "nn/loss.h"
+
+namespace sluice::measure {
+namespace {
+
+class OwnShare final : public nn::ReplicaSum {
+ public:
+  [[nodiscard]] at::Tensor sum(const at::Tensor& own) override { return own.clone(); }
+};
+
+}  // namespace
+
+LayerBench::LayerBench(const Workload& workload)
+    : workload_(workload),
+      stream_(device::Stream::make(workload.device)),
+      guard_(stream_),
+      model_(models::make_model(workload.model)),
+      parameters_(model_.layers, ParamId{0}, device::torch_device(workload.device), nullptr),
+      loss_(nn::cross_entropy_sum(workload.label_smoothing)),
+      transformed_(model_.layers.size()) {
+  context_.training = true;
+  context_.batch_norm = workload.batch_norm;
+  context_.seed = workload.model.seed;
+  if (context_.batch_norm == nn::BatchNormMode::kSync && workload.replicas > 1)
+    replicas_ = std::make_unique<OwnShare>();
+  context_.replicas = replicas_.get();
+}
+
+void LayerBench::forget_transformed() {
+  for (nn::TransformedWeights& of_layer : transformed_) of_layer.clear();
+}
+
+void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& around) {
+  const Around watched = [&](Part part, std::size_t layer, const std::function<void()>& work) {
+    around(part, layer, work);
+    if (after_) after_(part, layer);
+  };
+  runs_.clear();
+  forward(samples, puts_off_weights, watched);
+  backward(output_gradient(watched), watched);
+}
+
+const at::Tensor& LayerBench::input_of(std::int64_t samples) {
+  const auto [entry, is_new] = inputs_.try_emplace(samples);
+  if (is_new) {
+    std::vector<std::int64_t> shape = model_.sample_shape;
+    shape.insert(shape.begin(), samples);
+    const c10::Device device = device::torch_device(workload_.device);
+    entry->second = model_.kind == SampleKind::kTokens
+                        ? at::randint(0, model_.classes, shape, at::TensorOptions().dtype(at::kLong).device(device))
+                        : at::randn(shape, at::TensorOptions().dtype(workload_.model.dtype).device(device));
+  }
+  return entry->second;
+}
+
+void LayerBench::forward(std::int64_t samples, bool puts_off_weights, const Around& around) {
+  context_.sample_ids = at::arange(samples);
+  at::Tensor input = input_of(samples);
+  targets_ = model_.kind == SampleKind::kTokens
+                 ? input
+                 : at::randint(0, model_.classes, {samples}, input.options().dtype(at::kLong));
+  for (std::size_t i = 0; i < layers().size(); ++i) {
+    Run& run = runs_.emplace_back();
+    // The model's own input needs no gradient.
+    run.input = input.detach().requires_grad_(i > 0);
+    context_.transformed_weights = &transformed_[i];
+    context_.weight_queue = puts_off_weights ? &run.put_off : nullptr;
+    around(Part::kForward, i, [&] { run.output = layers()[i]->forward(run.input, context_); });
+    input = run.output;
+  }
+}
+
+at::Tensor LayerBench::output_gradient(const Around& around) const {
+  const std::size_t last = runs_.size() - 1;
+  const at::Tensor output = runs_.back().output.detach().requires_grad_(true);
+  at::Tensor sum;
+  around(Part::kLoss, last, [&] { sum = loss_(output, targets_); });
+  around(Part::kLossBackward, last, [&] { torch::autograd::backward({std::exchange(sum, {})}, {}); });
+  return output.grad();
+}
+
+void LayerBench::backward(at::Tensor gradient, const Around& around) {
+  for (std::size_t i = runs_.size(); i-- > 0;) {
+    Run& run = runs_[i];
+    if (!run.output.requires_grad()) break;  // nothing to train from here to the front
+    run.output_gradient = gradient;
+    around(Part::kBackward, i, [&] { torch::autograd::backward({std::exchange(run.output, {})}, {gradient}); });
+    if (!run.put_off.empty()) around(Part::kWeightGradient, i, [&] { run.put_off.run(); });
+    gradient = run.input.grad();
+    run = {};
+  }
+}
+
+}  // namespace sluice::measure

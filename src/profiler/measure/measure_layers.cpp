@@ -1,0 +1,245 @@
+#include "profiler/measure/measure_layers.h"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <set>
+#include <thread>
+
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/concat.h"
+#include "core/divided_up.h"
+#include "core/log.h"
+#include "core/progress_line.h"
+#include "core/text.h"
+#include "core/thread_time.h"
+#include "device/cpu_threads.h"
+#include "optim/optimizer.h"
+#include "pipeline/failure.h"
+#include "pipeline/state_memory.h"
+#include "profiler/affine_fit.h"
+#include "profiler/measure/layer_bench.h"
+#include "profiler/measure/layer_bytes.h"
+
+namespace sluice::measure {
+namespace {
+
+using profiler::LayerTimes;
+using profiler::MeasuredLayer;
+using profiler::TimeAtSize;
+
+using Part = LayerBench::Part;
+
+// Enough for the kernels that more of them run, and soon done.
+constexpr std::int64_t kFewSamples = 16;
+
+// Where this thread does all the work, its own processor time: others that take the core in between do not count.
+bool works_alone(const Workload& workload) {
+  return workload.device.kind == device::DeviceKind::kCpu && workload.threads == 1;
+}
+
+std::vector<LayerTimes> times_at(LayerBench& bench, bool works_alone, std::int64_t samples) {
+  const auto clock = [works_alone] { return works_alone ? thread_time_ns() : now_ns(); };
+  std::vector<LayerTimes> layers(bench.layers().size(), LayerTimes{.samples = samples});
+  bench.run(samples, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
+    const Nanoseconds begin = clock();
+    work();
+    bench.synchronize();
+    const double seconds = to_s(clock() - begin);
+    switch (part) {
+      case Part::kForward:
+      case Part::kLoss: layers[i].forward_s += seconds; break;
+      case Part::kLossBackward:
+      case Part::kBackward: layers[i].input_gradient_s += seconds; break;
+      case Part::kWeightGradient: layers[i].weight_gradient_s = seconds; break;
+    }
+  });
+  return layers;
+}
+
+// Names, and the bytes of what has a size of its own.
+std::vector<MeasuredLayer> describe(LayerBench& bench, const Workload& workload, std::int64_t micro_batch) {
+  const int optimizer_states = optim::count_states({.kind = workload.optimizer});
+  std::vector<MeasuredLayer> measured(bench.layers().size());
+  bench.run(micro_batch, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
+    work();
+    MeasuredLayer& layer = measured[i];
+    if (part == Part::kWeightGradient) layer.puts_off_weights = true;
+    if (part != Part::kForward) return;
+    const pipeline::LayerState state = pipeline::layer_state(*bench.layers()[i], optimizer_states);
+    layer.name = state.name;
+    layer.cost.input_bytes = bench.running(i).input.nbytes() / static_cast<std::uint64_t>(micro_batch);
+    layer.cost.output_bytes = bench.running(i).output.nbytes() / static_cast<std::uint64_t>(micro_batch);
+    layer.cost.parameter_bytes = layer.cost.gradient_bytes = state.parameter_bytes;
+    layer.cost.optimizer_bytes = state.optimizer_bytes;
+  });
+  return measured;
+}
+
+void add_bytes(LayerBench& bench, const Workload& workload, std::int64_t micro_batch,
+               std::vector<MeasuredLayer>& measured) {
+  std::vector<LayerCost> costs;
+  for (const MeasuredLayer& layer : measured) costs.push_back(layer.cost);
+  measure_bytes(bench, workload, micro_batch, costs);
+  for (std::size_t i = 0; i < costs.size(); ++i) measured[i].cost = costs[i];
+}
+
+// [size][layer]
+using AllTimes = std::vector<std::vector<LayerTimes>>;
+
+void keep_shortest(std::vector<LayerTimes>& best, const std::vector<LayerTimes>& times) {
+  if (best.empty()) best = times;
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    best[i].forward_s = std::min(best[i].forward_s, times[i].forward_s);
+    best[i].input_gradient_s = std::min(best[i].input_gradient_s, times[i].input_gradient_s);
+    best[i].weight_gradient_s = std::min(best[i].weight_gradient_s, times[i].weight_gradient_s);
+  }
+}
+
+// Runs every size once and gives those that fit.
+std::vector<std::int64_t> warm_up(LayerBench& bench, const LayerMeasurement& what) {
+  std::vector<std::int64_t> fitting;
+  for (const std::int64_t size : what.sizes) {
+    try {
+      (void)times_at(bench, /*works_alone=*/true, size);
+      fitting.push_back(size);
+    } catch (...) {
+      const Error error = pipeline::describe_failure(std::current_exception(), concat("a micro-batch of ", size));
+      if (error.exit_code() != ExitCode::kOutOfMemory || size <= what.needed_size) throw;
+      log_warning(concat("sizes from ", size, " on are not measured: ", error.what()));
+      break;
+    }
+  }
+  return fitting;
+}
+
+// begin: of the budget.
+AllTimes measure_times(LayerBench& bench, bool works_alone, const std::vector<std::int64_t>& sizes,
+                       const LayerMeasurement& what, Nanoseconds begin) {
+  AllTimes best(sizes.size());
+  for (int round = 0; round < what.most_rounds; ++round) {
+    if (round >= what.least_rounds && to_s(now_ns() - begin) > what.budget_s) break;
+    // Up and down in turn, so that a drift of the machine does not lean on one end.
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const std::size_t place = round % 2 == 0 ? i : sizes.size() - 1 - i;
+      // Twice in a row, as in training micro-batch follows micro-batch: caches hold the weights.
+      for (int repeat = 0; repeat < 2; ++repeat) {
+        keep_shortest(best[place], times_at(bench, works_alone, sizes[place]));
+      }
+    }
+  }
+  return best;
+}
+
+AffineCost fit(const std::vector<LayerTimes>& times, double LayerTimes::*kind) {
+  std::vector<TimeAtSize> points;
+  for (const LayerTimes& at : times) points.push_back({static_cast<double>(at.samples), at.*kind});
+  return profiler::fit_affine(points);
+}
+
+// Those of add_bytes(), with the one of describe().
+int passes_for_bytes(const Workload& workload) { return device::peak_bytes(workload.device) ? 7 : 3; }
+
+// Tells how many passes through how many layers are done.
+void show_passes(LayerBench& bench, ProgressLine& progress, std::size_t most) {
+  bench.watch([&bench, &progress, most, pass = 0](Part part, std::size_t layer) mutable {
+    if (part == Part::kForward && layer == 0) ++pass;
+    const std::size_t layers = bench.layers().size();
+    progress.tell([&] {
+      const bool goes_back = part != Part::kForward;
+      return concat("measuring the layers: pass ", pass, " of at most ", most,
+                    goes_back ? ", back at layer " : ", at layer ", layer + 1, " of ", layers);
+    });
+  });
+}
+
+// Where a pass through all layers would take too long, a smaller one; `seconds_per_sample`: of such a pass.
+LayerMeasurement within_budget(LayerMeasurement what, double seconds_per_sample) {
+  const std::int64_t size = affordable_size(what.needed_size, seconds_per_sample, what.budget_s);
+  if (size == what.needed_size) return what;
+  log_info(concat("the layers are measured at ", counted(size, "sample"), ": a pass of ", what.needed_size,
+                  " would take about ", human_duration(seconds_per_sample * static_cast<double>(what.needed_size)),
+                  " (pipeline.planning_budget_s)"));
+  what.sizes = {size};
+  what.needed_size = size;
+  return what;
+}
+
+std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, LayerMeasurement what) {
+  device::use_cpu_threads(workload.threads);
+  LayerBench bench(workload);
+  ProgressLine progress;
+  const std::size_t before = what.with_memory ? passes_for_bytes(workload) : 1;
+  show_passes(bench, progress, before + what.sizes.size() * static_cast<std::size_t>(1 + 2 * what.most_rounds));
+  const Nanoseconds begin = now_ns();
+  const std::int64_t few = std::min(what.needed_size, kFewSamples);
+  std::vector<MeasuredLayer> measured = describe(bench, workload, few);
+  if (what.fits_budget) what = within_budget(std::move(what), to_s(now_ns() - begin) / static_cast<double>(few));
+  const std::vector<std::int64_t> sizes = warm_up(bench, what);
+  if (what.with_memory) add_bytes(bench, workload, what.fits_budget ? few : what.needed_size, measured);
+  const AllTimes times = measure_times(bench, works_alone(workload), sizes, what, what.fits_budget ? begin : now_ns());
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    for (const auto& of_size : times) measured[i].times.push_back(of_size[i]);
+    LayerCost& cost = measured[i].cost;
+    cost.forward = fit(measured[i].times, &LayerTimes::forward_s);
+    cost.input_gradient = fit(measured[i].times, &LayerTimes::input_gradient_s);
+    cost.weight_gradient = fit(measured[i].times, &LayerTimes::weight_gradient_s);
+  }
+  return measured;
+}
+
+// In a thread of its own, so that the device's thread count does not stay with the caller's.
+void measure_apart(const std::function<void()>& measure) {
+  std::exception_ptr failure;
+  std::jthread([&] {
+    try {
+      measure();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) throw pipeline::describe_failure(failure, "measuring the layers");
+}
+
+}  // namespace
+
+std::vector<MeasuredLayer> measure_layers(const Workload& workload, const LayerMeasurement& what) {
+  check(!what.sizes.empty() && std::ranges::is_sorted(what.sizes) && what.sizes.front() >= 1,
+        "layers are measured at ascending sizes of at least one sample");
+  check(!what.fits_budget || what.sizes.size() == 1, "one size alone is fitted into a budget");
+  std::vector<MeasuredLayer> measured;
+  measure_apart([&] { measured = measure_on_this_thread(workload, what); });
+  return measured;
+}
+
+std::vector<LayerCost> measure_layer_bytes(const Workload& workload, std::int64_t micro_batch) {
+  std::vector<LayerCost> costs;
+  measure_apart([&] {
+    device::use_cpu_threads(workload.threads);
+    LayerBench bench(workload);
+    ProgressLine progress;
+    show_passes(bench, progress, passes_for_bytes(workload));
+    for (const MeasuredLayer& layer : describe(bench, workload, micro_batch)) costs.push_back(layer.cost);
+    measure_bytes(bench, workload, micro_batch, costs);
+  });
+  return costs;
+}
+
+std::int64_t affordable_size(std::int64_t size, double seconds_per_sample, double budget_s) {
+  while (size > kFewSamples && 2 * seconds_per_sample * static_cast<double>(size) > budget_s)
+    size = std::max(divided_up(size, 2), kFewSamples);
+  return size;
+}
+
+std::vector<std::int64_t> sizes_to_profile(std::int64_t micro_batch) {
+  constexpr std::size_t kFewest = 4;
+  constexpr std::int64_t kRange = 16;
+  std::set<std::int64_t> sizes{micro_batch};
+  std::int64_t size = 1;
+  while (size < micro_batch / kRange) size *= 2;
+  for (; size < micro_batch || sizes.size() < kFewest; size *= 2) sizes.insert(size);
+  return {sizes.begin(), sizes.end()};
+}
+
+}  // namespace sluice::measure

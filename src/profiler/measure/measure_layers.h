@@ -1,0 +1,47 @@
+// measure_layers: what each layer of the configured model costs, alone on the first device of this process with the
+// configured threads and precision: for pipeline.partition = "auto" and for `sluice profile`.
+// A measurement is a forward pass through all layers and a backward pass back, as a stage does it, with each layer's
+// part timed by itself: forward, input gradient, weight gradient (nn/weight_queue.h). Passes of different sizes take
+// turns, and the shortest time of each counts: what else the machine does only adds. On a CPU device of one thread it
+// is that thread's processor time. The loss is part of the last layer. Not here: optimizer, copies between stages
+// (measure_links.h); what to make of the costs (tune/). Threads: works in one of its own; the caller waits. Errors:
+// those of describe_failure(), "measuring the layers: ...".
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "profiler/layer_profile.h"
+#include "profiler/measure/workload.h"
+
+namespace sluice::measure {
+
+struct LayerMeasurement {
+  std::vector<std::int64_t> sizes;  // micro-batches, in samples, ascending
+  int least_rounds = 3;             // after a warm-up; in each round every size is run
+  int most_rounds = 3;
+  double budget_s = 0;  // further rounds are begun until the rounds have taken so long
+  // Then the budget is of all measuring, and a size (the only one) of which passes would take longer is halved until
+  // they would not.
+  bool fits_budget = false;
+  // Sizes above this one are left out, with a warning, where the device has no memory for them.
+  std::int64_t needed_size = 0;
+  bool with_memory = true;  // bytes of activations too
+};
+
+[[nodiscard]] std::vector<profiler::MeasuredLayer> measure_layers(const Workload& workload,
+                                                                  const LayerMeasurement& what);
+
+// `size`, halved until two passes of it, at so many seconds a sample, take no longer than the budget; a few samples are
+// always affordable.
+[[nodiscard]] std::int64_t affordable_size(std::int64_t size, double seconds_per_sample, double budget_s);
+
+// The same without times.
+[[nodiscard]] std::vector<LayerCost> measure_layer_bytes(const Workload& workload, std::int64_t micro_batch);
+
+// Powers of two from a sixteenth of `micro_batch` up, and `micro_batch` itself; at least four sizes, where it is small
+// some above it. Far smaller ones, which no plan near it would use, run other kernels: a line through both is wrong for
+// both.
+[[nodiscard]] std::vector<std::int64_t> sizes_to_profile(std::int64_t micro_batch);
+
+}  // namespace sluice::measure

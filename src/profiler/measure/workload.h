@@ -1,0 +1,25 @@
+// workload: what measuring needs to know of a run: the model, where and how its layers run, and the names that tell one
+// measurement from another. A value.
+#pragma once
+
+#include <string>
+
+#include "device/device.h"
+#include "models/model.h"
+#include "nn/layer.h"
+
+namespace sluice::measure {
+
+struct Workload {
+  models::ModelOptions model;  // its seed is the one that dropout draws from
+  int layers = 0;              // of the model
+  device::Device device;       // the first of this process
+  int threads = 1;             // of a CPU device
+  nn::BatchNormMode batch_norm = nn::BatchNormMode::kMicro;
+  int replicas = 1;  // over all processes
+  double label_smoothing = 0;
+  std::string optimizer = "momentum";  // as optim::OptimizerOptions::kind
+  bool is_deterministic = false;
+};
+
+}  // namespace sluice::measure

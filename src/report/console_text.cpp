@@ -1,0 +1,178 @@
+#include "report/console_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <iomanip>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "core/concat.h"
+#include "core/divided_up.h"
+#include "core/text.h"
+
+namespace sluice::report {
+namespace {
+
+using profiler::Part;
+using profiler::PlaceBreakdown;
+
+constexpr double kLeastPercent = 1;
+
+struct Share {
+  const char* name;
+  double percent;
+};
+
+// The columns of the table at the end, largest first.
+std::vector<Share> shares_of(const StepSums& sums) {
+  if (!sums.times || sums.duration <= 0) return {};
+  const PlaceBreakdown& times = *sums.times;
+  const auto percent = [&](Nanoseconds time) {
+    return 100 * static_cast<double>(time) / static_cast<double>(sums.duration);
+  };
+  std::vector<Share> shares{{"load", percent(times.load())},
+                            {"forward", percent(times.forward())},
+                            {"backward", percent(times.backward())},
+                            {"transfer", percent(times.transfer())},
+                            {"allreduce", percent(times[Part::kAllReduce])},
+                            {"skew", percent(times[Part::kSkew])},
+                            {"optimizer", percent(times.optimizer())},
+                            {"bubble", percent(times.bubble())},
+                            {"other", percent(times[Part::kOther])}};
+  std::erase_if(shares, [](const Share& share) { return share.percent < kLeastPercent; });
+  std::ranges::stable_sort(shares, std::greater{}, &Share::percent);
+  return shares;
+}
+
+std::string rate_text(double rate, const RunFacts& facts) {
+  const int decimals = rate < 100 ? 1 : 0;
+  return concat(fixed(rate, decimals), facts.is_text ? " tokens/s" : " samples/s");
+}
+
+std::string percent_text(const char* name, double percent) { return concat(", ", name, " ", fixed(percent, 2), " %"); }
+
+std::string loss_text(double loss, const RunFacts& facts) {
+  const auto surprise = perplexity(loss, facts);
+  return concat("loss ", fixed(loss, 4), surprise ? concat(", perplexity ", fixed(*surprise, 2)) : "");
+}
+
+std::string validation_text(const EvalRecord& record, const RunFacts& facts) {
+  const EvalCounts& counts = record.counts;
+  return concat("validation ", loss_text(counts.loss(), facts), percent_text("top-1", counts.top1_percent()),
+                percent_text("top-5", counts.top5_percent()));
+}
+
+// "epoch 3 of 5"; epochs before a resume may have had another number of batches than those that follow.
+std::string epoch_text(const StepRecord& last, const RunFacts& facts) {
+  const std::int64_t batches_to_the_end = last.epoch * last.batches + last.batch + 1 + facts.total_steps - last.step;
+  return concat("epoch ", last.epoch + 1, " of ", divided_up(batches_to_the_end, last.batches));
+}
+
+std::string step_text(std::int64_t step, const RunFacts& facts) {
+  return concat("step ", step, "/", facts.total_steps);
+}
+
+}  // namespace
+
+void StepSums::add(const StepRecord& record) {
+  if (steps++ == 0) first_batch = record.batch;
+  last_batch = record.batch;
+  samples += record.stats.samples;
+  loss_sum += record.stats.loss * static_cast<double>(record.stats.targets);
+  targets += record.stats.targets;
+  if (record.stats.correct) correct += *record.stats.correct;
+  duration += record.breakdown.step;
+  if (record.breakdown.places.empty()) return;
+  if (!times) times.emplace();
+  profiler::add(*times, record.breakdown.mean());
+}
+
+std::optional<double> perplexity(double loss, const RunFacts& facts) {
+  return facts.has_perplexity ? std::optional(std::exp(loss)) : std::nullopt;
+}
+
+std::string clock_text(double seconds) {
+  constexpr double kNoDuration = 1e12;
+  if (!(seconds >= 0 && seconds < kNoDuration)) return "?";
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  std::ostringstream out;
+  out << std::setfill('0');
+  if (whole >= 3600) {
+    out << whole / 3600 << ":" << std::setw(2) << whole % 3600 / 60;
+  } else {
+    out << whole / 60;
+  }
+  out << ":" << std::setw(2) << whole % 60;
+  return std::move(out).str();
+}
+
+double rate_of(const StepSums& sums, const RunFacts& facts) {
+  return per_second(static_cast<double>(facts.is_text ? sums.targets : sums.samples), sums.duration);
+}
+
+std::string interval_line(const StepSums& sums, const StepRecord& last, const RunFacts& facts, double seconds_left) {
+  std::ostringstream lr;
+  lr << std::setprecision(4) << last.lr;
+  std::string line = concat(step_text(last.step, facts), "  loss ", fixed(sums.loss(), 4), "  lr ", lr.str(), "  ",
+                            rate_text(rate_of(sums, facts), facts), "  ETA ", clock_text(seconds_left));
+  for (const Share& share : shares_of(sums)) line += concat("  ", share.name, " ", fixed(share.percent, 0), " %");
+  return line;
+}
+
+std::string progress_text(const StepRecord& last, const RunFacts& facts, double rate, double seconds_left) {
+  return concat(step_text(last.step, facts), "  loss ", fixed(last.stats.loss, 4), "  ETA ", clock_text(seconds_left),
+                "  ", rate_text(rate, facts), "  ", epoch_text(last, facts));
+}
+
+std::string full_lines(const StepRecord& record, const RunFacts& facts, std::optional<double> network_bytes_per_s) {
+  constexpr int kDecimals = 6;
+  const std::string clock = facts.is_on_gpu() ? "CUDA event " : "device event ";
+  const auto ms = [](Nanoseconds time) { return fixed(to_ms(time), kDecimals); };
+  const auto whole = [](double number) { return fixed(std::floor(number), 0); };
+  const bool crosses = facts.sync_bytes > 0 && facts.spans_machines;
+  std::string times;
+  if (!record.breakdown.places.empty()) {
+    const PlaceBreakdown mean = record.breakdown.mean();
+    times = concat("data loading time cost (ms) by ", clock, ms(mean.load()), "\nforward time cost (ms) by ", clock,
+                   ms(mean.forward()), "\nbackwards time cost: (ms) by ", clock, ms(mean.backward()),
+                   "\nall-reduce time cost (ms) by ", clock, ms(mean.all_reduce), ", exposed ",
+                   ms(mean.all_reduce_exposed()), ", of it waiting for the slowest ", ms(mean[Part::kSkew]), "\n");
+  }
+  return concat(
+      times, "sample_num_throughput (images/second): ",
+      whole(per_second(static_cast<double>(record.stats.samples), record.breakdown.step)),
+      "\ncommunication frequency (cross machine sync/second): ",
+      fixed(crosses ? per_second(1.0, record.breakdown.step) : 0.0, kDecimals),
+      "\nsize_params_ddp_sum: ", fixed(static_cast<double>(facts.sync_bytes), kDecimals),
+      "\nnetwork bandwidth (bytes/second): ", network_bytes_per_s ? whole(*network_bytes_per_s) : "not known yet",
+      "\nepoch = ", record.epoch, ", batch index = ", record.batch, "/", record.batches);
+}
+
+std::string epoch_line(const StepSums& sums, const StepRecord& last, const EvalRecord* evaluation,
+                       const RunFacts& facts) {
+  const bool is_whole = sums.first_batch == 0 && sums.last_batch + 1 == last.batches;
+  const std::string batches =
+      is_whole ? ""
+               : concat(" (batches ", sums.first_batch + 1, " to ", sums.last_batch + 1, " of ", last.batches, ")");
+  return concat(epoch_text(last, facts), batches, ": train ", loss_text(sums.loss(), facts),
+                sums.correct.targets > 0 ? percent_text("top-1", sums.correct.top1_percent()) : "",
+                evaluation != nullptr ? concat("; ", validation_text(*evaluation, facts)) : "", "; ",
+                human_duration(to_s(sums.duration) + (evaluation != nullptr ? evaluation->seconds : 0)));
+}
+
+std::string evaluation_line(const EvalRecord& record, const RunFacts& facts) {
+  return concat("evaluation after ", step_text(record.step, facts), ": ", validation_text(record, facts), "; ",
+                human_duration(record.seconds));
+}
+
+std::string result_line(const RunResult& result, std::optional<double> train_loss,
+                        const std::optional<EvalRecord>& evaluation, double rate, const RunFacts& facts) {
+  return concat(result.outcome, " after ", step_text(result.steps_done, facts), ": ",
+                train_loss ? concat("train loss ", fixed(*train_loss, 4), "; ") : "",
+                evaluation ? concat(validation_text(*evaluation, facts), "; ") : "", rate_text(rate, facts), "; ",
+                human_duration(result.wall_s), "; ", result.run_dir);
+}
+
+}  // namespace sluice::report

@@ -1,0 +1,307 @@
+// The text of reports: everything comes from the objects that --json prints, so that both say the same.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "core/concat.h"
+#include "core/text.h"
+#include "core/text_table.h"
+#include "report/run_report.h"
+#include "report/time_table.h"
+
+namespace sluice::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Number = std::optional<double>;
+
+std::string text_or_dash(const Json& object, const char* name) {
+  if (const auto text = text_at(object, name)) return *text;
+  const Number number = number_at(object, name);
+  return number ? (std::isfinite(*number) ? concat(*number) : fixed(*number, 0)) : "-";
+}
+
+Number times(Number number, double factor) { return number ? Number(*number * factor) : number; }
+
+const Json& child(const Json& object, const char* name) {
+  static const Json kNothing = Json::object();
+  const auto found = object.find(name);
+  return found == object.end() || !found->is_object() ? kNothing : *found;
+}
+
+// Copies for terminals: no string holds a control character.
+Json printable_json(const Json& value) {
+  if (value.is_string()) return printable(value.get_ref<const std::string&>());
+  if (!value.is_structured()) return value;
+  Json safe = value.is_array() ? Json::array() : Json::object();
+  for (const auto& [name, inner] : value.items()) {
+    if (value.is_array()) {
+      safe.push_back(printable_json(inner));
+    } else {
+      safe[printable(name)] = printable_json(inner);
+    }
+  }
+  return safe;
+}
+
+RunReport printable_run(RunReport run) {
+  RunLog& log = run.log;
+  log.dir = printable(log.dir.string());
+  for (Json* record : {&log.plan, &log.summary, &log.fault}) *record = printable_json(*record);
+  Numbers means;
+  for (const auto& [name, mean] : log.means) means[printable(name)] = mean;
+  log.means = std::move(means);
+  run.config_problem = printable(run.config_problem);
+  return run;
+}
+
+// "2 stages x 4 replicas over 2 processes"; a part that is not known is left out.
+std::string layout_text(const Json& run) {
+  std::string text;
+  for (const auto& [before, name, noun] : {std::array{"", "stages", "stage"}, std::array{" x ", "replicas", "replica"},
+                                           std::array{" over ", "processes", "process"}}) {
+    if (const auto count = integer_at(run, name)) text += concat(text.empty() ? "" : before, counted(*count, noun));
+  }
+  return text.empty() ? "-" : text;
+}
+
+std::string partition_text(const Json& run) {
+  const auto list = run.find("partition");
+  if (list == run.end() || !list->is_array() || list->size() < 2) return "";
+  std::vector<std::string> layers;
+  for (const Json& count : *list) layers.push_back(count.dump());
+  return concat(", layers ", join(layers, " "));
+}
+
+std::string what_ran(const Json& run) {
+  const Json& config = child(run, "config");
+  std::string text = concat(text_or_dash(run, "model"), " on ", text_or_dash(run, "data"), ": ", layout_text(run),
+                            partition_text(run), ", schedule ", text_or_dash(run, "schedule"), ", chunks ",
+                            text_or_dash(run, "chunks"), ", global batch ", text_or_dash(run, "global_batch"));
+  if (config.empty()) return text;
+  return concat(text, ", ", text_or_dash(config, "optimizer"), ", lr ", text_or_dash(config, "lr"), ", ",
+                text_or_dash(config, "precision"));
+}
+
+std::string outcome_text(const RunLog& log, const Json& run) {
+  const std::string outcome = log.outcome();
+  std::string text = concat(outcome, outcome == "unfinished" ? " (it goes on, or was killed)" : "", " after step ",
+                            log.last_step, "/", text_or_dash(run, "planned_steps"), ", ", human_duration(log.wall_s()));
+  if (outcome == "failed") text += concat(": ", text_at(log.fault, "what").value_or("-"));
+  return text;
+}
+
+std::string network_text(const RunLog& log) {
+  std::vector<std::string> interfaces;
+  constexpr std::string_view kPrefix = "net/", kSent = "/sent";
+  for (const auto& [name, sent] : log.means) {
+    if (!name.starts_with(kPrefix) || !name.ends_with(kSent)) continue;
+    const std::string interface = name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSent.size());
+    const Number received = number_in(log.means, concat(kPrefix, interface, "/received"));
+    interfaces.push_back(
+        concat(interface, " ", fixed(sent * 1e-6, 2), " sent ", cell(times(received, 1e-6), 2), " received"));
+  }
+  return interfaces.empty() ? "" : concat(" (", join(interfaces, ", "), ")");
+}
+
+std::string flops_text(const RunLog& log) {
+  std::vector<std::string> kinds;
+  constexpr std::string_view kPrefix = "flops_per_s_by_kind/";
+  for (const auto& [name, rate] : log.means) {
+    if (name.starts_with(kPrefix)) kinds.push_back(concat(name.substr(kPrefix.size()), " ", fixed(rate * 1e-9, 1)));
+  }
+  return kinds.empty() ? "" : concat(" (", join(kinds, ", "), ")");
+}
+
+bool has_processes(const Json& run) { return integer_at(run, "processes").value_or(1) > 1; }
+
+// Whether the run's end, which is of its last start only, tells of fewer steps than the means are of.
+bool is_partly_old(const RunLog& log) { return log.resumed_at && log.steps != log.steps_since_resume; }
+
+std::string whole_run_text(const RunLog& log) { return concat("whole run (", counted(log.steps, "step"), ")"); }
+
+// The rates that are known.
+std::string rates_text(const RunLog& log, const Json& run) {
+  std::vector<std::string> parts;
+  const auto add = [&](Number number, int decimals, const std::string& before, const std::string& after) {
+    if (number) parts.push_back(concat(before, fixed(*number, decimals), after));
+  };
+  const auto mean = [&](const char* name) { return number_in(log.means, name); };
+  const Number flops = number_at(run, "flops_per_s"), mfu = number_at(run, "mfu");
+  add(mean("samples_per_s"), 1, "", " samples/s");
+  add(mean("step_ms"), 2, "step ", " ms");
+  add(times(number_at(run, "device_busy_mean"), 100), 1,
+      has_processes(run) ? "devices of rank 0 busy " : "devices busy ", " %");
+  add(mean("allreduce_hidden_ms"), 2, "allreduce hidden ", " ms");
+  add(mean("syncs_per_s"), 2, "", " syncs/s");
+  add(times(mean("sync_bytes"), 1e-6), 2, "", " MB synchronised a step");
+  add(times(mean("net_bytes_per_s"), 1e-6), 2, "network ", concat(" MB/s", network_text(log)));
+  add(times(flops, 1e-9), 1, "", concat(" model GFLOP/s", flops_text(log)));
+  add(times(mfu, 100), 1, "MFU ", " %");
+  if (flops && !mfu) parts.emplace_back("peak unknown");
+  return parts.empty() ? "rates: -" : (is_partly_old(log) ? whole_run_text(log) + ": " : "") + join(parts, ", ");
+}
+
+// The table, of the steps that its numbers are of.
+std::string times_text(const RunLog& log, const Json& run) {
+  if (log.steps == 0) return "where the time went: no step is recorded yet";
+  const auto places = place_times(run.at("breakdown"));
+  const std::int64_t steps = places.empty() ? log.steps : log.steps_since_resume;
+  std::string which;
+  if (log.resumed_at) {
+    which = places.empty() && is_partly_old(log)
+                ? concat("of the ", whole_run_text(log))
+                : concat("since the resume at step ", *log.resumed_at, " (", counted(steps, "step"), ")");
+  }
+  return time_table(places, log.means, steps, integer_at(run, "processes").value_or(1), which);
+}
+
+// What the run's end tells is of its last start only.
+std::string since_text(const RunLog& log) { return log.resumed_at ? " since the resume" : ""; }
+
+std::string between_text(const RunLog& log, const Json& run) {
+  const Number evaluation = number_at(run, "evaluation_s"), checkpoints = number_at(run, "checkpoints_s");
+  if (!evaluation || !checkpoints) return "";
+  return concat("between the steps", since_text(log), ": evaluation ", human_duration(*evaluation), ", checkpoints ",
+                human_duration(*checkpoints), "\n");
+}
+
+std::string memory_text(const Json& run) {
+  std::vector<std::string> parts;
+  for (const auto& [kind, bytes] : child(run, "peak_memory_bytes").items()) {
+    if (bytes.is_number_unsigned()) parts.push_back(concat(kind, " ", human_bytes(bytes.get<std::uint64_t>())));
+  }
+  return parts.empty() ? "-" : join(parts, ", ");
+}
+
+// Epochs count from 1 where people read them, as in the log.
+Number epoch_of(const Json& evaluation) {
+  const Number epoch = number_at(evaluation, "epoch");
+  return epoch ? Number(*epoch + 1) : epoch;
+}
+
+std::string evaluations_text(const RunLog& log) {
+  if (log.evaluations.empty()) return "evaluations: none";
+  std::vector<TextRow> rows{{"evaluation", "step", "epoch", "top-1 %", "top-5 %", "loss", "samples"}};
+  const bool is_text = log.evaluations[2].contains("perplexity");
+  if (is_text) rows.front().emplace_back("perplexity");
+  constexpr std::array kNames{"first", "best", "last"};
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    const Json& eval = log.evaluations[i];
+    rows.push_back({kNames[i], cell(number_at(eval, "step"), 0), cell(epoch_of(eval), 0),
+                    cell(number_at(eval, "top1"), 2), cell(number_at(eval, "top5"), 2),
+                    cell(number_at(eval, "loss"), 4), cell(number_at(eval, "samples"), 0)});
+    if (is_text) rows.back().push_back(cell(number_at(eval, "perplexity"), 2));
+  }
+  return text_table(rows, std::array{Align::kLeft, Align::kRight});
+}
+
+std::string counts_text(const RunLog& log) {
+  std::vector<std::string> parts{counted(log.count("eval"), "evaluation"),
+                                 counted(static_cast<std::int64_t>(log.checkpoints.size()), "checkpoint")};
+  for (const char* event : {"resume", "fault", "transition"}) parts.push_back(counted(log.count(event), event));
+  return join(parts, ", ");
+}
+
+// Lines for what the user would otherwise not know: old faults, damage, a configuration of another version.
+std::string notes_text(const RunReport& run) {
+  const RunLog& log = run.log;
+  std::string text;
+  if (const auto what = text_at(log.fault, "what"); what && !log.ends_in_fault)
+    text += concat("\nlast fault, after step ", text_or_dash(log.fault, "step"), ": ", *what);
+  if (log.incomplete_steps > 0)
+    text += concat("\nnote: the breakdown is incomplete: ", counted(log.incomplete_steps, "step"),
+                   " had more spans than are kept");
+  if (log.unreadable_lines > 0)
+    text += concat("\nnote: ", counted(log.unreadable_lines, "line"), " of metrics.jsonl cannot be read and ",
+                   log.unreadable_lines == 1 ? "is" : "are", " left out");
+  if (log.is_torn) text += "\nnote: the last line of metrics.jsonl is torn and is left out";
+  if (!run.config_problem.empty()) text += concat("\nnote: ", run.config_problem);
+  return text;
+}
+
+std::string advice_text(const RunLog& log, const Json& run) {
+  const auto list = run.find("advice");
+  if (list == run.end() || !list->is_array()) {
+    const bool is_off = log.summary.contains("advice") && log.steps_since_resume > 0;
+    return is_off ? "advice: - (nothing was recorded: profile.level = \"off\")" : "advice: -";
+  }
+  if (list->empty()) return "advice: none; nothing would save as much as 3 % of the step";
+  std::string text = concat("advice", since_text(log), ":");
+  for (const Json& sentence : *list) text += concat("\n- ", sentence.is_string() ? sentence.get<std::string>() : "-");
+  return text;
+}
+
+// Directory names where they tell the runs apart, else the paths as they were given.
+std::vector<std::string> names_of(std::span<const RunReport> runs) {
+  std::vector<std::string> names, paths;
+  for (const RunReport& run : runs) {
+    const std::filesystem::path path = run.log.dir.lexically_normal();
+    names.push_back((path.has_filename() ? path : path.parent_path()).filename().string());
+    paths.push_back(run.log.dir.string());
+  }
+  const std::set<std::string> different(names.begin(), names.end());
+  const bool all_named = std::ranges::none_of(names, [](const auto& name) { return name.empty() || name == "."; });
+  return all_named && different.size() == names.size() ? names : paths;
+}
+
+TextRow comparison_row(const std::string& name, const RunLog& log, const Json& run) {
+  const auto mean = [&](const char* field) { return number_in(log.means, field); };
+  const auto whole = [&](const char* field) { return cell(number_at(run, field), 0); };
+  const Number exposed = mean("allreduce_exposed_ms"), skew = mean("skew_ms");
+  const std::string outcome = printable(log.outcome());
+  return {outcome == "done" ? name : concat(name, " (", outcome, ")"),
+          text_or_dash(run, "model"),
+          whole("devices"),
+          whole("processes"),
+          whole("stages"),
+          whole("replicas"),
+          text_or_dash(run, "chunks"),
+          text_or_dash(run, "schedule"),
+          whole("global_batch"),
+          std::to_string(log.last_step),
+          cell(mean("samples_per_s"), 1),
+          cell(mean("step_ms"), 1),
+          cell(times(number_at(run, "device_busy_mean"), 100), 1),
+          cell(exposed ? Number(*exposed - skew.value_or(0)) : exposed, 1),
+          cell(skew, 1),
+          cell(bubble_ms(log.means), 1),
+          cell(mean("load_ms"), 1),
+          cell(times(number_at(run, "mfu"), 100), 1),
+          cell(times(number_at(child(run, "peak_memory_bytes"), "process"), 1.0 / (1 << 20)), 0),
+          cell(number_at(run, "top1"), 2),
+          cell(number_at(run, "loss"), 4),
+          cell(log.wall_s(), 1),
+          cell(number_at(run, "speedup"), 2)};
+}
+
+}  // namespace
+
+std::string RunReport::text() const {
+  const RunReport safe = printable_run(*this);
+  const RunLog& of = safe.log;
+  if (of.counts.empty())
+    return concat(of.dir.string(), ": no record yet (0 steps)",
+                  of.is_torn ? "; the only line of metrics.jsonl is torn" : "");
+  const Json run = printable_json(safe.json());
+  return concat(of.dir.string(), ": ", outcome_text(of, run), "\n", what_ran(run), "\n", times_text(of, run), "\n",
+                rates_text(of, run), "\n", between_text(of, run), "peak memory", since_text(of), ": ", memory_text(run),
+                "\n", counts_text(of), "\n", evaluations_text(of), notes_text(safe), "\n", advice_text(of, run));
+}
+
+std::string comparison(std::span<const RunReport> runs) {
+  const Json json = printable_json(json_of(runs));
+  const std::vector<std::string> names = names_of(runs);
+  std::vector<TextRow> rows{
+      {"run",   "model", "dev",     "procs", "stages", "repl",      "chunks",  "schedule",
+       "batch", "steps", "samples", "step",  "busy",   "allreduce", "skew",    "bubble",
+       "load",  "MFU",   "memory",  "top-1", "loss",   "wall",      "speed-up"},
+      {"", "", "", "", "", "", "", "", "", "", "/s", "ms", "%", "ms", "ms", "ms", "ms", "%", "MiB", "%", "", "s", ""}};
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    rows.push_back(comparison_row(printable(names[i]), runs[i].log, json.at("runs").at(i)));
+  constexpr Align kLeft = Align::kLeft, kRight = Align::kRight;
+  return text_table(rows, std::array{kLeft, kLeft, kRight, kRight, kRight, kRight, kRight, kLeft, kRight}, /*gap=*/1);
+}
+
+}  // namespace sluice::report

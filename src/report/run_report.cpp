@@ -1,0 +1,128 @@
+#include "report/run_report.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace sluice::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json or_null(std::optional<double> value) { return value ? Json(*value) : Json(nullptr); }
+
+// As metrics.jsonl writes it, where JSON has no number for it.
+Json or_name(std::optional<double> value) {
+  return value && !std::isfinite(*value) ? Json(fixed(*value, 0)) : or_null(value);
+}
+
+Json value_at(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() ? Json(nullptr) : *found;
+}
+
+// Nothing where it is more than any run has, so that three of them can be multiplied.
+std::optional<std::int64_t> count_at(const Json& object, const char* name) {
+  constexpr std::int64_t kMost = 1'000'000;
+  const auto count = integer_at(object, name);
+  return count && *count >= 0 && *count <= kMost ? count : std::nullopt;
+}
+
+// What ran: from the plan, and from the configuration what the plan does not say.
+void add_plan(Json& report, const RunReport& run) {
+  const Json& plan = run.log.plan;
+  for (const char* name : {"model", "data", "parameters", "processes", "stages"}) report[name] = value_at(plan, name);
+  // The plan counts local replicas; a report those of all processes, as the step lines do.
+  const auto stages = count_at(plan, "stages"), local = count_at(plan, "replicas");
+  const std::int64_t processes = count_at(plan, "processes").value_or(1);
+  const bool is_known = stages && local;
+  report["replicas"] = is_known ? Json(*local * processes) : Json(nullptr);
+  report["devices"] = is_known ? Json(*local * processes * *stages) : Json(nullptr);
+  for (const char* name : {"chunks", "schedule", "global_batch", "partition"}) report[name] = value_at(plan, name);
+  report["planned_steps"] = value_at(plan, "steps");
+  if (!run.config) return;
+  const config::Config& config = *run.config;
+  report["config"] = {{"optimizer", config.train.optimizer}, {"lr", config.train.lr},
+                      {"precision", config.train.precision}, {"seed", config.train.seed},
+                      {"data_workers", config.data.workers}, {"profile_level", config.profile.level}};
+  if (report["model"].is_null()) report["model"] = config.model.name;
+  if (report["data"].is_null()) report["data"] = config.data.name;
+}
+
+void add_measurements(Json& report, const RunLog& log) {
+  const auto mean = [&](const char* name) { return or_null(number_in(log.means, name)); };
+  for (const char* name : {"samples_per_s", "step_ms"}) report[name] = mean(name);
+  const auto& busy = log.device_busy;
+  report["device_busy_mean"] =
+      busy.empty() ? Json(nullptr) : Json(std::reduce(busy.begin(), busy.end()) / static_cast<double>(busy.size()));
+  report["mfu"] = or_null(number_in(log.means, "mfu"));
+  report["flops_per_s"] = or_null(number_in(log.means, "flops_per_s"));
+  report["means"] = log.means;
+  report["device_busy"] = busy.empty() ? Json(nullptr) : Json(busy);
+  report["breakdown"] = value_at(log.summary, "breakdown");
+  report["breakdown_steps"] = log.summary.empty() ? Json(nullptr) : Json(log.steps_since_resume);
+  report["incomplete_steps"] = log.incomplete_steps;
+  for (const char* name : {"evaluation_s", "checkpoints_s"}) report[name] = value_at(log.summary, name);
+  report["peak_memory_bytes"] = value_at(log.summary, "peak_memory_bytes");
+  report["advice"] = value_at(log.summary, "advice");
+}
+
+void add_evaluations(Json& report, const RunLog& log) {
+  Json list = nullptr;
+  if (!log.evaluations.empty())
+    list = {{"first", log.evaluations[0]}, {"best", log.evaluations[1]}, {"last", log.evaluations[2]}};
+  for (const char* name : {"loss", "top1", "perplexity"})
+    report[name] = log.evaluations.empty() ? Json(nullptr) : value_at(log.evaluations[2], name);
+  report["evaluations"] = std::move(list);
+}
+
+}  // namespace
+
+RunReport read_report(const std::filesystem::path& run_dir) {
+  RunReport report{.log = read_run_log(run_dir), .config = std::nullopt, .config_problem = {}};
+  const std::filesystem::path file = run_dir / "config.toml";
+  std::error_code ignored;  // load() says what is wrong with a file that is there
+  if (std::filesystem::status(file, ignored).type() == std::filesystem::file_type::not_found) {
+    report.config_problem = "config.toml is missing";
+    return report;
+  }
+  try {
+    report.config = config::load(file);
+  } catch (const Error& error) {
+    report.config_problem = concat("config.toml is left out: ", error.what());
+  }
+  return report;
+}
+
+Json RunReport::json() const {
+  Json report{{"run_dir", log.dir.string()}, {"outcome", log.outcome()}};
+  add_plan(report, *this);
+  report["steps"] = log.last_step;
+  report["recorded_steps"] = log.steps;
+  report["resumed_at"] = log.resumed_at ? Json(*log.resumed_at) : Json(nullptr);
+  report["wall_s"] = log.wall_s();
+  add_measurements(report, log);
+  add_evaluations(report, log);
+  report["train_loss"] = or_name(log.last_loss);
+  report["counts"] = log.counts;
+  report["checkpoints"] = log.checkpoints.size();
+  report["fault"] = value_at(log.fault, "what");
+  report["unreadable_lines"] = log.unreadable_lines;
+  report["torn_last_line"] = log.is_torn;
+  return report;
+}
+
+Json json_of(std::span<const RunReport> runs) {
+  Json list = Json::array();
+  for (const RunReport& run : runs) {
+    Json& one = list.emplace_back(run.json());
+    const auto own = number_at(one, "samples_per_s"), first = number_at(list[0], "samples_per_s");
+    one["speedup"] = or_null(own && first && *first > 0 ? std::optional(*own / *first) : std::nullopt);
+  }
+  return {{"runs", std::move(list)}};
+}
+
+}  // namespace sluice::report

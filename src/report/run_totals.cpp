@@ -1,0 +1,94 @@
+#include "report/run_totals.h"
+
+#include <algorithm>
+#include <map>
+
+#include "report/step_fields.h"
+
+namespace sluice::report {
+
+using profiler::PlaceBreakdown;
+
+std::optional<double> RunFacts::utilisation(double flops_per_s) const {
+  if (peak_flops <= 0) return std::nullopt;
+  return flops_per_s / (peak_flops * static_cast<double>(devices.size()) * processes);
+}
+
+void RunTotals::add_step(const StepStats& stats, const profiler::StepBreakdown& breakdown,
+                         std::optional<double> network_bytes_per_s) {
+  ++steps;
+  samples += stats.samples;
+  targets += stats.targets;
+  duration += breakdown.step;
+  add_to(flops, stats.flops);
+  dropped_spans += breakdown.dropped;
+  if (breakdown.late.rank >= 0) waited_for_rank[breakdown.late.rank] += breakdown.late.wait;
+  if (network_bytes_per_s) {
+    network_bytes += *network_bytes_per_s * to_s(breakdown.step);
+    network_time += breakdown.step;
+  }
+  if (places.empty()) places.resize(breakdown.places.size());
+  for (std::size_t i = 0; i < breakdown.places.size(); ++i) {
+    places[i].replica = breakdown.places[i].replica;
+    places[i].device = breakdown.places[i].device;
+    profiler::add(places[i], breakdown.places[i]);
+  }
+}
+
+void RunTotals::add_outside(const std::vector<Span>& spans) {
+  for (const Span& span : spans) {
+    if (span.phase == Phase::kEvaluation) evaluation += span.end - span.begin;
+    if (span.phase == Phase::kCheckpoint) checkpoints += span.end - span.begin;
+  }
+}
+
+std::vector<PlaceTimes> mean_times(const RunTotals& totals) {
+  std::vector<PlaceTimes> places;
+  for (const PlaceBreakdown& total : totals.places) {
+    PlaceTimes& place = places.emplace_back(PlaceTimes{index(total.replica), index(total.device), {}});
+    for (const auto& [name, total_ms] : times_of(total)) place.ms[name] = total_ms / static_cast<double>(totals.steps);
+    place.ms["step_ms"] = to_ms(totals.duration) / static_cast<double>(totals.steps);
+  }
+  return places;
+}
+
+tune::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts) {
+  const auto mean = [&](Nanoseconds total) {
+    return to_s(total) / static_cast<double>(std::max<std::int64_t>(totals.steps, 1));
+  };
+  tune::AdviceInput input{
+      .step = mean(totals.duration),
+      .chunks = facts.plan.chunks,
+      .chunks_are_measured = facts.chunks_are_measured,
+      .partition_is_measured = facts.partition_is_measured,
+      .replica_samples = static_cast<double>(facts.plan.global_batch) / facts.replicas,
+      .partition = facts.plan.partition.layers_per_stage,
+      .sync_bytes = static_cast<double>(facts.sync_bytes),
+      .network_bytes_per_s = totals.network_time > 0 ? totals.network_bytes / to_s(totals.network_time) : 0.0,
+      .data_workers = facts.data_workers};
+  for (const PlaceBreakdown& place : totals.places) {
+    input.stages.push_back({.replica = index(place.replica),
+                            .stage = index(place.device),
+                            .compute = mean(place.forward() + place.backward()),
+                            .load = mean(place.load()),
+                            .allreduce = mean(place[profiler::Part::kAllReduce]),
+                            .skew = mean(place[profiler::Part::kSkew]),
+                            .fill = mean(place[profiler::Part::kFill]),
+                            .drain = mean(place[profiler::Part::kDrain]),
+                            .other = mean(place[profiler::Part::kOther])});
+    input.allreduce = std::max(input.allreduce, mean(place.all_reduce - place[profiler::Part::kSkew]));
+  }
+  // Who is late by chance one step and early the next is not slow: what others waited for it, less the most that was
+  // waited for another.
+  for (const auto& [rank, waited] : totals.waited_for_rank) {
+    Nanoseconds for_another = 0;
+    for (const auto& [other, wait] : totals.waited_for_rank) {
+      if (other != rank) for_another = std::max(for_another, wait);
+    }
+    const double late = mean(std::max<Nanoseconds>(waited - for_another, 0));
+    if (!input.late_rank || late > input.late_rank->late) input.late_rank = {rank, late};
+  }
+  return input;
+}
+
+}  // namespace sluice::report

@@ -1,0 +1,69 @@
+// run_totals: what the steps of this process add up to, for rates, the table at the end and the summary.
+// Not here: single steps' records (reporter.h). Values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/plan.h"
+#include "core/recorder.h"
+#include "core/step_stats.h"
+#include "device/device.h"
+#include "profiler/breakdown.h"
+#include "report/run_log.h"
+#include "tune/advice.h"
+
+namespace sluice::report {
+
+// What does not change from step to step.
+struct RunFacts {
+  Plan plan;
+  int replicas = 1;  // over all processes
+  int processes = 1;
+  std::int64_t total_steps = 0;                 // of the whole run
+  std::uint64_t sync_bytes = 0;                 // that the replicas keep in step; 0: there is one
+  std::map<std::string, std::uint64_t> memory;  // bytes by kind: parameters, gradients, optimizer
+  std::vector<device::Device> devices;          // of this process, each once
+  int data_workers = 0;
+  bool chunks_are_measured = false, partition_is_measured = false;
+  double peak_flops = 0;        // of one device, per second; 0: unknown
+  bool is_text = false;         // a target is a token
+  bool has_perplexity = false;  // the loss is the plain cross-entropy of tokens
+  bool spans_machines = false;
+  bool logs_full_lines = false;  // log.lines
+
+  [[nodiscard]] bool is_on_gpu() const { return devices.front().kind == device::DeviceKind::kCuda; }
+  // Model FLOP/s over the stated peak of all devices.
+  [[nodiscard]] std::optional<double> utilisation(double flops_per_s) const;
+};
+
+struct RunTotals {
+  std::int64_t steps = 0;
+  std::int64_t samples = 0;
+  std::int64_t targets = 0;
+  Nanoseconds duration = 0;
+  FlopCount flops{};
+  std::vector<profiler::PlaceBreakdown> places;  // empty when nothing was recorded
+  std::uint64_t dropped_spans = 0;
+  std::map<int, Nanoseconds> waited_for_rank;   // by the first to be ready, for the last
+  double network_bytes = 0;                     // that all interfaces carried in `network_time`
+  Nanoseconds network_time = 0;                 // of the steps, as far as it is known
+  Nanoseconds evaluation = 0, checkpoints = 0;  // outside of steps
+
+  void add_step(const StepStats& stats, const profiler::StepBreakdown& breakdown,
+                std::optional<double> network_bytes_per_s);
+  void add_outside(const std::vector<Span>& spans);
+
+  [[nodiscard]] double samples_per_s() const { return per_second(static_cast<double>(samples), duration); }
+};
+
+// Means over the steps; empty where nothing was recorded.
+[[nodiscard]] std::vector<PlaceTimes> mean_times(const RunTotals& totals);
+
+// What the rules of tune/advice.h look at.
+[[nodiscard]] tune::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts);
+
+}  // namespace sluice::report

@@ -1,0 +1,69 @@
+#include "report/time_table.h"
+
+#include <array>
+#include <vector>
+
+#include "core/concat.h"
+#include "core/text.h"
+
+namespace sluice::report {
+namespace {
+
+using Number = std::optional<double>;
+
+// What is left of `whole` without its known part.
+Number without(Number whole, Number part) { return whole ? Number(*whole - part.value_or(0)) : whole; }
+
+TextRow row_of(const std::string& name, const Numbers& ms) {
+  const auto number = [&](const char* field) { return number_in(ms, field); };
+  const Number skew = number("skew_ms"), bubble = bubble_ms(ms), step = number("step_ms");
+  TextRow row{name};
+  for (const Number& time : {number("load_ms"), number("forward_ms"), number("backward_ms"), number("transfer_ms"),
+                             without(number("allreduce_exposed_ms"), skew), skew, number("optimizer_ms"), bubble,
+                             without(number("idle_ms"), bubble), step}) {
+    row.push_back(cell(time, 2));
+  }
+  Number compute;
+  for (const char* field : {"forward_ms", "backward_ms", "optimizer_ms"}) {
+    if (const Number time = number(field)) compute = compute.value_or(0) + *time;
+  }
+  row.push_back(compute && step && *step > 0 ? concat(fixed(100 * *compute / *step, 1), " %") : "-");
+  return row;
+}
+
+Numbers mean_of(std::span<const PlaceTimes> places) {
+  Numbers mean;
+  for (const PlaceTimes& place : places) {
+    for (const auto& [name, ms] : place.ms) mean[name] += ms / static_cast<double>(places.size());
+  }
+  return mean;
+}
+
+}  // namespace
+
+std::string cell(std::optional<double> value, int decimals) { return value ? fixed(*value, decimals) : "-"; }
+
+std::optional<double> bubble_ms(const Numbers& ms) {
+  std::optional<double> bubble;
+  for (const char* field : {"bubble_fill_ms", "bubble_steady_ms", "bubble_drain_ms"}) {
+    if (const auto part = number_in(ms, field)) bubble = bubble.value_or(0) + *part;
+  }
+  return bubble;
+}
+
+std::string time_table(std::span<const PlaceTimes> places, const Numbers& means, std::int64_t steps,
+                       std::int64_t processes, std::string_view which) {
+  std::vector<TextRow> rows{{"", "load", "forward", "backward", "transfer", "allreduce", "skew", "optimizer", "bubble",
+                             "other", "step", "busy"}};
+  for (const PlaceTimes& place : places)
+    rows.push_back(row_of(concat("replica ", place.replica, " stage ", place.device), place.ms));
+  if (places.size() > 1) rows.push_back(row_of("mean", mean_of(places)));
+  if (places.empty()) rows.push_back(row_of("all stages", means));
+  return concat("where the time went, mean ",
+                which.empty() ? concat("of ", counted(steps, "step")) : std::string(which),
+                processes > 1 ? concat(", of rank 0 of ", counted(processes, "process")) : "",
+                " (ms; allreduce: exposed; skew: waiting for the slowest to get there):\n",
+                text_table(rows, std::array{Align::kLeft, Align::kRight}));
+}
+
+}  // namespace sluice::report

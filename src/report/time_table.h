@@ -1,0 +1,28 @@
+// time_table: "where the time went": milliseconds per step of each (replica, stage) as a table whose columns add up to
+// the step. Not here: measuring (profiler/breakdown.h), reading (run_log.h). Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/text_table.h"
+#include "report/run_log.h"
+
+namespace sluice::report {
+
+// A number with its decimals; "-" where there is none.
+[[nodiscard]] std::string cell(std::optional<double> value, int decimals);
+
+// Idle time in the bubble: fill, steady and drain together; nothing where none of them is known.
+[[nodiscard]] std::optional<double> bubble_ms(const Numbers& ms);
+
+// A row for each place and their mean, or the row "all stages" from `means` where there are no places.
+// steps: how many the means are of. processes: of the run; the times are those of rank 0's devices.
+// which: instead of "of N steps" in the title, where these are not the only steps of the run.
+[[nodiscard]] std::string time_table(std::span<const PlaceTimes> places, const Numbers& means, std::int64_t steps,
+                                     std::int64_t processes = 1, std::string_view which = {});
+
+}  // namespace sluice::report

@@ -1,0 +1,196 @@
+#include "storage/checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <system_error>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "storage/files.h"
+
+namespace sluice::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+constexpr std::string_view kStateFile = "state.json";
+constexpr std::string_view kModelFile = "model.safetensors";
+constexpr std::string_view kOptimizerFile = "optimizer.safetensors";
+constexpr std::string_view kStepPrefix = "step-";
+
+// state.json begins with these bytes, 32 hexadecimal digits and kHashEnd; the hash covers what follows.
+constexpr std::string_view kHashBegin = R"({"xxh3_128":")";
+constexpr std::string_view kHashEnd = R"(",)";
+constexpr std::size_t kHashDigits = 32;
+
+constexpr std::string_view kAdvice = "; resume from another checkpoint (--resume auto takes the newest intact one)";
+
+[[noreturn]] void damaged(const fs::path& file, std::string_view what) {
+  throw CheckpointError(concat(file.string(), " is damaged: ", what));
+}
+
+[[noreturn]] void missing(const fs::path& dir, std::string_view file) {
+  throw CheckpointError(concat(dir.string(), " is no complete checkpoint: ", file, " is missing"));
+}
+
+bool all_finite(const json& value) {
+  if (value.is_number_float()) return std::isfinite(value.get<double>());
+  return !value.is_structured() || std::ranges::all_of(value, all_finite);
+}
+
+json digest_json(const FileDigest& digest) { return {{"bytes", digest.bytes}, {"xxh3_128", digest.xxh3_128}}; }
+
+std::string encode_state(const json& document) {
+  std::string rest;
+  try {
+    rest = document.dump().substr(1) + "\n";
+  } catch (const json::exception& error) {
+    check(false, concat("the state of a checkpoint is not UTF-8: ", error.what()));
+  }
+  return concat(kHashBegin, digest_text(rest).xxh3_128, kHashEnd, rest);
+}
+
+// The verified content of state.json, without xxh3_128.
+json read_state(const fs::path& dir) {
+  const auto file = dir / kStateFile;
+  if (std::error_code ignored; !fs::exists(file, ignored)) missing(dir, kStateFile);
+  const auto text = read_text(file);
+  const auto frame = kHashBegin.size() + kHashDigits + kHashEnd.size();
+  if (text.size() < frame) damaged(file, concat("it has ", text.size(), " bytes (truncated)"));
+  const auto hash = text.substr(kHashBegin.size(), kHashDigits);
+  const auto rest = std::string_view(text).substr(frame);
+  if (!text.starts_with(kHashBegin) || text.compare(frame - kHashEnd.size(), kHashEnd.size(), kHashEnd) != 0) {
+    damaged(file, R"(it does not begin with {"xxh3_128":"..."})");
+  }
+  const auto found = digest_text(rest).xxh3_128;
+  if (found != hash) damaged(file, concat("its XXH3-128 is ", found, ", expected ", hash));
+  try {
+    auto document = json::parse(concat("{", rest));
+    if (const int format = document.at("format").get<int>(); format != kFormat) {
+      throw CheckpointError(concat(file.string(), " has format ", format, ", this version of Sluice reads ", kFormat,
+                                   "; use the version that wrote it"));
+    }
+    return document;
+  } catch (const json::exception& error) {
+    damaged(file, error.what());
+  }
+}
+
+FileDigest expected_digest(const json& document, std::string_view name, const fs::path& dir) {
+  try {
+    const auto& entry = document.at("files").at(std::string(name));
+    return {entry.at("bytes").get<std::uint64_t>(), entry.at("xxh3_128").get<std::string>()};
+  } catch (const json::exception& error) {
+    damaged(dir / kStateFile, error.what());
+  }
+}
+
+void check_size(const fs::path& dir, std::string_view name, const FileDigest& expected) {
+  std::error_code error;
+  const auto size = fs::file_size(dir / name, error);
+  if (error) missing(dir, name);
+  if (size != expected.bytes) {
+    damaged(dir / name, concat("it has ", size, " bytes, ", kStateFile, " says ", expected.bytes));
+  }
+}
+
+void check_step(const json& document, const fs::path& dir) {
+  const auto named = step_of(dir);
+  const auto step = document.find("step");
+  if (step == document.end() || !step->is_number_integer()) damaged(dir / kStateFile, "it has no step");
+  if (named && *named != step->get<std::int64_t>()) {
+    damaged(dir / kStateFile, concat("it belongs to step ", step->get<std::int64_t>(), ", its directory to ", *named));
+  }
+}
+
+// The state of `dir` with every hash verified.
+json verified_state(const fs::path& dir) {
+  auto document = read_state(dir);
+  check_step(document, dir);
+  for (const auto name : {kModelFile, kOptimizerFile}) {
+    const auto expected = expected_digest(document, name, dir);
+    check_size(dir, name, expected);
+    const auto found = digest_file(dir / name);
+    if (found != expected) {
+      damaged(dir / name, concat("its XXH3-128 is ", found.xxh3_128, ", ", kStateFile, " says ", expected.xxh3_128));
+    }
+  }
+  return document;
+}
+
+// What state.json says of the file.
+json write_tensors(const fs::path& file, std::int64_t step, const TensorMap& tensors) {
+  try {
+    return digest_json(write_safetensors(file, tensors, {{"format", "pt"}}, Values::kFinite));
+  } catch (const DivergedError& error) {
+    throw DivergedError(concat("after step ", step, ": ", error.what(), ", so no checkpoint is made of it"));
+  }
+}
+
+}  // namespace
+
+void write_checkpoint(const fs::path& dir, std::int64_t step, const CheckpointContents& contents) {
+  auto document = contents.state;
+  check(document.is_object(), "the state of a checkpoint is a JSON object");
+  for (const auto* reserved : {"xxh3_128", "files", "format"}) {
+    check(!document.contains(reserved), concat("the state of a checkpoint has the reserved key ", reserved));
+  }
+  check(!document.contains("step") || document["step"] == step, "the state of a checkpoint is of another step");
+  check(all_finite(document), "the state of a checkpoint has a number that JSON cannot hold");
+  document["step"] = step;
+  document["format"] = kFormat;
+  document["files"][std::string(kModelFile)] = write_tensors(dir / kModelFile, step, contents.model);
+  document["files"][std::string(kOptimizerFile)] = write_tensors(dir / kOptimizerFile, step, contents.optimizer);
+  write_text_atomically(dir / kStateFile, encode_state(document));
+}
+
+CheckpointContents load_checkpoint(const fs::path& dir) {
+  try {
+    auto state = verified_state(dir);
+    state.erase("files");
+    state.erase("format");
+    return {read_safetensors(dir / kModelFile).tensors, read_safetensors(dir / kOptimizerFile).tensors,
+            std::move(state)};
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(concat(error.what(), kAdvice));
+  }
+}
+
+void verify_checkpoint(const fs::path& dir) { static_cast<void>(verified_state(dir)); }
+
+bool looks_complete(const fs::path& dir) {
+  try {
+    const auto document = read_state(dir);
+    check_step(document, dir);
+    for (const auto name : {kModelFile, kOptimizerFile}) check_size(dir, name, expected_digest(document, name, dir));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::optional<std::int64_t> step_of(const fs::path& dir) {
+  const auto name = dir.filename().string();
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const auto* const begin = name.data() + kStepPrefix.size();
+  const auto* const end = name.data() + name.size();
+  if (std::from_chars(begin, end, step).ptr != end || name != checkpoint_name(step)) return std::nullopt;
+  return step;
+}
+
+std::string checkpoint_name(std::int64_t step) { return concat(kStepPrefix, step); }
+
+std::uint64_t checkpoint_bytes(const CheckpointContents& contents) {
+  constexpr std::uint64_t kHeaderBytes = 160;  // a usual entry: name, dtype, shape, offsets
+  return tensor_bytes(contents.model) + tensor_bytes(contents.optimizer) +
+         kHeaderBytes * (contents.model.size() + contents.optimizer.size()) + contents.state.dump().size();
+}
+
+}  // namespace sluice::storage

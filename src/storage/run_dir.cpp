@@ -1,0 +1,184 @@
+#include "storage/run_dir.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <ctime>
+#include <functional>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/host.h"
+#include "core/log.h"
+#include "core/text.h"
+
+namespace sluice::storage {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string owner_line() { return concat("process ", ::getpid(), " on ", host_name(), "\n"); }
+
+// Who wrote the lock file last; only for messages.
+std::string read_owner(int fd) {
+  std::array<char, 320> text{};
+  const auto count = ::pread(fd, text.data(), text.size() - 1, 0);
+  std::string owner(text.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+  owner = first_line(owner);
+  return owner.empty() ? "another process" : owner;
+}
+
+FileDescriptor lock_directory(const fs::path& dir) {
+  const auto file = dir / ".lock";
+  FileDescriptor lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (lock.get() < 0) throw_storage_error(errno, "create", file);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      throw ConfigError(concat("run directory ", dir.string(), " is in use by ", read_owner(lock.get()),
+                               "; wait for it to end or choose another --run-dir"));
+    }
+    log_warning(concat("cannot lock ", file.string(), ": ", std::generic_category().message(errno),
+                       "; make sure that no other process uses this run directory"));
+  }
+  const auto owner = owner_line();  // a full disk may leave it empty, which only shortens a message
+  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), owner.data(), owner.size(), 0) < 0) {
+    log_debug(concat("cannot write the owner into ", file.string()));
+  }
+  return lock;
+}
+
+// What shows that `dir` holds a run; empty when nothing does.
+std::string trace_of_run(const fs::path& dir) {
+  std::error_code ignored;
+  for (const auto* name : {"config.toml", "metrics.jsonl", "checkpoints"}) {
+    // A start that failed leaves an empty folder of checkpoints.
+    const bool nothing = fs::is_directory(dir / name, ignored) && fs::is_empty(dir / name, ignored);
+    if (fs::exists(dir / name, ignored) && !nothing) return name;
+  }
+  return {};
+}
+
+std::string file_name_of(std::string_view name) {
+  std::string safe;
+  for (const char c : name) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+    safe += plain ? c : '_';
+  }
+  return safe.empty() || safe.front() == '.' ? concat("run", safe) : safe;
+}
+
+std::string local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &parts);
+  return text.data();
+}
+
+// What follows NAME in NAME-<date>-<time>[-n], as something to sort by; nothing for another name.
+std::optional<std::pair<std::string, int>> stamp_of(const std::string& directory, const std::string& name) {
+  constexpr std::size_t kStamp = 15;  // 20250131-235959
+  if (!directory.starts_with(name + "-")) return std::nullopt;
+  const std::string rest = directory.substr(name.size() + 1);
+  const std::string stamp = rest.substr(0, kStamp);
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (std::size_t i = 0; i < kStamp; ++i) {
+    if (stamp.size() < kStamp || (i == 8 ? stamp[i] != '-' : !is_digit(stamp[i]))) return std::nullopt;
+  }
+  if (rest.size() == kStamp) return std::pair{stamp, 1};
+  const std::string number = rest.substr(kStamp + 1);
+  const bool is_number =
+      rest[kStamp] == '-' && !number.empty() && number.size() < 9 && std::ranges::all_of(number, is_digit);
+  return is_number ? std::optional(std::pair{stamp, std::stoi(number)}) : std::nullopt;
+}
+
+}  // namespace
+
+RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
+  std::error_code ignored;
+  if (mode == RunDirMode::kResume && !fs::is_directory(dir_, ignored)) {
+    throw ConfigError(
+        concat("no run directory ", dir_.string(), " to resume; check the path or start without --resume"));
+  }
+  if (!fs::is_directory(dir_, ignored) && fs::symlink_status(dir_, ignored).type() != fs::file_type::not_found) {
+    throw ConfigError(
+        concat("run directory ", dir_.string(), " is a file or a link to nothing; choose another --run-dir"));
+  }
+  is_new_ = !fs::exists(dir_, ignored);
+  for (const char* name : {"config.toml", "log.txt", "checkpoints", ".lock"}) {
+    if (!fs::exists(dir_ / name, ignored)) own_names_.emplace_back(name);
+  }
+  make_directories(dir_);
+  lock_ = lock_directory(dir_);
+  open_dir_ = FileDescriptor(::open(dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const auto trace = trace_of_run(dir_);
+  resumes_ = !trace.empty();
+  if (mode == RunDirMode::kNew && resumes_) {
+    throw ConfigError(concat("run directory ", dir_.string(), " already holds a run (", trace,
+                             "); continue it with --resume ", dir_.string(), ", or choose another --run-dir"));
+  }
+  if (mode == RunDirMode::kResume && !resumes_) {
+    throw ConfigError(
+        concat("run directory ", dir_.string(), " holds no run to resume; check the path or start without --resume"));
+  }
+}
+
+RunDir::Presence RunDir::presence() const {
+  std::error_code error;
+  const bool has_place = fs::is_directory(dir_, error);
+  const bool is_unknown = error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory;
+  if (!has_place && !is_unknown) return Presence::kGone;
+  struct stat own {};
+  struct stat named {};
+  if (::fstat(open_dir_.get(), &own) != 0 || ::stat(dir_.c_str(), &named) != 0) return Presence::kThere;  // unknown
+  return own.st_dev == named.st_dev && own.st_ino == named.st_ino ? Presence::kThere : Presence::kReplaced;
+}
+
+std::function<void()> RunDir::discarding() const {
+  if (resumes_) return [] {};
+  return [dir = dir_, names = own_names_, is_new = is_new_] {
+    std::error_code ignored;
+    for (const std::string& name : names) fs::remove(dir / name, ignored);
+    if (is_new) fs::remove(dir, ignored);  // where nothing else is in it
+  };
+}
+
+std::vector<fs::path> RunDir::named(const fs::path& parent, std::string_view config_name) {
+  std::map<std::pair<std::string, int>, fs::path, std::greater<>> found;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(parent, missing)) {
+    const auto stamp = stamp_of(entry.path().filename().string(), file_name_of(config_name));
+    if (stamp) found[*stamp] = entry.path();
+  }
+  std::vector<fs::path> directories;
+  for (const auto& [stamp, directory] : found) directories.push_back(directory);
+  return directories;
+}
+
+RunDir RunDir::create_named(const fs::path& parent, std::string_view config_name) {
+  make_directories(parent);
+  const auto stem = concat(file_name_of(config_name), "-", local_time());
+  for (int n = 1;; ++n) {
+    const auto dir = parent / (n == 1 ? stem : concat(stem, "-", n));
+    std::error_code error;
+    if (fs::create_directory(dir, error)) {
+      RunDir made(dir, RunDirMode::kNew);
+      made.is_new_ = true;
+      return made;
+    }
+    if (error) throw_storage_error(error.value(), "create folder", dir);
+  }
+}
+
+}  // namespace sluice::storage

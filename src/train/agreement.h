@@ -1,0 +1,16 @@
+// agreement: what the processes of a run compare before anything else: their configurations and the version of Sluice.
+// Not here: the exchange (comm/processes.h). Pure.
+#pragma once
+
+#include <string>
+
+#include "comm/processes.h"
+#include "config/config.h"
+
+namespace sluice::train {
+
+// What must be the same in every process: the version of Sluice, and all keys of the configuration but those that say
+// how one machine does its part (device.*, data.path, ...).
+[[nodiscard]] comm::Agreement agreement_of(const config::Config& config, const std::string& version);
+
+}  // namespace sluice::train

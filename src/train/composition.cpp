@@ -1,0 +1,44 @@
+#include "train/composition.h"
+
+#include "models/model.h"
+#include "train/memory_advice.h"
+
+namespace sluice::train {
+
+engine::Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes) {
+  const config::Config& config = setup.config;
+  engine::ComposeOptions options{
+      .model_name = setup.model.name,
+      .make_layers = [&] { return models::make_model(setup.model).layers; },
+      .devices = setup.devices,
+      .cpu_threads = setup.cpu_threads,
+      .step_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.train.step_timeout_s * 1000)),
+      .record_spans = config.profile.level != "off",
+      .synchronises_batch_norm = config.pipeline.batch_norm == "sync",
+      .bucket_bytes = static_cast<std::size_t>(config.replicas.bucket_mb * 1024 * 1024),
+      .optimizer = {.kind = config.train.optimizer,
+                    .momentum = config.train.momentum,
+                    .nesterov = config.train.nesterov,
+                    .weight_decay = config.train.weight_decay,
+                    .beta1 = config.train.beta1,
+                    .beta2 = config.train.beta2,
+                    .eps = config.train.eps},
+      .processes = processes,
+      .collectives = collectives_of(config),
+      .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes),
+      .listed = listed_settings(config)};
+  return engine::compose(plan, options);
+}
+
+engine::TrainStepOptions step_options(const Setup& setup) {
+  return {.seed = setup.config.train.seed,
+          .batch_norm = batch_norm_mode(setup.config),
+          .label_smoothing = setup.config.train.label_smoothing,
+          .clip_norm = setup.config.train.clip_norm,
+          .memory_is_limited = setup.config.device.memory_limit.bytes > 0,
+          .explain_memory = [&setup](const Error& error, const Plan& plan) {
+            return with_what_would_fit(error, setup, plan);
+          }};
+}
+
+}  // namespace sluice::train

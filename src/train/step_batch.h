@@ -1,0 +1,13 @@
+// step_batch: what the loader gives as what the engine takes.
+#pragma once
+
+#include "data/loader.h"
+#include "engine/train_step.h"
+#include "pipeline/micro_batch.h"
+
+namespace sluice::train {
+
+[[nodiscard]] pipeline::MicroBatch as_micro_batch(const data::Batch& batch);
+[[nodiscard]] engine::StepBatch as_step_batch(const data::Batch& batch);
+
+}  // namespace sluice::train

@@ -1,0 +1,120 @@
+#include "tune/make_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "tune/advice.h"
+
+namespace sluice::tune {
+namespace {
+
+double mean_micro_batch(const PlanRequest& request, const Plan& plan) {
+  return static_cast<double>(plan.global_batch) / request.replicas / plan.chunks;
+}
+
+struct Choice {
+  CutRules rules;
+  Cut cut;
+};
+
+Choice choose_cut(const PlanRequest& request, const Plan& plan, const std::vector<LayerCost>& costs) {
+  const double micro_batch = mean_micro_batch(request, plan);
+  const CutRules rules{.micro_batch = micro_batch,
+                       .most_samples = static_cast<std::uint64_t>(std::ceil(micro_batch)),
+                       .recompute = request.recompute,
+                       .memory_limit = request.memory_limit,
+                       .partition = request.partition,
+                       .shares_memory = request.shares_memory};
+  const pipeline::Schedule schedule = pipeline::make_train_schedule(plan, plan.chunks);
+  return {rules, best_cut(costs, schedule, rules)};
+}
+
+// raise_chunks: they are not as many as there may be.
+void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const Choice& choice, bool raise_chunks) {
+  const auto& [rules, cut] = choice;
+  if (!cut.fits && !cut.is_proven) {
+    log_warning(concat("no cut that is estimated to fit was found in ", kMostTries,
+                       " tries; the one that needs least is tried"));
+  } else if (!cut.fits) {
+    const auto peaks = device_peaks(costs, pipeline::make_train_schedule(plan, plan.chunks), cut.partition,
+                                    cut.recompute, rules.most_samples, rules.shares_memory);
+    log_warning(concat("no cut into ", counted(plan.stages(), "stage"), " is estimated to fit ",
+                       human_bytes(rules.memory_limit), " a place; the one that needs least takes about ",
+                       human_bytes(std::ranges::max(peaks)), " and is tried; raise ",
+                       raise_chunks ? "pipeline.chunks or " : "", "pipeline.stages",
+                       rules.recompute == Recompute::kNone ? ", or set pipeline.recompute = \"auto\"" : ""));
+  }
+  if (cut.fits && !cut.is_proven)
+    log_info(concat("the search for the best cut was given up after ", kMostTries,
+                    " tries; a slightly better one may exist"));
+}
+
+// With chunks left open under a memory limit: the first number, from the plan's own on, for which some cut fits.
+Choice choose_cut_and_chunks(const PlanRequest& request, Plan& plan, const std::vector<LayerCost>& costs) {
+  constexpr int kMostDoublings = 6;
+  Choice first = choose_cut(request, plan, costs);
+  if (first.cut.fits || !request.chunks_are_open) return first;
+  const int configured = plan.chunks;
+  for (int i = 0; i < kMostDoublings && 2 * plan.chunks <= plan.global_batch / request.replicas; ++i) {
+    plan.chunks *= 2;
+    if (Choice more = choose_cut(request, plan, costs); more.cut.fits) return more;
+  }
+  plan.chunks = configured;
+  return first;
+}
+
+std::vector<double> sums_of_devices(const Plan& plan, const std::vector<double>& of_stages) {
+  const std::vector<int> owners = pipeline::stage_owners(plan);
+  std::vector<double> sums(plan.devices(), 0.0);
+  for (std::size_t s = 0; s < of_stages.size(); ++s) sums[owners[s]] += of_stages[s];
+  return sums;
+}
+
+// "stage 0 1.50 ms (-25.0 %), stage 1 ...".
+std::string off_the_mean(const std::string& what, const std::vector<double>& seconds) {
+  const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
+  std::vector<std::string> each;
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    const double off = mean > 0 ? 100 * (seconds[i] / mean - 1) : 0;
+    each.push_back(
+        concat(what, " ", i, " ", fixed(seconds[i] * 1e3, 2), " ms (", off < 0 ? "" : "+", fixed(off, 1), " %)"));
+  }
+  return join(each, ", ");
+}
+
+}  // namespace
+
+Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs) {
+  Plan plan = request.plan;
+  if (!request.needs_costs()) {
+    plan.partition = request.partition.value_or(Partition{{request.layers}});
+    plan.recompute.assign(request.stages(), request.recompute == Recompute::kLayer);
+    return plan;
+  }
+  plan.partition = {std::vector<int>(request.stages(), 1)};  // the schedule depends on their number alone
+  Choice choice = choose_cut_and_chunks(request, plan, costs);
+  warn_of_doubts(plan, costs, choice, !request.chunks_are_open);
+  plan.partition = std::move(choice.cut.partition);
+  plan.recompute = std::move(choice.cut.recompute);
+  return plan;
+}
+
+double predict_step(const std::vector<LayerCost>& costs, const Plan& plan, double replica_samples) {
+  return pipeline_estimate(stage_times(costs, replica_samples / plan.chunks, plan.partition, plan.recompute),
+                           plan.chunks);
+}
+
+std::string describe_balance(const std::vector<LayerCost>& costs, const Plan& plan, double micro_batch) {
+  const auto of_stages = stage_times(costs, micro_batch, plan.partition, plan.recompute);
+  std::string stages = concat("measured for a micro-batch of ", fixed(micro_batch, 1),
+                              ", and off the mean: ", off_the_mean("stage", of_stages));
+  if (plan.stages() == plan.devices()) return stages;
+  return concat(stages, "; ", off_the_mean("device", sums_of_devices(plan, of_stages)));
+}
+
+}  // namespace sluice::tune

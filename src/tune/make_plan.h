@@ -1,0 +1,49 @@
+// make_plan: from what is asked for, and what the layers cost, to a Plan. What the request leaves open, the cut and the
+// recomputation, is decided here; a number of chunks that is open is raised where nothing fits the memory.
+// Not here: measuring the costs (profiler/measure), the best number of chunks, which whole steps decide
+// (chunk_trials.h). Pure, but that it says in the log what it chose with doubts. Times in seconds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/layer_cost.h"
+#include "core/plan.h"
+#include "tune/partition.h"
+
+namespace sluice::tune {
+
+struct PlanRequest {
+  // What is settled: schedule, virtual stages, local replicas, chunks, global batch. Its partition and recompute are
+  // decided here.
+  Plan plan;
+  int devices = 1;   // of a replica
+  int replicas = 1;  // over all processes
+  int layers = 1;    // of the model
+  bool chunks_are_open = false;
+  std::optional<Partition> partition;  // nothing: any cut
+  Recompute recompute = Recompute::kNone;
+  std::uint64_t memory_limit = 0;  // bytes of a place; 0: none
+  bool shares_memory = true;       // device_bytes() (memory.h)
+
+  [[nodiscard]] int stages() const { return devices * plan.virtual_stages; }
+  [[nodiscard]] bool cut_is_open() const { return !partition && stages() > 1; }
+  // Without a limit nothing recomputes.
+  [[nodiscard]] bool recompute_is_open() const { return recompute == Recompute::kOpen && memory_limit > 0; }
+  [[nodiscard]] bool needs_costs() const { return cut_is_open() || recompute_is_open(); }
+};
+
+// costs: of each layer; may be empty where none are needed. Warns where nothing is estimated to fit.
+[[nodiscard]] Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs);
+
+// Seconds of a training step as the layers' costs alone have it: each of `chunks` micro-batches passes all stages, and
+// the slowest stage sets the pace of those after the first. Exact for stages of equal times; without optimizer,
+// copies, all-reduce and loading.
+[[nodiscard]] double predict_step(const std::vector<LayerCost>& costs, const Plan& plan, double replica_samples);
+
+// "stage 0 3.1 ms (+4 %), ...": forward and backward of a micro-batch, and how far that is from the mean.
+[[nodiscard]] std::string describe_balance(const std::vector<LayerCost>& costs, const Plan& plan, double micro_batch);
+
+}  // namespace sluice::tune

@@ -1,0 +1,41 @@
+// memory_model: the memory that a whole plan needs on its devices, estimated from measured layers (core/layer_cost.h)
+// at the worst moment of its schedule. Memory that is no tensor's is not in it. Not here: a stage's bytes (memory.h),
+// what to change where a plan does not fit (train/memory_advice.h). Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/layer_cost.h"
+#include "core/plan.h"
+#include "tune/chunk_trials.h"
+
+namespace sluice::tune {
+
+// What a plan is estimated from.
+struct MemoryModel {
+  std::vector<LayerCost> layers;
+  bool shares_memory = true;  // device_bytes()
+  int processes = 1;
+};
+
+// Samples of the global batch that a replica gets, rounded up.
+[[nodiscard]] std::int64_t replica_samples(const MemoryModel& model, const Plan& plan);
+
+// What each device of a replica needs, each place on a device of its own; nothing for a plan that does not run.
+[[nodiscard]] std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryModel& model,
+                                                                              const Plan& plan);
+
+// The most of these.
+[[nodiscard]] std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan);
+
+// 1, 2, 4, ... from `least` to at most `most`, and whether each is estimated to fit `limit` (bytes of a place; 0: any).
+// More of them may need more: with several, transformed weights are kept between them.
+[[nodiscard]] std::vector<ChunkCandidate> estimate_chunks(const MemoryModel& model, Plan plan, int least, int most,
+                                                          std::uint64_t limit);
+
+// The cut into the plan's number of stages that needs least memory; that of `plan` where its schedule does not exist.
+[[nodiscard]] Partition smallest_partition(const MemoryModel& model, const Plan& plan);
+
+}  // namespace sluice::tune

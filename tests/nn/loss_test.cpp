@@ -1,0 +1,144 @@
+#include "nn/loss.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace sluice::nn {
+namespace {
+
+at::Tensor ids(const std::vector<std::int64_t>& values) { return at::tensor(values, at::kLong); }
+
+TEST(CrossEntropySum, IsTheSumOverTheSamplesOfMinusTheLogProbability) {
+  const at::Tensor logits = at::arange(12, at::kDouble).reshape({4, 3}).sin();
+  const at::Tensor targets = ids({0, 2, 1, 1});
+  double expected = 0;
+  const at::Tensor log_probabilities = logits.exp().div(logits.exp().sum(1, true)).log();
+  for (int i = 0; i < 4; ++i) expected -= log_probabilities[i][targets[i].item<std::int64_t>()].item<double>();
+  EXPECT_NEAR(cross_entropy_sum(0)(logits, targets).item<double>(), expected, 1e-14);
+}
+
+TEST(CrossEntropySum, OfPartsAddsUpWhateverTheirSizes) {
+  const at::Tensor logits = at::arange(21, at::kDouble).reshape({7, 3}).cos();
+  const at::Tensor targets = ids({0, 2, 1, 1, 0, 0, 2});
+  const auto loss = cross_entropy_sum(0.1);
+  const double parts = loss(logits.narrow(0, 0, 5), targets.narrow(0, 0, 5)).item<double>() +
+                       loss(logits.narrow(0, 5, 2), targets.narrow(0, 5, 2)).item<double>();
+  EXPECT_NEAR(loss(logits, targets).item<double>(), parts, 1e-14);
+}
+
+TEST(CrossEntropySum, SmoothingSpreadsAShareOfTheTargetOverAllClasses) {
+  const at::Tensor logits = at::tensor(std::vector<double>{1.0, 2.0, 4.0}).unsqueeze(0);
+  const at::Tensor log_p = logits.log_softmax(1)[0];
+  const double expected = -(0.7 * log_p[2] + 0.3 / 3 * log_p.sum()).item<double>();
+  EXPECT_NEAR(cross_entropy_sum(0.3)(logits, ids({2})).item<double>(), expected, 1e-14);
+}
+
+TEST(CrossEntropySum, OfTokensIsThatOfAllPlacesInARowWithoutTheMaskedOnes) {
+  const at::Tensor logits = at::arange(24, at::kDouble).reshape({2, 3, 4}).sin().requires_grad_();
+  const at::Tensor targets = ids({3, kNoTarget, 0, kNoTarget, kNoTarget, 2}).view({2, 3});
+  const auto loss = cross_entropy_sum(0)(logits, targets);
+  const at::Tensor log_p = logits.detach().log_softmax(2);
+  EXPECT_NEAR(loss.item<double>(), -(log_p[0][0][3] + log_p[0][2][0] + log_p[1][2][2]).item<double>(), 1e-14);
+  loss.backward();
+  EXPECT_EQ(logits.grad()[0][1].abs().sum().item<double>(), 0) << "a masked place has no gradient";
+  EXPECT_NEAR(logits.grad()[1][2][2].item<double>(), log_p[1][2][2].exp().item<double>() - 1, 1e-14);
+}
+
+// Micro-batches hold different numbers of targets: their sums are divided by the number in all of them, not averaged.
+TEST(CountTargets, IsWhatTheLossOfPartsIsDividedBy) {
+  const at::Tensor logits = at::arange(60, at::kDouble).reshape({3, 4, 5}).cos();
+  at::Tensor targets = at::arange(12, at::kLong).remainder(5).view({3, 4});
+  targets[0].fill_(kNoTarget);
+  targets[1].narrow(0, 1, 3).fill_(kNoTarget);
+  EXPECT_EQ(count_targets(targets), 5);
+  EXPECT_EQ(count_targets(targets[0]), 0);
+  EXPECT_EQ(count_targets(ids({3, 1, 4})), 3);
+  double sum = 0;
+  for (int i = 0; i < 3; ++i)
+    sum += cross_entropy_sum(0)(logits.narrow(0, i, 1), targets.narrow(0, i, 1)).item<double>();
+  const at::Tensor mean = at::cross_entropy_loss(logits.flatten(0, 1), targets.flatten());
+  EXPECT_NEAR(sum / static_cast<double>(count_targets(targets)), mean.item<double>(), 1e-14);
+}
+
+EvalCounts count(const at::Tensor& logits, const at::Tensor& targets) {
+  return counts_of(count_correct(logits, targets));
+}
+
+TEST(CountCorrect, LeavesMaskedTokensOut) {
+  const at::Tensor logits = at::arange(3, at::kFloat).neg().expand({2, 4, 3});  // class c has rank c
+  const EvalCounts counts = count(logits, ids({0, 1, kNoTarget, 0, kNoTarget, 2, 0, 0}).view({2, 4}));
+  EXPECT_EQ(counts.targets, 6);
+  EXPECT_EQ(counts.top1, 4);
+  EXPECT_EQ(counts.top5, 6);
+  EXPECT_EQ(count(logits, at::full({2, 4}, kNoTarget, at::kLong)).targets, 0);
+}
+
+// Row i of the logits has its target at rank `ranks[i]`.
+EvalCounts count_ranks(const std::vector<int>& ranks, int classes) {
+  const at::Tensor row = at::arange(classes, at::kFloat).neg();  // class c has rank c
+  return count(row.repeat({static_cast<std::int64_t>(ranks.size()), 1}), ids({ranks.begin(), ranks.end()}));
+}
+
+TEST(CountCorrect, CountsTheLargestAndTheFiveLargest) {
+  const EvalCounts counts = count_ranks({0, 1, 4, 5, 9, 0}, 10);
+  EXPECT_EQ(counts.top1, 2);
+  EXPECT_EQ(counts.top5, 4);
+  EXPECT_EQ(counts.targets, 6);
+}
+
+TEST(CountCorrect, TopFiveOfFewerThanFiveClassesIsEverySample) {
+  const EvalCounts counts = count_ranks({0, 1, 2}, 3);
+  EXPECT_EQ(counts.top1, 1);
+  EXPECT_EQ(counts.top5, 3);
+}
+
+TEST(CountCorrect, AConstantOutputIsRightOnlyForTheFirstClass) {
+  const EvalCounts counts = count(at::zeros({10, 10}), at::arange(10, at::kLong));
+  EXPECT_EQ(counts.top1, 1);
+  EXPECT_EQ(counts.top5, 5);
+}
+
+TEST(CountCorrect, NaNIsNeverRight) {
+  const at::Tensor logits = at::full({4, 10}, std::numeric_limits<float>::quiet_NaN());
+  const EvalCounts counts = count(logits, ids({0, 1, 2, 3}));
+  EXPECT_EQ(counts.top1, 0);
+  EXPECT_EQ(counts.top5, 0);
+  EXPECT_EQ(counts.targets, 4);
+  const EvalCounts few = count(logits.narrow(1, 0, 3), ids({0, 1, 2, kNoTarget}));
+  EXPECT_EQ(few.top5, 0) << "nor where there are no five classes";
+  EXPECT_EQ(few.targets, 3);
+}
+
+// Ties, infinities and NaN among the others, in both number formats, against sorting.
+TEST(CountCorrect, IsTheRankInAStableSortOfTheLogits) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    at::Tensor logits = at::arange(400, at::kDouble).mul(7).remainder(11).view({40, 10}).to(type);
+    logits[3][2] = std::numeric_limits<double>::infinity();
+    logits[4].fill_(-std::numeric_limits<double>::infinity());
+    const at::Tensor targets = at::arange(40, at::kLong).mul(3).remainder(10);
+    const at::Tensor order = std::get<1>(logits.sort(/*stable=*/true, 1, /*descending=*/true));
+    const at::Tensor place = order.eq(targets.unsqueeze(1)).to(at::kLong).argmax(1);
+    const EvalCounts counts = count(logits, targets);
+    EXPECT_EQ(counts.top1, place.eq(0).sum().item<std::int64_t>());
+    EXPECT_EQ(counts.top5, place.lt(5).sum().item<std::int64_t>());
+    EXPECT_EQ(counts.targets, 40);
+    const EvalCounts later = counts_of(logits_to_count(logits, targets));
+    EXPECT_EQ(later.top1, counts.top1) << "counted after the step, as on GPUs";
+    EXPECT_EQ(later.top5, counts.top5);
+    EXPECT_EQ(later.targets, counts.targets);
+  }
+}
+
+TEST(EvalCounts, AddUpAndGiveMeansAndPercent) {
+  EvalCounts counts{.loss_sum = 3, .top1 = 1, .top5 = 2, .targets = 2};
+  counts += {.loss_sum = 1, .top1 = 1, .top5 = 2, .targets = 6};
+  EXPECT_EQ(counts.loss(), 0.5);
+  EXPECT_EQ(counts.top1_percent(), 25);
+  EXPECT_EQ(counts.top5_percent(), 50);
+}
+
+}  // namespace
+}  // namespace sluice::nn

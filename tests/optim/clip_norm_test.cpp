@@ -1,0 +1,27 @@
+#include "optim/clip_norm.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+namespace sluice::optim {
+namespace {
+
+TEST(ClipNorm, SquaresAddUpInFloat64OverSeveralBlocks) {
+  // 0.1 as a float, 200 001 times: float32 sums are off by 1e-4 and more.
+  const at::Tensor flat = at::full({200'001}, 0.1F, at::kFloat);
+  const double one = static_cast<double>(0.1F) * static_cast<double>(0.1F);
+  EXPECT_NEAR(sum_of_squares(flat), 200'001 * one, 1e-9);
+  EXPECT_EQ(sum_of_squares(at::zeros({0})), 0.0);
+  EXPECT_TRUE(std::isnan(sum_of_squares(at::full({3}, std::nan("")))));
+}
+
+TEST(ClipNorm, ScalesLongGradientsDownAndLeavesShortOnes) {
+  EXPECT_EQ(clip_factor(0.5, 1.0), 1.0);
+  EXPECT_EQ(clip_factor(0.0, 1.0), 1.0);
+  EXPECT_DOUBLE_EQ(clip_factor(4.0, 1.0), 1.0 / (4.0 + 1e-6));  // torch.nn.utils.clip_grad_norm_
+}
+
+}  // namespace
+}  // namespace sluice::optim

@@ -1,0 +1,78 @@
+// The numbers marked "torch" were printed once by torch 2.11: a scheduler of torch.optim.lr_scheduler over SGD with
+// lr = 0.1, `print(repr(optimizer.param_groups[0]["lr"]))` before each `optimizer.step(); scheduler.step()`.
+#include "optim/lr_schedule.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice::optim {
+namespace {
+
+void expect_rates(const LrSchedule& schedule, const std::vector<double>& expected) {
+  for (std::size_t step = 0; step < expected.size(); ++step) {
+    EXPECT_NEAR(schedule.at(static_cast<std::int64_t>(step)), expected[step], 1e-14) << "step " << step;
+  }
+}
+
+TEST(LrSchedule, ConstantStaysAndMayWarmUp) {
+  expect_rates({.kind = "constant", .lr = 0.1, .total_steps = 4}, {0.1, 0.1, 0.1, 0.1});
+  expect_rates({.kind = "constant", .lr = 0.1, .warmup_steps = 4, .total_steps = 6},
+               {0.025, 0.05, 0.075, 0.1, 0.1, 0.1});
+}
+
+TEST(LrSchedule, CosineIsTorchs) {
+  // torch: CosineAnnealingLR(T_max=8, eta_min=0.01)
+  expect_rates({.kind = "cosine", .lr = 0.1, .lr_min = 0.01, .total_steps = 8},
+               {0.1, 0.0965745789630079, 0.08681980515339463, 0.07222075445642905, 0.055, 0.03777924554357096,
+                0.023180194846605363, 0.013425421036992097});
+}
+
+TEST(LrSchedule, CosineAfterAWarmUpFallsOverTheStepsThatRemain) {
+  // torch: SequentialLR([LinearLR(0.25, 1.0, 3), CosineAnnealingLR(T_max=5)], milestones=[4])
+  expect_rates({.kind = "cosine", .lr = 0.1, .warmup_steps = 4, .total_steps = 9},
+               {0.025, 0.05, 0.07500000000000001, 0.1, 0.1, 0.09045084971874738, 0.06545084971874737,
+                0.03454915028125263, 0.009549150281252633});
+}
+
+TEST(LrSchedule, StepMultipliesAtEachOfItsSteps) {
+  // torch: MultiStepLR([2, 5], gamma=0.1)
+  expect_rates({.kind = "step", .lr = 0.1, .total_steps = 7, .decay_steps = {2, 5}, .decay = 0.1},
+               {0.1, 0.1, 0.010000000000000002, 0.010000000000000002, 0.010000000000000002, 0.0010000000000000002,
+                0.0010000000000000002});
+}
+
+TEST(LrSchedule, OneCycleIsTorchs) {
+  // torch: OneCycleLR(max_lr=0.1, total_steps=10)
+  expect_rates({.kind = "onecycle", .lr = 0.1, .total_steps = 10},
+               {0.0040000000000000036, 0.052000000000000005, 0.1, 0.09504846320134738, 0.0811745653949763,
+                0.06112620219362893, 0.03887419780637107, 0.0188258346050237, 0.004951936798652629, 4e-07});
+  // torch: OneCycleLR(max_lr=0.1, total_steps=7): 30 % of it is no whole number
+  expect_rates({.kind = "onecycle", .lr = 0.1, .total_steps = 7},
+               {0.0040000000000000036, 0.09805566273349588, 0.09190443762697106, 0.06726838364805451,
+                0.035773877573965704, 0.00992967918932656, 4e-07});
+}
+
+TEST(LrSchedule, OneCycleRisesOverTheWarmUpWhenThereIsOne) {
+  // torch: OneCycleLR(max_lr=0.1, total_steps=12, pct_start=4/12)
+  expect_rates(
+      {.kind = "onecycle", .lr = 0.1, .warmup_steps = 4, .total_steps = 12},
+      {0.0040000000000000036, 0.027999999999999997, 0.076, 0.1, 0.09619399184965784, 0.08535539763797113,
+       0.06913429508156803, 0.0500002, 0.03086610491843199, 0.014645002362028864, 0.0038064081503421656, 4e-07});
+}
+
+TEST(LrSchedule, IsPositiveAndAtMostLrForTinyRuns) {
+  for (const char* kind : {"constant", "cosine", "step", "onecycle"}) {
+    for (std::int64_t total = 1; total <= 5; ++total) {
+      for (std::int64_t warmup = 0; warmup <= total; ++warmup) {
+        const LrSchedule schedule{
+            .kind = kind, .lr = 0.1, .warmup_steps = warmup, .total_steps = total, .decay_steps = {1}};
+        for (std::int64_t step = 0; step < total; ++step) {
+          EXPECT_GT(schedule.at(step), 0) << kind << " " << total << " " << warmup << " " << step;
+          EXPECT_LE(schedule.at(step), 0.1 + 1e-15) << kind << " " << total << " " << warmup << " " << step;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::optim

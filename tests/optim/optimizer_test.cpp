@@ -1,0 +1,113 @@
+// The fused update over a flat buffer is torch.optim's published rule, step by step.
+#include "optim/optimizer.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "core/concat.h"
+#include "engine/reference.h"
+
+namespace sluice::optim {
+namespace {
+
+constexpr std::int64_t kElements = 1003;  // no multiple of a vector or a cache line
+
+at::Tensor wave(double frequency, at::ScalarType type = at::kDouble) {
+  return (at::arange(kElements, at::kDouble) * frequency + 0.3).sin().to(type);
+}
+
+at::Tensor gradient_of_step(int step, at::ScalarType type = at::kDouble) { return wave(0.37 * (step + 1), type); }
+
+std::vector<OptimizerOptions> all_kinds() {
+  return {{.kind = "sgd"},
+          {.kind = "sgd", .weight_decay = 0.1},
+          {.kind = "momentum", .momentum = 0.9},
+          {.kind = "momentum", .momentum = 0.7, .nesterov = true, .weight_decay = 0.01},
+          {.kind = "adam", .beta1 = 0.8, .beta2 = 0.95},
+          {.kind = "adam", .weight_decay = 0.1, .eps = 1e-3},
+          {.kind = "adamw", .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99}};
+}
+
+std::string describe(const OptimizerOptions& options) {
+  return concat(options.kind, options.nesterov ? " nesterov" : "", " weight_decay ", options.weight_decay);
+}
+
+TEST(Optimizer, FollowsThePublishedRuleOverManySteps) {
+  for (const OptimizerOptions& options : all_kinds()) {
+    SCOPED_TRACE(describe(options));
+    const at::Tensor values = wave(1.1), gradients = at::zeros_like(values), expected = values.clone();
+    Optimizer optimizer(options, values, gradients);
+    storage::TensorMap state;
+    for (int step = 0; step < 8; ++step) {
+      const double lr = 0.1 / (step + 1);
+      gradients.copy_(gradient_of_step(step));
+      optimizer.begin_step();
+      optimizer.update(lr, 1.0, {});
+      engine::test::reference_update(options, lr, step + 1, expected, gradient_of_step(step), state);
+      ASSERT_TRUE(at::allclose(values, expected, 1e-12, 1e-13)) << "step " << step;
+    }
+    for (const auto& [name, tensor] : optimizer.states())
+      EXPECT_TRUE(at::allclose(tensor, state.at(name), 1e-12, 1e-13)) << name;
+    EXPECT_EQ(optimizer.states().size(), state.size());
+    EXPECT_EQ(optimizer.steps(), 8);
+  }
+}
+
+at::Tensor train_in_parts(const OptimizerOptions& options, int parts, at::ScalarType type) {
+  const at::Tensor values = wave(1.1, type), gradients = at::zeros_like(values);
+  Optimizer optimizer(options, values, gradients);
+  for (int step = 0; step < 5; ++step) {
+    gradients.copy_(gradient_of_step(step, type));
+    optimizer.begin_step();
+    for (int part = 0; part < parts; ++part) optimizer.update(0.05, 3.0, {part, parts});
+  }
+  return values;
+}
+
+TEST(Optimizer, UpdatesInPartsEqualOneUpdateBitForBit) {
+  for (const OptimizerOptions& options : all_kinds()) {
+    for (const auto type : {at::kFloat, at::kDouble}) {
+      const at::Tensor whole = train_in_parts(options, 1, type);
+      for (const int parts : {2, 3, 7, 40}) {
+        EXPECT_TRUE(at::equal(train_in_parts(options, parts, type), whole)) << describe(options) << ", " << parts;
+      }
+    }
+  }
+}
+
+TEST(Optimizer, DividesTheGradientFirst) {
+  for (const OptimizerOptions& options : all_kinds()) {
+    const at::Tensor a = wave(1.1), b = a.clone(), gradient = gradient_of_step(0);
+    Optimizer of_sum(options, a, gradient * 4), of_mean(options, b, gradient.clone());
+    for (Optimizer* optimizer : {&of_sum, &of_mean}) optimizer->begin_step();
+    of_sum.update(0.1, 4.0, {});
+    of_mean.update(0.1, 1.0, {});
+    EXPECT_TRUE(at::equal(a, b)) << describe(options);
+  }
+}
+
+TEST(Optimizer, GoesOnFromRestoredStateAndStepCount) {
+  for (const OptimizerOptions& options : all_kinds()) {
+    SCOPED_TRACE(describe(options));
+    const at::Tensor values = wave(1.1), gradients = at::zeros_like(values);
+    Optimizer optimizer(options, values, gradients);
+    const auto step = [&](Optimizer& chosen, const at::Tensor& of, int number) {
+      of.copy_(gradient_of_step(number));
+      chosen.begin_step();
+      chosen.update(0.1, 1.0, {});
+    };
+    for (int number = 0; number < 3; ++number) step(optimizer, gradients, number);
+
+    const at::Tensor copy = values.clone(), copy_gradients = at::zeros_like(values);
+    Optimizer resumed(options, copy, copy_gradients);
+    for (std::size_t i = 0; i < optimizer.states().size(); ++i)
+      resumed.states()[i].second.copy_(optimizer.states()[i].second);
+    resumed.set_steps(optimizer.steps());
+    step(optimizer, gradients, 3);
+    step(resumed, copy_gradients, 3);
+    EXPECT_TRUE(at::equal(copy, values));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::optim

@@ -1,0 +1,131 @@
+#include "report/reporter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/files.h"
+
+namespace sluice::report {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// Two epochs of three batches; standard error is captured, so it is no terminal.
+class ReporterTest : public testing::Test {
+ protected:
+  ReporterTest() {
+    facts_.total_steps = 6;
+    facts_.devices = {device::Device{}};
+  }
+
+  StepRecord step(std::int64_t number, double loss, std::int64_t targets, std::int64_t right, bool evaluated) const {
+    StepRecord record{.step = number,
+                      .epoch = (number - 1) / 3,
+                      .batch = (number - 1) % 3,
+                      .batches = 3,
+                      .lr = 0.1,
+                      .evaluation_follows = evaluated};
+    record.stats = {
+        .loss = loss,
+        .samples = targets,
+        .targets = targets,
+        .correct = EvalCounts{
+            .loss_sum = loss * static_cast<double>(targets), .top1 = right, .top5 = targets, .targets = targets}};
+    record.breakdown.step = 1'000'000'000;
+    return record;
+  }
+
+  std::string told(const auto& action) {
+    const storage::RunDir run_dir(dir_ / "run", storage::RunDirMode::kResumeOrNew);
+    testing::internal::CaptureStderr();
+    {
+      Reporter reporter(run_dir, facts_, /*tensorboard=*/false, {});
+      action(reporter);
+    }
+    return testing::internal::GetCapturedStderr();
+  }
+
+  std::vector<nlohmann::json> events(const std::string& name) const {
+    std::vector<nlohmann::json> found;
+    for (const std::string& line : test::lines_of(dir_ / "run" / "metrics.jsonl")) {
+      const auto event = nlohmann::json::parse(line);
+      if (event.at("event") == name) found.push_back(event);
+    }
+    return found;
+  }
+
+  test::TempDir dir_;
+  RunFacts facts_;
+};
+
+TEST_F(ReporterTest, AnEpochEndsWithOneSummaryOfAllItsStepsWithTheEvaluationThatFollows) {
+  const std::string text = told([&](Reporter& reporter) {
+    reporter.step(step(1, 2.0, 8, 1, false), false);
+    reporter.step(step(2, 1.0, 8, 2, false), true);
+    reporter.step(step(3, 0.5, 4, 3, true), false);
+    reporter.eval(
+        {.step = 3, .epoch = 0, .counts = {.loss_sum = 8, .top1 = 5, .top5 = 9, .targets = 10}, .seconds = 1});
+    reporter.step(step(4, 0.25, 8, 8, true), false);
+    reporter.eval(
+        {.step = 4, .epoch = 1, .counts = {.loss_sum = 4, .top1 = 5, .top5 = 9, .targets = 10}, .seconds = 1});
+    reporter.step(step(5, 0.25, 8, 8, false), false);
+    reporter.step(step(6, 0.5, 4, 2, false), true);
+    reporter.summary("done", 6);
+  });
+  // (16 + 8 + 2) / 20 and 6 of 20; (2 + 2 + 2) / 20 and 18 of 20.
+  EXPECT_THAT(text,
+              AllOf(HasSubstr(" epoch 1 of 2: train loss 1.3000, top-1 30.00 %; validation loss 0.8000, top-1 "
+                              "50.00 %, top-5 90.00 %; 4.0 s\n"),
+                    HasSubstr(" evaluation after step 4/6: validation loss 0.4000, "),
+                    HasSubstr(" epoch 2 of 2: train loss 0.3000, top-1 90.00 %; 3.0 s\n"),
+                    HasSubstr(" done after step 6/6: train loss 0.3000; validation loss 0.4000, top-1 50.00 %, ")));
+  EXPECT_THAT(text, HasSubstr(" step 2/6  loss 1.5000  lr 0.1  8.0 samples/s  ETA 0:04\n")) << "mean of two steps";
+  EXPECT_THAT(text, HasSubstr(" step 6/6  loss 0.3333  lr 0.1  6.0 samples/s  ETA 0:00\n")) << "mean of the four since";
+  EXPECT_THAT(text, AllOf(Not(HasSubstr("\x1b")), Not(HasSubstr("\r")))) << "no terminal";
+  EXPECT_THAT(text, Not(HasSubstr("sample_num_throughput")));
+  const auto epochs = events("epoch");
+  ASSERT_EQ(epochs.size(), 2);
+  EXPECT_EQ(epochs[0].at("loss"), 1.3);
+  EXPECT_EQ(epochs[0].at("top1"), 30.0);
+  EXPECT_EQ(epochs[0].at("steps"), 3);
+  EXPECT_EQ(epochs[1].at("epoch"), 1);
+  EXPECT_FALSE(epochs[1].contains("perplexity"));
+}
+
+TEST_F(ReporterTest, ARunThatIsStoppedBeforeItsEvaluationStillTellsTheEpoch) {
+  const std::string text = told([&](Reporter& reporter) {
+    reporter.step(step(3, 0.5, 4, 3, true), false);
+    reporter.summary("interrupted", 3);
+  });
+  EXPECT_THAT(text, HasSubstr(" epoch 1 of 2 (batches 3 to 3 of 3): train loss 0.5000, top-1 75.00 %; 1.0 s\n"));
+  EXPECT_THAT(text, HasSubstr(" interrupted after step 3/6: train loss 0.5000; 4.0 samples/s; "));
+}
+
+TEST_F(ReporterTest, TheNineLinesComeWhereTheyAreAskedFor) {
+  facts_.logs_full_lines = true;
+  const std::string text = told([&](Reporter& reporter) { reporter.step(step(1, 2.0, 8, 1, false), true); });
+  EXPECT_THAT(text, AllOf(HasSubstr(" sample_num_throughput (images/second): 8\n"),
+                          HasSubstr(" epoch = 0, batch index = 0/3\n"), HasSubstr(" step 1/6  loss 2.0000")));
+}
+
+TEST_F(ReporterTest, PerplexityIsBesideTheLossInEveryRecord) {
+  facts_.is_text = facts_.has_perplexity = true;
+  told([&](Reporter& reporter) {
+    reporter.step(step(3, 0.5, 4, 3, true), false);
+    reporter.eval(
+        {.step = 3, .epoch = 0, .counts = {.loss_sum = 10, .top1 = 5, .top5 = 9, .targets = 10}, .seconds = 1});
+    reporter.summary("done", 3);
+  });
+  for (const char* const name : {"eval", "summary"}) {
+    ASSERT_EQ(events(name).size(), 1) << name;
+    EXPECT_DOUBLE_EQ(events(name)[0].at("perplexity"), std::exp(1.0)) << name;
+  }
+  EXPECT_DOUBLE_EQ(events("epoch").at(0).at("perplexity"), std::exp(0.5));
+}
+
+}  // namespace
+}  // namespace sluice::report
