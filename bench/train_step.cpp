@@ -150,13 +150,14 @@ class Bench {
   static engine::Composition make_composition(Arguments& arguments, comm::Processes& processes) {
     const bool is_vit = arguments.model.name == "vit";
     arguments.plan.partition = choose_cut(arguments);
-    return engine::compose(arguments.plan,
-                           {.model_name = arguments.model.name,
-                            .make_layers = [&] { return models::make_model(arguments.model).layers; },
-                            .devices = device::choose_devices({"cpu"}, arguments.devices()),
-                            .cpu_threads = arguments.threads_per_device(),
-                            .optimizer = {.kind = is_vit ? "adamw" : "momentum", .weight_decay = is_vit ? 0.01 : 5e-4},
-                            .processes = &processes});
+    engine::ComposeOptions options{.model_name = arguments.model.name};
+    options.make_layers = [&] { return models::make_model(arguments.model).layers; };
+    options.devices = device::choose_devices({"cpu"}, arguments.devices());
+    options.cpu_threads = arguments.threads_per_device();
+    options.optimizer.kind = is_vit ? "adamw" : "momentum";
+    options.optimizer.weight_decay = is_vit ? 0.01 : 5e-4;
+    options.communicators = std::make_shared<engine::Communicators>(&processes);
+    return engine::compose(arguments.plan, options);
   }
 
   static engine::StepBatch make_batch(const Arguments& arguments, const comm::World& world) {

@@ -144,6 +144,7 @@ struct LogConfig {
   std::int64_t every = 10;  // steps
   std::string lines = "short";
   bool tensorboard = true;
+  bool csv = false;
 
   bool operator==(const LogConfig&) const = default;
 };

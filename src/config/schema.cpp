@@ -218,6 +218,8 @@ Keys other_keys() {
        "short = one line every log.every steps; full = before it the nine lines that users of PipeTransformer know"},
       {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "",
        "write event files for TensorBoard"},
+      {"log.csv", field<&Config::log, &LogConfig::csv>(), any(), "",
+       "write the numbers of every step into metrics.csv, too"},
   };
 }
 

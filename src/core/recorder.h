@@ -130,9 +130,11 @@ class Recorder {
  public:
   explicit Recorder(bool is_on = true) : is_on_(is_on), process_(ReplicaId{-1}, DeviceId{-1}, {}) {}
 
-  // The two below: not while a step runs.
+  // The three below: not while a step runs.
   void switch_on(bool on) { is_on_ = on; }
-  // Of a place, whose stages are these; it lives as long as the recorder.
+  // Forgets all places, and their spans that were not collected: others follow.
+  void remove_tracks() { tracks_.clear(); }
+  // Of a place, whose stages are these; it lives until remove_tracks().
   [[nodiscard]] Track& add_track(ReplicaId replica, DeviceId device, std::vector<StageId> stages);
 
   // What a thread is to write into; null while nothing is recorded.

@@ -28,7 +28,7 @@ Reducer::Reducer(std::vector<StageGradients> stages, ReducerOptions options, Net
       state.missing.resize(replicas());
       state.ready.resize(replicas());
       for (int position = 0; position < static_cast<int>(state.bucket.params.size()); ++position) {
-        place_of_param_[index(state.bucket.params[position])] = {&state, position};
+        position_of_param_[index(state.bucket.params[position])] = {&state, position};
       }
     }
   }
@@ -63,9 +63,9 @@ void Reducer::begin_step() {
 }
 
 void Reducer::on_grad_ready(ReplicaId replica, ParamId param) {
-  const auto place = place_of_param_.find(index(param));
-  check(place != place_of_param_.end(), "a gradient was reported for a parameter that is not being reduced");
-  report(*place->second.bucket, index(replica), place->second.position);
+  const auto found = position_of_param_.find(index(param));
+  check(found != position_of_param_.end(), "a gradient was reported for a parameter that is not being reduced");
+  report(*found->second.bucket, index(replica), found->second.position);
 }
 
 void Reducer::on_backward_done(ReplicaId replica, StageId stage) {

@@ -63,7 +63,7 @@ class Reducer final : public comm::ReplicaSync {
     std::atomic<int> missing_replicas;
     device::Event reduced;  // when the sum is complete; written by the last replica's thread
   };
-  struct Place {
+  struct ParamPosition {
     BucketState* bucket;
     int position;  // in the bucket's params
   };
@@ -83,7 +83,7 @@ class Reducer final : public comm::ReplicaSync {
 
   std::vector<StageGradients> stages_;
   std::deque<BucketState> buckets_;
-  std::unordered_map<int, Place> place_of_param_;
+  std::unordered_map<int, ParamPosition> position_of_param_;
   std::atomic<int> open_buckets_ = 0;
   std::vector<std::unique_ptr<OrderedAllReduce>> between_processes_;  // [stage]; empty with one process
   std::shared_ptr<comm::Communicator> totals_;                        // null with one process

@@ -93,16 +93,15 @@ ddp::Network connect_stages(const ComposeOptions& options, const std::vector<dev
                             const std::vector<int>& owners, const std::shared_ptr<comm::Communicator>& totals) {
   ddp::Network network{.of_stage = {}, .totals = totals};
   for (std::size_t s = 0; s < owners.size(); ++s) {
-    network.of_stage.push_back(options.processes->make_communicator(concat("the gradients of stage ", s),
-                                                                    devices[owners[s]], options.collectives));
+    network.of_stage.push_back(options.communicators->get(concat("the gradients of stage ", s), devices[owners[s]]));
   }
   return network;
 }
 
-std::vector<std::shared_ptr<comm::Communicator>> connect_statistics(comm::Processes& processes, int devices) {
+std::vector<std::shared_ptr<comm::Communicator>> connect_statistics(Communicators& communicators, int devices) {
   std::vector<std::shared_ptr<comm::Communicator>> of_devices;
   for (int d = 0; d < devices; ++d)
-    of_devices.push_back(processes.make_communicator(concat("the batch-norm statistics of device ", d)));
+    of_devices.push_back(communicators.get(concat("the batch-norm statistics of device ", d)));
   return of_devices;
 }
 
@@ -126,15 +125,15 @@ std::vector<std::shared_ptr<optim::Optimizer>> make_optimizers(const optim::Opti
 
 Composition compose(const Plan& plan, const ComposeOptions& options) {
   const auto devices = by_replica(options.devices, plan);
-  const bool has_peers = options.processes != nullptr && options.processes->size() > 1;
+  const bool has_peers = options.communicators && options.communicators->has_peers();
   if (options.synchronises_batch_norm && (plan.replicas > 1 || has_peers)) refuse_shared_gpus(options.devices);
   const std::vector<int> owners = pipeline::stage_owners(plan);
   for (const device::Device device : options.devices) device::limit_memory(device, options.memory_limit);
   StageGrid grid = make_grid(plan, options, devices, owners);
   Composition composition{.plan = plan};
-  if (has_peers) composition.communicator = options.processes->make_communicator("small sums");
+  if (has_peers) composition.communicator = options.communicators->get(kSmallSums);
   if (has_peers && options.synchronises_batch_norm)
-    composition.statistics_communicators = connect_statistics(*options.processes, plan.devices());
+    composition.statistics_communicators = connect_statistics(*options.communicators, plan.devices());
   if (plan.replicas == 1 && !has_peers) {
     composition.sync = std::make_shared<comm::NoSync>();
   } else {
@@ -147,7 +146,9 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
       std::make_unique<pipeline::Executor>(std::move(grid), devices, owners,
                                            pipeline::ExecutorOptions{.cpu_threads = options.cpu_threads,
                                                                      .step_timeout = options.step_timeout,
-                                                                     .record_spans = options.record_spans});
+                                                                     .record_spans = options.record_spans,
+                                                                     .workers = options.workers,
+                                                                     .recorder = options.recorder});
   composition.executor->wait_for_caller();
   composition.tied = find_tied_parameters(*composition.executor);
   return composition;

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/processes.h"
 #include "comm/replica_sync.h"
 #include "core/plan.h"
+#include "engine/communicators.h"
 #include "engine/tied_parameters.h"
 #include "optim/optimizer.h"
 #include "pipeline/executor.h"
@@ -21,6 +21,9 @@
 #include "pipeline/state_memory.h"
 
 namespace sluice::engine {
+
+// The communicator of all processes, on the CPU.
+inline constexpr const char* kSmallSums = "small sums";
 
 struct ComposeOptions {
   std::string model_name;                            // for messages
@@ -32,10 +35,12 @@ struct ComposeOptions {
   bool synchronises_batch_norm = false;
   std::size_t bucket_bytes = std::size_t{25} << 20;
   optim::OptimizerOptions optimizer;
-  comm::Processes* processes = nullptr;  // connects to the other processes of the run; null: there are none
-  comm::Collectives collectives = comm::Collectives::kAuto;  // between them
-  std::uint64_t memory_limit = 0;                            // bytes of tensors that a device may hold; 0: no limit
-  pipeline::ListedSettings listed = {};                      // for what is said where the limit is too small
+  std::shared_ptr<Communicators> communicators = nullptr;  // with the other processes of the run; null: there are none
+  std::uint64_t memory_limit = 0;                          // bytes of tensors that a device may hold; 0: no limit
+  pipeline::ListedSettings listed = {};                    // for what is said where the limit is too small
+  // What outlives a composition (pipeline/executor.h); null: its own.
+  std::shared_ptr<pipeline::WorkerPool> workers = nullptr;
+  std::shared_ptr<Recorder> recorder = nullptr;
 };
 
 struct Composition {

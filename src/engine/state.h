@@ -20,6 +20,13 @@ namespace sluice::engine {
 // "exp_avg/<parameter>".
 [[nodiscard]] storage::TensorMap optimizer_tensors(const Composition& composition);
 
+// Parameters, buffers and optimizer state, apart from any composition.
+struct State {
+  storage::TensorMap model;
+  storage::TensorMap optimizer;
+  std::int64_t optimizer_steps = 0;
+};
+
 // Exactly the model's tensors, no more and no fewer, all of them finite; into all replicas.
 void load_model(Composition& composition, const storage::TensorMap& tensors, const std::string& source);
 void load_optimizer(Composition& composition, const storage::TensorMap& tensors, std::int64_t steps,

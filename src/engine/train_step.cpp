@@ -90,10 +90,11 @@ const pipeline::Schedule& TrainStep::schedule_of(int chunks) {
 }
 
 pipeline::PassResult TrainStep::run_training_pass(pipeline::PassRequest request, int chunks) const {
+  const bool is_trial = !request.draws_failures;
   try {
     return composition_.executor->run(std::move(request));
   } catch (const Error& error) {
-    if (error.exit_code() != ExitCode::kOutOfMemory || !options_.explain_memory) throw;
+    if (error.exit_code() != ExitCode::kOutOfMemory || is_trial || !options_.explain_memory) throw;
     Plan plan = composition_.plan;
     plan.chunks = chunks;
     throw options_.explain_memory(error, plan);
@@ -199,16 +200,16 @@ double TrainStep::of_rank_0(double number) const {
 }
 
 // What one place does in an update: its part of a buffer that it shares with replica 0, or afterwards a copy of it.
-struct TrainStep::PlaceUpdate {
+struct TrainStep::StageUpdate {
   std::shared_ptr<optim::Optimizer> optimizer;  // of the stage
   optim::BufferPart part;
   at::Tensor own;     // defined only when this place has weights of its own
   at::Tensor source;  // replica 0's
 };
 
-std::vector<std::vector<TrainStep::PlaceUpdate>> TrainStep::plan_update() const {
+std::vector<std::vector<TrainStep::StageUpdate>> TrainStep::plan_update() const {
   const auto& executor = *composition_.executor;
-  std::vector<std::vector<PlaceUpdate>> updates(executor.replicas(), std::vector<PlaceUpdate>(executor.stages()));
+  std::vector<std::vector<StageUpdate>> updates(executor.replicas(), std::vector<StageUpdate>(executor.stages()));
   for (int s = 0; s < executor.stages(); ++s) {
     const at::Tensor source = executor.stage(ReplicaId{0}, StageId{s}).parameters().values();
     int parts = 0;
@@ -223,20 +224,20 @@ std::vector<std::vector<TrainStep::PlaceUpdate>> TrainStep::plan_update() const 
 }
 
 void TrainStep::update_weights(double lr, double divisor) {
-  const auto updates = std::make_shared<const std::vector<std::vector<PlaceUpdate>>>(plan_update());
+  const auto updates = std::make_shared<const std::vector<std::vector<StageUpdate>>>(plan_update());
   bool has_copies = false;
   for (const auto& optimizer : composition_.optimizers) optimizer->begin_step();
   for (const auto& of_replica : *updates) {
-    for (const PlaceUpdate& update : of_replica) has_copies = has_copies || update.own.defined();
+    for (const StageUpdate& update : of_replica) has_copies = has_copies || update.own.defined();
   }
   composition_.executor->for_each_stage(Phase::kOptimizer, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
-    const PlaceUpdate& update = (*updates)[index(replica)][index(stage)];
+    const StageUpdate& update = (*updates)[index(replica)][index(stage)];
     if (!update.own.defined()) update.optimizer->update(lr, divisor, update.part);
   });
   copy_tied_values(*composition_.executor, composition_.tied);
   if (!has_copies) return;
   composition_.executor->for_each_stage(Phase::kReceive, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
-    const PlaceUpdate& update = (*updates)[index(replica)][index(stage)];
+    const StageUpdate& update = (*updates)[index(replica)][index(stage)];
     const at::NoGradGuard no_grad;
     if (update.own.defined()) update.own.copy_(update.source);
   });

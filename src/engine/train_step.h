@@ -47,7 +47,7 @@ struct StepWishes {
   bool count_correct = false;  // the same in every process
   bool keep_logits = false;
   bool stop = false;      // this process wants the run to stop after the step
-  bool is_trial = false;  // where it fails in the schedule is not drawn into the log
+  bool is_trial = false;  // a failure is not explained: where in the schedule, what would fit the memory
 };
 
 struct EvalStats {
@@ -90,8 +90,8 @@ class TrainStep {
                                                   int chunks) const;
   [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once
   [[nodiscard]] pipeline::PassResult run_training_pass(pipeline::PassRequest request, int chunks) const;
-  struct PlaceUpdate;
-  [[nodiscard]] std::vector<std::vector<PlaceUpdate>> plan_update() const;  // [replica][stage]
+  struct StageUpdate;
+  [[nodiscard]] std::vector<std::vector<StageUpdate>> plan_update() const;  // [replica][stage]
   // Of the gradients of all parameters, tied ones once, divided by `divisor`; the same bits in every process.
   [[nodiscard]] double gradient_norm(double divisor) const;
   [[nodiscard]] double of_rank_0(double number) const;

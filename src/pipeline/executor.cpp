@@ -23,10 +23,11 @@ std::vector<Place> make_places(const std::vector<std::vector<device::Device>>& d
 }
 
 std::shared_ptr<Grid> make_grid(StageGrid stages, const std::vector<Place>& places, int devices,
-                                const std::vector<int>& owners, bool record_spans) {
+                                const std::vector<int>& owners, std::shared_ptr<Recorder> recorder) {
   auto grid = std::make_shared<Grid>();
   grid->stages = std::move(stages);
-  grid->recorder.switch_on(record_spans);
+  grid->recorder = std::move(recorder);
+  grid->recorder->remove_tracks();
   grid->owners = owners;
   grid->stages_of.resize(devices);
   for (int stage = 0; stage < static_cast<int>(owners.size()); ++stage) {
@@ -36,7 +37,7 @@ std::shared_ptr<Grid> make_grid(StageGrid stages, const std::vector<Place>& plac
   for (const auto& of_device : grid->stages_of) check(!of_device.empty(), "every device has a stage");
   for (const Place& place : places) {
     grid->tracks.push_back(
-        &grid->recorder.add_track(place.replica, place.device, grid->stages_of[index(place.device)]));
+        &grid->recorder->add_track(place.replica, place.device, grid->stages_of[index(place.device)]));
   }
   return grid;
 }
@@ -45,37 +46,40 @@ std::shared_ptr<Grid> make_grid(StageGrid stages, const std::vector<Place>& plac
 
 Executor::Executor(StageGrid grid, const std::vector<std::vector<device::Device>>& devices,
                    const std::vector<int>& owners, ExecutorOptions options)
-    : timeout_(options.step_timeout), pool_(make_places(devices, options.cpu_threads)) {
-  grid_ = make_grid(std::move(grid), pool_.places(), static_cast<int>(devices.front().size()), owners,
-                    options.record_spans);
+    : timeout_(options.step_timeout),
+      pool_(options.workers ? std::move(options.workers) : std::make_shared<WorkerPool>()) {
+  pool_->assign(make_places(devices, options.cpu_threads));
+  auto recorder = options.recorder ? std::move(options.recorder) : std::make_shared<Recorder>(options.record_spans);
+  grid_ = make_grid(std::move(grid), pool_->places(), static_cast<int>(devices.front().size()), owners,
+                    std::move(recorder));
 }
 
 Executor::~Executor() = default;
 
 void Executor::wait_for_caller() const {
-  for (const Place& place : pool_.places()) device::Stream::current(place.hardware).synchronize();
+  for (const Place& place : pool_->places()) device::Stream::current(place.hardware).synchronize();
 }
 
 PassResult Executor::run(PassRequest request) {
   const auto pass = std::make_shared<Pass>(grid_, std::move(request));
-  const auto job = [pass, places = pool_.places(), streams = pool_.streams()](int place) {
+  const auto job = [pass, places = pool_->places(), streams = pool_->streams()](int place) {
     pass->work(places[place], streams[place]);
   };
-  pool_.run(job, {.timeout = timeout_,
-                  .on_failure = [pass] { pass->stop(); },
-                  .is_excused = [pass] { return pass->report().waits_for_processes(); },
-                  .describe = [pass](int place) { return pass->report().describe(place); },
-                  .conclude =
-                      [pass] {
-                        const PassReport report = pass->report();
-                        log_lines(report.draw_unfinished(), LogLevel::kWarning);
-                        return report.describe_waits();
-                      }});
+  pool_->run(job, {.timeout = timeout_,
+                   .on_failure = [pass] { pass->stop(); },
+                   .is_excused = [pass] { return pass->report().waits_for_processes(); },
+                   .describe = [pass](int place) { return pass->report().describe(place); },
+                   .conclude =
+                       [pass] {
+                         const PassReport report = pass->report();
+                         log_lines(report.draw_unfinished(), LogLevel::kWarning);
+                         return report.describe_waits();
+                       }});
   return pass->take_result();
 }
 
 void Executor::for_each_stage(Phase phase, const std::function<void(ReplicaId, StageId, Stage&)>& job) {
-  const auto on_place = [grid = grid_, places = pool_.places(), streams = pool_.streams(), phase, job](int place) {
+  const auto on_place = [grid = grid_, places = pool_->places(), streams = pool_->streams(), phase, job](int place) {
     const Place& where = places[place];
     StageId current = kNoStage;
     try {
@@ -92,10 +96,10 @@ void Executor::for_each_stage(Phase phase, const std::function<void(ReplicaId, S
                              concat("replica ", index(where.replica), " stage ", index(current)));
     }
   };
-  const auto describe = [places = pool_.places()](int place) {
+  const auto describe = [places = pool_->places()](int place) {
     return concat("replica ", index(places[place].replica), " device ", index(places[place].device));
   };
-  pool_.run(on_place, {.timeout = timeout_, .describe = describe});
+  pool_->run(on_place, {.timeout = timeout_, .describe = describe});
 }
 
 }  // namespace sluice::pipeline

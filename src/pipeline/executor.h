@@ -1,13 +1,12 @@
 // executor: runs a schedule on the stages of all local replicas, one thread per (replica, device).
 // Not here: which schedule (schedule/), the sum over replicas (comm/replica_sync.h), the optimizer (train/).
-// Threads: its own workers; run() and for_each_stage() from one thread. Activations and gradients pass between the
-// stages of a replica by pointer on CPU devices and by peer copy on GPUs. The parts of an overlapped pair run one after
-// the other.
-// Errors: the first failure of any stage ends the step; it names replica, stage and action, the drawing of the schedule
-// with the failing action marked goes to the log, and all workers are back before run() throws, or abandoned. A step
-// that takes longer than the timeout: PeerError. The time in which all of it waits for other processes (synchronised
-// batch-norm) does not count: another may save a checkpoint or wait for its data, and has a limit of its own where it
-// hangs.
+// Threads: a worker for each place; run() and for_each_stage() from one thread. Activations and gradients pass between
+// the stages of a replica by pointer on CPU devices and by peer copy on GPUs. The parts of an overlapped pair run one
+// after the other. Errors: the first failure of any stage ends the step; it names replica, stage and action, the
+// drawing of the schedule with the failing action marked goes to the log, and all workers are back before run() throws,
+// or abandoned. A step that takes longer than the timeout: PeerError. The time in which all of it waits for other
+// processes (synchronised batch-norm) does not count: another may save a checkpoint or wait for its data, and has a
+// limit of its own where it hangs.
 #pragma once
 
 #include <chrono>
@@ -26,6 +25,9 @@ struct ExecutorOptions {
   int cpu_threads = 1;  // per place
   std::chrono::milliseconds step_timeout{60000};
   bool record_spans = true;
+  // What outlives this executor, for others that follow it; null: its own. One executor uses them at a time.
+  std::shared_ptr<WorkerPool> workers = nullptr;
+  std::shared_ptr<Recorder> recorder = nullptr;
 };
 
 class Executor {
@@ -45,7 +47,7 @@ class Executor {
   // added to zeroed ones. After it returns, results may be read by the calling thread.
   PassResult run(PassRequest request);
   // True after a failure that a place did not come back from in time: no further run is possible.
-  [[nodiscard]] bool has_abandoned_threads() const { return pool_.has_abandoned_threads(); }
+  [[nodiscard]] bool has_abandoned_threads() const { return pool_->has_abandoned_threads(); }
 
   // Work that the calling thread has queued on the devices by itself is over when it returns: workers have streams of
   // their own, which do not wait for the caller's.
@@ -56,12 +58,12 @@ class Executor {
   void for_each_stage(Phase phase, const std::function<void(ReplicaId, StageId, Stage&)>& job);
 
   // One track per place, in the order [replica][device].
-  [[nodiscard]] Recorder& recorder() { return grid_->recorder; }
+  [[nodiscard]] Recorder& recorder() { return *grid_->recorder; }
 
  private:
   std::shared_ptr<Grid> grid_;
   std::chrono::milliseconds timeout_;
-  WorkerPool pool_;
+  std::shared_ptr<WorkerPool> pool_;
 };
 
 }  // namespace sluice::pipeline

@@ -18,7 +18,7 @@ struct Grid {
   StageGrid stages;
   std::vector<int> owners;                      // [stage]: the device that runs it (stage_owners())
   std::vector<std::vector<StageId>> stages_of;  // [device]: ascending
-  Recorder recorder;
+  std::shared_ptr<Recorder> recorder;
   std::vector<Track*> tracks;  // [place]
 
   [[nodiscard]] int replicas() const { return static_cast<int>(stages.size()); }
@@ -33,7 +33,7 @@ struct Grid {
   }
   [[nodiscard]] Stage& stage(ReplicaId replica, StageId stage) const { return *stages[index(replica)][index(stage)]; }
   [[nodiscard]] StreamSpans open_spans(int place, const device::Stream& stream) {
-    return {recorder.open(*tracks[place]), stream};
+    return {recorder->open(*tracks[place]), stream};
   }
 };
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "core/check.h"
@@ -18,22 +20,34 @@ namespace sluice::pipeline {
 
 // Outlives the pool when a thread had to be abandoned.
 struct WorkerPool::Shared {
+  // What a thread is bound to.
+  struct Seat {
+    Place where;
+    std::optional<device::Stream> stream;
+    std::int64_t version = 0;  // counts assignments
+    std::int64_t done = 0;     // generation that it has finished
+  };
+
   std::mutex mutex;
   std::condition_variable job_given;
   std::condition_variable place_done;
   std::shared_ptr<const std::function<void(int)>> job;
   std::function<void()> on_failure;
   std::int64_t generation = 0;       // counts jobs given
-  std::vector<std::int64_t> done;    // [place]: generation it has finished
+  std::deque<Seat> seats;            // [thread]
+  int active = 0;                    // threads that have a place: the first ones
   std::exception_ptr first_failure;  // of the current generation
   bool stopping = false;
   bool abandoned = false;
   std::vector<std::thread> threads;
 
-  void work(int place, const Place& where, const device::Stream& stream);
+  void work(int thread);
+  // Bound to one place, until it is bound to another; false when the pool ends.
+  [[nodiscard]] bool work_at(int thread, const Seat& seat);
   void fail(std::exception_ptr failure);
   [[nodiscard]] bool all_done() const {
-    return std::all_of(done.begin(), done.end(), [&](std::int64_t g) { return g == generation; });
+    return std::all_of(seats.begin(), seats.begin() + active,
+                       [&](const Seat& seat) { return seat.done == generation; });
   }
 };
 
@@ -48,37 +62,68 @@ void WorkerPool::Shared::fail(std::exception_ptr failure) {
   if (wake) wake();
 }
 
-void WorkerPool::Shared::work(int place, const Place& where, const device::Stream& stream) {
-  device::use_cpu_threads(where.cpu_threads);
-  const device::MemoryScope charge(where.hardware, device::MemoryKind::kActivations);
-  const device::StreamGuard guard(stream);
-  for (std::int64_t next = 1;; ++next) {
+void WorkerPool::Shared::work(int thread) {
+  for (;;) {
+    const Seat seat = [&] {
+      const std::scoped_lock lock(mutex);
+      return seats[thread];
+    }();
+    if (!work_at(thread, seat)) return;
+  }
+}
+
+bool WorkerPool::Shared::work_at(int thread, const Seat& seat) {
+  device::use_cpu_threads(seat.where.cpu_threads);
+  const device::MemoryScope charge(seat.where.hardware, device::MemoryKind::kActivations);
+  const device::StreamGuard guard(*seat.stream);
+  for (;;) {
     std::shared_ptr<const std::function<void(int)>> current;
+    std::int64_t number = 0;
     {
       std::unique_lock lock(mutex);
-      job_given.wait(lock, [&] { return stopping || generation >= next; });
-      if (stopping) return;
+      const auto is_bound_anew = [&] { return seats[thread].version != seat.version; };
+      const auto has_job = [&] { return thread < active && seats[thread].done < generation; };
+      job_given.wait(lock, [&] { return stopping || is_bound_anew() || has_job(); });
+      if (stopping) return false;
+      if (is_bound_anew()) return true;
       current = job;
+      number = generation;
     }
     try {
-      (*current)(place);
+      (*current)(thread);
     } catch (...) {
       fail(std::current_exception());
     }
     current.reset();
     const std::scoped_lock lock(mutex);
-    done[place] = next;
+    seats[thread].done = number;
     place_done.notify_all();
   }
 }
 
-WorkerPool::WorkerPool(std::vector<Place> places) : places_(std::move(places)), shared_(std::make_shared<Shared>()) {
-  shared_->done.resize(places_.size());
-  for (int i = 0; i < static_cast<int>(places_.size()); ++i) {
-    streams_.push_back(device::Stream::make(places_[i].hardware));
-    shared_->threads.emplace_back(
-        [shared = shared_, i, where = places_[i], stream = streams_[i]] { shared->work(i, where, stream); });
+WorkerPool::WorkerPool(std::vector<Place> places) : shared_(std::make_shared<Shared>()) { assign(std::move(places)); }
+
+void WorkerPool::assign(std::vector<Place> places) {
+  const std::scoped_lock lock(shared_->mutex);
+  check(!shared_->abandoned, "a worker pool with an abandoned thread takes no other places");
+  places_ = std::move(places);
+  streams_.clear();
+  shared_->active = static_cast<int>(places_.size());
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    if (i == shared_->seats.size()) shared_->seats.emplace_back();
+    Shared::Seat& seat = shared_->seats[i];
+    if (!seat.stream || seat.where.hardware != places_[i].hardware)
+      seat.stream = device::Stream::make(places_[i].hardware);
+    seat.where = places_[i];
+    ++seat.version;
+    streams_.push_back(*seat.stream);
   }
+  for (Shared::Seat& seat : shared_->seats) seat.done = shared_->generation;
+  while (shared_->threads.size() < places_.size()) {
+    const int thread = static_cast<int>(shared_->threads.size());
+    shared_->threads.emplace_back([shared = shared_, thread] { shared->work(thread); });
+  }
+  shared_->job_given.notify_all();
 }
 
 WorkerPool::~WorkerPool() {
@@ -128,7 +173,7 @@ bool WorkerPool::has_abandoned_threads() const {
 std::string WorkerPool::describe_hang(const JobControl& control) const {
   std::vector<std::string> stuck;
   for (int i = 0; i < static_cast<int>(places_.size()); ++i) {
-    if (shared_->done[i] == shared_->generation) continue;
+    if (shared_->seats[i].done == shared_->generation) continue;
     stuck.push_back(concat(control.describe(i), " on ", device::to_string(places_[i].hardware)));
   }
   const std::string conclusion = control.conclude();

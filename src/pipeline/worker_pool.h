@@ -1,5 +1,5 @@
 // worker_pool: one thread per (replica, device), bound to its device, that runs the same job on every place. What it
-// allocates is charged to the device (device/memory.h).
+// allocates is charged to the device (device/memory.h). Other places may be assigned between jobs: the threads stay.
 // Not here: what the job does (pipeline/executor.h).
 // Threads: run() from one thread at a time. A job that waits must end when its `on_failure` has been called.
 #pragma once
@@ -38,11 +38,15 @@ struct JobControl {
 
 class WorkerPool {
  public:
-  explicit WorkerPool(std::vector<Place> places);
+  explicit WorkerPool(std::vector<Place> places = {});
   // Joins the threads, except those that a run() had to abandon.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
+
+  // The places of the jobs that follow. Threads that are there are kept and bound anew; where there are too few, others
+  // are started; where there are more, the rest waits for a later call. Requires: no job runs, no thread was abandoned.
+  void assign(std::vector<Place> places);
 
   [[nodiscard]] const std::vector<Place>& places() const { return places_; }
   // The compute stream of each place.

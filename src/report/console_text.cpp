@@ -76,19 +76,6 @@ std::string step_text(std::int64_t step, const RunFacts& facts) {
 
 }  // namespace
 
-void StepSums::add(const StepRecord& record) {
-  if (steps++ == 0) first_batch = record.batch;
-  last_batch = record.batch;
-  samples += record.stats.samples;
-  loss_sum += record.stats.loss * static_cast<double>(record.stats.targets);
-  targets += record.stats.targets;
-  if (record.stats.correct) correct += *record.stats.correct;
-  duration += record.breakdown.step;
-  if (record.breakdown.places.empty()) return;
-  if (!times) times.emplace();
-  profiler::add(*times, record.breakdown.mean());
-}
-
 std::optional<double> perplexity(double loss, const RunFacts& facts) {
   return facts.has_perplexity ? std::optional(std::exp(loss)) : std::nullopt;
 }

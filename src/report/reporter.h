@@ -1,7 +1,7 @@
-// reporter: what a run tells its user and leaves behind: lines of metrics.jsonl, TensorBoard scalars, log lines, the
-// progress line of a terminal, the table at the end. Not here: what to measure (profiler/), the files' formats
-// (event_writer.h, metrics_writer.h). Threads: one. Errors: those of opening the files; a disk that fills up later
-// drops records with a warning, not the run.
+// reporter: makes the records of a run, each once, and hands them to its sinks (run_sink.h): metrics.jsonl, and as
+// configured TensorBoard, metrics.csv, the console. It adds up what the summary and the advice need.
+// Not here: what to measure (profiler/), the sinks' forms. Threads: one. Errors: those of opening the files; a disk
+// that fills up later drops records with a warning, not the run.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/network.h"
-#include "report/console_text.h"
-#include "report/event_writer.h"
-#include "report/metrics_writer.h"
-#include "report/run_totals.h"
+#include "report/metrics_sink.h"
+#include "report/run_sink.h"
 #include "storage/run_dir.h"
 
 namespace sluice::report {
@@ -28,20 +26,27 @@ struct ReporterStart {
   std::optional<std::int64_t> first_step;
 };
 
+// Besides metrics.jsonl and the console.
+struct SinkChoice {
+  bool tensorboard = false;
+  bool csv = false;
+};
+
 class Reporter {
  public:
   // `run_dir` must outlive it.
-  Reporter(const storage::RunDir& run_dir, RunFacts facts, bool tensorboard, ReporterStart start);
+  Reporter(const storage::RunDir& run_dir, const SinkChoice& choice, const ReporterStart& start);
 
-  void plan(const nlohmann::ordered_json& description);
-  // A metrics line for every step; a log line when `to_log`; the progress line on a terminal. An epoch's last step, and
-  // the run's, ends with a summary, which the evaluation joins that follows.
-  void step(const StepRecord& record, bool to_log);
+  // Before the first step, and where the plan changes in the run. facts: of the steps that follow.
+  void plan(const RunFacts& facts, const nlohmann::ordered_json& description);
+  // `ends_interval`: a line of the console is due. An epoch's last step, and the run's, ends with a summary, which the
+  // evaluation joins that follows.
+  void step(const StepRecord& record, const StepSpans& spans, bool ends_interval);
   // Evaluations and checkpoints, for the table at the end.
   void outside_of_steps(const std::vector<Span>& spans);
   void eval(const EvalRecord& record);
   void event(const std::string& name, const nlohmann::ordered_json& fields);  // checkpoint, fault
-  // The last line of metrics.jsonl, which is returned, and the table. `outcome`: "done", "interrupted".
+  // The last record, which is returned. `outcome`: "done", "interrupted".
   nlohmann::ordered_json summary(const std::string& outcome, std::int64_t steps_done);
 
   // Before a checkpoint: makes the lines so far durable and gives their end.
@@ -53,31 +58,23 @@ class Reporter {
   [[nodiscard]] bool is_replaced() const { return run_dir_.presence() == storage::RunDir::Presence::kReplaced; }
 
  private:
-  void scalars_of_step(std::int64_t step, const nlohmann::ordered_json& fields);
-  [[nodiscard]] nlohmann::ordered_json fields_of(const StepRecord& record, const profiler::NetworkRates* network) const;
-  void log_step(const StepRecord& record, const profiler::NetworkRates* network);
-  void draw_progress(const StepRecord& record);
   void add_to_epoch(const StepRecord& record);
   void end_epoch(const EvalRecord* evaluation);
-  void log_end(const std::vector<tune::Advice>& advice) const;
   [[nodiscard]] double seconds_left(std::int64_t step) const;
 
   const storage::RunDir& run_dir_;
+  MetricsSink* metrics_;                         // the first of sinks_
+  std::vector<std::unique_ptr<RunSink>> sinks_;  // in the order in which they are told
   RunFacts facts_;
-  MetricsWriter metrics_;
-  std::unique_ptr<EventWriter> events_;
   std::optional<EvalRecord> last_eval_;
   std::optional<StepRecord> last_step_;
-  StepSums interval_;           // since the last line
   StepSums epoch_;              // of this process, of last_step_'s epoch
   bool epoch_is_over_ = false;  // and not told yet
-  Nanoseconds last_drawn_ = 0;
-  RunTotals totals_;   // of this process
-  RunTotals settled_;  // the same without its first steps, in which memory is fetched and caches fill: for the advice
+  RunTotals totals_;            // of this process
+  // The same of the last plan, without its first steps, in which memory is fetched and caches fill: for the advice.
+  RunTotals settled_;
+  std::int64_t steps_of_plan_ = 0;
   profiler::NetworkSampler network_;
 };
-
-// Largest resident memory of this process so far, in bytes.
-[[nodiscard]] std::uint64_t peak_process_memory();
 
 }  // namespace sluice::report

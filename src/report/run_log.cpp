@@ -49,7 +49,7 @@ struct PartSums {
 };
 
 // What the step lines add up to.
-class StepSums {
+class RecordSums {
  public:
   void add(const Json& line) {
     const double time = number_at(line, "step_ms").value_or(0);
@@ -199,7 +199,7 @@ class Reader {
   }
 
   RunLog log_;
-  StepSums sums_;
+  RecordSums sums_;
 };
 
 // A path's status; not_found where there is nothing. Throws where nobody can tell.

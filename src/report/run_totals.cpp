@@ -27,11 +27,18 @@ void RunTotals::add_step(const StepStats& stats, const profiler::StepBreakdown& 
     network_bytes += *network_bytes_per_s * to_s(breakdown.step);
     network_time += breakdown.step;
   }
-  if (places.empty()) places.resize(breakdown.places.size());
-  for (std::size_t i = 0; i < breakdown.places.size(); ++i) {
-    places[i].replica = breakdown.places[i].replica;
-    places[i].device = breakdown.places[i].device;
-    profiler::add(places[i], breakdown.places[i]);
+  for (const PlaceBreakdown& of_step : breakdown.places) {
+    const auto is_same = [&](const PlaceTotal& place) {
+      return place.sum.replica == of_step.replica && place.sum.device == of_step.device;
+    };
+    auto place = std::ranges::find_if(places, is_same);
+    if (place == places.end()) {
+      place = places.insert(places.end(), PlaceTotal{});
+      place->sum.replica = of_step.replica;
+      place->sum.device = of_step.device;
+    }
+    profiler::add(place->sum, of_step);
+    ++place->steps;
   }
 }
 
@@ -44,9 +51,9 @@ void RunTotals::add_outside(const std::vector<Span>& spans) {
 
 std::vector<PlaceTimes> mean_times(const RunTotals& totals) {
   std::vector<PlaceTimes> places;
-  for (const PlaceBreakdown& total : totals.places) {
-    PlaceTimes& place = places.emplace_back(PlaceTimes{index(total.replica), index(total.device), {}});
-    for (const auto& [name, total_ms] : times_of(total)) place.ms[name] = total_ms / static_cast<double>(totals.steps);
+  for (const auto& [sum, steps] : totals.places) {
+    PlaceTimes& place = places.emplace_back(PlaceTimes{index(sum.replica), index(sum.device), {}});
+    for (const auto& [name, total_ms] : times_of(sum)) place.ms[name] = total_ms / static_cast<double>(steps);
     place.ms["step_ms"] = to_ms(totals.duration) / static_cast<double>(totals.steps);
   }
   return places;
@@ -66,7 +73,7 @@ tune::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts) {
       .sync_bytes = static_cast<double>(facts.sync_bytes),
       .network_bytes_per_s = totals.network_time > 0 ? totals.network_bytes / to_s(totals.network_time) : 0.0,
       .data_workers = facts.data_workers};
-  for (const PlaceBreakdown& place : totals.places) {
+  for (const auto& [place, steps] : totals.places) {
     input.stages.push_back({.replica = index(place.replica),
                             .stage = index(place.device),
                             .compute = mean(place.forward() + place.backward()),

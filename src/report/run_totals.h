@@ -40,13 +40,19 @@ struct RunFacts {
   [[nodiscard]] std::optional<double> utilisation(double flops_per_s) const;
 };
 
+// A plan that changes in a run has other places than the one before.
+struct PlaceTotal {
+  profiler::PlaceBreakdown sum;
+  std::int64_t steps = 0;
+};
+
 struct RunTotals {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
   std::int64_t targets = 0;
   Nanoseconds duration = 0;
   FlopCount flops{};
-  std::vector<profiler::PlaceBreakdown> places;  // empty when nothing was recorded
+  std::vector<PlaceTotal> places;  // those that ran; empty when nothing was recorded
   std::uint64_t dropped_spans = 0;
   std::map<int, Nanoseconds> waited_for_rank;   // by the first to be ready, for the last
   double network_bytes = 0;                     // that all interfaces carried in `network_time`
@@ -60,7 +66,7 @@ struct RunTotals {
   [[nodiscard]] double samples_per_s() const { return per_second(static_cast<double>(samples), duration); }
 };
 
-// Means over the steps; empty where nothing was recorded.
+// Means over the steps that each place ran in; empty where nothing was recorded.
 [[nodiscard]] std::vector<PlaceTimes> mean_times(const RunTotals& totals);
 
 // What the rules of tune/advice.h look at.

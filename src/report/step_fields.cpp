@@ -1,5 +1,10 @@
 #include "report/step_fields.h"
 
+#include "core/flops.h"
+#include "core/host.h"
+#include "device/memory.h"
+#include "report/console_text.h"
+
 namespace sluice::report {
 
 using nlohmann::ordered_json;
@@ -22,6 +27,9 @@ std::vector<std::pair<std::string, double>> times_of(const PlaceBreakdown& place
           {"allreduce_hidden_ms", to_ms(place.all_reduce_hidden())}};
 }
 
+namespace {
+
+// Null where nothing was recorded.
 void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdown) {
   const bool is_known = !breakdown.places.empty();
   const auto known = [&](const ordered_json& value) { return is_known ? value : ordered_json(nullptr); };
@@ -31,6 +39,7 @@ void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdow
   if (breakdown.dropped > 0) fields["spans_dropped"] = breakdown.dropped;
 }
 
+// Model FLOP/s, whole and by kind of product, and their share of the stated peak.
 void add_flops(ordered_json& fields, const FlopCount& flops, Nanoseconds duration, const RunFacts& facts) {
   const double all = per_second(all_flops(flops), duration);
   fields["flops_per_s"] = all;
@@ -42,6 +51,7 @@ void add_flops(ordered_json& fields, const FlopCount& flops, Nanoseconds duratio
   fields["mfu"] = utilisation ? ordered_json(*utilisation) : ordered_json(nullptr);
 }
 
+// The means over a run's steps, a list of places; null where nothing was recorded.
 ordered_json mean_breakdown(const RunTotals& totals) {
   if (totals.places.empty()) return nullptr;
   ordered_json list = ordered_json::array();
@@ -50,6 +60,98 @@ ordered_json mean_breakdown(const RunTotals& totals) {
     for (const auto& [name, ms] : place.ms) list.back()[name] = ms;
   }
   return list;
+}
+
+// What an evaluation and an epoch share.
+void add_counts(ordered_json& fields, double loss, const EvalCounts& counts, const RunFacts& facts) {
+  fields["loss"] = loss;
+  if (const auto surprise = perplexity(loss, facts)) fields["perplexity"] = *surprise;
+  if (counts.targets == 0) return;
+  fields["top1"] = counts.top1_percent();
+  fields["top5"] = counts.top5_percent();
+}
+
+ordered_json peak_memory(const RunFacts& facts) {
+  ordered_json bytes{{"process", peak_process_memory()}};
+  for (const device::Device& device : facts.devices) {
+    if (const auto peak = device::peak_bytes(device)) bytes[device::to_string(device)] = *peak;
+  }
+  for (const auto& [kind, size] : facts.memory) bytes[kind] = size;
+  return bytes;
+}
+
+// What lay on each device when it held most; of CPU devices, where that is counted.
+ordered_json peak_memory_by_kind(const RunFacts& facts) {
+  ordered_json devices = ordered_json::object();
+  for (const device::Device& device : facts.devices) {
+    if (device.kind != device::DeviceKind::kCpu || !device::memory_is_counted()) continue;
+    const device::MemoryUse use = device::memory_use(device);
+    for (const device::MemoryKind kind : device::kMemoryKinds)
+      devices[device::to_string(device)][std::string(device::to_word(kind))] = use.by_kind_at_peak[kind];
+  }
+  return devices;
+}
+
+}  // namespace
+
+ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates* network, const RunFacts& facts) {
+  ordered_json fields{{"step", record.step},       {"epoch", record.epoch},
+                      {"batch", record.batch},     {"batches", record.batches},
+                      {"loss", record.stats.loss}, {"samples", record.stats.samples},
+                      {"lr", record.lr},           {"step_ms", to_ms(record.breakdown.step)}};
+  if (record.stats.correct) {
+    fields["top1"] = record.stats.correct->top1_percent();
+    fields["top5"] = record.stats.correct->top5_percent();
+  }
+  add_breakdown(fields, record.breakdown);
+  fields["samples_per_s"] = per_second(static_cast<double>(record.stats.samples), record.breakdown.step);
+  fields["syncs_per_s"] = facts.sync_bytes > 0 ? per_second(1.0, record.breakdown.step) : 0.0;
+  fields["sync_bytes"] = facts.sync_bytes;
+  fields["net_bytes_per_s"] = network != nullptr ? ordered_json(network->total) : ordered_json(nullptr);
+  for (const auto& [name, rate] : network != nullptr ? network->interfaces : decltype(network->interfaces){}) {
+    if (rate.sent + rate.received > 0) fields["net"][name] = {{"sent", rate.sent}, {"received", rate.received}};
+  }
+  if (record.stats.gradient_norm) fields["gradient_norm"] = *record.stats.gradient_norm;
+  add_flops(fields, record.stats.flops, record.breakdown.step, facts);
+  fields["stages"] = facts.plan.devices();
+  fields["replicas"] = facts.replicas;
+  fields["frozen_layers"] = 0;  // every layer is trained
+  return fields;
+}
+
+ordered_json epoch_fields(const StepSums& sums, const StepRecord& last, const RunFacts& facts) {
+  ordered_json fields{{"epoch", last.epoch}, {"step", last.step}, {"steps", sums.steps}, {"samples", sums.samples}};
+  add_counts(fields, sums.loss(), sums.correct, facts);
+  fields["train_s"] = to_s(sums.duration);
+  return fields;
+}
+
+ordered_json eval_fields(const EvalRecord& record, const RunFacts& facts) {
+  ordered_json fields{{"epoch", record.epoch}, {"step", record.step}};
+  add_counts(fields, record.counts.loss(), record.counts, facts);
+  fields["samples"] = record.counts.targets;
+  fields["eval_s"] = record.seconds;
+  return fields;
+}
+
+ordered_json summary_fields(const RunTotals& totals, const std::vector<tune::Advice>* advice,
+                            const std::optional<EvalRecord>& evaluation, const RunFacts& facts) {
+  ordered_json fields{{"samples_per_s", totals.samples_per_s()},
+                      {"peak_memory_bytes", peak_memory(facts)},
+                      {"peak_memory_by_kind", peak_memory_by_kind(facts)}};
+  add_flops(fields, totals.flops, totals.duration, facts);
+  fields["breakdown"] = mean_breakdown(totals);
+  fields["advice"] = nullptr;
+  if (advice != nullptr) {
+    fields["advice"] = ordered_json::array();
+    for (const tune::Advice& one : *advice) fields["advice"].push_back(one.sentence);
+  }
+  if (!totals.places.empty()) {
+    fields["evaluation_s"] = to_s(totals.evaluation);
+    fields["checkpoints_s"] = to_s(totals.checkpoints);
+  }
+  if (evaluation) add_counts(fields, evaluation->counts.loss(), evaluation->counts, facts);
+  return fields;
 }
 
 }  // namespace sluice::report

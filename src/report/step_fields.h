@@ -1,28 +1,36 @@
-// step_fields: the numbers of a step as metrics.jsonl names them (docs/files.md). Pure.
+// step_fields: the numbers of a run's records as metrics.jsonl names them (docs/files.md). Pure, but for the summary's
+// memory, which is read when it is asked for.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/flops.h"
+#include <nlohmann/json.hpp>
+
 #include "profiler/breakdown.h"
+#include "profiler/network.h"
 #include "report/run_totals.h"
+#include "report/step_record.h"
 
 namespace sluice::report {
 
 // Milliseconds by field, in the order of the records: the columns that add up to the step, and parts of them.
 [[nodiscard]] std::vector<std::pair<std::string, double>> times_of(const profiler::PlaceBreakdown& place);
 
-// Appends the times of a step to its record; null where nothing was recorded (profile.level = "off").
-void add_breakdown(nlohmann::ordered_json& fields, const profiler::StepBreakdown& breakdown);
+// Of `step`; its times are null where nothing was recorded (profile.level = "off"). network: null where not known.
+[[nodiscard]] nlohmann::ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates* network,
+                                                 const RunFacts& facts);
 
-// Model FLOP/s, whole and by kind of product, and their share of the stated peak.
-void add_flops(nlohmann::ordered_json& fields, const FlopCount& flops, Nanoseconds duration, const RunFacts& facts);
+// Of `epoch`: the training steps that this process has run of it.
+[[nodiscard]] nlohmann::ordered_json epoch_fields(const StepSums& sums, const StepRecord& last, const RunFacts& facts);
 
-// The means over a run's steps, a list of places; null where nothing was recorded.
-[[nodiscard]] nlohmann::ordered_json mean_breakdown(const RunTotals& totals);
+// Of `eval`.
+[[nodiscard]] nlohmann::ordered_json eval_fields(const EvalRecord& record, const RunFacts& facts);
+
+// Of `summary`, what the run's totals say. advice: null where it is not known.
+[[nodiscard]] nlohmann::ordered_json summary_fields(const RunTotals& totals, const std::vector<tune::Advice>* advice,
+                                                    const std::optional<EvalRecord>& evaluation, const RunFacts& facts);
 
 }  // namespace sluice::report

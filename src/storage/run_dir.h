@@ -44,6 +44,7 @@ class RunDir {
   [[nodiscard]] const std::filesystem::path& path() const { return dir_; }
   [[nodiscard]] std::filesystem::path config_file() const { return dir_ / "config.toml"; }
   [[nodiscard]] std::filesystem::path metrics_file() const { return dir_ / "metrics.jsonl"; }
+  [[nodiscard]] std::filesystem::path csv_file() const { return dir_ / "metrics.csv"; }
   [[nodiscard]] std::filesystem::path log_file() const { return dir_ / "log.txt"; }
   [[nodiscard]] std::filesystem::path tensorboard_dir() const { return dir_ / "tensorboard"; }
   [[nodiscard]] std::filesystem::path checkpoints_dir() const { return dir_ / "checkpoints"; }

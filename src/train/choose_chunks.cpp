@@ -49,7 +49,7 @@ double time_step(const engine::Composition& composition, engine::TrainStep& step
 tune::MemoryModel kept_or_measured_model(const Setup& setup) {
   const auto kept = measure::find_costs(setup.config.pipeline.cost_cache, workload_of(setup), micro_batch_size(setup));
   if (!kept) return measure_memory_model(setup);
-  return {.layers = kept->costs(), .shares_memory = shares_memory(setup), .processes = setup.place.processes};
+  return {.layers = kept->costs(), .shares_memory = shares_memory(setup), .processes = setup.process.processes};
 }
 
 // Whether it is known beforehand what fits: what a GPU has without a limit is found out by trying, unless the plan was
@@ -128,20 +128,17 @@ std::string what_is_left_out(const TrialNumbers& numbers, const tune::ChunkTrial
 }
 
 // Steps as `trials` asks for them. Where nothing fits it fails as the first did, which was the most likely to.
-void run_trials(const Setup& setup, engine::Composition& composition, const engine::StepBatch& batch,
-                tune::ChunkTrials& trials) {
-  engine::TrainStepOptions options = step_options(setup);
-  options.explain_memory = {};  // only the failure that ends the run is explained
-  engine::TrainStep step(composition, options);
+void run_trials(const Setup& setup, engine::Engine& engine, const engine::StepBatch& batch, tune::ChunkTrials& trials) {
+  const engine::Composition& composition = engine.composition();
   ProgressLine progress;
   std::optional<std::pair<Error, Plan>> failure;
   while (const std::optional<int> chunks = trials.next()) {
     const auto say = [&] { return concat("trying ", counted(*chunks, "chunk"), " a step; so far ", trials.timings()); };
-    if (setup.place.rank == 0) progress.tell(say);
+    if (setup.process.rank == 0) progress.tell(say);
     Plan plan = composition.plan;
     plan.chunks = *chunks;
     try {
-      trials.took(time_step(composition, step, batch, *chunks));
+      trials.took(time_step(composition, engine.step(), batch, *chunks));
     } catch (const Error& error) {
       if (error.exit_code() != ExitCode::kOutOfMemory) throw;
       if (ends_with_a_failure(composition)) throw with_what_would_fit(error, setup, plan);
@@ -155,24 +152,25 @@ void run_trials(const Setup& setup, engine::Composition& composition, const engi
 
 }  // namespace
 
-ChunkChoice choose_chunks(const Setup& setup, engine::Composition& composition, const engine::StepBatch& batch) {
+ChunkChoice choose_chunks(const Setup& setup, engine::Engine& engine, const engine::StepBatch& batch) {
+  engine::Composition& composition = engine.composition();
   const engine::BufferSnapshot buffers(composition);
   const TrialNumbers numbers = numbers_to_try(setup, composition, batch.global_samples / count_replicas(setup));
   tune::ChunkTrials trials(tune::worth_trying(numbers.all, numbers.most), composition.plan.chunks,
                            chunks_budget(setup));
-  run_trials(setup, composition, batch, trials);
+  run_trials(setup, engine, batch, trials);
   buffers.restore();
   composition.executor->recorder().clear();
   return {.chunks = trials.best().value(), .why = trials.timings(), .left_out = what_is_left_out(numbers, trials)};
 }
 
-int decide_chunks(const Setup& setup, engine::Composition& composition, data::Position start) {
+void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position start) {
   const auto tell = [&](const std::string& what) {
-    if (setup.place.rank == 0) log_info(concat("pipeline.chunks = \"auto\"", what));
+    if (setup.process.rank == 0) log_info(concat("pipeline.chunks = \"auto\"", what));
   };
   if (setup.config.train.deterministic) {
-    tell(concat(" with train.deterministic: ", composition.plan.chunks, ", unmeasured"));
-    return composition.plan.chunks;
+    tell(concat(" with train.deterministic: ", engine.plan().chunks, ", unmeasured"));
+    return;
   }
   tell(concat(": timing steps without update, for about ", human_duration(chunks_budget(setup)),
               " (pipeline.planning_budget_s)"));
@@ -181,13 +179,15 @@ int decide_chunks(const Setup& setup, engine::Composition& composition, data::Po
     options.prefetch = 1;  // no others are made meanwhile
     return as_step_batch(*data::Loader(*setup.train_set, options, start).next());
   }();
-  const ChunkChoice choice = choose_chunks(setup, composition, batch);
+  const ChunkChoice choice = choose_chunks(setup, engine, batch);
   const bool was_compared = choice.why.find(',') != std::string::npos;
   const char* const untimed = chunks_budget(setup) > 0 ? ", the only number to try" : ", with no time to try others";
   tell(concat(": ", choice.chunks,
               choice.why.empty() ? untimed : concat(was_compared ? " is fastest (" : " is taken (", choice.why, ")"),
               choice.left_out));
-  return choice.chunks;
+  Plan plan = engine.plan();
+  plan.chunks = choice.chunks;
+  engine.apply(plan);
 }
 
 }  // namespace sluice::train

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "data/loader.h"
-#include "engine/compose.h"
-#include "engine/train_step.h"
+#include "engine/engine.h"
 #include "train/setup.h"
 #include "tune/chunk_trials.h"
 
@@ -23,11 +22,10 @@ struct ChunkChoice {
   std::string why;       // "1: 30.1 ms, 2: 27.9 ms, 4: 29.0 ms"; empty where there was no choice, or no time for one
   std::string left_out;  // "; 8 was not tried: ..."; empty where nothing was
 };
-[[nodiscard]] ChunkChoice choose_chunks(const Setup& setup, engine::Composition& composition,
-                                        const engine::StepBatch& batch);
+[[nodiscard]] ChunkChoice choose_chunks(const Setup& setup, engine::Engine& engine, const engine::StepBatch& batch);
 
-// The number of chunks where the configuration leaves it open: by choose_chunks() on the batch at `start`. With
-// train.deterministic, where times must not decide, it is the plan's own. Rank 0 logs it.
-[[nodiscard]] int decide_chunks(const Setup& setup, engine::Composition& composition, data::Position start);
+// Where the configuration leaves the number of chunks open: applies the one of choose_chunks() on the batch at `start`.
+// With train.deterministic, where times must not decide, the plan's own stays. Rank 0 logs it.
+void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position start);
 
 }  // namespace sluice::train

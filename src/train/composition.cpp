@@ -4,14 +4,13 @@
 #include "train/memory_advice.h"
 
 namespace sluice::train {
+namespace {
 
-engine::Composition make_composition(const Setup& setup, const Plan& plan, comm::Processes* processes) {
+engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* processes) {
   const config::Config& config = setup.config;
   engine::ComposeOptions options{
       .model_name = setup.model.name,
-      .make_layers = [&] { return models::make_model(setup.model).layers; },
-      .devices = setup.devices,
-      .cpu_threads = setup.cpu_threads,
+      .make_layers = [&setup] { return models::make_model(setup.model).layers; },
       .step_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(config.train.step_timeout_s * 1000)),
       .record_spans = config.profile.level != "off",
       .synchronises_batch_norm = config.pipeline.batch_norm == "sync",
@@ -23,11 +22,11 @@ engine::Composition make_composition(const Setup& setup, const Plan& plan, comm:
                     .beta1 = config.train.beta1,
                     .beta2 = config.train.beta2,
                     .eps = config.train.eps},
-      .processes = processes,
-      .collectives = collectives_of(config),
       .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes),
       .listed = listed_settings(config)};
-  return engine::compose(plan, options);
+  if (processes != nullptr)
+    options.communicators = std::make_shared<engine::Communicators>(processes, collectives_of(config));
+  return options;
 }
 
 engine::TrainStepOptions step_options(const Setup& setup) {
@@ -39,6 +38,14 @@ engine::TrainStepOptions step_options(const Setup& setup) {
           .explain_memory = [&setup](const Error& error, const Plan& plan) {
             return with_what_would_fit(error, setup, plan);
           }};
+}
+
+}  // namespace
+
+engine::EngineOptions engine_options(const Setup& setup, comm::Processes* processes) {
+  return {.compose = compose_options(setup, processes),
+          .step = step_options(setup),
+          .devices_of = [&setup](const Plan& plan) { return devices_for(setup, plan.devices() * plan.replicas); }};
 }
 
 }  // namespace sluice::train

@@ -1,19 +1,13 @@
-// composition: from a set-up and a plan to what trains it (engine/compose.h, engine/train_step.h).
-// Errors: those of compose().
+// composition: from a set-up to what the engine needs (engine/engine.h): layers, devices, optimizer, limits, messages.
 #pragma once
 
 #include "comm/processes.h"
-#include "core/plan.h"
-#include "engine/compose.h"
-#include "engine/train_step.h"
+#include "engine/engine.h"
 #include "train/setup.h"
 
 namespace sluice::train {
 
-// `processes` connects to the others; null where there are none.
-[[nodiscard]] engine::Composition make_composition(const Setup& setup, const Plan& plan,
-                                                   comm::Processes* processes = nullptr);
-// Requires: `setup` outlives the step.
-[[nodiscard]] engine::TrainStepOptions step_options(const Setup& setup);
+// `processes` connects to the others; null where there are none. Requires: `setup` outlives the engine.
+[[nodiscard]] engine::EngineOptions engine_options(const Setup& setup, comm::Processes* processes = nullptr);
 
 }  // namespace sluice::train

@@ -74,7 +74,7 @@ void Loop::end_without_records(const std::filesystem::path& gone) {
   throw StorageError(concat(what, "; ", rescued));
 }
 
-bool Loop::must_stop() const { return stop_is_agreed_ || (parts_.step.is_alone() && StopSignal::requested()); }
+bool Loop::must_stop() const { return stop_is_agreed_ || (parts_.engine.step().is_alone() && StopSignal::requested()); }
 
 void Loop::run_until_done_or_stopped() {
   for (;;) {
@@ -140,9 +140,8 @@ void Loop::train_one_step() {
   report_outside_of_steps();
   const std::int64_t number = progress_.steps_done + 1;
   const double lr = options_.lr.at(progress_.steps_done);
-  const auto [batch, stats, spans] =
-      run_recorded_step(parts_.train_data, parts_.executor, parts_.step, progress_.steps_done, lr,
-                        {.count_correct = true, .stop = StopSignal::requested()});
+  const auto [batch, stats, spans] = run_recorded_step(parts_.train_data, parts_.engine, progress_.steps_done, lr,
+                                                       {.count_correct = true, .stop = StopSignal::requested()});
   stop_is_agreed_ = stats.stop;
   proven_checkpoint_ = last_checkpoint_;
 
@@ -157,7 +156,7 @@ void Loop::train_one_step() {
                                  .lr = lr,
                                  .breakdown = profiler::break_down(spans),
                                  .evaluation_follows = progress_.evaluation_due},
-                                number % options_.log_every == 0 || is_finished());
+                                spans, number % options_.log_every == 0 || is_finished());
 }
 
 bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
@@ -168,11 +167,11 @@ bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
 
 std::optional<report::EvalRecord> Loop::evaluate() {
   const Nanoseconds begin = now_ns();
-  const SpanScope span(parts_.executor.recorder().process(), Phase::kEvaluation);
+  const SpanScope span(parts_.engine.recorder().process(), Phase::kEvaluation);
   report::EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch};
   const auto eval_data = parts_.open_eval_data();
   while (const auto batch = eval_data->next()) {
-    const engine::EvalStats stats = parts_.step.evaluate(as_micro_batch(*batch), StopSignal::requested());
+    const engine::EvalStats stats = parts_.engine.step().evaluate(as_micro_batch(*batch), StopSignal::requested());
     report_outside_of_steps();  // makes room for the spans of the next batch
     stop_is_agreed_ = stats.stop;
     if (stop_is_agreed_) return std::nullopt;
@@ -192,13 +191,13 @@ bool Loop::checkpoint_is_due() const {
 }
 
 void Loop::report_outside_of_steps() {
-  const StepSpans spans = parts_.executor.recorder().collect(progress_.steps_done, 0, 0);
+  const StepSpans spans = parts_.engine.recorder().collect(progress_.steps_done, 0, 0);
   if (parts_.records != nullptr) parts_.records->reporter.outside_of_steps(spans.process);
 }
 
 void Loop::save() {
   const Nanoseconds begin = now_ns();
-  const SpanScope span(parts_.executor.recorder().process(), Phase::kCheckpoint);
+  const SpanScope span(parts_.engine.recorder().process(), Phase::kCheckpoint);
   Records& records = *parts_.records;
   const auto held = records.hold ? records.hold() : std::unique_lock<std::timed_mutex>();
   try {

@@ -15,7 +15,7 @@
 
 #include "core/error.h"
 #include "data/loader.h"
-#include "engine/train_step.h"
+#include "engine/engine.h"
 #include "optim/lr_schedule.h"
 #include "report/reporter.h"
 #include "storage/checkpoint_store.h"
@@ -51,9 +51,8 @@ struct Records {
 
 // What the loop calls; made by the session.
 struct LoopParts {
-  engine::TrainStep& step;
-  pipeline::Executor& executor;  // for its spans only
-  data::Loader& train_data;      // stands at progress.position
+  engine::Engine& engine;
+  data::Loader& train_data;  // stands at progress.position
   std::function<std::unique_ptr<data::Loader>()> open_eval_data;
   Records* records;  // null: another process of the run keeps them
 };

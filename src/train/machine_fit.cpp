@@ -23,7 +23,7 @@ struct Threads {
 };
 
 Threads count_threads(const Setup& setup) {
-  const int places = cpu_places(setup.devices) * setup.place.local_size;
+  const int places = cpu_places(setup.devices) * setup.process.local_size;
   return {places, std::int64_t{setup.cpu_threads} * places, device::available_cores()};
 }
 
@@ -32,7 +32,7 @@ constexpr const char* kShareEvenly = "device.threads = 0 shares the cores evenly
 }  // namespace
 
 void warn_of_oddities(const Setup& setup) {
-  if (setup.place.rank > 0) return;
+  if (setup.process.rank > 0) return;
   if (const std::int64_t asked = setup.config.train.global_batch; asked > setup.global_batch) {
     log_warning(concat("train.global_batch = ", asked, " is more than the ", counted(setup.global_batch, "sample"),
                        " of ", setup.train_set->info().name, ": each step takes all of them, an epoch is one step"));
@@ -56,7 +56,7 @@ void refuse_too_large_batch(const Setup& setup) {
   const auto sample =
       static_cast<double>(info.kind == SampleKind::kImage ? info.pixels() * c10::elementSize(setup.model.dtype)
                                                           : 2 * info.context * sizeof(std::int64_t));
-  const double bytes = sample * static_cast<double>(divided_up(setup.global_batch, setup.place.processes));
+  const double bytes = sample * static_cast<double>(divided_up(setup.global_batch, setup.process.processes));
   const std::uint64_t memory = device::list_devices().front().memory_bytes;
   if (bytes <= static_cast<double>(memory)) return;
   throw OutOfMemoryError(concat(

@@ -113,7 +113,7 @@ tune::MemoryModel measure_memory_model(const Setup& setup) {
   constexpr std::int64_t kMost = 16;  // enough for the kernels that larger ones run
   return {.layers = measure::measure_layer_bytes(workload_of(setup), std::min(micro_batch_size(setup), kMost)),
           .shares_memory = shares_memory(setup),
-          .processes = setup.place.processes};
+          .processes = setup.process.processes};
 }
 
 std::string what_would_fit(const tune::MemoryModel& model, const Setup& setup, const Plan& plan) {

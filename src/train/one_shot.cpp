@@ -27,8 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-engine::Composition composition_for(const Setup& setup) { return make_composition(setup, decide_plan(setup)); }
-
 void load_weights(engine::Composition& composition, const fs::path& file) {
   engine::load_model(composition, storage::read_safetensors(file).tensors, file.string());
 }
@@ -204,9 +202,10 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   EvaluatedModel evaluated = evaluated_model(options);
   evaluated.config.pipeline.recompute = "none";  // nothing to measure for what has no backward
   const Setup setup = make_setup(evaluated.config);
-  engine::Composition composition = composition_for(setup);
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
+  engine::Composition& composition = engine.composition();
   engine::load_model(composition, evaluated.tensors, evaluated.file.string());
-  engine::TrainStep step(composition, step_options(setup));
+  engine::TrainStep& step = engine.step();
   data::Loader loader(*setup.test_set, eval_loader_options(setup));
   EvalCounts counts;
   std::vector<at::Tensor> logits, labels;
@@ -235,12 +234,13 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
                         {options.config_file, options.weights, options.batch, config.model.weights});
   const Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
   warn_of_oddities(setup);
-  engine::Composition composition = composition_for(setup);
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
+  engine::Composition& composition = engine.composition();
   const fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
   if (!weights.empty()) load_weights(composition, weights);
   const auto batch = options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model);
 
-  engine::TrainStep step(composition, step_options(setup));
+  engine::TrainStep& step = engine.step();
   const auto gradients = step.compute_gradients(batch, 0, composition.plan.chunks, {.keep_logits = true});
   apply_and_write(step, composition, gradients, batch, lr_schedule(setup).at(0), options);
   return gradients.stats.loss;

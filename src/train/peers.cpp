@@ -51,7 +51,7 @@ void say_whom_we_meet(const comm::World& world, double limit_s) {
 
 }  // namespace
 
-ProcessPlace place_of(const comm::World& world) {
+ProcessRank process_rank(const comm::World& world) {
   return {.rank = world.rank,
           .processes = world.size,
           .local_rank = std::max(world.local_rank, 0),
@@ -76,7 +76,7 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
     prepare();
     say_whom_we_meet(world, config.replicas.connect_timeout_s);
   });
-  place_ = place_of(processes_->world());
+  process_ = process_rank(processes_->world());
   const comm::MeetingPoint meeting{.publish = [this](const std::string& text) { processes_->publish("control", text); },
                                    .look_up = [this] { return processes_->look_up("control"); }};
   const auto on_lost = [this](const comm::LostProcess& lost) {

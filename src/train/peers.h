@@ -33,7 +33,7 @@ struct Launch {
   EndProcess end_process;
 };
 
-[[nodiscard]] ProcessPlace place_of(const comm::World& world);
+[[nodiscard]] ProcessRank process_rank(const comm::World& world);
 
 // How patient a run of this configuration is with its processes.
 [[nodiscard]] comm::LivenessOptions liveness_options(const config::Config& config);
@@ -47,10 +47,10 @@ class Peers {
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
-  [[nodiscard]] bool is_alone() const { return place_.processes == 1; }
-  [[nodiscard]] const ProcessPlace& place() const { return place_; }
+  [[nodiscard]] bool is_alone() const { return process_.processes == 1; }
+  [[nodiscard]] const ProcessRank& process() const { return process_; }
   // One process of the run writes its records and checkpoints.
-  [[nodiscard]] bool keeps_records() const { return place_.rank == 0; }
+  [[nodiscard]] bool keeps_records() const { return process_.rank == 0; }
   [[nodiscard]] comm::Processes* processes() { return is_alone() ? nullptr : &*processes_; }
   // Of all processes, for what is not part of a step. Requires: not alone.
   [[nodiscard]] const comm::Communicator& communicator() const { return *communicator_; }
@@ -81,7 +81,7 @@ class Peers {
 
   Launch launch_;
   StopBeforeTraining before_training_;
-  ProcessPlace place_;
+  ProcessRank process_;
   std::optional<comm::Processes> processes_;
   std::shared_ptr<comm::Communicator> communicator_;
   std::timed_mutex saving_;

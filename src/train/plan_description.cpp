@@ -24,7 +24,7 @@ ordered_json description_json(const Setup& setup, const engine::Composition& com
           {"stages", plan.devices()},
           {"virtual", plan.virtual_stages},
           {"replicas", plan.replicas},
-          {"processes", setup.place.processes},
+          {"processes", setup.process.processes},
           {"schedule", plan.schedule},
           {"chunks", chunks_are_open ? ordered_json("auto") : ordered_json(plan.chunks)},
           {"global_batch", plan.global_batch},
@@ -39,7 +39,7 @@ ordered_json description_json(const Setup& setup, const engine::Composition& com
 // Model, data and shape of the run, in two lines.
 std::string headline(const Setup& setup, const engine::Composition& composition, bool chunks_are_open) {
   const Plan& plan = composition.plan;
-  const int processes = setup.place.processes, replicas = count_replicas(setup);
+  const int processes = setup.process.processes, replicas = count_replicas(setup);
   std::ostringstream text;
   text << setup.model.name << " (" << composition.parameter_count() << " parameters) on "
        << setup.train_set->info().name << ": " << setup.train_set->size() << " training and " << setup.test_set->size()

@@ -100,14 +100,15 @@ std::vector<tune::Advice> advice_of(const report::RunTotals& totals, const repor
 }
 
 // Of one more step, in which rank 0 counts.
-void measure_memory(const Setup& setup, engine::Composition& composition, engine::TrainStep& step, bool counts,
-                    std::uint64_t samples, LayerProfile& profile) {
+void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std::uint64_t samples,
+                    LayerProfile& profile) {
+  const engine::Composition& composition = engine.composition();
   const Plan& plan = composition.plan;
   std::vector<pipeline::LiveBytes*> counted;
   for (int s = 0; counts && s < plan.stages(); ++s)
     counted.push_back(&composition.executor->stage(ReplicaId{0}, StageId{s}).count_live_bytes());
   for (const device::Device device : setup.devices) device::reset_peak_memory(device);
-  (void)run_trial_steps(setup, composition, step, /*warm_up=*/0, /*steps=*/1);
+  (void)run_trial_steps(setup, engine, /*warm_up=*/0, /*steps=*/1);
   if (!counts) return;
   const pipeline::Schedule schedule = pipeline::make_train_schedule(plan, plan.chunks);
   const std::vector<LayerCost> costs = profile.costs();
@@ -151,13 +152,13 @@ measure::ReplicaGroup replica_group(const Setup& setup, comm::Processes* process
 // What every process does with a model that lies on its devices; `profile` is rank 0's.
 void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& orders, ProfileOutcome& outcome) {
   LayerProfile& profile = outcome.profile;
-  engine::Composition composition = make_composition(setup, orders.plan, peers.processes());
+  engine::Engine engine(orders.plan, engine_options(setup, peers.processes()));
+  engine::Composition& composition = engine.composition();
   peers.together([&] {
     if (!peers.is_alone()) engine::hand_out_state(peers.communicator(), composition);
-    engine::TrainStep step(composition, step_options(setup));
-    if (chunks_are_open(setup.config)) composition.plan.chunks = decide_chunks(setup, composition, {});
+    if (chunks_are_open(setup.config)) decide_chunks(setup, engine, {});
     if (peers.keeps_records()) log_info(concat("running ", kWarmUpSteps, " + ", orders.steps, " training steps"));
-    const auto trial = whole_steps(run_trial_steps(setup, composition, step, kWarmUpSteps, orders.steps));
+    const auto trial = whole_steps(run_trial_steps(setup, engine, kWarmUpSteps, orders.steps));
     profile.step = summary_of(trial);
     const report::RunTotals totals = totals_of(trial);
     if (!totals.places.empty() && peers.keeps_records()) {
@@ -168,7 +169,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =
         std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
-    measure_memory(setup, composition, step, peers.keeps_records(),
+    measure_memory(setup, engine, peers.keeps_records(),
                    static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)), profile);
     if (peers.keeps_records()) {
       profile.step->predicted_s = tune::predict_step(profile.costs(), composition.plan, replica_samples);
@@ -205,7 +206,7 @@ std::optional<ProfileOutcome> run_profile(const config::Config& config, const Pr
   Setup setup;
   Peers peers(options.launch, config, [&] {
     if (options.launch.world.rank == 0) check_writable(options);
-    setup = make_setup(config, place_of(options.launch.world));
+    setup = make_setup(config, process_rank(options.launch.world));
   });
   std::optional<ProfileOutcome> outcome;
   peers.run([&] {

@@ -8,16 +8,16 @@
 
 namespace sluice::train {
 
-RecordedStep run_recorded_step(data::Loader& loader, pipeline::Executor& executor, engine::TrainStep& train_step,
-                               std::int64_t step, double lr, const engine::StepWishes& wishes) {
-  Recorder& recorder = executor.recorder();
+RecordedStep run_recorded_step(data::Loader& loader, engine::Engine& engine, std::int64_t step, double lr,
+                               const engine::StepWishes& wishes) {
+  Recorder& recorder = engine.recorder();
   const Nanoseconds begin = now_ns();
   std::optional<data::Batch> batch;
   {
     const SpanScope span(recorder.process(), Phase::kLoadWait);
     batch = loader.next();
   }
-  StepStats stats = train_step.run(as_step_batch(*batch), step, lr, wishes);
+  StepStats stats = engine.step().run(as_step_batch(*batch), step, lr, wishes);
   return {std::move(*batch), std::move(stats), recorder.collect(step + 1, begin, now_ns())};
 }
 

@@ -7,8 +7,7 @@
 
 #include "core/recorder.h"
 #include "data/loader.h"
-#include "engine/train_step.h"
-#include "pipeline/executor.h"
+#include "engine/engine.h"
 
 namespace sluice::train {
 
@@ -19,8 +18,7 @@ struct RecordedStep {
 };
 
 // `step`: number of the optimizer step, from 0. Requires: a loader that is not at its end.
-[[nodiscard]] RecordedStep run_recorded_step(data::Loader& loader, pipeline::Executor& executor,
-                                             engine::TrainStep& train_step, std::int64_t step, double lr,
+[[nodiscard]] RecordedStep run_recorded_step(data::Loader& loader, engine::Engine& engine, std::int64_t step, double lr,
                                              const engine::StepWishes& wishes = {});
 
 }  // namespace sluice::train

@@ -35,7 +35,7 @@ report::RunFacts facts_of(const Setup& setup, const engine::Composition& composi
   const int replicas = count_replicas(setup);
   return {.plan = composition.plan,
           .replicas = replicas,
-          .processes = setup.place.processes,
+          .processes = setup.process.processes,
           .total_steps = setup.total_steps,
           .sync_bytes = replicas > 1 ? composition.gradient_bytes() : 0,
           .memory = memory_by_kind(composition),
@@ -46,7 +46,7 @@ report::RunFacts facts_of(const Setup& setup, const engine::Composition& composi
           .peak_flops = setup.config.profile.peak_tflops * 1e12,
           .is_text = is_text(setup),
           .has_perplexity = has_perplexity(setup),
-          .spans_machines = setup.place.spans_machines,
+          .spans_machines = setup.process.spans_machines,
           .logs_full_lines = setup.config.log.lines == "full"};
 }
 

@@ -40,7 +40,7 @@ void check_same_setup(const comm::Communicator& communicator, const Setup& setup
 }  // namespace
 
 void settle_together(const Peers& peers, Setup& setup) {
-  settle_place(setup, peers.place());
+  settle_process(setup, peers.process());
   refuse_too_many_threads(setup);
   refuse_too_large_batch(setup);
   warn_of_oddities(setup);

@@ -84,7 +84,7 @@ void load_start(engine::Composition& composition, const config::Config& config, 
 // A plan for a batch of another size (that of other data may be capped by their number) was not made for this run.
 bool keeps_plan(const Setup& setup, const std::optional<ResumePoint>& resume) {
   return resume && resume->state.plan.global_batch == setup.global_batch &&
-         plan_can_be_kept(setup.config, setup.place.processes, resume->state);
+         plan_can_be_kept(setup.config, setup.process.processes, resume->state);
 }
 
 Plan plan_to_run(const Setup& setup, const std::optional<ResumePoint>& resume) {
@@ -147,16 +147,16 @@ RunState state_at(const Setup& setup, const Progress& progress, const engine::Co
 
 // records: null in a process that keeps none.
 void run_loop(Peers& peers, const Setup& setup, const LoopOptions& options, const Progress& start,
-              const engine::Composition& composition, engine::TrainStep& step, Records* records) {
+              engine::Engine& engine, Records* records) {
   data::Loader train_data(*setup.train_set, train_loader_options(setup), start.position);
   const auto open_eval_data = [&] {
     return std::make_unique<data::Loader>(*setup.test_set, eval_loader_options(setup));
   };
-  Loop({step, *composition.executor, train_data, open_eval_data, records}, options, start).run();
+  Loop({engine, train_data, open_eval_data, records}, options, start).run();
   if (peers.is_alone()) return;
-  engine::check_same_state(peers.communicator(), composition, "at the end");
+  engine::check_same_state(peers.communicator(), engine.composition(), "at the end");
   if (records != nullptr)
-    log_info(concat("all ", peers.place().processes, " processes ended with the same parameters, bit for bit"));
+    log_info(concat("all ", peers.process().processes, " processes ended with the same parameters, bit for bit"));
 }
 
 nlohmann::ordered_json with_run_dir(const storage::RunDir& run_dir, const nlohmann::ordered_json& summary) {
@@ -196,19 +196,18 @@ struct RunFiles {
 };
 
 // What rank 0 does with a model that lies on its devices, from the first step to the last.
-nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const RunFiles& files,
-                                      engine::Composition& composition, std::optional<ResumePoint>& resume) {
+nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const RunFiles& files, engine::Engine& engine,
+                                      std::optional<ResumePoint>& resume) {
   const auto& [run_dir, checkpoints, config_text, continues] = files;
   const config::Config& config = setup.config;
   const bool plan_is_kept = keeps_plan(setup, resume);
   const Progress start = resume ? resume->state.progress : Progress{};
+  engine::Composition& composition = engine.composition();
   load_start(composition, config, resume);
   if (!peers.is_alone()) engine::hand_out_state(peers.communicator(), composition);
   log_info(concat("run directory ", run_dir.path().string()));
 
-  engine::TrainStep step(composition, step_options(setup));
-  if (!plan_is_kept && chunks_are_open(config))
-    composition.plan.chunks = decide_chunks(setup, composition, start.position);
+  if (!plan_is_kept && chunks_are_open(config)) decide_chunks(setup, engine, start.position);
   for (const device::Device device : setup.devices) device::reset_peak_memory(device);  // trials do not count
   const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
   log_table(description.text);
@@ -216,9 +215,9 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
   // Not before: a run that is stopped while it plans leaves a directory that it continues as it was.
   run_dir.write_config(config_text);
   if (continues) checkpoints.set_aside_newer_than(start.steps_done);
-  report::Reporter reporter(run_dir, facts_of(setup, composition), config.log.tensorboard,
+  report::Reporter reporter(run_dir, {.tensorboard = config.log.tensorboard, .csv = config.log.csv},
                             start_of_records(run_dir, continues, resume));
-  reporter.plan(description.json);
+  reporter.plan(facts_of(setup, composition), description.json);
   if (resume) {
     reporter.event("resume", {{"step", start.steps_done}, {"checkpoint", resume->source}});
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
@@ -229,7 +228,7 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
   };
   Records records{reporter, checkpoints, capture, [&] { return peers.hold(); }};
   if (!peers.is_alone()) records.explain = [&](const Error& error) { return peers.explain(error); };
-  run_loop(peers, setup, loop_options(setup, resume, continues), start, composition, step, &records);
+  run_loop(peers, setup, loop_options(setup, resume, continues), start, engine, &records);
   return with_run_dir(run_dir, reporter.summary("done", setup.total_steps));
 }
 
@@ -240,9 +239,9 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   Orders orders{.plan_is_kept = keeps_plan(setup, resume), .state = {.plan = plan}};
   if (resume) orders.state.progress = resume->state.progress;
   give(peers, orders);
-  engine::Composition composition = make_composition(setup, plan, peers.processes());
+  engine::Engine engine(plan, engine_options(setup, peers.processes()));
   nlohmann::ordered_json summary;
-  peers.together([&] { summary = train_composed(peers, setup, files, composition, resume); });
+  peers.together([&] { summary = train_composed(peers, setup, files, engine, resume); });
   return summary;
 }
 
@@ -275,17 +274,16 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
 nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
   const Orders orders = Orders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
   setup.total_steps = total_steps_after(setup, orders.state.progress);
-  const nlohmann::ordered_json summary{{"rank", peers.place().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
+  const nlohmann::ordered_json summary{
+      {"rank", peers.process().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
   if (!orders.trains) return summary;
-  engine::Composition composition = make_composition(setup, orders.state.plan, peers.processes());
+  engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes()));
   peers.together([&] {
-    engine::hand_out_state(peers.communicator(), composition);
-    engine::TrainStep step(composition, step_options(setup));
+    engine::hand_out_state(peers.communicator(), engine.composition());
     const Progress& start = orders.state.progress;
-    if (!orders.plan_is_kept && chunks_are_open(setup.config))
-      composition.plan.chunks = decide_chunks(setup, composition, start.position);
+    if (!orders.plan_is_kept && chunks_are_open(setup.config)) decide_chunks(setup, engine, start.position);
     peers.before_training().training_begins();
-    run_loop(peers, setup, loop_options(setup, {}, /*continues=*/false), start, composition, step, nullptr);
+    run_loop(peers, setup, loop_options(setup, {}, /*continues=*/false), start, engine, nullptr);
   });
   return summary;
 }
@@ -293,7 +291,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
 // What is wrong in this process alone, as far as that can be seen before the others are there.
 Setup prepare(const config::Config& config, const SessionOptions& options) {
   const comm::World& world = options.launch.world;
-  Setup setup = make_setup(config, place_of(world));
+  Setup setup = make_setup(config, process_rank(world));
   if (world.rank != 0 || world.is_single()) return setup;
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   if (!choice.continues_run_dir) (void)find_start(choice, options);
@@ -320,12 +318,13 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
 }
 
 PlanDescription describe_training(const config::Config& config, const SessionOptions& options) {
-  Setup setup = make_setup(config, place_of(options.launch.world));
+  Setup setup = make_setup(config, process_rank(options.launch.world));
   warn_of_oddities(setup);
   identify_data(setup);
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);
-  engine::Composition composition = make_composition(setup, plan_to_run(setup, resume));
+  engine::Engine engine(plan_to_run(setup, resume), engine_options(setup));
+  engine::Composition& composition = engine.composition();
   load_start(composition, config, resume);
   PlanDescription plan = describe_plan(setup, composition, chunks_are_open(config) && !keeps_plan(setup, resume));
   if (resume) {

@@ -115,7 +115,7 @@ std::vector<std::string> device_names(const config::DeviceList& list) {
 // What the configuration alone cannot tell: whether it fits the number of processes.
 void check_processes(const Setup& setup) {
   const config::Config& config = setup.config;
-  const int processes = setup.place.processes;
+  const int processes = setup.process.processes;
   if (processes == 1) return;
   if (config.replicas.sync == "none") {
     throw ConfigError(concat("replicas.sync = \"none\" leaves ", processes,
@@ -204,10 +204,10 @@ int configured_chunks(const config::Config& config, int processes, std::int64_t 
 }
 
 int configured_chunks(const Setup& setup) {
-  return configured_chunks(setup.config, setup.place.processes, setup.global_batch);
+  return configured_chunks(setup.config, setup.process.processes, setup.global_batch);
 }
 
-int count_replicas(const Setup& setup) { return setup.config.replicas.local * setup.place.processes; }
+int count_replicas(const Setup& setup) { return setup.config.replicas.local * setup.process.processes; }
 
 std::int64_t micro_batch_size(const Setup& setup) {
   return std::max<std::int64_t>(setup.global_batch / count_replicas(setup) / configured_chunks(setup), 1);
@@ -218,9 +218,9 @@ comm::Collectives collectives_of(const config::Config& config) {
   return config.replicas.backend == "nccl" ? comm::Collectives::kNccl : comm::Collectives::kGloo;
 }
 
-Setup make_setup(const config::Config& config, const ProcessPlace& place, SetupFor what) {
+Setup make_setup(const config::Config& config, const ProcessRank& process, SetupFor what) {
   config::validate(config);  // also when it was made in code
-  Setup setup{.config = config, .place = place};
+  Setup setup{.config = config, .process = process};
   check_processes(setup);
   if (config.train.deterministic) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
@@ -239,7 +239,7 @@ Setup make_setup(const config::Config& config, const ProcessPlace& place, SetupF
       model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
   setup.layers = models::count_layers(setup.model);
   check_partition(config, setup.layers);
-  settle_place(setup, place);
+  settle_process(setup, process);
   if (setup.train_set != nullptr)
     setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), setup.global_batch);
   setup.total_steps = count_steps(config.train, setup.batches_per_epoch);
@@ -251,20 +251,29 @@ Setup make_setup(const config::Config& config, const ProcessPlace& place, SetupF
   return setup;
 }
 
-void settle_place(Setup& setup, const ProcessPlace& place) {
+engine::DeviceChoice devices_for(const Setup& setup, int places) {
   const config::Config& config = setup.config;
-  setup.place = place;
-  setup.devices =
-      device::choose_devices(device_names(config.device.list), config.pipeline.stages * config.replicas.local,
-                             place.local_rank, place.local_size);
-  setup.cpu_threads = device::threads_per_device(config.device.threads, cpu_places(setup.devices) * place.local_size);
+  const ProcessRank& process = setup.process;
+  engine::DeviceChoice choice{
+      device::choose_devices(device_names(config.device.list), places, process.local_rank, process.local_size)};
+  choice.cpu_threads =
+      device::threads_per_device(config.device.threads, cpu_places(choice.devices) * process.local_size);
+  return choice;
+}
+
+void settle_process(Setup& setup, const ProcessRank& process) {
+  setup.process = process;
+  const config::Config& config = setup.config;
+  auto [devices, threads] = devices_for(setup, config.pipeline.stages * config.replicas.local);
+  setup.devices = std::move(devices);
+  setup.cpu_threads = threads;
 }
 
 void identify_data(Setup& setup) { setup.data = identity_of(*setup.train_set, *setup.test_set); }
 
 std::vector<std::string> unused_devices(const Setup& setup) {
   const std::vector<std::string>& names = setup.config.device.list.names;
-  const std::size_t of_all = setup.devices.size() * static_cast<std::size_t>(setup.place.local_size);
+  const std::size_t of_all = setup.devices.size() * static_cast<std::size_t>(setup.process.local_size);
   const auto used =
       static_cast<std::ptrdiff_t>(names.size() >= of_all ? of_all : std::min(names.size(), setup.devices.size()));
   return {names.begin() + used, names.end()};
@@ -302,7 +311,7 @@ optim::LrSchedule lr_schedule(const Setup& setup) {
 data::LoaderOptions train_loader_options(const Setup& setup) {
   const config::Config& config = setup.config;
   return {.batch_size = setup.global_batch,
-          .share = {.first = std::int64_t{setup.place.rank} * config.replicas.local,
+          .share = {.first = std::int64_t{setup.process.rank} * config.replicas.local,
                     .count = config.replicas.local,
                     .parts = count_replicas(setup)},
           .workers = config.data.workers,

@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "device/device.h"
+#include "engine/device_choice.h"
 #include "models/model.h"
 #include "optim/lr_schedule.h"
 #include "pipeline/state_memory.h"
@@ -22,7 +23,7 @@
 namespace sluice::train {
 
 // Where this process stands among those of the run.
-struct ProcessPlace {
+struct ProcessRank {
   int rank = 0;
   int processes = 1;
   int local_rank = 0;  // among those that share the cores and devices of this machine
@@ -32,7 +33,7 @@ struct ProcessPlace {
 
 struct Setup {
   config::Config config;
-  ProcessPlace place;
+  ProcessRank process;
   std::shared_ptr<data::Dataset> train_set;  // shared with a read that hangs and is abandoned; null: SetupFor
   std::shared_ptr<data::Dataset> test_set;
   models::ModelOptions model;
@@ -51,13 +52,17 @@ enum class SetupFor {
   // data set has; where it gives all of them no data set is opened, and both are null.
   kOwnBatch,
 };
-[[nodiscard]] Setup make_setup(const config::Config& config, const ProcessPlace& place = {},
+[[nodiscard]] Setup make_setup(const config::Config& config, const ProcessRank& process = {},
                                SetupFor what = SetupFor::kRun);
 // Reads samples to fill setup.data.
 void identify_data(Setup& setup);
 
+// So many of this process's devices, as device.list has them, and the threads of each CPU device among them.
+// ConfigError where there are fewer.
+[[nodiscard]] engine::DeviceChoice devices_for(const Setup& setup, int places);
+
 // The place is known better now: which processes share this machine's devices and cores.
-void settle_place(Setup& setup, const ProcessPlace& place);
+void settle_process(Setup& setup, const ProcessRank& process);
 
 // Of device.list and pipeline.partition.
 [[nodiscard]] pipeline::ListedSettings listed_settings(const config::Config& config);

@@ -8,19 +8,17 @@
 
 namespace sluice::train {
 
-std::vector<TrialStep> run_trial_steps(const Setup& setup, engine::Composition& composition, engine::TrainStep& step,
-                                       int warm_up, std::int64_t steps) {
+std::vector<TrialStep> run_trial_steps(const Setup& setup, engine::Engine& engine, int warm_up, std::int64_t steps) {
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   const optim::LrSchedule lr = lr_schedule(setup);
-  pipeline::Executor& executor = *composition.executor;
   std::vector<TrialStep> trial;
   ProgressLine progress;
   for (std::int64_t number = 0; number < warm_up + steps; ++number) {
-    if (setup.place.rank == 0) progress.tell([&] { return concat("step ", number + 1, " of ", warm_up + steps); });
-    executor.recorder().clear();
+    if (setup.process.rank == 0) progress.tell([&] { return concat("step ", number + 1, " of ", warm_up + steps); });
+    engine.recorder().clear();
     // A run may be shorter than its trial.
     const double rate = lr.at(std::min(number, setup.total_steps - 1));
-    const RecordedStep done = run_recorded_step(loader, executor, step, number, rate);
+    const RecordedStep done = run_recorded_step(loader, engine, number, rate);
     if (number >= warm_up) trial.push_back({.breakdown = profiler::break_down(done.spans), .stats = done.stats});
   }
   return trial;

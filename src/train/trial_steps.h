@@ -16,7 +16,7 @@ struct TrialStep {
 };
 
 // The last `steps` of `warm_up` + `steps`.
-[[nodiscard]] std::vector<TrialStep> run_trial_steps(const Setup& setup, engine::Composition& composition,
-                                                     engine::TrainStep& step, int warm_up, std::int64_t steps);
+[[nodiscard]] std::vector<TrialStep> run_trial_steps(const Setup& setup, engine::Engine& engine, int warm_up,
+                                                     std::int64_t steps);
 
 }  // namespace sluice::train

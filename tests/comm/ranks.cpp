@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <random>
 #include <thread>
 
 #include "comm/socket_address.h"
@@ -11,11 +12,18 @@
 
 namespace sluice::comm::test {
 
+// Below those that the kernel gives to outgoing connections, one of which might take it meanwhile.
 int free_port() {
-  const int fd = listen_on("127.0.0.1", 0);
-  const int port = own_address(fd).port;
-  ::close(fd);
-  return port;
+  std::random_device random;
+  for (;;) {
+    const int port = std::uniform_int_distribution(16'000, 32'000)(random);
+    try {
+      ::close(listen_on("127.0.0.1", port));
+      return port;
+    } catch (const Error&) {
+      continue;  // somebody listens there
+    }
+  }
 }
 
 World world_of(int rank, int size, int port) {

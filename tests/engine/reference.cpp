@@ -74,7 +74,7 @@ Composition compose_model(const models::ModelOptions& model, Plan plan, int stag
   options.model_name = model.name;
   options.make_layers = [model] { return models::make_model(model).layers; };
   options.bucket_bytes = 5000;  // several buckets a stage
-  options.synchronises_batch_norm = options.processes != nullptr;
+  options.synchronises_batch_norm = options.communicators != nullptr;
   for (int i = 0; static_cast<int>(options.devices.size()) < plan.devices() * plan.replicas; ++i)
     options.devices.push_back({device::DeviceKind::kCpu, i});
   return compose(plan, options);
@@ -92,7 +92,9 @@ Composition make_grid(const models::ModelOptions& model, const std::string& sche
                       const optim::OptimizerOptions& optimizer, const std::vector<device::Device>& devices,
                       comm::Processes* processes) {
   return compose_model(model, {.replicas = replicas, .schedule = schedule}, stages,
-                       {.devices = devices, .optimizer = optimizer, .processes = processes});
+                       {.devices = devices,
+                        .optimizer = optimizer,
+                        .communicators = processes == nullptr ? nullptr : std::make_shared<Communicators>(processes)});
 }
 
 std::vector<pipeline::MicroBatch> pieces_of(const pipeline::MicroBatch& batch, int replicas, int chunks) {
@@ -193,6 +195,11 @@ storage::TensorMap ReferenceModel::tensors() const {
     for (const auto* buffer : layer->buffers()) tensors[buffer->name] = buffer->value;
   }
   return tensors;
+}
+
+void ReferenceModel::load(const storage::TensorMap& tensors) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, own] : this->tensors()) own.copy_(tensors.at(name));
 }
 
 void reference_update(const optim::OptimizerOptions& options, double lr, std::int64_t step, at::Tensor parameter,

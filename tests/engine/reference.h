@@ -57,6 +57,8 @@ class ReferenceModel {
  public:
   explicit ReferenceModel(const models::ModelOptions& options);
   explicit ReferenceModel(pipeline::LayerList layers);
+  // Parameters and buffers by name.
+  void load(const storage::TensorMap& tensors);
 
   // Forward and backward of the mean loss over all `pieces`, each passed alone (a batch-norm normalises by the piece).
   ReferenceStep step(const std::vector<pipeline::MicroBatch>& pieces, const nn::ForwardContext& context);

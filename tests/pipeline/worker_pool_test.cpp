@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/Parallel.h>
+
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -33,6 +35,40 @@ TEST(WorkerPool, EveryPlaceHasAThreadOfItsOwnThatItKeeps) {
         {.timeout = 10s});
   }
   EXPECT_EQ(threads.size(), 3U);
+}
+
+TEST(WorkerPool, OtherPlacesKeepTheThreadsThatAreThere) {
+  WorkerPool pool(places(2));
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  for (const int count : {2, 3, 1, 3, 2, 1, 3}) {
+    pool.assign(places(count));
+    ASSERT_EQ(pool.places().size(), static_cast<std::size_t>(count));
+    for (int round = 0; round < 2; ++round) {
+      std::vector<int> runs(count);
+      pool.run(
+          [&](int place) {
+            const std::scoped_lock lock(mutex);
+            threads.insert(std::this_thread::get_id());
+            ++runs.at(place);
+          },
+          {.timeout = 10s});
+      EXPECT_EQ(runs, std::vector<int>(count, 1));
+    }
+  }
+  EXPECT_EQ(threads.size(), 3U);
+}
+
+TEST(WorkerPool, AThreadTakesOnTheThreadCountOfItsNewPlace) {
+  WorkerPool pool(places(1));
+  for (const int count : {1, 2, 1}) {
+    std::vector<Place> one = places(1);
+    one.front().cpu_threads = count;
+    pool.assign(one);
+    int found = 0;
+    pool.run([&](int) { found = at::get_num_threads(); }, {.timeout = 10s});
+    EXPECT_EQ(found, count);
+  }
 }
 
 TEST(WorkerPool, TheFirstFailureWinsAndAllAreBackBeforeItIsThrown) {

@@ -43,7 +43,8 @@ class ReporterTest : public testing::Test {
     const storage::RunDir run_dir(dir_ / "run", storage::RunDirMode::kResumeOrNew);
     testing::internal::CaptureStderr();
     {
-      Reporter reporter(run_dir, facts_, /*tensorboard=*/false, {});
+      Reporter reporter(run_dir, {.csv = true}, {});
+      reporter.plan(facts_, {});
       action(reporter);
     }
     return testing::internal::GetCapturedStderr();
@@ -64,16 +65,16 @@ class ReporterTest : public testing::Test {
 
 TEST_F(ReporterTest, AnEpochEndsWithOneSummaryOfAllItsStepsWithTheEvaluationThatFollows) {
   const std::string text = told([&](Reporter& reporter) {
-    reporter.step(step(1, 2.0, 8, 1, false), false);
-    reporter.step(step(2, 1.0, 8, 2, false), true);
-    reporter.step(step(3, 0.5, 4, 3, true), false);
+    reporter.step(step(1, 2.0, 8, 1, false), {}, false);
+    reporter.step(step(2, 1.0, 8, 2, false), {}, true);
+    reporter.step(step(3, 0.5, 4, 3, true), {}, false);
     reporter.eval(
         {.step = 3, .epoch = 0, .counts = {.loss_sum = 8, .top1 = 5, .top5 = 9, .targets = 10}, .seconds = 1});
-    reporter.step(step(4, 0.25, 8, 8, true), false);
+    reporter.step(step(4, 0.25, 8, 8, true), {}, false);
     reporter.eval(
         {.step = 4, .epoch = 1, .counts = {.loss_sum = 4, .top1 = 5, .top5 = 9, .targets = 10}, .seconds = 1});
-    reporter.step(step(5, 0.25, 8, 8, false), false);
-    reporter.step(step(6, 0.5, 4, 2, false), true);
+    reporter.step(step(5, 0.25, 8, 8, false), {}, false);
+    reporter.step(step(6, 0.5, 4, 2, false), {}, true);
     reporter.summary("done", 6);
   });
   // (16 + 8 + 2) / 20 and 6 of 20; (2 + 2 + 2) / 20 and 18 of 20.
@@ -98,7 +99,7 @@ TEST_F(ReporterTest, AnEpochEndsWithOneSummaryOfAllItsStepsWithTheEvaluationThat
 
 TEST_F(ReporterTest, ARunThatIsStoppedBeforeItsEvaluationStillTellsTheEpoch) {
   const std::string text = told([&](Reporter& reporter) {
-    reporter.step(step(3, 0.5, 4, 3, true), false);
+    reporter.step(step(3, 0.5, 4, 3, true), {}, false);
     reporter.summary("interrupted", 3);
   });
   EXPECT_THAT(text, HasSubstr(" epoch 1 of 2 (batches 3 to 3 of 3): train loss 0.5000, top-1 75.00 %; 1.0 s\n"));
@@ -107,7 +108,7 @@ TEST_F(ReporterTest, ARunThatIsStoppedBeforeItsEvaluationStillTellsTheEpoch) {
 
 TEST_F(ReporterTest, TheNineLinesComeWhereTheyAreAskedFor) {
   facts_.logs_full_lines = true;
-  const std::string text = told([&](Reporter& reporter) { reporter.step(step(1, 2.0, 8, 1, false), true); });
+  const std::string text = told([&](Reporter& reporter) { reporter.step(step(1, 2.0, 8, 1, false), {}, true); });
   EXPECT_THAT(text, AllOf(HasSubstr(" sample_num_throughput (images/second): 8\n"),
                           HasSubstr(" epoch = 0, batch index = 0/3\n"), HasSubstr(" step 1/6  loss 2.0000")));
 }
@@ -115,7 +116,7 @@ TEST_F(ReporterTest, TheNineLinesComeWhereTheyAreAskedFor) {
 TEST_F(ReporterTest, PerplexityIsBesideTheLossInEveryRecord) {
   facts_.is_text = facts_.has_perplexity = true;
   told([&](Reporter& reporter) {
-    reporter.step(step(3, 0.5, 4, 3, true), false);
+    reporter.step(step(3, 0.5, 4, 3, true), {}, false);
     reporter.eval(
         {.step = 3, .epoch = 0, .counts = {.loss_sum = 10, .top1 = 5, .top5 = 9, .targets = 10}, .seconds = 1});
     reporter.summary("done", 3);
@@ -125,6 +126,36 @@ TEST_F(ReporterTest, PerplexityIsBesideTheLossInEveryRecord) {
     EXPECT_DOUBLE_EQ(events(name)[0].at("perplexity"), std::exp(1.0)) << name;
   }
   EXPECT_DOUBLE_EQ(events("epoch").at(0).at("perplexity"), std::exp(0.5));
+}
+
+TEST_F(ReporterTest, APlanThatChangesInTheRunBringsOtherFactsAndPlaces) {
+  const auto on_devices = [&](std::int64_t number, int devices, Nanoseconds forward) {
+    StepRecord record = step(number, 1.0, 8, 1, false);
+    for (int device = 0; device < devices; ++device) {
+      profiler::PlaceBreakdown place{.replica = ReplicaId{0}, .device = DeviceId{device}};
+      place.parts[static_cast<std::size_t>(profiler::Part::kForward)] = forward;
+      record.breakdown.places.push_back(place);
+    }
+    return record;
+  };
+  nlohmann::json summary;
+  told([&](Reporter& reporter) {
+    reporter.step(on_devices(1, 1, 4'000'000), {}, false);
+    RunFacts more = facts_;
+    more.plan.partition = {{1, 1, 1}};
+    more.replicas = 3;
+    reporter.plan(more, {{"stages", 3}});
+    reporter.step(on_devices(2, 3, 2'000'000), {}, false);
+    summary = reporter.summary("interrupted", 2);
+  });
+  EXPECT_EQ(events("plan").size(), 2U);
+  EXPECT_EQ(events("step").at(0).at("replicas"), 1);
+  EXPECT_EQ(events("step").at(1).at("replicas"), 3);
+  EXPECT_EQ(events("step").at(1).at("stages"), 3);
+  ASSERT_EQ(summary.at("breakdown").size(), 3U);
+  EXPECT_EQ(summary.at("breakdown").at(0).at("forward_ms"), 3.0) << "the mean over the two steps it ran in";
+  EXPECT_EQ(summary.at("breakdown").at(2).at("forward_ms"), 2.0) << "of the one";
+  EXPECT_EQ(test::lines_of(dir_ / "run" / "metrics.csv").size(), 3U);
 }
 
 }  // namespace

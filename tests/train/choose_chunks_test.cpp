@@ -1,6 +1,7 @@
 // How pipeline.chunks = "auto" ends where a trial fails. Which numbers a limit leaves out: memory_limit_test.cpp,
 // choose_plan_test.cpp.
 #include "train/choose_chunks.h"
+#include "train/composition.h"
 #include "train/step_batch.h"
 
 #include <gmock/gmock.h>
@@ -43,9 +44,10 @@ struct Neighbour {
 };
 
 // The model with a probe before it and one after it.
-engine::Composition with_probes(const Setup& setup, const std::function<void()>& first,
-                                const std::function<void()>& last) {
-  const auto make_layers = [&] {
+std::unique_ptr<engine::Engine> with_probes(const Setup& setup, const std::function<void()>& first,
+                                            const std::function<void()>& last) {
+  engine::EngineOptions options = engine_options(setup);
+  options.compose.make_layers = [&setup, first, last] {
     pipeline::LayerList layers = models::make_model(setup.model).layers;
     const auto probe = [](const std::string& name, const std::function<void()>& action) {
       return std::make_unique<sluice::test::ProbeLayer>(name, [action](const nn::ForwardContext&) { action(); });
@@ -55,7 +57,7 @@ engine::Composition with_probes(const Setup& setup, const std::function<void()>&
     return layers;
   };
   const Plan plan{.partition = {{3, setup.layers - 1}}, .chunks = 2, .global_batch = 16};
-  return engine::compose(plan, {.model_name = "resnet8", .make_layers = make_layers, .devices = setup.devices});
+  return std::make_unique<engine::Engine>(plan, std::move(options));
 }
 
 // Symptom: exit code 70, "a worker pool with an abandoned thread cannot run another job". Cause: a trial ran out of
@@ -63,7 +65,7 @@ engine::Composition with_probes(const Setup& setup, const std::function<void()>&
 TEST(ChooseChunks, ATrialThatLeavesAThreadBehindEndsTheRunWithItsOwnError) {
   static Neighbour neighbour;
   const train::Setup setup = make_setup(two_stages());
-  engine::Composition composition = with_probes(
+  const auto engine = with_probes(
       setup,
       [calls = std::make_shared<std::atomic<int>>(0)] {
         const int call = ++*calls;
@@ -78,7 +80,7 @@ TEST(ChooseChunks, ATrialThatLeavesAThreadBehindEndsTheRunWithItsOwnError) {
       });
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   try {
-    (void)choose_chunks(setup, composition, as_step_batch(*loader.next()));
+    (void)choose_chunks(setup, *engine, as_step_batch(*loader.next()));
     ADD_FAILURE() << "the trial did not fail";
   } catch (const Error& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::kOutOfMemory) << error.what();

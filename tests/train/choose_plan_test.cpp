@@ -183,14 +183,14 @@ TEST_F(CostCache, NumbersOfChunksThatNeedMoreThanThePlanAllowsAreNotTried) {
   config_.pipeline.recompute = "auto";
   config_.device.memory_limit.bytes = std::int64_t{1} << 30;
   const train::Setup setup = make_setup(config_);
-  engine::Composition composition = make_composition(setup, decide_plan(setup));
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   const engine::StepBatch batch = as_step_batch(*loader.next());
-  EXPECT_THAT(choose_chunks(setup, composition, batch).why, HasSubstr(", 4: "));
+  EXPECT_THAT(choose_chunks(setup, engine, batch).why, HasSubstr(", 4: "));
   profiler::LayerProfile profile = profiler::read_profile(files().at(0));
   for (profiler::MeasuredLayer& layer : profile.layers) layer.cost.transformed_bytes = 1 << 30;
   storage::write_text_atomically(files().at(0), profiler::to_json_text(profile));
-  const ChunkChoice choice = choose_chunks(setup, composition, batch);
+  const ChunkChoice choice = choose_chunks(setup, engine, batch);
   EXPECT_THAT(choice.why, MatchesRegex("1: [0-9.]+ ms"));
   EXPECT_EQ(choice.left_out, "; 2 and 4 were left out: estimated not to fit the memory");
 }

@@ -53,11 +53,12 @@ std::vector<int> even_cut(int layers, int stages) {
 }
 
 std::vector<std::uint64_t> counted_in_steps(const Setup& setup, const Plan& plan) {
-  engine::Composition composition = make_composition(setup, plan);
+  engine::Engine engine(plan, engine_options(setup));
+  engine::Composition& composition = engine.composition();
   std::vector<pipeline::LiveBytes*> live;
   for (int s = 0; s < plan.stages(); ++s)
     live.push_back(&composition.executor->stage(ReplicaId{0}, StageId{s}).count_live_bytes());
-  engine::TrainStep step(composition, step_options(setup));
+  engine::TrainStep& step = engine.step();
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   for (int i = 0; i < 2; ++i) step.run(as_step_batch(*loader.next()), i, 0.01);
   std::vector<std::uint64_t> peaks;
@@ -116,11 +117,12 @@ TEST(LiveBytesOfReplicas, AreWhatTheSimulatorCountsInEveryModeOfBatchNorm) {
 }
 
 storage::TensorMap gradients_of_a_step(const Setup& setup, const Plan& plan, bool counts) {
-  engine::Composition composition = make_composition(setup, plan);
+  engine::Engine engine(plan, engine_options(setup));
+  engine::Composition& composition = engine.composition();
   for (int r = 0; counts && r < plan.replicas; ++r) {
     for (int s = 0; s < plan.stages(); ++s) composition.executor->stage(ReplicaId{r}, StageId{s}).count_live_bytes();
   }
-  engine::TrainStep step(composition, step_options(setup));
+  engine::TrainStep& step = engine.step();
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   step.compute_gradients(as_step_batch(*loader.next()), 0, plan.chunks);
   storage::TensorMap gradients;

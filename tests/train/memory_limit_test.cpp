@@ -84,7 +84,8 @@ TEST_F(MemoryLimit, MemoryIsCountedByDeviceAndKind) {
   config::Config config = small_config(2, 4);
   config.replicas.local = 2;
   const train::Setup setup = make_setup(config);
-  engine::Composition composition = make_composition(setup, decide_plan(setup));
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
+  engine::Composition& composition = engine.composition();
   for (int r = 0; r < 2; ++r) {
     for (int s = 0; s < 2; ++s) {
       const auto& parameters = composition.executor->stage(ReplicaId{r}, StageId{s}).parameters();
@@ -191,7 +192,7 @@ TEST_F(MemoryLimit, CopiesOfTiedParametersNeedNoOptimizerState) {
   ASSERT_LT(charged[device::MemoryKind::kOptimizer], 2 * charged[device::MemoryKind::kGradients]);
   config.device.memory_limit.bytes = static_cast<std::int64_t>(state);
   const train::Setup setup = make_setup(config);
-  EXPECT_NO_THROW((void)make_composition(setup, decide_plan(setup)));
+  EXPECT_NO_THROW(engine::Engine(decide_plan(setup), engine_options(setup)));
 }
 
 TEST_F(MemoryLimit, ARunThatOnlyRecomputationFitsFits) {
@@ -212,9 +213,10 @@ TEST_F(MemoryLimit, OpenChunksLeaveOutWhatDoesNotFit) {
   config.pipeline.chunks = std::nullopt;
   config.device.memory_limit.bytes = static_cast<std::int64_t>(most * 2 / 3);
   const train::Setup setup = make_setup(config);
-  engine::Composition composition = make_composition(setup, decide_plan(setup));
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
   testing::internal::CaptureStderr();
-  EXPECT_GT(decide_chunks(setup, composition, {}), 1);
+  decide_chunks(setup, engine, {});
+  EXPECT_GT(engine.plan().chunks, 1);
   std::istringstream log(testing::internal::GetCapturedStderr());
   for (std::string line; std::getline(log, line);)
     EXPECT_THAT(line, HasSubstr("pipeline.chunks = \"auto\"")) << "nothing failed, so no schedule is drawn";
@@ -226,8 +228,9 @@ TEST_F(MemoryLimit, OpenChunksAreMoreThanSpeedAsksForWhereOnlyThenTheyFit) {
   config.pipeline.chunks = std::nullopt;
   config.device.memory_limit.bytes = static_cast<std::int64_t>(most * 2 / 3);
   const train::Setup setup = make_setup(config);
-  engine::Composition composition = make_composition(setup, decide_plan(setup));
-  config.pipeline.chunks = decide_chunks(setup, composition, {});
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
+  decide_chunks(setup, engine, {});
+  config.pipeline.chunks = engine.plan().chunks;
   EXPECT_GT(config.pipeline.chunks, 4);
   EXPECT_EQ(failure_of(config), "it fits");
 }
@@ -241,9 +244,9 @@ TEST_F(MemoryLimit, WhereNoOpenNumberOfChunksFitsTheFirstFailureIsExplained) {
   config.pipeline.chunks = std::nullopt;
   config.device.memory_limit.bytes = static_cast<std::int64_t>((state + single.peak) / 2);
   const train::Setup setup = make_setup(config);
-  engine::Composition composition = make_composition(setup, decide_plan(setup));
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
   try {
-    (void)decide_chunks(setup, composition, {});
+    decide_chunks(setup, engine, {});
     FAIL() << "it fits";
   } catch (const Error& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::kOutOfMemory);
@@ -257,11 +260,12 @@ TEST_F(MemoryLimit, AnEvaluationFitsWhereTrainingDoes) {
   const Outcome free = train(config);
   config.device.memory_limit.bytes = static_cast<std::int64_t>(std::max(free.use[0].peak, free.use[1].peak) * 5 / 4);
   const train::Setup setup = make_setup(config);
-  engine::Composition composition = make_composition(setup, decide_plan(setup));
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
+  engine::Composition& composition = engine.composition();
   at::manual_seed(1);
   const pipeline::MicroBatch batch{at::randn({1021, setup.model.channels, 32, 32}), at::zeros({1021}, at::kLong),
                                    at::arange(1021)};
-  engine::TrainStepOptions options = step_options(setup);
+  engine::TrainStepOptions options = engine_options(setup).step;
   const engine::EvalStats limited = engine::TrainStep(composition, options).evaluate(batch);
   EXPECT_EQ(limited.counts.targets, 1021);
   options.memory_is_limited = false;
@@ -273,8 +277,8 @@ TEST_F(MemoryLimit, AnEvaluationThatDoesNotFitPointsToItsOwnBatch) {
   config::Config config = small_config(1, 1);
   config.device.memory_limit.bytes = 12 * kMiB;
   const train::Setup setup = make_setup(config);
-  engine::Composition composition = make_composition(setup, decide_plan(setup));
-  engine::TrainStep step(composition, step_options(setup));
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
+  engine::TrainStep& step = engine.step();
   const std::int64_t samples = 2048;
   const pipeline::MicroBatch batch{at::zeros({samples, setup.model.channels, 32, 32}), at::zeros({samples}, at::kLong),
                                    at::arange(samples)};

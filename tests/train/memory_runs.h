@@ -51,8 +51,9 @@ struct Outcome {
 
 inline Outcome train(const config::Config& config, int steps = 2) {
   const train::Setup setup = make_setup(config);
-  engine::Composition composition = make_composition(setup, decide_plan(setup));
-  engine::TrainStep step(composition, step_options(setup));
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
+  engine::Composition& composition = engine.composition();
+  engine::TrainStep& step = engine.step();
   for (const device::Device device : setup.devices) device::reset_peak_memory(device);
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   Outcome outcome;

@@ -37,7 +37,8 @@ config::Config small_config() {
 // A run that has saved fresh weights as those of `step`; `state` is what its state.json says.
 fs::path save(const fs::path& run, const config::Config& config, std::int64_t step, const nlohmann::json& state) {
   const train::Setup setup = make_setup(config);
-  const engine::Composition composition = make_composition(setup, decide_plan(setup));
+  engine::Engine engine(decide_plan(setup), engine_options(setup));
+  const engine::Composition& composition = engine.composition();
   return storage::CheckpointStore(run / "checkpoints", 9)
       .save(step, {.model = engine::model_tensors(composition), .optimizer = {}, .state = state});
 }

@@ -161,7 +161,8 @@ TEST(MakeSetup, OfNamedDevicesTheFirstAreTakenAndTheOthersNamed) {
   EXPECT_THAT(unused_devices(setup), testing::ElementsAre("cpu:5", "cpu:7"));
   config.pipeline.partition = std::vector<int>{2, 3};
   const train::Setup cut = make_setup(config);
-  const engine::Composition composition = make_composition(cut, tune::make_plan(plan_request(cut), {}));
+  engine::Engine engine(tune::make_plan(plan_request(cut), {}), engine_options(cut));
+  const engine::Composition& composition = engine.composition();
   const PlanDescription plan = describe_plan(cut, composition, false);
   EXPECT_THAT(plan.text, HasSubstr("of device.list the first 2 are used, not cpu:5, cpu:7"));
   EXPECT_EQ(plan.json.at("unused_devices"), nlohmann::ordered_json::array({"cpu:5", "cpu:7"}));
@@ -255,8 +256,8 @@ TEST(MakeSetup, APlaceThatIsKnownBetterLaterChangesThreadsAndNothingElse) {
   config.device.threads = 0;
   train::Setup setup = make_setup(config, {.rank = 1, .processes = 2, .local_rank = 0, .local_size = 1});
   const int alone = setup.cpu_threads;
-  settle_place(setup, {.rank = 1, .processes = 2, .local_rank = 1, .local_size = 1024});
-  EXPECT_EQ(setup.place.local_rank, 1);
+  settle_process(setup, {.rank = 1, .processes = 2, .local_rank = 1, .local_size = 1024});
+  EXPECT_EQ(setup.process.local_rank, 1);
   EXPECT_EQ(setup.cpu_threads, 1);
   EXPECT_LE(setup.cpu_threads, alone);
   EXPECT_EQ(setup.devices.size(), 1U);

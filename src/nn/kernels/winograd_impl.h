@@ -28,10 +28,10 @@ SLUICE_INLINE std::int64_t panel_offset(std::int64_t rows, std::int64_t columns,
 }
 
 // Where a tile lies: its 2x2 outputs start at (row, column) of an image.
-struct TilePlace {
+struct TileOrigin {
   std::int64_t image, row, column;
 
-  SLUICE_INLINE TilePlace(const WinogradMap& map, std::int64_t tile) {
+  SLUICE_INLINE TileOrigin(const WinogradMap& map, std::int64_t tile) {
     const std::int64_t across = (map.width + 1) / 2, down = (map.height + 1) / 2;
     image = tile / (across * down);
     row = tile / across % down * 2;
@@ -48,7 +48,7 @@ struct TileValues {
 
   SLUICE_INLINE TileValues(const WinogradMap& map, const float* data, std::int64_t tile, int before) {
     alignas(64) static constexpr float kZeros[kLanes] = {};
-    const TilePlace at(map, tile);
+    const TileOrigin at(map, tile);
     for (int i = 0; i < kSide * kSide; ++i) {
       const std::int64_t row = at.row + i / kSide - before, column = at.column + i % kSide - before;
       const bool inside = row >= 0 && row < map.height && column >= 0 && column < map.width;
@@ -88,7 +88,7 @@ static void winograd_output(const WinogradMap& map, const WinogradBlock& block, 
                             float* y) {
   const std::int64_t plane = winograd_plane(block.tiles, map.channels);
   for (std::int64_t t = block.begin; t < block.end; ++t) {
-    const TilePlace at(map, block.first + t);
+    const TileOrigin at(map, block.first + t);
     const bool has_right = at.column + 1 < map.width, has_below = at.row + 1 < map.height;
     float* above = y + ((at.image * map.height + at.row) * map.width + at.column) * map.channels;
     float* below = above + map.width * map.channels;

@@ -19,7 +19,7 @@ ActionIndex::ActionIndex(const Schedule& schedule)
       const Action& action = actions[position];
       if (action.op == Op::kReduceGradient) continue;
       Entry& entry = entries_[slot(action.stage, action.micro_batch)];
-      const ActionPlace place{static_cast<int>(device), static_cast<int>(position)};
+      const ActionPosition place{static_cast<int>(device), static_cast<int>(position)};
       if (action.op == Op::kForward) entry.forward = place;
       if (makes_input_gradient(action.op)) entry.gradient = place;
       if (action.op == Op::kBackward || action.op == Op::kWeightGradient) entry.last = place;
@@ -32,17 +32,19 @@ std::size_t ActionIndex::slot(StageId stage, MicroBatchId micro_batch) const {
          static_cast<std::size_t>(index(micro_batch));
 }
 
-const Action& ActionIndex::at(ActionPlace place) const {
+const Action& ActionIndex::at(ActionPosition place) const {
   return schedule_.devices[static_cast<std::size_t>(place.device)][static_cast<std::size_t>(place.position)];
 }
 
-ActionPlace ActionIndex::find_gradient(StageId stage, MicroBatchId micro_batch) const {
+ActionPosition ActionIndex::find_gradient(StageId stage, MicroBatchId micro_batch) const {
   return entry(stage, micro_batch).gradient;
 }
 
-ActionPlace ActionIndex::find_last(const Action& action) const { return entry(action.stage, action.micro_batch).last; }
+ActionPosition ActionIndex::find_last(const Action& action) const {
+  return entry(action.stage, action.micro_batch).last;
+}
 
-ActionPlace ActionIndex::source(const Action& action) const {
+ActionPosition ActionIndex::source(const Action& action) const {
   if (action.op == Op::kForward && index(action.stage) > 0)
     return entry(shifted(action.stage, -1), action.micro_batch).forward;
   if (makes_input_gradient(action.op) && index(action.stage) + 1 < schedule_.stages)
@@ -50,7 +52,7 @@ ActionPlace ActionIndex::source(const Action& action) const {
   return {};
 }
 
-ActionPlace ActionIndex::receiver(const Action& action) const {
+ActionPosition ActionIndex::receiver(const Action& action) const {
   if (action.op == Op::kForward && index(action.stage) + 1 < schedule_.stages)
     return entry(shifted(action.stage, 1), action.micro_batch).forward;
   if (makes_input_gradient(action.op) && index(action.stage) > 0)
@@ -58,7 +60,7 @@ ActionPlace ActionIndex::receiver(const Action& action) const {
   return {};
 }
 
-ActionPlace ActionIndex::own_input(const Action& action) const {
+ActionPosition ActionIndex::own_input(const Action& action) const {
   if (makes_input_gradient(action.op)) return entry(action.stage, action.micro_batch).forward;
   if (action.op == Op::kWeightGradient) return entry(action.stage, action.micro_batch).gradient;
   return {};

@@ -9,12 +9,12 @@
 
 namespace sluice::pipeline {
 
-struct ActionPlace {
+struct ActionPosition {
   int device = -1;  // -1: nowhere
   int position = -1;
 
   [[nodiscard]] explicit operator bool() const { return device >= 0; }
-  bool operator==(const ActionPlace&) const = default;
+  bool operator==(const ActionPosition&) const = default;
 };
 
 class ActionIndex {
@@ -24,29 +24,29 @@ class ActionIndex {
   explicit ActionIndex(const Schedule& schedule);
 
   // Where the stage's backward of a micro-batch stands that makes the gradient of its input: its B or I.
-  [[nodiscard]] ActionPlace find_gradient(StageId stage, MicroBatchId micro_batch) const;
+  [[nodiscard]] ActionPosition find_gradient(StageId stage, MicroBatchId micro_batch) const;
   // Where the last action of the same stage and micro-batch stands: its B or W; nowhere where there is none.
-  [[nodiscard]] ActionPlace find_last(const Action& action) const;
-  [[nodiscard]] const Action& at(ActionPlace place) const;
+  [[nodiscard]] ActionPosition find_last(const Action& action) const;
+  [[nodiscard]] const Action& at(ActionPosition place) const;
   // -1: of a stage without actions.
   [[nodiscard]] int owner(StageId stage) const { return owners_[static_cast<std::size_t>(index(stage))]; }
 
   // The action of the neighbouring stage whose result this one receives; nowhere at the two ends of the pipeline, and
   // for W and REDUCE_GRAD, which need nothing from another stage.
-  [[nodiscard]] ActionPlace source(const Action& action) const;
+  [[nodiscard]] ActionPosition source(const Action& action) const;
   // The action of the neighbouring stage that receives this one's result.
-  [[nodiscard]] ActionPlace receiver(const Action& action) const;
+  [[nodiscard]] ActionPosition receiver(const Action& action) const;
   // The action of the same stage that must be over: F for B and I, I for W.
-  [[nodiscard]] ActionPlace own_input(const Action& action) const;
+  [[nodiscard]] ActionPosition own_input(const Action& action) const;
 
   // What F sends is an activation, what B and I send a gradient.
   [[nodiscard]] static Payload payload(const Action& sent);
 
  private:
   struct Entry {
-    ActionPlace forward;
-    ActionPlace gradient;  // B or I
-    ActionPlace last;      // B or W
+    ActionPosition forward;
+    ActionPosition gradient;  // B or I
+    ActionPosition last;      // B or W
   };
 
   [[nodiscard]] std::size_t slot(StageId stage, MicroBatchId micro_batch) const;

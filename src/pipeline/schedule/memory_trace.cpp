@@ -19,25 +19,25 @@ class MemoryTrace::Loans {
       : index_(&index), device_(device), trains_(trains), done_(devices, -1), open_(devices) {}
 
   void begin(const Action& action) {
-    if (const ActionPlace source = index_->source(action)) note_done(source);
+    if (const ActionPosition source = index_->source(action)) note_done(source);
   }
 
   void end(const Action& action, int position) {
     note_done({device_, position});
     const StageId stage = action.stage;
     if (action.op == Op::kForward && !trains_) {
-      if (const ActionPlace receiver = index_->receiver(action)) {
+      if (const ActionPosition receiver = index_->receiver(action)) {
         lend(Change::kOutputOfGradient, stage, receiver);
         lend(Change::kOutputOfLast, stage, receiver);
       }
     }
     if (!makes_input_gradient(action.op)) return;
     // Its B or I waited for the next stage's, and the one before waits for it.
-    if (const ActionPlace next = index_->source(action)) {
+    if (const ActionPosition next = index_->source(action)) {
       lend(Change::kOutputOfGradient, stage, next);
       lend(Change::kOutputOfLast, stage, index_->find_last(index_->at(next)));
     }
-    if (const ActionPlace before = index_->receiver(action)) {
+    if (const ActionPosition before = index_->receiver(action)) {
       lend(Change::kGradientOfGradient, stage, before);
       lend(Change::kGradientOfLast, stage, index_->find_last(index_->at(before)));
     }
@@ -59,11 +59,11 @@ class MemoryTrace::Loans {
   };
   using FirstToEnd = std::priority_queue<Loan, std::vector<Loan>, std::greater<>>;
 
-  void note_done(ActionPlace place) {
+  void note_done(ActionPosition place) {
     int& done = done_[static_cast<std::size_t>(place.device)];
     done = std::max(done, place.position);
   }
-  void lend(Change end, StageId stage, ActionPlace last_use) {
+  void lend(Change end, StageId stage, ActionPosition last_use) {
     open_[static_cast<std::size_t>(last_use.device)].push({last_use.position, {end, index(stage)}});
   }
 

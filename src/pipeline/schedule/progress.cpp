@@ -12,7 +12,7 @@ namespace {
 
 // What a device waits for: `target` has to be over, or reached where a receive buffer has to become free.
 struct Blocker {
-  ActionPlace target;
+  ActionPosition target;
   bool is_buffer = false;
 };
 
@@ -24,8 +24,8 @@ class Queues {
     for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
       auto& numbers = numbers_.emplace_back(schedule.devices[device].size(), -1);
       for (std::size_t i = 0; i < numbers.size(); ++i) {
-        const ActionPlace here{static_cast<int>(device), static_cast<int>(i)};
-        const ActionPlace source = index.source(index.at(here));
+        const ActionPosition here{static_cast<int>(device), static_cast<int>(i)};
+        const ActionPosition source = index.source(index.at(here));
         if (!source || source.device == here.device) continue;
         auto& receivers = receivers_[key(source, here)];
         numbers[i] = static_cast<int>(receivers.size());
@@ -35,7 +35,7 @@ class Queues {
   }
 
   // The action that must be reached before the message to `receiver` has one of `buffers` places.
-  [[nodiscard]] ActionPlace frees_place_for(ActionPlace source, ActionPlace receiver, int buffers) const {
+  [[nodiscard]] ActionPosition frees_buffer_for(ActionPosition source, ActionPosition receiver, int buffers) const {
     const int number = numbers_[static_cast<std::size_t>(receiver.device)][static_cast<std::size_t>(receiver.position)];
     if (number < buffers) return {};
     return receivers_.at(key(source, receiver))[static_cast<std::size_t>(number - buffers)];
@@ -43,13 +43,13 @@ class Queues {
 
  private:
   using Key = std::tuple<int, int, Payload>;
-  [[nodiscard]] Key key(ActionPlace source, ActionPlace target) const {
+  [[nodiscard]] Key key(ActionPosition source, ActionPosition target) const {
     return {source.device, target.device, ActionIndex::payload(index_.at(source))};
   }
 
   const Schedule& schedule_;
   const ActionIndex& index_;
-  std::map<Key, std::vector<ActionPlace>> receivers_;
+  std::map<Key, std::vector<ActionPosition>> receivers_;
   std::vector<std::vector<int>> numbers_;  // [device][position]: number of the message it receives in its queue; or -1
 };
 
@@ -69,7 +69,7 @@ class Walk {
     }
   }
 
-  void run(const std::function<void(ActionPlace)>& visit) {
+  void run(const std::function<void(ActionPosition)>& visit) {
     while (!ready_.empty()) {
       const std::size_t device = ready_.front();
       ready_.pop_front();
@@ -88,13 +88,13 @@ class Walk {
 
  private:
   struct Wait {
-    ActionPlace stuck;
+    ActionPosition stuck;
     Blocker blocker;
   };
 
   // One more step of a device: it computes its unit, or its results have found their places.
-  bool advance(std::size_t device, const std::function<void(ActionPlace)>& visit) {
-    const ActionPlace unit{static_cast<int>(device), static_cast<int>(at_[device])};
+  bool advance(std::size_t device, const std::function<void(ActionPosition)>& visit) {
+    const ActionPosition unit{static_cast<int>(device), static_cast<int>(at_[device])};
     if (wait_of(unit)) return false;
     if (!is_computed_[device]) {
       if (visit) visit(unit);
@@ -108,43 +108,43 @@ class Walk {
     return true;
   }
 
-  [[nodiscard]] std::optional<Wait> wait_of(ActionPlace unit) const {
+  [[nodiscard]] std::optional<Wait> wait_of(ActionPosition unit) const {
     const auto device = static_cast<std::size_t>(unit.device);
     const auto begin = static_cast<std::size_t>(unit.position);
     for (std::size_t i = begin; i < unit_end(schedule_.devices[device], begin); ++i) {
-      const ActionPlace here{unit.device, static_cast<int>(i)};
+      const ActionPosition here{unit.device, static_cast<int>(i)};
       const auto blocker = is_computed_[device] ? send_blocker(here) : compute_blocker(here);
       if (blocker) return Wait{here, *blocker};
     }
     return std::nullopt;
   }
 
-  [[nodiscard]] bool is_computed(ActionPlace place) const {
+  [[nodiscard]] bool is_computed(ActionPosition place) const {
     const auto device = static_cast<std::size_t>(place.device);
     const auto position = static_cast<std::size_t>(place.position);
     if (position < at_[device]) return true;
     return is_computed_[device] && position < unit_end(schedule_.devices[device], at_[device]);
   }
 
-  [[nodiscard]] bool is_reached(ActionPlace place) const {
+  [[nodiscard]] bool is_reached(ActionPosition place) const {
     const auto device = static_cast<std::size_t>(place.device);
     if (at_[device] >= schedule_.devices[device].size()) return true;
     return static_cast<std::size_t>(place.position) < unit_end(schedule_.devices[device], at_[device]);
   }
 
-  [[nodiscard]] std::optional<Blocker> compute_blocker(ActionPlace here) const {
+  [[nodiscard]] std::optional<Blocker> compute_blocker(ActionPosition here) const {
     const Action& action = index_.at(here);
     if (action.op == Op::kReduceGradient) return tied_blocker(action);
-    const ActionPlace source = index_.source(action);
+    const ActionPosition source = index_.source(action);
     if (source && !is_computed(source)) return Blocker{source};
     return std::nullopt;
   }
 
-  [[nodiscard]] std::optional<Blocker> send_blocker(ActionPlace here) const {
+  [[nodiscard]] std::optional<Blocker> send_blocker(ActionPosition here) const {
     if (!transport_.receive_buffers) return std::nullopt;
-    const ActionPlace receiver = index_.receiver(index_.at(here));
+    const ActionPosition receiver = index_.receiver(index_.at(here));
     if (!receiver || receiver.device == here.device) return std::nullopt;
-    const ActionPlace frees = queues_->frees_place_for(here, receiver, *transport_.receive_buffers);
+    const ActionPosition frees = queues_->frees_buffer_for(here, receiver, *transport_.receive_buffers);
     if (frees && !is_reached(frees)) return Blocker{frees, true};
     return std::nullopt;
   }
@@ -158,7 +158,7 @@ class Walk {
       const auto& actions = schedule_.devices[static_cast<std::size_t>(owner)];
       const Action wanted{Op::kReduceGradient, stage, MicroBatchId{0}};
       const auto found = std::ranges::find(actions, wanted) - actions.begin();
-      const ActionPlace place{owner, static_cast<int>(found)};
+      const ActionPosition place{owner, static_cast<int>(found)};
       const bool is_own = owner == index_.owner(action.stage);
       if (!is_own && !is_reached(place)) return Blocker{place};
     }
@@ -172,7 +172,7 @@ class Walk {
     ready_.push_back(which);
   }
 
-  void wake_neighbours(ActionPlace unit) {
+  void wake_neighbours(ActionPosition unit) {
     const auto& actions = schedule_.devices[static_cast<std::size_t>(unit.device)];
     const auto begin = static_cast<std::size_t>(unit.position);
     // The next unit too: whoever waits for a place in its queue may go on once it is reached.
@@ -201,7 +201,7 @@ class Walk {
     waits.erase(waits.begin(), waits.begin() + seen[device]);
     std::string cycle;
     for (std::size_t i = 0; i < waits.size(); ++i) {
-      const ActionPlace behind = waits[(i + 1) % waits.size()].stuck;
+      const ActionPosition behind = waits[(i + 1) % waits.size()].stuck;
       const auto& [stuck, blocker] = waits[i];
       const std::string target = to_text(index_.at(blocker.target));
       cycle += concat(cycle.empty() ? "" : ", ", to_text(index_.at(stuck)),
@@ -258,7 +258,7 @@ int needed_receive_buffers(const Schedule& schedule) {
 }
 
 void for_each_in_order(const Schedule& schedule, const ActionIndex& index,
-                       const std::function<void(ActionPlace)>& visit) {
+                       const std::function<void(ActionPosition)>& visit) {
   const Transport transport;
   Walk(schedule, index, transport, nullptr).run(visit);
 }

@@ -37,6 +37,6 @@ struct Transport {
 // Calls `visit` for each unit, given by the place of its first action, after the units whose results it needs and those
 // before it on its device. Requires: find_deadlock() finds none with the default transport.
 void for_each_in_order(const Schedule& schedule, const ActionIndex& index,
-                       const std::function<void(ActionPlace)>& visit);
+                       const std::function<void(ActionPosition)>& visit);
 
 }  // namespace sluice::pipeline

@@ -25,7 +25,7 @@ class Clockwork {
     }
   }
 
-  void run(ActionPlace unit) {
+  void run(ActionPosition unit) {
     const auto device = static_cast<std::size_t>(unit.device);
     const auto& actions = schedule_.devices[device];
     const auto begin = static_cast<std::size_t>(unit.position);
@@ -60,7 +60,7 @@ class Clockwork {
   }
 
   [[nodiscard]] double input_ready(int device, const Action& action) const {
-    const ActionPlace source = index_.source(action);
+    const ActionPosition source = index_.source(action);
     if (!source) return 0;
     const auto from = static_cast<std::size_t>(source.device);
     const auto at = static_cast<std::size_t>(source.position);
@@ -69,7 +69,7 @@ class Clockwork {
 
   // When the result of `action`, made at `made`, is at its receiver.
   double send(int device, const Action& action, double made) {
-    const ActionPlace receiver = index_.receiver(action);
+    const ActionPosition receiver = index_.receiver(action);
     if (!receiver || receiver.device == device) return made;
     if (costs_.sent_bytes.empty()) return made + costs_.link.latency;
     const Payload payload = ActionIndex::payload(action);
@@ -112,7 +112,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs) {
   check(costs.link.bytes_per_time > 0, "a bandwidth of more than 0");
   const ActionIndex index(schedule);
   Clockwork clockwork(schedule, index, costs);
-  for_each_in_order(schedule, index, [&](ActionPlace unit) { clockwork.run(unit); });
+  for_each_in_order(schedule, index, [&](ActionPosition unit) { clockwork.run(unit); });
 
   Simulation result;
   result.spans = std::move(clockwork).take();

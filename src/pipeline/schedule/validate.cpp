@@ -22,7 +22,7 @@ namespace {
 
 struct Placed {
   Action action;
-  ActionPlace place;
+  ActionPosition place;
 };
 
 template <typename... Parts>
@@ -34,12 +34,12 @@ template <typename Visit>
 void for_each_action(const Schedule& schedule, Visit visit) {
   for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
     for (std::size_t position = 0; position < schedule.devices[device].size(); ++position) {
-      visit(schedule.devices[device][position], ActionPlace{static_cast<int>(device), static_cast<int>(position)});
+      visit(schedule.devices[device][position], ActionPosition{static_cast<int>(device), static_cast<int>(position)});
     }
   }
 }
 
-std::string at(ActionPlace place) { return concat("device ", place.device, ", position ", place.position); }
+std::string at(ActionPosition place) { return concat("device ", place.device, ", position ", place.position); }
 
 void check_shape(const Schedule& schedule) {
   if (!is_schedule_name(schedule.name)) {
@@ -58,7 +58,7 @@ void check_shape(const Schedule& schedule) {
 }
 
 void check_ranges(const Schedule& schedule) {
-  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
+  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
     if (index(action.stage) < 0 || index(action.stage) >= schedule.stages) {
       reject(schedule, "range", to_text(action), " (", at(place), ") names stage ", index(action.stage),
              ", expected 0 to ", schedule.stages - 1, " (the header's stages= counts the stages of all devices)");
@@ -72,7 +72,7 @@ void check_ranges(const Schedule& schedule) {
 }
 
 void check_pairs(const Schedule& schedule) {
-  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
+  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
     if (!action.overlaps_next) return;
     const auto& actions = schedule.devices[static_cast<std::size_t>(place.device)];
     const auto next = static_cast<std::size_t>(place.position) + 1;
@@ -117,7 +117,7 @@ std::string incomplete(std::span<const Placed> group, bool trains) {
 // that a file which claims a billion stages costs no more than the actions it has.
 void check_complete(const Schedule& schedule) {
   std::vector<Placed> sorted;
-  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
+  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
     if (action.op != Op::kReduceGradient) sorted.push_back({action, place});
   });
   const auto key = [](const Placed& placed) {
@@ -146,9 +146,9 @@ void check_complete(const Schedule& schedule) {
 }
 
 void check_owners(const Schedule& schedule) {
-  std::vector<ActionPlace> owners(static_cast<std::size_t>(schedule.stages));
-  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
-    ActionPlace& first = owners[static_cast<std::size_t>(index(action.stage))];
+  std::vector<ActionPosition> owners(static_cast<std::size_t>(schedule.stages));
+  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
+    ActionPosition& first = owners[static_cast<std::size_t>(index(action.stage))];
     if (!first) first = place;
     if (first.device != place.device) {
       reject(schedule, "owner", to_text(action), " is on device ", place.device, ", expected device ", first.device,
@@ -158,8 +158,8 @@ void check_owners(const Schedule& schedule) {
 }
 
 void check_order(const Schedule& schedule, const ActionIndex& places) {
-  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
-    const ActionPlace input = places.own_input(action);
+  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
+    const ActionPosition input = places.own_input(action);
     if (!input) return;
     const bool in_one_pair = input.position + 1 == place.position && places.at(input).overlaps_next;
     if (input.position > place.position || in_one_pair) {
@@ -171,12 +171,12 @@ void check_order(const Schedule& schedule, const ActionIndex& places) {
 }
 
 // Per stage, its REDUCE_GRAD; empty when there is none at all.
-std::vector<ActionPlace> find_reductions(const Schedule& schedule) {
-  std::vector<ActionPlace> reductions;
-  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
+std::vector<ActionPosition> find_reductions(const Schedule& schedule) {
+  std::vector<ActionPosition> reductions;
+  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
     if (action.op != Op::kReduceGradient) return;
     reductions.resize(static_cast<std::size_t>(schedule.stages));
-    ActionPlace& of_stage = reductions[static_cast<std::size_t>(index(action.stage))];
+    ActionPosition& of_stage = reductions[static_cast<std::size_t>(index(action.stage))];
     if (of_stage) {
       reject(schedule, "reduce", to_text(action), " is there twice (", at(of_stage), " and ", at(place),
              "), expected once");
@@ -206,9 +206,9 @@ void check_tied(const Schedule& schedule, const std::vector<std::vector<StageId>
 
 void check_reductions(const Schedule& schedule, const std::vector<std::vector<StageId>>& tied) {
   const auto reductions = find_reductions(schedule);
-  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
+  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
     if (reductions.empty() || (action.op != Op::kBackward && action.op != Op::kWeightGradient)) return;
-    const ActionPlace reduction = reductions[static_cast<std::size_t>(index(action.stage))];
+    const ActionPosition reduction = reductions[static_cast<std::size_t>(index(action.stage))];
     if (place.position > reduction.position) {
       reject(schedule, "reduce", index(action.stage), letter(Op::kReduceGradient), " (", at(reduction),
              ") comes before ", to_text(action), " (", at(place), "), expected after the stage's last B or W");
@@ -224,10 +224,10 @@ struct Queue {
 
 void check_queues(const Schedule& schedule, const ActionIndex& places) {
   std::map<std::tuple<int, int, Payload>, Queue> queues;
-  for_each_action(schedule, [&](const Action& action, ActionPlace place) {
-    if (const ActionPlace source = places.source(action); source && source.device != place.device)
+  for_each_action(schedule, [&](const Action& action, ActionPosition place) {
+    if (const ActionPosition source = places.source(action); source && source.device != place.device)
       queues[{source.device, place.device, ActionIndex::payload(places.at(source))}].received.push_back(action);
-    if (const ActionPlace receiver = places.receiver(action); receiver && receiver.device != place.device)
+    if (const ActionPosition receiver = places.receiver(action); receiver && receiver.device != place.device)
       queues[{place.device, receiver.device, ActionIndex::payload(action)}].sent.push_back(places.at(receiver));
   });
   for (const auto& [key, queue] : queues) {

@@ -29,16 +29,16 @@ bool runs_with(const Schedule& schedule, int receive_buffers) {
 
 // One message: the sending and the receiving action.
 struct Message {
-  ActionPlace from;
-  ActionPlace to;
+  ActionPosition from;
+  ActionPosition to;
 };
 
 std::vector<Message> messages_between_devices(const Schedule& schedule, const ActionIndex& index) {
   std::vector<Message> messages;
   for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
     for (std::size_t i = 0; i < schedule.devices[device].size(); ++i) {
-      const ActionPlace here{static_cast<int>(device), static_cast<int>(i)};
-      const ActionPlace to = index.receiver(index.at(here));
+      const ActionPosition here{static_cast<int>(device), static_cast<int>(i)};
+      const ActionPosition to = index.receiver(index.at(here));
       if (to && to.device != here.device) messages.push_back({here, to});
     }
   }
@@ -79,12 +79,12 @@ class FusedGroups {
  private:
   using Partner = std::pair<int, std::size_t>;  // device, number of its group
 
-  static std::size_t unit_begin(const Schedule& schedule, ActionPlace place) {
+  static std::size_t unit_begin(const Schedule& schedule, ActionPosition place) {
     const auto& actions = schedule.devices[static_cast<std::size_t>(place.device)];
     const auto at = static_cast<std::size_t>(place.position);
     return at > 0 && actions[at - 1].overlaps_next ? at - 1 : at;
   }
-  static std::size_t group_after(const Schedule& schedule, ActionPlace place) {
+  static std::size_t group_after(const Schedule& schedule, ActionPosition place) {
     return unit_end(schedule.devices[static_cast<std::size_t>(place.device)], unit_begin(schedule, place));
   }
 

@@ -1,0 +1,15 @@
+// device_choice: where a plan runs in a process. A value.
+#pragma once
+
+#include <vector>
+
+#include "device/device.h"
+
+namespace sluice::engine {
+
+struct DeviceChoice {
+  std::vector<device::Device> devices;  // plan.replicas x plan.devices(), replica by replica
+  int cpu_threads = 1;                  // per place on a CPU device
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,107 @@
+#include "engine/engine.h"
+
+#include <exception>
+
+#include <ATen/ATen.h>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "pipeline/failure.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "pipeline/split.h"
+#include "pipeline/state_memory.h"
+
+namespace sluice::engine {
+namespace {
+
+storage::TensorMap copies_of(storage::TensorMap tensors) {
+  for (auto& [name, tensor] : tensors) tensor = tensor.clone();
+  return tensors;
+}
+
+}  // namespace
+
+Engine::Engine(const Plan& plan, EngineOptions options)
+    : options_(std::move(options)),
+      recorder_(std::make_shared<Recorder>(options_.compose.record_spans)),
+      workers_(std::make_shared<pipeline::WorkerPool>()) {
+  options_.compose.workers = workers_;
+  options_.compose.recorder = recorder_;
+  compose_on(plan, options_.devices_of(plan));
+}
+
+void Engine::compose_on(const Plan& plan, const DeviceChoice& where) {
+  options_.compose.devices = where.devices;
+  options_.compose.cpu_threads = where.cpu_threads;
+  composition_ = compose(plan, options_.compose);
+  devices_ = where.devices;
+  step_.emplace(composition_, options_.step);
+}
+
+State Engine::capture() const {
+  return {.model = copies_of(model_tensors(composition_)),
+          .optimizer = copies_of(optimizer_tensors(composition_)),
+          .optimizer_steps = composition_.optimizers.front()->steps()};
+}
+
+void Engine::load(const State& state, const std::string& source) {
+  load_model(composition_, state.model, source);
+  load_optimizer(composition_, state.optimizer, state.optimizer_steps, source);
+}
+
+void Engine::check_feasible(const Plan& plan, const DeviceChoice& where) const {
+  std::vector<pipeline::LayerState> layers;
+  const int optimizer_states = optim::count_states(options_.compose.optimizer);
+  for (int s = 0; s < composition_.plan.stages(); ++s) {
+    for (const auto& layer : composition_.executor->stage(ReplicaId{0}, StageId{s}).layers())
+      layers.push_back(pipeline::layer_state(*layer, optimizer_states));
+  }
+  pipeline::check_partition(plan.partition, static_cast<int>(layers.size()), options_.compose.model_name);
+  static_cast<void>(pipeline::make_train_schedule(plan, plan.chunks));
+  pipeline::require_state_memory(plan, where.devices, layers, options_.compose.memory_limit, options_.compose.listed);
+}
+
+bool Engine::failed_somewhere(bool failed_here) const {
+  if (!options_.compose.communicators || !options_.compose.communicators->has_peers()) return failed_here;
+  const at::Tensor failures = at::full({1}, failed_here ? 1 : 0, at::kInt);
+  options_.compose.communicators->get(kSmallSums)->all_reduce(failures).wait();
+  return failures.item<int>() > 0;
+}
+
+void Engine::apply(Plan plan) {  // a copy: it may be our own
+  Plan with_own_chunks = plan;
+  with_own_chunks.chunks = composition_.plan.chunks;
+  if (plan.chunks != composition_.plan.chunks && with_own_chunks == composition_.plan) {
+    static_cast<void>(pipeline::make_train_schedule(plan, plan.chunks));
+    composition_.plan.chunks = plan.chunks;  // nothing that is composed depends on it
+    return;
+  }
+  const Plan old_plan = composition_.plan;
+  const DeviceChoice old_where{devices_, options_.compose.cpu_threads};
+  const DeviceChoice where = options_.devices_of(plan);
+  check_feasible(plan, where);
+  const State state = capture();
+  std::exception_ptr failure;
+  try {
+    step_.reset();
+    composition_ = {};  // before the new one takes memory
+    compose_on(plan, where);
+    load(state, "the state of the plan before");
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (!failed_somewhere(failure != nullptr)) return;
+  try {
+    step_.reset();
+    composition_ = {};
+    compose_on(old_plan, old_where);
+    load(state, "the state of the plan before");
+  } catch (const std::exception& error) {
+    throw BugError(concat("neither the new plan nor the one before can be composed: ", error.what(),
+                          "; go on from the last checkpoint"));
+  }
+  if (failure) throw pipeline::describe_failure(failure, "the new plan cannot be composed, the one before stays");
+  throw PeerError("another process cannot compose the new plan, so the one before stays; its own line says why");
+}
+
+}  // namespace sluice::engine

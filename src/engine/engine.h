@@ -1,0 +1,72 @@
+// engine: the only owner of composed stages. It runs training steps and evaluations on a Plan, and takes on another
+// Plan in the running process: another cut, other numbers of stages, replicas and chunks, another schedule, other
+// recomputation. Parameters, optimizer state, running statistics and the number of optimizer steps carry over; what
+// depends on numbers alone (data order, dropout, learning rate) is the caller's and does not notice.
+// The recorder, the worker threads, the communicators and the devices' memory pools outlive a composition.
+// Not here: which plan (tune/), the data (data/), files (storage/).
+// Threads: one. Every process of a run makes the same calls in the same order.
+// Errors: those of compose() and of TrainStep. apply(): see there.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/communicators.h"
+#include "engine/compose.h"
+#include "engine/device_choice.h"
+#include "engine/state.h"
+#include "engine/train_step.h"
+
+namespace sluice::engine {
+
+struct EngineOptions {
+  // All but the devices, threads, workers and recorder, which the engine fills in.
+  ComposeOptions compose;
+  TrainStepOptions step;
+  // For plans of any shape; ConfigError where there are too few devices.
+  std::function<DeviceChoice(const Plan&)> devices_of;
+};
+
+class Engine {
+ public:
+  Engine(const Plan& plan, EngineOptions options);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  [[nodiscard]] const Plan& plan() const { return composition_.plan; }
+  [[nodiscard]] const std::vector<device::Device>& devices() const { return devices_; }
+  [[nodiscard]] const Composition& composition() const { return composition_; }
+  [[nodiscard]] Composition& composition() { return composition_; }
+  // Valid until apply().
+  [[nodiscard]] TrainStep& step() { return *step_; }
+  [[nodiscard]] Recorder& recorder() { return *recorder_; }
+
+  // All of it that is not in the plan; of replica 0. Copies in the memory of the CPU, which no limit counts.
+  [[nodiscard]] State capture() const;
+  // `source` names it in errors.
+  void load(const State& state, const std::string& source);
+
+  // Between two steps. Where the plan is refused (ConfigError, OutOfMemoryError) or cannot be composed, the old one is
+  // in place again, with the same state, in every process, and the error is thrown. Where it cannot be put back either
+  // the engine is of no more use: a BugError says so.
+  void apply(Plan plan);
+
+ private:
+  void compose_on(const Plan& plan, const DeviceChoice& where);
+  // Throws before anything is given up, as far as that can be known.
+  void check_feasible(const Plan& plan, const DeviceChoice& where) const;
+  // Whether composing failed in some process: all of them learn it.
+  [[nodiscard]] bool failed_somewhere(bool failed_here) const;
+
+  EngineOptions options_;
+  std::shared_ptr<Recorder> recorder_;
+  std::shared_ptr<pipeline::WorkerPool> workers_;
+  std::vector<device::Device> devices_;
+  Composition composition_;
+  std::optional<TrainStep> step_;
+};
+
+}  // namespace sluice::engine

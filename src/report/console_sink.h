@@ -1,0 +1,30 @@
+// console_sink: what a run says to people while it trains: the line of an interval, the progress line of a terminal, an
+// epoch's summary, the table and the one line at the end. Not here: the words (console_text.h).
+#pragma once
+
+#include "report/run_sink.h"
+
+namespace sluice::report {
+
+class ConsoleSink final : public RunSink {
+ public:
+  explicit ConsoleSink(std::string run_dir) : run_dir_(std::move(run_dir)) {}
+
+  void plan(const RunFacts& facts, const nlohmann::ordered_json& description) override;
+  void step(const StepReport& report) override;
+  void epoch(const EpochReport& report) override;
+  void eval(const EvalRecord& record, const nlohmann::ordered_json& fields, bool ends_epoch) override;
+  void summary(const SummaryReport& report) override;
+
+ private:
+  void draw_progress(const StepReport& report);
+  void log_end(const SummaryReport& report) const;
+
+  std::string run_dir_;
+  RunFacts facts_;
+  StepSums interval_;  // since the last line
+  Nanoseconds last_drawn_ = 0;
+  bool has_warned_ = false;  // of spans that were dropped
+};
+
+}  // namespace sluice::report

@@ -1,0 +1,104 @@
+#include "report/csv_sink.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+
+#include "report/metrics_writer.h"
+
+namespace sluice::report {
+namespace {
+
+constexpr std::array kColumns{"step",
+                              "epoch",
+                              "batch",
+                              "batches",
+                              "loss",
+                              "samples",
+                              "lr",
+                              "top1",
+                              "top5",
+                              "gradient_norm",
+                              "step_ms",
+                              "load_ms",
+                              "forward_ms",
+                              "backward_ms",
+                              "transfer_ms",
+                              "allreduce_ms",
+                              "optimizer_ms",
+                              "idle_ms",
+                              "skew_ms",
+                              "bubble_fill_ms",
+                              "bubble_steady_ms",
+                              "bubble_drain_ms",
+                              "allreduce_exposed_ms",
+                              "allreduce_hidden_ms",
+                              "slowest_stage",
+                              "samples_per_s",
+                              "syncs_per_s",
+                              "sync_bytes",
+                              "net_bytes_per_s",
+                              "flops_per_s",
+                              "mfu",
+                              "stages",
+                              "replicas",
+                              "frozen_layers"};
+
+std::string cell_of(const nlohmann::ordered_json& value) {
+  if (!value.is_number()) return {};
+  const double number = value.get<double>();
+  if (std::isnan(number)) return "NaN";
+  if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
+  return value.dump();
+}
+
+// Bytes of the heading and of the rows up to the last step in `metrics`; 0 where there is none, or another heading.
+std::uint64_t bytes_to_keep(const std::filesystem::path& file, const std::filesystem::path& metrics) {
+  const auto last = last_event(metrics, "step");
+  if (!last) return 0;
+  const std::int64_t last_step = last->value("step", std::int64_t{0});
+  std::ifstream in(file, std::ios::binary);
+  std::string line;
+  if (!std::getline(in, line) || line + '\n' != csv_heading()) return 0;
+  std::uint64_t bytes = line.size() + 1;
+  while (std::getline(in, line) && !in.eof()) {  // a torn last row ends without a line break
+    std::int64_t step = 0;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), step);
+    if (error != std::errc() || *end != ',' || step > last_step) break;
+    bytes += line.size() + 1;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string csv_heading() {
+  std::string text;
+  for (const char* column : kColumns) {
+    if (!text.empty()) text += ',';
+    text += column;
+  }
+  text += '\n';
+  return text;
+}
+
+std::string csv_row(const nlohmann::ordered_json& fields) {
+  std::string text;
+  for (const char* column : kColumns) {
+    if (column != kColumns.front()) text += ',';
+    const auto field = fields.find(column);
+    if (field != fields.end()) text += cell_of(*field);
+  }
+  text += '\n';
+  return text;
+}
+
+CsvSink::CsvSink(const std::filesystem::path& file, const std::filesystem::path& metrics)
+    : file_(file, bytes_to_keep(file, metrics)) {
+  if (file_.bytes() == 0) (void)file_.append(csv_heading());
+}
+
+void CsvSink::step(const StepReport& report) { (void)file_.append(csv_row(report.fields)); }
+
+}  // namespace sluice::report

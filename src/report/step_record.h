@@ -1,0 +1,47 @@
+// step_record: what a run tells of a step and of an evaluation, and what steps in a row add up to. Values.
+// Not here: who takes them (run_sink.h), their words (console_text.h), their fields (step_fields.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/step_stats.h"
+#include "profiler/breakdown.h"
+
+namespace sluice::report {
+
+// One optimizer step as it is reported.
+struct StepRecord {
+  std::int64_t step = 0;   // steps done, this one included
+  std::int64_t epoch = 0;  // from 0
+  std::int64_t batch = 0;  // from 0, in the epoch
+  std::int64_t batches = 0;
+  StepStats stats;
+  double lr = 0;
+  profiler::StepBreakdown breakdown;
+  bool evaluation_follows = false;
+};
+
+struct EvalRecord {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  EvalCounts counts;
+  double seconds = 0;
+};
+
+// What steps in a row add up to: those since the last line, or those of an epoch.
+struct StepSums {
+  std::int64_t steps = 0;
+  std::int64_t samples = 0;
+  std::int64_t first_batch = 0, last_batch = 0;  // from 0, in the epoch
+  double loss_sum = 0;                           // over the targets, which weigh alike however many a step has
+  std::int64_t targets = 0;
+  EvalCounts correct;  // of the steps that counted them
+  Nanoseconds duration = 0;
+  std::optional<profiler::PlaceBreakdown> times;  // mean over the places; nothing where none was recorded
+
+  void add(const StepRecord& record);
+  [[nodiscard]] double loss() const { return loss_sum / static_cast<double>(targets); }
+};
+
+}  // namespace sluice::report

@@ -1,0 +1,39 @@
+#include "report/tensorboard_sink.h"
+
+#include <array>
+
+#include "core/concat.h"
+#include "report/metrics_writer.h"
+
+namespace sluice::report {
+
+using nlohmann::ordered_json;
+
+TensorBoardSink::TensorBoardSink(const std::filesystem::path& folder, const std::filesystem::path& metrics,
+                                 std::optional<std::int64_t> first_step)
+    : events_(folder, first_step) {
+  // An evaluation that comes again is of a step that does not: TensorBoard forgets both, by number.
+  const auto last = first_step ? last_event(metrics, "step") : std::nullopt;
+  if (last && last->value("step", std::int64_t{-1}) == *first_step) scalars_of_step(*first_step, *last);
+}
+
+void TensorBoardSink::plan(const RunFacts&, const ordered_json& description) {
+  events_.text(0, "plan", concat("```json\n", description.dump(2), "\n```"));
+}
+
+void TensorBoardSink::scalars_of_step(std::int64_t step, const ordered_json& fields) {
+  constexpr std::array<std::pair<const char*, const char*>, 4> kTags{
+      {{"loss", "Loss/train"}, {"lr", "lr"}, {"top1", "acc1/train"}, {"top5", "acc5/train"}}};
+  for (const auto& [name, tag] : kTags) {
+    const auto field = fields.find(name);
+    if (field != fields.end() && field->is_number()) events_.scalar(step, tag, field->get<double>());
+  }
+}
+
+void TensorBoardSink::eval(const EvalRecord& record, const ordered_json&, bool) {
+  events_.scalar(record.step, "Loss/val", record.counts.loss());
+  events_.scalar(record.step, "acc1/val", record.counts.top1_percent());
+  events_.scalar(record.step, "acc5/val", record.counts.top5_percent());
+}
+
+}  // namespace sluice::report

@@ -1,0 +1,28 @@
+// tensorboard_sink: a run's scalars and its plan for TensorBoard. Not here: the file (event_writer.h).
+#pragma once
+
+#include "report/event_writer.h"
+#include "report/run_sink.h"
+
+namespace sluice::report {
+
+class TensorBoardSink final : public RunSink {
+ public:
+  // first_step: of a resumed run, from which on earlier files are made void; metrics: its metrics.jsonl, cut where the
+  // run goes on, whose last step's scalars are written again where that made them void.
+  TensorBoardSink(const std::filesystem::path& folder, const std::filesystem::path& metrics,
+                  std::optional<std::int64_t> first_step);
+
+  void plan(const RunFacts& facts, const nlohmann::ordered_json& description) override;
+  void step(const StepReport& report) override { scalars_of_step(report.record.step, report.fields); }
+  void eval(const EvalRecord& record, const nlohmann::ordered_json& fields, bool ends_epoch) override;
+  void summary(const SummaryReport&) override { sync(); }
+  void sync() override { events_.sync(); }
+
+ private:
+  void scalars_of_step(std::int64_t step, const nlohmann::ordered_json& fields);
+
+  EventWriter events_;
+};
+
+}  // namespace sluice::report

@@ -1,0 +1,68 @@
+#include "report/csv_sink.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "report/metrics_writer.h"
+#include "support/files.h"
+
+namespace sluice::report {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json fields_of(std::int64_t step, double loss = 0.5) { return {{"step", step}, {"epoch", 0}, {"loss", loss}}; }
+
+// A row of these: all other columns are empty.
+std::string row(const std::string& first_five) {
+  const auto columns = std::ranges::count(csv_heading(), ',') + 1;
+  return first_five + std::string(static_cast<std::size_t>(columns - 5), ',') + "\n";
+}
+
+void write(CsvSink& sink, const ordered_json& fields) {
+  const StepRecord record;
+  sink.step({record, {}, fields, nullptr});
+}
+
+TEST(CsvSink, ARowHasANumberOrNothingInEachColumn) {
+  EXPECT_TRUE(csv_heading().starts_with("step,epoch,batch,batches,loss,samples,lr,"));
+  EXPECT_EQ(csv_row(fields_of(3, 0.25)), row("3,0,,,0.25"));
+  EXPECT_EQ(csv_row(fields_of(3, std::nan(""))), row("3,0,,,NaN"));
+  EXPECT_EQ(csv_row(fields_of(3, -INFINITY)), row("3,0,,,-inf"));
+  EXPECT_EQ(csv_row({{"step", 3}, {"epoch", nullptr}, {"batch", "x"}, {"loss", 1}, {"net", ordered_json::object()}}),
+            row("3,,,,1"));
+}
+
+TEST(CsvSink, AResumedRunCutsTheRowsThatComeAgain) {
+  const test::TempDir dir;
+  const auto file = dir / "metrics.csv", metrics = dir / "metrics.jsonl";
+  {
+    CsvSink sink(file, metrics);
+    for (const int step : {1, 2, 3}) write(sink, fields_of(step));
+  }
+  const std::string three = csv_heading() + row("1,0,,,0.5") + row("2,0,,,0.5") + row("3,0,,,0.5");
+  EXPECT_EQ(test::slurp(file), three);
+  test::spill(file, three + "4,0,0.");  // torn
+  test::spill(metrics, "{\"event\":\"step\",\"step\":1}\n{\"event\":\"step\",\"step\":2}\n");
+  {
+    CsvSink sink(file, metrics);
+    write(sink, fields_of(3, 0.75));
+  }
+  EXPECT_EQ(test::slurp(file), csv_heading() + row("1,0,,,0.5") + row("2,0,,,0.5") + row("3,0,,,0.75"));
+}
+
+TEST(CsvSink, AnotherHeadingOrANewRunBeginsAnew) {
+  const test::TempDir dir;
+  test::spill(dir / "metrics.jsonl", "{\"event\":\"step\",\"step\":7}\n");
+  test::spill(dir / "metrics.csv", "step,loss\n1,2\n");
+  { const CsvSink sink(dir / "metrics.csv", dir / "metrics.jsonl"); }
+  EXPECT_EQ(test::slurp(dir / "metrics.csv"), csv_heading());
+  test::spill(dir / "metrics.csv", csv_heading() + row("1,0,,,0.5"));
+  test::spill(dir / "metrics.jsonl", "");
+  { const CsvSink sink(dir / "metrics.csv", dir / "metrics.jsonl"); }
+  EXPECT_EQ(test::slurp(dir / "metrics.csv"), csv_heading());
+}
+
+}  // namespace
+}  // namespace sluice::report
