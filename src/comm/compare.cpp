@@ -6,22 +6,36 @@
 
 namespace sluice::comm {
 
-std::string Difference::describe_ranks() const { return numbered("rank", ranks); }
+namespace {
 
-std::optional<Difference> find_difference(const Communicator& communicator, const std::vector<std::int64_t>& values) {
+// sum: of a tensor over all processes, in place.
+std::optional<Difference> compare(int rank, int processes, const std::vector<std::int64_t>& values, const auto& sum) {
   if (values.empty()) return std::nullopt;
   // A row of each process; the others add zeros to it.
-  const at::Tensor table = at::zeros({communicator.size(), static_cast<std::int64_t>(values.size())}, at::kLong);
-  table[communicator.rank()].copy_(at::tensor(values, at::kLong));
-  communicator.all_reduce(table).wait();
+  const at::Tensor table = at::zeros({processes, static_cast<std::int64_t>(values.size())}, at::kLong);
+  table[rank].copy_(at::tensor(values, at::kLong));
+  sum(table);
   const at::Tensor differs = table.ne(table[0]);  // [process, value]
   const at::Tensor positions = differs.any(0).nonzero();
   if (positions.size(0) == 0) return std::nullopt;
   Difference difference{.position = static_cast<std::size_t>(positions[0].item<std::int64_t>()), .ranks = {}};
-  for (int rank = 0; rank < communicator.size(); ++rank) {
-    if (differs[rank][static_cast<std::int64_t>(difference.position)].item<bool>()) difference.ranks.push_back(rank);
+  for (int other = 0; other < processes; ++other) {
+    if (differs[other][static_cast<std::int64_t>(difference.position)].item<bool>()) difference.ranks.push_back(other);
   }
   return difference;
+}
+
+}  // namespace
+
+std::string Difference::describe_ranks() const { return numbered("rank", ranks); }
+
+std::optional<Difference> find_difference(const Communicator& communicator, const std::vector<std::int64_t>& values) {
+  return compare(communicator.rank(), communicator.size(), values,
+                 [&](const at::Tensor& table) { communicator.all_reduce(table).wait(); });
+}
+
+std::optional<Difference> find_difference(ReplicaSync& sync, const std::vector<std::int64_t>& values) {
+  return compare(sync.rank(), sync.processes(), values, [&](const at::Tensor& table) { sync.sum(table); });
 }
 
 }  // namespace sluice::comm

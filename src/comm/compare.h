@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/replica_sync.h"
 
 namespace sluice::comm {
 
@@ -22,5 +23,6 @@ struct Difference {
 // The same answer in all processes.
 [[nodiscard]] std::optional<Difference> find_difference(const Communicator& communicator,
                                                         const std::vector<std::int64_t>& values);
+[[nodiscard]] std::optional<Difference> find_difference(ReplicaSync& sync, const std::vector<std::int64_t>& values);
 
 }  // namespace sluice::comm

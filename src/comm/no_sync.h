@@ -7,7 +7,7 @@ namespace sluice::comm {
 
 class NoSync final : public ReplicaSync {
  public:
-  void begin_step() override {}
+  [[nodiscard]] bool begin_step() override { return false; }
   void on_grad_ready(ReplicaId, ParamId) override {}
   void on_backward_done(ReplicaId, StageId) override {}
   [[nodiscard]] StepOutcome finish_step(const Contribution& local) override { return {.total = local}; }

@@ -1,18 +1,44 @@
 // replica_sync: the contract by which replicas of a model are kept in step. A training step knows only this interface;
 // all-reduce (ddp/reducer.h), a parameter server or nothing at all stand behind it.
-// The set of live parameters is fixed at construction: a new frozen prefix or a new cut means a new object.
+// A sync is made for the stages of one composition: a new frozen prefix or a new cut means a new object.
+// Every process of a run makes the same calls in the same order, but for the two on_ functions.
+// Threads: on_grad_ready(), on_backward_done() and admits() from any; all else from one, between passes.
+// Errors: PeerError when another process is lost.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "core/ids.h"
 #include "core/recorder.h"
+#include "device/device.h"
 
 namespace sluice::comm {
 
-// What the local replicas put into a step.
+// Where a parameter lies in the flat tensors of its stage, in elements.
+struct Extent {
+  ParamId param;
+  std::int64_t begin;
+  std::int64_t end;
+  std::string name = {};
+  std::string tied_to = {};  // it is a copy of the parameter of this name, maybe in another stage (nn/layer.h)
+};
+
+// A stage as a sync sees it.
+struct SyncedStage {
+  StageId stage;
+  std::vector<Extent> extents;          // of the parameters that are trained, in the order of the flat tensors
+  std::vector<at::Tensor> values;       // [replica]: 1-d; the same tensor for replicas in the same memory
+  std::vector<at::Tensor> gradients;    // [replica]: 1-d, with the layout of the values
+  std::vector<device::Device> devices;  // [replica]
+};
+
+// What the local replicas put into a step, counted from the micro-batches that have run.
 struct Contribution {
+  std::int64_t samples = 0;
   std::int64_t targets = 0;  // that count: one a sample, or of texts the tokens
   double loss_sum = 0;       // summed, not averaged, over the targets
   std::int64_t top1 = 0;     // targets predicted right, and among the five likeliest; 0 where nobody counts them
@@ -21,9 +47,16 @@ struct Contribution {
   std::int64_t batch = 0;  // number of the batch in the data, from the beginning of the first epoch; not added up
 };
 
+// Who changes the weights after a step.
+enum class Update {
+  kLocal,      // the caller runs its optimizer on the gradients of replica 0
+  kElsewhere,  // an optimizer of the sync's own, to which the caller leaves the gradients of tied copies too
+  kSkipped,    // nobody: the step's gradients are dropped
+};
+
 struct StepOutcome {
-  bool run_local_optimizer = true;    // false: the optimizer runs elsewhere
-  bool weights_replaced = false;      // new weights have been installed
+  Update update = Update::kLocal;
+  bool weights_replaced = false;      // replica 0's values have been written, but for copies of tied parameters
   double divisor = 1.0;               // gradients still have to be divided by this
   Contribution total;                 // of all replicas
   std::vector<std::int64_t> batches;  // Contribution::batch of each process, where there are others
@@ -35,19 +68,31 @@ class ReplicaSync {
  public:
   virtual ~ReplicaSync() = default;
 
-  // Before any backward of the step. One thread.
-  virtual void begin_step() = 0;
+  // Before any forward of the step. True when weights have been written into replica 0's values (weights_replaced).
+  [[nodiscard]] virtual bool begin_step() = 0;
 
-  // The gradient of `param` in `replica` has its last micro-batch's share. At most once per step. Any thread; the work
-  // that wrote the gradient is queued on the calling thread's current stream.
+  // Whether a replica may run one more micro-batch of this step; asked once for each, when its first stage is about to
+  // run it forward. One that is not admitted passes through the pipeline as nothing.
+  [[nodiscard]] virtual bool admits(ReplicaId /*replica*/, MicroBatchId /*micro_batch*/) { return true; }
+
+  // The gradient of `param` in `replica` has its last micro-batch's share. At most once per step. The work that wrote
+  // the gradient is queued on the calling thread's current stream.
   virtual void on_grad_ready(ReplicaId replica, ParamId param) = 0;
 
   // The stage has run its last backward: its parameters not reported until now have no further share to come
   // (unused in this step, or the replica had no samples).
   virtual void on_backward_done(ReplicaId replica, StageId stage) = 0;
 
-  // Blocks until every gradient of replica 0 is the sum over all replicas. One thread, after all stages are done.
+  // After all stages are done. With Update::kLocal every gradient of replica 0 is the sum over all replicas when it
+  // returns.
   [[nodiscard]] virtual StepOutcome finish_step(const Contribution& local) = 0;
+
+  // The processes that are kept in step, and which of them this one is.
+  [[nodiscard]] virtual int processes() const { return 1; }
+  [[nodiscard]] virtual int rank() const { return 0; }
+  // Of tensors on the CPU, in place: their sum over the processes, the same bits in each; those of rank 0 in all.
+  virtual void sum(const at::Tensor& /*numbers*/) {}
+  virtual void take_rank_0s(const at::Tensor& /*numbers*/) {}
 };
 
 }  // namespace sluice::comm

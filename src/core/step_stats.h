@@ -34,6 +34,7 @@ struct StepStats {
   std::int64_t targets = 0;             // that the loss is the mean over
   std::optional<EvalCounts> correct;    // predictions before the update, and the loss, when asked for
   bool stop = false;                    // some process wants the run to stop
+  bool skipped = false;                 // its gradients were dropped: no update
   FlopCount flops{};                    // of the step, over all processes
   std::optional<double> gradient_norm;  // before clipping, where there is any
 };

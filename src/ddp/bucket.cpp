@@ -6,9 +6,9 @@
 
 namespace sluice::ddp {
 
-std::vector<Bucket> make_buckets(std::span<const Extent> extents, std::int64_t bucket_elements) {
+std::vector<Bucket> make_buckets(std::span<const comm::Extent> extents, std::int64_t bucket_elements) {
   std::vector<Bucket> buckets;
-  for (const Extent& extent : std::views::reverse(extents)) {
+  for (const comm::Extent& extent : std::views::reverse(extents)) {
     check(extent.begin <= extent.end, "an extent ends before it begins");
     const std::int64_t end = buckets.empty() ? extent.end : buckets.back().begin;
     check(extent.end <= end, "extents overlap or are out of order");

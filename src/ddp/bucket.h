@@ -7,16 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "comm/replica_sync.h"
 #include "core/ids.h"
 
 namespace sluice::ddp {
-
-// Where a parameter lies in its stage's flat buffer, in elements.
-struct Extent {
-  ParamId param;
-  std::int64_t begin;
-  std::int64_t end;
-};
 
 struct Bucket {
   std::int64_t begin;  // elements
@@ -27,6 +21,6 @@ struct Bucket {
 // Requires `extents` in ascending, disjoint order. Every parameter is in exactly one bucket; the buckets tile the range
 // from the first extent's begin to the last one's end; a bucket exceeds `bucket_elements` only when a single parameter
 // does. First bucket = the last parameters.
-[[nodiscard]] std::vector<Bucket> make_buckets(std::span<const Extent> extents, std::int64_t bucket_elements);
+[[nodiscard]] std::vector<Bucket> make_buckets(std::span<const comm::Extent> extents, std::int64_t bucket_elements);
 
 }  // namespace sluice::ddp

@@ -4,20 +4,23 @@
 
 namespace sluice::engine {
 
-std::shared_ptr<comm::Communicator> Communicators::get(const std::string& name) {
+template <typename Make>
+Communicators::Made Communicators::get(const std::string& name, const std::string& place, Make make) {
   check(has_peers(), "a communicator was asked for in a run of one process");
-  auto& made = made_[{name, ""}];
-  if (!made) made = processes_->make_communicator(name);
+  Made& made = made_[{name, place}];
+  if (!made) made = make();
   return made;
 }
 
-std::shared_ptr<comm::Communicator> Communicators::get(const std::string& name, device::Device device) {
-  check(has_peers(), "a communicator was asked for in a run of one process");
+Communicators::Made Communicators::get(const std::string& name) {
+  return get(name, "", [&] { return processes_.make_communicator(name); });
+}
+
+Communicators::Made Communicators::get(const std::string& name, device::Device device) {
   // In the memory of the CPU it does not matter which virtual device a tensor is on.
   const bool is_gpu = device.kind == device::DeviceKind::kCuda;
-  auto& made = made_[{name, is_gpu ? device::to_string(device) : ""}];
-  if (!made) made = processes_->make_communicator(name, device, collectives_);
-  return made;
+  return get(name, is_gpu ? device::to_string(device) : "",
+             [&] { return processes_.make_communicator(name, device, collectives_); });
 }
 
 }  // namespace sluice::engine

@@ -1,5 +1,5 @@
 // communicators: those between the processes of a run, each made once and kept until the end, so that a plan that
-// changes in the run connects nothing twice. Null objects stand for a run of one process.
+// changes in the run connects nothing twice.
 // Threads: one. Every process asks for the same ones in the same order. Errors: those of
 // Processes::make_communicator().
 #pragma once
@@ -15,21 +15,26 @@ namespace sluice::engine {
 
 class Communicators {
  public:
-  // processes: null where there is one.
-  explicit Communicators(comm::Processes* processes = nullptr, comm::Collectives collectives = comm::Collectives::kAuto)
+  using Made = std::shared_ptr<comm::Communicator>;
+
+  explicit Communicators(comm::Processes& processes, comm::Collectives collectives = comm::Collectives::kAuto)
       : processes_(processes), collectives_(collectives) {}
 
-  [[nodiscard]] bool has_peers() const { return processes_ != nullptr && processes_->size() > 1; }
+  [[nodiscard]] bool has_peers() const { return processes_.size() > 1; }
   // For small tensors on the CPU.
-  [[nodiscard]] std::shared_ptr<comm::Communicator> get(const std::string& name);
+  [[nodiscard]] Made get(const std::string& name);
   // For tensors on `device`, by what the configuration says.
-  [[nodiscard]] std::shared_ptr<comm::Communicator> get(const std::string& name, device::Device device);
+  [[nodiscard]] Made get(const std::string& name, device::Device device);
 
  private:
-  comm::Processes* processes_;
+  // `make` makes it where it is asked for the first time.
+  template <typename Make>
+  Made get(const std::string& name, const std::string& place, Make make);
+
+  comm::Processes& processes_;
   comm::Collectives collectives_;
   // By name, and the GPU that it was made for.
-  std::map<std::pair<std::string, std::string>, std::shared_ptr<comm::Communicator>> made_;
+  std::map<std::pair<std::string, std::string>, Made> made_;
 };
 
 }  // namespace sluice::engine

@@ -4,11 +4,9 @@
 
 #include <ATen/ATen.h>
 
-#include "comm/no_sync.h"
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
-#include "ddp/reducer.h"
 #include "device/memory.h"
 #include "pipeline/schedule/plan_schedule.h"
 
@@ -28,12 +26,10 @@ std::vector<std::vector<device::Device>> by_replica(const std::vector<device::De
   return grid;
 }
 
-// What the model puts on the devices for good is known before it is made there.
-void check_state_memory(const Plan& plan, const ComposeOptions& options, const pipeline::LayerList& layers) {
-  std::vector<pipeline::LayerState> states;
-  for (const auto& layer : layers)
-    states.push_back(pipeline::layer_state(*layer, optim::count_states(options.optimizer)));
-  pipeline::require_state_memory(plan, options.devices, states, options.memory_limit, options.listed);
+std::vector<nn::Layer*> pointers_to(const pipeline::LayerList& layers) {
+  std::vector<nn::Layer*> pointers;
+  for (const auto& layer : layers) pointers.push_back(layer.get());
+  return pointers;
 }
 
 // owners: [stage], its place in devices[replica].
@@ -42,7 +38,7 @@ StageGrid make_grid(const Plan& plan, const ComposeOptions& options,
   StageGrid grid(plan.replicas);
   for (int r = 0; r < plan.replicas; ++r) {
     auto all_layers = options.make_layers();
-    if (r == 0) check_state_memory(plan, options, all_layers);
+    if (r == 0) check_fits(plan, options, pointers_to(all_layers));
     auto layers = pipeline::split(std::move(all_layers), plan.partition, options.model_name);
     int first_param = 0;
     for (int s = 0; s < plan.stages(); ++s) {
@@ -58,19 +54,21 @@ StageGrid make_grid(const Plan& plan, const ComposeOptions& options,
   return grid;
 }
 
-std::vector<ddp::StageGradients> gradients_of(const StageGrid& grid,
-                                              const std::vector<std::vector<device::Device>>& devices,
-                                              const std::vector<int>& owners) {
-  std::vector<ddp::StageGradients> stages;
+std::vector<comm::SyncedStage> synced_stages(const StageGrid& grid,
+                                             const std::vector<std::vector<device::Device>>& devices,
+                                             const std::vector<int>& owners) {
+  std::vector<comm::SyncedStage> stages;
   for (int s = 0; s < static_cast<int>(grid[0].size()); ++s) {
-    ddp::StageGradients& gradients = stages.emplace_back();
-    gradients.stage = StageId{s};
+    comm::SyncedStage& synced = stages.emplace_back();
+    synced.stage = StageId{s};
     for (const pipeline::ParameterSlot& slot : grid[0][s]->parameters().slots()) {
-      gradients.extents.push_back({slot.id, slot.begin, slot.begin + slot.numel});
+      if (slot.is_trained)
+        synced.extents.push_back({slot.id, slot.begin, slot.begin + slot.numel, slot.name, slot.tied_to});
     }
     for (std::size_t r = 0; r < grid.size(); ++r) {
-      gradients.flat.push_back(grid[r][s]->parameters().gradients());
-      gradients.devices.push_back(devices[r][owners[s]]);
+      synced.values.push_back(grid[r][s]->parameters().values());
+      synced.gradients.push_back(grid[r][s]->parameters().gradients());
+      synced.devices.push_back(devices[r][owners[s]]);
     }
   }
   return stages;
@@ -85,17 +83,6 @@ void refuse_shared_gpus(const std::vector<device::Device>& devices) {
                                device::to_string(device), " is taken twice; name others in device.list"));
     }
   }
-}
-
-// A communicator for the gradients of each stage, so that they do not wait for each other.
-// devices: of replica 0, where the local sums are.
-ddp::Network connect_stages(const ComposeOptions& options, const std::vector<device::Device>& devices,
-                            const std::vector<int>& owners, const std::shared_ptr<comm::Communicator>& totals) {
-  ddp::Network network{.of_stage = {}, .totals = totals};
-  for (std::size_t s = 0; s < owners.size(); ++s) {
-    network.of_stage.push_back(options.communicators->get(concat("the gradients of stage ", s), devices[owners[s]]));
-  }
-  return network;
 }
 
 std::vector<std::shared_ptr<comm::Communicator>> connect_statistics(Communicators& communicators, int devices) {
@@ -114,33 +101,37 @@ std::vector<std::shared_ptr<optim::Optimizer>> make_optimizers(const optim::Opti
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const device::MemoryScope charge(devices[owners[s]], device::MemoryKind::kOptimizer);
     const FlatParameters& parameters = stages[s]->parameters();
-    const std::int64_t own = parameters.own_elements();
-    optimizers.push_back(std::make_shared<optim::Optimizer>(options, parameters.values().narrow(0, 0, own),
-                                                            parameters.gradients().narrow(0, 0, own)));
+    const std::int64_t updated = parameters.updated_elements();
+    optimizers.push_back(std::make_shared<optim::Optimizer>(options, parameters.values().narrow(0, 0, updated),
+                                                            parameters.gradients().narrow(0, 0, updated)));
   }
   return optimizers;
 }
 
 }  // namespace
 
+void check_fits(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers) {
+  pipeline::check_partition(plan.partition, static_cast<int>(layers.size()), options.model_name);
+  const int optimizer_states = optim::count_states(options.optimizer);
+  std::vector<pipeline::LayerState> states;
+  for (nn::Layer* layer : layers) states.push_back(pipeline::layer_state(*layer, optimizer_states));
+  pipeline::require_state_memory(plan, options.devices, states, options.memory_limit, options.listed);
+}
+
 Composition compose(const Plan& plan, const ComposeOptions& options) {
   const auto devices = by_replica(options.devices, plan);
-  const bool has_peers = options.communicators && options.communicators->has_peers();
+  const bool has_peers = options.has_peers();
   if (options.synchronises_batch_norm && (plan.replicas > 1 || has_peers)) refuse_shared_gpus(options.devices);
   const std::vector<int> owners = pipeline::stage_owners(plan);
   for (const device::Device device : options.devices) device::limit_memory(device, options.memory_limit);
   StageGrid grid = make_grid(plan, options, devices, owners);
   Composition composition{.plan = plan};
-  if (has_peers) composition.communicator = options.communicators->get(kSmallSums);
   if (has_peers && options.synchronises_batch_norm)
     composition.statistics_communicators = connect_statistics(*options.communicators, plan.devices());
-  if (plan.replicas == 1 && !has_peers) {
-    composition.sync = std::make_shared<comm::NoSync>();
-  } else {
-    composition.sync = std::make_shared<ddp::Reducer>(
-        gradients_of(grid, devices, owners), ddp::ReducerOptions{options.bucket_bytes, options.record_spans},
-        has_peers ? connect_stages(options, devices.front(), owners, composition.communicator) : ddp::Network{});
-  }
+  composition.sync = options.make_sync({.stages = synced_stages(grid, devices, owners),
+                                        .communicators = has_peers ? options.communicators.get() : nullptr,
+                                        .bucket_bytes = options.bucket_bytes,
+                                        .record_times = options.record_spans});
   composition.optimizers = make_optimizers(options.optimizer, grid.front(), devices.front(), owners);
   composition.executor =
       std::make_unique<pipeline::Executor>(std::move(grid), devices, owners,

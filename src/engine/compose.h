@@ -1,6 +1,6 @@
 // compose: builds the objects that run a Plan: the grid of stages on their devices, the executor, the sync between
 // replicas and an optimizer per stage.
-// Not here: how a Plan is decided (train/setup.h); the training loop.
+// Not here: how a Plan is decided (tune/make_plan.h); the training loop.
 // Errors: ConfigError when the plan does not fit the model or the devices; OutOfMemoryError when a device's limit is
 // too small for its parameters, gradients and optimizer state.
 #pragma once
@@ -14,6 +14,7 @@
 #include "comm/replica_sync.h"
 #include "core/plan.h"
 #include "engine/communicators.h"
+#include "engine/make_sync.h"
 #include "engine/tied_parameters.h"
 #include "optim/optimizer.h"
 #include "pipeline/executor.h"
@@ -21,9 +22,6 @@
 #include "pipeline/state_memory.h"
 
 namespace sluice::engine {
-
-// The communicator of all processes, on the CPU.
-inline constexpr const char* kSmallSums = "small sums";
 
 struct ComposeOptions {
   std::string model_name;                            // for messages
@@ -41,22 +39,28 @@ struct ComposeOptions {
   // What outlives a composition (pipeline/executor.h); null: its own.
   std::shared_ptr<pipeline::WorkerPool> workers = nullptr;
   std::shared_ptr<Recorder> recorder = nullptr;
+  SyncFactory make_sync = engine::make_sync;
+
+  [[nodiscard]] bool has_peers() const { return communicators && communicators->has_peers(); }
 };
 
 struct Composition {
   Plan plan;
   std::unique_ptr<pipeline::Executor> executor;
   std::shared_ptr<comm::ReplicaSync> sync;
-  std::shared_ptr<comm::Communicator> communicator;  // of all processes, on the CPU; null with one
   // [device]: for synchronised batch-norm; else empty.
   std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
-  // [stage], over replica 0's values and gradients, without the copies of tied parameters.
+  // [stage], over replica 0's values and gradients of what is trained, without the copies of tied parameters.
   std::vector<std::shared_ptr<optim::Optimizer>> optimizers;
   std::vector<TiedParameter> tied;
 
+  [[nodiscard]] int processes() const { return sync->processes(); }
   [[nodiscard]] std::int64_t parameter_count() const;  // tied ones once
   [[nodiscard]] std::uint64_t gradient_bytes() const;  // of one replica
 };
+
+// What compose() refuses before it makes anything on a device. layers: of the whole model, in order.
+void check_fits(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers);
 
 [[nodiscard]] Composition compose(const Plan& plan, const ComposeOptions& options);
 

@@ -12,12 +12,11 @@ namespace {
 
 // The first rank whose share is bad; -1: none. Every process calls it.
 int first_bad_rank(const Composition& composition, bool own_is_bad) {
-  if (!composition.communicator) return own_is_bad ? 0 : -1;
-  const comm::Communicator& all = *composition.communicator;
-  const at::Tensor bad = at::zeros({all.size()}, at::kDouble);
-  bad[all.rank()].fill_(own_is_bad ? 1 : 0);
-  all.all_reduce(bad).wait();
-  for (int rank = 0; rank < all.size(); ++rank) {
+  comm::ReplicaSync& sync = *composition.sync;
+  const at::Tensor bad = at::zeros({sync.processes()}, at::kDouble);
+  bad[sync.rank()].fill_(own_is_bad ? 1 : 0);
+  sync.sum(bad);
+  for (int rank = 0; rank < sync.processes(); ++rank) {
     if (bad[rank].item<double>() > 0) return rank;
   }
   return -1;

@@ -8,8 +8,6 @@
 #include "core/error.h"
 #include "pipeline/failure.h"
 #include "pipeline/schedule/plan_schedule.h"
-#include "pipeline/split.h"
-#include "pipeline/state_memory.h"
 
 namespace sluice::engine {
 namespace {
@@ -21,12 +19,9 @@ storage::TensorMap copies_of(storage::TensorMap tensors) {
 
 }  // namespace
 
-Engine::Engine(const Plan& plan, EngineOptions options)
-    : options_(std::move(options)),
-      recorder_(std::make_shared<Recorder>(options_.compose.record_spans)),
-      workers_(std::make_shared<pipeline::WorkerPool>()) {
-  options_.compose.workers = workers_;
-  options_.compose.recorder = recorder_;
+Engine::Engine(const Plan& plan, EngineOptions options) : options_(std::move(options)) {
+  options_.compose.workers = std::make_shared<pipeline::WorkerPool>();
+  options_.compose.recorder = std::make_shared<Recorder>(options_.compose.record_spans);
   compose_on(plan, options_.devices_of(plan));
 }
 
@@ -34,8 +29,19 @@ void Engine::compose_on(const Plan& plan, const DeviceChoice& where) {
   options_.compose.devices = where.devices;
   options_.compose.cpu_threads = where.cpu_threads;
   composition_ = compose(plan, options_.compose);
-  devices_ = where.devices;
   step_.emplace(composition_, options_.step);
+}
+
+std::exception_ptr Engine::recompose(const Plan& plan, const DeviceChoice& where, const State& state) {
+  try {
+    step_.reset();
+    composition_ = {};  // before the new one takes memory
+    compose_on(plan, where);
+    load(state, "the state of the plan before");
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
 }
 
 State Engine::capture() const {
@@ -50,19 +56,19 @@ void Engine::load(const State& state, const std::string& source) {
 }
 
 void Engine::check_feasible(const Plan& plan, const DeviceChoice& where) const {
-  std::vector<pipeline::LayerState> layers;
-  const int optimizer_states = optim::count_states(options_.compose.optimizer);
+  std::vector<nn::Layer*> layers;
   for (int s = 0; s < composition_.plan.stages(); ++s) {
     for (const auto& layer : composition_.executor->stage(ReplicaId{0}, StageId{s}).layers())
-      layers.push_back(pipeline::layer_state(*layer, optimizer_states));
+      layers.push_back(layer.get());
   }
-  pipeline::check_partition(plan.partition, static_cast<int>(layers.size()), options_.compose.model_name);
   static_cast<void>(pipeline::make_train_schedule(plan, plan.chunks));
-  pipeline::require_state_memory(plan, where.devices, layers, options_.compose.memory_limit, options_.compose.listed);
+  ComposeOptions options = options_.compose;
+  options.devices = where.devices;
+  check_fits(plan, options, layers);
 }
 
 bool Engine::failed_somewhere(bool failed_here) const {
-  if (!options_.compose.communicators || !options_.compose.communicators->has_peers()) return failed_here;
+  if (!options_.compose.has_peers()) return failed_here;
   const at::Tensor failures = at::full({1}, failed_here ? 1 : 0, at::kInt);
   options_.compose.communicators->get(kSmallSums)->all_reduce(failures).wait();
   return failures.item<int>() > 0;
@@ -77,27 +83,15 @@ void Engine::apply(Plan plan) {  // a copy: it may be our own
     return;
   }
   const Plan old_plan = composition_.plan;
-  const DeviceChoice old_where{devices_, options_.compose.cpu_threads};
+  const DeviceChoice old_where{options_.compose.devices, options_.compose.cpu_threads};
   const DeviceChoice where = options_.devices_of(plan);
   check_feasible(plan, where);
   const State state = capture();
-  std::exception_ptr failure;
-  try {
-    step_.reset();
-    composition_ = {};  // before the new one takes memory
-    compose_on(plan, where);
-    load(state, "the state of the plan before");
-  } catch (...) {
-    failure = std::current_exception();
-  }
+  const std::exception_ptr failure = recompose(plan, where, state);
   if (!failed_somewhere(failure != nullptr)) return;
-  try {
-    step_.reset();
-    composition_ = {};
-    compose_on(old_plan, old_where);
-    load(state, "the state of the plan before");
-  } catch (const std::exception& error) {
-    throw BugError(concat("neither the new plan nor the one before can be composed: ", error.what(),
+  if (const std::exception_ptr lost = recompose(old_plan, old_where, state)) {
+    throw BugError(concat("neither the new plan nor the one before can be composed: ",
+                          pipeline::describe_failure(lost, "the plan before").what(),
                           "; go on from the last checkpoint"));
   }
   if (failure) throw pipeline::describe_failure(failure, "the new plan cannot be composed, the one before stays");

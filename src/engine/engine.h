@@ -8,6 +8,7 @@
 // Errors: those of compose() and of TrainStep. apply(): see there.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,7 +24,7 @@
 namespace sluice::engine {
 
 struct EngineOptions {
-  // All but the devices, threads, workers and recorder, which the engine fills in.
+  // All but the devices and threads, which devices_of() says, and the workers and the recorder, which are the engine's.
   ComposeOptions compose;
   TrainStepOptions step;
   // For plans of any shape; ConfigError where there are too few devices.
@@ -37,12 +38,11 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   [[nodiscard]] const Plan& plan() const { return composition_.plan; }
-  [[nodiscard]] const std::vector<device::Device>& devices() const { return devices_; }
   [[nodiscard]] const Composition& composition() const { return composition_; }
   [[nodiscard]] Composition& composition() { return composition_; }
   // Valid until apply().
   [[nodiscard]] TrainStep& step() { return *step_; }
-  [[nodiscard]] Recorder& recorder() { return *recorder_; }
+  [[nodiscard]] Recorder& recorder() { return *options_.compose.recorder; }
 
   // All of it that is not in the plan; of replica 0. Copies in the memory of the CPU, which no limit counts.
   [[nodiscard]] State capture() const;
@@ -56,15 +56,14 @@ class Engine {
 
  private:
   void compose_on(const Plan& plan, const DeviceChoice& where);
+  // Gives the composition up for one of `plan` that holds `state`. What went wrong; null where nothing did.
+  std::exception_ptr recompose(const Plan& plan, const DeviceChoice& where, const State& state);
   // Throws before anything is given up, as far as that can be known.
   void check_feasible(const Plan& plan, const DeviceChoice& where) const;
   // Whether composing failed in some process: all of them learn it.
   [[nodiscard]] bool failed_somewhere(bool failed_here) const;
 
-  EngineOptions options_;
-  std::shared_ptr<Recorder> recorder_;
-  std::shared_ptr<pipeline::WorkerPool> workers_;
-  std::vector<device::Device> devices_;
+  EngineOptions options_;  // with the devices and threads of the plan
   Composition composition_;
   std::optional<TrainStep> step_;
 };

@@ -14,7 +14,7 @@ nn::BatchStatistics moved_to(const nn::BatchStatistics& statistics, c10::Device 
 }
 
 // The statistics of each layer over all processes; one operation for all of them.
-void add_up_over_processes(const comm::Communicator& peers, std::vector<nn::BatchStatistics>& layers,
+void add_up_over_processes(comm::ReplicaSync& sync, std::vector<nn::BatchStatistics>& layers,
                            const std::vector<std::int64_t>& channels) {
   std::vector<at::Tensor> parts;
   std::vector<std::int64_t> sizes;
@@ -23,7 +23,7 @@ void add_up_over_processes(const comm::Communicator& peers, std::vector<nn::Batc
     sizes.push_back(parts.back().numel());
   }
   const at::Tensor sums = at::cat(parts);
-  peers.all_reduce(sums).wait();
+  sync.sum(sums);
   const std::vector<at::Tensor> added = sums.split_with_sizes(sizes);
   for (std::size_t i = 0; i < layers.size(); ++i) layers[i] = nn::from_sums(added[i]);
 }
@@ -40,7 +40,7 @@ void take_in_whole_batch(const Composition& composition, StageId stage) {
     channels.push_back(norms.front()[i]->channels());
     for (const auto& of_replica : norms) whole[i] = pooled(whole[i], moved_to(of_replica[i]->collect(), device_of(0)));
   }
-  if (composition.communicator) add_up_over_processes(*composition.communicator, whole, channels);
+  if (composition.processes() > 1) add_up_over_processes(*composition.sync, whole, channels);
   for (std::size_t i = 0; i < whole.size(); ++i) {
     for (int r = 0; r < executor.replicas(); ++r) norms[r][i]->take_in(moved_to(whole[i], device_of(r)));
   }
@@ -48,15 +48,14 @@ void take_in_whole_batch(const Composition& composition, StageId stage) {
 
 // Of replica 0, in every stage: the mean over the replicas of this process by samples, as its share of the mean over
 // all.
-std::vector<at::Tensor> local_means(const Composition& composition, std::int64_t local_samples,
-                                    std::int64_t global_samples) {
+std::vector<at::Tensor> local_means(const Composition& composition, const std::vector<std::int64_t>& samples,
+                                    std::int64_t all_samples) {
   const auto& executor = *composition.executor;
-  const auto shares = pipeline::split_sizes(local_samples, executor.replicas());
   std::vector<at::Tensor> means;
   for (int s = 0; s < executor.stages(); ++s) {
     at::Tensor mean = executor.stage(ReplicaId{0}, StageId{s}).parameters().running_statistics();
     for (int r = 0; r < executor.replicas(); ++r) {
-      const double weight = static_cast<double>(shares[r]) / static_cast<double>(global_samples);
+      const double weight = static_cast<double>(samples[r]) / static_cast<double>(all_samples);
       if (r == 0) mean.mul_(weight);
       if (r > 0)
         mean.add_(executor.stage(ReplicaId{r}, StageId{s}).parameters().running_statistics().to(mean.device()), weight);
@@ -79,14 +78,14 @@ std::vector<at::Tensor> batch_counts(const Composition& composition, int replica
 }
 
 // In place: the sum of `means` over all processes, and rank 0's `counts`; one operation.
-void share_over_processes(const comm::Communicator& processes, const std::vector<at::Tensor>& means,
+void share_over_processes(comm::ReplicaSync& sync, const std::vector<at::Tensor>& means,
                           const std::vector<at::Tensor>& counts) {
   std::vector<at::Tensor> parts;
   const auto add = [&](const at::Tensor& tensor) { parts.push_back(tensor.to(at::kCPU, at::kDouble).flatten()); };
   for (const at::Tensor& mean : means) add(mean);
-  for (const at::Tensor& count : counts) add(processes.rank() == 0 ? count : at::zeros_like(count));
+  for (const at::Tensor& count : counts) add(sync.rank() == 0 ? count : at::zeros_like(count));
   const at::Tensor all = at::cat(parts);
-  processes.all_reduce(all).wait();
+  sync.sum(all);
   std::int64_t begin = 0;
   const auto take = [&](const at::Tensor& tensor) {
     tensor.copy_(all.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
@@ -98,12 +97,13 @@ void share_over_processes(const comm::Communicator& processes, const std::vector
 
 // A replica with a smaller share may have had fewer micro-batches: the first replica of all, whose share is the
 // largest, says how many batches were taken in.
-void average(const Composition& composition, std::int64_t local_samples, std::int64_t global_samples) {
+void average(const Composition& composition, const std::vector<std::int64_t>& samples, std::int64_t all_samples) {
   const auto& executor = *composition.executor;
   const std::vector<at::Tensor> counts = batch_counts(composition, 0);
-  if (counts.empty() || (executor.replicas() == 1 && !composition.communicator)) return;
-  const std::vector<at::Tensor> means = local_means(composition, local_samples, global_samples);
-  if (composition.communicator) share_over_processes(*composition.communicator, means, counts);
+  const bool is_alone = executor.replicas() == 1 && composition.processes() == 1;
+  if (counts.empty() || is_alone || all_samples == 0) return;
+  const std::vector<at::Tensor> means = local_means(composition, samples, all_samples);
+  if (composition.processes() > 1) share_over_processes(*composition.sync, means, counts);
   for (int r = 1; r < executor.replicas(); ++r) {
     for (int s = 0; s < executor.stages(); ++s)
       executor.stage(ReplicaId{r}, StageId{s}).parameters().running_statistics().copy_(means[s]);
@@ -114,13 +114,13 @@ void average(const Composition& composition, std::int64_t local_samples, std::in
 
 }  // namespace
 
-void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode, std::int64_t local_samples,
-                              std::int64_t global_samples) {
+void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode,
+                              const std::vector<std::int64_t>& samples, std::int64_t all_samples) {
   const at::NoGradGuard no_grad;
   if (mode == nn::BatchNormMode::kDeferred) {
     for (int s = 0; s < composition.plan.stages(); ++s) take_in_whole_batch(composition, StageId{s});
   } else if (mode == nn::BatchNormMode::kMicro) {
-    average(composition, local_samples, global_samples);
+    average(composition, samples, all_samples);
   }
   composition.executor->wait_for_caller();
 }

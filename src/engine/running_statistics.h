@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "engine/compose.h"
 #include "nn/layer.h"
@@ -13,8 +14,8 @@ namespace sluice::engine {
 // kDeferred: every replica takes in the statistics of the whole mini-batch, as if one device had seen it.
 // kSync: nothing is left to do.
 // kMicro: the replicas have taken in their micro-batches; their running statistics become their mean by samples.
-// Numbers of samples of the step: in the replicas of this process, and over all processes.
-void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode, std::int64_t local_samples,
-                              std::int64_t global_samples);
+// samples: that have run in the step, [replica of this process]; all_samples: over all processes.
+void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode,
+                              const std::vector<std::int64_t>& samples, std::int64_t all_samples);
 
 }  // namespace sluice::engine

@@ -28,25 +28,26 @@ storage::TensorMap replicated_state(const Composition& composition) {
 
 }  // namespace
 
-void hand_out_state(const comm::Communicator& communicator, Composition& composition) {
+void hand_out_state(Composition& composition) {
+  comm::ReplicaSync& sync = *composition.sync;
   const at::NoGradGuard no_grad;
   storage::TensorMap model = model_tensors(composition), optimizer = optimizer_tensors(composition);
   for (storage::TensorMap* tensors : {&model, &optimizer}) {
     for (auto& [name, tensor] : *tensors) {
       tensor = tensor.contiguous();
-      communicator.broadcast(tensor, /*root=*/0);
+      sync.take_rank_0s(tensor);
     }
   }
   const at::Tensor steps = at::full({1}, composition.optimizers.front()->steps(), at::kLong);
-  communicator.broadcast(steps, /*root=*/0);
-  if (communicator.rank() != 0) {
+  sync.take_rank_0s(steps);
+  if (sync.rank() != 0) {
     load_model(composition, model, "rank 0");
     load_optimizer(composition, optimizer, steps.item<std::int64_t>(), "rank 0");
   }
-  check_same_state(communicator, composition, "at the start");
+  check_same_state(composition, "at the start");
 }
 
-void check_same_state(const comm::Communicator& communicator, const Composition& composition, const std::string& when) {
+void check_same_state(const Composition& composition, const std::string& when) {
   const storage::TensorMap tensors = replicated_state(composition);
   std::vector<std::string> names;
   std::vector<std::int64_t> hashes;
@@ -58,7 +59,7 @@ void check_same_state(const comm::Communicator& communicator, const Composition&
     names.push_back(concat("the number of optimizer steps of stage ", stage));
     hashes.push_back(composition.optimizers[stage]->steps());
   }
-  const auto difference = comm::find_difference(communicator, hashes);
+  const auto difference = comm::find_difference(*composition.sync, hashes);
   if (!difference) return;
   throw PeerError(concat(names[difference->position], " of ", difference->describe_ranks(), " is not that of rank 0 ",
                          when, ": memory, a disk or the network has changed it; start again from the last checkpoint"));

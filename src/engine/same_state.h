@@ -5,15 +5,14 @@
 
 #include <string>
 
-#include "comm/communicator.h"
 #include "engine/compose.h"
 
 namespace sluice::engine {
 
 // Parameters, buffers and optimizer state of rank 0 into all processes; then check_same_state().
-void hand_out_state(const comm::Communicator& communicator, Composition& composition);
+void hand_out_state(Composition& composition);
 
 // `when`: for the message, "after step 100".
-void check_same_state(const comm::Communicator& communicator, const Composition& composition, const std::string& when);
+void check_same_state(const Composition& composition, const std::string& when);
 
 }  // namespace sluice::engine

@@ -100,6 +100,7 @@ storage::TensorMap model_tensors(const Composition& composition) {
 storage::TensorMap gradient_tensors(const Composition& composition) {
   storage::TensorMap tensors;
   for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+    if (!slot.is_trained) return;
     tensors[slot.name] = FlatParameters::view(parameters_of(composition, 0, stage).gradients(), slot).cpu();
   });
   return tensors;
@@ -108,6 +109,7 @@ storage::TensorMap gradient_tensors(const Composition& composition) {
 storage::TensorMap optimizer_tensors(const Composition& composition) {
   storage::TensorMap tensors;
   for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
+    if (!slot.is_trained) return;
     for (const auto& [name, flat] : composition.optimizers[stage]->states()) {
       tensors[concat(name, "/", slot.name)] = FlatParameters::view(flat, slot).cpu();
     }
@@ -143,7 +145,9 @@ void load_optimizer(Composition& composition, const storage::TensorMap& tensors,
   storage::TensorMap remaining = tensors;
   for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
     for (const auto& [name, flat] : composition.optimizers[stage]->states()) {
-      copy_in(remaining, concat(name, "/", slot.name), FlatParameters::view(flat, slot), source);
+      const std::string tensor = concat(name, "/", slot.name);
+      if (slot.is_trained) copy_in(remaining, tensor, FlatParameters::view(flat, slot), source);
+      if (!slot.is_trained) remaining.erase(tensor);  // of when it was
     }
   });
   refuse_leftovers(remaining, source);

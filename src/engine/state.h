@@ -15,9 +15,9 @@ namespace sluice::engine {
 [[nodiscard]] storage::TensorMap parameter_tensors(const Composition& composition);
 [[nodiscard]] storage::TensorMap buffer_tensors(const Composition& composition);
 [[nodiscard]] storage::TensorMap model_tensors(const Composition& composition);  // both
-// By the name of the parameter.
+// Of what is trained, by the name of the parameter.
 [[nodiscard]] storage::TensorMap gradient_tensors(const Composition& composition);
-// "exp_avg/<parameter>".
+// Of what is trained: "exp_avg/<parameter>".
 [[nodiscard]] storage::TensorMap optimizer_tensors(const Composition& composition);
 
 // Parameters, buffers and optimizer state, apart from any composition.
@@ -29,6 +29,7 @@ struct State {
 
 // Exactly the model's tensors, no more and no fewer, all of them finite; into all replicas.
 void load_model(Composition& composition, const storage::TensorMap& tensors, const std::string& source);
+// Exactly the tensors of what is trained; those of parameters that are not are left out.
 void load_optimizer(Composition& composition, const storage::TensorMap& tensors, std::int64_t steps,
                     const std::string& source);
 

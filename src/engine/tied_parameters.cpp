@@ -31,6 +31,8 @@ std::vector<TiedParameter> find_tied_parameters(const pipeline::Executor& execut
     check(owner != owners.end(), concat(copy.name, " is tied to ", copy.tied_to, ", which the model does not have"));
     check(owner->second.second.sizes == copy.sizes && owner->second.second.strides == copy.strides,
           concat(copy.name, " has another shape than ", copy.tied_to, ", to which it is tied"));
+    check(owner->second.second.is_trained == copy.is_trained,
+          concat(copy.name, " and ", copy.tied_to, ", to which it is tied, are trained both or not at all"));
     tied.push_back({owner->second.first, stage, owner->second.second, copy});
   }
   return tied;
@@ -66,6 +68,7 @@ at::Tensor part_of(const pipeline::Executor& executor, Flat flat, StageId stage,
 void add_tied_gradients(pipeline::Executor& executor, const std::vector<TiedParameter>& tied) {
   std::vector<Move> moves;
   for (const TiedParameter& t : tied) {
+    if (!t.owner.is_trained) continue;
     moves.push_back({t.owner_stage, part_of(executor, &FlatParameters::gradients, t.owner_stage, t.owner),
                      part_of(executor, &FlatParameters::gradients, t.copy_stage, t.copy)});
   }

@@ -21,6 +21,27 @@
 namespace sluice::engine {
 namespace {
 
+using MicroBatches = std::vector<std::vector<pipeline::MicroBatch>>;  // [replica][micro-batch]
+
+// [replica]: of the micro-batches that have run.
+std::vector<std::int64_t> samples_run(const pipeline::PassResult& result, const MicroBatches& micro_batches) {
+  std::vector<std::int64_t> samples(micro_batches.size());
+  for (std::size_t r = 0; r < micro_batches.size(); ++r) {
+    for (std::size_t m = 0; m < micro_batches[r].size(); ++m)
+      samples[r] += result.micro_batches[r][m].has_run ? micro_batches[r][m].samples() : 0;
+  }
+  return samples;
+}
+
+std::int64_t targets_run(const pipeline::PassResult& result, const MicroBatches& micro_batches) {
+  std::int64_t targets = 0;
+  for (std::size_t r = 0; r < micro_batches.size(); ++r) {
+    for (std::size_t m = 0; m < micro_batches[r].size(); ++m)
+      targets += result.micro_batches[r][m].has_run ? nn::count_targets(micro_batches[r][m].targets) : 0;
+  }
+  return targets;
+}
+
 double sum_of_losses(const pipeline::PassResult& result) {
   double sum = 0;
   for (const auto& of_replica : result.micro_batches) {
@@ -32,10 +53,10 @@ double sum_of_losses(const pipeline::PassResult& result) {
 }
 
 // Every process does the same work for each of its samples.
-FlopCount flops_of_all(const pipeline::PassResult& result, const StepBatch& batch) {
-  const auto share = static_cast<double>(std::max<std::int64_t>(batch.local.samples(), 1));
-  FlopCount all = result.flops;
-  for (double& flops : all) flops *= static_cast<double>(batch.global_samples) / share;
+FlopCount flops_of_all(const FlopCount& own, std::int64_t own_samples, std::int64_t all_samples) {
+  const auto share = static_cast<double>(std::max<std::int64_t>(own_samples, 1));
+  FlopCount all = own;
+  for (double& flops : all) flops *= static_cast<double>(all_samples) / share;
   return all;
 }
 
@@ -101,58 +122,73 @@ pipeline::PassResult TrainStep::run_training_pass(pipeline::PassRequest request,
   }
 }
 
-TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::int64_t step, int chunks,
-                                                  const StepWishes& wishes) {
+// A pass, and what it puts into the step.
+struct TrainStep::Contributed {
+  pipeline::PassResult result;
+  std::vector<std::int64_t> samples;  // [replica]: that have run
+  comm::Contribution local;
+};
+
+TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_t step, int chunks,
+                                             double gradient_scale, const StepWishes& wishes) {
   auto request = request_for(batch.local, schedule_of(chunks), chunks);
   request.context.training = true;
   request.context.step = step;
-  const std::int64_t targets = nn::count_targets(batch.local.targets);
-  // How many targets other processes have is known when the gradients are summed.
-  const std::int64_t scaled_by = std::max<std::int64_t>(is_alone() ? targets : batch.global_samples, 1);
-  request.gradient_scale = 1.0 / static_cast<double>(scaled_by);
+  request.gradient_scale = gradient_scale;
   request.sync = composition_.sync;
   request.statistics_communicators = composition_.statistics_communicators;
   if (wishes.count_correct) request.score = nn::count_correct;
   request.keep_logits = wishes.keep_logits;
   request.draws_failures = !wishes.is_trial;
+  const MicroBatches micro_batches = request.micro_batches;
 
-  composition_.sync->begin_step();
-  const pipeline::PassResult result = run_training_pass(std::move(request), chunks);
+  Contributed own{.result = run_training_pass(std::move(request), chunks)};
+  own.samples = samples_run(own.result, micro_batches);
+  const EvalCounts counted = wishes.count_correct ? sum_of_counts(own.result) : EvalCounts{};
+  own.local = {.samples = std::accumulate(own.samples.begin(), own.samples.end(), std::int64_t{0}),
+               .targets = targets_run(own.result, micro_batches),
+               .loss_sum = sum_of_losses(own.result),
+               .top1 = counted.top1,
+               .top5 = counted.top5,
+               .stop_votes = wishes.stop ? 1 : 0,
+               .batch = batch.number};
+  return own;
+}
+
+TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::int64_t step, int chunks,
+                                                  const StepWishes& wishes) {
+  // How many targets other processes have is known when the gradients are summed.
+  const std::int64_t targets = is_alone() ? nn::count_targets(batch.local.targets) : batch.global_samples;
+  const auto scaled_by = static_cast<double>(std::max<std::int64_t>(targets, 1));
+  if (composition_.sync->begin_step()) spread_weights();
+  const Contributed own = contribute(batch, step, chunks, 1.0 / scaled_by, wishes);
   Recorder& recorder = composition_.executor->recorder();
-  const EvalCounts counted = wishes.count_correct ? sum_of_counts(result) : EvalCounts{};
-  const comm::Contribution local{.targets = targets,
-                                 .loss_sum = sum_of_losses(result),
-                                 .top1 = counted.top1,
-                                 .top5 = counted.top5,
-                                 .stop_votes = wishes.stop ? 1 : 0,
-                                 .batch = batch.number};
   comm::StepOutcome outcome;
   {
     const SpanScope span(is_alone() ? nullptr : recorder.process(), Phase::kAllReduce);
-    outcome = composition_.sync->finish_step(local);
-    check(outcome.run_local_optimizer && !outcome.weights_replaced,
-          "a sync that updates the weights itself is not run by this step");
+    outcome = composition_.sync->finish_step(own.local);
     check_same_batch(outcome.batches, step);
-    merge_running_statistics(composition_, options_.batch_norm, batch.local.samples(), batch.global_samples);
+    merge_running_statistics(composition_, options_.batch_norm, own.samples, outcome.total.samples);
   }
   recorder.add_buckets(outcome.buckets, outcome.late);
-  add_tied_gradients(*composition_.executor, composition_.tied);
+  if (outcome.update == comm::Update::kLocal) add_tied_gradients(*composition_.executor, composition_.tied);
 
-  const auto all_targets = static_cast<double>(std::max<std::int64_t>(outcome.total.targets, 1));
-  Gradients gradients;
-  gradients.stats = {.loss = outcome.total.loss_sum / all_targets,
-                     .samples = batch.global_samples,
-                     .targets = outcome.total.targets,
-                     .stop = outcome.total.stop_votes > 0,
-                     .flops = flops_of_all(result, batch)};
-  gradients.divisor = outcome.divisor * all_targets / static_cast<double>(scaled_by);
+  const comm::Contribution& total = outcome.total;
+  const auto all_targets = static_cast<double>(std::max<std::int64_t>(total.targets, 1));
+  Gradients gradients{.divisor = outcome.divisor * all_targets / scaled_by,
+                      .update = outcome.update,
+                      .weights_replaced = outcome.weights_replaced};
+  gradients.stats = {.loss = total.loss_sum / all_targets,
+                     .samples = total.samples,
+                     .targets = total.targets,
+                     .stop = total.stop_votes > 0,
+                     .skipped = outcome.update == comm::Update::kSkipped,
+                     .flops = flops_of_all(own.result.flops, own.local.samples, total.samples)};
   if (wishes.count_correct) {
-    gradients.stats.correct = EvalCounts{.loss_sum = outcome.total.loss_sum,
-                                         .top1 = outcome.total.top1,
-                                         .top5 = outcome.total.top5,
-                                         .targets = outcome.total.targets};
+    gradients.stats.correct =
+        EvalCounts{.loss_sum = total.loss_sum, .top1 = total.top1, .top5 = total.top5, .targets = total.targets};
   }
-  if (wishes.keep_logits) gradients.logits = logits_in_order(result);
+  if (wishes.keep_logits) gradients.logits = logits_in_order(own.result);
   return gradients;
 }
 
@@ -166,8 +202,12 @@ StepStats TrainStep::apply(const Gradients& gradients, const StepBatch& batch, s
     throw_divergence(composition_, batch.local,
                      {.step = step, .lr = lr, .what = concat(name, " is ", fixed(value, 0))});
   };
-  require_finite("the loss", gradients.stats.loss);
   StepStats stats = gradients.stats;
+  if (!stats.skipped) require_finite("the loss", stats.loss);
+  if (gradients.update != comm::Update::kLocal) {
+    if (gradients.weights_replaced) spread_weights();
+    return stats;
+  }
   double divisor = gradients.divisor;
   if (options_.clip_norm > 0) {
     stats.gradient_norm = gradient_norm(divisor);
@@ -184,7 +224,7 @@ double TrainStep::gradient_norm(double divisor) const {
       Phase::kOptimizer, [squares](ReplicaId replica, StageId stage, pipeline::Stage& of_replica) {
         if (replica != ReplicaId{0}) return;
         const auto& parameters = of_replica.parameters();
-        const at::Tensor own = parameters.gradients().narrow(0, 0, parameters.own_elements());
+        const at::Tensor own = parameters.gradients().narrow(0, 0, parameters.updated_elements());
         (*squares)[index(stage)] = optim::sum_of_squares(own);
       });
   return of_rank_0(std::sqrt(std::accumulate(squares->begin(), squares->end(), 0.0)) / divisor);
@@ -195,51 +235,55 @@ double TrainStep::of_rank_0(double number) const {
   if (is_alone()) return number;
   const SpanScope span(composition_.executor->recorder().process(), Phase::kAllReduce);
   const at::Tensor shared = at::full({1}, number, at::TensorOptions().dtype(at::kDouble));
-  composition_.communicator->broadcast(shared, /*root=*/0);
+  composition_.sync->take_rank_0s(shared);
   return shared.item<double>();
 }
 
-// What one place does in an update: its part of a buffer that it shares with replica 0, or afterwards a copy of it.
-struct TrainStep::StageUpdate {
-  std::shared_ptr<optim::Optimizer> optimizer;  // of the stage
-  optim::BufferPart part;
-  at::Tensor own;     // defined only when this place has weights of its own
-  at::Tensor source;  // replica 0's
-};
-
-std::vector<std::vector<TrainStep::StageUpdate>> TrainStep::plan_update() const {
+// Which part of a stage's buffer each replica updates: those that share replica 0's weights do it together; `count` 0:
+// none, it has weights of its own.
+std::vector<std::vector<optim::BufferPart>> TrainStep::plan_update() const {
   const auto& executor = *composition_.executor;
-  std::vector<std::vector<StageUpdate>> updates(executor.replicas(), std::vector<StageUpdate>(executor.stages()));
+  std::vector<std::vector<optim::BufferPart>> parts(executor.replicas(),
+                                                    std::vector<optim::BufferPart>(executor.stages()));
   for (int s = 0; s < executor.stages(); ++s) {
     const at::Tensor source = executor.stage(ReplicaId{0}, StageId{s}).parameters().values();
-    int parts = 0;
+    std::vector<int> sharing;
     for (int r = 0; r < executor.replicas(); ++r) {
-      const at::Tensor values = executor.stage(ReplicaId{r}, StageId{s}).parameters().values();
-      const bool shares = values.is_same(source);
-      updates[r][s] = {composition_.optimizers[s], {shares ? parts++ : 0, 1}, shares ? at::Tensor{} : values, source};
+      if (executor.stage(ReplicaId{r}, StageId{s}).parameters().values().is_same(source)) sharing.push_back(r);
     }
-    for (int r = 0; r < executor.replicas(); ++r) updates[r][s].part.count = parts;
+    const int count = static_cast<int>(sharing.size());
+    for (int r = 0; r < executor.replicas(); ++r) parts[r][s] = {0, 0};
+    for (int i = 0; i < count; ++i) parts[sharing[i]][s] = {i, count};
   }
-  return updates;
+  return parts;
 }
 
 void TrainStep::update_weights(double lr, double divisor) {
-  const auto updates = std::make_shared<const std::vector<std::vector<StageUpdate>>>(plan_update());
-  bool has_copies = false;
   for (const auto& optimizer : composition_.optimizers) optimizer->begin_step();
-  for (const auto& of_replica : *updates) {
-    for (const StageUpdate& update : of_replica) has_copies = has_copies || update.own.defined();
-  }
-  composition_.executor->for_each_stage(Phase::kOptimizer, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
-    const StageUpdate& update = (*updates)[index(replica)][index(stage)];
-    if (!update.own.defined()) update.optimizer->update(lr, divisor, update.part);
-  });
+  composition_.executor->for_each_stage(Phase::kOptimizer,
+                                        [=, parts = plan_update(), optimizers = composition_.optimizers](
+                                            ReplicaId replica, StageId stage, pipeline::Stage&) {
+                                          const optim::BufferPart& part = parts[index(replica)][index(stage)];
+                                          if (part.count > 0) optimizers[index(stage)]->update(lr, divisor, part);
+                                        });
+  spread_weights();
+}
+
+void TrainStep::spread_weights() {
+  const auto& executor = *composition_.executor;
   copy_tied_values(*composition_.executor, composition_.tied);
+  std::vector<at::Tensor> sources;
+  bool has_copies = false;
+  for (int s = 0; s < executor.stages(); ++s) {
+    sources.push_back(executor.stage(ReplicaId{0}, StageId{s}).parameters().values());
+    for (int r = 1; r < executor.replicas(); ++r)
+      has_copies |= !executor.stage(ReplicaId{r}, StageId{s}).parameters().values().is_same(sources[s]);
+  }
   if (!has_copies) return;
-  composition_.executor->for_each_stage(Phase::kReceive, [=](ReplicaId replica, StageId stage, pipeline::Stage&) {
-    const StageUpdate& update = (*updates)[index(replica)][index(stage)];
+  composition_.executor->for_each_stage(Phase::kReceive, [sources](ReplicaId, StageId id, pipeline::Stage& stage) {
     const at::NoGradGuard no_grad;
-    if (update.own.defined()) update.own.copy_(update.source);
+    const at::Tensor own = stage.parameters().values();
+    if (!own.is_same(sources[index(id)])) own.copy_(sources[index(id)]);
   });
 }
 
@@ -247,8 +291,7 @@ void TrainStep::update_weights(double lr, double divisor) {
 int TrainStep::evaluation_passes(std::int64_t samples) const {
   if (!options_.memory_is_limited) return 1;
   const Plan& plan = composition_.plan;
-  const std::int64_t processes = is_alone() ? 1 : composition_.communicator->size();
-  const std::int64_t of_replica = divided_up(plan.global_batch, plan.replicas * processes);
+  const std::int64_t of_replica = divided_up(plan.global_batch, plan.replicas * composition_.processes());
   const std::int64_t micro_batch = divided_up(of_replica, plan.chunks);
   const std::int64_t most = plan.replicas * composition_.executor->devices() * micro_batch;  // in a pass
   return static_cast<int>(std::max<std::int64_t>(divided_up(samples, most), 1));
@@ -274,13 +317,13 @@ EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::
 }
 
 EvalStats TrainStep::over_processes(const EvalStats& local) const {
-  if (!composition_.communicator) return local;
+  if (is_alone()) return local;
   const auto as_double = [](auto number) { return static_cast<double>(number); };
   const EvalCounts& counts = local.counts;
   const at::Tensor sums = at::tensor({counts.loss_sum, as_double(counts.top1), as_double(counts.top5),
                                       as_double(counts.targets), as_double(local.stop)},
                                      at::TensorOptions().dtype(at::kDouble));
-  composition_.communicator->all_reduce(sums).wait();
+  composition_.sync->sum(sums);
   return {.counts = {.loss_sum = sums[0].item<double>(),
                      .top1 = sums[1].item<std::int64_t>(),
                      .top5 = sums[2].item<std::int64_t>(),

@@ -61,7 +61,7 @@ class TrainStep {
       : composition_(composition), options_(std::move(options)) {}
 
   // True when there is no other process to agree with.
-  [[nodiscard]] bool is_alone() const { return !composition_.communicator; }
+  [[nodiscard]] bool is_alone() const { return composition_.processes() == 1; }
 
   // `step`: number of the optimizer step, from 0. Every process runs the same steps.
   StepStats run(const StepBatch& batch, std::int64_t step, double lr, const StepWishes& wishes = {});
@@ -72,6 +72,8 @@ class TrainStep {
     StepStats stats;
     at::Tensor logits;  // of this process: [n, classes] on the CPU, in the order of the batch; when kept
     double divisor = 1;
+    comm::Update update = comm::Update::kLocal;  // what the sync says of them
+    bool weights_replaced = false;               // by the sync, in replica 0
   };
   Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepWishes& wishes = {});
   // Its second half: refuses a loss that is not finite and says what is behind it (divergence.h), scales a long
@@ -90,8 +92,13 @@ class TrainStep {
                                                   int chunks) const;
   [[nodiscard]] const pipeline::Schedule& schedule_of(int chunks);  // made and validated once
   [[nodiscard]] pipeline::PassResult run_training_pass(pipeline::PassRequest request, int chunks) const;
-  struct StageUpdate;
-  [[nodiscard]] std::vector<std::vector<StageUpdate>> plan_update() const;  // [replica][stage]
+  struct Contributed;
+  // Forward and backward alone.
+  Contributed contribute(const StepBatch& batch, std::int64_t step, int chunks, double gradient_scale,
+                         const StepWishes& wishes);
+  [[nodiscard]] std::vector<std::vector<optim::BufferPart>> plan_update() const;  // [replica][stage]
+  // Replica 0's weights into the copies of tied parameters and the replicas that have weights of their own.
+  void spread_weights();
   // Of the gradients of all parameters, tied ones once, divided by `divisor`; the same bits in every process.
   [[nodiscard]] double gradient_norm(double divisor) const;
   [[nodiscard]] double of_rank_0(double number) const;

@@ -103,7 +103,9 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
     }
     if (need_x) result[0] = gradients(grad, x, weight, geometry, {true, false, false}, transformed).x;
     const at::Tensor own_weight = parameter_of(weight), own_bias = need_bias ? parameter_of(bias) : at::Tensor();
-    queue->push({grad, x}, [grad, x, own_weight, own_bias, geometry, need_bias] {
+    std::vector<at::Tensor> parameters{own_weight};
+    if (need_bias) parameters.push_back(own_bias);
+    queue->push(std::move(parameters), {grad, x}, [grad, x, own_weight, own_bias, geometry, need_bias] {
       const Gradients own = gradients(grad, x, own_weight, geometry, {false, true, need_bias}, nullptr);
       add_to_gradient(own_weight, own.weight);
       if (need_bias) add_to_gradient(own_bias, own.bias);

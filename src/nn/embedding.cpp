@@ -29,8 +29,9 @@ class EmbeddingFunction : public torch::autograd::Function<EmbeddingFunction> {
     auto* queue = reinterpret_cast<WeightGradQueue*>(ctx->saved_data["queue"].toInt());
     const at::Tensor &tokens = saved[0], &table = saved[1];
     if (queue == nullptr) return {{}, table_gradient(grads[0], tokens, table.size(0)), {}};
-    queue->push({grads[0], tokens}, [grad = grads[0], tokens, table = parameter_of(table)] {
-      add_to_gradient(table, table_gradient(grad, tokens, table.size(0)));
+    const at::Tensor own_table = parameter_of(table);
+    queue->push({own_table}, {grads[0], tokens}, [grad = grads[0], tokens, own_table] {
+      add_to_gradient(own_table, table_gradient(grad, tokens, own_table.size(0)));
     });
     return {{}, {}, {}};
   }

@@ -4,16 +4,28 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace sluice::nn {
 
-void WeightGradQueue::run() {
+void WeightGradQueue::run(const std::function<void(const at::Tensor& parameter)>& on_done) {
   const c10::AutoGradMode no_grad(false);
-  for (Waiting& waiting : std::exchange(waiting_, {})) {
-    waiting.work();
-    waiting = {};
+  while (!waiting_.empty()) {
+    const std::vector<at::Tensor> parameters = std::move(waiting_.front().parameters);
+    waiting_.front().work();
+    waiting_.pop_front();
+    if (!on_done) continue;
+    for (const at::Tensor& parameter : parameters) {
+      if (!waits_for(parameter)) on_done(parameter);
+    }
   }
+}
+
+bool WeightGradQueue::waits_for(const at::Tensor& parameter) const {
+  return std::ranges::any_of(waiting_, [&](const Waiting& waiting) {
+    return std::ranges::any_of(waiting.parameters, [&](const at::Tensor& own) { return own.is_same(parameter); });
+  });
 }
 
 std::vector<at::Tensor> WeightGradQueue::kept() const {

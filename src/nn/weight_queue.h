@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include <deque>
 #include <functional>
 #include <vector>
 
@@ -14,24 +15,28 @@ namespace sluice::nn {
 
 class WeightGradQueue {
  public:
-  // kept: the activations and gradients that `work` holds until it has run.
-  void push(std::vector<at::Tensor> kept, std::function<void()> work) {
-    waiting_.push_back({std::move(kept), std::move(work)});
+  // parameters: whose gradients `work` adds to. kept: the activations and gradients that it holds until it has run.
+  void push(std::vector<at::Tensor> parameters, std::vector<at::Tensor> kept, std::function<void()> work) {
+    waiting_.push_back({std::move(parameters), std::move(kept), std::move(work)});
   }
 
-  // Computes the gradients in the order of backward and adds them to the parameters' .grad.
-  void run();
+  // Computes the gradients in the order of backward and adds them to the parameters' .grad. on_done, when set, is
+  // called for each parameter after the last work that adds to it.
+  void run(const std::function<void(const at::Tensor& parameter)>& on_done = {});
 
   [[nodiscard]] bool empty() const { return waiting_.empty(); }
+  // Some work that adds to the gradient of `parameter` has not run yet.
+  [[nodiscard]] bool waits_for(const at::Tensor& parameter) const;
   [[nodiscard]] std::vector<at::Tensor> kept() const;
 
  private:
   struct Waiting {
+    std::vector<at::Tensor> parameters;
     std::vector<at::Tensor> kept;
     std::function<void()> work;
   };
 
-  std::vector<Waiting> waiting_;
+  std::deque<Waiting> waiting_;
 };
 
 // The parameter that autograd gave back as `saved`: where hooks watch what it saves (pipeline/saved_tensors.h) that is

@@ -19,13 +19,16 @@ std::int64_t aligned(std::int64_t elements, std::int64_t element_size) {
   return (elements + step - 1) / step * step;
 }
 
+bool is_trained(const nn::Parameter& parameter) { return parameter.value.requires_grad(); }
+
 std::vector<nn::Parameter*> parameters_of(const std::vector<std::unique_ptr<nn::Layer>>& layers) {
   std::vector<nn::Parameter*> parameters;
   for (const auto& layer : layers) {
     const auto own = layer->parameters();
     parameters.insert(parameters.end(), own.begin(), own.end());
   }
-  std::ranges::stable_partition(parameters, [](const nn::Parameter* p) { return p->tied_to.empty(); });
+  const auto place = [](const nn::Parameter* p) { return !is_trained(*p) ? 2 : p->tied_to.empty() ? 0 : 1; };
+  std::ranges::stable_sort(parameters, {}, place);
   return parameters;
 }
 
@@ -53,9 +56,11 @@ void FlatParameters::lay_out(const std::vector<nn::Parameter*>& parameters, Para
     const at::Tensor& value = parameter->value;
     check(value.is_non_overlapping_and_dense(), concat("parameter ", parameter->name, " is not dense"));
     slots_.push_back({ParamId{index(first) + static_cast<int>(slots_.size())}, parameter->name, value.sizes().vec(),
-                      value.strides().vec(), at, value.numel(), parameter->tied_to});
+                      value.strides().vec(), at, value.numel(), parameter->tied_to, is_trained(*parameter)});
     at = aligned(at + value.numel(), value.element_size());
-    if (parameter->tied_to.empty()) own_elements_ = at;
+    if (!slots_.back().is_trained) continue;
+    trained_elements_ = at;
+    if (parameter->tied_to.empty()) updated_elements_ = at;
   }
 }
 
@@ -69,14 +74,14 @@ void FlatParameters::adopt_parameters(const std::vector<nn::Parameter*>& paramet
   values_ = shared != nullptr ? shared->values_ : at::zeros({numel}, options);
   {
     const device::MemoryScope of_gradients(device::MemoryKind::kGradients);
-    gradients_ = at::zeros({numel}, options);
+    gradients_ = at::zeros({trained_elements_}, options);
   }
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const at::Tensor value = view(values_, slots_[i]);
     if (shared == nullptr) value.copy_(parameters[i]->value);
     // detach() keeps the version counter of the flat tensor: an update under a live graph is caught by autograd.
-    const at::Tensor leaf = value.detach().requires_grad_(parameters[i]->value.requires_grad());
-    leaf.mutable_grad() = view(gradients_, slots_[i]);
+    const at::Tensor leaf = value.detach().requires_grad_(slots_[i].is_trained);
+    if (slots_[i].is_trained) leaf.mutable_grad() = view(gradients_, slots_[i]);
     parameters[i]->value = leaf;
     leaves_.push_back(leaf);
   }

@@ -1,7 +1,8 @@
 // flat_parameters: a stage's parameters, gradients and buffers as views into flat tensors, so that the optimizer, the
 // reducer and the running-statistics merge are a few calls over whole buffers instead of one per parameter.
 // Local replicas in the same memory share one flat value tensor; each has its own gradient.
-// Copies of parameters that are tied to others (nn::Parameter) come last, so that an optimizer can leave them out.
+// Their order: those that are trained, then trained copies of parameters that they are tied to (nn::Parameter), then
+// those that are not trained. So an optimizer takes a front part, and what is not trained has no gradient.
 // Threads: built by one thread before the run; then the values are written only between steps.
 #pragma once
 
@@ -26,6 +27,7 @@ struct ParameterSlot {
   std::int64_t begin;  // elements; a multiple of 64 bytes
   std::int64_t numel;
   std::string tied_to;  // nn::Parameter
+  bool is_trained;      // its value required a gradient
 };
 
 class FlatParameters {
@@ -37,13 +39,14 @@ class FlatParameters {
                  const FlatParameters* shared);
 
   [[nodiscard]] const std::vector<ParameterSlot>& slots() const { return slots_; }
-  [[nodiscard]] const at::Tensor& values() const { return values_; }        // [elements], no gradient
-  [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }  // [elements]
+  [[nodiscard]] const at::Tensor& values() const { return values_; }  // [elements], no gradient
+  // [elements of what is trained]: the layout of the values up to there.
+  [[nodiscard]] const at::Tensor& gradients() const { return gradients_; }
   // [elements]: the buffers of floating-point numbers, of batch-norm; may be empty.
   [[nodiscard]] const at::Tensor& running_statistics() const { return running_statistics_; }
 
-  // Elements before the copies of tied parameters.
-  [[nodiscard]] std::int64_t own_elements() const { return own_elements_; }
+  // Elements that an optimizer updates: before the copies of tied parameters and what is not trained.
+  [[nodiscard]] std::int64_t updated_elements() const { return updated_elements_; }
 
   // A view of `flat`, a tensor with this layout, in the parameter's shape.
   [[nodiscard]] static at::Tensor view(const at::Tensor& flat, const ParameterSlot& slot);
@@ -59,7 +62,8 @@ class FlatParameters {
   void adopt_buffers(c10::Device device);
 
   std::vector<ParameterSlot> slots_;
-  std::int64_t own_elements_ = 0;
+  std::int64_t updated_elements_ = 0;
+  std::int64_t trained_elements_ = 0;
   std::vector<at::Tensor> leaves_;
   std::vector<nn::Buffer*> buffers_;
   at::Tensor values_;

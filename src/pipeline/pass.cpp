@@ -76,8 +76,8 @@ struct Pass::Worker {
   const device::Stream& stream;
   StreamSpans spans;
   int index;
-  std::vector<std::optional<MicroBatchId>> last_whole_backwards;  // [stage]
-  std::unique_ptr<OwnSum> replicas;                               // null where nothing is exchanged
+  std::vector<std::optional<MicroBatchId>> last_gradients;  // [stage]
+  std::unique_ptr<OwnSum> replicas;                         // null where nothing is exchanged
 
   [[nodiscard]] ReplicaId replica() const { return place.replica; }
 };
@@ -130,21 +130,38 @@ bool Pass::splits(const Action& action) const {
   return splits_[index(action.stage) * request_.schedule.micro_batches + index(action.micro_batch)] != 0;
 }
 
-// Per stage, the whole backward that is the last to add to its gradients, if that is one: its gradients may be summed
-// over the replicas while it runs. After a W they wait for the REDUCE_GRAD.
-std::vector<std::optional<MicroBatchId>> Pass::last_whole_backwards(const Place& place) const {
+// Per stage, the micro-batch whose B or W is the last to add to its gradients: they are reported while it runs. Where
+// the sync does not admit it, the REDUCE_GRAD reports them.
+std::vector<std::optional<MicroBatchId>> Pass::last_gradients(const Place& place) const {
   std::vector<std::optional<MicroBatchId>> last(request_.schedule.stages);
   for (const Action& action : actions_of(place.device)) {
-    if (!ends_gradient(action.op) || micro_batch_of(place.replica, action.micro_batch).samples() == 0) continue;
-    last[index(action.stage)] =
-        action.op == Op::kBackward ? std::optional(action.micro_batch) : std::optional<MicroBatchId>{};
+    if (ends_gradient(action.op) && micro_batch_of(place.replica, action.micro_batch).samples() > 0)
+      last[index(action.stage)] = action.micro_batch;
   }
   return last;
 }
 
+// Tells the sync of each gradient that the action completes; empty where another action adds to them later.
+GradientReady Pass::reports_of(Worker& worker, const Action& action) {
+  if (!request_.sync || !ends_gradient(action.op)) return {};
+  if (worker.last_gradients[index(action.stage)] != action.micro_batch) return {};
+  return [this, &worker](ParamId param) {
+    const StreamSpanScope reducing(worker.spans, Phase::kAllReduce);
+    request_.sync->on_grad_ready(worker.replica(), param);
+  };
+}
+
+bool Pass::admit(ReplicaId replica, MicroBatchId micro_batch) {
+  const bool has_samples = micro_batch_of(replica, micro_batch).samples() > 0;
+  const bool asks = has_samples && request_.context.training && request_.sync;
+  const bool runs = asks ? request_.sync->admits(replica, micro_batch) : has_samples;
+  result_.micro_batches[index(replica)][index(micro_batch)].has_run = runs;
+  return runs;
+}
+
 void Pass::work(const Place& place, const device::Stream& stream) {
   const int at = grid_->place(place.replica, place.device);
-  Worker worker{place, stream, grid_->open_spans(at, stream), at, last_whole_backwards(place), nullptr};
+  Worker worker{place, stream, grid_->open_spans(at, stream), at, last_gradients(place), nullptr};
   if (!exchanges_.empty()) {
     worker.replicas =
         std::make_unique<OwnSum>(*exchanges_[index(place.device)], place.replica, worker.spans, standings_[at]);
@@ -227,13 +244,16 @@ StagePass Pass::pass_of(const Worker& worker, const Action& action) const {
 }
 
 void Pass::forward(Worker& worker, const Action& action) {
-  const MicroBatch& batch = micro_batch_of(worker.replica(), action.micro_batch);
   const int slot = grid_->slot(worker.replica(), action.stage);
-  const bool is_first = index(action.stage) == 0;
-  const at::Tensor input = is_first ? load(worker, action, batch.inputs) : receive(worker, activations_[slot], action);
+  at::Tensor input;
+  if (index(action.stage) > 0) {
+    input = receive(worker, activations_[slot], action);
+  } else if (admit(worker.replica(), action.micro_batch)) {
+    input = load(worker, action, micro_batch_of(worker.replica(), action.micro_batch).inputs);
+  }
   Stage& stage = grid_->stage(worker.replica(), action.stage);
   at::Tensor output;
-  if (batch.samples() > 0) {
+  if (runs(worker.replica(), action.micro_batch)) {
     const StreamSpanScope span(worker.spans, Phase::kForward, action.stage, action.micro_batch);
     output = stage.forward(action.micro_batch, input, pass_of(worker, action));
     if (is_last(action.stage)) finish(worker, action, output);
@@ -263,16 +283,9 @@ void Pass::backward(Worker& worker, const Action& action) {
   if (!is_last(action.stage)) output_gradient = receive(worker, gradients_[slot], action);
   Stage& stage = grid_->stage(worker.replica(), action.stage);
   at::Tensor input_gradient;
-  if (micro_batch_of(worker.replica(), action.micro_batch).samples() > 0) {
+  if (runs(worker.replica(), action.micro_batch)) {
     const StreamSpanScope span(worker.spans, Phase::kBackward, action.stage, action.micro_batch);
-    GradientReady on_ready;
-    if (request_.sync && worker.last_whole_backwards[index(action.stage)] == action.micro_batch) {
-      on_ready = [this, &worker](ParamId param) {
-        const StreamSpanScope reducing(worker.spans, Phase::kAllReduce);
-        request_.sync->on_grad_ready(worker.replica(), param);
-      };
-    }
-    input_gradient = stage.backward(action.micro_batch, std::exchange(output_gradient, {}), on_ready);
+    input_gradient = stage.backward(action.micro_batch, std::exchange(output_gradient, {}), reports_of(worker, action));
   } else {
     stage.take_part_in_backward(pass_of(worker, action));
   }
@@ -280,9 +293,9 @@ void Pass::backward(Worker& worker, const Action& action) {
 }
 
 void Pass::weight_gradient(Worker& worker, const Action& action) {
-  if (micro_batch_of(worker.replica(), action.micro_batch).samples() == 0) return;
+  if (!runs(worker.replica(), action.micro_batch)) return;
   const StreamSpanScope span(worker.spans, Phase::kWeightGradient, action.stage, action.micro_batch);
-  grid_->stage(worker.replica(), action.stage).weight_gradient(action.micro_batch);
+  grid_->stage(worker.replica(), action.stage).weight_gradient(action.micro_batch, reports_of(worker, action));
 }
 
 void Pass::reduce_gradient(Worker& worker, const Action& action) {

@@ -56,13 +56,19 @@ class Pass {
   [[nodiscard]] const MicroBatch& micro_batch_of(ReplicaId replica, MicroBatchId micro_batch) const {
     return request_.micro_batches[index(replica)][index(micro_batch)];
   }
+  [[nodiscard]] bool admit(ReplicaId replica, MicroBatchId micro_batch);
+  // Whether it was admitted; asked by a stage that has its message from the first one.
+  [[nodiscard]] bool runs(ReplicaId replica, MicroBatchId micro_batch) const {
+    return result_.micro_batches[index(replica)][index(micro_batch)].has_run;
+  }
   [[nodiscard]] const std::vector<Action>& actions_of(DeviceId device) const {
     return request_.schedule.devices[index(device)];
   }
   [[nodiscard]] bool is_last(StageId stage) const { return index(stage) + 1 == request_.schedule.stages; }
   [[nodiscard]] bool splits(const Action& action) const;
   [[nodiscard]] StagePass pass_of(const Worker& worker, const Action& action) const;
-  [[nodiscard]] std::vector<std::optional<MicroBatchId>> last_whole_backwards(const Place& place) const;
+  [[nodiscard]] std::vector<std::optional<MicroBatchId>> last_gradients(const Place& place) const;
+  [[nodiscard]] GradientReady reports_of(Worker& worker, const Action& action);
 
   std::shared_ptr<Grid> grid_;
   PassRequest request_;

@@ -30,14 +30,16 @@ struct PassRequest {
   double gradient_scale = 1.0;  // 1 / targets of the global batch
   // Of synchronised batch-norm (context.batch_norm) with other processes: [device]; empty where there are none.
   std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
-  std::shared_ptr<comm::ReplicaSync> sync;  // told of complete gradients, by the schedule's REDUCE_GRADs; may be null
+  // Of a training pass: asked which micro-batches may run, told of complete gradients. May be null.
+  std::shared_ptr<comm::ReplicaSync> sync;
 };
 
-// On the last stage's device; all undefined when the micro-batch is empty.
+// On the last stage's device; all undefined where the micro-batch has not run.
 struct MicroBatchResult {
-  at::Tensor loss;    // scalar, summed over the micro-batch
-  at::Tensor score;   // where it was asked for
-  at::Tensor logits;  // [n, classes]; where they are kept
+  bool has_run = false;  // it has samples, and the sync has admitted it
+  at::Tensor loss;       // scalar, summed over the micro-batch
+  at::Tensor score;      // where it was asked for
+  at::Tensor logits;     // [n, classes]; where they are kept
 };
 struct PassResult {
   std::vector<std::vector<MicroBatchResult>> micro_batches;  // [replica][micro-batch]

@@ -43,6 +43,14 @@ void run_backward(const torch::autograd::Edge& root, const at::Tensor& gradient)
 // What was accumulated in a leaf. The leaf keeps nothing of it, for what weight gradients wait with may be that leaf.
 at::Tensor take_gradient(const at::Tensor& leaf) { return std::exchange(leaf.mutable_grad(), at::Tensor()); }
 
+// Of the trained parameters whose leaf is picked.
+void report(const FlatParameters& parameters, const GradientReady& on_ready, const auto& picks) {
+  for (std::size_t i = 0; i < parameters.slots().size(); ++i) {
+    const ParameterSlot& slot = parameters.slots()[i];
+    if (slot.is_trained && picks(parameters.leaves()[i])) on_ready(slot.id);
+  }
+}
+
 bool layer_is_trained(const std::unique_ptr<nn::Layer>& layer) {
   return std::ranges::any_of(layer->parameters(), [](const auto* p) { return p->value.requires_grad(); });
 }
@@ -69,6 +77,7 @@ LiveBytes& Stage::count_live_bytes() {
 
 void Stage::install_gradient_hooks() {
   for (std::size_t i = 0; i < parameters_->slots().size(); ++i) {
+    if (!parameters_->slots()[i].is_trained) continue;
     torch::autograd::impl::set_post_acc_grad_hooks(parameters_->leaves()[i],
                                                    std::make_unique<ReadyHook>(parameters_->slots()[i].id, on_ready_));
   }
@@ -225,11 +234,19 @@ void Stage::take_part_in_backward(const StagePass& pass) const {
   }
 }
 
-void Stage::weight_gradient(MicroBatchId micro_batch) {
+void Stage::weight_gradient(MicroBatchId micro_batch, const GradientReady& on_ready) {
   const auto found = put_off_.find(index(micro_batch));
   check(found != put_off_.end(),
         concat("weight gradient of micro-batch ", index(micro_batch), ", whose backward did not put any off"));
-  found->second.queue->run();
+  nn::WeightGradQueue& queue = *found->second.queue;
+  if (on_ready) {
+    report(*parameters_, on_ready, [&](const at::Tensor& leaf) { return !queue.waits_for(leaf); });
+    queue.run([&](const at::Tensor& done) {
+      report(*parameters_, on_ready, [&](const at::Tensor& leaf) { return leaf.is_same(done); });
+    });
+  } else {
+    queue.run();
+  }
   put_off_.erase(found);
 }
 

@@ -73,8 +73,10 @@ class Stage {
   // mode kSync), in the order of forward() and of backward().
   void take_part_in_forward(const StagePass& pass) const;
   void take_part_in_backward(const StagePass& pass) const;
-  // After the backward() of a pass that splits it: adds the weight gradients that were put off.
-  void weight_gradient(MicroBatchId micro_batch);
+  // After the backward() of a pass that splits it: adds the weight gradients that were put off. `on_ready`, when set,
+  // is called for each trained parameter that backward() put off, as soon as it has its share, and at once for the
+  // others: pass it with the last weight gradient of a step, where no backward follows it.
+  void weight_gradient(MicroBatchId micro_batch, const GradientReady& on_ready);
 
   void zero_gradients();
   // Some parameter of it requires a gradient.

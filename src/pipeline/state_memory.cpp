@@ -66,7 +66,7 @@ std::map<device::Device, DeviceState> states_of_devices(const Plan& plan, const 
       DeviceState& state = states[device];
       state.places.push_back(concat("replica ", r, " stage ", s));
       for (int i = 0; i < plan.partition.layers_per_stage[s]; ++i, ++layer) {
-        state.bytes[MemoryKind::kGradients] += layers[layer].parameter_bytes;
+        state.bytes[MemoryKind::kGradients] += layers[layer].gradient_bytes;
         if (!shares) state.bytes[MemoryKind::kParameters] += layers[layer].parameter_bytes;
         if (r == 0) state.bytes[MemoryKind::kOptimizer] += layers[layer].optimizer_bytes;
       }
@@ -82,6 +82,8 @@ LayerState layer_state(nn::Layer& layer, int optimizer_states) {
   for (const nn::Parameter* parameter : layer.parameters()) {
     const std::uint64_t bytes = parameter->value.nbytes();
     state.parameter_bytes += bytes;
+    if (!parameter->value.requires_grad()) continue;
+    state.gradient_bytes += bytes;
     if (parameter->tied_to.empty()) state.optimizer_bytes += static_cast<std::uint64_t>(optimizer_states) * bytes;
   }
   return state;

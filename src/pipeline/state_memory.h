@@ -21,10 +21,11 @@ namespace sluice::pipeline {
 // What is there all the time, of one layer.
 struct LayerState {
   std::string name;
-  std::uint64_t parameter_bytes = 0;  // of the gradients as well
-  std::uint64_t optimizer_bytes = 0;  // nothing for copies of tied parameters
+  std::uint64_t parameter_bytes = 0;
+  std::uint64_t gradient_bytes = 0;   // of what is trained
+  std::uint64_t optimizer_bytes = 0;  // of what is trained, without copies of tied parameters
 
-  [[nodiscard]] std::uint64_t bytes() const { return 2 * parameter_bytes + optimizer_bytes; }
+  [[nodiscard]] std::uint64_t bytes() const { return parameter_bytes + gradient_bytes + optimizer_bytes; }
 };
 
 // optimizer_states: count_states().

@@ -111,6 +111,7 @@ ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates*
   for (const auto& [name, rate] : network != nullptr ? network->interfaces : decltype(network->interfaces){}) {
     if (rate.sent + rate.received > 0) fields["net"][name] = {{"sent", rate.sent}, {"received", rate.received}};
   }
+  if (record.stats.skipped) fields["skipped"] = true;
   if (record.stats.gradient_norm) fields["gradient_norm"] = *record.stats.gradient_norm;
   add_flops(fields, record.stats.flops, record.breakdown.step, facts);
   fields["stages"] = facts.plan.devices();

@@ -27,15 +27,14 @@ namespace {
 // No further step can be tried after one that failed: other processes wait in the middle of it, or a thread has not
 // come back from it.
 bool ends_with_a_failure(const engine::Composition& composition) {
-  return composition.communicator || composition.executor->has_abandoned_threads();
+  return composition.processes() > 1 || composition.executor->has_abandoned_threads();
 }
 
 // All processes see the mean, so that they decide alike.
 std::vector<double> mean_over_processes(const engine::Composition& composition, const std::vector<double>& own) {
-  if (!composition.communicator) return own;
   const at::Tensor sum = at::tensor(own, at::kDouble);
-  composition.communicator->all_reduce(sum).wait();
-  const at::Tensor mean = sum.div(composition.communicator->size());
+  composition.sync->sum(sum);
+  const at::Tensor mean = sum.div(composition.processes());
   return {mean.const_data_ptr<double>(), mean.const_data_ptr<double>() + mean.numel()};
 }
 
@@ -60,9 +59,8 @@ bool memory_is_estimated(const Setup& setup) {
 
 // A number that rank 0 has settled with the plan: another process may have another device.memory_limit.
 int as_rank_0(const engine::Composition& composition, int number) {
-  if (!composition.communicator) return number;
   const at::Tensor shared = at::full({1}, number, at::kInt);
-  composition.communicator->broadcast(shared, /*root=*/0);
+  composition.sync->take_rank_0s(shared);
   return shared.item<int>();
 }
 

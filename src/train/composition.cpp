@@ -25,7 +25,7 @@ engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* proc
       .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes),
       .listed = listed_settings(config)};
   if (processes != nullptr)
-    options.communicators = std::make_shared<engine::Communicators>(processes, collectives_of(config));
+    options.communicators = std::make_shared<engine::Communicators>(*processes, collectives_of(config));
   return options;
 }
 

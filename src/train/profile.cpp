@@ -155,7 +155,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
   engine::Engine engine(orders.plan, engine_options(setup, peers.processes()));
   engine::Composition& composition = engine.composition();
   peers.together([&] {
-    if (!peers.is_alone()) engine::hand_out_state(peers.communicator(), composition);
+    if (!peers.is_alone()) engine::hand_out_state(composition);
     if (chunks_are_open(setup.config)) decide_chunks(setup, engine, {});
     if (peers.keeps_records()) log_info(concat("running ", kWarmUpSteps, " + ", orders.steps, " training steps"));
     const auto trial = whole_steps(run_trial_steps(setup, engine, kWarmUpSteps, orders.steps));

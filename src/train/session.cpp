@@ -154,7 +154,7 @@ void run_loop(Peers& peers, const Setup& setup, const LoopOptions& options, cons
   };
   Loop({engine, train_data, open_eval_data, records}, options, start).run();
   if (peers.is_alone()) return;
-  engine::check_same_state(peers.communicator(), engine.composition(), "at the end");
+  engine::check_same_state(engine.composition(), "at the end");
   if (records != nullptr)
     log_info(concat("all ", peers.process().processes, " processes ended with the same parameters, bit for bit"));
 }
@@ -204,7 +204,7 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
   const Progress start = resume ? resume->state.progress : Progress{};
   engine::Composition& composition = engine.composition();
   load_start(composition, config, resume);
-  if (!peers.is_alone()) engine::hand_out_state(peers.communicator(), composition);
+  if (!peers.is_alone()) engine::hand_out_state(composition);
   log_info(concat("run directory ", run_dir.path().string()));
 
   if (!plan_is_kept && chunks_are_open(config)) decide_chunks(setup, engine, start.position);
@@ -279,7 +279,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
   if (!orders.trains) return summary;
   engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes()));
   peers.together([&] {
-    engine::hand_out_state(peers.communicator(), engine.composition());
+    engine::hand_out_state(engine.composition());
     const Progress& start = orders.state.progress;
     if (!orders.plan_is_kept && chunks_are_open(setup.config)) decide_chunks(setup, engine, start.position);
     peers.before_training().training_begins();

@@ -11,7 +11,7 @@ namespace sluice::ddp {
 namespace {
 
 TEST(MakeBuckets, CutsFromTheEndAndClosesABucketBeforeItWouldExceedTheLimit) {
-  const std::vector<Extent> extents{{ParamId{0}, 0, 4}, {ParamId{1}, 4, 6}, {ParamId{2}, 6, 9}};
+  const std::vector<comm::Extent> extents{{ParamId{0}, 0, 4}, {ParamId{1}, 4, 6}, {ParamId{2}, 6, 9}};
   const auto buckets = make_buckets(extents, 5);
   ASSERT_EQ(buckets.size(), 2U);
   EXPECT_EQ(buckets[0].begin, 4);
@@ -22,19 +22,19 @@ TEST(MakeBuckets, CutsFromTheEndAndClosesABucketBeforeItWouldExceedTheLimit) {
 }
 
 TEST(MakeBuckets, AParameterLargerThanTheLimitGetsABucketOfItsOwn) {
-  const std::vector<Extent> extents{{ParamId{0}, 0, 2}, {ParamId{1}, 2, 100}, {ParamId{2}, 100, 101}};
+  const std::vector<comm::Extent> extents{{ParamId{0}, 0, 2}, {ParamId{1}, 2, 100}, {ParamId{2}, 100, 101}};
   EXPECT_EQ(make_buckets(extents, 10).size(), 3U);
 }
 
 TEST(MakeBuckets, OverlappingExtentsAreOurBug) {
-  const std::vector<Extent> extents{{ParamId{0}, 0, 5}, {ParamId{1}, 4, 6}};
+  const std::vector<comm::Extent> extents{{ParamId{0}, 0, 5}, {ParamId{1}, 4, 6}};
   EXPECT_THROW(static_cast<void>(make_buckets(extents, 100)), BugError);
 }
 
 TEST(MakeBuckets, TilesEveryRandomLayoutWithEveryParameterOnce) {
   RngStream rng(1);
   for (int round = 0; round < 200; ++round) {
-    std::vector<Extent> extents;
+    std::vector<comm::Extent> extents;
     std::int64_t at = 0;
     const int params = 1 + static_cast<int>(rng.below(20));
     for (int p = 0; p < params; ++p) {

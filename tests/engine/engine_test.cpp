@@ -210,7 +210,7 @@ TEST_F(EngineTest, TwoProcessesChangeTogetherAndConnectNothingTwice) {
         (void)engine.step().run({share_of(whole, rank, engine.plan().replicas), whole.samples(), number}, number, 0.01);
       }
     };
-    Engine engine(plan(first_), options(std::make_shared<Communicators>(&processes)));
+    Engine engine(plan(first_), options(std::make_shared<Communicators>(processes)));
     train_share(engine, 0, 2);
     engine.apply(engine.plan());
     train_share(engine, 2, 4);
@@ -218,7 +218,7 @@ TEST_F(EngineTest, TwoProcessesChangeTogetherAndConnectNothingTwice) {
     for (const Shape& shape : {Shape{1, 1, "1f1b", 2}, Shape{3, 1, "gpipe", 2}, first_}) {
       engine.apply(plan(shape));
       expect_same_bits(engine.capture(), before);
-      check_same_state(*engine.composition().communicator, engine.composition(), "after a change");
+      check_same_state(engine.composition(), "after a change");
     }
     train_share(engine, 4, 8);
     const std::scoped_lock lock(mutex);
@@ -248,7 +248,7 @@ TEST_F(EngineTest, WhereOneProcessCannotComposeAllPutTheOldPlanBack) {
   const auto failures = comm::test::run_ranks(2, [&](int rank) {
     comm::Processes processes(comm::test::world_of(rank, 2, port), {},
                               {std::chrono::minutes(1), std::chrono::minutes(1)});
-    EngineOptions own = options(std::make_shared<Communicators>(&processes));
+    EngineOptions own = options(std::make_shared<Communicators>(processes));
     const auto fails = std::make_shared<bool>(false);
     own.compose.make_layers = [fails, make = own.compose.make_layers] {
       if (std::exchange(*fails, false)) throw OutOfMemoryError("planted");
@@ -265,7 +265,7 @@ TEST_F(EngineTest, WhereOneProcessCannotComposeAllPutTheOldPlanBack) {
     }
     EXPECT_EQ(engine.plan(), plan(first_));
     expect_same_bits(engine.capture(), before);
-    check_same_state(*engine.composition().communicator, engine.composition(), "after it");
+    check_same_state(engine.composition(), "after it");
   });
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");
   EXPECT_EQ(put_back, 2);

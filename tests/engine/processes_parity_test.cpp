@@ -233,7 +233,7 @@ TEST(ProcessesWithBatchNorm, ShortSharesCountAsManyBatchesAsTheLongest) {
         EXPECT_TRUE(at::equal(buffer->value, model_tensors(grid).at(buffer->name))) << buffer->name;
     }
     step.update_weights(0.1, 1);
-    check_same_state(*grid.communicator, grid, "after the step");
+    check_same_state(grid, "after the step");
   });
   EXPECT_THAT(failures, testing::Each(""));
 }
@@ -265,7 +265,7 @@ Composition one_stage(const models::ModelOptions& model, int threads, comm::Proc
                   .devices = {{device::DeviceKind::kCpu, 0}},
                   .cpu_threads = threads,
                   .optimizer = {.kind = "sgd"},
-                  .communicators = std::make_shared<Communicators>(processes)});
+                  .communicators = std::make_shared<Communicators>(*processes)});
 }
 
 // How many threads add the squares up decides the last bit of a norm; a gradient that differs stands for that too.
@@ -279,7 +279,7 @@ TEST(ClipNorm, OneNormHoldsInAllProcesses) {
     TrainStep step(grid, {.seed = kSeed, .clip_norm = 0.1});
     for (std::int64_t number = 0; number < 3; ++number)
       norms[rank] = step.run(share_of(make_batch(13, number), rank, c), number, 0.05).gradient_norm.value();
-    check_same_state(*grid.communicator, grid, "after three steps");
+    check_same_state(grid, "after three steps");
     const auto gradients = step.compute_gradients(share_of(make_batch(13), rank, c), 3, 1);
     if (rank == 1) gradient_tensors(grid).begin()->second.add_(1);
     norms_of_changed[rank] = step.apply(gradients, share_of(make_batch(13), rank, c), 3, 0.05).gradient_norm.value();
@@ -318,11 +318,11 @@ TEST(SameStart, TheNumberOfOptimizerStepsIsHandedOutAndCompared) {
       for (const auto& optimizer : grid.optimizers) optimizer->set_steps(steps);
     };
     set_steps(rank == 0 ? 7 : 0);  // rank 0 has read a checkpoint
-    hand_out_state(*grid.communicator, grid);
+    hand_out_state(grid);
     for (const auto& optimizer : grid.optimizers) EXPECT_EQ(optimizer->steps(), 7) << "rank " << rank;
     set_steps(rank == 2 ? 8 : 7);
     try {
-      check_same_state(*grid.communicator, grid, "now");
+      check_same_state(grid, "now");
       ADD_FAILURE() << "the other number of steps was not seen";
     } catch (const PeerError& error) {
       EXPECT_THAT(error.what(),
@@ -340,16 +340,16 @@ TEST(SameStart, Rank0HandsOutItsStateAndAnyDifferenceAfterwardsIsNamed) {
     model.seed = rank;
     Composition grid = make_grid(model, "1f1b", 2, 2, {.kind = "momentum", .momentum = 0.9}, {}, &processes);
     const at::Tensor fresh = model_tensors(grid).at("fc.weight").clone();
-    hand_out_state(*grid.communicator, grid);
+    hand_out_state(grid);
     EXPECT_EQ(at::equal(model_tensors(grid).at("fc.weight"), fresh), rank == 0) << "every rank had its own seed";
-    check_same_state(*grid.communicator, grid, "now");
+    check_same_state(grid, "now");
     // The smallest change of one number in two ranks: of a parameter, then of the optimizer's state.
     for (const auto& tensors : {model_tensors(grid), optimizer_tensors(grid)}) {
       const auto& [name, tensor] = *tensors.rbegin();
       const at::Tensor first = tensor.view(-1)[0];
       if (rank > 0) first.copy_(at::nextafter(first, first + 1));
       try {
-        check_same_state(*grid.communicator, grid, "now");
+        check_same_state(grid, "now");
         ADD_FAILURE() << "the change of " << name << " was not seen";
       } catch (const PeerError& error) {
         EXPECT_THAT(error.what(), testing::HasSubstr("tensor " + name + " of ranks 1, 2 is not that of rank 0 now"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -94,7 +95,7 @@ Composition make_grid(const models::ModelOptions& model, const std::string& sche
   return compose_model(model, {.replicas = replicas, .schedule = schedule}, stages,
                        {.devices = devices,
                         .optimizer = optimizer,
-                        .communicators = processes == nullptr ? nullptr : std::make_shared<Communicators>(processes)});
+                        .communicators = processes == nullptr ? nullptr : std::make_shared<Communicators>(*processes)});
 }
 
 std::vector<pipeline::MicroBatch> pieces_of(const pipeline::MicroBatch& batch, int replicas, int chunks) {
@@ -161,16 +162,20 @@ ReferenceStep ReferenceModel::step(const std::vector<pipeline::MicroBatch>& piec
     logits.push_back(x.detach());
   }
   result.logits = at::cat(logits);
-  for (const auto* parameter : parameters_) result.gradients[parameter->name] = parameter->value.grad();
+  for (const auto* parameter : parameters_) {
+    if (parameter->value.requires_grad()) result.gradients[parameter->name] = parameter->value.grad();
+  }
   return result;
 }
 
 void ReferenceModel::update(const optim::OptimizerOptions& optimizer, double lr, double clip_norm) {
   double squares = 0;
-  for (const auto* parameter : parameters_) squares += std::pow(length(parameter->value.grad()), 2);
+  const auto is_trained = [](const nn::Parameter* parameter) { return parameter->value.requires_grad(); };
+  for (const auto* parameter : parameters_ | std::views::filter(is_trained))
+    squares += std::pow(length(parameter->value.grad()), 2);
   const double share = clip_norm > 0 ? std::min(1.0, clip_norm / (std::sqrt(squares) + 1e-6)) : 1.0;
   ++updates_;
-  for (const auto* parameter : parameters_) {
+  for (const auto* parameter : parameters_ | std::views::filter(is_trained)) {
     reference_update(optimizer, lr, updates_, parameter->value, parameter->value.grad() * share,
                      states_[parameter->name]);
   }

@@ -37,6 +37,25 @@ TEST(FlatParameters, ReplicasShareValuesButNotGradients) {
   EXPECT_TRUE(at::equal(first[0]->parameters()[0]->value, second[0]->parameters()[0]->value));
 }
 
+TEST(FlatParameters, WhatIsNotTrainedComesLastAndHasNoGradient) {
+  const auto layers = test::make_toy_layers(3, 5, 1);
+  layers[0]->parameters()[1]->value.requires_grad_(false);
+  layers[1]->parameters()[0]->value.requires_grad_(false);
+  const FlatParameters flat(layers, ParamId{0}, at::kCPU, nullptr);
+  std::int64_t trained = 0;
+  for (std::size_t i = 0; i < flat.slots().size(); ++i) {
+    const ParameterSlot& slot = flat.slots()[i];
+    EXPECT_EQ(slot.is_trained, i < 4) << slot.name;
+    EXPECT_EQ(flat.leaves()[i].requires_grad(), slot.is_trained) << slot.name;
+    EXPECT_EQ(flat.leaves()[i].grad().defined(), slot.is_trained) << slot.name;
+    EXPECT_LE(slot.begin + slot.numel, flat.values().numel()) << slot.name;
+    if (slot.is_trained) trained = slot.begin + slot.numel;
+  }
+  EXPECT_EQ(flat.updated_elements(), flat.gradients().numel());
+  EXPECT_GE(flat.gradients().numel(), trained);
+  EXPECT_LT(flat.gradients().numel(), flat.values().numel());
+}
+
 // Symptom: silently wrong gradients. Cause: a view with a version counter of its own hides the update from autograd.
 TEST(FlatParameters, UpdatingTheFlatBufferUnderALiveGraphIsCaught) {
   const auto layers = test::make_toy_layers(1, 3, 1);

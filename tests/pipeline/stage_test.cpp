@@ -61,7 +61,7 @@ TEST(Stage, KeepsNothingOfTheGradientThatItPassesOn) {
     SplitStage split(recomputes);
     EXPECT_EQ(split.forward_and_backward().use_count(), 1U) << recomputes;
     EXPECT_EQ(split.stage.put_off(), 1);
-    split.stage.weight_gradient(MicroBatchId{0});
+    split.stage.weight_gradient(MicroBatchId{0}, {});
     EXPECT_GT(split.stage.parameters().gradients().abs().sum().item<float>(), 0.0F);
   }
 }

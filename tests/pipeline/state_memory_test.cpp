@@ -14,9 +14,9 @@ namespace {
 using ::testing::HasSubstr;
 
 std::vector<LayerState> layers_with(std::uint64_t optimizer_states) {
-  return {{"first", 10, 10 * optimizer_states},
-          {"second", 30, 30 * optimizer_states},
-          {"third", 20, 20 * optimizer_states}};
+  return {{"first", 10, 10, 10 * optimizer_states},
+          {"second", 30, 30, 30 * optimizer_states},
+          {"third", 20, 20, 20 * optimizer_states}};
 }
 
 std::vector<device::Device> cpus(std::initializer_list<int> indices) {

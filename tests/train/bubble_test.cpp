@@ -53,7 +53,7 @@ class SleepFunction : public torch::autograd::Function<SleepFunction> {
     std::this_thread::sleep_for(sleeps->input);
     const auto weight_gradient = [sleeps] { std::this_thread::sleep_for(sleeps->weight); };
     if (queue != nullptr) {
-      queue->push({}, weight_gradient);
+      queue->push({}, {}, weight_gradient);
       return {grads[0], {}, {}, {}};
     }
     weight_gradient();

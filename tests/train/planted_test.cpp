@@ -99,7 +99,7 @@ engine::Composition compose_sleepy(Plantation& planted, int chunks, comm::Proces
             return layers;
           },
       .optimizer = {.kind = "sgd"},
-      .communicators = processes == nullptr ? nullptr : std::make_shared<engine::Communicators>(processes)};
+      .communicators = processes == nullptr ? nullptr : std::make_shared<engine::Communicators>(*processes)};
   for (int i = 0; i < replicas * stages; ++i) options.devices.push_back({device::DeviceKind::kCpu, i});
   return engine::compose({.partition = {std::vector<int>(stages, 1)}, .replicas = replicas, .chunks = chunks}, options);
 }

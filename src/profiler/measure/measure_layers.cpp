@@ -71,7 +71,8 @@ std::vector<MeasuredLayer> describe(LayerBench& bench, const Workload& workload,
     layer.name = state.name;
     layer.cost.input_bytes = bench.running(i).input.nbytes() / static_cast<std::uint64_t>(micro_batch);
     layer.cost.output_bytes = bench.running(i).output.nbytes() / static_cast<std::uint64_t>(micro_batch);
-    layer.cost.parameter_bytes = layer.cost.gradient_bytes = state.parameter_bytes;
+    layer.cost.parameter_bytes = state.parameter_bytes;
+    layer.cost.gradient_bytes = state.gradient_bytes;
     layer.cost.optimizer_bytes = state.optimizer_bytes;
   });
   return measured;

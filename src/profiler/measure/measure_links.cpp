@@ -134,12 +134,12 @@ class PingPong {
 };
 
 // A stage of one parameter of so many bytes.
-ddp::StageGradients one_bucket(const ReplicaGroup& group, std::uint64_t bytes) {
+comm::SyncedStage one_bucket(const ReplicaGroup& group, std::uint64_t bytes) {
   const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(group.dtype));
-  ddp::StageGradients gradients{.stage = StageId{0}, .extents = {{ParamId{0}, 0, elements}}};
+  comm::SyncedStage gradients{.stage = StageId{0}, .extents = {{ParamId{0}, 0, elements}}};
   for (const device::Device device : group.devices) {
     gradients.devices.push_back(device);
-    gradients.flat.push_back(
+    gradients.gradients.push_back(
         at::zeros({elements}, at::TensorOptions(group.dtype).device(device::torch_device(device))));
   }
   return gradients;
@@ -152,7 +152,7 @@ double time_sum(const ReplicaGroup& group, const std::shared_ptr<comm::Communica
   ddp::Reducer reducer({one_bucket(group, bytes)}, {.bucket_bytes = bytes}, std::move(network));
   if (communicator) communicator->barrier();
   const Nanoseconds begin = now_ns();
-  reducer.begin_step();
+  (void)reducer.begin_step();
   for (int replica = 0; replica < static_cast<int>(group.devices.size()); ++replica)
     reducer.on_backward_done(ReplicaId{replica}, StageId{0});
   (void)reducer.finish_step({});

@@ -1,0 +1,106 @@
+#include "ddp/local_sum.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "core/check.h"
+
+namespace sluice::ddp {
+
+LocalSum::LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete)
+    : stages_(std::move(stages)), complete_(std::move(complete)) {
+  check(!stages_.empty(), "gradients of at least one stage are added up");
+  for (int stage = 0; stage < static_cast<int>(stages_.size()); ++stage) {
+    const comm::SyncedStage& synced = stages_[stage];
+    check(static_cast<int>(synced.gradients.size()) == replicas() && synced.devices.size() == synced.gradients.size(),
+          "every stage has one flat gradient and one device per replica");
+    add_buckets(stage, bucket_bytes);
+  }
+}
+
+void LocalSum::add_buckets(int stage, std::size_t bucket_bytes) {
+  const comm::SyncedStage& synced = stages_[stage];
+  const auto elements = static_cast<std::int64_t>(bucket_bytes / synced.gradients.front().element_size());
+  int number = 0;
+  for (Bucket& bucket : make_buckets(synced.extents, elements)) {
+    BucketState& state = buckets_.emplace_back();
+    state.stage = stage;
+    state.number = number++;
+    state.bucket = std::move(bucket);
+    state.reported.assign(replicas(), std::vector<char>(state.bucket.params.size()));
+    state.missing.resize(replicas());
+    state.ready.resize(replicas());
+    for (int position = 0; position < static_cast<int>(state.bucket.params.size()); ++position) {
+      position_of_param_[index(state.bucket.params[position])] = {&state, position};
+    }
+  }
+}
+
+std::vector<at::Tensor> LocalSum::buckets_of(int stage) const {
+  std::vector<at::Tensor> buckets;
+  for (const BucketState& state : buckets_) {
+    if (state.stage == stage) buckets.push_back(share_of(state, 0));
+  }
+  return buckets;
+}
+
+at::Tensor LocalSum::share_of(const BucketState& state, int replica) const {
+  return stages_[state.stage].gradients[replica].narrow(0, state.bucket.begin, state.bucket.end - state.bucket.begin);
+}
+
+void LocalSum::begin_step() {
+  for (BucketState& state : buckets_) {
+    for (auto& reported : state.reported) std::fill(reported.begin(), reported.end(), char{0});
+    std::fill(state.missing.begin(), state.missing.end(), static_cast<int>(state.bucket.params.size()));
+    state.missing_replicas.store(replicas(), std::memory_order_relaxed);
+  }
+  open_buckets_.store(buckets(), std::memory_order_release);
+}
+
+void LocalSum::on_grad_ready(ReplicaId replica, ParamId param) {
+  const auto found = position_of_param_.find(index(param));
+  check(found != position_of_param_.end(), "a gradient was reported for a parameter that is not being reduced");
+  report(*found->second.bucket, index(replica), found->second.position);
+}
+
+void LocalSum::on_backward_done(ReplicaId replica, StageId stage) {
+  for (BucketState& state : buckets_) {
+    if (stages_[state.stage].stage != stage) continue;
+    for (int position = 0; position < static_cast<int>(state.bucket.params.size()); ++position) {
+      if (state.reported[index(replica)][position] == 0) report(state, index(replica), position);
+    }
+  }
+}
+
+void LocalSum::report(BucketState& state, int replica, int position) {
+  char& reported = state.reported[replica][position];
+  check(reported == 0, "the gradient of a parameter was reported twice in one step");
+  reported = 1;
+  if (--state.missing[replica] > 0) return;
+  state.ready[replica] = device::Stream::current(stages_[state.stage].devices[replica]).record();
+  if (state.missing_replicas.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  add_up(state);
+  if (complete_) complete_(state.stage, state.number, state.summed);
+  open_buckets_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+void LocalSum::add_up(BucketState& state) {
+  const at::NoGradGuard no_grad;
+  const auto stream = device::Stream::current(stages_[state.stage].devices[0]);
+  stream.wait(state.ready[0]);
+  at::Tensor sum = share_of(state, 0);
+  for (int replica = 1; replica < replicas(); ++replica) {
+    sum.add_(device::transfer(share_of(state, replica), state.ready[replica], stream));
+  }
+  state.summed = stream.record();
+}
+
+void LocalSum::finish_step() {
+  check(open_buckets_.load(std::memory_order_acquire) == 0, "a step ended before every gradient was reported");
+  for (const BucketState& state : buckets_) state.summed.synchronize();
+}
+
+}  // namespace sluice::ddp

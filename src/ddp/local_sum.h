@@ -1,0 +1,73 @@
+// local_sum: adds up the gradients of the replicas of this process, bucket by bucket, while backward still runs, and
+// tells when a bucket is complete. The last replica to complete a bucket adds the others' shares to replica 0's, always
+// in replica order, so that the sum does not depend on timing. On CPU devices that is an addition in memory; on GPUs
+// the shares are first copied to replica 0's device.
+// Not here: other processes (reducer.h).
+// Threads: on_grad_ready() and on_backward_done() from any; the rest from one, before and after those of a step.
+// Errors: BugError for a parameter that is unknown or reported twice, and for a step that ends with one missing.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "comm/replica_sync.h"
+#include "ddp/bucket.h"
+#include "device/stream.h"
+
+namespace sluice::ddp {
+
+class LocalSum {
+ public:
+  // What is done with a bucket that is complete, by the thread of the last replica to complete it.
+  // stage: position in the list of stages; bucket: number within the stage; summed: when the sum is there.
+  using Complete = std::function<void(int stage, int bucket, const device::Event& summed)>;
+
+  // bucket_bytes: a bucket is closed when the next parameter would exceed this.
+  LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete = {});
+
+  void begin_step();
+  void on_grad_ready(ReplicaId replica, ParamId param);
+  void on_backward_done(ReplicaId replica, StageId stage);
+  // Blocks until all sums are there.
+  void finish_step();
+
+  [[nodiscard]] const std::vector<comm::SyncedStage>& stages() const { return stages_; }
+  // Replica 0's gradients of a stage, bucket by bucket: views, in the order in which backward completes them.
+  [[nodiscard]] std::vector<at::Tensor> buckets_of(int stage) const;
+  [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.size()); }  // of all stages
+
+ private:
+  struct BucketState {
+    int stage;   // position in stages_
+    int number;  // among the buckets of the stage
+    Bucket bucket;
+    std::vector<std::vector<char>> reported;  // [replica][param of the bucket]; written by that replica's thread only
+    std::vector<int> missing;                 // [replica]: parameters not reported yet
+    std::vector<device::Event> ready;         // [replica]: when its share is complete
+    std::atomic<int> missing_replicas;
+    device::Event summed;  // when the sum is complete; written by the last replica's thread
+  };
+  struct ParamPosition {
+    BucketState* bucket;
+    int position;  // in the bucket's params
+  };
+
+  void add_buckets(int stage, std::size_t bucket_bytes);
+  void report(BucketState& state, int replica, int position);
+  void add_up(BucketState& state);
+  [[nodiscard]] at::Tensor share_of(const BucketState& state, int replica) const;
+  [[nodiscard]] int replicas() const { return static_cast<int>(stages_.front().gradients.size()); }
+
+  std::vector<comm::SyncedStage> stages_;
+  Complete complete_;
+  std::deque<BucketState> buckets_;
+  std::unordered_map<int, ParamPosition> position_of_param_;
+  std::atomic<int> open_buckets_ = 0;
+};
+
+}  // namespace sluice::ddp

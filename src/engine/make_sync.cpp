@@ -1,0 +1,33 @@
+#include "engine/make_sync.h"
+
+#include <utility>
+
+#include "comm/no_sync.h"
+#include "core/concat.h"
+#include "ddp/reducer.h"
+
+namespace sluice::engine {
+namespace {
+
+// A communicator for the gradients of each stage, so that they do not wait for each other. On the devices of replica 0,
+// where the local sums are.
+ddp::Network connect(Communicators& communicators, const std::vector<comm::SyncedStage>& stages) {
+  ddp::Network network{.of_stage = {}, .small = communicators.get(kSmallSums)};
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    network.of_stage.push_back(communicators.get(concat("the gradients of stage ", s), stages[s].devices.front()));
+  }
+  return network;
+}
+
+}  // namespace
+
+std::shared_ptr<comm::ReplicaSync> make_sync(SyncRequest request) {
+  if (request.stages.front().devices.size() == 1 && request.communicators == nullptr)
+    return std::make_shared<comm::NoSync>();
+  ddp::Network network;
+  if (request.communicators != nullptr) network = connect(*request.communicators, request.stages);
+  return std::make_shared<ddp::Reducer>(
+      std::move(request.stages), ddp::ReducerOptions{request.bucket_bytes, request.record_times}, std::move(network));
+}
+
+}  // namespace sluice::engine

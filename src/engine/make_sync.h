@@ -1,0 +1,30 @@
+// make_sync: the ReplicaSync of a composition. Another one (a parameter server, one of a test) comes in through
+// ComposeOptions::make_sync.
+// Threads: one. Every process of a run makes the same. Errors: PeerError when another process is lost.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "comm/replica_sync.h"
+#include "engine/communicators.h"
+
+namespace sluice::engine {
+
+// The communicator of all processes, on the CPU.
+inline constexpr const char* kSmallSums = "small sums";
+
+struct SyncRequest {
+  std::vector<comm::SyncedStage> stages;
+  Communicators* communicators = nullptr;  // with the other processes of the run; null: there are none
+  std::size_t bucket_bytes = std::size_t{25} << 20;
+  bool record_times = false;  // of sums over the processes
+};
+
+using SyncFactory = std::function<std::shared_ptr<comm::ReplicaSync>(SyncRequest)>;
+
+// All-reduce; where there is one replica in all, nothing.
+[[nodiscard]] std::shared_ptr<comm::ReplicaSync> make_sync(SyncRequest request);
+
+}  // namespace sluice::engine
