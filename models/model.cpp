@@ -87,7 +87,7 @@ void check_common(const ModelOptions& options, const Family& family) {
   }
   if (family.sizes != nullptr) check_word("size", options.size, family, family.sizes());
   if (family.stems != nullptr) check_word("stem", options.stem, family, family.stems());
-  if (family.stems == nullptr && options.stem != ModelOptions().stem) {
+  if (family.stems == nullptr && options.stem != ModelSpec().stem) {
     throw ConfigError(
         concat("model.stem=\"", options.stem, "\" has no place in ", family.name, "; leave model.stem out"));
   }

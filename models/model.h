@@ -9,26 +9,23 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/model_spec.h"
 #include "core/sample_kind.h"
 #include "nn/layer.h"
 
 namespace sluice::models {
 
-struct ModelOptions {
-  std::string name = "resnet8";
-  std::string size = "tiny";   // only families that have sizes read it
-  int classes = 10;            // this and the next four: models of images
-  int image_size = 32;         // pixels; images are square
-  int patch_size = 4;          // pixels; vit
-  std::string stem = "cifar";  // resnet18: "cifar" or "imagenet"; models without a choice of stem take only the default
-  int channels = 3;
-  int vocabulary = 0;  // tokens; models of tokens; 0 = that of the size
-  int context = 0;     // positions, the longest sequence; models of tokens; 0 = that of the size
-  double dropout = 0;
-  at::ScalarType dtype = at::kFloat;
-  std::uint64_t seed = 0;
+struct ModelOptions : ModelSpec {
+  // For 10 classes and images of 32 x 32 pixels in 3 channels. Models without a choice of stem take only the default.
+  ModelOptions() : ModelOptions({.classes = 10, .channels = 3, .image_size = 32}) {}
+  explicit ModelOptions(ModelSpec spec, at::ScalarType type = at::kFloat, std::uint64_t weights_seed = 0)
+      : ModelSpec(std::move(spec)), dtype(type), seed(weights_seed) {}
+
+  at::ScalarType dtype;
+  std::uint64_t seed;
   bool draw_weights = true;  // false: quick, for names, shapes and counts; the parameters have no values
 };
 

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/model_spec.h"
+
 namespace sluice::config {
 
 // Either a choice ("auto", "cpu", "cuda") that lets Sluice lay out the devices, or their names in order ("cpu:0", ...).
@@ -40,17 +42,7 @@ struct DeviceConfig {
   bool operator==(const DeviceConfig&) const = default;
 };
 
-struct ModelConfig {
-  std::string name = "resnet8";
-  std::string size = "tiny";
-  int classes = 0;     // 0 = from the data
-  int image_size = 0;  // pixels; 0 = from the data
-  int patch_size = 4;  // pixels
-  std::string stem = "cifar";
-  int channels = 0;    // 0 = from the data
-  int vocabulary = 0;  // tokens; 0 = that of model.size
-  int context = 0;     // tokens; 0 = that of model.size
-  double dropout = 0;
+struct ModelConfig : ModelSpec {
   std::string weights;  // a safetensors file; empty = fresh weights
 
   bool operator==(const ModelConfig&) const = default;

@@ -9,6 +9,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "core/model_spec.h"
+
 namespace sluice::profiler {
 
 struct Fingerprint {
@@ -24,16 +26,7 @@ struct Fingerprint {
   std::string precision;
   std::string optimizer;
   std::string batch_norm;
-  std::string model;
-  std::string model_size;
-  std::string stem;
-  int classes = 0;
-  int channels = 0;
-  int image_size = 0;
-  int patch_size = 0;
-  int vocabulary = 0;
-  int context = 0;
-  double dropout = 0;
+  ModelSpec model;
   double label_smoothing = 0;
   bool deterministic = false;
 

@@ -1,10 +1,18 @@
 // fingerprint_fields: the names of a Fingerprint's fields in JSON; only src/profiler includes this.
 #pragma once
 
+#include <string>
+
 #include "profiler/fingerprint.h"
 #include "profiler/json_fields.h"
 
 namespace sluice::profiler {
+
+// In JSON they stand beside the other fields.
+inline std::string name_of_model_key(const std::string& key) {
+  if (key == "name") return "model";
+  return key == "size" ? "model_size" : key;
+}
 
 template <typename Io>
 void fields(Io& io, Fingerprint& value) {
@@ -20,16 +28,7 @@ void fields(Io& io, Fingerprint& value) {
   io("precision", value.precision);
   io("optimizer", value.optimizer);
   io("batch_norm", value.batch_norm);
-  io("model", value.model);
-  io("model_size", value.model_size);
-  io("stem", value.stem);
-  io("classes", value.classes);
-  io("channels", value.channels);
-  io("image_size", value.image_size);
-  io("patch_size", value.patch_size);
-  io("vocabulary", value.vocabulary);
-  io("context", value.context);
-  io("dropout", value.dropout);
+  for_each_key([&](const std::string& key, auto& member) { io(name_of_model_key(key).c_str(), member); }, value.model);
   io("label_smoothing", value.label_smoothing);
   io("deterministic", value.deterministic);
 }

@@ -191,15 +191,18 @@ ResumeChoice choose_resume(const std::string& resume, const fs::path& run_dir, c
 
 void check_resumable(const config::Config& config, const RunState& state, const std::string& source, NewData new_data) {
   const config::Config saved = config::parse(state.config_toml, concat(source, "/state.json config"));
-  const auto refuse = [&](const char* key, const auto& now, const auto& then) {
+  const auto refuse = [&](const std::string& key, const auto& now, const auto& then) {
     if (now == then) return;
     throw ConfigError(
         concat("cannot resume ", source, " with ", key, " = ", now, ": it was made with ", then,
                ", and what was saved depends on it; use the same value or begin a new run with model.weights"));
   };
-  refuse("model.name", config.model.name, saved.model.name);
-  refuse("model.size", config.model.size, saved.model.size);
-  refuse("model.patch_size", config.model.patch_size, saved.model.patch_size);
+  for_each_key(
+      [&](const std::string& key, const auto& now, const auto& then) {
+        // Another dropout changes what is learned, which is said; other classes do not fit the tensors.
+        if (key != "dropout" && key != "classes") refuse(concat("model.", key), now, then);
+      },
+      config.model, saved.model);
   refuse("train.seed", config.train.seed, saved.train.seed);
   refuse("train.global_batch", config.train.global_batch, saved.train.global_batch);
   if (new_data == NewData::kRefused) refuse("data.name", config.data.name, saved.data.name);
@@ -209,10 +212,6 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   }
   refuse("data.crop_padding", config.data.crop_padding, saved.data.crop_padding);
   refuse("data.flip", config.data.flip, saved.data.flip);
-  refuse("model.image_size", config.model.image_size, saved.model.image_size);
-  refuse("model.channels", config.model.channels, saved.model.channels);
-  refuse("model.vocabulary", config.model.vocabulary, saved.model.vocabulary);
-  refuse("model.context", config.model.context, saved.model.context);
   refuse("train.precision", config.train.precision, saved.train.precision);
   refuse("train.optimizer", config.train.optimizer, saved.train.optimizer);
   warn_of_changes(config, saved, source);

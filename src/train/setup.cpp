@@ -24,18 +24,9 @@ at::ScalarType dtype_of(const config::Config& config) {
 
 // Of a model of tokens.
 models::ModelOptions token_options(const config::Config& config) {
-  return {.name = config.model.name,
-          .size = config.model.size,
-          .classes = 0,
-          .image_size = 0,
-          .patch_size = 0,
-          .stem = config.model.stem,
-          .channels = 0,
-          .vocabulary = config.model.vocabulary,
-          .context = config.model.context,
-          .dropout = config.model.dropout,
-          .dtype = dtype_of(config),
-          .seed = config.train.seed};
+  models::ModelOptions options(config.model, dtype_of(config), config.train.seed);
+  options.patch_size = 0;
+  return options;
 }
 
 data::DatasetOptions dataset_options(const config::Config& config) {
@@ -94,18 +85,11 @@ models::ModelOptions model_options(const config::Config& config, const data::Dat
     throw ConfigError(concat("model.classes = ", config.model.classes, ", but data set ", info.name, " has ",
                              info.classes, "; set model.classes = 0 to take it from the data"));
   }
-  return {.name = config.model.name,
-          .size = config.model.size,
-          .classes = config.model.classes != 0 ? config.model.classes : static_cast<int>(info.classes),
-          .image_size = size_from_data("model.image_size", config.model.image_size, info.height, info.name),
-          .patch_size = config.model.patch_size,
-          .stem = config.model.stem,
-          .channels = size_from_data("model.channels", config.model.channels, info.channels, info.name),
-          .vocabulary = config.model.vocabulary,
-          .context = config.model.context,
-          .dropout = config.model.dropout,
-          .dtype = dtype_of(config),
-          .seed = config.train.seed};
+  models::ModelOptions options(config.model, dtype_of(config), config.train.seed);
+  if (options.classes == 0) options.classes = static_cast<int>(info.classes);
+  options.image_size = size_from_data("model.image_size", config.model.image_size, info.height, info.name);
+  options.channels = size_from_data("model.channels", config.model.channels, info.channels, info.name);
+  return options;
 }
 
 std::vector<std::string> device_names(const config::DeviceList& list) {

@@ -14,6 +14,7 @@ namespace sluice::engine::test {
 namespace {
 
 constexpr std::int64_t kClasses = 5, kPixels = 8, kTokens = 11, kContext = 6;
+constexpr std::uint64_t kSeed = 11;  // of weights
 
 Partition even_partition(int layers, int stages) {
   Partition partition{std::vector<int>(stages, layers / stages)};
@@ -27,27 +28,18 @@ double length(const at::Tensor& tensor) { return tensor.to(at::kDouble).norm().i
 
 models::ModelOptions small_model(const std::string& name, double dropout) {
   if (models::kind_of(name) == SampleKind::kTokens) {
-    return {.name = name,
-            .size = "nano",
-            .classes = 0,
-            .image_size = 0,
-            .patch_size = 0,
-            .channels = 0,
-            .vocabulary = kTokens,
-            .context = kContext,
-            .dropout = dropout,
-            .dtype = at::kDouble,
-            .seed = 11};
+    return models::ModelOptions(
+        {.name = name, .size = "nano", .patch_size = 0, .vocabulary = kTokens, .context = kContext, .dropout = dropout},
+        at::kDouble, kSeed);
   }
-  return {.name = name,
-          .size = "nano",
-          .classes = kClasses,
-          .image_size = kPixels,
-          .patch_size = 4,
-          .channels = 3,
-          .dropout = dropout,
-          .dtype = at::kDouble,
-          .seed = 11};
+  return models::ModelOptions({.name = name,
+                               .size = "nano",
+                               .classes = kClasses,
+                               .channels = 3,
+                               .image_size = kPixels,
+                               .patch_size = 4,
+                               .dropout = dropout},
+                              at::kDouble, kSeed);
 }
 
 pipeline::MicroBatch make_batch(std::int64_t samples, std::int64_t seed) {

@@ -216,9 +216,9 @@ TEST(FingerprintOf, NamesMachineSoftwareAndModel) {
   EXPECT_EQ(fingerprint.sluice, "9.9");
   EXPECT_EQ(fingerprint.precision, "fp32");
   EXPECT_EQ(fingerprint.optimizer, "adamw");
-  EXPECT_EQ(fingerprint.model, "vit");
-  EXPECT_EQ(fingerprint.model_size, "nano");
-  EXPECT_EQ(fingerprint.image_size, 32);
+  EXPECT_EQ(fingerprint.model.name, "vit");
+  EXPECT_EQ(fingerprint.model.size, "nano");
+  EXPECT_EQ(fingerprint.model.image_size, 32);
 }
 
 }  // namespace

@@ -207,7 +207,9 @@ TEST(MakeSetup, AConfiguredPartitionIsTakenAsItIs) {
   config::Config config = small_config();
   config.model.name = "toy_cnn";
   config.pipeline.stages = 2;
-  const int layers = static_cast<int>(models::make_model({.name = "toy_cnn"}).layers.size());
+  models::ModelOptions toy_cnn;
+  toy_cnn.name = "toy_cnn";
+  const int layers = static_cast<int>(models::make_model(toy_cnn).layers.size());
   config.pipeline.partition = std::vector<int>{layers - 1, 1};
   EXPECT_FALSE(plan_request(make_setup(config)).cut_is_open());
   EXPECT_EQ(tune::make_plan(plan_request(make_setup(config)), {}).partition.layers_per_stage,

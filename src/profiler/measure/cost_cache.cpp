@@ -23,7 +23,7 @@ std::optional<fs::path> folder_from(const char* variable) {
 }
 
 fs::path file_of(const fs::path& folder, const profiler::LayerProfile& profile) {
-  return folder / concat(profile.fingerprint.model, "-", profiler::short_hash(profile.fingerprint), "-",
+  return folder / concat(profile.fingerprint.model.name, "-", profiler::short_hash(profile.fingerprint), "-",
                          profile.micro_batch, ".json");
 }
 

@@ -29,16 +29,7 @@ profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string
                                     .precision = workload.model.dtype == at::kDouble ? "fp64" : "fp32",
                                     .optimizer = workload.optimizer,
                                     .batch_norm = name_of(workload.batch_norm),
-                                    .model = workload.model.name,
-                                    .model_size = workload.model.size,
-                                    .stem = workload.model.stem,
-                                    .classes = workload.model.classes,
-                                    .channels = workload.model.channels,
-                                    .image_size = workload.model.image_size,
-                                    .patch_size = workload.model.patch_size,
-                                    .vocabulary = workload.model.vocabulary,
-                                    .context = workload.model.context,
-                                    .dropout = workload.model.dropout,
+                                    .model = workload.model,
                                     .label_smoothing = workload.label_smoothing,
                                     .deterministic = workload.is_deterministic};
   for (const device::DeviceDescription& device : device::list_devices()) {
