@@ -15,6 +15,7 @@ import unittest
 import sluice_cli as cli
 
 STEPS, EVERY = 6, 2
+STOPPED_STEPS = 60
 # Micro-batch 1 runs before 0, and one backward is split.
 BY_HAND = "# by hand\n0F1 0F0 0F2 0I1 0B0 0B2 0W1\n1F1 1B1 1F0 1B0 1F2 1B2\n"
 
@@ -47,19 +48,19 @@ class OrderTest(unittest.TestCase):
         self.file.write_text(text, encoding="utf-8")
         return self.file
 
-    def by_hand(self, **changes):
-        return configuration(self.folder, pipeline={"order": str(self.order(BY_HAND)), **changes})
+    def by_hand(self):
+        return configuration(self.folder, pipeline={"order": str(self.order(BY_HAND))})
 
-    def must_train(self, config, run_dir, size, **more):
-        done = cli.finish_all(cli.start_ranks(size, "train", config, "--run-dir", run_dir, **more)) if size > 1 else [
-            cli.run("train", config, "--run-dir", run_dir)]
+    def must_train(self, config, run_dir, size):
+        words = ("train", config, "--run-dir", run_dir)
+        done = cli.finish_all(cli.start_ranks(size, *words)) if size > 1 else [cli.run(*words)]
         self.assertEqual([process.returncode for process in done], [0] * size, [process.stderr for process in done])
 
-    def assert_same_end(self, one, other):
+    def assert_same_end(self, one, other, steps=STEPS):
         self.assertEqual(losses(one), losses(other))
-        self.assertEqual(len(losses(one)), STEPS)
+        self.assertEqual(len(losses(one)), steps)
         for name in ("model.safetensors", "optimizer.safetensors"):
-            mine, expected = (cli.checkpoints(run)[STEPS] / name for run in (one, other))
+            mine, expected = (cli.checkpoints(run)[steps] / name for run in (one, other))
             self.assertEqual(mine.read_bytes(), expected.read_bytes(), name)
 
     def assert_refused(self, config, *parts, sets=()):
@@ -175,23 +176,31 @@ class OrderTest(unittest.TestCase):
         self.assertEqual(profiled["micro_batch"], 16 // 3)
 
     def test_a_stopped_run_goes_on_with_its_order_whatever_became_of_the_file(self):
-        config = self.by_hand()
-        self.must_train(config, self.folder / "whole", 1)
-        for become, said in ((lambda: None, None), (self.file.unlink, "cannot be read"),
-                             (lambda: self.order("0F0 0B0\n1F0 1B0\n"), "the file has another order now")):
+        # Long enough to be stopped.
+        config = configuration(self.folder, pipeline={"order": str(self.file)}, train={"steps": STOPPED_STEPS})
+        for size, become, said in ((1, lambda: None, None), (2, self.file.unlink, "cannot be read"),
+                                   (1, lambda: self.order("0F0 0B0\n1F0 1B0\n"), "the file has another order now")):
             self.order(BY_HAND)
-            process = cli.start("train", config, "--run-dir", self.run_dir)
-            cli.wait_until(lambda: cli.checkpoints(self.run_dir), process)
-            stopped = cli.stop(process, signal.SIGTERM)
+            self.must_train(config, self.folder / "whole", size)
+            processes = self.start(config, size)
+            cli.wait_until(lambda: cli.checkpoints(self.run_dir), processes[0])
+            processes[0].send_signal(signal.SIGTERM)
+            codes = {done.returncode for done in cli.finish_all(processes)}
             become()
-            resumed = cli.run("train", config, "--run-dir", self.run_dir, "--resume", "auto")
-            self.assertEqual(resumed.returncode, 0, resumed.stderr)
-            self.assert_same_end(self.run_dir, self.folder / "whole")
-            if said and stopped.returncode == 130:  # on a busy machine the run may have ended before
-                self.assertRegex(resumed.stderr, rf"is not what it was when .*{re.escape(said)}.*the order that was saved")
+            resumed = cli.finish_all(self.start(config, size, "--resume", "auto"))
+            self.assertEqual([done.returncode for done in resumed], [0] * size, [done.stderr for done in resumed])
+            self.assert_same_end(self.run_dir, self.folder / "whole", STOPPED_STEPS)
+            if said and codes == {130}:  # on a busy machine the run may have ended before
+                self.assertRegex(resumed[0].stderr,
+                                 rf"is not what it was when .*{re.escape(said)}.*the order that was saved")
             elif not said:
-                self.assertNotIn("is not what it was", resumed.stderr)
+                self.assertNotIn("is not what it was", resumed[0].stderr)
             shutil.rmtree(self.run_dir)
+            shutil.rmtree(self.folder / "whole")
+
+    def start(self, config, size, *arguments):
+        words = ("train", config, "--run-dir", self.run_dir, *arguments)
+        return cli.start_ranks(size, *words) if size > 1 else [cli.start(*words)]
 
     def test_another_file_is_another_plan(self):
         self.must_train(self.by_hand(), self.run_dir, 1)
