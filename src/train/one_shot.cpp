@@ -233,8 +233,9 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
 }
 
 double run_single_step(const config::Config& config, const SingleStepOptions& options) {
-  storage::check_output("--out", options.out,
-                        {options.config_file, options.weights, options.batch, config.model.weights});
+  storage::check_output(
+      "--out", options.out,
+      {options.config_file, options.weights, options.batch, config.model.weights, config.pipeline.order});
   const Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
   warn_of_oddities(setup);
   engine::Engine engine(decide_plan(setup), engine_options(setup));

@@ -171,6 +171,9 @@ class OrderTest(unittest.TestCase):
         counts = json.loads(cli.must_run("eval", "--checkpoint", self.run_dir, "--json").stdout)
         self.assertEqual([counts[key] for key in ("top1", "samples")], [at_the_end[key] for key in ("top1", "samples")])
         self.order(BY_HAND)
+        for command in ("step", "profile"):
+            done = cli.run(command, config, "--out", self.file)
+            self.assertEqual((done.returncode, self.file.read_text(encoding="utf-8")), (2, BY_HAND), done.stderr)
         out = self.folder / "profile.json"
         profiled = json.loads(cli.must_run("profile", config, "--out", out, "--json").stdout)
         self.assertEqual(profiled["micro_batch"], 16 // 3)
