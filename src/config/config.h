@@ -96,6 +96,7 @@ struct PipelineConfig {
   std::optional<int> virtual_stages;  // a device; nullopt = "auto"
   std::optional<int> chunks = 1;      // nullopt = "auto"
   std::string schedule = "1f1b";
+  std::string order;                          // a file; empty = by the name of the schedule
   std::optional<std::vector<int>> partition;  // layers per stage; nullopt = "auto"
   std::string recompute = "none";
   std::string cost_cache = "auto";  // "auto", "off" or a folder

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "config/value.h"
 #include "core/concat.h"
 #include "core/error.h"
 
@@ -17,6 +18,7 @@ class Rules {
     check_length();
     check_batches();
     check_micro_batch();
+    check_order();
     check_devices();
     check_optimizer();
     check_lr_schedule();
@@ -66,6 +68,15 @@ class Rules {
             concat("train.micro_batch=", micro_batch, " contradicts pipeline.chunks=", chunks,
                    ": times replicas.local=", replicas, " they do not divide train.global_batch=", batch,
                    "; give only one of the two"));
+  }
+
+  void check_order() const {
+    const auto& pipeline = config_.pipeline;
+    const std::string by_default = PipelineConfig{}.schedule;
+    require(pipeline.order.empty() || pipeline.schedule == by_default, {"pipeline.order", "pipeline.schedule"},
+            concat("pipeline.order=", to_text(Value{pipeline.order}), " beside pipeline.schedule=\"", pipeline.schedule,
+                   "\": an order is the schedule itself; leave one of them out (pipeline.schedule at \"", by_default,
+                   "\")"));
   }
 
   void check_devices() const {

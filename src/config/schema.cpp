@@ -169,6 +169,10 @@ Keys pipeline_keys() {
       {"pipeline.schedule", pipeline<&C::schedule>(),
        words({"gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"}), "",
        "order of the micro-batches on the stages; `sluice schedule` draws and costs them"},
+      {"pipeline.order", pipeline<&C::order>(), any(), "",
+       "file with an order of your own, as `sluice schedule NAME --text FILE` writes it, in place of "
+       "pipeline.schedule; "
+       "pipeline.stages, virtual and chunks follow from it where they are left at their defaults; empty = none"},
       {"pipeline.partition", pipeline<&C::partition>(), at_least(1), "layers",
        "layers per stage, first stage first; auto = balance the measured costs"},
       {"pipeline.recompute", pipeline<&C::recompute>(), words({"none", "layer", "auto"}), "",

@@ -17,13 +17,16 @@ struct Partition {
 };
 
 struct Plan {
+  static constexpr const char* kOrder = "order";  // not made by its name: somebody wrote it
+
   Partition partition;
   int replicas = 1;               // local replicas of the whole pipeline
   int chunks = 1;                 // micro-batches a replica runs per step
   std::int64_t global_batch = 1;  // samples per optimizer step over all replicas
-  std::string schedule = "1f1b";
-  int virtual_stages = 1;       // stages a device
-  std::vector<bool> recompute;  // [stage]: keeps only the inputs of its layers until its backward; empty: none does
+  std::string schedule = "1f1b";  // its name, or kOrder
+  std::string order;              // with kOrder: the order as text (pipeline/schedule/draw.h)
+  int virtual_stages = 1;         // stages a device
+  std::vector<bool> recompute;    // [stage]: keeps only the inputs of its layers until its backward; empty: none does
 
   [[nodiscard]] int stages() const { return static_cast<int>(partition.layers_per_stage.size()); }
   [[nodiscard]] int devices() const { return stages() / virtual_stages; }  // of a replica

@@ -32,15 +32,16 @@ std::optional<int> fewest_stages(const std::vector<LayerState>& layers, std::uin
 }
 
 // shares: places share a device now.
-std::string stages_that_fit(const std::vector<LayerState>& layers, std::uint64_t limit, int stages, bool shares,
+std::string stages_that_fit(const std::vector<LayerState>& layers, std::uint64_t limit, const Plan& plan, bool shares,
                             const ListedSettings& listed) {
   if (const auto fitting = fewest_stages(layers, limit)) {
-    if (*fitting <= stages && !shares) {
+    if (*fitting <= plan.devices() && !shares) {
       if (!listed.partition)
         return "no cut that holds them leaves room for activations; raise the limit or pipeline.stages";
       return concat("another pipeline.partition of ", counted(*fitting, "stage"), " would hold them");
     }
-    return concat(stages_setting(*fitting, listed.partition),
+    return concat(plan.order.empty() ? stages_setting(*fitting, listed.partition)
+                                     : concat("a pipeline.order of ", counted(*fitting, "device")),
                   listed.devices ? ", each on a device of its own in device.list," : "", " would hold them");
   }
   const auto& largest = *std::ranges::max_element(layers, {}, &LayerState::bytes);
@@ -110,7 +111,7 @@ void require_state_memory(const Plan& plan, const std::vector<device::Device>& d
     throw OutOfMemoryError(concat(join(state.places, ", "), ": out of memory on ", device::to_string(device), ": ",
                                   device::describe(state.bytes), " are ", human_bytes(all),
                                   " before any micro-batch, over its device.memory_limit of ", human_bytes(limit), "; ",
-                                  stages_that_fit(layers, limit, plan.devices(), shares, listed)));
+                                  stages_that_fit(layers, limit, plan, shares, listed)));
   }
 }
 

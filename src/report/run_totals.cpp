@@ -67,6 +67,7 @@ tune::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts) {
       .step = mean(totals.duration),
       .chunks = facts.plan.chunks,
       .chunks_are_measured = facts.chunks_are_measured,
+      .chunks_are_ordered = !facts.plan.order.empty(),
       .partition_is_measured = facts.partition_is_measured,
       .replica_samples = static_cast<double>(facts.plan.global_batch) / facts.replicas,
       .partition = facts.plan.partition.layers_per_stage,

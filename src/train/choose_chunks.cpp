@@ -13,7 +13,7 @@
 #include "core/progress_line.h"
 #include "core/text.h"
 #include "engine/state.h"
-#include "pipeline/schedule/generators.h"
+#include "pipeline/schedule/plan_schedule.h"
 #include "profiler/measure/cost_cache.h"
 #include "train/choose_plan.h"
 #include "train/composition.h"
@@ -88,9 +88,8 @@ struct TrialNumbers {
 TrialNumbers numbers_to_try(const Setup& setup, const engine::Composition& composition, std::int64_t replica_samples) {
   const Plan& plan = composition.plan;
   // Recomputation that was left open was chosen for the plan's number: with fewer a stage might not fit.
-  const int least = as_rank_0(composition, plan_request(setup).recompute_is_open()
-                                               ? plan.chunks
-                                               : pipeline::least_micro_batches(plan.schedule, plan.devices()));
+  const int least = as_rank_0(
+      composition, plan_request(setup).recompute_is_open() ? plan.chunks : pipeline::least_micro_batches(plan));
   const int of_use = std::max({least, plan.chunks, 4 * plan.devices()});
   const int most = static_cast<int>(std::clamp<std::int64_t>(replica_samples, least, of_use));
   // One process with a limit is enough for all to compare what fits: each by its own limit, 0 for none.

@@ -17,6 +17,7 @@
 #include "train/choose_plan.h"
 #include "train/composition.h"
 #include "train/machine_fit.h"
+#include "train/order.h"
 #include "train/resume.h"
 #include "train/run_facts.h"
 #include "train/setup.h"
@@ -38,6 +39,7 @@ struct EvaluatedModel {
   fs::path file;        // of the tensors
   fs::path checkpoint;  // empty: none
   std::int64_t step = 0;
+  std::optional<std::string> order;  // the checkpoint's
 };
 
 fs::path checkpoint_in(const fs::path& dir) {
@@ -78,6 +80,7 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
   evaluated.file = evaluated.checkpoint / "model.safetensors";
   evaluated.tensors = std::move(contents.model);
   evaluated.step = contents.state.at("step");
+  evaluated.order = kept_order(evaluated.config, contents.state, evaluated.checkpoint.string());
   return evaluated;
 }
 
@@ -201,7 +204,7 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
     storage::check_output("--logits", options.logits, {options.config_file, options.weights});
   EvaluatedModel evaluated = evaluated_model(options);
   evaluated.config.pipeline.recompute = "none";  // nothing to measure for what has no backward
-  const Setup setup = make_setup(evaluated.config);
+  const Setup setup = make_setup(evaluated.config, {}, SetupFor::kRun, evaluated.order);
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();
   engine::load_model(composition, evaluated.tensors, evaluated.file.string());
@@ -230,8 +233,9 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
 }
 
 double run_single_step(const config::Config& config, const SingleStepOptions& options) {
-  storage::check_output("--out", options.out,
-                        {options.config_file, options.weights, options.batch, config.model.weights});
+  storage::check_output(
+      "--out", options.out,
+      {options.config_file, options.weights, options.batch, config.model.weights, config.pipeline.order});
   const Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
   warn_of_oddities(setup);
   engine::Engine engine(decide_plan(setup), engine_options(setup));

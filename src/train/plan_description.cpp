@@ -15,6 +15,10 @@ using nlohmann::ordered_json;
 
 namespace {
 
+std::string schedule_text(const Setup& setup, const Plan& plan) {
+  return plan.order.empty() ? plan.schedule : concat("order from ", printable(setup.config.pipeline.order));
+}
+
 ordered_json description_json(const Setup& setup, const engine::Composition& composition, bool chunks_are_open,
                               ordered_json stages) {
   const Plan& plan = composition.plan;
@@ -25,7 +29,7 @@ ordered_json description_json(const Setup& setup, const engine::Composition& com
           {"virtual", plan.virtual_stages},
           {"replicas", plan.replicas},
           {"processes", setup.process.processes},
-          {"schedule", plan.schedule},
+          {"schedule", schedule_text(setup, plan)},
           {"chunks", chunks_are_open ? ordered_json("auto") : ordered_json(plan.chunks)},
           {"global_batch", plan.global_batch},
           {"cpu_threads", setup.cpu_threads},
@@ -48,9 +52,9 @@ std::string headline(const Setup& setup, const engine::Composition& composition,
        << counted(plan.stages(), "stage")
        << (plan.virtual_stages > 1 ? concat(" on ", counted(plan.devices(), "device")) : "") << " x " << plan.replicas
        << (plan.replicas == 1 ? " replica" : " local replicas")
-       << (processes > 1 ? concat(" x ", processes, " processes") : "") << ", schedule " << plan.schedule << ", chunks "
-       << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks)) << ", global batch "
-       << plan.global_batch << " (" << divided_up(plan.global_batch, replicas) << " a replica), "
+       << (processes > 1 ? concat(" x ", processes, " processes") : "") << ", schedule " << schedule_text(setup, plan)
+       << ", chunks " << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks))
+       << ", global batch " << plan.global_batch << " (" << divided_up(plan.global_batch, replicas) << " a replica), "
        << counted(setup.cpu_threads, "thread") << " a CPU device";
   return std::move(text).str();
 }

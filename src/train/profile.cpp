@@ -49,8 +49,8 @@ struct ProfileOrders {
 };
 
 // The measuring takes a while: what cannot be written is said before.
-void check_writable(const ProfileOptions& options) {
-  storage::check_output("--out", options.out, {options.config_file});
+void check_writable(const config::Config& config, const ProfileOptions& options) {
+  storage::check_output("--out", options.out, {options.config_file, config.pipeline.order});
   const storage::AtomicFile probe(options.out);
 }
 
@@ -205,7 +205,7 @@ void follow(Peers& peers, const Setup& setup) {
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options) {
   Setup setup;
   Peers peers(options.launch, config, [&] {
-    if (options.launch.world.rank == 0) check_writable(options);
+    if (options.launch.world.rank == 0) check_writable(config, options);
     setup = make_setup(config, process_rank(options.launch.world));
   });
   std::optional<ProfileOutcome> outcome;

@@ -119,9 +119,15 @@ std::optional<fs::path> find_checkpoint(const fs::path& dir) {
 }
 
 nlohmann::ordered_json plan_json(const Plan& plan) {
-  return {{"stages", plan.devices()},  {"virtual", plan.virtual_stages}, {"partition", plan.partition.layers_per_stage},
-          {"replicas", plan.replicas}, {"chunks", plan.chunks},          {"global_batch", plan.global_batch},
-          {"schedule", plan.schedule}, {"recompute", plan.recompute}};
+  return {{"stages", plan.devices()},
+          {"virtual", plan.virtual_stages},
+          {"partition", plan.partition.layers_per_stage},
+          {"replicas", plan.replicas},
+          {"chunks", plan.chunks},
+          {"global_batch", plan.global_batch},
+          {"schedule", plan.schedule},
+          {"order", plan.order},
+          {"recompute", plan.recompute}};
 }
 
 nlohmann::json RunState::to_json() const {
@@ -153,7 +159,8 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
                   .chunks = plan.at("chunks"),
                   .global_batch = plan.at("global_batch"),
                   .schedule = plan.at("schedule"),
-                  .virtual_stages = plan.value("virtual", 1),  // not in checkpoints of earlier versions
+                  .order = plan.value("order", std::string{}),  // this and more are not in those of earlier versions
+                  .virtual_stages = plan.value("virtual", 1),
                   .recompute = plan.value("recompute", std::vector<bool>{})};
     state.metrics = {json.at("metrics").at("bytes"), json.at("metrics").at("time_s")};
     state.config_toml = json.at("config");
@@ -271,16 +278,17 @@ bool recompute_agrees(const config::Config& config, const config::Config& was, c
 
 }  // namespace
 
-bool plan_can_be_kept(const config::Config& config, int processes, const RunState& state) {
+bool plan_can_be_kept(const config::Config& config, int processes, const RunState& state, const std::string& order) {
   const Plan& saved = state.plan;
   const config::Config was = config::parse(state.config_toml, "state.json config");
   const bool partition_agrees =
       !config.pipeline.partition || *config.pipeline.partition == saved.partition.layers_per_stage;
   const bool chunks_agree =
       chunks_are_open(config) || configured_chunks(config, processes, saved.global_batch) == saved.chunks;
+  const bool schedule_agrees = saved.order == order && (!order.empty() || saved.schedule == config.pipeline.schedule);
   return saved.devices() == config.pipeline.stages && saved.virtual_stages == virtual_stages(config) &&
-         saved.replicas == config.replicas.local && saved.schedule == config.pipeline.schedule && partition_agrees &&
-         chunks_agree && limit_agrees(config, was) && recompute_agrees(config, was, saved);
+         saved.replicas == config.replicas.local && schedule_agrees && partition_agrees && chunks_agree &&
+         limit_agrees(config, was) && recompute_agrees(config, was, saved);
 }
 
 }  // namespace sluice::train

@@ -73,7 +73,9 @@ void check_resumable(const config::Config& config, const RunState& state, const 
 // Refuses a run that would end before the checkpoint.
 void check_end(std::int64_t total_steps, const RunState& state, const std::string& source);
 
-// The plan of the checkpoint where the configuration leaves the choice open and stages and replicas are the same.
-[[nodiscard]] bool plan_can_be_kept(const config::Config& config, int processes, const RunState& state);
+// The plan of the checkpoint where the configuration leaves the choice open and stages, replicas and schedule are the
+// same. order: the text of pipeline.order.
+[[nodiscard]] bool plan_can_be_kept(const config::Config& config, int processes, const RunState& state,
+                                    const std::string& order = {});
 
 }  // namespace sluice::train

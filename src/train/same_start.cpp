@@ -37,9 +37,16 @@ void check_same_setup(const comm::Communicator& communicator, const Setup& setup
                          " of rank 0; give every rank the same files (data.path)"));
 }
 
+// The processes may share no disk: the text travels.
+void share_order(const Peers& peers, Setup& setup) {
+  const std::string order = comm::broadcast_text(peers.communicator(), setup.order, /*root=*/0);
+  if (peers.process().rank != 0) settle_order(setup, order);
+}
+
 }  // namespace
 
 void settle_together(const Peers& peers, Setup& setup) {
+  if (!peers.is_alone() && !setup.config.pipeline.order.empty()) share_order(peers, setup);
   settle_process(setup, peers.process());
   refuse_too_many_threads(setup);
   refuse_too_large_batch(setup);

@@ -9,8 +9,9 @@
 
 namespace sluice::train {
 
-// What follows make_setup() when all processes are there: each takes its place, and they compare the kind of their
-// devices, the sizes of their data sets and digests of the samples, which setup.data keeps.
+// What follows make_setup() when all processes are there: each gets rank 0's pipeline.order and takes its place, and
+// they compare the kind of their devices, the sizes of their data sets and digests of the samples, which setup.data
+// keeps.
 void settle_together(const Peers& peers, Setup& setup);
 
 }  // namespace sluice::train

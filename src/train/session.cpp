@@ -16,6 +16,7 @@
 #include "train/composition.h"
 #include "train/loop.h"
 #include "train/machine_fit.h"
+#include "train/order.h"
 #include "train/plan_description.h"
 #include "train/resume.h"
 #include "train/run_facts.h"
@@ -84,7 +85,7 @@ void load_start(engine::Composition& composition, const config::Config& config, 
 // A plan for a batch of another size (that of other data may be capped by their number) was not made for this run.
 bool keeps_plan(const Setup& setup, const std::optional<ResumePoint>& resume) {
   return resume && resume->state.plan.global_batch == setup.global_batch &&
-         plan_can_be_kept(setup.config, setup.process.processes, resume->state);
+         plan_can_be_kept(setup.config, setup.process.processes, resume->state, setup.order);
 }
 
 Plan plan_to_run(const Setup& setup, const std::optional<ResumePoint>& resume) {
@@ -288,10 +289,18 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
   return summary;
 }
 
+// An order is that of the checkpoint which the run goes on from.
+Setup make_run_setup(const config::Config& config, const SessionOptions& options) {
+  const ProcessRank process = process_rank(options.launch.world);
+  if (config.pipeline.order.empty() || options.resume.empty() || process.rank != 0) return make_setup(config, process);
+  const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
+  return make_setup(config, process, SetupFor::kRun, kept_order(config, choice.from));
+}
+
 // What is wrong in this process alone, as far as that can be seen before the others are there.
 Setup prepare(const config::Config& config, const SessionOptions& options) {
   const comm::World& world = options.launch.world;
-  Setup setup = make_setup(config, process_rank(world));
+  Setup setup = make_run_setup(config, options);
   if (world.rank != 0 || world.is_single()) return setup;
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   if (!choice.continues_run_dir) (void)find_start(choice, options);
@@ -318,7 +327,7 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
 }
 
 PlanDescription describe_training(const config::Config& config, const SessionOptions& options) {
-  Setup setup = make_setup(config, process_rank(options.launch.world));
+  Setup setup = make_run_setup(config, options);
   warn_of_oddities(setup);
   identify_data(setup);
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
@@ -326,7 +335,7 @@ PlanDescription describe_training(const config::Config& config, const SessionOpt
   engine::Engine engine(plan_to_run(setup, resume), engine_options(setup));
   engine::Composition& composition = engine.composition();
   load_start(composition, config, resume);
-  PlanDescription plan = describe_plan(setup, composition, chunks_are_open(config) && !keeps_plan(setup, resume));
+  PlanDescription plan = describe_plan(setup, composition, chunks_are_open(setup.config) && !keeps_plan(setup, resume));
   if (resume) {
     const std::int64_t step = resume->state.progress.steps_done;
     plan.json["resume"] = {{"checkpoint", resume->source}, {"step", step}, {"total_steps", setup.total_steps}};

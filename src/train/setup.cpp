@@ -14,6 +14,7 @@
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/plan_schedule.h"
 #include "pipeline/state_memory.h"
+#include "train/order.h"
 
 namespace sluice::train {
 namespace {
@@ -112,13 +113,25 @@ void check_processes(const Setup& setup) {
   }
 }
 
+void take_order(Setup& setup, const std::string& order) {
+  setup.config = settled_by_order(order, setup.config);
+  setup.order = order;
+}
+
 // Before anything is measured or built: the schedule that the configuration asks for exists.
 void check_schedule(const Setup& setup) {
   const config::Config& config = setup.config;
+  const int chunks = configured_chunks(setup);
+  if (!setup.order.empty() && chunks != config.pipeline.chunks) {
+    throw ConfigError(concat("train.micro_batch = ", config.train.micro_batch, " makes ", chunks,
+                             " micro-batches a step, but pipeline.order has ", config.pipeline.chunks.value_or(0),
+                             "; leave train.micro_batch out"));
+  }
   const Plan plan{.partition = {std::vector<int>(config.pipeline.stages * virtual_stages(config), 1)},
-                  .schedule = config.pipeline.schedule,
+                  .schedule = schedule_name(setup),
+                  .order = setup.order,
                   .virtual_stages = virtual_stages(config)};
-  static_cast<void>(pipeline::make_train_schedule(plan, configured_chunks(setup)));
+  static_cast<void>(pipeline::make_train_schedule(plan, chunks));
 }
 
 bool model_sizes_are_given(const config::ModelConfig& model) {
@@ -138,6 +151,17 @@ data::DatasetInfo info_of_batch(const config::Config& config, const data::Datase
   if (config.model.channels > 0) info.channels = config.model.channels;
   if (config.model.image_size > 0) info.height = info.width = config.model.image_size;
   return info;
+}
+
+void open_data(Setup& setup, bool of_own_batch) {
+  const config::Config& config = setup.config;
+  if (!of_own_batch || !model_sizes_are_given(config.model)) {
+    setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
+    setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
+  }
+  setup.global_batch = config.train.global_batch;
+  if (!of_own_batch)
+    setup.global_batch = std::min(setup.global_batch, std::max<std::int64_t>(setup.train_set->size(), 1));
 }
 
 // Without a data set there are no epochs to count; the first step's rate is that of any long run.
@@ -171,6 +195,10 @@ int cpu_places(const std::vector<device::Device>& devices) {
   return static_cast<int>(std::ranges::count(devices, device::DeviceKind::kCpu, &device::Device::kind));
 }
 
+std::string schedule_name(const Setup& setup) {
+  return setup.order.empty() ? setup.config.pipeline.schedule : Plan::kOrder;
+}
+
 int virtual_stages(const config::Config& config) {
   return config.pipeline.virtual_stages.value_or(pipeline::default_virtual_stages(config.pipeline.schedule));
 }
@@ -202,27 +230,26 @@ comm::Collectives collectives_of(const config::Config& config) {
   return config.replicas.backend == "nccl" ? comm::Collectives::kNccl : comm::Collectives::kGloo;
 }
 
-Setup make_setup(const config::Config& config, const ProcessRank& process, SetupFor what) {
-  config::validate(config);  // also when it was made in code
-  Setup setup{.config = config, .process = process};
+Setup make_setup(const config::Config& wanted, const ProcessRank& process, SetupFor what,
+                 const std::optional<std::string>& kept_order) {
+  config::validate(wanted);  // also when it was made in code
+  Setup setup{.config = wanted, .process = process};
+  const bool has_order = !wanted.pipeline.order.empty();
+  if (has_order && process.rank == 0) take_order(setup, kept_order ? *kept_order : read_configured_order(wanted));
+  const bool waits_for_order = has_order && setup.order.empty();
+  const config::Config& config = setup.config;
   check_processes(setup);
   if (config.train.deterministic) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
     at::globalContext().setDeterministicFillUninitializedMemory(false);
   }
   const bool of_own_batch = what == SetupFor::kOwnBatch;
-  if (!of_own_batch || !model_sizes_are_given(config.model)) {
-    setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
-    setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
-  }
-  setup.global_batch = config.train.global_batch;
-  if (!of_own_batch)
-    setup.global_batch = std::min(setup.global_batch, std::max<std::int64_t>(setup.train_set->size(), 1));
-  check_schedule(setup);
+  open_data(setup, of_own_batch);
+  if (!waits_for_order) check_schedule(setup);
   setup.model =
       model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
   setup.layers = models::count_layers(setup.model);
-  check_partition(config, setup.layers);
+  if (!waits_for_order) check_partition(config, setup.layers);
   settle_process(setup, process);
   if (setup.train_set != nullptr)
     setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), setup.global_batch);
@@ -233,6 +260,12 @@ Setup make_setup(const config::Config& config, const ProcessRank& process, Setup
                              " steps of the run at the full learning rate; set it lower or train longer"));
   }
   return setup;
+}
+
+void settle_order(Setup& setup, const std::string& order) {
+  take_order(setup, order);
+  check_schedule(setup);
+  check_partition(setup.config, setup.layers);
 }
 
 engine::DeviceChoice devices_for(const Setup& setup, int places) {

@@ -32,7 +32,8 @@ struct ProcessRank {
 };
 
 struct Setup {
-  config::Config config;
+  config::Config config;  // with what the order settles
+  std::string order;      // of pipeline.order, as text; empty: none, or settle_order() is still to come
   ProcessRank process;
   std::shared_ptr<data::Dataset> train_set;  // shared with a read that hangs and is abandoned; null: SetupFor
   std::shared_ptr<data::Dataset> test_set;
@@ -52,8 +53,12 @@ enum class SetupFor {
   // data set has; where it gives all of them no data set is opened, and both are null.
   kOwnBatch,
 };
+// kept_order: what pipeline.order stands for where that is known already (order.h). Else its file is read, but only by
+// rank 0: in the others settle_order() follows.
 [[nodiscard]] Setup make_setup(const config::Config& config, const ProcessRank& process = {},
-                               SetupFor what = SetupFor::kRun);
+                               SetupFor what = SetupFor::kRun, const std::optional<std::string>& kept_order = {});
+// Rank 0's order, with all that follows from it. settle_process() has to come after it.
+void settle_order(Setup& setup, const std::string& order);
 // Reads samples to fill setup.data.
 void identify_data(Setup& setup);
 
@@ -71,6 +76,9 @@ void settle_process(Setup& setup, const ProcessRank& process);
 
 // Names in device.list that are more than the run needs.
 [[nodiscard]] std::vector<std::string> unused_devices(const Setup& setup);
+
+// Of the plan.
+[[nodiscard]] std::string schedule_name(const Setup& setup);
 
 // A device, as configured or as the schedule has them.
 [[nodiscard]] int virtual_stages(const config::Config& config);

@@ -118,6 +118,11 @@ double step_with_chunks(const AdviceInput& input, int stages, int chunks) {
   return (chunks + stages - 1) * (overhead + per_sample * input.replica_samples / chunks);
 }
 
+std::string chunks_setting(const AdviceInput& input, int chunks) {
+  return input.chunks_are_ordered ? concat("a pipeline.order of ", counted(chunks, "micro-batch"))
+                                  : concat("pipeline.chunks = ", chunks);
+}
+
 std::optional<Advice> more_chunks_advice(const AdviceInput& input, int stages) {
   const int twice = 2 * input.chunks;
   if (stages < 2 || (input.replica_samples > 0 && twice > input.replica_samples)) return std::nullopt;
@@ -133,7 +138,7 @@ std::optional<Advice> more_chunks_advice(const AdviceInput& input, int stages) {
   if (input.micro_batch) saved -= input.micro_batch->overhead * (input.chunks + (stages - 1) / 2.0);
   const double gain = saved / input.step;
   return Advice{concat("the pipeline fills and drains for ", ms(bubble), " of the ", ms(input.step), " step (",
-                       percent(bubble / input.step), "); pipeline.chunks = ", twice, " instead of ", input.chunks,
+                       percent(bubble / input.step), "); ", chunks_setting(input, twice), " instead of ", input.chunks,
                        input.micro_batch ? " predicts -" : " can save up to ", percent(gain)),
                 gain};
 }
@@ -151,7 +156,7 @@ std::optional<Advice> fewer_chunks_advice(const AdviceInput& input, int stages) 
   const double saved = step_with_chunks(input, stages, input.chunks) - step_with_chunks(input, stages, best);
   const double gain = std::min(1.0, saved / input.step);
   return Advice{concat("each of the ", input.chunks, " micro-batches costs ", ms(overhead), " whatever its size, ",
-                       percent(overhead * input.chunks / input.step), " of the step; pipeline.chunks = ", best,
+                       percent(overhead * input.chunks / input.step), " of the step; ", chunks_setting(input, best),
                        " predicts -", percent(gain), ", with more memory for activations"),
                 gain};
 }
@@ -209,11 +214,14 @@ std::optional<Advice> idle_advice(const AdviceInput& input, bool more_chunks) {
   const double idle = mean_of(input.stages, &StageSeconds::other);
   const double gain = idle / input.step / 2;  // half as many kernels, for twice the samples or half the chunks
   const bool fewer = input.chunks > 1 && !more_chunks;
-  return Advice{concat("the devices idle ", ms(idle), " of ", ms(input.step), " (", percent(idle / input.step),
-                       ") between their work, waiting for none of the above, as many small operations make them do: ",
-                       fewer ? concat("half the ", input.chunks, " pipeline.chunks") : "twice the train.global_batch",
-                       " can save up to ", percent(gain), " of the time per sample"),
-                gain};
+  return Advice{
+      concat("the devices idle ", ms(idle), " of ", ms(input.step), " (", percent(idle / input.step),
+             ") between their work, waiting for none of the above, as many small operations make them do: ",
+             fewer ? concat("half the ", input.chunks,
+                            input.chunks_are_ordered ? " micro-batches of pipeline.order" : " pipeline.chunks")
+                   : "twice the train.global_batch",
+             " can save up to ", percent(gain), " of the time per sample"),
+      gain};
 }
 
 }  // namespace

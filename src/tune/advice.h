@@ -42,6 +42,7 @@ struct AdviceInput {
   std::vector<StageSeconds> stages;
   int chunks = 1;                      // micro-batches a step of one replica
   bool chunks_are_measured = false;    // as the fastest of several numbers
+  bool chunks_are_ordered = false;     // by an order that the user wrote: another number needs another one
   bool partition_is_measured = false;  // cut by the layers' measured costs
   double replica_samples = 0;          // samples a step of one replica
   std::vector<int> partition;          // layers per stage

@@ -99,6 +99,7 @@ class RandomValues {
 Config repaired(Config config) {
   auto& train = config.train;
   auto& pipeline = config.pipeline;
+  if (!pipeline.order.empty()) pipeline.schedule = PipelineConfig{}.schedule;
   if (pipeline.partition) pipeline.stages = static_cast<int>(pipeline.partition->size());
   if (!config.device.list.names.empty()) {
     config.replicas.local = 1;

@@ -251,6 +251,13 @@ TEST(RejectRule, PartitionHasAnEntryPerStage) {
             "run.toml:3: pipeline.partition has 2 entries, but pipeline.stages=3; give one number of layers per stage");
 }
 
+TEST(RejectRule, AnOrderIsTheSchedule) {
+  EXPECT_EQ(error_of("[pipeline]\norder = \"mine.txt\"\nschedule = \"zb-h1\"\n"),
+            "run.toml:2: pipeline.order=\"mine.txt\" beside pipeline.schedule=\"zb-h1\": an order is the schedule "
+            "itself; leave one of them out (pipeline.schedule at \"1f1b\")");
+  EXPECT_EQ(error_of("[pipeline]\norder = \"mine.txt\"\nschedule = \"1f1b\"\n"), "accepted");
+}
+
 TEST(RejectRule, ReplicasWithoutSyncWouldDriftApart) {
   EXPECT_EQ(error_of("[replicas]\nlocal = 2\nsync = \"none\"\n"),
             "run.toml:3: replicas.sync=\"none\" leaves replicas.local=2 replicas out of step; use \"allreduce\" or "

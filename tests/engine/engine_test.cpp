@@ -131,6 +131,25 @@ TEST_F(EngineTest, OtherChunksComposeNothingAnew) {
   EXPECT_EQ(engine.composition().executor.get(), executor);
 }
 
+// On the other device, each stage does what 1F1B has it do.
+TEST_F(EngineTest, AnOrderIsAPlanLikeAnother) {
+  Engine engine(plan(first_), options()), undisturbed(plan(first_), options());
+  EXPECT_EQ(train(engine, 0, 2), train(undisturbed, 0, 2));
+  Plan ordered = plan(first_);
+  ordered.schedule = Plan::kOrder;
+  ordered.order = "1F0 1B0 1F1 1B1\n0F0 0F1 0B0 0B1\n";
+  engine.apply(ordered);
+  EXPECT_EQ(engine.composition().executor->owners(), (std::vector<int>{1, 0}));
+  EXPECT_EQ(train(engine, 2, 5), train(undisturbed, 2, 5));
+  Plan more = ordered;
+  more.chunks = 3;
+  EXPECT_THROW(engine.apply(more), ConfigError) << "it has two";
+  EXPECT_EQ(engine.plan(), ordered);
+  engine.apply(plan(first_));
+  EXPECT_EQ(train(engine, 5, 7), train(undisturbed, 5, 7));
+  expect_same_bits(engine.capture(), undisturbed.capture());
+}
+
 int entries(const char* folder) {
   const std::filesystem::directory_iterator all(folder);
   return static_cast<int>(std::distance(begin(all), end(all)));

@@ -186,6 +186,16 @@ TEST(RunState, SurvivesJson) {
   EXPECT_EQ(copy.config_toml, state.config_toml);
 }
 
+TEST(RunState, AnOrderSurvivesJsonAndIsNotInEarlierOnes) {
+  RunState state = example_state();
+  state.plan.schedule = Plan::kOrder;
+  state.plan.order = "0F0 0B0\n1F0 1B0\n";
+  nlohmann::json json = nlohmann::json::parse(state.to_json().dump());
+  EXPECT_EQ(RunState::from_json(json, "here").plan, state.plan);
+  json["plan"].erase("order");
+  EXPECT_EQ(RunState::from_json(json, "here").plan.order, "");
+}
+
 TEST(RunState, OfItsDataSurvivesJsonAndIsNotInEarlierOnes) {
   RunState state = example_state();
   EXPECT_FALSE(state.to_json().contains("data"));
@@ -294,6 +304,21 @@ TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.virtual_stages = 3; }));
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.schedule = "1f1b"; }));
   EXPECT_FALSE(kept([](auto& c) { c.replicas.local = 1; }));
+}
+
+TEST(PlanCanBeKept, WhereTheOrderIsTheSame) {
+  config::Config config;
+  config.pipeline = {.stages = 2, .chunks = 1, .order = "mine.txt"};
+  const std::string order = "0F0 0B0\n1F0 1B0\n";
+  const Plan by_name{.partition = {{2, 3}}};
+  Plan saved = by_name;
+  saved.schedule = Plan::kOrder;
+  saved.order = order;
+  EXPECT_TRUE(plan_can_be_kept(config, 1, {.plan = saved}, order));
+  EXPECT_FALSE(plan_can_be_kept(config, 1, {.plan = saved}, "0F0 0I0 0W0\n1F0 1B0\n"));
+  EXPECT_FALSE(plan_can_be_kept(config, 1, {.plan = by_name}, order));
+  EXPECT_FALSE(plan_can_be_kept(config, 1, {.plan = saved}));
+  EXPECT_TRUE(plan_can_be_kept(config, 1, {.plan = by_name}));
 }
 
 TEST(PlanCanBeKept, WhereTheCutIsOpenTheLimitMustBeTheSame) {

@@ -226,6 +226,13 @@ TEST(Chunks, PredictWhatTheModelOfAStepSays) {
   EXPECT_NEAR(gain_of(fewer, "pipeline.chunks = 4 predicts -32 %"), (26.6 - 18.2) / 26.6, 1e-9);
 }
 
+TEST(Chunks, OfAnOrderAreNoSetting) {
+  AdviceInput few = equal_stages(4, 2, 64, {0.001, 0.0001}), many = equal_stages(4, 16, 64, {0.001, 0.0001});
+  few.chunks_are_ordered = many.chunks_are_ordered = true;
+  EXPECT_GT(gain_of(advise(few), "a pipeline.order of 4 micro-batches instead of 2 predicts -13 %"), 0);
+  EXPECT_GT(gain_of(advise(many), "a pipeline.order of 4 micro-batches predicts -32 %"), 0);
+}
+
 TEST(Chunks, FewerAreTheBestOfAllNumbers) {
   for (int stages = 1; stages <= 5; ++stages) {
     for (const double overhead : {0.0005, 0.002, 0.01}) {

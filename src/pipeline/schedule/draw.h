@@ -43,6 +43,14 @@ struct ActionMark {
 // the start is skipped. Errors: ConfigError "SOURCE:LINE:COLUMN: ...", both counted from 1.
 [[nodiscard]] Schedule parse_schedule(std::string_view text, std::string_view source = "schedule");
 
+// The same, and the lines, from 1, on which its parts stand.
+struct WrittenSchedule {
+  Schedule schedule;
+  int header_line = 1;            // 1 where there is none
+  std::vector<int> device_lines;  // [device]
+};
+[[nodiscard]] WrittenSchedule parse_written_schedule(std::string_view text, std::string_view source);
+
 // Letters, digits, '_', '-' and '.', at least one.
 [[nodiscard]] bool is_schedule_name(std::string_view name);
 

@@ -59,7 +59,7 @@ class Parser {
     if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
   }
 
-  Schedule run() {
+  WrittenSchedule run() {
     while (!rest_.empty()) read_line();
     if (schedule_.devices.empty())
       throw ConfigError(concat(source_, ":", line_, ":1: no devices; write one line of actions per device"));
@@ -67,7 +67,7 @@ class Parser {
       schedule_.stages = highest_stage_ + 1;
       schedule_.micro_batches = highest_micro_batch_ + 1;
     }
-    return std::move(schedule_);
+    return {std::move(schedule_), header_line_, std::move(device_lines_)};
   }
 
  private:
@@ -104,10 +104,12 @@ class Parser {
     schedule_.stages = read_number(value_of(tokens[1], "stages="), kMaxSize);
     schedule_.micro_batches = read_number(value_of(tokens[2], "micro_batches="), kMaxSize);
     has_header_ = true;
+    header_line_ = static_cast<int>(line_);
   }
 
   void read_device(const std::vector<Token>& tokens) {
     auto& actions = schedule_.devices.emplace_back();
+    device_lines_.push_back(static_cast<int>(line_));
     if (tokens.size() == 1 && tokens[0].text == "-") return;
     actions.reserve(tokens.size());
     for (const auto& token : tokens) {
@@ -196,6 +198,8 @@ class Parser {
   std::string_view source_;
   std::size_t line_ = 1;
   bool has_header_ = false;
+  int header_line_ = 1;
+  std::vector<int> device_lines_;
   int highest_stage_ = -1;
   int highest_micro_batch_ = -1;
   Schedule schedule_{.name = "custom", .stages = 0, .micro_batches = 0, .devices = {}};
@@ -203,7 +207,13 @@ class Parser {
 
 }  // namespace
 
-Schedule parse_schedule(std::string_view text, std::string_view source) { return Parser(text, source).run(); }
+Schedule parse_schedule(std::string_view text, std::string_view source) {
+  return parse_written_schedule(text, source).schedule;
+}
+
+WrittenSchedule parse_written_schedule(std::string_view text, std::string_view source) {
+  return Parser(text, source).run();
+}
 
 bool is_schedule_name(std::string_view name) {
   return !name.empty() && std::ranges::all_of(name, [](unsigned char c) {

@@ -1,20 +1,58 @@
 #include "pipeline/schedule/plan_schedule.h"
 
+#include <algorithm>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/inspect.h"
+#include "pipeline/schedule/order.h"
 #include "pipeline/schedule/validate.h"
 
 namespace sluice::pipeline {
+namespace {
+
+bool is_ordered(const Plan& plan) { return !plan.order.empty(); }
+
+bool has_reductions(const Schedule& schedule) {
+  return std::ranges::find(schedule.devices.front(), Op::kReduceGradient, &Action::op) !=
+         schedule.devices.front().end();
+}
+
+Schedule ordered_schedule(const Plan& plan, int chunks) {
+  Schedule schedule = prove_training_order(plan.order, "the order of the plan");
+  const int devices = static_cast<int>(schedule.devices.size());
+  if (schedule.stages != plan.stages() || devices != plan.devices()) {
+    throw ConfigError(concat("the order has ", counted(schedule.stages, "stage"), " on ", counted(devices, "device"),
+                             ", but ", counted(plan.stages(), "stage"), " on ", counted(plan.devices(), "device"),
+                             " are asked for; give another order"));
+  }
+  if (schedule.micro_batches != chunks) {
+    throw ConfigError(concat("the order has ", counted(schedule.micro_batches, "micro-batch"), ", but ", chunks,
+                             " are asked for; give another order"));
+  }
+  return has_reductions(schedule) ? schedule : with_reductions(std::move(schedule));
+}
+
+}  // namespace
 
 Schedule make_train_schedule(const Plan& plan, int chunks) {
+  if (is_ordered(plan)) return ordered_schedule(plan, chunks);
   Schedule schedule = with_reductions(make_schedule(
       plan.schedule, {.stages = plan.devices(), .micro_batches = chunks, .virtual_stages = plan.virtual_stages}));
   validate(schedule);
   return schedule;
 }
 
+int least_micro_batches(const Plan& plan) {
+  return is_ordered(plan) ? parse_schedule(plan.order).micro_batches
+                          : least_micro_batches(plan.schedule, plan.devices());
+}
+
 std::vector<int> stage_owners(const Plan& plan) {
-  return stage_owners(make_train_schedule(plan, least_micro_batches(plan.schedule, plan.devices())));
+  return stage_owners(make_train_schedule(plan, least_micro_batches(plan)));
 }
 
 }  // namespace sluice::pipeline

@@ -1,5 +1,6 @@
 // plan_schedule: the schedule of a plan, and which device runs which stage under it.
-// Not here: the generators (pipeline/schedule/generators.h).
+// Not here: the generators (pipeline/schedule/generators.h), and orders that somebody wrote
+// (pipeline/schedule/order.h).
 #pragma once
 
 #include <vector>
@@ -9,9 +10,13 @@
 
 namespace sluice::pipeline {
 
-// Validated; with a REDUCE_GRAD after the last B or W of each stage. Errors: ConfigError for an unknown name, and for
-// numbers of devices, virtual stages and chunks that the schedule does not have.
+// Made by its name, or the plan's order. Validated; with a REDUCE_GRAD after the last B or W of each stage (an order
+// may have its own). Errors: ConfigError for an unknown name, and for numbers of devices, virtual stages and chunks
+// that the schedule does not have; an order has one of each.
 [[nodiscard]] Schedule make_train_schedule(const Plan& plan, int chunks);
+
+// The least number of chunks that its schedule has.
+[[nodiscard]] int least_micro_batches(const Plan& plan);
 
 // [stage]: the device of its replica that runs it. It depends on no number of chunks.
 [[nodiscard]] std::vector<int> stage_owners(const Plan& plan);

@@ -113,6 +113,14 @@ std::string incomplete(std::span<const Placed> group, bool trains) {
                 text_of(Op::kWeightGradient), ")");
 }
 
+// Where what is missing of a stage belongs. sorted: by stage.
+std::string home_of(StageId stage, const std::vector<Placed>& sorted) {
+  const auto stage_of = [](const Placed& placed) { return placed.action.stage; };
+  const auto found = std::ranges::lower_bound(sorted, stage, {}, stage_of);
+  if (found == sorted.end() || stage_of(*found) != stage) return concat(", and so is all of stage ", index(stage));
+  return concat(" on device ", found->place.device);
+}
+
 // Counts, not sets: a second copy of an action is an error as much as a missing one. Works on the sorted actions, so
 // that a file which claims a billion stages costs no more than the actions it has.
 void check_complete(const Schedule& schedule) {
@@ -135,11 +143,12 @@ void check_complete(const Schedule& schedule) {
              sorted[end].action.micro_batch == wanted.micro_batch) {
         ++end;
       }
-      if (end == begin) reject(schedule, "complete", to_text(wanted), " is missing");
+      if (end == begin) reject(schedule, "complete", to_text(wanted), " is missing", home_of(wanted.stage, sorted));
       const std::span group = std::span(sorted).subspan(begin, end - begin);
       const std::string twice = repeated(group);
-      const std::string wrong = twice.empty() ? incomplete(group, trains) : twice;
-      if (!wrong.empty()) reject(schedule, "complete", wrong);
+      if (!twice.empty()) reject(schedule, "complete", twice);
+      if (const std::string missing = incomplete(group, trains); !missing.empty())
+        reject(schedule, "complete", missing, home_of(wanted.stage, sorted));
       begin = end;
     }
   }
