@@ -1,8 +1,9 @@
 // replica_sync: the contract by which replicas of a model are kept in step. A training step knows only this interface;
 // all-reduce (ddp/reducer.h), a parameter server or nothing at all stand behind it.
 // A sync is made for the stages of one composition: a new frozen prefix or a new cut means a new object.
-// Every process of a run makes the same calls in the same order, but for the two on_ functions.
-// Threads: on_grad_ready(), on_backward_done() and admits() from any; all else from one, between passes.
+// Every process of a run makes the same calls in the same order, but for admits(), on_grad_ready() and
+// on_backward_done(), which come from any thread; all else comes from one, between passes.
+// A step whose pass fails ends without finish_step(); the next begin_step() forgets it.
 // Errors: PeerError when another process is lost.
 #pragma once
 
@@ -32,8 +33,15 @@ struct SyncedStage {
   StageId stage;
   std::vector<Extent> extents;          // of the parameters that are trained, in the order of the flat tensors
   std::vector<at::Tensor> values;       // [replica]: 1-d; the same tensor for replicas in the same memory
-  std::vector<at::Tensor> gradients;    // [replica]: 1-d, with the layout of the values
+  std::vector<at::Tensor> gradients;    // [replica]: 1-d, with the layout of the values as far as they are trained
   std::vector<device::Device> devices;  // [replica]
+};
+
+// What begins.
+struct StepStart {
+  std::int64_t step = 0;  // number of the optimizer step, from 0; counts on over resumes and changes of plan
+  double lr = 0;          // of its update; 0 in a trial
+  bool is_trial = false;  // its gradients are not used: nothing may come of it but times
 };
 
 // What the local replicas put into a step, counted from the micro-batches that have run.
@@ -43,14 +51,15 @@ struct Contribution {
   double loss_sum = 0;       // summed, not averaged, over the targets
   std::int64_t top1 = 0;     // targets predicted right, and among the five likeliest; 0 where nobody counts them
   std::int64_t top5 = 0;
-  int stop_votes = 0;      // processes that want the run to stop after this step
-  std::int64_t batch = 0;  // number of the batch in the data, from the beginning of the first epoch; not added up
+  int stop_votes = 0;         // processes that want the run to stop after this step
+  std::int64_t batch = 0;     // number of the batch in the data, from the beginning of the first epoch; not added up
+  double gradient_scale = 1;  // the gradients are those of `loss_sum` times this; not added up
 };
 
-// Who changes the weights after a step.
+// Who changes the weights after a step; the same in all processes.
 enum class Update {
   kLocal,      // the caller runs its optimizer on the gradients of replica 0
-  kElsewhere,  // an optimizer of the sync's own, to which the caller leaves the gradients of tied copies too
+  kElsewhere,  // an optimizer of the sync's own, with its own clipping; it adds up the gradients of tied copies, too
   kSkipped,    // nobody: the step's gradients are dropped
 };
 
@@ -58,6 +67,7 @@ struct StepOutcome {
   Update update = Update::kLocal;
   bool weights_replaced = false;      // replica 0's values have been written, but for copies of tied parameters
   double divisor = 1.0;               // gradients still have to be divided by this
+  bool same_gradients = true;         // in all processes: then they share one norm when they clip
   Contribution total;                 // of all replicas
   std::vector<std::int64_t> batches;  // Contribution::batch of each process, where there are others
   std::vector<BucketSpan> buckets;    // sums over the processes of the run, in this step, where times are recorded
@@ -68,8 +78,9 @@ class ReplicaSync {
  public:
   virtual ~ReplicaSync() = default;
 
-  // Before any forward of the step. True when weights have been written into replica 0's values (weights_replaced).
-  [[nodiscard]] virtual bool begin_step() = 0;
+  // Before any forward of the step. True when weights have been written into replica 0's values (weights_replaced), by
+  // work queued on the calling thread's current streams.
+  [[nodiscard]] virtual bool begin_step(const StepStart& start) = 0;
 
   // Whether a replica may run one more micro-batch of this step; asked once for each, when its first stage is about to
   // run it forward. One that is not admitted passes through the pipeline as nothing.
@@ -87,12 +98,18 @@ class ReplicaSync {
   // returns.
   [[nodiscard]] virtual StepOutcome finish_step(const Contribution& local) = 0;
 
+  // Whether finish_step() may answer kSkipped: then the running statistics of every step are kept until it has.
+  [[nodiscard]] virtual bool may_skip() const { return false; }
+
+  // After the caller has run its optimizer (Update::kLocal). True as in begin_step().
+  [[nodiscard]] virtual bool on_updated() { return false; }
+
   // The processes that are kept in step, and which of them this one is.
-  [[nodiscard]] virtual int processes() const { return 1; }
-  [[nodiscard]] virtual int rank() const { return 0; }
+  [[nodiscard]] virtual int processes() const = 0;
+  [[nodiscard]] virtual int rank() const = 0;
   // Of tensors on the CPU, in place: their sum over the processes, the same bits in each; those of rank 0 in all.
-  virtual void sum(const at::Tensor& /*numbers*/) {}
-  virtual void take_rank_0s(const at::Tensor& /*numbers*/) {}
+  virtual void sum(const at::Tensor& numbers) = 0;
+  virtual void take_rank_0s(const at::Tensor& numbers) = 0;
 };
 
 }  // namespace sluice::comm

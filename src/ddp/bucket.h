@@ -1,6 +1,6 @@
 // bucket: which parameters of a stage's flat gradient are reduced together.
-// A flat gradient holds a stage's parameters in model order; a bucket is a contiguous range of it. Backward completes
-// the last layers first, so buckets are cut from the end.
+// A flat gradient holds a stage's parameters in model order, tied copies last; a bucket is a contiguous range of it.
+// Backward completes the last layers first, so buckets are cut from the end.
 #pragma once
 
 #include <cstdint>

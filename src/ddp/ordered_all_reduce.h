@@ -1,6 +1,6 @@
 // ordered_all_reduce: the sums of one stage's buckets over the processes of a run. Operations on one communicator have
 // to be started in the same order by all of them, whatever order the buckets become ready in here: one that is early
-// waits for those before it. Not here: sums over the replicas of a process (reducer.h). Threads: ready()
+// waits for those before it. Not here: sums over the replicas of a process (local_sum.h). Threads: ready()
 // from any; begin_step() and wait() from one, between and after the calls of ready() of a step. Errors: PeerError.
 #pragma once
 

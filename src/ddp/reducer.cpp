@@ -24,7 +24,7 @@ void Reducer::connect(const Network& network, bool record_times) {
   }
 }
 
-bool Reducer::begin_step() {
+bool Reducer::begin_step(const comm::StepStart&) {
   for (const auto& stage : between_processes_) stage->begin_step();
   local_.begin_step();
   return false;

@@ -33,7 +33,7 @@ class Reducer final : public comm::ReplicaSync {
  public:
   explicit Reducer(std::vector<comm::SyncedStage> stages, ReducerOptions options = {}, Network network = {});
 
-  [[nodiscard]] bool begin_step() override;
+  [[nodiscard]] bool begin_step(const comm::StepStart& start) override;
   void on_grad_ready(ReplicaId replica, ParamId param) override { local_.on_grad_ready(replica, param); }
   void on_backward_done(ReplicaId replica, StageId stage) override { local_.on_backward_done(replica, stage); }
   [[nodiscard]] comm::StepOutcome finish_step(const comm::Contribution& local) override;

@@ -1,5 +1,6 @@
 #include "engine/compose.h"
 
+#include <algorithm>
 #include <set>
 
 #include <ATen/ATen.h>
@@ -24,6 +25,15 @@ std::vector<std::vector<device::Device>> by_replica(const std::vector<device::De
     grid.emplace_back(devices.begin() + r * plan.devices(), devices.begin() + (r + 1) * plan.devices());
   }
   return grid;
+}
+
+// Layers ask their first parameter whether to compute gradients.
+void check_trained_whole(nn::Layer& layer) {
+  const auto parameters = layer.parameters();
+  const auto is_trained = [](const nn::Parameter* parameter) { return parameter->value.requires_grad(); };
+  const auto trained = std::ranges::count_if(parameters, is_trained);
+  check(trained == 0 || trained == static_cast<std::ptrdiff_t>(parameters.size()),
+        concat("layer ", layer.name(), " is trained in part; freeze all of its parameters or none"));
 }
 
 std::vector<nn::Layer*> pointers_to(const pipeline::LayerList& layers) {
@@ -112,6 +122,7 @@ std::vector<std::shared_ptr<optim::Optimizer>> make_optimizers(const optim::Opti
 
 void check_fits(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers) {
   pipeline::check_partition(plan.partition, static_cast<int>(layers.size()), options.model_name);
+  for (nn::Layer* layer : layers) check_trained_whole(*layer);
   const int optimizer_states = optim::count_states(options.optimizer);
   std::vector<pipeline::LayerState> states;
   for (nn::Layer* layer : layers) states.push_back(pipeline::layer_state(*layer, optimizer_states));

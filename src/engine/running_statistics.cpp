@@ -1,5 +1,7 @@
 #include "engine/running_statistics.h"
 
+#include <numeric>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -46,23 +48,19 @@ void take_in_whole_batch(const Composition& composition, StageId stage) {
   }
 }
 
-// Of replica 0, in every stage: the mean over the replicas of this process by samples, as its share of the mean over
-// all.
-std::vector<at::Tensor> local_means(const Composition& composition, const std::vector<std::int64_t>& samples,
-                                    std::int64_t all_samples) {
+// [stage]: the sum over the replicas of this process, each times its samples, where replica 0 is.
+std::vector<at::Tensor> local_sums(const Composition& composition, const std::vector<std::int64_t>& samples) {
   const auto& executor = *composition.executor;
-  std::vector<at::Tensor> means;
+  std::vector<at::Tensor> sums;
   for (int s = 0; s < executor.stages(); ++s) {
-    at::Tensor mean = executor.stage(ReplicaId{0}, StageId{s}).parameters().running_statistics();
-    for (int r = 0; r < executor.replicas(); ++r) {
-      const double weight = static_cast<double>(samples[r]) / static_cast<double>(all_samples);
-      if (r == 0) mean.mul_(weight);
-      if (r > 0)
-        mean.add_(executor.stage(ReplicaId{r}, StageId{s}).parameters().running_statistics().to(mean.device()), weight);
-    }
-    means.push_back(mean);
+    const auto statistics = [&](int r) {
+      return executor.stage(ReplicaId{r}, StageId{s}).parameters().running_statistics();
+    };
+    at::Tensor& sum = sums.emplace_back(statistics(0) * static_cast<double>(samples[0]));
+    for (int r = 1; r < executor.replicas(); ++r)
+      sum.add_(statistics(r).to(sum.device()), static_cast<double>(samples[r]));
   }
-  return means;
+  return sums;
 }
 
 // The integer buffers of a replica: the numbers of batches that its layers have taken in.
@@ -77,36 +75,42 @@ std::vector<at::Tensor> batch_counts(const Composition& composition, int replica
   return counts;
 }
 
-// In place: the sum of `means` over all processes, and rank 0's `counts`; one operation.
-void share_over_processes(comm::ReplicaSync& sync, const std::vector<at::Tensor>& means,
+// In place: the sums over all processes, and rank 0's `counts`; one operation.
+void share_over_processes(comm::ReplicaSync& sync, std::int64_t& samples, const std::vector<at::Tensor>& sums,
                           const std::vector<at::Tensor>& counts) {
-  std::vector<at::Tensor> parts;
+  std::vector<at::Tensor> parts{at::full({1}, samples, at::kDouble)};
   const auto add = [&](const at::Tensor& tensor) { parts.push_back(tensor.to(at::kCPU, at::kDouble).flatten()); };
-  for (const at::Tensor& mean : means) add(mean);
+  for (const at::Tensor& sum : sums) add(sum);
   for (const at::Tensor& count : counts) add(sync.rank() == 0 ? count : at::zeros_like(count));
   const at::Tensor all = at::cat(parts);
   sync.sum(all);
-  std::int64_t begin = 0;
+  samples = all[0].item<std::int64_t>();
+  std::int64_t begin = 1;
   const auto take = [&](const at::Tensor& tensor) {
     tensor.copy_(all.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
     begin += tensor.numel();
   };
-  for (const at::Tensor& mean : means) take(mean);
+  for (const at::Tensor& sum : sums) take(sum);
   for (const at::Tensor& count : counts) take(count);
 }
 
-// A replica with a smaller share may have had fewer micro-batches: the first replica of all, whose share is the
-// largest, says how many batches were taken in.
-void average(const Composition& composition, const std::vector<std::int64_t>& samples, std::int64_t all_samples) {
+// The mean over all replicas by samples. A replica may have had fewer micro-batches than another: the first of all,
+// whose share of a batch is the largest, says how many batches were taken in.
+void average(const Composition& composition, const std::vector<std::int64_t>& samples) {
   const auto& executor = *composition.executor;
   const std::vector<at::Tensor> counts = batch_counts(composition, 0);
   const bool is_alone = executor.replicas() == 1 && composition.processes() == 1;
-  if (counts.empty() || is_alone || all_samples == 0) return;
-  const std::vector<at::Tensor> means = local_means(composition, samples, all_samples);
-  if (composition.processes() > 1) share_over_processes(*composition.sync, means, counts);
-  for (int r = 1; r < executor.replicas(); ++r) {
-    for (int s = 0; s < executor.stages(); ++s)
-      executor.stage(ReplicaId{r}, StageId{s}).parameters().running_statistics().copy_(means[s]);
+  if (counts.empty() || is_alone) return;
+  const std::vector<at::Tensor> sums = local_sums(composition, samples);
+  auto all_samples = std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
+  if (composition.processes() > 1) share_over_processes(*composition.sync, all_samples, sums, counts);
+  if (all_samples == 0) return;  // nobody has taken anything in
+  for (int r = 0; r < executor.replicas(); ++r) {
+    for (int s = 0; s < executor.stages(); ++s) {
+      const at::Tensor own = executor.stage(ReplicaId{r}, StageId{s}).parameters().running_statistics();
+      own.copy_(sums[s]).div_(static_cast<double>(all_samples));
+    }
+    if (r == 0) continue;
     const std::vector<at::Tensor> others = batch_counts(composition, r);
     for (std::size_t i = 0; i < counts.size(); ++i) others[i].copy_(counts[i]);
   }
@@ -115,12 +119,12 @@ void average(const Composition& composition, const std::vector<std::int64_t>& sa
 }  // namespace
 
 void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode,
-                              const std::vector<std::int64_t>& samples, std::int64_t all_samples) {
+                              const std::vector<std::int64_t>& samples) {
   const at::NoGradGuard no_grad;
   if (mode == nn::BatchNormMode::kDeferred) {
     for (int s = 0; s < composition.plan.stages(); ++s) take_in_whole_batch(composition, StageId{s});
   } else if (mode == nn::BatchNormMode::kMicro) {
-    average(composition, samples, all_samples);
+    average(composition, samples);
   }
   composition.executor->wait_for_caller();
 }

@@ -14,8 +14,8 @@ namespace sluice::engine {
 // kDeferred: every replica takes in the statistics of the whole mini-batch, as if one device had seen it.
 // kSync: nothing is left to do.
 // kMicro: the replicas have taken in their micro-batches; their running statistics become their mean by samples.
-// samples: that have run in the step, [replica of this process]; all_samples: over all processes.
+// samples: [replica of this process], that have run in the step.
 void merge_running_statistics(const Composition& composition, nn::BatchNormMode mode,
-                              const std::vector<std::int64_t>& samples, std::int64_t all_samples);
+                              const std::vector<std::int64_t>& samples);
 
 }  // namespace sluice::engine

@@ -14,6 +14,7 @@
 #include "core/text.h"
 #include "engine/divergence.h"
 #include "engine/running_statistics.h"
+#include "engine/state.h"
 #include "optim/clip_norm.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/plan_schedule.h"
@@ -23,23 +24,21 @@ namespace {
 
 using MicroBatches = std::vector<std::vector<pipeline::MicroBatch>>;  // [replica][micro-batch]
 
-// [replica]: of the micro-batches that have run.
-std::vector<std::int64_t> samples_run(const pipeline::PassResult& result, const MicroBatches& micro_batches) {
-  std::vector<std::int64_t> samples(micro_batches.size());
+// [replica]: the sum of `count` over its micro-batches that have run.
+template <typename Count>
+std::vector<std::int64_t> count_run(const pipeline::PassResult& result, const MicroBatches& micro_batches,
+                                    const Count& count) {
+  std::vector<std::int64_t> sums(micro_batches.size());
   for (std::size_t r = 0; r < micro_batches.size(); ++r) {
-    for (std::size_t m = 0; m < micro_batches[r].size(); ++m)
-      samples[r] += result.micro_batches[r][m].has_run ? micro_batches[r][m].samples() : 0;
+    for (std::size_t m = 0; m < micro_batches[r].size(); ++m) {
+      if (result.micro_batches[r][m].has_run) sums[r] += count(micro_batches[r][m]);
+    }
   }
-  return samples;
+  return sums;
 }
 
-std::int64_t targets_run(const pipeline::PassResult& result, const MicroBatches& micro_batches) {
-  std::int64_t targets = 0;
-  for (std::size_t r = 0; r < micro_batches.size(); ++r) {
-    for (std::size_t m = 0; m < micro_batches[r].size(); ++m)
-      targets += result.micro_batches[r][m].has_run ? nn::count_targets(micro_batches[r][m].targets) : 0;
-  }
-  return targets;
+std::int64_t sum_of(const std::vector<std::int64_t>& numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0});
 }
 
 double sum_of_losses(const pipeline::PassResult& result) {
@@ -143,15 +142,18 @@ TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_
   const MicroBatches micro_batches = request.micro_batches;
 
   Contributed own{.result = run_training_pass(std::move(request), chunks)};
-  own.samples = samples_run(own.result, micro_batches);
+  own.samples = count_run(own.result, micro_batches, [](const auto& batch_part) { return batch_part.samples(); });
+  const auto targets = count_run(own.result, micro_batches,
+                                 [](const auto& batch_part) { return nn::count_targets(batch_part.targets); });
   const EvalCounts counted = wishes.count_correct ? sum_of_counts(own.result) : EvalCounts{};
-  own.local = {.samples = std::accumulate(own.samples.begin(), own.samples.end(), std::int64_t{0}),
-               .targets = targets_run(own.result, micro_batches),
+  own.local = {.samples = sum_of(own.samples),
+               .targets = sum_of(targets),
                .loss_sum = sum_of_losses(own.result),
                .top1 = counted.top1,
                .top5 = counted.top5,
                .stop_votes = wishes.stop ? 1 : 0,
-               .batch = batch.number};
+               .batch = batch.number,
+               .gradient_scale = gradient_scale};
   return own;
 }
 
@@ -160,7 +162,9 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   // How many targets other processes have is known when the gradients are summed.
   const std::int64_t targets = is_alone() ? nn::count_targets(batch.local.targets) : batch.global_samples;
   const auto scaled_by = static_cast<double>(std::max<std::int64_t>(targets, 1));
-  if (composition_.sync->begin_step()) spread_weights();
+  if (composition_.sync->begin_step({.step = step, .lr = wishes.lr, .is_trial = wishes.is_trial})) take_weights();
+  std::optional<BufferSnapshot> before;
+  if (composition_.sync->may_skip()) before.emplace(composition_);
   const Contributed own = contribute(batch, step, chunks, 1.0 / scaled_by, wishes);
   Recorder& recorder = composition_.executor->recorder();
   comm::StepOutcome outcome;
@@ -168,7 +172,11 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
     const SpanScope span(is_alone() ? nullptr : recorder.process(), Phase::kAllReduce);
     outcome = composition_.sync->finish_step(own.local);
     check_same_batch(outcome.batches, step);
-    merge_running_statistics(composition_, options_.batch_norm, own.samples, outcome.total.samples);
+    merge_running_statistics(composition_, options_.batch_norm, own.samples);
+  }
+  if (outcome.update == comm::Update::kSkipped) {
+    check(before.has_value(), "a sync skips a step that has not said that it may");
+    before->restore();
   }
   recorder.add_buckets(outcome.buckets, outcome.late);
   if (outcome.update == comm::Update::kLocal) add_tied_gradients(*composition_.executor, composition_.tied);
@@ -177,7 +185,8 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   const auto all_targets = static_cast<double>(std::max<std::int64_t>(total.targets, 1));
   Gradients gradients{.divisor = outcome.divisor * all_targets / scaled_by,
                       .update = outcome.update,
-                      .weights_replaced = outcome.weights_replaced};
+                      .weights_replaced = outcome.weights_replaced,
+                      .same_in_all_processes = outcome.same_gradients};
   gradients.stats = {.loss = total.loss_sum / all_targets,
                      .samples = total.samples,
                      .targets = total.targets,
@@ -192,7 +201,8 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   return gradients;
 }
 
-StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, const StepWishes& wishes) {
+StepStats TrainStep::run(const StepBatch& batch, std::int64_t step, double lr, StepWishes wishes) {
+  wishes.lr = lr;
   return apply(compute_gradients(batch, step, composition_.plan.chunks, wishes), batch, step, lr);
 }
 
@@ -205,20 +215,21 @@ StepStats TrainStep::apply(const Gradients& gradients, const StepBatch& batch, s
   StepStats stats = gradients.stats;
   if (!stats.skipped) require_finite("the loss", stats.loss);
   if (gradients.update != comm::Update::kLocal) {
-    if (gradients.weights_replaced) spread_weights();
+    if (gradients.weights_replaced) take_weights();
     return stats;
   }
   double divisor = gradients.divisor;
   if (options_.clip_norm > 0) {
-    stats.gradient_norm = gradient_norm(divisor);
+    stats.gradient_norm = gradient_norm(divisor, gradients.same_in_all_processes);
     require_finite("the norm of the gradient", *stats.gradient_norm);
     divisor /= optim::clip_factor(*stats.gradient_norm, options_.clip_norm);
   }
   update_weights(lr, divisor);
+  if (composition_.sync->on_updated()) take_weights();
   return stats;
 }
 
-double TrainStep::gradient_norm(double divisor) const {
+double TrainStep::gradient_norm(double divisor, bool same_in_all_processes) const {
   const auto squares = std::make_shared<std::vector<double>>(composition_.executor->stages());
   composition_.executor->for_each_stage(
       Phase::kOptimizer, [squares](ReplicaId replica, StageId stage, pipeline::Stage& of_replica) {
@@ -227,7 +238,8 @@ double TrainStep::gradient_norm(double divisor) const {
         const at::Tensor own = parameters.gradients().narrow(0, 0, parameters.updated_elements());
         (*squares)[index(stage)] = optim::sum_of_squares(own);
       });
-  return of_rank_0(std::sqrt(std::accumulate(squares->begin(), squares->end(), 0.0)) / divisor);
+  const double own = std::sqrt(std::accumulate(squares->begin(), squares->end(), 0.0)) / divisor;
+  return same_in_all_processes ? of_rank_0(own) : own;
 }
 
 // How many threads add a sum up decides its last bit, but weights have to stay equal in all processes.
@@ -266,6 +278,11 @@ void TrainStep::update_weights(double lr, double divisor) {
                                           const optim::BufferPart& part = parts[index(replica)][index(stage)];
                                           if (part.count > 0) optimizers[index(stage)]->update(lr, divisor, part);
                                         });
+  spread_weights();
+}
+
+void TrainStep::take_weights() {
+  composition_.executor->wait_for_caller();  // who has queued the writing
   spread_weights();
 }
 

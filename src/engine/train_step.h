@@ -47,7 +47,8 @@ struct StepWishes {
   bool count_correct = false;  // the same in every process
   bool keep_logits = false;
   bool stop = false;      // this process wants the run to stop after the step
-  bool is_trial = false;  // a failure is not explained: where in the schedule, what would fit the memory
+  bool is_trial = false;  // no update follows; a failure is not explained: where in the schedule, what would fit
+  double lr = 0;          // of the update that follows; run() fills it in
 };
 
 struct EvalStats {
@@ -64,16 +65,18 @@ class TrainStep {
   [[nodiscard]] bool is_alone() const { return composition_.processes() == 1; }
 
   // `step`: number of the optimizer step, from 0. Every process runs the same steps.
-  StepStats run(const StepBatch& batch, std::int64_t step, double lr, const StepWishes& wishes = {});
+  StepStats run(const StepBatch& batch, std::int64_t step, double lr, StepWishes wishes = {});
 
   // Its first half alone: forward and backward in `chunks` micro-batches. The gradients are left in replica 0, still to
-  // be divided by `divisor`; running statistics take the batch in; weights stay as they are.
+  // be divided by `divisor`; running statistics take the batch in; weights stay as they are, unless the sync replaces
+  // them.
   struct Gradients {
     StepStats stats;
     at::Tensor logits;  // of this process: [n, classes] on the CPU, in the order of the batch; when kept
     double divisor = 1;
     comm::Update update = comm::Update::kLocal;  // what the sync says of them
     bool weights_replaced = false;               // by the sync, in replica 0
+    bool same_in_all_processes = true;
   };
   Gradients compute_gradients(const StepBatch& batch, std::int64_t step, int chunks, const StepWishes& wishes = {});
   // Its second half: refuses a loss that is not finite and says what is behind it (divergence.h), scales a long
@@ -99,8 +102,10 @@ class TrainStep {
   [[nodiscard]] std::vector<std::vector<optim::BufferPart>> plan_update() const;  // [replica][stage]
   // Replica 0's weights into the copies of tied parameters and the replicas that have weights of their own.
   void spread_weights();
+  // The same for weights that the sync has written.
+  void take_weights();
   // Of the gradients of all parameters, tied ones once, divided by `divisor`; the same bits in every process.
-  [[nodiscard]] double gradient_norm(double divisor) const;
+  [[nodiscard]] double gradient_norm(double divisor, bool same_in_all_processes) const;
   [[nodiscard]] double of_rank_0(double number) const;
   [[nodiscard]] EvalStats over_processes(const EvalStats& local) const;
 

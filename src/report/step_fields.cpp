@@ -116,7 +116,7 @@ ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates*
   add_flops(fields, record.stats.flops, record.breakdown.step, facts);
   fields["stages"] = facts.plan.devices();
   fields["replicas"] = facts.replicas;
-  fields["frozen_layers"] = 0;  // every layer is trained
+  fields["frozen_layers"] = 0;  // no plan freezes any yet
   return fields;
 }
 

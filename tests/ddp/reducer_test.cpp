@@ -32,7 +32,7 @@ TEST(Reducer, Replica0HoldsTheSumOfAllReplicas) {
   for (const int replicas : {1, 2, 4}) {
     const comm::SyncedStage synced = synced_stage(replicas);
     Reducer reducer = make_reducer(synced);
-    static_cast<void>(reducer.begin_step());
+    static_cast<void>(reducer.begin_step({}));
     {
       std::vector<std::jthread> threads;
       for (int r = 0; r < replicas; ++r) {
@@ -55,7 +55,7 @@ TEST(Reducer, Replica0HoldsTheSumOfAllReplicas) {
 TEST(Reducer, AParameterWithoutAGradientDoesNotHoldUpItsBucket) {
   const comm::SyncedStage synced = synced_stage(2);
   Reducer reducer = make_reducer(synced);
-  static_cast<void>(reducer.begin_step());
+  static_cast<void>(reducer.begin_step({}));
   reducer.on_grad_ready(ReplicaId{0}, ParamId{0});
   reducer.on_backward_done(ReplicaId{0}, StageId{0});
   reducer.on_backward_done(ReplicaId{1}, StageId{0});
@@ -65,7 +65,7 @@ TEST(Reducer, AParameterWithoutAGradientDoesNotHoldUpItsBucket) {
 
 TEST(Reducer, EndingAStepEarlyOrReportingTwiceIsOurBug) {
   Reducer reducer = make_reducer(synced_stage(2));
-  static_cast<void>(reducer.begin_step());
+  static_cast<void>(reducer.begin_step({}));
   reducer.on_grad_ready(ReplicaId{0}, ParamId{0});
   EXPECT_THROW(reducer.on_grad_ready(ReplicaId{0}, ParamId{0}), BugError);
   EXPECT_THROW(static_cast<void>(reducer.finish_step({})), BugError);

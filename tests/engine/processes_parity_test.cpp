@@ -265,7 +265,7 @@ Composition one_stage(const models::ModelOptions& model, int threads, comm::Proc
                   .devices = {{device::DeviceKind::kCpu, 0}},
                   .cpu_threads = threads,
                   .optimizer = {.kind = "sgd"},
-                  .communicators = std::make_shared<Communicators>(*processes)});
+                  .communicators = processes == nullptr ? nullptr : std::make_shared<Communicators>(*processes)});
 }
 
 // How many threads add the squares up decides the last bit of a norm; a gradient that differs stands for that too.

@@ -68,7 +68,7 @@ class ExecutorParity : public ::testing::TestWithParam<Case> {
     for (int step = 0; step < 2; ++step) {
       PassRequest request = training_pass(schedule, replicas, batch);
       request.sync = sync;
-      static_cast<void>(sync->begin_step());
+      static_cast<void>(sync->begin_step({}));
       executor.run(std::move(request));
       static_cast<void>(sync->finish_step({}));
     }

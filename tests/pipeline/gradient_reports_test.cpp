@@ -1,11 +1,17 @@
 // When the executor tells a sync of a gradient: once it is whole, and early enough that its sum overlaps with backward.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <string>
 
 #include <ATen/ATen.h>
 
+#include "nn/linear.h"
+#include "nn/registry.h"
 #include "pipeline/executor.h"
 #include "pipeline/executor_cases.h"
 #include "support/toy_model.h"
@@ -19,7 +25,7 @@ using namespace executor_cases;  // NOLINT(google-build-using-namespace): writte
 class Witness final : public comm::ReplicaSync {
  public:
   explicit Witness(const Executor& executor) : executor_(executor) {}
-  [[nodiscard]] bool begin_step() override { return false; }
+  [[nodiscard]] bool begin_step(const comm::StepStart&) override { return false; }
   void on_grad_ready(ReplicaId replica, ParamId param) override {
     const std::scoped_lock lock(mutex_);
     for (int s = 0; s < executor_.stages(); ++s) {
@@ -36,6 +42,11 @@ class Witness final : public comm::ReplicaSync {
   }
   [[nodiscard]] comm::StepOutcome finish_step(const comm::Contribution& local) override { return {.total = local}; }
 
+  [[nodiscard]] int processes() const override { return 1; }
+  [[nodiscard]] int rank() const override { return 0; }
+  void sum(const at::Tensor&) override {}
+  void take_rank_0s(const at::Tensor&) override {}
+
   using Place = std::pair<ReplicaId, StageId>;
   std::map<Place, std::vector<std::pair<ParameterSlot, at::Tensor>>> reported;
   std::map<Place, std::size_t> reported_before_the_end;
@@ -45,6 +56,30 @@ class Witness final : public comm::ReplicaSync {
   std::mutex mutex_;
 };
 
+// tanh of a linear map, whose weight gradients a split backward puts off; and a scale, whose gradient it does not.
+class LinearLayer final : public nn::RegisteredLayer {
+ public:
+  LinearLayer(const std::string& name, std::uint64_t seed)
+      : RegisteredLayer(name, {.seed = seed, .dtype = at::kDouble}),
+        linear_(registry_, name, kWidth, kWidth, {nn::Init::uniform_fan_in(kWidth), nn::Init::uniform_fan_in(kWidth)}),
+        scale_(&registry_.add_parameter(name + ".scale", {kWidth}, nn::Init::constant(1.25))) {}
+
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    return at::tanh(linear_(x, context)) * scale_->value;
+  }
+
+ private:
+  nn::Linear linear_;
+  nn::Parameter* scale_;
+};
+
+LayerList make_linear_layers() {
+  LayerList layers;
+  for (int i = 0; i < kLayers; ++i)
+    layers.push_back(std::make_unique<LinearLayer>("layer" + std::to_string(i), static_cast<std::uint64_t>(i)));
+  return layers;
+}
+
 // So that an all-reduce overlaps with backward, also where a stage ends in W.
 class ReportsOfGradients : public ::testing::TestWithParam<Case> {};
 
@@ -53,9 +88,8 @@ TEST_P(ReportsOfGradients, ComeWhenTheyAreWholeAndBeforeTheEndOfTheStage) {
   for (const bool recompute : {false, true}) {
     const Schedule schedule = schedule_of(name, devices, 8);
     const MicroBatch batch = test::make_toy_batch(8 * replicas, kWidth, 3);
-    const auto layers_of = [] { return test::make_toy_layers(kLayers, kWidth, 1); };
     Executor executor(
-        test::make_toy_grid(layers_of, even_partition(schedule.stages), replicas, {.recompute = recompute}),
+        test::make_toy_grid(make_linear_layers, even_partition(schedule.stages), replicas, {.recompute = recompute}),
         test::cpu_grid(replicas, devices), stage_owners(schedule), {});
     const auto witness = std::make_shared<Witness>(executor);
     PassRequest request = training_pass(schedule, replicas, batch);
@@ -65,6 +99,12 @@ TEST_P(ReportsOfGradients, ComeWhenTheyAreWholeAndBeforeTheEndOfTheStage) {
     for (const auto& [place, reported] : witness->reported) {
       const FlatParameters& parameters = executor.stage(place.first, place.second).parameters();
       EXPECT_EQ(reported.size(), parameters.slots().size());
+      // Backward completes the last layers first, and so are buckets cut; a scale's gradient was not put off.
+      std::vector<int> weights;
+      for (const auto& [slot, then] : reported) {
+        if (slot.name.ends_with(".weight")) weights.push_back(index(slot.id));
+      }
+      EXPECT_TRUE(std::ranges::is_sorted(weights, std::greater{}));
       EXPECT_EQ(witness->reported_before_the_end.at(place), parameters.slots().size());
       for (const auto& [slot, then] : reported)
         EXPECT_TRUE(at::equal(then, FlatParameters::view(parameters.gradients(), slot))) << slot.name;

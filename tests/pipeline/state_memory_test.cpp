@@ -7,6 +7,7 @@
 #include <initializer_list>
 
 #include "core/error.h"
+#include "support/toy_model.h"
 
 namespace sluice::pipeline {
 namespace {
@@ -64,6 +65,23 @@ TEST(RequireStateMemory, NamesTheListsThatOtherStagesChange) {
   // Two places on one device: as many stages are enough when each has its own.
   EXPECT_THAT(refusal_of({.partition = {{1, 2}}}, 1, 179, {.devices = true}, cpus({0, 0})),
               HasSubstr("; pipeline.stages = 2, each on a device of its own in device.list, would hold them"));
+}
+
+TEST(LayerState, WhatIsNotTrainedHasNeitherGradientNorOptimizerState) {
+  const auto layers = test::make_toy_layers(1, 3, 1);  // 9 weights and 3 biases of 8 bytes
+  const LayerState trained = layer_state(*layers[0], 2);
+  EXPECT_EQ(trained.bytes(), 4U * 96U);
+  for (nn::Parameter* parameter : layers[0]->parameters()) parameter->value.requires_grad_(false);
+  const LayerState frozen = layer_state(*layers[0], 2);
+  EXPECT_EQ(frozen.parameter_bytes, 96U);
+  EXPECT_EQ(frozen.bytes(), 96U);
+}
+
+TEST(RequireStateMemory, CountsGradientsOfWhatIsTrainedOnly) {
+  const std::vector<LayerState> frozen{{"first", 10, 0, 0}, {"second", 30, 0, 0}};
+  const Plan plan{.partition = {{2}}};
+  EXPECT_NO_THROW(require_state_memory(plan, cpus({0}), frozen, 40));
+  EXPECT_THROW(require_state_memory(plan, cpus({0}), frozen, 39), OutOfMemoryError);
 }
 
 }  // namespace
