@@ -46,11 +46,10 @@ void Reporter::event(const std::string& name, const ordered_json& fields) {
   for (const auto& sink : sinks_) sink->event(name, fields);
 }
 
+// The other sinks too: a run that goes on from the checkpoint does not make the points before it again.
 MetricsPosition Reporter::sync() {
   const MetricsPosition position = metrics_->sync_and_tell();
-  for (const auto& sink : sinks_) {
-    if (sink.get() != metrics_) sink->sync();
-  }
+  for (const auto& sink : sinks_) sink->sync();
   return position;
 }
 

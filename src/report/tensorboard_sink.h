@@ -16,7 +16,6 @@ class TensorBoardSink final : public RunSink {
   void plan(const RunFacts& facts, const nlohmann::ordered_json& description) override;
   void step(const StepReport& report) override { scalars_of_step(report.record.step, report.fields); }
   void eval(const EvalRecord& record, const nlohmann::ordered_json& fields, bool ends_epoch) override;
-  void summary(const SummaryReport&) override { sync(); }
   void sync() override { events_.sync(); }
 
  private:
