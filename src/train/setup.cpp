@@ -289,11 +289,8 @@ void settle_process(Setup& setup, const ProcessRank& process) {
 void identify_data(Setup& setup) { setup.data = identity_of(*setup.train_set, *setup.test_set); }
 
 std::vector<std::string> unused_devices(const Setup& setup) {
-  const std::vector<std::string>& names = setup.config.device.list.names;
-  const std::size_t of_all = setup.devices.size() * static_cast<std::size_t>(setup.process.local_size);
-  const auto used =
-      static_cast<std::ptrdiff_t>(names.size() >= of_all ? of_all : std::min(names.size(), setup.devices.size()));
-  return {names.begin() + used, names.end()};
+  return device::unused_names(setup.config.device.list.names, static_cast<int>(setup.devices.size()),
+                              setup.process.local_size);
 }
 
 nn::BatchNormMode batch_norm_mode(const config::Config& config) {
