@@ -29,7 +29,9 @@ void Loop::run() {
   } catch (const DivergedError& error) {
     if (parts_.records == nullptr) throw;
     report_fault(error);
-    throw DivergedError(concat(error.what(), "; ", where_to_go_back()));
+    const auto good = checkpoint_to_go_back_to();
+    const bool goes_on_there = good && *good != last_checkpoint_ && set_aside_what_follows(*good);
+    throw DivergedError(concat(error.what(), "; ", where_to_go_back(good, goes_on_there)));
   } catch (const Error& error) {
     if (parts_.records != nullptr) report_fault(error);
     throw;
@@ -103,19 +105,23 @@ void Loop::evaluate_and_report() {
 
 // A step with a finite loss after a checkpoint shows that its weights are good. The newest one may be of the very
 // weights that gave the bad loss.
-std::string Loop::where_to_go_back() {
-  if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
-  if (last_checkpoint_ == proven_checkpoint_) return concat("the last good checkpoint is ", last_checkpoint_.string());
-  const std::string suspect = concat(last_checkpoint_.string(), " holds the weights that gave this loss, ");
-  std::optional<fs::path> good;
-  if (!proven_checkpoint_.empty()) good = proven_checkpoint_;
+std::optional<fs::path> Loop::checkpoint_to_go_back_to() const {
+  if (!proven_checkpoint_.empty()) return proven_checkpoint_;
   const auto newest = storage::step_of(last_checkpoint_);
+  if (!newest) return std::nullopt;
   for (const std::int64_t step : parts_.records->checkpoints.steps()) {
-    if (!good && newest && step < *newest) good = last_checkpoint_.parent_path() / storage::checkpoint_name(step);
+    if (step < *newest) return last_checkpoint_.parent_path() / storage::checkpoint_name(step);
   }
-  if (!good) return suspect + "and there is no earlier one";
-  return concat(suspect, "the last good checkpoint is ", good->string(),
-                set_aside_what_follows(*good) ? ", from which --resume auto goes on" : "");
+  return std::nullopt;
+}
+
+std::string Loop::where_to_go_back(const std::optional<fs::path>& good, bool goes_on_there) const {
+  if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
+  const std::string good_one = good ? concat("the last good checkpoint is ", good->string()) : "";
+  if (good == last_checkpoint_) return good_one;
+  return concat(last_checkpoint_.string(), " holds the weights that gave this loss, ",
+                good ? good_one : "and there is no earlier one",
+                goes_on_there ? ", from which --resume auto goes on" : "");
 }
 
 // --resume auto would take the newest checkpoint, and its weights give the same loss again. False where that may

@@ -78,7 +78,9 @@ class Loop {
   // Some process has received a signal, and all of them know.
   [[nodiscard]] bool must_stop() const;
   void train_one_step();
-  [[nodiscard]] std::string where_to_go_back();
+  [[nodiscard]] std::optional<std::filesystem::path> checkpoint_to_go_back_to() const;
+  [[nodiscard]] std::string where_to_go_back(const std::optional<std::filesystem::path>& good,
+                                             bool goes_on_there) const;
   [[nodiscard]] bool set_aside_what_follows(const std::filesystem::path& good);
   [[nodiscard]] std::optional<std::int64_t> proven_step() const;
   [[nodiscard]] bool evaluation_is_due_after(const data::Batch& batch) const;
