@@ -10,7 +10,9 @@ class MetricsSink final : public RunSink {
  public:
   MetricsSink(const std::filesystem::path& file, MetricsPosition start) : writer_(file, start) {}
 
-  void plan(const RunFacts&, const nlohmann::ordered_json& description) override { event("plan", description); }
+  void plan(const RunFacts&, const nlohmann::ordered_json& description, std::int64_t) override {
+    event("plan", description);
+  }
   void step(const StepReport& report) override { event("step", report.fields); }
   void epoch(const EpochReport& report) override { event("epoch", report.fields); }
   void eval(const EvalRecord&, const nlohmann::ordered_json& fields, bool) override { event("eval", fields); }

@@ -53,8 +53,8 @@ class RunSink {
   RunSink& operator=(const RunSink&) = delete;
 
   // A sink overrides what it has a place for.
-  // The facts are those of the steps that follow.
-  virtual void plan(const RunFacts&, const nlohmann::ordered_json& /*description*/) {}
+  // The facts are those of the steps that follow; so many are done.
+  virtual void plan(const RunFacts&, const nlohmann::ordered_json& /*description*/, std::int64_t /*steps_done*/) {}
   virtual void step(const StepReport&) {}
   virtual void epoch(const EpochReport&) {}
   // ends_epoch: an epoch() with it follows.
