@@ -45,8 +45,7 @@ Engine::Engine(const Plan& plan, EngineOptions options) : options_(std::move(opt
 }
 
 void Engine::compose_on(const Plan& plan, const DeviceChoice& where) {
-  options_.compose.devices = where.devices;
-  options_.compose.cpu_threads = where.cpu_threads;
+  options_.compose = options_on(where);
   composition_ = compose(plan, options_.compose);
   step_.emplace(composition_, options_.step);
 }
@@ -78,9 +77,14 @@ void Engine::check_feasible(const Plan& plan, const DeviceChoice& where) const {
       layers.push_back(layer.get());
   }
   static_cast<void>(pipeline::make_train_schedule(plan, plan.chunks));
+  check_fits(plan, options_on(where), layers);
+}
+
+ComposeOptions Engine::options_on(const DeviceChoice& where) const {
   ComposeOptions options = options_.compose;
   options.devices = where.devices;
-  check_fits(plan, options, layers);
+  options.cpu_threads = where.cpu_threads;
+  return options;
 }
 
 bool Engine::failed_somewhere(bool failed_here) const {
@@ -108,6 +112,7 @@ void Engine::apply(Plan plan) {  // a copy: it may be our own
     check_feasible(plan, where);
   });
   if (failed_somewhere(failure != nullptr)) refuse(failure);
+  connect(plan, options_on(where));  // no process waits there for one that fails in what follows
   const State state = capture();
   failure = recompose(plan, where, state);
   if (!failed_somewhere(failure != nullptr)) return;

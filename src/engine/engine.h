@@ -63,6 +63,7 @@ class Engine {
   void check_feasible(const Plan& plan) const { check_feasible(plan, options_.devices_of(plan)); }
 
  private:
+  [[nodiscard]] ComposeOptions options_on(const DeviceChoice& where) const;
   void compose_on(const Plan& plan, const DeviceChoice& where);
   // Gives the composition up for one of `plan` that holds `state`. What went wrong; null where nothing did.
   std::exception_ptr recompose(const Plan& plan, const DeviceChoice& where, const State& state);

@@ -284,7 +284,7 @@ TEST_F(EngineTest, WhereOneProcessCannotTakeThePlanOnAllKeepTheOldOne) {
     for (const auto& planted : {fails, refuses}) {
       *planted = rank == 1;
       try {
-        engine.apply(plan({1, 1, "1f1b", 1}));
+        engine.apply(plan({3, 1, "1f1b", 1}));  // of more stages: new communicators
       } catch (const PlanRefused& error) {
         EXPECT_THAT(error.what(), HasSubstr("the one before stays"));
         ++put_back;
