@@ -1,6 +1,7 @@
 // loop: goes through the data step by step: trains, evaluates, reports, saves, goes on with another plan where its
 // source has one, and stops when asked to.
-// It knows no word of parallelism: a step is TrainStep::run(), whatever runs behind it. In a run of several processes
+// It knows of parallelism only that another number of replicas takes another share of every batch: a step is
+// TrainStep::run(), whatever runs behind it. In a run of several processes
 // each runs its own loop, and one of them keeps the records.
 // Threads: one. Errors: DivergedError names the last good checkpoint (one from which a step had a finite loss; none is
 // made of tensors that are not finite); InterruptedError after a signal, when the checkpoint is saved; StorageError

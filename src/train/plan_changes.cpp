@@ -8,7 +8,6 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "train/choose_plan.h"
-#include "train/machine_fit.h"
 #include "train/plan_description.h"
 #include "train/resume.h"
 
@@ -91,11 +90,12 @@ RunPlans plan_run(const Setup& setup, const RunState* saved) {
   return plans;
 }
 
-void check_changes(const Setup& setup) {
+void check_changes(const Setup& setup, const std::function<void(const Setup&)>& and_that) {
   if (!setup.config.pipeline.order.empty() && setup.order.empty()) return;  // until rank 0 has told what it is
   for (const config::Change& change : config::changes_of(setup.config)) {
     try {
-      refuse_too_many_threads(with_settings(setup, change.config));
+      const Setup changed = with_settings(setup, change.config);
+      if (and_that) and_that(changed);
     } catch (const Error& error) {
       throw error.with_context(name_of_change(change.after));
     }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,9 @@ struct RunPlans {
 // saved: what the run goes on from; null: a new run. Plans that were made under the same settings are kept.
 [[nodiscard]] RunPlans plan_run(const Setup& setup, const RunState* saved);
 
-// That every change suits model, devices and processes, as far as that is known without its plan.
-void check_changes(const Setup& setup);
+// That every change suits model, devices and processes, as far as that is known without its plan. and_that: what each
+// must pass besides; may be empty.
+void check_changes(const Setup& setup, const std::function<void(const Setup&)>& and_that = {});
 
 // That the engine would take on the plans that are to come.
 void check_feasible(const engine::Engine& engine, const std::vector<PlanChange>& changes, std::int64_t steps_done);

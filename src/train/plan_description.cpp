@@ -36,7 +36,7 @@ ordered_json description_json(const Setup& setup, const engine::Composition& com
           {"batches_per_epoch", setup.batches_per_epoch},
           {"steps", setup.total_steps},
           {"partition", plan.partition.layers_per_stage},
-          {"unused_devices", unused_devices(setup)},
+          {"unused_devices", unused_devices(setup, plan.devices() * plan.replicas)},
           {"stage_list", std::move(stages)}};
 }
 
@@ -101,7 +101,7 @@ PlanDescription describe_plan(const Setup& setup, const engine::Composition& com
   constexpr Align kLeft = Align::kLeft, kRight = Align::kRight;
   std::string text = concat(headline(setup, composition, cpu_threads, chunks_are_open), "\n",
                             text_table(rows, std::array{kLeft, kLeft, kRight, kRight, kLeft}, /*gap=*/2));
-  if (const auto unused = unused_devices(setup); !unused.empty())
+  if (const auto unused = unused_devices(setup, plan.devices() * plan.replicas); !unused.empty())
     text += concat("\nof device.list the first ", setup.config.device.list.names.size() - unused.size(),
                    " are used, not ", join(unused, ", "));
   return {description_json(setup, composition, cpu_threads, chunks_are_open, std::move(stages)), std::move(text)};

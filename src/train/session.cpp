@@ -329,7 +329,7 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
   if (!stop_signal) stop_signal.emplace(afterwards);
   return peers.run([&] {
     settle_together(peers, setup);
-    check_changes(setup);  // the processes of this machine are known
+    check_changes(setup, refuse_too_many_threads);  // the processes of this machine are known
     return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);
   });
 }

@@ -298,9 +298,8 @@ Setup with_settings(const Setup& setup, const config::Config& config) {
 
 void identify_data(Setup& setup) { setup.data = identity_of(*setup.train_set, *setup.test_set); }
 
-std::vector<std::string> unused_devices(const Setup& setup) {
-  return device::unused_names(setup.config.device.list.names, static_cast<int>(setup.devices.size()),
-                              setup.process.local_size);
+std::vector<std::string> unused_devices(const Setup& setup, int places) {
+  return device::unused_names(setup.config.device.list.names, places, setup.process.local_size);
 }
 
 nn::BatchNormMode batch_norm_mode(const config::Config& config) {

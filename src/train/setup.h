@@ -77,8 +77,8 @@ void settle_process(Setup& setup, const ProcessRank& process);
 
 [[nodiscard]] int cpu_places(const std::vector<device::Device>& devices);
 
-// Names in device.list that are more than the run needs.
-[[nodiscard]] std::vector<std::string> unused_devices(const Setup& setup);
+// Names in device.list that are more than a plan of so many places in each process needs.
+[[nodiscard]] std::vector<std::string> unused_devices(const Setup& setup, int places);
 
 // Of the plan.
 [[nodiscard]] std::string schedule_name(const Setup& setup);
