@@ -1,7 +1,7 @@
 // plan_changes: the plans of a run that changes its plan on the way, as pipeline.changes asks for. All are decided
 // before the first step, so that a change that cannot work ends the run there.
 // Not here: taking one on (engine/engine.h), when (loop.h), how the entries are written (config/changes.h).
-// Errors: ConfigError that names the change.
+// Errors: those of a configuration that does not work, with the change named.
 #pragma once
 
 #include <cstdint>

@@ -100,7 +100,7 @@ TEST(SourceOf, GivesEachAtItsStepAndNotesARefusal) {
 TEST(CheckChanges, NamesTheChangeThatDoesNotSuitTheRun) {
   config::Config config = with_changes({"5: replicas = 2", "9: stages = 99"});
   const train::Setup setup = make_setup(config);
-  EXPECT_THAT(sluice::test::error_of<ConfigError>([&] { check_changes(setup); }),
+  EXPECT_THAT(sluice::test::error_of<Error>([&] { check_changes(setup); }),
               testing::AllOf(HasSubstr("the change after step 9"), HasSubstr("99 stages")));
 }
 
