@@ -10,10 +10,8 @@ import contextlib
 import json
 import os
 import pathlib
-import random
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,6 +20,10 @@ import time
 
 BENCH = pathlib.Path(__file__).resolve().parent
 ROOT = BENCH.parent
+
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from ports import free_port  # noqa: E402
+
 OURS = ROOT / "build" / "release" / "bench" / "bench_train_step"
 SLUICE = ROOT / "build" / "release" / "sluice"
 PEER = BENCH / "peer_torch.py"
@@ -50,16 +52,6 @@ def compiler_is_missing():
     if not pathlib.Path(sysconfig.get_paths()["include"], "Python.h").exists():
         return "Python.h is missing (Debian: python3-dev)"
     return "" if shutil.which("g++") else "g++ is missing"
-
-
-def free_port():
-    """A port on which nobody listens, below those that the kernel gives to connections, which might take it meanwhile."""
-    lowest_of_connections = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
-    while True:
-        port = random.SystemRandom().randrange(lowest_of_connections // 2, lowest_of_connections)
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port
 
 
 def environments(ranks, spin=OUR_SPIN):

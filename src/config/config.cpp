@@ -1,12 +1,12 @@
 #include "config/config.h"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <fstream>
 #include <sstream>
 #include <system_error>
 
+#include "config/assignment.h"
+#include "config/changes.h"
 #include "config/reader.h"
 #include "config/rules.h"
 #include "config/schema.h"
@@ -74,54 +74,21 @@ class Builder {
 
   void add_set(const std::string& set) {
     const std::string where = concat("--set ", one_line(set));
-    const auto equals = set.find('=');
-    if (equals == std::string::npos) throw ConfigError(concat(where, ": expected key=value"));
-    const std::string name = trimmed(set.substr(0, equals));
-    const std::string text = trimmed(set.substr(equals + 1));
+    const auto [name, text] = split_assignment(set, where);
     const Key* key = find_key(name);
     if (key == nullptr && is_table(name))
       throw ConfigError(concat(where, ": ", in_quotes(name), " is a table; name a key in it"));
     if (key == nullptr) reject_key(where, name);
-    assign(where, name, set_value(*key, text, where));
+    assign(where, name, assigned_value(*key, text, where));
   }
 
   Config finish() && {
     check_rules(config_, sources_);
+    (void)changes_of(config_, sources_);
     return std::move(config_);
   }
 
  private:
-  static std::string trimmed(const std::string& text) {
-    const auto begin = text.find_first_not_of(" \t");
-    if (begin == std::string::npos) return {};
-    return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-  }
-
-  // A key that holds a string takes any text without quotes as it is, one that holds bytes what is no plain number. For
-  // the others, text that is no TOML value but starts like a word ("auto", "cpu") counts as a string.
-  static Value set_value(const Key& key, const std::string& text, const std::string& where) {
-    constexpr std::array<std::string_view, 4> kTomlWords{"true", "false", "inf", "nan"};
-    const bool is_quoted = text.starts_with('"') || text.starts_with('\'');
-    if (key.field.kind == Kind::kString && !is_quoted) return checked_string(text, where);
-    const bool has_unit =
-        key.field.kind == Kind::kBytes && text.find_first_not_of("+-0123456789_") != std::string::npos;
-    if (has_unit && !is_quoted) return checked_string(text, where);
-    if (text.empty()) throw ConfigError(concat(where, ": no value after '='; ", need_text(key)));
-    const bool is_word = std::isalpha(static_cast<unsigned char>(text[0])) != 0;
-    const bool is_toml = !is_word || std::ranges::find(kTomlWords, text) != kTomlWords.end();
-    if (!is_toml) return checked_string(text, where);
-    try {
-      return read_value(text, where);
-    } catch (const ConfigError& error) {
-      throw ConfigError(concat(error.what(), "; ", need_text(key)));
-    }
-  }
-
-  // Through the TOML reader, so that no byte gets in that a file could not hold.
-  static Value checked_string(const std::string& text, const std::string& where) {
-    return read_value(to_text(Value{text}), where);
-  }
-
   void assign(const std::string& where, const std::string& name, const Value& value) {
     const Key* key = find_key(name);
     if (key == nullptr) reject_key(where, name);
@@ -181,6 +148,7 @@ Config load(const std::filesystem::path& path, std::span<const std::string> sets
 void validate(const Config& config) {
   for (const auto& key : schema()) check_value(key, key.field.get(config));
   check_rules(config, {"configuration", {}});
+  (void)changes_of(config);
 }
 
 }  // namespace sluice::config

@@ -102,6 +102,7 @@ struct PipelineConfig {
   std::string cost_cache = "auto";  // "auto", "off" or a folder
   double planning_budget_s = 15;
   std::string batch_norm = "micro";
+  std::vector<std::string> changes;  // "20: stages = 2"; read by changes.h
 
   bool operator==(const PipelineConfig&) const = default;
 };

@@ -76,6 +76,16 @@ struct Access<std::optional<std::vector<int>>> {
 };
 
 template <>
+struct Access<std::vector<std::string>> {
+  static constexpr Kind kKind = Kind::kStrings;
+  static Value fetch(const std::vector<std::string>& member) { return member; }
+  static void store(std::vector<std::string>& member, const Value& value) {
+    const auto* strings = std::get_if<std::vector<std::string>>(&value);
+    member = strings != nullptr ? *strings : std::vector<std::string>{};  // an empty array is one of integers, too
+  }
+};
+
+template <>
 struct Access<DeviceList> {
   static constexpr Kind kKind = Kind::kDevices;
   static Value fetch(const DeviceList& member) {

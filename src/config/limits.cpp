@@ -69,6 +69,7 @@ bool has_type(Kind kind, const Value& value) {
     case Kind::kIntegerOrAuto: return holds<std::int64_t>(value) || is_auto(value);
     case Kind::kIntegers: return holds<Integers>(value);
     case Kind::kIntegersOrAuto: return holds<Integers>(value) || is_auto(value);
+    case Kind::kStrings: return holds<Strings>(value) || is_empty_array(value);
     case Kind::kDevices: return holds<std::string, Strings>(value) || is_empty_array(value);
     case Kind::kBytes: return holds<std::int64_t>(value) || bytes_in(value).has_value();
   }
@@ -153,6 +154,7 @@ const char* example_of(Kind kind) {
   switch (kind) {
     case Kind::kIntegers: return "[1000, 2000]";
     case Kind::kIntegersOrAuto: return "[3, 4]";
+    case Kind::kStrings: return R"(["20: stages = 2, chunks = 4"])";  // pipeline.changes is the only one
     case Kind::kDevices: return R"(["cpu:0", "cpu:1"])";
     case Kind::kBytes: return R"("512MiB")";
     case Kind::kBool:
@@ -175,6 +177,7 @@ std::string type_text(const Key& key) {
     case Kind::kIntegerOrAuto: return "an integer or \"auto\"";
     case Kind::kIntegers: return "an array of integers";
     case Kind::kIntegersOrAuto: return "an array of integers or \"auto\"";
+    case Kind::kStrings: return "an array of strings";
     case Kind::kDevices: return "a string or an array of strings";
     case Kind::kBytes: return "an integer or a string with a unit (B, KB to TB, KiB to TiB)";
   }

@@ -187,6 +187,10 @@ Keys pipeline_keys() {
       {"pipeline.batch_norm", pipeline<&C::batch_norm>(), words({"micro", "deferred", "sync"}), "",
        "micro, deferred: a micro-batch is normalised by itself, and running statistics take in each of them, or the "
        "whole mini-batch once; sync: a micro-batch is normalised by its statistics over all replicas"},
+      {"pipeline.changes", pipeline<&C::changes>(), any(), "",
+       "plans that the run changes to on its way: \"20: stages = 2, chunks = 4\" does so after step 20. A change sets "
+       "stages, virtual, chunks, schedule, partition, recompute or replicas (replicas.local); what it leaves out stays "
+       "as it was (chunks = auto is not timed then: one a device, or as many as the schedule needs)"},
   };
 }
 

@@ -23,6 +23,7 @@ enum class Kind : std::uint8_t {
   kIntegerOrAuto,
   kIntegers,
   kIntegersOrAuto,  // at least one integer
+  kStrings,
   kDevices,
   kBytes,  // an integer, or a string with a unit
 };

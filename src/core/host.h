@@ -1,4 +1,5 @@
-// host: the name of this machine, for messages and file names.
+// host: what the system knows of this machine and this process: its name, for messages and file names, and what memory
+// the process has taken.
 #pragma once
 
 #include <cstdint>

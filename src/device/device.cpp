@@ -1,5 +1,6 @@
 #include "device/device.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
@@ -36,6 +37,11 @@ std::vector<Device> consecutive(DeviceKind kind, int first, int count) {
 // A launcher such as Slurm may show each process only the GPUs that are its own.
 bool devices_were_dealt_out() { return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr; }
 
+// Whether explicit names have a slice for each process; else every process takes the first ones.
+bool names_are_for_all(const std::vector<std::string>& list, int needed, int processes) {
+  return list.size() >= std::size_t(needed) * std::size_t(processes);
+}
+
 std::vector<Device> explicit_devices(const std::vector<std::string>& list, int needed, int process, int processes) {
   std::vector<Device> devices;
   for (const auto& name : list) devices.push_back(parse_device(name));
@@ -44,8 +50,7 @@ std::vector<Device> explicit_devices(const std::vector<std::string>& list, int n
                              " devices, but pipeline.stages x replicas.local needs ", needed, "; list ", needed,
                              " devices (a name may repeat) or set device.list = \"auto\""));
   }
-  const bool is_for_all = devices.size() >= std::size_t(needed) * std::size_t(processes);
-  if (is_for_all) devices.erase(devices.begin(), devices.begin() + process * needed);
+  if (names_are_for_all(list, needed, processes)) devices.erase(devices.begin(), devices.begin() + process * needed);
   devices.resize(static_cast<std::size_t>(needed));
   for (const Device device : devices) {
     if (device.kind == DeviceKind::kCuda && device.index >= cuda_device_count()) {
@@ -96,6 +101,11 @@ std::vector<DeviceDescription> list_devices() {
     devices.push_back({{DeviceKind::kCuda, i}, properties.name, properties.memory_bytes});
   }
   return devices;
+}
+
+std::vector<std::string> unused_names(const std::vector<std::string>& list, int needed, int processes) {
+  const int used = names_are_for_all(list, needed, processes) ? needed * processes : needed;
+  return {list.begin() + std::min<std::ptrdiff_t>(used, std::ssize(list)), list.end()};
 }
 
 std::vector<Device> choose_devices(const std::vector<std::string>& list, int needed, int process, int processes) {

@@ -50,5 +50,7 @@ struct DeviceDescription {
 // devices are virtual: every process has a cpu:0.
 [[nodiscard]] std::vector<Device> choose_devices(const std::vector<std::string>& list, int needed, int process = 0,
                                                  int processes = 1);
+// Of explicit names: those that no process on this machine takes.
+[[nodiscard]] std::vector<std::string> unused_names(const std::vector<std::string>& list, int needed, int processes);
 
 }  // namespace sluice::device

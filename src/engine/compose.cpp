@@ -129,6 +129,14 @@ void check_fits(const Plan& plan, const ComposeOptions& options, const std::vect
   pipeline::require_state_memory(plan, options.devices, states, options.memory_limit, options.listed);
 }
 
+void connect(const Plan& plan, const ComposeOptions& options) {
+  if (!options.has_peers()) return;
+  if (options.synchronises_batch_norm) (void)connect_statistics(*options.communicators, plan.devices());
+  std::vector<device::Device> of_stages;
+  for (const int owner : pipeline::stage_owners(plan)) of_stages.push_back(options.devices[owner]);
+  connect_stages(*options.communicators, of_stages);
+}
+
 Composition compose(const Plan& plan, const ComposeOptions& options) {
   const auto devices = by_replica(options.devices, plan);
   const bool has_peers = options.has_peers();

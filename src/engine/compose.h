@@ -62,6 +62,10 @@ struct Composition {
 // What compose() refuses before it makes anything on a device. layers: of the whole model, in order.
 void check_fits(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers);
 
+// Makes the communicators that compose() will ask for and that there are not yet: all that the processes do together
+// there. Every process calls it.
+void connect(const Plan& plan, const ComposeOptions& options);
+
 [[nodiscard]] Composition compose(const Plan& plan, const ComposeOptions& options);
 
 }  // namespace sluice::engine

@@ -17,6 +17,25 @@ storage::TensorMap copies_of(storage::TensorMap tensors) {
   return tensors;
 }
 
+std::exception_ptr failure_of(const std::function<void()>& action) {
+  try {
+    action();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+// failure: null where another process has failed.
+[[noreturn]] void refuse(const std::exception_ptr& failure) {
+  if (!failure) {
+    throw PlanRefused(ExitCode::kPeer,
+                      "another process cannot take the new plan on, so the one before stays; its own line says why");
+  }
+  const Error error = pipeline::describe_failure(failure, "the new plan cannot be taken on, the one before stays");
+  throw PlanRefused(error.exit_code(), error.what());
+}
+
 }  // namespace
 
 Engine::Engine(const Plan& plan, EngineOptions options) : options_(std::move(options)) {
@@ -26,22 +45,18 @@ Engine::Engine(const Plan& plan, EngineOptions options) : options_(std::move(opt
 }
 
 void Engine::compose_on(const Plan& plan, const DeviceChoice& where) {
-  options_.compose.devices = where.devices;
-  options_.compose.cpu_threads = where.cpu_threads;
+  options_.compose = options_on(where);
   composition_ = compose(plan, options_.compose);
   step_.emplace(composition_, options_.step);
 }
 
 std::exception_ptr Engine::recompose(const Plan& plan, const DeviceChoice& where, const State& state) {
-  try {
+  return failure_of([&] {
     step_.reset();
     composition_ = {};  // before the new one takes memory
     compose_on(plan, where);
     load(state, "the state of the plan before");
-    return nullptr;
-  } catch (...) {
-    return std::current_exception();
-  }
+  });
 }
 
 State Engine::capture() const {
@@ -62,9 +77,14 @@ void Engine::check_feasible(const Plan& plan, const DeviceChoice& where) const {
       layers.push_back(layer.get());
   }
   static_cast<void>(pipeline::make_train_schedule(plan, plan.chunks));
+  check_fits(plan, options_on(where), layers);
+}
+
+ComposeOptions Engine::options_on(const DeviceChoice& where) const {
   ComposeOptions options = options_.compose;
   options.devices = where.devices;
-  check_fits(plan, options, layers);
+  options.cpu_threads = where.cpu_threads;
+  return options;
 }
 
 bool Engine::failed_somewhere(bool failed_here) const {
@@ -78,24 +98,30 @@ void Engine::apply(Plan plan) {  // a copy: it may be our own
   Plan with_own_chunks = plan;
   with_own_chunks.chunks = composition_.plan.chunks;
   if (plan.chunks != composition_.plan.chunks && with_own_chunks == composition_.plan) {
-    static_cast<void>(pipeline::make_train_schedule(plan, plan.chunks));
+    // The same in every process.
+    if (const auto failure = failure_of([&] { (void)pipeline::make_train_schedule(plan, plan.chunks); }))
+      refuse(failure);
     composition_.plan.chunks = plan.chunks;  // nothing that is composed depends on it
     return;
   }
   const Plan old_plan = composition_.plan;
   const DeviceChoice old_where{options_.compose.devices, options_.compose.cpu_threads};
-  const DeviceChoice where = options_.devices_of(plan);
-  check_feasible(plan, where);
+  DeviceChoice where;
+  std::exception_ptr failure = failure_of([&] {  // each process has its own devices and limit
+    where = options_.devices_of(plan);
+    check_feasible(plan, where);
+  });
+  if (failed_somewhere(failure != nullptr)) refuse(failure);
+  connect(plan, options_on(where));  // no process waits there for one that fails in what follows
   const State state = capture();
-  const std::exception_ptr failure = recompose(plan, where, state);
+  failure = recompose(plan, where, state);
   if (!failed_somewhere(failure != nullptr)) return;
   if (const std::exception_ptr lost = recompose(old_plan, old_where, state)) {
     throw BugError(concat("neither the new plan nor the one before can be composed: ",
                           pipeline::describe_failure(lost, "the plan before").what(),
                           "; go on from the last checkpoint"));
   }
-  if (failure) throw pipeline::describe_failure(failure, "the new plan cannot be composed, the one before stays");
-  throw PeerError("another process cannot compose the new plan, so the one before stays; its own line says why");
+  refuse(failure);
 }
 
 }  // namespace sluice::engine

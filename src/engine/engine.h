@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "engine/communicators.h"
 #include "engine/compose.h"
 #include "engine/device_choice.h"
@@ -29,6 +30,12 @@ struct EngineOptions {
   TrainStepOptions step;
   // For plans of any shape; ConfigError where there are too few devices.
   std::function<DeviceChoice(const Plan&)> devices_of;
+};
+
+// Of Engine::apply(): the plan was not taken on, and the one before is in place, with the same state, in every process.
+// With the exit code of what was wrong; in a process where nothing was, that of a lost peer.
+struct PlanRefused : Error {
+  using Error::Error;
 };
 
 class Engine {
@@ -49,18 +56,19 @@ class Engine {
   // `source` names it in errors.
   void load(const State& state, const std::string& source);
 
-  // Between two steps. Where the plan is refused (ConfigError, OutOfMemoryError) or cannot be composed, the old one is
-  // in place again, with the same state, in every process, and the error is thrown. Where it cannot be put back either
-  // the engine is of no more use: a BugError says so.
+  // Between two steps. PlanRefused where one process refuses the plan or cannot compose it. After any other error the
+  // engine is of no more use: a peer is lost, or the old plan cannot be put back either, which is a BugError.
   void apply(Plan plan);
+  // Throws where it is known beforehand that apply() would refuse the plan in this process.
+  void check_feasible(const Plan& plan) const { check_feasible(plan, options_.devices_of(plan)); }
 
  private:
+  [[nodiscard]] ComposeOptions options_on(const DeviceChoice& where) const;
   void compose_on(const Plan& plan, const DeviceChoice& where);
   // Gives the composition up for one of `plan` that holds `state`. What went wrong; null where nothing did.
   std::exception_ptr recompose(const Plan& plan, const DeviceChoice& where, const State& state);
-  // Throws before anything is given up, as far as that can be known.
   void check_feasible(const Plan& plan, const DeviceChoice& where) const;
-  // Whether composing failed in some process: all of them learn it.
+  // Whether something failed in some process: all of them learn it.
   [[nodiscard]] bool failed_somewhere(bool failed_here) const;
 
   EngineOptions options_;  // with the devices and threads of the plan

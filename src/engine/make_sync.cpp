@@ -11,21 +11,30 @@ namespace {
 
 // A communicator for the gradients of each stage, so that they do not wait for each other. On the devices of replica 0,
 // where the local sums are.
-ddp::Network connect(Communicators& communicators, const std::vector<comm::SyncedStage>& stages) {
+ddp::Network network_of(Communicators& communicators, const std::vector<device::Device>& of_stages) {
   ddp::Network network{.of_stage = {}, .small = communicators.get(kSmallSums)};
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    network.of_stage.push_back(communicators.get(concat("the gradients of stage ", s), stages[s].devices.front()));
-  }
+  for (std::size_t s = 0; s < of_stages.size(); ++s)
+    network.of_stage.push_back(communicators.get(concat("the gradients of stage ", s), of_stages[s]));
   return network;
 }
 
+std::vector<device::Device> devices_of(const std::vector<comm::SyncedStage>& stages) {
+  std::vector<device::Device> devices;
+  for (const comm::SyncedStage& stage : stages) devices.push_back(stage.devices.front());
+  return devices;
+}
+
 }  // namespace
+
+void connect_stages(Communicators& communicators, const std::vector<device::Device>& of_stages) {
+  (void)network_of(communicators, of_stages);
+}
 
 std::shared_ptr<comm::ReplicaSync> make_sync(SyncRequest request) {
   if (request.stages.front().devices.size() == 1 && request.communicators == nullptr)
     return std::make_shared<comm::NoSync>();
   ddp::Network network;
-  if (request.communicators != nullptr) network = connect(*request.communicators, request.stages);
+  if (request.communicators != nullptr) network = network_of(*request.communicators, devices_of(request.stages));
   return std::make_shared<ddp::Reducer>(
       std::move(request.stages), ddp::ReducerOptions{request.bucket_bytes, request.record_times}, std::move(network));
 }

@@ -22,6 +22,10 @@ struct SyncRequest {
   bool record_times = false;  // of sums over the processes
 };
 
+// Makes those communicators that make_sync() will ask for and that there are not yet, for stages on these devices of
+// replica 0. A process that fails before it comes to make_sync() leaves the others waiting there.
+void connect_stages(Communicators& communicators, const std::vector<device::Device>& of_stages);
+
 using SyncFactory = std::function<std::shared_ptr<comm::ReplicaSync>(SyncRequest)>;
 
 // All-reduce; where there is one replica in all, nothing.

@@ -14,8 +14,6 @@ constexpr Nanoseconds kDrawInterval = 100'000'000;  // between two drawings of t
 
 }  // namespace
 
-void ConsoleSink::plan(const RunFacts& facts, const nlohmann::ordered_json&) { facts_ = facts; }
-
 void ConsoleSink::step(const StepReport& report) {
   if (report.record.breakdown.dropped > 0 && !has_warned_) {
     log_warning("a step has more spans than are kept: its breakdown is incomplete (spans_dropped in metrics.jsonl)");

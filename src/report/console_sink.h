@@ -10,7 +10,7 @@ class ConsoleSink final : public RunSink {
  public:
   explicit ConsoleSink(std::string run_dir) : run_dir_(std::move(run_dir)) {}
 
-  void plan(const RunFacts& facts, const nlohmann::ordered_json& description) override;
+  void plan(const RunFacts& facts, const nlohmann::ordered_json&, std::int64_t) override { facts_ = facts; }
   void step(const StepReport& report) override;
   void epoch(const EpochReport& report) override;
   void eval(const EvalRecord& record, const nlohmann::ordered_json& fields, bool ends_epoch) override;

@@ -16,10 +16,7 @@ class CsvSink final : public RunSink {
   // metrics: of the same run, cut where it goes on: rows of later steps, which come again, are cut off too.
   CsvSink(const std::filesystem::path& file, const std::filesystem::path& metrics);
 
-  void plan(const RunFacts&, const nlohmann::ordered_json&) override {}
   void step(const StepReport& report) override;
-  void eval(const EvalRecord&, const nlohmann::ordered_json&, bool) override {}
-  void summary(const SummaryReport&) override { sync(); }
   void sync() override { file_.sync(); }
 
  private:

@@ -10,15 +10,16 @@ class MetricsSink final : public RunSink {
  public:
   MetricsSink(const std::filesystem::path& file, MetricsPosition start) : writer_(file, start) {}
 
-  void plan(const RunFacts&, const nlohmann::ordered_json& description) override { event("plan", description); }
+  void plan(const RunFacts&, const nlohmann::ordered_json& description, std::int64_t) override {
+    event("plan", description);
+  }
   void step(const StepReport& report) override { event("step", report.fields); }
   void epoch(const EpochReport& report) override { event("epoch", report.fields); }
   void eval(const EvalRecord&, const nlohmann::ordered_json& fields, bool) override { event("eval", fields); }
   void event(const std::string& name, const nlohmann::ordered_json& fields) override { writer_.write(name, fields); }
   void summary(const SummaryReport& report) override { event("summary", report.fields); }
-  void sync() override { (void)writer_.sync(); }
 
-  // Before a checkpoint: makes the lines so far durable and gives their end.
+  // sync(), and where the lines so far end.
   [[nodiscard]] MetricsPosition sync_and_tell() { return writer_.sync(); }
   // False: somebody has removed the file.
   [[nodiscard]] bool is_linked() const { return writer_.is_linked(); }

@@ -210,6 +210,10 @@ std::string notes_text(const RunReport& run) {
   std::string text;
   if (const auto what = text_at(log.fault, "what"); what && !log.ends_in_fault)
     text += concat("\nlast fault, after step ", text_or_dash(log.fault, "step"), ": ", *what);
+  if (const std::int64_t changes = log.count("transition"); changes > 0)
+    text +=
+        concat("\nnote: the plan changed ", counted(changes, "time"), " (`transition` in metrics.jsonl); the shape ",
+               "is that of the last one, times and rates are of all");
   if (log.incomplete_steps > 0)
     text += concat("\nnote: the breakdown is incomplete: ", counted(log.incomplete_steps, "step"),
                    " had more spans than are kept");

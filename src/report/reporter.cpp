@@ -35,22 +35,23 @@ std::optional<std::filesystem::path> Reporter::missing() const {
   return metrics_->is_linked() ? std::nullopt : std::optional(run_dir_.metrics_file());
 }
 
-void Reporter::plan(const RunFacts& facts, const ordered_json& description) {
-  facts_ = facts;
-  settled_ = {};
-  steps_of_plan_ = 0;
-  for (const auto& sink : sinks_) sink->plan(facts_, description);
+void Reporter::plan(RunFacts facts, const ordered_json& description, std::int64_t steps_done) {
+  // What a device held at most is told of all that the run has had.
+  facts.used_devices = facts_.used_devices;
+  facts.used_devices.insert(facts.devices.begin(), facts.devices.end());
+  facts_ = std::move(facts);
+  of_plan_ = settled_ = {};
+  for (const auto& sink : sinks_) sink->plan(facts_, description, steps_done);
 }
 
 void Reporter::event(const std::string& name, const ordered_json& fields) {
   for (const auto& sink : sinks_) sink->event(name, fields);
 }
 
+// The other sinks too: a run that goes on from the checkpoint does not make the points before it again.
 MetricsPosition Reporter::sync() {
   const MetricsPosition position = metrics_->sync_and_tell();
-  for (const auto& sink : sinks_) {
-    if (sink.get() != metrics_) sink->sync();
-  }
+  for (const auto& sink : sinks_) sink->sync();
   return position;
 }
 
@@ -59,7 +60,8 @@ void Reporter::step(const StepRecord& record, const StepSpans& spans, bool ends_
   const profiler::NetworkRates* network = network_.is_known() ? &rates : nullptr;
   const auto bytes_per_s = network != nullptr ? std::optional(network->total) : std::nullopt;
   totals_.add_step(record.stats, record.breakdown, bytes_per_s);
-  if (++steps_of_plan_ > kUnsettledSteps) settled_.add_step(record.stats, record.breakdown, bytes_per_s);
+  of_plan_.add_step(record.stats, record.breakdown, bytes_per_s);
+  if (of_plan_.steps > kUnsettledSteps) settled_.add_step(record.stats, record.breakdown, bytes_per_s);
   add_to_epoch(record);
   const ordered_json fields = step_fields(record, network, facts_);
   const StepReport report{record, spans, fields, network, seconds_left(record.step), ends_interval};
@@ -98,8 +100,8 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   if (epoch_is_over_) end_epoch(nullptr);  // its evaluation was cut off
   const double wall_s = metrics_->time_s();
   std::vector<tune::Advice> advice;
-  const bool is_known = !totals_.places.empty();
-  if (is_known) advice = tune::advise(advice_input(settled_.steps >= kUnsettledSteps ? settled_ : totals_, facts_));
+  const bool is_known = !of_plan_.places.empty();
+  if (is_known) advice = tune::advise(advice_input(settled_.steps >= kUnsettledSteps ? settled_ : of_plan_, facts_));
   ordered_json fields{{"outcome", outcome}, {"steps", steps_done}, {"wall_s", wall_s}};
   fields.update(summary_fields(totals_, is_known ? &advice : nullptr, last_eval_, facts_));
   const auto train_loss = last_step_ ? std::optional(epoch_.loss()) : std::nullopt;

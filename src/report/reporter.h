@@ -38,14 +38,14 @@ class Reporter {
   Reporter(const storage::RunDir& run_dir, const SinkChoice& choice, const ReporterStart& start);
 
   // Before the first step, and where the plan changes in the run. facts: of the steps that follow.
-  void plan(const RunFacts& facts, const nlohmann::ordered_json& description);
+  void plan(RunFacts facts, const nlohmann::ordered_json& description, std::int64_t steps_done = 0);
   // `ends_interval`: a line of the console is due. An epoch's last step, and the run's, ends with a summary, which the
   // evaluation joins that follows.
   void step(const StepRecord& record, const StepSpans& spans, bool ends_interval);
   // Evaluations and checkpoints, for the table at the end.
   void outside_of_steps(const std::vector<Span>& spans);
   void eval(const EvalRecord& record);
-  void event(const std::string& name, const nlohmann::ordered_json& fields);  // checkpoint, fault
+  void event(const std::string& name, const nlohmann::ordered_json& fields);  // checkpoint, fault, transition
   // The last record, which is returned. `outcome`: "done", "interrupted".
   nlohmann::ordered_json summary(const std::string& outcome, std::int64_t steps_done);
 
@@ -71,9 +71,8 @@ class Reporter {
   StepSums epoch_;              // of this process, of last_step_'s epoch
   bool epoch_is_over_ = false;  // and not told yet
   RunTotals totals_;            // of this process
-  // The same of the last plan, without its first steps, in which memory is fetched and caches fill: for the advice.
-  RunTotals settled_;
-  std::int64_t steps_of_plan_ = 0;
+  // The same of the last plan, and without its first steps, in which memory is fetched and caches fill: for the advice.
+  RunTotals of_plan_, settled_;
   profiler::NetworkSampler network_;
 };
 

@@ -52,15 +52,16 @@ class RunSink {
   RunSink(const RunSink&) = delete;
   RunSink& operator=(const RunSink&) = delete;
 
-  // facts: of the steps that follow.
-  virtual void plan(const RunFacts& facts, const nlohmann::ordered_json& description) = 0;
-  virtual void step(const StepReport& report) = 0;
+  // A sink overrides what it has a place for.
+  // The facts are those of the steps that follow; so many are done.
+  virtual void plan(const RunFacts&, const nlohmann::ordered_json& /*description*/, std::int64_t /*steps_done*/) {}
+  virtual void step(const StepReport&) {}
   virtual void epoch(const EpochReport&) {}
   // ends_epoch: an epoch() with it follows.
-  virtual void eval(const EvalRecord& record, const nlohmann::ordered_json& fields, bool ends_epoch) = 0;
+  virtual void eval(const EvalRecord&, const nlohmann::ordered_json& /*fields*/, bool /*ends_epoch*/) {}
   virtual void event(const std::string&, const nlohmann::ordered_json&) {}  // checkpoint, fault, resume, transition
-  virtual void summary(const SummaryReport& report) = 0;
-  virtual void sync() {}  // makes the records so far durable
+  virtual void summary(const SummaryReport&) {}                             // a sync() follows
+  virtual void sync() {}                                                    // makes the records so far durable
 };
 
 }  // namespace sluice::report

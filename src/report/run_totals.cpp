@@ -33,12 +33,16 @@ void RunTotals::add_step(const StepStats& stats, const profiler::StepBreakdown& 
     };
     auto place = std::ranges::find_if(places, is_same);
     if (place == places.end()) {
-      place = places.insert(places.end(), PlaceTotal{});
+      const auto comes_before = [&](const PlaceTotal& other) {
+        return std::pair(other.sum.replica, other.sum.device) < std::pair(of_step.replica, of_step.device);
+      };
+      place = places.insert(std::ranges::partition_point(places, comes_before), PlaceTotal{});
       place->sum.replica = of_step.replica;
       place->sum.device = of_step.device;
     }
     profiler::add(place->sum, of_step);
     ++place->steps;
+    place->duration += breakdown.step;
   }
 }
 
@@ -51,10 +55,10 @@ void RunTotals::add_outside(const std::vector<Span>& spans) {
 
 std::vector<PlaceTimes> mean_times(const RunTotals& totals) {
   std::vector<PlaceTimes> places;
-  for (const auto& [sum, steps] : totals.places) {
+  for (const auto& [sum, steps, duration] : totals.places) {
     PlaceTimes& place = places.emplace_back(PlaceTimes{index(sum.replica), index(sum.device), {}});
     for (const auto& [name, total_ms] : times_of(sum)) place.ms[name] = total_ms / static_cast<double>(steps);
-    place.ms["step_ms"] = to_ms(totals.duration) / static_cast<double>(totals.steps);
+    place.ms["step_ms"] = to_ms(duration) / static_cast<double>(steps);
   }
   return places;
 }
@@ -74,7 +78,7 @@ tune::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts) {
       .sync_bytes = static_cast<double>(facts.sync_bytes),
       .network_bytes_per_s = totals.network_time > 0 ? totals.network_bytes / to_s(totals.network_time) : 0.0,
       .data_workers = facts.data_workers};
-  for (const auto& [place, steps] : totals.places) {
+  for (const auto& [place, steps, duration] : totals.places) {
     input.stages.push_back({.replica = index(place.replica),
                             .stage = index(place.device),
                             .compute = mean(place.forward() + place.backward()),

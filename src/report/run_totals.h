@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@
 
 namespace sluice::report {
 
-// What does not change from step to step.
+// What does not change from step to step while the plan stays.
 struct RunFacts {
   Plan plan;
   int replicas = 1;  // over all processes
@@ -27,6 +28,7 @@ struct RunFacts {
   std::uint64_t sync_bytes = 0;                 // that the replicas keep in step; 0: there is one
   std::map<std::string, std::uint64_t> memory;  // bytes by kind: parameters, gradients, optimizer
   std::vector<device::Device> devices;          // of this process, each once
+  std::set<device::Device> used_devices = {};   // the same, and those of earlier plans; filled in by the reporter
   int data_workers = 0;
   bool chunks_are_measured = false, partition_is_measured = false;
   double peak_flops = 0;        // of one device, per second; 0: unknown
@@ -43,7 +45,8 @@ struct RunFacts {
 // A plan that changes in a run has other places than the one before.
 struct PlaceTotal {
   profiler::PlaceBreakdown sum;
-  std::int64_t steps = 0;
+  std::int64_t steps = 0;    // in which it ran
+  Nanoseconds duration = 0;  // of these steps
 };
 
 struct RunTotals {
@@ -52,7 +55,7 @@ struct RunTotals {
   std::int64_t targets = 0;
   Nanoseconds duration = 0;
   FlopCount flops{};
-  std::vector<PlaceTotal> places;  // those that ran; empty when nothing was recorded
+  std::vector<PlaceTotal> places;  // those that ran, in order; empty when nothing was recorded
   std::uint64_t dropped_spans = 0;
   std::map<int, Nanoseconds> waited_for_rank;   // by the first to be ready, for the last
   double network_bytes = 0;                     // that all interfaces carried in `network_time`

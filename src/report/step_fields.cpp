@@ -73,7 +73,7 @@ void add_counts(ordered_json& fields, double loss, const EvalCounts& counts, con
 
 ordered_json peak_memory(const RunFacts& facts) {
   ordered_json bytes{{"process", peak_process_memory()}};
-  for (const device::Device& device : facts.devices) {
+  for (const device::Device& device : facts.used_devices) {
     if (const auto peak = device::peak_bytes(device)) bytes[device::to_string(device)] = *peak;
   }
   for (const auto& [kind, size] : facts.memory) bytes[kind] = size;
@@ -83,7 +83,7 @@ ordered_json peak_memory(const RunFacts& facts) {
 // What lay on each device when it held most; of CPU devices, where that is counted.
 ordered_json peak_memory_by_kind(const RunFacts& facts) {
   ordered_json devices = ordered_json::object();
-  for (const device::Device& device : facts.devices) {
+  for (const device::Device& device : facts.used_devices) {
     if (device.kind != device::DeviceKind::kCpu || !device::memory_is_counted()) continue;
     const device::MemoryUse use = device::memory_use(device);
     for (const device::MemoryKind kind : device::kMemoryKinds)

@@ -17,8 +17,8 @@ TensorBoardSink::TensorBoardSink(const std::filesystem::path& folder, const std:
   if (last && last->value("step", std::int64_t{-1}) == *first_step) scalars_of_step(*first_step, *last);
 }
 
-void TensorBoardSink::plan(const RunFacts&, const ordered_json& description) {
-  events_.text(0, "plan", concat("```json\n", description.dump(2), "\n```"));
+void TensorBoardSink::plan(const RunFacts&, const ordered_json& description, std::int64_t steps_done) {
+  events_.text(steps_done, "plan", concat("```json\n", description.dump(2), "\n```"));
 }
 
 void TensorBoardSink::scalars_of_step(std::int64_t step, const ordered_json& fields) {

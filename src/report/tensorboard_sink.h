@@ -13,10 +13,9 @@ class TensorBoardSink final : public RunSink {
   TensorBoardSink(const std::filesystem::path& folder, const std::filesystem::path& metrics,
                   std::optional<std::int64_t> first_step);
 
-  void plan(const RunFacts& facts, const nlohmann::ordered_json& description) override;
+  void plan(const RunFacts& facts, const nlohmann::ordered_json& description, std::int64_t steps_done) override;
   void step(const StepReport& report) override { scalars_of_step(report.record.step, report.fields); }
   void eval(const EvalRecord& record, const nlohmann::ordered_json& fields, bool ends_epoch) override;
-  void summary(const SummaryReport&) override { sync(); }
   void sync() override { events_.sync(); }
 
  private:

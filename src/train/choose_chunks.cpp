@@ -53,8 +53,8 @@ tune::MemoryModel kept_or_measured_model(const Setup& setup) {
 
 // Whether it is known beforehand what fits: what a GPU has without a limit is found out by trying, unless the plan was
 // made for it.
-bool memory_is_estimated(const Setup& setup) {
-  return planned_memory(setup) > 0 && (plan_request(setup).needs_costs() || setup.config.device.memory_limit.bytes > 0);
+bool memory_is_estimated(const Setup& setup, const tune::PlanRequest& request) {
+  return request.memory_limit > 0 && (request.needs_costs() || setup.config.device.memory_limit.bytes > 0);
 }
 
 // A number that rank 0 has settled with the plan: another process may have another device.memory_limit.
@@ -87,16 +87,17 @@ struct TrialNumbers {
 
 TrialNumbers numbers_to_try(const Setup& setup, const engine::Composition& composition, std::int64_t replica_samples) {
   const Plan& plan = composition.plan;
+  const tune::PlanRequest request = plan_request(setup);
   // Recomputation that was left open was chosen for the plan's number: with fewer a stage might not fit.
-  const int least = as_rank_0(
-      composition, plan_request(setup).recompute_is_open() ? plan.chunks : pipeline::least_micro_batches(plan));
+  const int least =
+      as_rank_0(composition, request.recompute_is_open() ? plan.chunks : pipeline::least_micro_batches(plan));
   const int of_use = std::max({least, plan.chunks, 4 * plan.devices()});
   const int most = static_cast<int>(std::clamp<std::int64_t>(replica_samples, least, of_use));
   // One process with a limit is enough for all to compare what fits: each by its own limit, 0 for none.
-  const bool is_estimated = memory_is_estimated(setup);
+  const bool is_estimated = memory_is_estimated(setup, request);
   const bool is_estimated_anywhere = mean_over_processes(composition, {is_estimated ? 1.0 : 0.0}).front() > 0;
   const tune::MemoryModel model = is_estimated ? kept_or_measured_model(setup) : tune::MemoryModel{};
-  const std::uint64_t limit = is_estimated ? planned_memory(setup) : 0;
+  const std::uint64_t limit = is_estimated ? request.memory_limit : 0;
   TrialNumbers numbers{tune::estimate_chunks(model, plan, least, most, limit), most};
   if (!is_estimated_anywhere) return numbers;
   agree(composition, numbers.all);

@@ -98,8 +98,7 @@ Plan decide_plan(const Setup& setup) {
   const std::vector<LayerCost> costs = costs_of(setup);
   Plan plan = tune::make_plan(request, costs);
   if (plan.stages() > 1) {
-    const double micro_batch = static_cast<double>(plan.global_batch) / request.replicas / plan.chunks;
-    log_info(tune::describe_balance(costs, plan, micro_batch));
+    log_info(tune::describe_balance(costs, plan, request.mean_micro_batch(plan.chunks)));
   }
   if (request.recompute_is_open()) log_info(recomputing_stages(plan));
   return plan;

@@ -7,7 +7,9 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "engine/divergence.h"
+#include "train/plan_description.h"
 #include "train/recorded_step.h"
+#include "train/resume.h"
 #include "train/setup.h"
 #include "train/step_batch.h"
 #include "train/stop_signal.h"
@@ -29,7 +31,9 @@ void Loop::run() {
   } catch (const DivergedError& error) {
     if (parts_.records == nullptr) throw;
     report_fault(error);
-    throw DivergedError(concat(error.what(), "; ", where_to_go_back()));
+    const auto good = checkpoint_to_go_back_to();
+    const bool goes_on_there = good && *good != last_checkpoint_ && set_aside_what_follows(*good);
+    throw DivergedError(concat(error.what(), "; ", where_to_go_back(good, goes_on_there)));
   } catch (const Error& error) {
     if (parts_.records != nullptr) report_fault(error);
     throw;
@@ -47,8 +51,11 @@ void Loop::run_to_the_end() {
 void Loop::report_fault(const Error& error) {
   Records& records = *parts_.records;
   const bool has_cause = records.explain && error.exit_code() == ExitCode::kPeer;
-  const std::string what = has_cause ? records.explain(error).what() : error.what();
-  records.reporter.event("fault", {{"step", progress_.steps_done}, {"what", what}});
+  record_fault(has_cause ? records.explain(error).what() : error.what());
+}
+
+void Loop::record_fault(const std::string& what) {
+  parts_.records->reporter.event("fault", {{"step", progress_.steps_done}, {"what", what}});
 }
 
 // Whoever removes a run's directory may do so by mistake; a file that is gone takes every write and keeps none.
@@ -85,8 +92,45 @@ void Loop::run_until_done_or_stopped() {
     if (progress_.evaluation_due) evaluate_and_report();
     if (is_finished() || must_stop()) return;
     if (checkpoint_is_due()) save_or_warn();
+    take_next_plan();  // after the checkpoint: a run that goes on from there takes it, too
     train_one_step();
   }
+}
+
+void Loop::take_next_plan() {
+  const auto plan = parts_.plans.next ? parts_.plans.next(progress_.steps_done) : std::nullopt;
+  if (!plan) return;
+  report_outside_of_steps();
+  const Plan before = parts_.engine.plan();
+  const Nanoseconds begin = now_ns();
+  try {
+    parts_.engine.apply(*plan);
+  } catch (const engine::PlanRefused& refusal) {
+    return stay_after(refusal);
+  }
+  go_on_after(before, begin);
+}
+
+void Loop::go_on_after(const Plan& before, Nanoseconds begin) {
+  const Plan& plan = parts_.engine.plan();
+  if (plan.replicas != before.replicas) {  // another share of every batch
+    train_data_.reset();                   // its threads end first
+    train_data_ = parts_.open_train_data(progress_.position);
+  }
+  const double seconds = to_s(now_ns() - begin);
+  if (parts_.records == nullptr) return;
+  log_info(concat("after step ", progress_.steps_done, ": ", in_words(plan), "; before: ", in_words(before),
+                  "; changed in ", fixed(seconds, 3), " s"));
+  parts_.records->reporter.event(
+      "transition",
+      {{"step", progress_.steps_done}, {"from", plan_json(before)}, {"to", plan_json(plan)}, {"seconds", seconds}});
+  parts_.records->tell_plan(progress_.steps_done);
+}
+
+void Loop::stay_after(const engine::PlanRefused& refusal) {
+  if (parts_.plans.refused) parts_.plans.refused(progress_.steps_done);
+  log_warning(concat("after step ", progress_.steps_done, ": ", refusal.what()));
+  if (parts_.records != nullptr) record_fault(refusal.what());
 }
 
 // Batch-norm can keep the training loss finite while the weights are long past use: evaluation shows it.
@@ -103,19 +147,23 @@ void Loop::evaluate_and_report() {
 
 // A step with a finite loss after a checkpoint shows that its weights are good. The newest one may be of the very
 // weights that gave the bad loss.
-std::string Loop::where_to_go_back() {
-  if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
-  if (last_checkpoint_ == proven_checkpoint_) return concat("the last good checkpoint is ", last_checkpoint_.string());
-  const std::string suspect = concat(last_checkpoint_.string(), " holds the weights that gave this loss, ");
-  std::optional<fs::path> good;
-  if (!proven_checkpoint_.empty()) good = proven_checkpoint_;
+std::optional<fs::path> Loop::checkpoint_to_go_back_to() const {
+  if (!proven_checkpoint_.empty()) return proven_checkpoint_;
   const auto newest = storage::step_of(last_checkpoint_);
+  if (!newest) return std::nullopt;
   for (const std::int64_t step : parts_.records->checkpoints.steps()) {
-    if (!good && newest && step < *newest) good = last_checkpoint_.parent_path() / storage::checkpoint_name(step);
+    if (step < *newest) return last_checkpoint_.parent_path() / storage::checkpoint_name(step);
   }
-  if (!good) return suspect + "and there is no earlier one";
-  return concat(suspect, "the last good checkpoint is ", good->string(),
-                set_aside_what_follows(*good) ? ", from which --resume auto goes on" : "");
+  return std::nullopt;
+}
+
+std::string Loop::where_to_go_back(const std::optional<fs::path>& good, bool goes_on_there) const {
+  if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
+  const std::string good_one = good ? concat("the last good checkpoint is ", good->string()) : "";
+  if (good == last_checkpoint_) return good_one;
+  return concat(last_checkpoint_.string(), " holds the weights that gave this loss, ",
+                good ? good_one : "and there is no earlier one",
+                goes_on_there ? ", from which --resume auto goes on" : "");
 }
 
 // --resume auto would take the newest checkpoint, and its weights give the same loss again. False where that may
@@ -140,7 +188,7 @@ void Loop::train_one_step() {
   report_outside_of_steps();
   const std::int64_t number = progress_.steps_done + 1;
   const double lr = options_.lr.at(progress_.steps_done);
-  const auto [batch, stats, spans] = run_recorded_step(parts_.train_data, parts_.engine, progress_.steps_done, lr,
+  const auto [batch, stats, spans] = run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr,
                                                        {.count_correct = true, .stop = StopSignal::requested()});
   stop_is_agreed_ = stats.stop;
   proven_checkpoint_ = last_checkpoint_;

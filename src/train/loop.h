@@ -1,10 +1,12 @@
-// loop: goes through the data step by step: trains, evaluates, reports, saves, and stops when asked to.
-// It knows no word of parallelism: a step is TrainStep::run(), whatever runs behind it. In a run of several processes
+// loop: goes through the data step by step: trains, evaluates, reports, saves, goes on with another plan where its
+// source has one, and stops when asked to.
+// It knows of parallelism only that another number of replicas takes another share of every batch: a step is
+// TrainStep::run(), whatever runs behind it. In a run of several processes
 // each runs its own loop, and one of them keeps the records.
 // Threads: one. Errors: DivergedError names the last good checkpoint (one from which a step had a finite loss; none is
 // made of tensors that are not finite); InterruptedError after a signal, when the checkpoint is saved; StorageError
 // when the last checkpoint cannot be written (a periodic one is tried again later), and when the run's records are gone
-// from the disk.
+// from the disk. A plan that is refused ends nothing: a warning, and a `fault` in the records.
 #pragma once
 
 #include <filesystem>
@@ -19,6 +21,7 @@
 #include "optim/lr_schedule.h"
 #include "report/reporter.h"
 #include "storage/checkpoint_store.h"
+#include "train/plan_source.h"
 
 namespace sluice::train {
 
@@ -45,6 +48,7 @@ struct Records {
   report::Reporter& reporter;
   storage::CheckpointStore& checkpoints;
   std::function<storage::CheckpointContents(const Progress&)> capture;  // everything a resume needs
+  std::function<void(std::int64_t steps_done)> tell_plan;               // the engine's, to the reporter
   std::function<std::unique_lock<std::timed_mutex>()> hold = {};        // lives while a checkpoint is being written
   std::function<Error(const Error&)> explain = {};                      // what is behind a failure of communication
 };
@@ -52,8 +56,10 @@ struct Records {
 // What the loop calls; made by the session.
 struct LoopParts {
   engine::Engine& engine;
-  data::Loader& train_data;  // stands at progress.position
+  // This process's share of the batches, under the engine's plan.
+  std::function<std::unique_ptr<data::Loader>(data::Position)> open_train_data;
   std::function<std::unique_ptr<data::Loader>()> open_eval_data;
+  PlanSource plans;
   Records* records;  // null: another process of the run keeps them
 };
 
@@ -63,6 +69,7 @@ class Loop {
       : parts_(std::move(parts)),
         options_(std::move(options)),
         progress_(start),
+        train_data_(parts_.open_train_data(start.position)),
         first_step_(start.steps_done),
         last_checkpoint_(options_.resumed_from) {
     if (options_.is_saved) saved_step_ = start.steps_done;
@@ -77,8 +84,13 @@ class Loop {
   [[nodiscard]] bool is_finished() const { return progress_.steps_done == options_.total_steps; }
   // Some process has received a signal, and all of them know.
   [[nodiscard]] bool must_stop() const;
+  void take_next_plan();
+  void go_on_after(const Plan& before, Nanoseconds begin);
+  void stay_after(const engine::PlanRefused& refusal);
   void train_one_step();
-  [[nodiscard]] std::string where_to_go_back();
+  [[nodiscard]] std::optional<std::filesystem::path> checkpoint_to_go_back_to() const;
+  [[nodiscard]] std::string where_to_go_back(const std::optional<std::filesystem::path>& good,
+                                             bool goes_on_there) const;
   [[nodiscard]] bool set_aside_what_follows(const std::filesystem::path& good);
   [[nodiscard]] std::optional<std::int64_t> proven_step() const;
   [[nodiscard]] bool evaluation_is_due_after(const data::Batch& batch) const;
@@ -89,6 +101,7 @@ class Loop {
   [[nodiscard]] bool is_saved() const { return parts_.records == nullptr || saved_step_ == progress_.steps_done; }
   void report_outside_of_steps();
   void report_fault(const Error& error);
+  void record_fault(const std::string& what);
   void check_records();
   [[noreturn]] void end_without_records(const std::filesystem::path& gone);
   void save();
@@ -98,7 +111,8 @@ class Loop {
   LoopParts parts_;
   LoopOptions options_;
   Progress progress_;
-  std::int64_t first_step_;  // done when this loop began
+  std::unique_ptr<data::Loader> train_data_;  // stands at progress_.position
+  std::int64_t first_step_;                   // done when this loop began
   bool stop_is_agreed_ = false;
   std::optional<std::int64_t> saved_step_;
   std::filesystem::path last_checkpoint_;

@@ -19,8 +19,8 @@ std::string schedule_text(const Setup& setup, const Plan& plan) {
   return plan.order.empty() ? plan.schedule : concat("order from ", printable(setup.config.pipeline.order));
 }
 
-ordered_json description_json(const Setup& setup, const engine::Composition& composition, bool chunks_are_open,
-                              ordered_json stages) {
+ordered_json description_json(const Setup& setup, const engine::Composition& composition, int cpu_threads,
+                              bool chunks_are_open, ordered_json stages) {
   const Plan& plan = composition.plan;
   return {{"model", setup.model.name},
           {"data", setup.train_set->info().name},
@@ -32,18 +32,19 @@ ordered_json description_json(const Setup& setup, const engine::Composition& com
           {"schedule", schedule_text(setup, plan)},
           {"chunks", chunks_are_open ? ordered_json("auto") : ordered_json(plan.chunks)},
           {"global_batch", plan.global_batch},
-          {"cpu_threads", setup.cpu_threads},
+          {"cpu_threads", cpu_threads},
           {"batches_per_epoch", setup.batches_per_epoch},
           {"steps", setup.total_steps},
           {"partition", plan.partition.layers_per_stage},
-          {"unused_devices", unused_devices(setup)},
+          {"unused_devices", unused_devices(setup, plan.devices() * plan.replicas)},
           {"stage_list", std::move(stages)}};
 }
 
 // Model, data and shape of the run, in two lines.
-std::string headline(const Setup& setup, const engine::Composition& composition, bool chunks_are_open) {
+std::string headline(const Setup& setup, const engine::Composition& composition, int cpu_threads,
+                     bool chunks_are_open) {
   const Plan& plan = composition.plan;
-  const int processes = setup.process.processes, replicas = count_replicas(setup);
+  const int processes = setup.process.processes, replicas = plan.replicas * processes;
   std::ostringstream text;
   text << setup.model.name << " (" << composition.parameter_count() << " parameters) on "
        << setup.train_set->info().name << ": " << setup.train_set->size() << " training and " << setup.test_set->size()
@@ -55,23 +56,34 @@ std::string headline(const Setup& setup, const engine::Composition& composition,
        << (processes > 1 ? concat(" x ", processes, " processes") : "") << ", schedule " << schedule_text(setup, plan)
        << ", chunks " << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks))
        << ", global batch " << plan.global_batch << " (" << divided_up(plan.global_batch, replicas) << " a replica), "
-       << counted(setup.cpu_threads, "thread") << " a CPU device";
+       << counted(cpu_threads, "thread") << " a CPU device";
   return std::move(text).str();
 }
 
 }  // namespace
+
+std::string in_words(const Plan& plan) {
+  std::vector<std::string> layers;
+  for (const int count : plan.partition.layers_per_stage) layers.push_back(std::to_string(count));
+  return concat(
+      counted(plan.stages(), "stage"), plan.virtual_stages > 1 ? concat(" on ", counted(plan.devices(), "device")) : "",
+      " x ", counted(plan.replicas, "replica"),
+      plan.order.empty() ? concat(", schedule ", plan.schedule) : ", by pipeline.order", ", ",
+      counted(plan.chunks, "chunk"), ", layers ", join(layers, " "), plan.recompute_any() ? ", recomputes" : "");
+}
 
 PlanDescription describe_plan(const Setup& setup, const engine::Composition& composition, bool chunks_are_open) {
   const Plan& plan = composition.plan;
   ordered_json stages = ordered_json::array();
   std::vector<TextRow> rows{{"stage", "layers", "parameters", "bytes", "devices"}};
   const std::vector<int> owners = pipeline::stage_owners(plan);
+  const auto [places, cpu_threads] = devices_for(setup, plan.devices() * plan.replicas);
   for (int s = 0; s < plan.stages(); ++s) {
     const pipeline::Stage& stage = composition.executor->stage(ReplicaId{0}, StageId{s});
     std::vector<std::string> layers, devices;
     for (const auto& layer : stage.layers()) layers.push_back(layer->name());
     for (int r = 0; r < plan.replicas; ++r)
-      devices.push_back(device::to_string(setup.devices[r * plan.devices() + owners[s]]));
+      devices.push_back(device::to_string(places[r * plan.devices() + owners[s]]));
     std::int64_t parameters = 0;
     for (const auto& slot : stage.parameters().slots()) parameters += slot.tied_to.empty() ? slot.numel : 0;
     const std::uint64_t bytes = stage.parameters().values().nbytes();
@@ -87,12 +99,12 @@ PlanDescription describe_plan(const Setup& setup, const engine::Composition& com
                     concat(join(devices, " "), plan.recomputes(s) ? ", recomputes" : "")});
   }
   constexpr Align kLeft = Align::kLeft, kRight = Align::kRight;
-  std::string text = concat(headline(setup, composition, chunks_are_open), "\n",
+  std::string text = concat(headline(setup, composition, cpu_threads, chunks_are_open), "\n",
                             text_table(rows, std::array{kLeft, kLeft, kRight, kRight, kLeft}, /*gap=*/2));
-  if (const auto unused = unused_devices(setup); !unused.empty())
+  if (const auto unused = unused_devices(setup, plan.devices() * plan.replicas); !unused.empty())
     text += concat("\nof device.list the first ", setup.config.device.list.names.size() - unused.size(),
                    " are used, not ", join(unused, ", "));
-  return {description_json(setup, composition, chunks_are_open, std::move(stages)), std::move(text)};
+  return {description_json(setup, composition, cpu_threads, chunks_are_open, std::move(stages)), std::move(text)};
 }
 
 }  // namespace sluice::train

@@ -14,6 +14,9 @@ struct PlanDescription {
   std::string text;  // lines
 };
 
+// "2 stages x 1 replica, schedule 1f1b, 4 chunks, layers 3 4"; the replicas are those of a process.
+[[nodiscard]] std::string in_words(const Plan& plan);
+
 // Layers, parameters, bytes and devices per stage. `chunks_are_open`: they are measured only when training begins.
 [[nodiscard]] PlanDescription describe_plan(const Setup& setup, const engine::Composition& composition,
                                             bool chunks_are_open);

@@ -130,6 +130,21 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
           {"recompute", plan.recompute}};
 }
 
+namespace {
+
+Plan plan_from(const nlohmann::json& json) {
+  return {.partition = {json.at("partition").get<std::vector<int>>()},
+          .replicas = json.at("replicas"),
+          .chunks = json.at("chunks"),
+          .global_batch = json.at("global_batch"),
+          .schedule = json.at("schedule"),
+          .order = json.value("order", std::string{}),  // this and more are not in those of earlier versions
+          .virtual_stages = json.value("virtual", 1),
+          .recompute = json.value("recompute", std::vector<bool>{})};
+}
+
+}  // namespace
+
 nlohmann::json RunState::to_json() const {
   nlohmann::json json{{"state_format", kStateFormat},
                       {"step", progress.steps_done},
@@ -139,6 +154,10 @@ nlohmann::json RunState::to_json() const {
                       {"plan", nlohmann::json(plan_json(plan))},
                       {"metrics", {{"bytes", metrics.bytes}, {"time_s", metrics.time_s}}},
                       {"config", config_toml}};
+  for (const PlanChange& change : changes) {
+    json["changes"].push_back(
+        {{"after", change.after}, {"plan", nlohmann::json(plan_json(change.plan))}, {"refused", change.is_refused}});
+  }
   if (data) json["data"] = data->to_json();
   return json;
 }
@@ -153,15 +172,9 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
     state.progress = {
         json.at("step"), {json.at("position").at("epoch"), json.at("position").at("batch")}, json.at("evaluation_due")};
     state.optimizer_steps = json.at("optimizer_steps");
-    const auto& plan = json.at("plan");
-    state.plan = {.partition = {plan.at("partition").get<std::vector<int>>()},
-                  .replicas = plan.at("replicas"),
-                  .chunks = plan.at("chunks"),
-                  .global_batch = plan.at("global_batch"),
-                  .schedule = plan.at("schedule"),
-                  .order = plan.value("order", std::string{}),  // this and more are not in those of earlier versions
-                  .virtual_stages = plan.value("virtual", 1),
-                  .recompute = plan.value("recompute", std::vector<bool>{})};
+    state.plan = plan_from(json.at("plan"));
+    for (const auto& change : json.value("changes", nlohmann::json::array()))
+      state.changes.push_back({change.at("after"), plan_from(change.at("plan")), change.at("refused")});
     state.metrics = {json.at("metrics").at("bytes"), json.at("metrics").at("time_s")};
     state.config_toml = json.at("config");
     if (json.contains("data")) state.data = DataIdentity::from_json(json.at("data"));
@@ -278,9 +291,8 @@ bool recompute_agrees(const config::Config& config, const config::Config& was, c
 
 }  // namespace
 
-bool plan_can_be_kept(const config::Config& config, int processes, const RunState& state, const std::string& order) {
-  const Plan& saved = state.plan;
-  const config::Config was = config::parse(state.config_toml, "state.json config");
+bool plan_can_be_kept(const config::Config& config, const config::Config& was, int processes, const Plan& saved,
+                      const std::string& order) {
   const bool partition_agrees =
       !config.pipeline.partition || *config.pipeline.partition == saved.partition.layers_per_stage;
   const bool chunks_agree =

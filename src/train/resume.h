@@ -15,6 +15,7 @@
 #include "report/metrics_writer.h"
 #include "train/data_identity.h"
 #include "train/loop.h"
+#include "train/plan_changes.h"
 
 namespace sluice::train {
 
@@ -22,7 +23,8 @@ namespace sluice::train {
 struct RunState {
   Progress progress;
   std::int64_t optimizer_steps = 0;
-  Plan plan;
+  Plan plan;                        // that the run was saved under
+  std::vector<PlanChange> changes;  // those of the run, done and to come
   report::MetricsPosition metrics;
   std::string config_toml;
   std::optional<DataIdentity> data;  // not in checkpoints of earlier versions
@@ -73,9 +75,9 @@ void check_resumable(const config::Config& config, const RunState& state, const 
 // Refuses a run that would end before the checkpoint.
 void check_end(std::int64_t total_steps, const RunState& state, const std::string& source);
 
-// The plan of the checkpoint where the configuration leaves the choice open and stages, replicas and schedule are the
-// same. order: the text of pipeline.order.
-[[nodiscard]] bool plan_can_be_kept(const config::Config& config, int processes, const RunState& state,
-                                    const std::string& order = {});
+// A plan that was made under the settings `was`: where those of now leave the choice open and stages, replicas and
+// schedule are the same. order: the text of pipeline.order.
+[[nodiscard]] bool plan_can_be_kept(const config::Config& config, const config::Config& was, int processes,
+                                    const Plan& saved, const std::string& order = {});
 
 }  // namespace sluice::train

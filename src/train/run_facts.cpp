@@ -31,9 +31,11 @@ bool is_text(const Setup& setup) { return setup.train_set->info().kind == Sample
 bool has_perplexity(const Setup& setup) { return is_text(setup) && setup.config.train.label_smoothing == 0; }
 
 report::RunFacts facts_of(const Setup& setup, const engine::Composition& composition) {
-  const std::set<device::Device> devices(setup.devices.begin(), setup.devices.end());
-  const int replicas = count_replicas(setup);
-  return {.plan = composition.plan,
+  const Plan& plan = composition.plan;
+  const engine::DeviceChoice places = devices_for(setup, plan.devices() * plan.replicas);
+  const std::set<device::Device> devices(places.devices.begin(), places.devices.end());
+  const int replicas = plan.replicas * setup.process.processes;
+  return {.plan = plan,
           .replicas = replicas,
           .processes = setup.process.processes,
           .total_steps = setup.total_steps,

@@ -1,4 +1,4 @@
-// run_facts: what a run's records and reports say of it that is known before its first step.
+// run_facts: what a run's records and reports say of it that is known before the first step on a plan.
 #pragma once
 
 #include "engine/compose.h"

@@ -12,11 +12,11 @@
 #include "report/reporter.h"
 #include "report/run_totals.h"
 #include "train/choose_chunks.h"
-#include "train/choose_plan.h"
 #include "train/composition.h"
 #include "train/loop.h"
 #include "train/machine_fit.h"
 #include "train/order.h"
+#include "train/plan_changes.h"
 #include "train/plan_description.h"
 #include "train/resume.h"
 #include "train/run_facts.h"
@@ -82,28 +82,22 @@ void load_start(engine::Composition& composition, const config::Config& config, 
   }
 }
 
-// A plan for a batch of another size (that of other data may be capped by their number) was not made for this run.
-bool keeps_plan(const Setup& setup, const std::optional<ResumePoint>& resume) {
-  return resume && resume->state.plan.global_batch == setup.global_batch &&
-         plan_can_be_kept(setup.config, setup.process.processes, resume->state, setup.order);
-}
-
-Plan plan_to_run(const Setup& setup, const std::optional<ResumePoint>& resume) {
-  return keeps_plan(setup, resume) ? resume->state.plan : decide_plan(setup);
+RunPlans plan_run_from(const Setup& setup, const std::optional<ResumePoint>& resume) {
+  return plan_run(setup, resume ? &resume->state : nullptr);
 }
 
 // What rank 0 tells the others before the first step.
 struct Orders {
   bool trains = true;  // false: there is no step to do
-  bool plan_is_kept = false;
-  RunState state;  // plan, progress
+  bool tries_chunks = false;
+  RunState state;  // plan, changes, progress
 
   [[nodiscard]] std::string to_text() const {
-    return nlohmann::json{{"trains", trains}, {"plan_is_kept", plan_is_kept}, {"state", state.to_json()}}.dump();
+    return nlohmann::json{{"trains", trains}, {"tries_chunks", tries_chunks}, {"state", state.to_json()}}.dump();
   }
   [[nodiscard]] static Orders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
-    return {json.at("trains"), json.at("plan_is_kept"), RunState::from_json(json.at("state"), "rank 0's orders")};
+    return {json.at("trains"), json.at("tries_chunks"), RunState::from_json(json.at("state"), "rank 0's orders")};
   }
 };
 
@@ -137,10 +131,11 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
 }
 
 RunState state_at(const Setup& setup, const Progress& progress, const engine::Composition& composition,
-                  const report::MetricsPosition& metrics) {
+                  const std::vector<PlanChange>& changes, const report::MetricsPosition& metrics) {
   return {.progress = progress,
           .optimizer_steps = composition.optimizers.front()->steps(),
           .plan = composition.plan,
+          .changes = changes,
           .metrics = metrics,
           .config_toml = config::to_toml(setup.config),
           .data = setup.data};
@@ -148,12 +143,15 @@ RunState state_at(const Setup& setup, const Progress& progress, const engine::Co
 
 // records: null in a process that keeps none.
 void run_loop(Peers& peers, const Setup& setup, const LoopOptions& options, const Progress& start,
-              engine::Engine& engine, Records* records) {
-  data::Loader train_data(*setup.train_set, train_loader_options(setup), start.position);
-  const auto open_eval_data = [&] {
-    return std::make_unique<data::Loader>(*setup.test_set, eval_loader_options(setup));
+              engine::Engine& engine, std::vector<PlanChange>& changes, Records* records) {
+  const auto open_train_data = [&](data::Position position) {
+    return std::make_unique<data::Loader>(*setup.train_set, train_loader_options(setup, engine.plan().replicas),
+                                          position);
   };
-  Loop({engine, train_data, open_eval_data, records}, options, start).run();
+  const auto open_eval_data = [&] {
+    return std::make_unique<data::Loader>(*setup.test_set, eval_loader_options(setup, engine.plan().replicas));
+  };
+  Loop({engine, open_train_data, open_eval_data, source_of(changes), records}, options, start).run();
   if (peers.is_alone()) return;
   engine::check_same_state(engine.composition(), "at the end");
   if (records != nullptr)
@@ -198,51 +196,58 @@ struct RunFiles {
 
 // What rank 0 does with a model that lies on its devices, from the first step to the last.
 nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const RunFiles& files, engine::Engine& engine,
-                                      std::optional<ResumePoint>& resume) {
+                                      RunPlans& plans, std::optional<ResumePoint>& resume) {
   const auto& [run_dir, checkpoints, config_text, continues] = files;
   const config::Config& config = setup.config;
-  const bool plan_is_kept = keeps_plan(setup, resume);
   const Progress start = resume ? resume->state.progress : Progress{};
   engine::Composition& composition = engine.composition();
+  check_feasible(engine, plans.changes, start.steps_done);
   load_start(composition, config, resume);
   if (!peers.is_alone()) engine::hand_out_state(composition);
   log_info(concat("run directory ", run_dir.path().string()));
 
-  if (!plan_is_kept && chunks_are_open(config)) decide_chunks(setup, engine, start.position);
-  for (const device::Device device : setup.devices) device::reset_peak_memory(device);  // trials do not count
-  const PlanDescription description = describe_plan(setup, composition, /*chunks_are_open=*/false);
-  log_table(description.text);
+  if (plans.tries_chunks) decide_chunks(setup, engine, start.position);
+  for (const device::Device device : facts_of(setup, composition).devices)
+    device::reset_peak_memory(device);  // trials do not count
+  log_table(describe_plan(setup, composition, /*chunks_are_open=*/false).text);
+  if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
+  warn_of_late_changes(plans.changes, setup.total_steps);
   peers.before_training().training_begins();
   // Not before: a run that is stopped while it plans leaves a directory that it continues as it was.
   run_dir.write_config(config_text);
   if (continues) checkpoints.set_aside_newer_than(start.steps_done);
   report::Reporter reporter(run_dir, {.tensorboard = config.log.tensorboard, .csv = config.log.csv},
                             start_of_records(run_dir, continues, resume));
-  reporter.plan(facts_of(setup, composition), description.json);
+  const auto tell_plan = [&](std::int64_t steps_done) {
+    reporter.plan(facts_of(setup, composition), describe_plan(setup, composition, /*chunks_are_open=*/false).json,
+                  steps_done);
+  };
+  tell_plan(start.steps_done);
   if (resume) {
     reporter.event("resume", {{"step", start.steps_done}, {"checkpoint", resume->source}});
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
   }
   const auto capture = [&](const Progress& progress) {
-    return storage::CheckpointContents{engine::model_tensors(composition), engine::optimizer_tensors(composition),
-                                       state_at(setup, progress, composition, reporter.sync()).to_json()};
+    return storage::CheckpointContents{
+        engine::model_tensors(composition), engine::optimizer_tensors(composition),
+        state_at(setup, progress, composition, plans.changes, reporter.sync()).to_json()};
   };
-  Records records{reporter, checkpoints, capture, [&] { return peers.hold(); }};
+  Records records{reporter, checkpoints, capture, tell_plan, [&] { return peers.hold(); }};
   if (!peers.is_alone()) records.explain = [&](const Error& error) { return peers.explain(error); };
-  run_loop(peers, setup, loop_options(setup, resume, continues), start, engine, &records);
+  run_loop(peers, setup, loop_options(setup, resume, continues), start, engine, plans.changes, &records);
   return with_run_dir(run_dir, reporter.summary("done", setup.total_steps));
 }
 
 // Rank 0's part in a run whose directory is ours.
 nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& files,
                              std::optional<ResumePoint>& resume) {
-  const Plan plan = plan_to_run(setup, resume);
-  Orders orders{.plan_is_kept = keeps_plan(setup, resume), .state = {.plan = plan}};
+  RunPlans plans = plan_run_from(setup, resume);
+  Orders orders{.tries_chunks = plans.tries_chunks, .state = {.plan = plans.now, .changes = plans.changes}};
   if (resume) orders.state.progress = resume->state.progress;
   give(peers, orders);
-  engine::Engine engine(plan, engine_options(setup, peers.processes()));
+  engine::Engine engine(plans.now, engine_options(setup, peers.processes()));
   nlohmann::ordered_json summary;
-  peers.together([&] { summary = train_composed(peers, setup, files, engine, resume); });
+  peers.together([&] { summary = train_composed(peers, setup, files, engine, plans, resume); });
   return summary;
 }
 
@@ -273,18 +278,19 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
 
 // The part of a process that keeps no records.
 nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
-  const Orders orders = Orders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
+  Orders orders = Orders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
   setup.total_steps = total_steps_after(setup, orders.state.progress);
   const nlohmann::ordered_json summary{
       {"rank", peers.process().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
   if (!orders.trains) return summary;
   engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes()));
   peers.together([&] {
-    engine::hand_out_state(engine.composition());
     const Progress& start = orders.state.progress;
-    if (!orders.plan_is_kept && chunks_are_open(setup.config)) decide_chunks(setup, engine, start.position);
+    check_feasible(engine, orders.state.changes, start.steps_done);
+    engine::hand_out_state(engine.composition());
+    if (orders.tries_chunks) decide_chunks(setup, engine, start.position);
     peers.before_training().training_begins();
-    run_loop(peers, setup, loop_options(setup, {}, /*continues=*/false), start, engine, nullptr);
+    run_loop(peers, setup, loop_options(setup, {}, /*continues=*/false), start, engine, orders.state.changes, nullptr);
   });
   return summary;
 }
@@ -301,6 +307,7 @@ Setup make_run_setup(const config::Config& config, const SessionOptions& options
 Setup prepare(const config::Config& config, const SessionOptions& options) {
   const comm::World& world = options.launch.world;
   Setup setup = make_run_setup(config, options);
+  check_changes(setup);
   if (world.rank != 0 || world.is_single()) return setup;
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   if (!choice.continues_run_dir) (void)find_start(choice, options);
@@ -322,6 +329,7 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
   if (!stop_signal) stop_signal.emplace(afterwards);
   return peers.run([&] {
     settle_together(peers, setup);
+    check_changes(setup, refuse_too_many_threads);  // the processes of this machine are known
     return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);
   });
 }
@@ -329,15 +337,22 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
 PlanDescription describe_training(const config::Config& config, const SessionOptions& options) {
   Setup setup = make_run_setup(config, options);
   warn_of_oddities(setup);
+  check_changes(setup);
   identify_data(setup);
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);
-  engine::Engine engine(plan_to_run(setup, resume), engine_options(setup));
+  const RunPlans plans = plan_run_from(setup, resume);
+  engine::Engine engine(plans.now, engine_options(setup));
   engine::Composition& composition = engine.composition();
   load_start(composition, config, resume);
-  PlanDescription plan = describe_plan(setup, composition, chunks_are_open(setup.config) && !keeps_plan(setup, resume));
+  PlanDescription plan = describe_plan(setup, composition, plans.tries_chunks);
+  const std::int64_t step = resume ? resume->state.progress.steps_done : 0;
+  check_feasible(engine, plans.changes, step);
+  for (const PlanChange& change : plans.changes)
+    plan.json["changes"].push_back({{"after", change.after}, {"plan", plan_json(change.plan)}});
+  if (const std::string coming = changes_in_words(plans.changes, step); !coming.empty())
+    plan.text += concat("\n", coming);
   if (resume) {
-    const std::int64_t step = resume->state.progress.steps_done;
     plan.json["resume"] = {{"checkpoint", resume->source}, {"step", step}, {"total_steps", setup.total_steps}};
     plan.text += concat("\nresumes from ", resume->source, " at step ", step, " of ", setup.total_steps);
   }

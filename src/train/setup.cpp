@@ -286,14 +286,20 @@ void settle_process(Setup& setup, const ProcessRank& process) {
   setup.cpu_threads = threads;
 }
 
+Setup with_settings(const Setup& setup, const config::Config& config) {
+  Setup changed = setup;
+  changed.config = config;
+  check_processes(changed);
+  check_schedule(changed);
+  check_partition(config, changed.layers);
+  settle_process(changed, setup.process);
+  return changed;
+}
+
 void identify_data(Setup& setup) { setup.data = identity_of(*setup.train_set, *setup.test_set); }
 
-std::vector<std::string> unused_devices(const Setup& setup) {
-  const std::vector<std::string>& names = setup.config.device.list.names;
-  const std::size_t of_all = setup.devices.size() * static_cast<std::size_t>(setup.process.local_size);
-  const auto used =
-      static_cast<std::ptrdiff_t>(names.size() >= of_all ? of_all : std::min(names.size(), setup.devices.size()));
-  return {names.begin() + used, names.end()};
+std::vector<std::string> unused_devices(const Setup& setup, int places) {
+  return device::unused_names(setup.config.device.list.names, places, setup.process.local_size);
 }
 
 nn::BatchNormMode batch_norm_mode(const config::Config& config) {
@@ -325,12 +331,12 @@ optim::LrSchedule lr_schedule(const Setup& setup) {
           .decay = train.lr_decay};
 }
 
-data::LoaderOptions train_loader_options(const Setup& setup) {
+data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
   const config::Config& config = setup.config;
   return {.batch_size = setup.global_batch,
-          .share = {.first = std::int64_t{setup.process.rank} * config.replicas.local,
-                    .count = config.replicas.local,
-                    .parts = count_replicas(setup)},
+          .share = {.first = std::int64_t{setup.process.rank} * replicas,
+                    .count = replicas,
+                    .parts = std::int64_t{setup.process.processes} * replicas},
           .workers = config.data.workers,
           .prefetch = config.data.prefetch,
           .augment = {.crop_padding = config.data.crop_padding, .horizontal_flip = config.data.flip},
@@ -338,13 +344,21 @@ data::LoaderOptions train_loader_options(const Setup& setup) {
           .dtype = dtype_of(config)};
 }
 
-data::LoaderOptions eval_loader_options(const Setup& setup) {
-  data::LoaderOptions options = train_loader_options(setup);
+data::LoaderOptions train_loader_options(const Setup& setup) {
+  return train_loader_options(setup, setup.config.replicas.local);
+}
+
+data::LoaderOptions eval_loader_options(const Setup& setup, int replicas) {
+  data::LoaderOptions options = train_loader_options(setup, replicas);
   options.batch_size = setup.config.train.eval_batch;
   options.endless = false;
   options.shuffle = false;
   options.augment = {};
   return options;
+}
+
+data::LoaderOptions eval_loader_options(const Setup& setup) {
+  return eval_loader_options(setup, setup.config.replicas.local);
 }
 
 }  // namespace sluice::train

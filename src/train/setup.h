@@ -69,13 +69,16 @@ void identify_data(Setup& setup);
 // The place is known better now: which processes share this machine's devices and cores.
 void settle_process(Setup& setup, const ProcessRank& process);
 
+// The same run under other settings of [pipeline] and replicas.local. ConfigError where they do not suit it.
+[[nodiscard]] Setup with_settings(const Setup& setup, const config::Config& config);
+
 // Of device.list and pipeline.partition.
 [[nodiscard]] pipeline::ListedSettings listed_settings(const config::Config& config);
 
 [[nodiscard]] int cpu_places(const std::vector<device::Device>& devices);
 
-// Names in device.list that are more than the run needs.
-[[nodiscard]] std::vector<std::string> unused_devices(const Setup& setup);
+// Names in device.list that are more than a plan of so many places in each process needs.
+[[nodiscard]] std::vector<std::string> unused_devices(const Setup& setup, int places);
 
 // Of the plan.
 [[nodiscard]] std::string schedule_name(const Setup& setup);
@@ -102,8 +105,11 @@ void settle_process(Setup& setup, const ProcessRank& process);
 [[nodiscard]] comm::Collectives collectives_of(const config::Config& config);
 [[nodiscard]] optim::LrSchedule lr_schedule(const Setup& setup);
 
-// This process's share of the batches of the configured global size.
+// The share of the batches of the configured global size that a process with so many local replicas takes; without
+// their number, as configured.
+[[nodiscard]] data::LoaderOptions train_loader_options(const Setup& setup, int replicas);
 [[nodiscard]] data::LoaderOptions train_loader_options(const Setup& setup);
+[[nodiscard]] data::LoaderOptions eval_loader_options(const Setup& setup, int replicas);
 [[nodiscard]] data::LoaderOptions eval_loader_options(const Setup& setup);
 
 }  // namespace sluice::train

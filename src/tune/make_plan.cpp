@@ -13,17 +13,13 @@
 namespace sluice::tune {
 namespace {
 
-double mean_micro_batch(const PlanRequest& request, const Plan& plan) {
-  return static_cast<double>(plan.global_batch) / request.replicas / plan.chunks;
-}
-
 struct Choice {
   CutRules rules;
   Cut cut;
 };
 
 Choice choose_cut(const PlanRequest& request, const Plan& plan, const std::vector<LayerCost>& costs) {
-  const double micro_batch = mean_micro_batch(request, plan);
+  const double micro_batch = request.mean_micro_batch(plan.chunks);
   const CutRules rules{.micro_batch = micro_batch,
                        .most_samples = static_cast<std::uint64_t>(std::ceil(micro_batch)),
                        .recompute = request.recompute,

@@ -29,6 +29,10 @@ struct PlanRequest {
   bool shares_memory = true;       // device_bytes() (memory.h)
 
   [[nodiscard]] int stages() const { return devices * plan.virtual_stages; }
+  // Samples of a micro-batch of a whole batch, in the mean, where a replica runs `chunks` of them.
+  [[nodiscard]] double mean_micro_batch(int chunks) const {
+    return static_cast<double>(plan.global_batch) / replicas / chunks;
+  }
   [[nodiscard]] bool cut_is_open() const { return !partition && stages() > 1; }
   // Without a limit nothing recomputes.
   [[nodiscard]] bool recompute_is_open() const { return recompute == Recompute::kOpen && memory_limit > 0; }

@@ -37,6 +37,7 @@ class RandomValues {
       case Kind::kIntegerOrAuto: return flip() ? Value{std::string("auto")} : Value{integer(key)};
       case Kind::kIntegers: return integers(key, below(4));
       case Kind::kIntegersOrAuto: return flip() ? Value{std::string("auto")} : Value{integers(key, 1 + below(4))};
+      case Kind::kStrings: return changes();
       case Kind::kDevices: return devices();
       case Kind::kBytes: return bytes(key);
     }
@@ -83,6 +84,14 @@ class RandomValues {
   Value bytes(const Key& key) {
     const std::int64_t count = flip() ? integer(key) : below(1000) << 20;
     return count == 0 || count % 1024 != 0 ? Value{count} : Value{exact_bytes(count)};
+  }
+
+  // What each entry of pipeline.changes may say of any configuration.
+  Value changes() {
+    std::vector<std::string> entries;
+    for (std::int64_t i = below(3); i > 0; --i)
+      entries.push_back(concat(10 * (entries.size() + 1), flip() ? ": recompute=layer" : ": schedule = \"gpipe\""));
+    return entries;
   }
 
   Value devices() {

@@ -172,11 +172,12 @@ TEST_F(EngineTest, APlanThatIsRefusedLeavesTheOldOneRunning) {
   Engine engine(plan(first_), options()), undisturbed(plan(first_), options());
   train(engine, 0, 2);
   train(undisturbed, 0, 2);
-  EXPECT_THROW(engine.apply(plan({3, 3, "1f1b", 2})), ConfigError) << "no so many devices";
-  EXPECT_THROW(engine.apply(plan({2, 2, "no-such-schedule", 2})), ConfigError);
+  EXPECT_THROW(engine.apply(plan({3, 3, "1f1b", 2})), PlanRefused) << "no so many devices";
+  EXPECT_THROW(engine.apply(plan({2, 2, "no-such-schedule", 2})), PlanRefused);
+  EXPECT_THROW(engine.apply(plan({2, 2, "1f1b", 0})), PlanRefused);
   Plan short_cut = plan(first_);
   short_cut.partition = {{1, 1}};
-  EXPECT_THROW(engine.apply(short_cut), ConfigError);
+  EXPECT_THROW(engine.apply(short_cut), PlanRefused);
   EXPECT_EQ(engine.plan(), undisturbed.plan());
   EXPECT_EQ(train(engine, 2, 6), train(undisturbed, 2, 6));
   expect_same_bits(engine.capture(), undisturbed.capture());
@@ -197,7 +198,7 @@ TEST_F(EngineTest, AFailureInTheMiddlePutsTheOldPlanBack) {
     try {
       engine.apply(plan({3, 2, "1f1b", 2}));
       ADD_FAILURE() << "it did not fail";
-    } catch (const Error& error) {
+    } catch (const PlanRefused& error) {
       EXPECT_EQ(error.exit_code(), ExitCode::kOutOfMemory);
       EXPECT_THAT(error.what(), AllOf(HasSubstr("planted"), HasSubstr("the one before stays")));
     }
@@ -261,33 +262,40 @@ TEST_F(EngineTest, TwoProcessesChangeTogetherAndConnectNothingTwice) {
   EXPECT_LE(worst.error, 1e-9) << worst.name;
 }
 
-TEST_F(EngineTest, WhereOneProcessCannotComposeAllPutTheOldPlanBack) {
+// It has fewer devices, or fails while it composes.
+TEST_F(EngineTest, WhereOneProcessCannotTakeThePlanOnAllKeepTheOldOne) {
   const int port = comm::test::free_port();
   std::atomic<int> put_back = 0;
   const auto failures = comm::test::run_ranks(2, [&](int rank) {
     comm::Processes processes(comm::test::world_of(rank, 2, port), {},
                               {std::chrono::minutes(1), std::chrono::minutes(1)});
     EngineOptions own = options(std::make_shared<Communicators>(processes));
-    const auto fails = std::make_shared<bool>(false);
+    const auto fails = std::make_shared<bool>(false), refuses = std::make_shared<bool>(false);
     own.compose.make_layers = [fails, make = own.compose.make_layers] {
       if (std::exchange(*fails, false)) throw OutOfMemoryError("planted");
       return make();
     };
+    own.devices_of = [refuses, choose = own.devices_of](const Plan& plan) {
+      if (std::exchange(*refuses, false)) throw ConfigError("planted");
+      return choose(plan);
+    };
     Engine engine(plan(first_), own);
     const State before = engine.capture();
-    *fails = rank == 1;
-    try {
-      engine.apply(plan({1, 1, "1f1b", 1}));
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("the one before stays"));
-      ++put_back;
+    for (const auto& planted : {fails, refuses}) {
+      *planted = rank == 1;
+      try {
+        engine.apply(plan({3, 1, "1f1b", 1}));  // of more stages: new communicators
+      } catch (const PlanRefused& error) {
+        EXPECT_THAT(error.what(), HasSubstr("the one before stays"));
+        ++put_back;
+      }
     }
     EXPECT_EQ(engine.plan(), plan(first_));
     expect_same_bits(engine.capture(), before);
     check_same_state(engine.composition(), "after it");
   });
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");
-  EXPECT_EQ(put_back, 2);
+  EXPECT_EQ(put_back, 4);
 }
 
 }  // namespace

@@ -131,6 +131,7 @@ TEST_F(ReporterTest, PerplexityIsBesideTheLossInEveryRecord) {
 TEST_F(ReporterTest, APlanThatChangesInTheRunBringsOtherFactsAndPlaces) {
   const auto on_devices = [&](std::int64_t number, int devices, Nanoseconds forward) {
     StepRecord record = step(number, 1.0, 8, 1, false);
+    record.breakdown.step = number * 1'000'000'000;
     for (int device = 0; device < devices; ++device) {
       profiler::PlaceBreakdown place{.replica = ReplicaId{0}, .device = DeviceId{device}};
       place.parts[static_cast<std::size_t>(profiler::Part::kForward)] = forward;
@@ -155,6 +156,8 @@ TEST_F(ReporterTest, APlanThatChangesInTheRunBringsOtherFactsAndPlaces) {
   ASSERT_EQ(summary.at("breakdown").size(), 3U);
   EXPECT_EQ(summary.at("breakdown").at(0).at("forward_ms"), 3.0) << "the mean over the two steps it ran in";
   EXPECT_EQ(summary.at("breakdown").at(2).at("forward_ms"), 2.0) << "of the one";
+  EXPECT_EQ(summary.at("breakdown").at(0).at("step_ms"), 1500.0) << "of the same steps";
+  EXPECT_EQ(summary.at("breakdown").at(2).at("step_ms"), 2000.0);
   EXPECT_EQ(test::lines_of(dir_ / "run" / "metrics.csv").size(), 3U);
 }
 

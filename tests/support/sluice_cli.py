@@ -4,15 +4,14 @@ The binary is the one that SLUICE_BINARY names. Temporary directories follow TMP
 """
 
 import concurrent.futures
-import contextlib
 import json
 import os
 import pathlib
-import random
 import signal
-import socket
 import subprocess
 import time
+
+from ports import free_port
 
 BINARY = os.environ.get("SLUICE_BINARY", "sluice")
 # The slowest machine may be this slow; nothing waits this long when all is well.
@@ -100,16 +99,6 @@ def wait_until(condition, process):
             process.kill()
             raise AssertionError("what the test waits for did not happen")
         time.sleep(0.01)
-
-
-def free_port():
-    """A port on which nobody listens, below those that the kernel gives to connections, which might take it meanwhile."""
-    lowest_of_connections = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
-    while True:
-        port = random.SystemRandom().randrange(lowest_of_connections // 2, lowest_of_connections)
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port
 
 
 def environment_of(rank, size, port):

@@ -158,7 +158,8 @@ TEST(MakeSetup, OfNamedDevicesTheFirstAreTakenAndTheOthersNamed) {
   const train::Setup setup = make_setup(config);
   ASSERT_EQ(setup.devices.size(), 2U);
   EXPECT_EQ(device::to_string(setup.devices.front()), "cpu:1");
-  EXPECT_THAT(unused_devices(setup), testing::ElementsAre("cpu:5", "cpu:7"));
+  EXPECT_THAT(unused_devices(setup, 2), testing::ElementsAre("cpu:5", "cpu:7"));
+  EXPECT_THAT(unused_devices(setup, 3), testing::ElementsAre("cpu:7"));
   config.pipeline.partition = std::vector<int>{2, 3};
   const train::Setup cut = make_setup(config);
   engine::Engine engine(tune::make_plan(plan_request(cut), {}), engine_options(cut));
@@ -167,7 +168,7 @@ TEST(MakeSetup, OfNamedDevicesTheFirstAreTakenAndTheOthersNamed) {
   EXPECT_THAT(plan.text, HasSubstr("of device.list the first 2 are used, not cpu:5, cpu:7"));
   EXPECT_EQ(plan.json.at("unused_devices"), nlohmann::ordered_json::array({"cpu:5", "cpu:7"}));
   config.device.list = {};
-  EXPECT_THAT(unused_devices(make_setup(config)), testing::IsEmpty());
+  EXPECT_THAT(unused_devices(make_setup(config), 2), testing::IsEmpty());
 }
 
 TEST(MakeSetup, OneDeviceForEachStageOfEachReplica) {
