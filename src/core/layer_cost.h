@@ -8,13 +8,13 @@
 
 namespace sluice {
 
-// Seconds that grow with the size of a micro-batch: a + b * samples.
+// Seconds that grow with a size, a + b * size: of a micro-batch in samples, where nothing else is said.
 struct AffineCost {
-  double a_s = 0;    // a micro-batch
+  double a_s = 0;    // whatever the size
   double b_s = 0;    // a sample
   double error = 0;  // root mean square of the relative deviations from what was measured
 
-  [[nodiscard]] double at(double samples) const { return a_s + b_s * samples; }
+  [[nodiscard]] double at(double size) const { return a_s + b_s * size; }
 };
 
 // The same of bytes.

@@ -17,13 +17,6 @@ void fields(Io& io, LayerTimes& value) {
 }
 
 template <typename Io>
-void fields(Io& io, LinkCost& value) {
-  io("latency_s", value.latency_s);
-  io("bytes_per_s", value.bytes_per_s);
-  io("error", value.error);
-}
-
-template <typename Io>
 void fields(Io& io, StageLink& value) {
   io("from_stage", value.from_stage);
   io("to_stage", value.to_stage);
@@ -61,6 +54,8 @@ void fields(Io& io, StepSummary& value) {
   io("fastest_s", value.fastest_s);
   io("samples_per_s", value.samples_per_s);
   io("predicted_s", value.predicted_s);
+  io("predicted_allreduce_s", value.predicted_allreduce_s);
+  io("predicted_update_s", value.predicted_update_s);
 }
 
 }  // namespace sluice::profiler
@@ -71,6 +66,13 @@ template <typename Io>
 void fields(Io& io, AffineCost& value) {
   io("a_s", value.a_s);
   io("b_s", value.b_s);
+  io("error", value.error);
+}
+
+template <typename Io>
+void fields(Io& io, LinkCost& value) {
+  io("latency_s", value.latency_s);
+  io("bytes_per_s", value.bytes_per_s);
   io("error", value.error);
 }
 
@@ -124,6 +126,7 @@ void fields(Io& io, LayerProfile& value) {
   io("layers", value.layers);
   io("stage_links", value.stage_links);
   io("all_reduce", value.all_reduce);
+  io("update", value.update);
   io("step", value.step);
   io("stage_memory", value.stage_memory);
   io("device_memory", value.device_memory);

@@ -13,11 +13,12 @@
 #include <vector>
 
 #include "core/layer_cost.h"
+#include "core/link_cost.h"
 #include "profiler/fingerprint.h"
 
 namespace sluice::profiler {
 
-inline constexpr int kProfileVersion = 4;
+inline constexpr int kProfileVersion = 5;
 
 // The best of several measurements at one micro-batch size.
 struct LayerTimes {
@@ -36,15 +37,6 @@ struct MeasuredLayer {
   std::vector<LayerTimes> times;  // what cost's lines were fitted to
 };
 
-// latency + bytes / bandwidth.
-struct LinkCost {
-  double latency_s = 0;
-  std::optional<double> bytes_per_s;  // nothing: the time does not depend on the bytes, they are not copied
-  double error = 0;                   // of the fit, as AffineCost::error
-
-  [[nodiscard]] double at(double bytes) const { return latency_s + (bytes_per_s ? bytes / *bytes_per_s : 0.0); }
-};
-
 // One activation from a stage to the next.
 struct StageLink {
   int from_stage = 0;
@@ -61,13 +53,15 @@ struct AllReduceLink {
   LinkCost cost;
 };
 
-// Whole training steps under the configured plan, and what the layers' costs alone say of them.
+// Whole training steps under the configured plan, and what the costs of layers and links say of them (tune/predict.h).
 struct StepSummary {
   int steps = 0;  // with a whole batch
   double median_s = 0;
   double fastest_s = 0;
-  double samples_per_s = 0;  // at the median, over all processes
-  double predicted_s = 0;    // of the layers on their stages: without optimizer, copies, all-reduce and loading
+  double samples_per_s = 0;          // at the median, over all processes
+  double predicted_s = 0;            // without loading
+  double predicted_allreduce_s = 0;  // of it, all-reduce that nothing hides
+  double predicted_update_s = 0;     // and the optimizer
 };
 
 // What a stage kept at most between the actions of its micro-batches, counted and by the simulator
@@ -92,6 +86,7 @@ struct LayerProfile {
   std::vector<MeasuredLayer> layers;
   std::vector<StageLink> stage_links;       // of replica 0, first border first
   std::optional<AllReduceLink> all_reduce;  // nothing with one replica
+  std::optional<AffineCost> update;         // of a stage's weights, by their bytes
   std::optional<StepSummary> step;
   std::vector<StageMemory> stage_memory;    // of replica 0, in one more step
   std::vector<DeviceMemory> device_memory;  // of this process, in that step; empty where memory is not counted

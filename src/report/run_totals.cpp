@@ -69,25 +69,24 @@ tune::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts) {
   };
   tune::AdviceInput input{
       .step = mean(totals.duration),
-      .chunks = facts.plan.chunks,
+      .plan = facts.plan,
       .chunks_are_measured = facts.chunks_are_measured,
-      .chunks_are_ordered = !facts.plan.order.empty(),
       .partition_is_measured = facts.partition_is_measured,
       .replica_samples = static_cast<double>(facts.plan.global_batch) / facts.replicas,
-      .partition = facts.plan.partition.layers_per_stage,
       .sync_bytes = static_cast<double>(facts.sync_bytes),
       .network_bytes_per_s = totals.network_time > 0 ? totals.network_bytes / to_s(totals.network_time) : 0.0,
       .data_workers = facts.data_workers};
   for (const auto& [place, steps, duration] : totals.places) {
-    input.stages.push_back({.replica = index(place.replica),
-                            .stage = index(place.device),
-                            .compute = mean(place.forward() + place.backward()),
-                            .load = mean(place.load()),
-                            .allreduce = mean(place[profiler::Part::kAllReduce]),
-                            .skew = mean(place[profiler::Part::kSkew]),
-                            .fill = mean(place[profiler::Part::kFill]),
-                            .drain = mean(place[profiler::Part::kDrain]),
-                            .other = mean(place[profiler::Part::kOther])});
+    input.devices.push_back({.replica = index(place.replica),
+                             .device = index(place.device),
+                             .forward = mean(place.forward()),
+                             .backward = mean(place.backward()),
+                             .load = mean(place.load()),
+                             .allreduce = mean(place[profiler::Part::kAllReduce]),
+                             .skew = mean(place[profiler::Part::kSkew]),
+                             .fill = mean(place[profiler::Part::kFill]),
+                             .drain = mean(place[profiler::Part::kDrain]),
+                             .other = mean(place[profiler::Part::kOther])});
     input.allreduce = std::max(input.allreduce, mean(place.all_reduce - place[profiler::Part::kSkew]));
   }
   // Who is late by chance one step and early the next is not slow: what others waited for it, less the most that was

@@ -6,9 +6,11 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "pipeline/schedule/plan_schedule.h"
 #include "pipeline/state_memory.h"
 #include "profiler/measure/cost_cache.h"
 #include "profiler/measure/measure_layers.h"
+#include "profiler/measure/measure_links.h"
 
 namespace sluice::train {
 namespace {
@@ -70,6 +72,23 @@ std::uint64_t planned_memory(const Setup& setup) {
   return pipeline::limit_of_place(bytes, setup.devices) / 10 * 9;
 }
 
+tune::LinkCosts link_costs(const Setup& setup, const profiler::LayerProfile& profile) {
+  const auto stages = static_cast<std::size_t>(plan_request(setup).stages());
+  tune::LinkCosts costs{.bucket_bytes = setup.config.replicas.bucket_mb * 1024 * 1024,
+                        .update = profile.update,
+                        .updaters = shares_memory(setup) ? setup.config.replicas.local : 1};
+  if (!profile.stage_links.empty()) costs.borders.resize(stages);
+  for (const profiler::StageLink& link : profile.stage_links) costs.borders.at(link.from_stage) = link.cost;
+  if (profile.all_reduce) costs.all_reduce = profile.all_reduce->cost;
+  return costs;
+}
+
+std::vector<profiler::StageLink> measure_borders(const Setup& setup) {
+  const tune::PlanRequest request = plan_request(setup);
+  if (request.devices == 1) return {};
+  return measure::measure_stage_links(setup.devices, pipeline::stage_owners(request.uncut()), setup.cpu_threads);
+}
+
 double layers_budget(const Setup& setup) { return setup.config.pipeline.planning_budget_s / 3; }
 double chunks_budget(const Setup& setup) { return setup.config.pipeline.planning_budget_s - layers_budget(setup); }
 
@@ -96,7 +115,9 @@ Plan decide_plan(const Setup& setup) {
   const tune::PlanRequest request = plan_request(setup);
   if (!request.needs_costs()) return tune::make_plan(request, {});
   const std::vector<LayerCost> costs = costs_of(setup);
-  Plan plan = tune::make_plan(request, costs);
+  const bool has_copies = request.cut_is_open() && !shares_memory(setup);
+  const auto borders = has_copies ? measure_borders(setup) : std::vector<profiler::StageLink>();
+  Plan plan = tune::make_plan(request, costs, link_costs(setup, {.stage_links = borders}));
   if (plan.stages() > 1) {
     log_info(tune::describe_balance(costs, plan, request.mean_micro_batch(plan.chunks)));
   }

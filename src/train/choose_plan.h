@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/plan.h"
+#include "profiler/layer_profile.h"
 #include "train/setup.h"
 #include "tune/make_plan.h"
 
@@ -20,11 +21,19 @@ namespace sluice::train {
 [[nodiscard]] std::uint64_t planned_memory(const Setup& setup);
 [[nodiscard]] bool shares_memory(const Setup& setup);  // tune::device_bytes()
 
+// What links and update of a profile cost a step of this set-up; nothing for what was not measured.
+[[nodiscard]] tune::LinkCosts link_costs(const Setup& setup, const profiler::LayerProfile& profile);
+
+// Between stages, whatever the cut: their number and their devices are settled. Empty with one device.
+[[nodiscard]] std::vector<profiler::StageLink> measure_borders(const Setup& setup);
+
 // Shares of pipeline.planning_budget_s, in seconds: a third for the layers' costs, the rest for trials of chunks.
 [[nodiscard]] double layers_budget(const Setup& setup);
 [[nodiscard]] double chunks_budget(const Setup& setup);
 
-// tune::make_plan(), with costs measured here where they are needed; says what was chosen.
+// tune::make_plan(), with costs measured here where they are needed; says what was chosen. Links between stages are
+// measured where the cut is open and devices have memories of their own; in one memory they cost the same for any cut.
+// They are not kept: they take milliseconds, and hold for these devices only.
 [[nodiscard]] Plan decide_plan(const Setup& setup);
 
 }  // namespace sluice::train

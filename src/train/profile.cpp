@@ -14,6 +14,7 @@
 #include "profiler/measure/fingerprint_of.h"
 #include "profiler/measure/measure_layers.h"
 #include "profiler/measure/measure_links.h"
+#include "profiler/measure/measure_update.h"
 #include "report/run_totals.h"
 #include "report/time_table.h"
 #include "storage/files.h"
@@ -25,6 +26,7 @@
 #include "train/same_start.h"
 #include "train/trial_steps.h"
 #include "tune/partition.h"
+#include "tune/predict.h"
 
 namespace sluice::train {
 namespace {
@@ -78,25 +80,22 @@ report::RunTotals totals_of(const std::vector<TrialStep>& trial) {
   return totals;
 }
 
-// What a micro-batch costs the stage that takes longest for one of `samples`.
-tune::MicroBatchCost slowest_stage_cost(const std::vector<LayerCost>& costs, const Plan& plan, double samples) {
-  const auto times = [&](double of_samples) {
-    return tune::stage_times(costs, of_samples, plan.partition, plan.recompute);
-  };
-  const std::vector<double> of_one = times(samples);
-  const auto slowest = std::ranges::max_element(of_one) - of_one.begin();
-  const double overhead = times(0)[slowest];
-  return {.overhead = overhead, .per_sample = (of_one[slowest] - overhead) / samples};
+// With the costs of layers and links at hand, moves of layers and numbers of chunks are computed instead of bounded.
+std::vector<tune::Advice> advice_of(const Setup& setup, const report::RunTotals& totals, const report::RunFacts& facts,
+                                    const LayerProfile& profile) {
+  tune::AdviceInput input = report::advice_input(totals, facts);
+  input.layers = profile.costs();
+  input.links = link_costs(setup, profile);
+  return tune::advise(input);
 }
 
-// With the layers' costs at hand, moves of layers and numbers of chunks are computed instead of bounded.
-std::vector<tune::Advice> advice_of(const report::RunTotals& totals, const report::RunFacts& facts,
-                                    const std::vector<LayerCost>& costs) {
-  tune::AdviceInput input = report::advice_input(totals, facts);
-  const double samples = input.replica_samples / facts.plan.chunks;
-  for (const LayerCost& cost : costs) input.layers.push_back(cost.seconds(samples) * facts.plan.chunks);
-  input.micro_batch = slowest_stage_cost(costs, facts.plan, samples);
-  return tune::advise(input);
+// Beside the steps that were measured.
+void add_prediction(const Setup& setup, const Plan& plan, double replica_samples, LayerProfile& profile) {
+  const tune::StepPrediction predicted =
+      tune::predict_step(plan, profile.costs(), replica_samples, link_costs(setup, profile));
+  profile.step->predicted_s = predicted.seconds;
+  profile.step->predicted_allreduce_s = predicted.all_reduce;
+  profile.step->predicted_update_s = predicted.update;
 }
 
 // Of one more step, in which rank 0 counts.
@@ -127,7 +126,8 @@ void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std
   }
 }
 
-LayerProfile measure_model(const Setup& setup, const std::string& version) {
+// What rank 0 measures without the others: the layers, the links between stages, the update.
+LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   LayerProfile profile{.fingerprint = measure::fingerprint_of(workload_of(setup), version),
                        .micro_batch = micro_batch_size(setup)};
   const auto sizes = measure::sizes_to_profile(profile.micro_batch);
@@ -136,6 +136,12 @@ LayerProfile measure_model(const Setup& setup, const std::string& version) {
   profile.layers = measure::measure_layers(
       workload_of(setup),
       {.sizes = sizes, .least_rounds = 5, .most_rounds = 40, .budget_s = 10, .needed_size = profile.micro_batch});
+  log_info("measuring the links and the optimizer");
+  profile.stage_links = measure_borders(setup);
+  std::uint64_t trained_bytes = 0;
+  for (const profiler::MeasuredLayer& layer : profile.layers) trained_bytes += layer.cost.gradient_bytes;
+  const auto stages = static_cast<std::uint64_t>(plan_request(setup).stages());
+  profile.update = measure::measure_update(workload_of(setup), trained_bytes / stages);
   return profile;
 }
 
@@ -161,32 +167,28 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     const auto trial = whole_steps(run_trial_steps(setup, engine, kWarmUpSteps, orders.steps));
     profile.step = summary_of(trial);
     const report::RunTotals totals = totals_of(trial);
-    if (!totals.places.empty() && peers.keeps_records()) {
-      const report::RunFacts facts = facts_of(setup, composition);
-      outcome.step_table = report::time_table(report::mean_times(totals), {}, totals.steps, facts.processes);
-      outcome.advice = advice_of(totals, facts, profile.costs());
-    }
     const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =
         std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
     measure_memory(setup, engine, peers.keeps_records(),
                    static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)), profile);
-    if (peers.keeps_records()) {
-      profile.step->predicted_s = tune::predict_step(profile.costs(), composition.plan, replica_samples);
-      log_info("measuring the links");
-      profile.stage_links =
-          measure::measure_stage_links(setup.devices, pipeline::stage_owners(composition.plan), setup.cpu_threads);
-    }
     const std::uint64_t bucket = std::min<std::uint64_t>(
         composition.gradient_bytes(), static_cast<std::uint64_t>(setup.config.replicas.bucket_mb * 1024 * 1024));
     if (setup.config.replicas.sync != "none")
       profile.all_reduce = measure::measure_all_reduce(replica_group(setup, peers.processes()), bucket);
+    if (!peers.keeps_records()) return;
+    add_prediction(setup, composition.plan, replica_samples, profile);
+    if (totals.places.empty()) return;
+    const report::RunFacts facts = facts_of(setup, composition);
+    outcome.step_table = report::time_table(report::mean_times(totals), {}, totals.steps, facts.processes);
+    outcome.advice = advice_of(setup, totals, facts, profile);
   });
 }
 
 ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& options) {
-  ProfileOutcome outcome{.profile = measure_model(setup, options.launch.version)};
-  const ProfileOrders orders{tune::make_plan(plan_request(setup), outcome.profile.costs()), setup.config.profile.steps};
+  ProfileOutcome outcome{.profile = measure_alone(setup, options.launch.version)};
+  const Plan plan = tune::make_plan(plan_request(setup), outcome.profile.costs(), link_costs(setup, outcome.profile));
+  const ProfileOrders orders{plan, setup.config.profile.steps};
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
   measure_composed(peers, setup, orders, outcome);
   storage::write_text_atomically(options.out, profiler::to_json_text(outcome.profile));

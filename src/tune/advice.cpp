@@ -1,52 +1,112 @@
 #include "tune/advice.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "core/concat.h"
+#include "core/error.h"
 #include "core/text.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "tune/partition.h"
 
 namespace sluice::tune {
 namespace {
 
-using StagePart = double StageSeconds::*;
+using DevicePart = double DeviceSeconds::*;
 
 std::string ms(double seconds) { return concat(fixed(seconds * 1e3, 1), " ms"); }
 std::string percent(double share) { return concat(fixed(share * 100, share < 0.1 ? 1 : 0), " %"); }
 std::string bytes_text(double bytes) { return human_bytes(static_cast<std::uint64_t>(std::max(bytes, 0.0))); }
 
-double mean_of(const std::vector<StageSeconds>& stages, StagePart part) {
+double mean_of(const std::vector<DeviceSeconds>& devices, DevicePart part) {
   double sum = 0;
-  for (const StageSeconds& stage : stages) sum += stage.*part;
-  return stages.empty() ? 0 : sum / static_cast<double>(stages.size());
+  for (const DeviceSeconds& device : devices) sum += device.*part;
+  return devices.empty() ? 0 : sum / static_cast<double>(devices.size());
 }
 
-// Means over the rows that have the same stage, or the same replica.
-std::map<int, double> means_by(const std::vector<StageSeconds>& stages, int StageSeconds::*key, StagePart part) {
+// Means over the rows that have the same device, or the same replica.
+std::map<int, double> means_by(const std::vector<DeviceSeconds>& devices, int DeviceSeconds::*key, DevicePart part) {
   std::map<int, double> sums, counts;
-  for (const StageSeconds& stage : stages) {
-    sums[stage.*key] += stage.*part;
-    counts[stage.*key] += 1;
+  for (const DeviceSeconds& device : devices) {
+    sums[device.*key] += device.*part;
+    counts[device.*key] += 1;
   }
   for (auto& [id, sum] : sums) sum /= counts[id];
   return sums;
 }
 
-// Seconds of compute per step of each stage, mean over replicas.
-std::vector<double> compute_of_stages(const AdviceInput& input) {
-  std::vector<double> compute;
-  for (const auto& [stage, seconds] : means_by(input.stages, &StageSeconds::stage, &StageSeconds::compute))
-    compute.push_back(seconds);
-  return compute;
+// Seconds per step of the work of a replica's devices, mean over replicas.
+struct Work {
+  std::vector<double> forward, backward;  // [device]
+
+  [[nodiscard]] std::vector<double> both() const {
+    std::vector<double> sums = forward;
+    for (std::size_t d = 0; d < sums.size(); ++d) sums[d] += backward[d];
+    return sums;
+  }
+  // The same of devices that all have the mean.
+  [[nodiscard]] Work evened() const {
+    const auto mean = [](const std::vector<double>& of) {
+      return std::vector(of.size(), std::accumulate(of.begin(), of.end(), 0.0) / static_cast<double>(of.size()));
+    };
+    return {mean(forward), mean(backward)};
+  }
+};
+
+Work work_of(const AdviceInput& input) {
+  Work work;
+  for (const auto& [device, seconds] : means_by(input.devices, &DeviceSeconds::device, &DeviceSeconds::forward))
+    work.forward.push_back(seconds);
+  for (const auto& [device, seconds] : means_by(input.devices, &DeviceSeconds::device, &DeviceSeconds::backward))
+    work.backward.push_back(seconds);
+  return work;
 }
 
-// The step that stages with this compute per step would need.
-double estimate(const std::vector<double>& compute, int chunks) {
-  return pipeline_estimate(compute, chunks) / chunks;  // linear in the times: per step instead of per micro-batch
+// Nothing for a plan that does not run.
+std::optional<pipeline::Schedule> advised_schedule(const Plan& plan) {
+  try {
+    return pipeline::make_train_schedule(plan, plan.chunks);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+// The step by this work in chunks of no fixed cost, and nothing else. A backward is half input, half weight gradients.
+std::optional<double> seconds_of(const Work& work, const Plan& plan) {
+  const auto schedule = advised_schedule(plan);
+  if (!schedule || schedule->devices.size() != work.forward.size()) return std::nullopt;
+  std::vector<pipeline::StepCost> devices;
+  for (std::size_t d = 0; d < work.forward.size(); ++d) {
+    const double half = work.backward[d] / 2 / plan.chunks;
+    devices.push_back({.forward = work.forward[d] / plan.chunks, .input = half, .weight = half});
+  }
+  return predict_step(*schedule, {.stages = pipeline::share_costs(*schedule, devices)}).seconds;
+}
+
+bool layers_are_known(const AdviceInput& input) {
+  const auto& counts = input.plan.partition.layers_per_stage;
+  return !input.layers.empty() && std::accumulate(counts.begin(), counts.end(), std::size_t{0}) == input.layers.size();
+}
+
+// The step by the layers' costs under another plan than the one that ran. Requires: they are known.
+std::optional<double> seconds_under(const AdviceInput& input, const Plan& plan) {
+  const auto schedule = advised_schedule(plan);
+  if (!schedule) return std::nullopt;
+  const double micro_batch = input.replica_samples / plan.chunks;
+  return predict_step(*schedule, step_costs(input.layers, plan.partition, plan.recompute, micro_batch, input.links))
+      .seconds;
+}
+
+// What another plan saves; nothing where it does not run, or its time is not known.
+std::optional<double> saving_of(const AdviceInput& input, const Plan& other) {
+  const bool by_layers = layers_are_known(input);
+  const Work work = work_of(input);
+  const auto now = by_layers ? seconds_under(input, input.plan) : seconds_of(work, input.plan);
+  const auto then = by_layers ? seconds_under(input, other) : seconds_of(work, other);
+  return now && then ? std::optional(*now - *then) : std::nullopt;
 }
 
 // A boundary layer that moves from one stage to the next or the one before.
@@ -56,55 +116,58 @@ struct Move {
   double saved = 0;
 };
 
-// The single move that saves most; none when no move saves anything.
-std::optional<Move> best_move(const AdviceInput& input, const std::vector<double>& compute) {
-  const int stages = static_cast<int>(compute.size());
-  const double now = estimate(compute, input.chunks);
+// The single move that saves most; none when no move saves anything. Requires: the layers are known.
+std::optional<Move> best_move(const AdviceInput& input) {
   std::optional<Move> best;
   const auto consider = [&](int from, int to, int layer) {
-    if (input.partition[from] < 2) return;  // no stage is empty
-    std::vector<double> moved = compute;
-    moved[from] = std::max(0.0, moved[from] - input.layers[layer]);
-    moved[to] += input.layers[layer];
-    const double saved = now - estimate(moved, input.chunks);
+    if (input.plan.partition.layers_per_stage[from] < 2) return;  // no stage is empty
+    Plan moved = input.plan;
+    --moved.partition.layers_per_stage[from];
+    ++moved.partition.layers_per_stage[to];
+    const double saved = saving_of(input, moved).value_or(0);
     if (saved > 0 && (!best || saved > best->saved)) best = Move{layer, to, saved};
   };
-  for (int right = 1, begin = 0; right < stages; ++right) {
-    begin += input.partition[right - 1];  // the first layer of the right stage
+  for (int right = 1, begin = 0; right < input.plan.stages(); ++right) {
+    begin += input.plan.partition.layers_per_stage[right - 1];  // the first layer of the right stage
     consider(right - 1, right, begin - 1);
     consider(right, right - 1, begin);
   }
   return best;
 }
 
-constexpr double kLongMicroBatch = 5e-3;  // seconds of compute of a stage, beside which its fixed costs are small
+constexpr double kLongMicroBatch = 5e-3;  // seconds of compute of a device, beside which its fixed costs are small
 
-bool layers_are_known(const AdviceInput& input, std::size_t stages) {
-  const int layers = std::accumulate(input.partition.begin(), input.partition.end(), 0);
-  return input.partition.size() == stages && layers > 0 && static_cast<std::size_t>(layers) == input.layers.size();
+// Some stage of the device has a layer to spare.
+bool can_give(const Plan& plan, int device) {
+  const std::vector<int> owners = pipeline::stage_owners(plan);
+  for (int s = 0; s < plan.stages(); ++s) {
+    if (owners[s] == device && plan.partition.layers_per_stage[s] > 1) return true;
+  }
+  return false;
 }
 
 std::optional<Advice> bottleneck_advice(const AdviceInput& input) {
-  const std::vector<double> compute = compute_of_stages(input);
-  if (compute.size() < 2) return std::nullopt;
+  const Work work = work_of(input);
+  const std::vector<double> compute = work.both();
+  if (compute.size() < 2 || input.plan.devices() != static_cast<int>(compute.size())) return std::nullopt;
   const auto slowest = std::max_element(compute.begin(), compute.end());
-  const double mean = std::accumulate(compute.begin(), compute.end(), 0.0) / static_cast<double>(compute.size());
-  if (mean <= 0) return std::nullopt;
-  const auto layers_of_slowest = static_cast<std::size_t>(slowest - compute.begin());
-  const bool can_give = layers_of_slowest >= input.partition.size() || input.partition[layers_of_slowest] > 1;
-  if (!can_give) return std::nullopt;
+  const double mean = work.evened().both().front();
+  const int device = static_cast<int>(slowest - compute.begin());
+  if (mean <= 0 || !can_give(input.plan, device)) return std::nullopt;
   const std::string what =
-      concat("stage ", slowest - compute.begin(), " is the bottleneck: it computes ", ms(*slowest), " of the ",
-             ms(input.step), " step, ", percent(*slowest / mean - 1), " more than the mean of the stages; ");
-  if (!layers_are_known(input, compute.size())) {
+      concat(input.plan.virtual_stages == 1 ? "stage " : "device ", device, " is the bottleneck: it computes ",
+             ms(*slowest), " of the ", ms(input.step), " step, ", percent(*slowest / mean - 1),
+             " more than the mean of the ", input.plan.virtual_stages == 1 ? "stages; " : "devices; ");
+  if (!layers_are_known(input)) {
     if (input.partition_is_measured) return std::nullopt;  // a better cut was looked for and not found
-    const double saved = estimate(compute, input.chunks) - estimate(std::vector(compute.size(), mean), input.chunks);
-    const double gain = saved / input.step;
+    const auto now = seconds_of(work, input.plan), evened = seconds_of(work.evened(), input.plan);
+    if (!now || !evened) return std::nullopt;
+    const double gain = (*now - *evened) / input.step;
     return Advice{
         concat(what, "moving layers to its neighbours (pipeline.partition) can save up to ", percent(gain), " of it"),
         gain};
   }
-  const std::optional<Move> move = best_move(input, compute);
+  const std::optional<Move> move = best_move(input);
   if (!move) return std::nullopt;
   const double gain = move->saved / input.step;
   return Advice{concat(what, "moving layer ", move->layer, " to stage ", move->to, " (pipeline.partition) predicts -",
@@ -112,57 +175,64 @@ std::optional<Advice> bottleneck_advice(const AdviceInput& input) {
                 gain};
 }
 
-// T(m) = (m + p - 1) (a + s B / m), the step of p equal stages.
-double step_with_chunks(const AdviceInput& input, int stages, int chunks) {
-  const auto& [overhead, per_sample] = *input.micro_batch;
-  return (chunks + stages - 1) * (overhead + per_sample * input.replica_samples / chunks);
+// By an order that the user wrote, which is for one number of chunks.
+bool is_ordered(const AdviceInput& input) { return !input.plan.order.empty(); }
+
+Plan with_chunks(Plan plan, int chunks) {
+  plan.chunks = chunks;
+  return plan;
 }
 
-std::string chunks_setting(const AdviceInput& input, int chunks) {
-  return input.chunks_are_ordered ? concat("a pipeline.order of ", counted(chunks, "micro-batch"))
-                                  : concat("pipeline.chunks = ", chunks);
-}
-
-std::optional<Advice> more_chunks_advice(const AdviceInput& input, int stages) {
-  const int twice = 2 * input.chunks;
-  if (stages < 2 || (input.replica_samples > 0 && twice > input.replica_samples)) return std::nullopt;
-  if (input.chunks_are_measured) return std::nullopt;
-  const std::vector<double> compute = compute_of_stages(input);
+std::optional<Advice> more_chunks_advice(const AdviceInput& input) {
+  const int chunks = input.plan.chunks, twice = 2 * chunks;
+  const std::vector<double> compute = work_of(input).both();
+  if (compute.size() < 2 || (input.replica_samples > 0 && twice > input.replica_samples)) return std::nullopt;
+  if (input.chunks_are_measured || is_ordered(input)) return std::nullopt;
   // What a micro-batch costs whatever its size is not known: it may eat up the gain where micro-batches are short.
-  const double shortest = *std::ranges::min_element(compute) / input.chunks;
-  if (!input.micro_batch && shortest < kLongMicroBatch) return std::nullopt;
-  const double bubble = mean_of(input.stages, &StageSeconds::fill) + mean_of(input.stages, &StageSeconds::drain);
-  // The bubble is p - 1 micro-batches long. Half as large ones halve it, but for their overhead, and more pay it.
-  // Where stages differ, the bubble is mostly waiting for the slowest, which smaller micro-batches do not shorten.
-  double saved = std::min(bubble / 2, estimate(compute, input.chunks) - estimate(compute, twice));
-  if (input.micro_batch) saved -= input.micro_batch->overhead * (input.chunks + (stages - 1) / 2.0);
-  const double gain = saved / input.step;
+  const bool by_layers = layers_are_known(input);
+  if (!by_layers && *std::ranges::min_element(compute) / chunks < kLongMicroBatch) return std::nullopt;
+  std::optional<double> saved = saving_of(input, with_chunks(input.plan, twice));
+  if (!saved) return std::nullopt;
+  const double bubble = mean_of(input.devices, &DeviceSeconds::fill) + mean_of(input.devices, &DeviceSeconds::drain);
+  // Where there are as many micro-batches as devices and more, half as large ones shorten the bubble to half at best.
+  saved = std::min(*saved, bubble / 2);
+  const double gain = *saved / input.step;
   return Advice{concat("the pipeline fills and drains for ", ms(bubble), " of the ", ms(input.step), " step (",
-                       percent(bubble / input.step), "); ", chunks_setting(input, twice), " instead of ", input.chunks,
-                       input.micro_batch ? " predicts -" : " can save up to ", percent(gain)),
+                       percent(bubble / input.step), "); pipeline.chunks = ", twice, " instead of ", chunks,
+                       by_layers ? " predicts -" : " can save up to ", percent(gain)),
                 gain};
 }
 
-std::optional<Advice> fewer_chunks_advice(const AdviceInput& input, int stages) {
-  if (!input.micro_batch || input.micro_batch->overhead <= 0 || input.replica_samples < 1) return std::nullopt;
-  const auto& [overhead, per_sample] = *input.micro_batch;
-  const double optimum = std::sqrt((stages - 1) * per_sample * input.replica_samples / overhead);
-  if (optimum >= input.chunks) return std::nullopt;
-  int best = input.chunks;
-  for (const double candidate : {std::floor(optimum), std::ceil(optimum)}) {
-    const int chunks = std::max(1, static_cast<int>(candidate));
-    if (step_with_chunks(input, stages, chunks) < step_with_chunks(input, stages, best)) best = chunks;
+// What a micro-batch costs the slowest stage whatever its size. Requires: the layers are known.
+double fixed_cost(const AdviceInput& input) {
+  const double micro_batch = input.replica_samples / input.plan.chunks;
+  const auto times = [&](double samples) {
+    return stage_times(input.layers, samples, input.plan.partition, input.plan.recompute);
+  };
+  const std::vector<double> now = times(micro_batch);
+  return times(0)[std::ranges::max_element(now) - now.begin()];
+}
+
+std::optional<Advice> fewer_chunks_advice(const AdviceInput& input) {
+  if (!layers_are_known(input) || input.replica_samples < 1 || is_ordered(input)) return std::nullopt;
+  int best = input.plan.chunks;
+  double most_saved = 0;
+  const int stride = std::max(1, input.plan.chunks / 64);  // of very many, neighbours differ little
+  for (int chunks = 1; chunks < input.plan.chunks; chunks += stride) {
+    const double saved = saving_of(input, with_chunks(input.plan, chunks)).value_or(0);
+    if (saved > most_saved) most_saved = saved, best = chunks;
   }
-  const double saved = step_with_chunks(input, stages, input.chunks) - step_with_chunks(input, stages, best);
-  const double gain = std::min(1.0, saved / input.step);
-  return Advice{concat("each of the ", input.chunks, " micro-batches costs ", ms(overhead), " whatever its size, ",
-                       percent(overhead * input.chunks / input.step), " of the step; ", chunks_setting(input, best),
+  if (best == input.plan.chunks) return std::nullopt;
+  const double gain = std::min(1.0, most_saved / input.step);
+  const double overhead = fixed_cost(input);
+  return Advice{concat("each of the ", input.plan.chunks, " micro-batches costs ", ms(overhead), " whatever its size, ",
+                       percent(overhead * input.plan.chunks / input.step), " of the step; pipeline.chunks = ", best,
                        " predicts -", percent(gain), ", with more memory for activations"),
                 gain};
 }
 
 std::optional<Advice> load_advice(const AdviceInput& input) {
-  const double load = mean_of(input.stages, &StageSeconds::load);
+  const double load = mean_of(input.devices, &DeviceSeconds::load);
   const double gain = load / input.step;
   const std::string now = concat(" (now ", input.data_workers, ")");
   return Advice{concat("the step waits ", ms(load), " of ", ms(input.step), " (", percent(gain),
@@ -171,7 +241,7 @@ std::optional<Advice> load_advice(const AdviceInput& input) {
 }
 
 std::optional<Advice> communication_advice(const AdviceInput& input) {
-  const double exposed = mean_of(input.stages, &StageSeconds::allreduce);
+  const double exposed = mean_of(input.devices, &DeviceSeconds::allreduce);
   const double gain = exposed / input.step / 2;  // twice the samples for the same all-reduce
   std::string how;
   if (input.sync_bytes > 0) how = concat(", ", bytes_text(input.sync_bytes), " a step");
@@ -193,7 +263,7 @@ std::optional<Advice> skew_advice(const AdviceInput& input) {
                          " step for it; without that the step would be shorter by up to ", percent(late / input.step)),
                   late / input.step};
   }
-  const std::map<int, double> waits = means_by(input.stages, &StageSeconds::replica, &StageSeconds::skew);
+  const std::map<int, double> waits = means_by(input.devices, &DeviceSeconds::replica, &DeviceSeconds::skew);
   if (waits.empty()) return std::nullopt;
   const auto latest = std::ranges::min_element(waits, [](const auto& a, const auto& b) { return a.second < b.second; });
   double others = 0;
@@ -211,30 +281,22 @@ std::optional<Advice> skew_advice(const AdviceInput& input) {
 
 // more_chunks: another rule asks for them, so that this one must not ask for fewer.
 std::optional<Advice> idle_advice(const AdviceInput& input, bool more_chunks) {
-  const double idle = mean_of(input.stages, &StageSeconds::other);
+  const double idle = mean_of(input.devices, &DeviceSeconds::other);
   const double gain = idle / input.step / 2;  // half as many kernels, for twice the samples or half the chunks
-  const bool fewer = input.chunks > 1 && !more_chunks;
-  return Advice{
-      concat("the devices idle ", ms(idle), " of ", ms(input.step), " (", percent(idle / input.step),
-             ") between their work, waiting for none of the above, as many small operations make them do: ",
-             fewer ? concat("half the ", input.chunks,
-                            input.chunks_are_ordered ? " micro-batches of pipeline.order" : " pipeline.chunks")
-                   : "twice the train.global_batch",
-             " can save up to ", percent(gain), " of the time per sample"),
-      gain};
+  const bool fewer = input.plan.chunks > 1 && !more_chunks;
+  return Advice{concat("the devices idle ", ms(idle), " of ", ms(input.step), " (", percent(idle / input.step),
+                       ") between their work, waiting for none of the above, as many small operations make them do: ",
+                       fewer ? concat("half the ", input.plan.chunks,
+                                      is_ordered(input) ? " micro-batches of pipeline.order" : " pipeline.chunks")
+                             : "twice the train.global_batch",
+                       " can save up to ", percent(gain), " of the time per sample"),
+                gain};
 }
 
 }  // namespace
 
-double pipeline_estimate(std::span<const double> stage_seconds, int chunks) {
-  if (stage_seconds.empty()) return 0;
-  return std::accumulate(stage_seconds.begin(), stage_seconds.end(), 0.0) +
-         (chunks - 1) * *std::max_element(stage_seconds.begin(), stage_seconds.end());
-}
-
 std::vector<Advice> advise(const AdviceInput& input) {
-  if (!(input.step > 0) || input.stages.empty() || input.chunks < 1) return {};
-  const int stages = static_cast<int>(compute_of_stages(input).size());
+  if (!(input.step > 0) || input.devices.empty() || input.plan.chunks < 1) return {};
   std::vector<Advice> worthwhile;
   const auto add = [&](std::optional<Advice> advice) {
     if (!advice || !(advice->gain >= kWorthwhile)) return false;
@@ -242,8 +304,8 @@ std::vector<Advice> advise(const AdviceInput& input) {
     return true;
   };
   add(bottleneck_advice(input));
-  const bool more_chunks = add(more_chunks_advice(input, stages));
-  if (!more_chunks) add(fewer_chunks_advice(input, stages));
+  const bool more_chunks = add(more_chunks_advice(input));
+  if (!more_chunks) add(fewer_chunks_advice(input));
   add(load_advice(input));
   add(communication_advice(input));
   add(skew_advice(input));

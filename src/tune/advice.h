@@ -1,34 +1,32 @@
 // advice: what a run's breakdown says should be changed: one sentence with a number for each thing worth changing.
-// Pure rules on plain numbers. Not here: measuring (profiler/breakdown.h), choosing a plan (tune/): a rule looks at one
-// change at a time, from the plan that ran. Threads: pure functions. Errors: none; what is not known is 0 or empty, and
-// its rules keep silent.
+// Pure rules on plain numbers. Not here: measuring (profiler/breakdown.h), what a step takes (predict.h), choosing a
+// plan (make_plan.h): a rule looks at one change at a time, from the plan that ran. Threads: pure functions. Errors:
+// none; what is not known is 0 or empty, and its rules keep silent.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "core/layer_cost.h"
+#include "core/plan.h"
+#include "tune/predict.h"
+
 namespace sluice::tune {
 
-// One (replica, stage): seconds per step, means over the run. The parts are disjoint.
-struct StageSeconds {
+// One (replica, device): seconds per step, means over the run. The parts are disjoint.
+struct DeviceSeconds {
   int replica = 0;
-  int stage = 0;
-  double compute = 0;    // forward and backward
+  int device = 0;
+  double forward = 0;
+  double backward = 0;
   double load = 0;       // waiting for the batch
   double allreduce = 0;  // that nothing hides, without skew
   double skew = 0;       // waiting for the latest replica or process
-  double fill = 0;       // the bubble until the stage's first backward,
+  double fill = 0;       // the bubble until the device's first backward,
   double drain = 0;      // and after its last forward
   double other = 0;      // idle for none of these causes
-};
-
-// What a micro-batch of n samples costs the slowest stage: overhead + n * per_sample, forward and backward.
-struct MicroBatchCost {
-  double overhead = 0;    // seconds
-  double per_sample = 0;  // seconds
 };
 
 // The process on which the others waited, where processes compared their times.
@@ -39,15 +37,13 @@ struct LateRank {
 
 struct AdviceInput {
   double step = 0;  // seconds
-  std::vector<StageSeconds> stages;
-  int chunks = 1;                      // micro-batches a step of one replica
+  Plan plan;        // that ran
+  std::vector<DeviceSeconds> devices;
   bool chunks_are_measured = false;    // as the fastest of several numbers
-  bool chunks_are_ordered = false;     // by an order that the user wrote: another number needs another one
   bool partition_is_measured = false;  // cut by the layers' measured costs
   double replica_samples = 0;          // samples a step of one replica
-  std::vector<int> partition;          // layers per stage
-  std::vector<double> layers;          // forward and backward seconds per step of every layer; empty: not measured
-  std::optional<MicroBatchCost> micro_batch;
+  std::vector<LayerCost> layers;       // of the model; empty: not measured
+  LinkCosts links;
   std::optional<LateRank> late_rank;
   double sync_bytes = 0;           // that the replicas agree on, per step
   double allreduce = 0;            // seconds per step in all-reduce, hidden or not, without skew
@@ -67,9 +63,5 @@ inline constexpr double kWorthwhile = 0.03;
 
 // The most valuable first; none when nothing is worthwhile.
 [[nodiscard]] std::vector<Advice> advise(const AdviceInput& input);
-
-// Seconds of a step of a pipeline whose stages take these seconds for one micro-batch: the first one passes through all
-// stages, and the slowest stage sets the pace of the others.
-[[nodiscard]] double pipeline_estimate(std::span<const double> stage_seconds, int chunks);
 
 }  // namespace sluice::tune

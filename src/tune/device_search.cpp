@@ -25,8 +25,8 @@ class DeviceSearch {
  private:
   void place(int stage, int begin) {
     if (stage == stages_.count()) {
-      const CutValue value{*std::ranges::max_element(seconds_), squares_};
-      if (value < value_) value_ = value, best_ = current_;
+      const CutValue value{*std::ranges::max_element(seconds_), squares_, borders_};
+      if (value.is_better_than(value_)) value_ = value, best_ = current_;
       return;
     }
     const int left = stages_.count() - stage - 1;
@@ -45,10 +45,11 @@ class DeviceSearch {
     if (!stages_.allows(stage, begin, end)) return;
     const int device = stages_.owner(stage);
     const double seconds = stages_.seconds(begin, end, recomputes);
-    const double before = seconds_[device], squares_before = squares_;
+    const double before = seconds_[device], squares_before = squares_, borders_before = borders_;
     if (seconds_[device] + seconds > value_.largest) return;
     seconds_[device] += seconds;
     squares_ += seconds * seconds;
+    borders_ += stages_.border(stage, end);
     if (stages_.has_limit()) bytes_[stage] = stages_.bytes(stage, begin, end, recomputes);
     if (rest_has_room(stage, end) && stages_.fits(device, bytes_)) {
       current_.partition.layers_per_stage.push_back(end - begin);
@@ -60,6 +61,7 @@ class DeviceSearch {
     bytes_[stage] = {};
     seconds_[device] = before;
     squares_ = squares_before;
+    borders_ = borders_before;
   }
 
   // The layers that are left go to devices that still have stages to come.
@@ -74,6 +76,7 @@ class DeviceSearch {
   CutValue value_;                 // of the best one
   std::vector<double> seconds_;    // [device]
   double squares_ = 0;             // of the stages' seconds
+  double borders_ = 0;             // what the stages so far send
   std::vector<StageBytes> bytes_;  // [stage]; nothing where none is placed yet
   std::vector<int> last_stage_;    // [device]
   Cut current_;

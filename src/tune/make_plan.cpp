@@ -8,7 +8,6 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "pipeline/schedule/plan_schedule.h"
-#include "tune/advice.h"
 
 namespace sluice::tune {
 namespace {
@@ -18,14 +17,16 @@ struct Choice {
   Cut cut;
 };
 
-Choice choose_cut(const PlanRequest& request, const Plan& plan, const std::vector<LayerCost>& costs) {
+Choice choose_cut(const PlanRequest& request, const Plan& plan, const std::vector<LayerCost>& costs,
+                  const LinkCosts& links) {
   const double micro_batch = request.mean_micro_batch(plan.chunks);
   const CutRules rules{.micro_batch = micro_batch,
                        .most_samples = static_cast<std::uint64_t>(std::ceil(micro_batch)),
                        .recompute = request.recompute,
                        .memory_limit = request.memory_limit,
                        .partition = request.partition,
-                       .shares_memory = request.shares_memory};
+                       .shares_memory = request.shares_memory,
+                       .links = links};
   const pipeline::Schedule schedule = pipeline::make_train_schedule(plan, plan.chunks);
   return {rules, best_cut(costs, schedule, rules)};
 }
@@ -56,14 +57,15 @@ void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const
 }
 
 // With chunks left open under a memory limit: the first number, from the plan's own on, for which some cut fits.
-Choice choose_cut_and_chunks(const PlanRequest& request, Plan& plan, const std::vector<LayerCost>& costs) {
+Choice choose_cut_and_chunks(const PlanRequest& request, Plan& plan, const std::vector<LayerCost>& costs,
+                             const LinkCosts& links) {
   constexpr int kMostDoublings = 6;
-  Choice first = choose_cut(request, plan, costs);
+  Choice first = choose_cut(request, plan, costs, links);
   if (first.cut.fits || !request.chunks_are_open) return first;
   const int configured = plan.chunks;
   for (int i = 0; i < kMostDoublings && 2 * plan.chunks <= plan.global_batch / request.replicas; ++i) {
     plan.chunks *= 2;
-    if (Choice more = choose_cut(request, plan, costs); more.cut.fits) return more;
+    if (Choice more = choose_cut(request, plan, costs, links); more.cut.fits) return more;
   }
   plan.chunks = configured;
   return first;
@@ -90,24 +92,18 @@ std::string off_the_mean(const std::string& what, const std::vector<double>& sec
 
 }  // namespace
 
-Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs) {
-  Plan plan = request.plan;
+Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs, const LinkCosts& links) {
+  Plan plan = request.uncut();
   if (!request.needs_costs()) {
     plan.partition = request.partition.value_or(Partition{{request.layers}});
     plan.recompute.assign(request.stages(), request.recompute == Recompute::kLayer);
     return plan;
   }
-  plan.partition = {std::vector<int>(request.stages(), 1)};  // the schedule depends on their number alone
-  Choice choice = choose_cut_and_chunks(request, plan, costs);
+  Choice choice = choose_cut_and_chunks(request, plan, costs, links);
   warn_of_doubts(plan, costs, choice, !request.chunks_are_open);
   plan.partition = std::move(choice.cut.partition);
   plan.recompute = std::move(choice.cut.recompute);
   return plan;
-}
-
-double predict_step(const std::vector<LayerCost>& costs, const Plan& plan, double replica_samples) {
-  return pipeline_estimate(stage_times(costs, replica_samples / plan.chunks, plan.partition, plan.recompute),
-                           plan.chunks);
 }
 
 std::string describe_balance(const std::vector<LayerCost>& costs, const Plan& plan, double micro_batch) {

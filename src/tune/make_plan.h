@@ -1,7 +1,7 @@
-// make_plan: from what is asked for, and what the layers cost, to a Plan. What the request leaves open, the cut and the
-// recomputation, is decided here; a number of chunks that is open is raised where nothing fits the memory.
-// Not here: measuring the costs (profiler/measure), the best number of chunks, which whole steps decide
-// (chunk_trials.h). Pure, but that it says in the log what it chose with doubts. Times in seconds.
+// make_plan: from what is asked for, and what layers and links cost, to a Plan. What the request leaves open, the cut
+// and the recomputation, is decided here; a number of chunks that is open is raised where nothing fits the memory. Not
+// here: measuring the costs (profiler/measure), the best number of chunks, which whole steps decide (chunk_trials.h).
+// Pure, but that it says in the log what it chose with doubts. Times in seconds.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "core/layer_cost.h"
 #include "core/plan.h"
 #include "tune/partition.h"
+#include "tune/predict.h"
 
 namespace sluice::tune {
 
@@ -33,19 +34,22 @@ struct PlanRequest {
   [[nodiscard]] double mean_micro_batch(int chunks) const {
     return static_cast<double>(plan.global_batch) / replicas / chunks;
   }
+  // The plan with a layer in each stage: what devices, stages and schedule are, which no cut changes.
+  [[nodiscard]] Plan uncut() const {
+    Plan uncut = plan;
+    uncut.partition = {std::vector<int>(stages(), 1)};
+    return uncut;
+  }
   [[nodiscard]] bool cut_is_open() const { return !partition && stages() > 1; }
   // Without a limit nothing recomputes.
   [[nodiscard]] bool recompute_is_open() const { return recompute == Recompute::kOpen && memory_limit > 0; }
   [[nodiscard]] bool needs_costs() const { return cut_is_open() || recompute_is_open(); }
 };
 
-// costs: of each layer; may be empty where none are needed. Warns where nothing is estimated to fit.
-[[nodiscard]] Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs);
-
-// Seconds of a training step as the layers' costs alone have it: each of `chunks` micro-batches passes all stages, and
-// the slowest stage sets the pace of those after the first. Exact for stages of equal times; without optimizer,
-// copies, all-reduce and loading.
-[[nodiscard]] double predict_step(const std::vector<LayerCost>& costs, const Plan& plan, double replica_samples);
+// costs: of each layer; may be empty where none are needed. links: those that are known. Warns where nothing is
+// estimated to fit.
+[[nodiscard]] Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs,
+                             const LinkCosts& links = {});
 
 // "stage 0 3.1 ms (+4 %), ...": forward and backward of a micro-batch, and how far that is from the mean.
 [[nodiscard]] std::string describe_balance(const std::vector<LayerCost>& costs, const Plan& plan, double micro_batch);

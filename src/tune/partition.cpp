@@ -7,10 +7,10 @@
 #include "core/check.h"
 #include "pipeline/schedule/inspect.h"
 #include "pipeline/schedule/memory_trace.h"
-#include "pipeline/schedule/simulate.h"
 #include "tune/device_search.h"
 #include "tune/memory.h"
 #include "tune/possible_stages.h"
+#include "tune/predict.h"
 
 namespace sluice::tune {
 namespace {
@@ -22,19 +22,22 @@ using pipeline::StageBytes;
 using StageValue = std::function<double(int stage, int begin, int end)>;
 
 // Nothing where no cut is allowed.
-std::optional<Partition> least_largest_stage(int layers, int stages, const StageValue& value_of) {
+std::optional<Partition> least_largest_stage(const PossibleStages& possible, const StageValue& value_of) {
+  const int layers = possible.layers(), stages = possible.count();
   check(stages >= 1 && stages <= layers, "a cut needs 1 <= stages <= layers");
   // best[s][n]: the first n layers in s stages; cut[s][n]: where its last stage begins.
   std::vector<std::vector<CutValue>> best(stages + 1, std::vector<CutValue>(layers + 1));
   std::vector<std::vector<int>> cut(stages + 1, std::vector<int>(layers + 1, 0));
-  best[0][0] = {0.0, 0.0};
+  best[0][0] = {0.0, 0.0, 0.0};
   for (int s = 1; s <= stages; ++s) {
     for (int n = s; n <= layers - (stages - s); ++n) {
       for (int begin = s - 1; begin < n; ++begin) {
-        if (best[s - 1][begin].largest == kNever) continue;
+        const CutValue& before = best[s - 1][begin];
+        if (before.largest == kNever) continue;
         const double last = value_of(s - 1, begin, n);
-        const CutValue value{std::max(best[s - 1][begin].largest, last), best[s - 1][begin].squares + last * last};
-        if (value < best[s][n]) {
+        const CutValue value{std::max(before.largest, last), before.squares + last * last,
+                             before.borders + possible.border(s - 1, n)};
+        if (value.is_better_than(best[s][n])) {
           best[s][n] = value;
           cut[s][n] = begin;
         }
@@ -60,12 +63,15 @@ std::optional<bool> fitting_choice(const PossibleStages& stages, const CutRules&
   return std::nullopt;
 }
 
-// Exact with one stage a device; with several it looks at each stage alone.
-std::optional<Cut> cut_by_stage(const PossibleStages& stages, const CutRules& rules) {
+// The best by what stages cost, of those that fit and take no longer than `longest`.
+std::optional<Cut> cut_by_stage(const PossibleStages& stages, const CutRules& rules, double longest,
+                                const std::function<double(double seconds)>& cost_of) {
   const auto choice = [&](int stage, int begin, int end) { return fitting_choice(stages, rules, stage, begin, end); };
-  const auto partition = least_largest_stage(stages.layers(), stages.count(), [&](int stage, int begin, int end) {
+  const auto partition = least_largest_stage(stages, [&](int stage, int begin, int end) {
     const auto recomputes = choice(stage, begin, end);
-    return recomputes ? stages.seconds(begin, end, *recomputes) : kNever;
+    if (!recomputes) return kNever;
+    const double seconds = stages.seconds(begin, end, *recomputes);
+    return is_less(longest, seconds) ? kNever : cost_of(seconds);
   });
   if (!partition) return std::nullopt;
   Cut cut{.partition = *partition};
@@ -75,6 +81,22 @@ std::optional<Cut> cut_by_stage(const PossibleStages& stages, const CutRules& ru
     begin = end;
   }
   return cut;
+}
+
+// Exact with one stage a device; with several it looks at each stage alone.
+std::optional<Cut> least_slowest_stage(const PossibleStages& stages, const CutRules& rules) {
+  return cut_by_stage(stages, rules, kNever, [](double seconds) { return seconds; });
+}
+
+// That with the cheapest borders, of those whose stages are nearly as fast as this cut's slowest one.
+std::optional<Cut> cheapest_borders(const PossibleStages& stages, const CutRules& rules, const Cut& least_slowest) {
+  double slowest = 0;
+  for (int s = 0, begin = 0; s < stages.count(); ++s) {
+    const int end = begin + least_slowest.partition.layers_per_stage[s];
+    slowest = std::max(slowest, stages.seconds(begin, end, least_slowest.recompute[s]));
+    begin = end;
+  }
+  return cut_by_stage(stages, rules, (1 + kNearlyEqual) * slowest, [](double) { return 0.0; });
 }
 
 bool fits_everywhere(const PossibleStages& stages, const Cut& cut) {
@@ -94,30 +116,6 @@ double slowest_device(const PossibleStages& stages, const Cut& cut) {
   return *std::ranges::max_element(seconds);
 }
 
-// [stage]; with recomputation a backward takes one more forward. recompute: empty: none does.
-std::vector<pipeline::StepCost> stage_costs(std::span<const LayerCost> costs, double micro_batch,
-                                            const Partition& partition, const std::vector<bool>& recompute) {
-  std::vector<pipeline::StepCost> stages;
-  std::size_t layer = 0;
-  for (std::size_t s = 0; s < partition.layers_per_stage.size(); ++s) {
-    pipeline::StepCost& stage = stages.emplace_back(pipeline::StepCost{.forward = 0, .input = 0, .weight = 0});
-    for (int i = 0; i < partition.layers_per_stage[s]; ++i, ++layer) {
-      stage.forward += costs[layer].forward.at(micro_batch);
-      stage.input += costs[layer].input_gradient.at(micro_batch);
-      stage.weight += costs[layer].weight_gradient.at(micro_batch);
-    }
-    if (!recompute.empty() && recompute[s]) stage.input += stage.forward;
-  }
-  check(layer == costs.size(), "the partition covers every layer");
-  return stages;
-}
-
-double makespan(std::span<const LayerCost> costs, const Schedule& schedule, const Cut& cut, double micro_batch) {
-  pipeline::Costs times;
-  times.stages = stage_costs(costs, micro_batch, cut.partition, cut.recompute);
-  return pipeline::simulate(schedule, times).makespan;
-}
-
 Cut smallest_cut(const PossibleStages& stages, const CutRules& rules) {
   const auto peak = [&](int stage, int begin, int end, bool recomputes) {
     return stages.peak_alone(stage, stages.bytes(stage, begin, end, recomputes));
@@ -127,7 +125,7 @@ Cut smallest_cut(const PossibleStages& stages, const CutRules& rules) {
     if (rules.recompute != Recompute::kOpen) return rules.recompute == Recompute::kLayer;
     return peak(stage, begin, end, true) < peak(stage, begin, end, false);
   };
-  const auto partition = least_largest_stage(stages.layers(), stages.count(), [&](int stage, int begin, int end) {
+  const auto partition = least_largest_stage(stages, [&](int stage, int begin, int end) {
     if (!stages.allows(stage, begin, end)) return kNever;
     return static_cast<double>(peak(stage, begin, end, recomputes(stage, begin, end)));
   });
@@ -140,26 +138,42 @@ Cut smallest_cut(const PossibleStages& stages, const CutRules& rules) {
   return cut;
 }
 
+// The first of those that end a step soonest.
+Cut soonest(const std::vector<Cut>& cuts, std::span<const LayerCost> costs, const Schedule& schedule,
+            const CutRules& rules) {
+  if (cuts.size() == 1) return cuts.front();
+  const Cut* best = nullptr;
+  double least = kNever;
+  for (const Cut& cut : cuts) {
+    const StepCosts stages = step_costs(costs, cut.partition, cut.recompute, rules.micro_batch, rules.links);
+    const double seconds = predict_step(schedule, stages).seconds;
+    if (is_less(seconds, least)) least = seconds, best = &cut;
+  }
+  return *best;
+}
+
 }  // namespace
 
 Cut best_cut(std::span<const LayerCost> costs, const Schedule& schedule, const CutRules& rules) {
   const PossibleStages stages(costs, schedule, rules);
-  std::optional<Cut> by_stage = cut_by_stage(stages, rules);
-  if (stages.devices() == stages.count()) return by_stage ? *by_stage : smallest_cut(stages, rules);
-  if (by_stage && !fits_everywhere(stages, *by_stage)) by_stage.reset();
-  const DeviceSearchResult by_device =
-      least_slowest_device(stages, by_stage ? slowest_device(stages, *by_stage) : kNever);
-  const auto finishes = [&](const Cut& cut) { return makespan(costs, schedule, cut, rules.micro_batch); };
-  Cut best;
-  if (by_device.cut && (!by_stage || finishes(*by_device.cut) < finishes(*by_stage))) {
-    best = *by_device.cut;
-  } else if (by_stage) {
-    best = *by_stage;
-  } else {
-    best = smallest_cut(stages, rules);
-    best.fits = fits_everywhere(stages, best);
+  const bool is_flat = stages.devices() == stages.count();
+  std::vector<Cut> fitting;
+  const auto add = [&](const std::optional<Cut>& cut) {
+    if (cut && (is_flat || fits_everywhere(stages, *cut))) fitting.push_back(*cut);
+  };
+  const std::optional<Cut> by_stage = least_slowest_stage(stages, rules);
+  add(by_stage);
+  bool is_proven = true;
+  if (!is_flat) {
+    const DeviceSearchResult by_device =
+        least_slowest_device(stages, fitting.empty() ? kNever : slowest_device(stages, fitting.front()));
+    add(by_device.cut);
+    is_proven = by_device.is_complete;
   }
-  best.is_proven = by_device.is_complete;
+  if (by_stage && stages.borders_take_time()) add(cheapest_borders(stages, rules, *by_stage));
+  Cut best = fitting.empty() ? smallest_cut(stages, rules) : soonest(fitting, costs, schedule, rules);
+  if (fitting.empty() && !is_flat) best.fits = fits_everywhere(stages, best);
+  best.is_proven = is_proven;
   return best;
 }
 
@@ -167,17 +181,10 @@ Cut smallest_cut(std::span<const LayerCost> costs, const Schedule& schedule, con
   return smallest_cut(PossibleStages(costs, schedule, rules), rules);
 }
 
-Partition balance(std::span<const LayerCost> costs, double micro_batch, int stages) {
-  std::vector<double> prefix{0.0};
-  for (const LayerCost& cost : costs) prefix.push_back(prefix.back() + cost.seconds(micro_batch));
-  return *least_largest_stage(static_cast<int>(costs.size()), stages,
-                              [&](int, int begin, int end) { return prefix[end] - prefix[begin]; });
-}
-
 std::vector<double> stage_times(std::span<const LayerCost> costs, double micro_batch, const Partition& partition,
                                 const std::vector<bool>& recompute) {
   std::vector<double> times;
-  for (const pipeline::StepCost& stage : stage_costs(costs, micro_batch, partition, recompute))
+  for (const pipeline::StepCost& stage : step_costs(costs, partition, recompute, micro_batch).stages)
     times.push_back(stage.forward + stage.input + stage.weight);
   return times;
 }

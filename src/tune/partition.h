@@ -1,8 +1,10 @@
 // partition: the best contiguous cut of a list of layers into stages, from their measured costs. Pure.
 // Exact: it minimises the time of the slowest device, which bounds a pipeline's throughput, among the cuts that fit the
 // memory. With one stage a device by dynamic programming over (layers, stages), and among equal cuts the most even one
-// (least sum of squared stage times). With several a device by branch and bound, since the stages of a device share its
-// time and memory; of that cut and the one with the least slowest stage, the one that the simulator finishes sooner.
+// (least sum of squared stage times), then the one whose stages send least. With several a device by branch and bound,
+// since the stages of a device share its time and memory. Of that cut and the one with the least slowest stage the one
+// that ends its step sooner (predict.h); where links are known to take time for bytes, a cut that sends less with
+// stages nearly as fast takes part as well.
 // Recomputation adds a stage's forward time to its backward and takes less memory: where it is left open, each stage
 // has it only if the best cut needs it.
 #pragma once
@@ -15,6 +17,7 @@
 #include "core/layer_cost.h"
 #include "core/plan.h"
 #include "pipeline/schedule/action.h"
+#include "tune/predict.h"
 
 namespace sluice::tune {
 
@@ -27,7 +30,11 @@ struct CutRules {
   std::uint64_t memory_limit = 0;      // bytes of a device; 0: none
   std::optional<Partition> partition;  // only recomputation is left to choose; nothing: any cut
   bool shares_memory = true;           // device_bytes() (memory.h)
+  LinkCosts links;
 };
+
+// Stages that are slower than the least slowest one by no more than this may have cheaper borders.
+inline constexpr double kNearlyEqual = 0.05;
 
 // Of the search over devices that have several stages: about a second with a memory limit, a tenth without.
 inline constexpr int kMostTries = 500'000;
@@ -47,9 +54,6 @@ struct Cut {
 // recomputation is open a stage recomputes if it needs less so.
 [[nodiscard]] Cut smallest_cut(std::span<const LayerCost> costs, const pipeline::Schedule& schedule,
                                const CutRules& rules);
-
-// Without memory and with one stage a device. Requires: 1 <= stages <= costs.size().
-[[nodiscard]] Partition balance(std::span<const LayerCost> costs, double micro_batch, int stages);
 
 // Seconds per micro-batch, forward and backward, of each stage under a partition. recompute: [stage]; empty: none does.
 [[nodiscard]] std::vector<double> stage_times(std::span<const LayerCost> costs, double micro_batch,

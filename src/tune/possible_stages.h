@@ -2,7 +2,7 @@
 // how cuts compare. Only src/tune includes this. Pure.
 #pragma once
 
-#include <compare>
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -19,12 +19,22 @@ namespace sluice::tune {
 
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The largest stage, or device, first; then evenness of the stages.
+// Sums of the same times in another order differ by rounding: that is no difference.
+inline bool is_less(double a, double b) { return a < b && b - a > 1e-9 * a; }
+
+// The largest stage, or device, first; then evenness of the stages; then what their borders cost.
 struct CutValue {
   double largest = kNever;
   double squares = kNever;
+  double borders = kNever;
 
-  auto operator<=>(const CutValue&) const = default;
+  [[nodiscard]] bool is_better_than(const CutValue& other) const {
+    for (const auto part : {&CutValue::largest, &CutValue::squares, &CutValue::borders}) {
+      if (is_less(this->*part, other.*part)) return true;
+      if (is_less(other.*part, this->*part)) return false;
+    }
+    return false;
+  }
 };
 
 // The stages that layers can make: their times, their bytes, and what a device holds of them.
@@ -49,6 +59,17 @@ class PossibleStages {
   }
   [[nodiscard]] double seconds(int begin, int end, bool recomputes) const {
     return seconds_[end] - seconds_[begin] + (recomputes ? forward_seconds_[end] - forward_seconds_[begin] : 0);
+  }
+  // What passing on the output of a stage that ends before layer `end` costs: seconds where links take time for bytes,
+  // else bytes. Nothing after the last stage.
+  [[nodiscard]] double border(int stage, int end) const {
+    if (end == layers()) return 0;
+    const double bytes = static_cast<double>(costs_[end - 1].output_bytes) * rules_.micro_batch;
+    return borders_take_time() ? rules_.links.borders[stage].transfer(bytes) : bytes;
+  }
+  [[nodiscard]] bool borders_take_time() const {
+    return std::ranges::any_of(rules_.links.borders,
+                               [](const LinkCost& border) { return border.bytes_per_s.has_value(); });
   }
   [[nodiscard]] bool allows(int stage, int begin, int end) const {
     if (!rules_.partition) return true;

@@ -16,6 +16,23 @@ import sluice_cli as cli
 DOCUMENTATION = pathlib.Path(__file__).resolve().parents[2] / "docs" / "profile.md"
 
 
+def two_chunks_on_two_devices(stages, profile, samples):
+    """Seconds of a step of 1F1B: device 0 runs F0 F1 B0 B1, device 1 runs F0 B0 F1 B1; then the update."""
+    def seconds(stage, *parts):
+        return sum(layer[part]["a_s"] + samples * layer[part]["b_s"] for layer in stage for part in parts)
+
+    hop = profile["stage_links"][0]["latency_s"]
+    forward = [seconds(stage, "forward") for stage in stages]
+    backward = [seconds(stage, "input_gradient", "weight_gradient") for stage in stages]
+    second_ready = 2 * forward[0] + hop
+    first_back = forward[0] + hop + forward[1] + backward[1]
+    second_back = max(first_back, second_ready) + forward[1] + backward[1]
+    first_end = max(2 * forward[0], first_back + hop) + backward[0]
+    end = max(first_end, second_back + hop) + backward[0]
+    weights = max(sum(layer["gradient_bytes"] for layer in stage) for stage in stages)
+    return end + profile["update"]["a_s"] + weights * profile["update"]["b_s"]
+
+
 class ProfileTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -47,21 +64,19 @@ class ProfileTest(unittest.TestCase):
         done = self.profile("--json", "--set", "pipeline.stages=2", "--set", "pipeline.partition=[1, 2]")
         profile = json.loads(self.out.read_text(encoding="utf-8"))
         self.assertEqual(json.loads(done.stdout), profile)
-        self.assertEqual(profile["schema_version"], 4)
+        self.assertEqual(profile["schema_version"], 5)
         self.assertEqual(profile["micro_batch"], 8)
         self.assertEqual(len(profile["layers"]), 3)
         self.assertEqual(profile["fingerprint"]["model"], "mlp")
         self.assertEqual(profile["fingerprint"]["threads_per_device"], 1)
-        sums = 0
         for layer in profile["layers"]:
             self.assertEqual([times["samples"] for times in layer["times"]], [1, 2, 4, 8])
             self.assertEqual(layer["gradient_bytes"], layer["parameter_bytes"])
             self.assertEqual(layer["optimizer_bytes"], layer["parameter_bytes"], "momentum keeps one state")
-            sums += sum(line["a_s"] + 8 * line["b_s"]
-                        for line in (layer["forward"], layer["input_gradient"], layer["weight_gradient"]))
-        # 2 micro-batches on 2 stages: the sum of both and the slower one again.
-        self.assertGreaterEqual(profile["step"]["predicted_s"], 1.5 * sums * (1 - 1e-9))
-        self.assertLessEqual(profile["step"]["predicted_s"], 2 * sums * (1 + 1e-9))
+        stages = [profile["layers"][:1], profile["layers"][1:]]
+        self.assertAlmostEqual(profile["step"]["predicted_s"], two_chunks_on_two_devices(stages, profile, 8), delta=1e-12)
+        self.assertEqual(profile["step"]["predicted_allreduce_s"], 0)
+        self.assertGreater(profile["step"]["predicted_update_s"], 0)
         self.assertEqual(profile["step"]["steps"], 2)
         self.assertEqual([(link["from_device"], link["to_device"]) for link in profile["stage_links"]], [("cpu:0", "cpu:1")])
         self.assertIsNone(profile["stage_links"][0]["bytes_per_s"])
@@ -102,6 +117,7 @@ class ProfileTest(unittest.TestCase):
         for part in ("forward ms", "input ms", "weight ms", "a + b n", "stage 0 to 1", "all-reduce", "median of 2 steps"):
             self.assertIn(part, done.stdout)
         self.assertEqual(profile["all_reduce"]["local_replicas"], 2)
+        self.assertGreater(profile["step"]["predicted_allreduce_s"], 0)
 
     def test_the_same_machine_has_the_same_fingerprint(self):
         self.profile()

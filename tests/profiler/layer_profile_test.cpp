@@ -64,7 +64,8 @@ LayerProfile example() {
   profile.stage_links = {{0, 1, "cpu:0", "cpu:1", {1e-6, std::nullopt, 0}},
                          {1, 2, "cpu:1", "cuda:0", {1e-5, 1e10, 0.1}}};
   profile.all_reduce = {2, 3, {1e-4, 1.25e7, 0.3}};
-  profile.step = {10, 0.5, 0.45, 32.0, 0.4};
+  profile.update = AffineCost{1e-6, 2e-10, 0.05};
+  profile.step = {10, 0.5, 0.45, 32.0, 0.4, 0.03, 0.02};
   profile.stage_memory = {{0, "cpu:0", 1000, 1001}};
   profile.device_memory = {{"cpu:0", 2000, 2002}};
   return profile;
@@ -98,7 +99,9 @@ TEST(LayerProfile, IsReadAsItWasWritten) {
   EXPECT_FALSE(read.stage_links.at(0).cost.bytes_per_s.has_value());
   EXPECT_EQ(read.stage_links.at(1).cost.bytes_per_s, 1e10);
   EXPECT_EQ(read.all_reduce->local_replicas, 3);
+  EXPECT_EQ(read.update->b_s, 2e-10);
   EXPECT_EQ(read.step->steps, 10);
+  EXPECT_EQ(read.step->predicted_update_s, 0.02);
 }
 
 TEST(LayerProfile, WhatIsNotThereIsNull) {
@@ -148,7 +151,7 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["fingerprint"]["cores"] = 4; }, "fingerprint_hash"},
       {[](auto& j) { j["stage_links"][1]["bytes_per_s"] = 0; }, "stage_links[1].bytes_per_s is 0"},
       {[](auto& j) { j["all_reduce"]["bytes_per_s"] = 0; }, "all_reduce.bytes_per_s is 0"},
-      {[](auto& j) { j["schema_version"] = 5; }, "schema_version is 5, but this version of sluice reads 4"},
+      {[](auto& j) { j["schema_version"] = 6; }, "schema_version is 6, but this version of sluice reads 5"},
       {[](auto& j) { j["kind"] = "plan"; }, "p.json is no layer profile"},
   };
   for (const auto& [change, part] : cases) EXPECT_THAT(refusal_after(change), HasSubstr(part));

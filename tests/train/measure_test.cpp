@@ -13,6 +13,7 @@
 #include "profiler/measure/fingerprint_of.h"
 #include "profiler/measure/measure_layers.h"
 #include "profiler/measure/measure_links.h"
+#include "profiler/measure/measure_update.h"
 #include "train/choose_plan.h"
 #include "train/profile.h"
 #include "tune/memory.h"
@@ -188,22 +189,13 @@ TEST(MeasureLinks, GradientsAreAddedUpOnlyOverSeveralReplicas) {
   EXPECT_GT(link->cost.at(8 << 20), link->cost.at(4096));
 }
 
-LayerCost taking(double seconds_per_sample) { return {.forward = {.b_s = seconds_per_sample}}; }
-
-TEST(PredictStep, EqualStagesFollowTheClosedForm) {
-  for (const int stages : {1, 2, 4}) {
-    for (const int chunks : {1, 2, 8}) {
-      const Plan plan{.partition = {std::vector<int>(stages, 1)}, .chunks = chunks};
-      // (m + p - 1) t, where a stage takes t for a micro-batch of 16 / m samples at half a second each.
-      EXPECT_NEAR(tune::predict_step(std::vector<LayerCost>(stages, taking(0.5)), plan, 16),
-                  (chunks + stages - 1) * 0.5 * 16 / chunks, 1e-12);
-    }
+TEST(MeasureUpdate, MoreWeightsTakeLonger) {
+  for (const std::string optimizer : {"sgd", "momentum", "adamw"}) {
+    const train::Setup setup = setup_of("mlp", [&](auto& config) { config.train.optimizer = optimizer; });
+    const AffineCost update = measure::measure_update(workload_of(setup), std::uint64_t{16} << 20);
+    EXPECT_GT(update.b_s, 0) << optimizer;
+    EXPECT_GT(update.at(16 << 20), 2 * update.at(4096)) << optimizer;
   }
-}
-
-TEST(PredictStep, TheSlowestStageSetsThePace) {
-  const Plan plan{.partition = {{1, 1}}, .chunks = 4};
-  EXPECT_NEAR(tune::predict_step({taking(1), taking(3)}, plan, 4), 1 + 3 + 3 * 3, 1e-12);
 }
 
 TEST(FingerprintOf, NamesMachineSoftwareAndModel) {

@@ -8,27 +8,49 @@
 #include <numeric>
 #include <random>
 
+#include "pipeline/schedule/draw.h"
+#include "pipeline/schedule/plan_schedule.h"
+
 namespace sluice::tune {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 AdviceInput empty_step(int chunks = 4) {
   AdviceInput input;
   input.step = 1;
-  input.chunks = chunks;
+  input.plan.chunks = chunks;
   return input;
 }
 
-// One replica whose stages compute these seconds of a step of one second, in four chunks.
+// A third of it forward.
+DeviceSeconds computing(double seconds, int device = 0) {
+  return {.device = device, .forward = seconds / 3, .backward = seconds * 2 / 3};
+}
+
+// One replica whose stages, of three layers each, compute these seconds of a step of one second, in four chunks.
 AdviceInput pipeline(const std::vector<double>& compute, int chunks = 4) {
   AdviceInput input = empty_step(chunks);
-  for (std::size_t i = 0; i < compute.size(); ++i)
-    input.stages.push_back({.stage = static_cast<int>(i), .compute = compute[i]});
+  for (const double seconds : compute) {
+    input.devices.push_back(computing(seconds, static_cast<int>(input.devices.size())));
+    input.plan.partition.layers_per_stage.push_back(3);
+  }
+  input.replica_samples = 64;
   return input;
+}
+
+// Of layers that take these seconds of a step of 64 samples, a third of it forward.
+std::vector<LayerCost> layers_of(const std::vector<double>& seconds) {
+  std::vector<LayerCost> layers;
+  for (const double s : seconds)
+    layers.push_back({.forward = {.b_s = s / 3 / 64},
+                      .input_gradient = {.b_s = s / 2 / 64},
+                      .weight_gradient = {.b_s = s / 6 / 64}});
+  return layers;
 }
 
 double gain_of(const std::vector<Advice>& advice, const std::string& words) {
@@ -42,11 +64,10 @@ double gain_of(const std::vector<Advice>& advice, const std::string& words) {
 TEST(Advise, SaysNothingAboutABalancedStep) {
   EXPECT_THAT(advise(pipeline({0.9, 0.9})), IsEmpty());
   AdviceInput input = pipeline({0.45, 0.45, 0.46});
-  for (StageSeconds& stage : input.stages) {
+  for (DeviceSeconds& stage : input.devices) {
     stage.load = stage.skew = stage.allreduce = stage.fill = stage.other = 0.02;
   }
-  input.layers = {0.15, 0.15, 0.15, 0.15, 0.15, 0.15, 0.16, 0.15, 0.15};
-  input.partition = {3, 3, 3};
+  input.layers = layers_of({0.15, 0.15, 0.15, 0.15, 0.15, 0.15, 0.16, 0.15, 0.15});
   EXPECT_THAT(advise(input), IsEmpty());
 }
 
@@ -56,12 +77,6 @@ TEST(Advise, KeepsSilentOnNothing) {
   AdviceInput no_step = pipeline({1, 2});
   no_step.step = 0;
   EXPECT_THAT(advise(no_step), IsEmpty());
-}
-
-TEST(PipelineEstimate, FillsThenFollowsTheSlowestStage) {
-  EXPECT_DOUBLE_EQ(pipeline_estimate(std::vector{1.0, 2.0, 1.5}, 4), 4.5 + 3 * 2.0);
-  EXPECT_DOUBLE_EQ(pipeline_estimate(std::vector{3.0}, 1), 3.0);
-  EXPECT_DOUBLE_EQ(pipeline_estimate({}, 5), 0.0);
 }
 
 TEST(Bottleneck, NamesTheStageAndTheBoundOfPerfectBalance) {
@@ -76,9 +91,9 @@ TEST(Bottleneck, NamesTheStageAndTheBoundOfPerfectBalance) {
 
 TEST(Bottleneck, IsSilentWhereNoLayerCanMove) {
   AdviceInput input = pipeline({0.2, 0.6});
-  input.partition = {3, 1};
+  input.plan.partition = {{3, 1}};
   EXPECT_THAT(advise(input), IsEmpty()) << "the slow stage has one layer";
-  input.partition = {3, 2};
+  input.plan.partition = {{3, 2}};
   EXPECT_THAT(advise(input), SizeIs(1));
   input.partition_is_measured = true;
   EXPECT_THAT(advise(input), IsEmpty()) << "the layers' costs gave this cut";
@@ -86,9 +101,9 @@ TEST(Bottleneck, IsSilentWhereNoLayerCanMove) {
 
 TEST(Bottleneck, TakesTheMeanOverReplicas) {
   AdviceInput input = pipeline({0.1, 0.5});
-  for (const StageSeconds& stage : pipeline({0.3, 0.7}).stages) {
-    input.stages.push_back(stage);
-    input.stages.back().replica = 1;
+  for (const DeviceSeconds& stage : pipeline({0.3, 0.7}).devices) {
+    input.devices.push_back(stage);
+    input.devices.back().replica = 1;
   }
   const auto advice = advise(input);
   ASSERT_THAT(advice, SizeIs(1));
@@ -97,8 +112,8 @@ TEST(Bottleneck, TakesTheMeanOverReplicas) {
 
 TEST(Bottleneck, PredictsTheMoveOfALayer) {
   AdviceInput input = pipeline({0.2, 0.6});
-  input.layers = {0.1, 0.1, 0.15, 0.25, 0.2};
-  input.partition = {2, 3};
+  input.layers = layers_of({0.1, 0.1, 0.15, 0.25, 0.2});
+  input.plan.partition = {{2, 3}};
   // Layer 2 to stage 0: (0.35 + 0.45 + 3 * 0.45) / 4 = 0.5375, 0.1125 less than 0.65.
   const auto advice = advise(input);
   ASSERT_THAT(advice, SizeIs(1));
@@ -109,18 +124,19 @@ TEST(Bottleneck, PredictsTheMoveOfALayer) {
 
 TEST(Bottleneck, NeverEmptiesAStageNorMovesWhatMakesItWorse) {
   AdviceInput input = pipeline({0.2, 0.6});
-  input.layers = {0.2, 0.6};
-  input.partition = {1, 1};
+  input.layers = layers_of({0.2, 0.6});
+  input.plan.partition = {{1, 1}};
   EXPECT_THAT(advise(input), IsEmpty()) << "its only layer";
-  input.layers = {0.2, 0.55, 0.05};
-  input.partition = {1, 2};
+  input.layers = layers_of({0.2, 0.55, 0.05});
+  input.plan.partition = {{1, 2}};
   EXPECT_THAT(advise(input), IsEmpty()) << "the layer makes the neighbour as slow";
 }
 
 // Which stage each layer is in, from 0.
 using Cut = std::vector<int>;
 
-// The end of the last micro-batch, each sent through every stage one by one.
+// The end of the last micro-batch, each sent through every stage one by one: what GPipe takes for forwards, and the
+// other way round for backwards.
 double simulated(const std::vector<double>& layers, const Cut& cut, int chunks) {
   std::vector<double> stages(static_cast<std::size_t>(cut.back()) + 1), free(stages.size());
   for (std::size_t i = 0; i < cut.size(); ++i) stages[cut[i]] += layers[i] / chunks;
@@ -153,23 +169,28 @@ TEST(Bottleneck, EqualsBruteForceOverAllMoves) {
   for (int round = 0; round < 300; ++round) {
     const int stages = 2 + round % 4, chunks = 1 + round % 7;
     AdviceInput input = pipeline(std::vector<double>(stages), chunks);
+    input.plan.schedule = "gpipe";
     Cut cut;
+    std::vector<double> layers;
     for (int stage = 0; stage < stages; ++stage) {
-      input.partition.push_back(1 + static_cast<int>(random() % 3));
-      for (int i = 0; i < input.partition.back(); ++i) {
+      int& count = input.plan.partition.layers_per_stage[stage];
+      count = 1 + static_cast<int>(random() % 3);
+      for (int i = 0; i < count; ++i) {
         cut.push_back(stage);
-        input.layers.push_back(cost(random));
-        input.stages[stage].compute += input.layers.back();
+        layers.push_back(cost(random));
+        input.devices[stage].forward += layers.back() / 3;
+        input.devices[stage].backward += layers.back() * 2 / 3;
       }
     }
-    const double best = best_saving(input.layers, cut, chunks);
+    input.layers = layers_of(layers);
+    const double best = best_saving(layers, cut, chunks);
     EXPECT_NEAR(gain_of(advise(input), "bottleneck"), best >= kWorthwhile ? best : 0.0, 1e-9) << "round " << round;
   }
 }
 
 TEST(Chunks, TwiceAsManyHalveFillAndDrain) {
   AdviceInput input = pipeline({0.7, 0.7});
-  for (StageSeconds& stage : input.stages) stage.fill = stage.drain = 0.1;
+  for (DeviceSeconds& stage : input.devices) stage.fill = stage.drain = 0.1;
   const auto advice = advise(input);
   ASSERT_THAT(advice, SizeIs(1));
   EXPECT_NEAR(advice[0].gain, 0.0875, 1e-12);  // (1.4 + 3 * 0.7) / 4 - (1.4 + 7 * 0.7) / 8, less than half the bubble
@@ -184,33 +205,34 @@ TEST(Chunks, TwiceAsManyHalveFillAndDrain) {
 // Stage 0 waits for stage 1 most of the step, and would with any number of chunks.
 TEST(Chunks, MoreDoNotHelpWhereOneStageIsSlow) {
   AdviceInput input = pipeline({0.1, 0.8});
-  input.partition = {1, 1};
-  input.stages[0].fill = input.stages[0].drain = 0.4;
+  input.plan.partition = {{1, 1}};
+  input.devices[0].fill = input.devices[0].drain = 0.4;
   EXPECT_NEAR(gain_of(advise(input), "pipeline.chunks"), 0, 1e-12);  // 0.9 + 3 * 0.8 over 4 - 0.9 + 7 * 0.8 over 8
 }
 
 TEST(Chunks, NothingIsSaidThatWasMeasuredOrThatFixedCostsMayEatUp) {
   AdviceInput input = pipeline({0.7, 0.7});
-  for (StageSeconds& stage : input.stages) stage.fill = stage.drain = 0.1;
+  for (DeviceSeconds& stage : input.devices) stage.fill = stage.drain = 0.1;
   input.chunks_are_measured = true;
   EXPECT_THAT(advise(input), IsEmpty());
   input.chunks_are_measured = false;
   input.step = 0.01;
-  for (StageSeconds& stage : input.stages)
-    stage = {.stage = stage.stage, .compute = 0.007, .fill = 0.001, .drain = 0.001};
+  for (DeviceSeconds& stage : input.devices)
+    stage = {.device = stage.device, .forward = 0.002, .backward = 0.005, .fill = 0.001, .drain = 0.001};
   EXPECT_THAT(advise(input), IsEmpty()) << "micro-batches of 2 ms a stage";
 }
 
-// A pipeline of equal stages that follows T(m) = (m + p - 1) (a + s B / m) exactly.
-AdviceInput equal_stages(int stages, int chunks, double samples, MicroBatchCost cost) {
-  const double one = cost.overhead + cost.per_sample * samples / chunks;
+// A pipeline of equal stages of a layer each that follows T(m) = (m + p - 1) (a + s B / m) exactly.
+AdviceInput equal_stages(int stages, int chunks, double samples, const AffineCost& cost) {
+  const double one = cost.at(samples / chunks);
   AdviceInput input = pipeline(std::vector<double>(stages, one * chunks), chunks);
   input.step = one * (chunks + stages - 1);
   input.replica_samples = samples;
-  input.micro_batch = cost;
-  for (StageSeconds& stage : input.stages) {
-    stage.fill = one * stage.stage;
-    stage.drain = one * (stages - 1 - stage.stage);
+  input.plan.partition.layers_per_stage.assign(stages, 1);
+  input.layers.assign(stages, {.input_gradient = cost});
+  for (DeviceSeconds& stage : input.devices) {
+    stage.fill = one * stage.device;
+    stage.drain = one * (stages - 1 - stage.device);
   }
   return input;
 }
@@ -226,11 +248,42 @@ TEST(Chunks, PredictWhatTheModelOfAStepSays) {
   EXPECT_NEAR(gain_of(fewer, "pipeline.chunks = 4 predicts -32 %"), (26.6 - 18.2) / 26.6, 1e-9);
 }
 
+// An order is for one number of micro-batches: what another would take is not known.
 TEST(Chunks, OfAnOrderAreNoSetting) {
-  AdviceInput few = equal_stages(4, 2, 64, {0.001, 0.0001}), many = equal_stages(4, 16, 64, {0.001, 0.0001});
-  few.chunks_are_ordered = many.chunks_are_ordered = true;
-  EXPECT_GT(gain_of(advise(few), "a pipeline.order of 4 micro-batches instead of 2 predicts -13 %"), 0);
-  EXPECT_GT(gain_of(advise(many), "a pipeline.order of 4 micro-batches predicts -32 %"), 0);
+  AdviceInput input = equal_stages(4, 16, 64, {0.001, 0.0001});
+  EXPECT_THAT(advise(input), Not(IsEmpty()));
+  input.plan.order = pipeline::draw(pipeline::make_train_schedule(input.plan, input.plan.chunks));
+  input.plan.schedule = Plan::kOrder;
+  EXPECT_THAT(advise(input), IsEmpty());
+  for (DeviceSeconds& device : input.devices) device.other = 0.2 * input.step;
+  EXPECT_GT(gain_of(advise(input), "half the 16 micro-batches of pipeline.order can save"), 0);
+}
+
+// The order of the schedule that ran decides: V stages a device divide the bubble, so that half the chunks cost less.
+TEST(Chunks, AreEstimatedUnderTheScheduleThatRan) {
+  const auto gain = [](const std::string& schedule, int virtual_stages) {
+    AdviceInput input = pipeline(std::vector<double>(2, 0.7), 4);
+    input.plan.schedule = schedule;
+    input.plan.virtual_stages = virtual_stages;
+    input.plan.partition.layers_per_stage.assign(2 * virtual_stages, 3);
+    for (DeviceSeconds& device : input.devices) device.fill = device.drain = 0.3;
+    return gain_of(advise(input), "pipeline.chunks = 8");
+  };
+  // (m + (p - 1) / V) t with t = 0.7 / m.
+  EXPECT_NEAR(gain("1f1b", 1), 0.7 / 4 - 0.7 / 8, 1e-12);
+  EXPECT_NEAR(gain("interleaved", 2), (0.7 / 4 - 0.7 / 8) / 2, 1e-12);
+}
+
+TEST(Bottleneck, IsADeviceWhereDevicesHaveSeveralStages) {
+  AdviceInput input = pipeline({0.2, 0.6});
+  input.plan.schedule = "interleaved";
+  input.plan.virtual_stages = 2;
+  input.plan.partition = {{1, 1, 1, 1}};
+  EXPECT_THAT(advise(input), IsEmpty()) << "no layer to spare";
+  input.plan.partition = {{1, 1, 1, 2}};
+  const auto advice = advise(input);
+  ASSERT_THAT(advice, SizeIs(1));
+  EXPECT_THAT(advice[0].sentence, AllOf(HasSubstr("device 1 is the bottleneck"), HasSubstr("the mean of the devices")));
 }
 
 TEST(Chunks, FewerAreTheBestOfAllNumbers) {
@@ -248,7 +301,7 @@ TEST(Chunks, FewerAreTheBestOfAllNumbers) {
 
 TEST(Load, IsGivenWithTheWorkersThereAre) {
   AdviceInput input = pipeline({0.8});
-  input.stages[0].load = 0.12;
+  input.devices[0].load = 0.12;
   input.data_workers = 2;
   const auto advice = advise(input);
   ASSERT_THAT(advice, SizeIs(1));
@@ -260,7 +313,7 @@ TEST(Load, MoreOfItNeverLowersItsNumber) {
   double last = 0;
   for (double load = 0; load < 2; load += 0.01) {
     AdviceInput input = pipeline({0.5, 0.5});
-    for (StageSeconds& stage : input.stages) stage.load = load;
+    for (DeviceSeconds& stage : input.devices) stage.load = load;
     input.step = 0.7 + load;
     const double gain = gain_of(advise(input), "data.workers");
     EXPECT_GE(gain, last) << load;
@@ -271,7 +324,7 @@ TEST(Load, MoreOfItNeverLowersItsNumber) {
 
 TEST(Communication, SaysBytesAndHowFastTheyWent) {
   AdviceInput input = pipeline({0.6});
-  input.stages[0].allreduce = 0.3;
+  input.devices[0].allreduce = 0.3;
   input.sync_bytes = 64.0 * 1024 * 1024;
   input.allreduce = 0.5;
   input.network_bytes_per_s = 100.0 * 1024 * 1024;
@@ -289,7 +342,7 @@ TEST(Communication, SaysBytesAndHowFastTheyWent) {
 TEST(Skew, NamesTheReplicaThatOthersWaitFor) {
   AdviceInput input = empty_step();
   for (int replica = 0; replica < 3; ++replica)
-    input.stages.push_back({.replica = replica, .compute = 0.5, .skew = replica == 1 ? 0.0 : 0.08});
+    input.devices.push_back({.replica = replica, .forward = 0.2, .backward = 0.3, .skew = replica == 1 ? 0.0 : 0.08});
   const auto advice = advise(input);
   ASSERT_THAT(advice, SizeIs(1));
   EXPECT_NEAR(advice[0].gain, 0.08, 1e-12);
@@ -299,7 +352,7 @@ TEST(Skew, NamesTheReplicaThatOthersWaitFor) {
 TEST(Skew, NobodyIsTheSlowestWhereAllWaitInTurn) {
   AdviceInput input = empty_step();
   for (int replica = 0; replica < 2; ++replica)
-    input.stages.push_back({.replica = replica, .compute = 0.5, .skew = 0.1});
+    input.devices.push_back({.replica = replica, .forward = 0.2, .backward = 0.3, .skew = 0.1});
   EXPECT_THAT(advise(input), IsEmpty());
   input.late_rank = LateRank{.rank = 3, .late = 0.12};
   EXPECT_NEAR(gain_of(advise(input), "rank 3 is the slowest: the others wait 120.0 ms"), 0.12, 1e-12);
@@ -310,8 +363,8 @@ TEST(Skew, WhoWaitsLittleItselfIsTheSlowest) {
   const auto gain_where_one_waits = [](double skew) {
     AdviceInput input = empty_step();
     for (const double wait : {0.2, skew}) {
-      const int replica = static_cast<int>(input.stages.size());
-      input.stages.push_back({.replica = replica, .compute = 0.5, .skew = wait});
+      const int replica = static_cast<int>(input.devices.size());
+      input.devices.push_back({.replica = replica, .forward = 0.2, .backward = 0.3, .skew = wait});
     }
     return gain_of(advise(input), "replica 1 is the slowest");
   };
@@ -321,9 +374,9 @@ TEST(Skew, WhoWaitsLittleItselfIsTheSlowest) {
 
 TEST(Idle, AsksForLargerKernelsAndDoesNotContradictTheChunks) {
   AdviceInput input = pipeline({0.5, 0.5});
-  for (StageSeconds& stage : input.stages) stage.other = 0.2;
+  for (DeviceSeconds& stage : input.devices) stage.other = 0.2;
   EXPECT_NEAR(gain_of(advise(input), "half the 4 pipeline.chunks"), 0.1, 1e-12);
-  for (StageSeconds& stage : input.stages) stage.fill = stage.drain = 0.1;
+  for (DeviceSeconds& stage : input.devices) stage.fill = stage.drain = 0.1;
   const auto advice = advise(input);
   EXPECT_GT(gain_of(advice, "pipeline.chunks = 8"), 0);
   EXPECT_EQ(gain_of(advice, "half the"), 0);
@@ -332,7 +385,7 @@ TEST(Idle, AsksForLargerKernelsAndDoesNotContradictTheChunks) {
 
 TEST(Advise, PutsTheMostValuableFirst) {
   AdviceInput input = pipeline({0.2, 0.6});  // 0.15
-  for (StageSeconds& stage : input.stages) {
+  for (DeviceSeconds& stage : input.devices) {
     stage.load = 0.05;
     stage.skew = 0.3;
   }

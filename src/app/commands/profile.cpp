@@ -64,7 +64,7 @@ std::string bytes_table(const LayerProfile& profile) {
   return text_table(rows, std::array{Align::kLeft, Align::kRight});
 }
 
-std::string link_text(const profiler::LinkCost& link) {
+std::string link_text(const LinkCost& link) {
   return concat(fixed(link.latency_s * 1e6, 1), " us",
                 link.bytes_per_s
                     ? concat(" + bytes / ", human_bytes(static_cast<std::uint64_t>(*link.bytes_per_s)), "/s")
@@ -82,6 +82,9 @@ std::string links_text(const LayerProfile& profile) {
                    counted(profile.all_reduce->local_replicas, "replica"),
                    " in each): ", link_text(profile.all_reduce->cost));
   }
+  if (profile.update)
+    text += concat("\noptimizer: ", fixed(profile.update->a_s * 1e6, 1), " us + ",
+                   fixed(profile.update->b_s * 1e6 * 1024 * 1024, 1), " us a MiB of weights");
   return text;
 }
 
@@ -89,7 +92,8 @@ std::string steps_text(const profiler::StepSummary& step) {
   const auto ms = [](double seconds) { return concat(fixed(seconds * 1e3, 1), " ms"); };
   return concat("\nmedian of ", counted(step.steps, "step"), ": ", ms(step.median_s), ", ",
                 fixed(step.samples_per_s, 1), " samples/s; the fastest: ", ms(step.fastest_s),
-                "; the layers alone, as fitted: ", ms(step.predicted_s));
+                "; predicted: ", ms(step.predicted_s), ", of it all-reduce that nothing hides ",
+                ms(step.predicted_allreduce_s), ", optimizer ", ms(step.predicted_update_s), " (data not counted)");
 }
 
 // Counted beside predicted.

@@ -71,14 +71,15 @@ class Clockwork {
   double send(int device, const Action& action, double made) {
     const ActionPosition receiver = index_.receiver(action);
     if (!receiver || receiver.device == device) return made;
-    if (costs_.sent_bytes.empty()) return made + costs_.link.latency;
     const Payload payload = ActionIndex::payload(action);
-    // A gradient is as large as the activation that went the other way.
-    const int edge = index(action.stage) - (payload == Payload::kGradient ? 1 : 0);
+    // A gradient is as large as the activation that went the other way, and takes the same link.
+    const int border = index(action.stage) - (payload == Payload::kGradient ? 1 : 0);
+    const Link& link = costs_.links.empty() ? costs_.link : costs_.links[static_cast<std::size_t>(border)];
+    if (costs_.sent_bytes.empty()) return made + link.latency;
     double& queue_free_at = queue_free_at_[{std::pair(device, receiver.device), payload}];
     queue_free_at =
-        std::max(queue_free_at, made) + costs_.sent_bytes[static_cast<std::size_t>(edge)] / costs_.link.bytes_per_time;
-    return queue_free_at + costs_.link.latency;
+        std::max(queue_free_at, made) + costs_.sent_bytes[static_cast<std::size_t>(border)] / link.bytes_per_time;
+    return queue_free_at + link.latency;
   }
 
   const Schedule& schedule_;
@@ -109,7 +110,10 @@ Simulation simulate(const Schedule& schedule, const Costs& costs) {
   check(static_cast<int>(costs.stages.size()) == schedule.stages, "a cost per stage");
   check(costs.sent_bytes.empty() || static_cast<int>(costs.sent_bytes.size()) == schedule.stages,
         "bytes sent by every stage");
-  check(costs.link.bytes_per_time > 0, "a bandwidth of more than 0");
+  check(costs.links.empty() || static_cast<int>(costs.links.size()) == schedule.stages, "a link for every stage");
+  check(costs.link.bytes_per_time > 0 &&
+            std::ranges::all_of(costs.links, [](const Link& link) { return link.bytes_per_time > 0; }),
+        "a bandwidth of more than 0");
   const ActionIndex index(schedule);
   Clockwork clockwork(schedule, index, costs);
   for_each_in_order(schedule, index, [&](ActionPosition unit) { clockwork.run(unit); });

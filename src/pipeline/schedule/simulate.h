@@ -30,7 +30,8 @@ struct Costs {
   std::vector<StepCost> stages;    // [stage]
   std::vector<double> sent_bytes;  // [stage]: of the activation it sends on, and of the gradient that comes back; may
                                    // be empty: nothing
-  Link link;
+  Link link;                       // between any two devices
+  std::vector<Link> links;         // [stage]: between it and the next one, instead of `link`; may be empty
   double overlap = 0;  // of the shorter part of an overlapped pair, what the longer one hides: 0 nothing, 1 all of it
 };
 

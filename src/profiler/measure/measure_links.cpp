@@ -1,74 +1,29 @@
 #include "profiler/measure/measure_links.h"
 
-#include <algorithm>
 #include <exception>
-#include <functional>
 #include <thread>
 
 #include <ATen/ATen.h>
 
 #include "core/clock.h"
 #include "core/concat.h"
-#include "core/median.h"
 #include "ddp/reducer.h"
-#include "device/cpu_threads.h"
 #include "device/stream.h"
 #include "pipeline/failure.h"
 #include "pipeline/mailbox.h"
 #include "profiler/affine_fit.h"
+#include "profiler/measure/time_sizes.h"
 
 namespace sluice::measure {
 namespace {
 
-using profiler::LinkCost;
 using profiler::TimeAtSize;
-
-constexpr int kWarmUp = 2;
-constexpr int kRepeats = 9;
-constexpr std::uint64_t kSmallestBytes = 4096;
-
-// kSmallestBytes, eight times that, ... and `largest`.
-std::vector<std::uint64_t> sizes_up_to(std::uint64_t largest) {
-  std::vector<std::uint64_t> sizes;
-  for (std::uint64_t size = kSmallestBytes; size < largest; size *= 8) sizes.push_back(size);
-  sizes.push_back(std::max(largest, kSmallestBytes));
-  return sizes;
-}
 
 LinkCost fit_link(const std::vector<TimeAtSize>& points) {
   const AffineCost line = profiler::fit_affine(points);
   LinkCost link{.latency_s = line.a_s, .error = line.error};
   if (line.b_s > 0) link.bytes_per_s = 1 / line.b_s;
   return link;
-}
-
-// The time of a call of `action` at each size, the median of several.
-std::vector<TimeAtSize> time_sizes(const std::vector<std::uint64_t>& sizes,
-                                   const std::function<double(std::uint64_t bytes)>& action) {
-  std::vector<TimeAtSize> points;
-  for (const std::uint64_t bytes : sizes) {
-    std::vector<double> times;
-    for (int repeat = 0; repeat < kWarmUp + kRepeats; ++repeat) {
-      const double time = action(bytes);
-      if (repeat >= kWarmUp) times.push_back(time);
-    }
-    points.push_back({static_cast<double>(bytes), median(std::move(times))});
-  }
-  return points;
-}
-
-// Runs `work` in a thread of its own, set up as a worker of the executor is.
-std::exception_ptr run_as_worker(int cpu_threads, const std::function<void()>& work) {
-  std::exception_ptr failure;
-  std::jthread([&] {
-    try {
-      device::use_cpu_threads(cpu_threads);
-      work();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  }).join();
-  return failure;
 }
 
 // Two stages' threads that pass one activation back and forth.

@@ -85,8 +85,12 @@ class Relaxation {
     if (!sends || !owner_.contains(to) || owner_.at(to) == owner_.at(stage) || costs_.sent_bytes.empty()) return made;
     double& free_at = queue_free_at[{owner_.at(to), is_forward ? 'a' : 'g'}];
     free_at = std::max(free_at, made) +
-              costs_.sent_bytes[static_cast<std::size_t>(std::min(stage, to))] / costs_.link.bytes_per_time;
+              costs_.sent_bytes[static_cast<std::size_t>(std::min(stage, to))] / link(stage, to).bytes_per_time;
     return free_at;
+  }
+
+  [[nodiscard]] const Link& link(int from, int to) const {
+    return costs_.links.empty() ? costs_.link : costs_.links[static_cast<std::size_t>(std::min(from, to))];
   }
 
   [[nodiscard]] double cost(const Action& action) const {
@@ -104,7 +108,7 @@ class Relaxation {
     const auto wait_for = [&](Op op, int from) {
       if (!end_.contains({op, from, m})) return;
       const bool is_here = owner_.at(from) == owner_.at(stage);
-      ready = std::max(ready, is_here ? end_.at({op, from, m}) : sent_.at({op, from, m}) + costs_.link.latency);
+      ready = std::max(ready, is_here ? end_.at({op, from, m}) : sent_.at({op, from, m}) + link(from, stage).latency);
     };
     if (action.op == Op::kForward) wait_for(Op::kForward, stage - 1);
     if (action.op == Op::kWeightGradient) wait_for(Op::kInputGradient, stage);
@@ -135,6 +139,10 @@ TEST(Simulate, RandomSchedulesAndCostsTakeTheLongestPath) {
     if (trial % 2 == 0) {
       costs.link.bytes_per_time = draw_of.time(1, 5);
       for (int stage = 0; stage < schedule.stages; ++stage) costs.sent_bytes.push_back(draw_of.time(0, 10));
+    }
+    if (trial % 3 == 0) {
+      for (int stage = 0; stage < schedule.stages; ++stage)
+        costs.links.push_back({.latency = draw_of.time(0, 2), .bytes_per_time = draw_of.time(1, 5)});
     }
     const Simulation result = simulate(schedule, costs);
     ASSERT_NEAR(result.makespan, Relaxation(schedule, costs).makespan(), 1e-9 * result.makespan) << draw(schedule);

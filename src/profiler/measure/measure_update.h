@@ -1,0 +1,16 @@
+// measure_update: what the optimizer's update of a stage's weights costs, by their bytes, on the first device of this
+// process. Not here: who updates what (engine/train_step.h). Threads: works in one of its own; the caller waits.
+// Errors: those of describe_failure(), "measuring the optimizer: ...".
+#pragma once
+
+#include <cstdint>
+
+#include "core/layer_cost.h"
+#include "profiler/measure/workload.h"
+
+namespace sluice::measure {
+
+// A line through the medians of several updates at several sizes, up to `largest_bytes` of weights.
+[[nodiscard]] AffineCost measure_update(const Workload& workload, std::uint64_t largest_bytes);
+
+}  // namespace sluice::measure

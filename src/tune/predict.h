@@ -1,0 +1,65 @@
+// predict: the time of one training step, and where it goes, from measured costs. Whoever estimates a step asks here:
+// plans, the search for a cut, `sluice profile`, advice.
+// The schedule's actions run in its own order (pipeline/schedule/simulate.h), with a hop wherever a result goes to
+// another device. When the gradients of a stage are whole, their sum over the replicas begins; all stages share one
+// network. When everything has ended, the weights are updated. Not here: loading, and what devices that work at once
+// take from each other. Pure. Times in seconds.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/layer_cost.h"
+#include "core/link_cost.h"
+#include "core/plan.h"
+#include "pipeline/schedule/action.h"
+#include "pipeline/schedule/simulate.h"
+
+namespace sluice::tune {
+
+// What a step costs besides the work of its layers. What is not known costs nothing.
+struct LinkCosts {
+  std::vector<LinkCost> borders;       // [stage]: an activation to the next one, and the gradient back; may be empty
+  std::optional<LinkCost> all_reduce;  // of one bucket over all replicas; nothing: there is one
+  double bucket_bytes = 0;             // of the largest bucket; 0: all gradients of a stage are one
+  std::optional<AffineCost> update;    // of the weights, by their bytes
+  int updaters = 1;                    // local replicas that share the update
+};
+
+// What the stages of a replica cost. Those of one micro-batch, where nothing else is said.
+struct StepCosts {
+  std::vector<pipeline::StepCost> stages;  // [stage]
+  std::vector<double> sent_bytes;          // [stage]: to the next one; may be empty: nothing
+  std::vector<double> trained_bytes;       // [stage]: gradients, to be summed once a step; may be empty: none
+  LinkCosts links;
+};
+
+// They add up to the step.
+struct DevicePrediction {
+  double compute = 0;
+  double all_reduce = 0;  // that no device's compute hides
+  double update = 0;
+  double bubble = 0;  // waiting for other devices
+};
+
+struct StepPrediction {
+  double seconds = 0;
+  double all_reduce = 0;  // that nothing hides: from the last action of any device to the last sum
+  double update = 0;      // of the device with most weights
+  std::vector<DevicePrediction> devices;
+};
+
+// Requires: a validated training schedule; costs of its stages.
+[[nodiscard]] StepPrediction predict_step(const pipeline::Schedule& schedule, const StepCosts& costs);
+
+// layers: of the whole model; replica_samples: of a step. Errors: ConfigError for a plan without schedule.
+[[nodiscard]] StepPrediction predict_step(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
+                                          const LinkCosts& links = {});
+
+// With recomputation a backward takes one more forward. recompute: [stage]; empty: none does. Requires: a partition of
+// all layers.
+[[nodiscard]] StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partition,
+                                   const std::vector<bool>& recompute, double micro_batch, const LinkCosts& links = {});
+
+}  // namespace sluice::tune
