@@ -6,9 +6,11 @@ void StepSums::add(const StepRecord& record) {
   if (steps++ == 0) first_batch = record.batch;
   last_batch = record.batch;
   samples += record.stats.samples;
-  loss_sum += record.stats.loss * static_cast<double>(record.stats.targets);
-  targets += record.stats.targets;
-  if (record.stats.correct) correct += *record.stats.correct;
+  if (!record.stats.skipped) {  // its loss may be anything
+    loss_sum += record.stats.loss * static_cast<double>(record.stats.targets);
+    targets += record.stats.targets;
+    if (record.stats.correct) correct += *record.stats.correct;
+  }
   duration += record.breakdown.step;
   if (record.breakdown.places.empty()) return;
   if (!times) times.emplace();

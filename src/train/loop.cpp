@@ -191,7 +191,7 @@ void Loop::train_one_step() {
   const auto [batch, stats, spans] = run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr,
                                                        {.count_correct = true, .stop = StopSignal::requested()});
   stop_is_agreed_ = stats.stop;
-  proven_checkpoint_ = last_checkpoint_;
+  if (!stats.skipped) proven_checkpoint_ = last_checkpoint_;  // the loss of one that is may be anything
 
   progress_ = {number, data::position_after(batch)};
   progress_.evaluation_due = evaluation_is_due_after(batch);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "support/files.h"
 
@@ -104,6 +105,24 @@ TEST_F(ReporterTest, ARunThatIsStoppedBeforeItsEvaluationStillTellsTheEpoch) {
   });
   EXPECT_THAT(text, HasSubstr(" epoch 1 of 2 (batches 3 to 3 of 3): train loss 0.5000, top-1 75.00 %; 1.0 s\n"));
   EXPECT_THAT(text, HasSubstr(" interrupted after step 3/6: train loss 0.5000; 4.0 samples/s; "));
+}
+
+// Its gradients were dropped, maybe because they are no numbers.
+TEST_F(ReporterTest, AStepThatWasSkippedHasNoPartInAMeanLoss) {
+  StepRecord skipped = step(2, std::numeric_limits<double>::quiet_NaN(), 8, 0, false);
+  skipped.stats.skipped = true;
+  const std::string text = told([&](Reporter& reporter) {
+    reporter.step(step(1, 2.0, 8, 1, false), {}, false);
+    reporter.step(skipped, {}, false);
+    reporter.step(step(3, 1.0, 8, 3, true), {}, true);
+    reporter.summary("interrupted", 3);
+  });
+  EXPECT_THAT(text, HasSubstr(" step 3/6  loss 1.5000  "));
+  EXPECT_THAT(text, HasSubstr(" epoch 1 of 2: train loss 1.5000, top-1 25.00 %; 3.0 s\n"));
+  const auto steps = events("step");
+  ASSERT_EQ(steps.size(), 3);
+  EXPECT_TRUE(steps[1].at("skipped"));
+  EXPECT_FALSE(steps[0].contains("skipped"));
 }
 
 TEST_F(ReporterTest, TheNineLinesComeWhereTheyAreAskedFor) {

@@ -182,7 +182,7 @@ TEST_F(MemoryLimit, WhatFailedForOneSampleIsNotMeasuredWithMany) {
 // Symptom: a run that fits was refused with exit code 4, for moments of the copy of the embedding in the head.
 TEST_F(MemoryLimit, CopiesOfTiedParametersNeedNoOptimizerState) {
   config::Config config = small_config(1, 1);
-  config.model = {.name = "gpt2", .size = "nano"};
+  config.model = {{.name = "gpt2", .size = "nano"}};
   config.data.name = "toy";
   config.train.optimizer = "adamw";
   config.train.global_batch = 1;
