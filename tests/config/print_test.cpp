@@ -90,7 +90,7 @@ class RandomValues {
   Value changes() {
     std::vector<std::string> entries;
     for (std::int64_t i = below(3); i > 0; --i)
-      entries.push_back(concat(10 * (entries.size() + 1), flip() ? ": recompute=layer" : ": schedule = \"gpipe\""));
+      entries.push_back(concat(10 * (entries.size() + 1), flip() ? ": recompute=layer" : ": recompute = \"none\""));
     return entries;
   }
 

@@ -143,7 +143,7 @@ TEST_F(EngineTest, AnOrderIsAPlanLikeAnother) {
   EXPECT_EQ(train(engine, 2, 5), train(undisturbed, 2, 5));
   Plan more = ordered;
   more.chunks = 3;
-  EXPECT_THROW(engine.apply(more), ConfigError) << "it has two";
+  EXPECT_THROW(engine.apply(more), PlanRefused) << "it has two";
   EXPECT_EQ(engine.plan(), ordered);
   engine.apply(plan(first_));
   EXPECT_EQ(train(engine, 5, 7), train(undisturbed, 5, 7));
