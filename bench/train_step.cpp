@@ -19,7 +19,6 @@
 #include "core/clock.h"
 #include "core/concat.h"
 #include "core/error.h"
-#include "core/layer_cost.h"
 #include "device/cpu_threads.h"
 #include "device/memory.h"
 #include "engine/compose.h"
@@ -30,7 +29,7 @@
 #include "profiler/breakdown.h"
 #include "profiler/layer_profile.h"
 #include "profiler/measure/measure_layers.h"
-#include "tune/partition.h"
+#include "tune/make_plan.h"
 
 namespace sluice {
 namespace {
@@ -75,11 +74,13 @@ Arguments parse(int argc, char** argv) {
 
 // By the number of layers, whatever each of them costs.
 Partition even_cut(int layers, int stages) {
-  return tune::balance(std::vector<LayerCost>(layers, LayerCost{.forward = {.a_s = 1.0}}), 1, stages);
+  Partition partition{std::vector<int>(stages, layers / stages)};
+  for (int s = stages - layers % stages; s < stages; ++s) ++partition.layers_per_stage[s];
+  return partition;
 }
 
 // As pipeline.partition = "auto" cuts.
-Partition measured_cut(const Arguments& arguments, int stages) {
+Partition measured_cut(const Arguments& arguments) {
   const Plan& plan = arguments.plan;
   const std::int64_t micro_batch =
       std::max<std::int64_t>(plan.global_batch / (std::int64_t{plan.replicas} * plan.chunks), 1);
@@ -89,13 +90,18 @@ Partition measured_cut(const Arguments& arguments, int stages) {
   const profiler::LayerProfile profile{
       .layers = measure::measure_layers(workload,
                                         {.sizes = {micro_batch}, .needed_size = micro_batch, .with_memory = false})};
-  return tune::balance(profile.costs(), static_cast<double>(micro_batch), stages);
+  return tune::make_plan({.plan = plan,
+                          .devices = arguments.stages,
+                          .replicas = plan.replicas,
+                          .layers = static_cast<int>(profile.layers.size())},
+                         profile.costs(), {})
+      .partition;
 }
 
 Partition choose_cut(const Arguments& arguments) {
   const Plan& plan = arguments.plan;
   const int stages = arguments.stages * plan.virtual_stages;
-  if (arguments.measured_cut) return measured_cut(arguments, stages);
+  if (arguments.measured_cut) return measured_cut(arguments);
   if (plan.stages() == 0) return even_cut(models::count_layers(arguments.model), stages);
   if (plan.stages() != stages)
     throw ConfigError(concat("--partition has ", plan.stages(), " stages; --stages and --schedule have ", stages));
@@ -117,7 +123,7 @@ class Bench {
   // records: spans, and the breakdown of every step, as `sluice train` does.
   void measure(bool records) {
     composition_.executor->recorder().switch_on(records);
-    if (composition_.communicator) composition_.communicator->barrier();
+    composition_.sync->sum(at::zeros({1}));  // all begin together
     const Nanoseconds begin = now_ns();
     const std::clock_t cpu_begin = std::clock();  // processor time of all threads: what to compare on a busy machine
     double loss = 0;
@@ -156,7 +162,7 @@ class Bench {
     options.cpu_threads = arguments.threads_per_device();
     options.optimizer.kind = is_vit ? "adamw" : "momentum";
     options.optimizer.weight_decay = is_vit ? 0.01 : 5e-4;
-    options.communicators = std::make_shared<engine::Communicators>(&processes);
+    options.communicators = std::make_shared<engine::Communicators>(processes);
     return engine::compose(arguments.plan, options);
   }
 

@@ -232,7 +232,7 @@ TEST(PlantedSleeps, TheQuickProcessWaitsForTheSlowOneAndKnowsThatItIsNotTransfer
     engine::Composition grid = compose_sleepy(planted[rank], 1, &processes);
     engine::TrainStep step(grid, {});
     for (int number = 0; number < kSteps + 3; ++number) {
-      grid.communicator->barrier();  // both begin together
+      grid.sync->sum(at::zeros({1}));  // both begin together
       Planted& own = planted[rank][0][0];
       own.reset();
       breakdowns[rank].push_back(run_step(grid, step, {batch_of(4), 8}, number));

@@ -17,7 +17,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 using testing::SizeIs;
 
 AdviceInput empty_step(int chunks = 4) {
@@ -248,10 +247,8 @@ TEST(Chunks, PredictWhatTheModelOfAStepSays) {
   EXPECT_NEAR(gain_of(fewer, "pipeline.chunks = 4 predicts -32 %"), (26.6 - 18.2) / 26.6, 1e-9);
 }
 
-// An order is for one number of micro-batches: what another would take is not known.
 TEST(Chunks, OfAnOrderAreNoSetting) {
   AdviceInput input = equal_stages(4, 16, 64, {0.001, 0.0001});
-  EXPECT_THAT(advise(input), Not(IsEmpty()));
   input.plan.order = pipeline::draw(pipeline::make_train_schedule(input.plan, input.plan.chunks));
   input.plan.schedule = Plan::kOrder;
   EXPECT_THAT(advise(input), IsEmpty());
