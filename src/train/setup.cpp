@@ -122,10 +122,12 @@ void take_order(Setup& setup, const std::string& order) {
 void check_schedule(const Setup& setup) {
   const config::Config& config = setup.config;
   const int chunks = configured_chunks(setup);
-  if (!setup.order.empty() && chunks != config.pipeline.chunks) {
+  const bool chunks_are_given = !setup.order.empty() || config.pipeline.chunks.value_or(1) > 1;
+  if (chunks_are_given && chunks != config.pipeline.chunks) {
     throw ConfigError(concat("train.micro_batch = ", config.train.micro_batch, " makes ", chunks,
-                             " micro-batches a step, but pipeline.order has ", config.pipeline.chunks.value_or(0),
-                             "; leave train.micro_batch out"));
+                             " micro-batches a step, but ",
+                             setup.order.empty() ? "pipeline.chunks = " : "pipeline.order has ",
+                             config.pipeline.chunks.value_or(0), "; leave train.micro_batch out"));
   }
   const Plan plan{.partition = {std::vector<int>(config.pipeline.stages * virtual_stages(config), 1)},
                   .schedule = schedule_name(setup),
