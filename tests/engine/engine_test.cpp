@@ -150,6 +150,15 @@ TEST_F(EngineTest, AnOrderIsAPlanLikeAnother) {
   expect_same_bits(engine.capture(), undisturbed.capture());
 }
 
+TEST_F(EngineTest, ACaptureStaysAsItWasWhileTheEngineTrainsOn) {
+  Engine engine(plan(first_), options()), undisturbed(plan(first_), options());
+  train(engine, 0, 2);
+  train(undisturbed, 0, 2);
+  const State captured = engine.capture();
+  train(engine, 2, 4);
+  expect_same_bits(captured, undisturbed.capture());
+}
+
 int entries(const char* folder) {
   const std::filesystem::directory_iterator all(folder);
   return static_cast<int>(std::distance(begin(all), end(all)));
