@@ -191,7 +191,7 @@ TEST(MakeSetup, ChunksComeFromTheSizeOfAMicroBatchOrAsConfigured) {
   EXPECT_EQ(tune::make_plan(plan_request(make_setup(config)), {}).chunks, 4);
   config.train.micro_batch = 2;
   EXPECT_EQ(configured_chunks(make_setup(config)), 4) << "both say the same";
-  const Setup setup = make_setup(config);
+  const train::Setup setup = make_setup(config);
   config.pipeline.chunks = 2;
   const auto refusal = testing::ThrowsMessage<ConfigError>(
       HasSubstr("train.micro_batch = 2 makes 4 micro-batches a step, but pipeline.chunks = 2"));
