@@ -269,6 +269,7 @@ std::vector<PlaceTimes> place_times(const Json& breakdown) {
     PlaceTimes& place = places.emplace_back();
     place.replica = static_cast<int>(*replica);
     place.device = static_cast<int>(*device);
+    place.steps = integer_at(entry, "steps").value_or(0);
     for (const auto& [name, value] : entry.items()) {
       const auto number = number_of(value);
       if (number && name.ends_with("_ms")) place.ms[name] = *number;

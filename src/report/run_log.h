@@ -37,6 +37,7 @@ struct PlaceTimes {
   int replica = 0;
   int device = 0;
   Numbers ms;
+  std::int64_t steps = 0;  // that they are the means of; 0 where older records do not say: all
 };
 
 // Reads the list that `summary` holds as "breakdown"; empty when it is none.

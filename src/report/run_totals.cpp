@@ -56,7 +56,7 @@ void RunTotals::add_outside(const std::vector<Span>& spans) {
 std::vector<PlaceTimes> mean_times(const RunTotals& totals) {
   std::vector<PlaceTimes> places;
   for (const auto& [sum, steps, duration] : totals.places) {
-    PlaceTimes& place = places.emplace_back(PlaceTimes{index(sum.replica), index(sum.device), {}});
+    PlaceTimes& place = places.emplace_back(PlaceTimes{index(sum.replica), index(sum.device), {}, steps});
     for (const auto& [name, total_ms] : times_of(sum)) place.ms[name] = total_ms / static_cast<double>(steps);
     place.ms["step_ms"] = to_ms(duration) / static_cast<double>(steps);
   }

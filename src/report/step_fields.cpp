@@ -56,7 +56,7 @@ ordered_json mean_breakdown(const RunTotals& totals) {
   if (totals.places.empty()) return nullptr;
   ordered_json list = ordered_json::array();
   for (const PlaceTimes& place : mean_times(totals)) {
-    list.push_back({{"replica", place.replica}, {"stage", place.device}});
+    list.push_back({{"replica", place.replica}, {"stage", place.device}, {"steps", place.steps}});
     for (const auto& [name, ms] : place.ms) list.back()[name] = ms;
   }
   return list;

@@ -1,5 +1,6 @@
 #include "report/time_table.h"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -31,12 +32,24 @@ TextRow row_of(const std::string& name, const Numbers& ms) {
   return row;
 }
 
+double weight_of(const PlaceTimes& place) { return static_cast<double>(std::max<std::int64_t>(place.steps, 1)); }
+
+// Each place counts as often as it has run.
 Numbers mean_of(std::span<const PlaceTimes> places) {
+  double all = 0;
+  for (const PlaceTimes& place : places) all += weight_of(place);
   Numbers mean;
   for (const PlaceTimes& place : places) {
-    for (const auto& [name, ms] : place.ms) mean[name] += ms / static_cast<double>(places.size());
+    for (const auto& [name, ms] : place.ms) mean[name] += ms * weight_of(place) / all;
   }
   return mean;
+}
+
+// Under some plans of a run a place may not have been there.
+std::string name_of(const PlaceTimes& place, std::int64_t steps) {
+  const bool ran_in_part = place.steps > 0 && place.steps < steps;
+  return concat("replica ", place.replica, " stage ", place.device,
+                ran_in_part ? concat(" (", counted(place.steps, "step"), ")") : "");
 }
 
 }  // namespace
@@ -55,8 +68,7 @@ std::string time_table(std::span<const PlaceTimes> places, const Numbers& means,
                        std::int64_t processes, std::string_view which) {
   std::vector<TextRow> rows{{"", "load", "forward", "backward", "transfer", "allreduce", "skew", "optimizer", "bubble",
                              "other", "step", "busy"}};
-  for (const PlaceTimes& place : places)
-    rows.push_back(row_of(concat("replica ", place.replica, " stage ", place.device), place.ms));
+  for (const PlaceTimes& place : places) rows.push_back(row_of(name_of(place, steps), place.ms));
   if (places.size() > 1) rows.push_back(row_of("mean", mean_of(places)));
   if (places.empty()) rows.push_back(row_of("all stages", means));
   return concat("where the time went, mean ",

@@ -19,9 +19,10 @@ namespace sluice::report {
 // Idle time in the bubble: fill, steady and drain together; nothing where none of them is known.
 [[nodiscard]] std::optional<double> bubble_ms(const Numbers& ms);
 
-// A row for each place and their mean, or the row "all stages" from `means` where there are no places.
-// steps: how many the means are of. processes: of the run; the times are those of rank 0's devices.
-// which: instead of "of N steps" in the title, where these are not the only steps of the run.
+// A row for each place, which says so where it has run in a part of the steps, and their mean by steps; or the row "all
+// stages" from `means` where there are no places. steps: how many the means are of. processes: of the run; the times
+// are those of rank 0's devices. which: instead of "of N steps" in the title, where these are not the only steps of the
+// run.
 [[nodiscard]] std::string time_table(std::span<const PlaceTimes> places, const Numbers& means, std::int64_t steps,
                                      std::int64_t processes = 1, std::string_view which = {});
 

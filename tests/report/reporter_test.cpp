@@ -175,6 +175,8 @@ TEST_F(ReporterTest, APlanThatChangesInTheRunBringsOtherFactsAndPlaces) {
   ASSERT_EQ(summary.at("breakdown").size(), 3U);
   EXPECT_EQ(summary.at("breakdown").at(0).at("forward_ms"), 3.0) << "the mean over the two steps it ran in";
   EXPECT_EQ(summary.at("breakdown").at(2).at("forward_ms"), 2.0) << "of the one";
+  EXPECT_EQ(summary.at("breakdown").at(0).at("steps"), 2);
+  EXPECT_EQ(summary.at("breakdown").at(2).at("steps"), 1);
   EXPECT_EQ(summary.at("breakdown").at(0).at("step_ms"), 1500.0) << "of the same steps";
   EXPECT_EQ(summary.at("breakdown").at(2).at("step_ms"), 2000.0);
   EXPECT_EQ(test::lines_of(dir_ / "run" / "metrics.csv").size(), 3U);

@@ -38,6 +38,16 @@ replica 0 stage 1  1.00    12.00     20.00      2.00       5.00  4.00       3.00
 mean               1.00    11.00     20.00      2.00       5.00  4.00       3.00    6.00   3.00  55.00  61.8 %)");
 }
 
+// Of 12 steps, 4 ran on two places: the mean is that of 16 rows of a step.
+TEST(TimeTable, SaysInHowManyStepsAPlaceHasRunAndWeighsItByThem) {
+  const std::vector<PlaceTimes> places{{0, 0, {{"forward_ms", 4.0}, {"step_ms", 8.0}}, 12},
+                                       {0, 1, {{"forward_ms", 8.0}, {"step_ms", 16.0}}, 4}};
+  const std::string table = time_table(places, {}, 12);
+  EXPECT_THAT(table, testing::HasSubstr("replica 0 stage 0     "));
+  EXPECT_THAT(table, testing::HasSubstr("replica 0 stage 1 (4 steps)"));
+  EXPECT_THAT(table, testing::ContainsRegex("mean +- +5\\.00 .* 10\\.00 "));
+}
+
 TEST(TimeTable, WhatIsNotKnownIsADash) {
   EXPECT_THAT(
       time_table({}, {{"step_ms", 2.0}}, 1),
