@@ -6,8 +6,10 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "engine/divergence.h"
 #include "pipeline/failure.h"
 #include "pipeline/schedule/plan_schedule.h"
+#include "storage/not_finite.h"
 
 namespace sluice::engine {
 namespace {
@@ -23,6 +25,16 @@ std::exception_ptr failure_of(const std::function<void()>& action) {
     return nullptr;
   } catch (...) {
     return std::current_exception();
+  }
+}
+
+// The same in every process. What is ruined would be refused by any plan, the one before too.
+void require_finite(const State& state) {
+  for (const storage::TensorMap* tensors : {&state.model, &state.optimizer}) {
+    const std::string found = storage::not_finite_in_words(*tensors);
+    if (!found.empty())
+      throw DivergedError(
+          concat("before a change of plan: ", found, " since the update before; ", smaller_updates_advice()));
   }
 }
 
@@ -113,7 +125,10 @@ void Engine::apply(Plan plan) {  // a copy: it may be our own
   });
   if (failed_somewhere(failure != nullptr)) refuse(failure);
   connect(plan, options_on(where));  // no process waits there for one that fails in what follows
-  const State state = capture();
+  State state;
+  failure = failure_of([&] { state = capture(); });
+  if (failed_somewhere(failure != nullptr)) refuse(failure);
+  require_finite(state);
   failure = recompose(plan, where, state);
   if (!failed_somewhere(failure != nullptr)) return;
   if (const std::exception_ptr lost = recompose(old_plan, old_where, state)) {

@@ -56,7 +56,8 @@ class Engine {
   // `source` names it in errors.
   void load(const State& state, const std::string& source);
 
-  // Between two steps. PlanRefused where one process refuses the plan or cannot compose it. After any other error the
+  // Between two steps. PlanRefused where one process refuses the plan or cannot compose it; DivergedError where the
+  // state is not finite, and the old plan stays. After any other error the
   // engine is of no more use: a peer is lost, or the old plan cannot be put back either, which is a BugError.
   void apply(Plan plan);
   // Throws where it is known beforehand that apply() would refuse the plan in this process.

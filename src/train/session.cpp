@@ -348,6 +348,7 @@ PlanDescription describe_training(const config::Config& config, const SessionOpt
   PlanDescription plan = describe_plan(setup, composition, plans.tries_chunks);
   const std::int64_t step = resume ? resume->state.progress.steps_done : 0;
   check_feasible(engine, plans.changes, step);
+  warn_of_late_changes(plans.changes, setup.total_steps);
   for (const PlanChange& change : plans.changes)
     plan.json["changes"].push_back({{"after", change.after}, {"plan", plan_json(change.plan)}});
   if (const std::string coming = changes_in_words(plans.changes, step); !coming.empty())

@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
+#include <limits>
 
 #include "comm/processes.h"
 #include "comm/ranks.h"
@@ -190,6 +191,24 @@ TEST_F(EngineTest, APlanThatIsRefusedLeavesTheOldOneRunning) {
   EXPECT_EQ(engine.plan(), undisturbed.plan());
   EXPECT_EQ(train(engine, 2, 6), train(undisturbed, 2, 6));
   expect_same_bits(engine.capture(), undisturbed.capture());
+}
+
+// The last update may have ruined weights that no loss has shown yet.
+TEST_F(EngineTest, WeightsThatAreNotFiniteAreADivergenceAndNoBug) {
+  Engine engine(plan(first_), options());
+  train(engine, 0, 2);
+  const State before = engine.capture();
+  const auto& parameters = engine.composition().executor->stage(ReplicaId{0}, StageId{1}).parameters();
+  parameters.values()[0].fill_(std::numeric_limits<double>::quiet_NaN());
+  try {
+    engine.apply(plan({3, 1, "1f1b", 2}));
+    ADD_FAILURE() << "it was taken on";
+  } catch (const DivergedError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("before a change of plan: "));
+  }
+  EXPECT_EQ(engine.plan(), plan(first_));
+  engine.load(before, "before");
+  train(engine, 2, 3);
 }
 
 TEST_F(EngineTest, AFailureInTheMiddlePutsTheOldPlanBack) {
