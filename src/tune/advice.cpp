@@ -91,8 +91,10 @@ bool layers_are_known(const AdviceInput& input) {
   return !input.layers.empty() && std::accumulate(counts.begin(), counts.end(), std::size_t{0}) == input.layers.size();
 }
 
-// The step by the layers' costs under another plan than the one that ran. Requires: they are known.
+// The step under this or another plan, by the layers' costs where they are known; nothing where the plan does not run,
+// or its time is not known.
 std::optional<double> seconds_under(const AdviceInput& input, const Plan& plan) {
+  if (!layers_are_known(input)) return seconds_of(work_of(input), plan);
   const auto schedule = advised_schedule(plan);
   if (!schedule) return std::nullopt;
   const double micro_batch = input.replica_samples / plan.chunks;
@@ -100,13 +102,10 @@ std::optional<double> seconds_under(const AdviceInput& input, const Plan& plan) 
       .seconds;
 }
 
-// What another plan saves; nothing where it does not run, or its time is not known.
-std::optional<double> saving_of(const AdviceInput& input, const Plan& other) {
-  const bool by_layers = layers_are_known(input);
-  const Work work = work_of(input);
-  const auto now = by_layers ? seconds_under(input, input.plan) : seconds_of(work, input.plan);
-  const auto then = by_layers ? seconds_under(input, other) : seconds_of(work, other);
-  return now && then ? std::optional(*now - *then) : std::nullopt;
+// now: seconds_under() the plan that ran.
+std::optional<double> saving_of(const AdviceInput& input, std::optional<double> now, const Plan& other) {
+  const auto then = now ? seconds_under(input, other) : std::nullopt;
+  return then ? std::optional(*now - *then) : std::nullopt;
 }
 
 // A boundary layer that moves from one stage to the next or the one before.
@@ -118,13 +117,14 @@ struct Move {
 
 // The single move that saves most; none when no move saves anything. Requires: the layers are known.
 std::optional<Move> best_move(const AdviceInput& input) {
+  const auto now = seconds_under(input, input.plan);
   std::optional<Move> best;
   const auto consider = [&](int from, int to, int layer) {
     if (input.plan.partition.layers_per_stage[from] < 2) return;  // no stage is empty
     Plan moved = input.plan;
     --moved.partition.layers_per_stage[from];
     ++moved.partition.layers_per_stage[to];
-    const double saved = saving_of(input, moved).value_or(0);
+    const double saved = saving_of(input, now, moved).value_or(0);
     if (saved > 0 && (!best || saved > best->saved)) best = Move{layer, to, saved};
   };
   for (int right = 1, begin = 0; right < input.plan.stages(); ++right) {
@@ -191,7 +191,7 @@ std::optional<Advice> more_chunks_advice(const AdviceInput& input) {
   // What a micro-batch costs whatever its size is not known: it may eat up the gain where micro-batches are short.
   const bool by_layers = layers_are_known(input);
   if (!by_layers && *std::ranges::min_element(compute) / chunks < kLongMicroBatch) return std::nullopt;
-  std::optional<double> saved = saving_of(input, with_chunks(input.plan, twice));
+  std::optional<double> saved = saving_of(input, seconds_under(input, input.plan), with_chunks(input.plan, twice));
   if (!saved) return std::nullopt;
   const double bubble = mean_of(input.devices, &DeviceSeconds::fill) + mean_of(input.devices, &DeviceSeconds::drain);
   // Where there are as many micro-batches as devices and more, half as large ones shorten the bubble to half at best.
@@ -216,10 +216,11 @@ double fixed_cost(const AdviceInput& input) {
 std::optional<Advice> fewer_chunks_advice(const AdviceInput& input) {
   if (!layers_are_known(input) || input.replica_samples < 1 || is_ordered(input)) return std::nullopt;
   int best = input.plan.chunks;
+  const auto now = seconds_under(input, input.plan);
   double most_saved = 0;
   const int stride = std::max(1, input.plan.chunks / 64);  // of very many, neighbours differ little
   for (int chunks = 1; chunks < input.plan.chunks; chunks += stride) {
-    const double saved = saving_of(input, with_chunks(input.plan, chunks)).value_or(0);
+    const double saved = saving_of(input, now, with_chunks(input.plan, chunks)).value_or(0);
     if (saved > most_saved) most_saved = saved, best = chunks;
   }
   if (best == input.plan.chunks) return std::nullopt;
