@@ -78,6 +78,10 @@ Change change_of(const std::string& entry, Config config, const std::string& whe
     const Assignment assignment = split_assignment(part, where);
     const Key& key = key_of(assignment.name, where);
     if (!named.insert(assignment.name).second) throw ConfigError(concat(where, ": ", assignment.name, " stands twice"));
+    if (assignment.name == "chunks" && config.train.micro_batch > 0) {
+      throw ConfigError(concat(where, ": train.micro_batch = ", config.train.micro_batch,
+                               " decides the number of chunks; leave chunks out of the change"));
+    }
     const Value value = assigned_value(key, assignment.value, where);
     try {
       check_value(key, value);

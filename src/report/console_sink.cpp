@@ -63,12 +63,11 @@ void ConsoleSink::log_end(const SummaryReport& report) const {
                     human_duration(to_s(totals.checkpoints))));
   }
   const double flops_per_s = per_second(all_flops(totals.flops), totals.duration);
-  const auto utilisation = facts_.utilisation(flops_per_s);
+  const auto mfu = utilisation(totals.flops, totals.device_s, facts_);
   log_info(concat(totals.samples, " samples in ", human_duration(to_s(totals.duration)), " of training steps: ",
                   fixed(totals.samples_per_s(), 1), " samples/s; ", fixed(flops_per_s * 1e-9, 1), " model GFLOP/s, ",
-                  utilisation ? concat(fixed(100 * *utilisation, 1), " % of ", concat(facts_.peak_flops * 1e-12),
-                                       " TFLOP/s a device")
-                              : std::string("peak unknown (profile.peak_tflops)"),
+                  mfu ? concat(fixed(100 * *mfu, 1), " % of ", concat(facts_.peak_flops * 1e-12), " TFLOP/s a device")
+                      : std::string("peak unknown (profile.peak_tflops)"),
                   "; peak memory of the process ", human_bytes(peak_process_memory())));
   for (const tune::Advice& one : report.advice) log_info(concat("advice: ", one.sentence));
 }

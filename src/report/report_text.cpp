@@ -250,12 +250,15 @@ std::vector<std::string> names_of(std::span<const RunReport> runs) {
   return all_named && different.size() == names.size() ? names : paths;
 }
 
+bool has_changed_plan(const RunLog& log) { return log.count("transition") > 0; }
+
 TextRow comparison_row(const std::string& name, const RunLog& log, const Json& run) {
   const auto mean = [&](const char* field) { return number_in(log.means, field); };
   const auto whole = [&](const char* field) { return cell(number_at(run, field), 0); };
   const Number exposed = mean("allreduce_exposed_ms"), skew = mean("skew_ms");
   const std::string outcome = printable(log.outcome());
-  return {outcome == "done" ? name : concat(name, " (", outcome, ")"),
+  const std::string marked = concat(name, has_changed_plan(log) ? "*" : "");
+  return {outcome == "done" ? marked : concat(marked, " (", outcome, ")"),
           text_or_dash(run, "model"),
           whole("devices"),
           whole("processes"),
@@ -305,7 +308,12 @@ std::string comparison(std::span<const RunReport> runs) {
   for (std::size_t i = 0; i < runs.size(); ++i)
     rows.push_back(comparison_row(printable(names[i]), runs[i].log, json.at("runs").at(i)));
   constexpr Align kLeft = Align::kLeft, kRight = Align::kRight;
-  return text_table(rows, std::array{kLeft, kLeft, kRight, kRight, kRight, kRight, kRight, kLeft, kRight}, /*gap=*/1);
+  const std::string table =
+      text_table(rows, std::array{kLeft, kLeft, kRight, kRight, kRight, kRight, kRight, kLeft, kRight},
+                 /*gap=*/1);
+  if (std::ranges::none_of(runs, has_changed_plan, &RunReport::log)) return table;
+  return concat(table,
+                "\n* its plan changed on the way: the shape is that of the last one, times and rates are of all");
 }
 
 }  // namespace sluice::report

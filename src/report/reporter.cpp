@@ -36,9 +36,10 @@ std::optional<std::filesystem::path> Reporter::missing() const {
 }
 
 void Reporter::plan(RunFacts facts, const ordered_json& description, std::int64_t steps_done) {
-  // What a device held at most is told of all that the run has had.
+  // Peaks are told of all plans that the run has had.
   facts.used_devices = facts_.used_devices;
   facts.used_devices.insert(facts.devices.begin(), facts.devices.end());
+  for (const auto& [kind, bytes] : facts_.memory) facts.memory[kind] = std::max(facts.memory[kind], bytes);
   facts_ = std::move(facts);
   of_plan_ = settled_ = {};
   for (const auto& sink : sinks_) sink->plan(facts_, description, steps_done);
@@ -59,9 +60,9 @@ void Reporter::step(const StepRecord& record, const StepSpans& spans, bool ends_
   const profiler::NetworkRates& rates = network_.rates();
   const profiler::NetworkRates* network = network_.is_known() ? &rates : nullptr;
   const auto bytes_per_s = network != nullptr ? std::optional(network->total) : std::nullopt;
-  totals_.add_step(record.stats, record.breakdown, bytes_per_s);
-  of_plan_.add_step(record.stats, record.breakdown, bytes_per_s);
-  if (of_plan_.steps > kUnsettledSteps) settled_.add_step(record.stats, record.breakdown, bytes_per_s);
+  totals_.add_step(record.stats, record.breakdown, bytes_per_s, facts_);
+  of_plan_.add_step(record.stats, record.breakdown, bytes_per_s, facts_);
+  if (of_plan_.steps > kUnsettledSteps) settled_.add_step(record.stats, record.breakdown, bytes_per_s, facts_);
   add_to_epoch(record);
   const ordered_json fields = step_fields(record, network, facts_);
   const StepReport report{record, spans, fields, network, seconds_left(record.step), ends_interval};

@@ -3,23 +3,25 @@
 #include <algorithm>
 #include <map>
 
+#include "core/flops.h"
 #include "report/step_fields.h"
 
 namespace sluice::report {
 
 using profiler::PlaceBreakdown;
 
-std::optional<double> RunFacts::utilisation(double flops_per_s) const {
-  if (peak_flops <= 0) return std::nullopt;
-  return flops_per_s / (peak_flops * static_cast<double>(devices.size()) * processes);
+std::optional<double> utilisation(const FlopCount& flops, double device_s, const RunFacts& facts) {
+  if (facts.peak_flops <= 0 || device_s <= 0) return std::nullopt;
+  return all_flops(flops) / (facts.peak_flops * device_s);
 }
 
 void RunTotals::add_step(const StepStats& stats, const profiler::StepBreakdown& breakdown,
-                         std::optional<double> network_bytes_per_s) {
+                         std::optional<double> network_bytes_per_s, const RunFacts& facts) {
   ++steps;
   samples += stats.samples;
   targets += stats.targets;
   duration += breakdown.step;
+  device_s += to_s(breakdown.step) * facts.all_devices();
   add_to(flops, stats.flops);
   dropped_spans += breakdown.dropped;
   if (breakdown.late.rank >= 0) waited_for_rank[breakdown.late.rank] += breakdown.late.wait;

@@ -24,11 +24,12 @@ struct RunFacts {
   Plan plan;
   int replicas = 1;  // over all processes
   int processes = 1;
-  std::int64_t total_steps = 0;                 // of the whole run
-  std::uint64_t sync_bytes = 0;                 // that the replicas keep in step; 0: there is one
-  std::map<std::string, std::uint64_t> memory;  // bytes by kind: parameters, gradients, optimizer
-  std::vector<device::Device> devices;          // of this process, each once
-  std::set<device::Device> used_devices = {};   // the same, and those of earlier plans; filled in by the reporter
+  std::int64_t total_steps = 0;  // of the whole run
+  std::uint64_t sync_bytes = 0;  // that the replicas keep in step; 0: there is one
+  // Bytes by kind: parameters, gradients, optimizer. In a reporter the most of any plan so far.
+  std::map<std::string, std::uint64_t> memory;
+  std::vector<device::Device> devices;         // of this process, each once
+  std::set<device::Device> used_devices = {};  // the same, and those of earlier plans; filled in by the reporter
   int data_workers = 0;
   bool chunks_are_measured = false, partition_is_measured = false;
   double peak_flops = 0;        // of one device, per second; 0: unknown
@@ -38,8 +39,7 @@ struct RunFacts {
   bool logs_full_lines = false;  // log.lines
 
   [[nodiscard]] bool is_on_gpu() const { return devices.front().kind == device::DeviceKind::kCuda; }
-  // Model FLOP/s over the stated peak of all devices.
-  [[nodiscard]] std::optional<double> utilisation(double flops_per_s) const;
+  [[nodiscard]] int all_devices() const { return static_cast<int>(devices.size()) * processes; }
 };
 
 // A plan that changes in a run has other places than the one before.
@@ -54,6 +54,7 @@ struct RunTotals {
   std::int64_t samples = 0;
   std::int64_t targets = 0;
   Nanoseconds duration = 0;
+  double device_s = 0;  // seconds of all devices of all processes
   FlopCount flops{};
   std::vector<PlaceTotal> places;  // those that ran, in order; empty when nothing was recorded
   std::uint64_t dropped_spans = 0;
@@ -62,12 +63,16 @@ struct RunTotals {
   Nanoseconds network_time = 0;                 // of the steps, as far as it is known
   Nanoseconds evaluation = 0, checkpoints = 0;  // outside of steps
 
+  // facts: of the plan that it ran under.
   void add_step(const StepStats& stats, const profiler::StepBreakdown& breakdown,
-                std::optional<double> network_bytes_per_s);
+                std::optional<double> network_bytes_per_s, const RunFacts& facts);
   void add_outside(const std::vector<Span>& spans);
 
   [[nodiscard]] double samples_per_s() const { return per_second(static_cast<double>(samples), duration); }
 };
+
+// Model FLOPs over what all devices could have done in that time; nothing where their peak is not known.
+[[nodiscard]] std::optional<double> utilisation(const FlopCount& flops, double device_s, const RunFacts& facts);
 
 // Means over the steps that each place ran in; empty where nothing was recorded.
 [[nodiscard]] std::vector<PlaceTimes> mean_times(const RunTotals& totals);

@@ -40,15 +40,15 @@ void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdow
 }
 
 // Model FLOP/s, whole and by kind of product, and their share of the stated peak.
-void add_flops(ordered_json& fields, const FlopCount& flops, Nanoseconds duration, const RunFacts& facts) {
-  const double all = per_second(all_flops(flops), duration);
-  fields["flops_per_s"] = all;
+void add_flops(ordered_json& fields, const FlopCount& flops, Nanoseconds duration, double device_s,
+               const RunFacts& facts) {
+  fields["flops_per_s"] = per_second(all_flops(flops), duration);
   for (int kind = 0; kind < kProductKinds; ++kind) {
     if (flops[kind] > 0)
       fields["flops_per_s_by_kind"][name_of(static_cast<ProductKind>(kind))] = per_second(flops[kind], duration);
   }
-  const auto utilisation = facts.utilisation(all);
-  fields["mfu"] = utilisation ? ordered_json(*utilisation) : ordered_json(nullptr);
+  const auto mfu = utilisation(flops, device_s, facts);
+  fields["mfu"] = mfu ? ordered_json(*mfu) : ordered_json(nullptr);
 }
 
 // The means over a run's steps, a list of places; null where nothing was recorded.
@@ -113,7 +113,8 @@ ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates*
   }
   if (record.stats.skipped) fields["skipped"] = true;
   if (record.stats.gradient_norm) fields["gradient_norm"] = *record.stats.gradient_norm;
-  add_flops(fields, record.stats.flops, record.breakdown.step, facts);
+  add_flops(fields, record.stats.flops, record.breakdown.step, to_s(record.breakdown.step) * facts.all_devices(),
+            facts);
   fields["stages"] = facts.plan.devices();
   fields["replicas"] = facts.replicas;
   fields["frozen_layers"] = 0;  // no plan freezes any yet
@@ -140,7 +141,7 @@ ordered_json summary_fields(const RunTotals& totals, const std::vector<tune::Adv
   ordered_json fields{{"samples_per_s", totals.samples_per_s()},
                       {"peak_memory_bytes", peak_memory(facts)},
                       {"peak_memory_by_kind", peak_memory_by_kind(facts)}};
-  add_flops(fields, totals.flops, totals.duration, facts);
+  add_flops(fields, totals.flops, totals.duration, totals.device_s, facts);
   fields["breakdown"] = mean_breakdown(totals);
   fields["advice"] = nullptr;
   if (advice != nullptr) {

@@ -72,11 +72,11 @@ std::uint64_t planned_memory(const Setup& setup) {
   return pipeline::limit_of_place(bytes, setup.devices) / 10 * 9;
 }
 
-tune::LinkCosts link_costs(const Setup& setup, const profiler::LayerProfile& profile) {
+tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProfile& profile) {
   const auto stages = static_cast<std::size_t>(plan_request(setup).stages());
-  tune::LinkCosts costs{.bucket_bytes = setup.config.replicas.bucket_mb * 1024 * 1024,
-                        .update = profile.update,
-                        .updaters = shares_memory(setup) ? setup.config.replicas.local : 1};
+  tune::StepOverheads costs{.bucket_bytes = setup.config.replicas.bucket_mb * 1024 * 1024,
+                            .update = profile.update,
+                            .updaters = shares_memory(setup) ? setup.config.replicas.local : 1};
   if (!profile.stage_links.empty()) costs.borders.resize(stages);
   for (const profiler::StageLink& link : profile.stage_links) costs.borders.at(link.from_stage) = link.cost;
   if (profile.all_reduce) costs.all_reduce = profile.all_reduce->cost;
@@ -111,13 +111,20 @@ tune::PlanRequest plan_request(const Setup& setup) {
   return request;
 }
 
+Plan plan_by_costs(const Setup& setup, const std::vector<LayerCost>& costs,
+                   const std::vector<profiler::StageLink>& borders) {
+  const profiler::LayerProfile links{.stage_links =
+                                         shares_memory(setup) ? std::vector<profiler::StageLink>() : borders};
+  return tune::make_plan(plan_request(setup), costs, step_overheads(setup, links));
+}
+
 Plan decide_plan(const Setup& setup) {
   const tune::PlanRequest request = plan_request(setup);
   if (!request.needs_costs()) return tune::make_plan(request, {});
   const std::vector<LayerCost> costs = costs_of(setup);
   const bool has_copies = request.cut_is_open() && !shares_memory(setup);
-  const auto borders = has_copies ? measure_borders(setup) : std::vector<profiler::StageLink>();
-  Plan plan = tune::make_plan(request, costs, link_costs(setup, {.stage_links = borders}));
+  const Plan plan =
+      plan_by_costs(setup, costs, has_copies ? measure_borders(setup) : std::vector<profiler::StageLink>());
   if (plan.stages() > 1) {
     log_info(tune::describe_balance(costs, plan, request.mean_micro_batch(plan.chunks)));
   }

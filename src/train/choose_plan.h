@@ -22,18 +22,22 @@ namespace sluice::train {
 [[nodiscard]] bool shares_memory(const Setup& setup);  // tune::device_bytes()
 
 // What links and update of a profile cost a step of this set-up; nothing for what was not measured.
-[[nodiscard]] tune::LinkCosts link_costs(const Setup& setup, const profiler::LayerProfile& profile);
+[[nodiscard]] tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProfile& profile);
 
 // Between stages, whatever the cut: their number and their devices are settled. Empty with one device.
 [[nodiscard]] std::vector<profiler::StageLink> measure_borders(const Setup& setup);
+
+// The plan by measured costs, whoever measured them: training and `sluice profile` cut alike. Where devices share a
+// memory, links cost the same for any cut and do not count.
+[[nodiscard]] Plan plan_by_costs(const Setup& setup, const std::vector<LayerCost>& costs,
+                                 const std::vector<profiler::StageLink>& borders);
 
 // Shares of pipeline.planning_budget_s, in seconds: a third for the layers' costs, the rest for trials of chunks.
 [[nodiscard]] double layers_budget(const Setup& setup);
 [[nodiscard]] double chunks_budget(const Setup& setup);
 
-// tune::make_plan(), with costs measured here where they are needed; says what was chosen. Links between stages are
-// measured where the cut is open and devices have memories of their own; in one memory they cost the same for any cut.
-// They are not kept: they take milliseconds, and hold for these devices only.
+// plan_by_costs(), with costs measured here where they are needed; says what was chosen. Links are not kept: they take
+// milliseconds, and hold for these devices only.
 [[nodiscard]] Plan decide_plan(const Setup& setup);
 
 }  // namespace sluice::train

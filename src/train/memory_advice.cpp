@@ -105,6 +105,18 @@ std::optional<Variation> smaller_batch(const tune::MemoryModel& model, Variation
   return next;
 }
 
+// The settings that give this plan: another one than they began with, where pipeline.changes has come.
+config::Config settings_of(config::Config config, const Plan& plan) {
+  config.pipeline.stages = plan.devices();
+  config.pipeline.virtual_stages = plan.virtual_stages;
+  if (plan.order.empty()) config.pipeline.schedule = plan.schedule;
+  if (config.pipeline.chunks) config.pipeline.chunks = plan.chunks;
+  if (config.pipeline.partition) config.pipeline.partition = plan.partition.layers_per_stage;
+  if (config.pipeline.recompute != "auto") config.pipeline.recompute = plan.recompute_all() ? "layer" : "none";
+  config.replicas.local = plan.replicas;
+  return config;
+}
+
 constexpr std::array kVariations{more_chunks, smaller_micro_batch, recomputation, more_stages, smaller_batch};
 
 }  // namespace
@@ -143,7 +155,10 @@ Error with_what_would_fit(const Error& error, const Setup& setup, const Plan& pl
   // The measurement may need more than the machine has.
   log_warning(concat(error.what(), "; measuring what would fit"));
   try {
-    return OutOfMemoryError(concat(error.what(), ": ", what_would_fit(measure_memory_model(setup), setup, plan)));
+    const Setup of_plan = with_settings(setup, settings_of(setup.config, plan));
+    const char* const where = setup.config.pipeline.changes.empty() ? "" : "; changes set theirs in pipeline.changes";
+    return OutOfMemoryError(
+        concat(error.what(), ": ", what_would_fit(measure_memory_model(of_plan), of_plan, plan), where));
   } catch (const std::exception& no_measurement) {
     log_debug(concat("what would fit is not known: ", no_measurement.what()));
     return error;

@@ -18,6 +18,7 @@
 #include "train/composition.h"
 #include "train/machine_fit.h"
 #include "train/order.h"
+#include "train/plan_changes.h"
 #include "train/resume.h"
 #include "train/run_facts.h"
 #include "train/setup.h"
@@ -238,6 +239,7 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
       {options.config_file, options.weights, options.batch, config.model.weights, config.pipeline.order});
   const Setup setup = make_setup(config, {}, options.batch.empty() ? SetupFor::kRun : SetupFor::kOwnBatch);
   warn_of_oddities(setup);
+  say_changes_are_left_out(config);
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();
   const fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;

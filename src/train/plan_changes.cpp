@@ -113,6 +113,12 @@ void check_feasible(const engine::Engine& engine, const std::vector<PlanChange>&
   }
 }
 
+void say_changes_are_left_out(const config::Config& config) {
+  if (config.pipeline.changes.empty()) return;
+  log_info(concat("pipeline.changes is for sluice train; this is for the settings before the first change, after step ",
+                  config::changes_of(config).front().after));
+}
+
 void warn_of_late_changes(const std::vector<PlanChange>& changes, std::int64_t total_steps) {
   for (const PlanChange& change : changes) {
     if (change.after >= total_steps)

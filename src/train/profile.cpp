@@ -21,6 +21,7 @@
 #include "train/choose_chunks.h"
 #include "train/choose_plan.h"
 #include "train/composition.h"
+#include "train/plan_changes.h"
 #include "train/resume.h"
 #include "train/run_facts.h"
 #include "train/same_start.h"
@@ -74,9 +75,9 @@ profiler::StepSummary summary_of(const std::vector<TrialStep>& trial) {
           .samples_per_s = static_cast<double>(trial.front().stats.samples) / middle};
 }
 
-report::RunTotals totals_of(const std::vector<TrialStep>& trial) {
+report::RunTotals totals_of(const std::vector<TrialStep>& trial, const report::RunFacts& facts) {
   report::RunTotals totals;
-  for (const TrialStep& step : trial) totals.add_step(step.stats, step.breakdown, std::nullopt);
+  for (const TrialStep& step : trial) totals.add_step(step.stats, step.breakdown, std::nullopt, facts);
   return totals;
 }
 
@@ -85,14 +86,14 @@ std::vector<tune::Advice> advice_of(const Setup& setup, const report::RunTotals&
                                     const LayerProfile& profile) {
   tune::AdviceInput input = report::advice_input(totals, facts);
   input.layers = profile.costs();
-  input.links = link_costs(setup, profile);
+  input.overheads = step_overheads(setup, profile);
   return tune::advise(input);
 }
 
 // Beside the steps that were measured.
 void add_prediction(const Setup& setup, const Plan& plan, double replica_samples, LayerProfile& profile) {
   const tune::StepPrediction predicted =
-      tune::predict_step(plan, profile.costs(), replica_samples, link_costs(setup, profile));
+      tune::predict_step(plan, profile.costs(), replica_samples, step_overheads(setup, profile));
   profile.step->predicted_s = predicted.seconds;
   profile.step->predicted_allreduce_s = predicted.all_reduce;
   profile.step->predicted_update_s = predicted.update;
@@ -166,7 +167,6 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     if (peers.keeps_records()) log_info(concat("running ", kWarmUpSteps, " + ", orders.steps, " training steps"));
     const auto trial = whole_steps(run_trial_steps(setup, engine, kWarmUpSteps, orders.steps));
     profile.step = summary_of(trial);
-    const report::RunTotals totals = totals_of(trial);
     const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =
         std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
@@ -178,8 +178,9 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
       profile.all_reduce = measure::measure_all_reduce(replica_group(setup, peers.processes()), bucket);
     if (!peers.keeps_records()) return;
     add_prediction(setup, composition.plan, replica_samples, profile);
-    if (totals.places.empty()) return;
     const report::RunFacts facts = facts_of(setup, composition);
+    const report::RunTotals totals = totals_of(trial, facts);
+    if (totals.places.empty()) return;
     outcome.step_table = report::time_table(report::mean_times(totals), {}, totals.steps, facts.processes);
     outcome.advice = advice_of(setup, totals, facts, profile);
   });
@@ -187,7 +188,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
 
 ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& options) {
   ProfileOutcome outcome{.profile = measure_alone(setup, options.launch.version)};
-  const Plan plan = tune::make_plan(plan_request(setup), outcome.profile.costs(), link_costs(setup, outcome.profile));
+  const Plan plan = plan_by_costs(setup, outcome.profile.costs(), outcome.profile.stage_links);
   const ProfileOrders orders{plan, setup.config.profile.steps};
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
   measure_composed(peers, setup, orders, outcome);
@@ -214,6 +215,7 @@ std::optional<ProfileOutcome> run_profile(const config::Config& config, const Pr
   peers.run([&] {
     settle_together(peers, setup);
     if (peers.keeps_records()) {
+      say_changes_are_left_out(config);
       outcome = lead(peers, setup, options);
     } else {
       follow(peers, setup);

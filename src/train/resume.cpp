@@ -293,10 +293,13 @@ bool recompute_agrees(const config::Config& config, const config::Config& was, c
 
 bool plan_can_be_kept(const config::Config& config, const config::Config& was, int processes, const Plan& saved,
                       const std::string& order) {
-  const bool partition_agrees =
-      !config.pipeline.partition || *config.pipeline.partition == saved.partition.layers_per_stage;
-  const bool chunks_agree =
-      chunks_are_open(config) || configured_chunks(config, processes, saved.global_batch) == saved.chunks;
+  // What is left open now, and was set then, is decided anew.
+  const bool partition_agrees = config.pipeline.partition
+                                    ? *config.pipeline.partition == saved.partition.layers_per_stage
+                                    : !was.pipeline.partition;
+  const bool chunks_agree = chunks_are_open(config)
+                                ? chunks_are_open(was)
+                                : configured_chunks(config, processes, saved.global_batch) == saved.chunks;
   const bool schedule_agrees = saved.order == order && (!order.empty() || saved.schedule == config.pipeline.schedule);
   return saved.devices() == config.pipeline.stages && saved.virtual_stages == virtual_stages(config) &&
          saved.replicas == config.replicas.local && schedule_agrees && partition_agrees && chunks_agree &&

@@ -141,15 +141,27 @@ RunState state_at(const Setup& setup, const Progress& progress, const engine::Co
           .data = setup.data};
 }
 
+// A model that lies on its devices, and what is to be done with it. In every process.
+struct Training {
+  Peers& peers;
+  const Setup& setup;
+  engine::Engine& engine;
+  std::vector<PlanChange>& changes;
+  bool tries_chunks = false;
+  Progress start;
+};
+
 // records: null in a process that keeps none.
-void run_loop(Peers& peers, const Setup& setup, const LoopOptions& options, const Progress& start,
-              engine::Engine& engine, std::vector<PlanChange>& changes, Records* records) {
-  const auto open_train_data = [&](data::Position position) {
-    return std::make_unique<data::Loader>(*setup.train_set, train_loader_options(setup, engine.plan().replicas),
+void run_loop(const Training& training, const LoopOptions& options, Records* records) {
+  const auto& [peers, setup, engine, changes, tries_chunks, start] = training;
+  const auto open_train_data = [&training](data::Position position) {
+    const int replicas = training.engine.plan().replicas;
+    return std::make_unique<data::Loader>(*training.setup.train_set, train_loader_options(training.setup, replicas),
                                           position);
   };
-  const auto open_eval_data = [&] {
-    return std::make_unique<data::Loader>(*setup.test_set, eval_loader_options(setup, engine.plan().replicas));
+  const auto open_eval_data = [&training] {
+    const int replicas = training.engine.plan().replicas;
+    return std::make_unique<data::Loader>(*training.setup.test_set, eval_loader_options(training.setup, replicas));
   };
   Loop({engine, open_train_data, open_eval_data, source_of(changes), records}, options, start).run();
   if (peers.is_alone()) return;
@@ -194,30 +206,45 @@ struct RunFiles {
   bool continues = false;  // the directory's own records
 };
 
-// What rank 0 does with a model that lies on its devices, from the first step to the last.
-nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const RunFiles& files, engine::Engine& engine,
-                                      RunPlans& plans, std::optional<ResumePoint>& resume) {
-  const auto& [run_dir, checkpoints, config_text, continues] = files;
-  const config::Config& config = setup.config;
-  const Progress start = resume ? resume->state.progress : Progress{};
-  engine::Composition& composition = engine.composition();
-  check_feasible(engine, plans.changes, start.steps_done);
-  load_start(composition, config, resume);
-  if (!peers.is_alone()) engine::hand_out_state(composition);
-  log_info(concat("run directory ", run_dir.path().string()));
+// Rank 0's model gets its first weights, and the others get them from it.
+void hand_out_start(const Training& training, std::optional<ResumePoint>& resume) {
+  check_feasible(training.engine, training.changes, training.start.steps_done);
+  load_start(training.engine.composition(), training.setup.config, resume);
+  if (!training.peers.is_alone()) engine::hand_out_state(training.engine.composition());
+}
 
-  if (plans.tries_chunks) decide_chunks(setup, engine, start.position);
+// The number of chunks, where it is open: the others try the same ones.
+void settle_chunks(const Training& training) {
+  if (training.tries_chunks) decide_chunks(training.setup, training.engine, training.start.position);
+}
+
+// What the user reads before the first step.
+void tell_plans(const Training& training) {
+  const auto& [peers, setup, engine, changes, tries_chunks, start] = training;
+  log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
+  if (const std::string coming = changes_in_words(changes, start.steps_done); !coming.empty()) log_table(coming);
+  warn_of_late_changes(changes, setup.total_steps);
+}
+
+// What rank 0 does, from the first step to the last.
+nlohmann::ordered_json train_composed(const Training& training, const RunFiles& files,
+                                      std::optional<ResumePoint>& resume) {
+  Peers& peers = training.peers;
+  const Setup& setup = training.setup;
+  const Progress& start = training.start;
+  engine::Composition& composition = training.engine.composition();
+  hand_out_start(training, resume);
+  log_info(concat("run directory ", files.dir.path().string()));
+  settle_chunks(training);
   for (const device::Device device : facts_of(setup, composition).devices)
     device::reset_peak_memory(device);  // trials do not count
-  log_table(describe_plan(setup, composition, /*chunks_are_open=*/false).text);
-  if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
-  warn_of_late_changes(plans.changes, setup.total_steps);
+  tell_plans(training);
   peers.before_training().training_begins();
   // Not before: a run that is stopped while it plans leaves a directory that it continues as it was.
-  run_dir.write_config(config_text);
-  if (continues) checkpoints.set_aside_newer_than(start.steps_done);
-  report::Reporter reporter(run_dir, {.tensorboard = config.log.tensorboard, .csv = config.log.csv},
-                            start_of_records(run_dir, continues, resume));
+  files.dir.write_config(files.config);
+  if (files.continues) files.checkpoints.set_aside_newer_than(start.steps_done);
+  report::Reporter reporter(files.dir, {.tensorboard = setup.config.log.tensorboard, .csv = setup.config.log.csv},
+                            start_of_records(files.dir, files.continues, resume));
   const auto tell_plan = [&](std::int64_t steps_done) {
     reporter.plan(facts_of(setup, composition), describe_plan(setup, composition, /*chunks_are_open=*/false).json,
                   steps_done);
@@ -230,12 +257,12 @@ nlohmann::ordered_json train_composed(Peers& peers, const Setup& setup, const Ru
   const auto capture = [&](const Progress& progress) {
     return storage::CheckpointContents{
         engine::model_tensors(composition), engine::optimizer_tensors(composition),
-        state_at(setup, progress, composition, plans.changes, reporter.sync()).to_json()};
+        state_at(setup, progress, composition, training.changes, reporter.sync()).to_json()};
   };
-  Records records{reporter, checkpoints, capture, tell_plan, [&] { return peers.hold(); }};
+  Records records{reporter, files.checkpoints, capture, tell_plan, [&] { return peers.hold(); }};
   if (!peers.is_alone()) records.explain = [&](const Error& error) { return peers.explain(error); };
-  run_loop(peers, setup, loop_options(setup, resume, continues), start, engine, plans.changes, &records);
-  return with_run_dir(run_dir, reporter.summary("done", setup.total_steps));
+  run_loop(training, loop_options(setup, resume, files.continues), &records);
+  return with_run_dir(files.dir, reporter.summary("done", setup.total_steps));
 }
 
 // Rank 0's part in a run whose directory is ours.
@@ -246,8 +273,9 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   if (resume) orders.state.progress = resume->state.progress;
   give(peers, orders);
   engine::Engine engine(plans.now, engine_options(setup, peers.processes()));
+  const Training training{peers, setup, engine, plans.changes, plans.tries_chunks, orders.state.progress};
   nlohmann::ordered_json summary;
-  peers.together([&] { summary = train_composed(peers, setup, files, engine, plans, resume); });
+  peers.together([&] { summary = train_composed(training, files, resume); });
   return summary;
 }
 
@@ -284,13 +312,13 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
       {"rank", peers.process().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
   if (!orders.trains) return summary;
   engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes()));
+  const Training training{peers, setup, engine, orders.state.changes, orders.tries_chunks, orders.state.progress};
   peers.together([&] {
-    const Progress& start = orders.state.progress;
-    check_feasible(engine, orders.state.changes, start.steps_done);
+    check_feasible(engine, training.changes, training.start.steps_done);
     engine::hand_out_state(engine.composition());
-    if (orders.tries_chunks) decide_chunks(setup, engine, start.position);
+    settle_chunks(training);
     peers.before_training().training_begins();
-    run_loop(peers, setup, loop_options(setup, {}, /*continues=*/false), start, engine, orders.state.changes, nullptr);
+    run_loop(training, loop_options(setup, {}, /*continues=*/false), nullptr);
   });
   return summary;
 }

@@ -187,6 +187,12 @@ void check_partition(const config::Config& config, int layers) {
   pipeline::check_partition({std::move(counts)}, layers, config.model.name);
 }
 
+// What [pipeline] must be, whether it is a run's first or another one on its way.
+void check_pipeline(const Setup& setup) {
+  check_schedule(setup);
+  check_partition(setup.config, setup.layers);
+}
+
 }  // namespace
 
 pipeline::ListedSettings listed_settings(const config::Config& config) {
@@ -247,11 +253,10 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   }
   const bool of_own_batch = what == SetupFor::kOwnBatch;
   open_data(setup, of_own_batch);
-  if (!waits_for_order) check_schedule(setup);
   setup.model =
       model_options(config, of_own_batch ? info_of_batch(config, setup.train_set.get()) : setup.train_set->info());
   setup.layers = models::count_layers(setup.model);
-  if (!waits_for_order) check_partition(config, setup.layers);
+  if (!waits_for_order) check_pipeline(setup);
   settle_process(setup, process);
   if (setup.train_set != nullptr)
     setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), setup.global_batch);
@@ -266,8 +271,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
 
 void settle_order(Setup& setup, const std::string& order) {
   take_order(setup, order);
-  check_schedule(setup);
-  check_partition(setup.config, setup.layers);
+  check_pipeline(setup);
 }
 
 engine::DeviceChoice devices_for(const Setup& setup, int places) {
@@ -292,8 +296,7 @@ Setup with_settings(const Setup& setup, const config::Config& config) {
   Setup changed = setup;
   changed.config = config;
   check_processes(changed);
-  check_schedule(changed);
-  check_partition(config, changed.layers);
+  check_pipeline(changed);
   settle_process(changed, setup.process);
   return changed;
 }

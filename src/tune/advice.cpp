@@ -1,6 +1,7 @@
 #include "tune/advice.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -91,16 +92,42 @@ bool layers_are_known(const AdviceInput& input) {
   return !input.layers.empty() && std::accumulate(counts.begin(), counts.end(), std::size_t{0}) == input.layers.size();
 }
 
-// The step under this or another plan, by the layers' costs where they are known; nothing where the plan does not run,
-// or its time is not known.
+double micro_batch_of(const AdviceInput& input, const Plan& plan) { return input.replica_samples / plan.chunks; }
+
+// [device]: how much longer it computed than its layers' costs say: it is slower, or shares its cores. 1 where that is
+// not known. Requires: the layers are known.
+std::vector<double> slowness_of(const AdviceInput& input) {
+  const Plan& plan = input.plan;
+  const std::vector<int> owners = pipeline::stage_owners(plan);
+  const auto of_stages = stage_times(input.layers, micro_batch_of(input, plan), plan.partition, plan.recompute);
+  std::vector<double> expected(plan.devices(), 0.0), slowness(plan.devices(), 1.0);
+  for (std::size_t s = 0; s < of_stages.size(); ++s) expected[owners[s]] += of_stages[s] * plan.chunks;
+  const std::vector<double> measured = work_of(input).both();
+  if (measured.size() != expected.size()) return slowness;
+  for (std::size_t d = 0; d < measured.size(); ++d)
+    if (measured[d] > 0 && expected[d] > 0) slowness[d] = measured[d] / expected[d];
+  return slowness;
+}
+
+// The step under this or another plan of the same devices, by the layers' costs where they are known, at the speed that
+// each device had; nothing where the plan does not run, or its time is not known.
 std::optional<double> seconds_under(const AdviceInput& input, const Plan& plan) {
   if (!layers_are_known(input)) return seconds_of(work_of(input), plan);
   const auto schedule = advised_schedule(plan);
   if (!schedule) return std::nullopt;
-  const double micro_batch = input.replica_samples / plan.chunks;
-  return predict_step(*schedule, step_costs(input.layers, plan.partition, plan.recompute, micro_batch, input.links))
-      .seconds;
+  StepCosts costs =
+      step_costs(input.layers, plan.partition, plan.recompute, micro_batch_of(input, plan), input.overheads);
+  const std::vector<double> slowness = slowness_of(input);
+  const std::vector<int> owners = pipeline::stage_owners(plan);
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    auto& [forward, input_gradient, weight_gradient] = costs.stages[s];
+    for (double* part : {&forward, &input_gradient, &weight_gradient}) *part *= slowness[owners[s]];
+  }
+  return predict_step(*schedule, costs).seconds;
 }
+
+// Of the step; a prediction may promise more than there is.
+double share_of_step(const AdviceInput& input, double saved) { return std::min(1.0, saved / input.step); }
 
 // now: seconds_under() the plan that ran.
 std::optional<double> saving_of(const AdviceInput& input, std::optional<double> now, const Plan& other) {
@@ -115,11 +142,13 @@ struct Move {
   double saved = 0;
 };
 
-// The single move that saves most; none when no move saves anything. Requires: the layers are known.
-std::optional<Move> best_move(const AdviceInput& input) {
+// The single move off this device that saves most; none when no move saves anything. Requires: the layers are known.
+std::optional<Move> best_move(const AdviceInput& input, int device) {
+  const std::vector<int> owners = pipeline::stage_owners(input.plan);
   const auto now = seconds_under(input, input.plan);
   std::optional<Move> best;
   const auto consider = [&](int from, int to, int layer) {
+    if (owners[from] != device || owners[to] == device) return;
     if (input.plan.partition.layers_per_stage[from] < 2) return;  // no stage is empty
     Plan moved = input.plan;
     --moved.partition.layers_per_stage[from];
@@ -146,6 +175,14 @@ bool can_give(const Plan& plan, int device) {
   return false;
 }
 
+// Each device has one stage, of its own number.
+bool is_its_stage(const Plan& plan) {
+  const std::vector<int> owners = pipeline::stage_owners(plan);
+  for (int s = 0; s < plan.stages(); ++s)
+    if (owners[s] != s) return false;
+  return true;
+}
+
 std::optional<Advice> bottleneck_advice(const AdviceInput& input) {
   const Work work = work_of(input);
   const std::vector<double> compute = work.both();
@@ -154,22 +191,22 @@ std::optional<Advice> bottleneck_advice(const AdviceInput& input) {
   const double mean = work.evened().both().front();
   const int device = static_cast<int>(slowest - compute.begin());
   if (mean <= 0 || !can_give(input.plan, device)) return std::nullopt;
+  const std::string one = is_its_stage(input.plan) ? "stage" : "device";
   const std::string what =
-      concat(input.plan.virtual_stages == 1 ? "stage " : "device ", device, " is the bottleneck: it computes ",
-             ms(*slowest), " of the ", ms(input.step), " step, ", percent(*slowest / mean - 1),
-             " more than the mean of the ", input.plan.virtual_stages == 1 ? "stages; " : "devices; ");
+      concat(one, " ", device, " is the bottleneck: it computes ", ms(*slowest), " of the ", ms(input.step), " step, ",
+             percent(*slowest / mean - 1), " more than the mean of the ", one, "s; ");
   if (!layers_are_known(input)) {
     if (input.partition_is_measured) return std::nullopt;  // a better cut was looked for and not found
     const auto now = seconds_of(work, input.plan), evened = seconds_of(work.evened(), input.plan);
     if (!now || !evened) return std::nullopt;
-    const double gain = (*now - *evened) / input.step;
+    const double gain = share_of_step(input, *now - *evened);
     return Advice{
         concat(what, "moving layers to its neighbours (pipeline.partition) can save up to ", percent(gain), " of it"),
         gain};
   }
-  const std::optional<Move> move = best_move(input);
+  const std::optional<Move> move = best_move(input, device);
   if (!move) return std::nullopt;
-  const double gain = move->saved / input.step;
+  const double gain = share_of_step(input, move->saved);
   return Advice{concat(what, "moving layer ", move->layer, " to stage ", move->to, " (pipeline.partition) predicts -",
                        percent(gain)),
                 gain};
@@ -183,6 +220,27 @@ Plan with_chunks(Plan plan, int chunks) {
   return plan;
 }
 
+// What a micro-batch costs the device that computes longest, whatever its size. Requires: the layers are known.
+double fixed_cost(const AdviceInput& input) {
+  const std::vector<int> owners = pipeline::stage_owners(input.plan);
+  const std::vector<double> slowness = slowness_of(input);
+  const auto of_devices = [&](double samples) {
+    const auto of_stages = stage_times(input.layers, samples, input.plan.partition, input.plan.recompute);
+    std::vector<double> sums(slowness.size(), 0.0);
+    for (std::size_t s = 0; s < of_stages.size(); ++s) sums[owners[s]] += of_stages[s] * slowness[owners[s]];
+    return sums;
+  };
+  const std::vector<double> now = of_devices(micro_batch_of(input, input.plan));
+  return of_devices(0)[std::ranges::max_element(now) - now.begin()];
+}
+
+// How long a micro-batch is on its way through the devices and back, whatever its size.
+double hops_latency(const AdviceInput& input) {
+  double latency = 0;
+  for (const LinkCost& border : input.overheads.borders) latency += 2 * border.latency_s;
+  return latency;
+}
+
 std::optional<Advice> more_chunks_advice(const AdviceInput& input) {
   const int chunks = input.plan.chunks, twice = 2 * chunks;
   const std::vector<double> compute = work_of(input).both();
@@ -194,23 +252,14 @@ std::optional<Advice> more_chunks_advice(const AdviceInput& input) {
   std::optional<double> saved = saving_of(input, seconds_under(input, input.plan), with_chunks(input.plan, twice));
   if (!saved) return std::nullopt;
   const double bubble = mean_of(input.devices, &DeviceSeconds::fill) + mean_of(input.devices, &DeviceSeconds::drain);
-  // Where there are as many micro-batches as devices and more, half as large ones shorten the bubble to half at best.
-  saved = std::min(*saved, bubble / 2);
-  const double gain = *saved / input.step;
+  // Where there are as many micro-batches as devices and more, half as large ones shorten the bubble to half at best,
+  // and what the added ones cost whatever their size comes off that.
+  saved = std::min(*saved, bubble / 2 - (by_layers ? fixed_cost(input) * chunks : 0));
+  const double gain = share_of_step(input, *saved);
   return Advice{concat("the pipeline fills and drains for ", ms(bubble), " of the ", ms(input.step), " step (",
                        percent(bubble / input.step), "); pipeline.chunks = ", twice, " instead of ", chunks,
                        by_layers ? " predicts -" : " can save up to ", percent(gain)),
                 gain};
-}
-
-// What a micro-batch costs the slowest stage whatever its size. Requires: the layers are known.
-double fixed_cost(const AdviceInput& input) {
-  const double micro_batch = input.replica_samples / input.plan.chunks;
-  const auto times = [&](double samples) {
-    return stage_times(input.layers, samples, input.plan.partition, input.plan.recompute);
-  };
-  const std::vector<double> now = times(micro_batch);
-  return times(0)[std::ranges::max_element(now) - now.begin()];
 }
 
 std::optional<Advice> fewer_chunks_advice(const AdviceInput& input) {
@@ -219,17 +268,18 @@ std::optional<Advice> fewer_chunks_advice(const AdviceInput& input) {
   const auto now = seconds_under(input, input.plan);
   double most_saved = 0;
   const int stride = std::max(1, input.plan.chunks / 64);  // of very many, neighbours differ little
-  for (int chunks = 1; chunks < input.plan.chunks; chunks += stride) {
+  for (int chunks = 1; chunks < input.plan.chunks; ++chunks) {
+    if (chunks % stride != 0 && !std::has_single_bit(static_cast<unsigned>(chunks))) continue;
     const double saved = saving_of(input, now, with_chunks(input.plan, chunks)).value_or(0);
     if (saved > most_saved) most_saved = saved, best = chunks;
   }
   if (best == input.plan.chunks) return std::nullopt;
-  const double gain = std::min(1.0, most_saved / input.step);
-  const double overhead = fixed_cost(input);
-  return Advice{concat("each of the ", input.plan.chunks, " micro-batches costs ", ms(overhead), " whatever its size, ",
-                       percent(overhead * input.plan.chunks / input.step), " of the step; pipeline.chunks = ", best,
-                       " predicts -", percent(gain), ", with more memory for activations"),
-                gain};
+  const double gain = share_of_step(input, most_saved), hops = hops_latency(input);
+  return Advice{
+      concat("each of the ", input.plan.chunks, " micro-batches costs the slowest device ", ms(fixed_cost(input)),
+             " whatever its size", hops > 0 ? concat(", and ", ms(hops), " of hops") : "", "; pipeline.chunks = ", best,
+             " predicts -", percent(gain), ", with more memory for activations"),
+      gain};
 }
 
 std::optional<Advice> load_advice(const AdviceInput& input) {

@@ -43,7 +43,7 @@ struct AdviceInput {
   bool partition_is_measured = false;  // cut by the layers' measured costs
   double replica_samples = 0;          // samples a step of one replica
   std::vector<LayerCost> layers;       // of the model; empty: not measured
-  LinkCosts links;
+  StepOverheads overheads;
   std::optional<LateRank> late_rank;
   double sync_bytes = 0;           // that the replicas agree on, per step
   double allreduce = 0;            // seconds per step in all-reduce, hidden or not, without skew
@@ -53,7 +53,7 @@ struct AdviceInput {
 
 struct Advice {
   std::string sentence;
-  double gain = 0;  // share of the step that it can save, 0 to 1
+  double gain = 0;  // share of the step that it can save, at most 1
 
   bool operator==(const Advice&) const = default;
 };

@@ -18,7 +18,7 @@ struct Choice {
 };
 
 Choice choose_cut(const PlanRequest& request, const Plan& plan, const std::vector<LayerCost>& costs,
-                  const LinkCosts& links) {
+                  const StepOverheads& overheads) {
   const double micro_batch = request.mean_micro_batch(plan.chunks);
   const CutRules rules{.micro_batch = micro_batch,
                        .most_samples = static_cast<std::uint64_t>(std::ceil(micro_batch)),
@@ -26,7 +26,7 @@ Choice choose_cut(const PlanRequest& request, const Plan& plan, const std::vecto
                        .memory_limit = request.memory_limit,
                        .partition = request.partition,
                        .shares_memory = request.shares_memory,
-                       .links = links};
+                       .overheads = overheads};
   const pipeline::Schedule schedule = pipeline::make_train_schedule(plan, plan.chunks);
   return {rules, best_cut(costs, schedule, rules)};
 }
@@ -58,14 +58,14 @@ void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const
 
 // With chunks left open under a memory limit: the first number, from the plan's own on, for which some cut fits.
 Choice choose_cut_and_chunks(const PlanRequest& request, Plan& plan, const std::vector<LayerCost>& costs,
-                             const LinkCosts& links) {
+                             const StepOverheads& overheads) {
   constexpr int kMostDoublings = 6;
-  Choice first = choose_cut(request, plan, costs, links);
+  Choice first = choose_cut(request, plan, costs, overheads);
   if (first.cut.fits || !request.chunks_are_open) return first;
   const int configured = plan.chunks;
   for (int i = 0; i < kMostDoublings && 2 * plan.chunks <= plan.global_batch / request.replicas; ++i) {
     plan.chunks *= 2;
-    if (Choice more = choose_cut(request, plan, costs, links); more.cut.fits) return more;
+    if (Choice more = choose_cut(request, plan, costs, overheads); more.cut.fits) return more;
   }
   plan.chunks = configured;
   return first;
@@ -92,14 +92,14 @@ std::string off_the_mean(const std::string& what, const std::vector<double>& sec
 
 }  // namespace
 
-Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs, const LinkCosts& links) {
+Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs, const StepOverheads& overheads) {
   Plan plan = request.uncut();
   if (!request.needs_costs()) {
     plan.partition = request.partition.value_or(Partition{{request.layers}});
     plan.recompute.assign(request.stages(), request.recompute == Recompute::kLayer);
     return plan;
   }
-  Choice choice = choose_cut_and_chunks(request, plan, costs, links);
+  Choice choice = choose_cut_and_chunks(request, plan, costs, overheads);
   warn_of_doubts(plan, costs, choice, !request.chunks_are_open);
   plan.partition = std::move(choice.cut.partition);
   plan.recompute = std::move(choice.cut.recompute);

@@ -46,10 +46,10 @@ struct PlanRequest {
   [[nodiscard]] bool needs_costs() const { return cut_is_open() || recompute_is_open(); }
 };
 
-// costs: of each layer; may be empty where none are needed. links: those that are known. Warns where nothing is
+// costs: of each layer; may be empty where none are needed. overheads: those that are known. Warns where nothing is
 // estimated to fit.
 [[nodiscard]] Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs,
-                             const LinkCosts& links = {});
+                             const StepOverheads& overheads = {});
 
 // "stage 0 3.1 ms (+4 %), ...": forward and backward of a micro-batch, and how far that is from the mean.
 [[nodiscard]] std::string describe_balance(const std::vector<LayerCost>& costs, const Plan& plan, double micro_batch);

@@ -142,10 +142,10 @@ Cut smallest_cut(const PossibleStages& stages, const CutRules& rules) {
 Cut soonest(const std::vector<Cut>& cuts, std::span<const LayerCost> costs, const Schedule& schedule,
             const CutRules& rules) {
   if (cuts.size() == 1) return cuts.front();
-  const Cut* best = nullptr;
+  const Cut* best = &cuts.front();
   double least = kNever;
   for (const Cut& cut : cuts) {
-    const StepCosts stages = step_costs(costs, cut.partition, cut.recompute, rules.micro_batch, rules.links);
+    const StepCosts stages = step_costs(costs, cut.partition, cut.recompute, rules.micro_batch, rules.overheads);
     const double seconds = predict_step(schedule, stages).seconds;
     if (is_less(seconds, least)) least = seconds, best = &cut;
   }

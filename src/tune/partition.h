@@ -30,7 +30,7 @@ struct CutRules {
   std::uint64_t memory_limit = 0;      // bytes of a device; 0: none
   std::optional<Partition> partition;  // only recomputation is left to choose; nothing: any cut
   bool shares_memory = true;           // device_bytes() (memory.h)
-  LinkCosts links;
+  StepOverheads overheads;
 };
 
 // Stages that are slower than the least slowest one by no more than this may have cheaper borders.

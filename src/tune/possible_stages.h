@@ -65,10 +65,10 @@ class PossibleStages {
   [[nodiscard]] double border(int stage, int end) const {
     if (end == layers()) return 0;
     const double bytes = static_cast<double>(costs_[end - 1].output_bytes) * rules_.micro_batch;
-    return borders_take_time() ? rules_.links.borders[stage].transfer(bytes) : bytes;
+    return borders_take_time() ? rules_.overheads.borders[stage].transfer(bytes) : bytes;
   }
   [[nodiscard]] bool borders_take_time() const {
-    return std::ranges::any_of(rules_.links.borders,
+    return std::ranges::any_of(rules_.overheads.borders,
                                [](const LinkCost& border) { return border.bytes_per_s.has_value(); });
   }
   [[nodiscard]] bool allows(int stage, int begin, int end) const {

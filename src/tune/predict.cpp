@@ -17,7 +17,7 @@ using pipeline::Simulation;
 
 Simulation simulate_compute(const Schedule& schedule, const StepCosts& costs) {
   pipeline::Costs times{.stages = costs.stages, .sent_bytes = costs.sent_bytes};
-  for (const LinkCost& border : costs.links.borders) {
+  for (const LinkCost& border : costs.overheads.borders) {
     pipeline::Link& link = times.links.emplace_back(pipeline::Link{.latency = border.latency_s});
     if (border.bytes_per_s) link.bytes_per_time = *border.bytes_per_s;
   }
@@ -47,12 +47,12 @@ std::vector<Reduction> reductions_of(const Schedule& schedule, const Simulation&
 
 // When the last sum has ended. The network carries one stage's bytes after another's; the buckets of a stage follow one
 // another, each with its latency, in which the network is free for the other stages.
-double end_of_reductions(const std::vector<Reduction>& reductions, const LinkCosts& links) {
+double end_of_reductions(const std::vector<Reduction>& reductions, const StepOverheads& overheads) {
   double network_free = 0, end = 0;
   for (const auto& [ready, bytes] : reductions) {
-    const double buckets = links.bucket_bytes > 0 ? std::ceil(bytes / links.bucket_bytes) : 1;
-    network_free = std::max(network_free, ready) + links.all_reduce->transfer(bytes);
-    end = std::max(end, network_free + buckets * links.all_reduce->latency_s);
+    const double buckets = overheads.bucket_bytes > 0 ? std::ceil(bytes / overheads.bucket_bytes) : 1;
+    network_free = std::max(network_free, ready) + overheads.all_reduce->transfer(bytes);
+    end = std::max(end, network_free + buckets * overheads.all_reduce->latency_s);
   }
   return end;
 }
@@ -60,11 +60,11 @@ double end_of_reductions(const std::vector<Reduction>& reductions, const LinkCos
 // [device]
 std::vector<double> updates_of(const Schedule& schedule, const StepCosts& costs) {
   std::vector<double> seconds(schedule.devices.size(), 0.0);
-  if (!costs.links.update) return seconds;
+  if (!costs.overheads.update) return seconds;
   const std::vector<int> owners = pipeline::stage_owners(schedule);
   for (std::size_t s = 0; s < costs.trained_bytes.size(); ++s) {
-    const double share = costs.trained_bytes[s] / costs.links.updaters;
-    if (share > 0) seconds[owners[s]] += costs.links.update->at(share);
+    const double share = costs.trained_bytes[s] / costs.overheads.updaters;
+    if (share > 0) seconds[owners[s]] += costs.overheads.update->at(share);
   }
   return seconds;
 }
@@ -74,8 +74,8 @@ std::vector<double> updates_of(const Schedule& schedule, const StepCosts& costs)
 StepPrediction predict_step(const Schedule& schedule, const StepCosts& costs) {
   const Simulation compute = simulate_compute(schedule, costs);
   StepPrediction step;
-  if (costs.links.all_reduce) {
-    const double end = end_of_reductions(reductions_of(schedule, compute, costs), costs.links);
+  if (costs.overheads.all_reduce) {
+    const double end = end_of_reductions(reductions_of(schedule, compute, costs), costs.overheads);
     step.all_reduce = std::max(0.0, end - compute.makespan);
   }
   const std::vector<double> updates = updates_of(schedule, costs);
@@ -92,14 +92,14 @@ StepPrediction predict_step(const Schedule& schedule, const StepCosts& costs) {
 }
 
 StepPrediction predict_step(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
-                            const LinkCosts& links) {
+                            const StepOverheads& overheads) {
   return predict_step(pipeline::make_train_schedule(plan, plan.chunks),
-                      step_costs(layers, plan.partition, plan.recompute, replica_samples / plan.chunks, links));
+                      step_costs(layers, plan.partition, plan.recompute, replica_samples / plan.chunks, overheads));
 }
 
 StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partition, const std::vector<bool>& recompute,
-                     double micro_batch, const LinkCosts& links) {
-  StepCosts costs{.links = links};
+                     double micro_batch, const StepOverheads& overheads) {
+  StepCosts costs{.overheads = overheads};
   std::size_t layer = 0;
   for (std::size_t s = 0; s < partition.layers_per_stage.size(); ++s) {
     pipeline::StepCost& stage = costs.stages.emplace_back(pipeline::StepCost{.forward = 0, .input = 0, .weight = 0});

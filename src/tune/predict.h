@@ -2,8 +2,9 @@
 // plans, the search for a cut, `sluice profile`, advice.
 // The schedule's actions run in its own order (pipeline/schedule/simulate.h), with a hop wherever a result goes to
 // another device. When the gradients of a stage are whole, their sum over the replicas begins; all stages share one
-// network. When everything has ended, the weights are updated. Not here: loading, and what devices that work at once
-// take from each other. Pure. Times in seconds.
+// network. When everything has ended, the weights are updated. A run does better in two ways, so that a predicted
+// all-reduce is an upper bound: its buckets begin inside a stage's last backward, and local replicas sum stage by stage
+// at the same time. Not here: loading, and what devices that work at once take from each other. Pure. Times in seconds.
 #pragma once
 
 #include <optional>
@@ -19,7 +20,7 @@
 namespace sluice::tune {
 
 // What a step costs besides the work of its layers. What is not known costs nothing.
-struct LinkCosts {
+struct StepOverheads {
   std::vector<LinkCost> borders;       // [stage]: an activation to the next one, and the gradient back; may be empty
   std::optional<LinkCost> all_reduce;  // of one bucket over all replicas; nothing: there is one
   double bucket_bytes = 0;             // of the largest bucket; 0: all gradients of a stage are one
@@ -32,7 +33,7 @@ struct StepCosts {
   std::vector<pipeline::StepCost> stages;  // [stage]
   std::vector<double> sent_bytes;          // [stage]: to the next one; may be empty: nothing
   std::vector<double> trained_bytes;       // [stage]: gradients, to be summed once a step; may be empty: none
-  LinkCosts links;
+  StepOverheads overheads;
 };
 
 // They add up to the step.
@@ -55,11 +56,12 @@ struct StepPrediction {
 
 // layers: of the whole model; replica_samples: of a step. Errors: ConfigError for a plan without schedule.
 [[nodiscard]] StepPrediction predict_step(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
-                                          const LinkCosts& links = {});
+                                          const StepOverheads& overheads = {});
 
 // With recomputation a backward takes one more forward. recompute: [stage]; empty: none does. Requires: a partition of
 // all layers.
 [[nodiscard]] StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partition,
-                                   const std::vector<bool>& recompute, double micro_batch, const LinkCosts& links = {});
+                                   const std::vector<bool>& recompute, double micro_batch,
+                                   const StepOverheads& overheads = {});
 
 }  // namespace sluice::tune

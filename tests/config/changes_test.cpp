@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/concat.h"
 #include "core/error.h"
 
 namespace sluice::config {
@@ -12,6 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using ::testing::ThrowsMessage;
 
 Config parsed(const std::string& changes) {
   return parse("[train]\nglobal_batch = 16\n[pipeline]\nstages = 2\nchanges = " + changes + "\n", "run.toml");
@@ -85,6 +87,19 @@ TEST(Changes, OutOfRangeOrAgainstTheRulesAreRefused) {
   EXPECT_THAT(error_in(R"(["20: partition = [3, 4]", "30: stages = 3"])"),
               AllOf(HasSubstr("30: stages = 3"), HasSubstr("pipeline.partition has 2 entries")));
   EXPECT_THAT(error_in(R"(["20: stages = 3", "20: stages = 1"])"), HasSubstr("comes after the change of step 20"));
+}
+
+TEST(Changes, TheMicroBatchDecidesTheNumberOfChunks) {
+  Config config;
+  config.train.micro_batch = 4;
+  for (const char* const chunks : {"1", "2", "auto"}) {
+    config.pipeline.changes = {concat("20: chunks = ", chunks)};
+    EXPECT_THAT([&] { (void)changes_of(config); },
+                ThrowsMessage<ConfigError>(HasSubstr("train.micro_batch = 4 decides the number of chunks")))
+        << chunks;
+  }
+  config.pipeline.changes = {"20: stages = 2"};
+  EXPECT_EQ(changes_of(config).front().config.pipeline.stages, 2);
 }
 
 }  // namespace

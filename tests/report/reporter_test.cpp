@@ -182,5 +182,32 @@ TEST_F(ReporterTest, APlanThatChangesInTheRunBringsOtherFactsAndPlaces) {
   EXPECT_EQ(test::lines_of(dir_ / "run" / "metrics.csv").size(), 3U);
 }
 
+// One step of a second on one device, and one of two seconds on three of four times the memory for parameters.
+TEST_F(ReporterTest, UtilisationAndPeaksAreOfAllPlansOfTheRun) {
+  nlohmann::json summary;
+  facts_.peak_flops = 1e6;
+  const std::string text = told([&](Reporter& reporter) {
+    const auto run = [&](std::int64_t number, RunFacts facts, int devices, std::uint64_t parameters) {
+      facts.devices.resize(static_cast<std::size_t>(devices));
+      facts.memory = {{"parameters", parameters}, {"gradients", 1000 / parameters}};
+      reporter.plan(facts, {});
+      StepRecord record = step(number, 1.0, 8, 1, false);
+      record.breakdown.step = number * 1'000'000'000;
+      record.stats.flops[0] = 700'000;
+      reporter.step(record, {}, false);
+    };
+    run(1, facts_, 1, 10);
+    run(2, facts_, 3, 40);
+    run(3, facts_, 1, 20);
+    summary = reporter.summary("interrupted", 3);
+  });
+  // 2.1 of 1 + 2 x 3 + 3 million FLOPs.
+  EXPECT_DOUBLE_EQ(summary.at("mfu"), 0.21);
+  EXPECT_DOUBLE_EQ(events("step").at(1).at("mfu"), 0.7 / 6);
+  EXPECT_THAT(text, HasSubstr("21.0 % of"));
+  EXPECT_EQ(summary.at("peak_memory_bytes").at("parameters"), 40);
+  EXPECT_EQ(summary.at("peak_memory_bytes").at("gradients"), 100);
+}
+
 }  // namespace
 }  // namespace sluice::report

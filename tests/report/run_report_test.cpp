@@ -12,6 +12,7 @@ namespace sluice::report {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(TimeTable, ColumnsAreDisjointAndAddUpToTheStep) {
   const Numbers ms{{"load_ms", 1},
@@ -101,6 +102,16 @@ TEST(Comparison, IsARowARunWithTheSpeedUp) {
 run0 (unfinished) mlp     4     2      2    2      4 1f1b        16     1  1600.0 10.0 62.5       2.0  1.0    0.8  1.0 12.5      -     -    -  0.0     1.00
 run1 (unfinished) -       -     -      -    -      - -            -     0       -    -    -         -    -      -    -    -      -     -    -  0.0        -
 run2              -       -     -      -    -      - -            -     1  3200.0  5.0    -         -    -      -    -    -     10     -    -  2.5     2.00)");
+}
+
+TEST(Comparison, MarksARunWhoseShapeIsNotThatOfAllItsSteps) {
+  const test::TempDir dir;
+  const std::string changed = concat(kSteps, R"({"event":"transition","step":1})", "\n");
+  const std::string table = comparison(reports_of(dir, {kSteps, changed}));
+  EXPECT_THAT(table, HasSubstr("\nrun0 (unfinished) "));
+  EXPECT_THAT(table, HasSubstr("\nrun1* (unfinished) "));
+  EXPECT_THAT(table, HasSubstr("\n* its plan changed on the way: the shape is that of the last one"));
+  EXPECT_THAT(comparison(reports_of(dir, {kSteps, kSteps})), Not(HasSubstr("*")));
 }
 
 TEST(Comparison, NamesRunsByTheirPathsWhereTheirNamesAreEqual) {

@@ -100,7 +100,7 @@ TEST_F(ChoosePlan, WhatDoesNotFitIsWarnedOfAndTriedWithTheLeast) {
   EXPECT_EQ(plan.partition.layers_per_stage, (std::vector<int>{4, 1}));
 }
 
-TEST(LinkCosts, OfAProfileAreByBorder) {
+TEST(StepOverheads, OfAProfileAreByBorder) {
   config::Config config = config_of(2, 4);
   config.pipeline.schedule = "zb-v";  // devices 0 1 1 0: stages 1 and 2 lie on one
   config.replicas.local = 2;
@@ -110,7 +110,7 @@ TEST(LinkCosts, OfAProfileAreByBorder) {
       .stage_links = {{0, 1, "cpu:0", "cpu:1", {.latency_s = 1}}, {2, 3, "cpu:1", "cpu:0", {.latency_s = 3}}},
       .all_reduce = profiler::AllReduceLink{.cost = {.bytes_per_s = 7}},
       .update = AffineCost{.a_s = 5}};
-  const tune::LinkCosts costs = link_costs(setup, profile);
+  const tune::StepOverheads costs = step_overheads(setup, profile);
   ASSERT_EQ(costs.borders.size(), 4U);
   EXPECT_EQ(costs.borders[0].latency_s, 1);
   EXPECT_EQ(costs.borders[1].latency_s, 0);
@@ -119,7 +119,7 @@ TEST(LinkCosts, OfAProfileAreByBorder) {
   EXPECT_EQ(costs.bucket_bytes, 2 << 20);
   EXPECT_EQ(costs.update->a_s, 5);
   EXPECT_EQ(costs.updaters, 2) << "replicas on CPUs share the weights";
-  EXPECT_TRUE(link_costs(setup, {}).borders.empty());
+  EXPECT_TRUE(step_overheads(setup, {}).borders.empty());
 
   std::vector<std::pair<int, int>> borders;
   for (const profiler::StageLink& link : measure_borders(setup)) borders.emplace_back(link.from_stage, link.to_stage);

@@ -154,6 +154,21 @@ TEST_F(MemoryLimit, PlacesOnOneDeviceShareItsLimit) {
   EXPECT_THAT(advice, HasSubstr(" a place"));
 }
 
+TEST_F(MemoryLimit, AfterAChangeOfPlanTheAdviceIsForItsOwnSettingsAndDevices) {
+  config::Config config = small_config(1, 1);
+  config.device.list = {.choice = "", .names = {"cpu:0", "cpu:0"}};
+  config.device.memory_limit.bytes = 64 * kMiB;
+  config.pipeline.changes = {"1: stages = 2, partition = [2, 3], chunks = 2"};
+  const train::Setup setup = make_setup(config);
+  const Plan plan{.partition = {{2, 3}}, .chunks = 2, .global_batch = 64, .recompute = {false, false}};
+  const OutOfMemoryError refusal("replica 0 stage 0: out of memory: no room in its device.memory_limit of 64.0 MiB");
+  testing::internal::CaptureStderr();
+  const std::string advice = with_what_would_fit(refusal, setup, plan).what();
+  testing::internal::GetCapturedStderr();
+  EXPECT_THAT(advice, AllOf(HasSubstr(" a place"), HasSubstr("; changes set theirs in pipeline.changes")))
+      << "the two stages share cpu:0";
+}
+
 TEST_F(MemoryLimit, ARefusalOfTheSystemIsNotMeasured) {
   config::Config config = small_config(1, 1);
   config.device.memory_limit.bytes = 100 * kMiB;

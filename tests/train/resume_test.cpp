@@ -298,11 +298,12 @@ TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {
   config.pipeline.chunks.reset();
   config.pipeline.schedule = "gpipe";
   config.replicas.local = 2;
-  EXPECT_TRUE(plan_can_be_kept(config, {}, 1, saved));
+  config::Config was = config;
+  EXPECT_TRUE(plan_can_be_kept(config, was, 1, saved));
   const auto kept = [&](void (*change)(config::Config&)) {
     config::Config changed = config;
     change(changed);
-    return plan_can_be_kept(changed, {}, 1, saved);
+    return plan_can_be_kept(changed, was, 1, saved);
   };
   EXPECT_TRUE(kept([](auto& c) { c.pipeline.chunks = 4; }));
   EXPECT_TRUE(kept([](auto& c) { c.pipeline.partition = std::vector<int>{2, 3}; }));
@@ -314,6 +315,13 @@ TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.virtual_stages = 3; }));
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.schedule = "1f1b"; }));
   EXPECT_FALSE(kept([](auto& c) { c.replicas.local = 1; }));
+  was.pipeline.partition = std::vector<int>{2, 3};
+  EXPECT_FALSE(kept([](auto&) {})) << "the cut was the user's, and is left open now";
+  EXPECT_TRUE(kept([](auto& c) { c.pipeline.partition = std::vector<int>{2, 3}; }));
+  was = config;
+  was.pipeline.chunks = 4;
+  EXPECT_FALSE(kept([](auto&) {})) << "the chunks were the user's, and are left open now";
+  EXPECT_TRUE(kept([](auto& c) { c.pipeline.chunks = 4; }));
 }
 
 TEST(PlanCanBeKept, WhereTheOrderIsTheSame) {

@@ -5,60 +5,21 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <random>
 
-#include "pipeline/schedule/draw.h"
-#include "pipeline/schedule/plan_schedule.h"
+#include "tune/advised_step.h"
 
 namespace sluice::tune {
 namespace {
 
+using test::empty_step;
+using test::gain_of;
+using test::layers_of;
+using test::pipeline;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-AdviceInput empty_step(int chunks = 4) {
-  AdviceInput input;
-  input.step = 1;
-  input.plan.chunks = chunks;
-  return input;
-}
-
-// A third of it forward.
-DeviceSeconds computing(double seconds, int device = 0) {
-  return {.device = device, .forward = seconds / 3, .backward = seconds * 2 / 3};
-}
-
-// One replica whose stages, of three layers each, compute these seconds of a step of one second, in four chunks.
-AdviceInput pipeline(const std::vector<double>& compute, int chunks = 4) {
-  AdviceInput input = empty_step(chunks);
-  for (const double seconds : compute) {
-    input.devices.push_back(computing(seconds, static_cast<int>(input.devices.size())));
-    input.plan.partition.layers_per_stage.push_back(3);
-  }
-  input.replica_samples = 64;
-  return input;
-}
-
-// Of layers that take these seconds of a step of 64 samples, a third of it forward.
-std::vector<LayerCost> layers_of(const std::vector<double>& seconds) {
-  std::vector<LayerCost> layers;
-  for (const double s : seconds)
-    layers.push_back({.forward = {.b_s = s / 3 / 64},
-                      .input_gradient = {.b_s = s / 2 / 64},
-                      .weight_gradient = {.b_s = s / 6 / 64}});
-  return layers;
-}
-
-double gain_of(const std::vector<Advice>& advice, const std::string& words) {
-  double gain = 0;
-  for (const Advice& one : advice) {
-    if (one.sentence.find(words) != std::string::npos) gain += one.gain;
-  }
-  return gain;
-}
 
 TEST(Advise, SaysNothingAboutABalancedStep) {
   EXPECT_THAT(advise(pipeline({0.9, 0.9})), IsEmpty());
@@ -131,6 +92,42 @@ TEST(Bottleneck, NeverEmptiesAStageNorMovesWhatMakesItWorse) {
   EXPECT_THAT(advise(input), IsEmpty()) << "the layer makes the neighbour as slow";
 }
 
+TEST(Bottleneck, ASlowDeviceGivesLayersAwayThoughItsLayersAreNoSlower) {
+  AdviceInput input = pipeline({0.3, 0.6});
+  input.layers = layers_of(std::vector(6, 0.1));  // measured on a device as fast as the first
+  // Layer 3 to stage 0: it takes 0.1 there and 0.2 here. (0.3 + 0.6 + 3 * 0.6) / 4 - (0.4 + 0.4 + 3 * 0.4) / 4.
+  const auto advice = advise(input);
+  ASSERT_THAT(advice, SizeIs(1));
+  EXPECT_NEAR(advice[0].gain, 0.175, 1e-12);
+  EXPECT_THAT(advice[0].sentence, HasSubstr("moving layer 3 to stage 0"));
+}
+
+TEST(Bottleneck, IsGivenNoLayer) {
+  AdviceInput input = pipeline({0.2, 0.6});
+  input.layers = layers_of({0.2, 0.2, 0.1, 0.1});  // stage 0 has more to do, device 1 takes longer
+  input.plan.partition = {{2, 2}};
+  // Layer 2 takes 0.05 on device 0 and 0.3 on device 1.
+  const auto advice = advise(input);
+  ASSERT_THAT(advice, SizeIs(1));
+  EXPECT_THAT(advice[0].sentence, HasSubstr("moving layer 2 to stage 0"));
+  EXPECT_NEAR(advice[0].gain, (0.2 + 4 * 0.6) / 4 - (0.25 + 0.3 * 4) / 4, 1e-12);
+}
+
+TEST(Bottleneck, IsADeviceWhereAnOrderGivesItAStageOfAnotherNumber) {
+  AdviceInput input = pipeline({0.2, 0.6}, 2);
+  input.plan.schedule = Plan::kOrder;
+  input.plan.order = "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n";
+  ASSERT_THAT(advise(input), SizeIs(1));
+  EXPECT_THAT(advise(input)[0].sentence, HasSubstr("stage 1 is the bottleneck"));
+  input.plan.order = "1F0 1B0 1F1 1B1\n0F0 0F1 0B0 0B1\n";  // each device has the other's stage
+  input.devices = pipeline({0.6, 0.2}).devices;
+  ASSERT_THAT(advise(input), SizeIs(1));
+  EXPECT_THAT(advise(input)[0].sentence, HasSubstr("device 0 is the bottleneck"));
+  input.layers = layers_of({0.1, 0.1, 0.2, 0.2, 0.2});
+  input.plan.partition = {{2, 3}};
+  EXPECT_THAT(advise(input).at(0).sentence, HasSubstr("moving layer 2 to stage 0")) << "that is on device 1";
+}
+
 // Which stage each layer is in, from 0.
 using Cut = std::vector<int>;
 
@@ -147,10 +144,14 @@ double simulated(const std::vector<double>& layers, const Cut& cut, int chunks) 
   return free.back();
 }
 
-// What the best move of one layer to a stage beside it saves.
+// What the best move of one layer of the slowest stage to a stage beside it saves.
 double best_saving(const std::vector<double>& layers, const Cut& cut, int chunks) {
+  std::vector<double> stages(static_cast<std::size_t>(cut.back()) + 1);
+  for (std::size_t i = 0; i < cut.size(); ++i) stages[cut[i]] += layers[i];
+  const auto slowest = std::ranges::max_element(stages) - stages.begin();
   double best = 0;
   for (std::size_t layer = 0; layer < cut.size(); ++layer) {
+    if (cut[layer] != slowest) continue;
     for (const int step : {-1, 1}) {
       Cut moved = cut;
       moved[layer] += step;
@@ -187,90 +188,6 @@ TEST(Bottleneck, EqualsBruteForceOverAllMoves) {
   }
 }
 
-TEST(Chunks, TwiceAsManyHalveFillAndDrain) {
-  AdviceInput input = pipeline({0.7, 0.7});
-  for (DeviceSeconds& stage : input.devices) stage.fill = stage.drain = 0.1;
-  const auto advice = advise(input);
-  ASSERT_THAT(advice, SizeIs(1));
-  EXPECT_NEAR(advice[0].gain, 0.0875, 1e-12);  // (1.4 + 3 * 0.7) / 4 - (1.4 + 7 * 0.7) / 8, less than half the bubble
-  EXPECT_EQ(
-      advice[0].sentence,
-      "the pipeline fills and drains for 200.0 ms of the 1000.0 ms step (20 %); pipeline.chunks = 8 instead of 4 can "
-      "save up to 8.8 %");
-  input.replica_samples = 7;
-  EXPECT_THAT(advise(input), IsEmpty()) << "there are not 8 samples to cut";
-}
-
-// Stage 0 waits for stage 1 most of the step, and would with any number of chunks.
-TEST(Chunks, MoreDoNotHelpWhereOneStageIsSlow) {
-  AdviceInput input = pipeline({0.1, 0.8});
-  input.plan.partition = {{1, 1}};
-  input.devices[0].fill = input.devices[0].drain = 0.4;
-  EXPECT_NEAR(gain_of(advise(input), "pipeline.chunks"), 0, 1e-12);  // 0.9 + 3 * 0.8 over 4 - 0.9 + 7 * 0.8 over 8
-}
-
-TEST(Chunks, NothingIsSaidThatWasMeasuredOrThatFixedCostsMayEatUp) {
-  AdviceInput input = pipeline({0.7, 0.7});
-  for (DeviceSeconds& stage : input.devices) stage.fill = stage.drain = 0.1;
-  input.chunks_are_measured = true;
-  EXPECT_THAT(advise(input), IsEmpty());
-  input.chunks_are_measured = false;
-  input.step = 0.01;
-  for (DeviceSeconds& stage : input.devices)
-    stage = {.device = stage.device, .forward = 0.002, .backward = 0.005, .fill = 0.001, .drain = 0.001};
-  EXPECT_THAT(advise(input), IsEmpty()) << "micro-batches of 2 ms a stage";
-}
-
-// A pipeline of equal stages of a layer each that follows T(m) = (m + p - 1) (a + s B / m) exactly.
-AdviceInput equal_stages(int stages, int chunks, double samples, const AffineCost& cost) {
-  const double one = cost.at(samples / chunks);
-  AdviceInput input = pipeline(std::vector<double>(stages, one * chunks), chunks);
-  input.step = one * (chunks + stages - 1);
-  input.replica_samples = samples;
-  input.plan.partition.layers_per_stage.assign(stages, 1);
-  input.layers.assign(stages, {.input_gradient = cost});
-  for (DeviceSeconds& stage : input.devices) {
-    stage.fill = one * stage.device;
-    stage.drain = one * (stages - 1 - stage.device);
-  }
-  return input;
-}
-
-TEST(Chunks, PredictWhatTheModelOfAStepSays) {
-  // T(4) = 7 (0.001 + 64 * 0.0001 / 4) = 18.2 ms, T(8) = 11 (0.001 + 0.0008) = 19.8 ms: more do not pay.
-  EXPECT_EQ(gain_of(advise(equal_stages(4, 4, 64, {0.001, 0.0001})), "pipeline.chunks = 8"), 0);
-  // T(2) = 5 (0.001 + 0.0032) = 21 ms, T(4) = 18.2 ms.
-  const auto more = advise(equal_stages(4, 2, 64, {0.001, 0.0001}));
-  EXPECT_NEAR(gain_of(more, "pipeline.chunks = 4 instead of 2 predicts -13 %"), (21.0 - 18.2) / 21.0, 1e-9);
-  // m* = sqrt(3 * 6.4 / 1) = 4.4: T(16) = 19 * 1.4 = 26.6 ms, T(4) = 18.2 ms.
-  const auto fewer = advise(equal_stages(4, 16, 64, {0.001, 0.0001}));
-  EXPECT_NEAR(gain_of(fewer, "pipeline.chunks = 4 predicts -32 %"), (26.6 - 18.2) / 26.6, 1e-9);
-}
-
-TEST(Chunks, OfAnOrderAreNoSetting) {
-  AdviceInput input = equal_stages(4, 16, 64, {0.001, 0.0001});
-  input.plan.order = pipeline::draw(pipeline::make_train_schedule(input.plan, input.plan.chunks));
-  input.plan.schedule = Plan::kOrder;
-  EXPECT_THAT(advise(input), IsEmpty());
-  for (DeviceSeconds& device : input.devices) device.other = 0.2 * input.step;
-  EXPECT_GT(gain_of(advise(input), "half the 16 micro-batches of pipeline.order can save"), 0);
-}
-
-// The order of the schedule that ran decides: V stages a device divide the bubble, so that half the chunks cost less.
-TEST(Chunks, AreEstimatedUnderTheScheduleThatRan) {
-  const auto gain = [](const std::string& schedule, int virtual_stages) {
-    AdviceInput input = pipeline(std::vector<double>(2, 0.7), 4);
-    input.plan.schedule = schedule;
-    input.plan.virtual_stages = virtual_stages;
-    input.plan.partition.layers_per_stage.assign(2 * virtual_stages, 3);
-    for (DeviceSeconds& device : input.devices) device.fill = device.drain = 0.3;
-    return gain_of(advise(input), "pipeline.chunks = 8");
-  };
-  // (m + (p - 1) / V) t with t = 0.7 / m.
-  EXPECT_NEAR(gain("1f1b", 1), 0.7 / 4 - 0.7 / 8, 1e-12);
-  EXPECT_NEAR(gain("interleaved", 2), (0.7 / 4 - 0.7 / 8) / 2, 1e-12);
-}
-
 TEST(Bottleneck, IsADeviceWhereDevicesHaveSeveralStages) {
   AdviceInput input = pipeline({0.2, 0.6});
   input.plan.schedule = "interleaved";
@@ -281,19 +198,6 @@ TEST(Bottleneck, IsADeviceWhereDevicesHaveSeveralStages) {
   const auto advice = advise(input);
   ASSERT_THAT(advice, SizeIs(1));
   EXPECT_THAT(advice[0].sentence, AllOf(HasSubstr("device 1 is the bottleneck"), HasSubstr("the mean of the devices")));
-}
-
-TEST(Chunks, FewerAreTheBestOfAllNumbers) {
-  for (int stages = 1; stages <= 5; ++stages) {
-    for (const double overhead : {0.0005, 0.002, 0.01}) {
-      const AdviceInput input = equal_stages(stages, 32, 64, {overhead, 0.0001});
-      const auto step = [&](int m) { return (m + stages - 1) * (overhead + 0.0001 * 64 / m); };
-      double best = step(32);
-      for (int m = 1; m <= 32; ++m) best = std::min(best, step(m));
-      EXPECT_NEAR(gain_of(advise(input), "micro-batches costs"), (step(32) - best) / step(32), 1e-9)
-          << stages << " stages, " << overhead;
-    }
-  }
 }
 
 TEST(Load, IsGivenWithTheWorkersThereAre) {

@@ -60,11 +60,11 @@ TEST(PredictStep, ZeroBubbleLosesWhatItsFormulaSays) {
 TEST(PredictStep, AHopIsPaidThereAndBack) {
   StepCosts costs = equal_stages(3, {.forward = 1, .input = 1, .weight = 1});
   const double without = predict_step(schedule_of("gpipe", 3, 4), costs).seconds;
-  costs.links.borders = {{.latency_s = 0.1}, {.latency_s = 0.3}, {}};
+  costs.overheads.borders = {{.latency_s = 0.1}, {.latency_s = 0.3}, {}};
   EXPECT_NEAR(predict_step(schedule_of("gpipe", 3, 4), costs).seconds, without + 2 * (0.1 + 0.3), kRounding);
   // Each border carries its own stage's bytes: 2 s and 0.5 s.
   costs.sent_bytes = {20, 10, 1000};
-  costs.links.borders = {{.bytes_per_s = 10}, {.bytes_per_s = 20}, {.bytes_per_s = 1e-3}};
+  costs.overheads.borders = {{.bytes_per_s = 10}, {.bytes_per_s = 20}, {.bytes_per_s = 1e-3}};
   EXPECT_NEAR(predict_step(schedule_of("gpipe", 3, 1), costs).seconds, 3 * 3 + 2 * (2 + 0.5), kRounding);
 }
 
@@ -75,7 +75,7 @@ TEST(PredictStep, LinksOfEndlessBandwidthAreNone) {
   const Schedule schedule = schedule_of("1f1b", 4, 6);
   const double without = predict_step(schedule, costs).seconds;
   for (const auto& endless : {LinkCost{}, LinkCost{.bytes_per_s = std::numeric_limits<double>::infinity()}}) {
-    costs.links = {.borders = std::vector(4, endless), .all_reduce = endless, .bucket_bytes = 1e6};
+    costs.overheads = {.borders = std::vector(4, endless), .all_reduce = endless, .bucket_bytes = 1e6};
     EXPECT_DOUBLE_EQ(predict_step(schedule, costs).seconds, without);
   }
 }
@@ -83,9 +83,9 @@ TEST(PredictStep, LinksOfEndlessBandwidthAreNone) {
 TEST(AllReduce, OfASingleStageIsExposedWhole) {
   StepCosts costs = equal_stages(1, {.forward = 1, .input = 1, .weight = 1});
   costs.trained_bytes = {100};
-  costs.links.all_reduce = LinkCost{.latency_s = 0.5, .bytes_per_s = 20};
+  costs.overheads.all_reduce = LinkCost{.latency_s = 0.5, .bytes_per_s = 20};
   EXPECT_NEAR(predict_step(schedule_of("1f1b", 1, 4), costs).all_reduce, 5.5, kRounding);
-  costs.links.bucket_bytes = 30;  // four buckets, one after the other
+  costs.overheads.bucket_bytes = 30;  // four buckets, one after the other
   const StepPrediction step = predict_step(schedule_of("1f1b", 1, 4), costs);
   EXPECT_NEAR(step.all_reduce, 5 + 4 * 0.5, kRounding);
   EXPECT_NEAR(step.seconds, 4 * 3 + 7, kRounding);
@@ -99,7 +99,7 @@ TEST(AllReduce, IsHiddenByTheStagesThatStillWork) {
   const double compute = predict_step(schedule, costs).seconds;
   const auto exposed = [&](const std::vector<double>& bytes) {
     costs.trained_bytes = bytes;
-    costs.links.all_reduce = LinkCost{.bytes_per_s = 1};
+    costs.overheads.all_reduce = LinkCost{.bytes_per_s = 1};
     const StepPrediction step = predict_step(schedule, costs);
     EXPECT_NEAR(step.seconds, compute + step.all_reduce, kRounding);
     return step.all_reduce;
@@ -115,13 +115,13 @@ TEST(AllReduce, IsHiddenByTheStagesThatStillWork) {
 TEST(Update, IsOfTheDeviceWithMostWeights) {
   StepCosts costs = equal_stages(2, {.forward = 1, .input = 1, .weight = 1});
   costs.trained_bytes = {10, 40};
-  costs.links.update = AffineCost{.a_s = 1, .b_s = 0.1};
+  costs.overheads.update = AffineCost{.a_s = 1, .b_s = 0.1};
   StepPrediction step = predict_step(schedule_of("1f1b", 2, 2), costs);
   EXPECT_NEAR(step.update, 5, kRounding);
   EXPECT_NEAR(step.seconds, 3 * 3 + 5, kRounding);
   EXPECT_NEAR(step.devices[0].update, 2, kRounding);
   EXPECT_NEAR(step.devices[0].bubble, 3 + 3, kRounding);
-  costs.links.updaters = 2;
+  costs.overheads.updaters = 2;
   EXPECT_NEAR(predict_step(schedule_of("1f1b", 2, 2), costs).update, 3, kRounding);
 }
 
@@ -135,16 +135,18 @@ TEST(PredictStep, IsAtLeastTheBusiestDeviceAndAtMostTheSumOfAll) {
       StepCosts costs;
       double sum = 0;
       std::vector<double> updates;
-      costs.links = {.all_reduce = LinkCost{rng.uniform(), 100.0}, .bucket_bytes = 50, .update = AffineCost{0.1, 0.01}};
+      costs.overheads = {
+          .all_reduce = LinkCost{rng.uniform(), 100.0}, .bucket_bytes = 50, .update = AffineCost{0.1, 0.01}};
       for (int s = 0; s < schedule.stages; ++s) {
         costs.stages.push_back({rng.uniform(), rng.uniform(), rng.uniform()});
         costs.sent_bytes.push_back(10 * rng.uniform());
         costs.trained_bytes.push_back(rng.below(3) == 0 ? 0.0 : 200 * rng.uniform());
-        costs.links.borders.push_back({rng.uniform(), 20.0});
+        costs.overheads.borders.push_back({rng.uniform(), 20.0});
         const double bytes = costs.trained_bytes[s];
         sum += m * (costs.stages[s].forward + costs.stages[s].input + costs.stages[s].weight);
-        sum += 2 * m * costs.links.borders[s].at(costs.sent_bytes[s]);
-        if (bytes > 0) sum += bytes / 100 + 5 * costs.links.all_reduce->latency_s + costs.links.update->at(bytes);
+        sum += 2 * m * costs.overheads.borders[s].at(costs.sent_bytes[s]);
+        if (bytes > 0)
+          sum += bytes / 100 + 5 * costs.overheads.all_reduce->latency_s + costs.overheads.update->at(bytes);
       }
       const StepPrediction step = predict_step(schedule, costs);
       EXPECT_LE(step.seconds, sum * (1 + kRounding)) << name;
@@ -181,13 +183,13 @@ std::vector<LayerCost> sending(const std::vector<std::uint64_t>& bytes) {
   return layers;
 }
 
-Partition cut_of(const std::vector<LayerCost>& layers, int devices, const LinkCosts& links = {},
+Partition cut_of(const std::vector<LayerCost>& layers, int devices, const StepOverheads& overheads = {},
                  const std::string& schedule = "1f1b", int virtual_stages = 1) {
   const PlanRequest request{
       .plan = {.chunks = 4, .global_batch = 4, .schedule = schedule, .virtual_stages = virtual_stages},
       .devices = devices,
       .layers = static_cast<int>(layers.size())};
-  return make_plan(request, layers, links).partition;
+  return make_plan(request, layers, overheads).partition;
 }
 
 TEST(MakePlan, AmongEqualCutsTheOneThatSendsLess) {
@@ -207,7 +209,7 @@ TEST(MakePlan, ACheaperBorderMayOutweighASlightlySlowerStage) {
   std::vector<LayerCost> layers = sending({1, 400, 1, 1});
   const std::vector<double> seconds{9.6, 0.4, 0.4, 9.6};
   for (int i = 0; i < 4; ++i) layers[i].forward.a_s = seconds[i];
-  const LinkCosts slow{.borders = {{.bytes_per_s = 10}, {}}}, fast{.borders = {{.bytes_per_s = 1e6}, {}}};
+  const StepOverheads slow{.borders = {{.bytes_per_s = 10}, {}}}, fast{.borders = {{.bytes_per_s = 1e6}, {}}};
   EXPECT_EQ(cut_of(layers, 2), (Partition{{2, 2}}));
   EXPECT_EQ(cut_of(layers, 2, fast), (Partition{{2, 2}}));
   EXPECT_NE(cut_of(layers, 2, slow), (Partition{{2, 2}}));
