@@ -105,12 +105,13 @@ std::optional<Variation> smaller_batch(const tune::MemoryModel& model, Variation
   return next;
 }
 
-// The settings that give this plan: another one than they began with, where pipeline.changes has come.
+// The settings that give this plan: another one than the run began with, where a change has come.
 config::Config settings_of(config::Config config, const Plan& plan) {
+  config.pipeline.changes.clear();  // they are relative to the beginning
   config.pipeline.stages = plan.devices();
   config.pipeline.virtual_stages = plan.virtual_stages;
   if (plan.order.empty()) config.pipeline.schedule = plan.schedule;
-  if (config.pipeline.chunks) config.pipeline.chunks = plan.chunks;
+  if (config.pipeline.chunks && config.train.micro_batch == 0) config.pipeline.chunks = plan.chunks;
   if (config.pipeline.partition) config.pipeline.partition = plan.partition.layers_per_stage;
   if (config.pipeline.recompute != "auto") config.pipeline.recompute = plan.recompute_all() ? "layer" : "none";
   config.replicas.local = plan.replicas;
@@ -156,7 +157,8 @@ Error with_what_would_fit(const Error& error, const Setup& setup, const Plan& pl
   log_warning(concat(error.what(), "; measuring what would fit"));
   try {
     const Setup of_plan = with_settings(setup, settings_of(setup.config, plan));
-    const char* const where = setup.config.pipeline.changes.empty() ? "" : "; changes set theirs in pipeline.changes";
+    const char* const where =
+        setup.config.pipeline.changes.empty() ? "" : " (pipeline.changes sets it for the plans that it names)";
     return OutOfMemoryError(
         concat(error.what(), ": ", what_would_fit(measure_memory_model(of_plan), of_plan, plan), where));
   } catch (const std::exception& no_measurement) {

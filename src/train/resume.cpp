@@ -296,7 +296,7 @@ bool plan_can_be_kept(const config::Config& config, const config::Config& was, i
   // What is left open now, and was set then, is decided anew.
   const bool partition_agrees = config.pipeline.partition
                                     ? *config.pipeline.partition == saved.partition.layers_per_stage
-                                    : !was.pipeline.partition;
+                                    : !was.pipeline.partition || saved.stages() == 1;
   const bool chunks_agree = chunks_are_open(config)
                                 ? chunks_are_open(was)
                                 : configured_chunks(config, processes, saved.global_batch) == saved.chunks;

@@ -75,8 +75,8 @@ void check_resumable(const config::Config& config, const RunState& state, const 
 // Refuses a run that would end before the checkpoint.
 void check_end(std::int64_t total_steps, const RunState& state, const std::string& source);
 
-// A plan that was made under the settings `was`: where those of now leave the choice open and stages, replicas and
-// schedule are the same. order: the text of pipeline.order.
+// A plan that was made under the settings `was`: where stages, replicas and schedule are the same, and cut, chunks and
+// recomputation are what the settings of now ask for, or open in both. order: the text of pipeline.order.
 [[nodiscard]] bool plan_can_be_kept(const config::Config& config, const config::Config& was, int processes,
                                     const Plan& saved, const std::string& order = {});
 

@@ -153,17 +153,17 @@ struct Training {
 
 // records: null in a process that keeps none.
 void run_loop(const Training& training, const LoopOptions& options, Records* records) {
-  const auto& [peers, setup, engine, changes, tries_chunks, start] = training;
-  const auto open_train_data = [&training](data::Position position) {
-    const int replicas = training.engine.plan().replicas;
-    return std::make_unique<data::Loader>(*training.setup.train_set, train_loader_options(training.setup, replicas),
+  Peers& peers = training.peers;
+  const Setup& setup = training.setup;
+  engine::Engine& engine = training.engine;
+  const auto open_train_data = [&](data::Position position) {
+    return std::make_unique<data::Loader>(*setup.train_set, train_loader_options(setup, engine.plan().replicas),
                                           position);
   };
-  const auto open_eval_data = [&training] {
-    const int replicas = training.engine.plan().replicas;
-    return std::make_unique<data::Loader>(*training.setup.test_set, eval_loader_options(training.setup, replicas));
+  const auto open_eval_data = [&] {
+    return std::make_unique<data::Loader>(*setup.test_set, eval_loader_options(setup, engine.plan().replicas));
   };
-  Loop({engine, open_train_data, open_eval_data, source_of(changes), records}, options, start).run();
+  Loop({engine, open_train_data, open_eval_data, source_of(training.changes), records}, options, training.start).run();
   if (peers.is_alone()) return;
   engine::check_same_state(engine.composition(), "at the end");
   if (records != nullptr)
@@ -206,10 +206,8 @@ struct RunFiles {
   bool continues = false;  // the directory's own records
 };
 
-// Rank 0's model gets its first weights, and the others get them from it.
-void hand_out_start(const Training& training, std::optional<ResumePoint>& resume) {
-  check_feasible(training.engine, training.changes, training.start.steps_done);
-  load_start(training.engine.composition(), training.setup.config, resume);
+// All processes get what rank 0 begins with.
+void hand_out_start(const Training& training) {
   if (!training.peers.is_alone()) engine::hand_out_state(training.engine.composition());
 }
 
@@ -233,7 +231,9 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   const Setup& setup = training.setup;
   const Progress& start = training.start;
   engine::Composition& composition = training.engine.composition();
-  hand_out_start(training, resume);
+  check_feasible(training.engine, training.changes, start.steps_done);
+  load_start(composition, setup.config, resume);
+  hand_out_start(training);
   log_info(concat("run directory ", files.dir.path().string()));
   settle_chunks(training);
   for (const device::Device device : facts_of(setup, composition).devices)
@@ -315,7 +315,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
   const Training training{peers, setup, engine, orders.state.changes, orders.tries_chunks, orders.state.progress};
   peers.together([&] {
     check_feasible(engine, training.changes, training.start.steps_done);
-    engine::hand_out_state(engine.composition());
+    hand_out_start(training);
     settle_chunks(training);
     peers.before_training().training_begins();
     run_loop(training, loop_options(setup, {}, /*continues=*/false), nullptr);

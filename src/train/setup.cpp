@@ -173,7 +173,7 @@ std::int64_t count_steps(const config::TrainConfig& train, std::int64_t batches_
   return batches_per_epoch > 0 ? train.epochs * batches_per_epoch : train.warmup_steps + kLongRun;
 }
 
-// And so does the cut.
+// That the cut suits stages and layers.
 void check_partition(const config::Config& config, int layers) {
   const int stages = config.pipeline.stages * virtual_stages(config);
   if (config.pipeline.partition && static_cast<int>(config.pipeline.partition->size()) != stages) {

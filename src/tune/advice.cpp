@@ -94,18 +94,16 @@ bool layers_are_known(const AdviceInput& input) {
 
 double micro_batch_of(const AdviceInput& input, const Plan& plan) { return input.replica_samples / plan.chunks; }
 
-// [device]: how much longer it computed than its layers' costs say: it is slower, or shares its cores. 1 where that is
-// not known. Requires: the layers are known.
+// [device]: how many times as long it computed as its layers' costs say: it is slower, or shares its cores. 1 where
+// that is not known. Requires: the layers are known.
 std::vector<double> slowness_of(const AdviceInput& input) {
   const Plan& plan = input.plan;
-  const std::vector<int> owners = pipeline::stage_owners(plan);
-  const auto of_stages = stage_times(input.layers, micro_batch_of(input, plan), plan.partition, plan.recompute);
-  std::vector<double> expected(plan.devices(), 0.0), slowness(plan.devices(), 1.0);
-  for (std::size_t s = 0; s < of_stages.size(); ++s) expected[owners[s]] += of_stages[s] * plan.chunks;
+  const std::vector<double> expected = device_times(input.layers, micro_batch_of(input, plan), plan);
   const std::vector<double> measured = work_of(input).both();
+  std::vector<double> slowness(expected.size(), 1.0);
   if (measured.size() != expected.size()) return slowness;
   for (std::size_t d = 0; d < measured.size(); ++d)
-    if (measured[d] > 0 && expected[d] > 0) slowness[d] = measured[d] / expected[d];
+    if (measured[d] > 0 && expected[d] > 0) slowness[d] = measured[d] / (expected[d] * plan.chunks);
   return slowness;
 }
 
@@ -222,16 +220,12 @@ Plan with_chunks(Plan plan, int chunks) {
 
 // What a micro-batch costs the device that computes longest, whatever its size. Requires: the layers are known.
 double fixed_cost(const AdviceInput& input) {
-  const std::vector<int> owners = pipeline::stage_owners(input.plan);
   const std::vector<double> slowness = slowness_of(input);
-  const auto of_devices = [&](double samples) {
-    const auto of_stages = stage_times(input.layers, samples, input.plan.partition, input.plan.recompute);
-    std::vector<double> sums(slowness.size(), 0.0);
-    for (std::size_t s = 0; s < of_stages.size(); ++s) sums[owners[s]] += of_stages[s] * slowness[owners[s]];
-    return sums;
-  };
-  const std::vector<double> now = of_devices(micro_batch_of(input, input.plan));
-  return of_devices(0)[std::ranges::max_element(now) - now.begin()];
+  const std::vector<double> now = device_times(input.layers, micro_batch_of(input, input.plan), input.plan);
+  std::size_t slowest = 0;
+  for (std::size_t d = 0; d < now.size(); ++d)
+    if (now[d] * slowness[d] > now[slowest] * slowness[slowest]) slowest = d;
+  return device_times(input.layers, 0, input.plan)[slowest] * slowness[slowest];
 }
 
 // How long a micro-batch is on its way through the devices and back, whatever its size.
@@ -277,8 +271,8 @@ std::optional<Advice> fewer_chunks_advice(const AdviceInput& input) {
   const double gain = share_of_step(input, most_saved), hops = hops_latency(input);
   return Advice{
       concat("each of the ", input.plan.chunks, " micro-batches costs the slowest device ", ms(fixed_cost(input)),
-             " whatever its size", hops > 0 ? concat(", and ", ms(hops), " of hops") : "", "; pipeline.chunks = ", best,
-             " predicts -", percent(gain), ", with more memory for activations"),
+             " whatever its size", hops > 0 ? concat(", and is on its way between devices for ", ms(hops)) : "",
+             "; pipeline.chunks = ", best, " predicts -", percent(gain), ", with more memory for activations"),
       gain};
 }
 

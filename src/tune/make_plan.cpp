@@ -71,13 +71,6 @@ Choice choose_cut_and_chunks(const PlanRequest& request, Plan& plan, const std::
   return first;
 }
 
-std::vector<double> sums_of_devices(const Plan& plan, const std::vector<double>& of_stages) {
-  const std::vector<int> owners = pipeline::stage_owners(plan);
-  std::vector<double> sums(plan.devices(), 0.0);
-  for (std::size_t s = 0; s < of_stages.size(); ++s) sums[owners[s]] += of_stages[s];
-  return sums;
-}
-
 // "stage 0 1.50 ms (-25.0 %), stage 1 ...".
 std::string off_the_mean(const std::string& what, const std::vector<double>& seconds) {
   const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
@@ -111,7 +104,7 @@ std::string describe_balance(const std::vector<LayerCost>& costs, const Plan& pl
   std::string stages = concat("measured for a micro-batch of ", fixed(micro_batch, 1),
                               ", and off the mean: ", off_the_mean("stage", of_stages));
   if (plan.stages() == plan.devices()) return stages;
-  return concat(stages, "; ", off_the_mean("device", sums_of_devices(plan, of_stages)));
+  return concat(stages, "; ", off_the_mean("device", device_times(costs, micro_batch, plan)));
 }
 
 }  // namespace sluice::tune

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "pipeline/schedule/inspect.h"
 #include "pipeline/schedule/memory_trace.h"
+#include "pipeline/schedule/plan_schedule.h"
 #include "tune/device_search.h"
 #include "tune/memory.h"
 #include "tune/possible_stages.h"
@@ -186,6 +187,14 @@ std::vector<double> stage_times(std::span<const LayerCost> costs, double micro_b
   std::vector<double> times;
   for (const pipeline::StepCost& stage : step_costs(costs, partition, recompute, micro_batch).stages)
     times.push_back(stage.forward + stage.input + stage.weight);
+  return times;
+}
+
+std::vector<double> device_times(std::span<const LayerCost> costs, double micro_batch, const Plan& plan) {
+  const std::vector<double> of_stages = stage_times(costs, micro_batch, plan.partition, plan.recompute);
+  const std::vector<int> owners = pipeline::stage_owners(plan);
+  std::vector<double> times(plan.devices(), 0.0);
+  for (std::size_t s = 0; s < of_stages.size(); ++s) times[owners[s]] += of_stages[s];
   return times;
 }
 

@@ -58,6 +58,8 @@ struct Cut {
 // Seconds per micro-batch, forward and backward, of each stage under a partition. recompute: [stage]; empty: none does.
 [[nodiscard]] std::vector<double> stage_times(std::span<const LayerCost> costs, double micro_batch,
                                               const Partition& partition, const std::vector<bool>& recompute = {});
+// The same of each device of a plan: of all its stages.
+[[nodiscard]] std::vector<double> device_times(std::span<const LayerCost> costs, double micro_batch, const Plan& plan);
 
 // Bytes that each device holds at most. recompute: [stage]; empty: none does.
 [[nodiscard]] std::vector<std::uint64_t> device_peaks(std::span<const LayerCost> costs,

@@ -154,19 +154,43 @@ TEST_F(MemoryLimit, PlacesOnOneDeviceShareItsLimit) {
   EXPECT_THAT(advice, HasSubstr(" a place"));
 }
 
+// A refusal of so little memory that something is advised.
+std::string advice_in(const config::Config& config, const Plan& plan) {
+  const train::Setup setup = make_setup(config);
+  testing::internal::CaptureStderr();
+  const std::string advice =
+      with_what_would_fit(OutOfMemoryError("no room in its device.memory_limit of 64.0 MiB"), setup, plan).what();
+  testing::internal::GetCapturedStderr();
+  return advice;
+}
+
 TEST_F(MemoryLimit, AfterAChangeOfPlanTheAdviceIsForItsOwnSettingsAndDevices) {
   config::Config config = small_config(1, 1);
   config.device.list = {.choice = "", .names = {"cpu:0", "cpu:0"}};
   config.device.memory_limit.bytes = 64 * kMiB;
   config.pipeline.changes = {"1: stages = 2, partition = [2, 3], chunks = 2"};
-  const train::Setup setup = make_setup(config);
   const Plan plan{.partition = {{2, 3}}, .chunks = 2, .global_batch = 64, .recompute = {false, false}};
-  const OutOfMemoryError refusal("replica 0 stage 0: out of memory: no room in its device.memory_limit of 64.0 MiB");
-  testing::internal::CaptureStderr();
-  const std::string advice = with_what_would_fit(refusal, setup, plan).what();
-  testing::internal::GetCapturedStderr();
-  EXPECT_THAT(advice, AllOf(HasSubstr(" a place"), HasSubstr("; changes set theirs in pipeline.changes")))
+  EXPECT_THAT(advice_in(config, plan),
+              AllOf(HasSubstr(" a place"), HasSubstr("(pipeline.changes sets it for the plans that it names)")))
       << "the two stages share cpu:0";
+}
+
+TEST_F(MemoryLimit, AMicroBatchThatDoesNotDivideTheBatchHindersNoAdvice) {
+  config::Config config = small_config(1, 1);
+  config.device.memory_limit.bytes = 4 * kMiB;
+  config.train.global_batch = 100;
+  config.train.micro_batch = 8;
+  const Plan plan{.partition = {{5}}, .chunks = 13, .global_batch = 100, .recompute = {false}};
+  EXPECT_THAT(advice_in(config, plan), Not(HasSubstr("nothing less can be asked for")));
+}
+
+TEST_F(MemoryLimit, EarlierChangesHinderNoAdviceForALaterPlan) {
+  config::Config config = small_config(1, 1);
+  config.device.memory_limit.bytes = 4 * kMiB;
+  config.train.global_batch = 32;
+  config.pipeline.changes = {"5: chunks = 16", "10: replicas = 4, chunks = 4"};
+  const Plan plan{.partition = {{5}}, .replicas = 4, .chunks = 4, .global_batch = 32, .recompute = {false}};
+  EXPECT_THAT(advice_in(config, plan), Not(HasSubstr("nothing less can be asked for")));
 }
 
 TEST_F(MemoryLimit, ARefusalOfTheSystemIsNotMeasured) {
