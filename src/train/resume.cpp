@@ -289,21 +289,26 @@ bool recompute_agrees(const config::Config& config, const config::Config& was, c
   return saved.recompute_all() == (recompute == "layer") && saved.recompute_any() == (recompute == "layer");
 }
 
+// What was set then and is left open now is decided anew.
+bool partition_agrees(const config::Config& config, const config::Config& was, const Plan& saved) {
+  if (config.pipeline.partition) return *config.pipeline.partition == saved.partition.layers_per_stage;
+  return !was.pipeline.partition || saved.stages() == 1;
+}
+
+bool chunks_agree(const config::Config& config, const config::Config& was, int processes, const Plan& saved) {
+  if (chunks_are_open(config)) return chunks_are_open(was);
+  return configured_chunks(config, processes, saved.global_batch) == saved.chunks;
+}
+
 }  // namespace
 
 bool plan_can_be_kept(const config::Config& config, const config::Config& was, int processes, const Plan& saved,
                       const std::string& order) {
-  // What is left open now, and was set then, is decided anew.
-  const bool partition_agrees = config.pipeline.partition
-                                    ? *config.pipeline.partition == saved.partition.layers_per_stage
-                                    : !was.pipeline.partition || saved.stages() == 1;
-  const bool chunks_agree = chunks_are_open(config)
-                                ? chunks_are_open(was)
-                                : configured_chunks(config, processes, saved.global_batch) == saved.chunks;
   const bool schedule_agrees = saved.order == order && (!order.empty() || saved.schedule == config.pipeline.schedule);
   return saved.devices() == config.pipeline.stages && saved.virtual_stages == virtual_stages(config) &&
-         saved.replicas == config.replicas.local && schedule_agrees && partition_agrees && chunks_agree &&
-         limit_agrees(config, was) && recompute_agrees(config, was, saved);
+         saved.replicas == config.replicas.local && schedule_agrees && partition_agrees(config, was, saved) &&
+         chunks_agree(config, was, processes, saved) && limit_agrees(config, was) &&
+         recompute_agrees(config, was, saved);
 }
 
 }  // namespace sluice::train
