@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// Layers per stage, first stage first. Every layer in exactly one stage; no stage is empty.
+// Layers per stage, first stage first. Every layer that is not frozen in exactly one stage; no stage is empty.
 struct Partition {
   std::vector<int> layers_per_stage;
 
@@ -26,7 +26,9 @@ struct Plan {
   std::string schedule = "1f1b";  // its name, or kOrder
   std::string order;              // with kOrder: the order as text (pipeline/schedule/draw.h)
   int virtual_stages = 1;         // stages a device
-  std::vector<bool> recompute;    // [stage]: keeps only the inputs of its layers until its backward; empty: none does
+  // The model's first layers, which are not trained and lie before the stages (pipeline/frozen_prefix.h).
+  int frozen_layers = 0;
+  std::vector<bool> recompute;  // [stage]: keeps only the inputs of its layers until its backward; empty: none does
 
   [[nodiscard]] int stages() const { return static_cast<int>(partition.layers_per_stage.size()); }
   [[nodiscard]] int devices() const { return stages() / virtual_stages; }  // of a replica

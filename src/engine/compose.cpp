@@ -36,19 +36,70 @@ void check_trained_whole(nn::Layer& layer) {
         concat("layer ", layer.name(), " is trained in part; freeze all of its parameters or none"));
 }
 
+// The last layer is trained, and no trained layer needs what a frozen one owns.
+void check_frozen(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers) {
+  const int count = static_cast<int>(layers.size());
+  if (plan.frozen_layers < 0 || plan.frozen_layers >= count) {
+    throw ConfigError(concat(plan.frozen_layers, " frozen layers leave none of the ", count, " layers of ",
+                             options.model_name, " to train; freeze fewer"));
+  }
+  std::set<std::string> frozen;
+  for (int i = 0; i < plan.frozen_layers; ++i)
+    for (const nn::Parameter* parameter : layers[i]->parameters()) frozen.insert(parameter->name);
+  for (int i = plan.frozen_layers; i < count; ++i) {
+    for (const nn::Parameter* parameter : layers[i]->parameters()) {
+      if (!frozen.contains(parameter->tied_to)) continue;
+      throw ConfigError(concat("the ", plan.frozen_layers, " frozen layers hold ", parameter->tied_to, ", which layer ",
+                               layers[i]->name(), " trains too: ", options.model_name,
+                               " ties its head to its embeddings, so these cannot be frozen"));
+    }
+  }
+}
+
 std::vector<nn::Layer*> pointers_to(const pipeline::LayerList& layers) {
   std::vector<nn::Layer*> pointers;
   for (const auto& layer : layers) pointers.push_back(layer.get());
   return pointers;
 }
 
+// Its own on each GPU, one for all CPU devices. `first`: those of replica 0.
+pipeline::PrefixGrid make_prefixes(pipeline::LayerList first, const ComposeOptions& options) {
+  pipeline::PrefixGrid prefixes;
+  const int count = static_cast<int>(first.size());
+  for (std::size_t place = 0; count > 0 && place < options.devices.size(); ++place) {
+    const device::Device device = options.devices[place];
+    const auto same =
+        std::ranges::find_if(options.devices, [&](device::Device other) { return device::same_memory(other, device); });
+    const auto seen = static_cast<std::size_t>(same - options.devices.begin());
+    if (seen < place) {
+      prefixes.push_back(prefixes[seen]);
+      continue;
+    }
+    pipeline::LayerList fresh;
+    if (place > 0) fresh = options.make_layers();
+    const device::MemoryScope charge(device, device::MemoryKind::kParameters);
+    prefixes.push_back(std::make_shared<pipeline::FrozenPrefix>(
+        place == 0 ? std::move(first) : pipeline::take_first(fresh, count), device::torch_device(device)));
+  }
+  return prefixes;
+}
+
+// The layers of a model as a plan has them.
+struct PlacedLayers {
+  StageGrid stages;
+  pipeline::PrefixGrid prefixes;
+};
+
 // owners: [stage], its place in devices[replica].
-StageGrid make_grid(const Plan& plan, const ComposeOptions& options,
-                    const std::vector<std::vector<device::Device>>& devices, const std::vector<int>& owners) {
-  StageGrid grid(plan.replicas);
+PlacedLayers place_layers(const Plan& plan, const ComposeOptions& options,
+                          const std::vector<std::vector<device::Device>>& devices, const std::vector<int>& owners) {
+  PlacedLayers placed{.stages = StageGrid(plan.replicas), .prefixes = {}};
+  StageGrid& grid = placed.stages;
   for (int r = 0; r < plan.replicas; ++r) {
     auto all_layers = options.make_layers();
     if (r == 0) check_fits(plan, options, pointers_to(all_layers));
+    auto frozen = pipeline::take_first(all_layers, plan.frozen_layers);
+    if (r == 0) placed.prefixes = make_prefixes(std::move(frozen), options);
     auto layers = pipeline::split(std::move(all_layers), plan.partition, options.model_name);
     int first_param = 0;
     for (int s = 0; s < plan.stages(); ++s) {
@@ -61,7 +112,21 @@ StageGrid make_grid(const Plan& plan, const ComposeOptions& options,
       first_param += static_cast<int>(grid[r].back()->parameters().slots().size());
     }
   }
-  return grid;
+  return placed;
+}
+
+// Zeros, until load_optimizer() brings what was kept. An optimizer names its states only where it has parameters.
+std::map<std::string, at::Tensor> frozen_states(const pipeline::PrefixGrid& prefixes,
+                                                const std::vector<std::shared_ptr<optim::Optimizer>>& optimizers) {
+  std::map<std::string, at::Tensor> states;
+  if (prefixes.empty()) return states;
+  for (const auto& slot : prefixes.front()->parameters().slots()) {
+    for (const auto& [name, flat] : optimizers.front()->states()) {
+      states[concat(name, "/", slot.name)] =
+          at::empty_strided(slot.sizes, slot.strides, flat.options().device(at::kCPU)).zero_();
+    }
+  }
+  return states;
 }
 
 std::vector<comm::SyncedStage> synced_stages(const StageGrid& grid,
@@ -120,12 +185,20 @@ std::vector<std::shared_ptr<optim::Optimizer>> make_optimizers(const optim::Opti
 
 }  // namespace
 
-void check_fits(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers) {
-  pipeline::check_partition(plan.partition, static_cast<int>(layers.size()), options.model_name);
+void check_fits(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers,
+                int frozen_now) {
+  const int count = static_cast<int>(layers.size());
+  check_frozen(plan, options, layers);
+  pipeline::check_partition(plan.partition, count - plan.frozen_layers, options.model_name);
   for (nn::Layer* layer : layers) check_trained_whole(*layer);
   const int optimizer_states = optim::count_states(options.optimizer);
   std::vector<pipeline::LayerState> states;
-  for (nn::Layer* layer : layers) states.push_back(pipeline::layer_state(*layer, optimizer_states));
+  for (int i = 0; i < count; ++i) {
+    auto training = pipeline::Training::kAsItIs;
+    if (i < frozen_now) training = pipeline::Training::kTrained;
+    if (i < plan.frozen_layers) training = pipeline::Training::kFrozen;
+    states.push_back(pipeline::layer_state(*layers[i], optimizer_states, training));
+  }
   pipeline::require_state_memory(plan, options.devices, states, options.memory_limit, options.listed);
 }
 
@@ -143,7 +216,7 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   if (options.synchronises_batch_norm && (plan.replicas > 1 || has_peers)) refuse_shared_gpus(options.devices);
   const std::vector<int> owners = pipeline::stage_owners(plan);
   for (const device::Device device : options.devices) device::limit_memory(device, options.memory_limit);
-  StageGrid grid = make_grid(plan, options, devices, owners);
+  auto [grid, prefixes] = place_layers(plan, options, devices, owners);
   Composition composition{.plan = plan};
   if (has_peers && options.synchronises_batch_norm)
     composition.statistics_communicators = connect_statistics(*options.communicators, plan.devices());
@@ -152,13 +225,15 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
                                         .bucket_bytes = options.bucket_bytes,
                                         .record_times = options.record_spans});
   composition.optimizers = make_optimizers(options.optimizer, grid.front(), devices.front(), owners);
+  composition.frozen_optimizer = frozen_states(prefixes, composition.optimizers);
   composition.executor =
       std::make_unique<pipeline::Executor>(std::move(grid), devices, owners,
                                            pipeline::ExecutorOptions{.cpu_threads = options.cpu_threads,
                                                                      .step_timeout = options.step_timeout,
                                                                      .record_spans = options.record_spans,
                                                                      .workers = options.workers,
-                                                                     .recorder = options.recorder});
+                                                                     .recorder = options.recorder},
+                                           std::move(prefixes));
   composition.executor->wait_for_caller();
   composition.tied = find_tied_parameters(*composition.executor);
   return composition;
@@ -166,11 +241,13 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
 
 std::int64_t Composition::parameter_count() const {
   std::int64_t count = 0;
-  for (int s = 0; s < plan.stages(); ++s) {
-    for (const auto& slot : executor->stage(ReplicaId{0}, StageId{s}).parameters().slots()) {
+  const auto add = [&count](const FlatParameters& parameters) {
+    for (const auto& slot : parameters.slots()) {
       if (slot.tied_to.empty()) count += slot.numel;
     }
-  }
+  };
+  if (plan.frozen_layers > 0) add(executor->prefixes().front()->parameters());
+  for (int s = 0; s < plan.stages(); ++s) add(executor->stage(ReplicaId{0}, StageId{s}).parameters());
   return count;
 }
 

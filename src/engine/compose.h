@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,6 +53,8 @@ struct Composition {
   std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
   // [stage], over replica 0's values and gradients of what is trained, without the copies of tied parameters.
   std::vector<std::shared_ptr<optim::Optimizer>> optimizers;
+  // Of what is frozen, under its names in a checkpoint: kept for when it thaws. On the host.
+  std::map<std::string, at::Tensor> frozen_optimizer;
   std::vector<TiedParameter> tied;
 
   [[nodiscard]] int processes() const { return sync->processes(); }
@@ -59,8 +62,10 @@ struct Composition {
   [[nodiscard]] std::uint64_t gradient_bytes() const;  // of one replica
 };
 
-// What compose() refuses before it makes anything on a device. layers: of the whole model, in order.
-void check_fits(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers);
+// What compose() refuses before it makes anything on a device. layers: of the whole model, in order, of which the first
+// ones may be frozen by the plan that runs now.
+void check_fits(const Plan& plan, const ComposeOptions& options, const std::vector<nn::Layer*>& layers,
+                int frozen_now = 0);
 
 // Makes the communicators that compose() will ask for and that there are not yet: all that the processes do together
 // there. Every process calls it.

@@ -84,12 +84,16 @@ void Engine::load(const State& state, const std::string& source) {
 
 void Engine::check_feasible(const Plan& plan, const DeviceChoice& where) const {
   std::vector<nn::Layer*> layers;
+  for (const auto& prefix : composition_.executor->prefixes()) {
+    if (!layers.empty()) break;  // one copy is enough
+    for (const auto& layer : prefix->layers()) layers.push_back(layer.get());
+  }
   for (int s = 0; s < composition_.plan.stages(); ++s) {
     for (const auto& layer : composition_.executor->stage(ReplicaId{0}, StageId{s}).layers())
       layers.push_back(layer.get());
   }
   static_cast<void>(pipeline::make_train_schedule(plan, plan.chunks));
-  check_fits(plan, options_on(where), layers);
+  check_fits(plan, options_on(where), layers, composition_.plan.frozen_layers);
 }
 
 ComposeOptions Engine::options_on(const DeviceChoice& where) const {

@@ -16,7 +16,14 @@ FlatParameters& parameters_of(const Composition& composition, int replica, int s
   return composition.executor->stage(ReplicaId{replica}, StageId{stage}).parameters();
 }
 
-// Calls visit(stage, slot) for every parameter of the model in its order: copies of tied ones are none of its own.
+// One copy of the frozen layers' parameters; null where nothing is frozen.
+const FlatParameters* frozen_parameters(const Composition& composition) {
+  const auto prefixes = composition.executor->prefixes();
+  return prefixes.empty() ? nullptr : &prefixes.front()->parameters();  // the executor keeps it
+}
+
+// Calls visit(stage, slot) for every parameter of the stages in their order: copies of tied ones are none of the
+// model's own.
 template <typename Visit>
 void for_each_slot(const Composition& composition, Visit visit) {
   for (int s = 0; s < composition.plan.stages(); ++s) {
@@ -76,6 +83,9 @@ void refuse_not_finite(const storage::TensorMap& tensors, const std::string& sou
 
 storage::TensorMap parameter_tensors(const Composition& composition) {
   storage::TensorMap tensors;
+  if (const FlatParameters* frozen = frozen_parameters(composition)) {
+    for (const auto& slot : frozen->slots()) tensors[slot.name] = FlatParameters::view(frozen->values(), slot).cpu();
+  }
   for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
     tensors[slot.name] = FlatParameters::view(parameters_of(composition, 0, stage).values(), slot).cpu();
   });
@@ -84,6 +94,9 @@ storage::TensorMap parameter_tensors(const Composition& composition) {
 
 storage::TensorMap buffer_tensors(const Composition& composition) {
   storage::TensorMap tensors;
+  if (const FlatParameters* frozen = frozen_parameters(composition)) {
+    for (const nn::Buffer* buffer : frozen->buffers()) tensors[buffer->name] = buffer->value.cpu();
+  }
   for (int s = 0; s < composition.plan.stages(); ++s) {
     for (const nn::Buffer* buffer : parameters_of(composition, 0, s).buffers())
       tensors[buffer->name] = buffer->value.cpu();
@@ -107,7 +120,7 @@ storage::TensorMap gradient_tensors(const Composition& composition) {
 }
 
 storage::TensorMap optimizer_tensors(const Composition& composition) {
-  storage::TensorMap tensors;
+  storage::TensorMap tensors(composition.frozen_optimizer.begin(), composition.frozen_optimizer.end());
   for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
     if (!slot.is_trained) return;
     for (const auto& [name, flat] : composition.optimizers[stage]->states()) {
@@ -117,10 +130,29 @@ storage::TensorMap optimizer_tensors(const Composition& composition) {
   return tensors;
 }
 
+namespace {
+
+// Into every copy of the frozen layers. Returns the tensors that are not theirs.
+storage::TensorMap load_frozen(const Composition& composition, const storage::TensorMap& tensors,
+                               const std::string& source) {
+  storage::TensorMap remaining = tensors;
+  for (const auto& prefix : composition.executor->prefixes()) {
+    remaining = tensors;
+    const FlatParameters& parameters = prefix->parameters();
+    for (const auto& slot : parameters.slots())
+      copy_in(remaining, slot.name, FlatParameters::view(parameters.values(), slot), source);
+    for (const nn::Buffer* buffer : parameters.buffers()) copy_in(remaining, buffer->name, buffer->value, source);
+  }
+  return remaining;
+}
+
+}  // namespace
+
 void load_model(Composition& composition, const storage::TensorMap& tensors, const std::string& source) {
   refuse_not_finite(tensors, source);
+  const storage::TensorMap of_stages = load_frozen(composition, tensors, source);
   for (int r = 0; r < composition.plan.replicas; ++r) {
-    storage::TensorMap remaining = tensors;
+    storage::TensorMap remaining = of_stages;
     drop_copies(remaining, composition.tied, source);
     for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
       copy_in(remaining, slot.name, FlatParameters::view(parameters_of(composition, r, stage).values(), slot), source);
@@ -143,6 +175,7 @@ void load_optimizer(Composition& composition, const storage::TensorMap& tensors,
                     const std::string& source) {
   refuse_not_finite(tensors, source);
   storage::TensorMap remaining = tensors;
+  for (const auto& [name, tensor] : composition.frozen_optimizer) copy_in(remaining, name, tensor, source);
   for_each_slot(composition, [&](int stage, const pipeline::ParameterSlot& slot) {
     for (const auto& [name, flat] : composition.optimizers[stage]->states()) {
       const std::string tensor = concat(name, "/", slot.name);

@@ -17,7 +17,7 @@ namespace sluice::engine {
 [[nodiscard]] storage::TensorMap model_tensors(const Composition& composition);  // both
 // Of what is trained, by the name of the parameter.
 [[nodiscard]] storage::TensorMap gradient_tensors(const Composition& composition);
-// Of what is trained: "exp_avg/<parameter>".
+// "exp_avg/<parameter>", of what is trained and of what a plan has frozen (Plan::frozen_layers).
 [[nodiscard]] storage::TensorMap optimizer_tensors(const Composition& composition);
 
 // Parameters, buffers and optimizer state, apart from any composition.
@@ -29,7 +29,7 @@ struct State {
 
 // Exactly the model's tensors, no more and no fewer, all of them finite; into all replicas.
 void load_model(Composition& composition, const storage::TensorMap& tensors, const std::string& source);
-// Exactly the tensors of what is trained; those of parameters that are not are left out.
+// Exactly the tensors of optimizer_tensors(); those of parameters that the model itself does not train are left out.
 void load_optimizer(Composition& composition, const storage::TensorMap& tensors, std::int64_t steps,
                     const std::string& source);
 

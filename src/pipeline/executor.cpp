@@ -1,5 +1,6 @@
 #include "pipeline/executor.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -22,10 +23,13 @@ std::vector<Place> make_places(const std::vector<std::vector<device::Device>>& d
   return places;
 }
 
-std::shared_ptr<Grid> make_grid(StageGrid stages, const std::vector<Place>& places, int devices,
+std::shared_ptr<Grid> make_grid(StageGrid stages, PrefixGrid prefixes, const std::vector<Place>& places,
                                 const std::vector<int>& owners, std::shared_ptr<Recorder> recorder) {
   auto grid = std::make_shared<Grid>();
+  const std::size_t devices = places.size() / stages.size();
   grid->stages = std::move(stages);
+  grid->prefixes = std::move(prefixes);
+  check(grid->prefixes.empty() || grid->prefixes.size() == places.size(), "every place has frozen layers, or none has");
   grid->recorder = std::move(recorder);
   grid->recorder->remove_tracks();
   grid->owners = owners;
@@ -45,16 +49,22 @@ std::shared_ptr<Grid> make_grid(StageGrid stages, const std::vector<Place>& plac
 }  // namespace
 
 Executor::Executor(StageGrid grid, const std::vector<std::vector<device::Device>>& devices,
-                   const std::vector<int>& owners, ExecutorOptions options)
+                   const std::vector<int>& owners, ExecutorOptions options, PrefixGrid prefixes)
     : timeout_(options.step_timeout),
       pool_(options.workers ? std::move(options.workers) : std::make_shared<WorkerPool>()) {
   pool_->assign(make_places(devices, options.cpu_threads));
   auto recorder = options.recorder ? std::move(options.recorder) : std::make_shared<Recorder>(options.record_spans);
-  grid_ = make_grid(std::move(grid), pool_->places(), static_cast<int>(devices.front().size()), owners,
-                    std::move(recorder));
+  grid_ = make_grid(std::move(grid), std::move(prefixes), pool_->places(), owners, std::move(recorder));
 }
 
 Executor::~Executor() = default;
+
+std::vector<std::shared_ptr<FrozenPrefix>> Executor::prefixes() const {
+  std::vector<std::shared_ptr<FrozenPrefix>> once;
+  for (const auto& prefix : grid_->prefixes)
+    if (std::ranges::find(once, prefix) == once.end()) once.push_back(prefix);
+  return once;
+}
 
 void Executor::wait_for_caller() const {
   for (const Place& place : pool_->places()) device::Stream::current(place.hardware).synchronize();

@@ -34,7 +34,7 @@ class Executor {
  public:
   // `devices`: [replica][device]. `owners`: [stage], the device of its replica that runs it (stage_owners()).
   Executor(StageGrid grid, const std::vector<std::vector<device::Device>>& devices, const std::vector<int>& owners,
-           ExecutorOptions options);
+           ExecutorOptions options, PrefixGrid prefixes = {});
   ~Executor();
 
   [[nodiscard]] int replicas() const { return grid_->replicas(); }
@@ -42,6 +42,9 @@ class Executor {
   [[nodiscard]] int devices() const { return grid_->devices(); }  // of a replica
   [[nodiscard]] const std::vector<int>& owners() const { return grid_->owners; }
   [[nodiscard]] Stage& stage(ReplicaId replica, StageId stage) const { return grid_->stage(replica, stage); }
+
+  // Each copy of the frozen layers once; empty where nothing is frozen.
+  [[nodiscard]] std::vector<std::shared_ptr<FrozenPrefix>> prefixes() const;
 
   // Requires: a validated schedule whose stages are owned as the executor's are. The gradients of a training pass are
   // added to zeroed ones. After it returns, results may be read by the calling thread.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/recorder.h"
+#include "pipeline/frozen_prefix.h"
 #include "pipeline/stage.h"
 #include "pipeline/stream_spans.h"
 
@@ -14,8 +15,12 @@ namespace sluice::pipeline {
 // The stages of all local replicas: [replica][stage].
 using StageGrid = std::vector<std::vector<std::unique_ptr<Stage>>>;
 
+// [place]: those in one memory have the same one. Empty where nothing is frozen.
+using PrefixGrid = std::vector<std::shared_ptr<FrozenPrefix>>;
+
 struct Grid {
   StageGrid stages;
+  PrefixGrid prefixes;
   std::vector<int> owners;                      // [stage]: the device that runs it (stage_owners())
   std::vector<std::vector<StageId>> stages_of;  // [device]: ascending
   std::shared_ptr<Recorder> recorder;

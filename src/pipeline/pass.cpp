@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "core/check.h"
+#include "core/concat.h"
 #include "core/log.h"
 #include "nn/flops.h"
 #include "nn/replica_sum.h"
@@ -45,6 +46,19 @@ int first_trained_stage(const Grid& grid) {
   return stage;
 }
 
+// [replica]; empty where nothing is frozen.
+std::vector<std::vector<PrefixShare>> shares_of(const Grid& grid,
+                                                const std::vector<std::vector<MicroBatch>>& micro_batches) {
+  std::vector<std::vector<PrefixShare>> shares;
+  if (grid.prefixes.empty()) return shares;
+  for (const auto& of_replica : micro_batches) {
+    std::vector<std::int64_t> sizes;
+    for (const MicroBatch& micro_batch : of_replica) sizes.push_back(micro_batch.samples());
+    shares.push_back(prefix_shares(sizes, grid.devices()));
+  }
+  return shares;
+}
+
 bool ends_gradient(Op op) { return op == Op::kBackward || op == Op::kWeightGradient; }
 
 }  // namespace
@@ -78,6 +92,7 @@ struct Pass::Worker {
   int index;
   std::vector<std::optional<MicroBatchId>> last_gradients;  // [stage]
   std::unique_ptr<OwnSum> replicas;                         // null where nothing is exchanged
+  bool runs_prefix = false;                                 // before its actions
 
   [[nodiscard]] ReplicaId replica() const { return place.replica; }
 };
@@ -92,6 +107,8 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
       flops_(grid_->places()),
       activations_(static_cast<std::size_t>(grid_->replicas()) * grid_->stages_per_replica()),
       gradients_(activations_.size()),
+      features_(grid_->prefixes.size()),
+      prefix_shares_(shares_of(*grid_, request_.micro_batches)),
       standings_(grid_->places()) {
   const Schedule& schedule = request_.schedule;
   check(schedule.stages == grid_->stages_per_replica(), "the schedule is for as many stages as the executor has");
@@ -118,6 +135,7 @@ Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
 void Pass::stop() {
   for (auto& mailbox : activations_) mailbox.close();
   for (auto& mailbox : gradients_) mailbox.close();
+  for (auto& mailbox : features_) mailbox.close();
   for (auto& exchange : exchanges_) exchange->close();
 }
 
@@ -174,6 +192,7 @@ void Pass::work(const Place& place, const device::Stream& stream) {
   for_own_stages(forget);               // of one that failed in another replica, when all was done here
   try {
     if (request_.context.training) for_own_stages([](Stage& stage) { stage.zero_gradients(); });
+    run_prefix(worker);
     run_actions(worker);
     for_own_stages([](Stage& stage) { stage.end_pass(); });
     stream.synchronize();
@@ -185,9 +204,43 @@ void Pass::work(const Place& place, const device::Stream& stream) {
     const PassReport now = report();
     for_own_stages(forget);
     if (request_.draws_failures) log_lines(now.draw_failed(at), LogLevel::kWarning);
-    throw describe_failure(std::current_exception(), now.describe_action(at),
+    const std::string where = worker.runs_prefix ? concat("replica ", index(place.replica), " device ",
+                                                          index(place.device), " in the frozen layers")
+                                                 : now.describe_action(at);
+    throw describe_failure(std::current_exception(), where,
                            request_.context.training ? kLessTrainingMemory : kLessEvaluationMemory);
   }
+}
+
+void Pass::run_prefix(Worker& worker) {
+  if (prefix_shares_.empty()) return;
+  worker.runs_prefix = true;
+  nn::TransformedWeights transformed;
+  for (const PrefixShare& share : prefix_shares_[index(worker.replica())]) {
+    if (share.device != worker.place.device) continue;
+    const Action action{.op = Op::kForward, .stage = kNoStage, .micro_batch = share.micro_batch};
+    const at::Tensor inputs = micro_batch_of(worker.replica(), share.micro_batch).inputs;
+    const at::Tensor own = load(worker, action, inputs.narrow(0, share.begin, share.end - share.begin));
+    at::Tensor features;
+    {
+      const StreamSpanScope span(worker.spans, Phase::kForward, kNoStage, share.micro_batch);
+      features = grid_->prefixes[worker.index]->forward(own, &transformed);
+    }
+    send(worker, features_[worker.index], action, features);
+  }
+  worker.runs_prefix = false;
+}
+
+// Of a micro-batch, in the order of its samples.
+at::Tensor Pass::frozen_features(Worker& worker, const Action& action) {
+  std::vector<at::Tensor> parts;
+  for (const PrefixShare& share : prefix_shares_[index(worker.replica())]) {
+    if (share.micro_batch != action.micro_batch) continue;
+    parts.push_back(receive(worker, features_[grid_->place(worker.replica(), share.device)], action));
+  }
+  if (parts.size() == 1) return parts.front();
+  const StreamSpanScope span(worker.spans, Phase::kReceive, action.stage, action.micro_batch);
+  return at::cat(parts);
 }
 
 void Pass::run_actions(Worker& worker) {
@@ -249,7 +302,8 @@ void Pass::forward(Worker& worker, const Action& action) {
   if (index(action.stage) > 0) {
     input = receive(worker, activations_[slot], action);
   } else if (admit(worker.replica(), action.micro_batch)) {
-    input = load(worker, action, micro_batch_of(worker.replica(), action.micro_batch).inputs);
+    input = prefix_shares_.empty() ? load(worker, action, micro_batch_of(worker.replica(), action.micro_batch).inputs)
+                                   : frozen_features(worker, action);
   }
   Stage& stage = grid_->stage(worker.replica(), action.stage);
   at::Tensor output;

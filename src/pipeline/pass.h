@@ -43,6 +43,9 @@ class Pass {
   struct Worker;
   class OwnSum;
 
+  // The place's share of the frozen layers' work, for the first stage.
+  void run_prefix(Worker& worker);
+  [[nodiscard]] at::Tensor frozen_features(Worker& worker, const Action& action);
   void run_actions(Worker& worker);
   void forward(Worker& worker, const Action& action);
   void backward(Worker& worker, const Action& action);  // B or I
@@ -74,10 +77,12 @@ class Pass {
   PassRequest request_;
   int first_trained_;  // stage; those before it need no gradients
   PassResult result_;
-  std::vector<char> splits_;                   // [stage][micro-batch]: its backward is cut into I and W
-  std::vector<FlopCount> flops_;               // [place]
-  std::vector<Mailbox<Message>> activations_;  // [slot]: into this stage, from the stage before
-  std::vector<Mailbox<Message>> gradients_;    // [slot]: into this stage, from the stage after
+  std::vector<char> splits_;                             // [stage][micro-batch]: its backward is cut into I and W
+  std::vector<FlopCount> flops_;                         // [place]
+  std::vector<Mailbox<Message>> activations_;            // [slot]: into this stage, from the stage before
+  std::vector<Mailbox<Message>> gradients_;              // [slot]: into this stage, from the stage after
+  std::vector<Mailbox<Message>> features_;               // [place]: what its share of the frozen layers has made
+  std::vector<std::vector<PrefixShare>> prefix_shares_;  // [replica]; empty where nothing is frozen
   // [place]: written by its own thread, or by one that works for it while it waits. One value: what is read of a place
   // is of one moment.
   std::vector<std::atomic<Standing>> standings_;

@@ -47,6 +47,7 @@ std::optional<int> PassReport::waits_for(int place) const {
   if (wait != Wait::kMessage) return std::nullopt;
   const Action& action = actions_of(place)[position];
   const int source = index(action.stage) + (action.op == Op::kForward ? -1 : 1);
+  if (source < 0) return std::nullopt;  // for frozen layers, which run in another place of its replica
   return replica_of(place) * devices() + owners_[source];
 }
 

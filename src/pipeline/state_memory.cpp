@@ -55,12 +55,23 @@ struct DeviceState {
   std::vector<std::string> places;
 };
 
+void add_frozen(std::map<device::Device, DeviceState>& states, const Plan& plan,
+                const std::vector<device::Device>& devices, const std::vector<LayerState>& layers) {
+  for (auto place = devices.begin(); plan.frozen_layers > 0 && place != devices.end(); ++place) {
+    const auto has_copy = [&](device::Device other) { return device::same_memory(other, *place); };
+    if (std::any_of(devices.begin(), place, has_copy)) continue;
+    for (int i = 0; i < plan.frozen_layers; ++i)
+      states[*place].bytes[MemoryKind::kParameters] += layers[i].parameter_bytes;
+  }
+}
+
 std::map<device::Device, DeviceState> states_of_devices(const Plan& plan, const std::vector<device::Device>& devices,
                                                         const std::vector<LayerState>& layers) {
   std::map<device::Device, DeviceState> states;
+  add_frozen(states, plan, devices, layers);
   const std::vector<int> owners = stage_owners(plan);
   for (int r = 0; r < plan.replicas; ++r) {
-    std::size_t layer = 0;
+    auto layer = static_cast<std::size_t>(plan.frozen_layers);
     for (int s = 0; s < plan.stages(); ++s) {
       const device::Device device = devices[r * plan.devices() + owners[s]];
       const bool shares = r > 0 && device::same_memory(devices[owners[s]], device);
@@ -78,12 +89,14 @@ std::map<device::Device, DeviceState> states_of_devices(const Plan& plan, const 
 
 }  // namespace
 
-LayerState layer_state(nn::Layer& layer, int optimizer_states) {
+LayerState layer_state(nn::Layer& layer, int optimizer_states, Training training) {
   LayerState state{.name = layer.name()};
   for (const nn::Parameter* parameter : layer.parameters()) {
     const std::uint64_t bytes = parameter->value.nbytes();
     state.parameter_bytes += bytes;
-    if (!parameter->value.requires_grad()) continue;
+    const bool is_trained =
+        training == Training::kAsItIs ? parameter->value.requires_grad() : training == Training::kTrained;
+    if (!is_trained) continue;
     state.gradient_bytes += bytes;
     if (parameter->tied_to.empty()) state.optimizer_bytes += static_cast<std::uint64_t>(optimizer_states) * bytes;
   }

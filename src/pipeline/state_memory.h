@@ -28,8 +28,11 @@ struct LayerState {
   [[nodiscard]] std::uint64_t bytes() const { return parameter_bytes + gradient_bytes + optimizer_bytes; }
 };
 
+// Whether a plan trains a layer.
+enum class Training { kAsItIs, kTrained, kFrozen };
+
 // optimizer_states: count_states().
-[[nodiscard]] LayerState layer_state(nn::Layer& layer, int optimizer_states);
+[[nodiscard]] LayerState layer_state(nn::Layer& layer, int optimizer_states, Training training = Training::kAsItIs);
 
 // Settings that are lists, which other numbers of stages contradict.
 struct ListedSettings {
@@ -44,8 +47,8 @@ struct ListedSettings {
 [[nodiscard]] std::uint64_t limit_of_place(std::uint64_t limit, const std::vector<device::Device>& devices);
 
 // The parameters, gradients and optimizer state that `plan` puts on each of `devices` ([replica by replica]); replicas
-// in one memory share all but the gradients. Throws OutOfMemoryError for the first device that they are too many for,
-// with the number of stages that would fit.
+// in one memory share all but the gradients, and frozen layers are once in each memory. Throws OutOfMemoryError for the
+// first device that they are too many for, with the number of stages that would fit.
 void require_state_memory(const Plan& plan, const std::vector<device::Device>& devices,
                           const std::vector<LayerState>& layers, std::uint64_t limit,
                           const ListedSettings& listed = {});

@@ -1,0 +1,66 @@
+#include "pipeline/frozen_prefix.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "core/check.h"
+#include "pipeline/micro_batch.h"
+
+namespace sluice::pipeline {
+namespace {
+
+LayerList frozen(LayerList layers) {
+  for (const auto& layer : layers) {
+    for (nn::Parameter* parameter : layer->parameters()) parameter->value.requires_grad_(false);
+  }
+  return layers;
+}
+
+}  // namespace
+
+FrozenPrefix::FrozenPrefix(LayerList layers, c10::Device device)
+    : layers_(frozen(std::move(layers))),
+      parameters_(std::make_unique<FlatParameters>(layers_, ParamId{0}, device, nullptr)) {}
+
+at::Tensor FrozenPrefix::forward(const at::Tensor& inputs, nn::TransformedWeights* transformed) const {
+  const at::NoGradGuard no_grad;
+  const nn::ForwardContext context{.update_statistics = false, .transformed_weights = transformed};
+  at::Tensor features = inputs;
+  for (const auto& layer : layers_) features = layer->forward(features, context);
+  return features;
+}
+
+std::vector<PrefixShare> prefix_shares(const std::vector<std::int64_t>& sizes, int devices) {
+  std::int64_t samples = 0;
+  for (const std::int64_t size : sizes) samples += size;
+  std::vector<PrefixShare> shares;
+  std::size_t micro_batch = 0;
+  std::int64_t begin = 0;  // in it
+  const std::vector<std::int64_t> of_devices = split_sizes(samples, devices);
+  for (int device = 0; device < devices; ++device) {
+    for (std::int64_t left = of_devices[device]; left > 0;) {
+      if (begin == sizes[micro_batch]) {
+        ++micro_batch, begin = 0;
+        continue;
+      }
+      const std::int64_t count = std::min(left, sizes[micro_batch] - begin);
+      shares.push_back({MicroBatchId{static_cast<int>(micro_batch)}, DeviceId{device}, begin, begin + count});
+      begin += count;
+      left -= count;
+    }
+  }
+  return shares;
+}
+
+LayerList take_first(LayerList& layers, int count) {
+  check(count >= 0 && count <= static_cast<int>(layers.size()), "a model has as many layers as are taken away");
+  const auto end = layers.begin() + count;
+  LayerList first(std::make_move_iterator(layers.begin()), std::make_move_iterator(end));
+  layers.erase(layers.begin(), end);
+  return first;
+}
+
+}  // namespace sluice::pipeline
