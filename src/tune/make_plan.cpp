@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "core/concat.h"
 #include "core/log.h"
@@ -28,7 +29,7 @@ Choice choose_cut(const PlanRequest& request, const Plan& plan, const std::vecto
                        .shares_memory = request.shares_memory,
                        .overheads = overheads};
   const pipeline::Schedule schedule = pipeline::make_train_schedule(plan, plan.chunks);
-  return {rules, best_cut(costs, schedule, rules)};
+  return {rules, best_cut(std::span(costs).subspan(plan.frozen_layers), schedule, rules)};
 }
 
 // Where no cut fits.
@@ -44,8 +45,9 @@ void warn_of_doubts(const Plan& plan, const std::vector<LayerCost>& costs, const
     log_warning(concat("no cut that is estimated to fit was found in ", kMostTries,
                        " tries; the one that needs least is tried"));
   } else if (!cut.fits) {
-    const auto peaks = device_peaks(costs, pipeline::make_train_schedule(plan, plan.chunks), cut.partition,
-                                    cut.recompute, rules.most_samples, rules.shares_memory);
+    const auto peaks =
+        device_peaks(std::span(costs).subspan(plan.frozen_layers), pipeline::make_train_schedule(plan, plan.chunks),
+                     cut.partition, cut.recompute, rules.most_samples, rules.shares_memory);
     log_warning(concat("no cut into ", counted(plan.stages(), "stage"), " is estimated to fit ",
                        human_bytes(rules.memory_limit), " a place; the one that needs least takes about ",
                        human_bytes(std::ranges::max(peaks)), " and is tried; ", what_to_raise(plan, raise_chunks),
@@ -88,7 +90,7 @@ std::string off_the_mean(const std::string& what, const std::vector<double>& sec
 Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs, const StepOverheads& overheads) {
   Plan plan = request.uncut();
   if (!request.needs_costs()) {
-    plan.partition = request.partition.value_or(Partition{{request.layers}});
+    plan.partition = request.partition.value_or(Partition{{request.layers - plan.frozen_layers}});
     plan.recompute.assign(request.stages(), request.recompute == Recompute::kLayer);
     return plan;
   }
@@ -100,11 +102,12 @@ Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs, 
 }
 
 std::string describe_balance(const std::vector<LayerCost>& costs, const Plan& plan, double micro_batch) {
-  const auto of_stages = stage_times(costs, micro_batch, plan.partition, plan.recompute);
+  const auto trained = std::span(costs).subspan(plan.frozen_layers);
+  const auto of_stages = stage_times(trained, micro_batch, plan.partition, plan.recompute);
   std::string stages = concat("measured for a micro-batch of ", fixed(micro_batch, 1),
                               ", and off the mean: ", off_the_mean("stage", of_stages));
   if (plan.stages() == plan.devices()) return stages;
-  return concat(stages, "; ", off_the_mean("device", device_times(costs, micro_batch, plan)));
+  return concat(stages, "; ", off_the_mean("device", device_times(trained, micro_batch, plan)));
 }
 
 }  // namespace sluice::tune

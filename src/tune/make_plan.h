@@ -17,12 +17,12 @@
 namespace sluice::tune {
 
 struct PlanRequest {
-  // What is settled: schedule, virtual stages, local replicas, chunks, global batch. Its partition and recompute are
-  // decided here.
+  // What is settled: schedule, virtual stages, local replicas, chunks, global batch, frozen layers. Its partition and
+  // recompute are decided here.
   Plan plan;
   int devices = 1;   // of a replica
   int replicas = 1;  // over all processes
-  int layers = 1;    // of the model
+  int layers = 1;    // of the model, frozen ones too
   bool chunks_are_open = false;
   std::optional<Partition> partition;  // nothing: any cut
   Recompute recompute = Recompute::kNone;

@@ -1,6 +1,7 @@
 #include "tune/memory_model.h"
 
 #include <algorithm>
+#include <span>
 
 #include "core/divided_up.h"
 #include "core/error.h"
@@ -19,6 +20,18 @@ std::optional<pipeline::Schedule> schedule_of(const Plan& plan) {
   }
 }
 
+std::span<const LayerCost> trained_layers(const MemoryModel& model, const Plan& plan) {
+  return std::span(model.layers).subspan(plan.frozen_layers);
+}
+
+// Of the frozen layers, which all devices hold, or the first one for all that share its memory.
+std::uint64_t frozen_bytes(const MemoryModel& model, const Plan& plan, std::size_t device) {
+  std::uint64_t bytes = 0;
+  for (int i = 0; i < plan.frozen_layers && (device == 0 || !model.shares_memory); ++i)
+    bytes += model.layers[i].parameter_bytes;
+  return bytes;
+}
+
 std::uint64_t micro_batch_samples(const MemoryModel& model, const Plan& plan) {
   return static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
 }
@@ -33,7 +46,10 @@ std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryMode
   const std::uint64_t samples = micro_batch_samples(model, plan);
   const auto schedule = schedule_of(plan);
   if (!schedule) return std::nullopt;
-  return device_peaks(model.layers, *schedule, plan.partition, plan.recompute, samples, model.shares_memory);
+  auto peaks = device_peaks(trained_layers(model, plan), *schedule, plan.partition, plan.recompute, samples,
+                            model.shares_memory);
+  for (std::size_t device = 0; device < peaks.size(); ++device) peaks[device] += frozen_bytes(model, plan, device);
+  return peaks;
 }
 
 std::optional<std::uint64_t> estimate_bytes(const MemoryModel& model, const Plan& plan) {
@@ -55,7 +71,7 @@ Partition smallest_partition(const MemoryModel& model, const Plan& plan) {
   const auto schedule = schedule_of(plan);
   if (!schedule) return plan.partition;
   const auto recompute = plan.recompute_any() ? Recompute::kLayer : Recompute::kNone;
-  return smallest_cut(model.layers, *schedule,
+  return smallest_cut(trained_layers(model, plan), *schedule,
                       {.most_samples = micro_batch_samples(model, plan),
                        .recompute = recompute,
                        .shares_memory = model.shares_memory})

@@ -80,10 +80,10 @@ StepPrediction predict_step(const Schedule& schedule, const StepCosts& costs) {
   }
   const std::vector<double> updates = updates_of(schedule, costs);
   step.update = std::ranges::max(updates);
-  step.seconds = compute.makespan + step.all_reduce + step.update;
+  step.seconds = costs.frozen_s + compute.makespan + step.all_reduce + step.update;
   for (std::size_t device = 0; device < updates.size(); ++device) {
     const auto& [start, end, busy, idle] = compute.devices[device];
-    step.devices.push_back({.compute = busy,
+    step.devices.push_back({.compute = costs.frozen_s + busy,
                             .all_reduce = step.all_reduce,
                             .update = updates[device],
                             .bubble = idle + step.update - updates[device]});
@@ -93,8 +93,12 @@ StepPrediction predict_step(const Schedule& schedule, const StepCosts& costs) {
 
 StepPrediction predict_step(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
                             const StepOverheads& overheads) {
-  return predict_step(pipeline::make_train_schedule(plan, plan.chunks),
-                      step_costs(layers, plan.partition, plan.recompute, replica_samples / plan.chunks, overheads));
+  const double micro_batch = replica_samples / plan.chunks;
+  StepCosts costs =
+      step_costs(layers.subspan(plan.frozen_layers), plan.partition, plan.recompute, micro_batch, overheads);
+  for (const LayerCost& layer : layers.first(plan.frozen_layers))
+    costs.frozen_s += layer.forward.at(micro_batch) * plan.chunks / plan.devices();
+  return predict_step(pipeline::make_train_schedule(plan, plan.chunks), costs);
 }
 
 StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partition, const std::vector<bool>& recompute,

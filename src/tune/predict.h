@@ -1,6 +1,7 @@
 // predict: the time of one training step, and where it goes, from measured costs. Whoever estimates a step asks here:
 // plans, the search for a cut, `sluice profile`, advice.
-// The schedule's actions run in its own order (pipeline/schedule/simulate.h), with a hop wherever a result goes to
+// Frozen layers come first: every device runs its share of the samples through them. Then the schedule's actions run in
+// its own order (pipeline/schedule/simulate.h), with a hop wherever a result goes to
 // another device. When the gradients of a stage are whole, their sum over the replicas begins; all stages share one
 // network. When everything has ended, the weights are updated. A run hides more of an all-reduce in two ways: its
 // buckets begin inside a stage's last backward, and local replicas sum different stages at the same time. Not here:
@@ -33,6 +34,7 @@ struct StepCosts {
   std::vector<pipeline::StepCost> stages;  // [stage]
   std::vector<double> sent_bytes;          // [stage]: to the next one; may be empty: nothing
   std::vector<double> trained_bytes;       // [stage]: gradients, to be summed once a step; may be empty: none
+  double frozen_s = 0;                     // a step, of each device: its share of the frozen layers' work
   StepOverheads overheads;
 };
 
@@ -54,12 +56,13 @@ struct StepPrediction {
 // Requires: a validated training schedule; costs of its stages.
 [[nodiscard]] StepPrediction predict_step(const pipeline::Schedule& schedule, const StepCosts& costs);
 
-// layers: of the whole model; replica_samples: of a step. Errors: ConfigError for a plan without schedule.
+// layers: of the whole model, frozen ones too; replica_samples: of a step. Errors: ConfigError for a plan without
+// schedule.
 [[nodiscard]] StepPrediction predict_step(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
                                           const StepOverheads& overheads = {});
 
 // With recomputation a backward takes one more forward. recompute: [stage]; empty: none does. Requires: a partition of
-// all layers.
+// all layers; so frozen ones are not among them.
 [[nodiscard]] StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partition,
                                    const std::vector<bool>& recompute, double micro_batch,
                                    const StepOverheads& overheads = {});

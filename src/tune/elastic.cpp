@@ -1,0 +1,80 @@
+#include "tune/elastic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "tune/memory_model.h"
+#include "tune/predict.h"
+
+namespace sluice::tune {
+namespace {
+
+// What is asked for where a replica has `devices` of them.
+PlanRequest reshaped(const PlanRequest& first, int devices, int local_replicas, int frozen_layers) {
+  PlanRequest request = first;
+  const int processes = first.replicas / first.plan.replicas;
+  request.plan.frozen_layers = frozen_layers;
+  request.plan.replicas = local_replicas;
+  request.devices = devices;
+  request.replicas = local_replicas * processes;
+  request.partition.reset();
+  request.chunks_are_open = false;
+  const double same_size = static_cast<double>(first.plan.chunks) * first.replicas / request.replicas;
+  request.plan.chunks = std::max(static_cast<int>(std::lround(same_size)), 1);
+  return request;
+}
+
+bool has_layers_and_samples(const PlanRequest& request) {
+  return request.stages() <= request.layers - request.plan.frozen_layers &&
+         request.plan.global_batch >= std::int64_t{request.replicas} * request.plan.chunks;
+}
+
+// Nothing where the plan does not run or has no room.
+std::optional<ElasticPlan> tried(const PlanRequest& request, const std::vector<LayerCost>& costs,
+                                 const StepOverheads& overheads) {
+  if (!has_layers_and_samples(request)) return std::nullopt;
+  try {
+    ElasticPlan found{.plan = make_plan(request, costs, overheads)};
+    const int processes = request.replicas / request.plan.replicas;
+    const auto bytes = estimate_bytes({costs, request.shares_memory, processes}, found.plan);
+    if (!bytes || (request.memory_limit > 0 && *bytes > request.memory_limit)) return std::nullopt;
+    const double samples = request.mean_micro_batch(1);
+    found.predicted_s = predict_step(found.plan, costs, samples, overheads).seconds;
+    return found;
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+ElasticPlan elastic_plan(const PlanRequest& request, int frozen_layers, const std::vector<LayerCost>& costs,
+                         const StepOverheads& overheads, const ElasticRules& rules) {
+  const int places = request.devices * request.plan.replicas;
+  std::optional<ElasticPlan> stay, best;
+  for (int devices = request.devices; devices >= 1; --devices) {
+    // With too few layers for the shape as it was, the next smaller one is what staying means.
+    if (stay && !rules.may_shrink) break;
+    const int replicas = rules.may_replicate ? places / devices : request.plan.replicas;
+    if (!stay) stay = tried(reshaped(request, devices, request.plan.replicas, frozen_layers), costs, overheads);
+    const auto other = tried(reshaped(request, devices, replicas, frozen_layers), costs, overheads);
+    if (other && (!best || other->predicted_s < best->predicted_s)) best = other;
+  }
+  if (!stay && !best) {
+    throw ConfigError(concat("with ", frozen_layers, " of ", request.layers, " layers frozen, no pipeline of up to ",
+                             request.devices, " devices runs by the schedule ", request.plan.schedule,
+                             "; freeze fewer, or choose the schedule 1f1b"));
+  }
+  if (!stay) stay = best;
+  const bool is_won_back =
+      best && (stay->predicted_s - best->predicted_s) * rules.steps > rules.change_s && rules.may_shrink;
+  ElasticPlan chosen = is_won_back ? *best : *stay;
+  chosen.staying_s = stay->predicted_s;
+  return chosen;
+}
+
+}  // namespace sluice::tune
