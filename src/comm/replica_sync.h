@@ -24,8 +24,8 @@ struct Extent {
   ParamId param;
   std::int64_t begin;
   std::int64_t end;
-  std::string name = {};
-  std::string tied_to = {};  // it is a copy of the parameter of this name, maybe in another stage (nn/layer.h)
+  std::string name;
+  std::string tied_to;  // it is a copy of the parameter of this name, maybe in another stage (nn/layer.h)
 };
 
 // A stage as a sync sees it.

@@ -118,6 +118,17 @@ struct ReplicasConfig {
   bool operator==(const ReplicasConfig&) const = default;
 };
 
+struct FreezeConfig {
+  std::string policy = "none";
+  double alpha = 1.0 / 3;
+  std::vector<std::string> schedule;  // "3: 7"; read by freeze/schedule_text.h
+  std::string unit = "block";
+  bool elastic = true;
+  bool replicas = true;
+
+  bool operator==(const FreezeConfig&) const = default;
+};
+
 struct CheckpointConfig {
   std::int64_t every_steps = 0;  // 0 = never
   double every_minutes = 0;      // 0 = never
@@ -150,6 +161,7 @@ struct Config {
   TrainConfig train;
   PipelineConfig pipeline;
   ReplicasConfig replicas;
+  FreezeConfig freeze;
   CheckpointConfig checkpoint;
   ProfileConfig profile;
   LogConfig log;

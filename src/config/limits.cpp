@@ -150,17 +150,22 @@ void check_devices(const Key& key, const Value& value) {
   reject(key, value, limit_text(key));
 }
 
+// Of keys that are lists of entries.
+const char* example_of_entries(std::string_view key) {
+  return key == "freeze.schedule" ? R"(["3: 7", "5: 9"])" : R"(["20: stages = 2, chunks = 4"])";
+}
+
 const char* example_of(Kind kind) {
   switch (kind) {
     case Kind::kIntegers: return "[1000, 2000]";
     case Kind::kIntegersOrAuto: return "[3, 4]";
-    case Kind::kStrings: return R"(["20: stages = 2, chunks = 4"])";  // pipeline.changes is the only one
     case Kind::kDevices: return R"(["cpu:0", "cpu:1"])";
     case Kind::kBytes: return R"("512MiB")";
     case Kind::kBool:
     case Kind::kInteger:
     case Kind::kReal:
     case Kind::kString:
+    case Kind::kStrings:
     case Kind::kIntegerOrAuto: return nullptr;  // the default shows it
   }
   return nullptr;
@@ -192,7 +197,7 @@ std::string limit_text(const Key& key) {
 std::string default_text(const Key& key) { return to_text(key.field.get(Config{})); }
 
 std::string need_text(const Key& key) {
-  const char* example = example_of(key.field.kind);
+  const char* example = key.field.kind == Kind::kStrings ? example_of_entries(key.name) : example_of(key.field.kind);
   return concat(key.name, " needs ", type_text(key), ", for example ", key.leaf(), " = ",
                 example != nullptr ? example : default_text(key));
 }

@@ -19,6 +19,7 @@ class Rules {
     check_batches();
     check_micro_batch();
     check_order();
+    check_freezing();
     check_devices();
     check_optimizer();
     check_lr_schedule();
@@ -77,6 +78,24 @@ class Rules {
             concat("pipeline.order=", to_text(Value{pipeline.order}), " beside pipeline.schedule=\"", pipeline.schedule,
                    "\": an order is the schedule itself; leave one of them out (pipeline.schedule at \"", by_default,
                    "\")"));
+  }
+
+  void check_freezing() const {
+    const auto& freeze = config_.freeze;
+    const auto& pipeline = config_.pipeline;
+    require((freeze.policy == "schedule") == !freeze.schedule.empty(), {"freeze.schedule", "freeze.policy"},
+            freeze.schedule.empty()
+                ? R"(freeze.policy="schedule" needs freeze.schedule, for example ["3: 7", "5: 9"])"
+                : concat("freeze.schedule is for freeze.policy=\"schedule\", but that is \"", freeze.policy, "\""));
+    if (freeze.policy == "none") return;
+    require(pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
+            concat("freeze.policy=\"", freeze.policy,
+                   "\" beside pipeline.changes: both say when the plan changes; leave "
+                   "one of them out"));
+    require(pipeline.order.empty(), {"freeze.policy", "pipeline.order"},
+            concat("freeze.policy=\"", freeze.policy,
+                   "\" beside pipeline.order: an order is for one number of stages; "
+                   "choose a pipeline.schedule"));
   }
 
   void check_devices() const {

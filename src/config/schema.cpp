@@ -47,6 +47,10 @@ Field replicas() {
   return field<&Config::replicas, kMember>();
 }
 template <auto kMember>
+Field freeze() {
+  return field<&Config::freeze, kMember>();
+}
+template <auto kMember>
 Field checkpoint() {
   return field<&Config::checkpoint, kMember>();
 }
@@ -194,6 +198,28 @@ Keys pipeline_keys() {
   };
 }
 
+Keys freeze_keys() {
+  using C = FreezeConfig;
+  return {
+      {"freeze.policy", freeze<&C::policy>(), words({"none", "linear", "schedule"}), "",
+       "which of the model's first blocks are no longer trained from an epoch on; linear: of L blocks "
+       "ceil(L (1 - (1 - freeze.alpha)^epoch)), schedule: as freeze.schedule says; the head is always trained"},
+      {"freeze.alpha", freeze<&C::alpha>(), RealRange{.low = 0, .high = 1, .low_open = true}, "",
+       "share of the blocks still trained that linear freezes in each epoch"},
+      {"freeze.schedule", freeze<&C::schedule>(), any(), "",
+       "for freeze.policy = \"schedule\": \"3: 7\" freezes the first 7 blocks from epoch 3 on (epochs count from 0); "
+       "fewer than before thaw some"},
+      {"freeze.unit", freeze<&C::unit>(), words({"block", "half"}), "",
+       "what policies count; half: attention and MLP of a transformer's block each for itself"},
+      {"freeze.elastic", freeze<&C::elastic>(), any(), "",
+       "whether the pipeline may go on on fewer devices once layers are frozen, where a step is predicted to be "
+       "shorter "
+       "and the change to be won back within the epoch; with train.deterministic it never does"},
+      {"freeze.replicas", freeze<&C::replicas>(), any(), "",
+       "whether devices that the pipeline gives up become replicas"},
+  };
+}
+
 Keys other_keys() {
   return {
       {"replicas.local", replicas<&ReplicasConfig::local>(), between(1, 1024), "replicas",
@@ -233,7 +259,7 @@ Keys other_keys() {
 
 Keys all_keys() {
   Keys all;
-  for (auto* keys : {device_keys, model_keys, data_keys, train_keys, pipeline_keys, other_keys}) {
+  for (auto* keys : {device_keys, model_keys, data_keys, train_keys, pipeline_keys, freeze_keys, other_keys}) {
     std::ranges::move(keys(), std::back_inserter(all));
   }
   return all;

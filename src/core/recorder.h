@@ -138,7 +138,7 @@ class Recorder {
   [[nodiscard]] Track& add_track(ReplicaId replica, DeviceId device, std::vector<StageId> stages);
 
   // What a thread is to write into; null while nothing is recorded.
-  [[nodiscard]] Track* open(Track& track) { return is_on_ ? &track : nullptr; }
+  [[nodiscard]] Track* open(Track& track) const { return is_on_ ? &track : nullptr; }
   [[nodiscard]] Track* process() { return open(process_); }  // of the thread that drives the step
 
   // From the thread that drives the step.

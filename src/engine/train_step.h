@@ -27,7 +27,7 @@ struct TrainStepOptions {
   // device.
   bool memory_is_limited = false;
   // What else to say of a training pass of this plan that a device had no memory for; may be empty.
-  std::function<Error(const Error&, const Plan&)> explain_memory = {};
+  std::function<Error(const Error&, const Plan&)> explain_memory;
 };
 
 // This process's share of a step's samples: those of its local replicas.

@@ -30,7 +30,7 @@ class WeightGradQueue;
 struct Parameter {
   std::string name;  // global and public: "layer1.0.conv1.weight"
   at::Tensor value;
-  std::string tied_to = {};  // name of the parameter that this one must equal; empty: none
+  std::string tied_to;  // name of the parameter that this one must equal; empty: none
 };
 
 // State that is saved but not trained: running statistics.

@@ -45,6 +45,12 @@ void Reporter::plan(RunFacts facts, const ordered_json& description, std::int64_
   for (const auto& sink : sinks_) sink->plan(facts_, description, steps_done);
 }
 
+std::optional<double> Reporter::step_ms_of_plan() const {
+  const RunTotals& totals = settled_.steps > 0 ? settled_ : of_plan_;
+  if (totals.steps == 0) return std::nullopt;
+  return to_ms(totals.duration) / static_cast<double>(totals.steps);
+}
+
 void Reporter::event(const std::string& name, const ordered_json& fields) {
   for (const auto& sink : sinks_) sink->event(name, fields);
 }
@@ -104,6 +110,7 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   const bool is_known = !of_plan_.places.empty();
   if (is_known) advice = tune::advise(advice_input(settled_.steps >= kUnsettledSteps ? settled_ : of_plan_, facts_));
   ordered_json fields{{"outcome", outcome}, {"steps", steps_done}, {"wall_s", wall_s}};
+  if (const auto of_plan = step_ms_of_plan()) fields["step_ms_of_last_plan"] = *of_plan;
   fields.update(summary_fields(totals_, is_known ? &advice : nullptr, last_eval_, facts_));
   const auto train_loss = last_step_ ? std::optional(epoch_.loss()) : std::nullopt;
   for (const auto& sink : sinks_)

@@ -45,6 +45,8 @@ class Reporter {
   // Evaluations and checkpoints, for the table at the end.
   void outside_of_steps(const std::vector<Span>& spans);
   void eval(const EvalRecord& record);
+  // Mean milliseconds of the steps under the present plan, without its first ones; nothing before there are enough.
+  [[nodiscard]] std::optional<double> step_ms_of_plan() const;
   void event(const std::string& name, const nlohmann::ordered_json& fields);  // checkpoint, fault, transition
   // The last record, which is returned. `outcome`: "done", "interrupted".
   nlohmann::ordered_json summary(const std::string& outcome, std::int64_t steps_done);

@@ -117,7 +117,7 @@ ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates*
             facts);
   fields["stages"] = facts.plan.devices();
   fields["replicas"] = facts.replicas;
-  fields["frozen_layers"] = 0;  // no plan freezes any yet
+  fields["frozen_layers"] = facts.plan.frozen_layers;
   return fields;
 }
 

@@ -37,19 +37,6 @@ profiler::LayerProfile measure_what_fits(const Setup& setup, std::int64_t size) 
   return measure_what_fits(setup, size / 2);
 }
 
-std::vector<LayerCost> costs_of(const Setup& setup) {
-  const std::int64_t size = micro_batch_size(setup);
-  if (const auto found = measure::find_costs(setup.config.pipeline.cost_cache, workload_of(setup), size))
-    return found->costs();
-  log_info(concat("measuring ", counted(setup.layers, "layer"), " of ", setup.model.name, ", for about ",
-                  human_duration(layers_budget(setup)), " (pipeline.planning_budget_s)"));
-  const profiler::LayerProfile profile = measure_what_fits(setup, size);
-  if (profile.micro_batch == size)
-    measure::keep_costs(setup.config.pipeline.cost_cache, workload_of(setup),
-                        profile);  // else another time there may be room
-  return profile.costs();
-}
-
 std::string recomputing_stages(const Plan& plan) {
   std::vector<std::string> stages;
   for (int s = 0; s < plan.stages(); ++s)
@@ -89,6 +76,19 @@ std::vector<profiler::StageLink> measure_borders(const Setup& setup) {
   return measure::measure_stage_links(setup.devices, pipeline::stage_owners(request.uncut()), setup.cpu_threads);
 }
 
+std::vector<LayerCost> layer_costs(const Setup& setup) {
+  const std::int64_t size = micro_batch_size(setup);
+  if (const auto found = measure::find_costs(setup.config.pipeline.cost_cache, workload_of(setup), size))
+    return found->costs();
+  log_info(concat("measuring ", counted(setup.layers, "layer"), " of ", setup.model.name, ", for about ",
+                  human_duration(layers_budget(setup)), " (pipeline.planning_budget_s)"));
+  const profiler::LayerProfile profile = measure_what_fits(setup, size);
+  if (profile.micro_batch == size)
+    measure::keep_costs(setup.config.pipeline.cost_cache, workload_of(setup),
+                        profile);  // else another time there may be room
+  return profile.costs();
+}
+
 double layers_budget(const Setup& setup) { return setup.config.pipeline.planning_budget_s / 3; }
 double chunks_budget(const Setup& setup) { return setup.config.pipeline.planning_budget_s - layers_budget(setup); }
 
@@ -121,7 +121,7 @@ Plan plan_by_costs(const Setup& setup, const std::vector<LayerCost>& costs,
 Plan decide_plan(const Setup& setup) {
   const tune::PlanRequest request = plan_request(setup);
   if (!request.needs_costs()) return tune::make_plan(request, {});
-  const std::vector<LayerCost> costs = costs_of(setup);
+  const std::vector<LayerCost> costs = layer_costs(setup);
   const bool has_copies = request.cut_is_open() && !shares_memory(setup);
   const Plan plan =
       plan_by_costs(setup, costs, has_copies ? measure_borders(setup) : std::vector<profiler::StageLink>());

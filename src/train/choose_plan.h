@@ -32,6 +32,9 @@ namespace sluice::train {
 [[nodiscard]] Plan plan_by_costs(const Setup& setup, const std::vector<LayerCost>& costs,
                                  const std::vector<profiler::StageLink>& borders);
 
+// Of all layers, measured here or kept from an earlier run.
+[[nodiscard]] std::vector<LayerCost> layer_costs(const Setup& setup);
+
 // Shares of pipeline.planning_budget_s, in seconds: a third for the layers' costs, the rest for trials of chunks.
 [[nodiscard]] double layers_budget(const Setup& setup);
 [[nodiscard]] double chunks_budget(const Setup& setup);

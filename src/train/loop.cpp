@@ -121,9 +121,16 @@ void Loop::go_on_after(const Plan& before, Nanoseconds begin) {
   if (parts_.records == nullptr) return;
   log_info(concat("after step ", progress_.steps_done, ": ", in_words(plan), "; before: ", in_words(before),
                   "; changed in ", fixed(seconds, 3), " s"));
-  parts_.records->reporter.event(
-      "transition",
-      {{"step", progress_.steps_done}, {"from", plan_json(before)}, {"to", plan_json(plan)}, {"seconds", seconds}});
+  report::Reporter& reporter = parts_.records->reporter;
+  nlohmann::ordered_json transition{
+      {"step", progress_.steps_done}, {"from", plan_json(before)}, {"to", plan_json(plan)}, {"seconds", seconds}};
+  if (const auto measured = reporter.step_ms_of_plan()) transition["measured_before_ms"] = *measured;
+  const auto freeze = parts_.plans.freeze_record ? parts_.plans.freeze_record(progress_.steps_done) : nullptr;
+  if (!freeze.is_null()) {
+    reporter.event("freeze", freeze);
+    for (const char* predicted : {"predicted_before_ms", "predicted_ms"}) transition[predicted] = freeze.at(predicted);
+  }
+  reporter.event("transition", transition);
   parts_.records->tell_plan(progress_.steps_done);
 }
 

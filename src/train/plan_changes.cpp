@@ -134,13 +134,30 @@ PlanSource source_of(std::vector<PlanChange>& changes) {
             const auto change = at(steps_done);
             return change == changes.end() ? std::nullopt : std::optional(change->plan);
           },
-          .refused = [at](std::int64_t steps_done) { at(steps_done)->is_refused = true; }};
+          .refused = [at](std::int64_t steps_done) { at(steps_done)->is_refused = true; },
+          .freeze_record = [at](std::int64_t steps_done) -> nlohmann::ordered_json {
+            const PlanChange& change = *at(steps_done);
+            if (!change.freeze) return nullptr;
+            return {{"step", steps_done},
+                    {"epoch", change.freeze->epoch},
+                    {"units", change.freeze->units},
+                    {"units_before", change.freeze->units_before},
+                    {"of_units", change.freeze->of_units},
+                    {"frozen_layers", change.plan.frozen_layers},
+                    {"predicted_before_ms", change.freeze->predicted_before_s * 1e3},
+                    {"predicted_ms", change.freeze->predicted_s * 1e3},
+                    {"predicted_staying_ms", change.freeze->staying_s * 1e3}};
+          }};
 }
 
 std::string changes_in_words(const std::vector<PlanChange>& changes, std::int64_t steps_done) {
   std::vector<std::string> lines;
   for (const PlanChange& change : changes) {
-    if (change.after >= steps_done) lines.push_back(concat("after step ", change.after, ": ", in_words(change.plan)));
+    if (change.after < steps_done) continue;
+    const std::string freezing = change.freeze ? concat("epoch ", change.freeze->epoch + 1, ", ", change.freeze->units,
+                                                        " of ", change.freeze->of_units, " blocks frozen: ")
+                                               : "";
+    lines.push_back(concat("after step ", change.after, ": ", freezing, in_words(change.plan)));
   }
   return join(lines, "\n");
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,24 @@ namespace sluice::train {
 
 struct RunState;
 
+// What freezes with a change, and why its plan was chosen. Predictions are of a step, in seconds.
+struct FreezeRecord {
+  std::int64_t epoch = 0;  // that begins, from 0
+  int units = 0;           // frozen from here on,
+  int units_before = 0;
+  int of_units = 0;  // that the model has
+  double predicted_before_s = 0;
+  double predicted_s = 0;
+  double staying_s = 0;  // in the shape that the run began with
+
+  bool operator==(const FreezeRecord&) const = default;
+};
+
 struct PlanChange {
   std::int64_t after = 0;  // steps done
   Plan plan;
   bool is_refused = false;  // it could not be taken on, and the plan before stayed
+  std::optional<FreezeRecord> freeze = {};
 
   bool operator==(const PlanChange&) const = default;
 };

@@ -35,6 +35,7 @@ ordered_json description_json(const Setup& setup, const engine::Composition& com
           {"cpu_threads", cpu_threads},
           {"batches_per_epoch", setup.batches_per_epoch},
           {"steps", setup.total_steps},
+          {"frozen_layers", plan.frozen_layers},
           {"partition", plan.partition.layers_per_stage},
           {"unused_devices", unused_devices(setup, plan.devices() * plan.replicas)},
           {"stage_list", std::move(stages)}};
@@ -65,11 +66,13 @@ std::string headline(const Setup& setup, const engine::Composition& composition,
 std::string in_words(const Plan& plan) {
   std::vector<std::string> layers;
   for (const int count : plan.partition.layers_per_stage) layers.push_back(std::to_string(count));
-  return concat(
-      counted(plan.stages(), "stage"), plan.virtual_stages > 1 ? concat(" on ", counted(plan.devices(), "device")) : "",
-      " x ", counted(plan.replicas, "replica"),
-      plan.order.empty() ? concat(", schedule ", plan.schedule) : ", by pipeline.order", ", ",
-      counted(plan.chunks, "chunk"), ", layers ", join(layers, " "), plan.recompute_any() ? ", recomputes" : "");
+  return concat(counted(plan.stages(), "stage"),
+                plan.virtual_stages > 1 ? concat(" on ", counted(plan.devices(), "device")) : "", " x ",
+                counted(plan.replicas, "replica"),
+                plan.order.empty() ? concat(", schedule ", plan.schedule) : ", by pipeline.order", ", ",
+                counted(plan.chunks, "chunk"), ", layers ",
+                plan.frozen_layers > 0 ? concat(plan.frozen_layers, " frozen + ") : "", join(layers, " "),
+                plan.recompute_any() ? ", recomputes" : "");
 }
 
 PlanDescription describe_plan(const Setup& setup, const engine::Composition& composition, bool chunks_are_open) {

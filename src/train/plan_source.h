@@ -5,6 +5,8 @@
 #include <functional>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include "core/plan.h"
 
 namespace sluice::train {
@@ -15,6 +17,8 @@ struct PlanSource {
   std::function<std::optional<Plan>(std::int64_t steps_done)> next = {};
   // The plan that next() gave there could not be taken on, and the one before stays. May be empty.
   std::function<void(std::int64_t steps_done)> refused = {};
+  // Why that plan: fields of a `freeze` event; null where nothing freezes with it. May be empty.
+  std::function<nlohmann::ordered_json(std::int64_t steps_done)> freeze_record = {};
 };
 
 }  // namespace sluice::train

@@ -127,6 +127,7 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
           {"global_batch", plan.global_batch},
           {"schedule", plan.schedule},
           {"order", plan.order},
+          {"frozen_layers", plan.frozen_layers},
           {"recompute", plan.recompute}};
 }
 
@@ -140,7 +141,30 @@ Plan plan_from(const nlohmann::json& json) {
           .schedule = json.at("schedule"),
           .order = json.value("order", std::string{}),  // this and more are not in those of earlier versions
           .virtual_stages = json.value("virtual", 1),
+          .frozen_layers = json.value("frozen_layers", 0),
           .recompute = json.value("recompute", std::vector<bool>{})};
+}
+
+nlohmann::json json_of(const FreezeRecord& record) {
+  return {{"epoch", record.epoch},
+          {"units", record.units},
+          {"units_before", record.units_before},
+          {"of_units", record.of_units},
+          {"predicted_before_s", record.predicted_before_s},
+          {"predicted_s", record.predicted_s},
+          {"staying_s", record.staying_s}};
+}
+
+std::optional<FreezeRecord> freeze_record_from(const nlohmann::json& change) {
+  if (!change.contains("freeze")) return std::nullopt;
+  const nlohmann::json& json = change.at("freeze");
+  return FreezeRecord{.epoch = json.at("epoch"),
+                      .units = json.at("units"),
+                      .units_before = json.at("units_before"),
+                      .of_units = json.at("of_units"),
+                      .predicted_before_s = json.at("predicted_before_s"),
+                      .predicted_s = json.at("predicted_s"),
+                      .staying_s = json.at("staying_s")};
 }
 
 }  // namespace
@@ -157,6 +181,7 @@ nlohmann::json RunState::to_json() const {
   for (const PlanChange& change : changes) {
     json["changes"].push_back(
         {{"after", change.after}, {"plan", nlohmann::json(plan_json(change.plan))}, {"refused", change.is_refused}});
+    if (change.freeze) json["changes"].back()["freeze"] = json_of(*change.freeze);
   }
   if (data) json["data"] = data->to_json();
   return json;
@@ -174,7 +199,8 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
     state.optimizer_steps = json.at("optimizer_steps");
     state.plan = plan_from(json.at("plan"));
     for (const auto& change : json.value("changes", nlohmann::json::array()))
-      state.changes.push_back({change.at("after"), plan_from(change.at("plan")), change.at("refused")});
+      state.changes.push_back(
+          {change.at("after"), plan_from(change.at("plan")), change.at("refused"), freeze_record_from(change)});
     state.metrics = {json.at("metrics").at("bytes"), json.at("metrics").at("time_s")};
     state.config_toml = json.at("config");
     if (json.contains("data")) state.data = DataIdentity::from_json(json.at("data"));

@@ -13,6 +13,7 @@
 #include "report/run_totals.h"
 #include "train/choose_chunks.h"
 #include "train/composition.h"
+#include "train/freeze_plans.h"
 #include "train/loop.h"
 #include "train/machine_fit.h"
 #include "train/order.h"
@@ -83,7 +84,8 @@ void load_start(engine::Composition& composition, const config::Config& config, 
 }
 
 RunPlans plan_run_from(const Setup& setup, const std::optional<ResumePoint>& resume) {
-  return plan_run(setup, resume ? &resume->state : nullptr);
+  const RunState* const saved = resume ? &resume->state : nullptr;
+  return freezes(setup.config) ? plan_freezing_run(setup, saved) : plan_run(setup, saved);
 }
 
 // What rank 0 tells the others before the first step.
@@ -336,6 +338,7 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
   const comm::World& world = options.launch.world;
   Setup setup = make_run_setup(config, options);
   check_changes(setup);
+  check_freezing(setup);
   if (world.rank != 0 || world.is_single()) return setup;
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   if (!choice.continues_run_dir) (void)find_start(choice, options);
@@ -366,10 +369,11 @@ PlanDescription describe_training(const config::Config& config, const SessionOpt
   Setup setup = make_run_setup(config, options);
   warn_of_oddities(setup);
   check_changes(setup);
+  check_freezing(setup);
   identify_data(setup);
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);
-  const RunPlans plans = plan_run_from(setup, resume);
+  RunPlans plans = plan_run_from(setup, resume);
   engine::Engine engine(plans.now, engine_options(setup));
   engine::Composition& composition = engine.composition();
   load_start(composition, config, resume);
@@ -377,8 +381,11 @@ PlanDescription describe_training(const config::Config& config, const SessionOpt
   const std::int64_t step = resume ? resume->state.progress.steps_done : 0;
   check_feasible(engine, plans.changes, step);
   warn_of_late_changes(plans.changes, setup.total_steps);
-  for (const PlanChange& change : plans.changes)
+  const PlanSource source = source_of(plans.changes);
+  for (const PlanChange& change : plans.changes) {
     plan.json["changes"].push_back({{"after", change.after}, {"plan", plan_json(change.plan)}});
+    if (change.freeze) plan.json["changes"].back()["freeze"] = source.freeze_record(change.after);
+  }
   if (const std::string coming = changes_in_words(plans.changes, step); !coming.empty())
     plan.text += concat("\n", coming);
   if (resume) {

@@ -50,29 +50,37 @@ std::optional<ElasticPlan> tried(const PlanRequest& request, const std::vector<L
   }
 }
 
+// In the shape as it was; with too few layers for that, in the next smaller one.
+struct Shapes {
+  std::optional<ElasticPlan> stay, best;
+};
+
+Shapes tried_shapes(const PlanRequest& request, int frozen_layers, const std::vector<LayerCost>& costs,
+                    const StepOverheads& overheads, const ElasticRules& rules) {
+  const int local = request.plan.replicas, places = request.devices * local;
+  Shapes shapes;
+  for (int devices = request.devices; devices >= 1 && (rules.may_shrink || !shapes.stay); --devices) {
+    if (!shapes.stay) shapes.stay = tried(reshaped(request, devices, local, frozen_layers), costs, overheads);
+    const int replicas = rules.may_replicate ? places / devices : local;
+    const auto other = tried(reshaped(request, devices, replicas, frozen_layers), costs, overheads);
+    if (other && (!shapes.best || other->predicted_s < shapes.best->predicted_s)) shapes.best = other;
+  }
+  return shapes;
+}
+
 }  // namespace
 
 ElasticPlan elastic_plan(const PlanRequest& request, int frozen_layers, const std::vector<LayerCost>& costs,
                          const StepOverheads& overheads, const ElasticRules& rules) {
-  const int places = request.devices * request.plan.replicas;
-  std::optional<ElasticPlan> stay, best;
-  for (int devices = request.devices; devices >= 1; --devices) {
-    // With too few layers for the shape as it was, the next smaller one is what staying means.
-    if (stay && !rules.may_shrink) break;
-    const int replicas = rules.may_replicate ? places / devices : request.plan.replicas;
-    if (!stay) stay = tried(reshaped(request, devices, request.plan.replicas, frozen_layers), costs, overheads);
-    const auto other = tried(reshaped(request, devices, replicas, frozen_layers), costs, overheads);
-    if (other && (!best || other->predicted_s < best->predicted_s)) best = other;
-  }
-  if (!stay && !best) {
+  auto [stay, best] = tried_shapes(request, frozen_layers, costs, overheads, rules);
+  if (!best) {
     throw ConfigError(concat("with ", frozen_layers, " of ", request.layers, " layers frozen, no pipeline of up to ",
                              request.devices, " devices runs by the schedule ", request.plan.schedule,
                              "; freeze fewer, or choose the schedule 1f1b"));
   }
   if (!stay) stay = best;
-  const bool is_won_back =
-      best && (stay->predicted_s - best->predicted_s) * rules.steps > rules.change_s && rules.may_shrink;
-  ElasticPlan chosen = is_won_back ? *best : *stay;
+  const bool is_won_back = (stay->predicted_s - best->predicted_s) * rules.steps > rules.change_s;
+  ElasticPlan chosen = is_won_back && rules.may_shrink ? *best : *stay;
   chosen.staying_s = stay->predicted_s;
   return chosen;
 }

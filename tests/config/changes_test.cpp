@@ -98,6 +98,9 @@ TEST(Changes, TheMicroBatchDecidesTheNumberOfChunks) {
                 ThrowsMessage<ConfigError>(HasSubstr("train.micro_batch = 4 decides the number of chunks")))
         << chunks;
   }
+  config.train.micro_batch = 1;
+  config.pipeline.changes = {"20: chunks = 2"};
+  EXPECT_THROW((void)changes_of(config), ConfigError) << "of one sample, as well";
   config.pipeline.changes = {"20: stages = 2"};
   EXPECT_EQ(changes_of(config).front().config.pipeline.stages, 2);
 }

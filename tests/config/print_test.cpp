@@ -108,6 +108,9 @@ class RandomValues {
 Config repaired(Config config) {
   auto& train = config.train;
   auto& pipeline = config.pipeline;
+  config.freeze.schedule.clear();
+  if (config.freeze.policy == "schedule") config.freeze.schedule = {"3: 7"};
+  if (config.freeze.policy != "none") pipeline.order.clear(), pipeline.changes.clear();
   if (!pipeline.order.empty()) pipeline.schedule = PipelineConfig{}.schedule;
   if (pipeline.partition) pipeline.stages = static_cast<int>(pipeline.partition->size());
   if (!config.device.list.names.empty()) {

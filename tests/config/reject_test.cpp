@@ -87,9 +87,10 @@ TEST(RejectUnknown, SuggestsTheNearestName) {
 TEST(RejectUnknown, ListsWhatThereIsWhenNothingIsNear) {
   EXPECT_EQ(error_of("[log]\nverbosity = 3\n"),
             "run.toml:2: unknown key 'log.verbosity'; the keys of [log] are every, lines, tensorboard, csv");
-  EXPECT_EQ(error_of("[quantum]\nx = 1\n"),
-            "run.toml:1: unknown table 'quantum'; the tables are device, model, data, train, pipeline, replicas, "
-            "checkpoint, profile, log");
+  EXPECT_EQ(
+      error_of("[quantum]\nx = 1\n"),
+      "run.toml:1: unknown table 'quantum'; the tables are device, model, data, train, pipeline, freeze, replicas, "
+      "checkpoint, profile, log");
   EXPECT_THAT(error_of("zzzzzzzz = 1\n"),
               HasSubstr("unknown key 'zzzzzzzz'; a key belongs to one of the tables device"));
 }
@@ -225,7 +226,7 @@ TEST(RejectSet, NamesTheSet) {
   EXPECT_EQ(set_error("train=1"), "--set train=1: 'train' is a table; name a key in it");
   EXPECT_EQ(set_error("=1"),
             "--set =1: unknown key ''; a key belongs to one of the tables device, model, data, train, "
-            "pipeline, replicas, checkpoint, profile, log");
+            "pipeline, freeze, replicas, checkpoint, profile, log");
   EXPECT_THAT(set_error("train.lr=fast"),
               HasSubstr("needs a number, for example lr = 0.01; found the string \"fast\""));
   EXPECT_THAT(set_error("train.lr=0.1.2"), HasSubstr("not valid TOML"));
@@ -244,6 +245,17 @@ TEST(RejectRule, LengthOfTheRun) {
   EXPECT_EQ(error_of("[train]\nepochs = 0\nsteps = 1\n"), "accepted");
   EXPECT_THAT(error_of("[train]\nsteps = 10\nwarmup_steps = 11\n"),
               HasSubstr("run.toml:3: train.warmup_steps=11 > train.steps=10"));
+}
+
+TEST(RejectRule, FreezingGoesWithItsScheduleAndNoOtherPlanOfChanges) {
+  EXPECT_THAT(error_of("[freeze]\npolicy = 'schedule'\n"),
+              HasSubstr(R"(freeze.policy="schedule" needs freeze.schedule, for example ["3: 7", "5: 9"])"));
+  EXPECT_THAT(error_of("[freeze]\nschedule = ['3: 7']\n"),
+              HasSubstr(R"(freeze.schedule is for freeze.policy="schedule", but that is "none")"));
+  EXPECT_THAT(error_of("[pipeline]\nchanges = ['20: stages = 2']\n[freeze]\npolicy = 'linear'\n"),
+              HasSubstr("both say when the plan changes"));
+  EXPECT_THAT(error_of("[pipeline]\norder = 'mine'\n[freeze]\npolicy = 'linear'\n"), HasSubstr("an order is for one"));
+  EXPECT_THAT(error_of("[freeze]\nalpha = 0\n"), HasSubstr("freeze.alpha"));
 }
 
 TEST(RejectRule, PartitionHasAnEntryPerStage) {

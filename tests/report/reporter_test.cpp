@@ -209,5 +209,32 @@ TEST_F(ReporterTest, UtilisationAndPeaksAreOfAllPlansOfTheRun) {
   EXPECT_EQ(summary.at("peak_memory_bytes").at("gradients"), 100);
 }
 
+TEST_F(ReporterTest, UtilisationIsOfTheDevicesOfAllProcesses) {
+  facts_.devices.resize(3);
+  facts_.processes = 2;
+  facts_.peak_flops = 1e6;
+  nlohmann::json summary;
+  (void)told([&](Reporter& reporter) {
+    StepRecord record = step(1, 1.0, 8, 1, false);  // of a second
+    record.stats.flops[0] = 600'000;
+    reporter.step(record, {}, false);
+    summary = reporter.summary("interrupted", 1);
+  });
+  EXPECT_DOUBLE_EQ(summary.at("mfu"), 0.1);
+  EXPECT_DOUBLE_EQ(events("step").at(0).at("mfu"), 0.1);
+}
+
+TEST_F(ReporterTest, APeakStaysThoughALaterPlanHasNothingOfItsKind) {
+  facts_.memory = {{"parameters", 10}, {"gradients", 20}};
+  (void)told([&](Reporter& reporter) {
+    RunFacts facts = facts_;
+    facts.memory = {{"parameters", 15}};
+    reporter.plan(facts, {});
+    const nlohmann::json summary = reporter.summary("interrupted", 0);
+    EXPECT_EQ(summary.at("peak_memory_bytes").at("parameters"), 15);
+    EXPECT_EQ(summary.at("peak_memory_bytes").at("gradients"), 20);
+  });
+}
+
 }  // namespace
 }  // namespace sluice::report

@@ -126,6 +126,21 @@ TEST(StepOverheads, OfAProfileAreByBorder) {
   EXPECT_EQ(borders, (std::vector<std::pair<int, int>>{{0, 1}, {2, 3}}));
 }
 
+// Between stages that share memory nothing is copied, however slow a profile says that it was.
+TEST(PlanByCosts, OnCpusNoBorderCounts) {
+  const train::Setup setup = make_setup(config_of(2, 4));
+  const std::vector<double> seconds{9.6, 0.4, 0.4, 4.8, 4.8};
+  std::vector<LayerCost> costs;
+  for (const double s : seconds) costs.push_back({.forward = {.a_s = s}, .output_bytes = 1});
+  costs[1].output_bytes = 400;
+  const std::vector<profiler::StageLink> slow{{0, 1, "cpu:0", "cpu:1", {.bytes_per_s = 10}}};
+  EXPECT_EQ(plan_by_costs(setup, costs, {}).partition.layers_per_stage, (std::vector<int>{2, 3}));
+  EXPECT_EQ(plan_by_costs(setup, costs, slow).partition.layers_per_stage, (std::vector<int>{2, 3}));
+  EXPECT_NE(tune::make_plan(plan_request(setup), costs, step_overheads(setup, {.stage_links = slow})).partition,
+            (Partition{{2, 3}}))
+      << "or the test shows nothing";
+}
+
 TEST(EstimateChunks, SaysWhatFitsTheLimit) {
   const tune::MemoryModel model{
       .layers = std::vector<LayerCost>(2, {.saved_bytes = {.per_sample = 100}, .transformed_bytes = 1000})};

@@ -193,6 +193,18 @@ TEST_F(MemoryLimit, EarlierChangesHinderNoAdviceForALaterPlan) {
   EXPECT_THAT(advice_in(config, plan), Not(HasSubstr("nothing less can be asked for")));
 }
 
+TEST_F(MemoryLimit, AfterAChangeOfPlanTheAdviceIsThatOfARunThatBeganWithIt) {
+  config::Config begun = small_config(1, 1);
+  begun.device.memory_limit.bytes = 4 * kMiB;
+  begun.train.micro_batch = 8;
+  begun.replicas.local = 4;
+  config::Config changed = begun;
+  changed.replicas.local = 1;
+  changed.pipeline.changes = {"1: replicas = 4"};
+  const Plan plan{.partition = {{5}}, .replicas = 4, .chunks = 2, .global_batch = 64, .recompute = {false}};
+  EXPECT_THAT(advice_in(changed, plan), StartsWith(advice_in(begun, plan)));
+}
+
 TEST_F(MemoryLimit, ARefusalOfTheSystemIsNotMeasured) {
   config::Config config = small_config(1, 1);
   config.device.memory_limit.bytes = 100 * kMiB;

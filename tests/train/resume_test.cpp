@@ -324,6 +324,25 @@ TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {
   EXPECT_TRUE(kept([](auto& c) { c.pipeline.chunks = 4; }));
 }
 
+TEST(PlanCanBeKept, OfOneStageThereIsOneCutWhoeverWroteIt) {
+  config::Config was;
+  was.pipeline.partition = std::vector<int>{5};
+  config::Config config = was;
+  config.pipeline.partition.reset();
+  EXPECT_TRUE(plan_can_be_kept(config, was, 1, {.partition = {{5}}}));
+}
+
+TEST(PlanCanBeKept, WhereAsManyProcessesMakeAsManyMicroBatches) {
+  config::Config config;
+  config.pipeline.stages = 2;
+  config.pipeline.schedule = "gpipe";
+  config.replicas.local = 2;
+  config.train.micro_batch = 4;
+  const Plan saved = example_state().plan;  // four of 64 samples: of 16 a replica
+  EXPECT_TRUE(plan_can_be_kept(config, config, 2, saved));
+  EXPECT_FALSE(plan_can_be_kept(config, config, 1, saved)) << "32 a replica are eight";
+}
+
 TEST(PlanCanBeKept, WhereTheOrderIsTheSame) {
   config::Config config;
   config.pipeline = {.stages = 2, .chunks = 1, .order = "mine.txt"};

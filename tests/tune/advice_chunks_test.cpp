@@ -12,6 +12,7 @@ namespace sluice::tune {
 namespace {
 
 using test::gain_of;
+using test::layers_of;
 using test::pipeline;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -141,6 +142,13 @@ TEST(Chunks, FixedCostsAreThoseOfAllStagesOfADevice) {
   EXPECT_GT(gain_of(advise(input), "costs the slowest device 56.2 ms whatever its size"), 0);
 }
 
+TEST(Chunks, TheSlowestDeviceIsTheOneThatComputesLongestNotTheOneWhoseLayersCostMost) {
+  AdviceInput input = equal_stages(2, 16, 64, {0.001, 0.0001});
+  input.layers[0].input_gradient.a_s = 0.002;  // of a device on which they take 1.4 ms, fixed costs and all
+  input.devices[1].forward *= 3, input.devices[1].backward *= 3;
+  EXPECT_GT(gain_of(advise(input), "costs the slowest device 3.0 ms whatever"), 0) << "it is three times as slow";
+}
+
 TEST(Chunks, OfVeryManyTheOneThatIsBestIsStillFound) {
   const AdviceInput input = equal_stages(1, 200, 6400, {0.01, 0.0001});
   EXPECT_GT(gain_of(advise(input), "pipeline.chunks = 1 predicts"), 0) << "every third is tried, and powers of two";
@@ -150,6 +158,14 @@ TEST(Advise, PromisesNoMoreThanTheStep) {
   AdviceInput input = equal_stages(2, 16, 64, {0.01, 0.0001});
   input.step /= 1000;
   for (const Advice& advice : advise(input)) EXPECT_LE(advice.gain, 1) << advice.sentence;
+  AdviceInput more = equal_stages(4, 2, 64, {0.0005, 0.0001});
+  more.step /= 1000;
+  EXPECT_EQ(gain_of(advise(more), "pipeline.chunks = 4"), 1);
+  AdviceInput unbalanced = pipeline({0.3, 0.6});
+  unbalanced.step /= 1000;
+  EXPECT_EQ(gain_of(advise(unbalanced), "can save up to 100 % of it"), 1);
+  unbalanced.layers = layers_of(std::vector(6, 0.1));
+  EXPECT_EQ(gain_of(advise(unbalanced), "moving layer 3 to stage 0"), 1);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <random>
+#include <regex>
 
 #include "tune/advised_step.h"
 
@@ -17,8 +18,11 @@ using test::gain_of;
 using test::layers_of;
 using test::pipeline;
 using testing::AllOf;
+using testing::Each;
+using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 TEST(Advise, SaysNothingAboutABalancedStep) {
@@ -126,6 +130,77 @@ TEST(Bottleneck, IsADeviceWhereAnOrderGivesItAStageOfAnotherNumber) {
   input.layers = layers_of({0.1, 0.1, 0.2, 0.2, 0.2});
   input.plan.partition = {{2, 3}};
   EXPECT_THAT(advise(input).at(0).sentence, HasSubstr("moving layer 2 to stage 0")) << "that is on device 1";
+}
+
+TEST(Bottleneck, TheSpeedOfAStageIsThatOfTheDeviceThatAnOrderGivesItTo) {
+  AdviceInput input = pipeline({0.6, 0.2}, 2);
+  input.plan.schedule = Plan::kOrder;
+  input.plan.order = "1F0 1B0 1F1 1B1\n0F0 0F1 0B0 0B1\n";  // each device has the other's stage
+  input.layers = layers_of(std::vector(5, 0.1));
+  input.plan.partition = {{2, 3}};
+  // Layer 2 to stage 0: 0.1 on device 1, and 0.2 on device 0. (0.2 + 2 * 0.6) / 2 - (0.3 + 2 * 0.4) / 2.
+  EXPECT_NEAR(gain_of(advise(input), "moving layer 2 to stage 0"), 0.15, 1e-12);
+}
+
+TEST(Bottleneck, ADeviceWithoutMeasuredWorkIsAsFastAsItsLayersCostsSay) {
+  AdviceInput input = pipeline({0, 0.6});
+  input.plan.schedule = "gpipe";
+  input.layers = layers_of({0.2, 0.2, 0.2});
+  input.plan.partition = {{1, 2}};
+  // Layer 1 to stage 0: 0.2 there, and 0.3 on device 1. (0.2 + 0.6 + 3 * 0.6) / 4 - (0.4 + 0.3 + 3 * 0.4) / 4.
+  EXPECT_NEAR(gain_of(advise(input), "moving layer 1 to stage 0"), 0.175, 1e-12);
+}
+
+TEST(Bottleneck, NoLayerMovesFromOneStageOfADeviceToAnotherOfItsStages) {
+  AdviceInput input = pipeline({1.0, 0.9}, 2);
+  input.step = 2;
+  input.plan.schedule = Plan::kOrder;
+  input.plan.virtual_stages = 2;
+  // Device 1 waits for both forwards of stage 0: a shorter stage 0 would let it begin sooner.
+  input.plan.order = "0F0 0F1 1F0 1F1 1B0 1B1 0B0 0B1\n2F0 3F0 2F1 3F1 3B0 2B0 3B1 2B1\n";
+  input.layers = layers_of({0.1, 0.3, 0.1, 0.5, 0.2, 0.2, 0.25, 0.25});  // 0.5 is too much for device 1
+  input.plan.partition = {{2, 2, 2, 2}};
+  EXPECT_THAT(advise(input), Each(Field(&Advice::sentence, Not(HasSubstr("moving layer")))));
+}
+
+// Under any schedule and at any speeds: also those at which another move would save more.
+TEST(Bottleneck, MovesALayerOfItsDeviceToAnotherDevice) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<double> cost(0.01, 0.2), any_speed(0.3, 3), like_speed(0.9, 1.1);
+  const std::regex move("(?:stage|device) (\\d+) is the bottleneck.*moving layer (\\d+) to stage (\\d+)");
+  struct Case {
+    std::string schedule;
+    int virtual_stages;
+    std::vector<int> owners;  // [stage]
+  };
+  for (const auto& [schedule, virtual_stages, owners] :
+       {Case{"1f1b", 1, {0, 1, 2}}, Case{"zb-v", 2, {0, 1, 1, 0}}, Case{"interleaved", 2, {0, 1, 0, 1}}}) {
+    int moves = 0;
+    for (int round = 0; round < 200; ++round) {
+      AdviceInput input = pipeline(std::vector<double>(1 + std::ranges::max(owners)));
+      input.plan.schedule = schedule;
+      input.plan.virtual_stages = virtual_stages;
+      input.plan.partition.layers_per_stage.assign(owners.size(), 3);
+      std::vector<double> seconds, slowness;
+      for (std::size_t d = 0; d < input.devices.size(); ++d)
+        slowness.push_back(round % 2 == 0 ? any_speed(random) : like_speed(random));
+      for (std::size_t layer = 0; layer < 3 * owners.size(); ++layer) {
+        const int device = owners[layer / 3];
+        seconds.push_back(cost(random));
+        input.devices[device].forward += seconds.back() / 3 * slowness[device];
+        input.devices[device].backward += seconds.back() * 2 / 3 * slowness[device];
+      }
+      input.layers = layers_of(seconds);
+      for (const Advice& advice : advise(input)) {
+        std::smatch found;
+        if (!std::regex_search(advice.sentence, found, move)) continue;
+        ++moves;
+        EXPECT_EQ(owners[std::stoi(found[2]) / 3], std::stoi(found[1])) << schedule << ": " << advice.sentence;
+        EXPECT_NE(owners[std::stoi(found[3])], std::stoi(found[1])) << schedule << ": " << advice.sentence;
+      }
+    }
+    EXPECT_GT(moves, 10) << schedule;
+  }
 }
 
 // Which stage each layer is in, from 0.

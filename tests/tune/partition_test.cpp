@@ -83,6 +83,17 @@ TEST(FlatCut, MoreStagesThanLayersIsOurBug) {
   EXPECT_THROW(static_cast<void>(flat_cut(costs_of({1}), kMicroBatch, 2)), BugError);
 }
 
+// Layers of 2 s forward and 3 s backward a micro-batch; one that is recomputed goes forward twice.
+TEST(DeviceTimes, AreOfAllItsStagesWithWhatTheyRecompute) {
+  const std::vector<LayerCost> costs(4, {.forward = {.a_s = 1, .b_s = 1}, .input_gradient = {.a_s = 3}});
+  Plan plan{.partition = {{1, 1, 1, 1}}, .chunks = 4, .schedule = "zb-v", .virtual_stages = 2};  // devices 0 1 1 0
+  EXPECT_EQ(device_times(costs, 1, plan), (std::vector<double>{10, 10}));
+  plan.recompute = {true, false, false, false};
+  EXPECT_EQ(device_times(costs, 1, plan), (std::vector<double>{12, 10}));
+  plan.recompute = {false, true, true, false};
+  EXPECT_EQ(device_times(costs, 1, plan), (std::vector<double>{10, 14}));
+}
+
 TEST(FlatCut, TheBestCutDependsOnTheSizeOfAMicroBatch) {
   // Small micro-batches: the first layer's fixed part outweighs the others; large ones: the last layer's samples do.
   const std::vector<LayerCost> costs{

@@ -1,0 +1,25 @@
+// freeze_plans: the plans of a run whose layers freeze as the epochs go by ([freeze]), for policies that depend on the
+// epoch alone: all of them are decided before the first step, as those of pipeline.changes are.
+// Not here: the policies (freeze/policy.h), the shape that a pipeline takes then (tune/elastic.h), taking a plan on
+// (engine/engine.h). Errors: ConfigError where a plan does not work, with the epoch named.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/plan_changes.h"
+#include "train/setup.h"
+
+namespace sluice::train {
+
+[[nodiscard]] bool freezes(const config::Config& config);
+
+// What can be known before anything is measured: that freeze.schedule can be read and freezes no more than the model
+// has, that the schedule of the pipeline suits what is left to train, and that no parameter is tied to a frozen one.
+void check_freezing(const Setup& setup);
+
+// As plan_run(): what a run begins or goes on with, and what comes. saved: what it goes on from; null: a new run.
+[[nodiscard]] RunPlans plan_freezing_run(const Setup& setup, const RunState* saved);
+
+}  // namespace sluice::train
