@@ -181,19 +181,12 @@ void check_freezing(const Setup& setup) {
 }
 
 RunPlans plan_freezing_run(const Setup& setup, const RunState* saved) {
-  RunPlans plans;
-  plans.changes = FreezePlanner(setup, saved).changes(saved);
-  const PlanChange* const change = in_force(plans.changes, saved != nullptr ? saved->progress.steps_done : 0);
+  std::vector<PlanChange> changes = FreezePlanner(setup, saved).changes(saved);
+  const std::int64_t steps_done = saved != nullptr ? saved->progress.steps_done : 0;
+  const PlanChange* const change = in_force(changes, steps_done);
   const int frozen = change != nullptr ? change->plan.frozen_layers : 0;
-  if (saved != nullptr && settings_agree(setup, *saved) && saved->plan.frozen_layers == frozen) {
-    plans.now = saved->plan;
-  } else if (change != nullptr) {
-    plans.now = change->plan;
-  } else {
-    plans.now = decide_plan(setup);
-    plans.tries_chunks = chunks_are_open(setup.config);
-  }
-  return plans;
+  const bool keeps = saved != nullptr && settings_agree(setup, *saved) && saved->plan.frozen_layers == frozen;
+  return begin_with(setup, std::move(changes), steps_done, keeps ? &saved->plan : nullptr);
 }
 
 }  // namespace sluice::train

@@ -75,12 +75,19 @@ const PlanChange* in_force(const std::vector<PlanChange>& changes, std::int64_t 
 
 RunPlans plan_run(const Setup& setup, const RunState* saved) {
   const SavedPlans plans_of_before(setup, saved);
-  RunPlans plans;
+  std::vector<PlanChange> changes;
   for (const config::Change& change : config::changes_of(setup.config))
-    plans.changes.push_back(plans_of_before.change(change));
-  const PlanChange* const change = in_force(plans.changes, saved != nullptr ? saved->progress.steps_done : 0);
-  if (plans_of_before.keeps_own(settings_since(setup.config, change != nullptr ? change->after : 0))) {
-    plans.now = saved->plan;
+    changes.push_back(plans_of_before.change(change));
+  const std::int64_t steps_done = saved != nullptr ? saved->progress.steps_done : 0;
+  const bool keeps = plans_of_before.keeps_own(settings_since(setup.config, since(changes, steps_done)));
+  return begin_with(setup, std::move(changes), steps_done, keeps ? &saved->plan : nullptr);
+}
+
+RunPlans begin_with(const Setup& setup, std::vector<PlanChange> changes, std::int64_t steps_done, const Plan* kept) {
+  RunPlans plans{.changes = std::move(changes)};
+  const PlanChange* const change = in_force(plans.changes, steps_done);
+  if (kept != nullptr) {
+    plans.now = *kept;
   } else if (change != nullptr) {
     plans.now = change->plan;
   } else {

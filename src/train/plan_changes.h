@@ -54,6 +54,11 @@ struct RunPlans {
 // saved: what the run goes on from; null: a new run. Plans that were made under the same settings are kept.
 [[nodiscard]] RunPlans plan_run(const Setup& setup, const RunState* saved);
 
+// With changes that are decided. kept: the plan that a run was saved under, where it is still one for its settings;
+// null: else.
+[[nodiscard]] RunPlans begin_with(const Setup& setup, std::vector<PlanChange> changes, std::int64_t steps_done,
+                                  const Plan* kept);
+
 // That every change suits model, devices and processes, as far as that is known without its plan. and_that: what each
 // must pass besides; may be empty.
 void check_changes(const Setup& setup, const std::function<void(const Setup&)>& and_that = {});

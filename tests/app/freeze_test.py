@@ -179,7 +179,7 @@ class FreezeTest(unittest.TestCase):
                 ({"policy": "schedule", "schedule": ["three: 5"]}, {}, "freeze.schedule"),
                 ({"policy": "schedule", "schedule": ["3: 2", "2: 1"]}, {}, "freeze.schedule"),
                 ({"policy": "schedule"}, {}, "needs freeze.schedule"),
-                ({"policy": "linaer"}, {}, "did you mean 'linear'?"),
+                ({"policy": "lineer"}, {}, "did you mean 'linear'?"),
                 (LINEAR, {"pipeline": {"changes": ["3: stages = 1"]}}, "both say when the plan changes"),
                 (LINEAR, {"pipeline": {"schedule": "interleaved", "stages": 2}}, "choose 1f1b")]:
             with self.subTest(freeze=freeze, tables=tables):

@@ -104,13 +104,17 @@ class RandomValues {
   std::mt19937 random_;
 };
 
+void repair_freezing(Config& config) {
+  config.freeze.schedule.clear();
+  if (config.freeze.policy == "schedule") config.freeze.schedule = {"3: 7"};
+  if (config.freeze.policy != "none") config.pipeline.order.clear(), config.pipeline.changes.clear();
+}
+
 // Changes what the rules between keys forbid, and nothing else.
 Config repaired(Config config) {
   auto& train = config.train;
   auto& pipeline = config.pipeline;
-  config.freeze.schedule.clear();
-  if (config.freeze.policy == "schedule") config.freeze.schedule = {"3: 7"};
-  if (config.freeze.policy != "none") pipeline.order.clear(), pipeline.changes.clear();
+  repair_freezing(config);
   if (!pipeline.order.empty()) pipeline.schedule = PipelineConfig{}.schedule;
   if (pipeline.partition) pipeline.stages = static_cast<int>(pipeline.partition->size());
   if (!config.device.list.names.empty()) {
