@@ -121,6 +121,8 @@ void check_feasible(const engine::Engine& engine, const std::vector<PlanChange>&
 }
 
 void say_changes_are_left_out(const config::Config& config) {
+  if (config.freeze.policy != "none")
+    log_info("freeze.policy is for sluice train; this is for the model with all its layers trained");
   if (config.pipeline.changes.empty()) return;
   log_info(concat("pipeline.changes is for sluice train; this is for the settings before the first change, after step ",
                   config::changes_of(config).front().after));

@@ -63,6 +63,27 @@ std::string headline(const Setup& setup, const engine::Composition& composition,
 
 }  // namespace
 
+namespace {
+
+std::int64_t parameters_in(const pipeline::FlatParameters& parameters) {
+  std::int64_t count = 0;
+  for (const auto& slot : parameters.slots()) count += slot.tied_to.empty() ? slot.numel : 0;
+  return count;
+}
+
+// "vit.embeddings .. vit.encoder.layer.1.mlp (5)".
+std::string span_of(const pipeline::LayerList& layers) {
+  if (layers.size() == 1) return layers.front()->name();
+  return concat(layers.front()->name(), " .. ", layers.back()->name(), " (", layers.size(), ")");
+}
+
+TextRow frozen_row(const pipeline::FrozenPrefix& frozen) {
+  return {"frozen", span_of(frozen.layers()), std::to_string(parameters_in(frozen.parameters())),
+          std::to_string(frozen.parameters().values().nbytes()), "all, a share of the samples each"};
+}
+
+}  // namespace
+
 std::string in_words(const Plan& plan) {
   std::vector<std::string> layers;
   for (const int count : plan.partition.layers_per_stage) layers.push_back(std::to_string(count));
@@ -79,6 +100,7 @@ PlanDescription describe_plan(const Setup& setup, const engine::Composition& com
   const Plan& plan = composition.plan;
   ordered_json stages = ordered_json::array();
   std::vector<TextRow> rows{{"stage", "layers", "parameters", "bytes", "devices"}};
+  if (plan.frozen_layers > 0) rows.push_back(frozen_row(*composition.executor->prefixes().front()));
   const std::vector<int> owners = pipeline::stage_owners(plan);
   const auto [places, cpu_threads] = devices_for(setup, plan.devices() * plan.replicas);
   for (int s = 0; s < plan.stages(); ++s) {
@@ -87,8 +109,7 @@ PlanDescription describe_plan(const Setup& setup, const engine::Composition& com
     for (const auto& layer : stage.layers()) layers.push_back(layer->name());
     for (int r = 0; r < plan.replicas; ++r)
       devices.push_back(device::to_string(places[r * plan.devices() + owners[s]]));
-    std::int64_t parameters = 0;
-    for (const auto& slot : stage.parameters().slots()) parameters += slot.tied_to.empty() ? slot.numel : 0;
+    const std::int64_t parameters = parameters_in(stage.parameters());
     const std::uint64_t bytes = stage.parameters().values().nbytes();
     stages.push_back({{"stage", s},
                       {"layers", layers},
@@ -96,9 +117,7 @@ PlanDescription describe_plan(const Setup& setup, const engine::Composition& com
                       {"bytes", bytes},
                       {"recomputes", plan.recomputes(s)},
                       {"devices", devices}});
-    const std::string span =
-        layers.size() == 1 ? layers.front() : concat(layers.front(), " .. ", layers.back(), " (", layers.size(), ")");
-    rows.push_back({std::to_string(s), span, std::to_string(parameters), std::to_string(bytes),
+    rows.push_back({std::to_string(s), span_of(stage.layers()), std::to_string(parameters), std::to_string(bytes),
                     concat(join(devices, " "), plan.recomputes(s) ? ", recomputes" : "")});
   }
   constexpr Align kLeft = Align::kLeft, kRight = Align::kRight;
