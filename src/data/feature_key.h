@@ -1,0 +1,31 @@
+// feature_key: what a row of the feature cache belongs to.
+// Not here: the prefix of layers that made it; the whole cache has one at a time (feature_cache.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::data {
+
+struct FeatureKey {
+  std::int64_t sample = 0;  // index in the data set
+  int view = 0;             // which of its augmented views
+  friend bool operator==(const FeatureKey&, const FeatureKey&) = default;
+};
+
+// Spreads neighbouring samples over all 64 bits (the finalizer of SplitMix64).
+[[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t bits) {
+  bits = (bits ^ (bits >> 30U)) * 0xbf58476d1ce4e5b9U;
+  bits = (bits ^ (bits >> 27U)) * 0x94d049bb133111ebU;
+  return bits ^ (bits >> 31U);
+}
+
+[[nodiscard]] constexpr std::uint64_t hash_of(const FeatureKey& key) {
+  return mixed(static_cast<std::uint64_t>(key.sample) + mixed(static_cast<std::uint64_t>(key.view) + 1));
+}
+
+struct FeatureKeyHash {
+  std::size_t operator()(const FeatureKey& key) const noexcept { return hash_of(key); }
+};
+
+}  // namespace sluice::data
