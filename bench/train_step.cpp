@@ -38,6 +38,7 @@ struct Arguments {
   models::ModelOptions model;
   Plan plan{.partition = {}, .global_batch = 64, .schedule = "1f1b"};
   bool measured_cut = false;
+  bool sums_gradients = false;
   int stages = 1;   // devices of a replica
   int threads = 2;  // over all devices
   int steps = 20;
@@ -62,6 +63,7 @@ Arguments parse(int argc, char** argv) {
           ->allow_extra_args(false);
   app.add_flag("--measured-cut", arguments.measured_cut, "Cut as `sluice train` does (one process)")
       ->excludes(partition);
+  app.add_flag("--sum-gradients", arguments.sums_gradients, "Add gradients up as the gradient freeze rules need it");
   app.add_option("--replicas", arguments.plan.replicas);
   app.add_option("--chunks", arguments.plan.chunks);
   app.add_option("--threads", arguments.threads, "Threads, shared evenly by the devices");
@@ -114,7 +116,7 @@ class Bench {
       : arguments_(arguments),
         processes_(world, {}, {.connect = std::chrono::minutes(1), .operation = std::chrono::minutes(1)}),
         composition_(make_composition(arguments_, processes_)),
-        step_(composition_, {.seed = 1}),
+        step_(composition_, {.seed = 1, .sums_gradients = arguments.sums_gradients}),
         batch_(make_batch(arguments_, world)),
         passes_(composition_.plan.stages()) {
     for (int i = 0; i < 3; ++i) run();

@@ -51,6 +51,10 @@ class Engine {
   [[nodiscard]] TrainStep& step() { return *step_; }
   [[nodiscard]] Recorder& recorder() { return *options_.compose.recorder; }
 
+  // TrainStep::take_gradient_norms(). The sums begin anew with each composition: take them before apply(), which
+  // forgets them unless it changes the number of chunks alone. No State has them.
+  [[nodiscard]] std::vector<double> take_gradient_norms() { return step_->take_gradient_norms(); }
+
   // All of it that is not in the plan; of replica 0. Copies in the memory of the CPU, which no limit counts.
   [[nodiscard]] State capture() const;
   // `source` names it in errors.

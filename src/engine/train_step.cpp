@@ -224,6 +224,7 @@ StepStats TrainStep::apply(const Gradients& gradients, const StepBatch& batch, s
     require_finite("the norm of the gradient", *stats.gradient_norm);
     divisor /= optim::clip_factor(*stats.gradient_norm, options_.clip_norm);
   }
+  if (sums_) sums_->add(gradients.divisor);
   update_weights(lr, divisor);
   if (composition_.sync->on_updated()) take_weights();
   return stats;
@@ -279,6 +280,11 @@ void TrainStep::update_weights(double lr, double divisor) {
                                           if (part.count > 0) optimizers[index(stage)]->update(lr, divisor, part);
                                         });
   spread_weights();
+}
+
+std::vector<double> TrainStep::take_gradient_norms() {
+  check(sums_.has_value(), "norms of gradients are asked for that TrainStepOptions::sums_gradients has not added up");
+  return sums_->take();
 }
 
 void TrainStep::take_weights() {

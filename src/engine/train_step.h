@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "engine/compose.h"
+#include "engine/gradient_sums.h"
 #include "nn/layer.h"
 #include "nn/loss.h"
 #include "pipeline/micro_batch.h"
@@ -22,7 +23,8 @@ struct TrainStepOptions {
   std::uint64_t seed = 0;
   nn::BatchNormMode batch_norm = nn::BatchNormMode::kMicro;
   double label_smoothing = 0;
-  double clip_norm = 0;  // gradients are scaled to at most this norm over all parameters; 0: as they are
+  double clip_norm = 0;         // gradients are scaled to at most this norm over all parameters; 0: as they are
+  bool sums_gradients = false;  // for take_gradient_norms(); takes memory
   // Evaluations run in passes of no more than a device has room for in training: a training micro-batch for each
   // device.
   bool memory_is_limited = false;
@@ -59,7 +61,9 @@ struct EvalStats {
 class TrainStep {
  public:
   TrainStep(Composition& composition, TrainStepOptions options)
-      : composition_(composition), options_(std::move(options)) {}
+      : composition_(composition), options_(std::move(options)) {
+    if (options_.sums_gradients) sums_.emplace(composition_);
+  }
 
   // True when there is no other process to agree with.
   [[nodiscard]] bool is_alone() const { return composition_.processes() == 1; }
@@ -84,6 +88,13 @@ class TrainStep {
   StepStats apply(const Gradients& gradients, const StepBatch& batch, std::int64_t step, double lr);
   // The update alone, with gradients of any length.
   void update_weights(double lr, double divisor);
+
+  // [layer of the model]: the L1 norm of the gradients that all steps with an update of ours (comm::Update::kLocal)
+  // have added up since the norms were taken last (gradient_sums.h), each of its mean loss. As they are before they are
+  // clipped: clipping scales all layers of a step alike but every step by another factor, so it would weigh the steps
+  // of an interval by how long their gradients are. Where a sync leaves each process gradients of its own, of these.
+  // Requires: options.sums_gradients.
+  [[nodiscard]] std::vector<double> take_gradient_norms();
 
   // Loss and correct predictions over one batch; `logits`, when not null, receives this process's, in order, on the
   // CPU. Every process evaluates its share of the same batches.
@@ -111,6 +122,7 @@ class TrainStep {
 
   Composition& composition_;
   TrainStepOptions options_;
+  std::optional<GradientSums> sums_;
   std::map<int, pipeline::Schedule> schedules_;  // by chunks
 };
 

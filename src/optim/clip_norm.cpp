@@ -5,14 +5,22 @@
 #include <ATen/ATen.h>
 
 namespace sluice::optim {
+namespace {
 
-double sum_of_squares(const at::Tensor& flat) {
+// Of |element|^power, in float64.
+double sum_of_powers(const at::Tensor& flat, int power) {
   constexpr std::int64_t kBlock = 1 << 16;  // a norm in another type than its input's makes a copy of it
   at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));
   for (const at::Tensor& block : flat.split(kBlock))
-    sum += at::linalg_vector_norm(block, 2, {}, false, at::kDouble).square();
+    sum += at::linalg_vector_norm(block, power, {}, false, at::kDouble).pow(power);
   return sum.item<double>();
 }
+
+}  // namespace
+
+double sum_of_squares(const at::Tensor& flat) { return sum_of_powers(flat, 2); }
+
+double sum_of_magnitudes(const at::Tensor& flat) { return sum_of_powers(flat, 1); }
 
 double clip_factor(double norm, double most) {
   constexpr double kEpsilon = 1e-6;  // PyTorch's

@@ -17,6 +17,14 @@ TEST(ClipNorm, SquaresAddUpInFloat64OverSeveralBlocks) {
   EXPECT_TRUE(std::isnan(sum_of_squares(at::full({3}, std::nan("")))));
 }
 
+TEST(ClipNorm, MagnitudesAddUpInFloat64OverSeveralBlocks) {
+  const at::Tensor flat = at::full({200'001}, 0.1F, at::kFloat);
+  flat.narrow(0, 0, 100'000).neg_();
+  EXPECT_NEAR(sum_of_magnitudes(flat), 200'001 * static_cast<double>(0.1F), 1e-9);
+  EXPECT_EQ(sum_of_magnitudes(at::zeros({0})), 0.0);
+  EXPECT_TRUE(std::isnan(sum_of_magnitudes(at::full({3}, std::nan("")))));
+}
+
 TEST(ClipNorm, ScalesLongGradientsDownAndLeavesShortOnes) {
   EXPECT_EQ(clip_factor(0.5, 1.0), 1.0);
   EXPECT_EQ(clip_factor(0.0, 1.0), 1.0);
