@@ -121,6 +121,7 @@ struct ReplicasConfig {
 struct FreezeConfig {
   std::string policy = "none";
   double alpha = 1.0 / 3;
+  double percentile = 50;
   std::vector<std::string> schedule;  // "3: 7"; read by freeze/schedule_text.h
   std::string unit = "block";
   bool elastic = true;

@@ -88,6 +88,11 @@ class Rules {
                 ? R"(freeze.policy="schedule" needs freeze.schedule, for example ["3: 7", "5: 9"])"
                 : concat("freeze.schedule is for freeze.policy=\"schedule\", but that is \"", freeze.policy, "\""));
     if (freeze.policy == "none") return;
+    require(!freeze.policy.starts_with("gradient") || !config_.train.deterministic,
+            {"freeze.policy", "train.deterministic"},
+            concat("freeze.policy=\"", freeze.policy,
+                   "\" beside train.deterministic: a run that goes on from a checkpoint "
+                   "would decide by another interval; choose linear or schedule"));
     require(pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
             concat("freeze.policy=\"", freeze.policy,
                    "\" beside pipeline.changes: both say when the plan changes; leave "

@@ -201,11 +201,15 @@ Keys pipeline_keys() {
 Keys freeze_keys() {
   using C = FreezeConfig;
   return {
-      {"freeze.policy", freeze<&C::policy>(), words({"none", "linear", "schedule"}), "",
+      {"freeze.policy", freeze<&C::policy>(), words({"none", "linear", "gradient", "gradient-change", "schedule"}), "",
        "which of the model's first blocks are no longer trained from an epoch on; linear: of L blocks "
-       "ceil(L (1 - (1 - freeze.alpha)^epoch)), schedule: as freeze.schedule says; the head is always trained"},
+       "ceil(L (1 - (1 - freeze.alpha)^epoch)), gradient: up to the one whose gradient, added up over an epoch, is "
+       "smallest, but no more than linear; gradient-change: those before the first whose added-up gradient still "
+       "changes much from epoch to epoch; schedule: as freeze.schedule says; the head is always trained"},
       {"freeze.alpha", freeze<&C::alpha>(), RealRange{.low = 0, .high = 1, .low_open = true}, "",
-       "share of the blocks still trained that linear freezes in each epoch"},
+       "share of the blocks still trained that linear freezes in each epoch, and gradient at most"},
+      {"freeze.percentile", freeze<&C::percentile>(), real_between(0, 100), "%",
+       "for gradient-change: a block that changes as much as this percentile of all blocks still trained stays so"},
       {"freeze.schedule", freeze<&C::schedule>(), any(), "",
        "for freeze.policy = \"schedule\": \"3: 7\" freezes the first 7 blocks from epoch 3 on (epochs count from 0); "
        "fewer than before thaw some"},

@@ -57,6 +57,8 @@ struct Situation {
 struct Term {
   std::string name;  // "cap", "norm_3": of unit 3
   double value;
+
+  bool operator==(const Term&) const = default;
 };
 
 struct Decision {

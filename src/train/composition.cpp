@@ -1,6 +1,7 @@
 #include "train/composition.h"
 
 #include "models/model.h"
+#include "train/freeze_planner.h"
 #include "train/memory_advice.h"
 
 namespace sluice::train {
@@ -34,6 +35,7 @@ engine::TrainStepOptions step_options(const Setup& setup) {
           .batch_norm = batch_norm_mode(setup.config),
           .label_smoothing = setup.config.train.label_smoothing,
           .clip_norm = setup.config.train.clip_norm,
+          .sums_gradients = freeze::needs_gradients(policy_of(setup)),
           .memory_is_limited = setup.config.device.memory_limit.bytes > 0,
           .explain_memory = [&setup](const Error& error, const Plan& plan) {
             return with_what_would_fit(error, setup, plan);

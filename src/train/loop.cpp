@@ -99,6 +99,8 @@ void Loop::run_until_done_or_stopped() {
 
 void Loop::take_next_plan() {
   const auto plan = parts_.plans.next ? parts_.plans.next(progress_.steps_done) : std::nullopt;
+  const auto decided = parts_.plans.freeze_record ? parts_.plans.freeze_record(progress_.steps_done) : nullptr;
+  if (parts_.records != nullptr && !decided.is_null()) parts_.records->reporter.event("freeze", decided);
   if (!plan) return;
   report_outside_of_steps();
   const Plan before = parts_.engine.plan();
@@ -127,7 +129,6 @@ void Loop::go_on_after(const Plan& before, Nanoseconds begin) {
   if (const auto measured = reporter.step_ms_of_plan()) transition["measured_before_ms"] = *measured;
   const auto freeze = parts_.plans.freeze_record ? parts_.plans.freeze_record(progress_.steps_done) : nullptr;
   if (!freeze.is_null()) {
-    reporter.event("freeze", freeze);
     for (const char* predicted : {"predicted_before_ms", "predicted_ms"}) transition[predicted] = freeze.at(predicted);
   }
   reporter.event("transition", transition);

@@ -1,6 +1,7 @@
 #include "train/plan_changes.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "config/changes.h"
 #include "core/concat.h"
@@ -144,19 +145,29 @@ PlanSource source_of(std::vector<PlanChange>& changes) {
             return change == changes.end() ? std::nullopt : std::optional(change->plan);
           },
           .refused = [at](std::int64_t steps_done) { at(steps_done)->is_refused = true; },
-          .freeze_record = [at](std::int64_t steps_done) -> nlohmann::ordered_json {
-            const PlanChange& change = *at(steps_done);
-            if (!change.freeze) return nullptr;
-            return {{"step", steps_done},
-                    {"epoch", change.freeze->epoch},
-                    {"units", change.freeze->units},
-                    {"units_before", change.freeze->units_before},
-                    {"of_units", change.freeze->of_units},
-                    {"frozen_layers", change.plan.frozen_layers},
-                    {"predicted_before_ms", change.freeze->predicted_before_s * 1e3},
-                    {"predicted_ms", change.freeze->predicted_s * 1e3},
-                    {"predicted_staying_ms", change.freeze->staying_s * 1e3}};
-          }};
+          .freeze_record =
+              [&changes, at](std::int64_t steps_done) {
+                const auto change = at(steps_done);
+                const bool freezes = change != changes.end() && change->freeze;
+                return freezes ? freeze_fields(steps_done, *change) : nlohmann::ordered_json();
+              }};
+}
+
+nlohmann::ordered_json freeze_fields(std::int64_t steps_done, const PlanChange& change) {
+  const FreezeRecord& record = change.freeze.value();
+  nlohmann::ordered_json fields{{"step", steps_done},          {"epoch", record.epoch},
+                                {"units", record.units},       {"units_before", record.units_before},
+                                {"of_units", record.of_units}, {"frozen_layers", change.plan.frozen_layers}};
+  if (record.units != record.units_before) {
+    fields["predicted_before_ms"] = record.predicted_before_s * 1e3;
+    fields["predicted_ms"] = record.predicted_s * 1e3;
+    fields["predicted_staying_ms"] = record.staying_s * 1e3;
+  }
+  for (const freeze::Term& term : record.terms) {
+    fields["terms"][term.name] =
+        std::isfinite(term.value) ? nlohmann::ordered_json(term.value) : nlohmann::ordered_json(fixed(term.value, 0));
+  }
+  return fields;
 }
 
 std::string changes_in_words(const std::vector<PlanChange>& changes, std::int64_t steps_done) {

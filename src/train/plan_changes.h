@@ -12,6 +12,7 @@
 
 #include "core/plan.h"
 #include "engine/engine.h"
+#include "freeze/policy.h"
 #include "train/plan_source.h"
 #include "train/setup.h"
 
@@ -27,7 +28,8 @@ struct FreezeRecord {
   int of_units = 0;  // that the model has
   double predicted_before_s = 0;
   double predicted_s = 0;
-  double staying_s = 0;  // in the shape that the run began with
+  double staying_s = 0;                  // in the shape that the run began with
+  std::vector<freeze::Term> terms = {};  // that it was decided from
 
   bool operator==(const FreezeRecord&) const = default;
 };
@@ -50,6 +52,7 @@ struct RunPlans {
   Plan now;
   bool tries_chunks = false;  // their number is left to whole steps (choose_chunks.h)
   std::vector<PlanChange> changes;
+  std::vector<double> norms = {};  // of the units in the epoch before (freeze_watch.h)
 };
 // saved: what the run goes on from; null: a new run. Plans that were made under the same settings are kept.
 [[nodiscard]] RunPlans plan_run(const Setup& setup, const RunState* saved);
@@ -71,6 +74,9 @@ void say_changes_are_left_out(const config::Config& config);
 
 // Warns of changes that the run ends before.
 void warn_of_late_changes(const std::vector<PlanChange>& changes, std::int64_t total_steps);
+
+// What a `freeze` event says of a change that freezes layers.
+[[nodiscard]] nlohmann::ordered_json freeze_fields(std::int64_t steps_done, const PlanChange& change);
 
 // Gives each at its step, and notes those that are refused. `changes` must outlive it.
 [[nodiscard]] PlanSource source_of(std::vector<PlanChange>& changes);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
+#include <limits>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -146,7 +148,10 @@ Plan plan_from(const nlohmann::json& json) {
 }
 
 nlohmann::json json_of(const FreezeRecord& record) {
-  return {{"epoch", record.epoch},
+  nlohmann::json terms = nlohmann::json::array();
+  for (const freeze::Term& term : record.terms) terms.push_back({term.name, term.value});  // null: not finite
+  return {{"terms", std::move(terms)},
+          {"epoch", record.epoch},
           {"units", record.units},
           {"units_before", record.units_before},
           {"of_units", record.of_units},
@@ -158,13 +163,19 @@ nlohmann::json json_of(const FreezeRecord& record) {
 std::optional<FreezeRecord> freeze_record_from(const nlohmann::json& change) {
   if (!change.contains("freeze")) return std::nullopt;
   const nlohmann::json& json = change.at("freeze");
+  std::vector<freeze::Term> terms;
+  for (const nlohmann::json& term : json.at("terms")) {
+    const bool is_finite = term.at(1).is_number();
+    terms.push_back({term.at(0), is_finite ? term.at(1).get<double>() : std::numeric_limits<double>::quiet_NaN()});
+  }
   return FreezeRecord{.epoch = json.at("epoch"),
                       .units = json.at("units"),
                       .units_before = json.at("units_before"),
                       .of_units = json.at("of_units"),
                       .predicted_before_s = json.at("predicted_before_s"),
                       .predicted_s = json.at("predicted_s"),
-                      .staying_s = json.at("staying_s")};
+                      .staying_s = json.at("staying_s"),
+                      .terms = std::move(terms)};
 }
 
 }  // namespace
@@ -183,6 +194,7 @@ nlohmann::json RunState::to_json() const {
         {{"after", change.after}, {"plan", nlohmann::json(plan_json(change.plan))}, {"refused", change.is_refused}});
     if (change.freeze) json["changes"].back()["freeze"] = json_of(*change.freeze);
   }
+  if (std::ranges::all_of(norms, [](double norm) { return std::isfinite(norm); })) json["norms"] = norms;
   if (data) json["data"] = data->to_json();
   return json;
 }
@@ -201,6 +213,7 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
     for (const auto& change : json.value("changes", nlohmann::json::array()))
       state.changes.push_back(
           {change.at("after"), plan_from(change.at("plan")), change.at("refused"), freeze_record_from(change)});
+    state.norms = json.value("norms", std::vector<double>{});
     state.metrics = {json.at("metrics").at("bytes"), json.at("metrics").at("time_s")};
     state.config_toml = json.at("config");
     if (json.contains("data")) state.data = DataIdentity::from_json(json.at("data"));

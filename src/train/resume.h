@@ -25,6 +25,7 @@ struct RunState {
   std::int64_t optimizer_steps = 0;
   Plan plan;                        // that the run was saved under
   std::vector<PlanChange> changes;  // those of the run, done and to come
+  std::vector<double> norms;        // RunPlans::norms
   report::MetricsPosition metrics;
   std::string config_toml;
   std::optional<DataIdentity> data;  // not in checkpoints of earlier versions

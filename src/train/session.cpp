@@ -14,6 +14,7 @@
 #include "train/choose_chunks.h"
 #include "train/composition.h"
 #include "train/freeze_plans.h"
+#include "train/freeze_watch.h"
 #include "train/loop.h"
 #include "train/machine_fit.h"
 #include "train/order.h"
@@ -133,11 +134,12 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
 }
 
 RunState state_at(const Setup& setup, const Progress& progress, const engine::Composition& composition,
-                  const std::vector<PlanChange>& changes, const report::MetricsPosition& metrics) {
+                  const RunPlans& plans, const report::MetricsPosition& metrics) {
   return {.progress = progress,
           .optimizer_steps = composition.optimizers.front()->steps(),
           .plan = composition.plan,
-          .changes = changes,
+          .changes = plans.changes,
+          .norms = plans.norms,
           .metrics = metrics,
           .config_toml = config::to_toml(setup.config),
           .data = setup.data};
@@ -148,8 +150,7 @@ struct Training {
   Peers& peers;
   const Setup& setup;
   engine::Engine& engine;
-  std::vector<PlanChange>& changes;
-  bool tries_chunks = false;
+  RunPlans& plans;
   Progress start;
 };
 
@@ -165,7 +166,10 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
   const auto open_eval_data = [&] {
     return std::make_unique<data::Loader>(*setup.test_set, eval_loader_options(setup, engine.plan().replicas));
   };
-  Loop({engine, open_train_data, open_eval_data, source_of(training.changes), records}, options, training.start).run();
+  std::optional<FreezeWatch> watch;
+  if (!is_known_beforehand(policy_of(setup))) watch.emplace(peers, setup, engine, training.plans, training.start);
+  const PlanSource source = watch ? watch->source() : source_of(training.plans.changes);
+  Loop({engine, open_train_data, open_eval_data, source, records}, options, training.start).run();
   if (peers.is_alone()) return;
   engine::check_same_state(engine.composition(), "at the end");
   if (records != nullptr)
@@ -215,15 +219,15 @@ void hand_out_start(const Training& training) {
 
 // The number of chunks, where it is open: the others try the same ones.
 void settle_chunks(const Training& training) {
-  if (training.tries_chunks) decide_chunks(training.setup, training.engine, training.start.position);
+  if (training.plans.tries_chunks) decide_chunks(training.setup, training.engine, training.start.position);
 }
 
 // What the user reads before the first step.
 void tell_plans(const Training& training) {
-  const auto& [peers, setup, engine, changes, tries_chunks, start] = training;
+  const auto& [peers, setup, engine, plans, start] = training;
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
-  if (const std::string coming = changes_in_words(changes, start.steps_done); !coming.empty()) log_table(coming);
-  warn_of_late_changes(changes, setup.total_steps);
+  if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
+  warn_of_late_changes(plans.changes, setup.total_steps);
 }
 
 // What rank 0 does, from the first step to the last.
@@ -233,7 +237,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   const Setup& setup = training.setup;
   const Progress& start = training.start;
   engine::Composition& composition = training.engine.composition();
-  check_feasible(training.engine, training.changes, start.steps_done);
+  check_feasible(training.engine, training.plans.changes, start.steps_done);
   load_start(composition, setup.config, resume);
   hand_out_start(training);
   log_info(concat("run directory ", files.dir.path().string()));
@@ -259,7 +263,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   const auto capture = [&](const Progress& progress) {
     return storage::CheckpointContents{
         engine::model_tensors(composition), engine::optimizer_tensors(composition),
-        state_at(setup, progress, composition, training.changes, reporter.sync()).to_json()};
+        state_at(setup, progress, composition, training.plans, reporter.sync()).to_json()};
   };
   Records records{reporter, files.checkpoints, capture, tell_plan, [&] { return peers.hold(); }};
   if (!peers.is_alone()) records.explain = [&](const Error& error) { return peers.explain(error); };
@@ -275,7 +279,7 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   if (resume) orders.state.progress = resume->state.progress;
   give(peers, orders);
   engine::Engine engine(plans.now, engine_options(setup, peers.processes()));
-  const Training training{peers, setup, engine, plans.changes, plans.tries_chunks, orders.state.progress};
+  const Training training{peers, setup, engine, plans, orders.state.progress};
   nlohmann::ordered_json summary;
   peers.together([&] { summary = train_composed(training, files, resume); });
   return summary;
@@ -314,9 +318,10 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
       {"rank", peers.process().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
   if (!orders.trains) return summary;
   engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes()));
-  const Training training{peers, setup, engine, orders.state.changes, orders.tries_chunks, orders.state.progress};
+  RunPlans plans{orders.state.plan, orders.tries_chunks, orders.state.changes};
+  const Training training{peers, setup, engine, plans, orders.state.progress};
   peers.together([&] {
-    check_feasible(engine, training.changes, training.start.steps_done);
+    check_feasible(engine, training.plans.changes, training.start.steps_done);
     hand_out_start(training);
     settle_chunks(training);
     peers.before_training().training_begins();

@@ -107,6 +107,7 @@ class RandomValues {
 void repair_freezing(Config& config) {
   config.freeze.schedule.clear();
   if (config.freeze.policy == "schedule") config.freeze.schedule = {"3: 7"};
+  if (config.freeze.policy.starts_with("gradient")) config.train.deterministic = false;
   if (config.freeze.policy != "none") config.pipeline.order.clear(), config.pipeline.changes.clear();
 }
 

@@ -1,0 +1,83 @@
+#include "train/freeze_planner.h"
+
+#include <ATen/ATen.h>
+
+#include "core/clock.h"
+#include "freeze/schedule_text.h"
+#include "models/freeze_points.h"
+#include "models/model.h"
+#include "train/choose_plan.h"
+#include "tune/predict.h"
+
+namespace sluice::train {
+namespace {
+
+// About what a change of shape takes: the model is made once more for each replica, and its state, which is up to three
+// times its parameters, is copied out and in.
+double seconds_of_change(const Setup& setup) {
+  const Nanoseconds begin = now_ns();
+  const models::Model model = models::make_model(setup.model);
+  const Nanoseconds made = now_ns();
+  for (const auto& layer : model.layers) {
+    for (const nn::Parameter* parameter : layer->parameters()) (void)parameter->value.detach().clone();
+  }
+  const Nanoseconds copied = now_ns();
+  const int places = setup.config.pipeline.stages * setup.config.replicas.local;
+  return to_s(made - begin) * places + to_s(copied - made) * 6;
+}
+
+}  // namespace
+
+std::vector<int> freeze_points_of(const Setup& setup) {
+  return models::freeze_points(
+      setup.model, setup.config.freeze.unit == "half" ? models::FreezeUnit::kHalfBlock : models::FreezeUnit::kBlock);
+}
+
+freeze::Policy policy_of(const Setup& setup) {
+  const config::FreezeConfig& freeze = setup.config.freeze;
+  freeze::Policy policy{.rule = freeze::rule_of(freeze.policy), .alpha = freeze.alpha, .percentile = freeze.percentile};
+  if (policy.rule != freeze::Rule::kSchedule) return policy;
+  policy.schedule = freeze::parse_schedule(freeze.schedule, "freeze.schedule");
+  freeze::require_units(policy.schedule, static_cast<int>(freeze_points_of(setup).size()) - 1, "freeze.schedule");
+  return policy;
+}
+
+void FreezePlanner::prepare() {
+  if (!costs_.empty()) return;
+  costs_ = layer_costs(setup_);
+  const bool is_free = !setup_.config.train.deterministic;  // times are not the same in every run
+  rules_ = {.may_shrink = setup_.config.freeze.elastic && is_free,
+            .may_replicate = setup_.config.freeze.elastic && setup_.config.freeze.replicas && is_free,
+            .change_s = seconds_of_change(setup_),
+            .steps = static_cast<double>(setup_.batches_per_epoch)};
+  const tune::PlanRequest request = plan_request(setup_);
+  const tune::StepOverheads overheads = step_overheads(setup_, {});
+  const Plan first = tune::make_plan(request, costs_, overheads);
+  if (last_predicted_s_) return;
+  last_predicted_s_ = tune::predict_step(first, costs_, request.mean_micro_batch(1), overheads).seconds;
+}
+
+void FreezePlanner::follow(const PlanChange& known) {
+  if (known.freeze) last_predicted_s_ = known.freeze->predicted_s;
+}
+
+PlanChange FreezePlanner::change(std::int64_t after, std::int64_t epoch, int units_before,
+                                 const freeze::Decision& decision) {
+  prepare();
+  const auto found =
+      tune::elastic_plan(plan_request(setup_), points_.at(decision.frozen), costs_, step_overheads(setup_, {}), rules_);
+  PlanChange change{.after = after,
+                    .plan = found.plan,
+                    .freeze = FreezeRecord{.epoch = epoch,
+                                           .units = decision.frozen,
+                                           .units_before = units_before,
+                                           .of_units = units(),
+                                           .predicted_before_s = last_predicted_s_.value(),
+                                           .predicted_s = found.predicted_s,
+                                           .staying_s = found.staying_s,
+                                           .terms = decision.terms}};
+  last_predicted_s_ = found.predicted_s;
+  return change;
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,45 @@
+// freeze_planner: from a number of frozen units to the plan that a run goes on with: which layers these are, how the
+// others are cut, and in which shape, by measured costs (tune/elastic.h).
+// Not here: how many units freeze when (freeze/policy.h), before the first step (freeze_plans.h) or during the run
+// (freeze_watch.h). Threads: one. Errors: ConfigError where no plan works; those of measuring layers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "freeze/policy.h"
+#include "train/plan_changes.h"
+#include "train/setup.h"
+#include "tune/elastic.h"
+
+namespace sluice::train {
+
+[[nodiscard]] freeze::Policy policy_of(const Setup& setup);
+// [k]: layers that are frozen when k units are (models/freeze_points.h).
+[[nodiscard]] std::vector<int> freeze_points_of(const Setup& setup);
+
+class FreezePlanner {
+ public:
+  // `setup` must outlive it.
+  explicit FreezePlanner(const Setup& setup) : setup_(setup), points_(freeze_points_of(setup)) {}
+
+  [[nodiscard]] int units() const { return static_cast<int>(points_.size()) - 1; }
+  [[nodiscard]] const std::vector<int>& points() const { return points_; }
+  // Measures what plans are made by; the first change() does, too.
+  void prepare();
+  // From a step on, with which `epoch` begins. units_before: those frozen until then.
+  // A change that was decided before comes first.
+  void follow(const PlanChange& known);
+  [[nodiscard]] PlanChange change(std::int64_t after, std::int64_t epoch, int units_before,
+                                  const freeze::Decision& decision);
+
+ private:
+  const Setup& setup_;
+  std::vector<int> points_;
+  std::vector<LayerCost> costs_;
+  tune::ElasticRules rules_;
+  std::optional<double> last_predicted_s_;  // a step under the plan before
+};
+
+}  // namespace sluice::train
