@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "core/step_stats.h"
+#include "engine/engine.h"
 #include "profiler/breakdown.h"
 #include "train/setup.h"
 
