@@ -92,7 +92,8 @@ Keys model_keys() {
       {"model.dropout", model<&C::dropout>(), fraction(), "",
        "probability that an activation is dropped; in vgg16 behind the first two linear maps, where torchvision has "
        "0.5"},
-      {"model.weights", model<&C::weights>(), any(), "", "safetensors file to start from; empty = fresh weights"},
+      {"model.weights", model<&C::weights>(), any(), "",
+       "safetensors file to start from, whose head may be for another number of classes; empty = fresh weights"},
   };
 }
 

@@ -73,13 +73,13 @@ void refuse_leftovers(const storage::TensorMap& remaining, const std::string& so
                                "; use the model it was made with"));
 }
 
+}  // namespace
+
 void refuse_not_finite(const storage::TensorMap& tensors, const std::string& source) {
   const std::string found = storage::not_finite_in_words(tensors);
   if (found.empty()) return;
   throw CheckpointError(concat(source, ": ", found, "; use an earlier checkpoint or weights that are whole"));
 }
-
-}  // namespace
 
 storage::TensorMap parameter_tensors(const Composition& composition) {
   storage::TensorMap tensors;

@@ -27,6 +27,8 @@ struct State {
   std::int64_t optimizer_steps = 0;
 };
 
+// Tensors of a file that are to be loaded.
+void refuse_not_finite(const storage::TensorMap& tensors, const std::string& source);
 // Exactly the model's tensors, no more and no fewer, all of them finite; into all replicas.
 void load_model(Composition& composition, const storage::TensorMap& tensors, const std::string& source);
 // Exactly the tensors of optimizer_tensors(); those of parameters that the model itself does not train are left out.

@@ -22,16 +22,13 @@
 #include "train/resume.h"
 #include "train/run_facts.h"
 #include "train/setup.h"
+#include "train/starting_weights.h"
 #include "train/step_batch.h"
 
 namespace sluice::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-void load_weights(engine::Composition& composition, const fs::path& file) {
-  engine::load_model(composition, storage::read_safetensors(file).tensors, file.string());
-}
 
 // What is to be evaluated, and how.
 struct EvaluatedModel {
@@ -243,7 +240,7 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();
   const fs::path weights = options.weights.empty() ? fs::path(config.model.weights) : options.weights;
-  if (!weights.empty()) load_weights(composition, weights);
+  if (!weights.empty()) load_starting_weights(composition, setup.model, weights);
   const auto batch = options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model);
 
   engine::TrainStep& step = engine.step();

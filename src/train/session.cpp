@@ -23,6 +23,7 @@
 #include "train/resume.h"
 #include "train/run_facts.h"
 #include "train/same_start.h"
+#include "train/starting_weights.h"
 #include "train/stop_signal.h"
 
 namespace sluice::train {
@@ -71,16 +72,16 @@ storage::RunDir open_run_dir(const ResumeChoice& choice, const SessionOptions& o
 }
 
 // Parameters to begin with: the checkpoint's, or the configured weights, or those the model was made with.
-void load_start(engine::Composition& composition, const config::Config& config, std::optional<ResumePoint>& resume) {
+void load_start(engine::Composition& composition, const Setup& setup, std::optional<ResumePoint>& resume) {
+  const std::string& weights = setup.config.model.weights;
   if (resume) {
     engine::load_model(composition, resume->contents.model, resume->source + "/model.safetensors");
     engine::load_optimizer(composition, resume->contents.optimizer, resume->state.optimizer_steps,
                            resume->source + "/optimizer.safetensors");
     resume->contents = {};  // unmapped: retention may free its disk space
-    if (!config.model.weights.empty())
-      log_info(concat("model.weights is not read: the run goes on from ", resume->source));
-  } else if (!config.model.weights.empty()) {
-    engine::load_model(composition, storage::read_safetensors(config.model.weights).tensors, config.model.weights);
+    if (!weights.empty()) log_info(concat("model.weights is not read: the run goes on from ", resume->source));
+  } else if (!weights.empty()) {
+    load_starting_weights(composition, setup.model, weights);
   }
 }
 
@@ -238,7 +239,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   const Progress& start = training.start;
   engine::Composition& composition = training.engine.composition();
   check_feasible(training.engine, training.plans.changes, start.steps_done);
-  load_start(composition, setup.config, resume);
+  load_start(composition, setup, resume);
   hand_out_start(training);
   log_info(concat("run directory ", files.dir.path().string()));
   settle_chunks(training);
@@ -381,7 +382,7 @@ PlanDescription describe_training(const config::Config& config, const SessionOpt
   RunPlans plans = plan_run_from(setup, resume);
   engine::Engine engine(plans.now, engine_options(setup));
   engine::Composition& composition = engine.composition();
-  load_start(composition, config, resume);
+  load_start(composition, setup, resume);
   PlanDescription plan = describe_plan(setup, composition, plans.tries_chunks);
   const std::int64_t step = resume ? resume->state.progress.steps_done : 0;
   check_feasible(engine, plans.changes, step);
