@@ -18,6 +18,7 @@
 #include "train/loop.h"
 #include "train/machine_fit.h"
 #include "train/order.h"
+#include "train/orders.h"
 #include "train/plan_changes.h"
 #include "train/plan_description.h"
 #include "train/resume.h"
@@ -89,21 +90,6 @@ RunPlans plan_run_from(const Setup& setup, const std::optional<ResumePoint>& res
   const RunState* const saved = resume ? &resume->state : nullptr;
   return freezes(setup.config) ? plan_freezing_run(setup, saved) : plan_run(setup, saved);
 }
-
-// What rank 0 tells the others before the first step.
-struct Orders {
-  bool trains = true;  // false: there is no step to do
-  bool tries_chunks = false;
-  RunState state;  // plan, changes, progress
-
-  [[nodiscard]] std::string to_text() const {
-    return nlohmann::json{{"trains", trains}, {"tries_chunks", tries_chunks}, {"state", state.to_json()}}.dump();
-  }
-  [[nodiscard]] static Orders from_text(const std::string& text) {
-    const auto json = nlohmann::json::parse(text);
-    return {json.at("trains"), json.at("tries_chunks"), RunState::from_json(json.at("state"), "rank 0's orders")};
-  }
-};
 
 void give(Peers& peers, const Orders& orders) {
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);

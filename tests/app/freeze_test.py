@@ -128,6 +128,41 @@ class FreezeTest(unittest.TestCase):
         self.assertIn(1, column(elastic, "stages"))
         self.assert_close(column(elastic, "loss")[:LONG + 1], column(rigid, "loss")[:LONG + 1], 1e-5)
 
+    def test_gradients_decide_the_same_in_one_process_and_in_two(self):
+        """Rank 0 decides; as long as it sees the same gradients, it decides the same whatever the shape."""
+        fp64 = {"train": {"precision": "fp64"}}
+        for policy in ("gradient", "gradient-change"):
+            one, _ = self.train(configuration(self.folder, {"policy": policy}, **fp64), f"{policy}1")
+            two, _ = self.train(configuration(self.folder, {"policy": policy}, **fp64), f"{policy}2", processes=2)
+            decisions = [[(line["step"], line["units_before"], line["units"]) for line in cli.events(run, "freeze")]
+                         for run in (one, two)]
+            self.assertEqual(*decisions)
+            self.assertEqual([step for step, _, _ in decisions[0]], [8, 16, 24, 32, 40])
+            self.assertEqual(column(one, "frozen_layers"), column(two, "frozen_layers"))
+            self.assert_close(column(one, "loss"), column(two, "loss"), 1e-9)
+            frozen = column(one, "frozen_layers")
+            self.assertEqual(frozen, sorted(frozen), "nothing thaws")
+            self.assertGreater(frozen[-1], 0, policy)
+            for line in cli.events(one, "freeze"):
+                self.assertEqual(line["terms"]["epoch"], line["epoch"])
+                if policy == "gradient":
+                    self.assertLessEqual(line["frozen_layers"], FROZEN[min(line["epoch"], 4)])
+                active = [unit for unit in range(4) if unit >= line["units_before"]]
+                for unit in active:
+                    self.assertGreater(line["terms"][f"norm_{unit}"], 0)
+
+    def test_gradients_of_half_an_epoch_decide_nothing(self):
+        config = configuration(self.folder, {"policy": "gradient"})
+        run_dir, _ = self.train(config, "run", "--set", "train.steps=12")  # one decision, at step 8
+        self.assertGreater(column(run_dir, "frozen_layers")[-1], 0)
+        self.train(config, "run", "--resume", "auto")
+        events = {line["step"]: line for line in cli.events(run_dir, "freeze")}
+        self.assertEqual(sorted(events), [8, 16, 24, 32, 40])
+        self.assertEqual(events[16]["units"], events[8]["units"], "steps 8 to 12 were not seen")
+        self.assertNotIn("norm_3", events[16]["terms"])
+        self.assertIn("norm_3", events[24]["terms"])
+        self.assertEqual(column(run_dir, "frozen_layers")[12], column(run_dir, "frozen_layers")[11], "it goes on as it was")
+
     def test_what_may_not_shrink_stays(self):
         for switch in ({"elastic": False}, {"replicas": False}):
             run_dir, _ = self.train(configuration(self.folder, {**LINEAR, **switch}), str(switch))
@@ -181,6 +216,7 @@ class FreezeTest(unittest.TestCase):
                 ({"policy": "schedule"}, {}, "needs freeze.schedule"),
                 ({"policy": "lineer"}, {}, "did you mean 'linear'?"),
                 (LINEAR, {"pipeline": {"changes": ["3: stages = 1"]}}, "both say when the plan changes"),
+                ({"policy": "gradient"}, {"train": {"deterministic": True}}, "beside train.deterministic"),
                 (LINEAR, {"pipeline": {"schedule": "interleaved", "stages": 2}}, "choose 1f1b")]:
             with self.subTest(freeze=freeze, tables=tables):
                 done = cli.run("train", configuration(self.folder, freeze, **tables), "--run-dir", self.folder / "none")

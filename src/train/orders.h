@@ -1,0 +1,27 @@
+// orders: what rank 0 tells the other processes of a training run before the first step. A value. Not here: the text of
+// pipeline.order (order.h).
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "train/resume.h"
+
+namespace sluice::train {
+
+struct Orders {
+  bool trains = true;  // false: there is no step to do
+  bool tries_chunks = false;
+  RunState state;  // plan, changes, progress
+
+  [[nodiscard]] std::string to_text() const {
+    return nlohmann::json{{"trains", trains}, {"tries_chunks", tries_chunks}, {"state", state.to_json()}}.dump();
+  }
+  [[nodiscard]] static Orders from_text(const std::string& text) {
+    const auto json = nlohmann::json::parse(text);
+    return {json.at("trains"), json.at("tries_chunks"), RunState::from_json(json.at("state"), "rank 0's orders")};
+  }
+};
+
+}  // namespace sluice::train
