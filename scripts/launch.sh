@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# How run.sh, run_ddp.sh and run_single_gpu.sh turn their arguments into `sluice train`. (Sourced by bash.)
+# How run.sh, run_ddp.sh, run_elastic_pipe.sh and run_single_gpu.sh turn their arguments into `sluice train`. (Sourced by
+# bash.)
 #
 # What a user gives is data: it reaches sluice as whole words, whatever they hold, and is never expanded. Values are
 # judged by sluice; only what is needed to count processes is judged here.
@@ -10,6 +11,8 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 source "$SLUICE_ROOT/scripts/started.sh"
 # shellcheck source=scripts/ranks.sh
 source "$SLUICE_ROOT/scripts/ranks.sh"
+# shellcheck source=scripts/elastic.sh
+source "$SLUICE_ROOT/scripts/elastic.sh"
 
 readonly max_world=65536 # sluice's own limit
 positionals=()           # what stands before the first option
@@ -144,13 +147,17 @@ configured() {
     | awk -v table="[$1]" -v key="$2" '/^\[/ { inside = $0 == table } inside && $1 == key && $2 == "=" { print $3 }'
 }
 
+# configured_number TABLE KEY: sets REPLY.
+configured_number() {
+  REPLY=$(configured "$1" "$2") || exit
+  [[ $REPLY =~ ^[0-9]+$ ]] || die 70 "sluice config $config does not say $1.$2"
+}
+
 # BATCH counts per replica; a replica is one pipeline, replicas.local of them in each process.
 apply_batch() {
-  local replicas
   [[ -n $batch ]] || return 0
-  replicas=$(configured replicas local) || exit
-  [[ $replicas =~ ^[0-9]+$ ]] || die 70 "sluice config $config does not say replicas.local"
-  argument_sets+=(--set "train.global_batch=$((batch * replicas * nproc * nnodes))")
+  configured_number replicas local
+  argument_sets+=(--set "train.global_batch=$((batch * REPLY * nproc * nnodes))")
 }
 
 # What the positional arguments say holds against what another launcher has left in the environment.
@@ -174,6 +181,8 @@ launch() {
   # With fewer cores than threads, OpenMP's default spinning costs a hundredfold; it is read before main() starts.
   export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-3000}
   [[ $placed -eq 0 ]] || forget_other_launchers
+  apply_devices
+  apply_freeze
   apply_batch
   use_interface
   # The user's --set come last, so that they win.

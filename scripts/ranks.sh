@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Several processes of a run on this node: start them, pass signals on, wait for all, and answer with the exit code that
-# tells the cause. (Sourced by launch.sh.)
+# tells the cause. (Sourced by launch.sh; sweep.sh starts its runs by it, one after the other.)
 #
 # Each rank has a session of its own, so a Ctrl-C in the terminal reaches it through this script only: once, not twice.
 
@@ -28,12 +28,9 @@ weight_of() {
 
 # run_ranks FIRST_RANK COUNT COMMAND...: ends the script.
 run_ranks() {
-  local first=$1 count=$2 i signal messages
+  local first=$1 count=$2 i messages
   shift 2
-  for signal in TERM INT HUP; do
-    # shellcheck disable=SC2064 # the name of the signal is meant as it is now
-    trap "pass_on $signal" "$signal"
-  done
+  pass_signals_on
   for ((i = 0; i < count && !stop_asked; ++i)); do
     start_rank $((first + i)) "$i" "$@"
   done
@@ -46,19 +43,35 @@ run_ranks() {
   exit "$exit_code"
 }
 
+# From now on this script's signals are its children's.
+pass_signals_on() {
+  local signal
+  for signal in TERM INT HUP; do
+    # shellcheck disable=SC2064 # the name of the signal is meant as it is now
+    trap "pass_on $signal" "$signal"
+  done
+}
+
 # start_rank RANK LOCAL_RANK COMMAND...
 start_rank() {
-  local rank=$1 local_rank=$2 output start_time=gone
+  local rank=$1 local_rank=$2 output
   shift 2
   open_output "$rank"
-  # A child in the background of a script would ignore SIGINT. Standard output is rank 0's answer and stays as it is.
-  RANK=$rank LOCAL_RANK=$local_rank \
-    env --default-signal=INT --default-signal=QUIT setsid "$@" </dev/null 2>&"$output" &
-  pid_of[rank]=$!
-  read_start_time "$!" || true
-  start_of[rank]=$start_time
-  record "$!" "rank $rank"
+  # Standard output is rank 0's answer and stays as it is.
+  RANK=$rank LOCAL_RANK=$local_rank start_apart "$rank" "rank $rank" "$@" 2>&"$output"
   exec {output}>&-
+}
+
+# start_apart NUMBER WHAT COMMAND...: in a session of its own; its process is pid_of[NUMBER].
+start_apart() {
+  local number=$1 what=$2 start_time=gone
+  shift 2
+  # A child in the background of a script would ignore SIGINT.
+  env --default-signal=INT --default-signal=QUIT setsid "$@" </dev/null &
+  pid_of[number]=$!
+  read_start_time "$!" || true
+  start_of[number]=$start_time
+  record "$!" "$what"
 }
 
 # open_output RANK: sets output to a descriptor for the standard error of a rank, which gets its name before every line.

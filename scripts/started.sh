@@ -50,10 +50,12 @@ remove_stale_records() {
   done
 }
 
-# start_record WHAT: begins the record of this launch. Without one it goes on, and says so.
+# start_record WHAT: begins the record of this launch. Without one it goes on, and says so. A launch that a sweep has
+# started is in the sweep's record (SLUICE_LAUNCH_RECORD) already: stop.sh would ask it twice otherwise.
 start_record() {
   local start_time
-  launch_record=
+  launch_record=${SLUICE_LAUNCH_RECORD:-}
+  [[ -z $launch_record ]] || return 0
   if ! open_started_dir; then
     say "$STARTED_DIR is not a folder of yours alone: scripts/stop.sh will not find this run (SLUICE_STATE_DIR names another)"
     return

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Ends what run.sh, run_ddp.sh and run_single_gpu.sh of this user have started on this node, and nothing else.
+# Ends what run.sh, run_ddp.sh, run_elastic_pipe.sh, run_single_gpu.sh and the run_*_batch_experiment_node*.sh of this user
+# have started on this node, and nothing else.
 #
 # usage: scripts/stop.sh [--timeout SECONDS]
 #

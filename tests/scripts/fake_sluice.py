@@ -1,12 +1,14 @@
 """A stand-in for build/release/sluice in the tests of the launch scripts.
 
-`config` prints replicas.local as the configuration or the last --set has it. `train` writes what it was given to
-$FAKE_DIR/<rank>.json, then does what $FAKE_PLAN says for its rank: {"<rank>": {...}} with
+`config` prints the few values that scripts ask for as the configuration ($FAKE_LOCAL, $FAKE_STAGES, $FAKE_POLICY) or the
+last --set has them. `train` writes what it was given to $FAKE_DIR/<rank>.json (a line in <rank>.history for each call), then
+does what $FAKE_PLAN says for its rank: {"<rank>": {...}} with
   after    [rank, "started" or "ended"]: waits for that first
   say      a line for standard error
   sleep    seconds to go on (a signal ends it with `stopped`)
   stopped  exit code after a signal, which is written to $FAKE_DIR/<rank>.signals; "never": it goes on
   code     exit code
+  code_of  {"word": exit code} where this word is among the arguments
 """
 
 SOURCE = r'''#!/usr/bin/env python3
@@ -14,14 +16,16 @@ import json, os, pathlib, signal, sys, time
 
 arguments = sys.argv[1:]
 if arguments[0] == "config":
-    local = os.environ.get("FAKE_LOCAL", "1")
-    if local == "bad":
+    values = {"replicas.local": os.environ.get("FAKE_LOCAL", "1"), "pipeline.stages": os.environ.get("FAKE_STAGES", "2"),
+              "freeze.policy": os.environ.get("FAKE_POLICY", "none")}
+    if values["replicas.local"] == "bad":
         print("error   no such key", file=sys.stderr)
         sys.exit(2)
     for name, value in zip(arguments, arguments[1:]):
-        if name == "--set" and value.startswith("replicas.local="):
-            local = value.split("=")[1]
-    print("[pipeline]\nlocal = 77\n\n[replicas]\nlocal = " + local + "            # replicas in this process\n\n[log]\nlocal = 78")
+        if name == "--set":
+            values.update([value.split("=", 1)])
+    print("[pipeline]\nlocal = 77\nstages = %(pipeline.stages)s      # devices\n\n[freeze]\npolicy = \"%(freeze.policy)s\"  # which\n\n"
+          "[replicas]\nlocal = %(replicas.local)s            # replicas in this process\n\n[log]\nlocal = 78\nstages = 79" % values)
     sys.exit(0)
 
 rank = os.environ.get("RANK", "0")
@@ -40,6 +44,8 @@ def on_signal(number, _):
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(number, on_signal)
 record = {"argv": arguments, "cwd": os.getcwd(), "pid": os.getpid(), "env": {n: os.environ[n] for n in names if n in os.environ}}
+with open(folder / (rank + ".history"), "a") as file:
+    file.write(json.dumps(record) + "\n")
 unfinished = folder / (rank + ".tmp")
 unfinished.write_text(json.dumps(record))
 unfinished.rename(folder / (rank + ".json"))
@@ -61,5 +67,5 @@ if "say" in plan:
 end = time.monotonic() + plan.get("sleep", 0)
 while time.monotonic() < end:
     time.sleep(0.02)
-sys.exit(plan.get("code", 0))
+sys.exit(next((code for word, code in plan.get("code_of", {}).items() if word in arguments), plan.get("code", 0)))
 '''

@@ -176,7 +176,7 @@ class ArgumentsTest(LaunchCase):
 
     def test_a_dry_run_is_one_process(self):
         self.assertEqual(self.run_script("run_ddp.sh", "4", "2", "1", "h", "5000", "--dry-run").returncode, 0)
-        self.assertEqual([file.name for file in self.folder.iterdir()], ["4.json"])
+        self.assertEqual([file.name for file in self.folder.glob("*.json")], ["4.json"])
 
     def test_a_single_device(self):
         for is_gpu, device in (("1", "cuda"), ("0", "cpu")):

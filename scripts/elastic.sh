@@ -1,0 +1,89 @@
+# shellcheck shell=bash
+# The arguments of run_elastic_pipe.sh: what they mean for the configuration. (Sourced by launch.sh.)
+#
+# One process drives all devices of a node: NPROC of them hold NPROC / PIPE_LEN pipelines to begin with. What depends on
+# the configuration (PIPE_LEN left out, the policy that FREEZE = 1 means) is settled in apply_*, once sluice is built.
+
+# shellcheck disable=SC2154 # max_world and config are launch.sh's
+local_devices= # NPROC; empty: replicas.local is the configuration's
+freeze=        # 1, 0; empty: freeze.policy is the configuration's
+
+# take_elastic NPROC NNODES NODE_RANK MASTER_ADDR MASTER_PORT [IB [IF_NAME [LR [BATCH [DATASET [DATADIR [PIPE_LEN [FREEZE
+# [SWITCH...]]]]]]]]]
+take_elastic() {
+  number NPROC "$1" 1 "$max_world" && local_devices=$REPLY
+  [[ $# -lt 7 ]] || take_interface "$7"
+  take_world 1 "${@:2:5}"
+  take_recipe "${@:8:4}"
+  [[ $# -lt 12 ]] || take_pipe_len "${12}"
+  [[ $# -lt 13 ]] || take_freeze "${13}"
+  take_switches "${@:14}"
+}
+
+# --if-name wins. An empty one leaves the interface open, so that the arguments behind it can be given.
+take_interface() {
+  [[ ! $1 =~ ^[0-9.]+$ ]] \
+    || usage_error "IF_NAME = '$1' is a number: between IB and LR stands the network interface's name, '' for any"
+  if_name=${if_name:-$1}
+}
+
+take_pipe_len() {
+  number PIPE_LEN "$1" 1 1024
+  check_pipes "$REPLY"
+  argument_sets+=(--set "pipeline.stages=$REPLY")
+}
+
+# check_pipes STAGES
+check_pipes() {
+  [[ $((local_devices % $1)) -eq 0 ]] \
+    || die 2 "NPROC = $local_devices devices do not make pipelines of $1 each: NPROC must be a multiple of PIPE_LEN (pipeline.stages)"
+}
+
+# A share such as 0.33 stands there in later notes: freezing, with this freeze.alpha.
+take_freeze() {
+  if [[ $1 =~ ^0?\.[0-9]+$ ]]; then
+    freeze=1
+    argument_sets+=(--set "freeze.alpha=0.${1#*.}")
+  else
+    yes_or_no FREEZE "$1" && freeze=$REPLY
+  fi
+}
+
+# take_switches [SWITCH...]: of two that contradict each other the later one holds.
+take_switches() {
+  local switch
+  for switch in "$@"; do
+    case $switch in
+      freeze) freeze=1 ;;
+      no_freeze) freeze=0 ;;
+      auto_pipe) argument_sets+=(--set freeze.elastic=true) ;;
+      no_auto_pipe) argument_sets+=(--set freeze.elastic=false) ;;
+      auto_dp) argument_sets+=(--set freeze.replicas=true) ;;
+      no_auto_dp) argument_sets+=(--set freeze.replicas=false) ;;
+      cache) die 2 "there is no cache of frozen layers' outputs yet: give no_cache, or leave the word out" ;;
+      no_cache) ;;
+      *) usage_error "'$switch' is none of [no_]freeze, [no_]auto_pipe, [no_]auto_dp, no_cache" ;;
+    esac
+  done
+}
+
+# As many pipelines as the devices hold.
+apply_devices() {
+  [[ -n $local_devices ]] || return 0
+  configured_number pipeline stages
+  check_pipes "$REPLY"
+  argument_sets+=(--set "replicas.local=$((local_devices / REPLY))")
+}
+
+# FREEZE = 1 leaves a policy that the configuration names.
+apply_freeze() {
+  local policy
+  case $freeze in
+    0) argument_sets+=(--set freeze.policy=none) ;;
+    1)
+      policy=$(configured freeze policy) || exit
+      [[ -n $policy ]] || die 70 "sluice config $config does not say freeze.policy"
+      [[ $policy != '"none"' ]] || argument_sets+=(--set freeze.policy=linear)
+      ;;
+  esac
+}
