@@ -47,6 +47,7 @@ check() {
 tests=build/release/tests
 check devices build/release/sluice devices
 check transfer "$tests/device/device_test" --gtest_filter='*Gpu*'
+check features "$tests/data/data_feature_cache_test" --gtest_filter='*Gpu*'
 check parity "$tests/engine/engine_cuda_parity_test"
 on_gpu=(--set 'device.list="cuda"' --set 'data.name="shapes"' --set data.samples=2000 --set train.steps=40)
 check train_one build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" --run-dir "$out/run_one" \

@@ -1,5 +1,7 @@
 #include "data/feature_cache.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <utility>
 
 #include "core/check.h"

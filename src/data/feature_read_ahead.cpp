@@ -22,7 +22,8 @@ void FeatureReadAhead::start(std::vector<Row> rows, std::uint64_t buffer_bytes) 
   forget(lock);
   layout_ = file_.layout();
   const std::uint64_t most = MappedMemory::pages_within(buffer_bytes) / layout_.slot_bytes;
-  const auto places = static_cast<std::uint32_t>(std::min<std::uint64_t>({most, rows.size(), kMostPlaces}));
+  const std::uint64_t wanted = rows.size();
+  const auto places = static_cast<std::uint32_t>(std::min({most, wanted, std::uint64_t{kMostPlaces}}));
   buffer_ = MappedMemory(places * layout_.slot_bytes);
   if (buffer_.size() == 0) return;
   rows_ = std::move(rows);

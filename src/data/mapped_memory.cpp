@@ -6,8 +6,8 @@
 namespace sluice::data {
 
 std::uint64_t MappedMemory::page() {
-  static const auto bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return bytes;
+  static const auto kBytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return kBytes;
 }
 
 MappedMemory::MappedMemory(std::uint64_t bytes) {

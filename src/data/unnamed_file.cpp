@@ -1,12 +1,12 @@
 #include "data/unnamed_file.h"
 
 #include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include <charconv>
+#include <csignal>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>

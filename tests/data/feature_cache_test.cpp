@@ -4,66 +4,26 @@
 
 #include <atomic>
 #include <random>
-#include <stdexcept>
 #include <thread>
 
 #include "core/error.h"
-#include "data/feature_support.h"
+#include "data/feature_tensors.h"
 #include "support/files.h"
 
 namespace sluice::data {
 namespace {
 
+using test::fetched;
+using test::hits_of;
+using test::inputs_of;
+using test::kChannels;
 using test::keys_between;
+using test::kSide;
+using test::kSizes;
+using test::places;
+using test::same_bits;
+using test::sizes_with;
 using testing::HasSubstr;
-
-constexpr std::int64_t kChannels = 3;
-constexpr std::int64_t kSide = 8;
-const std::vector<std::int64_t> kSizes{kChannels, kSide, kSide};
-
-// Images that tell their key: what a data set would give for this sample and view.
-at::Tensor inputs_of(const std::vector<FeatureKey>& keys, at::ScalarType type = at::kFloat) {
-  std::vector<at::Tensor> rows;
-  for (const auto& key : keys) {
-    auto generator = at::make_generator<at::CPUGeneratorImpl>(hash_of(key));
-    rows.push_back(at::randn(kSizes, generator, at::dtype(type)));
-  }
-  return at::stack(rows);
-}
-
-std::vector<std::int64_t> sizes_with(std::int64_t rows, at::IntArrayRef sizes = kSizes) {
-  std::vector<std::int64_t> all{rows};
-  all.insert(all.end(), sizes.begin(), sizes.end());
-  return all;
-}
-
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor left = a.contiguous();
-  const at::Tensor right = b.contiguous();
-  return left.scalar_type() == right.scalar_type() && left.sizes() == right.sizes() &&
-         std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0;
-}
-
-// The rows of these keys, all of which must be there.
-at::Tensor fetched(FeatureCache& cache, const std::vector<FeatureKey>& keys, at::IntArrayRef sizes = kSizes,
-                   at::ScalarType type = at::kFloat) {
-  at::Tensor rows = at::zeros(sizes_with(std::ssize(keys), sizes), type);
-  EXPECT_THAT(cache.fetch(keys, rows), testing::Each(true));
-  return rows;
-}
-
-std::int64_t hits_of(FeatureCache& cache, const std::vector<FeatureKey>& keys, at::IntArrayRef sizes = kSizes,
-                     at::ScalarType type = at::kFloat) {
-  at::Tensor rows = at::zeros(sizes_with(std::ssize(keys), sizes), type);
-  return std::ranges::count(cache.fetch(keys, rows), true);
-}
-
-// In memory, on disk, and the first of them in memory and the others on disk.
-std::vector<FeatureCacheOptions> places(const test::TempDir& dir) {
-  return {{.memory_bytes = 1 << 20},
-          {.memory_bytes = 1 << 20, .disk_bytes = 1 << 20, .directory = dir.path(), .rows_in_memory = false},
-          {.memory_bytes = 80'000, .disk_bytes = 1 << 20, .directory = dir.path()}};
-}
 
 TEST(FeatureCache, AHitIsBitForBitWhatWasStored) {
   const test::TempDir dir;
@@ -151,6 +111,23 @@ TEST(FeatureCache, RowsOfAnyLayoutAreStoredAndFetched) {
   }
 }
 
+TEST(FeatureCache, RowsOfAGpuAreStoredAndFetched) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no CUDA device is visible";
+  const auto keys = keys_between(0, 6);
+  for (const bool rounded : {false, true}) {
+    FeatureCache cache({.memory_bytes = 1 << 20, .as_bfloat16 = rounded});
+    cache.use("a", kSizes, at::kFloat);
+    const at::Tensor rows = inputs_of(keys).to(at::kBFloat16).to(at::kFloat);
+    cache.store(keys_between(0, 2), rows.slice(0, 0, 2));
+    cache.store(keys, rows.to(at::kCUDA));
+    at::Tensor found = at::zeros(sizes_with(6), at::dtype(at::kFloat).device(at::kCUDA));
+    EXPECT_THAT(cache.fetch(keys, found), testing::Each(true));
+    EXPECT_TRUE(same_bits(found.cpu(), rows));
+    cache.advance("b", kSizes, at::kFloat, [](const at::Tensor& before) { return before.to(at::kCUDA) * 2; });
+    EXPECT_TRUE(same_bits(fetched(cache, keys), rows * 2));
+  }
+}
+
 TEST(FeatureCache, AScalarIsARowToo) {
   FeatureCache cache({.memory_bytes = 1 << 20});
   cache.use("a", {}, at::kLong);
@@ -202,132 +179,6 @@ TEST(FeatureCache, RowsThatDoNotFitWhatWasSaidAreABug) {
   EXPECT_THROW(cache.store(keys_between(0, 2), wrong_type), BugError);
   EXPECT_THAT([&] { cache.fetch(keys_between(0, 2), wrong_count); },
               testing::ThrowsMessage<BugError>(HasSubstr("rows [2, 3, 8, 8] of Float, not [3, 3, 8, 8] of Float")));
-}
-
-// Layers that keep the size of the rows, make them smaller, and larger.
-struct NewLayers {
-  const char* name;
-  std::vector<std::int64_t> sizes;
-  at::ScalarType type;
-  FeatureCache::Forward forward;
-};
-
-std::vector<NewLayers> new_layers() {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{9});
-  const at::Tensor same = at::randn({3, 3, 3, 3}, generator, at::dtype(at::kFloat));
-  const at::Tensor more = at::randn({8, 3, 3, 3}, generator, at::dtype(at::kFloat));
-  const auto convolve = [](const at::Tensor& rows, const at::Tensor& weight, std::int64_t stride) {
-    return at::relu(at::conv2d(rows, weight, {}, stride, 1));
-  };
-  return {{"same", kSizes, at::kFloat, [=](const at::Tensor& rows) { return convolve(rows, same, 1); }},
-          {"identity", kSizes, at::kFloat, [](const at::Tensor& rows) { return rows; }},
-          {"in place", kSizes, at::kFloat, [](const at::Tensor& rows) { return rows.mul(2); }},
-          {"a view", {3, 4, 8}, at::kFloat, [](const at::Tensor& rows) { return rows.slice(2, 2, 6); }},
-          {"smaller", {3, 4, 4}, at::kFloat, [=](const at::Tensor& rows) { return convolve(rows, same, 2); }},
-          {"larger", {8, 8, 8}, at::kFloat, [=](const at::Tensor& rows) { return convolve(rows, more, 1); }},
-          {"type", kSizes, at::kDouble, [](const at::Tensor& rows) { return rows.to(at::kDouble) / 3; }}};
-}
-
-TEST(FeatureCache, AdvanceIsWhatAFreshStoreWouldHold) {
-  const test::TempDir dir;
-  const auto keys = keys_between(0, 100);
-  const at::Tensor rows = inputs_of(keys);
-  for (const auto& options : places(dir)) {
-    for (const auto& layers : new_layers()) {
-      SCOPED_TRACE(layers.name);
-      FeatureCache cache(options);
-      cache.use("a", kSizes, at::kFloat);
-      cache.store(keys, rows);
-      cache.advance("b", layers.sizes, layers.type, layers.forward);
-      // A convolution of a row alone: its batch may change its last bits.
-      const at::Tensor found = fetched(cache, keys, layers.sizes, layers.type);
-      for (std::int64_t i = 0; i < 100; ++i)
-        EXPECT_TRUE(at::allclose(found[i], layers.forward(rows.slice(0, i, i + 1))[0], 1e-6, 1e-6)) << i;
-      cache.use("b", layers.sizes, layers.type);
-      EXPECT_EQ(hits_of(cache, keys, layers.sizes, layers.type), 100);
-      cache.use("a", kSizes, at::kFloat);
-      EXPECT_EQ(hits_of(cache, keys), 0);
-    }
-  }
-}
-
-TEST(FeatureCache, AdvanceWithBfloat16RoundsOnceMore) {
-  const auto keys = keys_between(0, 100);
-  const at::Tensor rows = inputs_of(keys);
-  FeatureCache cache({.memory_bytes = 1 << 20, .as_bfloat16 = true});
-  cache.use("a", kSizes, at::kFloat);
-  cache.store(keys, rows);
-  cache.advance("b", kSizes, at::kFloat, [](const at::Tensor& kept) { return kept / 3; });
-  const at::Tensor expected = (rows.to(at::kBFloat16).to(at::kFloat) / 3).to(at::kBFloat16).to(at::kFloat);
-  EXPECT_TRUE(same_bits(fetched(cache, keys), expected));
-}
-
-TEST(FeatureCache, AnInputThatForwardKeepsStaysWhatItWas) {
-  const auto keys = keys_between(0, 100);
-  FeatureCache cache({.memory_bytes = 1 << 20});
-  cache.use("a", kSizes, at::kFloat);
-  cache.store(keys, inputs_of(keys));
-  std::vector<at::Tensor> inputs;
-  cache.advance("b", kSizes, at::kFloat, [&](const at::Tensor& rows) {
-    inputs.push_back(rows);
-    return rows + 1;
-  });
-  EXPECT_EQ(at::cat(inputs).size(0), 100);
-  EXPECT_TRUE(same_bits(std::get<0>(at::cat(inputs).flatten().sort()), std::get<0>(inputs_of(keys).flatten().sort())));
-}
-
-TEST(FeatureCache, AForwardThatFailsLeavesAnEmptyCacheOfTheNewPrefix) {
-  const auto keys = keys_between(0, 100);
-  FeatureCache cache({.memory_bytes = 1 << 20});
-  cache.use("a", kSizes, at::kFloat);
-  cache.store(keys, inputs_of(keys));
-  EXPECT_THROW(cache.advance("b", {4}, at::kFloat,
-                             [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("out of memory"); }),
-               std::runtime_error);
-  EXPECT_EQ(cache.statistics().rows_in_memory, 0);
-  const at::Tensor rows = at::rand({100, 4});
-  cache.store(keys, rows);
-  cache.use("b", {4}, at::kFloat);
-  EXPECT_TRUE(same_bits(fetched(cache, keys, {4}), rows));
-}
-
-TEST(FeatureCache, AForwardThatGivesOtherRowsThanWasSaidIsABug) {
-  const auto keys = keys_between(0, 100);
-  FeatureCache cache({.memory_bytes = 1 << 20});
-  cache.use("a", kSizes, at::kFloat);
-  cache.store(keys, inputs_of(keys));
-  EXPECT_THROW(cache.advance("b", {5}, at::kFloat, [](const at::Tensor& rows) { return rows; }), BugError);
-  cache.store(keys, at::rand({100, 5}));
-  EXPECT_EQ(hits_of(cache, keys, {5}), 100);
-}
-
-TEST(FeatureCache, AdvanceIsWithinTheBudgetsAtEachMoment) {
-  const test::TempDir dir;
-  const auto keys = keys_between(0, 3000);
-  const FeatureCacheOptions options{.memory_bytes = 1 << 20, .disk_bytes = 1 << 20, .directory = dir.path()};
-  for (const auto& layers : new_layers()) {
-    SCOPED_TRACE(layers.name);
-    FeatureCache cache(options);
-    cache.use("a", kSizes, at::kFloat);
-    cache.store(keys, inputs_of(keys));
-    const auto before = cache.statistics();
-    ASSERT_GT(before.rows_on_disk, 1000);
-    std::int64_t rows_seen = 0;
-    cache.advance("b", layers.sizes, layers.type, [&](const at::Tensor& rows) {
-      rows_seen += rows.size(0);
-      EXPECT_LE(rows.size(0), 256);
-      EXPECT_LE(cache.statistics().memory_bytes, options.memory_bytes);
-      EXPECT_LE(cache.statistics().disk_bytes, options.disk_bytes);
-      return layers.forward(rows);
-    });
-    EXPECT_EQ(rows_seen, before.rows_in_memory + before.rows_on_disk);
-    EXPECT_LE(cache.statistics().memory_bytes, options.memory_bytes);
-    EXPECT_LE(test::size_of(test::unnamed_files(dir.path()).at(0)), options.disk_bytes);
-    const auto after = cache.statistics();
-    if (c10::multiply_integers(layers.sizes) * c10::elementSize(layers.type) <= 768) {
-      EXPECT_EQ(after.rows_in_memory + after.rows_on_disk, rows_seen);
-    }
-  }
 }
 
 // An epoch in its order, then the next one, as a run of two replicas does it.

@@ -2,11 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/statvfs.h>
 
+#include <csignal>
 #include <map>
 #include <random>
 
@@ -19,7 +18,6 @@
 namespace sluice::data {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -225,43 +223,48 @@ TEST(UnnamedFile, AKilledProcessLeavesNothing) {
 TEST(FeatureFile, AFolderThatCannotBeMadeTurnsItOffWithOneWarning) {
   const test::TempDir dir;
   test::spill(dir / "file", "");
-  testing::internal::CaptureStderr();
-  FeatureFile file(dir / "file" / "folder", kBudget);
-  file.reset(1000);
-  EXPECT_TRUE(file.is_off());
-  EXPECT_FALSE(file.reserve());
-  const auto log = testing::internal::GetCapturedStderr();
+  const auto log = test::log_of([&] {
+    FeatureFile file(dir / "file" / "folder", kBudget);
+    file.reset(1000);
+    EXPECT_TRUE(file.is_off());
+    EXPECT_FALSE(file.reserve());
+  });
   EXPECT_THAT(log, HasSubstr(concat((dir / "file" / "folder").string(), ": Not a directory; ")));
   EXPECT_THAT(log, HasSubstr("freeze.cache_dir"));
+  EXPECT_EQ(test::warnings_in(log), 1);
 }
 
-// Writes rows until that fails; 0 when it did as it should: rows read back before, one warning, closed after.
-int fill_until_it_fails(const std::filesystem::path& dir, std::string_view reason) {
-  testing::internal::CaptureStderr();
+// Writes rows until that fails; they can be read until then, and the file is closed after.
+void fill_until_it_fails(const std::filesystem::path& dir) {
   FeatureFile file(dir, 64 << 20);
   file.reset(64 << 10);
-  std::uint32_t written = 0;
+  std::int64_t written = 0;
   for (; written < 1000; ++written) {
     const auto slot = file.reserve();
-    if (!slot) return 2;
+    ASSERT_TRUE(slot.has_value());
     if (!write(file, *slot, {written, 0})) break;
-    if (!holds(file, file.layout(), *slot, {written, 0})) return 3;
+    EXPECT_TRUE(holds(file, file.layout(), *slot, {written, 0}));
   }
-  if (written == 0 || written == 1000) return 4;
-  if (!file.is_off() || file.size() != 0 || !test::unnamed_files(dir).empty()) return 5;
-  if (file.reserve() || write(file, 0, {0, 0}) || holds(file, file.layout(), 0, {0, 0})) return 6;
+  EXPECT_GT(written, 10);
+  EXPECT_LT(written, 1000);
+  EXPECT_TRUE(file.is_off());
+  EXPECT_EQ(file.size(), 0U);
+  EXPECT_THAT(test::unnamed_files(dir), IsEmpty());
+  EXPECT_FALSE(file.reserve());
+  EXPECT_FALSE(write(file, 0, {0, 0}));
+  EXPECT_FALSE(holds(file, file.layout(), 0, {0, 0}));
   file.reset(100);
-  const std::string log = testing::internal::GetCapturedStderr();
-  if (log.find(concat(dir.string(), ": ", reason, "; ")) == std::string::npos) return 7;
-  return log.find("warning") == log.rfind("warning") ? 0 : 8;
+  EXPECT_FALSE(file.reserve());
 }
 
 TEST(FeatureFile, AFileThatMayNotGrowTurnsItOffWithOneWarning) {
   const test::TempDir dir;
   const int status = test::in_child([&] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{3'000'000, 3'000'000};
-    return ::setrlimit(RLIMIT_FSIZE, &limit) == 0 ? fill_until_it_fails(dir.path(), "File too large") : 1;
+    test::limit_files(3'000'000);
+    const auto log = test::log_of([&] { fill_until_it_fails(dir.path()); });
+    EXPECT_THAT(log, HasSubstr(concat(dir.path().string(), ": File too large; ")));
+    EXPECT_EQ(test::warnings_in(log), 1);
+    return 0;
   });
   EXPECT_EQ(status, 0);
 }
@@ -279,9 +282,13 @@ TEST(FeatureFile, AFullDiskTurnsItOffWithOneWarningAndGetsItsSpaceBack) {
   const test::TempDir dir;
   const int status = test::in_child([&] {
     if (!mount_small_disk(dir.path())) return kMayNotMount;
-    const int failed = fill_until_it_fails(dir.path(), "No space left on device");
+    const auto log = test::log_of([&] { fill_until_it_fails(dir.path()); });
+    EXPECT_THAT(log, HasSubstr(concat(dir.path().string(), ": No space left on device; ")));
+    EXPECT_EQ(test::warnings_in(log), 1);
     struct statvfs disk {};
-    return ::statvfs(dir.path().c_str(), &disk) == 0 && disk.f_bavail == disk.f_blocks ? failed : 9;
+    EXPECT_EQ(::statvfs(dir.path().c_str(), &disk), 0);
+    EXPECT_EQ(disk.f_bavail, disk.f_blocks);
+    return 0;
   });
   if (status == kMayNotMount) GTEST_SKIP() << "mounting is not allowed here";
   EXPECT_EQ(status, 0);
@@ -291,11 +298,10 @@ TEST(FeatureFile, AReadOnlyDiskTurnsItOffWithOneWarning) {
   const test::TempDir dir;
   const int status = test::in_child([&] {
     if (!mount_small_disk(dir.path())) return kMayNotMount;
-    if (::mount("none", dir.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) return 1;
-    testing::internal::CaptureStderr();
-    const FeatureFile file(dir.path(), kBudget);
-    const std::string log = testing::internal::GetCapturedStderr();
-    return file.is_off() && log.find("Read-only file system; ") != std::string::npos ? 0 : 2;
+    EXPECT_EQ(::mount("none", dir.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0);
+    const auto log = test::log_of([&] { EXPECT_TRUE(FeatureFile(dir.path(), kBudget).is_off()); });
+    EXPECT_THAT(log, HasSubstr("Read-only file system; "));
+    return 0;
   });
   if (status == kMayNotMount) GTEST_SKIP() << "mounting is not allowed here";
   EXPECT_EQ(status, 0);

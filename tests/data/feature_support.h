@@ -2,12 +2,16 @@
 #pragma once
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <random>
@@ -75,13 +79,39 @@ inline void damage(const std::filesystem::path& file, std::uint64_t begin, std::
   ::close(descriptor);
 }
 
-// The exit code of a child that runs `body`; 128 and more: the signal that ended it.
+// Runs `body` in a child. 0: it returned 0 and no expectation in it failed; 128 and more: the signal that ended it.
 inline int in_child(const std::function<int()>& body) {
+  std::fflush(nullptr);  // else the child would print what waits in the buffers once more
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(body());
+  if (child == 0) {
+    int code = body();
+    if (code == 0 && testing::Test::HasFailure()) code = 1;
+    std::fflush(nullptr);
+    ::_exit(code);
+  }
   int status = 0;
   if (::waitpid(child, &status, 0) != child) return -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// What `action` writes to standard error.
+inline std::string log_of(const std::function<void()>& action) {
+  testing::internal::CaptureStderr();
+  action();
+  return testing::internal::GetCapturedStderr();
+}
+
+inline std::int64_t warnings_in(const std::string& log) {
+  std::int64_t count = 0;
+  for (auto at = log.find("warning"); at != std::string::npos; at = log.find("warning", at + 1)) ++count;
+  return count;
+}
+
+// From here on a file of this process may not grow beyond `bytes`: a write fails as on a full disk.
+inline void limit_files(std::uint64_t bytes) {
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{bytes, bytes};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 }  // namespace sluice::test
