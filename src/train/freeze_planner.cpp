@@ -46,10 +46,10 @@ void FreezePlanner::prepare() {
   if (!costs_.empty()) return;
   costs_ = layer_costs(setup_);
   const bool is_free = !setup_.config.train.deterministic;  // times are not the same in every run
-  rules_ = {.may_shrink = setup_.config.freeze.elastic && is_free,
-            .may_replicate = setup_.config.freeze.elastic && setup_.config.freeze.replicas && is_free,
-            .change_s = seconds_of_change(setup_),
-            .steps = static_cast<double>(setup_.batches_per_epoch)};
+  rules_.may_shrink = setup_.config.freeze.elastic && is_free;
+  rules_.may_replicate = rules_.may_shrink && setup_.config.freeze.replicas;
+  rules_.change_s = seconds_of_change(setup_);
+  rules_.steps = static_cast<double>(setup_.batches_per_epoch);
   const tune::PlanRequest request = plan_request(setup_);
   const tune::StepOverheads overheads = step_overheads(setup_, {});
   const Plan first = tune::make_plan(request, costs_, overheads);
@@ -57,8 +57,9 @@ void FreezePlanner::prepare() {
   last_predicted_s_ = tune::predict_step(first, costs_, request.mean_micro_batch(1), overheads).seconds;
 }
 
-void FreezePlanner::follow(const PlanChange& known) {
-  if (known.freeze) last_predicted_s_ = known.freeze->predicted_s;
+void FreezePlanner::follow(const Plan& plan, std::optional<double> predicted_s) {
+  rules_.current = plan;
+  if (predicted_s) last_predicted_s_ = predicted_s;
 }
 
 PlanChange FreezePlanner::change(std::int64_t after, std::int64_t epoch, int units_before,
@@ -76,7 +77,7 @@ PlanChange FreezePlanner::change(std::int64_t after, std::int64_t epoch, int uni
                                            .predicted_s = found.predicted_s,
                                            .staying_s = found.staying_s,
                                            .terms = decision.terms}};
-  last_predicted_s_ = found.predicted_s;
+  follow(found.plan, found.predicted_s);
   return change;
 }
 

@@ -29,8 +29,9 @@ class FreezePlanner {
   // Measures what plans are made by; the first change() does, too.
   void prepare();
   // From a step on, with which `epoch` begins. units_before: those frozen until then.
-  // A change that was decided before comes first.
-  void follow(const PlanChange& known);
+  // A change that was decided before comes first: the run is in the shape of `plan`, of so long a step, if that is
+  // known.
+  void follow(const Plan& plan, std::optional<double> predicted_s);
   [[nodiscard]] PlanChange change(std::int64_t after, std::int64_t epoch, int units_before,
                                   const freeze::Decision& decision);
 

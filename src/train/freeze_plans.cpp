@@ -21,14 +21,15 @@ std::int64_t first_step_of(std::int64_t epoch, const Setup& setup, const RunStat
 const PlanChange* kept_change(const RunState* kept, std::int64_t after, int frozen_layers) {
   if (kept == nullptr) return nullptr;
   const auto found = std::ranges::find(kept->changes, after, &PlanChange::after);
-  const bool is_it = found != kept->changes.end() && found->plan.frozen_layers == frozen_layers;
+  const bool is_it = found != kept->changes.end() && found->freeze && found->plan.frozen_layers == frozen_layers;
   return is_it ? &*found : nullptr;
 }
 
 // A saved plan is one for the settings of now.
 bool settings_agree(const Setup& setup, const RunState& saved) {
   const config::Config was = config::parse(saved.config_toml, "state.json config");
-  return was.freeze == setup.config.freeze && was.pipeline == setup.config.pipeline &&
+  const bool same_processes = saved.processes == 0 || saved.processes == setup.process.processes;
+  return same_processes && was.freeze == setup.config.freeze && was.pipeline == setup.config.pipeline &&
          was.replicas.local == setup.config.replicas.local && was.device == setup.config.device &&
          was.train.deterministic == setup.config.train.deterministic &&
          was.train.micro_batch == setup.config.train.micro_batch && saved.plan.global_batch == setup.global_batch;
@@ -76,10 +77,21 @@ std::vector<PlanChange> changes_of_epochs(const Setup& setup, const RunState* sa
     const auto decision = freeze::decide(policy, {.epoch = epoch, .units = planner.units(), .frozen = units});
     if (decision.frozen == units) continue;
     const PlanChange* const known = kept_change(kept, after, planner.points()[decision.frozen]);
-    if (known != nullptr) planner.follow(*known);
+    if (known != nullptr) planner.follow(known->plan, known->freeze->predicted_s);
     changes.push_back(known != nullptr ? *known : planner.change(after, epoch, units, decision));
     units = decision.frozen;
   }
+}
+
+// Of a run that goes on with other settings: as many units stay frozen, in a shape for these settings.
+std::vector<PlanChange> reshaped_changes(const Setup& setup, const RunState* saved) {
+  if (saved == nullptr || saved->plan.frozen_layers == 0) return {};
+  FreezePlanner planner(setup);
+  const auto after = std::ranges::upper_bound(planner.points(), saved->plan.frozen_layers);
+  const int units = static_cast<int>(after - planner.points().begin()) - 1;
+  if (units == 0) return {};
+  const Progress& progress = saved->progress;
+  return {planner.change(progress.steps_done - 1, progress.position.epoch, units, {.frozen = units, .terms = {}})};
 }
 
 }  // namespace
@@ -102,7 +114,7 @@ RunPlans plan_freezing_run(const Setup& setup, const RunState* saved) {
   const RunState* const kept = saved != nullptr && settings_agree(setup, *saved) ? saved : nullptr;
   const std::int64_t steps_done = saved != nullptr ? saved->progress.steps_done : 0;
   if (!is_known_beforehand(policy_of(setup))) {  // what has been decided stays; freeze_watch.h goes on
-    if (kept == nullptr) return begin_with(setup, {}, steps_done, nullptr);
+    if (kept == nullptr) return begin_with(setup, reshaped_changes(setup, saved), steps_done, nullptr);
     RunPlans plans = begin_with(setup, kept->changes, steps_done, &kept->plan);
     plans.norms = kept->norms;
     return plans;

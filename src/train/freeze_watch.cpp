@@ -18,12 +18,20 @@ FreezeWatch::FreezeWatch(const Peers& peers, const Setup& setup, engine::Engine&
       policy_(policy_of(setup)),
       planner_(setup) {
   if (start_.position.batch > 0) plans_.norms.clear();
+  const auto last = std::ranges::find_if(plans_.changes.rbegin(), plans_.changes.rend(),
+                                         [](const PlanChange& change) { return change.freeze && !change.is_refused; });
+  planner_.follow(engine_.plan(),
+                  last == plans_.changes.rend() ? std::nullopt : std::optional(last->freeze->predicted_s));
   if (peers_.keeps_records()) planner_.prepare();  // no step waits for it
 }
 
 PlanSource FreezeWatch::source() {
   PlanSource source = source_of(plans_.changes);
   source.next = [this](std::int64_t steps_done) { return next(steps_done); };
+  source.refused = [this, mark = source.refused](std::int64_t steps_done) {
+    mark(steps_done);
+    planner_.follow(engine_.plan(), plans_.changes.back().freeze->predicted_before_s);
+  };
   source.freeze_record = [this](std::int64_t steps_done) {
     return steps_done == decided_at_ ? record_ : nlohmann::ordered_json();
   };

@@ -194,7 +194,9 @@ nlohmann::json RunState::to_json() const {
         {{"after", change.after}, {"plan", nlohmann::json(plan_json(change.plan))}, {"refused", change.is_refused}});
     if (change.freeze) json["changes"].back()["freeze"] = json_of(*change.freeze);
   }
-  if (std::ranges::all_of(norms, [](double norm) { return std::isfinite(norm); })) json["norms"] = norms;
+  const bool are_finite = std::ranges::all_of(norms, [](double norm) { return std::isfinite(norm); });
+  if (!norms.empty() && are_finite) json["norms"] = norms;
+  if (processes > 0) json["processes"] = processes;
   if (data) json["data"] = data->to_json();
   return json;
 }
@@ -213,6 +215,7 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
     for (const auto& change : json.value("changes", nlohmann::json::array()))
       state.changes.push_back(
           {change.at("after"), plan_from(change.at("plan")), change.at("refused"), freeze_record_from(change)});
+    state.processes = json.value("processes", 0);
     state.norms = json.value("norms", std::vector<double>{});
     state.metrics = {json.at("metrics").at("bytes"), json.at("metrics").at("time_s")};
     state.config_toml = json.at("config");
@@ -344,10 +347,10 @@ bool chunks_agree(const config::Config& config, const config::Config& was, int p
 bool plan_can_be_kept(const config::Config& config, const config::Config& was, int processes, const Plan& saved,
                       const std::string& order) {
   const bool schedule_agrees = saved.order == order && (!order.empty() || saved.schedule == config.pipeline.schedule);
-  return saved.devices() == config.pipeline.stages && saved.virtual_stages == virtual_stages(config) &&
-         saved.replicas == config.replicas.local && schedule_agrees && partition_agrees(config, was, saved) &&
-         chunks_agree(config, was, processes, saved) && limit_agrees(config, was) &&
-         recompute_agrees(config, was, saved);
+  return saved.frozen_layers == 0 && saved.devices() == config.pipeline.stages &&
+         saved.virtual_stages == virtual_stages(config) && saved.replicas == config.replicas.local && schedule_agrees &&
+         partition_agrees(config, was, saved) && chunks_agree(config, was, processes, saved) &&
+         limit_agrees(config, was) && recompute_agrees(config, was, saved);
 }
 
 }  // namespace sluice::train

@@ -26,6 +26,7 @@ struct RunState {
   Plan plan;                        // that the run was saved under
   std::vector<PlanChange> changes;  // those of the run, done and to come
   std::vector<double> norms;        // RunPlans::norms
+  int processes = 0;                // of the run that saved it; 0: not known
   report::MetricsPosition metrics;
   std::string config_toml;
   std::optional<DataIdentity> data;  // not in checkpoints of earlier versions

@@ -127,6 +127,7 @@ RunState state_at(const Setup& setup, const Progress& progress, const engine::Co
           .plan = composition.plan,
           .changes = plans.changes,
           .norms = plans.norms,
+          .processes = setup.process.processes,
           .metrics = metrics,
           .config_toml = config::to_toml(setup.config),
           .data = setup.data};

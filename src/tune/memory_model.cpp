@@ -24,11 +24,16 @@ std::span<const LayerCost> trained_layers(const MemoryModel& model, const Plan& 
   return std::span(model.layers).subspan(plan.frozen_layers);
 }
 
-// Of the frozen layers, which all devices hold, or the first one for all that share its memory.
+// What the frozen layers take: their parameters, which all devices hold, or the first one for all that share its
+// memory, their weights as kernels use them, and what they make of a device's share of the samples, before the first
+// stage takes it.
 std::uint64_t frozen_bytes(const MemoryModel& model, const Plan& plan, std::size_t device) {
-  std::uint64_t bytes = 0;
-  for (int i = 0; i < plan.frozen_layers && (device == 0 || !model.shares_memory); ++i)
-    bytes += model.layers[i].parameter_bytes;
+  if (plan.frozen_layers == 0) return 0;
+  const bool has_parameters = device == 0 || !model.shares_memory;
+  const auto share = static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.devices()));
+  std::uint64_t bytes = share * model.layers[plan.frozen_layers - 1].output_bytes;
+  for (int i = 0; i < plan.frozen_layers; ++i)
+    bytes += (has_parameters ? model.layers[i].parameter_bytes : 0) + model.layers[i].transformed_bytes;
   return bytes;
 }
 

@@ -101,6 +101,26 @@ TEST(FreezePlans, OfOtherSettingsAreDecidedAnewFromWhereTheRunStands) {
             (std::pair<std::int64_t, int>(40, 9)));
 }
 
+TEST(FreezePlans, OfGradientsKeepWhatIsFrozenUnderOtherSettings) {
+  const config::Config config = config_of("gradient");
+  RunState state = saved_state(config, plan_freezing_run(make_setup(config_of("linear")), nullptr));
+  state.norms = {4, 3, 2, 1};
+  const RunState read = RunState::from_json(state.to_json(), "state.json");
+  const RunPlans same = plan_freezing_run(make_setup(config), &read);
+  EXPECT_EQ(same.now, state.plan);
+  EXPECT_EQ(same.norms, state.norms);
+  config::Config other = config;
+  other.pipeline.planning_budget_s = 20;
+  EXPECT_EQ(plan_freezing_run(make_setup(other), &read).now.frozen_layers, state.plan.frozen_layers);
+  // Another number of processes has other shares of a batch; without freezing nothing stays frozen.
+  RunState of_two = read;
+  of_two.processes = 2;
+  EXPECT_EQ(plan_freezing_run(make_setup(config), &of_two).now.frozen_layers, state.plan.frozen_layers);
+  EXPECT_TRUE(plan_freezing_run(make_setup(config), &of_two).norms.empty());
+  const Plan plain = plan_run(make_setup(config_of("none")), &read).now;
+  EXPECT_EQ(plain.frozen_layers, 0);
+}
+
 TEST(CheckFreezing, RefusesWhatCannotBeBeforeAnythingIsMeasured) {
   EXPECT_NO_THROW(check_freezing(make_setup(config_of("linear"))));
   const auto refusal = [](const config::Config& config) { return [&] { check_freezing(make_setup(config)); }; };

@@ -89,6 +89,27 @@ TEST(ElasticPlan, NeedsRoomForParametersAndFrozenLayers) {
   EXPECT_EQ(elastic_plan(request, 2, layers, {}, {}).plan.devices(), 2);
 }
 
+TEST(ElasticPlan, StaysInTheShapeThatItHasNow) {
+  const auto layers = layers_of(std::vector(8, 1.0));
+  const PlanRequest request = request_of(2, 1, 4, 8);
+  const ElasticPlan shrunk = elastic_plan(request, 2, layers, {}, {});
+  ASSERT_EQ(shrunk.plan.devices(), 1);
+  // A change costs more than any shape can win: it does not go back to two devices.
+  const ElasticPlan later = elastic_plan(request, 4, layers, {}, {.current = shrunk.plan, .change_s = 1e9});
+  EXPECT_EQ(later.plan.devices(), 1);
+  EXPECT_EQ(later.plan.replicas, 2);
+  EXPECT_EQ(later.predicted_s, later.staying_s);
+}
+
+TEST(ElasticPlan, WhereNothingIsEstimatedToFitOneIsTriedAllTheSame) {
+  const auto layers = layers_of(std::vector(4, 1.0), 100);
+  PlanRequest request = request_of(2, 1, 4, 4);
+  request.memory_limit = 10;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(elastic_plan(request, 2, layers, {}, {}).plan.devices(), 2);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no shape of the pipeline is estimated to fit 10 B"));
+}
+
 // No other number of devices has a shorter step, and the prediction is the predictor's.
 TEST(ElasticPlan, IsTheShortestOfAllShapes) {
   RngStream rng(hash_name("elastic"));
