@@ -187,7 +187,7 @@ void FeatureFile::release_old(std::uint32_t last) {
 }
 
 void FeatureFile::end_change() {
-  low_end_ = std::min(high_begin_, most_rows());
+  low_end_ = high_begin_;      // within the budget: there are slots behind it, or the next lines take it back
   if (high_ == high_begin_) {  // none behind the old ones was needed
     high_ = low_;
     low_ = low_end_ = high_begin_ = 0;

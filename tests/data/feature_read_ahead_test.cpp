@@ -123,5 +123,26 @@ TEST_F(ReadAhead, ThreadsTakeEachRowAtMostOnce) {
   }
 }
 
+// The buffer is given back only when nobody copies a row out of it.
+TEST_F(ReadAhead, ListsChangeWhileThreadsTakeRows) {
+  std::atomic<bool> ends = false;
+  std::atomic<int> taken = 0;
+  std::vector<std::jthread> threads;
+  for (int thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&] {
+      while (!ends) {
+        for (std::uint32_t position = 0; position < 100; ++position) taken += take(position, position) ? 1 : 0;
+        std::this_thread::yield();
+      }
+    });
+  }
+  for (int round = 0; round < 300 || taken < 1000; ++round) {
+    ahead_.start(rows(0, 100), 50 * kPage);
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    if (round % 3 == 0) ahead_.stop();
+  }
+  ends = true;
+}
+
 }  // namespace
 }  // namespace sluice::data

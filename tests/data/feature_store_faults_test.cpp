@@ -20,7 +20,7 @@ using testing::HasSubstr;
 TEST(FeatureStoreFaults, ADamagedRowIsAMissWithOneWarningAndIsWrittenAgain) {
   const test::TempDir dir;
   FeatureStore store(
-      {.memory_bytes = 1 << 20, .disk_bytes = 1 << 20, .directory = dir.path(), .rows_in_memory = false});
+      {.memory_bytes = 1 << 20, .disk_bytes = 20 * 1008, .directory = dir.path(), .rows_in_memory = false});
   store.reset(1000);
   keep(store, keys_between(0, 20), 1000);
   const auto file = test::unnamed_files(dir.path()).at(0);

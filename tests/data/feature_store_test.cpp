@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <atomic>
+#include <cstring>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -139,6 +140,23 @@ TEST(FeatureStore, WithinTheBudgetsAtEachMomentOfAChange) {
   }
 }
 
+// Small rows, whose index is most of what they take, become large ones, of which the memory holds more than its share
+// as long as those on disk are not counted.
+TEST(FeatureStore, WhileRowsGrowTheIndexOfThoseOnDiskStillCounts) {
+  const test::TempDir dir;
+  const FeatureStoreOptions options{.memory_bytes = 1 << 20, .disk_bytes = 1 << 20, .directory = dir.path()};
+  FeatureStore store(options);
+  store.reset(12);
+  keep(store, keys_between(0, 20'000), 12);
+  ASSERT_GT(store.statistics().rows_on_disk, 2000);
+  const Bytes made(256 * 4000);
+  store.change(4000, [&](const std::byte*, std::int64_t) {
+    expect_budgets_kept(store, options);
+    return made.data();
+  });
+  expect_budgets_kept(store, options);
+}
+
 TEST(FeatureStore, WhatTheTransformThrowsLeavesAnEmptyStore) {
   FeatureStore store({.memory_bytes = 1 << 20, .directory = {}});
   store.reset(100);
@@ -155,6 +173,27 @@ TEST(FeatureStore, WhatTheTransformThrowsLeavesAnEmptyStore) {
   EXPECT_EQ(count_of(fetch_checked(store, keys_between(0, 10), 200)), 0);
   keep(store, keys_between(0, 10), 200);
   EXPECT_EQ(count_of(fetch_checked(store, keys_between(0, 10), 200)), 10);
+}
+
+TEST(FeatureStore, ARowIsNoHitBeforeItIsWhollyWritten) {
+  constexpr std::uint64_t kRow = 50'000;
+  const test::TempDir dir;
+  FeatureStore store({.memory_bytes = 8 << 20, .disk_bytes = 8 << 20, .directory = dir.path()});
+  const auto keys = keys_between(0, 200);
+  const Bytes rows = test::rows_of(keys, kRow);
+  for (int round = 0; round < 3; ++round) {
+    store.reset(kRow);
+    const std::jthread writer([&] { store.keep(keys, rows.data()); });
+    Bytes found_rows(rows.size());
+    for (std::int64_t found = 0; found < 200;) {
+      const auto found_now = store.fetch(keys, found_rows.data());
+      found = count_of(found_now);
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        if (!found_now[i]) continue;
+        ASSERT_EQ(std::memcmp(found_rows.data() + i * kRow, rows.data() + i * kRow, kRow), 0) << i;
+      }
+    }
+  }
 }
 
 TEST(FeatureStore, ThreadsFetchAndKeepAtOnce) {
