@@ -17,6 +17,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/rng.h"
+#include "device/memory.h"
 #include "engine/engine.h"
 #include "engine/reference.h"
 #include "engine/same_state.h"
@@ -302,6 +303,31 @@ TEST(FrozenPrefix, LeavesALayerToTrainAndNoTiedParameterApart) {
   const Shape tied{"gpt2", 2, 2};
   EXPECT_THAT([&] { Engine(plan_of(tied), options_of(tied)); },
               ThrowsMessage<ConfigError>(AllOf(HasSubstr("wte"), HasSubstr("ties its head to its embeddings"))));
+}
+
+class FrozenPrefixMemory : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { device::count_memory(); }
+};
+
+// What is frozen needs its parameters alone; what thaws, gradients and optimizer state, too.
+TEST_F(FrozenPrefixMemory, IsCountedInALimitAsThePlanHasItNotAsItIsNow) {
+  const Shape shape{"vit", 5, 1};
+  std::uint64_t all = 0, trained = 0;
+  Reference reference(shape);
+  for (const auto& [name, tensor] : reference.frozen_tensors()) all += tensor.nbytes();
+  for (const auto& [name, tensor] : reference.trained.parameters()) trained += tensor.nbytes();
+  all += trained;
+  EngineOptions options = options_of(shape);
+  options.compose.memory_limit = (all + 3 * trained + 4 * all) / 2;
+  Engine engine(plan_of(shape), options);
+  EXPECT_NO_THROW(engine.check_feasible(plan_of(shape)));
+  EXPECT_NO_THROW(engine.check_feasible(plan_of({"vit", 7, 1})));
+  EXPECT_THAT(
+      [&] {
+        engine.check_feasible(plan_of({"vit", 0, 1}));
+      },
+      ThrowsMessage<OutOfMemoryError>(HasSubstr("over its device.memory_limit")));
 }
 
 TEST(FrozenPrefix, ThatFailsSaysSoAndStopsEveryDevice) {

@@ -94,6 +94,13 @@ TEST(FreezePlans, OfOtherSettingsAreDecidedAnewFromWhereTheRunStands) {
   const RunPlans others = plan_freezing_run(make_setup(wide), &state);
   EXPECT_EQ(others.now.frozen_layers, 7);
   EXPECT_GE(others.now.replicas, 2);
+  // In a shape that they would not have taken.
+  config::Config rigid = config;
+  rigid.freeze.elastic = false;
+  RunState elastic = state;
+  for (PlanChange& change : elastic.changes) change.freeze->predicted_s = 1e6;
+  for (const PlanChange& change : plan_freezing_run(make_setup(rigid), &elastic).changes)
+    EXPECT_LT(change.freeze->predicted_s, 1e6) << change.after;
   // Another number of batches an epoch, from the batch on at which it stands.
   config::Config more = config;
   more.data.samples = 120;

@@ -60,6 +60,8 @@ TEST(ElasticPlan, StaysWhereItMayNotOrDoesNotWinTheChangeBack) {
   EXPECT_EQ(fixed.plan.replicas, 1);
   EXPECT_THAT(fixed.plan.partition.layers_per_stage, ElementsAre(2, 2));
   EXPECT_EQ(fixed.predicted_s, free.staying_s);
+  // Four frozen forwards over two devices; then (4 + 1) micro-batches of 16 samples through stages of two layers.
+  EXPECT_NEAR(fixed.predicted_s, 4 * 64 / 3.0 / 2 + 5 * 16 * 2, 1e-9);
   const double gain = free.staying_s - free.predicted_s;
   EXPECT_EQ(elastic_plan(request, 4, layers, {}, {.change_s = 10 * gain, .steps = 10}).plan.devices(), 2);
   EXPECT_EQ(elastic_plan(request, 4, layers, {}, {.change_s = 10 * gain, .steps = 11}).plan.devices(), 1);
@@ -87,6 +89,13 @@ TEST(ElasticPlan, NeedsRoomForParametersAndFrozenLayers) {
   EXPECT_EQ(elastic_plan(request, 2, layers, {}, {}).plan.devices(), 1);
   request.memory_limit = 550;
   EXPECT_EQ(elastic_plan(request, 2, layers, {}, {}).plan.devices(), 2);
+  // And for what they make of a device's samples, all at once: 32 of 64 on each of two, in either shape.
+  auto wide = layers;
+  wide[1].output_bytes = 10;
+  request.memory_limit = 650 + 32 * 10;
+  EXPECT_EQ(elastic_plan(request, 2, wide, {}, {}).plan.devices(), 1);
+  request.memory_limit = 550 + 32 * 10;
+  EXPECT_EQ(elastic_plan(request, 2, wide, {}, {}).plan.devices(), 2);
 }
 
 TEST(ElasticPlan, StaysInTheShapeThatItHasNow) {
