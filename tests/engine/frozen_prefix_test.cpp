@@ -330,6 +330,28 @@ TEST_F(FrozenPrefixMemory, IsCountedInALimitAsThePlanHasItNotAsItIsNow) {
       ThrowsMessage<OutOfMemoryError>(HasSubstr("over its device.memory_limit")));
 }
 
+TEST(FrozenPrefix, NeedsToTheByteWhatItsParametersAre) {
+  const Shape shape{"vit", 5, 2, 2};
+  const LayerList layers = layers_of(shape);
+  std::vector<nn::Layer*> all;
+  std::uint64_t frozen = 0, first_stage = 0;  // bytes of parameters
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    all.push_back(layers[i].get());
+    for (const nn::Parameter* parameter : layers[i]->parameters()) {
+      if (i < 5) frozen += parameter->value.nbytes();
+      if (i >= 5 && i < 7) first_stage += parameter->value.nbytes();
+    }
+  }
+  // Device 0: the only copy of what is frozen, and stage 0 of replica 0 with gradients and two states of AdamW.
+  ComposeOptions options = options_of(shape).compose;
+  for (int i = 0; i < 4; ++i) options.devices.push_back({device::DeviceKind::kCpu, i});
+  options.memory_limit = frozen + 4 * first_stage;
+  EXPECT_NO_THROW(check_fits(plan_of(shape), options, all));
+  --options.memory_limit;
+  EXPECT_THAT([&] { check_fits(plan_of(shape), options, all); },
+              ThrowsMessage<OutOfMemoryError>(HasSubstr("replica 0 stage 0: out of memory on cpu:0")));
+}
+
 TEST(FrozenPrefix, ThatFailsSaysSoAndStopsEveryDevice) {
   const auto fails = std::make_shared<std::atomic<int>>(0);
   const Shape shape{"vit", 4, 2, 2};  // of 11 layers with the probe
