@@ -9,14 +9,12 @@
 #include <ATen/core/grad_mode.h>
 
 #include <atomic>
-#include <numeric>
 #include <set>
 
 #include "comm/processes.h"
 #include "comm/ranks.h"
 #include "core/concat.h"
 #include "core/error.h"
-#include "core/rng.h"
 #include "device/memory.h"
 #include "engine/engine.h"
 #include "engine/reference.h"
@@ -147,29 +145,6 @@ void expect_same_bits(const State& ours, const State& theirs) {
   EXPECT_EQ(ours.optimizer_steps, theirs.optimizer_steps);
   expect_same_bits(ours.model, theirs.model);
   expect_same_bits(ours.optimizer, theirs.optimizer);
-}
-
-TEST(PrefixShares, AreEqualConsecutiveAndWithinOneMicroBatch) {
-  RngStream rng(hash_name("prefix shares"));
-  for (int round = 0; round < 500; ++round) {
-    const int devices = 1 + static_cast<int>(rng.below(5));
-    std::vector<std::int64_t> sizes(1 + rng.below(6));
-    for (std::int64_t& size : sizes) size = static_cast<std::int64_t>(rng.below(5));
-    std::vector<std::int64_t> of_devices(devices), expected;
-    std::vector<std::int64_t> next(sizes.size());
-    int last_device = 0;
-    for (const pipeline::PrefixShare& share : pipeline::prefix_shares(sizes, devices)) {
-      const int micro_batch = index(share.micro_batch);
-      EXPECT_EQ(share.begin, next[micro_batch]) << "each sample once, in order";
-      EXPECT_LT(share.begin, share.end);
-      EXPECT_GE(index(share.device), last_device);
-      last_device = index(share.device);
-      next[micro_batch] = share.end;
-      of_devices[last_device] += share.end - share.begin;
-    }
-    EXPECT_EQ(next, sizes);
-    EXPECT_LE(std::ranges::max(of_devices) - std::ranges::min(of_devices), 1);
-  }
 }
 
 class FrozenPrefixParity : public testing::TestWithParam<Shape> {};
