@@ -84,9 +84,8 @@ void Engine::load(const State& state, const std::string& source) {
 
 void Engine::check_feasible(const Plan& plan, const DeviceChoice& where) const {
   std::vector<nn::Layer*> layers;
-  for (const auto& prefix : composition_.executor->prefixes()) {
-    if (!layers.empty()) break;  // one copy is enough
-    for (const auto& layer : prefix->layers()) layers.push_back(layer.get());
+  if (const auto prefixes = composition_.executor->prefixes(); !prefixes.empty()) {
+    for (const auto& layer : prefixes.front()->layers()) layers.push_back(layer.get());
   }
   for (int s = 0; s < composition_.plan.stages(); ++s) {
     for (const auto& layer : composition_.executor->stage(ReplicaId{0}, StageId{s}).layers())

@@ -50,10 +50,10 @@ void FreezePlanner::prepare() {
   rules_.may_replicate = rules_.may_shrink && setup_.config.freeze.replicas;
   rules_.change_s = seconds_of_change(setup_);
   rules_.steps = static_cast<double>(setup_.batches_per_epoch);
+  if (last_predicted_s_) return;
   const tune::PlanRequest request = plan_request(setup_);
   const tune::StepOverheads overheads = step_overheads(setup_, {});
   const Plan first = tune::make_plan(request, costs_, overheads);
-  if (last_predicted_s_) return;
   last_predicted_s_ = tune::predict_step(first, costs_, request.mean_micro_batch(1), overheads).seconds;
 }
 

@@ -99,8 +99,8 @@ void Loop::run_until_done_or_stopped() {
 
 void Loop::take_next_plan() {
   const auto plan = parts_.plans.next ? parts_.plans.next(progress_.steps_done) : std::nullopt;
-  const auto decided = parts_.plans.freeze_record ? parts_.plans.freeze_record(progress_.steps_done) : nullptr;
-  if (parts_.records != nullptr && !decided.is_null()) parts_.records->reporter.event("freeze", decided);
+  const auto freeze = parts_.plans.freeze_record ? parts_.plans.freeze_record(progress_.steps_done) : nullptr;
+  if (parts_.records != nullptr && !freeze.is_null()) parts_.records->reporter.event("freeze", freeze);
   if (!plan) return;
   report_outside_of_steps();
   const Plan before = parts_.engine.plan();
@@ -110,10 +110,10 @@ void Loop::take_next_plan() {
   } catch (const engine::PlanRefused& refusal) {
     return stay_after(refusal);
   }
-  go_on_after(before, begin);
+  go_on_after(before, begin, freeze);
 }
 
-void Loop::go_on_after(const Plan& before, Nanoseconds begin) {
+void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::ordered_json& freeze) {
   const Plan& plan = parts_.engine.plan();
   if (plan.replicas != before.replicas) {  // another share of every batch
     train_data_.reset();                   // its threads end first
@@ -127,7 +127,6 @@ void Loop::go_on_after(const Plan& before, Nanoseconds begin) {
   nlohmann::ordered_json transition{
       {"step", progress_.steps_done}, {"from", plan_json(before)}, {"to", plan_json(plan)}, {"seconds", seconds}};
   if (const auto measured = reporter.step_ms_of_plan()) transition["measured_before_ms"] = *measured;
-  const auto freeze = parts_.plans.freeze_record ? parts_.plans.freeze_record(progress_.steps_done) : nullptr;
   if (!freeze.is_null()) {
     for (const char* predicted : {"predicted_before_ms", "predicted_ms"}) transition[predicted] = freeze.at(predicted);
   }

@@ -85,7 +85,8 @@ class Loop {
   // Some process has received a signal, and all of them know.
   [[nodiscard]] bool must_stop() const;
   void take_next_plan();
-  void go_on_after(const Plan& before, Nanoseconds begin);
+  // freeze: the fields of PlanSource::freeze_record; null where nothing freezes with it.
+  void go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::ordered_json& freeze);
   void stay_after(const engine::PlanRefused& refusal);
   void train_one_step();
   [[nodiscard]] std::optional<std::filesystem::path> checkpoint_to_go_back_to() const;

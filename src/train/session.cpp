@@ -366,7 +366,7 @@ PlanDescription describe_training(const config::Config& config, const SessionOpt
   identify_data(setup);
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);
-  RunPlans plans = plan_run_from(setup, resume);
+  const RunPlans plans = plan_run_from(setup, resume);
   engine::Engine engine(plans.now, engine_options(setup));
   engine::Composition& composition = engine.composition();
   load_start(composition, setup, resume);
@@ -374,10 +374,9 @@ PlanDescription describe_training(const config::Config& config, const SessionOpt
   const std::int64_t step = resume ? resume->state.progress.steps_done : 0;
   check_feasible(engine, plans.changes, step);
   warn_of_late_changes(plans.changes, setup.total_steps);
-  const PlanSource source = source_of(plans.changes);
   for (const PlanChange& change : plans.changes) {
     plan.json["changes"].push_back({{"after", change.after}, {"plan", plan_json(change.plan)}});
-    if (change.freeze) plan.json["changes"].back()["freeze"] = source.freeze_record(change.after);
+    if (change.freeze) plan.json["changes"].back()["freeze"] = freeze_fields(change.after, change);
   }
   if (const std::string coming = changes_in_words(plans.changes, step); !coming.empty())
     plan.text += concat("\n", coming);

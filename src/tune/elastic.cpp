@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "pipeline/schedule/plan_schedule.h"
 #include "tune/memory_model.h"
 #include "tune/predict.h"
 
@@ -49,8 +48,8 @@ std::optional<ElasticPlan> tried(const PlanRequest& request, const Trial& trial)
     ElasticPlan found{.plan = make_plan(request, trial.costs, trial.overheads)};
     const int processes = request.replicas / request.plan.replicas;
     const auto bytes = estimate_bytes({trial.costs, request.shares_memory, processes}, found.plan);
-    const bool has_room = !trial.needs_room || request.memory_limit == 0 || *bytes <= request.memory_limit;
-    if (!bytes || !has_room) return std::nullopt;
+    if (!bytes) return std::nullopt;
+    if (trial.needs_room && request.memory_limit > 0 && *bytes > request.memory_limit) return std::nullopt;
     const double samples = request.mean_micro_batch(1);
     found.predicted_s = predict_step(found.plan, trial.costs, samples, trial.overheads).seconds;
     return found;

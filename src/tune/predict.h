@@ -1,11 +1,11 @@
 // predict: the time of one training step, and where it goes, from measured costs. Whoever estimates a step asks here:
 // plans, the search for a cut, `sluice profile`, advice.
 // Frozen layers come first: every device runs its share of the samples through them. Then the schedule's actions run in
-// its own order (pipeline/schedule/simulate.h), with a hop wherever a result goes to
-// another device. When the gradients of a stage are whole, their sum over the replicas begins; all stages share one
-// network. When everything has ended, the weights are updated. A run hides more of an all-reduce in two ways: its
-// buckets begin inside a stage's last backward, and local replicas sum different stages at the same time. Not here:
-// loading, and what devices that work at once take from each other. Pure. Times in seconds.
+// its own order (pipeline/schedule/simulate.h), with a hop wherever a result goes to another device. When the gradients
+// of a stage are whole, their sum over the replicas begins; all stages share one network. When everything has ended,
+// the weights are updated. A run hides more of an all-reduce in two ways: its buckets begin inside a stage's last
+// backward, and local replicas sum different stages at the same time. Not here: loading, and what devices that work at
+// once take from each other. Pure. Times in seconds.
 #pragma once
 
 #include <optional>

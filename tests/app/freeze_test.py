@@ -57,12 +57,7 @@ class FreezeTest(unittest.TestCase):
 
     def train(self, config, name, *arguments, processes=1):
         run_dir = self.folder / name
-        words = ["train", config, "--run-dir", run_dir, *arguments]
-        if processes == 1:
-            return run_dir, [cli.must_run(*words)]
-        done = cli.finish_all(cli.start_ranks(processes, *words))
-        self.assertEqual([process.returncode for process in done], [0] * processes, [process.stderr for process in done])
-        return run_dir, done
+        return run_dir, cli.must_run_ranks(processes, "train", config, "--run-dir", run_dir, *arguments)
 
     def assert_close(self, ours, theirs, tolerance):
         self.assertEqual(len(ours), len(theirs))

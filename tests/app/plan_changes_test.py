@@ -72,12 +72,7 @@ class PlanChangesTest(unittest.TestCase):
     def train(self, processes, config, name, *arguments):
         """Ends well in every process."""
         run_dir = self.folder / name
-        words = ["train", config, "--run-dir", run_dir, *arguments]
-        if processes == 1:
-            return run_dir, [cli.must_run(*words)]
-        done = cli.finish_all(cli.start_ranks(processes, *words))
-        self.assertEqual([process.returncode for process in done], [0] * processes, [process.stderr for process in done])
-        return run_dir, done
+        return run_dir, cli.must_run_ranks(processes, "train", config, "--run-dir", run_dir, *arguments)
 
     def assert_same_end(self, one, other):
         self.assertEqual(losses(one), losses(other))

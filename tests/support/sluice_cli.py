@@ -120,6 +120,17 @@ def finish_all(processes):
         return list(pool.map(finish, processes))
 
 
+def must_run_ranks(size, *arguments):
+    """A run of `size` processes, each of which ends well; [rank]."""
+    if size == 1:
+        return [must_run(*arguments)]
+    done = finish_all(start_ranks(size, *arguments))
+    if any(process.returncode for process in done):
+        raise AssertionError("\n".join(f"rank {rank}: exit code {process.returncode}\n{process.stderr}"
+                                       for rank, process in enumerate(done)))
+    return done
+
+
 def stop(process, number=signal.SIGTERM):
     process.send_signal(number)
     return finish(process)
