@@ -7,6 +7,7 @@
 # shellcheck disable=SC2154 # max_world and config are launch.sh's
 local_devices= # NPROC; empty: replicas.local is the configuration's
 freeze=        # 1, 0; empty: freeze.policy is the configuration's
+feature_cache= # 1, 0; empty: freeze.cache is the configuration's
 
 # take_elastic NPROC NNODES NODE_RANK MASTER_ADDR MASTER_PORT [IB [IF_NAME [LR [BATCH [DATASET [DATADIR [PIPE_LEN [FREEZE
 # [SWITCH...]]]]]]]]]
@@ -60,9 +61,9 @@ take_switches() {
       no_auto_pipe) argument_sets+=(--set freeze.elastic=false) ;;
       auto_dp) argument_sets+=(--set freeze.replicas=true) ;;
       no_auto_dp) argument_sets+=(--set freeze.replicas=false) ;;
-      cache) die 2 "there is no cache of frozen layers' outputs yet: give no_cache, or leave the word out" ;;
-      no_cache) ;;
-      *) usage_error "'$switch' is none of [no_]freeze, [no_]auto_pipe, [no_]auto_dp, no_cache" ;;
+      cache) feature_cache=1 ;;
+      no_cache) feature_cache=0 ;;
+      *) usage_error "'$switch' is none of [no_]freeze, [no_]auto_pipe, [no_]auto_dp, [no_]cache" ;;
     esac
   done
 }
@@ -84,6 +85,22 @@ apply_freeze() {
       policy=$(configured freeze policy) || exit
       [[ -n $policy ]] || die 70 "sluice config $config does not say freeze.policy"
       [[ $policy != '"none"' ]] || argument_sets+=(--set freeze.policy=linear)
+      ;;
+  esac
+}
+
+# Crops and flips that are new in each epoch leave nothing to keep: with the cache on a sample has two, taken in turn,
+# unless the configuration says how many. Where nothing freezes there is nothing to keep either.
+apply_feature_cache() {
+  case $feature_cache in
+    0) argument_sets+=(--set freeze.cache=off) ;;
+    1)
+      [[ $(configured freeze policy) != '"none"' ]] || return 0
+      local kept views crop flip
+      kept=$(configured freeze cache) && views=$(configured data views) || exit
+      crop=$(configured data crop_padding) && flip=$(configured data flip) || exit
+      [[ $kept != '"off"' ]] || argument_sets+=(--set freeze.cache=auto)
+      [[ $views -ne 0 || ($crop -eq 0 && $flip == false) ]] || argument_sets+=(--set data.views=2)
       ;;
   esac
 }

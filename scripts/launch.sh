@@ -183,6 +183,7 @@ launch() {
   [[ $placed -eq 0 ]] || forget_other_launchers
   apply_devices
   apply_freeze
+  apply_feature_cache
   apply_batch
   use_interface
   # The user's --set come last, so that they win.

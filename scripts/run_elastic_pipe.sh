@@ -19,7 +19,8 @@
 #     freeze | no_freeze        FREEZE again: 1 or 0
 #     auto_pipe | no_auto_pipe  whether the pipeline may shrink (freeze.elastic)
 #     auto_dp | no_auto_dp      whether devices that it gives up become replicas (freeze.replicas)
-#     no_cache                  as it is: there is no cache of frozen layers' outputs yet, so `cache` is refused
+#     cache | no_cache          whether what frozen layers make of a sample is kept (freeze.cache: auto, or what the
+#                               configuration has); with crops and flips also data.views=2, where it is 0
 #
 # Arguments that are missing at the end stay as configured; options are those of scripts/run.sh. The configuration is
 # $SLUICE_CONFIG or configs/elastic_pipe.toml.

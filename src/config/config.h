@@ -57,6 +57,7 @@ struct DataConfig {
   std::int64_t samples = 10000;  // training samples of a synthetic data set
   int crop_padding = 0;          // pixels
   bool flip = false;
+  std::int64_t views = 0;  // of a sample; 0 = a new one each epoch
 
   bool operator==(const DataConfig&) const = default;
 };
@@ -126,6 +127,11 @@ struct FreezeConfig {
   std::string unit = "block";
   bool elastic = true;
   bool replicas = true;
+  std::string cache = "off";
+  ByteCount cache_bytes{std::int64_t{1} << 30};
+  ByteCount cache_disk_bytes;  // 0 = no disk
+  std::string cache_dir;       // empty = in the system's folder for temporary files
+  std::string cache_precision = "full";
 
   bool operator==(const FreezeConfig&) const = default;
 };

@@ -20,6 +20,8 @@ class Rules {
     check_micro_batch();
     check_order();
     check_freezing();
+    check_views();
+    check_feature_cache();
     check_devices();
     check_optimizer();
     check_lr_schedule();
@@ -101,6 +103,39 @@ class Rules {
             concat("freeze.policy=\"", freeze.policy,
                    "\" beside pipeline.order: an order is for one number of stages; "
                    "choose a pipeline.schedule"));
+  }
+
+  void check_views() const {
+    const auto& data = config_.data;
+    require(
+        data.views == 0 || data.crop_padding > 0 || data.flip, {"data.views", "data.crop_padding", "data.flip"},
+        concat("data.views=", data.views,
+               " beside neither data.crop_padding nor data.flip: all views of a sample are the same; leave it out"));
+  }
+
+  void check_feature_cache() const {
+    const auto& freeze = config_.freeze;
+    const auto& data = config_.data;
+    require(
+        freeze.cache_disk_bytes.bytes == 0 || freeze.cache == "disk" || freeze.cache == "auto",
+        {"freeze.cache_disk_bytes", "freeze.cache"},
+        concat("freeze.cache_disk_bytes is for freeze.cache=\"disk\" or \"auto\", but that is \"", freeze.cache, "\""));
+    if (freeze.cache == "off") return;
+    require(freeze.policy != "none", {"freeze.cache", "freeze.policy"},
+            concat("freeze.cache=\"", freeze.cache,
+                   "\" keeps what frozen layers make, but with freeze.policy=\"none\" none are frozen; choose a policy "
+                   "or freeze.cache=\"off\""));
+    require(
+        !config_.train.deterministic, {"freeze.cache", "train.deterministic"},
+        concat("freeze.cache=\"", freeze.cache,
+               "\" beside train.deterministic: a run that goes on from a checkpoint begins with an empty cache, and "
+               "what it computes anew may differ in the last bit; choose freeze.cache=\"off\""));
+    require(data.views > 0 || (data.crop_padding == 0 && !data.flip), {"freeze.cache", "data.views"},
+            concat("freeze.cache=\"", freeze.cache,
+                   "\" beside crops or flips that are new in each epoch: no sample would come twice; set data.views to "
+                   "how many of them a sample shall have, such as 3"));
+    require(freeze.cache != "disk" || freeze.cache_disk_bytes.bytes > 0, {"freeze.cache", "freeze.cache_disk_bytes"},
+            "freeze.cache=\"disk\" needs freeze.cache_disk_bytes, for example \"20GiB\"");
   }
 
   void check_devices() const {

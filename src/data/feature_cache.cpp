@@ -55,11 +55,23 @@ void FeatureCache::use(const std::string& prefix, at::IntArrayRef row_sizes, at:
   format_ = std::move(format);
 }
 
+void FeatureCache::clear() {
+  const auto lock = gate_.alone();
+  if (format_.prefix.empty()) return;
+  store_.reset(format_.row_bytes());
+  format_ = {};
+}
+
 void FeatureCache::check_rows(std::size_t keys, const at::Tensor& rows) const {
   const auto expected = format_.sizes_of(static_cast<std::int64_t>(keys));
   check(rows.scalar_type() == format_.type && rows.sizes() == expected,
         concat("the feature cache was told of rows ", at::IntArrayRef(expected), " of ", format_.type, ", not ",
                rows.sizes(), " of ", rows.scalar_type()));
+}
+
+std::vector<bool> FeatureCache::has(std::span<const FeatureKey> keys) const {
+  const auto lock = gate_.shared();
+  return store_.has(keys);
 }
 
 std::vector<bool> FeatureCache::fetch(std::span<const FeatureKey> keys, at::Tensor& rows) {

@@ -45,6 +45,12 @@ class FeatureCache {
   // calls.
   void use(const std::string& prefix, at::IntArrayRef row_sizes, at::ScalarType type);
 
+  // Drops all rows, and what they are of: use() comes next.
+  void clear();
+
+  // Which of these keys have a row now. None before the first use().
+  [[nodiscard]] std::vector<bool> has(std::span<const FeatureKey> keys) const;
+
   // Rows of these keys into `rows` [n, row...], of any layout and device; [i] is true where it was there, other rows
   // are untouched.
   std::vector<bool> fetch(std::span<const FeatureKey> keys, at::Tensor& rows);
@@ -53,6 +59,8 @@ class FeatureCache {
   // equal.
   void store(std::span<const FeatureKey> keys, const at::Tensor& rows);
 
+  // Whether read_ahead() is of any use.
+  [[nodiscard]] bool reads_ahead() const { return !store_.statistics().disk_is_off; }
   // The next keys that will be fetched, in order: those on disk now are read ahead by a thread, as far as its buffer
   // goes. Takes the place of the list before.
   void read_ahead(const std::vector<FeatureKey>& keys);
@@ -92,7 +100,7 @@ class FeatureCache {
   void check_rows(std::size_t keys, const at::Tensor& rows) const;
 
   const bool as_bfloat16_;
-  Gate gate_;  // alone: format_ changes
+  mutable Gate gate_;  // alone: format_ changes
   Format format_;
   FeatureStore store_;
 };

@@ -7,9 +7,12 @@
 
 namespace sluice::data {
 
+// FeatureKey::view of the samples of a test set, which have numbers of their own.
+inline constexpr int kTestView = -1;
+
 struct FeatureKey {
   std::int64_t sample = 0;  // index in the data set
-  int view = 0;             // which of its augmented views
+  int view = 0;             // which of its augmented views (SampleReader::view_in())
   friend bool operator==(const FeatureKey&, const FeatureKey&) = default;
 };
 

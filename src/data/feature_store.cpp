@@ -68,6 +68,12 @@ std::vector<FeatureStore::Place> FeatureStore::find(std::span<const FeatureKey> 
   return places;
 }
 
+std::vector<bool> FeatureStore::has(std::span<const FeatureKey> keys) const {
+  std::vector<bool> is_there(keys.size());
+  for (const Place& place : find(keys)) is_there[place.index] = true;
+  return is_there;
+}
+
 std::vector<bool> FeatureStore::fetch(std::span<const FeatureKey> keys, std::byte* rows) {
   check(row_bytes_ > 0, "a feature store is told the size of its rows first");
   std::vector<bool> is_there(keys.size());

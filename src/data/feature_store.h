@@ -52,6 +52,7 @@ class FeatureStore {
   // Drops all rows; those to come have row_bytes each.
   void reset(std::uint64_t row_bytes);
 
+  [[nodiscard]] std::vector<bool> has(std::span<const FeatureKey> keys) const;
   // The row of keys[i] to rows + i * row_bytes where [i] is true; other bytes are untouched.
   std::vector<bool> fetch(std::span<const FeatureKey> keys, std::byte* rows);
   // Which of the keys keep() would try to keep: none where both budgets are full.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <mutex>
-#include <new>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -46,23 +46,6 @@ class EpochOrders {
   std::vector<std::pair<std::int64_t, Order>> recent_;
 };
 
-// Adds which sample it was to the exception in flight.
-[[noreturn]] void rethrow_with_sample(const DatasetInfo& info, std::int64_t index) {
-  const auto where = concat("sample ", index, " of ", info.name, " (", name_of(info.split), ")");
-  try {
-    throw;
-  } catch (const Error& error) {
-    throw error.with_context(where);
-  } catch (const std::bad_alloc&) {
-    throw OutOfMemoryError(concat(where, ": no memory left to read it; use fewer data.workers or smaller batches"));
-  } catch (const std::exception& error) {
-    throw DataError(concat(where, ": ", error.what()));
-  }
-}
-
-// at::empty without its fill, which under deterministic algorithms would start an OpenMP region.
-at::Tensor uninitialized(at::IntArrayRef sizes, at::ScalarType dtype) { return at::detail::empty_cpu(sizes, dtype); }
-
 LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, const Position& start) {
   if (dataset.size() == 0) throw DataError(concat("dataset ", dataset.info().name, " is empty; check data.path"));
   if (options.batch_size < 1) throw ConfigError(concat("a batch size of ", options.batch_size, "; set at least 1"));
@@ -88,14 +71,11 @@ LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, cons
 class Loader::BatchMaker {
  public:
   BatchMaker(const Dataset& dataset, const LoaderOptions& options, const Position& start)
-      : owner_(dataset.weak_from_this().lock()),
-        dataset_(dataset),
-        options_(checked(dataset, options, start)),
+      : options_(checked(dataset, options, start)),
+        reader_(dataset, {options.augment, options.views, options.seed, options.dtype}),
         batches_(batches_per_epoch(dataset.size(), options.batch_size)),
         start_(start.epoch * batches_ + start.batch),
-        orders_(dataset.size(), options.shuffle, options.seed),
-        floats_(dataset.info(), options.augment),
-        doubles_(dataset.info(), options.augment) {}
+        orders_(dataset.size(), options.shuffle, options.seed) {}
 
   [[nodiscard]] std::int64_t batches() const { return batches_; }
   // How many batches the loader gives.
@@ -110,78 +90,57 @@ class Loader::BatchMaker {
     result.epoch = ordinal / batches_;
     result.batch = ordinal % batches_;
     result.batches = batches_;
-    const Slice whole = batch_slice(dataset_.size(), options_.batch_size, result.batch);
-    const Slice mine = share_slice(whole.count, options_.share);
-    const auto& info = dataset_.info();
-    result.global_size = whole.count;
-    result.sample_ids = uninitialized({mine.count}, at::kLong);
-
-    const Order order = orders_.get(result.epoch);
-    std::copy_n(order->begin() + whole.begin + mine.begin, mine.count,
-                result.sample_ids.mutable_data_ptr<std::int64_t>());
-    if (info.kind == SampleKind::kTokens) {
-      fill_tokens(result, stop);
-      return result;
-    }
-    result.inputs = uninitialized({mine.count, info.channels, info.height, info.width}, options_.dtype);
-    result.targets = uninitialized({mine.count}, at::kLong);
-    if (options_.dtype == at::kFloat) {
-      fill(result, floats_, stop);
-    } else {
-      fill(result, doubles_, stop);
-    }
+    result.view = reader_.view_in(result.epoch);
+    result.view_comes_again = reader_.comes_again(result.epoch, options_.epochs);
+    result.global_size = whole(result.batch).count;
+    if (options_.features && (number == 0 || result.batch == 0)) announce(result);
+    const std::vector<std::int64_t> ids = samples_of(result.epoch, result.batch);
+    result.sample_ids = at::detail::empty_cpu({static_cast<std::int64_t>(ids.size())}, at::kLong);
+    std::ranges::copy(ids, result.sample_ids.mutable_data_ptr<std::int64_t>());
+    if (options_.features) result.without_inputs = options_.features->has(keys_of(ids, result.view));
+    Samples samples = reader_.read(ids, result.view, result.without_inputs, stop);
+    result.inputs = std::move(samples.inputs);
+    result.targets = std::move(samples.targets);
     return result;
   }
 
  private:
-  template <typename T>
-  void fill(Batch& batch, const ViewWriter<T>& writer, const std::stop_token& stop) const {
-    const auto size = static_cast<std::size_t>(dataset_.info().pixels());
-    std::vector<std::uint8_t> pixels(size);
-    const auto count = static_cast<std::size_t>(batch.sample_ids.size(0));
-    const std::span ids(batch.sample_ids.const_data_ptr<std::int64_t>(), count);
-    const std::span targets(batch.targets.mutable_data_ptr<std::int64_t>(), count);
-    const std::span inputs(batch.inputs.template mutable_data_ptr<T>(), count * size);
-    for (std::size_t i = 0; i < count && !stop.stop_requested(); ++i) {
-      try {
-        dataset_.read(ids[i], pixels);
-        targets[i] = dataset_.target(ids[i]);
-      } catch (...) {
-        rethrow_with_sample(dataset_.info(), ids[i]);
-      }
-      writer.write(pixels, draw_view(options_.augment, options_.seed, batch.epoch, ids[i]),
-                   inputs.subspan(i * size, size));
-    }
+  [[nodiscard]] Slice whole(std::int64_t batch) const {
+    return batch_slice(reader_.dataset().size(), options_.batch_size, batch);
   }
 
-  void fill_tokens(Batch& batch, const std::stop_token& stop) const {
-    const auto context = static_cast<std::size_t>(dataset_.info().context);
-    const std::int64_t count = batch.sample_ids.size(0);
-    batch.inputs = uninitialized({count, dataset_.info().context}, at::kLong);
-    batch.targets = uninitialized({count, dataset_.info().context}, at::kLong);
-    std::vector<std::uint8_t> tokens(context + 1);
-    const std::span ids(batch.sample_ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(count));
-    auto* input = batch.inputs.mutable_data_ptr<std::int64_t>();
-    auto* target = batch.targets.mutable_data_ptr<std::int64_t>();
-    for (std::size_t i = 0; i < ids.size() && !stop.stop_requested(); ++i) {
-      try {
-        dataset_.read(ids[i], tokens);
-      } catch (...) {
-        rethrow_with_sample(dataset_.info(), ids[i]);
-      }
-      std::copy(tokens.begin(), tokens.end() - 1, input + i * context);
-      std::copy(tokens.begin() + 1, tokens.end(), target + i * context);
-    }
+  // This process's.
+  [[nodiscard]] std::vector<std::int64_t> samples_of(std::int64_t epoch, std::int64_t batch) {
+    const Order order = orders_.get(epoch);
+    const auto [begin, count] = whole(batch);
+    const std::span all(order->data() + begin, static_cast<std::size_t>(count));
+    if (options_.keeps_samples_at_home) return samples_at_home(all, options_.share);
+    const Slice mine = share_slice(count, options_.share);
+    return {all.begin() + mine.begin, all.begin() + mine.begin + mine.count};
   }
 
-  const std::shared_ptr<const Dataset> owner_;  // empty: the caller keeps the dataset
-  const Dataset& dataset_;
+  [[nodiscard]] static std::vector<FeatureKey> keys_of(std::span<const std::int64_t> ids, int view) {
+    std::vector<FeatureKey> keys;
+    keys.reserve(ids.size());
+    for (const std::int64_t id : ids) keys.push_back({id, view});
+    return keys;
+  }
+
+  // The samples of the rest of the epoch, to be read from the cache's disk ahead of time.
+  void announce(const Batch& from) {
+    if (!options_.features->reads_ahead()) return;
+    std::vector<FeatureKey> keys;
+    for (std::int64_t batch = from.batch; batch < batches_; ++batch) {
+      for (const std::int64_t id : samples_of(from.epoch, batch)) keys.push_back({id, from.view});
+    }
+    options_.features->read_ahead(keys);
+  }
+
   const LoaderOptions options_;
+  const SampleReader reader_;
   const std::int64_t batches_;
   const std::int64_t start_;  // counted in batches from the beginning of epoch 0
   EpochOrders orders_;
-  const ViewWriter<float> floats_;
-  const ViewWriter<double> doubles_;
 };
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options, Position start)

@@ -13,10 +13,13 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "data/augment.h"
 #include "data/dataset.h"
+#include "data/feature_cache.h"
 #include "data/prefetch.h"
+#include "data/sample_reader.h"
 #include "data/sampler.h"
 
 namespace sluice::data {
@@ -36,21 +39,32 @@ struct Batch {
   std::int64_t batch = 0;        // from 0 in its epoch
   std::int64_t batches = 0;      // of an epoch
   std::int64_t global_size = 0;  // samples of the batch over all processes; n of them are here
+  int view = 0;                  // of its samples, SampleReader::view_in()
+  bool view_comes_again = true;  // in a later epoch of LoaderOptions::epochs
+  // [i]: the inputs of sample i are not read and are NaN, because LoaderOptions::features has what frozen layers make
+  // of them. Empty: all are read.
+  std::vector<bool> without_inputs;
 };
 
 // Where a loader goes on that shall continue after this batch.
 [[nodiscard]] inline Position position_after(const Batch& batch) { return {batch.epoch, batch.batch + 1}; }
 
 struct LoaderOptions {
-  std::int64_t batch_size = 32;          // global: over all replicas of all processes
-  Share share;                           // the replicas this process loads for
-  int workers = 1;                       // 0: load in the calling thread
-  int prefetch = 4;                      // batches ahead of the consumer; below `workers` some of them idle
-  bool endless = true;                   // training: epoch after epoch; false: to the end of the first epoch
-  bool shuffle = true;                   // false: 0 .. size-1
-  AugmentOptions augment;                // leave it off for evaluation
-  std::uint64_t seed = 0;                // of the order and of the augmentation
-  at::ScalarType dtype = at::kFloat;     // of images; or at::kDouble
+  std::int64_t batch_size = 32;       // global: over all replicas of all processes
+  Share share;                        // the replicas this process loads for
+  int workers = 1;                    // 0: load in the calling thread
+  int prefetch = 4;                   // batches ahead of the consumer; below `workers` some of them idle
+  bool endless = true;                // training: epoch after epoch; false: to the end of the first epoch
+  bool shuffle = true;                // false: 0 .. size-1
+  AugmentOptions augment;             // SampleReaderOptions
+  std::int64_t views = 0;             // likewise
+  std::uint64_t seed = 0;             // of the order and of the augmentation
+  at::ScalarType dtype = at::kFloat;  // likewise
+  std::int64_t epochs = 1;            // of the run, for Batch::view_comes_again
+  // Images whose features it has are not read, and it is told of each epoch's samples ahead of time. null: none.
+  std::shared_ptr<FeatureCache> features = nullptr;
+  // Each process takes the same samples in every epoch, as far as its share of each batch allows (samples_at_home()).
+  bool keeps_samples_at_home = false;
   std::chrono::seconds wait_limit{300};  // longest wait for one batch
 };
 

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/divided_up.h"
 #include "core/rng.h"
+#include "data/feature_key.h"
 
 namespace sluice::data {
 namespace {
@@ -60,6 +61,33 @@ Slice share_slice(std::int64_t batch_samples, const Share& share) {
         "a share lies outside the replicas");
   const std::int64_t begin = part_begin(batch_samples, share.parts, share.first);
   return {begin, part_begin(batch_samples, share.parts, share.first + share.count) - begin};
+}
+
+std::vector<std::int64_t> samples_at_home(std::span<const std::int64_t> batch, const Share& share) {
+  check(share.count > 0 && share.parts % share.count == 0 && share.first % share.count == 0,
+        "a share of another size than other processes have");
+  const auto size = static_cast<std::int64_t>(batch.size());
+  const auto processes = static_cast<std::uint64_t>(share.parts / share.count);
+  const auto own = static_cast<std::uint64_t>(share.first / share.count);
+  std::vector<std::int64_t> room;
+  for (std::int64_t first = 0; first < share.parts; first += share.count)
+    room.push_back(share_slice(size, {first, share.count, share.parts}).count);
+
+  std::vector<std::pair<std::uint64_t, std::size_t>> by_rank;  // those of a low rank choose first
+  for (std::size_t i = 0; i < batch.size(); ++i)
+    by_rank.emplace_back(mixed(static_cast<std::uint64_t>(batch[i]) + 1), i);
+  std::ranges::sort(by_rank);
+  std::vector<std::size_t> mine;
+  for (const auto& [rank, i] : by_rank) {
+    std::uint64_t process = mixed(rank) % processes;
+    while (room[process] == 0) process = (process + 1) % processes;
+    --room[process];
+    if (process == own) mine.push_back(i);
+  }
+  std::ranges::sort(mine);
+  std::vector<std::int64_t> samples;
+  for (const std::size_t i : mine) samples.push_back(batch[i]);
+  return samples;
 }
 
 }  // namespace sluice::data

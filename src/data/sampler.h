@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace sluice::data {
@@ -36,5 +37,12 @@ struct Share {
 };
 // What these replicas have of a batch: their replica_slices, which are neighbours, as one.
 [[nodiscard]] Slice share_slice(std::int64_t batch_samples, const Share& share);
+
+// This process's samples of a batch, as many as share_slice() has, in the order of the batch, where each sample has a
+// process that it goes to in every epoch, so that what is kept there of it is found again. A process has so much room
+// in a batch and no more: the samples that go elsewhere are the same ones wherever possible, so that after some epochs
+// both have them. The shares of all processes together are the batch, each sample once.
+// Requires: all processes have as many replicas.
+[[nodiscard]] std::vector<std::int64_t> samples_at_home(std::span<const std::int64_t> batch, const Share& share);
 
 }  // namespace sluice::data

@@ -236,7 +236,15 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
                                            std::move(prefixes));
   composition.executor->wait_for_caller();
   composition.tied = find_tied_parameters(*composition.executor);
+  composition.features = options.features;
   return composition;
+}
+
+void Composition::follow_frozen() {
+  if (!features || !has_new_weights) return;
+  const auto prefixes = executor->prefixes();
+  features->follow(prefixes.empty() ? nullptr : prefixes.front().get());
+  has_new_weights = false;
 }
 
 std::int64_t Composition::parameter_count() const {

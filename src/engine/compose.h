@@ -41,6 +41,7 @@ struct ComposeOptions {
   std::shared_ptr<pipeline::WorkerPool> workers = nullptr;
   std::shared_ptr<Recorder> recorder = nullptr;
   SyncFactory make_sync = engine::make_sync;
+  std::shared_ptr<pipeline::FeatureSource> features = nullptr;  // of frozen layers; null: nothing is kept
 
   [[nodiscard]] bool has_peers() const { return communicators && communicators->has_peers(); }
 };
@@ -56,7 +57,11 @@ struct Composition {
   // Of what is frozen, under its names in a checkpoint: kept for when it thaws. On the host.
   std::map<std::string, at::Tensor> frozen_optimizer;
   std::vector<TiedParameter> tied;
+  std::shared_ptr<pipeline::FeatureSource> features;
+  bool has_new_weights = true;  // that `features` has not been told of
 
+  // To be called before each pass: tells `features` which layers are frozen, where their weights are new.
+  void follow_frozen();
   [[nodiscard]] int processes() const { return sync->processes(); }
   [[nodiscard]] std::int64_t parameter_count() const;  // tied ones once
   [[nodiscard]] std::uint64_t gradient_bytes() const;  // of one replica

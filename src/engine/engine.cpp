@@ -133,7 +133,7 @@ void Engine::apply(Plan plan) {  // a copy: it may be our own
   if (failed_somewhere(failure != nullptr)) refuse(failure);
   require_finite(state);
   failure = recompose(plan, where, state);
-  if (!failed_somewhere(failure != nullptr)) return;
+  if (!failed_somewhere(failure != nullptr)) return composition_.follow_frozen();
   if (const std::exception_ptr lost = recompose(old_plan, old_where, state)) {
     throw BugError(concat("neither the new plan nor the one before can be composed: ",
                           pipeline::describe_failure(lost, "the plan before").what(),

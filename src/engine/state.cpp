@@ -169,6 +169,7 @@ void load_model(Composition& composition, const storage::TensorMap& tensors, con
     }
   }
   composition.executor->wait_for_caller();
+  composition.has_new_weights = true;
 }
 
 void load_optimizer(Composition& composition, const storage::TensorMap& tensors, std::int64_t steps,

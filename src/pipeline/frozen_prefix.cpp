@@ -25,11 +25,11 @@ FrozenPrefix::FrozenPrefix(LayerList layers, c10::Device device)
     : layers_(frozen(std::move(layers))),
       parameters_(std::make_unique<FlatParameters>(layers_, ParamId{0}, device, nullptr)) {}
 
-at::Tensor FrozenPrefix::forward(const at::Tensor& inputs, nn::TransformedWeights* transformed) const {
+at::Tensor FrozenPrefix::forward(const at::Tensor& inputs, nn::TransformedWeights* transformed, int from) const {
   const at::NoGradGuard no_grad;
   const nn::ForwardContext context{.update_statistics = false, .transformed_weights = transformed};
   at::Tensor features = inputs;
-  for (const auto& layer : layers_) features = layer->forward(features, context);
+  for (std::size_t i = from; i < layers_.size(); ++i) features = layers_[i]->forward(features, context);
   return features;
 }
 

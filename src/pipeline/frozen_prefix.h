@@ -26,7 +26,8 @@ class FrozenPrefix {
   FrozenPrefix(LayerList layers, c10::Device device);
 
   // transformed: of the calling thread, for as long as the weights do not change; null: nothing is kept.
-  [[nodiscard]] at::Tensor forward(const at::Tensor& inputs, nn::TransformedWeights* transformed) const;
+  // from: the first layer that runs; inputs: what those before it make.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& inputs, nn::TransformedWeights* transformed, int from = 0) const;
 
   [[nodiscard]] const FlatParameters& parameters() const { return *parameters_; }
   [[nodiscard]] const LayerList& layers() const { return layers_; }

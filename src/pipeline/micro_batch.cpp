@@ -13,12 +13,22 @@ std::vector<std::int64_t> split_sizes(std::int64_t samples, int parts) {
   return sizes;
 }
 
+MicroBatch part_of(const MicroBatch& batch, std::int64_t begin, std::int64_t end) {
+  MicroBatch part{.inputs = batch.inputs.narrow(0, begin, end - begin),
+                  .targets = batch.targets.narrow(0, begin, end - begin),
+                  .sample_ids = batch.sample_ids.narrow(0, begin, end - begin),
+                  .view = batch.view,
+                  .view_comes_again = batch.view_comes_again};
+  if (!batch.without_inputs.empty())
+    part.without_inputs = {batch.without_inputs.begin() + begin, batch.without_inputs.begin() + end};
+  return part;
+}
+
 std::vector<MicroBatch> split(const MicroBatch& batch, int parts) {
   std::vector<MicroBatch> micro_batches;
   std::int64_t begin = 0;
   for (const std::int64_t size : split_sizes(batch.samples(), parts)) {
-    micro_batches.push_back({batch.inputs.narrow(0, begin, size), batch.targets.narrow(0, begin, size),
-                             batch.sample_ids.narrow(0, begin, size)});
+    micro_batches.push_back(part_of(batch, begin, begin + size));
     begin += size;
   }
   return micro_batches;

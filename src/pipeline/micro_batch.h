@@ -9,9 +9,14 @@
 namespace sluice::pipeline {
 
 struct MicroBatch {
-  at::Tensor inputs;      // [n, ...]; n = 0 is allowed: the micro-batch is skipped
-  at::Tensor targets;     // [n] int64; of tokens [n, T]
-  at::Tensor sample_ids;  // [n] int64, positions in the data set
+  at::Tensor inputs;             // [n, ...]; n = 0 is allowed: the micro-batch is skipped
+  at::Tensor targets;            // [n] int64; of tokens [n, T]
+  at::Tensor sample_ids;         // [n] int64, positions in the data set
+  int view = 0;                  // of all of them: the same one of a sample, the same inputs bit for bit
+  bool view_comes_again = true;  // later in the run
+  // [i]: the inputs of sample i are NaN, because what frozen layers make of them is known (feature_source.h). Empty:
+  // all inputs are there.
+  std::vector<bool> without_inputs = {};
 
   [[nodiscard]] std::int64_t samples() const { return targets.defined() ? targets.size(0) : 0; }
 };
@@ -20,7 +25,9 @@ struct MicroBatch {
 // there are fewer samples than parts.
 [[nodiscard]] std::vector<std::int64_t> split_sizes(std::int64_t samples, int parts);
 
-// Views of the parts; no copies.
+// Samples [begin, end) of it; views of its tensors, no copies.
+[[nodiscard]] MicroBatch part_of(const MicroBatch& batch, std::int64_t begin, std::int64_t end);
+
 [[nodiscard]] std::vector<MicroBatch> split(const MicroBatch& batch, int parts);
 
 }  // namespace sluice::pipeline

@@ -1,5 +1,6 @@
 #include "pipeline/pass.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -59,6 +60,13 @@ std::vector<std::vector<PrefixShare>> shares_of(const Grid& grid,
   return shares;
 }
 
+// Of a sample without inputs only its features are known.
+const at::Tensor& inputs_of(const MicroBatch& samples) {
+  check(std::ranges::find(samples.without_inputs, true) == samples.without_inputs.end(),
+        "samples come without inputs to a pass that has nobody to ask for their features");
+  return samples.inputs;
+}
+
 bool ends_gradient(Op op) { return op == Op::kBackward || op == Op::kWeightGradient; }
 
 }  // namespace
@@ -93,6 +101,7 @@ struct Pass::Worker {
   std::vector<std::optional<MicroBatchId>> last_gradients;  // [stage]
   std::unique_ptr<OwnSum> replicas;                         // null where nothing is exchanged
   bool runs_prefix = false;                                 // before its actions
+  nn::TransformedWeights of_prefix = {};                    // while it does
 
   [[nodiscard]] ReplicaId replica() const { return place.replica; }
 };
@@ -215,20 +224,38 @@ void Pass::work(const Place& place, const device::Stream& stream) {
 void Pass::run_prefix(Worker& worker) {
   if (prefix_shares_.empty()) return;
   worker.runs_prefix = true;
-  nn::TransformedWeights transformed;
   for (const PrefixShare& share : prefix_shares_[index(worker.replica())]) {
     if (share.device != worker.place.device) continue;
     const Action action{.op = Op::kForward, .stage = kNoStage, .micro_batch = share.micro_batch};
-    const at::Tensor inputs = micro_batch_of(worker.replica(), share.micro_batch).inputs;
-    const at::Tensor own = load(worker, action, inputs.narrow(0, share.begin, share.end - share.begin));
-    at::Tensor features;
-    {
-      const StreamSpanScope span(worker.spans, Phase::kForward, kNoStage, share.micro_batch);
-      features = grid_->prefixes[worker.index]->forward(own, &transformed);
-    }
+    const MicroBatch samples = part_of(micro_batch_of(worker.replica(), share.micro_batch), share.begin, share.end);
+    const at::Tensor features =
+        request_.features ? run_what_is_new(worker, action, samples) : run_frozen(worker, action, inputs_of(samples));
     send(worker, features_[worker.index], action, features);
   }
+  worker.of_prefix = {};
   worker.runs_prefix = false;
+}
+
+at::Tensor Pass::run_frozen(Worker& worker, const Action& action, const at::Tensor& inputs) {
+  const at::Tensor own = load(worker, action, inputs);
+  const StreamSpanScope span(worker.spans, Phase::kForward, kNoStage, action.micro_batch);
+  return grid_->prefixes[worker.index]->forward(own, &worker.of_prefix);
+}
+
+at::Tensor Pass::run_what_is_new(Worker& worker, const Action& action, const MicroBatch& samples) {
+  FeatureSource::Found found;
+  {
+    const StreamSpanScope span(worker.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
+    found = request_.features->find(samples);
+  }
+  if (found.missing.empty()) return load(worker, action, found.rows);
+  const at::Tensor made = run_frozen(worker, action, found.inputs);
+  at::Tensor all;
+  {
+    const StreamSpanScope span(worker.spans, Phase::kHostToDevice, kNoStage, action.micro_batch);
+    all = request_.features->complete(samples, found, made);
+  }
+  return load(worker, action, all);
 }
 
 // Of a micro-batch, in the order of its samples.
@@ -302,8 +329,9 @@ void Pass::forward(Worker& worker, const Action& action) {
   if (index(action.stage) > 0) {
     input = receive(worker, activations_[slot], action);
   } else if (admit(worker.replica(), action.micro_batch)) {
-    input = prefix_shares_.empty() ? load(worker, action, micro_batch_of(worker.replica(), action.micro_batch).inputs)
-                                   : frozen_features(worker, action);
+    input = prefix_shares_.empty()
+                ? load(worker, action, inputs_of(micro_batch_of(worker.replica(), action.micro_batch)))
+                : frozen_features(worker, action);
   }
   Stage& stage = grid_->stage(worker.replica(), action.stage);
   at::Tensor output;

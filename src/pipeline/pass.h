@@ -45,6 +45,9 @@ class Pass {
 
   // The place's share of the frozen layers' work, for the first stage.
   void run_prefix(Worker& worker);
+  [[nodiscard]] at::Tensor run_frozen(Worker& worker, const Action& action, const at::Tensor& inputs);
+  // As run_frozen(), of the inputs whose rows the feature source does not have.
+  [[nodiscard]] at::Tensor run_what_is_new(Worker& worker, const Action& action, const MicroBatch& samples);
   [[nodiscard]] at::Tensor frozen_features(Worker& worker, const Action& action);
   void run_actions(Worker& worker);
   void forward(Worker& worker, const Action& action);

@@ -9,6 +9,7 @@
 #include "comm/replica_sync.h"
 #include "core/flops.h"
 #include "nn/layer.h"
+#include "pipeline/feature_source.h"
 #include "pipeline/micro_batch.h"
 #include "pipeline/schedule/action.h"
 #include "pipeline/stage.h"
@@ -32,6 +33,8 @@ struct PassRequest {
   std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
   // Of a training pass: asked which micro-batches may run, told of complete gradients. May be null.
   std::shared_ptr<comm::ReplicaSync> sync;
+  // Keeps what frozen layers make of samples; null: nothing is kept.
+  std::shared_ptr<FeatureSource> features;
 };
 
 // On the last stage's device; all undefined where the micro-batch has not run.

@@ -44,10 +44,13 @@ engine::TrainStepOptions step_options(const Setup& setup) {
 
 }  // namespace
 
-engine::EngineOptions engine_options(const Setup& setup, comm::Processes* processes) {
-  return {.compose = compose_options(setup, processes),
-          .step = step_options(setup),
-          .devices_of = [&setup](const Plan& plan) { return devices_for(setup, plan.devices() * plan.replicas); }};
+engine::EngineOptions engine_options(const Setup& setup, comm::Processes* processes,
+                                     std::shared_ptr<pipeline::FeatureSource> features) {
+  engine::ComposeOptions compose = compose_options(setup, processes);
+  compose.features = std::move(features);
+  return {.compose = std::move(compose), .step = step_options(setup), .devices_of = [&setup](const Plan& plan) {
+            return devices_for(setup, plan.devices() * plan.replicas);
+          }};
 }
 
 }  // namespace sluice::train

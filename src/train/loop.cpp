@@ -115,8 +115,9 @@ void Loop::take_next_plan() {
 
 void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::ordered_json& freeze) {
   const Plan& plan = parts_.engine.plan();
-  if (plan.replicas != before.replicas) {  // another share of every batch
-    train_data_.reset();                   // its threads end first
+  // Another share of every batch, or samples whose rows in the cache may be gone with a change of layers.
+  if (plan.replicas != before.replicas || (parts_.features && plan.frozen_layers != before.frozen_layers)) {
+    train_data_.reset();  // its threads end first
     train_data_ = parts_.open_train_data(progress_.position);
   }
   const double seconds = to_s(now_ns() - begin);
@@ -212,6 +213,14 @@ void Loop::train_one_step() {
                                  .breakdown = profiler::break_down(spans),
                                  .evaluation_follows = progress_.evaluation_due},
                                 spans, number % options_.log_every == 0 || is_finished());
+  if (batch.batch + 1 == batch.batches || is_finished()) report_features();
+}
+
+void Loop::report_features() {
+  if (!parts_.features || parts_.engine.plan().frozen_layers == 0) return;
+  nlohmann::ordered_json fields{{"step", progress_.steps_done}};
+  fields.update(parts_.features->fields());
+  parts_.records->reporter.event("cache", fields);
 }
 
 bool Loop::evaluation_is_due_after(const data::Batch& batch) const {

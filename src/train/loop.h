@@ -21,6 +21,7 @@
 #include "optim/lr_schedule.h"
 #include "report/reporter.h"
 #include "storage/checkpoint_store.h"
+#include "train/feature_reuse.h"
 #include "train/plan_source.h"
 
 namespace sluice::train {
@@ -60,7 +61,8 @@ struct LoopParts {
   std::function<std::unique_ptr<data::Loader>(data::Position)> open_train_data;
   std::function<std::unique_ptr<data::Loader>()> open_eval_data;
   PlanSource plans;
-  Records* records;  // null: another process of the run keeps them
+  Records* records;                                        // null: another process of the run keeps them
+  std::shared_ptr<const FeatureReuse> features = nullptr;  // null: nothing is kept of what frozen layers make
 };
 
 class Loop {
@@ -101,6 +103,8 @@ class Loop {
   [[nodiscard]] bool checkpoint_is_due() const;
   [[nodiscard]] bool is_saved() const { return parts_.records == nullptr || saved_step_ == progress_.steps_done; }
   void report_outside_of_steps();
+  // What the feature cache holds, into the records.
+  void report_features();
   void report_fault(const Error& error);
   void record_fault(const std::string& what);
   void check_records();

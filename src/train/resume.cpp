@@ -273,6 +273,7 @@ void check_resumable(const config::Config& config, const RunState& state, const 
     refuse("data.samples", config.data.samples, saved.data.samples);
   }
   refuse("data.crop_padding", config.data.crop_padding, saved.data.crop_padding);
+  refuse("data.views", config.data.views, saved.data.views);
   refuse("data.flip", config.data.flip, saved.data.flip);
   refuse("train.precision", config.train.precision, saved.train.precision);
   refuse("train.optimizer", config.train.optimizer, saved.train.optimizer);

@@ -13,6 +13,7 @@
 #include "report/run_totals.h"
 #include "train/choose_chunks.h"
 #include "train/composition.h"
+#include "train/feature_reuse.h"
 #include "train/freeze_plans.h"
 #include "train/freeze_watch.h"
 #include "train/loop.h"
@@ -140,6 +141,7 @@ struct Training {
   engine::Engine& engine;
   RunPlans& plans;
   Progress start;
+  std::shared_ptr<FeatureReuse> features;  // null: nothing is kept
 };
 
 // records: null in a process that keeps none.
@@ -147,17 +149,22 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
   Peers& peers = training.peers;
   const Setup& setup = training.setup;
   engine::Engine& engine = training.engine;
+  const auto with_features = [&](data::LoaderOptions loading) {
+    if (training.features) loading.features = training.features->cache();
+    return loading;
+  };
   const auto open_train_data = [&](data::Position position) {
-    return std::make_unique<data::Loader>(*setup.train_set, train_loader_options(setup, engine.plan().replicas),
-                                          position);
+    return std::make_unique<data::Loader>(*setup.train_set,
+                                          with_features(train_loader_options(setup, engine.plan().replicas)), position);
   };
   const auto open_eval_data = [&] {
-    return std::make_unique<data::Loader>(*setup.test_set, eval_loader_options(setup, engine.plan().replicas));
+    return std::make_unique<data::Loader>(*setup.test_set,
+                                          with_features(eval_loader_options(setup, engine.plan().replicas)));
   };
   std::optional<FreezeWatch> watch;
   if (!is_known_beforehand(policy_of(setup))) watch.emplace(peers, setup, engine, training.plans, training.start);
   const PlanSource source = watch ? watch->source() : source_of(training.plans.changes);
-  Loop({engine, open_train_data, open_eval_data, source, records}, options, training.start).run();
+  Loop({engine, open_train_data, open_eval_data, source, records, training.features}, options, training.start).run();
   if (peers.is_alone()) return;
   engine::check_same_state(engine.composition(), "at the end");
   if (records != nullptr)
@@ -212,7 +219,7 @@ void settle_chunks(const Training& training) {
 
 // What the user reads before the first step.
 void tell_plans(const Training& training) {
-  const auto& [peers, setup, engine, plans, start] = training;
+  const auto& [peers, setup, engine, plans, start, features] = training;
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
   if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
   warn_of_late_changes(plans.changes, setup.total_steps);
@@ -266,8 +273,9 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   Orders orders{.tries_chunks = plans.tries_chunks, .state = {.plan = plans.now, .changes = plans.changes}};
   if (resume) orders.state.progress = resume->state.progress;
   give(peers, orders);
-  engine::Engine engine(plans.now, engine_options(setup, peers.processes()));
-  const Training training{peers, setup, engine, plans, orders.state.progress};
+  const auto features = make_feature_reuse(setup);
+  engine::Engine engine(plans.now, engine_options(setup, peers.processes(), features));
+  const Training training{peers, setup, engine, plans, orders.state.progress, features};
   nlohmann::ordered_json summary;
   peers.together([&] { summary = train_composed(training, files, resume); });
   return summary;
@@ -305,9 +313,10 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
   const nlohmann::ordered_json summary{
       {"rank", peers.process().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
   if (!orders.trains) return summary;
-  engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes()));
+  const auto features = make_feature_reuse(setup);
+  engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes(), features));
   RunPlans plans{orders.state.plan, orders.tries_chunks, orders.state.changes};
-  const Training training{peers, setup, engine, plans, orders.state.progress};
+  const Training training{peers, setup, engine, plans, orders.state.progress, features};
   peers.together([&] {
     check_feasible(engine, training.plans.changes, training.start.steps_done);
     hand_out_start(training);

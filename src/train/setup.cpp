@@ -345,8 +345,11 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
           .workers = config.data.workers,
           .prefetch = config.data.prefetch,
           .augment = {.crop_padding = config.data.crop_padding, .horizontal_flip = config.data.flip},
+          .views = config.data.views,
           .seed = config.train.seed,
-          .dtype = dtype_of(config)};
+          .dtype = dtype_of(config),
+          .epochs = setup.batches_per_epoch > 0 ? divided_up(setup.total_steps, setup.batches_per_epoch) : 1,
+          .keeps_samples_at_home = config.freeze.cache != "off" && setup.process.processes > 1};
 }
 
 data::LoaderOptions train_loader_options(const Setup& setup) {
@@ -359,6 +362,7 @@ data::LoaderOptions eval_loader_options(const Setup& setup, int replicas) {
   options.endless = false;
   options.shuffle = false;
   options.augment = {};
+  options.keeps_samples_at_home = false;  // they come in the same order each time
   return options;
 }
 

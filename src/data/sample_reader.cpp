@@ -1,0 +1,114 @@
+#include "data/sample_reader.h"
+
+#include <ATen/EmptyTensor.h>
+
+#include <algorithm>
+#include <limits>
+#include <new>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "data/feature_key.h"
+
+namespace sluice::data {
+namespace {
+
+// Adds which sample it was to the exception in flight.
+[[noreturn]] void rethrow_with_sample(const DatasetInfo& info, std::int64_t index) {
+  const auto where = concat("sample ", index, " of ", info.name, " (", name_of(info.split), ")");
+  try {
+    throw;
+  } catch (const Error& error) {
+    throw error.with_context(where);
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemoryError(concat(where, ": no memory left to read it; use fewer data.workers or smaller batches"));
+  } catch (const std::exception& error) {
+    throw DataError(concat(where, ": ", error.what()));
+  }
+}
+
+// at::empty without its fill, which under deterministic algorithms would start an OpenMP region.
+at::Tensor uninitialized(at::IntArrayRef sizes, at::ScalarType dtype) { return at::detail::empty_cpu(sizes, dtype); }
+
+}  // namespace
+
+SampleReader::SampleReader(const Dataset& dataset, const SampleReaderOptions& options)
+    : owner_(dataset.weak_from_this().lock()),
+      dataset_(dataset),
+      options_(options),
+      floats_(dataset.info(), options.augment),
+      doubles_(dataset.info(), options.augment) {}
+
+int SampleReader::view_in(std::int64_t epoch) const {
+  if (dataset_.info().split == Split::kTest) return kTestView;
+  if (!augments()) return 0;
+  return static_cast<int>(options_.views > 0 ? epoch % options_.views : epoch);
+}
+
+bool SampleReader::comes_again(std::int64_t epoch, std::int64_t epochs) const {
+  if (dataset_.info().split == Split::kTest) return true;
+  if (!augments()) return epoch + 1 < epochs;
+  return options_.views > 0 && epoch + options_.views < epochs;
+}
+
+Samples SampleReader::read(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
+                           const std::stop_token& stop) const {
+  const auto& info = dataset_.info();
+  if (info.kind == SampleKind::kTokens) return read_tokens(ids, stop);
+  const auto count = static_cast<std::int64_t>(ids.size());
+  Samples samples{uninitialized({count, info.channels, info.height, info.width}, options_.dtype),
+                  uninitialized({count}, at::kLong)};
+  if (options_.dtype == at::kFloat) {
+    read_images<float>(ids, view, without_inputs, samples, stop);
+  } else {
+    read_images<double>(ids, view, without_inputs, samples, stop);
+  }
+  return samples;
+}
+
+template <typename T>
+void SampleReader::read_images(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
+                               const Samples& samples, const std::stop_token& stop) const {
+  const auto size = static_cast<std::size_t>(dataset_.info().pixels());
+  std::vector<std::uint8_t> pixels(size);
+  const std::span targets(samples.targets.mutable_data_ptr<std::int64_t>(), ids.size());
+  const std::span inputs(samples.inputs.mutable_data_ptr<T>(), ids.size() * size);
+  for (std::size_t i = 0; i < ids.size() && !stop.stop_requested(); ++i) {
+    const std::span own = inputs.subspan(i * size, size);
+    const bool has_inputs = without_inputs.empty() || !without_inputs[i];
+    try {
+      targets[i] = dataset_.target(ids[i]);
+      if (has_inputs) dataset_.read(ids[i], pixels);
+    } catch (...) {
+      rethrow_with_sample(dataset_.info(), ids[i]);
+    }
+    if (!has_inputs) {
+      std::ranges::fill(own, std::numeric_limits<T>::quiet_NaN());
+    } else if constexpr (std::is_same_v<T, float>) {
+      floats_.write(pixels, draw_view(options_.augment, options_.seed, view, ids[i]), own);
+    } else {
+      doubles_.write(pixels, draw_view(options_.augment, options_.seed, view, ids[i]), own);
+    }
+  }
+}
+
+Samples SampleReader::read_tokens(std::span<const std::int64_t> ids, const std::stop_token& stop) const {
+  const std::int64_t context = dataset_.info().context;
+  const auto count = static_cast<std::int64_t>(ids.size());
+  Samples samples{uninitialized({count, context}, at::kLong), uninitialized({count, context}, at::kLong)};
+  std::vector<std::uint8_t> tokens(static_cast<std::size_t>(context) + 1);
+  auto* input = samples.inputs.mutable_data_ptr<std::int64_t>();
+  auto* target = samples.targets.mutable_data_ptr<std::int64_t>();
+  for (std::size_t i = 0; i < ids.size() && !stop.stop_requested(); ++i, input += context, target += context) {
+    try {
+      dataset_.read(ids[i], tokens);
+    } catch (...) {
+      rethrow_with_sample(dataset_.info(), ids[i]);
+    }
+    std::copy(tokens.begin(), tokens.end() - 1, input);
+    std::copy(tokens.begin() + 1, tokens.end(), target);
+  }
+  return samples;
+}
+
+}  // namespace sluice::data

@@ -1,0 +1,63 @@
+// sample_reader: samples of a data set as tensors: images as normalised views (augment.h), tokens with the targets that
+// follow them. Not here: which samples come when (sampler.h), ahead of time (loader.h).
+// Threads: const, any number at once; no parallel region of ATen (OpenMP). Errors: what Dataset::read throws, with the
+// sample named and its exit code kept.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "data/augment.h"
+#include "data/dataset.h"
+
+namespace sluice::data {
+
+struct SampleReaderOptions {
+  AugmentOptions augment;             // leave it off for evaluation
+  std::int64_t views = 0;             // so many augmented views of a sample, in turn; 0: a new one in each epoch
+  std::uint64_t seed = 0;             // of the augmentation
+  at::ScalarType dtype = at::kFloat;  // of images; or at::kDouble
+};
+
+struct Samples {
+  at::Tensor inputs;   // [n, channels, height, width]; tokens: [n, context] int64. On the CPU
+  at::Tensor targets;  // [n] int64; tokens: [n, context]
+};
+
+class SampleReader {
+ public:
+  // As Loader about the life of `dataset`.
+  SampleReader(const Dataset& dataset, const SampleReaderOptions& options);
+
+  [[nodiscard]] const Dataset& dataset() const { return dataset_; }
+
+  // Which view of its samples an epoch takes: the same number, the same inputs bit for bit. FeatureKey::view.
+  [[nodiscard]] int view_in(std::int64_t epoch) const;
+  // Whether a later one of `epochs` takes the view of this epoch once more.
+  [[nodiscard]] bool comes_again(std::int64_t epoch, std::int64_t epochs) const;
+
+  // without_inputs: [i] true: only the target is needed; the pixels are not read, the inputs are NaN. Empty: all are
+  // read. Tokens are read in any case, since they hold the targets. On a requested stop it is unfinished.
+  [[nodiscard]] Samples read(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs = {},
+                             const std::stop_token& stop = {}) const;
+
+ private:
+  [[nodiscard]] bool augments() const { return options_.augment.crop_padding > 0 || options_.augment.horizontal_flip; }
+  template <typename T>
+  void read_images(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
+                   const Samples& samples, const std::stop_token& stop) const;
+  [[nodiscard]] Samples read_tokens(std::span<const std::int64_t> ids, const std::stop_token& stop) const;
+
+  const std::shared_ptr<const Dataset> owner_;  // empty: the caller keeps the dataset
+  const Dataset& dataset_;
+  const SampleReaderOptions options_;
+  const ViewWriter<float> floats_;
+  const ViewWriter<double> doubles_;
+};
+
+}  // namespace sluice::data
