@@ -106,7 +106,7 @@ void FeatureCache::store(std::span<const FeatureKey> keys, const at::Tensor& row
 
 void FeatureCache::read_ahead(const std::vector<FeatureKey>& keys) {
   const auto lock = gate_.shared();
-  store_.read_ahead(keys);
+  if (!format_.prefix.empty()) store_.read_ahead(keys);
 }
 
 void FeatureCache::advance(const std::string& prefix, at::IntArrayRef row_sizes, at::ScalarType type,

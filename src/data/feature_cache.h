@@ -41,8 +41,8 @@ class FeatureCache {
   explicit FeatureCache(const FeatureCacheOptions& options);
 
   // The rows from now on. prefix: a hash of the frozen layers' weights and running statistics and how many they are.
-  // Rows of another prefix, or of other sizes or type, are stale and dropped. Comes before the first of all other
-  // calls.
+  // Rows of another prefix, or of other sizes or type, are stale and dropped. Comes before the first
+  // fetch(), store() and advance().
   void use(const std::string& prefix, at::IntArrayRef row_sizes, at::ScalarType type);
 
   // Drops all rows, and what they are of: use() comes next.
@@ -62,7 +62,7 @@ class FeatureCache {
   // Whether read_ahead() is of any use.
   [[nodiscard]] bool reads_ahead() const { return !store_.statistics().disk_is_off; }
   // The next keys that will be fetched, in order: those on disk now are read ahead by a thread, as far as its buffer
-  // goes. Takes the place of the list before.
+  // goes. Takes the place of the list before. Nothing before the first use().
   void read_ahead(const std::vector<FeatureKey>& keys);
 
   // `rows` [m, old row...] on the CPU, of the type so far -> [m, new row...], on any device, of the new type.

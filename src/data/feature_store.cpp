@@ -48,6 +48,7 @@ std::uint64_t FeatureStore::share_memory() {
 
 void FeatureStore::warn_if_nothing_fits() {
   if (options_.memory_bytes == 0 && options_.disk_bytes == 0) return;
+  if (options_.disk_bytes > 0 && file_.is_off()) return;  // the disk has failed, which was said
   if (slabs_.could_hold_one() || most_disk_rows_ > 0 || std::exchange(warned_of_size_, true)) return;
   log_warning(concat("the feature cache keeps nothing: freeze.cache_bytes = ", human_bytes(options_.memory_bytes),
                      " and freeze.cache_disk_bytes = ", human_bytes(options_.disk_bytes),

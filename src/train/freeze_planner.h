@@ -28,19 +28,28 @@ class FreezePlanner {
   [[nodiscard]] const std::vector<int>& points() const { return points_; }
   // Measures what plans are made by; the first change() does, too.
   void prepare();
-  // From a step on, with which `epoch` begins. units_before: those frozen until then.
+  // From a step on, with which `epoch` begins, until epoch `end`. units_before: those frozen until then.
   // A change that was decided before comes first: the run is in the shape of `plan`, of so long a step, if that is
   // known.
   void follow(const Plan& plan, std::optional<double> predicted_s);
-  [[nodiscard]] PlanChange change(std::int64_t after, std::int64_t epoch, int units_before,
-                                  const freeze::Decision& decision);
+  struct When {
+    std::int64_t after = 0;  // steps
+    std::int64_t epoch = 0;
+    std::int64_t end = 0;
+  };
+  [[nodiscard]] PlanChange change(const When& when, int units_before, const freeze::Decision& decision);
 
  private:
+  // Of the samples of these epochs, how many run through the frozen layers, as far as freeze.cache has room for what
+  // they make of the others.
+  [[nodiscard]] double share_that_runs(const When& when, int frozen_layers) const;
+
   const Setup& setup_;
   std::vector<int> points_;
   std::vector<LayerCost> costs_;
   tune::ElasticRules rules_;
-  std::optional<double> last_predicted_s_;  // a step under the plan before
+  std::optional<double> last_predicted_s_;   // a step under the plan before
+  std::optional<std::int64_t> first_epoch_;  // in which something is frozen
 };
 
 }  // namespace sluice::train

@@ -64,23 +64,41 @@ void require_untied(const Setup& setup, int frozen_layers) {
   }
 }
 
-// Of the epochs from 1 on in which another number of layers freezes, until the run ends. kept: the saved state whose
-// plans are kept; null: none.
-std::vector<PlanChange> changes_of_epochs(const Setup& setup, const RunState* saved, const RunState* kept) {
+// Another number of units than before, from an epoch on.
+struct Turn {
+  std::int64_t epoch = 0;
+  int units_before = 0;
+  freeze::Decision decision;
+};
+
+// Of the epochs from 1 on, until the run ends.
+std::vector<Turn> turns_of(const Setup& setup, const RunState* saved, int units) {
   const freeze::Policy policy = policy_of(setup);
+  std::vector<Turn> turns;
+  int frozen = 0;
+  for (std::int64_t epoch = 1; first_step_of(epoch, setup, saved) < setup.total_steps; ++epoch) {
+    auto decision = freeze::decide(policy, {.epoch = epoch, .units = units, .frozen = frozen});
+    if (decision.frozen == frozen) continue;
+    turns.push_back({epoch, frozen, decision});
+    frozen = decision.frozen;
+  }
+  return turns;
+}
+
+// kept: the saved state whose plans are kept; null: none.
+std::vector<PlanChange> changes_of_epochs(const Setup& setup, const RunState* saved, const RunState* kept) {
   FreezePlanner planner(setup);
+  const std::vector<Turn> turns = turns_of(setup, saved, planner.units());
   std::vector<PlanChange> changes;
-  int units = 0;
-  for (std::int64_t epoch = 1;; ++epoch) {
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const auto& [epoch, units_before, decision] = turns[i];
     const std::int64_t after = first_step_of(epoch, setup, saved);
-    if (after >= setup.total_steps) return changes;
-    const auto decision = freeze::decide(policy, {.epoch = epoch, .units = planner.units(), .frozen = units});
-    if (decision.frozen == units) continue;
+    const std::int64_t end = i + 1 < turns.size() ? turns[i + 1].epoch : epochs_of(setup);
     const PlanChange* const known = kept_change(kept, after, planner.points()[decision.frozen]);
     if (known != nullptr) planner.follow(known->plan, known->freeze->predicted_s);
-    changes.push_back(known != nullptr ? *known : planner.change(after, epoch, units, decision));
-    units = decision.frozen;
+    changes.push_back(known != nullptr ? *known : planner.change({after, epoch, end}, units_before, decision));
   }
+  return changes;
 }
 
 // Of a run that goes on with other settings: as many units stay frozen, in a shape for these settings.
@@ -91,7 +109,8 @@ std::vector<PlanChange> reshaped_changes(const Setup& setup, const RunState* sav
   const int units = static_cast<int>(after - planner.points().begin()) - 1;
   if (units == 0) return {};
   const Progress& progress = saved->progress;
-  return {planner.change(progress.steps_done - 1, progress.position.epoch, units, {.frozen = units, .terms = {}})};
+  return {planner.change({progress.steps_done - 1, progress.position.epoch, epochs_of(setup)}, units,
+                         {.frozen = units, .terms = {}})};
 }
 
 }  // namespace

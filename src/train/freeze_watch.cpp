@@ -81,7 +81,7 @@ std::optional<PlanChange> FreezeWatch::decide(std::int64_t steps_done, std::int6
                                                                 .terms = decision.terms}});
     return std::nullopt;
   }
-  PlanChange change = planner_.change(steps_done, epoch, frozen, decision);
+  PlanChange change = planner_.change({steps_done, epoch, epochs_of(setup_)}, frozen, decision);
   record_ = freeze_fields(steps_done, change);
   return change;
 }

@@ -336,6 +336,10 @@ optim::LrSchedule lr_schedule(const Setup& setup) {
           .decay = train.lr_decay};
 }
 
+std::int64_t epochs_of(const Setup& setup) {
+  return setup.batches_per_epoch > 0 ? divided_up(setup.total_steps, setup.batches_per_epoch) : 1;
+}
+
 data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
   const config::Config& config = setup.config;
   return {.batch_size = setup.global_batch,
@@ -348,7 +352,7 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
           .views = config.data.views,
           .seed = config.train.seed,
           .dtype = dtype_of(config),
-          .epochs = setup.batches_per_epoch > 0 ? divided_up(setup.total_steps, setup.batches_per_epoch) : 1,
+          .epochs = epochs_of(setup),
           .keeps_samples_at_home = config.freeze.cache != "off" && setup.process.processes > 1};
 }
 

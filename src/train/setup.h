@@ -105,6 +105,9 @@ void settle_process(Setup& setup, const ProcessRank& process);
 [[nodiscard]] comm::Collectives collectives_of(const config::Config& config);
 [[nodiscard]] optim::LrSchedule lr_schedule(const Setup& setup);
 
+// That the run begins, the last one maybe cut short; 1 where there is no data set.
+[[nodiscard]] std::int64_t epochs_of(const Setup& setup);
+
 // The share of the batches of the configured global size that a process with so many local replicas takes; without
 // their number, as configured.
 [[nodiscard]] data::LoaderOptions train_loader_options(const Setup& setup, int replicas);

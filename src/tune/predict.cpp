@@ -97,7 +97,7 @@ StepPrediction predict_step(const Plan& plan, std::span<const LayerCost> layers,
   StepCosts costs =
       step_costs(layers.subspan(plan.frozen_layers), plan.partition, plan.recompute, micro_batch, overheads);
   for (const LayerCost& layer : layers.first(plan.frozen_layers))
-    costs.frozen_s += layer.forward.at(micro_batch) * plan.chunks / plan.devices();
+    costs.frozen_s += overheads.frozen_share * layer.forward.at(micro_batch) * plan.chunks / plan.devices();
   return predict_step(pipeline::make_train_schedule(plan, plan.chunks), costs);
 }
 

@@ -27,6 +27,7 @@ struct StepOverheads {
   double bucket_bytes = 0;             // of the largest bucket; 0: all gradients of a stage are one
   std::optional<AffineCost> update;    // of the weights, by their bytes
   int updaters = 1;                    // local replicas that share the update
+  double frozen_share = 1;             // of the samples run through the frozen layers; of the rest it is known
 };
 
 // What the stages of a replica cost. Those of one micro-batch, where nothing else is said.

@@ -111,11 +111,22 @@ void repair_freezing(Config& config) {
   if (config.freeze.policy != "none") config.pipeline.order.clear(), config.pipeline.changes.clear();
 }
 
+void repair_cache(Config& config) {
+  auto& freeze = config.freeze;
+  auto& data = config.data;
+  if (data.crop_padding == 0 && !data.flip) data.views = 0;
+  const bool augments_anew = data.views == 0 && (data.crop_padding > 0 || data.flip);
+  if (freeze.policy == "none" || config.train.deterministic || augments_anew) freeze.cache = "off";
+  if (freeze.cache == "disk" && freeze.cache_disk_bytes.bytes == 0) freeze.cache = "memory";
+  if (freeze.cache == "off" || freeze.cache == "memory") freeze.cache_disk_bytes.bytes = 0;
+}
+
 // Changes what the rules between keys forbid, and nothing else.
 Config repaired(Config config) {
   auto& train = config.train;
   auto& pipeline = config.pipeline;
   repair_freezing(config);
+  repair_cache(config);
   if (!pipeline.order.empty()) pipeline.schedule = PipelineConfig{}.schedule;
   if (pipeline.partition) pipeline.stages = static_cast<int>(pipeline.partition->size());
   if (!config.device.list.names.empty()) {

@@ -249,5 +249,83 @@ TEST(Loader, PreparesAFashionMnistEpochWellUnderASecondOfOneCore) {
 #endif
 }
 
+// [sample]: its inputs in an epoch.
+std::vector<at::Tensor> inputs_of_epoch(const Dataset& dataset, const LoaderOptions& options, std::int64_t epoch) {
+  Loader loader(dataset, options, {.epoch = epoch, .batch = 0});
+  std::vector<at::Tensor> inputs(dataset.size());
+  for (const Batch& batch : take(loader, loader.batches())) {
+    for (std::int64_t i = 0; i < batch.inputs.size(0); ++i)
+      inputs[batch.sample_ids[i].item<std::int64_t>()] = batch.inputs[i];
+  }
+  return inputs;
+}
+
+TEST(Loader, SamplesTakeTheirViewsInTurn) {
+  const NumberedDataset dataset(30, -1, 12);
+  for (const std::int64_t views : {1, 3, 0}) {
+    const LoaderOptions options{
+        .batch_size = 8, .workers = 0, .augment = kAugment, .views = views, .seed = 3, .epochs = 7};
+    std::vector<std::vector<at::Tensor>> epochs;
+    for (std::int64_t epoch = 0; epoch < 7; ++epoch) epochs.push_back(inputs_of_epoch(dataset, options, epoch));
+    for (std::int64_t epoch = 1; epoch < 7; ++epoch) {
+      const std::int64_t like = views == 0 ? epoch : epoch % views;
+      const auto& expected = views == 0 ? inputs_of_epoch(dataset, options, epoch) : epochs[like];
+      int differ = 0;
+      for (std::int64_t i = 0; i < 30; ++i) {
+        EXPECT_TRUE(at::equal(epochs[epoch][i], expected[i])) << "epoch " << epoch << " sample " << i;
+        differ += at::equal(epochs[epoch][i], epochs[epoch - 1][i]) ? 0 : 1;
+      }
+      EXPECT_EQ(differ > 20, views != 1) << "epoch " << epoch;
+    }
+    Loader loader(dataset, options);
+    for (std::int64_t epoch = 0; epoch < 7; ++epoch) {
+      const Batch batch = take(loader, loader.batches()).front();
+      EXPECT_EQ(batch.view, views == 0 ? epoch : epoch % views);
+      EXPECT_EQ(batch.view_comes_again, views > 0 && epoch + views < 7) << "epoch " << epoch;
+    }
+  }
+}
+
+TEST(Loader, AViewIsOneOfAsManyAsThereWouldBeWithoutALimit) {
+  const NumberedDataset dataset(10, -1, 12);
+  LoaderOptions options{.batch_size = 4, .workers = 0, .augment = kAugment, .seed = 3};
+  const auto unlimited = inputs_of_epoch(dataset, options, 1);
+  options.views = 2;
+  const auto limited = inputs_of_epoch(dataset, options, 5);
+  for (std::int64_t i = 0; i < 10; ++i) EXPECT_TRUE(at::equal(limited[i], unlimited[i]));
+}
+
+TEST(Loader, WithoutCropsAndFlipsThereIsOneView) {
+  const NumberedDataset dataset(10);
+  Loader loader(dataset, {.batch_size = 4, .workers = 0, .epochs = 2});
+  const auto batches = take(loader, 6);
+  EXPECT_EQ(batches[0].view, 0);
+  EXPECT_TRUE(batches[0].view_comes_again);
+  EXPECT_EQ(batches[3].view, 0);
+  EXPECT_FALSE(batches[3].view_comes_again) << "the run ends";
+}
+
+TEST(Loader, PixelsOfWhatIsKeptAreNotRead) {
+  constexpr std::int64_t kBroken = 5;
+  const NumberedDataset dataset(12, kBroken);
+  const auto cache = std::make_shared<FeatureCache>(FeatureCacheOptions{.memory_bytes = 1 << 20});
+  const LoaderOptions options{.batch_size = 6, .workers = 2, .shuffle = false, .epochs = 9, .features = cache};
+  {
+    Loader before(dataset, options);
+    EXPECT_THROW(take(before, 1), Error) << "nothing is kept yet";
+  }
+  cache->use("a", {2}, at::kFloat);
+  const std::vector<FeatureKey> kept{{kBroken, 0}, {2, 0}, {3, 1}, {4, kTestView}};  // views 1 and -1 are not asked for
+  cache->store(kept, at::zeros({4, 2}));
+  Loader loader(dataset, options);
+  const Batch batch = take(loader, 1).front();
+  EXPECT_EQ(batch.without_inputs, (std::vector<bool>{false, false, true, false, false, true}));
+  for (std::int64_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(batch.inputs[i].isnan().all().item<bool>(), batch.without_inputs[i]);
+    EXPECT_EQ(batch.inputs[i].isnan().any().item<bool>(), batch.without_inputs[i]);
+    EXPECT_EQ(batch.targets[i].item<std::int64_t>(), i) << "targets are there all the same";
+  }
+}
+
 }  // namespace
 }  // namespace sluice::data

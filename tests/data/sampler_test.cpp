@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 #include "core/error.h"
 
@@ -84,6 +86,64 @@ TEST(Sampler, EverySampleComesExactlyOnceHoweverTheEpochIsCut) {
         EXPECT_EQ(seen, order) << size << " in batches of " << batch_size << " over " << replicas;
       }
     }
+  }
+}
+
+// The shares of `processes` with `replicas` each, of one batch.
+std::vector<std::vector<std::int64_t>> homes_of(const std::vector<std::int64_t>& batch, std::int64_t processes,
+                                                std::int64_t replicas) {
+  std::vector<std::vector<std::int64_t>> shares;
+  for (std::int64_t process = 0; process < processes; ++process)
+    shares.push_back(samples_at_home(batch, {process * replicas, replicas, processes * replicas}));
+  return shares;
+}
+
+TEST(Sampler, SamplesAtHomeAreTheBatchOnceInItsOrder) {
+  for (const std::int64_t processes : {1, 2, 3}) {
+    for (const std::int64_t replicas : {1, 2, 3}) {
+      for (const std::int64_t size : {0, 1, 5, 64}) {
+        auto batch = epoch_order(5, 1, 200);
+        batch.resize(size);
+        std::vector<std::int64_t> all;
+        const auto shares = homes_of(batch, processes, replicas);
+        for (std::int64_t process = 0; process < processes; ++process) {
+          const auto& mine = shares[process];
+          EXPECT_EQ(std::ssize(mine), share_slice(size, {process * replicas, replicas, processes * replicas}).count);
+          const auto place = [&](std::int64_t sample) { return std::ranges::find(batch, sample); };
+          EXPECT_TRUE(std::ranges::is_sorted(mine, {}, place)) << "the order is the batch's";
+          all.insert(all.end(), mine.begin(), mine.end());
+        }
+        EXPECT_TRUE(processes > 1 || all == batch);
+        std::ranges::sort(all);
+        std::ranges::sort(batch);
+        EXPECT_EQ(all, batch);
+      }
+    }
+  }
+}
+
+// Of the samples of an epoch, those that the process has had in an epoch before.
+TEST(Sampler, SamplesComeHomeAgain) {
+  constexpr std::int64_t kSize = 4000, kBatch = 40;
+  for (const std::int64_t processes : {2, 3}) {
+    std::vector<std::set<std::int64_t>> seen(processes);
+    std::vector<double> found;
+    for (std::int64_t epoch = 0; epoch < 6; ++epoch) {
+      const auto order = epoch_order(1, epoch, kSize);
+      double again = 0;
+      for (std::int64_t begin = 0; begin < kSize; begin += kBatch) {
+        const std::int64_t replicas = epoch < 3 ? 1 : 2;  // more of them on the way
+        const auto shares = homes_of({order.begin() + begin, order.begin() + begin + kBatch}, processes, replicas);
+        for (std::int64_t process = 0; process < processes; ++process) {
+          for (const std::int64_t sample : shares[process]) again += seen[process].insert(sample).second ? 0 : 1;
+        }
+      }
+      found.push_back(again / kSize);
+    }
+    EXPECT_EQ(found[0], 0);
+    EXPECT_GT(found[1], 0.8) << processes;  // by chance it would be 1 / processes
+    EXPECT_GT(found[2], 0.9) << processes;
+    EXPECT_GT(found[5], 0.95) << processes;
   }
 }
 
