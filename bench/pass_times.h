@@ -21,11 +21,16 @@ class PassTimes {
   // the loss, which lies within its span) and backward, without waiting and handing over.
   void add(const StepSpans& step) {
     Nanoseconds begin = std::numeric_limits<Nanoseconds>::max(), end = 0;
-    for (const auto& place : step.places) {
-      for (const Span& span : place.spans) {
+    frozen_.resize(step.places.size());
+    for (std::size_t place = 0; place < step.places.size(); ++place) {
+      for (const Span& span : step.places[place].spans) {
         if (span.micro_batch == kNoMicroBatch) continue;
         begin = std::min(begin, span.begin);
         end = std::max(end, span.end);
+        if (span.stage == kNoStage) {
+          if (span.phase == Phase::kForward) frozen_[place] += span.end - span.begin;
+          continue;
+        }
         const auto stage = static_cast<std::size_t>(index(span.stage));
         if (span.phase == Phase::kForward) forward_[stage] += span.end - span.begin;
         if (is_backward(span.phase)) backward_[stage] += span.end - span.begin;
@@ -41,6 +46,8 @@ class PassTimes {
   // [stage], of one micro-batch.
   [[nodiscard]] std::vector<double> forward_ms(int micro_batches) const { return means(forward_, micro_batches); }
   [[nodiscard]] std::vector<double> backward_ms(int micro_batches) const { return means(backward_, micro_batches); }
+  // [place]: forward of its share of the frozen layers' work, of a pass.
+  [[nodiscard]] std::vector<double> frozen_ms() const { return means(frozen_, 1); }
 
  private:
   static bool is_backward(Phase phase) { return phase == Phase::kBackward || phase == Phase::kWeightGradient; }
@@ -52,6 +59,7 @@ class PassTimes {
   [[nodiscard]] double per_pass(Nanoseconds time) const { return passes_ > 0 ? to_ms(time) / passes_ : 0.0; }
 
   std::vector<Nanoseconds> forward_, backward_;  // [stage]
+  std::vector<Nanoseconds> frozen_;              // [place]
   Nanoseconds whole_ = 0;
   int passes_ = 0;
 };

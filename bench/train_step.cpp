@@ -3,7 +3,7 @@
 // (bench/peer_torch.py, bench/peer_pipelining.py) under bench/compare.py and bench/pipelining.py: for every line on
 // standard input it times `--steps` steps and prints one JSON object (line `plain`: without recording spans); without
 // input it runs `--repeats` times. Started as several processes (RANK, WORLD_SIZE, ...), each takes its share of the
-// batch. pass_ms, forward_ms and backward_ms, of all passes of this process: pass_times.h.
+// batch. pass_ms, forward_ms, backward_ms and frozen_ms, of all passes of this process: pass_times.h.
 #include <ATen/ATen.h>
 
 #include <CLI/CLI.hpp>
@@ -65,6 +65,7 @@ Arguments parse(int argc, char** argv) {
       ->excludes(partition);
   app.add_flag("--sum-gradients", arguments.sums_gradients, "Add gradients up as the gradient freeze rules need it");
   app.add_option("--replicas", arguments.plan.replicas);
+  app.add_option("--frozen", arguments.plan.frozen_layers, "First layers that are not trained (with an even cut)");
   app.add_option("--chunks", arguments.plan.chunks);
   app.add_option("--threads", arguments.threads, "Threads, shared evenly by the devices");
   app.add_option("--steps", arguments.steps, "Steps per measurement");
@@ -104,7 +105,7 @@ Partition choose_cut(const Arguments& arguments) {
   const Plan& plan = arguments.plan;
   const int stages = arguments.stages * plan.virtual_stages;
   if (arguments.measured_cut) return measured_cut(arguments);
-  if (plan.stages() == 0) return even_cut(models::count_layers(arguments.model), stages);
+  if (plan.stages() == 0) return even_cut(models::count_layers(arguments.model) - plan.frozen_layers, stages);
   if (plan.stages() != stages)
     throw ConfigError(concat("--partition has ", plan.stages(), " stages; --stages and --schedule have ", stages));
   return plan.partition;
@@ -149,6 +150,7 @@ class Bench {
         {"pass_ms", passes_.pass_ms()},
         {"forward_ms", passes_.forward_ms(plan.chunks)},
         {"backward_ms", passes_.backward_ms(plan.chunks)},
+        {"frozen_ms", passes_.frozen_ms()},
     };
     std::printf("%s\n", result.dump().c_str());
     std::fflush(stdout);
