@@ -116,15 +116,9 @@ class Rules {
   void check_feature_cache() const {
     const auto& freeze = config_.freeze;
     const auto& data = config_.data;
-    require(
-        freeze.cache_disk_bytes.bytes == 0 || freeze.cache == "disk" || freeze.cache == "auto",
-        {"freeze.cache_disk_bytes", "freeze.cache"},
-        concat("freeze.cache_disk_bytes is for freeze.cache=\"disk\" or \"auto\", but that is \"", freeze.cache, "\""));
-    if (freeze.cache == "off") return;
-    require(freeze.policy != "none", {"freeze.cache", "freeze.policy"},
-            concat("freeze.cache=\"", freeze.cache,
-                   "\" keeps what frozen layers make, but with freeze.policy=\"none\" none are frozen; choose a policy "
-                   "or freeze.cache=\"off\""));
+    if (freeze.cache == "off" || freeze.policy == "none") return;
+    require(freeze.cache_disk_bytes.bytes == 0 || freeze.cache != "memory", {"freeze.cache_disk_bytes", "freeze.cache"},
+            "freeze.cache_disk_bytes is for freeze.cache=\"disk\" or \"auto\", but that is \"memory\"");
     require(
         !config_.train.deterministic, {"freeze.cache", "train.deterministic"},
         concat("freeze.cache=\"", freeze.cache,

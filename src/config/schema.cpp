@@ -227,14 +227,15 @@ Keys freeze_keys() {
       {"freeze.cache", freeze<&C::cache>(), words({"off", "memory", "disk", "auto"}), "",
        "where what frozen layers make of a sample is kept, so that they run once for it and not in every epoch: "
        "memory; "
-       "disk; auto = in memory and then on disk, where it is measured to take less time than the layers. Crops and "
+       "disk; auto = in memory and then on disk, if rows in memory are measured to take less time than the layers. "
+       "Crops and "
        "flips need data.views; not with train.deterministic"},
       {"freeze.cache_bytes", freeze<&C::cache_bytes>(), between(0, kLargestMemory), "bytes",
        "most memory of each process that the cache takes, as a number or such as \"512MiB\""},
       {"freeze.cache_disk_bytes", freeze<&C::cache_disk_bytes>(), between(0, kLargestMemory), "bytes",
        "most disk space that the cache of each process takes; 0 = none"},
       {"freeze.cache_dir", freeze<&C::cache_dir>(), any(), "",
-       "folder of the cache's file, which has no name and is gone with the process; empty = sluice-features in the "
+       "folder of the cache's file, which has no name and is gone with the process; empty = one for each user in the "
        "folder for temporary files (TMPDIR)"},
       {"freeze.cache_precision", freeze<&C::cache_precision>(), words({"full", "bf16"}), "",
        "number format of what is kept; bf16: two bytes a number, rounded to nearest"},

@@ -93,7 +93,6 @@ class Loader::BatchMaker {
     result.view = reader_.view_in(result.epoch);
     result.view_comes_again = reader_.comes_again(result.epoch, options_.epochs);
     result.global_size = whole(result.batch).count;
-    if (options_.features && (number == 0 || result.batch == 0)) announce(result);
     const std::vector<std::int64_t> ids = samples_of(result.epoch, result.batch);
     result.sample_ids = at::detail::empty_cpu({static_cast<std::int64_t>(ids.size())}, at::kLong);
     std::ranges::copy(ids, result.sample_ids.mutable_data_ptr<std::int64_t>());
@@ -102,6 +101,16 @@ class Loader::BatchMaker {
     result.inputs = std::move(samples.inputs);
     result.targets = std::move(samples.targets);
     return result;
+  }
+
+  // Tells the cache of the samples of the rest of the epoch, to be read from its disk ahead of time.
+  void announce(const Batch& from) {
+    if (!options_.features || !options_.features->reads_ahead() || !options_.endless) return;
+    std::vector<FeatureKey> keys;
+    for (std::int64_t batch = from.batch; batch < batches_; ++batch) {
+      for (const std::int64_t id : samples_of(from.epoch, batch)) keys.push_back({id, from.view});
+    }
+    options_.features->read_ahead(keys);
   }
 
  private:
@@ -126,16 +135,6 @@ class Loader::BatchMaker {
     return keys;
   }
 
-  // The samples of the rest of the epoch, to be read from the cache's disk ahead of time.
-  void announce(const Batch& from) {
-    if (!options_.features->reads_ahead()) return;
-    std::vector<FeatureKey> keys;
-    for (std::int64_t batch = from.batch; batch < batches_; ++batch) {
-      for (const std::int64_t id : samples_of(from.epoch, batch)) keys.push_back({id, from.view});
-    }
-    options_.features->read_ahead(keys);
-  }
-
   const LoaderOptions options_;
   const SampleReader reader_;
   const std::int64_t batches_;
@@ -151,6 +150,12 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, Position st
           {.workers = options.workers, .depth = options.prefetch, .wait_limit = options.wait_limit}) {}
 
 Loader::~Loader() = default;
+
+std::optional<Batch> Loader::next() {
+  std::optional<Batch> batch = prefetcher_.next();
+  if (batch && (batch->batch == 0 || !std::exchange(has_begun_, true))) maker_->announce(*batch);
+  return batch;
+}
 
 std::int64_t Loader::batches() const { return maker_->batches(); }
 

@@ -61,7 +61,8 @@ struct LoaderOptions {
   std::uint64_t seed = 0;             // of the order and of the augmentation
   at::ScalarType dtype = at::kFloat;  // likewise
   std::int64_t epochs = 1;            // of the run, for Batch::view_comes_again
-  // Images whose features it has are not read, and it is told of each epoch's samples ahead of time. null: none.
+  // Images whose features it has are not read. When an epoch begins it is told which training samples come; those of an
+  // evaluation, which may come in between, would take the place of that list. null: none.
   std::shared_ptr<FeatureCache> features = nullptr;
   // Each process takes the same samples in every epoch, as far as its share of each batch allows (samples_at_home()).
   bool keeps_samples_at_home = false;
@@ -79,12 +80,13 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
 
   // The next batch; empty at the end of the pass (never when endless).
-  std::optional<Batch> next() { return prefetcher_.next(); }
+  std::optional<Batch> next();
   [[nodiscard]] std::int64_t batches() const;  // of an epoch
 
  private:
   class BatchMaker;
   std::shared_ptr<BatchMaker> maker_;
+  bool has_begun_ = false;
   Prefetcher<Batch> prefetcher_;
 };
 

@@ -51,7 +51,8 @@ double sum_of_losses(const pipeline::PassResult& result) {
   return sum;
 }
 
-// Every process does the same work for each of its samples.
+// Every process is taken to do the same work for each of its samples: where it is kept what frozen layers make of them
+// (FeatureSource), rank 0's hits stand for all.
 FlopCount flops_of_all(const FlopCount& own, std::int64_t own_samples, std::int64_t all_samples) {
   const auto share = static_cast<double>(std::max<std::int64_t>(own_samples, 1));
   FlopCount all = own;

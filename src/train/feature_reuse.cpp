@@ -1,6 +1,8 @@
 #include "train/feature_reuse.h"
 
+#include <unistd.h>
 #include <algorithm>
+
 #include <exception>
 #include <span>
 #include <utility>
@@ -11,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/concat.h"
+#include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "device/cpu_threads.h"
@@ -60,12 +63,23 @@ std::vector<std::int64_t> with_count(std::int64_t count, const std::vector<std::
   return all;
 }
 
+// Each user's own.
+std::filesystem::path temporary_folder() {
+  std::error_code failure;
+  const std::filesystem::path all = std::filesystem::temp_directory_path(failure);
+  if (failure) {
+    throw ConfigError(concat("TMPDIR names no folder for freeze.cache_dir (", failure.message(),
+                             "); set one of the two to a folder"));
+  }
+  return all / concat("sluice-features-", ::getuid());
+}
+
 data::FeatureCacheOptions cache_options(const config::FreezeConfig& freeze) {
-  std::filesystem::path directory = freeze.cache_dir;
-  if (directory.empty()) directory = std::filesystem::temp_directory_path() / "sluice-features";
+  const auto disk_bytes = freeze.cache == "memory" ? 0 : static_cast<std::uint64_t>(freeze.cache_disk_bytes.bytes);
   return {.memory_bytes = static_cast<std::uint64_t>(freeze.cache_bytes.bytes),
-          .disk_bytes = freeze.cache == "memory" ? 0 : static_cast<std::uint64_t>(freeze.cache_disk_bytes.bytes),
-          .directory = directory,
+          .disk_bytes = disk_bytes,
+          .directory =
+              disk_bytes > 0 && freeze.cache_dir.empty() ? temporary_folder() : std::filesystem::path(freeze.cache_dir),
           .as_bfloat16 = freeze.cache_precision == "bf16",
           .rows_in_memory = freeze.cache != "disk"};
 }
@@ -73,6 +87,9 @@ data::FeatureCacheOptions cache_options(const config::FreezeConfig& freeze) {
 data::SampleReader reader_of(const data::Dataset& set, const data::LoaderOptions& options) {
   return {set, {options.augment, options.views, options.seed, options.dtype}};
 }
+
+// A GPU's work is only queued when a call returns.
+void wait_for(const at::Tensor& tensor) { (void)tensor.flatten().slice(0, 0, 1).cpu(); }
 
 // The calling thread has all threads of the process for as long as this lives: nothing else runs.
 class AllThreads {
@@ -170,8 +187,9 @@ void FeatureReuse::keep(const std::vector<data::FeatureKey>& keys, const at::Ten
 
 void FeatureReuse::try_out(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s) {
   const Nanoseconds begin = now_ns();
+  wait_for(made);
+  const Nanoseconds ready = now_ns();
   const at::Tensor on_host = made.cpu();
-  const Nanoseconds copied = now_ns();  // a GPU has run the layers by now
   at::Tensor again = at::empty_like(on_host);
   {
     const std::shared_lock lock(mutex_);
@@ -179,9 +197,10 @@ void FeatureReuse::try_out(const std::vector<data::FeatureKey>& keys, const at::
     cache_->store(keys, on_host);
     (void)cache_->fetch(keys, again);
   }
+  wait_for(again.to(made.device()));
   const std::lock_guard lock(mutex_);
   if (keeping_ != Keeping::kTrial) return;
-  payoff_.add(std::ssize(keys), made_s + to_s(copied - begin), to_s(now_ns() - copied));
+  payoff_.add(std::ssize(keys), made_s + to_s(ready - begin), to_s(now_ns() - ready));
   const std::optional<bool> pays = payoff_.pays();
   if (!pays) return;
   keeping_ = *pays ? Keeping::kOn : Keeping::kNothing;
@@ -191,6 +210,10 @@ void FeatureReuse::try_out(const std::vector<data::FeatureKey>& keys, const at::
 }
 
 void FeatureReuse::learn_rows(const at::Tensor& made) {
+  {
+    const std::shared_lock lock(mutex_);
+    if (rows_ || hashes_.empty() || keeping_ == Keeping::kNothing) return;
+  }
   const std::lock_guard lock(mutex_);
   if (rows_ || hashes_.empty() || keeping_ == Keeping::kNothing) return;
   Rows rows{made.sizes().slice(1).vec(), made.scalar_type()};
@@ -241,8 +264,12 @@ nlohmann::ordered_json FeatureReuse::fields() const {
           {"disk_bytes", now.disk_bytes}};
 }
 
+void check_feature_reuse(const Setup& setup) {
+  if (keeps_features(setup.config)) (void)cache_options(setup.config.freeze);
+}
+
 std::shared_ptr<FeatureReuse> make_feature_reuse(const Setup& setup) {
-  return setup.config.freeze.cache == "off" ? nullptr : std::make_shared<FeatureReuse>(setup);
+  return keeps_features(setup.config) ? std::make_shared<FeatureReuse>(setup) : nullptr;
 }
 
 }  // namespace sluice::train

@@ -44,7 +44,7 @@ class CachePayoff {
 
 class FeatureReuse final : public pipeline::FeatureSource {
  public:
-  // Requires: freeze.cache is not "off".
+  // Requires: keeps_features().
   explicit FeatureReuse(const Setup& setup);
 
   [[nodiscard]] Found find(const pipeline::MicroBatch& samples) override;
@@ -87,7 +87,10 @@ class FeatureReuse final : public pipeline::FeatureSource {
   std::atomic<std::int64_t> hits_ = 0, misses_ = 0;
 };
 
-// Null where freeze.cache is "off".
+// ConfigError where the cache has no place for its file.
+void check_feature_reuse(const Setup& setup);
+
+// Null where nothing is to be kept.
 [[nodiscard]] std::shared_ptr<FeatureReuse> make_feature_reuse(const Setup& setup);
 
 }  // namespace sluice::train

@@ -67,25 +67,32 @@ void FreezePlanner::follow(const Plan& plan, std::optional<double> predicted_s) 
 
 double FreezePlanner::share_that_runs(const When& when, int frozen_layers) const {
   const config::Config& config = setup_.config;
-  if (config.freeze.cache == "off" || frozen_layers == 0 || when.end <= when.epoch) return 1;
+  if (!keeps_features(config) || frozen_layers == 0 || when.end <= when.epoch) return 1;
   const std::int64_t views = std::max<std::int64_t>(config.data.views, 1);
   const std::int64_t epochs = when.end - when.epoch;
-  const std::int64_t of_new_views = std::clamp<std::int64_t>(*first_epoch_ + views - when.epoch, 0, epochs);
+  const std::int64_t of_new_views =
+      std::clamp<std::int64_t>(kept_since_.value_or(when.epoch) + views - when.epoch, 0, epochs);
   const double share = static_cast<double>(of_new_views) / static_cast<double>(epochs);
 
   const auto rows = static_cast<double>(setup_.train_set->size() * views / setup_.process.processes);
   const auto row_bytes = static_cast<double>(costs_.at(frozen_layers - 1).output_bytes);
-  const double kept_bytes = row_bytes * (config.freeze.cache_precision == "bf16" ? 0.5 : 1) + data::kIndexBytes;
+  const double of_full = config.train.precision == "fp64" ? 0.25 : 0.5;  // that bf16 takes
+  const double kept_bytes = row_bytes * (config.freeze.cache_precision == "bf16" ? of_full : 1) + data::kIndexBytes;
   const auto in_memory = config.freeze.cache == "disk" ? 0.0 : static_cast<double>(config.freeze.cache_bytes.bytes);
   const double room = in_memory + static_cast<double>(config.freeze.cache_disk_bytes.bytes);
   const double kept = std::min(1.0, room / (rows * kept_bytes));
   return share + (1 - share) * (1 - kept);
 }
 
+void FreezePlanner::note(std::int64_t epoch, int units_before, int units) {
+  if (units < units_before) kept_since_.reset();
+  if (!kept_since_ && units > 0) kept_since_ = std::max(epoch, first_epoch_);
+}
+
 PlanChange FreezePlanner::change(const When& when, int units_before, const freeze::Decision& decision) {
   prepare();
   const int frozen_layers = points_.at(decision.frozen);
-  if (!first_epoch_) first_epoch_ = when.epoch;
+  note(when.epoch, units_before, decision.frozen);
   tune::StepOverheads overheads = step_overheads(setup_, {});
   overheads.frozen_share = share_that_runs(when, frozen_layers);
   const auto found = tune::elastic_plan(plan_request(setup_), frozen_layers, costs_, overheads, rules_);

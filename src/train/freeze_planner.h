@@ -22,7 +22,9 @@ namespace sluice::train {
 class FreezePlanner {
  public:
   // `setup` must outlive it.
-  explicit FreezePlanner(const Setup& setup) : setup_(setup), points_(freeze_points_of(setup)) {}
+  // first_epoch: of this start of the run, in which freeze.cache is empty.
+  explicit FreezePlanner(const Setup& setup, std::int64_t first_epoch = 0)
+      : setup_(setup), points_(freeze_points_of(setup)), first_epoch_(first_epoch) {}
 
   [[nodiscard]] int units() const { return static_cast<int>(points_.size()) - 1; }
   [[nodiscard]] const std::vector<int>& points() const { return points_; }
@@ -32,6 +34,8 @@ class FreezePlanner {
   // A change that was decided before comes first: the run is in the shape of `plan`, of so long a step, if that is
   // known.
   void follow(const Plan& plan, std::optional<double> predicted_s);
+  // As many units freeze with this epoch: what is kept begins anew where some thaw.
+  void note(std::int64_t epoch, int units_before, int units);
   struct When {
     std::int64_t after = 0;  // steps
     std::int64_t epoch = 0;
@@ -48,8 +52,9 @@ class FreezePlanner {
   std::vector<int> points_;
   std::vector<LayerCost> costs_;
   tune::ElasticRules rules_;
-  std::optional<double> last_predicted_s_;   // a step under the plan before
-  std::optional<std::int64_t> first_epoch_;  // in which something is frozen
+  std::optional<double> last_predicted_s_;  // a step under the plan before
+  std::int64_t first_epoch_;
+  std::optional<std::int64_t> kept_since_;  // the epoch that began with an empty cache and frozen layers
 };
 
 }  // namespace sluice::train

@@ -25,13 +25,22 @@ const PlanChange* kept_change(const RunState* kept, std::int64_t after, int froz
   return is_it ? &*found : nullptr;
 }
 
+// What is no reason to plan anew is left out: where the cache has its file, and how much may go there.
+config::FreezeConfig apart_from_room(config::FreezeConfig freeze) {
+  const config::FreezeConfig by_default;
+  freeze.cache_dir = by_default.cache_dir;
+  freeze.cache_bytes = by_default.cache_bytes;
+  freeze.cache_disk_bytes = by_default.cache_disk_bytes;
+  return freeze;
+}
+
 // A saved plan is one for the settings of now.
 bool settings_agree(const Setup& setup, const RunState& saved) {
   const config::Config was = config::parse(saved.config_toml, "state.json config");
   const bool same_processes = saved.processes == 0 || saved.processes == setup.process.processes;
-  return same_processes && was.freeze == setup.config.freeze && was.pipeline == setup.config.pipeline &&
-         was.replicas.local == setup.config.replicas.local && was.device == setup.config.device &&
-         was.train.deterministic == setup.config.train.deterministic &&
+  return same_processes && apart_from_room(was.freeze) == apart_from_room(setup.config.freeze) &&
+         was.pipeline == setup.config.pipeline && was.replicas.local == setup.config.replicas.local &&
+         was.device == setup.config.device && was.train.deterministic == setup.config.train.deterministic &&
          was.train.micro_batch == setup.config.train.micro_batch && saved.plan.global_batch == setup.global_batch;
 }
 
@@ -87,7 +96,7 @@ std::vector<Turn> turns_of(const Setup& setup, const RunState* saved, int units)
 
 // kept: the saved state whose plans are kept; null: none.
 std::vector<PlanChange> changes_of_epochs(const Setup& setup, const RunState* saved, const RunState* kept) {
-  FreezePlanner planner(setup);
+  FreezePlanner planner(setup, saved != nullptr ? saved->progress.position.epoch : 0);
   const std::vector<Turn> turns = turns_of(setup, saved, planner.units());
   std::vector<PlanChange> changes;
   for (std::size_t i = 0; i < turns.size(); ++i) {
@@ -95,7 +104,10 @@ std::vector<PlanChange> changes_of_epochs(const Setup& setup, const RunState* sa
     const std::int64_t after = first_step_of(epoch, setup, saved);
     const std::int64_t end = i + 1 < turns.size() ? turns[i + 1].epoch : epochs_of(setup);
     const PlanChange* const known = kept_change(kept, after, planner.points()[decision.frozen]);
-    if (known != nullptr) planner.follow(known->plan, known->freeze->predicted_s);
+    if (known != nullptr) {
+      planner.note(epoch, units_before, decision.frozen);
+      planner.follow(known->plan, known->freeze->predicted_s);
+    }
     changes.push_back(known != nullptr ? *known : planner.change({after, epoch, end}, units_before, decision));
   }
   return changes;

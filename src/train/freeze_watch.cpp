@@ -16,7 +16,7 @@ FreezeWatch::FreezeWatch(const Peers& peers, const Setup& setup, engine::Engine&
       plans_(plans),
       start_(start),
       policy_(policy_of(setup)),
-      planner_(setup) {
+      planner_(setup, start.position.epoch) {
   if (start_.position.batch > 0) plans_.norms.clear();
   const auto last = std::ranges::find_if(plans_.changes.rbegin(), plans_.changes.rend(),
                                          [](const PlanChange& change) { return change.freeze && !change.is_refused; });

@@ -29,10 +29,27 @@ Threads count_threads(const Setup& setup) {
 
 constexpr const char* kShareEvenly = "device.threads = 0 shares the cores evenly";
 
+// Of a cache that is on and keeps nothing of the training samples.
+void warn_of_useless_cache(const Setup& setup) {
+  const config::Config& config = setup.config;
+  if (config.freeze.cache == "off") return;
+  const std::string cache = concat("freeze.cache = \"", config.freeze.cache, "\" keeps ");
+  if (!keeps_features(config)) {
+    log_warning(concat(cache, "nothing: freeze.policy = \"none\" freezes no layers"));
+    return;
+  }
+  const std::int64_t views = config.data.views, epochs = epochs_of(setup);
+  if (views <= 1 || views + 1 < epochs) return;
+  log_warning(concat(cache, "no training samples: of ", counted(epochs, "epoch"),
+                     " the first freezes nothing, so none of the ", views,
+                     " data.views comes twice after it; set data.views lower"));
+}
+
 }  // namespace
 
 void warn_of_oddities(const Setup& setup) {
   if (setup.process.rank > 0) return;
+  warn_of_useless_cache(setup);
   if (const std::int64_t asked = setup.config.train.global_batch; asked > setup.global_batch) {
     log_warning(concat("train.global_batch = ", asked, " is more than the ", counted(setup.global_batch, "sample"),
                        " of ", setup.train_set->info().name, ": each step takes all of them, an epoch is one step"));

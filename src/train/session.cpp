@@ -341,6 +341,7 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
   Setup setup = make_run_setup(config, options);
   check_changes(setup);
   check_freezing(setup);
+  check_feature_reuse(setup);
   if (world.rank != 0 || world.is_single()) return setup;
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   if (!choice.continues_run_dir) (void)find_start(choice, options);
@@ -372,6 +373,7 @@ PlanDescription describe_training(const config::Config& config, const SessionOpt
   warn_of_oddities(setup);
   check_changes(setup);
   check_freezing(setup);
+  check_feature_reuse(setup);
   identify_data(setup);
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);

@@ -336,7 +336,12 @@ optim::LrSchedule lr_schedule(const Setup& setup) {
           .decay = train.lr_decay};
 }
 
+bool keeps_features(const config::Config& config) {
+  return config.freeze.cache != "off" && config.freeze.policy != "none";
+}
+
 std::int64_t epochs_of(const Setup& setup) {
+  if (setup.config.train.steps == 0) return std::max(setup.config.train.epochs, 1);
   return setup.batches_per_epoch > 0 ? divided_up(setup.total_steps, setup.batches_per_epoch) : 1;
 }
 
@@ -353,7 +358,7 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
           .seed = config.train.seed,
           .dtype = dtype_of(config),
           .epochs = epochs_of(setup),
-          .keeps_samples_at_home = config.freeze.cache != "off" && setup.process.processes > 1};
+          .keeps_samples_at_home = keeps_features(config) && setup.process.processes > 1};
 }
 
 data::LoaderOptions train_loader_options(const Setup& setup) {

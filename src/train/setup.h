@@ -105,6 +105,9 @@ void settle_process(Setup& setup, const ProcessRank& process);
 [[nodiscard]] comm::Collectives collectives_of(const config::Config& config);
 [[nodiscard]] optim::LrSchedule lr_schedule(const Setup& setup);
 
+// Whether freeze.cache has anything to keep.
+[[nodiscard]] bool keeps_features(const config::Config& config);
+
 // That the run begins, the last one maybe cut short; 1 where there is no data set.
 [[nodiscard]] std::int64_t epochs_of(const Setup& setup);
 

@@ -4,6 +4,7 @@
     feature_cache_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
+import os
 import pathlib
 import resource
 import signal
@@ -78,6 +79,16 @@ class FeatureCacheTest(unittest.TestCase):
                     self.assertLessEqual(line["disk_bytes"], 64 << 20)
                 self.assertFalse(list(self.place.glob("*")), "the file has no name")
 
+    def test_layers_thaw_and_their_rows_with_them(self):
+        """Batches that were made ahead hold no pixels of samples whose rows are gone then."""
+        thaws = {"schedule": ["1: 2", "5: 0", "6: 1"]}
+        for data in ({}, {"views": 1}):
+            off, _ = self.train(f"off{data}", thaws, data=data)
+            run_dir, _ = self.train(f"kept{data}", {**thaws, "cache": "memory"}, data=data)
+            self.assertGreater(cli.events(run_dir, "cache")[-1]["hits"], 0)
+            for mine, yours in zip(column(run_dir, "loss"), column(off, "loss"), strict=True):
+                self.assertLessEqual(abs(mine - yours), 1e-9 * yours)
+
     def test_every_view_is_computed_once(self):
         """Epochs 1, 2 and 3 see three views; 4 to 7 see them again, also beyond the growth of the frozen layers at 5."""
         run_dir, _ = self.train("run", {"cache": "memory"})
@@ -144,7 +155,6 @@ class FeatureCacheTest(unittest.TestCase):
     def test_what_cannot_work_is_refused(self):
         for keys, what in (
                 ({"freeze.cache": "memory", "data.views": 0}, "set data.views to how many"),
-                ({"freeze.cache": "memory", "freeze.policy": "none", "freeze.schedule": "[]"}, "none are frozen"),
                 ({"freeze.cache": "memory", "train.deterministic": "true"}, "begins with an empty cache"),
                 ({"freeze.cache": "disk"}, "needs freeze.cache_disk_bytes"),
                 ({"freeze.cache": "memory", "freeze.cache_disk_bytes": 5}, 'is for freeze.cache="disk" or "auto"'),
@@ -153,6 +163,16 @@ class FeatureCacheTest(unittest.TestCase):
             done = cli.run("train", configuration(self.folder, {}), "--dry-run", *sets)
             self.assertEqual(done.returncode, 2, keys)
             self.assertIn(what, cli.error_of(done))
+        done = cli.run("train", configuration(self.folder, DISK), "--dry-run", env={**os.environ, "TMPDIR": "/nowhere"})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("TMPDIR names no folder for freeze.cache_dir", cli.error_of(done))
+
+    def test_what_keeps_nothing_is_told(self):
+        for keys, what in (({"freeze.policy": "none", "freeze.schedule": "[]"}, 'keeps nothing: freeze.policy = "none"'),
+                           ({"data.views": EPOCHS - 1}, "none of the 7 data.views comes twice")):
+            sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+            done = cli.must_run("train", configuration(self.folder, {"cache": "memory"}), "--dry-run", *sets)
+            self.assertIn(what, done.stderr)
 
 
 if __name__ == "__main__":

@@ -116,9 +116,9 @@ void repair_cache(Config& config) {
   auto& data = config.data;
   if (data.crop_padding == 0 && !data.flip) data.views = 0;
   const bool augments_anew = data.views == 0 && (data.crop_padding > 0 || data.flip);
-  if (freeze.policy == "none" || config.train.deterministic || augments_anew) freeze.cache = "off";
+  if (config.train.deterministic || augments_anew) freeze.cache = "off";
   if (freeze.cache == "disk" && freeze.cache_disk_bytes.bytes == 0) freeze.cache = "memory";
-  if (freeze.cache == "off" || freeze.cache == "memory") freeze.cache_disk_bytes.bytes = 0;
+  if (freeze.cache == "memory") freeze.cache_disk_bytes.bytes = 0;
 }
 
 // Changes what the rules between keys forbid, and nothing else.

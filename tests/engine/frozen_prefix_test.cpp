@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "device/memory.h"
 #include "engine/engine.h"
+#include "engine/frozen_shapes.h"
 #include "engine/kept_features.h"
 #include "engine/reference.h"
 #include "engine/same_state.h"
@@ -33,57 +34,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 constexpr double kTolerance = 1e-10, kLr = 0.01;
-const optim::OptimizerOptions kAdam{.kind = "adamw", .weight_decay = 0.1};
 const optim::OptimizerOptions kMomentum{.kind = "momentum", .weight_decay = 0.1};
-
-struct Shape {
-  const char* model = "vit";
-  int frozen = 3;
-  int stages = 2;
-  int replicas = 1;
-  const char* schedule = "1f1b";
-  int chunks = 2;
-  BatchNormMode batch_norm = BatchNormMode::kMicro;
-
-  [[nodiscard]] std::string text() const {
-    return concat(model, ", ", frozen, " frozen layers, ", stages, " stages, ", replicas, " replicas, ", schedule, ", ",
-                  chunks, " chunks, batch-norm mode ", static_cast<int>(batch_norm));
-  }
-};
-
-Plan plan_of(const Shape& shape) {
-  Plan plan{.replicas = shape.replicas,
-            .chunks = shape.chunks,
-            .global_batch = 16,
-            .schedule = shape.schedule,
-            .frozen_layers = shape.frozen};
-  const int trained = models::count_layers(small_model(shape.model)) - shape.frozen;
-  plan.partition.layers_per_stage.assign(shape.stages, trained / shape.stages);
-  plan.partition.layers_per_stage.back() += trained % shape.stages;
-  plan.recompute.assign(shape.stages, false);
-  return plan;
-}
-
-LayerList layers_of(const Shape& shape) {
-  const double dropout = shape.model == std::string("resnet8") ? 0 : 0.1;
-  return models::make_model(small_model(shape.model, dropout)).layers;
-}
-
-EngineOptions options_of(const Shape& shape, std::shared_ptr<Communicators> communicators = nullptr,
-                         const optim::OptimizerOptions& optimizer = kAdam) {
-  return {.compose = {.model_name = shape.model,
-                      .make_layers = [shape] { return layers_of(shape); },
-                      .synchronises_batch_norm = shape.batch_norm == BatchNormMode::kSync,
-                      .optimizer = optimizer,
-                      .communicators = std::move(communicators)},
-          .step = {.seed = 7, .batch_norm = shape.batch_norm, .clip_norm = 0.5},
-          .devices_of = [](const Plan& plan) {
-            DeviceChoice choice;
-            for (int i = 0; i < plan.replicas * plan.devices(); ++i)
-              choice.devices.push_back({device::DeviceKind::kCpu, i});
-            return choice;
-          }};
-}
 
 // One device: what the frozen layers make of samples, layer by layer, and the rest of the model, which is trained.
 struct Reference {
@@ -150,7 +101,6 @@ void expect_same_bits(const State& ours, const State& theirs) {
 
 class FrozenPrefixParity : public testing::TestWithParam<Shape> {};
 
-// Its bytes, running statistics included.
 void expect_unmoved(const Engine& engine, const storage::TensorMap& frozen) {
   const storage::TensorMap model = engine.capture().model;
   for (const auto& [name, tensor] : frozen) EXPECT_TRUE(at::equal(model.at(name), tensor)) << name << " has moved";

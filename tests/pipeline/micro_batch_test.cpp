@@ -22,5 +22,22 @@ TEST(Split, GivesViewsInOrder) {
   EXPECT_TRUE(at::equal(parts[1].sample_ids, at::arange(103, 105)));
 }
 
+TEST(Split, KeepsWhatIsKnownOfEachSample) {
+  const MicroBatch batch{.inputs = at::arange(5),
+                         .targets = at::arange(5),
+                         .sample_ids = at::arange(5),
+                         .view = 3,
+                         .view_comes_again = false,
+                         .without_inputs = {true, false, false, true, false}};
+  const MicroBatch part = part_of(batch, 2, 5);
+  EXPECT_EQ(part.view, 3);
+  EXPECT_FALSE(part.view_comes_again);
+  EXPECT_EQ(part.without_inputs, (std::vector<bool>{false, true, false}));
+  const auto parts = split(batch, 2);
+  EXPECT_EQ(parts[0].without_inputs, (std::vector<bool>{true, false, false}));
+  EXPECT_EQ(parts[1].without_inputs, (std::vector<bool>{true, false}));
+  EXPECT_TRUE(split({at::arange(4), at::arange(4), at::arange(4)}, 2)[1].without_inputs.empty());
+}
+
 }  // namespace
 }  // namespace sluice::pipeline

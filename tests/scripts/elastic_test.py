@@ -80,18 +80,29 @@ class ArgumentsTest(LaunchCase):
 
     def test_a_share_is_alpha_as_in_later_notes(self):
         self.assertEqual(self.freezing(*NOTE[:12], "0.33", "freeze", "auto_pipe", "auto_dp", "no_cache"),
-                         {"policy": "linear", "alpha": "0.33", "elastic": "true", "replicas": "true"})
+                         {"policy": "linear", "alpha": "0.33", "elastic": "true", "replicas": "true", "cache": "off"})
         self.assertEqual(self.freezing(*NOTE[:12], ".5", "no_freeze"), {"policy": "none", "alpha": "0.5"})
 
     def test_a_switch_for_each_part(self):
         for words, expected in (
                 (("no_auto_pipe",), {"policy": "linear", "elastic": "false"}),
-                (("no_cache", "no_auto_dp", "auto_pipe"), {"policy": "linear", "elastic": "true", "replicas": "false"}),
+                (("no_cache", "no_auto_dp", "auto_pipe"), {"policy": "linear", "elastic": "true", "replicas": "false", "cache": "off"}),
+                (("cache",), {"policy": "linear", "cache": "auto"}),
+                (("no_cache", "cache"), {"policy": "linear", "cache": "auto"}),
+                (("no_freeze", "cache"), {"policy": "none"}),
                 (("no_freeze",), {"policy": "none"}),
                 (("no_freeze", "freeze"), {"policy": "linear"}),
                 (("no_auto_dp", "auto_dp"), {"policy": "linear", "replicas": "true"})):
             with self.subTest(words=words):
                 self.assertEqual(self.freezing(*NOTE, *words), expected)
+
+    def test_a_cache_needs_views_where_images_are_cropped_or_flipped(self):
+        for configured, views in (({}, None), ({"FAKE_CROP": "4"}, "2"), ({"FAKE_FLIP": "true"}, "2"),
+                                  ({"FAKE_FLIP": "true", "FAKE_VIEWS": "5"}, None)):
+            with self.subTest(configured=configured):
+                self.assertEqual(self.sets_of(*NOTE, "cache", **configured).get("data.views"), views)
+        self.assertNotIn("cache", self.freezing(*NOTE, "cache", FAKE_CACHE="disk"), "what is configured stays")
+        self.assertNotIn("data.views", self.sets_of(*NOTE, "no_cache", FAKE_FLIP="true"))
 
     def test_the_interface(self):
         for name, options, variables, expected in (
@@ -115,7 +126,6 @@ class ArgumentsTest(LaunchCase):
             ((*NOTE[:11], "16"), "NPROC = 8 devices do not make pipelines of 16 each"),
             ((*NODE, "--set", "pipeline.stages=5"), "NPROC = 8 devices do not make pipelines of 5 each"),
             ((*NOTE[:12], "2"), "FREEZE = '2' is neither 0 nor 1"),
-            ((*NOTE, "cache"), "there is no cache of frozen layers' outputs yet"),
             ((*NOTE, "autopipe"), "'autopipe' is none of"),
         )
         for arguments, sentence in cases:

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "support/files.h"
 #include "train/resume.h"
 
 namespace sluice::train {
@@ -59,6 +60,47 @@ TEST(FreezePlans, OfADeterministicRunKeepTheShape) {
   EXPECT_EQ(plans.changes[0].plan.devices(), 2);
   EXPECT_EQ(plans.changes[0].plan.replicas, 1);
   EXPECT_EQ(plans.changes[0].plan.chunks, 2);
+}
+
+// Seconds of a step from a turn on, with the measured costs of `costs`.
+double predicted(config::Config config, const sluice::test::TempDir& costs, std::size_t turn) {
+  config.pipeline.cost_cache = costs.path();
+  config.freeze.elastic = false;
+  return plan_freezing_run(make_setup(config), nullptr).changes.at(turn).freeze->predicted_s;
+}
+
+// Of six epochs: predictions lie on a line over the share of the samples that frozen layers run for.
+TEST(FreezePlans, CountOnWhatTheCacheKeeps) {
+  const sluice::test::TempDir costs;
+  const auto share = [&](const config::Config& config, std::size_t turn) {
+    config::Config off = config;
+    off.freeze.cache = "off";
+    const double run_all = predicted(off, costs, turn);
+    config::Config known = config_of("schedule", {"1: 1", "2: 2", "3: 3"});  // one view, seen in epoch 1
+    known.freeze.cache = "memory";
+    const double run_none = predicted(known, costs, turn);
+    return (predicted(config, costs, turn) - run_none) / (run_all - run_none);
+  };
+  config::Config config = config_of("schedule", {"1: 1", "2: 2", "3: 3"});
+  config.freeze.cache = "memory";
+  EXPECT_NEAR(share(config, 1), 0, 1e-6) << "all samples were seen in epoch 1";
+  config.data.flip = true;
+  config.data.views = 2;
+  EXPECT_NEAR(share(config, 1), 1, 1e-6) << "the second view comes in epoch 2, which is all of this turn";
+  EXPECT_NEAR(share(config, 2), 0, 1e-6);
+  config.data.views = 4;
+  EXPECT_NEAR(share(config, 2), 2.0 / 3, 1e-6) << "views 3 and 4 in epochs 3 and 4 of 3 to 5";
+  config = config_of("schedule", {"1: 1", "2: 0", "3: 3"});
+  config.freeze.cache = "memory";
+  EXPECT_NEAR(share(config, 2), 1.0 / 3, 1e-6) << "what thawed is gone";
+  config = config_of("schedule", {"1: 1", "2: 2", "3: 3"});
+  config.freeze.cache = "memory";
+  constexpr std::int64_t kRowBytes = 17 * 64 * 4 + 96;  // 17 tokens of 64 numbers, and the index
+  config.freeze.cache_bytes.bytes = 80 * kRowBytes / 4;
+  EXPECT_NEAR(share(config, 2), 0.75, 1e-6) << "a quarter has room";
+  config.freeze.cache = "auto";
+  config.freeze.cache_disk_bytes.bytes = 80 * kRowBytes / 4;
+  EXPECT_NEAR(share(config, 2), 0.5, 1e-6);
 }
 
 // A run that was saved after step 20, in batch 4 of epoch 2.
