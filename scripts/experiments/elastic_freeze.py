@@ -1,0 +1,167 @@
+"""Fine-tunes a pretrained ViT with freeze.policy = linear (alpha = 1/3) and without, in arms that take turns, seed by seed:
+  none     nothing freezes
+  freeze   layers freeze, the pipeline stays as it is
+  elastic  it may also shrink, and devices that it gives up become replicas
+  cache    layers freeze, what they make of a sample is kept; the pipeline stays
+  all      elastic and cache
+All arms have the same devices, global batch, seeds and evaluation set. Then a few steps with all blocks frozen at two batch
+sizes. The weights to start from are pretrained here, once (kept in --out), or given with --weights FILE.
+  --scale small   ViT nano on 2 CPU devices of one thread each: pretrained on Fashion-MNIST (Debian's package), fine-tuned on
+                  the synthetic shapes: about 10 minutes on two cores (default)
+  --scale full    ViT base on 8 GPUs, fine-tuned on CIFAR-10 (--data DIR); pretrained on CIFAR-100 (--pretrain DIR), or
+                  --weights FILE; 10 epochs"""
+
+import pathlib
+import statistics
+
+from . import arguments, elastic_report, runs
+
+# Of the experiment, as runner.py calls them.
+summarise = elastic_report.summarise
+markdown = elastic_report.markdown
+figures = elastic_report.figures
+
+SMALL = {
+    "device": "cpu", "devices": 2, "seeds": 5, "epochs": 6, "batch": 64, "lr": 0.0005, "chunks": 4, "pretrain_steps": 1800, "frozen_steps": 6,
+    "size": "nano",
+}
+FULL = {
+    "device": "cuda", "devices": 8, "seeds": 5, "epochs": 10, "batch": 320, "lr": 0.0003, "chunks": 16, "pretrain_steps": 4000, "frozen_steps": 50,
+    "size": "base",
+}
+SCALES = {"small": SMALL, "full": FULL}
+BLOCKS = {"nano": 4, "tiny": 12, "small": 12, "base": 12}
+ARMS = {
+    "none": {"freeze.policy": "none", "freeze.cache": "off"},
+    "freeze": {"freeze.elastic": False, "freeze.replicas": False, "freeze.cache": "off"},
+    "elastic": {"freeze.elastic": True, "freeze.replicas": True, "freeze.cache": "off"},
+    "cache": {"freeze.elastic": False, "freeze.replicas": False, "freeze.cache": "memory"},
+    "all": {"freeze.elastic": True, "freeze.replicas": True, "freeze.cache": "memory"},
+}
+FROZEN_BATCHES = [64, 320]
+MEASURED = ["steps_s", "changes_s", "epoch_s", "epochs", "top1", "loss", "stages", "replicas", "frozen_layers", "changes"]
+OF_A_STEP = ["step_ms", "forward_ms", "backward_ms", "images_per_s", "syncs_per_s"]
+COLUMNS = ["arm", "seed", "batch", *MEASURED, *OF_A_STEP]
+GROWS = ["arms", "seeds"]
+
+
+def add_arguments(parser):
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="the first is what the others are compared with")
+    parser.add_argument("--weights", type=pathlib.Path, metavar="FILE", help="safetensors to start from, in place of pretraining")
+    parser.add_argument("--pretrain", type=pathlib.Path, metavar="DIR", help="folder of CIFAR-100 to pretrain on (with --data)")
+    parser.add_argument("--lr", type=float, help="train.lr of fine-tuning")
+    parser.add_argument("--size", choices=BLOCKS, help="model.size of the ViT")
+    parser.add_argument("--samples", type=arguments.positive, default=5000, metavar="N", help="of the shapes; default 5000")
+    arguments.add_numbers(parser, devices="stages at the start, of one replica", seeds="runs of each arm", epochs="epochs of fine-tuning",
+                          batch="train.global_batch", chunks="pipeline.chunks", pretrain_steps="steps of pretraining",
+                          frozen_steps="steps measured with all blocks frozen")
+
+
+def check(options):
+    """Why these options go together with nothing; empty where they do."""
+    if options.pretrain and not options.data:
+        return "--pretrain is for --data: without it both data sets are grey and 28x28"
+    if options.data and not (options.pretrain or options.weights):
+        return "--data needs --pretrain DIR (CIFAR-100) or --weights FILE, to have something to fine-tune"
+    if options.scale == "full" and not options.data:
+        return "--scale full needs --data DIR (CIFAR-10)"
+    return ""
+
+
+def plan(options):
+    tuned = [fine_tuning(arm, seed, options) for seed in range(1, options.seeds + 1) for arm in turned(options.arms, seed)]
+    frozen = [all_frozen(batch, options) for batch in FROZEN_BATCHES]
+    return ([] if options.weights else [pretraining(options)]) + tuned + frozen
+
+
+def turned(arms, seed):
+    """Every arm has every place in the order equally often, so that none has the quiet hours to itself."""
+    first = (seed - 1) % len(arms)
+    return arms[first:] + arms[:first]
+
+
+def common_sets(options):
+    return arguments.device_sets(options) | {
+        "model.name": "vit",
+        "model.size": options.size,
+        "model.patch_size": 4,
+        "train.optimizer": "adamw",
+        "train.weight_decay": 0.01,
+        "train.clip_norm": 1.0,
+        "train.global_batch": options.batch,
+        "pipeline.stages": options.devices,
+        "pipeline.chunks": options.chunks,
+        "replicas.local": 1,
+        "checkpoint.every_minutes": 0,
+        "data.crop_padding": 0,  # outputs of frozen layers are the same in every epoch
+        "data.flip": False,
+        "log.tensorboard": False,
+    }
+
+
+def pretraining(options):
+    data = {"data.name": "cifar100", "data.path": options.pretrain.resolve()} if options.pretrain else {"data.name": "fashion_mnist", "data.path": ""}
+    schedule = {"train.steps": options.pretrain_steps, "train.lr": 0.002, "train.lr_schedule": "onecycle", "train.seed": 1}
+    return runs.Planned(name="pretrain", kind="pretrain", title="pretraining", sets=common_sets(options) | data | schedule,
+                        columns={"arm": "pretrain", "seed": 1, "batch": options.batch}, keep_checkpoints=True)
+
+
+def target_sets(options):
+    """The data to fine-tune on, and the weights to start from."""
+    weights = options.weights.resolve() if options.weights else f"{{out}}/pretrain/run/checkpoints/step-{options.pretrain_steps}/model.safetensors"
+    data = arguments.data_sets(options)
+    if not options.data:
+        data |= {"data.samples": options.samples, "model.channels": 1, "model.image_size": 28}
+    return data | {"model.weights": weights}
+
+
+def fine_tuning(arm, seed, options):
+    schedule = {"train.epochs": options.epochs, "train.lr": options.lr, "train.lr_schedule": "cosine", "train.seed": seed}
+    freezing = {"freeze.policy": "linear", "freeze.alpha": 1 / 3} | ARMS[arm]
+    return runs.Planned(name=f"{arm}-seed{seed}", kind=arm, title=f"{arm}, seed {seed}",
+                        sets=common_sets(options) | target_sets(options) | schedule | freezing, columns={"arm": arm, "seed": seed, "batch": options.batch})
+
+
+def all_frozen(batch, options):
+    steps = options.frozen_steps + 2  # of warm-up
+    sets = {
+        "train.global_batch": batch,
+        "train.steps": steps,
+        "train.lr": options.lr,
+        "train.seed": 1,
+        "train.eval_every_steps": arguments.ONLY_AT_THE_END,
+        "data.limit": 2 * batch,
+        "freeze.policy": "schedule",
+        "freeze.schedule": f'["0: {BLOCKS[options.size]}"]',
+    }
+    return runs.Planned(name=f"frozen-batch{batch}", kind="frozen", title=f"all blocks frozen, batch {batch}",
+                        sets=common_sets(options) | target_sets(options) | sets, columns={"arm": "frozen", "seed": 1, "batch": batch})
+
+
+def measure(planned, events, options):
+    steps = runs.events_named(events, "step")
+    if planned.kind == "frozen":
+        return of_a_step(steps[-options.frozen_steps :])
+    last = steps[-1]
+    changes = runs.events_named(events, "transition")
+    evaluation = runs.events_named(events, "eval")[-1]
+    by_epoch = elastic_report.seconds_by_epoch(steps)
+    return {
+        "steps_s": sum(by_epoch.values()),
+        "changes_s": sum(change["seconds"] for change in changes),
+        "epoch_s": statistics.fmean(by_epoch.values()),
+        "epochs": len(by_epoch),
+        "top1": evaluation["top1"],
+        "loss": evaluation["loss"],
+        "stages": last["stages"],
+        "replicas": last["replicas"],
+        "frozen_layers": last["frozen_layers"],
+        "changes": len(changes),
+    }
+
+
+def of_a_step(steps):
+    row = {name: statistics.median(step[name] for step in steps) for name in ("step_ms", "forward_ms", "backward_ms")}
+    syncs = arguments.median_or_none(step.get("syncs_per_s") for step in steps)
+    return row | {"images_per_s": statistics.median(step["samples"] for step in steps) / row["step_ms"] * 1000, "syncs_per_s": syncs,
+                  "stages": steps[-1]["stages"], "replicas": steps[-1]["replicas"], "frozen_layers": steps[-1]["frozen_layers"]}
