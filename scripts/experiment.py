@@ -25,7 +25,7 @@ import time
 
 from experiments import elastic_freeze, pipe_vs_ddp, record, runner, runs, single_dp_ddp
 
-ROOT = runner.ROOT
+ROOT = runs.ROOT
 INTERRUPTED = 130
 EXPERIMENTS = {"single_dp_ddp": single_dp_ddp, "pipe_vs_ddp": pipe_vs_ddp, "elastic_freeze": elastic_freeze}
 NO_SETTINGS = {"experiment", "out", "json", "sluice"}  # they change nothing that is measured
@@ -54,6 +54,9 @@ def parse_arguments():
             setattr(options, name, value)
     if not os.access(options.sluice, os.X_OK):
         parser.exit(2, f"experiment.py: {options.sluice} is missing: run scripts/bootstrap.sh\n")
+    wrong = getattr(EXPERIMENTS[options.experiment], "check", lambda _: "")(options)
+    if wrong:
+        parser.exit(2, f"experiment.py: {wrong}\n")
     if not options.out:
         options.out = ROOT / "runs" / "experiments" / f"{options.experiment}-{time.strftime('%Y%m%d-%H%M%S')}"
     return options
@@ -76,7 +79,7 @@ def main():
         summary = runner.carry_out(experiment, options, place)
     except record.Refused as error:
         runner.say(error)
-        sys.exit(2)
+        sys.exit(error.code)
     except runs.RunFailed as error:
         runner.say(f"{error} ({goes_on})")
         sys.exit(error.code)

@@ -6,15 +6,16 @@
   all      elastic and cache
 All arms have the same devices, global batch, seeds and evaluation set. Then a few steps with all blocks frozen at two batch
 sizes. The weights to start from are pretrained here, once (kept in --out), or given with --weights FILE.
-  --scale small   ViT nano on 2 CPU devices of one thread each: pretrained on Fashion-MNIST (Debian's package), fine-tuned on
-                  the synthetic shapes: about 10 minutes on two cores (default)
+  --scale small   ViT nano on 2 CPU devices of one thread each: pretrained on six classes of Fashion-MNIST (Debian's
+                  package), fine-tuned on the other four: about 10 minutes on two cores (default)
   --scale full    ViT base on 8 GPUs, fine-tuned on CIFAR-10 (--data DIR); pretrained on CIFAR-100 (--pretrain DIR), or
                   --weights FILE; 10 epochs"""
 
 import pathlib
 import statistics
+import subprocess
 
-from . import arguments, elastic_report, runs
+from . import arguments, elastic_report, fashion_split, record, runs
 
 # Of the experiment, as runner.py calls them.
 summarise = elastic_report.summarise
@@ -38,7 +39,6 @@ ARMS = {
     "cache": {"freeze.elastic": False, "freeze.replicas": False, "freeze.cache": "memory"},
     "all": {"freeze.elastic": True, "freeze.replicas": True, "freeze.cache": "memory"},
 }
-FROZEN_BATCHES = [64, 320]
 MEASURED = ["steps_s", "changes_s", "epoch_s", "epochs", "top1", "loss", "stages", "replicas", "frozen_layers", "changes"]
 OF_A_STEP = ["step_ms", "forward_ms", "backward_ms", "images_per_s", "syncs_per_s"]
 COLUMNS = ["arm", "seed", "batch", *MEASURED, *OF_A_STEP]
@@ -51,16 +51,33 @@ def add_arguments(parser):
     parser.add_argument("--pretrain", type=pathlib.Path, metavar="DIR", help="folder of CIFAR-100 to pretrain on (with --data)")
     parser.add_argument("--lr", type=float, help="train.lr of fine-tuning")
     parser.add_argument("--size", choices=BLOCKS, help="model.size of the ViT")
-    parser.add_argument("--samples", type=arguments.positive, default=5000, metavar="N", help="of the shapes; default 5000")
+    parser.add_argument("--samples", type=arguments.positive, default=6000, metavar="N",
+                        help="images of Fashion-MNIST to fine-tune on (default: 6000; all there are: 24000)")
+    parser.add_argument("--frozen-batches", nargs="*", type=arguments.positive, default=[64, 320], metavar="N",
+                        help="train.global_batch of the steps with all blocks frozen (default: 64 320)")
     arguments.add_numbers(parser, devices="stages at the start, of one replica", seeds="runs of each arm", epochs="epochs of fine-tuning",
                           batch="train.global_batch", chunks="pipeline.chunks", pretrain_steps="steps of pretraining",
                           frozen_steps="steps measured with all blocks frozen")
 
 
+def knows_cache(options):
+    """Whether the program has freeze.cache."""
+    command = [str(options.sluice), "config", str(runs.ROOT / "configs" / "single_device.toml"), "--set", "freeze.cache=off"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def known(sets, options):
+    """Without what this program does not know."""
+    off = sets["freeze.cache"] == "off" and not knows_cache(options)
+    return {key: value for key, value in sets.items() if not (off and key == "freeze.cache")}
+
+
 def check(options):
     """Why these options go together with nothing; empty where they do."""
+    if {"cache", "all"} & set(options.arms) and not knows_cache(options):
+        return f"{options.sluice} has no freeze.cache: leave cache and all out of --arms"
     if options.pretrain and not options.data:
-        return "--pretrain is for --data: without it both data sets are grey and 28x28"
+        return "--pretrain is for --data: without it both data sets are parts of Fashion-MNIST"
     if options.data and not (options.pretrain or options.weights):
         return "--data needs --pretrain DIR (CIFAR-100) or --weights FILE, to have something to fine-tune"
     if options.scale == "full" and not options.data:
@@ -68,9 +85,18 @@ def check(options):
     return ""
 
 
+def prepare(options):
+    """What the runs read."""
+    if not options.data:
+        try:
+            fashion_split.write(options.out / "data", options.samples)
+        except OSError as error:
+            raise record.Refused(f"Fashion-MNIST cannot be cut in two: {error}; scripts/bootstrap.sh installs it", runs.BAD_DATA) from error
+
+
 def plan(options):
     tuned = [fine_tuning(arm, seed, options) for seed in range(1, options.seeds + 1) for arm in turned(options.arms, seed)]
-    frozen = [all_frozen(batch, options) for batch in FROZEN_BATCHES]
+    frozen = [all_frozen(batch, options) for batch in options.frozen_batches]
     return ([] if options.weights else [pretraining(options)]) + tuned + frozen
 
 
@@ -100,7 +126,11 @@ def common_sets(options):
 
 
 def pretraining(options):
-    data = {"data.name": "cifar100", "data.path": options.pretrain.resolve()} if options.pretrain else {"data.name": "fashion_mnist", "data.path": ""}
+    """More outputs than there are classes: so fine-tuning begins with a fresh head."""
+    if options.pretrain:
+        data = {"data.name": "cifar100", "data.path": options.pretrain.resolve()}
+    else:
+        data = {"data.name": "fashion_mnist", "data.path": "{out}/data/source", "model.classes": 16}
     schedule = {"train.steps": options.pretrain_steps, "train.lr": 0.002, "train.lr_schedule": "onecycle", "train.seed": 1}
     return runs.Planned(name="pretrain", kind="pretrain", title="pretraining", sets=common_sets(options) | data | schedule,
                         columns={"arm": "pretrain", "seed": 1, "batch": options.batch}, keep_checkpoints=True)
@@ -109,33 +139,33 @@ def pretraining(options):
 def target_sets(options):
     """The data to fine-tune on, and the weights to start from."""
     weights = options.weights.resolve() if options.weights else f"{{out}}/pretrain/run/checkpoints/step-{options.pretrain_steps}/model.safetensors"
-    data = arguments.data_sets(options)
-    if not options.data:
-        data |= {"data.samples": options.samples, "model.channels": 1, "model.image_size": 28}
-    return data | {"model.weights": weights}
+    if options.data:
+        return arguments.data_sets(options) | {"model.weights": weights}
+    return {"data.name": "fashion_mnist", "data.path": "{out}/data/target", "model.weights": weights}
 
 
 def fine_tuning(arm, seed, options):
     schedule = {"train.epochs": options.epochs, "train.lr": options.lr, "train.lr_schedule": "cosine", "train.seed": seed}
-    freezing = {"freeze.policy": "linear", "freeze.alpha": 1 / 3} | ARMS[arm]
+    freezing = {"freeze.policy": "linear", "freeze.alpha": 1 / 3, "freeze.unit": "half"} | known(ARMS[arm], options)
     return runs.Planned(name=f"{arm}-seed{seed}", kind=arm, title=f"{arm}, seed {seed}",
                         sets=common_sets(options) | target_sets(options) | schedule | freezing, columns={"arm": arm, "seed": seed, "batch": options.batch})
 
 
 def all_frozen(batch, options):
-    steps = options.frozen_steps + 2  # of warm-up
+    """Epoch 0 never freezes, so it is short; the pipeline stays, and the frozen layers are shared by all devices."""
     sets = {
         "train.global_batch": batch,
-        "train.steps": steps,
+        "train.steps": options.frozen_steps + 4,  # two unfrozen ones, two of warm-up
         "train.lr": options.lr,
         "train.seed": 1,
         "train.eval_every_steps": arguments.ONLY_AT_THE_END,
         "data.limit": 2 * batch,
         "freeze.policy": "schedule",
-        "freeze.schedule": f'["0: {BLOCKS[options.size]}"]',
+        "freeze.schedule": f'["1: {BLOCKS[options.size]}"]',
     }
     return runs.Planned(name=f"frozen-batch{batch}", kind="frozen", title=f"all blocks frozen, batch {batch}",
-                        sets=common_sets(options) | target_sets(options) | sets, columns={"arm": "frozen", "seed": 1, "batch": batch})
+                        sets=common_sets(options) | target_sets(options) | sets | known(ARMS["freeze"], options),
+                        columns={"arm": "frozen", "seed": 1, "batch": batch})
 
 
 def measure(planned, events, options):

@@ -86,7 +86,7 @@ def plan_text(plan):
 
 
 def markdown(summary, options):
-    data = "CIFAR-10" if options.data else f"{options.samples} shapes"
+    data = "CIFAR-10" if options.data else f"{options.samples} images of four classes of Fashion-MNIST (pretrained on the other six)"
     return "\n".join([
         "# elastic_freeze\n",
         f"ViT {options.size}, fine-tuned on {data}, {options.epochs} epochs, global batch {options.batch}, learning rate {options.lr:g}; "

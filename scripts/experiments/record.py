@@ -18,7 +18,11 @@ FIRST_COLUMNS = ["run", "settings", "program", "outcome", "wall_s"]
 
 
 class Refused(Exception):
-    """The folder cannot be used for what was asked."""
+    """The folder cannot be used for what was asked, or what the experiment reads is not there."""
+
+    def __init__(self, sentence, code=2):
+        super().__init__(sentence)
+        self.code = code
 
 
 class Record:

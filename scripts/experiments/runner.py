@@ -3,6 +3,7 @@
 An experiment is a module with
   COLUMNS                            of results.csv, after those of record.py
   plan(options)                      its runs, in the order in which they take turns
+  prepare(options)                   (may be missing) makes what the runs read, in --out
   wanted(planned, rows)              (may be missing) whether the rows so far still leave a reason to make this run
   measure(planned, events, options)  the columns that a run's metrics give
   summarise(rows, options)           the rows of the table
@@ -13,7 +14,6 @@ An experiment is a module with
 
 import hashlib
 import os
-import pathlib
 import shutil
 import statistics
 import sys
@@ -21,9 +21,6 @@ import time
 
 from . import plots, runs
 from .record import write_whole
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-
 
 def say(sentence):
     print(f"experiment.py: {sentence}", file=sys.stderr, flush=True)
@@ -33,6 +30,8 @@ def carry_out(experiment, options, record):
     """The summary, when every run is done; RunFailed when one is not."""
     planned = experiment.plan(options)
     wanted = getattr(experiment, "wanted", lambda run, rows: True)
+    if hasattr(experiment, "prepare"):
+        experiment.prepare(options)
     program = program_digest(options.sluice)
     for index, run in enumerate(planned):
         if record.row_of(run) or not wanted(run, rows_of(planned, record)):
@@ -55,7 +54,7 @@ def rows_of(planned, record):
 
 
 def row_of(experiment, run, options, record):
-    command = [str(options.sluice), "train", str(ROOT / "configs" / f"{run.config}.toml")]
+    command = [str(options.sluice), "train", str(runs.ROOT / "configs" / f"{run.config}.toml")]
     sets = [f"{key}={text(value)}" for key, value in run.sets.items()] + options.sets
     command += [word for value in sets for word in ("--set", value.replace("{out}", str(record.folder.resolve())))]
     folder = record.fresh_folder(run)
@@ -102,6 +101,6 @@ def notes(rows):
 
 
 def draw(figures, folder):
-    missing = plots.draw(figures, folder, ROOT / ".venv" / "bin" / "python")
+    missing = plots.draw(figures, folder, runs.ROOT / ".venv" / "bin" / "python")
     if missing:
         say(missing)

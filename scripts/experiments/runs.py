@@ -3,11 +3,14 @@
 import dataclasses
 import json
 import os
+import pathlib
 import re
 import socket
 import subprocess
 import time
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BAD_DATA = 3
 OUT_OF_MEMORY = 4
 LOST_PEER = 5
 BUG = 70
