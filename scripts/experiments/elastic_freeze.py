@@ -1,4 +1,4 @@
-"""Fine-tunes a pretrained ViT with freeze.policy = linear (alpha = 1/3) and without, in arms that take turns, seed by seed:
+"""Fine-tunes a pretrained model with freeze.policy = linear (alpha = 1/3) and without, in arms that take turns, seed by seed:
   none     nothing freezes
   freeze   layers freeze, the pipeline stays as it is
   elastic  it may also shrink, and devices that it gives up become replicas
@@ -6,14 +6,13 @@
   all      elastic and cache
 All arms have the same devices, global batch, seeds and evaluation set. Then a few steps with all blocks frozen at two batch
 sizes. The weights to start from are pretrained here, once (kept in --out), or given with --weights FILE.
-  --scale small   ViT nano on 2 CPU devices of one thread each: pretrained on six classes of Fashion-MNIST (Debian's
+  --scale small   resnet8 on 2 CPU devices of one thread each: pretrained on six classes of Fashion-MNIST (Debian's
                   package), fine-tuned on the other four: about 10 minutes on two cores (default)
   --scale full    ViT base on 8 GPUs, fine-tuned on CIFAR-10 (--data DIR); pretrained on CIFAR-100 (--pretrain DIR), or
                   --weights FILE; 10 epochs"""
 
 import pathlib
 import statistics
-import subprocess
 
 from . import arguments, elastic_report, fashion_split, record, runs
 
@@ -23,19 +22,19 @@ markdown = elastic_report.markdown
 figures = elastic_report.figures
 
 SMALL = {
-    "device": "cpu", "devices": 2, "seeds": 5, "epochs": 6, "batch": 64, "lr": 0.0005, "chunks": 4, "pretrain_steps": 1800, "frozen_steps": 6,
-    "size": "nano",
+    "device": "cpu", "devices": 2, "seeds": 5, "epochs": 6, "batch": 64, "lr": 0.006, "chunks": 4, "pretrain_steps": 1690, "frozen_steps": 6,
+    "model": "resnet8", "pretrain_lr": 0.008,
 }
 FULL = {
     "device": "cuda", "devices": 8, "seeds": 5, "epochs": 10, "batch": 320, "lr": 0.0003, "chunks": 16, "pretrain_steps": 4000, "frozen_steps": 50,
-    "size": "base",
+    "model": "vit-base", "pretrain_lr": 0.001,
 }
 SCALES = {"small": SMALL, "full": FULL}
-BLOCKS = {"nano": 4, "tiny": 12, "small": 12, "base": 12}
+BLOCKS = {"resnet8": 3, "resnet18": 8, "vit-nano": 4, "vit-tiny": 12, "vit-small": 12, "vit-base": 12}
 ARMS = {
-    "none": {"freeze.policy": "none", "freeze.cache": "off"},
-    "freeze": {"freeze.elastic": False, "freeze.replicas": False, "freeze.cache": "off"},
-    "elastic": {"freeze.elastic": True, "freeze.replicas": True, "freeze.cache": "off"},
+    "none": {"freeze.policy": "none"},
+    "freeze": {"freeze.elastic": False, "freeze.replicas": False},
+    "elastic": {"freeze.elastic": True, "freeze.replicas": True},
     "cache": {"freeze.elastic": False, "freeze.replicas": False, "freeze.cache": "memory"},
     "all": {"freeze.elastic": True, "freeze.replicas": True, "freeze.cache": "memory"},
 }
@@ -50,7 +49,8 @@ def add_arguments(parser):
     parser.add_argument("--weights", type=pathlib.Path, metavar="FILE", help="safetensors to start from, in place of pretraining")
     parser.add_argument("--pretrain", type=pathlib.Path, metavar="DIR", help="folder of CIFAR-100 to pretrain on (with --data)")
     parser.add_argument("--lr", type=float, help="train.lr of fine-tuning")
-    parser.add_argument("--size", choices=BLOCKS, help="model.size of the ViT")
+    parser.add_argument("--model", choices=BLOCKS, help="model.name, of a ViT with its model.size")
+    parser.add_argument("--pretrain-lr", type=float, help="train.lr of pretraining")
     parser.add_argument("--samples", type=arguments.positive, default=6000, metavar="N",
                         help="images of Fashion-MNIST to fine-tune on (default: 6000; all there are: 24000)")
     parser.add_argument("--frozen-batches", nargs="*", type=arguments.positive, default=[64, 320], metavar="N",
@@ -60,22 +60,8 @@ def add_arguments(parser):
                           frozen_steps="steps measured with all blocks frozen")
 
 
-def knows_cache(options):
-    """Whether the program has freeze.cache."""
-    command = [str(options.sluice), "config", str(runs.ROOT / "configs" / "single_device.toml"), "--set", "freeze.cache=off"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def known(sets, options):
-    """Without what this program does not know."""
-    off = sets["freeze.cache"] == "off" and not knows_cache(options)
-    return {key: value for key, value in sets.items() if not (off and key == "freeze.cache")}
-
-
 def check(options):
     """Why these options go together with nothing; empty where they do."""
-    if {"cache", "all"} & set(options.arms) and not knows_cache(options):
-        return f"{options.sluice} has no freeze.cache: leave cache and all out of --arms"
     if options.pretrain and not options.data:
         return "--pretrain is for --data: without it both data sets are parts of Fashion-MNIST"
     if options.data and not (options.pretrain or options.weights):
@@ -106,11 +92,13 @@ def turned(arms, seed):
     return arms[first:] + arms[:first]
 
 
+def model_sets(options):
+    name, _, size = options.model.partition("-")
+    return {"model.name": name, "model.patch_size": 4} | ({"model.size": size} if size else {})
+
+
 def common_sets(options):
-    return arguments.device_sets(options) | {
-        "model.name": "vit",
-        "model.size": options.size,
-        "model.patch_size": 4,
+    return arguments.device_sets(options) | model_sets(options) | {
         "train.optimizer": "adamw",
         "train.weight_decay": 0.01,
         "train.clip_norm": 1.0,
@@ -131,7 +119,7 @@ def pretraining(options):
         data = {"data.name": "cifar100", "data.path": options.pretrain.resolve()}
     else:
         data = {"data.name": "fashion_mnist", "data.path": "{out}/data/source", "model.classes": 16}
-    schedule = {"train.steps": options.pretrain_steps, "train.lr": 0.002, "train.lr_schedule": "onecycle", "train.seed": 1}
+    schedule = {"train.steps": options.pretrain_steps, "train.lr": options.pretrain_lr, "train.lr_schedule": "onecycle", "train.seed": 1}
     return runs.Planned(name="pretrain", kind="pretrain", title="pretraining", sets=common_sets(options) | data | schedule,
                         columns={"arm": "pretrain", "seed": 1, "batch": options.batch}, keep_checkpoints=True)
 
@@ -146,7 +134,7 @@ def target_sets(options):
 
 def fine_tuning(arm, seed, options):
     schedule = {"train.epochs": options.epochs, "train.lr": options.lr, "train.lr_schedule": "cosine", "train.seed": seed}
-    freezing = {"freeze.policy": "linear", "freeze.alpha": 1 / 3, "freeze.unit": "half"} | known(ARMS[arm], options)
+    freezing = {"freeze.policy": "linear", "freeze.alpha": 1 / 3} | ARMS[arm]
     return runs.Planned(name=f"{arm}-seed{seed}", kind=arm, title=f"{arm}, seed {seed}",
                         sets=common_sets(options) | target_sets(options) | schedule | freezing, columns={"arm": arm, "seed": seed, "batch": options.batch})
 
@@ -161,10 +149,10 @@ def all_frozen(batch, options):
         "train.eval_every_steps": arguments.ONLY_AT_THE_END,
         "data.limit": 2 * batch,
         "freeze.policy": "schedule",
-        "freeze.schedule": f'["1: {BLOCKS[options.size]}"]',
+        "freeze.schedule": f'["1: {BLOCKS[options.model]}"]',
     }
     return runs.Planned(name=f"frozen-batch{batch}", kind="frozen", title=f"all blocks frozen, batch {batch}",
-                        sets=common_sets(options) | target_sets(options) | sets | known(ARMS["freeze"], options),
+                        sets=common_sets(options) | target_sets(options) | sets | ARMS["freeze"],
                         columns={"arm": "frozen", "seed": 1, "batch": batch})
 
 

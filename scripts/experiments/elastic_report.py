@@ -89,7 +89,7 @@ def markdown(summary, options):
     data = "CIFAR-10" if options.data else f"{options.samples} images of four classes of Fashion-MNIST (pretrained on the other six)"
     return "\n".join([
         "# elastic_freeze\n",
-        f"ViT {options.size}, fine-tuned on {data}, {options.epochs} epochs, global batch {options.batch}, learning rate {options.lr:g}; "
+        f"{options.model}, fine-tuned on {data}, {options.epochs} epochs, global batch {options.batch}, learning rate {options.lr:g}; "
         f"{options.devices} {options.device} devices, {options.devices} stages x 1 replica at the start; {options.seeds} seeds, arms in turns.\n",
         arm_table([row for row in summary if "x" in row], options.arms[0]),
         HEADLINE,

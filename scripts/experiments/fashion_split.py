@@ -10,8 +10,8 @@ import shutil
 import struct
 
 PLACE = pathlib.Path("/usr/share/datasets/fashion-mnist")
-SOURCE = [0, 1, 2, 3, 5, 7]  # t-shirt, trouser, pullover, dress, sandal, sneaker
-TARGET = [4, 6, 8, 9]  # coat, shirt, bag, boot
+SOURCE = [0, 1, 2, 4, 6, 9]  # t-shirt, trouser, pullover, coat, shirt, boot
+TARGET = [3, 5, 7, 8]  # dress, sandal, sneaker, bag
 IMAGE = 28 * 28
 
 
