@@ -71,7 +71,8 @@ def asked(options, experiment):
 def main():
     options = parse_arguments()
     experiment = EXPERIMENTS[options.experiment]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(INTERRUPTED))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: runs.stopping.set())
     goes_on = f"--out {options.out} goes on after the runs that are done"
     try:
         place = record.Record(options.out, asked(options, experiment), experiment.COLUMNS)
@@ -83,7 +84,7 @@ def main():
     except runs.RunFailed as error:
         runner.say(f"{error} ({goes_on})")
         sys.exit(error.code)
-    except KeyboardInterrupt:
+    except runs.Interrupted:
         runner.say(f"interrupted: {goes_on}")
         sys.exit(INTERRUPTED)
     if options.json:

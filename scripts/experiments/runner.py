@@ -36,6 +36,8 @@ def carry_out(experiment, options, record):
     for index, run in enumerate(planned):
         if record.row_of(run) or not wanted(run, rows_of(planned, record)):
             continue
+        if runs.stopping.is_set():
+            raise runs.Interrupted
         left = [other for other in planned[index:] if not record.row_of(other) and wanted(other, rows_of(planned, record))]
         say(f"run {index + 1} of {len(planned)}: {run.title or run.name}{time_left(left, record.rows, planned)}")
         record.add(run, {"program": program, **row_of(experiment, run, options, record)})

@@ -7,6 +7,7 @@ import pathlib
 import re
 import socket
 import subprocess
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -17,6 +18,14 @@ BUG = 70
 PEER_GRACE_S = 30  # how long the processes of a run may go on after one has failed
 # What another launcher may have left; a run of ours has only what it is given.
 OTHER_LAUNCHERS = re.compile(r"(SLURM_|OMPI_|MASTER_|(LOCAL_)?(RANK|WORLD_SIZE)$)")
+
+
+# Set by a signal handler. One that raised could do so while a process is being started, which nobody would end then.
+stopping = threading.Event()
+
+
+class Interrupted(Exception):
+    """Asked to stop; what was started has ended."""
 
 
 class RunFailed(Exception):
@@ -81,6 +90,8 @@ class Run:
         failed = {}  # rank -> code, in the order of their ends
         deadline = None
         while len(failed) < len(self.processes) and (deadline is None or time.monotonic() < deadline):
+            if stopping.is_set():
+                break
             codes = [process.poll() for process in self.processes]
             failed |= {rank: as_shells_say(code) for rank, code in enumerate(codes) if code and rank not in failed}
             if None not in codes:
@@ -88,6 +99,8 @@ class Run:
             if failed and deadline is None:
                 deadline = time.monotonic() + PEER_GRACE_S
             time.sleep(0.05)
+        if stopping.is_set():  # the processes may have heard of it themselves
+            raise Interrupted
         if failed:
             rank = next((rank for rank, code in failed.items() if code != LOST_PEER), next(iter(failed)))
             raise RunFailed(f"{self.name}, rank {rank}, ended with exit code {failed[rank]}: {self._last_line(rank)}", failed[rank])
