@@ -140,19 +140,19 @@ def fine_tuning(arm, seed, options):
 
 
 def all_frozen(batch, options):
-    """Epoch 0 never freezes, so it is short; the pipeline stays, and the frozen layers are shared by all devices."""
+    """Epoch 0 never freezes, so it is short. Devices that have no stage left become replicas, which all run frozen layers."""
     sets = {
         "train.global_batch": batch,
         "train.steps": options.frozen_steps + 4,  # two unfrozen ones, two of warm-up
         "train.lr": options.lr,
         "train.seed": 1,
         "train.eval_every_steps": arguments.ONLY_AT_THE_END,
-        "data.limit": 2 * batch,
+        "data.limit": 2 * batch,  # two steps an epoch
         "freeze.policy": "schedule",
         "freeze.schedule": f'["1: {BLOCKS[options.model]}"]',
     }
     return runs.Planned(name=f"frozen-batch{batch}", kind="frozen", title=f"all blocks frozen, batch {batch}",
-                        sets=common_sets(options) | target_sets(options) | sets | ARMS["freeze"],
+                        sets=common_sets(options) | target_sets(options) | sets | ARMS["elastic"],
                         columns={"arm": "frozen", "seed": 1, "batch": batch})
 
 

@@ -130,10 +130,10 @@ def number(value):
 
 
 def frozen_table(rows):
-    heads = ["batch", "forward, ms", "backward, ms", "step, ms", "images/s", "syncs/s", "published: forward, ms", "backward, ms", "images/s", "syncs/s"]
-    cells = [[row["batch"], *(number(row[name]) for name in ("forward_ms", "backward_ms", "step_ms", "images_per_s", "syncs_per_s")),
+    heads = ["batch", "stages x replicas", "forward, ms", "backward, ms", "step, ms", "images/s", "syncs/s", "published: forward, ms", "backward, ms", "images/s", "syncs/s"]
+    cells = [[row["batch"], f"{row['stages']} x {row['replicas']}", *(number(row[name]) for name in ("forward_ms", "backward_ms", "step_ms", "images_per_s", "syncs_per_s")),
               *PUBLISHED_FROZEN.get(row["batch"], ("", "", "", ""))] for row in rows]
-    return arguments.table(heads, cells) + "\nOurs: medians; forward and backward are the mean over the devices.\n"
+    return arguments.table(heads, cells) + "\nOurs: medians; forward and backward are means over the devices, beside which a step has loading, waiting and all-reduce.\n"
 
 
 # ---- figures

@@ -14,9 +14,9 @@ import statistics
 from . import arguments, runs
 
 SMALL = {
-    "device": "cpu", "nodes": 1, "steps": 4, "warmup": 1, "rounds": 2, "size": "tiny", "image_size": 32, "patch_size": 4, "limit": "304MiB",
+    "device": "cpu", "nodes": 1, "steps": 3, "warmup": 1, "rounds": 2, "size": "tiny", "image_size": 32, "patch_size": 4, "limit": "304MiB",
     # (devices a node, way, chunks): batches a replica, rising
-    "ladders": [((2, "ddp", 1), [16, 24, 32]), ((2, "pipe", 4), [32, 64, 96, 128]), ((2, "pipe", 8), [64, 128, 192, 256])],
+    "ladders": [((2, "ddp", 1), [16, 24, 32]), ((2, "pipe", 4), [64, 128, 192, 256]), ((2, "pipe", 8), [128, 256, 384, 512])],
 }
 FULL = {
     "device": "cuda", "nodes": 2, "steps": 100, "warmup": 20, "rounds": 3, "size": "base", "image_size": 224, "patch_size": 16, "limit": "16GiB",
@@ -131,19 +131,25 @@ def of_one_batch(rows, options):
 
 def markdown(summary, options):
     heads = ["devices", "way", "replicas", "chunks", "batch a replica", "global batch", "memory a device, MiB", "images/s", "time to train, min", "outcome"]
-    cells = [[f"{options.nodes} x {row['devices']}", {"ddp": "DDP", "pipe": "Pipe+DDP"}[row["way"]], row["replicas"], row["chunks"], row["batch"],
+    cells = [[f"{options.nodes} x {row['devices']}", name_of(row), row["replicas"], row["chunks"], row["batch"],
               row["global_batch"], *numbers(row), row["outcome"]] for row in summary]
     theirs = [["Pipe+DDP" if way == "pipe" else "DDP", line] for (way, _), line in PUBLISHED.items()]
     said = [f"- {row['said']}" for row in summary if row["said"]]
     return "\n".join([
         "# pipe_vs_ddp\n",
         f"ViT {options.size}, {'CIFAR-10' if options.data else f'shapes of {options.image_size} pixels'}, {options.device} devices with a "
-        f"device.memory_limit of {options.limit}; medians of {options.steps} steps after {options.warmup}, {options.rounds} rounds. Time to train: {EPOCHS} "
+        f"device.memory_limit of {options.limit}, which the cut of a pipeline heeds; medians of {options.steps} steps after {options.warmup}, {options.rounds} rounds. Time to train: {EPOCHS} "
         f"epochs of {EPOCH_SAMPLES} images at that rate.\n",
         arguments.table(heads, cells),
         "Published (2 nodes, GPUs of 16 GB, batch a replica):\n",
         arguments.table(["way", "GPUs a node: batch: result"], theirs),
         "What the runs said that ran out of memory:\n", *said, ""])
+
+
+def name_of(row):
+    if row["way"] == "ddp":
+        return "DDP"
+    return "Pipe+DDP" if row["replicas"] > 1 else "Pipe"
 
 
 def numbers(row):
