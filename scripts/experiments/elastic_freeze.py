@@ -22,7 +22,7 @@ markdown = elastic_report.markdown
 figures = elastic_report.figures
 
 SMALL = {
-    "device": "cpu", "devices": 2, "seeds": 5, "epochs": 6, "batch": 64, "lr": 0.006, "chunks": 4, "pretrain_steps": 1690, "frozen_steps": 6,
+    "device": "cpu", "devices": 2, "seeds": 3, "epochs": 6, "batch": 64, "lr": 0.006, "chunks": 4, "pretrain_steps": 1690, "frozen_steps": 6,
     "model": "resnet8", "pretrain_lr": 0.008,
 }
 FULL = {

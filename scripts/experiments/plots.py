@@ -47,6 +47,7 @@ def draw_panel(panel, axis):
             axis.bar(x, y, label=name)
         elif panel["kind"] == "step":
             axis.step(x, y, where="post", label=name)
+            axis.yaxis.get_major_locator().set_params(integer=True)
         else:
             axis.plot(x, y, marker="o", markersize=3, label=name)
     axis.set_ylabel(panel["y"])
