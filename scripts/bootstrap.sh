@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs what Sluice needs and builds the command. May be run again at any time: what is there already is left alone.
 #
-# usage: scripts/bootstrap.sh [--preset release|debug|asan|tsan] [--no-build] [--tests] [--check-tools]
+# usage: scripts/bootstrap.sh [--preset release|debug|asan|tsan] [--no-build] [--tests] [--check-tools] [--plots]
 #
 #   --preset NAME   what to build, in build/NAME (default: release)
 #   --no-build      install and configure only
 #   --tests         also what the tests and benchmarks need, and build them
-#   --check-tools   --tests, and what only scripts/test.sh and scripts/check.sh use
+#   --check-tools   --tests, and what only scripts/test.sh and scripts/check.sh use, with that of --plots
+#   --plots         also what scripts/experiment.py draws with
 #
 # Debian packages are installed as root or through sudo; Python packages (LibTorch, CMake, Ninja) go into .venv here.
 # Details of each run are in build/bootstrap.log. CMAKE_BUILD_PARALLEL_LEVEL limits the compile jobs.
@@ -23,6 +24,7 @@ preset=release
 build=1
 tests=0
 check_tools=0
+plots=0
 did_work=0
 
 parse_arguments() {
@@ -35,7 +37,8 @@ parse_arguments() {
         ;;
       --no-build) build=0 ;;
       --tests) tests=1 ;;
-      --check-tools) tests=1 check_tools=1 ;;
+      --check-tools) tests=1 check_tools=1 plots=1 ;;
+      --plots) plots=1 ;;
       -h | --help)
         print_help
         exit 0
@@ -160,7 +163,8 @@ has_libtorch() { [[ -n $(compgen -G '.venv/lib/python3*/site-packages/torch/lib/
 
 python_is_ready() {
   venv_works && has_libtorch && python_group_is_ready base "${PYTHON_PACKAGES[@]}" \
-    && { [[ $check_tools -eq 0 ]] || python_group_is_ready test "${PYTHON_TEST_PACKAGES[@]}"; }
+    && { [[ $check_tools -eq 0 ]] || python_group_is_ready test "${PYTHON_TEST_PACKAGES[@]}"; } \
+    && { [[ $plots -eq 0 ]] || python_group_is_ready plot "${PYTHON_PLOT_PACKAGES[@]}"; }
 }
 
 # False for no environment, a half-made one, one whose interpreter is gone and one that was moved from elsewhere.
@@ -215,6 +219,7 @@ install_python_packages() {
   has_libtorch || check_disk
   install_python_group base "${PYTHON_PACKAGES[@]}"
   [[ $check_tools -eq 0 ]] || install_python_group test "${PYTHON_TEST_PACKAGES[@]}"
+  [[ $plots -eq 0 ]] || install_python_group plot "${PYTHON_PLOT_PACKAGES[@]}"
 }
 
 # ---- build ---------------------------------------------------------------------------------------------------------

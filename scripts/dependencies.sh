@@ -23,3 +23,6 @@ PYTHON_PACKAGES=(torch==2.11.0 numpy==2.4.6 cmake==3.31.10 ninja==1.13.2)
 
 # Readers and metrics that only the tests and checks use.
 PYTHON_TEST_PACKAGES=(safetensors==0.8.0 tensorboard==2.21.0 lizard==1.24.3)
+
+# What scripts/experiment.py draws with; without it there are tables only.
+PYTHON_PLOT_PACKAGES=(matplotlib==3.11.2)

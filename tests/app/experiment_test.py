@@ -1,25 +1,97 @@
 #!/usr/bin/env python3
-"""scripts/experiment.py with the real program: one device, replicas and processes train the same thing."""
+"""scripts/experiment.py with the real program: one device, replicas and processes train the same thing; layers freeze and a
+pipeline shrinks; a run that is to run out of memory does."""
 
+import csv
+import importlib.util
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "experiment.py"
 TINY = ["--model", "resnet8", "--batch", "16", "--steps", "2", "--warmup", "1", "--rounds", "2"]
+FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
+FREEZE = ["--arms", "none", "elastic", "--seeds", "1", "--epochs", "3", "--samples", "64", "--batch", "16", "--pretrain-steps", "4",
+          "--frozen-steps", "1", "--frozen-batches", "16", "32", "--set", "data.limit=64"]
+MEMORY = ["--rounds", "1", "--steps", "1", "--warmup", "1", "--size", "nano", "--limit", "4MiB", "--ladder", "2:ddp:1:2,64,128",
+          "--ladder", "2:pipe:4:16"]
 
 
 class ExperimentTest(unittest.TestCase):
+    def setUp(self):
+        self.out = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory())) / "out"
+
+    def command(self, *words):
+        return [sys.executable, str(SCRIPT), *words, "--out", str(self.out), "--sluice", os.environ["SLUICE_BINARY"]]
+
+    def run_experiment(self, *words):
+        return subprocess.run(self.command(*words), capture_output=True, text=True, timeout=400, check=False)
+
+    def rows(self):
+        with open(self.out / "results.csv", encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
     def test_all_ways_are_measured(self):
-        command = [sys.executable, str(SCRIPT), "single_dp_ddp", *TINY, "--json", "--sluice", os.environ["SLUICE_BINARY"]]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+        done = self.run_experiment("single_dp_ddp", *TINY, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
         rows = json.loads(done.stdout)["rows"]
         self.assertEqual([row["way"] for row in rows], ["single", "dp", "ddp"])
         self.assertTrue(all(row["step_s"] > 0 and row["images_per_s"] > 0 for row in rows))
+
+    @unittest.skipUnless(FASHION.exists(), "needs Debian's dataset-fashion-mnist")
+    def test_freezing_goes_on_where_it_was_stopped(self):
+        self.stop_after_rows(2, "elastic_freeze", *FREEZE)
+        finished = [row["run"] for row in self.rows()]
+        done = self.run_experiment("elastic_freeze", *FREEZE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn(finished[-1], done.stderr)  # was not run again
+        rows = {row["run"]: row for row in self.rows()}
+        self.assertEqual(list(rows), ["pretrain", "none-seed1", "elastic-seed1", "frozen-batch16", "frozen-batch32"])
+        self.assertEqual([rows[f"{arm}-seed1"]["frozen_layers"] for arm in ("none", "elastic")], ["0", "3"])
+        self.assertGreater(float(rows["frozen-batch32"]["forward_ms"]), float(rows["frozen-batch32"]["backward_ms"]))
+        table = (self.out / "table.md").read_text(encoding="utf-8")
+        self.assertEqual(table[: len(done.stdout)], done.stdout)
+        self.assertRegex(table, r"\n\| elastic \|.*\| 2\.27 \(\+ AutoPipe \+ AutoDP\) \|.* [+-][0-9.]+ \|\n")
+        self.assertRegex(table, r"\n\| elastic-seed1 \| 4 \| [12] x [12], 2 layers frozen \|")
+        if importlib.util.find_spec("matplotlib"):
+            self.assertEqual(len(list(self.out.glob("*.png"))), 4)
+        else:
+            self.assertIn("no plots: matplotlib is missing", done.stderr)
+        self.another_call_measures_nothing()
+
+    def another_call_measures_nothing(self):
+        results = self.out / "results.csv"
+        before = results.stat().st_mtime_ns
+        again = self.run_experiment("elastic_freeze", *FREEZE)
+        self.assertEqual((again.returncode, "run " in again.stderr, results.stat().st_mtime_ns), (0, False, before))
+        other = self.run_experiment("elastic_freeze", *FREEZE, "--lr", "0.1")
+        self.assertEqual((other.returncode, len(other.stderr.splitlines())), (2, 1), other.stderr)
+        self.assertRegex(other.stderr, "exists already, of an experiment with lr = .* and not 0.1: give another folder")
+
+    def stop_after_rows(self, number, *words):
+        with subprocess.Popen(self.command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            deadline = time.monotonic() + 200
+            while process.poll() is None and time.monotonic() < deadline:
+                if (self.out / "results.csv").exists() and len(self.rows()) >= number:
+                    process.send_signal(signal.SIGTERM)
+                    break
+                time.sleep(0.05)
+            self.assertEqual(process.wait(timeout=60), 130, process.stderr.read())
+
+    def test_a_batch_that_runs_out_of_memory_is_a_row(self):
+        done = self.run_experiment("pipe_vs_ddp", *MEMORY)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        outcomes = [(row["way"], row["batch"], row["outcome"]) for row in self.rows()]
+        self.assertEqual(outcomes, [("ddp", "2", "done"), ("ddp", "64", "out of memory"), ("pipe", "16", "done")])  # 128 is not tried
+        self.assertRegex(done.stdout, r"\| 1 x 2 \| DDP \| 2 \| 1 \| 64 \| 128 \|  \|  \|  \| out of memory \|")
+        self.assertRegex(done.stdout, r"ended with exit code 4: .*out of memory on cpu:0: .* device\.memory_limit")
+        self.assertLess(float(self.rows()[0]["memory_bytes"]), 4 * 2**20)
 
 
 if __name__ == "__main__":

@@ -71,6 +71,13 @@ class BootstrapTest(unittest.TestCase):
         self.bootstrap("--no-build", "--check-tools")
         self.assertIn("clang-tidy", (self.state / "packages.txt").read_text(encoding="utf-8"))
 
+    def test_plots_are_installed_on_demand_only(self):
+        self.bootstrap("--no-build")
+        self.assertFalse([call for call in self.calls("python -m pip install") if "matplotlib" in call])
+        for _ in range(2):
+            self.bootstrap("--no-build", "--plots")
+            self.assertEqual(len([call for call in self.calls("python -m pip install") if "matplotlib" in call]), 1)
+
     def test_only_the_command_is_built_unless_the_tests_are_asked_for(self):
         self.bootstrap(WORK="[1/40]")
         self.assertNotIn("libgtest-dev", (self.state / "packages.txt").read_text(encoding="utf-8"))

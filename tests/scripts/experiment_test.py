@@ -92,9 +92,40 @@ class ExperimentTest(unittest.TestCase):
         self.assertEqual(self.run_experiment("--rounds", "1", "--out", str(out), FAKE_FAILS="1").returncode, 3)
         self.assertEqual((out / "round1-ddp" / "rank1.log").read_text().splitlines()[1], "error   data.path: gone")
         self.assertTrue((out / "round1-dp" / "run" / "metrics.jsonl").exists())
-        done = self.run_experiment("--out", str(out))
+        done = self.run_experiment("--out", str(out), "--steps", "3")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("exists already", done.stderr)
+        self.assertIn("exists already, of an experiment with steps = 6 and not 3: give another folder", done.stderr)
+
+    def test_a_second_call_goes_on_after_the_runs_that_are_done(self):
+        out = self.copy.bin.parent / "out"
+        self.assertEqual(self.run_experiment("--rounds", "1", "--out", str(out), FAKE_FAILS="1").returncode, 3)
+        self.calls_file.unlink()
+        done = self.run_experiment("--rounds", "2", "--out", str(out))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ways = [(world, sets["replicas.local"]) for _, world, _, _, sets in self.calls()]
+        self.assertEqual(ways, 2 * [(2, "1")] + [(1, "1"), (1, "2"), (2, "1"), (2, "1")])  # ddp of round 1, and round 2
+        self.assertIn("run 3 of 6: ddp in round 1 (about 0 min", done.stderr)
+        self.calls_file.unlink()
+        again = self.run_experiment("--rounds", "2", "--out", str(out))
+        self.assertEqual((again.returncode, again.stdout, self.calls_file.exists()), (0, done.stdout, False))
+
+    def test_a_row_that_was_cut_off_is_measured_again(self):
+        out = self.copy.bin.parent / "out"
+        self.assertEqual(self.run_experiment("--rounds", "1", "--out", str(out)).returncode, 0)
+        results = out / "results.csv"
+        results.write_text(results.read_text(encoding="utf-8")[:-9], encoding="utf-8")
+        self.calls_file.unlink()
+        self.assertEqual(self.run_experiment("--rounds", "1", "--out", str(out)).returncode, 0)
+        self.assertEqual([world for _, world, *_ in self.calls()], [2, 2])
+        self.assertEqual(len(results.read_text(encoding="utf-8").splitlines()), 4)
+
+    def test_a_folder_of_something_else_is_left_alone(self):
+        out = self.copy.bin.parent / "out"
+        out.mkdir()
+        (out / "mine").touch()
+        done = self.run_experiment("--out", str(out))
+        self.assertEqual((done.returncode, "is not an experiment's" in done.stderr), (2, True))
+        self.assertEqual(sorted(path.name for path in out.iterdir()), ["mine"])
 
     def test_a_missing_program_says_what_to_do(self):
         (self.copy.root / "build/release/sluice").unlink()

@@ -1,0 +1,53 @@
+"""What the experiments share: options, settings of devices and data, tables in Markdown, statistics."""
+
+import argparse
+import math
+import statistics
+
+ONLY_AT_THE_END = 1_000_000_000  # of train.eval_every_steps
+# Student's t, two-sided 95 %, by degrees of freedom
+T95 = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+       2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
+
+
+def positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is less than 1")
+    return value
+
+
+def add_numbers(parser, **meanings):
+    """--NAME N for each; those that are not given are the scale's."""
+    for name, meaning in meanings.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=positive, metavar="N", help=meaning)
+
+
+def device_sets(options):
+    # A CPU device is a core, however many are in use.
+    return {"device.list": options.device} | ({"device.threads": 1} if options.device == "cpu" else {})
+
+
+def data_sets(options):
+    if options.data:
+        return {"data.name": "cifar10", "data.path": options.data.resolve()}
+    return {"data.name": "shapes", "data.path": ""}
+
+
+def table(heads, rows):
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in lines)
+
+
+def median_or_none(values):
+    values = [value for value in values if value is not None]
+    return statistics.median(values) if values else None
+
+
+def mean_and_half_width(values):
+    """The mean, and half of its 95 % interval by Student's t; None of fewer than two values."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return mean, None
+    t = T95[min(len(values) - 1, len(T95)) - 1]
+    return mean, t * statistics.stdev(values) / math.sqrt(len(values))

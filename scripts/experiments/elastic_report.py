@@ -1,0 +1,181 @@
+"""Tables and figures of elastic_freeze: what its rows and the metrics of its runs say, beside what PipeTransformer published."""
+
+import itertools
+import statistics
+
+from . import arguments, runs
+
+# Of the paper's breakdown (ViT, ImageNet, 2 x 8 GPUs): throughput over Pipe+DDP without freezing.
+PUBLISHED = {
+    "none": ("No freeze", 1.0),
+    "freeze": ("Freeze only", 0.95),
+    "elastic": ("+ AutoPipe + AutoDP", 2.27),
+    "cache": ("+ AutoPipe + AutoCache", 1.26),
+    "all": ("all", 2.83),
+}
+PUBLISHED_FROZEN = {64: (471, 8.6, 200, 1.569), 320: (2313, 31, 240, 0.376)}  # forward and backward ms, images/s, syncs/s
+HEADLINE = """Published, PipeTransformer over Pipe+DDP at about equal accuracy (2 machines with 8 GPUs each): 2.83x on ImageNet (82.18 against
+80.83 %), 2.44x on CIFAR-100 (91.33 against 91.21 %), 2.10x on SQuAD (90.69 against 90.71). Their accuracies for alpha = 1/3 on CIFAR-100:
+90.78 with freezing, 91.21 without.
+"""
+
+
+def seconds_by_epoch(steps):
+    return {epoch: sum(step["step_ms"] for step in group) / 1000 for epoch, group in itertools.groupby(steps, key=lambda step: step["epoch"])}
+
+
+# ---- rows of the tables
+
+
+def summarise(rows, options):
+    """One row an arm; then the changes of plan, and the steps with all blocks frozen."""
+    base = of_arm(rows, options.arms[0])
+    summary = [arm_row(arm, of_arm(rows, arm), base) for arm in options.arms]
+    changes = [change for row in rows if row["arm"] in options.arms for change in changes_of(row, options)]
+    frozen = [row for row in rows if row["arm"] == "frozen"]
+    return summary + changes + frozen
+
+
+def of_arm(rows, arm):
+    return {row["seed"]: row for row in rows if row["arm"] == arm}
+
+
+def arm_row(arm, mine, base):
+    """Pairs are runs of the same seed, which were made next to each other."""
+    taken = {seed: row["steps_s"] + row["changes_s"] for seed, row in mine.items()}
+    ratios = [(base[seed]["steps_s"] + base[seed]["changes_s"]) / taken[seed] for seed in mine]
+    difference, half_width = arguments.mean_and_half_width([row["top1"] - base[seed]["top1"] for seed, row in mine.items()])
+    top1 = [row["top1"] for row in mine.values()]
+    return {
+        "arm": arm,
+        "seeds": len(mine),
+        "steps_s": statistics.median(row["steps_s"] for row in mine.values()),
+        "changes_s": statistics.median(row["changes_s"] for row in mine.values()),
+        "x": statistics.median(ratios),
+        "x_min": min(ratios),
+        "x_max": max(ratios),
+        "x_published": PUBLISHED[arm][1],
+        "epoch_s": statistics.median(row["epoch_s"] for row in mine.values()),
+        "top1": statistics.fmean(top1),
+        "top1_sd": statistics.stdev(top1) if len(top1) > 1 else None,
+        "difference": difference,
+        "half_width": half_width,
+    }
+
+
+def changes_of(row, options):
+    """Each change of plan with the step that was predicted for it and the one that was measured under it."""
+    events = runs.events_of(options.out / row["run"])
+    changes = runs.events_named(events, "transition")
+    ends = [change["measured_before_ms"] for change in changes[1:]]
+    ends += [summary["step_ms_of_last_plan"] for summary in runs.events_named(events, "summary")]
+    result = []
+    for change, measured in zip(changes, ends):
+        predicted = change.get("predicted_ms")
+        error = predicted / measured - 1 if predicted and measured else None
+        result.append({"change_of": row["run"], "after_step": change["step"], "plan": plan_text(change["to"]), "seconds": change["seconds"],
+                       "predicted_ms": predicted, "measured_ms": measured, "error": error})
+    return result
+
+
+def plan_text(plan):
+    return f"{plan['stages']} x {plan['replicas']}, {plan.get('frozen_layers') or 0} layers frozen"
+
+
+# ---- table.md
+
+
+def markdown(summary, options):
+    data = "CIFAR-10" if options.data else f"{options.samples} images of four classes of Fashion-MNIST (pretrained on the other six)"
+    return "\n".join([
+        "# elastic_freeze\n",
+        f"{options.model}, fine-tuned on {data}, {options.epochs} epochs, global batch {options.batch}, learning rate {options.lr:g}; "
+        f"{options.devices} {options.device} devices, {options.devices} stages x 1 replica at the start; {options.seeds} seeds, arms in turns.\n",
+        arm_table([row for row in summary if "x" in row], options.arms[0]),
+        HEADLINE,
+        "## Predicted and measured steps\n",
+        change_table([row for row in summary if "change_of" in row]),
+        "## All blocks frozen\n",
+        frozen_table([row for row in summary if "forward_ms" in row and row.get("forward_ms")]),
+    ])
+
+
+def arm_table(rows, base):
+    heads = ["arm", "steps, s (median)", "changes, s", f"x over {base}: median (min..max)", "published x", "s / epoch", "top-1 %, mean ± sd",
+             f"top-1 - {base}, points (95 %)"]
+    cells = [[
+        row["arm"], f"{row['steps_s']:.1f}", f"{row['changes_s']:.2f}", f"{row['x']:.2f} ({row['x_min']:.2f}..{row['x_max']:.2f})",
+        f"{row['x_published']:.2f} ({PUBLISHED[row['arm']][0]})", f"{row['epoch_s']:.2f}", plus_minus(row["top1"], row["top1_sd"]),
+        "" if row["arm"] == base else plus_minus(row["difference"], row["half_width"], sign="+")] for row in rows]
+    return arguments.table(heads, cells)
+
+
+def plus_minus(value, other, sign=""):
+    return f"{value:{sign}.2f}" + (f" ± {other:.2f}" if other is not None else "")
+
+
+def change_table(rows):
+    if not rows:
+        return "No plan changed, or the run directories are gone.\n"
+    heads = ["run", "after step", "stages x replicas", "change, s", "predicted, ms", "measured, ms", "predicted / measured - 1"]
+    cells = [[row["change_of"], row["after_step"], row["plan"], f"{row['seconds']:.3f}", number(row["predicted_ms"]), number(row["measured_ms"]),
+              "" if row["error"] is None else f"{100 * row['error']:+.0f} %"] for row in rows]
+    errors = [abs(row["error"]) for row in rows if row["error"] is not None]
+    median = f"\nMedian of the relative errors, without sign: {100 * statistics.median(errors):.0f} % of {len(errors)} changes.\n" if errors else ""
+    return arguments.table(heads, cells) + median
+
+
+def number(value):
+    return "" if value is None else f"{value:.1f}"
+
+
+def frozen_table(rows):
+    heads = ["batch", "stages x replicas", "forward, ms", "backward, ms", "step, ms", "images/s", "syncs/s", "published: forward, ms", "backward, ms", "images/s", "syncs/s"]
+    cells = [[row["batch"], f"{row['stages']} x {row['replicas']}", *(number(row[name]) for name in ("forward_ms", "backward_ms", "step_ms", "images_per_s", "syncs_per_s")),
+              *PUBLISHED_FROZEN.get(row["batch"], ("", "", "", ""))] for row in rows]
+    return arguments.table(heads, cells) + "\nOurs: medians; forward and backward are means over the devices, beside which a step has loading, waiting and all-reduce.\n"
+
+
+# ---- figures
+
+
+def figures(rows, options):
+    """Of the first seed's runs, against the seconds of training steps and changes: evaluation is left out."""
+    curves = {row["arm"]: Curve(runs.events_of(options.out / row["run"])) for row in rows if row["arm"] in options.arms and row["seed"] == 1}
+    curves = {arm: curve for arm, curve in curves.items() if curve.steps}
+    if not curves:
+        return []
+    x = "seconds of training"
+    def panel(label, kind, of_curve):
+        return {"y": label, "kind": kind, "series": {arm: of_curve(curve) for arm, curve in curves.items()}}
+    return [
+        {"file": "accuracy.png", "title": "accuracy against time", "x": x, "panels": [panel("top-1 %", "line", lambda curve: curve.accuracy)]},
+        {"file": "epoch_time.png", "title": "time of an epoch", "x": x, "panels": [panel("s / epoch", "line", lambda curve: curve.epochs)]},
+        {"file": "frozen_layers.png", "title": "frozen layers", "x": x, "panels": [panel("layers", "step", lambda curve: curve.steps_of("frozen_layers"))]},
+        {"file": "stages_replicas.png", "title": "stages and replicas", "x": x, "panels": [
+            panel("stages", "step", lambda curve: curve.steps_of("stages")), panel("replicas", "step", lambda curve: curve.steps_of("replicas"))]},
+    ]
+
+
+class Curve:
+    """What a run's events say, with the time of the steps and changes before them: [times, values]."""
+
+    def __init__(self, events):
+        self.steps = []  # (time, event)
+        self.accuracy = [[], []]
+        clock = 0.0
+        for event in events:
+            if event["event"] == "step":
+                clock += event["step_ms"] / 1000
+                self.steps.append((clock, event))
+            elif event["event"] == "transition":
+                clock += event["seconds"]
+            elif event["event"] == "eval":
+                self.accuracy[0].append(clock)
+                self.accuracy[1].append(event["top1"])
+        by_epoch = seconds_by_epoch([event for _, event in self.steps])
+        ends = {event["epoch"]: time for time, event in self.steps}
+        self.epochs = [[ends[epoch] for epoch in by_epoch], list(by_epoch.values())]
+
+    def steps_of(self, name):
+        return [[time for time, _ in self.steps], [event[name] for _, event in self.steps]]

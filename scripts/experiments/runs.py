@@ -1,0 +1,144 @@
+"""One call of `sluice train`: its processes, their logs, its metrics. Ends what it started, whatever happens."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BAD_DATA = 3
+OUT_OF_MEMORY = 4
+LOST_PEER = 5
+BUG = 70
+PEER_GRACE_S = 30  # how long the processes of a run may go on after one has failed
+# What another launcher may have left; a run of ours has only what it is given.
+OTHER_LAUNCHERS = re.compile(r"(SLURM_|OMPI_|MASTER_|(LOCAL_)?(RANK|WORLD_SIZE)$)")
+
+
+# Set by a signal handler. One that raised could do so while a process is being started, which nobody would end then.
+stopping = threading.Event()
+
+
+class Interrupted(Exception):
+    """Asked to stop; what was started has ended."""
+
+
+class RunFailed(Exception):
+    """A run that did not end well; the code is sluice's."""
+
+    def __init__(self, sentence, code):
+        super().__init__(sentence)
+        self.code = code
+
+
+@dataclasses.dataclass(frozen=True)
+class Planned:
+    """A run that an experiment is made of. What it is, not what came of it."""
+
+    name: str  # its folder in --out, and its key in results.csv
+    kind: str  # runs of one kind take about as long
+    sets: dict  # --set; "{out}" in a value is the experiment's folder
+    columns: dict = dataclasses.field(default_factory=dict)  # of its row, known before
+    config: str = "single_device"  # of configs/
+    processes: int = 1
+    title: str = ""  # in sentences; empty = name
+    may_run_out: bool = False  # of memory: a result, no failure
+    keep_checkpoints: bool = False
+
+
+class Run:
+    """Starts a planned run, waits for it and reads what it measured."""
+
+    def __init__(self, planned, folder):
+        self.name = planned.title or planned.name
+        self.folder = folder
+        self.world_size = planned.processes
+        self.processes = []
+        self.port = free_port() if planned.processes > 1 else None
+
+    def train(self, command):
+        """All events of rank 0."""
+        self.folder.mkdir(parents=True)
+        try:
+            for rank in range(self.world_size):
+                self._start([*command, "--run-dir", str(self.folder / "run")], rank)
+            self._wait()
+        finally:
+            self._end()
+        return events_of(self.folder)
+
+    def _log(self, rank):
+        return self.folder / f"rank{rank}.log"
+
+    def _start(self, command, rank):
+        environment = {name: value for name, value in os.environ.items() if not OTHER_LAUNCHERS.match(name)}
+        environment.setdefault("GOMP_SPINCOUNT", "3000")
+        if self.port:
+            place = {"RANK": rank, "WORLD_SIZE": self.world_size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": self.world_size}
+            place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port}
+            environment |= {name: str(value) for name, value in place.items()}
+        with open(self._log(rank), "wb") as log:
+            self.processes.append(
+                subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log))
+
+    def _wait(self):
+        failed = {}  # rank -> code, in the order of their ends
+        deadline = None
+        while len(failed) < len(self.processes) and (deadline is None or time.monotonic() < deadline):
+            if stopping.is_set():
+                break
+            codes = [process.poll() for process in self.processes]
+            failed |= {rank: as_shells_say(code) for rank, code in enumerate(codes) if code and rank not in failed}
+            if None not in codes:
+                break
+            if failed and deadline is None:
+                deadline = time.monotonic() + PEER_GRACE_S
+            time.sleep(0.05)
+        if stopping.is_set():  # the processes may have heard of it themselves
+            raise Interrupted
+        if failed:
+            rank = next((rank for rank, code in failed.items() if code != LOST_PEER), next(iter(failed)))
+            raise RunFailed(f"{self.name}, rank {rank}, ended with exit code {failed[rank]}: {self._last_line(rank)}", failed[rank])
+
+    def _last_line(self, rank):
+        lines = self._log(rank).read_text(encoding="utf-8", errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+
+    def _end(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(timeout=PEER_GRACE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def events_of(folder):
+    """The events of the run that has this folder; none where it is gone."""
+    path = folder / "run" / "metrics.jsonl"
+    if not path.exists():
+        return []
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def events_named(events, name):
+    return [event for event in events if event["event"] == name]
+
+
+def as_shells_say(code):
+    return code if code >= 0 else 128 - code  # ended by a signal
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,114 @@
+"""The same model, data and global batch three ways that take turns:
+  single   one device
+  dp       replicas in one process, one a device
+  ddp      processes on this machine, one device each, which meet on 127.0.0.1
+The time of a step is the median of step_ms in metrics.jsonl after the warm-up, over all rounds.
+  --scale small   2 CPU devices of one thread each, vgg16, batch 64: minutes (default)
+  --scale full    4 GPUs, vgg16, batch 256, 4 loader workers
+
+The data are synthetic images of CIFAR-10's shape, or CIFAR-10 from --data DIR."""
+
+import statistics
+
+from . import arguments, runs
+
+SCALES = {
+    "small": {"device": "cpu", "devices": 2, "batch": 64, "steps": 6, "warmup": 2, "rounds": 2, "workers": 1},
+    "full": {"device": "cuda", "devices": 4, "batch": 256, "steps": 100, "warmup": 20, "rounds": 5, "workers": 4},
+}
+WAYS = {"single": "one device", "dp": "replicas in one process", "ddp": "processes"}
+COLUMNS = ["way", "round", "steps", "step_s", "step_ms", "samples"]
+GROWS = ["ways", "rounds"]
+
+
+def add_arguments(parser):
+    parser.add_argument("--model", default="vgg16", help="model.name (default: vgg16)")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="the first is what the others are compared with")
+    arguments.add_numbers(parser, devices="devices of dp and ddp", batch="train.global_batch", steps="steps measured a run",
+                          rounds="runs of each way", workers="data.workers", warmup="steps before those")
+
+
+def plan(options):
+    return [
+        runs.Planned(
+            name=f"round{number}-{way}", kind=way, title=f"{way} in round {number}", sets=sets_of(way, options),
+            columns={"way": way, "round": number}, processes=options.devices if way == "ddp" else 1)
+        for number in range(1, options.rounds + 1)
+        for way in options.ways
+    ]
+
+
+def sets_of(way, options):
+    steps = options.warmup + options.steps
+    return arguments.device_sets(options) | arguments.data_sets(options) | {
+        "model.name": options.model,
+        "data.samples": options.batch * steps,
+        "data.limit": options.batch * steps,
+        "data.workers": options.workers,
+        "train.global_batch": options.batch,
+        "train.steps": steps,
+        "train.lr": 0.01,
+        "train.eval_every_steps": arguments.ONLY_AT_THE_END,
+        "pipeline.stages": 1,
+        "pipeline.chunks": 1,
+        "replicas.local": options.devices if way == "dp" else 1,
+        "log.tensorboard": False,
+    }
+
+
+def measure(planned, events, options):
+    """The steps after the warm-up."""
+    steps = runs.events_named(events, "step")
+    if len(steps) <= options.warmup:
+        raise runs.RunFailed(f"{planned.title} made {len(steps)} steps; the warm-up alone takes {options.warmup}", runs.BUG)
+    steps = steps[options.warmup :]
+    times = [step["step_ms"] for step in steps]
+    return {"steps": len(steps), "step_s": statistics.median(times) / 1000, "step_ms": " ".join(f"{time:.9g}" for time in times),
+            "samples": statistics.median(step["samples"] for step in steps)}
+
+
+def summarise(rows, options):
+    summary = [of_one_way(way, [row for row in rows if row["way"] == way], options) for way in options.ways]
+    for row in summary:
+        row["speed_up"] = summary[0]["step_s"] / row["step_s"]
+    return summary
+
+
+def of_one_way(way, rounds, options):
+    medians = [row["step_s"] for row in rounds]
+    step_s = statistics.median(float(time) for row in rounds for time in str(row["step_ms"]).split()) / 1000
+    return {
+        "way": way,
+        "processes": options.devices if way == "ddp" else 1,
+        "devices": 1 if way == "single" else options.devices,
+        "step_s": step_s,
+        "step_s_min": min(medians),
+        "step_s_max": max(medians),
+        "images_per_s": statistics.median(row["samples"] for row in rounds) / step_s,
+    }
+
+
+def heading(options):
+    return (f"{options.model}, {'cifar10' if options.data else 'shapes'}, global batch {options.batch}, "
+            f"{options.device}; {options.rounds} rounds of {options.steps} steps after {options.warmup} of warm-up")
+
+
+def quotients(summary):
+    return [f"{summary[0]['step_s']:.3f} s / {row['step_s']:.3f} s per step = {row['speed_up']:.2f}x ({row['way']})" for row in summary[1:]]
+
+
+def console(summary, options):
+    lines = [heading(options), f"{'way':8} {'':24} {'devices':>7} {'s / step':>9} {'of rounds':>15} {'images/s':>9} {'speed-up':>9}"]
+    for row in summary:
+        spread = f"{row['step_s_min']:.3f}-{row['step_s_max']:.3f}"
+        lines.append(f"{row['way']:8} {WAYS[row['way']]:24} {row['devices']:7} {row['step_s']:9.3f} {spread:>15} "
+                     f"{row['images_per_s']:9.1f} {row['speed_up']:8.2f}x")
+    return "\n".join(lines + quotients(summary)) + "\n"
+
+
+def markdown(summary, options):
+    cells = [[row["way"], WAYS[row["way"]], row["devices"], f"{row['step_s']:.3f}", f"{row['step_s_min']:.3f}-{row['step_s_max']:.3f}",
+              f"{row['images_per_s']:.1f}", f"{row['speed_up']:.2f}x"] for row in summary]
+    table = arguments.table(["way", "", "devices", "s / step", "of rounds", "images/s", "speed-up"], cells)
+    theirs = "Theirs (PyTorch-Learning, one device against 4 of DDP): 0.742 s / 0.378 s per step = 1.96x\n"
+    return f"# single_dp_ddp\n\n{heading(options)}\n\n{table}\n" + "\n".join([*quotients(summary), theirs])

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""scripts/experiments: which runs an experiment plans, in which order, and what it makes of their rows. Nothing is run here."""
+
+import json
+import pathlib
+import sys
+import tempfile
+import types
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
+
+from experiments import arguments, elastic_freeze, elastic_report, fashion_split, pipe_vs_ddp, record, runner, runs  # noqa: E402
+
+
+def options_of(experiment, scale, **more):
+    given = {"data": None, "weights": None, "pretrain": None, "arms": ["none", "freeze", "elastic"], "samples": 6000, "frozen_batches": [64, 320]}
+    return types.SimpleNamespace(**{**experiment.SCALES[scale], "scale": scale, **given, **more})
+
+
+def tuned(arm, seed, steps_s, top1, changes_s=0.0):
+    return {"run": f"{arm}-seed{seed}", "arm": arm, "seed": seed, "steps_s": steps_s, "changes_s": changes_s, "epoch_s": steps_s / 5, "top1": top1}
+
+
+class StatisticsTest(unittest.TestCase):
+    def test_the_interval_is_students(self):
+        mean, half_width = arguments.mean_and_half_width([1.0, 2.0, 3.0, 4.0, 5.0])
+        self.assertAlmostEqual(mean, 3.0)
+        self.assertAlmostEqual(half_width, 2.776 * 2.5**0.5 / 5**0.5)
+        self.assertEqual(arguments.mean_and_half_width([7.0]), (7.0, None))
+
+    def test_the_rest_is_estimated_by_kind(self):
+        plan = [runs.Planned(name=f"{kind}{number}", kind=kind, sets={}) for number in (1, 2) for kind in ("a", "b")]
+        rows = [{"run": "a1", "wall_s": 60.0}, {"run": "b1", "wall_s": 5.0}]
+        self.assertEqual(runner.time_left(plan[2:], rows, plan), " (about 1 min 5 s left)")
+        self.assertEqual(runner.time_left(plan, [], plan), "")
+
+
+class ElasticTest(unittest.TestCase):
+    def test_every_arm_has_every_place(self):
+        plan = elastic_freeze.plan(options_of(elastic_freeze, "small", seeds=3))
+        self.assertEqual([run.name for run in plan], [
+            "pretrain", "none-seed1", "freeze-seed1", "elastic-seed1", "freeze-seed2", "elastic-seed2", "none-seed2", "elastic-seed3", "none-seed3",
+            "freeze-seed3", "frozen-batch64", "frozen-batch320"])
+
+    def test_arms_differ_in_freezing_alone(self):
+        plan = elastic_freeze.plan(options_of(elastic_freeze, "small", seeds=1, arms=list(elastic_freeze.ARMS)))
+        of_arms = [run.sets for run in plan if run.columns["arm"] in elastic_freeze.ARMS]
+        rest = [{key: value for key, value in sets.items() if not key.startswith("freeze.")} for sets in of_arms]
+        self.assertEqual(rest, [rest[0]] * 5)
+        self.assertEqual(plan[0].sets["train.steps"], 1690)
+        self.assertEqual(rest[0]["model.weights"], "{out}/pretrain/run/checkpoints/step-1690/model.safetensors")
+
+    def test_factors_and_differences_are_of_pairs(self):
+        rows = [tuned("none", 1, 10.0, 90.0), tuned("freeze", 1, 4.0, 89.0, changes_s=1.0), tuned("none", 2, 30.0, 92.0), tuned("freeze", 2, 10.0, 92.0)]
+        row = elastic_report.arm_row("freeze", elastic_report.of_arm(rows, "freeze"), elastic_report.of_arm(rows, "none"))
+        self.assertEqual([row[name] for name in ("x", "x_min", "x_max", "x_published", "difference")], [2.5, 2.0, 3.0, 0.95, -0.5])
+        self.assertAlmostEqual(row["half_width"], 12.706 * 0.5)
+
+    def test_a_change_has_the_step_that_was_measured_under_it(self):
+        plan = {"stages": 1, "replicas": 2, "frozen_layers": 4}
+        events = [{"event": "transition", "step": 4, "to": plan, "seconds": 0.1, "measured_before_ms": 30.0, "predicted_ms": 8.0},
+                  {"event": "transition", "step": 8, "to": plan, "seconds": 0.2, "measured_before_ms": 10.0, "predicted_ms": 6.0},
+                  {"event": "summary", "step_ms_of_last_plan": 5.0}]
+        with tempfile.TemporaryDirectory() as folder:
+            run = pathlib.Path(folder) / "elastic-seed1" / "run"
+            run.mkdir(parents=True)
+            (run / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+            changes = elastic_report.changes_of({"run": "elastic-seed1"}, types.SimpleNamespace(out=pathlib.Path(folder)))
+        self.assertEqual([(change["predicted_ms"], change["measured_ms"], round(change["error"], 6)) for change in changes], [(8.0, 10.0, -0.2), (6.0, 5.0, 0.2)])
+        self.assertIn("Median of the relative errors, without sign: 20 % of 2 changes.", elastic_report.change_table(changes))
+
+    def test_what_does_not_go_together_is_said(self):
+        def check(scale, **more):
+            return elastic_freeze.check(options_of(elastic_freeze, scale, **more))
+        self.assertEqual(check("small"), "")
+        self.assertIn("needs --data", check("full"))
+        self.assertIn("--pretrain DIR", check("full", data=pathlib.Path("a")))
+        self.assertEqual(check("full", data=pathlib.Path("a"), pretrain=pathlib.Path("b")), "")
+
+    def test_the_classes_are_cut_in_two(self):
+        self.assertEqual(sorted(fashion_split.SOURCE + fashion_split.TARGET), list(range(10)))
+        images, labels = bytes(784) + bytes([7]) * 784 + bytes([9]) * 784, bytes([3, 0, 8])
+        with tempfile.TemporaryDirectory() as folder:
+            fashion_split.write_classes(pathlib.Path(folder), "train", images, labels, fashion_split.TARGET, 5)
+            self.assertEqual((pathlib.Path(folder) / "train-labels-idx1-ubyte").read_bytes(), b"\0\0\x08\x01\0\0\0\x02\0\x03")
+            self.assertEqual((pathlib.Path(folder) / "train-images-idx3-ubyte").read_bytes()[:8], b"\0\0\x08\x03\0\0\0\x02")
+            self.assertEqual((pathlib.Path(folder) / "train-images-idx3-ubyte").read_bytes()[16:], bytes(784) + bytes([9]) * 784)
+
+
+class PipeTest(unittest.TestCase):
+    def test_full_scale_begins_with_the_published_batches(self):
+        plan = pipe_vs_ddp.plan(options_of(pipe_vs_ddp, "full", rounds=1))
+        first = {(run.columns["devices"], run.columns["way"]): run for run in reversed(plan)}
+        found = {key: (run.processes, run.sets["pipeline.stages"], run.columns["chunks"], run.sets["train.global_batch"]) for key, run in first.items()}
+        self.assertEqual(found, {(3, "ddp"): (6, 1, 1, 384), (3, "pipe"): (2, 3, 4, 480), (4, "ddp"): (8, 1, 1, 480), (4, "pipe"): (2, 4, 8, 640)})
+
+    def test_nothing_above_a_batch_that_ran_out_is_tried(self):
+        plan = pipe_vs_ddp.plan(options_of(pipe_vs_ddp, "small"))
+        rows = [{"outcome": "done", **plan[0].columns}, {"outcome": "out of memory", **plan[1].columns}]
+        wanted = [run.columns["batch"] for run in plan if run.columns["way"] == "ddp" and pipe_vs_ddp.wanted(run, rows)]
+        self.assertEqual(wanted, [16, 16])  # of both rounds
+        self.assertTrue(all(pipe_vs_ddp.wanted(run, rows) for run in plan if run.columns["way"] == "pipe"))
+
+
+class RecordTest(unittest.TestCase):
+    def test_values_come_back(self):
+        for value in (1, 0.25, "a b", None):
+            self.assertEqual(record.number_or_text(record.text_of(value)), value)
+        self.assertEqual(record.text_of("two\nlines"), "two lines")
+
+
+if __name__ == "__main__":
+    unittest.main()
