@@ -272,4 +272,9 @@ std::shared_ptr<FeatureReuse> make_feature_reuse(const Setup& setup) {
   return keeps_features(setup.config) ? std::make_shared<FeatureReuse>(setup) : nullptr;
 }
 
+data::LoaderOptions with_features(data::LoaderOptions options, const std::shared_ptr<FeatureReuse>& features) {
+  if (features) options.features = features->cache();
+  return options;
+}
+
 }  // namespace sluice::train

@@ -93,4 +93,8 @@ void check_feature_reuse(const Setup& setup);
 // Null where nothing is to be kept.
 [[nodiscard]] std::shared_ptr<FeatureReuse> make_feature_reuse(const Setup& setup);
 
+// For a loader that leaves out what is kept.
+[[nodiscard]] data::LoaderOptions with_features(data::LoaderOptions options,
+                                                const std::shared_ptr<FeatureReuse>& features);
+
 }  // namespace sluice::train

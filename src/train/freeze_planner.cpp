@@ -45,6 +45,24 @@ freeze::Policy policy_of(const Setup& setup) {
   return policy;
 }
 
+double share_that_runs(const Setup& setup, const FrozenTime& time, std::int64_t kept_since, std::uint64_t row_bytes) {
+  const config::Config& config = setup.config;
+  if (!keeps_features(config) || time.end <= time.epoch) return 1;
+  const std::int64_t views = std::max<std::int64_t>(config.data.views, 1);
+  const std::int64_t epochs = time.end - time.epoch;
+  const std::int64_t of_new_views = std::clamp<std::int64_t>(kept_since + views - time.epoch, 0, epochs);
+  const double share = static_cast<double>(of_new_views) / static_cast<double>(epochs);
+
+  const auto rows = static_cast<double>(setup.train_set->size() * views / setup.process.processes);
+  const double bf16 = config.train.precision == "fp64" ? 0.25 : 0.5;  // of a row
+  const double kept_bytes =
+      static_cast<double>(row_bytes) * (config.freeze.cache_precision == "bf16" ? bf16 : 1) + data::kIndexBytes;
+  const auto in_memory = config.freeze.cache == "disk" ? 0.0 : static_cast<double>(config.freeze.cache_bytes.bytes);
+  const double room = in_memory + static_cast<double>(config.freeze.cache_disk_bytes.bytes);
+  const double kept = std::min(1.0, room / (rows * kept_bytes));
+  return share + (1 - share) * (1 - kept);
+}
+
 void FreezePlanner::prepare() {
   if (!costs_.empty()) return;
   costs_ = layer_costs(setup_);
@@ -65,40 +83,22 @@ void FreezePlanner::follow(const Plan& plan, std::optional<double> predicted_s) 
   if (predicted_s) last_predicted_s_ = predicted_s;
 }
 
-double FreezePlanner::share_that_runs(const When& when, int frozen_layers) const {
-  const config::Config& config = setup_.config;
-  if (!keeps_features(config) || frozen_layers == 0 || when.end <= when.epoch) return 1;
-  const std::int64_t views = std::max<std::int64_t>(config.data.views, 1);
-  const std::int64_t epochs = when.end - when.epoch;
-  const std::int64_t of_new_views =
-      std::clamp<std::int64_t>(kept_since_.value_or(when.epoch) + views - when.epoch, 0, epochs);
-  const double share = static_cast<double>(of_new_views) / static_cast<double>(epochs);
-
-  const auto rows = static_cast<double>(setup_.train_set->size() * views / setup_.process.processes);
-  const auto row_bytes = static_cast<double>(costs_.at(frozen_layers - 1).output_bytes);
-  const double of_full = config.train.precision == "fp64" ? 0.25 : 0.5;  // that bf16 takes
-  const double kept_bytes = row_bytes * (config.freeze.cache_precision == "bf16" ? of_full : 1) + data::kIndexBytes;
-  const auto in_memory = config.freeze.cache == "disk" ? 0.0 : static_cast<double>(config.freeze.cache_bytes.bytes);
-  const double room = in_memory + static_cast<double>(config.freeze.cache_disk_bytes.bytes);
-  const double kept = std::min(1.0, room / (rows * kept_bytes));
-  return share + (1 - share) * (1 - kept);
-}
-
 void FreezePlanner::note(std::int64_t epoch, int units_before, int units) {
   if (units < units_before) kept_since_.reset();
   if (!kept_since_ && units > 0) kept_since_ = std::max(epoch, first_epoch_);
 }
 
-PlanChange FreezePlanner::change(const When& when, int units_before, const freeze::Decision& decision) {
+PlanChange FreezePlanner::change(const FrozenTime& time, int units_before, const freeze::Decision& decision) {
   prepare();
   const int frozen_layers = points_.at(decision.frozen);
-  note(when.epoch, units_before, decision.frozen);
+  note(time.epoch, units_before, decision.frozen);
   tune::StepOverheads overheads = step_overheads(setup_, {});
-  overheads.frozen_share = share_that_runs(when, frozen_layers);
+  if (kept_since_)
+    overheads.frozen_share = share_that_runs(setup_, time, *kept_since_, costs_.at(frozen_layers - 1).output_bytes);
   const auto found = tune::elastic_plan(plan_request(setup_), frozen_layers, costs_, overheads, rules_);
-  PlanChange change{.after = when.after,
+  PlanChange change{.after = time.after,
                     .plan = found.plan,
-                    .freeze = FreezeRecord{.epoch = when.epoch,
+                    .freeze = FreezeRecord{.epoch = time.epoch,
                                            .units = decision.frozen,
                                            .units_before = units_before,
                                            .of_units = units(),

@@ -19,6 +19,18 @@ namespace sluice::train {
 // [k]: layers that are frozen when k units are (models/freeze_points.h).
 [[nodiscard]] std::vector<int> freeze_points_of(const Setup& setup);
 
+// From a step on, with which `epoch` begins, until epoch `end`.
+struct FrozenTime {
+  std::int64_t after = 0;  // steps
+  std::int64_t epoch = 0;
+  std::int64_t end = 0;
+};
+
+// Of the samples of that time, how many run through the frozen layers: of the others what they make is kept
+// (freeze.cache), as far as there is room. kept_since: the epoch that began with an empty cache; row_bytes: a sample.
+[[nodiscard]] double share_that_runs(const Setup& setup, const FrozenTime& time, std::int64_t kept_since,
+                                     std::uint64_t row_bytes);
+
 class FreezePlanner {
  public:
   // `setup` must outlive it.
@@ -30,24 +42,17 @@ class FreezePlanner {
   [[nodiscard]] const std::vector<int>& points() const { return points_; }
   // Measures what plans are made by; the first change() does, too.
   void prepare();
-  // From a step on, with which `epoch` begins, until epoch `end`. units_before: those frozen until then.
   // A change that was decided before comes first: the run is in the shape of `plan`, of so long a step, if that is
   // known.
   void follow(const Plan& plan, std::optional<double> predicted_s);
   // As many units freeze with this epoch: what is kept begins anew where some thaw.
   void note(std::int64_t epoch, int units_before, int units);
-  struct When {
-    std::int64_t after = 0;  // steps
-    std::int64_t epoch = 0;
-    std::int64_t end = 0;
-  };
-  [[nodiscard]] PlanChange change(const When& when, int units_before, const freeze::Decision& decision);
+  // Nothing while nothing is frozen.
+  [[nodiscard]] std::optional<std::int64_t> kept_since() const { return kept_since_; }
+  // units_before: those frozen until then.
+  [[nodiscard]] PlanChange change(const FrozenTime& time, int units_before, const freeze::Decision& decision);
 
  private:
-  // Of the samples of these epochs, how many run through the frozen layers, as far as freeze.cache has room for what
-  // they make of the others.
-  [[nodiscard]] double share_that_runs(const When& when, int frozen_layers) const;
-
   const Setup& setup_;
   std::vector<int> points_;
   std::vector<LayerCost> costs_;

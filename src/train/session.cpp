@@ -149,17 +149,14 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
   Peers& peers = training.peers;
   const Setup& setup = training.setup;
   engine::Engine& engine = training.engine;
-  const auto with_features = [&](data::LoaderOptions loading) {
-    if (training.features) loading.features = training.features->cache();
-    return loading;
-  };
   const auto open_train_data = [&](data::Position position) {
-    return std::make_unique<data::Loader>(*setup.train_set,
-                                          with_features(train_loader_options(setup, engine.plan().replicas)), position);
+    return std::make_unique<data::Loader>(
+        *setup.train_set, with_features(train_loader_options(setup, engine.plan().replicas), training.features),
+        position);
   };
   const auto open_eval_data = [&] {
-    return std::make_unique<data::Loader>(*setup.test_set,
-                                          with_features(eval_loader_options(setup, engine.plan().replicas)));
+    return std::make_unique<data::Loader>(
+        *setup.test_set, with_features(eval_loader_options(setup, engine.plan().replicas), training.features));
   };
   std::optional<FreezeWatch> watch;
   if (!is_known_beforehand(policy_of(setup))) watch.emplace(peers, setup, engine, training.plans, training.start);

@@ -7,15 +7,13 @@
 namespace sluice::engine::test {
 namespace {
 
-constexpr double kLr = 0.01;
-
 TEST(FeatureSource, IsToldOfNewWeightsOnce) {
   const auto kept = std::make_shared<KeptFeatures>();
   EngineOptions options = options_of({"vit", 2});
   options.compose.features = kept;
   Engine engine(plan_of({"vit", 2}), options);
   const auto times_told = [&] {
-    static_cast<void>(engine.step().run({make_batch(8)}, 0, kLr));
+    static_cast<void>(engine.step().run({make_batch(8)}, 0, /*lr=*/0.01));
     return kept->followed.size();
   };
   EXPECT_EQ(times_told(), 1U);

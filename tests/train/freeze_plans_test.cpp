@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "support/files.h"
+#include "train/freeze_planner.h"
 #include "train/resume.h"
 
 namespace sluice::train {
@@ -62,45 +62,50 @@ TEST(FreezePlans, OfADeterministicRunKeepTheShape) {
   EXPECT_EQ(plans.changes[0].plan.chunks, 2);
 }
 
-// Seconds of a step from a turn on, with the measured costs of `costs`.
-double predicted(config::Config config, const sluice::test::TempDir& costs, std::size_t turn) {
-  config.pipeline.cost_cache = costs.path();
-  config.freeze.elastic = false;
-  return plan_freezing_run(make_setup(config), nullptr).changes.at(turn).freeze->predicted_s;
+// Epochs are counted from 0; something is frozen since epoch 1.
+TEST(ShareThatRuns, IsThatOfNewViewsAndOfWhatHasNoRoom) {
+  constexpr std::uint64_t kRow = 4000;
+  const auto share = [](const config::Config& config, std::int64_t epoch, std::int64_t end) {
+    return share_that_runs(make_setup(config), {.epoch = epoch, .end = end}, 1, kRow);
+  };
+  config::Config config = config_of("linear");
+  EXPECT_EQ(share(config, 2, 6), 1) << "no cache";
+  config.freeze.cache = "memory";
+  EXPECT_EQ(share(config, 1, 2), 1);
+  EXPECT_EQ(share(config, 1, 6), 1.0 / 5);
+  EXPECT_EQ(share(config, 2, 6), 0);
+  config.data.flip = true;
+  config.data.views = 3;
+  EXPECT_EQ(share(config, 1, 6), 3.0 / 5);
+  EXPECT_EQ(share(config, 3, 6), 1.0 / 3);
+  EXPECT_EQ(share(config, 4, 6), 0);
+  config.freeze.cache_bytes.bytes = 80 * 3 * (kRow + 96) / 4;  // the index takes 96 bytes
+  EXPECT_NEAR(share(config, 4, 6), 0.75, 1e-9);
+  EXPECT_NEAR(share(config, 3, 6), 1.0 / 3 + 2.0 / 3 * 0.75, 1e-9);
+  config.freeze.cache_precision = "bf16";
+  EXPECT_NEAR(share(config, 4, 6), 1 - 0.25 * 4096 / 2096, 1e-9);
+  config.freeze.cache = "auto";
+  config.freeze.cache_disk_bytes.bytes = config.freeze.cache_bytes.bytes;
+  EXPECT_NEAR(share(config, 4, 6), 1 - 0.5 * 4096 / 2096, 1e-9);
+  config.freeze.cache = "disk";
+  EXPECT_NEAR(share(config, 4, 6), 1 - 0.25 * 4096 / 2096, 1e-9) << "memory is for the index";
+  config.train.precision = "fp64";
+  EXPECT_NEAR(share(config, 4, 6), 1 - 0.25 * 4096 / 1096, 1e-9) << "two bytes of eight";
 }
 
-// Of six epochs: predictions lie on a line over the share of the samples that frozen layers run for.
-TEST(FreezePlans, CountOnWhatTheCacheKeeps) {
-  const sluice::test::TempDir costs;
-  const auto share = [&](const config::Config& config, std::size_t turn) {
-    config::Config off = config;
-    off.freeze.cache = "off";
-    const double run_all = predicted(off, costs, turn);
-    config::Config known = config_of("schedule", {"1: 1", "2: 2", "3: 3"});  // one view, seen in epoch 1
-    known.freeze.cache = "memory";
-    const double run_none = predicted(known, costs, turn);
-    return (predicted(config, costs, turn) - run_none) / (run_all - run_none);
-  };
-  config::Config config = config_of("schedule", {"1: 1", "2: 2", "3: 3"});
-  config.freeze.cache = "memory";
-  EXPECT_NEAR(share(config, 1), 0, 1e-6) << "all samples were seen in epoch 1";
-  config.data.flip = true;
-  config.data.views = 2;
-  EXPECT_NEAR(share(config, 1), 1, 1e-6) << "the second view comes in epoch 2, which is all of this turn";
-  EXPECT_NEAR(share(config, 2), 0, 1e-6);
-  config.data.views = 4;
-  EXPECT_NEAR(share(config, 2), 2.0 / 3, 1e-6) << "views 3 and 4 in epochs 3 and 4 of 3 to 5";
-  config = config_of("schedule", {"1: 1", "2: 0", "3: 3"});
-  config.freeze.cache = "memory";
-  EXPECT_NEAR(share(config, 2), 1.0 / 3, 1e-6) << "what thawed is gone";
-  config = config_of("schedule", {"1: 1", "2: 2", "3: 3"});
-  config.freeze.cache = "memory";
-  constexpr std::int64_t kRowBytes = 17 * 64 * 4 + 96;  // 17 tokens of 64 numbers, and the index
-  config.freeze.cache_bytes.bytes = 80 * kRowBytes / 4;
-  EXPECT_NEAR(share(config, 2), 0.75, 1e-6) << "a quarter has room";
-  config.freeze.cache = "auto";
-  config.freeze.cache_disk_bytes.bytes = 80 * kRowBytes / 4;
-  EXPECT_NEAR(share(config, 2), 0.5, 1e-6);
+TEST(FreezePlanner, KnowsSinceWhenSomethingIsKept) {
+  const train::Setup setup = make_setup(config_of("linear"));
+  FreezePlanner planner(setup);
+  planner.note(1, 0, 2);
+  planner.note(2, 2, 3);
+  EXPECT_EQ(planner.kept_since(), 1);
+  planner.note(3, 3, 1);
+  EXPECT_EQ(planner.kept_since(), 3) << "what thaws takes all rows with it";
+  planner.note(4, 1, 0);
+  EXPECT_FALSE(planner.kept_since().has_value());
+  FreezePlanner resumed(setup, 5);
+  resumed.note(1, 0, 2);
+  EXPECT_EQ(resumed.kept_since(), 5) << "the cache was empty then";
 }
 
 // A run that was saved after step 20, in batch 4 of epoch 2.
