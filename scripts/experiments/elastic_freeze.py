@@ -22,7 +22,7 @@ markdown = elastic_report.markdown
 figures = elastic_report.figures
 
 SMALL = {
-    "device": "cpu", "devices": 2, "seeds": 3, "epochs": 6, "batch": 64, "lr": 0.006, "chunks": 4, "pretrain_steps": 1690, "frozen_steps": 6,
+    "device": "cpu", "devices": 2, "seeds": 3, "epochs": 10, "batch": 64, "lr": 0.006, "chunks": 4, "pretrain_steps": 1690, "frozen_steps": 6,
     "model": "resnet8", "pretrain_lr": 0.008,
 }
 FULL = {
@@ -51,8 +51,8 @@ def add_arguments(parser):
     parser.add_argument("--lr", type=float, help="train.lr of fine-tuning")
     parser.add_argument("--model", choices=BLOCKS, help="model.name, of a ViT with its model.size")
     parser.add_argument("--pretrain-lr", type=float, help="train.lr of pretraining")
-    parser.add_argument("--samples", type=arguments.positive, default=6000, metavar="N",
-                        help="images of Fashion-MNIST to fine-tune on (default: 6000; all there are: 24000)")
+    parser.add_argument("--samples", type=arguments.positive, default=4000, metavar="N",
+                        help="images of Fashion-MNIST to fine-tune on (default: 4000; all there are: 24000)")
     parser.add_argument("--frozen-batches", nargs="*", type=arguments.positive, default=[64, 320], metavar="N",
                         help="train.global_batch of the steps with all blocks frozen (default: 64 320)")
     arguments.add_numbers(parser, devices="stages at the start, of one replica", seeds="runs of each arm", epochs="epochs of fine-tuning",

@@ -120,7 +120,7 @@ std::optional<bool> CachePayoff::pays() const {
 std::string CachePayoff::in_words() const {
   const double rows = static_cast<double>(std::max<std::int64_t>(rows_, 1)) / 1e3;
   return concat("the frozen layers take ", fixed(made_s_ / rows, 3),
-                " ms for a sample, keeping and fetching what they ", "make ", fixed(kept_s_ / rows, 3), " ms");
+                " ms for a sample, keeping and fetching what they make ", fixed(kept_s_ / rows, 3), " ms");
 }
 
 FeatureReuse::FeatureReuse(const Setup& setup)

@@ -14,7 +14,7 @@ from experiments import arguments, elastic_freeze, elastic_report, fashion_split
 
 
 def options_of(experiment, scale, **more):
-    given = {"data": None, "weights": None, "pretrain": None, "arms": ["none", "freeze", "elastic"], "samples": 6000, "frozen_batches": [64, 320]}
+    given = {"data": None, "weights": None, "pretrain": None, "arms": ["none", "freeze", "elastic"], "samples": 4000, "frozen_batches": [64, 320]}
     return types.SimpleNamespace(**{**experiment.SCALES[scale], "scale": scale, **given, **more})
 
 
