@@ -32,10 +32,13 @@ class Record:
         self.folder = folder
         self.columns = FIRST_COLUMNS + columns
         self.rows = []
-        there = set(os.listdir(folder)) if folder.exists() else set()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            there = set(os.listdir(folder))
+        except OSError as error:
+            raise Refused(f"--out {folder}: {error.strerror}: give a folder that can be written") from None
         if there - {".lock", "experiment.json.new"} and "experiment.json" not in there:
             raise Refused(f"--out {folder} exists already and is not an experiment's: give another folder")
-        folder.mkdir(parents=True, exist_ok=True)
         self._lock()
         self._compare(json.loads(json.dumps(asked, default=str)))
         self._read()

@@ -128,6 +128,8 @@ class Rules {
             concat("freeze.cache=\"", freeze.cache,
                    "\" beside crops or flips that are new in each epoch: no sample would come twice; set data.views to "
                    "how many of them a sample shall have, such as 3"));
+    require(freeze.cache != "memory" || freeze.cache_bytes.bytes > 0, {"freeze.cache", "freeze.cache_bytes"},
+            "freeze.cache=\"memory\" beside freeze.cache_bytes=0 has no room for anything; raise it");
     require(freeze.cache != "disk" || freeze.cache_disk_bytes.bytes > 0, {"freeze.cache", "freeze.cache_disk_bytes"},
             "freeze.cache=\"disk\" needs freeze.cache_disk_bytes, for example \"20GiB\"");
   }

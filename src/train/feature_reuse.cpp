@@ -4,11 +4,12 @@
 #include <algorithm>
 
 #include <exception>
+#include <functional>
+#include <future>
 #include <span>
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <nlohmann/json.hpp>
 
@@ -91,17 +92,23 @@ data::SampleReader reader_of(const data::Dataset& set, const data::LoaderOptions
 // A GPU's work is only queued when a call returns.
 void wait_for(const at::Tensor& tensor) { (void)tensor.flatten().slice(0, 0, 1).cpu(); }
 
-// The calling thread has all threads of the process for as long as this lives: nothing else runs.
-class AllThreads {
- public:
-  explicit AllThreads(int threads) : before_(at::get_num_threads()) { device::use_cpu_threads(threads); }
-  ~AllThreads() { device::use_cpu_threads(before_); }
-  AllThreads(const AllThreads&) = delete;
-  AllThreads& operator=(const AllThreads&) = delete;
+// Runs `work` with all threads of the process, while nothing else runs. In a thread of its own, whose team of OpenMP
+// ends with it: as long as there are more threads in teams than cores, libgomp lets all of them sleep at once where
+// they wait, which doubles the time of the devices' steps from then on.
+void with_all_threads(int threads, const std::function<void()>& work) {
+  std::async(std::launch::async, [&] {
+    device::use_cpu_threads(threads);
+    work();
+  }).get();
+}
 
- private:
-  int before_;
-};
+// The nearest folder on the way to one that may not be there yet.
+std::filesystem::path nearest_that_is_there(std::filesystem::path path) {
+  path = std::filesystem::absolute(path);
+  std::error_code failure;
+  while (!std::filesystem::exists(path, failure) && path.has_relative_path()) path = path.parent_path();
+  return path;
+}
 
 }  // namespace
 
@@ -240,14 +247,15 @@ void FeatureReuse::follow(const pipeline::FrozenPrefix* prefix) {
 }
 
 void FeatureReuse::advance(const pipeline::FrozenPrefix& prefix, int from) {
-  const AllThreads all(threads_);
   const c10::Device device = prefix.parameters().values().device();
   const auto grow = [&](const at::Tensor& rows) { return prefix.forward(rows.to(device), nullptr, from); };
   try {
-    const at::Tensor one = grow(at::zeros(with_count(1, rows_->sizes), rows_->type));
-    Rows grown{one.sizes().slice(1).vec(), one.scalar_type()};
-    cache_->advance(hashes_.back(), grown.sizes, grown.type, grow);
-    rows_ = std::move(grown);
+    with_all_threads(threads_, [&] {
+      const at::Tensor one = grow(at::zeros(with_count(1, rows_->sizes), rows_->type));
+      Rows grown{one.sizes().slice(1).vec(), one.scalar_type()};
+      cache_->advance(hashes_.back(), grown.sizes, grown.type, grow);
+      rows_ = std::move(grown);
+    });
   } catch (const std::exception& error) {
     log_warning(concat("what is kept of the frozen layers cannot grow with them and begins anew: ", error.what()));
     forget();
@@ -265,7 +273,14 @@ nlohmann::ordered_json FeatureReuse::fields() const {
 }
 
 void check_feature_reuse(const Setup& setup) {
-  if (keeps_features(setup.config)) (void)cache_options(setup.config.freeze);
+  if (!keeps_features(setup.config)) return;
+  const data::FeatureCacheOptions options = cache_options(setup.config.freeze);
+  if (options.disk_bytes == 0) return;
+  const std::filesystem::path there = nearest_that_is_there(options.directory);
+  if (std::filesystem::is_directory(there) && ::access(there.c_str(), W_OK | X_OK) == 0) return;
+  throw ConfigError(concat("freeze.cache_dir = ", options.directory.string(), ": ", there.string(),
+                           std::filesystem::is_directory(there) ? " may not be written" : " is no folder",
+                           "; set it to a folder with room for freeze.cache_disk_bytes"));
 }
 
 std::shared_ptr<FeatureReuse> make_feature_reuse(const Setup& setup) {

@@ -166,6 +166,12 @@ class FeatureCacheTest(unittest.TestCase):
         done = cli.run("train", configuration(self.folder, DISK), "--dry-run", env={**os.environ, "TMPDIR": "/nowhere"})
         self.assertEqual(done.returncode, 2)
         self.assertIn("TMPDIR names no folder for freeze.cache_dir", cli.error_of(done))
+        (self.folder / "file").touch()
+        for place in (self.folder / "file", self.folder / "file" / "below", "/dev/null"):
+            done = cli.run("train", configuration(self.folder, {**DISK, "cache_dir": str(place)}), "--run-dir", self.folder / "run")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("is no folder; set it to a folder with room", cli.error_of(done))
+            self.assertFalse((self.folder / "run").exists())
 
     def test_what_keeps_nothing_is_told(self):
         for keys, what in (({"freeze.policy": "none", "freeze.schedule": "[]"}, 'keeps nothing: freeze.policy = "none"'),

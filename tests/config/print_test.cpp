@@ -119,6 +119,7 @@ void repair_cache(Config& config) {
   if (config.train.deterministic || augments_anew) freeze.cache = "off";
   if (freeze.cache == "disk" && freeze.cache_disk_bytes.bytes == 0) freeze.cache = "memory";
   if (freeze.cache == "memory") freeze.cache_disk_bytes.bytes = 0;
+  if (freeze.cache == "memory" && freeze.cache_bytes.bytes == 0) freeze.cache_bytes.bytes = 1;
 }
 
 // Changes what the rules between keys forbid, and nothing else.

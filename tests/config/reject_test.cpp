@@ -258,6 +258,7 @@ TEST(RejectRule, FreezingGoesWithItsScheduleAndNoOtherPlanOfChanges) {
   EXPECT_THAT(error_of("[freeze]\nalpha = 0\n"), HasSubstr("freeze.alpha"));
   const std::string linear = "[freeze]\npolicy = 'linear'\n";
   EXPECT_EQ(error_of("[freeze]\ncache = 'memory'\n"), "accepted") << "with a policy for comparison";
+  EXPECT_THAT(error_of(linear + "cache = 'memory'\ncache_bytes = 0\n"), HasSubstr("has no room for anything"));
   EXPECT_THAT(error_of(linear + "cache = 'disk'\n"), HasSubstr("needs freeze.cache_disk_bytes, for example"));
   EXPECT_THAT(error_of(linear + "cache = 'memory'\ncache_disk_bytes = 1\n"),
               HasSubstr("is for freeze.cache=\"disk\" or \"auto\""));

@@ -49,6 +49,13 @@ class ExperimentTest(unittest.TestCase):
     def calls(self):
         return [json.loads(line) for line in self.calls_file.read_text().splitlines()]
 
+    def test_results_need_a_folder(self):
+        (self.copy.root / "file").touch()
+        for place in ("file", "file/below"):
+            done = self.run_experiment("--out", str(self.copy.root / place))
+            self.assertEqual((done.returncode, len(done.stderr.splitlines())), (2, 1), done.stderr)
+            self.assertIn("give a folder that can be written", done.stderr)
+
     def test_the_ways_take_turns_on_the_same_task(self):
         done = self.run_experiment("--rounds", "2", "--steps", "3", "--warmup", "2", "--batch", "16", "--set", "data.flip=true", RANK="7", WORLD_SIZE="9")
         self.assertEqual(done.returncode, 0, done.stderr)
