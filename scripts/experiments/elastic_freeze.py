@@ -1,8 +1,8 @@
 """Fine-tunes a pretrained model with freeze.policy = linear (alpha = 1/3) and without, in arms that take turns, seed by seed:
   none     nothing freezes
-  freeze   layers freeze, the pipeline stays as it is
+  freeze   layers freeze; the pipeline keeps its devices as long as there are layers to train for them, then some idle
   elastic  it may also shrink, and devices that it gives up become replicas
-  cache    layers freeze, what they make of a sample is kept; the pipeline stays
+  cache    as freeze, and what the layers make of a sample is kept
   all      elastic and cache
 All arms have the same devices, global batch, seeds and evaluation set. Then a few steps with all blocks frozen at two batch
 sizes. The weights to start from are pretrained here, once (kept in --out), or given with --weights FILE.
@@ -41,7 +41,7 @@ ARMS = {
 MEASURED = ["steps_s", "changes_s", "epoch_s", "epochs", "top1", "loss", "stages", "replicas", "frozen_layers", "changes"]
 OF_A_STEP = ["step_ms", "forward_ms", "backward_ms", "images_per_s", "syncs_per_s"]
 COLUMNS = ["arm", "seed", "batch", *MEASURED, *OF_A_STEP]
-GROWS = ["arms", "seeds"]
+GROWS = ["seeds"]
 
 
 def add_arguments(parser):
@@ -76,8 +76,10 @@ def prepare(options):
     if not options.data:
         try:
             fashion_split.write(options.out / "data", options.samples)
-        except OSError as error:
+        except FileNotFoundError as error:
             raise record.Refused(f"Fashion-MNIST cannot be cut in two: {error}; scripts/bootstrap.sh installs it", runs.BAD_DATA) from error
+        except OSError as error:
+            raise record.Refused(f"Fashion-MNIST cannot be cut in two: {error}", runs.BAD_DATA) from error
 
 
 def plan(options):
@@ -87,7 +89,7 @@ def plan(options):
 
 
 def turned(arms, seed):
-    """Every arm has every place in the order equally often, so that none has the quiet hours to itself."""
+    """With as many seeds as arms each arm has each place in the order, so that none has the quiet hours to itself."""
     first = (seed - 1) % len(arms)
     return arms[first:] + arms[:first]
 

@@ -75,8 +75,8 @@ def one_run(devices, way, chunks, batch, number, options):
         "device.memory_limit": options.limit,
         "model.name": "vit",
         "model.size": options.size,
-        "data.samples": 512,
-        "data.limit": 512,
+        "data.samples": max(512, batch * replicas),
+        "data.limit": max(512, batch * replicas),
         "train.global_batch": batch * replicas,
         "train.steps": steps,
         "train.lr": 0.03,
@@ -103,10 +103,13 @@ def wanted(planned, rows):
 
 def measure(planned, events, options):
     steps = runs.events_named(events, "step")[options.warmup :]
+    if not steps:
+        raise runs.RunFailed(f"{planned.name} made no step after the {options.warmup} of warm-up: leave train.steps to the experiment", runs.BAD_USE)
     step_ms = statistics.median(step["step_ms"] for step in steps)
+    samples = statistics.median(step["samples"] for step in steps)
     peaks = runs.events_named(events, "summary")[-1]["peak_memory_bytes"]
     on_devices = [value for name, value in peaks.items() if ":" in name]
-    return {"step_ms": step_ms, "images_per_s": planned.columns["global_batch"] / step_ms * 1000, "memory_bytes": max(on_devices, default=None)}
+    return {"step_ms": step_ms, "images_per_s": samples / step_ms * 1000, "memory_bytes": max(on_devices, default=None)}
 
 
 def summarise(rows, options):
@@ -121,7 +124,9 @@ def summarise(rows, options):
 
 
 def of_one_batch(rows, options):
-    kept = {name: rows[0][name] for name in ("devices", "way", "chunks", "batch", "global_batch", "outcome", "said")}
+    """Out of memory where one round was; the rates are those of the rounds that were not."""
+    first = next((row for row in rows if row["outcome"] != "done"), rows[0])
+    kept = {name: first[name] for name in ("devices", "way", "chunks", "batch", "global_batch", "outcome", "said")}
     if kept["outcome"] == "done":
         rate = statistics.median(row["images_per_s"] for row in rows)
         kept |= {"images_per_s": rate, "memory_bytes": max(row["memory_bytes"] or 0 for row in rows),

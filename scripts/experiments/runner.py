@@ -33,6 +33,8 @@ def carry_out(experiment, options, record):
     if hasattr(experiment, "prepare"):
         experiment.prepare(options)
     program = program_digest(options.sluice)
+    if any(row["program"] != program for row in rows_of(planned, record)):
+        say("sluice was built anew since some of these runs: the rows will be of different builds")
     for index, run in enumerate(planned):
         if record.row_of(run) or not wanted(run, rows_of(planned, record)):
             continue
@@ -65,7 +67,8 @@ def row_of(experiment, run, options, record):
     try:
         row |= experiment.measure(run, runs.Run(run, folder).train(command), options)
     except runs.RunFailed as error:
-        if not (run.may_run_out and error.code == runs.OUT_OF_MEMORY):
+        of_the_limit = options.device != "cpu" or "device.memory_limit" in str(error)  # and not of a host that is busy
+        if not (run.may_run_out and error.code == runs.OUT_OF_MEMORY and of_the_limit):
             raise
         row = {"outcome": "out of memory", "said": str(error)}
     if not run.keep_checkpoints:

@@ -11,6 +11,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BAD_USE = 2
 BAD_DATA = 3
 OUT_OF_MEMORY = 4
 LOST_PEER = 5

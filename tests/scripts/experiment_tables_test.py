@@ -7,6 +7,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
 
@@ -19,7 +20,8 @@ def options_of(experiment, scale, **more):
 
 
 def tuned(arm, seed, steps_s, top1, changes_s=0.0):
-    return {"run": f"{arm}-seed{seed}", "arm": arm, "seed": seed, "steps_s": steps_s, "changes_s": changes_s, "epoch_s": steps_s / 5, "top1": top1}
+    return {"run": f"{arm}-seed{seed}", "arm": arm, "seed": seed, "steps_s": steps_s, "changes_s": changes_s, "epoch_s": steps_s / 5, "top1": top1,
+            "wall_s": 10 + steps_s + changes_s}
 
 
 class StatisticsTest(unittest.TestCase):
@@ -55,6 +57,7 @@ class ElasticTest(unittest.TestCase):
         rows = [tuned("none", 1, 10.0, 90.0), tuned("freeze", 1, 4.0, 89.0, changes_s=1.0), tuned("none", 2, 30.0, 92.0), tuned("freeze", 2, 10.0, 92.0)]
         row = elastic_report.arm_row("freeze", elastic_report.of_arm(rows, "freeze"), elastic_report.of_arm(rows, "none"))
         self.assertEqual([row[name] for name in ("x", "x_min", "x_max", "x_published", "difference")], [2.5, 2.0, 3.0, 0.95, -0.5])
+        self.assertAlmostEqual(row["x_whole"], (20 / 15 + 40 / 20) / 2)
         self.assertAlmostEqual(row["half_width"], 12.706 * 0.5)
 
     def test_a_change_has_the_step_that_was_measured_under_it(self):
@@ -101,6 +104,30 @@ class PipeTest(unittest.TestCase):
         wanted = [run.columns["batch"] for run in plan if run.columns["way"] == "ddp" and pipe_vs_ddp.wanted(run, rows)]
         self.assertEqual(wanted, [16, 16])  # of both rounds
         self.assertTrue(all(pipe_vs_ddp.wanted(run, rows) for run in plan if run.columns["way"] == "pipe"))
+
+
+    def test_a_batch_that_runs_out_in_one_round_is_out_of_memory(self):
+        base = {"devices": 2, "way": "ddp", "chunks": 1, "batch": 32, "global_batch": 64, "said": ""}
+        rows = [{**base, "outcome": "done", "images_per_s": 10.0, "memory_bytes": 5}, {**base, "outcome": "out of memory", "said": "over its limit"}]
+        row = pipe_vs_ddp.of_one_batch(rows, options_of(pipe_vs_ddp, "small"))
+        self.assertEqual((row["outcome"], row["said"]), ("out of memory", "over its limit"))
+
+    def test_a_batch_is_never_larger_than_the_data(self):
+        for run in pipe_vs_ddp.plan(options_of(pipe_vs_ddp, "full", rounds=1)):
+            self.assertGreaterEqual(run.sets["data.limit"], run.sets["train.global_batch"])
+
+    def test_memory_that_others_took_is_no_limit(self):
+        planned = runs.Planned(name="a", kind="a", sets={}, may_run_out=True)
+        for sentence, is_row in (("out of memory on cpu:0: over its device.memory_limit", True), ("out of memory: no more threads", False)):
+            def fails(*_, said=sentence):
+                raise runs.RunFailed(said, runs.OUT_OF_MEMORY)
+            place = types.SimpleNamespace(folder=pathlib.Path("x"), fresh_folder=lambda run: pathlib.Path("x"))
+            options = types.SimpleNamespace(sluice="sluice", sets=[], device="cpu")
+            with unittest.mock.patch.object(runs.Run, "train", fails):
+                if is_row:
+                    self.assertEqual(runner.row_of(types.SimpleNamespace(measure=None), planned, options, place)["outcome"], "out of memory")
+                else:
+                    self.assertRaises(runs.RunFailed, runner.row_of, types.SimpleNamespace(measure=None), planned, options, place)
 
 
 class RecordTest(unittest.TestCase):
