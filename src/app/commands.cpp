@@ -10,6 +10,7 @@ void add_commands(CLI::App& app) {
   add_config(app);
   add_report(app);
   add_schedule(app);
+  add_batch_plan(app);
   add_listings(app);
 }
 

@@ -1,0 +1,143 @@
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/commands.h"
+#include "app/options.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/text_table.h"
+#include "ps/batch_plan.h"
+
+namespace sluice::app {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct BatchPlanArguments {
+  ps::BatchPlanRequest request;
+  std::optional<int> small;  // nothing: each number of small workers
+  std::string extra_time, a, b;
+  OutputArguments output;
+};
+
+struct Row {
+  int small_workers = 0;
+  ps::BatchPlan plan;
+  std::string refusal;  // empty: there is a plan
+};
+
+ordered_json json_of_plans(const ps::BatchPlanRequest& request, const std::vector<Row>& rows) {
+  ordered_json plans = ordered_json::array();
+  for (const auto& [small, plan, refusal] : rows) {
+    if (!refusal.empty()) {
+      plans.push_back({{"small_workers", small}, {"refused", refusal}});
+      continue;
+    }
+    plans.push_back({{"small_workers", small},
+                     {"small_batch", plan.small_batch},
+                     {"large_samples", plan.large_samples},
+                     {"small_samples", plan.small_samples},
+                     {"factor", plan.factor},
+                     {"base_epoch_s", plan.base_seconds},
+                     {"large_epoch_s", plan.large_seconds},
+                     {"small_epoch_s", plan.small_seconds}});
+    // Linear scaling, for batches that --force lets through.
+    if (plan.small_batch > 0 && plan.small_batch < ps::kLeastBatch) {
+      plans.back()["small_lr_factor"] = static_cast<double>(plan.small_batch) / static_cast<double>(request.base_batch);
+    }
+  }
+  return {
+      {"workers", request.workers}, {"base_batch", request.base_batch}, {"samples", request.samples}, {"plans", plans}};
+}
+
+std::string table_of_plans(const ps::BatchPlanRequest& request, const std::vector<Row>& rows) {
+  const auto whole = [](std::int64_t number) { return number > 0 ? concat(number) : std::string("-"); };
+  const auto seconds = [](double s) { return s > 0 ? fixed(s, 3) : std::string("-"); };
+  std::vector<TextRow> table{
+      {"small workers", "small batch", "small samples", "large samples", "factor", "small epoch, s", "large epoch, s"}};
+  std::string notes;
+  for (const auto& [small, plan, refusal] : rows) {
+    if (!refusal.empty()) {
+      table.push_back({concat(small), "-"});
+      notes += concat("\n", small, " small: ", refusal);
+      continue;
+    }
+    table.push_back({concat(small), whole(plan.small_batch), whole(plan.small_samples), whole(plan.large_samples),
+                     small > 0 ? fixed(plan.factor, 4) : "-", seconds(plan.small_seconds),
+                     seconds(plan.large_seconds)});
+    if (plan.small_batch > 0 && plan.small_batch < ps::kLeastBatch) {
+      notes += concat("\na batch of ", plan.small_batch, " needs a lower rate: train.lr x ",
+                      fixed(static_cast<double>(plan.small_batch) / static_cast<double>(request.base_batch), 4),
+                      " (the ratio of the batches) for these workers");
+    }
+  }
+  return concat(text_table(table, std::vector{Align::kRight}), "\nall ", request.workers, " workers with batches of ",
+                request.base_batch, ": ", fixed(rows.front().plan.base_seconds, 3), " s an epoch", notes);
+}
+
+// In a table of all numbers of small workers one that cannot be is told, and the others stay.
+Row row_of(const ps::BatchPlanRequest& request) {
+  try {
+    return {request.small_workers, ps::plan_batches(request), ""};
+  } catch (const ConfigError& refusal) {
+    return {request.small_workers, {}, refusal.what()};
+  }
+}
+
+void run_batch_plan(BatchPlanArguments& arguments) {
+  ps::BatchPlanRequest& request = arguments.request;
+  request.extra_time = ps::Rational::parse(arguments.extra_time, "--extra-time");
+  request.a = ps::Rational::parse(arguments.a, "--a");
+  request.b = ps::Rational::parse(arguments.b, "--b");
+  std::vector<Row> rows;
+  request.small_workers = arguments.small.value_or(0);
+  rows.push_back({request.small_workers, ps::plan_batches(request), ""});
+  while (!arguments.small && request.small_workers < request.workers) {
+    ++request.small_workers;
+    rows.push_back(row_of(request));
+  }
+  arguments.output.print(json_of_plans(request, rows), table_of_plans(request, rows));
+}
+
+}  // namespace
+
+void add_batch_plan(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "batch-plan",
+      "Plan dual batch sizes: which smaller batch some workers take so that all finish an epoch together");
+  const auto arguments = std::make_shared<BatchPlanArguments>();
+  ps::BatchPlanRequest& request = arguments->request;
+  constexpr std::int64_t kMost = 1'000'000'000'000;
+  command->add_option("--workers", request.workers, "Workers in all")
+      ->required()
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000));
+  command
+      ->add_option("--small", arguments->small, "Workers with the small batch (default: a line for each number from 0)")
+      ->type_name("S")
+      ->check(CLI::Range(0, 1'000'000));
+  command->add_option("--base-batch", request.base_batch, "Batch of the other workers")
+      ->required()
+      ->type_name("B")
+      ->check(CLI::Range(std::int64_t{1}, kMost));
+  command->add_option("--samples", request.samples, "Samples of an epoch")
+      ->required()
+      ->type_name("D")
+      ->check(CLI::Range(std::int64_t{1}, kMost));
+  command->add_option("--extra-time", arguments->extra_time, "How much longer an epoch may take: 1.05 for 5 %")
+      ->required()
+      ->type_name("K");
+  command->add_option("--a", arguments->a, "Seconds of a step for each sample of its batch")
+      ->required()
+      ->type_name("A");
+  command->add_option("--b", arguments->b, "Seconds of a step whatever its batch")->required()->type_name("B2");
+  command->add_flag("--force", request.allows_tiny, concat("Plan batches below ", ps::kLeastBatch, ", too"));
+  arguments->output.add_to(*command);
+  command->callback([arguments] { run_batch_plan(*arguments); });
+}
+
+}  // namespace sluice::app

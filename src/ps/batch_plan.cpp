@@ -1,0 +1,70 @@
+#include "ps/batch_plan.h"
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+
+namespace sluice::ps {
+namespace {
+
+void check_request(const BatchPlanRequest& request) {
+  if (request.small_workers > request.workers) {
+    throw ConfigError(concat("--small ", request.small_workers, " is more than --workers ", request.workers,
+                             "; at most all workers take the small batch"));
+  }
+  if (request.samples < request.workers) {
+    throw ConfigError(concat("--samples ", request.samples, " are fewer than --workers ", request.workers,
+                             "; every worker needs a sample"));
+  }
+  if ((Rational(1) - request.extra_time).is_positive()) {
+    throw ConfigError(concat("--extra-time ", request.extra_time.value(),
+                             " is less than 1: smaller batches take longer, not shorter; give 1.05 for 5 % more"));
+  }
+  if (!request.b.is_positive())
+    throw ConfigError("--b must be above 0: where a step has no fixed cost, small batches take as long as large ones");
+}
+
+// Seconds of a share of an epoch.
+Rational time_of(const BatchPlanRequest& request, std::int64_t batch, const Rational& samples) {
+  return (request.a + request.b / batch) * samples;
+}
+
+std::int64_t small_batch_of(const BatchPlanRequest& request, std::int64_t small_samples) {
+  const Rational base = time_of(request, request.base_batch, Rational(request.samples) / request.workers);
+  const Rational left = request.extra_time * base / small_samples - request.a;  // a sample's part of the steps' b
+  if (!left.is_positive())
+    throw ConfigError("no batch is large enough for this share of the samples; raise --extra-time");
+  return (request.b / left).floor();
+}
+
+}  // namespace
+
+BatchPlan plan_batches(const BatchPlanRequest& request) {
+  check_request(request);
+  const int small = request.small_workers, large = request.workers - small;
+  const Rational even = Rational(request.samples) / request.workers;
+  BatchPlan plan{.base_seconds = time_of(request, request.base_batch, even).value()};
+  const std::int64_t share = small == 0 ? even.floor() : (request.extra_time * even).floor();
+  if (large > 0) {
+    plan.large_samples = share;
+    plan.large_seconds = time_of(request, request.base_batch, share).value();
+  }
+  if (small == 0) return plan;
+  const std::int64_t left = request.samples - share * large;
+  plan.small_samples = left / small;
+  if (left <= 0 || plan.small_samples == 0) {
+    throw ConfigError(concat("with --extra-time ", request.extra_time.value(), " the ", counted(large, "large worker"),
+                             " take all ", request.samples, " samples; lower it, or give more small workers"));
+  }
+  plan.small_batch = small_batch_of(request, plan.small_samples);
+  if (plan.small_batch < (request.allows_tiny ? 1 : kLeastBatch)) {
+    throw ConfigError(concat("the small batch would be ", plan.small_batch, ", below ", kLeastBatch,
+                             ", where noise costs more than the plan wins; lower --extra-time, give more small "
+                             "workers, or --force"));
+  }
+  plan.factor = static_cast<double>(plan.small_samples) / static_cast<double>(share);
+  plan.small_seconds = time_of(request, plan.small_batch, plan.small_samples).value();
+  return plan;
+}
+
+}  // namespace sluice::ps

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""sluice batch-plan beside exact fractions.
+
+    batch_plan_test.py [unittest options]        SLUICE_BINARY names the binary
+"""
+
+import json
+import random
+import unittest
+from fractions import Fraction
+from math import floor
+
+import sluice_cli as cli
+
+WORKED = {"workers": 5, "base-batch": 1000, "samples": 50000, "extra-time": "1.05", "a": "0.00022595", "b": "0.006233854698278141"}
+
+
+def words(options):
+    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+
+def plan(options, *more):
+    return json.loads(cli.must_run("batch-plan", *words(options), "--json", *more).stdout)["plans"]
+
+
+def expected(options, small):
+    """(small batch, samples of a small worker, samples of a large one) with no rounding but the last."""
+    workers, batch, samples = options["workers"], options["base-batch"], options["samples"]
+    k, a, b = (Fraction(str(options[name])) for name in ("extra-time", "a", "b"))
+    share = floor(k * samples / workers)
+    own = (samples - share * (workers - small)) // small
+    left = k * (a + b / batch) * Fraction(samples, workers) / own - a
+    return floor(b / left), own, share if small < workers else 0
+
+
+class BatchPlanTest(unittest.TestCase):
+    def test_the_worked_case(self):
+        plans = plan(WORKED, "--force")
+        self.assertEqual([row["small_batch"] for row in plans], [0, 79, 165, 237, 297, 349])
+        self.assertEqual([round(row["factor"], 4) for row in plans[1:]], [0.7619, 0.881, 0.9206, 0.9405, 0.9524])
+        self.assertEqual(plan(WORKED, "--small", "3")[0]["small_batch"], 237)
+        text = cli.must_run("batch-plan", *words(WORKED)).stdout
+        self.assertIn("all 5 workers with batches of 1000: 2.322 s an epoch", text)
+
+    def test_sizes_are_rounded_down_exactly(self):
+        draw = random.Random(7)
+        for _ in range(12):
+            options = {"workers": draw.randint(2, 16), "base-batch": draw.randint(100, 2000), "samples": draw.randint(5000, 60000),
+                       "extra-time": f"1.0{draw.randint(1, 5)}", "a": f"0.000{draw.randint(1000, 99999)}", "b": f"0.0{draw.randint(10000, 999999)}"}
+            for row in plan(options, "--force")[1:]:
+                found = tuple(row.get(name) for name in ("small_batch", "small_samples", "large_samples"))
+                wanted = expected(options, row["small_workers"])
+                self.assertEqual(found, wanted if wanted[0] >= 1 else (None, None, None), (options, row))
+
+    def test_a_batch_that_is_too_small_is_refused_or_gets_a_lower_rate(self):
+        tight = {**WORKED, "small": 1, "extra-time": "1.1"}
+        done = cli.run("batch-plan", *words(tight))
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("the small batch would be", cli.error_of(done))
+        self.assertIn("or --force", cli.error_of(done))
+        batch = expected(tight, 1)[0]
+        self.assertEqual(plan(tight, "--force")[0]["small_lr_factor"], batch / 1000)
+        self.assertIn(f"a batch of {batch} needs a lower rate: train.lr x 0.0", cli.must_run("batch-plan", *words(tight), "--force").stdout)
+
+    def test_a_table_tells_which_numbers_do_not_work(self):
+        rows = plan({**WORKED, "extra-time": "1.1"})
+        self.assertIn("below 40", rows[1]["refused"])
+        self.assertEqual([row["small_batch"] for row in rows[2:]], [expected({**WORKED, "extra-time": "1.1"}, small)[0] for small in range(2, 6)])
+        self.assertIn("\n1 small: the small batch would be 31", cli.must_run("batch-plan", *words({**WORKED, "extra-time": "1.1"})).stdout)
+
+    def test_what_is_no_plan_is_refused(self):
+        for change, sentence in (({"a": "fast"}, "--a = 'fast' is not a number"), ({"extra-time": "0.9"}, "less than 1"),
+                                 ({"small": 6}, "more than --workers 5"), ({"b": "0"}, "--b must be above 0"),
+                                 ({"extra-time": "1.25", "small": 1}, "take all 50000 samples"), ({"workers": 0}, "--workers")):
+            done = cli.run("batch-plan", *words({**WORKED, **change}))
+            self.assertEqual((done.returncode, done.stdout), (2, ""), change)
+            self.assertIn(sentence, cli.error_of(done))
+
+
+if __name__ == "__main__":
+    unittest.main()
