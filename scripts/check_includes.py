@@ -31,7 +31,7 @@ MAY_INCLUDE = {
     "ddp": {"core", "device", "comm"},
     "profiler/measure": {"core", "profiler", "device", "comm", "nn", "models", "optim", "storage", "pipeline", "ddp"},
     "freeze": {"core"},
-    "ps": {"core"},
+    "ps/policy": {"core"},
     "tune": {"core", "pipeline/schedule"},
     "engine": {"core", "device", "comm", "nn", "optim", "storage", "pipeline", "pipeline/schedule", "ddp"},
     "report": {"core", "config", "device", "profiler", "tune", "storage"},
@@ -41,7 +41,7 @@ ROOMS = set(MAY_INCLUDE)
 OPEN = {"train": ROOMS, "app": ROOMS | {"train"}, "tests": ROOMS | {"train", "app"}, "bench": ROOMS | {"train", "app"}}
 MAY_INCLUDE |= OPEN
 
-TORCH_FREE = {"core", "config", "pipeline/schedule", "profiler", "freeze", "ps", "tune"}
+TORCH_FREE = {"core", "config", "pipeline/schedule", "profiler", "freeze", "ps/policy", "tune"}
 CUDA_ALLOWED = {"device", "comm", "profiler"}
 
 SOURCE_FOLDERS = ("src", "models", "tests", "bench")

@@ -67,8 +67,12 @@ def plan(options):
     ]
 
 
+def replicas_of(devices, way, options):
+    return options.nodes * (devices if way == "ddp" else 1)
+
+
 def one_run(devices, way, chunks, batch, number, options):
-    replicas = options.nodes * (devices if way == "ddp" else 1)
+    replicas = replicas_of(devices, way, options)
     steps = options.warmup + options.steps
     images = {"model.patch_size": options.patch_size} | ({} if options.data else {"model.image_size": options.image_size})
     sets = arguments.device_sets(options) | arguments.data_sets(options) | images | {
@@ -131,7 +135,7 @@ def of_one_batch(rows, options):
         rate = statistics.median(row["images_per_s"] for row in rows)
         kept |= {"images_per_s": rate, "memory_bytes": max(row["memory_bytes"] or 0 for row in rows),
                  "minutes": EPOCHS * EPOCH_SAMPLES / rate / 60}
-    return kept | {"replicas": options.nodes * (kept["devices"] if kept["way"] == "ddp" else 1)}
+    return kept | {"replicas": replicas_of(kept["devices"], kept["way"], options)}
 
 
 def markdown(summary, options):

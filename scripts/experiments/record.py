@@ -58,8 +58,8 @@ class Record:
         there = json.loads(path.read_text(encoding="utf-8"))
         for name in {**there, **asked}:
             if there.get(name) != asked.get(name):
-                raise Refused(f"--out {self.folder} exists already, of an experiment with {name} = {as_text(there.get(name))} and not "
-                              f"{as_text(asked.get(name))}: give another folder, or the same settings to go on")
+                raise Refused(f"--out {self.folder} exists already, of an experiment with {name} = {json.dumps(there.get(name))} and not "
+                              f"{json.dumps(asked.get(name))}: give another folder, or the same settings to go on")
 
     def _read(self):
         self.path = self.folder / "results.csv"
@@ -115,10 +115,6 @@ def csv_line(values):
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow(values)
     return line.getvalue()
-
-
-def as_text(value):
-    return json.dumps(value)
 
 
 def text_of(value):

@@ -42,7 +42,7 @@ def carry_out(experiment, options, record):
             raise runs.Interrupted
         left = [other for other in planned[index:] if not record.row_of(other) and wanted(other, rows_of(planned, record))]
         say(f"run {index + 1} of {len(planned)}: {run.title or run.name}{time_left(left, record.rows, planned)}")
-        record.add(run, {"program": program, **row_of(experiment, run, options, record)})
+        record.add(run, {"program": program, **measured_row(experiment, run, options, record)})
     rows = rows_of(planned, record)
     summary = experiment.summarise(rows, options)
     write_whole(record.folder / "table.md", experiment.markdown(summary, options) + notes(rows))
@@ -57,7 +57,7 @@ def rows_of(planned, record):
     return [row for row in rows if row]
 
 
-def row_of(experiment, run, options, record):
+def measured_row(experiment, run, options, record):
     command = [str(options.sluice), "train", str(runs.ROOT / "configs" / f"{run.config}.toml")]
     sets = [f"{key}={text(value)}" for key, value in run.sets.items()] + options.sets
     command += [word for value in sets for word in ("--set", value.replace("{out}", str(record.folder.resolve())))]

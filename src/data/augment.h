@@ -17,6 +17,8 @@ namespace sluice::data {
 struct AugmentOptions {
   std::int64_t crop_padding = 0;  // pixels on every side; 0 = no crop
   bool horizontal_flip = false;   // with probability 1/2
+
+  [[nodiscard]] bool has_views() const { return crop_padding > 0 || horizontal_flip; }  // more than one of a sample
 };
 
 // Where in the padded image the crop begins, and whether it is mirrored. {padding, padding, false} changes nothing.

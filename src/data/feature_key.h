@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace sluice::data {
 
@@ -15,6 +17,14 @@ struct FeatureKey {
   int view = 0;             // which of its augmented views (SampleReader::view_in())
   friend bool operator==(const FeatureKey&, const FeatureKey&) = default;
 };
+
+// Of samples that are all in the same view.
+[[nodiscard]] inline std::vector<FeatureKey> keys_of(std::span<const std::int64_t> samples, int view) {
+  std::vector<FeatureKey> keys;
+  keys.reserve(samples.size());
+  for (const std::int64_t sample : samples) keys.push_back({sample, view});
+  return keys;
+}
 
 // Spreads neighbouring samples over all 64 bits (the finalizer of SplitMix64).
 [[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t bits) {

@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <span>
@@ -54,8 +55,7 @@ LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, cons
   if (options.augment.crop_padding < 0) {
     throw ConfigError(concat("a crop padding of ", options.augment.crop_padding, " pixels; set 0 or more"));
   }
-  const bool augments = options.augment.crop_padding > 0 || options.augment.horizontal_flip;
-  if (augments && dataset.info().kind == SampleKind::kTokens) {
+  if (options.augment.has_views() && dataset.info().kind == SampleKind::kTokens) {
     throw ConfigError(concat("data.crop_padding and data.flip are for images, but data set ", dataset.info().name,
                              " has tokens; leave them out"));
   }
@@ -72,7 +72,7 @@ class Loader::BatchMaker {
  public:
   BatchMaker(const Dataset& dataset, const LoaderOptions& options, const Position& start)
       : options_(checked(dataset, options, start)),
-        reader_(dataset, {options.augment, options.views, options.seed, options.dtype}),
+        reader_(dataset, options.reading()),
         batches_(batches_per_epoch(dataset.size(), options.batch_size)),
         start_(start.epoch * batches_ + start.batch),
         orders_(dataset.size(), options.shuffle, options.seed) {}
@@ -108,7 +108,7 @@ class Loader::BatchMaker {
     if (!options_.features || !options_.features->reads_ahead() || !options_.endless) return;
     std::vector<FeatureKey> keys;
     for (std::int64_t batch = from.batch; batch < batches_; ++batch) {
-      for (const std::int64_t id : samples_of(from.epoch, batch)) keys.push_back({id, from.view});
+      std::ranges::copy(keys_of(samples_of(from.epoch, batch), from.view), std::back_inserter(keys));
     }
     options_.features->read_ahead(keys);
   }
@@ -126,13 +126,6 @@ class Loader::BatchMaker {
     if (options_.keeps_samples_at_home) return samples_at_home(all, options_.share);
     const Slice mine = share_slice(count, options_.share);
     return {all.begin() + mine.begin, all.begin() + mine.begin + mine.count};
-  }
-
-  [[nodiscard]] static std::vector<FeatureKey> keys_of(std::span<const std::int64_t> ids, int view) {
-    std::vector<FeatureKey> keys;
-    keys.reserve(ids.size());
-    for (const std::int64_t id : ids) keys.push_back({id, view});
-    return keys;
   }
 
   const LoaderOptions options_;
@@ -153,7 +146,8 @@ Loader::~Loader() = default;
 
 std::optional<Batch> Loader::next() {
   std::optional<Batch> batch = prefetcher_.next();
-  if (batch && (batch->batch == 0 || !std::exchange(has_begun_, true))) maker_->announce(*batch);
+  const bool is_first = !std::exchange(has_begun_, true);
+  if (batch && (is_first || batch->batch == 0)) maker_->announce(*batch);
   return batch;
 }
 

@@ -66,6 +66,8 @@ struct LoaderOptions {
   std::shared_ptr<FeatureCache> features = nullptr;
   // Each process takes the same samples in every epoch, as far as its share of each batch allows (samples_at_home()).
   bool keeps_samples_at_home = false;
+
+  [[nodiscard]] SampleReaderOptions reading() const { return {augment, views, seed, dtype}; }
   std::chrono::seconds wait_limit{300};  // longest wait for one batch
 };
 

@@ -41,13 +41,13 @@ SampleReader::SampleReader(const Dataset& dataset, const SampleReaderOptions& op
 
 int SampleReader::view_in(std::int64_t epoch) const {
   if (dataset_.info().split == Split::kTest) return kTestView;
-  if (!augments()) return 0;
+  if (!options_.augment.has_views()) return 0;
   return static_cast<int>(options_.views > 0 ? epoch % options_.views : epoch);
 }
 
 bool SampleReader::comes_again(std::int64_t epoch, std::int64_t epochs) const {
   if (dataset_.info().split == Split::kTest) return true;
-  if (!augments()) return epoch + 1 < epochs;
+  if (!options_.augment.has_views()) return epoch + 1 < epochs;
   return options_.views > 0 && epoch + options_.views < epochs;
 }
 

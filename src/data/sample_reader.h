@@ -47,7 +47,6 @@ class SampleReader {
                              const std::stop_token& stop = {}) const;
 
  private:
-  [[nodiscard]] bool augments() const { return options_.augment.crop_padding > 0 || options_.augment.horizontal_flip; }
   template <typename T>
   void read_images(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
                    const Samples& samples, const std::stop_token& stop) const;

@@ -6,6 +6,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/failpoint.h"
 #include "engine/divergence.h"
 #include "pipeline/failure.h"
 #include "pipeline/schedule/plan_schedule.h"
@@ -66,6 +67,7 @@ std::exception_ptr Engine::recompose(const Plan& plan, const DeviceChoice& where
   return failure_of([&] {
     step_.reset();
     composition_ = {};  // before the new one takes memory
+    failpoint("plan-given-up");
     compose_on(plan, where);
     load(state, "the state of the plan before");
   });
@@ -126,14 +128,21 @@ void Engine::apply(Plan plan) {  // a copy: it may be our own
     where = options_.devices_of(plan);
     check_feasible(plan, where);
   });
+  failpoint("plan-checked");
   if (failed_somewhere(failure != nullptr)) refuse(failure);
+  failpoint("plan-agreed");
   connect(plan, options_on(where));  // no process waits there for one that fails in what follows
   State state;
   failure = failure_of([&] { state = capture(); });
   if (failed_somewhere(failure != nullptr)) refuse(failure);
   require_finite(state);
+  failpoint("plan-captured");
   failure = recompose(plan, where, state);
-  if (!failed_somewhere(failure != nullptr)) return composition_.follow_frozen();
+  failpoint("plan-composed");
+  if (!failed_somewhere(failure != nullptr)) {
+    failpoint("plan-taken");
+    return composition_.follow_frozen();
+  }
   if (const std::exception_ptr lost = recompose(old_plan, old_where, state)) {
     throw BugError(concat("neither the new plan nor the one before can be composed: ",
                           pipeline::describe_failure(lost, "the plan before").what(),

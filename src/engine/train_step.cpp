@@ -99,6 +99,7 @@ pipeline::PassRequest TrainStep::request_for(const pipeline::MicroBatch& batch, 
                                 .loss = nn::cross_entropy_sum(options_.label_smoothing)};
   request.context.batch_norm = options_.batch_norm;
   request.context.seed = options_.seed;
+  composition_.follow_frozen();
   request.features = composition_.features;
   for (const auto& share : pipeline::split(batch, composition_.plan.replicas))
     request.micro_batches.push_back(split(share, chunks));
@@ -132,7 +133,6 @@ struct TrainStep::Contributed {
 
 TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_t step, int chunks,
                                              double gradient_scale, const StepWishes& wishes) {
-  composition_.follow_frozen();
   auto request = request_for(batch.local, schedule_of(chunks), chunks);
   request.context.training = true;
   request.context.step = step;
@@ -327,7 +327,6 @@ EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::
   // Enough to keep every device busy; larger pieces run faster than many small ones.
   const int chunks = composition_.executor->devices();
   const auto schedule = pipeline::make_forward_only(composition_.executor->owners(), chunks);
-  composition_.follow_frozen();
   EvalStats local{.stop = stop};
   std::vector<at::Tensor> logits_of_passes;
   for (const pipeline::MicroBatch& part : split(batch, evaluation_passes(batch.samples()))) {

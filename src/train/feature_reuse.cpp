@@ -1,8 +1,8 @@
 #include "train/feature_reuse.h"
 
 #include <unistd.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <future>
@@ -26,15 +26,8 @@ namespace {
 constexpr std::int64_t kTrialCalls = 4;  // the first one is not counted: it maps memory and warms up
 constexpr std::int64_t kTrialRows = 32;
 
-std::vector<data::FeatureKey> keys_of(const pipeline::MicroBatch& samples, const std::vector<std::int64_t>* chosen) {
-  const auto* ids = samples.sample_ids.const_data_ptr<std::int64_t>();
-  std::vector<data::FeatureKey> keys;
-  if (chosen != nullptr) {
-    for (const std::int64_t i : *chosen) keys.push_back({ids[i], samples.view});
-  } else {
-    for (std::int64_t i = 0; i < samples.samples(); ++i) keys.push_back({ids[i], samples.view});
-  }
-  return keys;
+std::span<const std::int64_t> ids_of(const pipeline::MicroBatch& samples) {
+  return {samples.sample_ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(samples.samples())};
 }
 
 void add_to(storage::Digester& digester, const std::string& name, const at::Tensor& tensor) {
@@ -85,10 +78,6 @@ data::FeatureCacheOptions cache_options(const config::FreezeConfig& freeze) {
           .rows_in_memory = freeze.cache != "disk"};
 }
 
-data::SampleReader reader_of(const data::Dataset& set, const data::LoaderOptions& options) {
-  return {set, {options.augment, options.views, options.seed, options.dtype}};
-}
-
 // A GPU's work is only queued when a call returns.
 void wait_for(const at::Tensor& tensor) { (void)tensor.flatten().slice(0, 0, 1).cpu(); }
 
@@ -134,8 +123,8 @@ FeatureReuse::FeatureReuse(const Setup& setup)
     : choice_(setup.config.freeze.cache),
       threads_(std::max(1, device::available_cores() / setup.process.local_size)),
       cache_(std::make_shared<data::FeatureCache>(cache_options(setup.config.freeze))),
-      train_(reader_of(*setup.train_set, train_loader_options(setup))),
-      test_(reader_of(*setup.test_set, eval_loader_options(setup))) {}
+      train_(*setup.train_set, train_loader_options(setup).reading()),
+      test_(*setup.test_set, eval_loader_options(setup).reading()) {}
 
 pipeline::FeatureSource::Found FeatureReuse::find(const pipeline::MicroBatch& samples) {
   Found found;
@@ -144,7 +133,7 @@ pipeline::FeatureSource::Found FeatureReuse::find(const pipeline::MicroBatch& sa
     const std::shared_lock lock(mutex_);
     if (has_rows()) {
       found.rows = at::empty(with_count(samples.samples(), rows_->sizes), rows_->type);
-      is_there = cache_->fetch(keys_of(samples, nullptr), found.rows);
+      is_there = cache_->fetch(data::keys_of(ids_of(samples), samples.view), found.rows);
     }
   }
   for (std::size_t i = 0; i < is_there.size(); ++i) {
@@ -167,7 +156,7 @@ at::Tensor FeatureReuse::inputs_of(const pipeline::MicroBatch& samples,
   for (std::size_t m = 0; m < missing.size(); ++m) {
     if (samples.without_inputs.empty() || !samples.without_inputs[missing[m]]) continue;
     rows.push_back(static_cast<std::int64_t>(m));
-    ids.push_back(samples.sample_ids[missing[m]].item<std::int64_t>());
+    ids.push_back(ids_of(samples)[missing[m]]);
   }
   if (ids.empty()) return inputs;
   const data::SampleReader& reader = samples.view == data::kTestView ? test_ : train_;
@@ -176,7 +165,11 @@ at::Tensor FeatureReuse::inputs_of(const pipeline::MicroBatch& samples,
 }
 
 at::Tensor FeatureReuse::complete(const pipeline::MicroBatch& samples, const Found& found, const at::Tensor& made) {
-  if (samples.view_comes_again) keep(keys_of(samples, &found.missing), made, to_s(now_ns() - found.since));
+  if (samples.view_comes_again) {
+    std::vector<std::int64_t> made_of;
+    for (const std::int64_t i : found.missing) made_of.push_back(ids_of(samples)[i]);
+    keep(data::keys_of(made_of, samples.view), made, to_s(now_ns() - found.since));
+  }
   if (!found.rows.defined()) return made;
   const at::Tensor missing = at::tensor(found.missing).to(made.device());
   return found.rows.to(made.device()).index_copy_(0, missing, made);
@@ -219,10 +212,10 @@ void FeatureReuse::try_out(const std::vector<data::FeatureKey>& keys, const at::
 void FeatureReuse::learn_rows(const at::Tensor& made) {
   {
     const std::shared_lock lock(mutex_);
-    if (rows_ || hashes_.empty() || keeping_ == Keeping::kNothing) return;
+    if (!waits_for_rows()) return;
   }
   const std::lock_guard lock(mutex_);
-  if (rows_ || hashes_.empty() || keeping_ == Keeping::kNothing) return;
+  if (!waits_for_rows()) return;
   Rows rows{made.sizes().slice(1).vec(), made.scalar_type()};
   cache_->use(hashes_.back(), rows.sizes, rows.type);
   rows_ = std::move(rows);

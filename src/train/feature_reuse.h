@@ -66,6 +66,7 @@ class FeatureReuse final : public pipeline::FeatureSource {
   };
   [[nodiscard]] at::Tensor inputs_of(const pipeline::MicroBatch& samples,
                                      const std::vector<std::int64_t>& missing) const;
+  [[nodiscard]] bool waits_for_rows() const { return !rows_ && !hashes_.empty() && keeping_ != Keeping::kNothing; }
   [[nodiscard]] bool has_rows() const { return rows_ && keeping_ != Keeping::kNothing; }
   void learn_rows(const at::Tensor& made);
   void keep(const std::vector<data::FeatureKey>& keys, const at::Tensor& made, double made_s);

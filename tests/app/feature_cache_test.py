@@ -35,10 +35,6 @@ def configuration(folder, freeze, **tables):
         checkpoint={"every_steps": 20, "keep": 100})
 
 
-def column(run_dir, name):
-    return [line[name] for line in cli.events(run_dir, "step")]
-
-
 class FeatureCacheTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -57,13 +53,14 @@ class FeatureCacheTest(unittest.TestCase):
             freeze = {"cache_dir": str(self.place), **freeze}
         return run_dir, cli.must_run_ranks(processes, "train", configuration(self.folder, freeze, **tables), "--run-dir", run_dir, *arguments)
 
+    def assert_close(self, ours, theirs, tolerance=1e-9):
+        for mine, yours in zip(ours, theirs, strict=True):
+            self.assertLessEqual(abs(mine - yours), tolerance * yours)
+
     def assert_same_learning(self, ours):
-        self.assertEqual(len(column(ours, "loss")), BATCHES * EPOCHS)
+        self.assertEqual(len(cli.column(ours, "loss")), BATCHES * EPOCHS)
         for event in ("step", "eval"):
-            one, other = ([line["loss"] for line in cli.events(run, event)] for run in (ours, self.off))
-            self.assertEqual(len(one), len(other))
-            for mine, yours in zip(one, other):
-                self.assertLessEqual(abs(mine - yours), 1e-9 * yours)
+            self.assert_close(cli.column(ours, "loss", event), cli.column(self.off, "loss", event))
 
     def test_it_learns_what_a_run_without_it_learns(self):
         for processes in (1, 2):
@@ -86,8 +83,7 @@ class FeatureCacheTest(unittest.TestCase):
             off, _ = self.train(f"off{data}", thaws, data=data)
             run_dir, _ = self.train(f"kept{data}", {**thaws, "cache": "memory"}, data=data)
             self.assertGreater(cli.events(run_dir, "cache")[-1]["hits"], 0)
-            for mine, yours in zip(column(run_dir, "loss"), column(off, "loss"), strict=True):
-                self.assertLessEqual(abs(mine - yours), 1e-9 * yours)
+            self.assert_close(cli.column(run_dir, "loss"), cli.column(off, "loss"))
 
     def test_every_view_is_computed_once(self):
         """Epochs 1, 2 and 3 see three views; 4 to 7 see them again, also beyond the growth of the frozen layers at 5."""
@@ -111,13 +107,11 @@ class FeatureCacheTest(unittest.TestCase):
 
     def test_rounded_rows_train_too(self):
         run_dir, _ = self.train("run", {"cache": "memory", "cache_precision": "bf16"})
-        first, second = column(run_dir, "loss"), column(self.off, "loss")
+        first, second = cli.column(run_dir, "loss"), cli.column(self.off, "loss")
         again = 4 * BATCHES
-        for mine, yours in zip(first[:again], second[:again]):
-            self.assertLessEqual(abs(mine - yours), 1e-9 * yours)
+        self.assert_close(first[:again], second[:again])
         self.assertNotEqual(first[again], second[again])
-        for mine, yours in zip(first[again:], second[again:]):
-            self.assertLessEqual(abs(mine - yours), 0.02 * yours)
+        self.assert_close(first[again:], second[again:], tolerance=0.02)
 
     def test_a_full_disk_turns_it_off_with_one_warning(self):
         def little_space():  # no file may be larger: the model is 1.1 MiB, the rows of all views 1.9
@@ -132,8 +126,7 @@ class FeatureCacheTest(unittest.TestCase):
         warnings = [line for line in said.splitlines() if " warning " in line]
         self.assertEqual(len(warnings), 1, said)
         self.assertIn("the feature cache keeps nothing on disk any more", warnings[0])
-        for mine, yours in zip(*(column(run, "loss") for run in runs), strict=True):
-            self.assertLessEqual(abs(mine - yours), 1e-9 * yours)
+        self.assert_close(*(cli.column(run, "loss") for run in runs))
 
     def test_killed_it_leaves_nothing_and_goes_on(self):
         config = configuration(self.folder, {**DISK, "cache_dir": str(self.place)})

@@ -38,10 +38,6 @@ def configuration(folder, freeze, model=None, **tables):
         checkpoint={"every_steps": 5, "keep": 100})
 
 
-def column(run_dir, name):
-    return [line[name] for line in cli.events(run_dir, "step")]
-
-
 def tensors_of(path):
     """{name: bytes} of a safetensors file."""
     data = path.read_bytes()
@@ -91,7 +87,7 @@ class FreezeTest(unittest.TestCase):
 
     def test_frozen_layers_do_not_move_and_keep_their_optimizer_state(self):
         run_dir, _ = self.train(configuration(self.folder, {"policy": "schedule", "schedule": ["1: 2", "3: 1", "4: 0"]}), "run")
-        self.assertEqual(sorted(set(column(run_dir, "frozen_layers"))), [0, 3, 5])
+        self.assertEqual(sorted(set(cli.column(run_dir, "frozen_layers"))), [0, 3, 5])
         ends = cli.checkpoints(run_dir)
         tensors = {step: {name: tensors_of(ends[step] / name) for name in FILES} for step in (10, 20, 30, 40)}
         for name in FILES:
@@ -108,20 +104,20 @@ class FreezeTest(unittest.TestCase):
         tables = {"train": {"precision": "fp64", "steps": 2 * LONG + 10}, "data": {"samples": 10 * LONG}}
         rigid, _ = self.train(configuration(self.folder, {**LINEAR, "elastic": False}, **tables), "rigid")
         plain, _ = self.train(configuration(self.folder, {"policy": "none"}, **tables), "plain")
-        self.assertEqual(column(rigid, "loss")[:LONG], column(plain, "loss")[:LONG])
-        self.assertNotEqual(column(rigid, "loss")[LONG + 1:], column(plain, "loss")[LONG + 1:], "freezing is no pretence")
+        self.assertEqual(cli.column(rigid, "loss")[:LONG], cli.column(plain, "loss")[:LONG])
+        self.assertNotEqual(cli.column(rigid, "loss")[LONG + 1:], cli.column(plain, "loss")[LONG + 1:], "freezing is no pretence")
         for processes in (1, 2):
             elastic, _ = self.train(configuration(self.folder, LINEAR, **tables), f"elastic{processes}", processes=processes)
-            self.assertIn(1, column(elastic, "stages"))
-            self.assertIn(2 * processes, column(elastic, "replicas"))
-            self.assert_close(column(elastic, "loss"), column(rigid, "loss"), 1e-9)
+            self.assertIn(1, cli.column(elastic, "stages"))
+            self.assertIn(2 * processes, cli.column(elastic, "replicas"))
+            self.assert_close(cli.column(elastic, "loss"), cli.column(rigid, "loss"), 1e-9)
 
     def test_in_float32_the_first_step_after_a_change_is_the_same(self):
         tables = {"train": {"steps": LONG + 5}, "data": {"samples": 10 * LONG}}
         rigid, _ = self.train(configuration(self.folder, {**LINEAR, "elastic": False}, **tables), "rigid")
         elastic, _ = self.train(configuration(self.folder, LINEAR, **tables), "elastic")
-        self.assertIn(1, column(elastic, "stages"))
-        self.assert_close(column(elastic, "loss")[:LONG + 1], column(rigid, "loss")[:LONG + 1], 1e-5)
+        self.assertIn(1, cli.column(elastic, "stages"))
+        self.assert_close(cli.column(elastic, "loss")[:LONG + 1], cli.column(rigid, "loss")[:LONG + 1], 1e-5)
 
     def test_gradients_decide_the_same_in_one_process_and_in_two(self):
         """Rank 0 decides; as long as it sees the same gradients, it decides the same whatever the shape."""
@@ -133,9 +129,9 @@ class FreezeTest(unittest.TestCase):
                          for run in (one, two)]
             self.assertEqual(*decisions)
             self.assertEqual([step for step, _, _ in decisions[0]], [8, 16, 24, 32, 40])
-            self.assertEqual(column(one, "frozen_layers"), column(two, "frozen_layers"))
-            self.assert_close(column(one, "loss"), column(two, "loss"), 1e-9)
-            frozen = column(one, "frozen_layers")
+            self.assertEqual(cli.column(one, "frozen_layers"), cli.column(two, "frozen_layers"))
+            self.assert_close(cli.column(one, "loss"), cli.column(two, "loss"), 1e-9)
+            frozen = cli.column(one, "frozen_layers")
             self.assertEqual(frozen, sorted(frozen), "nothing thaws")
             self.assertGreater(frozen[-1], 0, policy)
             for line in cli.events(one, "freeze"):
@@ -149,21 +145,21 @@ class FreezeTest(unittest.TestCase):
     def test_gradients_of_half_an_epoch_decide_nothing(self):
         config = configuration(self.folder, {"policy": "gradient"})
         run_dir, _ = self.train(config, "run", "--set", "train.steps=12")  # one decision, at step 8
-        self.assertGreater(column(run_dir, "frozen_layers")[-1], 0)
+        self.assertGreater(cli.column(run_dir, "frozen_layers")[-1], 0)
         self.train(config, "run", "--resume", "auto")
         events = {line["step"]: line for line in cli.events(run_dir, "freeze")}
         self.assertEqual(sorted(events), [8, 16, 24, 32, 40])
         self.assertEqual(events[16]["units"], events[8]["units"], "steps 8 to 12 were not seen")
         self.assertNotIn("norm_3", events[16]["terms"])
         self.assertIn("norm_3", events[24]["terms"])
-        self.assertEqual(column(run_dir, "frozen_layers")[12], column(run_dir, "frozen_layers")[11], "it goes on as it was")
+        self.assertEqual(cli.column(run_dir, "frozen_layers")[12], cli.column(run_dir, "frozen_layers")[11], "it goes on as it was")
 
     def test_what_may_not_shrink_stays(self):
         for switch in ({"elastic": False}, {"replicas": False}):
             run_dir, _ = self.train(configuration(self.folder, {**LINEAR, **switch}), str(switch))
-            self.assertEqual(set(column(run_dir, "replicas")), {1}, switch)
-            self.assertEqual(column(run_dir, "stages")[16], 2, switch)
-            self.assertEqual(column(run_dir, "stages")[-1], 1, "one layer is left")
+            self.assertEqual(set(cli.column(run_dir, "replicas")), {1}, switch)
+            self.assertEqual(cli.column(run_dir, "stages")[16], 2, switch)
+            self.assertEqual(cli.column(run_dir, "stages")[-1], 1, "one layer is left")
 
     def test_killed_it_goes_on_in_the_shape_it_was_in(self):
         """Byte for byte, since train.deterministic keeps the shape."""
@@ -174,8 +170,8 @@ class FreezeTest(unittest.TestCase):
             for transitions in (1, 2, 3):
                 self.kill_after(transitions, config, run_dir, processes)
             self.train(config, run_dir.name, "--resume", "auto", processes=processes)
-            self.assertEqual(column(run_dir, "loss"), column(whole, "loss"))
-            self.assertEqual(column(run_dir, "frozen_layers"), column(whole, "frozen_layers"))
+            self.assertEqual(cli.column(run_dir, "loss"), cli.column(whole, "loss"))
+            self.assertEqual(cli.column(run_dir, "frozen_layers"), cli.column(whole, "frozen_layers"))
             ends = [cli.checkpoints(run)[48] for run in (whole, run_dir)]
             for name in FILES:
                 self.assertEqual((ends[0] / name).read_bytes(), (ends[1] / name).read_bytes(), name)
@@ -195,13 +191,13 @@ class FreezeTest(unittest.TestCase):
         config = configuration(self.folder, LINEAR, pipeline={"cost_cache": "off"})
         run_dir, _ = self.train(config, "run", "--set", "train.epochs=3")
         _, done = self.train(config, "run", "--resume", "auto")
-        self.assertEqual(column(run_dir, "frozen_layers"), [FROZEN[min(step // BATCHES, 4)] for step in range(48)])
+        self.assertEqual(cli.column(run_dir, "frozen_layers"), [FROZEN[min(step // BATCHES, 4)] for step in range(48)])
         state = json.loads((cli.checkpoints(run_dir)[45] / "state.json").read_text(encoding="utf-8"))
         self.assertEqual(state["plan"]["frozen_layers"], 9)
         self.assertEqual(done[0].returncode, 0)
         # Without freezing, what was frozen is trained again.
         thawed, _ = self.train(configuration(self.folder, {"policy": "none"}, train={"epochs": 7}), "run", "--resume", "auto")
-        self.assertEqual(column(thawed, "frozen_layers")[48:], [0] * BATCHES)
+        self.assertEqual(cli.column(thawed, "frozen_layers")[48:], [0] * BATCHES)
 
     def test_what_cannot_be_ends_the_run_at_its_start(self):
         for freeze, tables, text in [

@@ -25,6 +25,9 @@ SHAPES = ["stages = 3", "stages = 1, replicas = 3, chunks = 1", "replicas = 2, s
           "stages = 2, partition = [3, 7]", "schedule = zb-h1, recompute = layer", "replicas = 1, recompute = none",
           "schedule = interleaved, chunks = 4, partition = auto", "stages = 1, schedule = 1f1b, chunks = 3"]
 
+# Where engine::Engine::apply may be killed, in this order.
+MOMENTS = ("plan-checked", "plan-agreed", "plan-captured", "plan-given-up", "plan-composed", "plan-taken")
+
 
 def changes_at(steps, shapes):
     """Entries of pipeline.changes: shapes one after the other, again and again."""
@@ -234,6 +237,27 @@ class PlanChangesTest(unittest.TestCase):
                 self.assertEqual(shapes(run_dir), shapes(whole))
                 steps = [[line["step"] for line in cli.events(run, "transition")] for run in (whole, run_dir)]
                 self.assertEqual(*steps)
+
+    def test_killed_at_every_moment_of_a_change_it_ends_bit_for_bit(self):
+        """In prepare, agree and commit: rank 0 or the last rank dies there, in each of three changes."""
+        changes = changes_at((6, 11, 17), ["stages = 1, partition = auto, replicas = 2", "stages = 3, partition = [1, 2, 2]",
+                                           "stages = 2, partition = [2, 3], replicas = 1"])
+        config = configuration(self.folder, RESNET8, changes, pipeline=CUT)
+        for processes in (1, 2):
+            whole, _ = self.train(processes, config, f"whole{processes}")
+            for number, moment in enumerate(MOMENTS):
+                with self.subTest(processes=processes, moment=moment):
+                    run_dir = self.folder / f"{moment}{processes}"
+                    change = 1 + number % 3
+                    victim = number % processes
+                    done = cli.finish_all(cli.start_ranks(
+                        processes, "train", config, "--run-dir", run_dir,
+                        environments_of={victim: {"SLUICE_KILL_AT": f"{moment}:{change}"}}))
+                    self.assertEqual([process.returncode for process in done],
+                                     [-signal.SIGKILL if rank == victim else 5 for rank in range(processes)])
+                    self.assertEqual(max(cli.checkpoints(run_dir)), (5, 10, 15)[change - 1])
+                    self.train(processes, config, run_dir.name, "--resume", "auto")
+                    self.assert_same_end(whole, run_dir)
 
     def test_a_resume_keeps_the_plans_that_were_decided(self):
         """The cuts are open, and measuring again might give others."""

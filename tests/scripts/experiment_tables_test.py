@@ -125,9 +125,9 @@ class PipeTest(unittest.TestCase):
             options = types.SimpleNamespace(sluice="sluice", sets=[], device="cpu")
             with unittest.mock.patch.object(runs.Run, "train", fails):
                 if is_row:
-                    self.assertEqual(runner.row_of(types.SimpleNamespace(measure=None), planned, options, place)["outcome"], "out of memory")
+                    self.assertEqual(runner.measured_row(types.SimpleNamespace(measure=None), planned, options, place)["outcome"], "out of memory")
                 else:
-                    self.assertRaises(runs.RunFailed, runner.row_of, types.SimpleNamespace(measure=None), planned, options, place)
+                    self.assertRaises(runs.RunFailed, runner.measured_row, types.SimpleNamespace(measure=None), planned, options, place)
 
 
 class RecordTest(unittest.TestCase):

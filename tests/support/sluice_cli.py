@@ -81,6 +81,11 @@ def events(run_dir, name=None):
     return [line for line in lines if name in (None, line["event"])]
 
 
+def column(run_dir, name, event="step"):
+    """What every such event says of `name`, in order."""
+    return [line[name] for line in events(run_dir, event)]
+
+
 def checkpoints(run_dir):
     """The checkpoint directories of a run by step; those still being written have other names and are left out."""
     folder = pathlib.Path(run_dir) / "checkpoints"
@@ -107,10 +112,11 @@ def environment_of(rank, size, port):
             "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
-def start_ranks(size, *arguments, arguments_of=None, **popen):
-    """Starts `size` processes of one run; arguments_of[rank]: further ones of a rank."""
+def start_ranks(size, *arguments, arguments_of=None, environments_of=None, **popen):
+    """Starts `size` processes of one run; arguments_of[rank], environments_of[rank]: further ones of a rank."""
     port = free_port()
-    return [start(*arguments, *(arguments_of or {}).get(rank, ()), env=environment_of(rank, size, port), **popen)
+    return [start(*arguments, *(arguments_of or {}).get(rank, ()),
+                  env=environment_of(rank, size, port) | (environments_of or {}).get(rank, {}), **popen)
             for rank in range(size)]
 
 

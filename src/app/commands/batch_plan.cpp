@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/text_table.h"
-#include "ps/batch_plan.h"
+#include "ps/policy/batch_plan.h"
 
 namespace sluice::app {
 namespace {
@@ -45,10 +45,7 @@ ordered_json json_of_plans(const ps::BatchPlanRequest& request, const std::vecto
                      {"base_epoch_s", plan.base_seconds},
                      {"large_epoch_s", plan.large_seconds},
                      {"small_epoch_s", plan.small_seconds}});
-    // Linear scaling, for batches that --force lets through.
-    if (plan.small_batch > 0 && plan.small_batch < ps::kLeastBatch) {
-      plans.back()["small_lr_factor"] = static_cast<double>(plan.small_batch) / static_cast<double>(request.base_batch);
-    }
+    if (plan.small_lr_factor) plans.back()["small_lr_factor"] = *plan.small_lr_factor;
   }
   return {
       {"workers", request.workers}, {"base_batch", request.base_batch}, {"samples", request.samples}, {"plans", plans}};
@@ -69,10 +66,9 @@ std::string table_of_plans(const ps::BatchPlanRequest& request, const std::vecto
     table.push_back({concat(small), whole(plan.small_batch), whole(plan.small_samples), whole(plan.large_samples),
                      small > 0 ? fixed(plan.factor, 4) : "-", seconds(plan.small_seconds),
                      seconds(plan.large_seconds)});
-    if (plan.small_batch > 0 && plan.small_batch < ps::kLeastBatch) {
+    if (plan.small_lr_factor) {
       notes += concat("\na batch of ", plan.small_batch, " needs a lower rate: train.lr x ",
-                      fixed(static_cast<double>(plan.small_batch) / static_cast<double>(request.base_batch), 4),
-                      " (the ratio of the batches) for these workers");
+                      fixed(*plan.small_lr_factor, 4), " (the ratio of the batches) for these workers");
     }
   }
   return concat(text_table(table, std::vector{Align::kRight}), "\nall ", request.workers, " workers with batches of ",

@@ -1,5 +1,5 @@
 // Against the published sizes of Lu et al., and against the condition that they follow from.
-#include "ps/batch_plan.h"
+#include "ps/policy/batch_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,8 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
-#include "ps/rational.h"
+#include "ps/policy/rational.h"
 
 namespace sluice::ps {
 
@@ -31,7 +32,10 @@ struct BatchPlan {
   std::int64_t small_batch = 0;    // 0: no worker is small; likewise small_samples
   std::int64_t large_samples = 0;  // of an epoch, of each large worker; 0: there is none
   std::int64_t small_samples = 0;
-  double factor = 1;         // weight of a small worker's update
+  double factor = 1;  // weight of a small worker's update
+  // Of a batch below kLeastBatch: by how much a small worker's learning rate is to be lower, in proportion to the
+  // batch.
+  std::optional<double> small_lr_factor;
   double base_seconds = 0;   // an epoch with base batches alone
   double large_seconds = 0;  // an epoch of a large worker; 0: there is none
   double small_seconds = 0;

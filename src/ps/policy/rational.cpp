@@ -1,4 +1,4 @@
-#include "ps/rational.h"
+#include "ps/policy/rational.h"
 
 #include <charconv>
 #include <cstdlib>

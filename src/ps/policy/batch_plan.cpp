@@ -1,4 +1,4 @@
-#include "ps/batch_plan.h"
+#include "ps/policy/batch_plan.h"
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -62,6 +62,8 @@ BatchPlan plan_batches(const BatchPlanRequest& request) {
                              ", where noise costs more than the plan wins; lower --extra-time, give more small "
                              "workers, or --force"));
   }
+  if (plan.small_batch < kLeastBatch)
+    plan.small_lr_factor = static_cast<double>(plan.small_batch) / static_cast<double>(request.base_batch);
   plan.factor = static_cast<double>(plan.small_samples) / static_cast<double>(share);
   plan.small_seconds = time_of(request, plan.small_batch, plan.small_samples).value();
   return plan;

@@ -1,4 +1,4 @@
-#include "ps/rational.h"
+#include "ps/policy/rational.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
