@@ -32,6 +32,7 @@ MAY_INCLUDE = {
     "profiler/measure": {"core", "profiler", "device", "comm", "nn", "models", "optim", "storage", "pipeline", "ddp"},
     "freeze": {"core"},
     "ps/policy": {"core"},
+    "ps": {"core", "comm", "optim", "ddp", "ps/policy"},
     "tune": {"core", "pipeline/schedule"},
     "engine": {"core", "device", "comm", "nn", "optim", "storage", "pipeline", "pipeline/schedule", "ddp"},
     "report": {"core", "config", "device", "profiler", "tune", "storage"},

@@ -26,6 +26,15 @@ struct Extent {
   std::int64_t end;
   std::string name;
   std::string tied_to;  // it is a copy of the parameter of this name, maybe in another stage (nn/layer.h)
+  // How its elements lie there.
+  std::vector<std::int64_t> sizes = {};
+  std::vector<std::int64_t> strides = {};
+};
+
+// Numbers that layers write themselves while they run: the running mean or variance of a batch-norm.
+struct RunningStatistic {
+  std::string name;
+  std::vector<at::Tensor> values;  // [replica]: 1-d
 };
 
 // A stage as a sync sees it.
@@ -35,6 +44,8 @@ struct SyncedStage {
   std::vector<at::Tensor> values;       // [replica]: 1-d; the same tensor for replicas in the same memory
   std::vector<at::Tensor> gradients;    // [replica]: 1-d, with the layout of the values as far as they are trained
   std::vector<device::Device> devices;  // [replica]
+  // For syncs that hand weights out. When finish_step() is called those of all replicas here are the same.
+  std::vector<RunningStatistic> statistics = {};
 };
 
 // What begins.

@@ -129,6 +129,20 @@ std::map<std::string, at::Tensor> frozen_states(const pipeline::PrefixGrid& pref
   return states;
 }
 
+// Of a stage, in the order of its layers.
+std::vector<comm::RunningStatistic> running_statistics(const StageGrid& grid, std::size_t stage) {
+  std::vector<comm::RunningStatistic> statistics;
+  for (std::size_t r = 0; r < grid.size(); ++r) {
+    std::size_t position = 0;
+    for (const nn::Buffer* buffer : grid[r][stage]->parameters().buffers()) {
+      if (!buffer->value.is_floating_point()) continue;
+      if (r == 0) statistics.push_back({.name = buffer->name, .values = {}});
+      statistics[position++].values.push_back(buffer->value);
+    }
+  }
+  return statistics;
+}
+
 std::vector<comm::SyncedStage> synced_stages(const StageGrid& grid,
                                              const std::vector<std::vector<device::Device>>& devices,
                                              const std::vector<int>& owners) {
@@ -138,13 +152,15 @@ std::vector<comm::SyncedStage> synced_stages(const StageGrid& grid,
     synced.stage = StageId{s};
     for (const pipeline::ParameterSlot& slot : grid[0][s]->parameters().slots()) {
       if (slot.is_trained)
-        synced.extents.push_back({slot.id, slot.begin, slot.begin + slot.numel, slot.name, slot.tied_to});
+        synced.extents.push_back(
+            {slot.id, slot.begin, slot.begin + slot.numel, slot.name, slot.tied_to, slot.sizes, slot.strides});
     }
     for (std::size_t r = 0; r < grid.size(); ++r) {
       synced.values.push_back(grid[r][s]->parameters().values());
       synced.gradients.push_back(grid[r][s]->parameters().gradients());
       synced.devices.push_back(devices[r][owners[s]]);
     }
+    synced.statistics = running_statistics(grid, s);
   }
   return stages;
 }

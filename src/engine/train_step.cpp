@@ -173,9 +173,9 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   comm::StepOutcome outcome;
   {
     const SpanScope span(is_alone() ? nullptr : recorder.process(), Phase::kAllReduce);
+    merge_running_statistics(composition_, options_.batch_norm, own.samples);
     outcome = composition_.sync->finish_step(own.local);
     check_same_batch(outcome.batches, step);
-    merge_running_statistics(composition_, options_.batch_norm, own.samples);
   }
   if (outcome.update == comm::Update::kSkipped) {
     check(before.has_value(), "a sync skips a step that has not said that it may");

@@ -1,0 +1,110 @@
+#include "data/ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "data/sampler.h"
+
+namespace sluice::data {
+
+Ledger::Ledger(const LedgerOptions& options) : options_(options) {
+  check(options.samples > 0, "a ledger of no samples");
+}
+
+std::optional<Lease> Ledger::lease(std::int64_t most) {
+  check(most > 0, "a lease of no samples");
+  const auto number = epoch_with_work();
+  if (!number) return std::nullopt;
+  Epoch& epoch = open_[*number];
+  Lease lease{.id = LeaseId{next_lease_++}, .epoch = first_ + static_cast<std::int64_t>(*number)};
+  const std::int64_t count = std::min(most, epoch.counts.waiting);
+  while (std::ssize(lease.samples) < count) {
+    if (epoch.returned.empty()) {
+      lease.samples.push_back(epoch.order[epoch.next++]);
+    } else {
+      lease.samples.push_back(epoch.returned.front());
+      epoch.returned.pop_front();
+    }
+  }
+  epoch.counts.waiting -= count;
+  epoch.counts.leased += count;
+  out_.emplace(lease.id, lease);
+  return lease;
+}
+
+void Ledger::push(LeaseId lease, const std::vector<std::int64_t>& positions) {
+  const Lease taken = take_out(lease);
+  Epoch& epoch = open_[taken.epoch - first_];
+  std::size_t pushed = 0;
+  for (std::int64_t position = 0; position < std::ssize(taken.samples); ++position) {
+    const bool has_run = pushed < positions.size() && positions[pushed] == position;
+    if (has_run)
+      ++pushed;
+    else
+      epoch.returned.push_back(taken.samples[position]);
+  }
+  check(pushed == positions.size(), "samples are pushed that their lease does not have, or not in order");
+  const auto count = static_cast<std::int64_t>(pushed);
+  epoch.counts.leased -= std::ssize(taken.samples);
+  epoch.counts.pushed += count;
+  epoch.counts.waiting += std::ssize(taken.samples) - count;
+  forget_what_is_over();
+}
+
+void Ledger::push_all(LeaseId lease) {
+  const auto found = out_.find(lease);
+  check(found != out_.end(), "a lease that is not out");
+  std::vector<std::int64_t> all(found->second.samples.size());
+  for (std::size_t position = 0; position < all.size(); ++position) all[position] = static_cast<std::int64_t>(position);
+  push(lease, all);
+}
+
+void Ledger::give_back(LeaseId lease) { push(lease, {}); }
+
+void Ledger::lose(LeaseId lease) {
+  const Lease taken = take_out(lease);
+  LedgerCounts& counts = open_[taken.epoch - first_].counts;
+  counts.leased -= std::ssize(taken.samples);
+  counts.lost += std::ssize(taken.samples);
+  forget_what_is_over();
+}
+
+LedgerCounts Ledger::counts(std::int64_t epoch) const {
+  if (const auto found = with_losses_.find(epoch); found != with_losses_.end()) return found->second;
+  if (epoch < first_) return {.pushed = options_.samples};
+  if (epoch - first_ < std::ssize(open_)) return open_[epoch - first_].counts;
+  return {.waiting = options_.samples};
+}
+
+std::int64_t Ledger::epochs_over() const { return first_; }
+
+Lease Ledger::take_out(LeaseId lease) {
+  const auto found = out_.find(lease);
+  check(found != out_.end(), "a lease that is not out");
+  Lease taken = std::move(found->second);
+  out_.erase(found);
+  return taken;
+}
+
+std::optional<std::size_t> Ledger::epoch_with_work() {
+  for (std::size_t number = 0; number < open_.size(); ++number) {
+    if (open_[number].counts.waiting > 0) return number;
+  }
+  const std::int64_t next = first_ + std::ssize(open_);
+  if (options_.epochs > 0 && next >= options_.epochs) return std::nullopt;
+  open_.push_back({.order = options_.shuffle ? epoch_order(options_.seed, next, options_.samples)
+                                             : sequential_order(options_.samples),
+                   .counts = {.waiting = options_.samples}});
+  return open_.size() - 1;
+}
+
+void Ledger::forget_what_is_over() {
+  while (!open_.empty() && open_.front().counts.waiting == 0 && open_.front().counts.leased == 0) {
+    if (open_.front().counts.lost > 0) with_losses_.emplace(first_, open_.front().counts);
+    open_.pop_front();
+    ++first_;
+  }
+}
+
+}  // namespace sluice::data

@@ -1,0 +1,102 @@
+#include "ps/policy/coordinator.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace sluice::ps {
+
+Coordinator::Coordinator(const SyncPolicy& policy, std::int64_t version) : policy_(policy), version_(version) {
+  check_policy(policy, "a parameter server's policy");
+}
+
+std::int64_t Coordinator::join(WorkerId worker, Nanoseconds now) {
+  const std::optional<std::int64_t> clock = slowest();
+  Worker& it = workers_[worker];
+  check(!it.is_here, "a worker joins that is there");
+  it.is_here = true;
+  it.clock = clock.value_or(it.clock);
+  if (workers() >= policy_.workers) is_open_ = true;
+  look_for_quorum(now);
+  return it.pushed + 1;
+}
+
+void Coordinator::leave(WorkerId worker, Nanoseconds now) {
+  const auto found = workers_.find(worker);
+  check(found != workers_.end() && found->second.is_here, "a worker leaves that is not there");
+  found->second.is_here = false;
+  look_for_quorum(now);
+}
+
+void Coordinator::open(Nanoseconds now) {
+  is_open_ = true;
+  look_for_quorum(now);
+}
+
+Verdict Coordinator::push(const PushRecord& record, Nanoseconds now) {
+  const auto found = workers_.find(record.worker);
+  if (found == workers_.end() || !found->second.is_here) return Verdict::kUnknown;
+  Worker& worker = found->second;
+  if (record.sequence <= worker.pushed) return Verdict::kDuplicate;
+  if (record.sequence != worker.pushed + 1 || is_waiting(record.worker) || record.base_version > version_)
+    return Verdict::kOutOfTurn;
+  worker.pushed = record.sequence;
+  ++worker.clock;
+  waiting_.emplace(record.worker, record);
+  look_for_quorum(now);
+  return Verdict::kTaken;
+}
+
+std::optional<Update> Coordinator::take_update(Nanoseconds now) {
+  const auto due = due_at();
+  if (!due || *due > now) return std::nullopt;
+  Update update{.version = ++version_};
+  for (const auto& [worker, record] : waiting_) update.pushes.push_back(record);
+  waiting_.clear();
+  quorum_since_.reset();
+  return update;
+}
+
+std::optional<Nanoseconds> Coordinator::due_at() const {
+  if (!quorum_since_) return std::nullopt;
+  const bool all_have_pushed = waiting_here() == workers();
+  return all_have_pushed ? *quorum_since_ : *quorum_since_ + policy_.grace;
+}
+
+bool Coordinator::may_begin(WorkerId worker) const {
+  const auto found = workers_.find(worker);
+  if (!is_open_ || found == workers_.end() || !found->second.is_here || is_waiting(worker)) return false;
+  return policy_.staleness == kUnbounded || found->second.clock - *slowest() <= policy_.staleness;
+}
+
+int Coordinator::workers() const {
+  return static_cast<int>(std::ranges::count_if(workers_, [](const auto& entry) { return entry.second.is_here; }));
+}
+
+std::optional<std::int64_t> Coordinator::slowest() const {
+  std::optional<std::int64_t> least;
+  for (const auto& [id, worker] : workers_) {
+    if (worker.is_here) least = std::min(least.value_or(worker.clock), worker.clock);
+  }
+  return least;
+}
+
+int Coordinator::waiting_here() const {
+  return static_cast<int>(
+      std::ranges::count_if(waiting_, [this](const auto& entry) { return workers_.at(entry.first).is_here; }));
+}
+
+bool Coordinator::has_quorum() const {
+  if (!is_open_ || waiting_.empty()) return false;
+  const int here = workers();
+  return waiting_here() >= (policy_.quorum == 0 ? here : std::min(policy_.quorum, here));
+}
+
+void Coordinator::look_for_quorum(Nanoseconds now) {
+  if (!has_quorum())
+    quorum_since_.reset();
+  else if (!quorum_since_)
+    quorum_since_ = now;
+}
+
+}  // namespace sluice::ps

@@ -1,0 +1,80 @@
+// coordinator: decides, from who is there and what was pushed, when an update is due, which pushes are in it, and which
+// worker may begin its next step. It holds no tensor, has no thread and reads no clock: whoever owns it says what
+// happens and when, so that the same decisions are made in a server and in virtual time.
+// - A worker's clock counts its pushes. One that joins, or comes back, begins at the clock of the slowest there is.
+// - A worker may begin when nothing of its own waits for an update and it is at most `staleness` pushes ahead of the
+//   slowest that is there. So it sees its own last push in the weights it begins with.
+// - An update is due when pushes of a quorum of the workers that are there wait, and everybody has pushed or the grace
+//   window is over. A push of a worker that has left since is in it, but counts for no quorum.
+// - Before the first update, SyncPolicy::workers have to have joined; open() does without the rest.
+// Threads: one. Errors: BugError for a worker that joins twice or leaves without having joined.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "core/clock.h"
+#include "ps/policy/push_record.h"
+#include "ps/policy/sync_policy.h"
+
+namespace sluice::ps {
+
+// What becomes of a push.
+enum class Verdict {
+  kTaken,      // it is in an update to come
+  kDuplicate,  // it was taken before: nothing happens
+  kUnknown,    // of a worker that is not there
+  kOutOfTurn,  // one before it is missing, the one before it waits for its update, or it is of weights to come
+};
+
+// Pushes that make one update together; in the order of their workers, whatever the order in which they came.
+struct Update {
+  std::int64_t version = 0;  // of the weights that come of it
+  std::vector<PushRecord> pushes;
+};
+
+class Coordinator {
+ public:
+  // version: of the weights there are.
+  explicit Coordinator(const SyncPolicy& policy, std::int64_t version = 0);
+
+  // Returns the number of its next push.
+  std::int64_t join(WorkerId worker, Nanoseconds now);
+  void leave(WorkerId worker, Nanoseconds now);
+  void open(Nanoseconds now);
+  [[nodiscard]] Verdict push(const PushRecord& record, Nanoseconds now);
+
+  // The next update that is due at this time, to be made before anything else; nothing: none is.
+  [[nodiscard]] std::optional<Update> take_update(Nanoseconds now);
+  // When one will be due if nothing happens before.
+  [[nodiscard]] std::optional<Nanoseconds> due_at() const;
+
+  [[nodiscard]] bool may_begin(WorkerId worker) const;
+  [[nodiscard]] bool is_open() const { return is_open_; }
+  [[nodiscard]] std::int64_t version() const { return version_; }
+  [[nodiscard]] int workers() const;                          // that are there
+  [[nodiscard]] std::optional<std::int64_t> slowest() const;  // the least clock of those; nothing: nobody is there
+
+ private:
+  struct Worker {
+    bool is_here = false;
+    std::int64_t clock = 0;
+    std::int64_t pushed = 0;  // sequence of its last push that was taken
+  };
+
+  [[nodiscard]] bool is_waiting(WorkerId worker) const { return waiting_.contains(worker); }
+  [[nodiscard]] int waiting_here() const;
+  [[nodiscard]] bool has_quorum() const;
+  void look_for_quorum(Nanoseconds now);
+
+  SyncPolicy policy_;
+  std::int64_t version_;
+  bool is_open_ = false;
+  std::map<WorkerId, Worker> workers_;       // all that ever were there
+  std::map<WorkerId, PushRecord> waiting_;   // for their update
+  std::optional<Nanoseconds> quorum_since_;  // nothing: there is none
+};
+
+}  // namespace sluice::ps

@@ -1,0 +1,30 @@
+// push_record: what a worker says of what it pushes to a parameter server; the same record for every way of training.
+// A value.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice::ps {
+
+enum class WorkerId : int {};  // its place among the workers of a run, from 0; kept when it dies and comes back
+
+enum class Payload {
+  kGradients,  // of the summed loss over the targets of its examples
+  kWeights,    // its own, after steps of its own
+  kDelta,      // the weights that it began with minus its own
+};
+
+struct PushRecord {
+  WorkerId worker{};
+  std::int64_t sequence = 0;      // number of the push among those of the worker, from 1
+  std::int64_t base_version = 0;  // of the weights that it began with
+  std::int64_t examples = 0;      // samples that have run
+  std::int64_t targets = 0;       // of them that the loss counts: one a sample, or of texts the tokens
+  std::int64_t local_steps = 0;   // updates of its own since it began; 0 with gradients
+  double factor = 1;              // with dual batch sizes: its share of an epoch by a large worker's (batch_plan.h)
+  Payload payload = Payload::kGradients;
+
+  friend bool operator==(const PushRecord&, const PushRecord&) = default;
+};
+
+}  // namespace sluice::ps

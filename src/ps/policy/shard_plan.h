@@ -1,0 +1,31 @@
+// shard_plan: which server keeps which part of the parameters. Every element is in one shard: a parameter longer than
+// the split bound is cut into nearly equal pieces, and the pieces go, the largest first, to the shard that has least
+// (Graham's rule: no shard is more than a third longer than in the best packing of the pieces).
+// Pure: the same in every process. Errors: BugError for counts out of range.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace sluice::ps {
+
+struct Piece {
+  int parameter = 0;       // position in the list of sizes
+  std::int64_t begin = 0;  // elements of the parameter
+  std::int64_t end = 0;
+  std::int64_t offset = 0;  // where they lie in the shard
+
+  [[nodiscard]] std::int64_t elements() const { return end - begin; }
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
+
+struct Shard {
+  std::vector<Piece> pieces;  // in the order of the parameters
+  std::int64_t elements = 0;
+};
+
+// sizes: [parameter], elements. A shard may have no piece where there are fewer pieces than shards.
+[[nodiscard]] std::vector<Shard> plan_shards(const std::vector<std::int64_t>& sizes, int shards,
+                                             std::int64_t split_bound);
+
+}  // namespace sluice::ps

@@ -1,0 +1,58 @@
+#include "ps/policy/stragglers.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/rng.h"
+
+namespace sluice::ps {
+namespace {
+
+constexpr double kLongestStall = 6.5;
+
+struct Normal {
+  double mean;
+  double deviation;
+  double weight;
+};
+using Mixture = std::array<Normal, 4>;
+constexpr Mixture kEc2{{{0, 0, 0.4}, {0, 0.4, 0.3}, {2, 0.3, 0.2}, {5, 0.3, 0.1}}};
+constexpr Mixture kCedar{{{0, 0, 0.4}, {0.05, 0.04, 0.3}, {0.15, 0.03, 0.2}, {0.25, 0.03, 0.1}}};
+
+double draw(const Mixture& mixture, RngStream& numbers) {
+  double place = numbers.uniform();
+  for (const Normal& normal : mixture) {
+    place -= normal.weight;
+    if (place < 0) return std::min(std::abs(normal.mean + normal.deviation * numbers.normal()), kLongestStall);
+  }
+  return 0;  // the weights' sum is a rounding below 1
+}
+
+}  // namespace
+
+Stragglers::Stragglers(const StragglerOptions& options) : options_(options) {
+  if (std::ranges::find(straggler_names(), options.kind) == straggler_names().end())
+    throw ConfigError(concat("ps.induce=", options.kind, ": there are no such stragglers"));
+  if (!(options.scale > 0) || !(options.shift_s >= 0) || !(options.mean_s >= 0))
+    throw ConfigError("ps.induce: times of stragglers may not be negative, and their scale is above 0");
+}
+
+double Stragglers::stall_s(WorkerId worker, std::int64_t step) const {
+  if (options_.kind == "none") return 0;
+  const std::uint64_t key =
+      derive_key(derive_key(options_.seed, hash_name("stall")), static_cast<std::uint64_t>(worker));
+  RngStream numbers(derive_key(key, static_cast<std::uint64_t>(step)));
+  if (options_.kind == "exponential")
+    return options_.scale * (options_.shift_s - options_.mean_s * std::log1p(-numbers.uniform()));
+  return options_.scale * draw(options_.kind == "ec2" ? kEc2 : kCedar, numbers);
+}
+
+const std::vector<std::string>& straggler_names() {
+  static const std::vector<std::string> names{"none", "ec2", "cedar", "exponential"};
+  return names;
+}
+
+}  // namespace sluice::ps

@@ -1,0 +1,79 @@
+#include "ps/policy/sync_policy.h"
+
+#include <algorithm>
+
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::ps {
+namespace {
+
+constexpr std::int64_t kUsualStaleness = 3;
+constexpr std::int64_t kUsualLocalSteps = 8;
+constexpr std::int64_t kDiLoCoSteps = 500;
+
+struct Preset {
+  std::string name;
+  SyncPolicy policy;
+};
+
+const std::vector<Preset>& presets() {
+  static const std::vector<Preset> all{
+      {"bsp", {.staleness = 0}},
+      {"ssp", {.quorum = 1, .staleness = kUsualStaleness}},
+      {"asp", {.quorum = 1}},
+      {"fmb", {.staleness = 0}},
+      {"amb", {.staleness = 0}},
+      {"quorum", {}},  // of how many depends on the workers
+      {"dual_batch",
+       {.quorum = 1,
+        .pushes_a_share = true,
+        .payload = Payload::kWeights,
+        .weigh = Weigh::kFactor,
+        .merge = Merge::kHalf}},
+      {"local_sgd", {.staleness = 0, .local_steps = kUsualLocalSteps, .payload = Payload::kWeights}},
+      {"diloco",
+       {.staleness = 0, .local_steps = kDiLoCoSteps, .payload = Payload::kDelta, .weigh = Weigh::kTokensPerStep}},
+  };
+  return all;
+}
+
+}  // namespace
+
+SyncPolicy preset_policy(std::string_view name, int workers) {
+  const auto found = std::ranges::find(presets(), name, &Preset::name);
+  if (found == presets().end()) throw ConfigError(concat("ps.policy=", name, ": there is no such policy"));
+  SyncPolicy policy = found->policy;
+  policy.workers = workers;
+  if (name == "quorum") policy.quorum = workers / 2 + 1;
+  return policy;
+}
+
+const std::vector<std::string>& policy_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Preset& preset : presets()) all.push_back(preset.name);
+    return all;
+  }();
+  return names;
+}
+
+void check_policy(const SyncPolicy& policy, std::string_view where) {
+  const auto require = [&](bool holds, const auto&... sentence) {
+    if (!holds) throw ConfigError(concat(where, ": ", sentence...));
+  };
+  require(policy.workers >= 1, "there are ", policy.workers, " workers; at least 1 is needed");
+  require(policy.quorum >= 0 && policy.quorum <= policy.workers, "a quorum of ", policy.quorum, " of ", policy.workers,
+          " workers never comes; set 1 to ", policy.workers, ", or 0 for all of them");
+  require(policy.grace >= 0, "a grace window may not be negative");
+  require(policy.deadline >= 0, "a time limit may not be negative");
+  require(policy.staleness >= kUnbounded, "a staleness bound of ", policy.staleness, "; set 0 or more, or -1 for none");
+  const bool trains_alone = policy.local_steps > 0 || policy.pushes_a_share;
+  require(trains_alone == (policy.payload != Payload::kGradients),
+          trains_alone ? "a worker that makes updates of its own pushes weights or what they have moved, not gradients"
+                       : "only a worker that makes updates of its own can push weights; set its local steps");
+  require(policy.deadline == 0 || !trains_alone, "a time limit goes with gradients: local steps have none");
+  require(policy.weigh != Weigh::kTokensPerStep || trains_alone, "targets^2 / steps needs local steps");
+}
+
+}  // namespace sluice::ps

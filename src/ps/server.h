@@ -1,0 +1,93 @@
+// server: a parameter server without its network: the weights, the optimizer and the one rule by which pushes change
+// them. The server owns learning rate, weight decay, clip norm and momentum; workers send what they have computed.
+// - Gradients: mixed by the policy's weights into one gradient of the mean loss, clipped by its norm over all shards,
+//   then an optimizer step. Deltas likewise, with the outer optimizer. Weights are mixed in without an optimizer.
+// - Running statistics of batch-norm become their mean by examples over the pushes of an update; weights that are mixed
+//   in take theirs along by the same numbers.
+// - A push counts once: what was taken before is a duplicate, and changes nothing.
+// - A push with numbers that are not finite is refused, and changes nothing.
+// Not here: sockets, logs on disk, threads, a clock: the owner says what happens and when.
+// Threads: one. Errors: BugError for tensors of another layout or kind.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "optim/optimizer.h"
+#include "ps/layout.h"
+#include "ps/policy/coordinator.h"
+#include "ps/shard_state.h"
+
+namespace sluice::ps {
+
+// Where a run stands, by updates and by what they were made of.
+struct ServerProgress {
+  std::int64_t version = 0;   // of the weights: updates made
+  std::int64_t examples = 0;  // in all of them
+};
+
+struct ServerOptions {
+  SyncPolicy policy;
+  optim::OptimizerOptions optimizer;                // of deltas: the outer one
+  std::function<double(const ServerProgress&)> lr;  // of the next update
+  double clip_norm = 0;                             // 0: none
+};
+
+// An update that was made, for the records.
+struct UpdateDone {
+  Update update;
+  double lr = 0;
+  double gradient_norm = 0;  // before clipping; 0 where weights were mixed
+};
+
+enum class PushAnswer { kTaken, kDuplicate, kUnknown, kOutOfTurn, kNotFinite };
+
+// Weights of one version. Views of what the server has: to be copied before its next call.
+struct Weights {
+  std::int64_t version = 0;
+  Tensors tensors;
+};
+
+class Server {
+ public:
+  // values: [parameter of the layout], flat. progress: of a run that goes on.
+  Server(const Layout& layout, const std::vector<at::Tensor>& values, const at::Tensor& statistics,
+         ServerOptions options, const ServerProgress& progress = {});
+
+  // As Coordinator has them.
+  std::int64_t join(WorkerId worker, Nanoseconds now) { return coordinator_.join(worker, now); }
+  void leave(WorkerId worker, Nanoseconds now) { coordinator_.leave(worker, now); }
+  void open(Nanoseconds now) { coordinator_.open(now); }
+  [[nodiscard]] bool may_begin(WorkerId worker) const { return coordinator_.may_begin(worker); }
+  [[nodiscard]] std::optional<Nanoseconds> due_at() const { return coordinator_.due_at(); }
+
+  // pushed: the server's from now on.
+  [[nodiscard]] PushAnswer push(const PushRecord& record, Tensors pushed, Nanoseconds now);
+  // Makes every update that is due.
+  std::vector<UpdateDone> advance(Nanoseconds now);
+
+  [[nodiscard]] Weights weights() const;
+  [[nodiscard]] const ServerProgress& progress() const { return progress_; }
+  [[nodiscard]] const Layout& layout() const { return layout_; }
+  [[nodiscard]] const std::vector<ShardState>& shards() const { return shards_; }
+
+ private:
+  [[nodiscard]] UpdateDone make(Update update);
+  void merge_statistics(const std::vector<Mix>& mixes, const std::vector<PushRecord>& records);
+  [[nodiscard]] std::vector<at::Tensor> pushed_of(std::size_t shard) const;  // [push of the update]
+  [[nodiscard]] double gradient_step(const Mix& mix, double lr);             // returns the norm
+
+  Layout layout_;
+  ServerOptions options_;
+  Coordinator coordinator_;
+  ServerProgress progress_;
+  std::vector<ShardState> shards_;
+  at::Tensor statistics_;
+  std::map<WorkerId, Tensors> waiting_;  // pushed, for an update to come
+  std::vector<Tensors> now_;             // of the update that is being made, in the order of its pushes
+};
+
+}  // namespace sluice::ps

@@ -1,0 +1,24 @@
+// server_link: what a worker's sync needs of its servers, wherever they are.
+#pragma once
+
+#include "ps/layout.h"
+#include "ps/policy/push_record.h"
+
+namespace sluice::ps {
+
+class ServerLink {
+ public:
+  ServerLink() = default;
+  virtual ~ServerLink() = default;
+  ServerLink(const ServerLink&) = delete;
+  ServerLink& operator=(const ServerLink&) = delete;
+
+  [[nodiscard]] virtual const Layout& layout() const = 0;
+  // Waits until the worker may begin. Writes the weights of one version, the same for all shards, into `into`, which
+  // has the layout; leaves it as it is where the worker has them already. Returns the version.
+  [[nodiscard]] virtual std::int64_t pull(std::int64_t has_version, Tensors& into) = 0;
+  // Sequence and worker of the record are the link's to fill in. May return before the push is acknowledged.
+  virtual void push(PushRecord record, Tensors pushed) = 0;
+};
+
+}  // namespace sluice::ps

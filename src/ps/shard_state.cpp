@@ -1,0 +1,32 @@
+#include "ps/shard_state.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "optim/clip_norm.h"
+
+namespace sluice::ps {
+
+ShardState::ShardState(const optim::OptimizerOptions& optimizer, const at::Tensor& values)
+    : values_(values.clone()), sum_(at::zeros_like(values_)), optimizer_(optimizer, values_, sum_) {}
+
+double ShardState::add_up(const Mix& mix, const std::vector<at::Tensor>& pushed) {
+  const at::NoGradGuard no_grad;
+  sum_.zero_();
+  for (const MixPart& part : mix.parts) sum_.add_(pushed[part.push], part.take);
+  return optim::sum_of_squares(sum_);
+}
+
+void ShardState::update(double lr, double divisor) {
+  optimizer_.begin_step();
+  optimizer_.update(lr, divisor, {});
+}
+
+void ShardState::take_in(const Mix& mix, const std::vector<at::Tensor>& pushed) {
+  const at::NoGradGuard no_grad;
+  values_.mul_(mix.keep);
+  for (const MixPart& part : mix.parts) values_.add_(pushed[part.push], part.take);
+  values_.div_(mix.divisor);
+}
+
+}  // namespace sluice::ps

@@ -1,0 +1,37 @@
+// shard_state: one shard of the parameters on a server: its values, and its part of the optimizer. It is told what to
+// do by numbers alone (ps/policy/mix.h), so that all shards of all servers do the same.
+// Threads: one at a time. Errors: none.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "optim/optimizer.h"
+#include "ps/policy/mix.h"
+
+namespace sluice::ps {
+
+class ShardState {
+ public:
+  ShardState(const optim::OptimizerOptions& optimizer, const at::Tensor& values);
+
+  // The sum that an update begins with, of gradients or deltas; [push of the mix's records]. Returns the sum of its
+  // squares, not yet divided by Mix::divisor.
+  double add_up(const Mix& mix, const std::vector<at::Tensor>& pushed);
+  // An optimizer step on that sum divided by `divisor`.
+  void update(double lr, double divisor);
+  // Weights that are mixed in; no optimizer.
+  void take_in(const Mix& mix, const std::vector<at::Tensor>& pushed);
+
+  [[nodiscard]] const at::Tensor& values() const { return values_; }
+  [[nodiscard]] const optim::Optimizer& optimizer() const { return optimizer_; }
+
+ private:
+  at::Tensor values_;  // 1-d, on the CPU
+  at::Tensor sum_;
+  optim::Optimizer optimizer_;
+};
+
+}  // namespace sluice::ps

@@ -1,0 +1,117 @@
+#include "ps/virtual_cluster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::ps {
+namespace {
+
+Nanoseconds in_ns(double seconds) { return static_cast<Nanoseconds>(std::llround(seconds * 1e9)); }
+
+double bytes_of(const Tensors& tensors) {
+  double bytes = static_cast<double>(tensors.statistics.nbytes());
+  for (const at::Tensor& shard : tensors.shards) bytes += static_cast<double>(shard.nbytes());
+  return bytes;
+}
+
+}  // namespace
+
+bool SliceClock::admits(std::int64_t samples) {
+  if (deadline_s_ > 0 && has_begun_ && compute_s() >= deadline_s_) return false;
+  has_begun_ = true;
+  worked_s_ += costs_.step_s + static_cast<double>(samples) * costs_.sample_s;
+  return true;
+}
+
+VirtualCluster::VirtualCluster(Server& server, VirtualOptions options, Compute compute)
+    : server_(server),
+      options_(std::move(options)),
+      stragglers_(options_.stragglers),
+      compute_(std::move(compute)),
+      workers_(options_.workers.size()),
+      times_(options_.workers.size()),
+      bytes_(bytes_of(server.weights().tensors)) {
+  for (std::size_t w = 0; w < workers_.size(); ++w)
+    workers_[w].link = std::make_shared<VirtualLink>(server_, WorkerId{static_cast<int>(w)});
+}
+
+VirtualUpdate VirtualCluster::next_update() {
+  while (ready_.empty()) {
+    begin_all_that_may();
+    go_on_to_the_next_event();
+    ready_ = server_.advance(now_);
+  }
+  UpdateDone done = std::move(ready_.front());
+  ready_.erase(ready_.begin());
+  return told(std::move(done));
+}
+
+void VirtualCluster::begin_all_that_may() {
+  for (std::size_t w = 0; w < workers_.size(); ++w) {
+    const WorkerId worker{static_cast<int>(w)};
+    if (workers_[w].arrives < 0 && server_.may_begin(worker)) begin(worker);
+  }
+}
+
+void VirtualCluster::begin(WorkerId id) {
+  Worker& worker = workers_[index_of(id)];
+  const WorkerCosts& costs = options_.workers[index_of(id)];
+  SliceClock clock(costs, stragglers_.stall_s(id, worker.steps), options_.deadline_s);
+  compute_(id, worker.steps++, clock);
+  auto push = worker.link->take();
+  check(push.has_value(), "a worker's step in virtual time has pushed nothing");
+  worker.push = std::move(*push);
+  const double send_s = costs.bytes_per_s > 0 ? 2 * bytes_ / costs.bytes_per_s : 0;
+  worker.times = {.compute_s = clock.compute_s(),
+                  .stall_s = clock.stall_s(),
+                  .send_s = send_s,
+                  .idle_s = to_s(now_ - worker.idle_since)};
+  worker.arrives = now_ + in_ns(clock.compute_s() + send_s);
+}
+
+// The next push that arrives, of several at once the first worker's; or the end of a grace window, where that is
+// earlier.
+void VirtualCluster::go_on_to_the_next_event() {
+  Worker* next = nullptr;
+  for (Worker& worker : workers_) {
+    if (worker.arrives >= 0 && (next == nullptr || worker.arrives < next->arrives)) next = &worker;
+  }
+  const std::optional<Nanoseconds> due = server_.due_at();
+  if (due && (next == nullptr || *due < next->arrives)) {
+    now_ = std::max(now_, *due);
+    return;
+  }
+  check(next != nullptr, "in virtual time nobody computes and no update is due");
+  now_ = next->arrives;
+  deliver(*next);
+}
+
+void VirtualCluster::deliver(Worker& worker) {
+  const PushRecord record = worker.push.record;
+  const PushAnswer answer = server_.push(record, std::move(worker.push.tensors), now_);
+  if (answer == PushAnswer::kNotFinite)
+    throw DivergedError(concat("push ", record.sequence, " of worker ", index_of(record.worker),
+                               " has numbers that are not finite; lower the learning rate"));
+  check(answer == PushAnswer::kTaken, "a push in virtual time was not taken");
+  times_[index_of(record.worker)] = worker.times;
+  worker.arrives = -1;
+  worker.idle_since = now_;
+}
+
+VirtualUpdate VirtualCluster::told(UpdateDone done) {
+  VirtualUpdate update{.at = now_};
+  for (const PushRecord& record : done.update.pushes)
+    update.pushes.push_back({.record = record,
+                             .times = times_[index_of(record.worker)],
+                             .staleness = done.update.version - 1 - record.base_version});
+  update.done = std::move(done);
+  return update;
+}
+
+}  // namespace sluice::ps

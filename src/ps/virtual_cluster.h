@@ -1,0 +1,116 @@
+// virtual_cluster: workers and their server in virtual time: the real server, its policy and the real gradients, one
+// worker after the other in one process, while a clock that only this module turns is charged what each would take. So
+// there may be more workers than cores, and a repeat gives the same bits.
+// A worker's step takes: pull (bytes / bandwidth), a stall (stragglers.h), then for each slice of n samples
+// step_s + n * sample_s, then push. With a deadline (anytime mini-batch) no slice begins once the stall and the slices
+// before it have taken that long; the first one always runs.
+// Threads: one. Errors: those of what computes; DivergedError for a push that is not finite.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/clock.h"
+#include "ps/policy/stragglers.h"
+#include "ps/virtual_link.h"
+
+namespace sluice::ps {
+
+// What the work of a worker takes, in seconds.
+struct WorkerCosts {
+  double sample_s = 0;
+  double step_s = 0;
+  double bytes_per_s = 0;  // between it and the server, each way; 0: no time
+};
+
+// The time of one step of a worker, as far as it has computed. Slices are asked for in their order.
+class SliceClock {
+ public:
+  SliceClock(const WorkerCosts& costs, double stall_s, double deadline_s)
+      : costs_(costs), stall_s_(stall_s), deadline_s_(deadline_s) {}
+
+  // True when a slice of so many samples is run, and then it has been charged.
+  [[nodiscard]] bool admits(std::int64_t samples);
+  [[nodiscard]] double compute_s() const { return stall_s_ + worked_s_; }  // stalls included
+  [[nodiscard]] double stall_s() const { return stall_s_; }
+
+ private:
+  WorkerCosts costs_;
+  double stall_s_;
+  double deadline_s_;
+  double worked_s_ = 0;
+  bool has_begun_ = false;
+};
+
+// Times of a push, all in seconds and of the step that made it.
+struct PushTimes {
+  double compute_s = 0;  // stall included
+  double stall_s = 0;
+  double send_s = 0;  // pull and push
+  double idle_s = 0;  // from the arrival of its last push until this step began
+};
+
+// A push that has become part of an update.
+struct PushDone {
+  PushRecord record;
+  PushTimes times;
+  std::int64_t staleness = 0;  // updates between the weights that it began with and its own
+};
+
+struct VirtualUpdate {
+  UpdateDone done;
+  std::vector<PushDone> pushes;  // in the order of done.update.pushes
+  Nanoseconds at = 0;            // virtual time since the beginning
+};
+
+struct VirtualOptions {
+  std::vector<WorkerCosts> workers;  // [worker]
+  StragglerOptions stragglers;
+  double deadline_s = 0;  // 0: none
+};
+
+class VirtualCluster {
+ public:
+  // Runs a step of this worker, number `step` of its own, whose sync pulls from its link and pushes to it, and asks
+  // the clock for each slice before it runs.
+  using Compute = std::function<void(WorkerId, std::int64_t step, SliceClock&)>;
+
+  // The server outlives it; nobody has joined it yet.
+  VirtualCluster(Server& server, VirtualOptions options, Compute compute);
+
+  [[nodiscard]] std::shared_ptr<VirtualLink> link(WorkerId worker) const { return workers_[index_of(worker)].link; }
+  // Goes on until an update is made.
+  [[nodiscard]] VirtualUpdate next_update();
+  [[nodiscard]] Nanoseconds now() const { return now_; }
+
+ private:
+  struct Worker {
+    std::shared_ptr<VirtualLink> link;
+    std::int64_t steps = 0;
+    Nanoseconds idle_since = 0;
+    Nanoseconds arrives = -1;  // its push; -1: it is not under way
+    Push push;
+    PushTimes times;
+  };
+
+  static std::size_t index_of(WorkerId worker) { return static_cast<std::size_t>(worker); }
+  void begin_all_that_may();
+  void begin(WorkerId worker);
+  void go_on_to_the_next_event();
+  void deliver(Worker& worker);
+  [[nodiscard]] VirtualUpdate told(UpdateDone done);
+
+  Server& server_;
+  VirtualOptions options_;
+  Stragglers stragglers_;
+  Compute compute_;
+  std::vector<Worker> workers_;
+  std::vector<UpdateDone> ready_;  // made, and not returned yet
+  std::vector<PushTimes> times_;   // [worker]: of its last push that was delivered
+  double bytes_ = 0;               // of the weights
+  Nanoseconds now_ = 0;
+};
+
+}  // namespace sluice::ps

@@ -1,0 +1,186 @@
+#include "ps/worker_sync.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::ps {
+namespace {
+
+using Pieces = std::vector<std::pair<std::size_t, Piece>>;  // shard and piece
+
+std::map<std::string, Pieces> pieces_by_name(const Layout& layout) {
+  std::map<std::string, Pieces> pieces;
+  for (std::size_t s = 0; s < layout.shards.size(); ++s) {
+    for (const Piece& piece : layout.shards[s].pieces)
+      pieces[layout.parameters[piece.parameter].name].emplace_back(s, piece);
+  }
+  return pieces;
+}
+
+template <typename Visit>
+void for_each_owner(const std::vector<comm::SyncedStage>& stages, const Visit& visit) {
+  for (const comm::SyncedStage& stage : stages) {
+    for (const comm::Extent& extent : stage.extents) {
+      if (extent.tied_to.empty()) visit(stage, extent);
+    }
+  }
+}
+
+std::vector<Parameter> parameters_in(const std::vector<comm::SyncedStage>& stages) {
+  std::vector<Parameter> parameters;
+  for_each_owner(stages, [&](const comm::SyncedStage&, const comm::Extent& extent) {
+    parameters.push_back({extent.name, extent.sizes, extent.strides});
+  });
+  return parameters;
+}
+
+std::vector<NamedSize> statistics_in(const std::vector<comm::SyncedStage>& stages) {
+  std::vector<NamedSize> statistics;
+  for (const comm::SyncedStage& stage : stages) {
+    for (const comm::RunningStatistic& statistic : stage.statistics)
+      statistics.emplace_back(statistic.name, statistic.values.front().numel());
+  }
+  return statistics;
+}
+
+std::string in_words(const Parameter& parameter) {
+  return concat(parameter.name, " ", c10::IntArrayRef(parameter.sizes));
+}
+
+void check_same_model(const std::vector<comm::SyncedStage>& stages, const Layout& layout) {
+  const auto refuse = [](const auto&... what) {
+    throw ConfigError(concat("this worker's model is not the server's: ", what...,
+                             "; start both with the same [model] and [freeze], on devices of the same kind"));
+  };
+  const std::vector<Parameter> own = parameters_in(stages);
+  const auto [mine, servers] = std::ranges::mismatch(own, layout.parameters);
+  const bool ends_here = mine == own.end(), ends_there = servers == layout.parameters.end();
+  if (!ends_here && !ends_there) {
+    const bool is_order = mine->name == servers->name && mine->sizes == servers->sizes;
+    refuse(in_words(*mine), " stands here where the server has ", in_words(*servers),
+           is_order ? " in another order of its elements" : "");
+  }
+  if (!ends_here) refuse("the server does not have ", in_words(*mine));
+  if (!ends_there) refuse("it does not train ", in_words(*servers));
+  if (statistics_in(stages) != layout.statistics) refuse("its running statistics are others");
+}
+
+}  // namespace
+
+Layout layout_of(const std::vector<comm::SyncedStage>& stages, const LayoutOptions& options) {
+  return make_layout(parameters_in(stages), statistics_in(stages), options);
+}
+
+std::vector<at::Tensor> values_of(const std::vector<comm::SyncedStage>& stages) {
+  std::vector<at::Tensor> values;
+  for_each_owner(stages, [&](const comm::SyncedStage& stage, const comm::Extent& extent) {
+    values.push_back(stage.values.front()
+                         .narrow(0, extent.begin, extent.end - extent.begin)
+                         .to(at::kCPU, /*non_blocking=*/false, /*copy=*/true));
+  });
+  return values;
+}
+
+at::Tensor statistics_of(const std::vector<comm::SyncedStage>& stages) {
+  std::vector<at::Tensor> parts{at::empty({0}, stages.front().values.front().options().device(at::kCPU))};
+  for (const comm::SyncedStage& stage : stages) {
+    for (const comm::RunningStatistic& statistic : stage.statistics)
+      parts.push_back(statistic.values.front().flatten().to(at::kCPU));
+  }
+  return at::cat(parts);
+}
+
+WorkerSync::WorkerSync(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes,
+                       std::shared_ptr<ServerLink> link, Admission admission)
+    : sum_(std::move(stages), bucket_bytes), link_(std::move(link)), admission_(std::move(admission)) {
+  find_moves();
+  const at::TensorOptions options = sum_.stages().front().values.front().options().device(at::kCPU);
+  for (const Shard& shard : link_->layout().shards) pulled_.shards.push_back(at::empty({shard.elements}, options));
+  pulled_.statistics = at::empty({link_->layout().statistics_elements()}, options);
+}
+
+void WorkerSync::find_moves() {
+  check_same_model(sum_.stages(), link_->layout());
+  const std::map<std::string, Pieces> known = pieces_by_name(link_->layout());
+  for (std::size_t s = 0; s < sum_.stages().size(); ++s) {
+    for (const comm::Extent& extent : sum_.stages()[s].extents) {
+      const bool is_copy = !extent.tied_to.empty();
+      const auto found = known.find(is_copy ? extent.tied_to : extent.name);
+      check(found != known.end(), "a parameter that is tied to nothing that is trained");
+      for (const auto& [shard, piece] : found->second)
+        moves_.push_back({s, shard, extent.begin + piece.begin, piece.offset, piece.elements(), is_copy});
+    }
+  }
+  std::ranges::stable_partition(moves_, [](const Move& move) { return !move.is_copy; });
+}
+
+bool WorkerSync::begin_step(const comm::StepStart& start) {
+  is_trial_ = start.is_trial;
+  sum_.begin_step();
+  if (is_trial_) return false;
+  const std::int64_t before = std::exchange(version_, link_->pull(version_, pulled_));
+  if (version_ == before) return false;
+  write_weights();
+  return true;
+}
+
+bool WorkerSync::admits(ReplicaId replica, MicroBatchId micro_batch) {
+  return is_trial_ || !admission_ || admission_(replica, micro_batch);
+}
+
+void WorkerSync::write_weights() {
+  const at::NoGradGuard no_grad;
+  for (const Move& move : moves_) {
+    if (move.is_copy) continue;
+    sum_.stages()[move.stage]
+        .values.front()
+        .narrow(0, move.begin, move.elements)
+        .copy_(pulled_.shards[move.shard].narrow(0, move.offset, move.elements));
+  }
+  std::int64_t begin = 0;
+  for (const comm::SyncedStage& stage : sum_.stages()) {
+    for (const comm::RunningStatistic& statistic : stage.statistics) {
+      for (const at::Tensor& of_replica : statistic.values)
+        of_replica.copy_(pulled_.statistics.narrow(0, begin, of_replica.numel()).view_as(of_replica));
+      begin += statistic.values.front().numel();
+    }
+  }
+}
+
+comm::StepOutcome WorkerSync::finish_step(const comm::Contribution& local) {
+  sum_.finish_step();
+  const comm::StepOutcome outcome{.update = comm::Update::kElsewhere, .total = local};
+  // A loss that is not finite ends this worker's step with an error; nobody else is to have its gradients.
+  if (is_trial_ || !std::isfinite(local.loss_sum)) return outcome;
+  link_->push({.base_version = version_, .examples = local.samples, .targets = local.targets},
+              gradients(local.gradient_scale));
+  return outcome;
+}
+
+Tensors WorkerSync::gradients(double scale) const {
+  const at::NoGradGuard no_grad;
+  Tensors pushed{.statistics = statistics_of(sum_.stages())};
+  for (const at::Tensor& shard : pulled_.shards) pushed.shards.push_back(at::empty_like(shard));
+  for (const Move& move : moves_) {
+    const at::Tensor own = sum_.stages()[move.stage].gradients.front().narrow(0, move.begin, move.elements);
+    const at::Tensor place = pushed.shards[move.shard].narrow(0, move.offset, move.elements);
+    if (move.is_copy)
+      place.add_(own.to(place.device()));
+    else
+      place.copy_(own);
+  }
+  for (const at::Tensor& shard : pushed.shards) shard.div_(scale);
+  return pushed;
+}
+
+}  // namespace sluice::ps

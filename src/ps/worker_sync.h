@@ -1,0 +1,65 @@
+// worker_sync: the ReplicaSync of a worker of a parameter server: it begins each step with one version of the weights
+// on all stages, adds up the gradients of its local replicas, and pushes their sum over its targets, not their mean:
+// the server knows how many targets there are in all. The server's optimizer makes the update. Threads: as
+// comm/replica_sync.h says. Errors: those of the link and of ddp/local_sum.h; ConfigError where the model is another
+// than the server's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "comm/replica_sync.h"
+#include "ddp/local_sum.h"
+#include "ps/server_link.h"
+
+namespace sluice::ps {
+
+// Whether one more micro-batch of this step may run (comm::ReplicaSync::admits); from any thread.
+using Admission = std::function<bool(ReplicaId, MicroBatchId)>;
+
+// A server's model, from the stages of a worker: what is trained, without the copies of tied parameters.
+[[nodiscard]] Layout layout_of(const std::vector<comm::SyncedStage>& stages, const LayoutOptions& options);
+[[nodiscard]] std::vector<at::Tensor> values_of(const std::vector<comm::SyncedStage>& stages);  // [parameter], copies
+[[nodiscard]] at::Tensor statistics_of(const std::vector<comm::SyncedStage>& stages);           // a copy
+
+class WorkerSync final : public comm::ReplicaSync {
+ public:
+  WorkerSync(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, std::shared_ptr<ServerLink> link,
+             Admission admission = {});
+
+  [[nodiscard]] bool begin_step(const comm::StepStart& start) override;
+  [[nodiscard]] bool admits(ReplicaId replica, MicroBatchId micro_batch) override;
+  void on_grad_ready(ReplicaId replica, ParamId param) override { sum_.on_grad_ready(replica, param); }
+  void on_backward_done(ReplicaId replica, StageId stage) override { sum_.on_backward_done(replica, stage); }
+  [[nodiscard]] comm::StepOutcome finish_step(const comm::Contribution& local) override;
+  // Other workers are not kept in step: to the training step this process is alone.
+  [[nodiscard]] int processes() const override { return 1; }
+  [[nodiscard]] int rank() const override { return 0; }
+  void sum(const at::Tensor&) override {}
+  void take_rank_0s(const at::Tensor&) override {}
+
+ private:
+  // A piece of a parameter, where it is in a stage and where in a shard.
+  struct Move {
+    std::size_t stage;  // position in the list
+    std::size_t shard;
+    std::int64_t begin, offset, elements;
+    bool is_copy;  // of a tied parameter: its gradient is added to the owner's, its value is not written
+  };
+
+  void find_moves();
+  void write_weights();
+  [[nodiscard]] Tensors gradients(double scale) const;
+
+  ddp::LocalSum sum_;
+  std::shared_ptr<ServerLink> link_;
+  Admission admission_;
+  std::vector<Move> moves_;  // owners before copies
+  Tensors pulled_;
+  std::int64_t version_ = -1;  // of the weights that are in the stages
+  bool is_trial_ = false;
+};
+
+}  // namespace sluice::ps

@@ -1,0 +1,145 @@
+#include "data/ledger.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "core/error.h"
+#include "data/sampler.h"
+
+namespace sluice::data {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(Ledger, LeasesTheOrderOfTheEpochAndGoesOnWithTheNext) {
+  Ledger ledger({.seed = 3, .samples = 10});
+  const auto order = epoch_order(3, 0, 10);
+  EXPECT_THAT(ledger.lease(4)->samples, testing::ElementsAreArray(order.begin(), order.begin() + 4));
+  EXPECT_THAT(ledger.lease(4)->samples, testing::ElementsAreArray(order.begin() + 4, order.begin() + 8));
+  const auto last = ledger.lease(4);
+  EXPECT_THAT(last->samples, testing::ElementsAreArray(order.begin() + 8, order.end())) << "never of two epochs";
+  const auto next = ledger.lease(4);
+  EXPECT_EQ(next->epoch, 1);
+  EXPECT_EQ(next->samples.front(), epoch_order(3, 1, 10).front());
+  EXPECT_EQ(ledger.epochs_over(), 0) << "nothing was pushed";
+}
+
+TEST(Ledger, WhatComesBackIsLeasedBeforeAnythingNew) {
+  Ledger ledger({.samples = 8, .shuffle = false, .epochs = 2});
+  const auto first = ledger.lease(4), second = ledger.lease(3);
+  ledger.push(first->id, {0, 2});
+  EXPECT_EQ(ledger.counts(0), (LedgerCounts{.waiting = 3, .leased = 3, .pushed = 2}));
+  EXPECT_THAT(ledger.lease(2)->samples, ElementsAre(1, 3));
+  ledger.give_back(second->id);
+  const auto rest = ledger.lease(100);
+  EXPECT_THAT(rest->samples, ElementsAre(4, 5, 6, 7));
+  EXPECT_EQ(rest->epoch, 0);
+}
+
+TEST(Ledger, SamplesOfAnEpochComeBackAfterTheNextHasBegun) {
+  Ledger ledger({.samples = 4, .shuffle = false});
+  const auto late = ledger.lease(4);
+  const auto next = ledger.lease(2);
+  EXPECT_EQ(next->epoch, 1);
+  ledger.give_back(late->id);
+  EXPECT_EQ(ledger.lease(4)->epoch, 0) << "its augmentation is that of its own epoch";
+  EXPECT_EQ(ledger.lease(4)->epoch, 1);
+}
+
+TEST(Ledger, EndsAfterTheLastEpochUnlessSomethingComesBack) {
+  Ledger ledger({.samples = 3, .epochs = 1});
+  const auto all = ledger.lease(3);
+  EXPECT_FALSE(ledger.lease(1));
+  ledger.push(all->id, {0});
+  EXPECT_EQ(ledger.lease(9)->samples.size(), 2U);
+  EXPECT_FALSE(ledger.lease(1));
+}
+
+TEST(Ledger, WhatIsLostIsReportedAndNotTrainedOnAgain) {
+  Ledger ledger({.samples = 4, .epochs = 1});
+  const auto lost = ledger.lease(1), pushed = ledger.lease(3);
+  ledger.lose(lost->id);
+  ledger.push_all(pushed->id);
+  EXPECT_EQ(ledger.counts(0), (LedgerCounts{.pushed = 3, .lost = 1}));
+  EXPECT_EQ(ledger.epochs_over(), 1);
+  EXPECT_FALSE(ledger.lease(1));
+}
+
+TEST(Ledger, RefusesWhatIsNotOut) {
+  Ledger ledger({.samples = 4});
+  const auto lease = ledger.lease(2);
+  ledger.push_all(lease->id);
+  EXPECT_THROW(ledger.push_all(lease->id), BugError) << "twice";
+  EXPECT_THROW(ledger.give_back(LeaseId{99}), BugError);
+  const auto other = ledger.lease(2);
+  EXPECT_THROW(ledger.push(other->id, {2}), BugError) << "it has no such position";
+  EXPECT_THROW((void)ledger.lease(0), BugError);
+}
+
+// Workers that push parts, die and lose: what has become of every sample.
+class LedgerStorm {
+ public:
+  static constexpr std::int64_t kSamples = 57, kEpochs = 6;
+
+  void run() {
+    for (;;) {
+      if (random_() % 2 == 0 || out_.empty()) {
+        auto lease = ledger_.lease(1 + static_cast<std::int64_t>(random_() % 9));
+        if (lease)
+          out_.push_back(std::move(*lease));
+        else if (out_.empty())
+          return;
+      }
+      if (!out_.empty() && random_() % 3 != 0) end_one();
+    }
+  }
+  const Ledger& ledger() const { return ledger_; }
+  const std::map<std::int64_t, int>& ended(std::int64_t epoch) const { return ended_[epoch]; }
+  std::int64_t lost() const { return lost_; }
+
+ private:
+  void end_one() {
+    std::swap(out_[random_() % out_.size()], out_.back());
+    const Lease lease = std::move(out_.back());
+    out_.pop_back();
+    const auto fate = random_() % 8;
+    if (fate == 0) return ledger_.give_back(lease.id);
+    if (fate == 1) {
+      ledger_.lose(lease.id);
+      lost_ += std::ssize(lease.samples);
+    }
+    std::vector<std::int64_t> positions;
+    for (std::int64_t i = 0; i < std::ssize(lease.samples); ++i) {
+      if (fate != 1 && random_() % 4 == 0) continue;
+      positions.push_back(i);
+      ++ended_[lease.epoch][lease.samples[i]];
+    }
+    if (fate != 1) ledger_.push(lease.id, positions);
+  }
+
+  std::mt19937 random_{8};
+  Ledger ledger_{{.seed = 1, .samples = kSamples, .epochs = kEpochs}};
+  std::vector<std::map<std::int64_t, int>> ended_{kEpochs};  // [epoch]: how often a sample was pushed or lost
+  std::vector<Lease> out_;
+  std::int64_t lost_ = 0;
+};
+
+TEST(Ledger, AccountsForEverySampleOfEveryEpoch) {
+  LedgerStorm storm;
+  storm.run();
+  EXPECT_GT(storm.lost(), 0);
+  EXPECT_EQ(storm.ledger().epochs_over(), LedgerStorm::kEpochs);
+  for (std::int64_t epoch = 0; epoch < LedgerStorm::kEpochs; ++epoch) {
+    EXPECT_EQ(std::ssize(storm.ended(epoch)), LedgerStorm::kSamples);
+    for (const auto& [sample, times] : storm.ended(epoch)) EXPECT_EQ(times, 1) << sample;
+    const LedgerCounts counts = storm.ledger().counts(epoch);
+    EXPECT_EQ(counts.pushed + counts.lost, LedgerStorm::kSamples);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::data
