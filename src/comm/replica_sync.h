@@ -44,7 +44,7 @@ struct SyncedStage {
   std::vector<at::Tensor> values;       // [replica]: 1-d; the same tensor for replicas in the same memory
   std::vector<at::Tensor> gradients;    // [replica]: 1-d, with the layout of the values as far as they are trained
   std::vector<device::Device> devices;  // [replica]
-  // For syncs that hand weights out. When finish_step() is called those of all replicas here are the same.
+  // For ReplicaSync::takes_statistics().
   std::vector<RunningStatistic> statistics = {};
 };
 
@@ -108,6 +108,9 @@ class ReplicaSync {
   // After all stages are done. With Update::kLocal every gradient of replica 0 is the sum over all replicas when it
   // returns.
   [[nodiscard]] virtual StepOutcome finish_step(const Contribution& local) = 0;
+
+  // Whether finish_step() reads SyncedStage::statistics: then those of the replicas here have been merged before.
+  [[nodiscard]] virtual bool takes_statistics() const { return false; }
 
   // Whether finish_step() may answer kSkipped: then the running statistics of every step are kept until it has.
   [[nodiscard]] virtual bool may_skip() const { return false; }

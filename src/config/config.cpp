@@ -141,6 +141,11 @@ Config parse(std::string_view text, std::string_view name, std::span<const std::
   return std::move(builder).finish();
 }
 
+std::int64_t step_batch(const Config& config) {
+  if (config.replicas.sync != "ps") return config.train.global_batch;
+  return config.ps.worker_batch > 0 ? config.ps.worker_batch : config.train.global_batch / config.ps.workers;
+}
+
 Config load(const std::filesystem::path& path, std::span<const std::string> sets) {
   return parse(read_file(path), path.string(), sets);
 }

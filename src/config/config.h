@@ -119,6 +119,28 @@ struct ReplicasConfig {
   bool operator==(const ReplicasConfig&) const = default;
 };
 
+struct PsConfig {
+  std::string policy = "bsp";
+  std::string clock = "virtual";
+  int workers = 2;
+  std::int64_t worker_batch = 0;  // 0 = train.global_batch / workers
+  int shards = 1;
+  std::optional<int> quorum;     // nullopt = "auto": as the policy has it
+  std::optional<int> staleness;  // likewise; -1 = unbounded
+  double grace_s = 0;
+  double time_limit_s = 0;  // 0 = none
+  int partitions = 0;       // 0 = pipeline.chunks
+  std::string induce = "none";
+  double induce_scale = 1;
+  double induce_shift_s = 0;
+  double induce_mean_s = 1;
+  double sample_s = 0.01;
+  double step_s = 0;
+  double bytes_per_s = 0;  // 0 = sending takes no time
+
+  bool operator==(const PsConfig&) const = default;
+};
+
 struct FreezeConfig {
   std::string policy = "none";
   double alpha = 1.0 / 3;
@@ -168,6 +190,7 @@ struct Config {
   TrainConfig train;
   PipelineConfig pipeline;
   ReplicasConfig replicas;
+  PsConfig ps;
   FreezeConfig freeze;
   CheckpointConfig checkpoint;
   ProfileConfig profile;
@@ -175,6 +198,9 @@ struct Config {
 
   bool operator==(const Config&) const = default;
 };
+
+// Samples of a step of one process: train.global_batch, or what a worker of a parameter server takes.
+[[nodiscard]] std::int64_t step_batch(const Config& config);
 
 // Reads the file, then the `sets` ("key=value", the part after --set) in order; the last one of a key wins.
 // A set's value is TOML; a bare word is a string: train.optimizer=adamw, device.list=cpu, pipeline.partition=[3,4].

@@ -16,6 +16,7 @@ class Rules {
 
   void check() const {
     check_length();
+    check_parameter_server();
     check_batches();
     check_micro_batch();
     check_order();
@@ -42,7 +43,7 @@ class Rules {
   }
 
   void check_batches() const {
-    const std::int64_t batch = config_.train.global_batch;
+    const std::int64_t batch = step_batch(config_);
     const std::int64_t replicas = config_.replicas.local;
     require(batch >= replicas, {"train.global_batch", "replicas.local"},
             concat("train.global_batch=", batch, " < replicas.local=", replicas, "; every replica needs a sample"));
@@ -58,7 +59,7 @@ class Rules {
   // With chunks at its default of 1, or "auto", the number of chunks follows from the micro-batch. With both given,
   // their product has to fit the global batch for some number of processes; how many there are is not known here.
   void check_micro_batch() const {
-    const std::int64_t batch = config_.train.global_batch;
+    const std::int64_t batch = step_batch(config_);
     const std::int64_t micro_batch = config_.train.micro_batch;
     const std::int64_t chunks = config_.pipeline.chunks.value_or(1);
     const std::int64_t replicas = config_.replicas.local;
@@ -71,6 +72,41 @@ class Rules {
             concat("train.micro_batch=", micro_batch, " contradicts pipeline.chunks=", chunks,
                    ": times replicas.local=", replicas, " they do not divide train.global_batch=", batch,
                    "; give only one of the two"));
+  }
+
+  void check_parameter_server() const {
+    const PsConfig& ps = config_.ps;
+    const bool is_used = config_.replicas.sync == "ps";
+    require(is_used || ps == PsConfig{}, {"replicas.sync", "ps.policy"},
+            concat("[ps] is set, but replicas.sync=\"", config_.replicas.sync,
+                   "\"; set replicas.sync=\"ps\" or leave [ps] out"));
+    if (!is_used) return;
+    require(config_.train.steps > 0, {"train.steps", "train.epochs"},
+            "with a parameter server the length of a run is given in updates; set train.steps");
+    require(config_.replicas.local == 1, {"replicas.local"},
+            concat("replicas.local=", config_.replicas.local, ": a worker in virtual time is one pipeline; set 1"));
+    require(config_.freeze.policy == "none" && config_.pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
+            "workers of a parameter server keep their plan; leave freeze.policy and pipeline.changes out");
+    require(ps.policy != "amb" || ps.time_limit_s > 0, {"ps.policy", "ps.time_limit_s"},
+            "ps.policy=\"amb\" needs ps.time_limit_s");
+    require(ps.partitions == 0 || config_.pipeline.chunks.value_or(1) == 1 || config_.pipeline.chunks == ps.partitions,
+            {"ps.partitions", "pipeline.chunks"}, "ps.partitions are the micro-batches; leave pipeline.chunks out");
+    const auto& schedule = config_.pipeline.schedule;
+    require(ps.time_limit_s == 0 || ((schedule == "1f1b" || schedule == "gpipe") && config_.pipeline.order.empty()),
+            {"ps.time_limit_s", "pipeline.schedule", "pipeline.order"},
+            concat("ps.time_limit_s beside pipeline.schedule=\"", schedule, "\"; set \"1f1b\" or \"gpipe\""));
+    require(config_.pipeline.batch_norm == "micro", {"pipeline.batch_norm", "replicas.sync"},
+            concat("pipeline.batch_norm=\"", config_.pipeline.batch_norm,
+                   "\" takes statistics over all replicas, but workers of a parameter server are on their own; set "
+                   "\"micro\""));
+    const std::int64_t batch = step_batch(config_);
+    const std::int64_t slices = std::max({ps.partitions, config_.pipeline.chunks.value_or(1), 1});
+    require(batch >= slices && batch >= config_.train.micro_batch,
+            {"ps.worker_batch", "ps.workers", "ps.partitions", "pipeline.chunks", "train.micro_batch"},
+            concat("a worker's step has ", batch,
+                   " samples (ps.worker_batch, or train.global_batch / ps.workers), too few for ",
+                   batch < slices ? concat(slices, " micro-batches")
+                                  : concat("train.micro_batch=", config_.train.micro_batch)));
   }
 
   void check_order() const {

@@ -47,6 +47,10 @@ Field replicas() {
   return field<&Config::replicas, kMember>();
 }
 template <auto kMember>
+Field ps() {
+  return field<&Config::ps, kMember>();
+}
+template <auto kMember>
 Field freeze() {
   return field<&Config::freeze, kMember>();
 }
@@ -242,12 +246,54 @@ Keys freeze_keys() {
   };
 }
 
+Keys ps_keys() {
+  using C = PsConfig;
+  return {
+      {"ps.policy", ps<&C::policy>(), words({"bsp", "ssp", "asp", "quorum", "fmb", "amb"}), "",
+       "for replicas.sync = \"ps\": which pushes make an update; bsp, fmb: one of every worker; ssp: each one, and "
+       "nobody "
+       "is more than ps.staleness ahead of the slowest; asp: each one; quorum: those of ps.quorum workers; amb: as "
+       "fmb, "
+       "but workers stop computing after ps.time_limit_s"},
+      {"ps.clock", ps<&C::clock>(), words({"virtual"}), "",
+       "virtual: the server and all its workers in one process, one worker after the other, on a clock that is charged "
+       "what each would take (ps.sample_s, ps.step_s, ps.bytes_per_s, ps.induce)"},
+      {"ps.workers", ps<&C::workers>(), between(1, 4096), "workers", "workers of the server, each a pipeline"},
+      {"ps.worker_batch", ps<&C::worker_batch>(), at_least(0), "samples",
+       "samples of a worker's step; 0 = train.global_batch / ps.workers"},
+      {"ps.shards", ps<&C::shards>(), between(1, 1024), "shards", "parts that the server cuts the parameters into"},
+      {"ps.quorum", ps<&C::quorum>(), between(0, 4096), "workers",
+       "workers whose pushes make an update; 0: all; auto: as the policy has it, more than half for quorum"},
+      {"ps.staleness", ps<&C::staleness>(), between(-1, 1'000'000), "pushes",
+       "pushes that a worker may be ahead of the slowest when it begins; -1: any number; auto: as the policy has it, 3 "
+       "for ssp"},
+      {"ps.grace_s", ps<&C::grace_s>(), real_at_least(0), "s",
+       "how long an update still waits for more pushes once its quorum is there"},
+      {"ps.time_limit_s", ps<&C::time_limit_s>(), real_at_least(0), "s",
+       "after so long, stalls included, a worker begins no other slice of its step; the first one always runs; 0 = "
+       "none"},
+      {"ps.partitions", ps<&C::partitions>(), between(0, 65'536), "slices",
+       "slices of a worker's step between which it looks at the clock: its micro-batches; 0 = pipeline.chunks"},
+      {"ps.induce", ps<&C::induce>(), words({"none", "ec2", "cedar", "exponential"}), "",
+       "how workers are made to stall before each step, drawn with train.seed; ec2, cedar: the mixtures of the anytime "
+       "project; exponential: ps.induce_shift_s plus an exponential of mean ps.induce_mean_s"},
+      {"ps.induce_scale", ps<&C::induce_scale>(), above(0), "", "what these stalls are multiplied by"},
+      {"ps.induce_shift_s", ps<&C::induce_shift_s>(), real_at_least(0), "s", "for ps.induce = \"exponential\""},
+      {"ps.induce_mean_s", ps<&C::induce_mean_s>(), real_at_least(0), "s", "for ps.induce = \"exponential\""},
+      {"ps.sample_s", ps<&C::sample_s>(), real_at_least(0), "s", "virtual time that a sample takes a worker"},
+      {"ps.step_s", ps<&C::step_s>(), real_at_least(0), "s",
+       "virtual time that a step takes besides, and with ps.time_limit_s each slice of it"},
+      {"ps.bytes_per_s", ps<&C::bytes_per_s>(), real_at_least(0), "bytes/s",
+       "virtual speed between a worker and the server, each way; 0: sending takes no time"},
+  };
+}
+
 Keys other_keys() {
   return {
       {"replicas.local", replicas<&ReplicasConfig::local>(), between(1, 1024), "replicas",
        "replicas of the pipeline in this process"},
-      {"replicas.sync", replicas<&ReplicasConfig::sync>(), words({"allreduce", "none"}), "",
-       "how replicas agree on gradients"},
+      {"replicas.sync", replicas<&ReplicasConfig::sync>(), words({"allreduce", "ps", "none"}), "",
+       "how replicas agree: allreduce adds gradients up; ps: through a parameter server, see [ps]"},
       {"replicas.backend", replicas<&ReplicasConfig::backend>(), words({"auto", "nccl", "gloo"}), "",
        "what carries gradients between processes; auto: NCCL from GPU to GPU, else Gloo"},
       {"replicas.bucket_mb", replicas<&ReplicasConfig::bucket_mb>(),
@@ -281,7 +327,7 @@ Keys other_keys() {
 
 Keys all_keys() {
   Keys all;
-  for (auto* keys : {device_keys, model_keys, data_keys, train_keys, pipeline_keys, freeze_keys, other_keys}) {
+  for (auto* keys : {device_keys, model_keys, data_keys, train_keys, pipeline_keys, ps_keys, freeze_keys, other_keys}) {
     std::ranges::move(keys(), std::back_inserter(all));
   }
   return all;

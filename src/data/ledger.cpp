@@ -1,6 +1,7 @@
 #include "data/ledger.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "core/check.h"
@@ -29,23 +30,22 @@ std::optional<Lease> Ledger::lease(std::int64_t most) {
   }
   epoch.counts.waiting -= count;
   epoch.counts.leased += count;
+  if (epoch.next == options_.samples) epoch.order = {};  // the next epochs may begin before this one is over
   out_.emplace(lease.id, lease);
   return lease;
 }
 
 void Ledger::push(LeaseId lease, const std::vector<std::int64_t>& positions) {
+  check_positions(lease, positions);
   const Lease taken = take_out(lease);
   Epoch& epoch = open_[taken.epoch - first_];
-  std::size_t pushed = 0;
+  auto next_pushed = positions.begin();
   for (std::int64_t position = 0; position < std::ssize(taken.samples); ++position) {
-    const bool has_run = pushed < positions.size() && positions[pushed] == position;
-    if (has_run)
-      ++pushed;
-    else
-      epoch.returned.push_back(taken.samples[position]);
+    const bool has_run = next_pushed != positions.end() && *next_pushed == position;
+    if (!has_run) epoch.returned.push_back(taken.samples[position]);
+    if (has_run) ++next_pushed;
   }
-  check(pushed == positions.size(), "samples are pushed that their lease does not have, or not in order");
-  const auto count = static_cast<std::int64_t>(pushed);
+  const std::int64_t count = std::ssize(positions);
   epoch.counts.leased -= std::ssize(taken.samples);
   epoch.counts.pushed += count;
   epoch.counts.waiting += std::ssize(taken.samples) - count;
@@ -78,6 +78,16 @@ LedgerCounts Ledger::counts(std::int64_t epoch) const {
 }
 
 std::int64_t Ledger::epochs_over() const { return first_; }
+
+// Before anything has changed.
+void Ledger::check_positions(LeaseId lease, const std::vector<std::int64_t>& positions) const {
+  const auto found = out_.find(lease);
+  check(found != out_.end(), "a lease that is not out");
+  const bool rises = std::ranges::adjacent_find(positions, std::greater_equal{}) == positions.end();
+  const bool fits =
+      positions.empty() || (positions.front() >= 0 && positions.back() < std::ssize(found->second.samples));
+  check(rises && fits, "samples are pushed that their lease does not have, or not in order");
+}
 
 Lease Ledger::take_out(LeaseId lease) {
   const auto found = out_.find(lease);

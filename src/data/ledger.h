@@ -59,12 +59,13 @@ class Ledger {
 
  private:
   struct Epoch {
-    std::vector<std::int64_t> order;
-    std::int64_t next = 0;  // position in the order
+    std::vector<std::int64_t> order;  // empty once all have been leased
+    std::int64_t next = 0;            // position in the order
     std::deque<std::int64_t> returned;
     LedgerCounts counts;
   };
 
+  void check_positions(LeaseId lease, const std::vector<std::int64_t>& positions) const;
   [[nodiscard]] Lease take_out(LeaseId lease);
   // Position in open_ of the first that has something waiting, which is begun where there is none; nothing: all epochs
   // have been given out.

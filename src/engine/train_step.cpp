@@ -173,9 +173,12 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   comm::StepOutcome outcome;
   {
     const SpanScope span(is_alone() ? nullptr : recorder.process(), Phase::kAllReduce);
-    merge_running_statistics(composition_, options_.batch_norm, own.samples);
+    const auto merge = [&] { merge_running_statistics(composition_, options_.batch_norm, own.samples); };
+    const bool merges_first = composition_.sync->takes_statistics();
+    if (merges_first) merge();
     outcome = composition_.sync->finish_step(own.local);
     check_same_batch(outcome.batches, step);
+    if (!merges_first) merge();
   }
   if (outcome.update == comm::Update::kSkipped) {
     check(before.has_value(), "a sync skips a step that has not said that it may");

@@ -19,7 +19,8 @@ std::int64_t Layout::statistics_elements() const {
 Layout make_layout(std::vector<Parameter> parameters, std::vector<NamedSize> statistics, const LayoutOptions& options) {
   std::vector<std::int64_t> sizes;
   for (const Parameter& parameter : parameters) sizes.push_back(parameter.elements());
-  return {.parameters = std::move(parameters),
+  return {.dtype = options.dtype,
+          .parameters = std::move(parameters),
           .statistics = std::move(statistics),
           .shards = plan_shards(sizes, options.shards, options.split_bound)};
 }

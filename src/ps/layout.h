@@ -29,9 +29,11 @@ struct Parameter {
 struct LayoutOptions {
   int shards = 1;
   std::int64_t split_bound = 1'000'000;  // elements of a parameter that stay together
+  at::ScalarType dtype = at::kFloat;
 };
 
 struct Layout {
+  at::ScalarType dtype = at::kFloat;  // of all that travels
   std::vector<Parameter> parameters;  // trained, without the copies of tied ones
   std::vector<NamedSize> statistics;
   std::vector<Shard> shards;

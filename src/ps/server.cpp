@@ -22,21 +22,17 @@ bool is_finite(const Tensors& tensors) {
 void check_layout(const Layout& layout, const Tensors& tensors) {
   bool fits = tensors.shards.size() == layout.shards.size();
   for (std::size_t s = 0; fits && s < layout.shards.size(); ++s)
-    fits = tensors.shards[s].numel() == layout.shards[s].elements;
+    fits = tensors.shards[s].numel() == layout.shards[s].elements && tensors.shards[s].scalar_type() == layout.dtype;
   check(fits && tensors.statistics.numel() == layout.statistics_elements(), "a push of another layout");
 }
 
-PushAnswer answer_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kTaken: return PushAnswer::kTaken;
-    case Verdict::kDuplicate: return PushAnswer::kDuplicate;
-    case Verdict::kUnknown: return PushAnswer::kUnknown;
-    case Verdict::kOutOfTurn: break;
-  }
-  return PushAnswer::kOutOfTurn;
+bool can_be(const PushRecord& record) {
+  const bool has_steps = record.payload == Payload::kGradients || record.local_steps > 0;
+  return record.examples >= 0 && record.targets >= 0 && has_steps && std::isfinite(record.factor) && record.factor > 0;
 }
 
-// Of running statistics, where gradients or deltas are merged: the mean by examples.
+// What running statistics have changed by, where gradients or deltas are merged: their mean by examples, beside what
+// there is.
 Mix by_examples(const std::vector<PushRecord>& records) {
   Mix mix{.divisor = 0};
   for (std::size_t push = 0; push < records.size(); ++push) {
@@ -44,6 +40,7 @@ Mix by_examples(const std::vector<PushRecord>& records) {
     mix.parts.push_back({push, static_cast<double>(records[push].examples)});
     mix.divisor += static_cast<double>(records[push].examples);
   }
+  mix.keep = mix.divisor;
   return mix;
 }
 
@@ -63,10 +60,10 @@ Server::Server(const Layout& layout, const std::vector<at::Tensor>& values, cons
 PushAnswer Server::push(const PushRecord& record, Tensors pushed, Nanoseconds now) {
   check_layout(layout_, pushed);
   check(record.payload == options_.policy.payload, "a push of another kind than the policy has");
-  if (!is_finite(pushed)) return PushAnswer::kNotFinite;
-  const Verdict verdict = coordinator_.push(record, now);
-  if (verdict == Verdict::kTaken) waiting_.emplace(record.worker, std::move(pushed));
-  return answer_of(verdict);
+  if (!can_be(record) || !is_finite(pushed)) return PushAnswer::kRefused;
+  const PushAnswer answer = coordinator_.push(record, now);
+  if (answer == PushAnswer::kTaken) waiting_.emplace(record.worker, std::move(pushed));
+  return answer;
 }
 
 std::vector<UpdateDone> Server::advance(Nanoseconds now) {
@@ -76,52 +73,57 @@ std::vector<UpdateDone> Server::advance(Nanoseconds now) {
 }
 
 UpdateDone Server::make(Update update) {
-  now_.clear();
+  merging_.clear();
   for (const PushRecord& record : update.pushes) {
-    now_.push_back(std::move(waiting_.at(record.worker)));
+    merging_.push_back(std::move(waiting_.at(record.worker)));
     waiting_.erase(record.worker);
   }
-  const std::vector<Mix> mixes = mixes_of(options_.policy, update.pushes);
   UpdateDone done{.lr = options_.lr(progress_)};
-  if (options_.policy.payload != Payload::kWeights) {
-    for (const Mix& mix : mixes) done.gradient_norm = gradient_step(mix, done.lr);
-  } else {
-    for (const Mix& mix : mixes) {
-      for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s].take_in(mix, pushed_of(s));
-    }
+  const bool takes_weights = options_.policy.payload == Payload::kWeights;
+  for (const Mix& mix : mixes_of(options_.policy, update.pushes)) {
+    if (takes_weights)
+      take_in(mix, done);
+    else
+      step(mix, done);
   }
-  merge_statistics(mixes, update.pushes);
-  now_.clear();
+  if (!takes_weights && !done.is_dropped) merge_statistics(by_examples(update.pushes));
+  merging_.clear();
   progress_.version = update.version;
   for (const PushRecord& record : update.pushes) progress_.examples += record.examples;
   done.update = std::move(update);
   return done;
 }
 
-double Server::gradient_step(const Mix& mix, double lr) {
+void Server::step(const Mix& mix, UpdateDone& done) {
   double squares = 0;
   for (std::size_t s = 0; s < shards_.size(); ++s) squares += shards_[s].add_up(mix, pushed_of(s));
-  const double norm = std::sqrt(squares) / mix.divisor;
-  const double factor = options_.clip_norm > 0 ? optim::clip_factor(norm, options_.clip_norm) : 1;
-  for (ShardState& shard : shards_) shard.update(lr, mix.divisor / factor);
-  return norm;
+  done.gradient_norm = std::sqrt(squares) / mix.divisor;
+  done.is_dropped = !std::isfinite(done.gradient_norm);
+  if (done.is_dropped) return;
+  const double factor = options_.clip_norm > 0 ? optim::clip_factor(done.gradient_norm, options_.clip_norm) : 1;
+  for (ShardState& shard : shards_) shard.update(done.lr, mix.divisor / factor);
 }
 
-void Server::merge_statistics(const std::vector<Mix>& mixes, const std::vector<PushRecord>& records) {
-  if (statistics_.numel() == 0) return;
-  const at::NoGradGuard no_grad;
-  const bool takes_weights = options_.policy.payload == Payload::kWeights;
-  for (const Mix& mix : takes_weights ? mixes : std::vector{by_examples(records)}) {
-    if (mix.parts.empty()) continue;
-    statistics_.mul_(mix.keep);
-    for (const MixPart& part : mix.parts) statistics_.add_(now_[part.push].statistics, part.take);
-    statistics_.div_(mix.divisor);
+void Server::take_in(const Mix& mix, UpdateDone& done) {
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    if (!shards_[s].mix_weights(mix, pushed_of(s))) done.is_dropped = true;
   }
+  if (done.is_dropped) return;
+  for (ShardState& shard : shards_) shard.take_mixed();
+  merge_statistics(mix);
+}
+
+void Server::merge_statistics(const Mix& mix) {
+  if (statistics_.numel() == 0 || mix.parts.empty()) return;
+  const at::NoGradGuard no_grad;
+  statistics_.mul_(mix.keep);
+  for (const MixPart& part : mix.parts) statistics_.add_(merging_[part.push].statistics, part.take);
+  statistics_.div_(mix.divisor);
 }
 
 std::vector<at::Tensor> Server::pushed_of(std::size_t shard) const {
   std::vector<at::Tensor> pushed;
-  for (const Tensors& tensors : now_) pushed.push_back(tensors.shards[shard]);
+  for (const Tensors& tensors : merging_) pushed.push_back(tensors.shards[shard]);
   return pushed;
 }
 

@@ -2,10 +2,10 @@
 // them. The server owns learning rate, weight decay, clip norm and momentum; workers send what they have computed.
 // - Gradients: mixed by the policy's weights into one gradient of the mean loss, clipped by its norm over all shards,
 //   then an optimizer step. Deltas likewise, with the outer optimizer. Weights are mixed in without an optimizer.
-// - Running statistics of batch-norm become their mean by examples over the pushes of an update; weights that are mixed
-//   in take theirs along by the same numbers.
+// - Gradients and deltas come with what has changed in the worker's running statistics since it pulled them: their mean
+//   by examples is added to the server's. Weights come with the statistics, which are mixed by the same numbers.
 // - A push counts once: what was taken before is a duplicate, and changes nothing.
-// - A push with numbers that are not finite is refused, and changes nothing.
+// - A push with numbers that cannot be (not finite, fewer than no examples) is refused, and changes nothing.
 // Not here: sockets, logs on disk, threads, a clock: the owner says what happens and when.
 // Threads: one. Errors: BugError for tensors of another layout or kind.
 #pragma once
@@ -41,9 +41,9 @@ struct UpdateDone {
   Update update;
   double lr = 0;
   double gradient_norm = 0;  // before clipping; 0 where weights were mixed
+  // What came of finite pushes is not finite: weights, optimizer and statistics are as they were.
+  bool is_dropped = false;
 };
-
-enum class PushAnswer { kTaken, kDuplicate, kUnknown, kOutOfTurn, kNotFinite };
 
 // Weights of one version. Views of what the server has: to be copied before its next call.
 struct Weights {
@@ -58,9 +58,10 @@ class Server {
          ServerOptions options, const ServerProgress& progress = {});
 
   // As Coordinator has them.
-  std::int64_t join(WorkerId worker, Nanoseconds now) { return coordinator_.join(worker, now); }
+  int join(WorkerId worker, Nanoseconds now) { return coordinator_.join(worker, now); }
   void leave(WorkerId worker, Nanoseconds now) { coordinator_.leave(worker, now); }
   void open(Nanoseconds now) { coordinator_.open(now); }
+  std::int64_t begin(WorkerId worker) { return coordinator_.begin(worker); }
   [[nodiscard]] bool may_begin(WorkerId worker) const { return coordinator_.may_begin(worker); }
   [[nodiscard]] std::optional<Nanoseconds> due_at() const { return coordinator_.due_at(); }
 
@@ -71,14 +72,16 @@ class Server {
 
   [[nodiscard]] Weights weights() const;
   [[nodiscard]] const ServerProgress& progress() const { return progress_; }
+  [[nodiscard]] const SyncPolicy& policy() const { return options_.policy; }
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] const std::vector<ShardState>& shards() const { return shards_; }
 
  private:
   [[nodiscard]] UpdateDone make(Update update);
-  void merge_statistics(const std::vector<Mix>& mixes, const std::vector<PushRecord>& records);
+  void step(const Mix& mix, UpdateDone& done);     // of the optimizer
+  void take_in(const Mix& mix, UpdateDone& done);  // weights
+  void merge_statistics(const Mix& mix);
   [[nodiscard]] std::vector<at::Tensor> pushed_of(std::size_t shard) const;  // [push of the update]
-  [[nodiscard]] double gradient_step(const Mix& mix, double lr);             // returns the norm
 
   Layout layout_;
   ServerOptions options_;
@@ -87,7 +90,7 @@ class Server {
   std::vector<ShardState> shards_;
   at::Tensor statistics_;
   std::map<WorkerId, Tensors> waiting_;  // pushed, for an update to come
-  std::vector<Tensors> now_;             // of the update that is being made, in the order of its pushes
+  std::vector<Tensors> merging_;         // of the update that is being made, in the order of its pushes
 };
 
 }  // namespace sluice::ps

@@ -15,8 +15,8 @@ class ServerLink {
 
   [[nodiscard]] virtual const Layout& layout() const = 0;
   // Waits until the worker may begin. Writes the weights of one version, the same for all shards, into `into`, which
-  // has the layout; leaves it as it is where the worker has them already. Returns the version.
-  [[nodiscard]] virtual std::int64_t pull(std::int64_t has_version, Tensors& into) = 0;
+  // has the layout. Returns the version.
+  [[nodiscard]] virtual std::int64_t pull(Tensors& into) = 0;
   // Sequence and worker of the record are the link's to fill in. May return before the push is acknowledged.
   virtual void push(PushRecord record, Tensors pushed) = 0;
 };

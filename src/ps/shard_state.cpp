@@ -1,5 +1,7 @@
 #include "ps/shard_state.h"
 
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -22,11 +24,17 @@ void ShardState::update(double lr, double divisor) {
   optimizer_.update(lr, divisor, {});
 }
 
-void ShardState::take_in(const Mix& mix, const std::vector<at::Tensor>& pushed) {
+bool ShardState::mix_weights(const Mix& mix, const std::vector<at::Tensor>& pushed) {
   const at::NoGradGuard no_grad;
-  values_.mul_(mix.keep);
-  for (const MixPart& part : mix.parts) values_.add_(pushed[part.push], part.take);
-  values_.div_(mix.divisor);
+  sum_.copy_(values_).mul_(mix.keep);
+  for (const MixPart& part : mix.parts) sum_.add_(pushed[part.push], part.take);
+  sum_.div_(mix.divisor);
+  return std::isfinite(optim::sum_of_magnitudes(sum_));
+}
+
+void ShardState::take_mixed() {
+  const at::NoGradGuard no_grad;
+  values_.copy_(sum_);
 }
 
 }  // namespace sluice::ps

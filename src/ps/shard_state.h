@@ -22,8 +22,9 @@ class ShardState {
   double add_up(const Mix& mix, const std::vector<at::Tensor>& pushed);
   // An optimizer step on that sum divided by `divisor`.
   void update(double lr, double divisor);
-  // Weights that are mixed in; no optimizer.
-  void take_in(const Mix& mix, const std::vector<at::Tensor>& pushed);
+  // The weights that come of a mix; no optimizer. False where they are not finite. They are taken by take_mixed().
+  [[nodiscard]] bool mix_weights(const Mix& mix, const std::vector<at::Tensor>& pushed);
+  void take_mixed();
 
   [[nodiscard]] const at::Tensor& values() const { return values_; }
   [[nodiscard]] const optim::Optimizer& optimizer() const { return optimizer_; }

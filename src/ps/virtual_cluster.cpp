@@ -48,6 +48,10 @@ VirtualUpdate VirtualCluster::next_update() {
     ready_ = server_.advance(now_);
   }
   UpdateDone done = std::move(ready_.front());
+  if (done.is_dropped) {
+    throw DivergedError(concat("update ", done.update.version,
+                               ": the pushes are finite, but not what comes of them; lower the learning rate"));
+  }
   ready_.erase(ready_.begin());
   return told(std::move(done));
 }
@@ -62,7 +66,7 @@ void VirtualCluster::begin_all_that_may() {
 void VirtualCluster::begin(WorkerId id) {
   Worker& worker = workers_[index_of(id)];
   const WorkerCosts& costs = options_.workers[index_of(id)];
-  SliceClock clock(costs, stragglers_.stall_s(id, worker.steps), options_.deadline_s);
+  SliceClock clock(costs, stragglers_.stall_s(id, worker.steps), to_s(server_.policy().deadline));
   compute_(id, worker.steps++, clock);
   auto push = worker.link->take();
   check(push.has_value(), "a worker's step in virtual time has pushed nothing");
@@ -83,7 +87,7 @@ void VirtualCluster::go_on_to_the_next_event() {
     if (worker.arrives >= 0 && (next == nullptr || worker.arrives < next->arrives)) next = &worker;
   }
   const std::optional<Nanoseconds> due = server_.due_at();
-  if (due && (next == nullptr || *due < next->arrives)) {
+  if (due && (next == nullptr || *due <= next->arrives)) {
     now_ = std::max(now_, *due);
     return;
   }
@@ -95,7 +99,7 @@ void VirtualCluster::go_on_to_the_next_event() {
 void VirtualCluster::deliver(Worker& worker) {
   const PushRecord record = worker.push.record;
   const PushAnswer answer = server_.push(record, std::move(worker.push.tensors), now_);
-  if (answer == PushAnswer::kNotFinite)
+  if (answer == PushAnswer::kRefused)
     throw DivergedError(concat("push ", record.sequence, " of worker ", index_of(record.worker),
                                " has numbers that are not finite; lower the learning rate"));
   check(answer == PushAnswer::kTaken, "a push in virtual time was not taken");

@@ -68,7 +68,6 @@ struct VirtualUpdate {
 struct VirtualOptions {
   std::vector<WorkerCosts> workers;  // [worker]
   StragglerOptions stragglers;
-  double deadline_s = 0;  // 0: none
 };
 
 class VirtualCluster {

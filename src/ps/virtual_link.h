@@ -22,13 +22,12 @@ class VirtualLink final : public ServerLink {
  public:
   // The server outlives it. factor: of what it pushes (PushRecord).
   VirtualLink(Server& server, WorkerId worker, double factor = 1)
-      : server_(server), worker_(worker), factor_(factor), sequence_(server.join(worker, /*now=*/0)) {}
+      : server_(server), worker_(worker), factor_(factor), life_(server.join(worker, /*now=*/0)) {}
 
   [[nodiscard]] const Layout& layout() const override { return server_.layout(); }
-  [[nodiscard]] std::int64_t pull(std::int64_t has_version, Tensors& into) override {
-    check(server_.may_begin(worker_), "a worker in virtual time begins before it may");
+  [[nodiscard]] std::int64_t pull(Tensors& into) override {
+    static_cast<void>(server_.begin(worker_));
     const Weights weights = server_.weights();
-    if (weights.version == has_version) return has_version;
     for (std::size_t s = 0; s < into.shards.size(); ++s) into.shards[s].copy_(weights.tensors.shards[s]);
     into.statistics.copy_(weights.tensors.statistics);
     return weights.version;
@@ -36,7 +35,8 @@ class VirtualLink final : public ServerLink {
   void push(PushRecord record, Tensors pushed) override {
     check(!outgoing_, "a worker in virtual time pushes before its last push was delivered");
     record.worker = worker_;
-    record.sequence = sequence_++;
+    record.life = life_;
+    record.sequence = ++pushes_;
     record.factor = factor_;
     outgoing_ = Push{record, std::move(pushed)};
   }
@@ -48,7 +48,8 @@ class VirtualLink final : public ServerLink {
   Server& server_;
   WorkerId worker_;
   double factor_;
-  std::int64_t sequence_;
+  int life_;
+  std::int64_t pushes_ = 0;
   std::optional<Push> outgoing_;
 };
 

@@ -72,12 +72,15 @@ void check_same_model(const std::vector<comm::SyncedStage>& stages, const Layout
   }
   if (!ends_here) refuse("the server does not have ", in_words(*mine));
   if (!ends_there) refuse("it does not train ", in_words(*servers));
+  if (const auto dtype = stages.front().values.front().scalar_type(); dtype != layout.dtype)
+    refuse("its numbers are ", c10::toString(dtype), ", the server's ", c10::toString(layout.dtype));
   if (statistics_in(stages) != layout.statistics) refuse("its running statistics are others");
 }
 
 }  // namespace
 
-Layout layout_of(const std::vector<comm::SyncedStage>& stages, const LayoutOptions& options) {
+Layout layout_of(const std::vector<comm::SyncedStage>& stages, LayoutOptions options) {
+  options.dtype = stages.front().values.front().scalar_type();
   return make_layout(parameters_in(stages), statistics_in(stages), options);
 }
 
@@ -128,8 +131,7 @@ bool WorkerSync::begin_step(const comm::StepStart& start) {
   is_trial_ = start.is_trial;
   sum_.begin_step();
   if (is_trial_) return false;
-  const std::int64_t before = std::exchange(version_, link_->pull(version_, pulled_));
-  if (version_ == before) return false;
+  version_ = link_->pull(pulled_);
   write_weights();
   return true;
 }
@@ -169,7 +171,7 @@ comm::StepOutcome WorkerSync::finish_step(const comm::Contribution& local) {
 
 Tensors WorkerSync::gradients(double scale) const {
   const at::NoGradGuard no_grad;
-  Tensors pushed{.statistics = statistics_of(sum_.stages())};
+  Tensors pushed{.statistics = statistics_of(sum_.stages()) - pulled_.statistics};
   for (const at::Tensor& shard : pulled_.shards) pushed.shards.push_back(at::empty_like(shard));
   for (const Move& move : moves_) {
     const at::Tensor own = sum_.stages()[move.stage].gradients.front().narrow(0, move.begin, move.elements);

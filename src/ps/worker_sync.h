@@ -1,8 +1,9 @@
 // worker_sync: the ReplicaSync of a worker of a parameter server: it begins each step with one version of the weights
 // on all stages, adds up the gradients of its local replicas, and pushes their sum over its targets, not their mean:
-// the server knows how many targets there are in all. The server's optimizer makes the update. Threads: as
-// comm/replica_sync.h says. Errors: those of the link and of ddp/local_sum.h; ConfigError where the model is another
-// than the server's.
+// the server knows how many targets there are in all. Along goes what has changed in the running statistics. The
+// server's optimizer makes the update.
+// Threads: as comm/replica_sync.h says. Errors: those of the link and of ddp/local_sum.h; ConfigError where the model
+// is another than the server's.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace sluice::ps {
 using Admission = std::function<bool(ReplicaId, MicroBatchId)>;
 
 // A server's model, from the stages of a worker: what is trained, without the copies of tied parameters.
-[[nodiscard]] Layout layout_of(const std::vector<comm::SyncedStage>& stages, const LayoutOptions& options);
+[[nodiscard]] Layout layout_of(const std::vector<comm::SyncedStage>& stages, LayoutOptions options);
 [[nodiscard]] std::vector<at::Tensor> values_of(const std::vector<comm::SyncedStage>& stages);  // [parameter], copies
 [[nodiscard]] at::Tensor statistics_of(const std::vector<comm::SyncedStage>& stages);           // a copy
 
@@ -33,6 +34,7 @@ class WorkerSync final : public comm::ReplicaSync {
   [[nodiscard]] bool admits(ReplicaId replica, MicroBatchId micro_batch) override;
   void on_grad_ready(ReplicaId replica, ParamId param) override { sum_.on_grad_ready(replica, param); }
   void on_backward_done(ReplicaId replica, StageId stage) override { sum_.on_backward_done(replica, stage); }
+  [[nodiscard]] bool takes_statistics() const override { return true; }
   [[nodiscard]] comm::StepOutcome finish_step(const comm::Contribution& local) override;
   // Other workers are not kept in step: to the training step this process is alone.
   [[nodiscard]] int processes() const override { return 1; }
@@ -58,7 +60,7 @@ class WorkerSync final : public comm::ReplicaSync {
   Admission admission_;
   std::vector<Move> moves_;  // owners before copies
   Tensors pulled_;
-  std::int64_t version_ = -1;  // of the weights that are in the stages
+  std::int64_t version_ = 0;  // of the weights that the step began with
   bool is_trial_ = false;
 };
 

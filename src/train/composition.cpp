@@ -16,13 +16,7 @@ engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* proc
       .record_spans = config.profile.level != "off",
       .synchronises_batch_norm = config.pipeline.batch_norm == "sync",
       .bucket_bytes = static_cast<std::size_t>(config.replicas.bucket_mb * 1024 * 1024),
-      .optimizer = {.kind = config.train.optimizer,
-                    .momentum = config.train.momentum,
-                    .nesterov = config.train.nesterov,
-                    .weight_decay = config.train.weight_decay,
-                    .beta1 = config.train.beta1,
-                    .beta2 = config.train.beta2,
-                    .eps = config.train.eps},
+      .optimizer = optimizer_options(config),
       .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes),
       .listed = listed_settings(config)};
   if (processes != nullptr)
@@ -44,9 +38,21 @@ engine::TrainStepOptions step_options(const Setup& setup) {
 
 }  // namespace
 
+optim::OptimizerOptions optimizer_options(const config::Config& config) {
+  const config::TrainConfig& train = config.train;
+  return {.kind = train.optimizer,
+          .momentum = train.momentum,
+          .nesterov = train.nesterov,
+          .weight_decay = train.weight_decay,
+          .beta1 = train.beta1,
+          .beta2 = train.beta2,
+          .eps = train.eps};
+}
+
 engine::EngineOptions engine_options(const Setup& setup, comm::Processes* processes,
-                                     std::shared_ptr<pipeline::FeatureSource> features) {
+                                     std::shared_ptr<pipeline::FeatureSource> features, engine::SyncFactory make_sync) {
   engine::ComposeOptions compose = compose_options(setup, processes);
+  compose.make_sync = std::move(make_sync);
   compose.features = std::move(features);
   return {.compose = std::move(compose), .step = step_options(setup), .devices_of = [&setup](const Plan& plan) {
             return devices_for(setup, plan.devices() * plan.replicas);

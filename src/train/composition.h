@@ -5,14 +5,19 @@
 
 #include "comm/processes.h"
 #include "engine/engine.h"
+#include "optim/optimizer.h"
 #include "pipeline/feature_source.h"
 #include "train/setup.h"
 
 namespace sluice::train {
 
+// Of the engine, or of a parameter server.
+[[nodiscard]] optim::OptimizerOptions optimizer_options(const config::Config& config);
+
 // `processes` connects to the others; null where there are none. features: of frozen layers; null: nothing is kept.
 // Requires: `setup` outlives the engine.
 [[nodiscard]] engine::EngineOptions engine_options(const Setup& setup, comm::Processes* processes = nullptr,
-                                                   std::shared_ptr<pipeline::FeatureSource> features = nullptr);
+                                                   std::shared_ptr<pipeline::FeatureSource> features = nullptr,
+                                                   engine::SyncFactory make_sync = engine::make_sync);
 
 }  // namespace sluice::train

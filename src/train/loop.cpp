@@ -73,8 +73,8 @@ void Loop::end_without_records(const std::filesystem::path& gone) {
   std::string rescued;
   try {
     save();
-    rescued = concat("the state after step ", progress_.steps_done, " was saved: go on with --resume ",
-                     last_checkpoint_.string());
+    rescued = concat("the state after step ", progress_.steps_done,
+                     " was saved: ", options_.can_resume ? "go on with --resume " : "", last_checkpoint_.string());
   } catch (const Error& error) {
     rescued = concat("the state after step ", progress_.steps_done, " could not be saved either: ", error.what());
   }
@@ -171,7 +171,7 @@ std::string Loop::where_to_go_back(const std::optional<fs::path>& good, bool goe
   if (good == last_checkpoint_) return good_one;
   return concat(last_checkpoint_.string(), " holds the weights that gave this loss, ",
                 good ? good_one : "and there is no earlier one",
-                goes_on_there ? ", from which --resume auto goes on" : "");
+                goes_on_there && options_.can_resume ? ", from which --resume auto goes on" : "");
 }
 
 // --resume auto would take the newest checkpoint, and its weights give the same loss again. False where that may
@@ -196,14 +196,17 @@ void Loop::train_one_step() {
   report_outside_of_steps();
   const std::int64_t number = progress_.steps_done + 1;
   const double lr = options_.lr.at(progress_.steps_done);
-  const auto [batch, stats, spans] = run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr,
-                                                       {.count_correct = true, .stop = StopSignal::requested()});
+  const engine::StepWishes wishes{.count_correct = true, .stop = StopSignal::requested()};
+  const auto [batch, stats, spans, pushes] =
+      parts_.take_step ? parts_.take_step(progress_.steps_done, lr, wishes)
+                       : run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, wishes);
   stop_is_agreed_ = stats.stop;
   if (!stats.skipped) proven_checkpoint_ = last_checkpoint_;  // the loss of one that is may be anything
 
   progress_ = {number, data::position_after(batch)};
   progress_.evaluation_due = evaluation_is_due_after(batch);
   if (parts_.records == nullptr) return;
+  for (const auto& push : pushes) parts_.records->reporter.event("push", push);
   parts_.records->reporter.step({.step = number,
                                  .epoch = batch.epoch,
                                  .batch = batch.batch,
@@ -303,7 +306,10 @@ void Loop::stop_for_signal() {
   if (!is_saved()) save();
   report_outside_of_steps();
   parts_.records->reporter.summary("interrupted", progress_.steps_done);
-  throw InterruptedError(concat(stopped, "; checkpoint ", last_checkpoint_.string(), "; go on with --resume auto"));
+  throw InterruptedError(concat(stopped, "; checkpoint ", last_checkpoint_.string(),
+                                options_.can_resume ? "; go on with --resume auto"
+                                                    : "; a new run can begin with its model.safetensors "
+                                                      "(model.weights)"));
 }
 
 }  // namespace sluice::train

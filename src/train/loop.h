@@ -23,6 +23,7 @@
 #include "storage/checkpoint_store.h"
 #include "train/feature_reuse.h"
 #include "train/plan_source.h"
+#include "train/recorded_step.h"
 
 namespace sluice::train {
 
@@ -35,6 +36,7 @@ struct LoopOptions {
   optim::LrSchedule lr;
   std::filesystem::path resumed_from;  // the checkpoint that the run went on from; empty: a new run
   bool is_saved = false;               // that checkpoint is one of this run directory's own
+  bool can_resume = true;              // from its own checkpoints, with --resume
 };
 
 // Where a run stands between two steps.
@@ -63,6 +65,8 @@ struct LoopParts {
   PlanSource plans;
   Records* records;                                        // null: another process of the run keeps them
   std::shared_ptr<const FeatureReuse> features = nullptr;  // null: nothing is kept of what frozen layers make
+  // The step with this number, from 0; empty: run_recorded_step() on the next batch. Then there is no open_train_data.
+  std::function<RecordedStep(std::int64_t step, double lr, const engine::StepWishes& wishes)> take_step = {};
 };
 
 class Loop {
@@ -71,7 +75,7 @@ class Loop {
       : parts_(std::move(parts)),
         options_(std::move(options)),
         progress_(start),
-        train_data_(parts_.open_train_data(start.position)),
+        train_data_(parts_.take_step ? nullptr : parts_.open_train_data(start.position)),
         first_step_(start.steps_done),
         last_checkpoint_(options_.resumed_from) {
     if (options_.is_saved) saved_step_ = start.steps_done;
@@ -116,7 +120,7 @@ class Loop {
   LoopParts parts_;
   LoopOptions options_;
   Progress progress_;
-  std::unique_ptr<data::Loader> train_data_;  // stands at progress_.position
+  std::unique_ptr<data::Loader> train_data_;  // stands at progress_.position; null with LoopParts::take_step
   std::int64_t first_step_;                   // done when this loop began
   bool stop_is_agreed_ = false;
   std::optional<std::int64_t> saved_step_;

@@ -50,7 +50,7 @@ void warn_of_useless_cache(const Setup& setup) {
 void warn_of_oddities(const Setup& setup) {
   if (setup.process.rank > 0) return;
   warn_of_useless_cache(setup);
-  if (const std::int64_t asked = setup.config.train.global_batch; asked > setup.global_batch) {
+  if (const std::int64_t asked = config::step_batch(setup.config); asked > setup.global_batch) {
     log_warning(concat("train.global_batch = ", asked, " is more than the ", counted(setup.global_batch, "sample"),
                        " of ", setup.train_set->info().name, ": each step takes all of them, an epoch is one step"));
   }

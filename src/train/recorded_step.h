@@ -5,6 +5,10 @@
 
 #include <cstdint>
 
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
 #include "core/recorder.h"
 #include "data/loader.h"
 #include "engine/engine.h"
@@ -15,6 +19,8 @@ struct RecordedStep {
   data::Batch batch;
   StepStats stats;
   StepSpans spans;  // everything since they were last collected
+  // Fields of a `push` event each: what workers of a parameter server have pushed for this update.
+  std::vector<nlohmann::ordered_json> pushes = {};
 };
 
 // `step`: number of the optimizer step, from 0. Requires: a loader that is not at its end.

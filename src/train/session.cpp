@@ -23,68 +23,19 @@
 #include "train/plan_changes.h"
 #include "train/plan_description.h"
 #include "train/resume.h"
+#include "train/resume_point.h"
 #include "train/run_facts.h"
 #include "train/same_start.h"
-#include "train/starting_weights.h"
 #include "train/stop_signal.h"
+#include "train/virtual_workers.h"
 
 namespace sluice::train {
 namespace {
-
-// A checkpoint to continue from, read and checked.
-struct ResumePoint {
-  std::string source;
-  storage::CheckpointContents contents;
-  RunState state;
-};
-
-// The checkpoint to continue from, not read yet.
-std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const SessionOptions& options) {
-  const auto found = choice.from.empty() ? std::nullopt : find_checkpoint(choice.from);
-  if (!found && !options.resume.empty() && options.resume != "auto") {
-    throw ConfigError(concat("--resume ", options.resume,
-                             ": there is no checkpoint; give a run directory, one of its checkpoints/step-N, or "
-                             "\"auto\""));
-  }
-  return found;
-}
-
-// Settles how many steps the run has, too.
-std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
-  if (options.resume.empty()) return std::nullopt;
-  const auto found = find_start(choice, options);
-  if (!found) {
-    log_info("--resume auto: there is no checkpoint yet, so a new run begins");
-    return std::nullopt;
-  }
-  ResumePoint point{found->string(), storage::load_checkpoint(*found), {}};
-  point.state = RunState::from_json(point.contents.state, point.source);
-  const NewData new_data = options.accept_new_data ? NewData::kAccepted : NewData::kRefused;
-  check_resumable(setup.config, point.state, point.source, new_data);
-  point.state.progress = progress_in(setup, point.state, point.source, new_data);
-  setup.total_steps = total_steps_after(setup, point.state.progress);
-  check_end(setup.total_steps, point.state, point.source);
-  return point;
-}
 
 storage::RunDir open_run_dir(const ResumeChoice& choice, const SessionOptions& options) {
   if (choice.run_dir.empty()) return storage::RunDir::create_named("runs", options.config_file.stem().string());
   if (options.resume == "auto") return {choice.run_dir, storage::RunDirMode::kResumeOrNew};
   return {choice.run_dir, choice.continues_run_dir ? storage::RunDirMode::kResume : storage::RunDirMode::kNew};
-}
-
-// Parameters to begin with: the checkpoint's, or the configured weights, or those the model was made with.
-void load_start(engine::Composition& composition, const Setup& setup, std::optional<ResumePoint>& resume) {
-  const std::string& weights = setup.config.model.weights;
-  if (resume) {
-    engine::load_model(composition, resume->contents.model, resume->source + "/model.safetensors");
-    engine::load_optimizer(composition, resume->contents.optimizer, resume->state.optimizer_steps,
-                           resume->source + "/optimizer.safetensors");
-    resume->contents = {};  // unmapped: retention may free its disk space
-    if (!weights.empty()) log_info(concat("model.weights is not read: the run goes on from ", resume->source));
-  } else if (!weights.empty()) {
-    load_starting_weights(composition, setup.model, weights);
-  }
 }
 
 RunPlans plan_run_from(const Setup& setup, const std::optional<ResumePoint>& resume) {
@@ -118,7 +69,8 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
           .log_every = config.log.every,
           .lr = lr_schedule(setup),
           .resumed_from = resume ? resume->source : std::string{},
-          .is_saved = continues && storage::step_of(resume->source)};
+          .is_saved = continues && storage::step_of(resume->source),
+          .can_resume = config.replicas.sync != "ps"};
 }
 
 RunState state_at(const Setup& setup, const Progress& progress, const engine::Composition& composition,
@@ -142,6 +94,7 @@ struct Training {
   RunPlans& plans;
   Progress start;
   std::shared_ptr<FeatureReuse> features;  // null: nothing is kept
+  VirtualWorkers* workers = nullptr;       // of a parameter server; null: there is none
 };
 
 // records: null in a process that keeps none.
@@ -161,7 +114,13 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
   std::optional<FreezeWatch> watch;
   if (!is_known_beforehand(policy_of(setup))) watch.emplace(peers, setup, engine, training.plans, training.start);
   const PlanSource source = watch ? watch->source() : source_of(training.plans.changes);
-  Loop({engine, open_train_data, open_eval_data, source, records, training.features}, options, training.start).run();
+  LoopParts parts{engine, open_train_data, open_eval_data, source, records, training.features};
+  if (training.workers != nullptr) {
+    parts.take_step = [&](std::int64_t, double, const engine::StepWishes& wishes) {
+      return training.workers->next_update(engine, wishes);
+    };
+  }
+  Loop(parts, options, training.start).run();
   if (peers.is_alone()) return;
   engine::check_same_state(engine.composition(), "at the end");
   if (records != nullptr)
@@ -216,7 +175,7 @@ void settle_chunks(const Training& training) {
 
 // What the user reads before the first step.
 void tell_plans(const Training& training) {
-  const auto& [peers, setup, engine, plans, start, features] = training;
+  const auto& [peers, setup, engine, plans, start, features, workers] = training;
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
   if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
   warn_of_late_changes(plans.changes, setup.total_steps);
@@ -248,6 +207,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
                   steps_done);
   };
   tell_plan(start.steps_done);
+  if (training.workers != nullptr) reporter.event("ps", training.workers->fields());
   if (resume) {
     reporter.event("resume", {{"step", start.steps_done}, {"checkpoint", resume->source}});
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
@@ -271,8 +231,11 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   if (resume) orders.state.progress = resume->state.progress;
   give(peers, orders);
   const auto features = make_feature_reuse(setup);
-  engine::Engine engine(plans.now, engine_options(setup, peers.processes(), features));
-  const Training training{peers, setup, engine, plans, orders.state.progress, features};
+  std::optional<VirtualWorkers> workers;
+  if (setup.config.replicas.sync == "ps") workers.emplace(setup);
+  engine::Engine engine(plans.now, engine_options(setup, peers.processes(), features,
+                                                  workers ? workers->sync_factory() : engine::make_sync));
+  const Training training{peers, setup, engine, plans, orders.state.progress, features, workers ? &*workers : nullptr};
   nlohmann::ordered_json summary;
   peers.together([&] { summary = train_composed(training, files, resume); });
   return summary;
@@ -339,6 +302,8 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
   check_changes(setup);
   check_freezing(setup);
   check_feature_reuse(setup);
+  check_workers(setup);
+  refuse_to_go_on(config, options);
   if (world.rank != 0 || world.is_single()) return setup;
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   if (!choice.continues_run_dir) (void)find_start(choice, options);
@@ -371,6 +336,7 @@ PlanDescription describe_training(const config::Config& config, const SessionOpt
   check_changes(setup);
   check_freezing(setup);
   check_feature_reuse(setup);
+  check_workers(setup);
   identify_data(setup);
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);

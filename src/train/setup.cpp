@@ -13,6 +13,7 @@
 #include "device/cpu_threads.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/plan_schedule.h"
+#include "pipeline/split.h"
 #include "pipeline/state_memory.h"
 #include "train/order.h"
 
@@ -102,6 +103,10 @@ void check_processes(const Setup& setup) {
   const config::Config& config = setup.config;
   const int processes = setup.process.processes;
   if (processes == 1) return;
+  if (config.replicas.sync == "ps") {
+    throw ConfigError(concat("ps.clock = \"", config.ps.clock, "\" runs all workers in one process, but ", processes,
+                             " were started; start one"));
+  }
   if (config.replicas.sync == "none") {
     throw ConfigError(concat("replicas.sync = \"none\" leaves ", processes,
                              " processes out of step; use \"allreduce\" or start one process"));
@@ -111,6 +116,13 @@ void check_processes(const Setup& setup) {
                              count_replicas(setup), " replicas of ", processes,
                              " processes; every replica needs a sample"));
   }
+}
+
+// What a worker of a parameter server runs, under the keys that all else reads.
+void settle_worker(config::Config& config) {
+  if (config.replicas.sync != "ps") return;
+  config.ps.worker_batch = config::step_batch(config);
+  if (config.ps.partitions > 0) config.pipeline.chunks = config.ps.partitions;
 }
 
 void take_order(Setup& setup, const std::string& order) {
@@ -161,7 +173,7 @@ void open_data(Setup& setup, bool of_own_batch) {
     setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
     setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
   }
-  setup.global_batch = config.train.global_batch;
+  setup.global_batch = config::step_batch(config);
   if (!of_own_batch)
     setup.global_batch = std::min(setup.global_batch, std::max<std::int64_t>(setup.train_set->size(), 1));
 }
@@ -242,6 +254,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
                  const std::optional<std::string>& kept_order) {
   config::validate(wanted);  // also when it was made in code
   Setup setup{.config = wanted, .process = process};
+  settle_worker(setup.config);
   const bool has_order = !wanted.pipeline.order.empty();
   if (has_order && process.rank == 0) take_order(setup, kept_order ? *kept_order : read_configured_order(wanted));
   const bool waits_for_order = has_order && setup.order.empty();

@@ -122,10 +122,29 @@ void repair_cache(Config& config) {
   if (freeze.cache == "memory" && freeze.cache_bytes.bytes == 0) freeze.cache_bytes.bytes = 1;
 }
 
+void repair_parameter_server(Config& config) {
+  if (config.replicas.sync != "ps") {
+    config.ps = {};
+    return;
+  }
+  config.train.steps = std::max<std::int64_t>(config.train.steps, 1);
+  config.pipeline.batch_norm = "micro";
+  config.replicas.local = 1;
+  config.freeze.policy = "none";
+  config.pipeline.changes.clear();
+  config.ps.workers = 1;
+  config.ps.worker_batch = config.ps.partitions = 0;
+  if (config.ps.policy == "amb" && config.ps.time_limit_s == 0) config.ps.time_limit_s = 1;
+  if (config.ps.time_limit_s == 0) return;
+  config.pipeline.order.clear();
+  config.pipeline.schedule = "gpipe";
+}
+
 // Changes what the rules between keys forbid, and nothing else.
 Config repaired(Config config) {
   auto& train = config.train;
   auto& pipeline = config.pipeline;
+  repair_parameter_server(config);
   repair_freezing(config);
   repair_cache(config);
   if (!pipeline.order.empty()) pipeline.schedule = PipelineConfig{}.schedule;

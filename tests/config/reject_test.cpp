@@ -89,7 +89,7 @@ TEST(RejectUnknown, ListsWhatThereIsWhenNothingIsNear) {
             "run.toml:2: unknown key 'log.verbosity'; the keys of [log] are every, lines, tensorboard, csv");
   EXPECT_EQ(
       error_of("[quantum]\nx = 1\n"),
-      "run.toml:1: unknown table 'quantum'; the tables are device, model, data, train, pipeline, freeze, replicas, "
+      "run.toml:1: unknown table 'quantum'; the tables are device, model, data, train, pipeline, ps, freeze, replicas, "
       "checkpoint, profile, log");
   EXPECT_THAT(error_of("zzzzzzzz = 1\n"),
               HasSubstr("unknown key 'zzzzzzzz'; a key belongs to one of the tables device"));
@@ -226,7 +226,7 @@ TEST(RejectSet, NamesTheSet) {
   EXPECT_EQ(set_error("train=1"), "--set train=1: 'train' is a table; name a key in it");
   EXPECT_EQ(set_error("=1"),
             "--set =1: unknown key ''; a key belongs to one of the tables device, model, data, train, "
-            "pipeline, freeze, replicas, checkpoint, profile, log");
+            "pipeline, ps, freeze, replicas, checkpoint, profile, log");
   EXPECT_THAT(set_error("train.lr=fast"),
               HasSubstr("needs a number, for example lr = 0.01; found the string \"fast\""));
   EXPECT_THAT(set_error("train.lr=0.1.2"), HasSubstr("not valid TOML"));

@@ -193,6 +193,13 @@ TEST_F(WorkerTest, ATrialLeavesNothingAtTheServer) {
   const auto workers = make_workers(of, "asp");
   (void)workers->engines[0]->step().compute_gradients({whole_batch(of, 0)}, 0, 3, {.is_trial = true});
   EXPECT_FALSE(workers->links[0]->take());
+  const auto untouched = make_workers(of, "asp");
+  for (const auto& one : {&*workers, &*untouched}) {
+    (void)one->engines[0]->step().run({whole_batch(of, 1)}, 0, kLr);
+    (void)one->deliver(0);
+    (void)one->server->advance(0);
+  }
+  expect_same_bits(workers->weights(), untouched->weights());
 }
 
 TEST_F(WorkerTest, ALossThatIsNotFiniteIsNotPushed) {

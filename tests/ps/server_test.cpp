@@ -39,7 +39,7 @@ class ServerTest : public testing::TestWithParam<int> {  // shards
   Layout layout() const {
     std::vector<Parameter> named;
     for (const std::int64_t size : kSizes) named.push_back({"p" + std::to_string(named.size()), {size}, {1}});
-    return make_layout(named, {{"mean", 3}}, {.shards = GetParam(), .split_bound = 8});
+    return make_layout(named, {{"mean", 3}}, {.shards = GetParam(), .split_bound = 8, .dtype = at::kDouble});
   }
   Server make_server(const ServerOptions& options) {
     Server server(layout(), start_, start_statistics_, options);
@@ -48,7 +48,9 @@ class ServerTest : public testing::TestWithParam<int> {  // shards
   }
   Pushed make_push(int worker, std::int64_t sequence, Payload payload, std::int64_t examples) {
     return {{.worker = WorkerId{worker},
+             .life = 1,
              .sequence = sequence,
+             .base_version = sequence - 1,
              .examples = examples,
              .targets = 2 * examples,
              .local_steps = payload == Payload::kGradients ? 0 : worker + 1,
@@ -58,6 +60,7 @@ class ServerTest : public testing::TestWithParam<int> {  // shards
             numbers(random_, 3)};
   }
   static void push(Server& server, const Pushed& pushed) {
+    (void)server.begin(pushed.record.worker);
     EXPECT_EQ(server.push(pushed.record, {to_shards(server.layout(), pushed.values), pushed.statistics.clone()}, 0),
               PushAnswer::kTaken);
   }
@@ -79,6 +82,7 @@ TEST_P(ServerTest, BulkSynchronousGradientsAreOneGradientOfTheMeanLoss) {
                                .lr = [](const auto&) { return 0.1; },
                                .clip_norm = 0.5});
   std::vector<at::Tensor> values, buffers;
+  at::Tensor statistics = start_statistics_.clone();
   for (const at::Tensor& start : start_) {
     values.push_back(start.clone());
     buffers.push_back(at::zeros_like(start));
@@ -102,8 +106,8 @@ TEST_P(ServerTest, BulkSynchronousGradientsAreOneGradientOfTheMeanLoss) {
       values[p] = values[p] - 0.1 * buffers[p];
     }
     expect_values(server, values, "bsp");
-    const at::Tensor mean = (14 * pushes[0].statistics + 1 * pushes[1].statistics + 7 * pushes[2].statistics) / 22.0;
-    EXPECT_LE((server.weights().tensors.statistics - mean).abs().max().item<double>(), 1e-14);
+    statistics += (14 * pushes[0].statistics + 1 * pushes[1].statistics + 7 * pushes[2].statistics) / 22.0;
+    EXPECT_LE((server.weights().tensors.statistics - statistics).abs().max().item<double>(), 1e-13);
     EXPECT_EQ(server.progress().version, round);
     EXPECT_EQ(server.progress().examples, 22 * round);
   }
@@ -161,27 +165,79 @@ TEST_P(ServerTest, DiLoCoIsAnOuterNesterovStepOnWhatWorkersHaveMoved) {
 TEST_P(ServerTest, WhatIsNotFiniteOrCameBeforeChangesNothing) {
   Server server = make_server(
       {.policy = preset_policy("asp", 1), .optimizer = {.kind = "sgd"}, .lr = [](const auto&) { return 0.1; }});
-  const auto answer = [&](Pushed pushed) {
+  const auto answer = [&](const Pushed& pushed) {
     const PushAnswer said =
         server.push(pushed.record, {to_shards(server.layout(), pushed.values), pushed.statistics}, 0);
     (void)server.advance(0);
     return said;
   };
+  (void)server.begin(WorkerId{0});
+  const Pushed good = make_push(0, 1, Payload::kGradients, 4);
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    Pushed in_values = make_push(0, 1, Payload::kGradients, 4), in_statistics = in_values;
-    in_statistics.values = parameters(random_);
+    Pushed in_values = good, in_statistics = good;
+    in_values.values = parameters(random_);
     in_values.values[3][11] = bad;
-    in_statistics.statistics[2] = bad;
-    EXPECT_EQ(answer(in_values), PushAnswer::kNotFinite);
-    EXPECT_EQ(answer(in_statistics), PushAnswer::kNotFinite);
+    in_statistics.statistics = at::full({3}, bad, kDouble);
+    EXPECT_EQ(answer(in_values), PushAnswer::kRefused);
+    EXPECT_EQ(answer(in_statistics), PushAnswer::kRefused);
+    Pushed in_factor = good;
+    in_factor.record.factor = bad;
+    EXPECT_EQ(answer(in_factor), PushAnswer::kRefused);
+  }
+  for (const auto change :
+       {+[](PushRecord& record) { record.examples = -1; }, +[](PushRecord& record) { record.targets = -1; },
+        +[](PushRecord& record) { record.factor = 0; }}) {
+    Pushed changed = good;
+    change(changed.record);
+    EXPECT_EQ(answer(changed), PushAnswer::kRefused);
   }
   expect_values(server, start_, "untouched");
-  const Pushed good = make_push(0, 1, Payload::kGradients, 4);
   EXPECT_EQ(answer(good), PushAnswer::kTaken) << "its number is still free";
   const auto after = from_shards(server.layout(), server.weights().tensors.shards);
-  EXPECT_EQ(answer(make_push(0, 1, Payload::kGradients, 4)), PushAnswer::kDuplicate);
+  EXPECT_EQ(answer(good), PushAnswer::kDuplicate);
   expect_values(server, after, "once");
   EXPECT_EQ(server.progress().version, 1);
+}
+
+// Each push is finite, their sum is not.
+TEST_P(ServerTest, AnUpdateThatIsNotFiniteLeavesEverythingAsItWas) {
+  for (const Payload payload : {Payload::kGradients, Payload::kWeights}) {
+    SyncPolicy policy = preset_policy(payload == Payload::kGradients ? "bsp" : "local_sgd", 2);
+    Server server = make_server(
+        {.policy = policy, .optimizer = {.kind = "momentum"}, .lr = [](const auto&) { return 0.1; }, .clip_norm = 1});
+    for (const int w : {0, 1}) {
+      Pushed huge = make_push(w, 1, payload, 4);
+      huge.values[1][3] = 1e308;
+      if (payload == Payload::kGradients) huge.record.targets = 1;
+      push(server, huge);
+    }
+    const auto done = server.advance(0);
+    ASSERT_EQ(done.size(), 1U);
+    EXPECT_TRUE(done[0].is_dropped);
+    expect_values(server, start_, "dropped");
+    EXPECT_TRUE(at::equal(server.weights().tensors.statistics, start_statistics_));
+    for (const ShardState& shard : server.shards())
+      EXPECT_EQ(shard.optimizer().states()[0].second.abs().sum().item<double>(), 0);
+  }
+}
+
+TEST_P(ServerTest, WhatOthersHaveAddedToTheStatisticsStays) {
+  Server server = make_server(
+      {.policy = preset_policy("asp", 2), .optimizer = {.kind = "sgd"}, .lr = [](const auto&) { return 0.1; }});
+  const Pushed slow = make_push(1, 1, Payload::kGradients, 4);  // its base version is 0
+  (void)server.begin(WorkerId{1});
+  at::Tensor expected = start_statistics_.clone();
+  for (int number = 1; number <= 5; ++number) {
+    const Pushed fast = make_push(0, number, Payload::kGradients, 4);
+    push(server, fast);
+    ASSERT_EQ(server.advance(0).size(), 1U);
+    expected = expected + fast.statistics;
+  }
+  EXPECT_EQ(server.push(slow.record, {to_shards(server.layout(), slow.values), slow.statistics}, 0),
+            PushAnswer::kTaken);
+  ASSERT_EQ(server.advance(0).size(), 1U);
+  expected = expected + slow.statistics;
+  EXPECT_LE((server.weights().tensors.statistics - expected).abs().max().item<double>(), 1e-13);
 }
 
 TEST_P(ServerTest, NobodysExamplesMakeAnUpdateThatChangesNothing) {
@@ -208,7 +264,7 @@ TEST_P(ServerTest, TheRateMayFollowExamples) {
   EXPECT_EQ(rates, (std::vector<double>{0.1, 0.1, 0.01, 0.01}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Shards, ServerTest, testing::Values(1, 2, 3, 7));
+INSTANTIATE_TEST_SUITE_P(Shards, ServerTest, testing::Values(1, 2, 3, 9));
 
 }  // namespace
 }  // namespace sluice::ps

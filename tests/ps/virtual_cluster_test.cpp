@@ -18,7 +18,8 @@ const auto kDouble = at::TensorOptions().dtype(at::kDouble);
 class Clockwork {
  public:
   Clockwork(const SyncPolicy& policy, VirtualOptions options, std::int64_t batch, int slices = 1)
-      : server_(make_layout({{"w", {4}, {1}}}, {}, {}), {at::zeros({4}, kDouble)}, at::empty({0}, kDouble),
+      : server_(make_layout({{"w", {4}, {1}}}, {}, {.dtype = at::kDouble}), {at::zeros({4}, kDouble)},
+                at::empty({0}, kDouble),
                 {.policy = policy, .optimizer = {.kind = "sgd"}, .lr = [](const ServerProgress&) { return 1e-3; }}),
         batch_(batch),
         slices_(slices),
@@ -32,7 +33,7 @@ class Clockwork {
   void compute(WorkerId worker, SliceClock& clock) {
     const auto link = cluster_.link(worker);
     Tensors weights{.shards = {at::empty({4}, kDouble)}, .statistics = at::empty({0}, kDouble)};
-    const std::int64_t version = link->pull(-1, weights);
+    const std::int64_t version = link->pull(weights);
     std::int64_t examples = 0;
     for (int slice = 0; slice < slices_ && clock.admits(batch_ / slices_); ++slice) examples += batch_ / slices_;
     const at::Tensor gradient = weights.shards[0] + at::arange(4, kDouble) + static_cast<double>(worker);
@@ -149,8 +150,9 @@ TEST(VirtualCluster, Ec2StragglersGiveTheRecordedMeans) {
   for (int step = 0; step < kSteps; ++step) fixed_end = fixed.next().at;
   EXPECT_NEAR(to_s(fixed_end) / kSteps, 9.44, 0.02 * 9.44);
 
-  options.deadline_s = 6.2;
-  Clockwork anytime(preset_policy("amb", kWorkers), options, 16 * (356 / 16), 16);
+  SyncPolicy amb = preset_policy("amb", kWorkers);
+  amb.deadline = 6'200'000'000;
+  Clockwork anytime(amb, options, 16 * (356 / 16), 16);
   std::int64_t examples = 0, least = 1000, most = 0;
   Nanoseconds anytime_end = 0;
   for (int step = 0; step < kSteps; ++step) {
@@ -171,10 +173,12 @@ TEST(VirtualCluster, Ec2StragglersGiveTheRecordedMeans) {
 
 TEST(VirtualCluster, ADivergedPushEndsTheRun) {
   Server server(
-      make_layout({{"w", {1}, {1}}}, {}, {}), {at::zeros({1}, kDouble)}, at::empty({0}, kDouble),
+      make_layout({{"w", {1}, {1}}}, {}, {.dtype = at::kDouble}), {at::zeros({1}, kDouble)}, at::empty({0}, kDouble),
       {.policy = preset_policy("asp", 1), .optimizer = {.kind = "sgd"}, .lr = [](const auto&) { return 1.0; }});
   std::unique_ptr<VirtualCluster> cluster;
   cluster = std::make_unique<VirtualCluster>(server, uniform(1, {}), [&](WorkerId worker, std::int64_t, SliceClock&) {
+    Tensors weights{.shards = {at::empty({1}, kDouble)}, .statistics = at::empty({0}, kDouble)};
+    (void)cluster->link(worker)->pull(weights);
     cluster->link(worker)->push({.examples = 1, .targets = 1},
                                 {.shards = {at::full({1}, INFINITY, kDouble)}, .statistics = at::empty({0}, kDouble)});
   });

@@ -10,21 +10,31 @@ Coordinator::Coordinator(const SyncPolicy& policy, std::int64_t version) : polic
   check_policy(policy, "a parameter server's policy");
 }
 
-std::int64_t Coordinator::join(WorkerId worker, Nanoseconds now) {
-  const std::optional<std::int64_t> clock = slowest();
+int Coordinator::join(WorkerId worker, Nanoseconds now) {
+  const std::int64_t clock = clock_of_one_that_joins(workers_[worker]);
   Worker& it = workers_[worker];
   check(!it.is_here, "a worker joins that is there");
   it.is_here = true;
-  it.clock = clock.value_or(it.clock);
+  it.clock = clock;
+  it.begun.reset();
+  it.taken.push_back(0);
   if (workers() >= policy_.workers) is_open_ = true;
   look_for_quorum(now);
-  return it.pushed + 1;
+  return static_cast<int>(it.taken.size());
+}
+
+// Never behind the slowest, for whom nobody has to wait then; never further ahead than a push can take it.
+std::int64_t Coordinator::clock_of_one_that_joins(const Worker& worker) const {
+  const std::int64_t least = slowest().value_or(worker.clock);
+  const std::int64_t clock = std::max(worker.clock, least);
+  return policy_.staleness == kUnbounded ? clock : std::min(clock, least + policy_.staleness + 1);
 }
 
 void Coordinator::leave(WorkerId worker, Nanoseconds now) {
   const auto found = workers_.find(worker);
   check(found != workers_.end() && found->second.is_here, "a worker leaves that is not there");
   found->second.is_here = false;
+  found->second.begun.reset();
   look_for_quorum(now);
 }
 
@@ -33,18 +43,28 @@ void Coordinator::open(Nanoseconds now) {
   look_for_quorum(now);
 }
 
-Verdict Coordinator::push(const PushRecord& record, Nanoseconds now) {
+std::int64_t Coordinator::begin(WorkerId worker) {
+  check(may_begin(worker), "a worker begins a step though it may not");
+  workers_.at(worker).begun = version_;
+  return version_;
+}
+
+PushAnswer Coordinator::push(const PushRecord& record, Nanoseconds now) {
   const auto found = workers_.find(record.worker);
-  if (found == workers_.end() || !found->second.is_here) return Verdict::kUnknown;
+  if (found == workers_.end()) return PushAnswer::kUnknown;
   Worker& worker = found->second;
-  if (record.sequence <= worker.pushed) return Verdict::kDuplicate;
-  if (record.sequence != worker.pushed + 1 || is_waiting(record.worker) || record.base_version > version_)
-    return Verdict::kOutOfTurn;
-  worker.pushed = record.sequence;
+  const auto lives = static_cast<int>(worker.taken.size());
+  if (record.life < 1 || record.life > lives) return PushAnswer::kUnknown;
+  std::int64_t& taken = worker.taken[record.life - 1];
+  if (record.sequence <= taken) return PushAnswer::kDuplicate;
+  if (record.life < lives || !worker.is_here) return PushAnswer::kUnknown;
+  if (record.sequence != taken + 1 || worker.begun != record.base_version) return PushAnswer::kOutOfTurn;
+  taken = record.sequence;
+  worker.begun.reset();
   ++worker.clock;
   waiting_.emplace(record.worker, record);
   look_for_quorum(now);
-  return Verdict::kTaken;
+  return PushAnswer::kTaken;
 }
 
 std::optional<Update> Coordinator::take_update(Nanoseconds now) {
@@ -65,7 +85,8 @@ std::optional<Nanoseconds> Coordinator::due_at() const {
 
 bool Coordinator::may_begin(WorkerId worker) const {
   const auto found = workers_.find(worker);
-  if (!is_open_ || found == workers_.end() || !found->second.is_here || is_waiting(worker)) return false;
+  if (!is_open_ || found == workers_.end() || !found->second.is_here) return false;
+  if (found->second.begun || is_waiting(worker)) return false;
   return policy_.staleness == kUnbounded || found->second.clock - *slowest() <= policy_.staleness;
 }
 

@@ -1,13 +1,16 @@
 // coordinator: decides, from who is there and what was pushed, when an update is due, which pushes are in it, and which
 // worker may begin its next step. It holds no tensor, has no thread and reads no clock: whoever owns it says what
 // happens and when, so that the same decisions are made in a server and in virtual time.
-// - A worker's clock counts its pushes. One that joins, or comes back, begins at the clock of the slowest there is.
+// - A worker's clock counts its pushes. One that joins begins at the clock of the slowest there is; one that comes back
+//   keeps its own as far as the bound lets it.
 // - A worker may begin when nothing of its own waits for an update and it is at most `staleness` pushes ahead of the
-//   slowest that is there. So it sees its own last push in the weights it begins with.
+//   slowest that is there. So it sees its own last push in the weights it begins with. It pushes what it has begun.
 // - An update is due when pushes of a quorum of the workers that are there wait, and everybody has pushed or the grace
 //   window is over. A push of a worker that has left since is in it, but counts for no quorum.
 // - Before the first update, SyncPolicy::workers have to have joined; open() does without the rest.
-// Threads: one. Errors: BugError for a worker that joins twice or leaves without having joined.
+// - A push counts once, however often it arrives, also when its worker has left or come back in between.
+// Threads: one. Errors: BugError for a worker that joins twice, leaves without having joined, or begins when it may
+// not.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +24,6 @@
 
 namespace sluice::ps {
 
-// What becomes of a push.
-enum class Verdict {
-  kTaken,      // it is in an update to come
-  kDuplicate,  // it was taken before: nothing happens
-  kUnknown,    // of a worker that is not there
-  kOutOfTurn,  // one before it is missing, the one before it waits for its update, or it is of weights to come
-};
-
 // Pushes that make one update together; in the order of their workers, whatever the order in which they came.
 struct Update {
   std::int64_t version = 0;  // of the weights that come of it
@@ -40,11 +35,13 @@ class Coordinator {
   // version: of the weights there are.
   explicit Coordinator(const SyncPolicy& policy, std::int64_t version = 0);
 
-  // Returns the number of its next push.
-  std::int64_t join(WorkerId worker, Nanoseconds now);
+  // Returns which life of the worker begins; its pushes count from 1 again.
+  int join(WorkerId worker, Nanoseconds now);
   void leave(WorkerId worker, Nanoseconds now);
   void open(Nanoseconds now);
-  [[nodiscard]] Verdict push(const PushRecord& record, Nanoseconds now);
+  // Returns the version of the weights that it begins its step with. Requires: it may.
+  std::int64_t begin(WorkerId worker);
+  [[nodiscard]] PushAnswer push(const PushRecord& record, Nanoseconds now);
 
   // The next update that is due at this time, to be made before anything else; nothing: none is.
   [[nodiscard]] std::optional<Update> take_update(Nanoseconds now);
@@ -61,8 +58,11 @@ class Coordinator {
   struct Worker {
     bool is_here = false;
     std::int64_t clock = 0;
-    std::int64_t pushed = 0;  // sequence of its last push that was taken
+    std::optional<std::int64_t> begun;  // on weights of this version, and not pushed yet
+    std::vector<std::int64_t> taken;    // [life - 1]: sequence of its last push that was taken
   };
+
+  [[nodiscard]] std::int64_t clock_of_one_that_joins(const Worker& worker) const;
 
   [[nodiscard]] bool is_waiting(WorkerId worker) const { return waiting_.contains(worker); }
   [[nodiscard]] int waiting_here() const;

@@ -8,10 +8,10 @@ namespace {
 double weight_of(Weigh weigh, const PushRecord& record) {
   const auto targets = static_cast<double>(record.targets);
   switch (weigh) {
-    case Weigh::kExamples: return targets;
+    case Weigh::kTargets: return targets;
     case Weigh::kUniform: return 1;
     case Weigh::kFactor: return record.factor;
-    case Weigh::kTokensPerStep:
+    case Weigh::kTargetsSquaredPerStep:
       return targets * (targets / static_cast<double>(std::max<std::int64_t>(record.local_steps, 1)));
   }
   return 0;
@@ -24,7 +24,7 @@ Mix mean_of(const SyncPolicy& policy, const std::vector<PushRecord>& records, co
   Mix mix{.divisor = 0};
   for (const std::size_t push : used) {
     const double weight = weight_of(policy.weigh, records[push]);
-    const bool cancels = policy.weigh == Weigh::kExamples;
+    const bool cancels = policy.weigh == Weigh::kTargets;
     const double of_sum = cancels ? 1 : weight / static_cast<double>(records[push].targets);
     mix.parts.push_back({push, sums ? of_sum : weight});
     mix.divisor += weight;

@@ -1,7 +1,7 @@
 // mix: the numbers by which pushes are merged into one update. A server computes
 //   (keep * weights + sum of take * pushed) / divisor
 // element by element, from keep = 0 where the sum is a gradient or a delta. Of gradients of summed losses weighed by
-// examples that is their sum divided by all targets: one gradient of the mean loss over everything that has run.
+// targets that is their sum divided by all targets: one gradient of the mean loss over everything that has run.
 // Pure. Errors: none.
 #pragma once
 

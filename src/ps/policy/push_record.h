@@ -14,9 +14,19 @@ enum class Payload {
   kDelta,      // the weights that it began with minus its own
 };
 
+// What becomes of a push.
+enum class PushAnswer {
+  kTaken,      // it is in an update to come
+  kDuplicate,  // it was taken before: nothing happens
+  kUnknown,    // it was not, and never will be: its worker is not there, or has come back since
+  kOutOfTurn,  // its worker has not begun a step on those weights, or another push of it comes first
+  kRefused,    // it has numbers that cannot be, such as infinity
+};
+
 struct PushRecord {
   WorkerId worker{};
-  std::int64_t sequence = 0;      // number of the push among those of the worker, from 1
+  int life = 0;                   // of the worker: counts how often it has joined, from 1
+  std::int64_t sequence = 0;      // number of the push in this life, from 1
   std::int64_t base_version = 0;  // of the weights that it began with
   std::int64_t examples = 0;      // samples that have run
   std::int64_t targets = 0;       // of them that the loss counts: one a sample, or of texts the tokens

@@ -33,7 +33,10 @@ const std::vector<Preset>& presets() {
         .merge = Merge::kHalf}},
       {"local_sgd", {.staleness = 0, .local_steps = kUsualLocalSteps, .payload = Payload::kWeights}},
       {"diloco",
-       {.staleness = 0, .local_steps = kDiLoCoSteps, .payload = Payload::kDelta, .weigh = Weigh::kTokensPerStep}},
+       {.staleness = 0,
+        .local_steps = kDiLoCoSteps,
+        .payload = Payload::kDelta,
+        .weigh = Weigh::kTargetsSquaredPerStep}},
   };
   return all;
 }
@@ -73,7 +76,10 @@ void check_policy(const SyncPolicy& policy, std::string_view where) {
           trains_alone ? "a worker that makes updates of its own pushes weights or what they have moved, not gradients"
                        : "only a worker that makes updates of its own can push weights; set its local steps");
   require(policy.deadline == 0 || !trains_alone, "a time limit goes with gradients: local steps have none");
-  require(policy.weigh != Weigh::kTokensPerStep || trains_alone, "targets^2 / steps needs local steps");
+  require(policy.weigh != Weigh::kTargetsSquaredPerStep || trains_alone, "targets^2 / steps needs local steps");
+  const bool knows_factor = policy.weigh == Weigh::kFactor || policy.weigh == Weigh::kUniform;
+  require(policy.merge == Merge::kMean || (policy.payload == Payload::kWeights && knows_factor),
+          "only weights are mixed in one after the other, by their factor or all alike");
 }
 
 }  // namespace sluice::ps

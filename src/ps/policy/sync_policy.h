@@ -6,7 +6,7 @@
 //   asp         every push is an update, nobody waits
 //   quorum      an update takes pushes of K workers, and of those that come within a grace window
 //   dual_batch  every push is weights, mixed in by the factor of its batch size (Lu et al., COMPSAC 2022)
-//   local_sgd   weights after H steps of their own, averaged by examples
+//   local_sgd   weights after H steps of their own, averaged by targets
 //   diloco      as local_sgd, but their movement is the gradient of an outer Nesterov step (Douillard et al., 2023)
 // Not here: what it decides (coordinator.h), the numbers of a merge (mix.h). Values. Errors: ConfigError.
 #pragma once
@@ -25,10 +25,10 @@ inline constexpr std::int64_t kUnbounded = -1;
 
 // What a push counts for beside the others of its update.
 enum class Weigh {
-  kExamples,       // by what it has trained on
-  kUniform,        // as much as any
-  kFactor,         // by PushRecord::factor
-  kTokensPerStep,  // targets^2 / local steps: how much, and in how large batches (Decoupled DiLoCo, 2026)
+  kTargets,                // by what it has trained on
+  kUniform,                // as much as any
+  kFactor,                 // by PushRecord::factor
+  kTargetsSquaredPerStep,  // targets^2 / local steps: how much, and in how large batches (Decoupled DiLoCo, 2026)
 };
 
 // What becomes of pushed weights. Gradients go through the server's optimizer, and deltas through its outer one.
@@ -47,7 +47,7 @@ struct SyncPolicy {
   std::int64_t local_steps = 0;         // of its own that a worker does between pushes; 0: it pushes gradients
   bool pushes_a_share = false;          // it pushes after its share of an epoch instead
   Payload payload = Payload::kGradients;
-  Weigh weigh = Weigh::kExamples;
+  Weigh weigh = Weigh::kTargets;
   Merge merge = Merge::kMean;
 
   friend bool operator==(const SyncPolicy&, const SyncPolicy&) = default;

@@ -1,0 +1,58 @@
+#include "train/resume_point.h"
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "engine/state.h"
+#include "train/starting_weights.h"
+
+namespace sluice::train {
+
+std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const SessionOptions& options) {
+  const auto found = choice.from.empty() ? std::nullopt : find_checkpoint(choice.from);
+  if (!found && !options.resume.empty() && options.resume != "auto") {
+    throw ConfigError(concat("--resume ", options.resume,
+                             ": there is no checkpoint; give a run directory, one of its checkpoints/step-N, or "
+                             "\"auto\""));
+  }
+  return found;
+}
+
+std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options, Setup& setup) {
+  if (options.resume.empty()) return std::nullopt;
+  const auto found = find_start(choice, options);
+  if (!found) {
+    log_info("--resume auto: there is no checkpoint yet, so a new run begins");
+    return std::nullopt;
+  }
+  ResumePoint point{found->string(), storage::load_checkpoint(*found), {}};
+  point.state = RunState::from_json(point.contents.state, point.source);
+  const NewData new_data = options.accept_new_data ? NewData::kAccepted : NewData::kRefused;
+  check_resumable(setup.config, point.state, point.source, new_data);
+  point.state.progress = progress_in(setup, point.state, point.source, new_data);
+  setup.total_steps = total_steps_after(setup, point.state.progress);
+  check_end(setup.total_steps, point.state, point.source);
+  return point;
+}
+
+void refuse_to_go_on(const config::Config& config, const SessionOptions& options) {
+  if (config.replicas.sync != "ps" || options.resume.empty()) return;
+  throw ConfigError(concat("--resume ", options.resume,
+                           ": a run on a parameter server cannot go on from a checkpoint yet; begin a new one, with "
+                           "model.weights set to the checkpoint's model.safetensors"));
+}
+
+void load_start(engine::Composition& composition, const Setup& setup, std::optional<ResumePoint>& resume) {
+  const std::string& weights = setup.config.model.weights;
+  if (resume) {
+    engine::load_model(composition, resume->contents.model, resume->source + "/model.safetensors");
+    engine::load_optimizer(composition, resume->contents.optimizer, resume->state.optimizer_steps,
+                           resume->source + "/optimizer.safetensors");
+    resume->contents = {};  // unmapped: retention may free its disk space
+    if (!weights.empty()) log_info(concat("model.weights is not read: the run goes on from ", resume->source));
+  } else if (!weights.empty()) {
+    load_starting_weights(composition, setup.model, weights);
+  }
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,40 @@
+// resume_point: the checkpoint that a run goes on from, read and checked against its configuration, and what a model
+// begins with: that checkpoint, configured weights, or those it was made with.
+// Not here: which checkpoint a run directory has (resume.h). Errors: ConfigError where there is none, or the run cannot
+// go on from it; those of storage/checkpoint.h.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "engine/compose.h"
+#include "storage/checkpoint.h"
+#include "train/resume.h"
+#include "train/session.h"
+#include "train/setup.h"
+
+namespace sluice::train {
+
+struct ResumePoint {
+  std::string source;
+  storage::CheckpointContents contents;
+  RunState state;
+};
+
+// The checkpoint to continue from, not read yet.
+[[nodiscard]] std::optional<std::filesystem::path> find_start(const ResumeChoice& choice,
+                                                              const SessionOptions& options);
+
+// Settles how many steps the run has, too.
+[[nodiscard]] std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options,
+                                                           Setup& setup);
+
+// Where a run of this kind can never go on.
+void refuse_to_go_on(const config::Config& config, const SessionOptions& options);
+
+// Parameters to begin with: the checkpoint's, or the configured weights, or those the model was made with. What was
+// read of the checkpoint's tensors is given up.
+void load_start(engine::Composition& composition, const Setup& setup, std::optional<ResumePoint>& resume);
+
+}  // namespace sluice::train
