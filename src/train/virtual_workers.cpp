@@ -78,9 +78,8 @@ class VirtualWorkers::State {
     stages_ = request.stages;
     link_ = std::make_shared<LinkOfNow>(ps::layout_of(stages_, {.shards = setup_.config.ps.shards}));
     return std::make_shared<ps::WorkerSync>(
-        std::move(request.stages), request.bucket_bytes, link_, [this](ReplicaId, MicroBatchId slice) {
-          return clock_ == nullptr || slices_[index(slice)] == 0 || clock_->admits(slices_[index(slice)]);
-        });
+        std::move(request.stages), request.bucket_bytes, link_,
+        [this](ReplicaId, MicroBatchId slice) { return clock_ == nullptr || clock_->admits(slices_[index(slice)]); });
   }
 
   RecordedStep next_update(engine::Engine& engine, const engine::StepWishes& wishes) {

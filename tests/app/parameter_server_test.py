@@ -115,7 +115,10 @@ class ParameterServerTest(unittest.TestCase):
                 self.assertTrue(began_in_time or push["examples"] <= BATCH // slices, push)
         self.assertEqual([sizes[step] for step in range(1, 41)], cli.column(run_dir, "samples"))
         self.assertGreater(len(set(cli.column(run_dir, "examples", "push"))), 2)
+        # An epoch is over when all of it has been pushed: what workers had no time for has come back before.
         epochs = cli.column(run_dir, "epoch")
+        for index, epoch in enumerate(epochs):
+            self.assertGreaterEqual(sum(sizes[step] for step in range(1, index + 1)), epoch * SAMPLES)
         self.assertGreater(max(epochs), 2)
         self.assertEqual(epochs, sorted(epochs))
         self.assertEqual(cli.column(run_dir, "epoch", "eval")[:3], [0, 1, 2], "after each epoch")

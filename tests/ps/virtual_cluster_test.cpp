@@ -121,6 +121,14 @@ TEST(VirtualCluster, AGraceWindowEndsWithoutAPush) {
   EXPECT_EQ(first.pushes.size(), 2U);
 }
 
+TEST(VirtualCluster, PushesThatComeWhenAGraceWindowEndsAreAllTooLate) {
+  SyncPolicy policy = preset_policy("quorum", 4);
+  policy.quorum = 2;
+  policy.grace = 200'000'000;
+  Clockwork quorum(policy, {.workers = {{.step_s = 1}, {.step_s = 1}, {.step_s = 1.2}, {.step_s = 1.2}}}, 1);
+  EXPECT_EQ(quorum.next().pushes.size(), 2U) << "not one of the two";
+}
+
 TEST(VirtualCluster, ARepeatGivesTheSameBits) {
   const auto run = [](std::uint64_t seed) {
     VirtualOptions options = uniform(5, {.sample_s = 0.01, .step_s = 0.05});

@@ -16,7 +16,6 @@ int Coordinator::join(WorkerId worker, Nanoseconds now) {
   check(!it.is_here, "a worker joins that is there");
   it.is_here = true;
   it.clock = clock;
-  it.begun.reset();
   it.taken.push_back(0);
   if (workers() >= policy_.workers) is_open_ = true;
   look_for_quorum(now);
