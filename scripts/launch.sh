@@ -26,6 +26,8 @@ batch=                   # samples a replica; empty: train.global_batch is the c
 nproc=1
 nnodes=1
 node_rank=0
+local_rank=0             # of this process among those of its machine, where they are not nproc
+local_size=
 placed=0                 # whether the arguments say which process of how many this is
 
 usage_error() {
@@ -104,6 +106,12 @@ take_world() {
   fi
   if_name=${if_name:-${SLUICE_IF_NAME:-}}
   placed=1
+}
+
+# on_this_machine PROCESSES: all nodes are this machine.
+on_this_machine() {
+  local_rank=$node_rank
+  local_size=$1
 }
 
 # take_recipe [LR [BATCH [DATASET [DATADIR]]]]: those that are missing stay as configured. Whoever starts a run by such
@@ -189,10 +197,10 @@ launch() {
   # The user's --set come last, so that they win.
   local -a command=(build/release/sluice train "$config" "${argument_sets[@]}" "${options[@]}")
   if [[ $((nproc * nnodes)) -gt 1 ]]; then
-    export WORLD_SIZE=$((nproc * nnodes)) LOCAL_WORLD_SIZE=$nproc
+    export WORLD_SIZE=$((nproc * nnodes)) LOCAL_WORLD_SIZE=${local_size:-$nproc}
     local first_rank=$((node_rank * nproc))
     [[ $nproc -eq 1 || $dry_run -eq 1 ]] || run_ranks "$first_rank" "$nproc" "${command[@]}" # ends the script
-    export RANK=$first_rank LOCAL_RANK=0
+    export RANK=$first_rank LOCAL_RANK=$local_rank
   fi
   exec "${command[@]}"
 }

@@ -4,6 +4,7 @@ namespace sluice::app {
 
 void add_commands(CLI::App& app) {
   add_train(app);
+  add_serve(app);
   add_eval(app);
   add_step(app);
   add_profile(app);
@@ -11,6 +12,7 @@ void add_commands(CLI::App& app) {
   add_report(app);
   add_schedule(app);
   add_batch_plan(app);
+  add_make_keys(app);
   add_listings(app);
 }
 

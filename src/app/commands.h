@@ -9,6 +9,8 @@
 namespace sluice::app {
 
 void add_train(CLI::App& app);
+void add_serve(CLI::App& app);
+void add_make_keys(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_step(CLI::App& app);
 void add_profile(CLI::App& app);

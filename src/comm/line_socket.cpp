@@ -15,12 +15,6 @@ namespace {
 constexpr int kLinger = 200;         // milliseconds that closing may take
 constexpr int kUnreadMessages = 64;  // of up to 8 KiB that wait in memory for us, per connection
 
-bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }
-
-std::string endpoint(const std::string& address, int port) {
-  return is_ipv6(address) ? concat("tcp://[", address, "]:", port) : concat("tcp://", address, ":", port);
-}
-
 }  // namespace
 
 struct LineSocket::Zmq {
@@ -45,7 +39,7 @@ int LineSocket::listen(const std::string& host) {
   const auto [address, port] = own_address(fd);
   try {
     zmq_->socket.set(zmq::sockopt::use_fd, fd);  // which the socket owns from here on
-    zmq_->socket.bind(endpoint(address, port));
+    zmq_->socket.bind(tcp_endpoint(address, port));
   } catch (const zmq::error_t& error) {
     throw PeerError(concat("cannot listen on ", address, ": ", error.what()));
   }
@@ -53,7 +47,7 @@ int LineSocket::listen(const std::string& host) {
 }
 
 void LineSocket::connect(const std::string& host, int port) {
-  const std::string address = address_of(host), place = endpoint(address, port);
+  const std::string address = address_of(host), place = tcp_endpoint(address, port);
   try {
     zmq_->socket.set(zmq::sockopt::ipv6, is_ipv6(address));
     zmq_->socket.connect(place);

@@ -1,10 +1,6 @@
 #include "comm/liveness.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <condition_variable>
-#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -12,39 +8,13 @@
 #include <vector>
 
 #include "comm/liveness_watch.h"
+#include "comm/wake_up.h"
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
 
 namespace sluice::comm {
-namespace {
-
-// Ends the wait of a thread that polls fd().
-class WakeUp {
- public:
-  WakeUp() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (fd_ < 0) throw PeerError("cannot make an event descriptor; raise the limit on open files (ulimit -n)");
-  }
-  ~WakeUp() { ::close(fd_); }
-  WakeUp(const WakeUp&) = delete;
-  WakeUp& operator=(const WakeUp&) = delete;
-
-  [[nodiscard]] int fd() const { return fd_; }
-  void give() const {
-    const std::uint64_t one = 1;
-    check(::write(fd_, &one, sizeof one) == sizeof one, "an event can be counted");
-  }
-  void take() const {
-    std::uint64_t count = 0;
-    (void)!::read(fd_, &count, sizeof count);  // nothing to take is no error
-  }
-
- private:
-  int fd_;
-};
-
-}  // namespace
 
 class Liveness::ControlThread {
  public:

@@ -108,4 +108,10 @@ std::string address_towards(const std::string& host) {
   return address;
 }
 
+bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }
+
+std::string tcp_endpoint(const std::string& address, int port) {
+  return is_ipv6(address) ? concat("tcp://[", address, "]:", port) : concat("tcp://", address, ":", port);
+}
+
 }  // namespace sluice::comm

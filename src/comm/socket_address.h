@@ -25,6 +25,10 @@ struct SocketAddress {
 // process does not count.
 [[nodiscard]] bool wait_for_listener(const std::string& host, int port, std::chrono::milliseconds limit);
 
+// As ZeroMQ writes them.
+[[nodiscard]] bool is_ipv6(const std::string& address);
+[[nodiscard]] std::string tcp_endpoint(const std::string& address, int port);
+
 // The address of this machine from which packets to `host` leave.
 [[nodiscard]] std::string address_towards(const std::string& host);
 

@@ -121,7 +121,10 @@ struct ReplicasConfig {
 
 struct PsConfig {
   std::string policy = "bsp";
-  std::string clock = "virtual";
+  std::string clock = "real";
+  std::string placement = "rank0";
+  std::string address;  // of the server, HOST:PORT; empty: as the launcher says
+  std::string keys;     // a folder; empty: no encryption
   int workers = 2;
   std::int64_t worker_batch = 0;  // 0 = train.global_batch / workers
   int shards = 1;

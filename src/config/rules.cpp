@@ -83,8 +83,7 @@ class Rules {
     if (!is_used) return;
     require(config_.train.steps > 0, {"train.steps", "train.epochs"},
             "with a parameter server the length of a run is given in updates; set train.steps");
-    require(config_.replicas.local == 1, {"replicas.local"},
-            concat("replicas.local=", config_.replicas.local, ": a worker in virtual time is one pipeline; set 1"));
+    check_places_of_workers();
     require(config_.freeze.policy == "none" && config_.pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
             "workers of a parameter server keep their plan; leave freeze.policy and pipeline.changes out");
     require(ps.policy != "amb" || ps.time_limit_s > 0, {"ps.policy", "ps.time_limit_s"},
@@ -107,6 +106,24 @@ class Rules {
                    " samples (ps.worker_batch, or train.global_batch / ps.workers), too few for ",
                    batch < slices ? concat(slices, " micro-batches")
                                   : concat("train.micro_batch=", config_.train.micro_batch)));
+  }
+
+  // What goes with virtual time, and what with processes.
+  void check_places_of_workers() const {
+    const PsConfig& ps = config_.ps;
+    const PsConfig defaults;
+    const bool is_virtual = ps.clock == "virtual";
+    require(config_.replicas.local == 1 || !(is_virtual || ps.time_limit_s > 0), {"replicas.local", "ps.clock"},
+            concat("replicas.local=", config_.replicas.local, ": a worker ",
+                   is_virtual ? "in virtual time" : "with ps.time_limit_s", " is one pipeline; set 1"));
+    require(is_virtual || (ps.sample_s == defaults.sample_s && ps.step_s == 0 && ps.bytes_per_s == 0),
+            {"ps.clock", "ps.sample_s", "ps.step_s", "ps.bytes_per_s"},
+            "ps.sample_s, ps.step_s and ps.bytes_per_s are charged in virtual time; leave them out with "
+            "ps.clock=\"real\"");
+    require(!is_virtual || (ps.placement == defaults.placement && ps.address.empty() && ps.keys.empty()),
+            {"ps.clock", "ps.placement", "ps.address", "ps.keys"},
+            "with ps.clock=\"virtual\" the server and its workers are one process; leave ps.placement, ps.address and "
+            "ps.keys out");
   }
 
   void check_order() const {

@@ -255,10 +255,21 @@ Keys ps_keys() {
        "is more than ps.staleness ahead of the slowest; asp: each one; quorum: those of ps.quorum workers; amb: as "
        "fmb, "
        "but workers stop computing after ps.time_limit_s"},
-      {"ps.clock", ps<&C::clock>(), words({"virtual"}), "",
-       "virtual: the server and all its workers in one process, one worker after the other, on a clock that is charged "
+      {"ps.clock", ps<&C::clock>(), words({"real", "virtual"}), "",
+       "real: the server and its workers are processes (ps.placement); virtual: the server and all its workers in one "
+       "process, one worker after the other, on a clock that is charged "
        "what each would take (ps.sample_s, ps.step_s, ps.bytes_per_s, ps.induce)"},
-      {"ps.workers", ps<&C::workers>(), between(1, 4096), "workers", "workers of the server, each a pipeline"},
+      {"ps.placement", ps<&C::placement>(), words({"rank0", "servers"}), "",
+       "which process is the server: rank0: the first of the launch, and the others are its workers; servers: the one "
+       "that sluice serve has started, and all of the launch are workers"},
+      {"ps.address", ps<&C::address>(), any(), "",
+       "HOST:PORT of the server; empty: where rank 0 of the launch is met (--init, MASTER_ADDR and MASTER_PORT)"},
+      {"ps.keys", ps<&C::keys>(), any(), "",
+       "folder with server.pub, and for the server server.key (sluice make-keys): all that travels is encrypted, and "
+       "only those who have the keys are heard; empty: not encrypted, and the server listens on 127.0.0.1 only"},
+      {"ps.workers", ps<&C::workers>(), between(1, 4096), "workers",
+       "workers of the server, each a pipeline; with ps.placement = \"rank0\" all processes of the launch but the "
+       "first"},
       {"ps.worker_batch", ps<&C::worker_batch>(), at_least(0), "samples",
        "samples of a worker's step; 0 = train.global_batch / ps.workers"},
       {"ps.shards", ps<&C::shards>(), between(1, 1024), "shards", "parts that the server cuts the parameters into"},

@@ -133,4 +133,15 @@ Weights Server::weights() const {
   return weights;
 }
 
+ServerState Server::state() const {
+  ServerState state{.progress = progress_, .weights = {.statistics = statistics_.clone()}};
+  for (const ShardState& shard : shards_) state.weights.shards.push_back(shard.values().clone());
+  const auto& named = shards_.front().optimizer().states();
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    auto& [name, of_shards] = state.optimizer.emplace_back(named[i].first, std::vector<at::Tensor>{});
+    for (const ShardState& shard : shards_) of_shards.push_back(shard.optimizer().states()[i].second.clone());
+  }
+  return state;
+}
+
 }  // namespace sluice::ps

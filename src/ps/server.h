@@ -14,6 +14,8 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "optim/optimizer.h"
@@ -51,6 +53,13 @@ struct Weights {
   Tensors tensors;
 };
 
+// All that a server is made of again, by the names of its layout and optimizer. Copies.
+struct ServerState {
+  ServerProgress progress;
+  Tensors weights;
+  std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer;  // a state's name, [shard]
+};
+
 class Server {
  public:
   // values: [parameter of the layout], flat. progress: of a run that goes on.
@@ -62,6 +71,7 @@ class Server {
   void leave(WorkerId worker, Nanoseconds now) { coordinator_.leave(worker, now); }
   void open(Nanoseconds now) { coordinator_.open(now); }
   std::int64_t begin(WorkerId worker) { return coordinator_.begin(worker); }
+  std::int64_t begin_again(WorkerId worker) { return coordinator_.begin_again(worker); }
   [[nodiscard]] bool may_begin(WorkerId worker) const { return coordinator_.may_begin(worker); }
   [[nodiscard]] std::optional<Nanoseconds> due_at() const { return coordinator_.due_at(); }
 
@@ -71,6 +81,7 @@ class Server {
   std::vector<UpdateDone> advance(Nanoseconds now);
 
   [[nodiscard]] Weights weights() const;
+  [[nodiscard]] ServerState state() const;
   [[nodiscard]] const ServerProgress& progress() const { return progress_; }
   [[nodiscard]] const SyncPolicy& policy() const { return options_.policy; }
   [[nodiscard]] const Layout& layout() const { return layout_; }

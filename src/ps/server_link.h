@@ -1,8 +1,7 @@
 // server_link: what a worker's sync needs of its servers, wherever they are.
 #pragma once
 
-#include "ps/layout.h"
-#include "ps/policy/push_record.h"
+#include "ps/push.h"
 
 namespace sluice::ps {
 
@@ -17,8 +16,8 @@ class ServerLink {
   // Waits until the worker may begin. Writes the weights of one version, the same for all shards, into `into`, which
   // has the layout. Returns the version.
   [[nodiscard]] virtual std::int64_t pull(Tensors& into) = 0;
-  // Sequence and worker of the record are the link's to fill in. May return before the push is acknowledged.
-  virtual void push(PushRecord record, Tensors pushed) = 0;
+  // Worker, life and sequence of the record are the link's to fill in. May return before the push is acknowledged.
+  virtual void push(Push push) = 0;
 };
 
 }  // namespace sluice::ps

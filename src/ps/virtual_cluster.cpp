@@ -35,7 +35,7 @@ VirtualCluster::VirtualCluster(Server& server, VirtualOptions options, Compute c
       stragglers_(options_.stragglers),
       compute_(std::move(compute)),
       workers_(options_.workers.size()),
-      times_(options_.workers.size()),
+      delivered_(options_.workers.size()),
       bytes_(bytes_of(server.weights().tensors)) {
   for (std::size_t w = 0; w < workers_.size(); ++w)
     workers_[w].link = std::make_shared<VirtualLink>(server_, WorkerId{static_cast<int>(w)});
@@ -72,10 +72,10 @@ void VirtualCluster::begin(WorkerId id) {
   check(push.has_value(), "a worker's step in virtual time has pushed nothing");
   worker.push = std::move(*push);
   const double send_s = costs.bytes_per_s > 0 ? 2 * bytes_ / costs.bytes_per_s : 0;
-  worker.times = {.compute_s = clock.compute_s(),
-                  .stall_s = clock.stall_s(),
-                  .send_s = send_s,
-                  .idle_s = to_s(now_ - worker.idle_since)};
+  worker.push.times = {.compute_s = clock.compute_s(),
+                       .stall_s = clock.stall_s(),
+                       .send_s = send_s,
+                       .idle_s = to_s(now_ - worker.idle_since)};
   worker.arrives = now_ + in_ns(clock.compute_s() + send_s);
 }
 
@@ -98,12 +98,12 @@ void VirtualCluster::go_on_to_the_next_event() {
 
 void VirtualCluster::deliver(Worker& worker) {
   const PushRecord record = worker.push.record;
+  delivered_[index_of(record.worker)] = {worker.push.scores, worker.push.times};
   const PushAnswer answer = server_.push(record, std::move(worker.push.tensors), now_);
   if (answer == PushAnswer::kRefused)
     throw DivergedError(concat("push ", record.sequence, " of worker ", index_of(record.worker),
                                " has numbers that are not finite; lower the learning rate"));
   check(answer == PushAnswer::kTaken, "a push in virtual time was not taken");
-  times_[index_of(record.worker)] = worker.times;
   worker.arrives = -1;
   worker.idle_since = now_;
 }
@@ -112,7 +112,8 @@ VirtualUpdate VirtualCluster::told(UpdateDone done) {
   VirtualUpdate update{.at = now_};
   for (const PushRecord& record : done.update.pushes)
     update.pushes.push_back({.record = record,
-                             .times = times_[index_of(record.worker)],
+                             .scores = delivered_[index_of(record.worker)].scores,
+                             .times = delivered_[index_of(record.worker)].times,
                              .staleness = done.update.version - 1 - record.base_version});
   update.done = std::move(done);
   return update;

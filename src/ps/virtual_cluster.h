@@ -44,21 +44,6 @@ class SliceClock {
   bool has_begun_ = false;
 };
 
-// Times of a push, all in seconds and of the step that made it.
-struct PushTimes {
-  double compute_s = 0;  // stall included
-  double stall_s = 0;
-  double send_s = 0;  // pull and push
-  double idle_s = 0;  // from the arrival of its last push until this step began
-};
-
-// A push that has become part of an update.
-struct PushDone {
-  PushRecord record;
-  PushTimes times;
-  std::int64_t staleness = 0;  // updates between the weights that it began with and its own
-};
-
 struct VirtualUpdate {
   UpdateDone done;
   std::vector<PushDone> pushes;  // in the order of done.update.pushes
@@ -91,6 +76,9 @@ class VirtualCluster {
     Nanoseconds idle_since = 0;
     Nanoseconds arrives = -1;  // its push; -1: it is not under way
     Push push;
+  };
+  struct Delivered {
+    PushScores scores;
     PushTimes times;
   };
 
@@ -106,9 +94,9 @@ class VirtualCluster {
   Stragglers stragglers_;
   Compute compute_;
   std::vector<Worker> workers_;
-  std::vector<UpdateDone> ready_;  // made, and not returned yet
-  std::vector<PushTimes> times_;   // [worker]: of its last push that was delivered
-  double bytes_ = 0;               // of the weights
+  std::vector<UpdateDone> ready_;     // made, and not returned yet
+  std::vector<Delivered> delivered_;  // [worker]: of its last push
+  double bytes_ = 0;                  // of the weights
   Nanoseconds now_ = 0;
 };
 

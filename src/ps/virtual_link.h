@@ -13,11 +13,6 @@
 
 namespace sluice::ps {
 
-struct Push {
-  PushRecord record;
-  Tensors tensors;
-};
-
 class VirtualLink final : public ServerLink {
  public:
   // The server outlives it. factor: of what it pushes (PushRecord).
@@ -32,13 +27,13 @@ class VirtualLink final : public ServerLink {
     into.statistics.copy_(weights.tensors.statistics);
     return weights.version;
   }
-  void push(PushRecord record, Tensors pushed) override {
+  void push(Push push) override {
     check(!outgoing_, "a worker in virtual time pushes before its last push was delivered");
-    record.worker = worker_;
-    record.life = life_;
-    record.sequence = ++pushes_;
-    record.factor = factor_;
-    outgoing_ = Push{record, std::move(pushed)};
+    push.record.worker = worker_;
+    push.record.life = life_;
+    push.record.sequence = ++pushes_;
+    push.record.factor = factor_;
+    outgoing_ = std::move(push);
   }
 
   // What it has pushed since; nothing: it has not.

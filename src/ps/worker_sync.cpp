@@ -164,8 +164,9 @@ comm::StepOutcome WorkerSync::finish_step(const comm::Contribution& local) {
   const comm::StepOutcome outcome{.update = comm::Update::kElsewhere, .total = local};
   // A loss that is not finite ends this worker's step with an error; nobody else is to have its gradients.
   if (is_trial_ || !std::isfinite(local.loss_sum)) return outcome;
-  link_->push({.base_version = version_, .examples = local.samples, .targets = local.targets},
-              gradients(local.gradient_scale));
+  link_->push({.record = {.base_version = version_, .examples = local.samples, .targets = local.targets},
+               .scores = {.loss_sum = local.loss_sum, .top1 = local.top1, .top5 = local.top5},
+               .tensors = gradients(local.gradient_scale)});
   return outcome;
 }
 

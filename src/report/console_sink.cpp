@@ -64,10 +64,14 @@ void ConsoleSink::log_end(const SummaryReport& report) const {
   }
   const double flops_per_s = per_second(all_flops(totals.flops), totals.duration);
   const auto mfu = utilisation(totals.flops, totals.device_s, facts_);
-  log_info(concat(totals.samples, " samples in ", human_duration(to_s(totals.duration)), " of training steps: ",
-                  fixed(totals.samples_per_s(), 1), " samples/s; ", fixed(flops_per_s * 1e-9, 1), " model GFLOP/s, ",
-                  mfu ? concat(fixed(100 * *mfu, 1), " % of ", concat(facts_.peak_flops * 1e-12), " TFLOP/s a device")
-                      : std::string("peak unknown (profile.peak_tflops)"),
+  const std::string of_peak =
+      mfu ? concat(fixed(100 * *mfu, 1), " % of ", concat(facts_.peak_flops * 1e-12), " TFLOP/s a device")
+          : std::string("peak unknown (profile.peak_tflops)");
+  // None where other processes compute.
+  const std::string of_flops =
+      flops_per_s > 0 ? concat("; ", fixed(flops_per_s * 1e-9, 1), " model GFLOP/s, ", of_peak) : "";
+  log_info(concat(totals.samples, " samples in ", human_duration(to_s(totals.duration)),
+                  " of training steps: ", fixed(totals.samples_per_s(), 1), " samples/s", of_flops,
                   "; peak memory of the process ", human_bytes(peak_process_memory())));
   for (const tune::Advice& one : report.advice) log_info(concat("advice: ", one.sentence));
 }

@@ -42,7 +42,7 @@ void Loop::run() {
 
 void Loop::run_to_the_end() {
   run_until_done_or_stopped();
-  if (!is_finished() || progress_.evaluation_due) stop_for_signal();
+  if (!is_finished() || progress_.evaluation_due) stop_early();
   check_records();
   if (!is_saved()) save();  // again, where the disk could not take it
   report_outside_of_steps();
@@ -81,7 +81,10 @@ void Loop::end_without_records(const std::filesystem::path& gone) {
   throw StorageError(concat(what, "; ", rescued));
 }
 
-bool Loop::must_stop() const { return stop_is_agreed_ || (parts_.engine.step().is_alone() && StopSignal::requested()); }
+bool Loop::must_stop() const {
+  if (parts_.updates != nullptr) return has_no_more_updates_;
+  return stop_is_agreed_ || (parts_.engine.step().is_alone() && StopSignal::requested());
+}
 
 void Loop::run_until_done_or_stopped() {
   for (;;) {
@@ -192,21 +195,27 @@ std::optional<std::int64_t> Loop::proven_step() const {
   return proven_checkpoint_.empty() ? std::nullopt : storage::step_of(proven_checkpoint_);
 }
 
+std::optional<RecordedStep> Loop::next_step(double lr) {
+  const engine::StepWishes wishes{.count_correct = true, .stop = StopSignal::requested()};
+  if (parts_.updates != nullptr) return parts_.updates->next_update(parts_.engine, wishes);
+  return run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, wishes);
+}
+
 void Loop::train_one_step() {
   report_outside_of_steps();
   const std::int64_t number = progress_.steps_done + 1;
   const double lr = options_.lr.at(progress_.steps_done);
-  const engine::StepWishes wishes{.count_correct = true, .stop = StopSignal::requested()};
-  const auto [batch, stats, spans, pushes] =
-      parts_.take_step ? parts_.take_step(progress_.steps_done, lr, wishes)
-                       : run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, wishes);
+  const std::optional<RecordedStep> step = next_step(lr);
+  has_no_more_updates_ = !step;
+  if (!step) return;
+  const auto& [batch, stats, spans, events] = *step;
   stop_is_agreed_ = stats.stop;
   if (!stats.skipped) proven_checkpoint_ = last_checkpoint_;  // the loss of one that is may be anything
 
   progress_ = {number, data::position_after(batch)};
   progress_.evaluation_due = evaluation_is_due_after(batch);
   if (parts_.records == nullptr) return;
-  for (const auto& push : pushes) parts_.records->reporter.event("push", push);
+  for (const auto& [name, fields] : events) parts_.records->reporter.event(name, fields);
   parts_.records->reporter.step({.step = number,
                                  .epoch = batch.epoch,
                                  .batch = batch.batch,
@@ -254,7 +263,7 @@ bool Loop::checkpoint_is_due() const {
       options_.checkpoint_every_steps > 0 && progress_.steps_done % options_.checkpoint_every_steps == 0;
   const bool by_time =
       options_.checkpoint_every_minutes > 0 && to_s(now_ns() - last_save_) >= options_.checkpoint_every_minutes * 60.0;
-  return by_steps || by_time;
+  return (by_steps || by_time) && (parts_.updates == nullptr || parts_.updates->holds_weights());
 }
 
 void Loop::report_outside_of_steps() {
@@ -288,6 +297,16 @@ void Loop::save_or_warn() {
     report_fault(error);
     log_warning(concat("training goes on without this checkpoint: ", error.what()));
   }
+}
+
+void Loop::stop_early() {
+  const auto why = parts_.updates != nullptr ? parts_.updates->why_over() : std::nullopt;
+  if (!why) stop_for_signal();
+  if (progress_.steps_done > first_step_ && !is_saved()) save();
+  throw Error(
+      why->exit_code(),
+      concat(why->what(), " (after step ", progress_.steps_done, " of ", options_.total_steps, "); ",
+             last_checkpoint_.empty() ? "no checkpoint was saved" : concat("checkpoint ", last_checkpoint_.string())));
 }
 
 void Loop::stop_for_signal() {

@@ -23,7 +23,7 @@
 #include "storage/checkpoint_store.h"
 #include "train/feature_reuse.h"
 #include "train/plan_source.h"
-#include "train/recorded_step.h"
+#include "train/update_source.h"
 
 namespace sluice::train {
 
@@ -65,8 +65,8 @@ struct LoopParts {
   PlanSource plans;
   Records* records;                                        // null: another process of the run keeps them
   std::shared_ptr<const FeatureReuse> features = nullptr;  // null: nothing is kept of what frozen layers make
-  // The step with this number, from 0; empty: run_recorded_step() on the next batch. Then there is no open_train_data.
-  std::function<RecordedStep(std::int64_t step, double lr, const engine::StepWishes& wishes)> take_step = {};
+  // Makes the steps; null: run_recorded_step() does, on the batches of open_train_data.
+  UpdateSource* updates = nullptr;
 };
 
 class Loop {
@@ -75,7 +75,7 @@ class Loop {
       : parts_(std::move(parts)),
         options_(std::move(options)),
         progress_(start),
-        train_data_(parts_.take_step ? nullptr : parts_.open_train_data(start.position)),
+        train_data_(parts_.updates != nullptr ? nullptr : parts_.open_train_data(start.position)),
         first_step_(start.steps_done),
         last_checkpoint_(options_.resumed_from) {
     if (options_.is_saved) saved_step_ = start.steps_done;
@@ -94,6 +94,7 @@ class Loop {
   // freeze: the fields of PlanSource::freeze_record; null where nothing freezes with it.
   void go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::ordered_json& freeze);
   void stay_after(const engine::PlanRefused& refusal);
+  [[nodiscard]] std::optional<RecordedStep> next_step(double lr);
   void train_one_step();
   [[nodiscard]] std::optional<std::filesystem::path> checkpoint_to_go_back_to() const;
   [[nodiscard]] std::string where_to_go_back(const std::optional<std::filesystem::path>& good,
@@ -115,14 +116,16 @@ class Loop {
   [[noreturn]] void end_without_records(const std::filesystem::path& gone);
   void save();
   void save_or_warn();
+  [[noreturn]] void stop_early();
   [[noreturn]] void stop_for_signal();
 
   LoopParts parts_;
   LoopOptions options_;
   Progress progress_;
-  std::unique_ptr<data::Loader> train_data_;  // stands at progress_.position; null with LoopParts::take_step
+  std::unique_ptr<data::Loader> train_data_;  // stands at progress_.position; null with LoopParts::updates
   std::int64_t first_step_;                   // done when this loop began
   bool stop_is_agreed_ = false;
+  bool has_no_more_updates_ = false;
   std::optional<std::int64_t> saved_step_;
   std::filesystem::path last_checkpoint_;
   // The newest whose weights gave a finite loss in the step after it. Retention keeps it: a newer one may be of weights

@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "core/text_table.h"
 #include "pipeline/schedule/plan_schedule.h"
+#include "train/server_run.h"
 
 namespace sluice::train {
 
@@ -58,6 +59,7 @@ std::string headline(const Setup& setup, const engine::Composition& composition,
        << ", chunks " << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks))
        << ", global batch " << plan.global_batch << " (" << divided_up(plan.global_batch, replicas) << " a replica), "
        << counted(cpu_threads, "thread") << " a CPU device";
+  if (const std::string server = describe_server(setup.config); !server.empty()) text << "\n" << server;
   return std::move(text).str();
 }
 

@@ -4,7 +4,8 @@
 #pragma once
 
 #include <cstdint>
-
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -19,8 +20,8 @@ struct RecordedStep {
   data::Batch batch;
   StepStats stats;
   StepSpans spans;  // everything since they were last collected
-  // Fields of a `push` event each: what workers of a parameter server have pushed for this update.
-  std::vector<nlohmann::ordered_json> pushes = {};
+  // For the records, before those of the step: names of events and their fields.
+  std::vector<std::pair<std::string, nlohmann::ordered_json>> events = {};
 };
 
 // `step`: number of the optimizer step, from 0. Requires: a loader that is not at its end.

@@ -26,8 +26,11 @@
 #include "train/resume_point.h"
 #include "train/run_facts.h"
 #include "train/same_start.h"
+#include "train/served_workers.h"
+#include "train/server_run.h"
 #include "train/stop_signal.h"
 #include "train/virtual_workers.h"
+#include "train/worker.h"
 
 namespace sluice::train {
 namespace {
@@ -94,7 +97,7 @@ struct Training {
   RunPlans& plans;
   Progress start;
   std::shared_ptr<FeatureReuse> features;  // null: nothing is kept
-  VirtualWorkers* workers = nullptr;       // of a parameter server; null: there is none
+  UpdateSource* updates = nullptr;         // of a parameter server; null: there is none
 };
 
 // records: null in a process that keeps none.
@@ -114,12 +117,7 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
   std::optional<FreezeWatch> watch;
   if (!is_known_beforehand(policy_of(setup))) watch.emplace(peers, setup, engine, training.plans, training.start);
   const PlanSource source = watch ? watch->source() : source_of(training.plans.changes);
-  LoopParts parts{engine, open_train_data, open_eval_data, source, records, training.features};
-  if (training.workers != nullptr) {
-    parts.take_step = [&](std::int64_t, double, const engine::StepWishes& wishes) {
-      return training.workers->next_update(engine, wishes);
-    };
-  }
+  const LoopParts parts{engine, open_train_data, open_eval_data, source, records, training.features, training.updates};
   Loop(parts, options, training.start).run();
   if (peers.is_alone()) return;
   engine::check_same_state(engine.composition(), "at the end");
@@ -161,7 +159,16 @@ struct RunFiles {
   storage::CheckpointStore& checkpoints;
   std::string config;      // text of config.toml
   bool continues = false;  // the directory's own records
+  ServerPlace server = {};
+  std::string version = {};  // of Sluice
 };
+
+// null: there is no parameter server.
+std::unique_ptr<UpdateSource> make_update_source(const Setup& setup, const RunFiles& files) {
+  if (setup.config.replicas.sync != "ps") return nullptr;
+  if (files.server.part == ServerPlace::Part::kServer) return make_served_workers(setup, files.server, files.version);
+  return make_virtual_workers(setup);
+}
 
 // All processes get what rank 0 begins with.
 void hand_out_start(const Training& training) {
@@ -175,7 +182,7 @@ void settle_chunks(const Training& training) {
 
 // What the user reads before the first step.
 void tell_plans(const Training& training) {
-  const auto& [peers, setup, engine, plans, start, features, workers] = training;
+  const auto& [peers, setup, engine, plans, start, features, updates] = training;
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
   if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
   warn_of_late_changes(plans.changes, setup.total_steps);
@@ -207,7 +214,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
                   steps_done);
   };
   tell_plan(start.steps_done);
-  if (training.workers != nullptr) reporter.event("ps", training.workers->fields());
+  if (training.updates != nullptr) reporter.event("ps", training.updates->fields());
   if (resume) {
     reporter.event("resume", {{"step", start.steps_done}, {"checkpoint", resume->source}});
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
@@ -231,11 +238,10 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   if (resume) orders.state.progress = resume->state.progress;
   give(peers, orders);
   const auto features = make_feature_reuse(setup);
-  std::optional<VirtualWorkers> workers;
-  if (setup.config.replicas.sync == "ps") workers.emplace(setup);
+  const std::unique_ptr<UpdateSource> updates = make_update_source(setup, files);
   engine::Engine engine(plans.now, engine_options(setup, peers.processes(), features,
-                                                  workers ? workers->sync_factory() : engine::make_sync));
-  const Training training{peers, setup, engine, plans, orders.state.progress, features, workers ? &*workers : nullptr};
+                                                  updates ? updates->sync_factory() : engine::make_sync));
+  const Training training{peers, setup, engine, plans, orders.state.progress, features, updates.get()};
   nlohmann::ordered_json summary;
   peers.together([&] { summary = train_composed(training, files, resume); });
   return summary;
@@ -263,7 +269,7 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
     }
   }
   const std::string config = concat(origin_line(options.config_file), "\n\n", config::to_toml(setup.config));
-  return train(peers, setup, {run_dir, checkpoints, config, continues}, resume);
+  return train(peers, setup, {run_dir, checkpoints, config, continues, options.server, options.launch.version}, resume);
 }
 
 // The part of a process that keeps no records.
@@ -302,7 +308,7 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
   check_changes(setup);
   check_freezing(setup);
   check_feature_reuse(setup);
-  check_workers(setup);
+  check_policy(setup.config);
   refuse_to_go_on(config, options);
   if (world.rank != 0 || world.is_single()) return setup;
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
@@ -311,9 +317,17 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
   return setup;
 }
 
+// A server's workers come and go: no other process is waited for, and none ends it.
+comm::World alone(const comm::World& world) { return {.local_rank = world.local_rank, .local_size = world.local_size}; }
+
 }  // namespace
 
-nlohmann::ordered_json run_training(const config::Config& config, const SessionOptions& options) {
+nlohmann::ordered_json run_training(const config::Config& wanted, const SessionOptions& wishes) {
+  const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serves);
+  if (place.part == ServerPlace::Part::kWorker) return run_worker(config, place, wishes.launch);
+  SessionOptions options = wishes;
+  options.server = place;
+  if (place.part == ServerPlace::Part::kServer) options.launch.world = alone(wishes.launch.world);
   Setup setup;
   // Until the other processes have ended too; while they wait for each other at the start, a signal ends each by
   // itself.
@@ -330,13 +344,14 @@ nlohmann::ordered_json run_training(const config::Config& config, const SessionO
   });
 }
 
-PlanDescription describe_training(const config::Config& config, const SessionOptions& options) {
+PlanDescription describe_training(const config::Config& wanted, const SessionOptions& options) {
+  const config::Config config = place_run(wanted, options.launch.world, options.serves).config;
   Setup setup = make_run_setup(config, options);
   warn_of_oddities(setup);
   check_changes(setup);
   check_freezing(setup);
   check_feature_reuse(setup);
-  check_workers(setup);
+  check_policy(setup.config);
   identify_data(setup);
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);

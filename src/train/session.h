@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "train/peers.h"
 #include "train/plan_description.h"
+#include "train/server_place.h"
 
 namespace sluice::train {
 
@@ -19,11 +20,14 @@ struct SessionOptions {
   // "auto": continue the run directory's newest checkpoint if there is one; else a run or checkpoint directory; empty:
   // a new run.
   std::string resume;
+  bool serves = false;           // as the parameter server of workers that are started apart (`sluice serve`)
   bool accept_new_data = false;  // go on with other training data than the checkpoint was made with
   Launch launch;
+  ServerPlace server = {};  // the session's own: where it serves
 };
 
-// Trains. Returns when all steps are done: in rank 0 the run directory and the fields of the summary in metrics.jsonl.
+// Trains, or does this process's part in a run on a parameter server (server_place.h). Returns when all steps are done:
+// in rank 0 and in a server the run directory and the fields of the summary in metrics.jsonl.
 nlohmann::ordered_json run_training(const config::Config& config, const SessionOptions& options);
 
 // What run_training() would do, without a step and without writing anything: reads and checks what it would start from.

@@ -1,35 +1,19 @@
 #include "train/virtual_workers.h"
 
-#include <algorithm>
-#include <cmath>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 
 #include "core/check.h"
-#include "core/concat.h"
-#include "core/divided_up.h"
 #include "data/ledger.h"
 #include "data/sample_reader.h"
-#include "engine/state.h"
 #include "ps/virtual_cluster.h"
 #include "ps/worker_sync.h"
-#include "train/composition.h"
+#include "train/server_run.h"
 
 namespace sluice::train {
 namespace {
-
-ps::SyncPolicy policy_of_server(const config::PsConfig& config) {
-  ps::SyncPolicy policy = ps::preset_policy(config.policy, config.workers);
-  if (config.quorum) policy.quorum = *config.quorum;
-  if (config.staleness) policy.staleness = *config.staleness;
-  policy.grace = std::llround(config.grace_s * 1e9);
-  policy.deadline = std::llround(config.time_limit_s * 1e9);
-  ps::check_policy(policy, concat("ps.policy=\"", config.policy, "\""));
-  return policy;
-}
 
 ps::VirtualOptions virtual_options(const config::Config& config) {
   const config::PsConfig& ps = config.ps;
@@ -42,74 +26,46 @@ ps::VirtualOptions virtual_options(const config::Config& config) {
                          .mean_s = ps.induce_mean_s}};
 }
 
-nlohmann::ordered_json fields_of(const ps::PushDone& push, const ps::VirtualUpdate& update) {
-  return {{"step", update.done.update.version}, {"worker", static_cast<int>(push.record.worker)},
-          {"sequence", push.record.sequence},   {"version", push.record.base_version},
-          {"staleness", push.staleness},        {"examples", push.record.examples},
-          {"compute_s", push.times.compute_s},  {"idle_s", push.times.idle_s},
-          {"send_s", push.times.send_s},        {"sleep_s", push.times.stall_s},
-          {"virtual_s", to_s(update.at)}};
-}
-
-// What several workers have done for one update, as one step.
-void add(StepStats& sum, const StepStats& one) {
-  const auto weight = [](const StepStats& of) { return static_cast<double>(of.targets); };
-  if (sum.targets + one.targets > 0)
-    sum.loss = (sum.loss * weight(sum) + one.loss * weight(one)) / (weight(sum) + weight(one));
-  sum.samples += one.samples;
-  sum.targets += one.targets;
-  if (one.correct) sum.correct = sum.correct.value_or(EvalCounts{}) += *one.correct;
-  for (std::size_t i = 0; i < sum.flops.size(); ++i) sum.flops[i] += one.flops[i];
-}
-
-}  // namespace
-
-class VirtualWorkers::State {
+class VirtualWorkers final : public UpdateSource {
  public:
-  explicit State(const Setup& setup)
+  explicit VirtualWorkers(const Setup& setup)
       : setup_(setup),
         policy_(policy_of_server(setup.config.ps)),
+        lr_(lr_schedule(setup)),
         ledger_({.seed = setup.config.train.seed, .samples = setup.train_set->size()}),
         reader_(*setup.train_set, train_loader_options(setup).reading()),
         steps_(static_cast<std::size_t>(setup.config.ps.workers)) {}
 
-  std::shared_ptr<comm::ReplicaSync> make_sync(engine::SyncRequest request) {
-    check(server_ == nullptr, "workers in virtual time are composed anew");
-    stages_ = request.stages;
-    link_ = std::make_shared<LinkOfNow>(ps::layout_of(stages_, {.shards = setup_.config.ps.shards}));
-    return std::make_shared<ps::WorkerSync>(
-        std::move(request.stages), request.bucket_bytes, link_,
-        [this](ReplicaId, MicroBatchId slice) { return clock_ == nullptr || clock_->admits(slices_[index(slice)]); });
+  engine::SyncFactory sync_factory() override {
+    return [this](engine::SyncRequest request) { return make_sync(std::move(request)); };
   }
 
-  RecordedStep next_update(engine::Engine& engine, const engine::StepWishes& wishes) {
+  std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes& wishes) override {
     if (server_ == nullptr) start(engine);
+    if (wishes.stop) return std::nullopt;
     engine_ = &engine;
     wishes_ = wishes;
     const Nanoseconds begin = now_ns();
-    const std::int64_t epoch = ledger_.epochs_over();
+    const ps::ServerProgress before = server_->progress();
     const ps::VirtualUpdate update = cluster_->next_update();
-    RecordedStep done;
+    RecordedStep done{.batch = place_of(before, server_->progress(), setup_),
+                      .stats = stats_of(update.pushes, wishes.count_correct)};
     for (const ps::PushDone& push : update.pushes) {
       settle(push.record);
-      add(done.stats, steps_[of(push.record)].stats);
-      done.pushes.push_back(fields_of(push, update));
+      for (std::size_t i = 0; i < done.stats.flops.size(); ++i)
+        done.stats.flops[i] += steps_[of(push.record)].stats.flops[i];
+      nlohmann::ordered_json fields = fields_of(push, update.done.update.version);
+      fields["virtual_s"] = to_s(update.at);
+      done.events.emplace_back("push", std::move(fields));
     }
     if (setup_.config.train.clip_norm > 0) done.stats.gradient_norm = update.done.gradient_norm;
-    load_from_server(engine);
-    done.batch = place_in(epoch, done.stats.samples);
+    load_from_server(engine, server_->layout(), server_->state());
     done.spans = engine.recorder().collect(update.done.update.version, begin, now_ns());
     return done;
   }
 
-  nlohmann::ordered_json fields() const {
-    const config::PsConfig& ps = setup_.config.ps;
-    return {{"policy", ps.policy},      {"clock", ps.clock},
-            {"workers", ps.workers},    {"worker_batch", ps.worker_batch},
-            {"quorum", policy_.quorum}, {"staleness", policy_.staleness},
-            {"grace_s", ps.grace_s},    {"time_limit_s", ps.time_limit_s},
-            {"induce", ps.induce}};
-  }
+  bool holds_weights() override { return true; }
+  nlohmann::ordered_json fields() const override { return fields_of(setup_.config.ps, policy_); }
 
  private:
   // To the server, for the worker whose turn it is.
@@ -118,7 +74,7 @@ class VirtualWorkers::State {
     explicit LinkOfNow(ps::Layout layout) : layout_(std::move(layout)) {}
     [[nodiscard]] const ps::Layout& layout() const override { return layout_; }
     [[nodiscard]] std::int64_t pull(ps::Tensors& into) override { return of_worker->pull(into); }
-    void push(ps::PushRecord record, ps::Tensors pushed) override { of_worker->push(record, std::move(pushed)); }
+    void push(ps::Push push) override { of_worker->push(std::move(push)); }
 
     std::shared_ptr<ps::VirtualLink> of_worker;
 
@@ -133,18 +89,21 @@ class VirtualWorkers::State {
 
   static std::size_t of(const ps::PushRecord& record) { return static_cast<std::size_t>(record.worker); }
 
+  std::shared_ptr<comm::ReplicaSync> make_sync(engine::SyncRequest request) {
+    check(server_ == nullptr, "workers in virtual time are composed anew");
+    stages_ = request.stages;
+    link_ = std::make_shared<LinkOfNow>(ps::layout_of(stages_, {.shards = setup_.config.ps.shards}));
+    return std::make_shared<ps::WorkerSync>(
+        std::move(request.stages), request.bucket_bytes, link_,
+        [this](ReplicaId, MicroBatchId slice) { return clock_ == nullptr || clock_->admits(slices_[index(slice)]); });
+  }
+
   void start(engine::Engine& engine) {
     engine_ = &engine;
-    const config::Config& config = setup_.config;
-    const optim::LrSchedule rates = lr_schedule(setup_);
-    ps::ServerOptions options{.policy = policy_,
-                              .optimizer = optimizer_options(config),
-                              .lr = [rates](const ps::ServerProgress& at) { return rates.at(at.version); },
-                              .clip_norm = config.train.clip_norm};
     server_ = std::make_unique<ps::Server>(link_->layout(), ps::values_of(stages_), ps::statistics_of(stages_),
-                                           std::move(options));
+                                           server_options(setup_));
     cluster_ = std::make_unique<ps::VirtualCluster>(
-        *server_, virtual_options(config),
+        *server_, virtual_options(setup_.config),
         [this](ps::WorkerId worker, std::int64_t step, ps::SliceClock& clock) { compute(worker, step, clock); });
   }
 
@@ -157,7 +116,7 @@ class VirtualWorkers::State {
     slices_ = pipeline::split_sizes(batch.samples(), engine_->plan().chunks);
     clock_ = has_deadline ? &clock : nullptr;
     link_->of_worker = cluster_->link(worker);
-    own.stats = engine_->step().run({batch}, step, /*lr=*/0, wishes_);
+    own.stats = engine_->step().run({batch}, step, lr_.at(server_->progress().version), wishes_);
     clock_ = nullptr;
   }
 
@@ -179,43 +138,9 @@ class VirtualWorkers::State {
     ledger_.push(steps_[of(record)].lease.id, ran);
   }
 
-  // Where the run stands in its data, as a batch of the first epoch that was not over.
-  data::Batch place_in(std::int64_t epoch, std::int64_t samples) const {
-    data::Batch batch{.epoch = epoch, .batches = setup_.batches_per_epoch, .global_size = samples};
-    const std::int64_t pushed = ledger_.counts(epoch).pushed;
-    const bool is_over = ledger_.epochs_over() > epoch;
-    const std::int64_t last = batch.batches - 1;
-    const std::int64_t begun = std::max<std::int64_t>(divided_up(pushed, setup_.global_batch), 1);
-    batch.batch = is_over ? last : std::max<std::int64_t>(std::min(begun, last) - 1, 0);
-    return batch;
-  }
-
-  void load_from_server(engine::Engine& engine) const {
-    const ps::Layout& layout = server_->layout();
-    engine::State state{.model = engine::model_tensors(engine.composition()),
-                        .optimizer_steps = server_->progress().version};
-    const ps::Weights weights = server_->weights();
-    const auto put = [&](storage::TensorMap& into, const std::string& prefix, const std::vector<at::Tensor>& shards) {
-      const std::vector<at::Tensor> values = ps::from_shards(layout, shards);
-      for (std::size_t p = 0; p < values.size(); ++p)
-        into[concat(prefix, layout.parameters[p].name)] = ps::in_shape(layout.parameters[p], values[p]);
-    };
-    put(state.model, "", weights.tensors.shards);
-    std::int64_t begin = 0;
-    for (const auto& [name, elements] : layout.statistics) {
-      state.model.at(name) = weights.tensors.statistics.narrow(0, begin, elements);
-      begin += elements;
-    }
-    for (std::size_t i = 0; i < server_->shards().front().optimizer().states().size(); ++i) {
-      std::vector<at::Tensor> shards;
-      for (const ps::ShardState& shard : server_->shards()) shards.push_back(shard.optimizer().states()[i].second);
-      put(state.optimizer, concat(server_->shards().front().optimizer().states()[i].first, "/"), shards);
-    }
-    engine.load(state, "the parameter server");
-  }
-
   const Setup& setup_;
   ps::SyncPolicy policy_;
+  optim::LrSchedule lr_;  // for messages: the server's
   data::Ledger ledger_;
   data::SampleReader reader_;
   std::vector<comm::SyncedStage> stages_;
@@ -229,21 +154,10 @@ class VirtualWorkers::State {
   std::vector<std::int64_t> slices_;
 };
 
-void check_workers(const Setup& setup) {
-  if (setup.config.replicas.sync == "ps") static_cast<void>(policy_of_server(setup.config.ps));
+}  // namespace
+
+std::unique_ptr<UpdateSource> make_virtual_workers(const Setup& setup) {
+  return std::make_unique<VirtualWorkers>(setup);
 }
-
-VirtualWorkers::VirtualWorkers(const Setup& setup) : state_(std::make_unique<State>(setup)) {}
-VirtualWorkers::~VirtualWorkers() = default;
-
-engine::SyncFactory VirtualWorkers::sync_factory() {
-  return [this](engine::SyncRequest request) { return state_->make_sync(std::move(request)); };
-}
-
-RecordedStep VirtualWorkers::next_update(engine::Engine& engine, const engine::StepWishes& wishes) {
-  return state_->next_update(engine, wishes);
-}
-
-nlohmann::ordered_json VirtualWorkers::fields() const { return state_->fields(); }
 
 }  // namespace sluice::train

@@ -34,7 +34,7 @@ def configuration(folder, ps, **tables):
                "lr_schedule": "cosine", "clip_norm": 0.5, "seed": 3, **FP64, **tables.get("train", {})},
         pipeline={"stages": 2, "chunks": 2, **tables.get("pipeline", {})},
         replicas={"sync": "ps", **tables.get("replicas", {})},
-        **({"ps": {"workers": WORKERS, **ps}} if ps is not None else {}))
+        **({"ps": {"clock": "virtual", "workers": WORKERS, **ps}} if ps is not None else {}))
 
 
 def pushes_by_step(run_dir):
@@ -149,7 +149,8 @@ class ParameterServerTest(unittest.TestCase):
                 (["pipeline.batch_norm=deferred"], "set \"micro\""),
                 (["ps.quorum=5"], "a quorum of 5 of 4"),
                 (["freeze.policy=linear"], "leave freeze.policy"),
-                (["ps.clock=real"], "virtual")]:
+                (["ps.address=127.0.0.1:1"], "leave ps.placement, ps.address and ps.keys out"),
+                (["ps.clock=real", "ps.sample_s=1"], "leave them out with ps.clock=\"real\"")]:
             with self.subTest(words):
                 sets = [word for setting in words for word in ("--set", setting)]
                 done = cli.run("train", configuration(self.folder, {}), "--run-dir", self.folder / "none", *sets)

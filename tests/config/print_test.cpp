@@ -134,6 +134,14 @@ void repair_parameter_server(Config& config) {
   config.pipeline.changes.clear();
   config.ps.workers = 1;
   config.ps.worker_batch = config.ps.partitions = 0;
+  const PsConfig defaults;
+  if (config.ps.clock == "virtual") {
+    config.ps.placement = defaults.placement;
+    config.ps.address = config.ps.keys = "";
+  } else {
+    config.ps.sample_s = defaults.sample_s;
+    config.ps.step_s = config.ps.bytes_per_s = 0;
+  }
   if (config.ps.policy == "amb" && config.ps.time_limit_s == 0) config.ps.time_limit_s = 1;
   if (config.ps.time_limit_s == 0) return;
   config.pipeline.order.clear();

@@ -37,8 +37,9 @@ class Clockwork {
     std::int64_t examples = 0;
     for (int slice = 0; slice < slices_ && clock.admits(batch_ / slices_); ++slice) examples += batch_ / slices_;
     const at::Tensor gradient = weights.shards[0] + at::arange(4, kDouble) + static_cast<double>(worker);
-    link->push({.base_version = version, .examples = examples, .targets = examples},
-               {.shards = {gradient * static_cast<double>(examples)}, .statistics = at::empty({0}, kDouble)});
+    link->push(
+        {.record = {.base_version = version, .examples = examples, .targets = examples},
+         .tensors = {.shards = {gradient * static_cast<double>(examples)}, .statistics = at::empty({0}, kDouble)}});
   }
 
   Server server_;
@@ -187,8 +188,9 @@ TEST(VirtualCluster, ADivergedPushEndsTheRun) {
   cluster = std::make_unique<VirtualCluster>(server, uniform(1, {}), [&](WorkerId worker, std::int64_t, SliceClock&) {
     Tensors weights{.shards = {at::empty({1}, kDouble)}, .statistics = at::empty({0}, kDouble)};
     (void)cluster->link(worker)->pull(weights);
-    cluster->link(worker)->push({.examples = 1, .targets = 1},
-                                {.shards = {at::full({1}, INFINITY, kDouble)}, .statistics = at::empty({0}, kDouble)});
+    cluster->link(worker)->push(
+        {.record = {.examples = 1, .targets = 1},
+         .tensors = {.shards = {at::full({1}, INFINITY, kDouble)}, .statistics = at::empty({0}, kDouble)}});
   });
   EXPECT_THROW((void)cluster->next_update(), DivergedError);
 }

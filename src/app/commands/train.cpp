@@ -32,35 +32,46 @@ void run_train_command(TrainArguments& arguments) {
   if (arguments.output.json) arguments.output.print(summary, "");  // for people, the log has said it all
 }
 
-}  // namespace
-
-void add_train(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("train", "Train a model as the configuration says");
-  const auto arguments = std::make_shared<TrainArguments>();
-  arguments->config.add_to(*command);
+// What train and serve have in common.
+void add_session(CLI::App& command, const std::shared_ptr<TrainArguments>& arguments) {
+  arguments->config.add_to(command);
   command
-      ->add_option("--run-dir", arguments->session.run_dir,
-                   "Directory of the run; default: runs/<config>-<date>-<time>")
+      .add_option("--run-dir", arguments->session.run_dir, "Directory of the run; default: runs/<config>-<date>-<time>")
       ->type_name("DIR")
       ->check(not_empty);
   CLI::Option* resume =
       command
-          ->add_option(
-              "--resume", arguments->session.resume,
-              "Go on from a run or checkpoint directory; \"auto\": from the newest checkpoint of --run-dir, or "
-              "of the runs/<config>-* that CONFIG made, and from the beginning where there is none")
+          .add_option("--resume", arguments->session.resume,
+                      "Go on from a run or checkpoint directory; \"auto\": from the newest checkpoint of --run-dir, or "
+                      "of the runs/<config>-* that CONFIG made, and from the beginning where there is none")
           ->type_name("DIR|auto")
           ->check(not_empty);
   command
-      ->add_flag("--accept-new-data", arguments->session.accept_new_data,
-                 "Resume with other training data than the checkpoint was made with, which is refused otherwise; an "
-                 "epoch that had begun ends when their number has changed")
+      .add_flag("--accept-new-data", arguments->session.accept_new_data,
+                "Resume with other training data than the checkpoint was made with, which is refused otherwise; an "
+                "epoch that had begun ends when their number has changed")
       ->needs(resume);
-  command->add_flag("--dry-run", arguments->dry_run,
-                    "Print the plan (stages, layers, parameters, bytes, chunks) and stop");
-  arguments->output.add_to(*command);
-  add_world_options(*command, arguments->world);
-  command->callback([arguments] { run_train_command(*arguments); });
+  command.add_flag("--dry-run", arguments->dry_run,
+                   "Print the plan (stages, layers, parameters, bytes, chunks) and stop");
+  arguments->output.add_to(command);
+  add_world_options(command, arguments->world);
+  command.callback([arguments] { run_train_command(*arguments); });
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  const auto arguments = std::make_shared<TrainArguments>();
+  add_session(*app.add_subcommand("train", "Train a model as the configuration says"), arguments);
+}
+
+void add_serve(CLI::App& app) {
+  const auto arguments = std::make_shared<TrainArguments>();
+  arguments->session.serves = true;
+  add_session(*app.add_subcommand("serve",
+                                  "Be the parameter server of workers that are started apart with sluice train "
+                                  "(ps.placement = \"servers\"), and keep the run's records and checkpoints"),
+              arguments);
 }
 
 }  // namespace sluice::app

@@ -48,6 +48,12 @@ std::int64_t Coordinator::begin(WorkerId worker) {
   return version_;
 }
 
+std::int64_t Coordinator::begin_again(WorkerId worker) {
+  std::optional<std::int64_t>& begun = workers_.at(worker).begun;
+  check(begun.has_value(), "a worker begins a step again that it has not begun");
+  return begun.emplace(version_);
+}
+
 PushAnswer Coordinator::push(const PushRecord& record, Nanoseconds now) {
   const auto found = workers_.find(record.worker);
   if (found == workers_.end()) return PushAnswer::kUnknown;

@@ -41,6 +41,8 @@ class Coordinator {
   void open(Nanoseconds now);
   // Returns the version of the weights that it begins its step with. Requires: it may.
   std::int64_t begin(WorkerId worker);
+  // The same step on the weights there are now: those that it was given have not reached it. Requires: it has begun.
+  std::int64_t begin_again(WorkerId worker);
   [[nodiscard]] PushAnswer push(const PushRecord& record, Nanoseconds now);
 
   // The next update that is due at this time, to be made before anything else; nothing: none is.

@@ -1,0 +1,172 @@
+#include "ps/net/frame_socket.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+#include <zmq.hpp>
+
+#include "comm/socket_address.h"
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::ps {
+namespace {
+
+constexpr int kLinger = 2000;       // milliseconds that closing may take, for the last messages to leave
+constexpr int kUnread = 64;         // messages that wait in memory for us, of each connection
+constexpr std::int64_t kSeal = 64;  // bytes that encryption adds to a frame, and some more
+constexpr int kReconnect = 100;     // milliseconds between two tries
+constexpr int kHandshake = 10000;   // milliseconds until who says nothing is no longer listened to
+
+zmq::message_t message_of(const Frame& frame) {
+  // Small ones are copied: that costs less than to share them.
+  constexpr std::size_t kSmall = 1024;
+  if (frame.bytes.size() <= kSmall) return {frame.bytes.data(), frame.bytes.size()};
+  auto* const owner = new std::shared_ptr<const void>(frame.owner);
+  const auto release = [](void*, void* hint) { delete static_cast<std::shared_ptr<const void>*>(hint); };
+  return {const_cast<char*>(frame.bytes.data()), frame.bytes.size(), release, owner};
+}
+
+Frame frame_of_message(zmq::message_t message) {
+  auto owner = std::make_shared<zmq::message_t>(std::move(message));
+  const std::string_view bytes(static_cast<const char*>(owner->data()), owner->size());
+  return {bytes, std::move(owner)};
+}
+
+void set_keys(zmq::socket_t& socket, FrameSocket::Role role, const Keys& keys) {
+  if (keys.server_public.empty()) return;
+  if (role == FrameSocket::Role::kServer) {
+    socket.set(zmq::sockopt::curve_server, 1);
+    socket.set(zmq::sockopt::curve_secretkey, keys.server_secret);
+    return;
+  }
+  const Keys own = make_keys();  // of this connection: who knows the server's public key is a worker
+  socket.set(zmq::sockopt::curve_serverkey, keys.server_public);
+  socket.set(zmq::sockopt::curve_publickey, own.server_public);
+  socket.set(zmq::sockopt::curve_secretkey, own.server_secret);
+}
+
+}  // namespace
+
+struct FrameSocket::Zmq {
+  explicit Zmq(Role role)
+      : socket(context, role == Role::kServer ? zmq::socket_type::router : zmq::socket_type::dealer) {}
+  zmq::context_t context{1};
+  zmq::socket_t socket;
+};
+
+FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, const Keys& keys)
+    : role_(role), limits_(limits) {
+  try {
+    zmq_ = std::make_unique<Zmq>(role);
+    zmq::socket_t& socket = zmq_->socket;
+    socket.set(zmq::sockopt::linger, kLinger);
+    socket.set(zmq::sockopt::rcvhwm, kUnread);
+    socket.set(zmq::sockopt::maxmsgsize, limits.frame_bytes < 0 ? limits.frame_bytes : limits.frame_bytes + kSeal);
+    socket.set(zmq::sockopt::handshake_ivl, kHandshake);
+    if (role == Role::kServer) {
+      socket.set(zmq::sockopt::router_mandatory, true);  // else what nobody gets is dropped only after it was queued
+      socket.set(zmq::sockopt::router_handover, true);   // a worker's new connection takes the place of its old one
+    } else {
+      socket.set(zmq::sockopt::routing_id, name);
+      socket.set(zmq::sockopt::reconnect_ivl, kReconnect);
+      socket.set(zmq::sockopt::immediate, true);  // nothing waits for a connection that there is not
+    }
+    set_keys(socket, role, keys);
+  } catch (const zmq::error_t& error) {
+    if (error.num() == EINVAL && !keys.server_public.empty())
+      throw ConfigError("a key of the parameter server is none; make them with scripts/make_keys.sh");
+    throw PeerError(concat("cannot make a socket: ", error.what()));
+  }
+}
+
+FrameSocket::~FrameSocket() = default;
+
+int FrameSocket::listen(const std::string& host, int port) {
+  const int fd = comm::listen_on(host, port);
+  const auto [address, bound] = comm::own_address(fd);
+  try {
+    zmq_->socket.set(zmq::sockopt::use_fd, fd);  // which the socket owns from here on
+    zmq_->socket.bind(comm::tcp_endpoint(address, bound));
+  } catch (const zmq::error_t& error) {
+    throw PeerError(concat("cannot listen on ", address, ": ", error.what()));
+  }
+  return bound;
+}
+
+void FrameSocket::connect(const std::string& host, int port) {
+  const std::string address = comm::address_of(host), place = comm::tcp_endpoint(address, port);
+  try {
+    zmq_->socket.set(zmq::sockopt::ipv6, comm::is_ipv6(address));
+    zmq_->socket.connect(place);
+  } catch (const zmq::error_t& error) {
+    throw PeerError(concat("cannot connect to ", place, ": ", error.what()));
+  }
+}
+
+void FrameSocket::send(const std::string& peer, const Frames& frames) {
+  using zmq::send_flags;
+  try {
+    zmq::socket_t& socket = zmq_->socket;
+    if (role_ == Role::kServer && !socket.send(zmq::buffer(peer), send_flags::sndmore | send_flags::dontwait)) return;
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      zmq::message_t message = message_of(frames[i]);
+      const bool is_last = i + 1 == frames.size();
+      if (!socket.send(message, is_last ? send_flags::dontwait : send_flags::dontwait | send_flags::sndmore)) return;
+    }
+  } catch (const zmq::error_t& error) {
+    if (error.num() != EHOSTUNREACH) throw PeerError(concat("cannot send: ", error.what()));
+  }
+}
+
+void FrameSocket::wait(std::chrono::nanoseconds limit, int wake) {
+  using std::chrono::milliseconds;
+  std::array<zmq::pollitem_t, 2> items{{{zmq_->socket, 0, ZMQ_POLLIN, 0}, {nullptr, wake, ZMQ_POLLIN, 0}}};
+  const auto rounded_up = std::chrono::ceil<milliseconds>(std::max(limit, std::chrono::nanoseconds{0}));
+  try {
+    zmq::poll(items.data(), wake < 0 ? 1 : 2, rounded_up);
+  } catch (const zmq::error_t& error) {
+    if (error.num() != EINTR) throw PeerError(concat("cannot wait for messages: ", error.what()));
+  }
+}
+
+std::optional<FrameSocket::Received> FrameSocket::next() {
+  while (auto frames = receive()) {
+    Received received;
+    if (role_ == Role::kServer) {
+      received.peer = frames->front().bytes;
+      frames->erase(frames->begin());
+    }
+    received.frames = std::move(*frames);
+    if (!received.frames.empty() && received.frames.size() <= limits_.frames) return received;
+    ++dropped_;
+  }
+  return std::nullopt;
+}
+
+// All frames of a message; of those beyond the limit only as many as show that they were there.
+std::optional<Frames> FrameSocket::receive() {
+  Frames frames;
+  for (bool has_more = true; has_more;) {
+    zmq::message_t message;
+    try {
+      if (!zmq_->socket.recv(message, zmq::recv_flags::dontwait)) return std::nullopt;
+    } catch (const zmq::error_t& error) {
+      if (error.num() == EINTR) continue;
+      throw PeerError(concat("cannot receive: ", error.what()));
+    }
+    has_more = message.more();
+    if (frames.size() <= limits_.frames + 1) frames.push_back(frame_of_message(std::move(message)));
+  }
+  return frames;
+}
+
+Keys make_keys() {
+  std::array<char, 41> secret{}, own{};
+  if (zmq_curve_keypair(own.data(), secret.data()) != 0)
+    throw ConfigError("this machine's libzmq was built without CURVE; run without keys, on one machine");
+  return {own.data(), secret.data()};
+}
+
+}  // namespace sluice::ps

@@ -1,0 +1,71 @@
+// frame_socket: one end of the connections between a parameter server and its workers (ZeroMQ): messages of several
+// frames, whole or not at all. A server has one socket for all workers and tells them apart by the names that they gave
+// themselves; a worker's connects again and again.
+// - A message may be lost with its connection, unseen; who needs it asks for it (messages.h).
+// - Frames longer than the limit end the connection before any memory is taken for them; messages of more frames, or
+//   with a name that is no worker's, are dropped and counted.
+// - Without keys nothing is encrypted and anybody who reaches the port can speak: a server without keys listens on the
+//   machine itself only. With them (CURVE) whoever does not have the server's public key is not heard.
+// Not here: what messages mean. Threads: one. Errors: ConfigError (the address is not known, not ours, in use; keys
+// that are none), PeerError (no more sockets).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ps/net/frames.h"
+
+namespace sluice::ps {
+
+// Both in ZeroMQ's own text form, 40 characters; empty: no encryption.
+struct Keys {
+  std::string server_public;
+  std::string server_secret;  // the server's only
+};
+
+class FrameSocket {
+ public:
+  enum class Role { kServer, kWorker };
+  struct Limits {
+    std::int64_t frame_bytes = std::int64_t{1} << 20;  // -1: any
+    std::size_t frames = 64;
+  };
+  struct Received {
+    std::string peer;  // the worker's name for itself; empty in a worker
+    Frames frames;     // at least one
+  };
+
+  // name: the worker's own, for the server; unused in a server.
+  FrameSocket(Role role, const std::string& name, Limits limits, const Keys& keys = {});
+  ~FrameSocket();
+  FrameSocket(const FrameSocket&) = delete;
+  FrameSocket& operator=(const FrameSocket&) = delete;
+
+  // Listens on `host` and nowhere else; port 0: a free one. Returns the port.
+  [[nodiscard]] int listen(const std::string& host, int port);
+  void connect(const std::string& host, int port);
+
+  // Never blocks. The message is lost when there is no such peer or it takes nothing for long.
+  void send(const std::string& peer, const Frames& frames);
+  // Returns when next() may have something, `wake` (a file descriptor; -1: none) can be read, or the time is over.
+  void wait(std::chrono::nanoseconds limit, int wake = -1);
+  [[nodiscard]] std::optional<Received> next();
+  [[nodiscard]] std::int64_t dropped() const { return dropped_; }
+
+ private:
+  struct Zmq;
+  [[nodiscard]] std::optional<Frames> receive();
+
+  Role role_;
+  Limits limits_;
+  std::unique_ptr<Zmq> zmq_;
+  std::int64_t dropped_ = 0;
+};
+
+// A new pair for a server, secret and public.
+[[nodiscard]] Keys make_keys();
+
+}  // namespace sluice::ps

@@ -1,0 +1,117 @@
+// messages: what a parameter server and its workers say to each other: a header of JSON, and with some of them tensors.
+//
+//   worker                                   server
+//   Hello (again and again)            ->
+//                                      <-    Welcome, or Refusal, or Busy
+//                                      <-    LeaseGiven, and WeightsGiven once the worker may begin
+//   PushMade                           ->
+//                                      <-    PushAnswered, the next LeaseGiven, WeightsGiven ...
+//   PushSent: how long that took       ->
+//   Leaving, or Failed                 ->
+//                                      <-    Over: the run is
+//
+// Connections break and servers restart, and then messages are lost without a word. So both sides say now and then, in
+// a Beat, what they have sent last; whoever misses it asks for it by Again, and what comes twice counts once. A server
+// that does not know a worker answers Who, and the worker says Hello.
+//
+// Every header is checked: a message with a field that is missing, of another kind or out of range is none.
+// Values; pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "comm/start.h"
+#include "ps/layout.h"
+#include "ps/net/frames.h"
+#include "ps/push.h"
+
+namespace sluice::ps {
+
+inline constexpr std::int64_t kProtocol = 1;  // of these messages
+inline constexpr std::int64_t kNone = -1;
+
+// --- From a worker.
+
+struct Hello {
+  std::int64_t protocol = kProtocol;
+  WorkerId worker{};
+  std::string session;     // of this process; another one of the same worker has another
+  std::string where;       // for messages: its machine and number of process
+  std::int64_t batch = 1;  // samples that it wants for a step
+  comm::Agreement agreement;
+};
+struct PushMade {
+  PushRecord record;
+  PushScores scores;
+  PushTimes times;
+  std::int64_t lease = kNone;
+  // Tensors: the shards, then the statistics.
+};
+struct PushSent {
+  std::int64_t sequence = 0;
+  double send_s = 0;
+};
+struct WorkerBeat {
+  std::int64_t pushed = 0;  // sequence of the last push of this life
+};
+struct WorkerAgain {};  // the lease and the weights that this worker should have
+struct Leaving {};
+struct Failed {
+  std::int64_t code = 0;  // ExitCode
+  std::string what;
+};
+using FromWorker = std::variant<Hello, PushMade, PushSent, WorkerBeat, WorkerAgain, Leaving, Failed>;
+
+// --- From a server.
+
+struct Welcome {
+  std::int64_t life = 0;
+  Layout layout;
+};
+struct Refusal {
+  std::string what;
+};
+struct Busy {
+  std::string where;  // of the process that has this worker's number now
+};
+struct Who {};
+struct LeaseGiven {
+  std::int64_t id = kNone;
+  std::int64_t epoch = 0;
+  // Tensor: the samples.
+};
+struct WeightsGiven {
+  std::int64_t version = 0;
+  // Tensors: as PushMade.
+};
+struct PushAnswered {
+  std::int64_t sequence = 0;
+  PushAnswer answer = PushAnswer::kTaken;
+};
+struct ServerBeat {
+  std::int64_t lease = kNone;    // that the worker should have
+  std::int64_t version = kNone;  // of the weights with which it should have begun
+};
+struct ServerAgain {};  // the push that this worker has made
+struct Over {
+  std::string what;  // why the run ends early; empty: it is done
+};
+using FromServer =
+    std::variant<Welcome, Refusal, Busy, Who, LeaseGiven, WeightsGiven, PushAnswered, ServerBeat, ServerAgain, Over>;
+
+[[nodiscard]] Frame header_of(const FromWorker& message);
+[[nodiscard]] Frame header_of(const FromServer& message);
+[[nodiscard]] std::optional<FromWorker> from_worker(const Frame& header);
+[[nodiscard]] std::optional<FromServer> from_server(const Frame& header);
+
+// What follows a header: the shards, then the statistics; nothing where they have not the layout's sizes.
+[[nodiscard]] Frames with_tensors(Frame header, const Tensors& tensors);
+[[nodiscard]] std::optional<Tensors> tensors_after_header(const Frames& frames, const Layout& layout);
+[[nodiscard]] Frames with_samples(Frame header, const std::vector<std::int64_t>& samples);
+[[nodiscard]] std::optional<std::vector<std::int64_t>> samples_after_header(const Frames& frames);
+
+}  // namespace sluice::ps

@@ -1,0 +1,312 @@
+#include "ps/net/network_link.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include <ATen/ATen.h>
+
+#include "comm/wake_up.h"
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/own_time.h"
+#include "core/text.h"
+#include "ps/net/messages.h"
+
+namespace sluice::ps {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+constexpr Nanoseconds kHello = 50'000'000;          // between two of them
+constexpr milliseconds kLook{50};                   // between two questions whether to stop
+constexpr nanoseconds kLongestStep{2'000'000'000};  // between two looks at the clock; more is a pause of this process
+
+// Nobody else has it: also the name by which the server knows the connection.
+std::string new_session() {
+  std::random_device random;
+  std::string session;
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  for (int i = 0; i < 32; ++i) session += kDigits[random() % kDigits.size()];
+  return session;
+}
+
+}  // namespace
+
+class NetworkLink::Connection {
+ public:
+  explicit Connection(LinkOptions options)
+      : options_(std::move(options)),
+        session_(new_session()),
+        socket_(FrameSocket::Role::kWorker, session_, {.frame_bytes = -1, .frames = 2048}, options_.keys) {
+    socket_.connect(options_.host, options_.port);
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~Connection() {
+    ask([this] { must_stop_ = true; });
+    thread_.join();
+  }
+
+  // Until `condition`, under the lock; what has gone wrong meanwhile is thrown.
+  template <typename Condition>
+  std::unique_lock<std::mutex> wait_for(const Condition& condition) {
+    std::unique_lock lock(mutex_);
+    while (!condition()) {
+      if (failure_) std::rethrow_exception(failure_);
+      if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
+      changed_.wait_for(lock, kLook);
+    }
+    return lock;
+  }
+
+  void wait_until_welcome() {
+    const auto lock = wait_for([this] { return life_ > 0 || is_over_; });
+    if (life_ == 0) throw PeerError(concat("the run of the server at ", place(), " is over", over_because()));
+  }
+
+  std::optional<data::Lease> next_lease() {
+    const auto lock = wait_for([this] { return lease_.has_value() || is_over_; });
+    if (is_over_) {
+      if (!why_over_.empty()) throw PeerError(concat("the server has ended the run: ", why_over_));
+      return std::nullopt;
+    }
+    life_of_step_ = life_;
+    lease_of_step_ = static_cast<std::int64_t>(lease_->id);
+    return *std::exchange(lease_, std::nullopt);
+  }
+
+  std::int64_t pull(Tensors& into) {
+    const auto lock = wait_for([this] { return weights_.has_value() || life_ != life_of_step_ || is_over_; });
+    if (life_ != life_of_step_ || is_over_) throw StepIsVoid();
+    for (std::size_t s = 0; s < into.shards.size(); ++s) into.shards[s].copy_(weights_->shards[s]);
+    into.statistics.copy_(weights_->statistics);
+    weights_.reset();
+    return version_;
+  }
+
+  void push(Push push) {
+    ask([&] {
+      if (life_ != life_of_step_) return log_info("a step counts for nothing: the server has not known it any more");
+      push.record.worker = options_.worker;
+      push.record.life = life_;
+      push.record.sequence = ++pushed_;
+      push.record.factor = options_.factor;
+      pending_ = with_tensors(header_of(PushMade{push.record, push.scores, push.times, lease_of_step_}), push.tensors);
+      pushed_at_ = now_ns();
+      outgoing_.push_back(pending_);
+    });
+  }
+
+  void part(const FromWorker& last_words) {
+    ask([&] { outgoing_.push_back({header_of(last_words)}); });
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, milliseconds(2000), [this] { return outgoing_.empty() || failure_ != nullptr; });
+  }
+
+  [[nodiscard]] const Layout& layout() const { return layout_; }
+  [[nodiscard]] double last_send_s() {
+    const std::scoped_lock lock(mutex_);
+    return last_send_s_;
+  }
+
+ private:
+  template <typename Change>
+  void ask(const Change& change) {
+    {
+      const std::scoped_lock lock(mutex_);
+      change();
+    }
+    wake_up_.give();
+  }
+
+  [[nodiscard]] std::string place() const { return concat(options_.host, ":", options_.port); }
+  [[nodiscard]] std::string over_because() const { return why_over_.empty() ? "" : concat(": ", why_over_); }
+
+  // --- The connection's own thread.
+
+  void run() {
+    try {
+      while (true) {
+        socket_.wait(nanoseconds(std::max<Nanoseconds>(next_beat_ - now_ns(), 0)), wake_up_.fd());
+        wake_up_.take();
+        while (auto received = socket_.next()) {
+          const std::scoped_lock lock(mutex_);
+          handle(received->frames);
+        }
+        const std::scoped_lock lock(mutex_);
+        look_at_the_time();
+        send_what_waits();
+        changed_.notify_all();
+        if (must_stop_) return;
+      }
+    } catch (...) {
+      const std::scoped_lock lock(mutex_);
+      failure_ = std::current_exception();
+      changed_.notify_all();
+    }
+  }
+
+  void send_what_waits() {
+    for (; !outgoing_.empty(); outgoing_.pop_front()) socket_.send({}, outgoing_.front());
+    if (now_ns() < next_beat_) return;
+    next_beat_ = now_ns() + (life_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
+    if (is_over_) return;
+    if (life_ == 0) {
+      say(Hello{kProtocol, options_.worker, session_, options_.where, options_.batch, options_.agreement});
+    } else {
+      say(WorkerBeat{pushed_});
+    }
+  }
+
+  // All but the time in which this process itself was stopped.
+  void look_at_the_time() {
+    const Nanoseconds passed = time_.pass().count();
+    if (is_over_) return;
+    const Nanoseconds limit = life_ == 0 && !was_welcome_ ? options_.patience : options_.silence;
+    if (!pending_.empty() && now_ns() - pushed_at_ > options_.patience)
+      throw PeerError(concat("the parameter server at ", place(), " lives, but has not taken a push for ",
+                             human_duration(to_s(options_.patience)), "; see what it says"));
+    if (passed - heard_ <= limit) return;
+    throw PeerError(was_welcome_ ? concat("the parameter server at ", place(), " has been silent for ",
+                                          human_duration(to_s(limit)), "; see what it says")
+                                 : concat("no parameter server has answered at ", place(), " within ",
+                                          human_duration(to_s(limit)),
+                                          "; start it, or check the address and, with keys, that both have the same"));
+  }
+
+  void handle(const Frames& frames) {
+    const auto message = from_server(frames.front());
+    if (!message) return;
+    heard_ = time_.pass().count();
+    std::visit([&](const auto& of_kind) { take(of_kind, frames); }, *message);
+  }
+
+  void take(const Welcome& welcome, const Frames&) {
+    if (welcome.life == life_) return;
+    if (was_welcome_) {
+      if (welcome.layout.parameters != layout_.parameters || welcome.layout.shards.size() != layout_.shards.size())
+        throw PeerError("the server has come back with another model; start this worker again");
+      log_info("the server did not know this worker any more; it has joined anew");
+    } else {
+      layout_ = welcome.layout;
+    }
+    was_welcome_ = true;
+    life_ = static_cast<int>(welcome.life);
+    pushed_ = 0;
+    version_ = last_lease_ = kNone;
+    lease_.reset();
+    weights_.reset();
+    pending_.clear();
+  }
+  void take(const Refusal& refusal, const Frames&) {
+    throw ConfigError(concat("the server at ", place(), " refuses this worker: ", refusal.what));
+  }
+  void take(const Busy& busy, const Frames&) {
+    const Nanoseconds passed = time_.pass().count();
+    if (busy_since_ < 0) busy_since_ = passed;
+    if (passed - busy_since_ < options_.rivalry) return;
+    throw ConfigError(concat("the server at ", place(), " has a worker ", static_cast<int>(options_.worker),
+                             " already (", busy.where, "); give each its own number"));
+  }
+  void take(const Who&, const Frames&) {
+    if (life_ == 0) return;
+    life_ = 0;
+    lease_.reset();
+    weights_.reset();
+    next_beat_ = 0;  // hello
+  }
+  void take(const LeaseGiven& given, const Frames& frames) {
+    auto samples = samples_after_header(frames);
+    if (life_ == 0 || !samples || given.id <= last_lease_) return;
+    last_lease_ = given.id;
+    lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};
+  }
+  void take(const WeightsGiven& given, const Frames& frames) {
+    if (life_ == 0 || given.version <= version_) return;
+    auto tensors = tensors_after_header(frames, layout_);
+    if (!tensors) throw PeerError(concat("the server at ", place(), " has sent weights of another layout"));
+    version_ = given.version;
+    weights_ = std::move(*tensors);
+  }
+  void take(const PushAnswered& answered, const Frames&) {
+    if (pending_.empty() || answered.sequence != pushed_) return;
+    pending_.clear();
+    if (answered.answer == PushAnswer::kRefused)
+      throw DivergedError("the server has refused a push: it has numbers that are not finite");
+    last_send_s_ = to_s(now_ns() - pushed_at_);
+    if (answered.answer == PushAnswer::kTaken || answered.answer == PushAnswer::kDuplicate)
+      say(PushSent{answered.sequence, last_send_s_});
+  }
+  void take(const ServerBeat& beat, const Frames&) {
+    if (life_ > 0 && (beat.lease > last_lease_ || beat.version > version_)) say(WorkerAgain{});
+  }
+  void take(const ServerAgain&, const Frames&) {
+    if (!pending_.empty()) socket_.send({}, pending_);
+  }
+  void take(const Over& over, const Frames&) {
+    is_over_ = true;
+    why_over_ = over.what;
+  }
+
+  void say(const FromWorker& message) { socket_.send({}, {header_of(message)}); }
+
+  LinkOptions options_;
+  std::string session_;
+  comm::WakeUp wake_up_;
+  Layout layout_;  // written once, before anybody else reads it
+
+  // Of the connection's thread alone.
+  FrameSocket socket_;
+  OwnTime time_{kLongestStep};
+  Nanoseconds heard_ = 0;
+  Nanoseconds next_beat_ = 0;
+  Nanoseconds busy_since_ = -1;
+  bool was_welcome_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::deque<Frames> outgoing_;
+  Frames pending_;  // the push that has not been answered; empty: none
+  Nanoseconds pushed_at_ = 0;
+  double last_send_s_ = 0;
+  std::int64_t pushed_ = 0;  // sequence of the last push of this life
+  int life_ = 0;             // 0: not let in
+  int life_of_step_ = 0;     // with which the step began that runs
+  std::int64_t lease_of_step_ = kNone;
+  std::int64_t last_lease_ = kNone;   // that has come in this life
+  std::int64_t version_ = kNone;      // of the weights that have come last
+  std::optional<data::Lease> lease_;  // of the next step
+  std::optional<Tensors> weights_;    // of the step that runs or comes next
+  bool is_over_ = false;
+  std::string why_over_;
+  bool must_stop_ = false;
+  std::exception_ptr failure_;
+
+  std::thread thread_;
+};
+
+NetworkLink::NetworkLink(LinkOptions options) : connection_(std::make_unique<Connection>(std::move(options))) {
+  connection_->wait_until_welcome();
+}
+NetworkLink::~NetworkLink() = default;
+
+std::optional<data::Lease> NetworkLink::next_lease() { return connection_->next_lease(); }
+const Layout& NetworkLink::layout() const { return connection_->layout(); }
+std::int64_t NetworkLink::pull(Tensors& into) { return connection_->pull(into); }
+void NetworkLink::push(Push push) { connection_->push(std::move(push)); }
+double NetworkLink::last_send_s() const { return connection_->last_send_s(); }
+void NetworkLink::leave() { connection_->part(Leaving{}); }
+void NetworkLink::fail(const Error& error) {
+  connection_->part(Failed{static_cast<std::int64_t>(error.exit_code()), error.what()});
+}
+
+}  // namespace sluice::ps

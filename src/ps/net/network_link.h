@@ -1,0 +1,70 @@
+// network_link: a worker's connection to its parameter server. A thread of its own sends, receives and shows that this
+// worker lives, so that pushes leave while the next samples are read, and weights arrive meanwhile. Where the server
+// does not know this worker any more (it was started again, or had given the worker up) the worker joins anew, and what
+// it had begun before that counts for nothing: its samples have gone back to the server. Not here: what a worker does
+// with its samples (train/worker.h). Threads: one besides its own. Errors: ConfigError (refused, its number is taken),
+// PeerError (the server does not answer, is silent for too long, or has failed), DivergedError (its push was refused),
+// InterruptedError when asked to stop.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "comm/start.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "data/ledger.h"
+#include "ps/net/frame_socket.h"
+#include "ps/server_link.h"
+
+namespace sluice::ps {
+
+struct LinkOptions {
+  std::string host;
+  int port = 0;
+  Keys keys;
+  WorkerId worker{};
+  std::string where;       // of this process, for messages
+  std::int64_t batch = 1;  // samples that it wants for a step
+  comm::Agreement agreement;
+  Nanoseconds beat = 500'000'000;                           // between two signs of life
+  Nanoseconds patience = 300'000'000'000;                   // until the server has answered for the first time
+  Nanoseconds silence = 60'000'000'000;                     // of the server afterwards
+  Nanoseconds rivalry = 10'000'000'000;                     // with another process that has this worker's number
+  double factor = 1;                                        // of what it pushes (PushRecord)
+  std::function<bool()> is_stopped = [] { return false; };  // asked in every wait
+};
+
+// The step that this worker is about to run is nobody's any more: it has joined anew.
+struct StepIsVoid : std::exception {
+  [[nodiscard]] const char* what() const noexcept override { return "the server has given these samples to others"; }
+};
+
+class NetworkLink final : public ServerLink {
+ public:
+  // Returns when the server has let this worker in.
+  explicit NetworkLink(LinkOptions options);
+  ~NetworkLink() override;
+
+  // The samples of the next step; nothing: the run is over.
+  [[nodiscard]] std::optional<data::Lease> next_lease();
+  [[nodiscard]] const Layout& layout() const override;
+  // Of the weights of the step that next_lease() began. StepIsVoid.
+  [[nodiscard]] std::int64_t pull(Tensors& into) override;
+  void push(Push push) override;
+
+  // How long the last push took until the server had it; 0: none has come there yet.
+  [[nodiscard]] double last_send_s() const;
+
+  // The last thing: tells the server that this worker goes, and why.
+  void leave();
+  void fail(const Error& error);
+
+ private:
+  class Connection;
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace sluice::ps

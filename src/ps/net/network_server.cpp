@@ -1,0 +1,353 @@
+#include "ps/net/network_server.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+
+namespace sluice::ps {
+namespace {
+
+constexpr int kBeatsOfOneWhoLives = 4;                    // so many without a sign make room for another process
+constexpr Nanoseconds kPatienceForTimes = 1'000'000'000;  // of a push's sending
+
+FrameSocket::Limits limits_of(const Layout& layout) {
+  std::int64_t elements = layout.statistics_elements();
+  for (const Shard& shard : layout.shards) elements = std::max(elements, shard.elements);
+  const std::int64_t bytes = elements * static_cast<std::int64_t>(c10::elementSize(layout.dtype));
+  return {.frame_bytes = std::max(bytes, FrameSocket::Limits{}.frame_bytes), .frames = layout.shards.size() + 2};
+}
+
+std::string named(WorkerId worker, const std::string& where) {
+  return concat("worker ", static_cast<int>(worker), " (", where, ")");
+}
+
+Weights copy_of(const Weights& weights) {
+  Weights copy{.version = weights.version, .tensors = {.statistics = weights.tensors.statistics.clone()}};
+  for (const at::Tensor& shard : weights.tensors.shards) copy.tensors.shards.push_back(shard.clone());
+  return copy;
+}
+
+}  // namespace
+
+NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOptions options)
+    : server_(server),
+      ledger_(ledger),
+      options_(std::move(options)),
+      socket_(FrameSocket::Role::kServer, {}, limits_of(server.layout()), options_.keys),
+      port_(socket_.listen(options_.host, options_.port)),
+      begin_(now()),
+      empty_since_(begin_) {}
+
+std::optional<NetworkUpdate> NetworkServer::next(Nanoseconds limit) {
+  const Nanoseconds until = now() + limit;
+  while (true) {
+    if (auto update = take_ready()) return update;
+    if (now() >= until || is_over()) return std::nullopt;
+    step(until);
+  }
+}
+
+// One wait, and all that has come by then. Whether somebody is silent is judged after that: what a worker said while
+// this process was busy or stopped has been heard.
+void NetworkServer::step(Nanoseconds until) {
+  Nanoseconds wake = until;
+  if (!is_over_) wake = std::min(wake, next_beat_);
+  if (const auto due = server_.due_at(); due && !is_over_) wake = std::min(wake, *due);
+  if (!made_.empty()) wake = std::min(wake, made_.front().update.at + kPatienceForTimes);
+  socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(wake - now(), 0)));
+  while (auto received = socket_.next()) handle(std::move(*received));
+  if (is_over_) return;
+  make_updates();
+  look_for_lost();
+  look_for_the_end();
+  beat();
+}
+
+void NetworkServer::handle(FrameSocket::Received received) {
+  const auto message = from_worker(received.frames.front());
+  if (!message) {
+    if (malformed_++ == 0)
+      log_warning("a message that is none of a worker's was dropped; more of them are only counted");
+    return;
+  }
+  if (const auto* const hello = std::get_if<Hello>(&*message)) return greet(received.peer, *hello);
+  const auto found =
+      std::ranges::find_if(sessions_, [&](const auto& worker) { return worker.second.peer == received.peer; });
+  if (found == sessions_.end()) {
+    if (is_over_)
+      say(received.peer, Over{why_over_});
+    else
+      say(received.peer, Who{});
+    return;
+  }
+  found->second.heard = now();
+  std::visit([&](const auto& of_kind) { take(*found, of_kind, received.frames); }, *message);
+}
+
+void NetworkServer::greet(const std::string& peer, const Hello& hello) {
+  if (is_over_) return say(peer, Over{why_over_});
+  if (const std::string refusal = refusal_of(hello); !refusal.empty()) return say(peer, Refusal{refusal});
+  const auto found = sessions_.find(hello.worker);
+  if (found != sessions_.end()) {
+    Session& session = found->second;
+    if (session.id == hello.session) {  // its welcome was lost, or it has another connection
+      session.peer = peer;
+      session.heard = now();
+      return say(peer, Welcome{session.life, server_.layout()});
+    }
+    if (now() - session.heard <= kBeatsOfOneWhoLives * options_.beat) return say(peer, Busy{session.where});
+    part(hello.worker, WorkerNews::What::kLost, concat("another process has come for it from ", hello.where));
+  }
+  admit(peer, hello);
+}
+
+// Why a worker cannot take part; empty: it can.
+std::string NetworkServer::refusal_of(const Hello& hello) const {
+  if (hello.protocol != kProtocol) {
+    return concat("it speaks version ", hello.protocol, " of the protocol, the server version ", kProtocol,
+                  "; install the same Sluice on all machines");
+  }
+  if (static_cast<int>(hello.worker) >= options_.most_workers)
+    return concat("there is no worker ", static_cast<int>(hello.worker), ": the server takes ", options_.most_workers,
+                  ", numbered from 0");
+  if (hello.batch < 1) return concat("a batch of ", hello.batch, " samples is none");
+  for (const auto& [key, mine] : options_.agreement) {
+    const auto found = hello.agreement.find(key);
+    const std::string theirs = found == hello.agreement.end() ? "not set" : found->second;
+    if (theirs != mine) return concat(key, " is ", theirs, " there, but ", mine, " at the server; make them equal");
+  }
+  return {};
+}
+
+void NetworkServer::admit(const std::string& peer, const Hello& hello) {
+  const int life = server_.join(hello.worker, now());
+  Session& session = sessions_[hello.worker] = {
+      .peer = peer, .id = hello.session, .where = hello.where, .batch = hello.batch, .life = life, .heard = now()};
+  say(peer, Welcome{life, server_.layout()});
+  give_lease(session);
+  if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}});
+  begin_all_that_may();
+}
+
+// Whether a push is of the samples that its worker was given, and of the kind that the policy has.
+bool NetworkServer::fits(const Session& session, const PushMade& push) const {
+  return session.lease && push.lease == static_cast<std::int64_t>(session.lease->id) &&
+         push.record.examples <= static_cast<std::int64_t>(session.lease->samples.size()) &&
+         push.record.payload == server_.policy().payload;
+}
+
+void NetworkServer::take(Sessions::value_type& worker, const PushMade& push, const Frames& frames) {
+  auto& [id, session] = worker;
+  const PushRecord& record = push.record;
+  if (is_over_) return say(session.peer, Over{why_over_});
+  if (record.worker != id || record.life != session.life)
+    return say(session.peer, PushAnswered{record.sequence, PushAnswer::kUnknown});
+  if (record.sequence <= session.pushed)
+    return say(session.peer, PushAnswered{record.sequence, PushAnswer::kDuplicate});
+  auto tensors = tensors_after_header(frames, server_.layout());
+  if (!tensors || !fits(session, push)) {
+    ++malformed_;
+    return say(session.peer, PushAnswered{record.sequence, PushAnswer::kOutOfTurn});
+  }
+  const PushAnswer answer = server_.push(record, std::move(*tensors), now());
+  if (answer == PushAnswer::kRefused)
+    throw DivergedError(concat("push ", record.sequence, " of ", named(id, session.where),
+                               " has numbers that are not finite; lower the learning rate"));
+  if (answer == PushAnswer::kTaken) {
+    session.pushed = record.sequence;
+    waiting_[id] = {std::move(*session.lease), push.scores, push.times};
+    session.version = kNone;
+    session.lease.reset();
+  }
+  say(session.peer, PushAnswered{record.sequence, answer});
+  if (answer != PushAnswer::kTaken) return;
+  make_updates();
+  if (!is_over_) give_lease(session);
+}
+
+void NetworkServer::take(Sessions::value_type& worker, const PushSent& sent, const Frames&) {
+  const auto& [id, session] = worker;
+  if (sent.sequence != session.pushed) return;
+  if (const auto found = waiting_.find(id); found != waiting_.end()) {
+    found->second.times.send_s = sent.send_s;
+    found->second.is_timed = true;
+  }
+  for (Made& made : made_) {
+    for (PushDone& push : made.update.pushes) {
+      if (push.record.worker != id || push.record.life != session.life || push.record.sequence != sent.sequence)
+        continue;
+      push.times.send_s = sent.send_s;
+      std::erase(made.untimed, id);
+    }
+  }
+}
+
+void NetworkServer::take(Sessions::value_type& worker, const WorkerBeat& beat, const Frames&) {
+  if (beat.pushed > worker.second.pushed) say(worker.second.peer, ServerAgain{});
+}
+
+void NetworkServer::take(Sessions::value_type& worker, const WorkerAgain&, const Frames&) {
+  auto& [id, session] = worker;
+  send_lease(session);
+  if (session.version != kNone) give_weights(session, server_.begin_again(id));
+}
+
+void NetworkServer::take(Sessions::value_type& worker, const Leaving&, const Frames&) {
+  part(worker.first, WorkerNews::What::kLeft, {});
+}
+
+void NetworkServer::take(Sessions::value_type& worker, const Failed& failed, const Frames&) {
+  const std::string what = concat(named(worker.first, worker.second.where), " has failed: ", failed.what);
+  part(worker.first, WorkerNews::What::kFailed, failed.what);
+  if (failed.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);
+}
+
+void NetworkServer::part(WorkerId worker, WorkerNews::What what, const std::string& why) {
+  const auto found = sessions_.find(worker);
+  const std::string where = found->second.where;
+  if (found->second.lease) ledger_.give_back(found->second.lease->id);
+  sessions_.erase(found);
+  for (Made& made : made_) std::erase(made.untimed, worker);
+  if (const auto pushed = waiting_.find(worker); pushed != waiting_.end()) pushed->second.is_timed = true;
+  empty_since_ = now();
+  last_one_left_ = what == WorkerNews::What::kLeft;
+  if (!is_over_) server_.leave(worker, now());
+  if (options_.tell) options_.tell({worker, what, where, why});
+  if (!is_over_) make_updates();
+}
+
+void NetworkServer::make_updates() {
+  while (!is_over_) {
+    const ServerProgress before = server_.progress();
+    std::vector<UpdateDone> done = server_.advance(now());
+    if (done.empty()) break;
+    check(done.size() == 1, "each push is followed by at most one update");
+    tell(std::move(done.front()), before);
+  }
+  if (!is_over_) begin_all_that_may();
+}
+
+void NetworkServer::tell(UpdateDone done, const ServerProgress& before) {
+  if (done.is_dropped) {
+    throw DivergedError(concat("update ", done.update.version,
+                               ": the pushes are finite, but not what comes of them; lower the learning rate"));
+  }
+  Made made{.update = {.before = before, .after = server_.progress(), .at = now()}};
+  for (const PushRecord& record : done.update.pushes) {
+    const auto waiting = waiting_.extract(record.worker);
+    const Waiting& pushed = waiting.mapped();
+    std::vector<std::int64_t> ran(static_cast<std::size_t>(record.examples));
+    for (std::size_t i = 0; i < ran.size(); ++i) ran[i] = static_cast<std::int64_t>(i);
+    ledger_.push(pushed.lease.id, ran);  // the first ones
+    made.update.pushes.push_back({.record = record,
+                                  .scores = pushed.scores,
+                                  .times = pushed.times,
+                                  .staleness = done.update.version - 1 - record.base_version});
+    if (!pushed.is_timed) made.untimed.push_back(record.worker);
+  }
+  made.update.done = std::move(done);
+  const bool is_last = server_.progress().version >= options_.last_version;
+  if (is_last || (options_.wants_state && options_.wants_state(before, server_.progress())))
+    made.update.state = server_.state();
+  made_.push_back(std::move(made));
+  if (is_last) is_over_ = true;
+}
+
+void NetworkServer::begin_all_that_may() {
+  for (auto& [worker, session] : sessions_) {
+    if (session.version == kNone && server_.may_begin(worker)) give_weights(session, server_.begin(worker));
+  }
+}
+
+void NetworkServer::give_lease(Session& session) {
+  session.lease = *ledger_.lease(session.batch);  // it is endless
+  send_lease(session);
+}
+
+void NetworkServer::send_lease(const Session& session) {
+  if (!session.lease) return;
+  const LeaseGiven given{static_cast<std::int64_t>(session.lease->id), session.lease->epoch};
+  socket_.send(session.peer, with_samples(header_of(given), session.lease->samples));
+}
+
+// Workers that begin with the same version share one copy.
+void NetworkServer::give_weights(Session& session, std::int64_t version) {
+  if (!sendable_ || sendable_->version != version) sendable_ = copy_of(server_.weights());
+  check(sendable_->version == version, "a worker begins with the newest weights");
+  session.version = version;
+  socket_.send(session.peer, with_tensors(header_of(WeightsGiven{version}), sendable_->tensors));
+}
+
+void NetworkServer::beat() {
+  if (now() < next_beat_) return;
+  next_beat_ = now() + options_.beat;
+  for (const auto& [worker, session] : sessions_) {
+    const std::int64_t lease = session.lease ? static_cast<std::int64_t>(session.lease->id) : kNone;
+    say(session.peer, ServerBeat{lease, session.version});
+  }
+}
+
+void NetworkServer::look_for_lost() {
+  std::vector<WorkerId> silent;
+  for (const auto& [worker, session] : sessions_) {
+    if (now() - session.heard > options_.silence) silent.push_back(worker);
+  }
+  for (const WorkerId worker : silent) {
+    if (is_over_) return;
+    part(worker, WorkerNews::What::kLost, concat("no sign of life for ", human_duration(to_s(options_.silence))));
+  }
+}
+
+void NetworkServer::look_for_the_end() {
+  if (!is_open_ && !sessions_.empty() &&
+      std::ranges::any_of(sessions_, [](const auto& worker) { return worker.second.version != kNone; })) {
+    is_open_ = true;
+  }
+  const std::string waited = human_duration(to_s(options_.patience));
+  if (sessions_.empty()) {
+    if (is_open_ && last_one_left_) throw PeerError("all workers have left before the run was over");
+    if (now() - empty_since_ < options_.patience) return;
+    throw PeerError(is_open_
+                        ? concat("no worker has been there for ", waited, "; start them again")
+                        : concat("no worker has come within ", waited, "; start them with the same configuration"));
+  }
+  if (is_open_ || now() - begin_ < options_.patience) return;
+  log_warning(concat("after ", waited, " only ", counted(sessions_.size(), "worker"), " of the policy's ",
+                     server_.policy().workers, " have come: training begins without the others"));
+  server_.open(now());
+  make_updates();
+}
+
+std::optional<NetworkUpdate> NetworkServer::take_ready() {
+  if (made_.empty()) return std::nullopt;
+  const Made& first = made_.front();
+  const bool is_late = now() - first.update.at >= kPatienceForTimes;
+  if (!first.untimed.empty() && !is_late) return std::nullopt;
+  NetworkUpdate update = std::move(made_.front().update);
+  made_.pop_front();
+  return update;
+}
+
+void NetworkServer::end(const std::string& what) {
+  is_over_ = true;
+  why_over_ = what;
+  for (const auto& [worker, session] : sessions_) say(session.peer, Over{what});
+  const Nanoseconds until = now() + options_.farewell;
+  while (!sessions_.empty() && now() < until) {
+    socket_.wait(std::chrono::nanoseconds(until - now()));
+    while (auto received = socket_.next()) {
+      try {
+        handle(std::move(*received));
+      } catch (const DivergedError&) {  // of a step that nobody needs any more
+      }
+    }
+  }
+}
+
+}  // namespace sluice::ps

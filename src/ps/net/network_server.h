@@ -1,0 +1,152 @@
+// network_server: a parameter server and its workers as processes of their own: who is there, what each has been given,
+// what came of its pushes.
+// - Workers come, go, die and come back at any time. One that is silent for too long is given up: its lease goes back
+//   to the ledger, the others go on. A push that was taken counts, whatever becomes of its worker.
+// - A worker's samples are leased one step ahead, so that it reads the next ones while it waits for weights; the
+// weights
+//   are sent, unasked, as soon as it may begin.
+// - A push counts once. One with numbers that are not finite ends the run.
+// Not here: what a push does to the weights (ps/server.h), when (ps/policy), what is recorded.
+// Threads: one, which has to call next() again and again. Errors: ConfigError and PeerError of the socket; PeerError
+// when no worker comes, or none is left; DivergedError.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "data/ledger.h"
+#include "ps/net/frame_socket.h"
+#include "ps/net/messages.h"
+#include "ps/push.h"
+#include "ps/server.h"
+
+namespace sluice::ps {
+
+// What became of a worker.
+struct WorkerNews {
+  enum class What { kJoined, kLeft, kFailed, kLost };
+  WorkerId worker{};
+  What what = What::kJoined;
+  std::string where;  // its machine and process
+  std::string why;    // empty where there is nothing to say
+};
+
+struct NetworkUpdate {
+  UpdateDone done;
+  std::vector<PushDone> pushes;  // in the order of done.update.pushes
+  ServerProgress before;
+  ServerProgress after;
+  Nanoseconds at = 0;
+  std::optional<ServerState> state;  // right after it, where NetworkOptions::wants_state said so
+};
+
+struct NetworkOptions {
+  std::string host = "127.0.0.1";
+  int port = 0;  // 0: a free one
+  Keys keys;
+  comm::Agreement agreement;  // that every worker must have too
+  int most_workers = 4096;
+  std::int64_t last_version = 0;           // after it the run is over
+  Nanoseconds beat = 500'000'000;          // between two signs of life
+  Nanoseconds silence = 60'000'000'000;    // of a worker, before it is given up
+  Nanoseconds patience = 300'000'000'000;  // until all workers have come, and with none at all
+  Nanoseconds farewell = 5'000'000'000;    // at the end, until all workers have left
+  std::function<Nanoseconds()> clock = now_ns;
+  std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state = {};
+  std::function<void(const WorkerNews&)> tell = {};
+};
+
+class NetworkServer {
+ public:
+  // Listens. The server and the ledger outlive it; nobody has joined the one or taken anything from the other.
+  NetworkServer(Server& server, data::Ledger& ledger, NetworkOptions options);
+  NetworkServer(const NetworkServer&) = delete;
+  NetworkServer& operator=(const NetworkServer&) = delete;
+
+  [[nodiscard]] int port() const { return port_; }
+  // Serves until an update is ready to be told, at most for so long. Updates come in order and none is left out.
+  [[nodiscard]] std::optional<NetworkUpdate> next(Nanoseconds limit);
+  [[nodiscard]] bool is_over() const { return is_over_ && made_.empty(); }
+  // The run ends, also after an error: tells all workers, and waits a little for them to leave. what: why it ends
+  // early; empty: it is done. Updates that have been made are still told by next().
+  void end(const std::string& what);
+  [[nodiscard]] std::int64_t malformed() const { return malformed_ + socket_.dropped(); }
+
+ private:
+  struct Session {
+    std::string peer;  // its name at the socket
+    std::string id;
+    std::string where;
+    std::int64_t batch = 1;  // samples of a lease
+    int life = 0;
+    Nanoseconds heard = 0;
+    std::optional<data::Lease> lease;  // of the step that it runs or will run next
+    std::int64_t version = kNone;      // of the weights that it has been given for it
+    std::int64_t pushed = 0;           // sequence of the last push that was taken
+  };
+  // A push that waits for its update.
+  struct Waiting {
+    data::Lease lease;
+    PushScores scores;
+    PushTimes times;
+    bool is_timed = false;  // its worker has said how long it took to send
+  };
+  struct Made {
+    NetworkUpdate update;
+    std::vector<WorkerId> untimed;
+  };
+  using Sessions = std::map<WorkerId, Session>;
+
+  void step(Nanoseconds until);
+  void handle(FrameSocket::Received received);
+  void greet(const std::string& peer, const Hello& hello);
+  [[nodiscard]] std::string refusal_of(const Hello& hello) const;
+  void admit(const std::string& peer, const Hello& hello);
+  void take(Sessions::value_type& worker, const PushMade& push, const Frames& frames);
+  [[nodiscard]] bool fits(const Session& session, const PushMade& push) const;
+  void take(Sessions::value_type& worker, const PushSent& sent, const Frames& frames);
+  void take(Sessions::value_type& worker, const WorkerBeat& beat, const Frames& frames);
+  void take(Sessions::value_type& worker, const WorkerAgain& again, const Frames& frames);
+  void take(Sessions::value_type& worker, const Leaving& leaving, const Frames& frames);
+  void take(Sessions::value_type& worker, const Failed& failed, const Frames& frames);
+  void take(Sessions::value_type&, const Hello&, const Frames&) {}  // greet()
+  void part(WorkerId worker, WorkerNews::What what, const std::string& why);
+
+  void make_updates();
+  void tell(UpdateDone done, const ServerProgress& before);
+  void begin_all_that_may();
+  void give_lease(Session& session);
+  void send_lease(const Session& session);
+  void give_weights(Session& session, std::int64_t version);
+  void beat();
+  void look_for_lost();
+  void look_for_the_end();
+  [[nodiscard]] std::optional<NetworkUpdate> take_ready();
+  void say(const std::string& peer, const FromServer& message) { socket_.send(peer, {header_of(message)}); }
+  [[nodiscard]] Nanoseconds now() const { return options_.clock(); }
+
+  Server& server_;
+  data::Ledger& ledger_;
+  NetworkOptions options_;
+  FrameSocket socket_;
+  int port_ = 0;
+  Sessions sessions_;  // of the workers that are there
+  std::map<WorkerId, Waiting> waiting_;
+  std::deque<Made> made_;
+  std::optional<Weights> sendable_;  // copies, of the newest version that was asked for
+  Nanoseconds begin_;
+  Nanoseconds next_beat_ = 0;
+  Nanoseconds empty_since_;
+  bool is_open_ = false;  // training has begun
+  bool is_over_ = false;
+  std::string why_over_;
+  bool last_one_left_ = false;  // by itself
+  std::int64_t malformed_ = 0;
+};
+
+}  // namespace sluice::ps

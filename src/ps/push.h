@@ -1,0 +1,45 @@
+// push: what a worker sends to its server after a step, and what is told of it afterwards. Values.
+#pragma once
+
+#include <cstdint>
+
+#include "ps/layout.h"
+#include "ps/policy/push_record.h"
+
+namespace sluice::ps {
+
+// How well a step did, for the records; nothing is decided by it.
+struct PushScores {
+  double loss_sum = 0;    // over the targets
+  std::int64_t top1 = 0;  // targets predicted right, and among the five likeliest; 0 where nobody counts them
+  std::int64_t top5 = 0;
+
+  friend bool operator==(const PushScores&, const PushScores&) = default;
+};
+
+// Where the time of a step went, all in seconds and of the step that made the push.
+struct PushTimes {
+  double compute_s = 0;  // stall included
+  double stall_s = 0;
+  double send_s = 0;  // between worker and server
+  double idle_s = 0;  // from the arrival of its last push until this step began
+
+  friend bool operator==(const PushTimes&, const PushTimes&) = default;
+};
+
+struct Push {
+  PushRecord record;
+  PushScores scores;
+  PushTimes times;
+  Tensors tensors;
+};
+
+// A push that has become part of an update.
+struct PushDone {
+  PushRecord record;
+  PushScores scores;
+  PushTimes times;
+  std::int64_t staleness = 0;  // updates between the weights that it began with and its own
+};
+
+}  // namespace sluice::ps

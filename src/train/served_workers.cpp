@@ -1,0 +1,245 @@
+#include "train/served_workers.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "pipeline/failure.h"
+#include "ps/net/network_server.h"
+#include "ps/worker_sync.h"
+#include "train/agreement.h"
+#include "train/server_run.h"
+#include "train/stop_signal.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr Nanoseconds kServeFor = 100'000'000;  // before the next look at signals
+
+const char* name_of(ps::WorkerNews::What what) {
+  switch (what) {
+    case ps::WorkerNews::What::kJoined: return "joined";
+    case ps::WorkerNews::What::kLeft: return "left";
+    case ps::WorkerNews::What::kFailed: return "failed";
+    case ps::WorkerNews::What::kLost: return "lost";
+  }
+  return "";
+}
+
+void log_news(const ps::WorkerNews& news) {
+  const std::string text = concat("worker ", static_cast<int>(news.worker), " (", news.where, ") has ",
+                                  news.what == ps::WorkerNews::What::kLost ? "been given up" : name_of(news.what),
+                                  news.why.empty() ? "" : ": ", news.why);
+  const bool is_good = news.what == ps::WorkerNews::What::kJoined || news.what == ps::WorkerNews::What::kLeft;
+  log(is_good ? LogLevel::kInfo : LogLevel::kWarning, text);
+}
+
+class ServedWorkers final : public UpdateSource {
+ public:
+  ServedWorkers(const Setup& setup, ServerPlace place, comm::Agreement agreement)
+      : setup_(setup),
+        place_(std::move(place)),
+        agreement_(std::move(agreement)),
+        ledger_({.seed = setup.config.train.seed, .samples = setup.train_set->size()}) {}
+  ~ServedWorkers() override {
+    must_stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+  engine::SyncFactory sync_factory() override {
+    return [this](engine::SyncRequest request) {
+      stages_ = request.stages;  // the engine only evaluates: its own sync is never used
+      return engine::make_sync(std::move(request));
+    };
+  }
+
+  std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes&) override {
+    if (!thread_.joinable()) start();
+    std::optional<ps::NetworkUpdate> update = wait_for_update();
+    if (!update) {
+      if (failure_ && failure_->exit_code() != ExitCode::kPeer) throw Error(*failure_);
+      load_from_server(engine, server_->layout(), server_->state());  // its thread has ended
+      holds_weights_ = true;
+      return std::nullopt;
+    }
+    holds_weights_ = update->state.has_value();
+    if (update->state) load_from_server(engine, server_->layout(), *update->state);
+    return as_step(engine, *update);
+  }
+
+  bool holds_weights() override {
+    if (!holds_weights_) wants_state_ = true;
+    return holds_weights_;
+  }
+  std::optional<Error> why_over() const override { return failure_; }
+  nlohmann::ordered_json fields() const override {
+    nlohmann::ordered_json fields = fields_of(setup_.config.ps, policy_of_server(setup_.config.ps));
+    fields["encrypted"] = !place_.keys.server_public.empty();
+    return fields;
+  }
+
+ private:
+  void start() {
+    server_ = std::make_unique<ps::Server>(ps::layout_of(stages_, {.shards = setup_.config.ps.shards}),
+                                           ps::values_of(stages_), ps::statistics_of(stages_), server_options(setup_));
+    network_ = std::make_unique<ps::NetworkServer>(*server_, ledger_, network_options());
+    log_info(concat("parameter server for ", counted(setup_.config.ps.workers, "worker"), " at ", place_.host, ":",
+                    network_->port(), place_.keys.server_public.empty() ? ", without keys: on this machine only" : ""));
+    last_ = now_ns();
+    thread_ = std::thread([this] { serve(); });
+  }
+
+  ps::NetworkOptions network_options() {
+    const config::Config& config = setup_.config;
+    return {.host = place_.host,
+            .port = place_.port,
+            .keys = place_.keys,
+            .agreement = agreement_,
+            .last_version = setup_.total_steps,
+            .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
+            .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9),
+            .wants_state = [this](const auto& before, const auto& after) { return wants_state(before, after); },
+            .tell = [this](const ps::WorkerNews& news) { hear(news); }};
+  }
+
+  // --- The server's thread.
+
+  void serve() {
+    std::optional<Error> failure;
+    try {
+      const bool is_done = serve_until_over();
+      network_->end(is_done ? "" : "it was stopped");
+    } catch (const Error& error) {
+      failure = error;
+    } catch (...) {
+      failure = pipeline::describe_failure(std::current_exception(), "the parameter server");
+    }
+    try {
+      if (failure) network_->end(failure->what());
+      while (!network_->is_over()) hand_over(network_->next(kServeFor));
+    } catch (const Error& error) {  // the workers will notice its silence
+      log_warning(error.what());
+    }
+    const std::scoped_lock lock(mutex_);
+    failure_ = std::move(failure);
+    has_ended_ = true;
+    changed_.notify_all();
+  }
+
+  // False when it was asked to stop before.
+  bool serve_until_over() {
+    while (!network_->is_over()) {
+      if (must_stop_ || StopSignal::requested()) return false;
+      hand_over(network_->next(kServeFor));
+    }
+    return true;
+  }
+
+  void hand_over(std::optional<ps::NetworkUpdate> update) {
+    if (!update) return;
+    const std::scoped_lock lock(mutex_);
+    made_.push_back(std::move(*update));
+    changed_.notify_all();
+  }
+
+  // The loop will evaluate or save after this update.
+  bool wants_state(const ps::ServerProgress& before, const ps::ServerProgress& after) {
+    const config::Config& config = setup_.config;
+    const auto is_multiple = [&](std::int64_t of) { return of > 0 && after.version % of == 0; };
+    const bool evaluates = config.train.eval_every_steps > 0 ? is_multiple(config.train.eval_every_steps)
+                                                             : ends_epoch(before, after, setup_.train_set->size());
+    return evaluates || is_multiple(config.checkpoint.every_steps) || wants_state_.exchange(false);
+  }
+
+  void hear(const ps::WorkerNews& news) {
+    log_news(news);
+    const std::scoped_lock lock(mutex_);
+    news_.push_back(news);
+  }
+
+  // --- The loop's.
+
+  std::optional<ps::NetworkUpdate> wait_for_update() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !made_.empty() || has_ended_; });
+    if (made_.empty()) return std::nullopt;
+    ps::NetworkUpdate update = std::move(made_.front());
+    made_.pop_front();
+    return update;
+  }
+
+  RecordedStep as_step(engine::Engine& engine, const ps::NetworkUpdate& update) {
+    RecordedStep step{.batch = place_of(update.before, update.after, setup_),
+                      .stats = stats_of(update.pushes, /*counts_correct=*/true)};
+    const std::int64_t version = update.done.update.version;
+    for (const ps::WorkerNews& news : take_news()) {
+      step.events.emplace_back("worker", nlohmann::ordered_json{{"step", version},
+                                                                {"worker", static_cast<int>(news.worker)},
+                                                                {"what", name_of(news.what)},
+                                                                {"where", news.where},
+                                                                {"why", news.why}});
+    }
+    for (const ps::PushDone& push : update.pushes) step.events.emplace_back("push", fields_of(push, version));
+    if (setup_.config.train.clip_norm > 0) step.stats.gradient_norm = update.done.gradient_norm;
+    step.spans = engine.recorder().collect(version, last_, std::max(update.at, last_));
+    step.spans.places.clear();  // nobody trains here
+    last_ = std::max(update.at, last_);
+    return step;
+  }
+
+  std::vector<ps::WorkerNews> take_news() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(news_, {});
+  }
+
+  const Setup& setup_;
+  ServerPlace place_;
+  comm::Agreement agreement_;
+  std::vector<comm::SyncedStage> stages_;
+  // The thread's, from its start to its end.
+  std::unique_ptr<ps::Server> server_;
+  data::Ledger ledger_;
+  std::unique_ptr<ps::NetworkServer> network_;
+
+  bool holds_weights_ = false;
+  Nanoseconds last_ = 0;  // when the last update was made
+  std::atomic<bool> wants_state_ = false;
+  std::atomic<bool> must_stop_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<ps::NetworkUpdate> made_;  // guarded by mutex_, as what follows
+  std::vector<ps::WorkerNews> news_;
+  bool has_ended_ = false;
+  std::optional<Error> failure_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+comm::Agreement served_agreement(const Setup& setup, const std::string& version) {
+  comm::Agreement agreement = agreement_of(setup.config, version);
+  // How each runs its own part, and what the server alone does.
+  std::erase_if(agreement, [](const auto& entry) {
+    const std::string& key = entry.first;
+    return (key.starts_with("pipeline.") && key != "pipeline.batch_norm") || key.starts_with("profile.") ||
+           key == "replicas.local" || key == "ps.worker_batch" || key == "train.global_batch" ||
+           key == "train.micro_batch" || key == "ps.partitions" || key == "ps.keys" || key == "ps.address" ||
+           key.starts_with("train.eval") || key == "train.deterministic";
+  });
+  agreement["the digest of the training samples"] = setup.data.train.digest;
+  return agreement;
+}
+
+std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const ServerPlace& place,
+                                                  const std::string& version) {
+  return std::make_unique<ServedWorkers>(setup, place, served_agreement(setup, version));
+}
+
+}  // namespace sluice::train

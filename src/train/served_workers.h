@@ -1,0 +1,22 @@
+// served_workers: a run on a parameter server whose workers are other processes (ps/net): the server runs in a thread
+// of its own, so that workers never wait for an evaluation or a checkpoint; the loop takes the updates that it has
+// made, one by one, and has the engine hold their weights where it needs them. Threads: one, besides the server's.
+// Errors: those of ps/net/network_server.h.
+#pragma once
+
+#include <memory>
+
+#include "train/server_place.h"
+#include "train/setup.h"
+#include "train/update_source.h"
+
+namespace sluice::train {
+
+// What every process of such a run must have the same: configuration, version and training data.
+[[nodiscard]] comm::Agreement served_agreement(const Setup& setup, const std::string& version);
+
+// `setup` outlives it.
+[[nodiscard]] std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const ServerPlace& place,
+                                                                const std::string& version);
+
+}  // namespace sluice::train

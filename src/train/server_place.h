@@ -1,0 +1,32 @@
+// server_place: which part a process has in a run whose parameter server and workers are processes: by ps.placement and
+// how it was started. With "rank0" the first process of a launch is the server and the others are its workers; with
+// "servers" the server was started by `sluice serve`, and all processes of a launch are workers.
+// Values; pure, but for reading keys. Errors: ConfigError.
+#pragma once
+
+#include <string>
+
+#include "comm/world.h"
+#include "config/config.h"
+#include "ps/net/frame_socket.h"
+
+namespace sluice::train {
+
+struct ServerPlace {
+  enum class Part { kNone, kServer, kWorker };
+  Part part = Part::kNone;  // kNone: there is no such run
+  std::string host;         // of the server
+  int port = 0;
+  int worker = 0;  // this one's number
+  ps::Keys keys;
+};
+
+struct PlacedRun {
+  ServerPlace place;
+  config::Config config;  // as this part runs it
+};
+
+// serves: as `sluice serve`.
+[[nodiscard]] PlacedRun place_run(const config::Config& config, const comm::World& world, bool serves);
+
+}  // namespace sluice::train

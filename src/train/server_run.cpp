@@ -1,0 +1,127 @@
+#include "train/server_run.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/concat.h"
+#include "core/divided_up.h"
+#include "core/text.h"
+#include "engine/state.h"
+#include "train/composition.h"
+
+namespace sluice::train {
+
+void check_policy(const config::Config& config) {
+  if (config.replicas.sync == "ps") static_cast<void>(policy_of_server(config.ps));
+}
+
+ps::SyncPolicy policy_of_server(const config::PsConfig& config) {
+  ps::SyncPolicy policy = ps::preset_policy(config.policy, config.workers);
+  if (config.quorum) policy.quorum = *config.quorum;
+  if (config.staleness) policy.staleness = *config.staleness;
+  policy.grace = std::llround(config.grace_s * 1e9);
+  policy.deadline = std::llround(config.time_limit_s * 1e9);
+  ps::check_policy(policy, concat("ps.policy=\"", config.policy, "\""));
+  return policy;
+}
+
+ps::ServerOptions server_options(const Setup& setup) {
+  const optim::LrSchedule rates = lr_schedule(setup);
+  return {.policy = policy_of_server(setup.config.ps),
+          .optimizer = optimizer_options(setup.config),
+          .lr = [rates](const ps::ServerProgress& at) { return rates.at(at.version); },
+          .clip_norm = setup.config.train.clip_norm};
+}
+
+bool ends_epoch(const ps::ServerProgress& before, const ps::ServerProgress& after, std::int64_t samples) {
+  return after.examples / samples > before.examples / samples;
+}
+
+std::int64_t samples_of_update(const config::Config& config) {
+  const int quorum = policy_of_server(config.ps).quorum;
+  return config.ps.worker_batch * (quorum == 0 ? config.ps.workers : std::min(quorum, config.ps.workers));
+}
+
+std::string describe_server(const config::Config& config) {
+  if (config.replicas.sync != "ps") return {};
+  const config::PsConfig& ps = config.ps;
+  const ps::SyncPolicy policy = policy_of_server(ps);
+  std::string text = concat("parameter server: ", ps.policy, ", ", counted(ps.workers, "worker"),
+                            ps.clock == "virtual" ? " in virtual time" : "", ", ", ps.worker_batch, " samples each; ",
+                            "an update is made of ");
+  text += policy.quorum == 0 ? "one push of every worker" : counted(policy.quorum, "push");
+  if (policy.grace > 0) text += concat(" and those within ", fixed(to_s(policy.grace), 3), " s");
+  if (policy.staleness != ps::kUnbounded) text += concat("; nobody is more than ", policy.staleness, " ahead");
+  if (policy.deadline > 0) text += concat("; workers stop after ", fixed(to_s(policy.deadline), 3), " s");
+  if (ps.induce != "none") text += concat("; stalls: ", ps.induce);
+  return text;
+}
+
+data::Batch place_of(const ps::ServerProgress& before, const ps::ServerProgress& after, const Setup& setup) {
+  const std::int64_t samples = setup.train_set->size(), unit = samples_of_update(setup.config);
+  const std::int64_t batches = std::max<std::int64_t>(divided_up(samples, unit), 2);  // one that is not the last
+  const std::int64_t begun = std::min(before.examples % samples / unit, batches - 2);
+  return {.epoch = before.examples / samples,
+          .batch = ends_epoch(before, after, samples) ? batches - 1 : begun,
+          .batches = batches,
+          .global_size = after.examples - before.examples};
+}
+
+StepStats stats_of(const std::vector<ps::PushDone>& pushes, bool counts_correct) {
+  StepStats stats;
+  EvalCounts correct;
+  double loss_sum = 0;
+  for (const ps::PushDone& push : pushes) {
+    stats.samples += push.record.examples;
+    stats.targets += push.record.targets;
+    loss_sum += push.scores.loss_sum;
+    correct += {.loss_sum = push.scores.loss_sum,
+                .top1 = push.scores.top1,
+                .top5 = push.scores.top5,
+                .targets = push.record.targets};
+  }
+  if (stats.targets > 0) stats.loss = loss_sum / static_cast<double>(stats.targets);
+  if (counts_correct) stats.correct = correct;
+  return stats;
+}
+
+nlohmann::ordered_json fields_of(const ps::PushDone& push, std::int64_t version) {
+  return {{"step", version},
+          {"worker", static_cast<int>(push.record.worker)},
+          {"life", push.record.life},
+          {"sequence", push.record.sequence},
+          {"version", push.record.base_version},
+          {"staleness", push.staleness},
+          {"examples", push.record.examples},
+          {"compute_s", push.times.compute_s},
+          {"idle_s", push.times.idle_s},
+          {"send_s", push.times.send_s},
+          {"sleep_s", push.times.stall_s}};
+}
+
+nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncPolicy& policy) {
+  return {{"policy", config.policy},   {"clock", config.clock},
+          {"workers", config.workers}, {"worker_batch", config.worker_batch},
+          {"quorum", policy.quorum},   {"staleness", policy.staleness},
+          {"grace_s", config.grace_s}, {"time_limit_s", config.time_limit_s},
+          {"induce", config.induce}};
+}
+
+void load_from_server(engine::Engine& engine, const ps::Layout& layout, const ps::ServerState& server) {
+  engine::State state{.model = engine::model_tensors(engine.composition()), .optimizer_steps = server.progress.version};
+  const auto put = [&](storage::TensorMap& into, const std::string& prefix, const std::vector<at::Tensor>& shards) {
+    const std::vector<at::Tensor> values = ps::from_shards(layout, shards);
+    for (std::size_t p = 0; p < values.size(); ++p)
+      into[concat(prefix, layout.parameters[p].name)] = ps::in_shape(layout.parameters[p], values[p]);
+  };
+  put(state.model, "", server.weights.shards);
+  std::int64_t begin = 0;
+  for (const auto& [name, elements] : layout.statistics) {
+    state.model.at(name) = server.weights.statistics.narrow(0, begin, elements);
+    begin += elements;
+  }
+  for (const auto& [name, shards] : server.optimizer) put(state.optimizer, concat(name, "/"), shards);
+  engine.load(state, "the parameter server");
+}
+
+}  // namespace sluice::train

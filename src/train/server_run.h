@@ -1,0 +1,45 @@
+// server_run: what a run on a parameter server is made of, in virtual time or not: its policy and rule from the
+// configuration, its records, and the server's state as the engine's. Threads: any. Errors: ConfigError.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "config/config.h"
+#include "data/loader.h"
+#include "engine/engine.h"
+#include "ps/push.h"
+#include "ps/server.h"
+#include "train/setup.h"
+
+namespace sluice::train {
+
+// ConfigError where [ps] cannot be; nothing where there is no parameter server.
+void check_policy(const config::Config& config);
+
+[[nodiscard]] ps::SyncPolicy policy_of_server(const config::PsConfig& config);
+[[nodiscard]] ps::ServerOptions server_options(const Setup& setup);
+
+// Of a usual update: every worker's, or one's where each push makes one.
+[[nodiscard]] std::int64_t samples_of_update(const config::Config& config);
+// The server, its workers and its policy, in one line; empty: there is none.
+[[nodiscard]] std::string describe_server(const config::Config& config);
+
+// Where a run stands in its data after an update: an epoch is as many samples as the data set has, whichever they are;
+// an update that goes beyond one is its last batch.
+[[nodiscard]] bool ends_epoch(const ps::ServerProgress& before, const ps::ServerProgress& after, std::int64_t samples);
+[[nodiscard]] data::Batch place_of(const ps::ServerProgress& before, const ps::ServerProgress& after,
+                                   const Setup& setup);
+
+// What all pushes of an update have done, as one step.
+[[nodiscard]] StepStats stats_of(const std::vector<ps::PushDone>& pushes, bool counts_correct);
+[[nodiscard]] nlohmann::ordered_json fields_of(const ps::PushDone& push, std::int64_t version);
+// Of the `ps` event.
+[[nodiscard]] nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncPolicy& policy);
+
+// Into the engine: weights, running statistics and optimizer state.
+void load_from_server(engine::Engine& engine, const ps::Layout& layout, const ps::ServerState& state);
+
+}  // namespace sluice::train

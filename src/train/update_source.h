@@ -1,0 +1,38 @@
+// update_source: where the steps of a run on a parameter server come from: updates that its workers' pushes make, in
+// virtual time (virtual_workers.h) or by processes of their own (served_workers.h). Not here: the loop over updates,
+// evaluation, checkpoints (loop.h). Threads: one.
+#pragma once
+
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "engine/engine.h"
+#include "train/recorded_step.h"
+
+namespace sluice::train {
+
+class UpdateSource {
+ public:
+  UpdateSource() = default;
+  virtual ~UpdateSource() = default;
+  UpdateSource(const UpdateSource&) = delete;
+  UpdateSource& operator=(const UpdateSource&) = delete;
+
+  // Of the engine that next_update() is given.
+  [[nodiscard]] virtual engine::SyncFactory sync_factory() = 0;
+  // Returns when the server has made an update. The first call takes the engine's weights as the server's. Nothing: the
+  // run was asked to stop, or cannot go on (why_over()); then the engine holds the weights of the last update.
+  [[nodiscard]] virtual std::optional<RecordedStep> next_update(engine::Engine& engine,
+                                                                const engine::StepWishes& wishes) = 0;
+  // Whether the engine holds the weights, running statistics and optimizer state of the last update, for an evaluation
+  // or a checkpoint. Where it does not, it will with one of the next.
+  [[nodiscard]] virtual bool holds_weights() = 0;
+  // What keeps the run from going on; nothing: it was asked to stop.
+  [[nodiscard]] virtual std::optional<Error> why_over() const { return std::nullopt; }
+
+  [[nodiscard]] virtual nlohmann::ordered_json fields() const = 0;  // of the `ps` event at the beginning of a run
+};
+
+}  // namespace sluice::train

@@ -1,0 +1,207 @@
+#include "train/worker.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "core/concat.h"
+#include "core/host.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "data/sample_reader.h"
+#include "pipeline/failure.h"
+#include "ps/net/network_link.h"
+#include "ps/policy/stragglers.h"
+#include "ps/worker_sync.h"
+#include "train/choose_chunks.h"
+#include "train/composition.h"
+#include "train/machine_fit.h"
+#include "train/plan_changes.h"
+#include "train/plan_description.h"
+#include "train/served_workers.h"
+#include "train/server_run.h"
+#include "train/stop_signal.h"
+
+namespace sluice::train {
+namespace {
+
+Nanoseconds in_ns(double seconds) { return static_cast<Nanoseconds>(seconds * 1e9); }
+
+// To the server, at this worker's pace: the clock of a step starts when its weights are there, then comes the stall
+// that ps.induce asks for, and after ps.time_limit_s no other slice begins.
+class PacedLink final : public ps::ServerLink {
+ public:
+  PacedLink(std::shared_ptr<ps::NetworkLink> link, const config::Config& config, ps::WorkerId worker)
+      : link_(std::move(link)),
+        stragglers_({.kind = config.ps.induce,
+                     .seed = config.train.seed,
+                     .scale = config.ps.induce_scale,
+                     .shift_s = config.ps.induce_shift_s,
+                     .mean_s = config.ps.induce_mean_s}),
+        worker_(worker),
+        limit_(in_ns(config.ps.time_limit_s)) {}
+
+  [[nodiscard]] const ps::Layout& layout() const override { return link_->layout(); }
+  [[nodiscard]] std::int64_t pull(ps::Tensors& into) override {
+    const std::int64_t version = link_->pull(into);
+    begin_ = now_ns();
+    times = {.stall_s = stragglers_.stall_s(worker_, steps_++), .idle_s = to_s(begin_ - last_push_)};
+    std::this_thread::sleep_for(std::chrono::nanoseconds(in_ns(times.stall_s)));
+    return version;
+  }
+  void push(ps::Push push) override {
+    last_push_ = now_ns();
+    times.compute_s = to_s(last_push_ - begin_);
+    examples = push.record.examples;
+    push.times = times;
+    link_->push(std::move(push));
+  }
+
+  // Any thread; the micro-batches of a replica are asked for in their order.
+  [[nodiscard]] bool admits(MicroBatchId slice) const {
+    return limit_ == 0 || index(slice) == 0 || now_ns() - begin_ < limit_;
+  }
+
+  // Of the last step.
+  ps::PushTimes times;
+  std::int64_t examples = 0;
+
+ private:
+  std::shared_ptr<ps::NetworkLink> link_;
+  ps::Stragglers stragglers_;
+  ps::WorkerId worker_;
+  Nanoseconds limit_;
+  std::int64_t steps_ = 0;
+  Nanoseconds begin_ = 0;
+  Nanoseconds last_push_ = now_ns();
+};
+
+ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const Launch& launch) {
+  return {.host = place.host,
+          .port = place.port,
+          .keys = place.keys,
+          .worker = ps::WorkerId{place.worker},
+          .where = concat(host_name(), ", process ", ::getpid()),
+          .batch = setup.global_batch,
+          .agreement = served_agreement(setup, launch.version),
+          .patience = in_ns(setup.config.replicas.connect_timeout_s),
+          .silence = in_ns(setup.config.replicas.hang_timeout_s),
+          .is_stopped = StopSignal::requested};
+}
+
+class Worker {
+ public:
+  Worker(const Setup& setup, const ServerPlace& place, std::shared_ptr<ps::NetworkLink> link)
+      : setup_(setup),
+        number_(place.worker),
+        link_(std::move(link)),
+        paced_(std::make_shared<PacedLink>(link_, setup.config, ps::WorkerId{place.worker})),
+        reader_(*setup.train_set, train_loader_options(setup).reading()),
+        plans_(plan_run(setup, nullptr)),
+        engine_(plans_.now, engine_options(setup, nullptr, nullptr, sync_factory())) {
+    check_feasible(engine_, plans_.changes, 0);
+    if (plans_.tries_chunks) decide_chunks(setup_, engine_, {});
+    log_table(describe_plan(setup_, engine_.composition(), /*chunks_are_open=*/false).text);
+  }
+
+  void run() {
+    while (const auto lease = link_->next_lease()) {
+      try {
+        step(*lease);
+      } catch (const ps::StepIsVoid&) {  // the next samples are of another life, or the run is over
+      }
+    }
+  }
+
+  [[nodiscard]] nlohmann::ordered_json summary() const {
+    return {{"worker", number_}, {"outcome", "done"}, {"steps", steps_}, {"examples", examples_}};
+  }
+
+ private:
+  engine::SyncFactory sync_factory() {
+    return [this](engine::SyncRequest request) {
+      return std::make_shared<ps::WorkerSync>(std::move(request.stages), request.bucket_bytes, paced_,
+                                              [this](ReplicaId, MicroBatchId slice) { return paced_->admits(slice); });
+    };
+  }
+
+  void step(const data::Lease& lease) {
+    const int view = reader_.view_in(lease.epoch);
+    const data::Samples samples = reader_.read(lease.samples, view);
+    const pipeline::MicroBatch batch{.inputs = samples.inputs,
+                                     .targets = samples.targets,
+                                     .sample_ids = at::tensor(lease.samples, at::kLong),
+                                     .view = view};
+    const double last_send_s = link_->last_send_s();
+    static_cast<void>(engine_.step().run({batch}, steps_, lr_.at(steps_), {.count_correct = true}));
+    static_cast<void>(engine_.recorder().collect(steps_, 0, 0));
+    ++steps_;
+    examples_ += paced_->examples;
+    if (steps_ % setup_.config.log.every == 0) tell(last_send_s);
+  }
+
+  // In the words of the anytime project's workers.
+  void tell(double last_send_s) const {
+    const ps::PushTimes& times = paced_->times;
+    std::string line = concat("Sending [", paced_->examples, "] examples, compute_time [", fixed(times.compute_s, 6),
+                              "], last_idle [", fixed(times.idle_s, 6), "], last_send [", fixed(last_send_s, 6), "]");
+    if (setup_.config.ps.induce != "none") line += concat(", sleep_time [", fixed(times.stall_s, 6), "]");
+    log_info(line);
+  }
+
+  const Setup& setup_;
+  int number_;
+  std::shared_ptr<ps::NetworkLink> link_;
+  std::shared_ptr<PacedLink> paced_;
+  data::SampleReader reader_;
+  optim::LrSchedule lr_ = lr_schedule(setup_);  // for messages: the server's
+  RunPlans plans_;
+  engine::Engine engine_;
+  std::int64_t steps_ = 0;
+  std::int64_t examples_ = 0;
+};
+
+// Everything that the server hears of when it goes wrong.
+nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place,
+                            const std::shared_ptr<ps::NetworkLink>& link) {
+  try {
+    Worker worker(setup, place, link);
+    worker.run();
+    link->leave();
+    log_result(concat("worker ", place.worker, ": the run is over, after ", worker.summary().at("steps").dump(),
+                      " steps of this worker"));
+    return worker.summary();
+  } catch (const InterruptedError&) {
+    link->leave();
+    throw;
+  } catch (const Error& error) {
+    link->fail(error);
+    throw;
+  } catch (...) {
+    const Error error = pipeline::describe_failure(std::current_exception(), "training");
+    link->fail(error);
+    throw Error(error);
+  }
+}
+
+}  // namespace
+
+nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlace& place, const Launch& launch) {
+  const StopSignal stop_signal(launch.end_process ? StopSignal::Afterwards::kIgnored
+                                                  : StopSignal::Afterwards::kAsBefore);
+  const ProcessRank of_launch = process_rank(launch.world);
+  Setup setup = make_setup(config, {.local_rank = of_launch.local_rank, .local_size = of_launch.local_size});
+  check_policy(setup.config);
+  refuse_too_many_threads(setup);
+  identify_data(setup);
+  log_info(concat("worker ", place.worker, ": looking for the parameter server at ", place.host, ":", place.port));
+  const auto link = std::make_shared<ps::NetworkLink>(link_options(setup, place, launch));
+  log_info(concat("worker ", place.worker, " has joined the parameter server at ", place.host, ":", place.port));
+  return work(setup, place, link);
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Runs whose parameter server and workers are processes: what they learn, and what becomes of those that are killed,
+stopped, refused or late. Exits 77 without safetensors.
+
+    server_processes_test.py [unittest options]        SLUICE_BINARY names the binary
+"""
+
+import pathlib
+import re
+import signal
+import tempfile
+import time
+import unittest
+
+import sluice_cli as cli
+from ports import free_port
+
+try:
+    import numpy
+    from safetensors.numpy import load_file
+except ModuleNotFoundError as missing:
+    print(f"skipped: {missing}")
+    raise SystemExit(77) from None
+
+BATCH, SAMPLES = 8, 96
+VIT = {"name": "vit", "size": "nano", "image_size": 16, "dropout": 0.1}
+SLOW = {"induce": "exponential", "induce_shift_s": 0.03, "induce_mean_s": 0.02}
+
+
+def configuration(folder, ps, **tables):
+    return cli.write_config(
+        folder / f"run{len(list(folder.glob('*.toml')))}.toml",
+        device={"list": "cpu"},
+        model=tables.get("model", VIT),
+        data={"name": "shapes", "samples": SAMPLES, "crop_padding": 2, "flip": True},
+        train={"steps": 9, "lr": 0.003, "optimizer": "adamw", "weight_decay": 1e-3, "lr_schedule": "cosine",
+               "clip_norm": 0.5, "seed": 3, "precision": "fp64", "deterministic": True, **tables.get("train", {})},
+        pipeline={"stages": 2, "chunks": 2, **tables.get("pipeline", {})},
+        replicas={"sync": "ps", "hang_timeout_s": 6, "connect_timeout_s": 60, **tables.get("replicas", {})},
+        **({"ps": {"worker_batch": BATCH, **ps}} if ps is not None else {}))
+
+
+class ServerProcessesTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.started = []
+        self.addCleanup(lambda: [process.kill() for process in self.started if process.poll() is None])
+        self.port = free_port()
+
+    def start(self, config, rank, size, *arguments, run_dir="run"):
+        self.started.append(cli.start("train", config, "--run-dir", self.folder / run_dir, *arguments,
+                                      env=cli.environment_of(rank, size, self.port)))
+        return self.started[-1]
+
+    def start_all(self, config, size, *arguments, run_dir="run"):
+        return [self.start(config, rank, size, *arguments, run_dir=run_dir) for rank in range(size)]
+
+    def finish_well(self, processes):
+        done = cli.finish_all(processes)
+        for process in done:
+            self.assertEqual(process.returncode, 0, process.stderr)
+        return done
+
+    def wait_for_step(self, step, server, run_dir="run"):
+        cli.wait_until(lambda: len(cli.events(self.folder / run_dir, "step")) >= step, server)
+
+    def assert_records_add_up(self, run_dir):
+        """Every update has its pushes, and each push counts once."""
+        pushes = {}
+        for push in cli.events(run_dir, "push"):
+            pushes.setdefault(push["step"], []).append(push)
+        steps = cli.events(run_dir, "step")
+        self.assertEqual(sorted(pushes), [step["step"] for step in steps])
+        for step in steps:
+            self.assertEqual(step["samples"], sum(push["examples"] for push in pushes[step["step"]]))
+        keys = [(push["worker"], push["life"], push["sequence"]) for of in pushes.values() for push in of]
+        self.assertEqual(len(keys), len(set(keys)))
+
+    def test_bulk_synchronous_workers_learn_what_one_device_learns(self):
+        plain = self.folder / "plain"
+        cli.must_run("train", configuration(self.folder, None, replicas={"sync": "none"}, train={"global_batch": 3 * BATCH}),
+                     "--run-dir", plain)
+        config = configuration(self.folder, {"policy": "bsp", "shards": 2})
+        # Each worker cuts the model as it likes.
+        shapes = [(), ("--set", "pipeline.stages=1", "--set", "pipeline.chunks=1"),
+                  ("--set", "pipeline.stages=2", "--set", "pipeline.chunks=4", "--set", "pipeline.schedule=zb-h1"),
+                  ("--set", "replicas.local=2")]
+        self.finish_well([self.start(config, rank, 4, *shapes[rank]) for rank in range(4)])
+        run_dir = self.folder / "run"
+        for name in ("loss", "samples", "lr", "gradient_norm", "top1"):
+            for ours, theirs in zip(cli.column(run_dir, name), cli.column(plain, name), strict=True):
+                self.assertLessEqual(abs(ours - theirs), 1e-9 * max(abs(theirs), 1e-9), name)
+        for name in ("step", "epoch", "loss"):
+            for ours, theirs in zip(cli.column(run_dir, name, "eval"), cli.column(plain, name, "eval"), strict=True):
+                self.assertLessEqual(abs(ours - theirs), 1e-9 * max(abs(theirs), 1), name)
+        for file in ("model.safetensors", "optimizer.safetensors"):
+            ours, theirs = (load_file(cli.checkpoints(run)[9] / file) for run in (run_dir, plain))
+            self.assertEqual(sorted(ours), sorted(theirs))
+            for name in ours:
+                difference = numpy.abs(numpy.asarray(ours[name], float) - numpy.asarray(theirs[name], float)).max()
+                self.assertLessEqual(difference, 1e-8 * max(1e-3, numpy.abs(theirs[name]).max()), name)
+        self.assert_records_add_up(run_dir)
+        for push in cli.events(run_dir, "push"):
+            self.assertEqual((push["version"], push["staleness"]), (push["step"] - 1, 0))
+            for name in ("compute_s", "send_s"):
+                self.assertGreater(push[name], 0, name)
+
+    def test_a_worker_that_is_killed_is_given_up_and_may_come_back(self):
+        config = configuration(self.folder, {"policy": "asp", **SLOW}, train={"steps": 150, "eval_every_steps": 50})
+        processes = self.start_all(config, 3)
+        run_dir = self.folder / "run"
+        self.wait_for_step(20, processes[0])
+        processes[2].kill()
+        processes[2].wait()
+        self.wait_for_step(40, processes[0])
+        processes[2] = self.start(config, 2, 3)
+        done = self.finish_well(processes)
+        self.assertEqual([line["step"] for line in cli.events(run_dir, "step")], list(range(1, 151)))
+        lives = {push["life"] for push in cli.events(run_dir, "push") if push["worker"] == 1}
+        self.assertEqual(lives, {1, 2})
+        self.assertRegex(done[0].stderr, r"worker 1 \(.*\) has been given up: another process has come for it")
+        news = [(line["worker"], line["what"]) for line in cli.events(run_dir, "worker")]
+        self.assertEqual([what for worker, what in news if worker == 1][:3], ["joined", "lost", "joined"])
+        self.assert_records_add_up(run_dir)
+        self.assertEqual(cli.column(run_dir, "step", "eval"), [50, 100, 150])
+
+    def test_bulk_synchronous_workers_go_on_without_one_that_is_killed(self):
+        config = configuration(self.folder, {"policy": "bsp", **SLOW}, train={"steps": 60})
+        processes = self.start_all(config, 3)
+        self.wait_for_step(10, processes[0])
+        processes[1].kill()
+        self.finish_well([processes[0], processes[2]])
+        run_dir = self.folder / "run"
+        sizes = cli.column(run_dir, "samples")
+        self.assertEqual((sizes[0], sizes[-1]), (2 * BATCH, BATCH))
+        self.assertIn("no sign of life for 6", [line["why"] for line in cli.events(run_dir, "worker")
+                                                if line["what"] == "lost"][0])
+        self.assert_records_add_up(run_dir)
+
+    def test_without_its_server_a_worker_ends(self):
+        config = configuration(self.folder, {"policy": "asp", **SLOW}, train={"steps": 100000})
+        processes = self.start_all(config, 2)
+        self.wait_for_step(5, processes[0])
+        processes[0].kill()
+        begin = time.monotonic()
+        worker = cli.finish(processes[1])
+        self.assertEqual(worker.returncode, 5, worker.stderr)
+        self.assertIn("has been silent for 6", cli.error_of(worker))
+        self.assertLess(time.monotonic() - begin, 20)
+
+    def test_a_server_that_is_stopped_saves_and_tells_its_workers(self):
+        config = configuration(self.folder, {"policy": "asp", **SLOW}, train={"steps": 100000})
+        processes = self.start_all(config, 3)
+        self.wait_for_step(10, processes[0])
+        server = cli.stop(processes[0])
+        workers = cli.finish_all(processes[1:])
+        self.assertEqual(server.returncode, 130, server.stderr)
+        for worker in workers:
+            self.assertEqual(worker.returncode, 5, worker.stderr)
+            self.assertIn("the server has ended the run: it was stopped", cli.error_of(worker))
+        run_dir = self.folder / "run"
+        steps = cli.column(run_dir, "step")
+        self.assertEqual(list(cli.checkpoints(run_dir)), [steps[-1]], "of the last update that was made")
+        self.assert_records_add_up(run_dir)
+
+    def test_a_worker_that_is_stopped_leaves_and_the_last_one_ends_the_run(self):
+        config = configuration(self.folder, {"policy": "bsp", **SLOW}, train={"steps": 100000})
+        processes = self.start_all(config, 3)
+        self.wait_for_step(5, processes[0])
+        self.assertEqual(cli.stop(processes[1]).returncode, 130)
+        steps = len(cli.events(self.folder / "run", "step"))
+        self.wait_for_step(steps + 5, processes[0])
+        self.assertEqual(cli.stop(processes[2], signal.SIGINT).returncode, 130)
+        server = cli.finish(processes[0])
+        self.assertEqual(server.returncode, 5, server.stderr)
+        self.assertRegex(cli.error_of(server), r"all workers have left.*after step \d+ of 100000\); checkpoint")
+        self.assertEqual(len(cli.checkpoints(self.folder / "run")), 1)
+
+    def test_workers_that_do_not_fit_are_refused(self):
+        config = configuration(self.folder, {"policy": "asp", **SLOW}, train={"steps": 100000})
+        processes = self.start_all(config, 2)
+        self.wait_for_step(2, processes[0])
+        for rank, words, text in [
+                (1, (), "has a worker 0 already"),
+                (1, ("--set", "train.lr=0.5"), "train.lr is 0.5 there, but 0.003 at the server"),
+                (1, ("--set", "data.samples=97"), "data.samples"),
+                (1, ("--set", "model.size=tiny"), "model.size")]:
+            with self.subTest(words):
+                done = cli.finish(self.start(config, rank, 2, *words, run_dir="other"))
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(text, cli.error_of(done))
+        cli.stop(processes[0])
+        cli.finish(processes[1])
+
+    def test_anytime_workers_stop_in_time(self):
+        limit = 0.25
+        config = configuration(self.folder, {"policy": "amb", "time_limit_s": limit, "partitions": 4, "induce": "exponential",
+                                             "induce_mean_s": 0.2}, train={"steps": 40}, pipeline={"chunks": 1})
+        done = self.finish_well(self.start_all(config, 3, "--set", "log.every=1"))
+        pushes = cli.events(self.folder / "run", "push")
+        self.assertEqual({push["examples"] for push in pushes} - {2, 4, 6, 8}, set(), "whole slices")
+        self.assertGreater(len({push["examples"] for push in pushes}), 1)
+        for push in pushes:
+            if push["sleep_s"] > limit:
+                self.assertEqual(push["examples"], 2, "the first slice always runs")
+        lines = re.findall(r"Sending \[(\d+)\] examples, compute_time \[([\d.]+)\], last_idle \[[\d.]+\], "
+                           r"last_send \[[\d.]+\], sleep_time \[([\d.]+)\]", done[1].stderr)
+        own = [push for push in pushes if push["worker"] == 0]
+        self.assertEqual([int(line[0]) for line in lines][:len(own)], [push["examples"] for push in own])
+        for line, push in zip(lines, own):
+            self.assertAlmostEqual(float(line[2]), push["sleep_s"], 5)
+        self.assert_records_add_up(self.folder / "run")
+
+    def test_a_server_of_its_own_with_keys(self):
+        keys = self.folder / "keys"
+        cli.must_run("make-keys", keys)
+        self.assertEqual((keys / "server.key").stat().st_mode & 0o77, 0)
+        self.assertEqual(cli.run("make-keys", keys).returncode, 2, "keys are not overwritten")
+        config = configuration(self.folder, {"policy": "bsp", "placement": "servers", "workers": 2, "keys": str(keys),
+                                             "address": f"127.0.0.1:{self.port}"})
+        server = cli.start("serve", config, "--run-dir", self.folder / "run")
+        self.started.append(server)
+        # Whoever has other keys, or none, is not heard.
+        others = self.folder / "others"
+        cli.must_run("make-keys", others)
+        strangers = [self.start(config, 0, 2, "--set", f"ps.keys={folder}", "--set", "replicas.connect_timeout_s=2")
+                     for folder in (others, "")]
+        for stranger in cli.finish_all(strangers):
+            self.assertEqual(stranger.returncode, 5, stranger.stderr)
+            self.assertIn("no parameter server has answered", cli.error_of(stranger))
+        workers = [self.start(config, rank, 2) for rank in range(2)]
+        self.finish_well([server, *workers])
+        self.assertEqual(cli.column(self.folder / "run", "samples"), [2 * BATCH] * 9)
+
+    def test_without_keys_it_serves_its_own_machine_only(self):
+        config = configuration(self.folder, {"policy": "asp", "placement": "servers", "address": "0.0.0.0:29777"})
+        done = cli.run("serve", config, "--run-dir", self.folder / "run")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("without keys", cli.error_of(done))
+        for words, text in [(["--set", "replicas.sync=none", "--set", "ps={}"], ""),
+                            (["--set", "ps.placement=rank0"], "ps.placement"),
+                            (["--set", "ps.address=nowhere"], "HOST:PORT"),
+                            (["--set", "ps.keys=/nonexistent"], "there is no key")]:
+            with self.subTest(words):
+                done = cli.run("serve", config, "--run-dir", self.folder / "run", *words)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(text, cli.error_of(done))
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_one_process_trains_by_itself(self):
+        plain, alone = self.folder / "plain", self.folder / "alone"
+        cli.must_run("train", configuration(self.folder, None, replicas={"sync": "none"}, train={"global_batch": BATCH}),
+                     "--run-dir", plain)
+        cli.must_run("train", configuration(self.folder, {"policy": "asp"}), "--run-dir", alone)
+        self.assertEqual(cli.column(plain, "loss"), cli.column(alone, "loss"))
+
+    def test_a_push_that_is_not_finite_ends_the_run_with_advice(self):
+        config = configuration(self.folder, {"policy": "asp"}, train={"lr": 1e30, "optimizer": "sgd", "clip_norm": 0,
+                                                                      "weight_decay": 0, "steps": 100})
+        server, worker = cli.finish_all(self.start_all(config, 2))
+        self.assertEqual(server.returncode, 6, server.stderr)
+        self.assertRegex(cli.error_of(server), r"worker 0 .* has failed: step \d+: the loss is .*; lower train.lr")
+        self.assertIn(worker.returncode, (5, 6), worker.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

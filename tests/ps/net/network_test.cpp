@@ -1,0 +1,386 @@
+// A parameter server and workers that are threads, over real sockets: what they learn beside a server that is called
+// directly, and what becomes of workers that die, pause, come twice or lose messages.
+#include "ps/net/toy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/error.h"
+
+namespace sluice::ps::test {
+namespace {
+
+using testing::HasSubstr;
+
+// The same run without a network: every update of the same leases, of as many workers as there are.
+at::Tensor bulk_synchronous_by_hand(int workers, std::int64_t updates) {
+  data::Ledger ledger({.seed = 3, .samples = kSamples});
+  at::Tensor weights = at::cat({at::arange(6, at::kDouble), at::ones({5}, at::kDouble)});
+  at::Tensor momentum = at::zeros_like(weights);
+  for (std::int64_t update = 0; update < updates; ++update) {
+    std::vector<std::int64_t> samples;
+    for (int w = 0; w < workers; ++w) {
+      const data::Lease lease = *ledger.lease(kLease);
+      samples.insert(samples.end(), lease.samples.begin(), lease.samples.end());
+      ledger.push_all(lease.id);
+    }
+    momentum = 0.5 * momentum + toy_gradient(weights, samples) / static_cast<double>(samples.size());
+    weights -= 0.1 * momentum;
+  }
+  return weights;
+}
+
+at::Tensor in_order(const ToyServer& server) {
+  return at::cat(from_shards(server.server().layout(), server.server().weights().tensors.shards));
+}
+
+// Every sample of each epoch that is over was pushed once.
+void expect_whole_epochs(const ToyServer& server) {
+  for (std::int64_t epoch = 0; epoch < server.ledger().epochs_over(); ++epoch) {
+    const data::LedgerCounts counts = server.ledger().counts(epoch);
+    EXPECT_EQ(counts.pushed, kSamples) << epoch;
+    EXPECT_EQ(counts.waiting + counts.leased + counts.lost, 0) << epoch;
+  }
+}
+
+class Network : public testing::TestWithParam<int> {};
+
+TEST_P(Network, BulkSynchronousWorkersLearnWhatOneDoesFromAllTheirSamples) {
+  const int workers = GetParam();
+  constexpr std::int64_t kUpdates = 30;
+  ToyServer server(preset_policy("bsp", workers), kUpdates, /*shards=*/3);
+  server.start();
+  std::vector<std::thread> threads;
+  for (int w = 0; w < workers; ++w) threads.emplace_back([&, w] { work(toy_link(server.port(), w)); });
+  for (std::thread& thread : threads) thread.join();
+  server.join();
+  EXPECT_FALSE(server.failure);
+  ASSERT_EQ(server.updates.size(), kUpdates);
+  EXPECT_LE((in_order(server) - bulk_synchronous_by_hand(workers, kUpdates)).abs().max().item<double>(), 1e-12);
+  for (std::int64_t u = 0; u < kUpdates; ++u) {
+    const NetworkUpdate& update = server.updates[u];
+    EXPECT_EQ(update.done.update.version, u + 1);
+    ASSERT_EQ(update.pushes.size(), static_cast<std::size_t>(workers));
+    for (const PushDone& push : update.pushes) EXPECT_EQ(push.staleness, 0);
+    EXPECT_EQ(update.state.has_value(), u + 1 == kUpdates) << "copies are made of the last one only";
+  }
+  expect_whole_epochs(server);
+}
+INSTANTIATE_TEST_SUITE_P(Workers, Network, testing::Values(1, 2, 5));
+
+TEST(NetworkTest, AsynchronousWorkersEachUpdateAlone) {
+  ToyServer server(preset_policy("asp", 3), 60);
+  server.start();
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 3; ++w) threads.emplace_back([&, w] { work(toy_link(server.port(), w)); });
+  for (std::thread& thread : threads) thread.join();
+  server.join();
+  EXPECT_FALSE(server.failure);
+  ASSERT_EQ(server.updates.size(), 60U);
+  for (const NetworkUpdate& update : server.updates) {
+    ASSERT_EQ(update.pushes.size(), 1U);
+    EXPECT_EQ(update.pushes[0].staleness, update.done.update.version - 1 - update.pushes[0].record.base_version);
+    EXPECT_GE(update.pushes[0].staleness, 0);
+  }
+  expect_whole_epochs(server);
+}
+
+// The checker reads the records only: which push was in which update, and with which weights it had begun.
+TEST(NetworkTest, StaleSynchronousWorkersStayWithinTheirBound) {
+  constexpr std::int64_t kBound = 2;
+  SyncPolicy policy = preset_policy("ssp", 3);
+  policy.staleness = kBound;
+  ToyServer server(policy, 90);
+  server.start();
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 3; ++w) {
+    threads.emplace_back([&, w] {
+      work(toy_link(server.port(), w), 1 << 30, [w] { std::this_thread::sleep_for(std::chrono::milliseconds(w * 2)); });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  server.join();
+  ASSERT_EQ(server.updates.size(), 90U);
+  std::map<WorkerId, std::int64_t> clock{{WorkerId{0}, 0}, {WorkerId{1}, 0}, {WorkerId{2}, 0}};
+  std::vector<std::map<WorkerId, std::int64_t>> clocks{clock};  // [version]
+  for (const NetworkUpdate& update : server.updates) {
+    const PushRecord& record = update.pushes.at(0).record;
+    const auto& when_it_began = clocks.at(record.base_version);
+    std::int64_t slowest = when_it_began.begin()->second;
+    for (const auto& [worker, pushes] : when_it_began) slowest = std::min(slowest, pushes);
+    EXPECT_LE(when_it_began.at(record.worker) - slowest, kBound);
+    ++clock[record.worker];
+    clocks.push_back(clock);
+  }
+  EXPECT_GT(clock[WorkerId{0}], clock[WorkerId{2}]) << "the fast one was ahead at times";
+}
+
+TEST(NetworkTest, AWorkerThatDiesIsGivenUpAndItsSamplesComeBack) {
+  ToyServer server(preset_policy("bsp", 3), 40);
+  server.start();
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 2; ++w) threads.emplace_back([&, w] { work(toy_link(server.port(), w)); });
+  {
+    NetworkLink link(toy_link(server.port(), 2));
+    Tensors weights = room_for(link.layout());
+    for (int step = 0; step < 5; ++step) {
+      const auto lease = link.next_lease();
+      const std::int64_t version = link.pull(weights);
+      link.push(toy_push(version, weights, lease->samples));
+    }
+    ASSERT_TRUE(link.next_lease());
+    ASSERT_EQ(link.pull(weights), 5);
+  }  // without a word
+  for (std::thread& thread : threads) thread.join();
+  server.join();
+  EXPECT_FALSE(server.failure);
+  ASSERT_EQ(server.updates.size(), 40U);
+  EXPECT_EQ(server.updates[4].pushes.size(), 3U);
+  EXPECT_EQ(server.updates[5].pushes.size(), 2U);
+  const auto lost = std::ranges::find(server.news, WorkerNews::What::kLost, &WorkerNews::what);
+  ASSERT_NE(lost, server.news.end());
+  EXPECT_EQ(lost->worker, WorkerId{2});
+  EXPECT_THAT(lost->why, HasSubstr("no sign of life"));
+  EXPECT_GE(server.ledger().epochs_over(), 2);
+  expect_whole_epochs(server);
+}
+
+TEST(NetworkTest, AWorkerThatComesBackTakesItsPlaceAndCountsAnew) {
+  ToyServer server(preset_policy("asp", 2), 50);
+  server.start();
+  std::thread other([&] {
+    work(toy_link(server.port(), 0), 1 << 30, [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+  });
+  {
+    NetworkLink link(toy_link(server.port(), 1));
+    ASSERT_TRUE(link.next_lease());
+  }  // dies
+  EXPECT_GT(work(toy_link(server.port(), 1)), 0)
+      << "its number is free as soon as the old one is silent for four beats";
+  other.join();
+  server.join();
+  std::set<int> lives;
+  for (const NetworkUpdate& update : server.updates) {
+    if (update.pushes[0].record.worker == WorkerId{1}) lives.insert(update.pushes[0].record.life);
+  }
+  EXPECT_EQ(lives, std::set{2});
+  expect_whole_epochs(server);
+}
+
+TEST(NetworkTest, AStepOfAWorkerThatWasGivenUpCountsForNothing) {
+  ToyServer server(preset_policy("asp", 1), 30);
+  server.start();
+  LinkOptions options = toy_link(server.port(), 0);
+  int voids = 0;
+  {
+    // A worker that is silent for longer than the server waits, but lives: its beats are too far apart.
+    options.beat = 2'000'000'000;
+    NetworkLink link(options);
+    Tensors weights = room_for(link.layout());
+    for (int step = 0; step < 3; ++step) {
+      const auto lease = link.next_lease();
+      ASSERT_TRUE(lease);
+      try {
+        const std::int64_t version = link.pull(weights);
+        if (step == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+        link.push(toy_push(version, weights, lease->samples));
+      } catch (const StepIsVoid&) {
+        ++voids;
+      }
+    }
+    link.leave();
+  }
+  server.stop();
+  // Three steps began, the second was given up: the server counts what it has taken, each sample once.
+  std::int64_t examples = 0;
+  for (const NetworkUpdate& update : server.updates) examples += update.pushes[0].record.examples;
+  const data::LedgerCounts counts = server.ledger().counts(0);
+  EXPECT_EQ(counts.pushed, examples);
+  EXPECT_EQ(counts.waiting + counts.leased + counts.pushed, kSamples);
+  EXPECT_GE(server.news.size(), 3U) << "joined, lost, joined";
+  EXPECT_LT(examples, 3 * kLease);
+}
+
+TEST(NetworkTest, TwoWorkersOfOneNumberAreRefused) {
+  ToyServer server(preset_policy("asp", 1), 1'000'000, 1);
+  server.start();
+  NetworkLink first(toy_link(server.port(), 0));
+  try {
+    NetworkLink second(toy_link(server.port(), 0));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("has a worker 0 already (test); give each its own number"));
+  }
+}
+
+TEST(NetworkTest, AnotherConfigurationIsRefusedWithItsKey) {
+  ToyServer server(preset_policy("asp", 1), 5, 1, [](NetworkOptions& options) {
+    options.agreement = {{"train.lr", "0.1"}, {"the version of Sluice", "1"}};
+  });
+  server.start();
+  LinkOptions options = toy_link(server.port(), 0);
+  options.agreement = {{"train.lr", "0.2"}, {"the version of Sluice", "1"}};
+  try {
+    NetworkLink link(options);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("train.lr is 0.2 there, but 0.1 at the server; make them equal"));
+  }
+}
+
+TEST(NetworkTest, WithoutAServerAWorkerGivesUp) {
+  LinkOptions options = toy_link(1, 0);
+  options.patience = 300'000'000;
+  try {
+    NetworkLink link(options);
+    FAIL();
+  } catch (const PeerError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no parameter server has answered at 127.0.0.1:1 within"));
+  }
+}
+
+TEST(NetworkTest, WithoutWorkersAServerGivesUp) {
+  ToyServer server(preset_policy("bsp", 2), 5, 1, [](NetworkOptions& options) { options.patience = 300'000'000; });
+  server.start();
+  server.join();
+  ASSERT_TRUE(server.failure);
+  EXPECT_THROW(std::rethrow_exception(server.failure), PeerError);
+}
+
+TEST(NetworkTest, TrainingBeginsWithoutThoseWhoDoNotCome) {
+  ToyServer server(preset_policy("bsp", 3), 5, 1, [](NetworkOptions& options) { options.patience = 300'000'000; });
+  server.start();
+  EXPECT_EQ(work(toy_link(server.port(), 1)), 5);
+  server.join();
+  EXPECT_FALSE(server.failure);
+  EXPECT_EQ(server.updates.size(), 5U);
+}
+
+TEST(NetworkTest, WhenAllHaveLeftTheServerEnds) {
+  ToyServer server(preset_policy("asp", 1), 50);
+  server.start();
+  EXPECT_EQ(work(toy_link(server.port(), 0), /*most=*/7), 7);
+  server.join();
+  ASSERT_TRUE(server.failure);
+  EXPECT_THROW(std::rethrow_exception(server.failure), PeerError);
+  EXPECT_EQ(server.server().progress().version, 7);
+}
+
+TEST(NetworkTest, APushThatIsNotFiniteEndsTheRun) {
+  ToyServer server(preset_policy("asp", 1), 50);
+  server.start();
+  NetworkLink link(toy_link(server.port(), 0));
+  Tensors weights = room_for(link.layout());
+  const auto lease = link.next_lease();
+  Push push = toy_push(link.pull(weights), weights, lease->samples);
+  push.tensors.shards[0][1] = std::numeric_limits<double>::infinity();
+  link.push(std::move(push));
+  server.join();
+  ASSERT_TRUE(server.failure);
+  EXPECT_THROW(std::rethrow_exception(server.failure), DivergedError);
+  EXPECT_EQ(server.server().progress().version, 0);
+}
+
+TEST(NetworkTest, WithKeysOnlyThoseWhoHaveThemAreHeard) {
+  const Keys keys = make_keys();
+  ToyServer server(preset_policy("asp", 1), 5, 1, [&](NetworkOptions& options) { options.keys = keys; });
+  server.start();
+  for (const Keys& wrong : {Keys{}, Keys{make_keys().server_public, {}}}) {
+    LinkOptions options = toy_link(server.port(), 0);
+    options.keys = wrong;
+    options.patience = 600'000'000;
+    EXPECT_THROW(NetworkLink{options}, PeerError);
+  }
+  EXPECT_TRUE(server.updates.empty());
+  LinkOptions options = toy_link(server.port(), 0);
+  options.keys = {keys.server_public, {}};
+  EXPECT_EQ(work(options), 5);
+  server.join();
+  EXPECT_FALSE(server.failure);
+}
+
+// Between a worker and the server: hands messages on, and loses some in both directions.
+class LossyWire {
+ public:
+  LossyWire(int server_port, double loss) : loss_(loss) {
+    port_ = front_.listen("127.0.0.1", 0);
+    thread_ = std::thread([this, server_port] { run(server_port); });
+  }
+  ~LossyWire() {
+    must_stop_ = true;
+    thread_.join();
+  }
+  [[nodiscard]] int port() const { return port_; }
+  [[nodiscard]] int lost() const { return lost_; }
+
+ private:
+  bool is_lost() {
+    const bool lost = uniform(draws_++) < loss_;
+    lost_ += lost ? 1 : 0;
+    return lost;
+  }
+  static double uniform(std::int64_t draw) {
+    const std::uint64_t mixed = (static_cast<std::uint64_t>(draw) + 1) * 0x9E3779B97F4A7C15ULL;
+    return static_cast<double>((mixed ^ (mixed >> 29)) * 0xBF58476D1CE4E5B9ULL >> 11) * 0x1.0p-53;
+  }
+  void run(int server_port) {
+    std::map<std::string, std::unique_ptr<FrameSocket>> back;  // by worker
+    while (!must_stop_) {
+      front_.wait(std::chrono::milliseconds(1));
+      while (auto received = front_.next()) {
+        auto& socket = back[received->peer];
+        if (!socket) {
+          socket = std::make_unique<FrameSocket>(FrameSocket::Role::kWorker, received->peer, FrameSocket::Limits{});
+          socket->connect("127.0.0.1", server_port);
+        }
+        if (!is_lost()) socket->send({}, received->frames);
+      }
+      for (auto& [peer, socket] : back) {
+        while (auto received = socket->next()) {
+          if (!is_lost()) front_.send(peer, received->frames);
+        }
+      }
+    }
+  }
+
+  FrameSocket front_{FrameSocket::Role::kServer, {}, {}};
+  double loss_;
+  int port_ = 0;
+  std::int64_t draws_ = 0;
+  std::atomic<int> lost_ = 0;
+  std::atomic<bool> must_stop_ = false;
+  std::thread thread_;
+};
+
+TEST(NetworkTest, WhatIsLostOnTheWayIsAskedForAndCountsOnce) {
+  constexpr std::int64_t kUpdates = 25;
+  ToyServer server(preset_policy("bsp", 3), kUpdates, 2,
+                   [](NetworkOptions& options) { options.silence = 20'000'000'000; });
+  LossyWire wire(server.port(), 0.2);
+  server.start();
+  std::vector<std::thread> threads;
+  std::atomic<int> pushed = 0;
+  for (int w = 0; w < 3; ++w) {
+    threads.emplace_back([&, w] {
+      try {
+        pushed += work(toy_link(wire.port(), w));
+      } catch (const PeerError&) {  // it was never told that the run was over
+      }
+    });
+  }
+  server.join();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(server.failure);
+  EXPECT_GT(wire.lost(), 20);
+  ASSERT_EQ(server.updates.size(), kUpdates);
+  for (const NetworkUpdate& update : server.updates) {
+    ASSERT_EQ(update.pushes.size(), 3U);
+    for (const PushDone& push : update.pushes) EXPECT_EQ(push.record.life, 1);
+  }
+  EXPECT_LE((in_order(server) - bulk_synchronous_by_hand(3, kUpdates)).abs().max().item<double>(), 1e-12);
+}
+
+}  // namespace
+}  // namespace sluice::ps::test

@@ -1,0 +1,150 @@
+// toy: a server, a ledger and workers of a model of a few numbers, each worker a thread with a connection of its own.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "ps/net/network_link.h"
+#include "ps/net/network_server.h"
+
+namespace sluice::ps::test {
+
+inline constexpr std::int64_t kSamples = 60, kLease = 4;
+inline constexpr Nanoseconds kBeat = 20'000'000;
+
+inline Layout toy_layout(int shards) {
+  return make_layout({{"a", {3, 2}, {2, 1}}, {"b", {5}, {1}}}, {{"mean", 2}},
+                     {.shards = shards, .split_bound = 4, .dtype = at::kDouble});
+}
+
+// Half the squared distance of each weight to what the samples say, summed over them: every sample counts.
+inline at::Tensor toy_gradient(const at::Tensor& weights, const std::vector<std::int64_t>& samples) {
+  at::Tensor sum = at::zeros_like(weights);
+  for (const std::int64_t sample : samples) sum += weights - 0.1 * static_cast<double>(sample);
+  return sum;
+}
+
+inline Push toy_push(std::int64_t version, const Tensors& weights, const std::vector<std::int64_t>& samples) {
+  Push push{.record = {.base_version = version,
+                       .examples = static_cast<std::int64_t>(samples.size()),
+                       .targets = static_cast<std::int64_t>(samples.size())}};
+  for (const at::Tensor& shard : weights.shards) push.tensors.shards.push_back(toy_gradient(shard, samples));
+  push.tensors.statistics = at::full({2}, 0.5, at::kDouble);
+  return push;
+}
+
+inline Tensors room_for(const Layout& layout) {
+  Tensors tensors;
+  for (const Shard& shard : layout.shards) tensors.shards.push_back(at::empty({shard.elements}, layout.dtype));
+  tensors.statistics = at::empty({layout.statistics_elements()}, layout.dtype);
+  return tensors;
+}
+
+// A server in a thread of its own, with what it has told.
+class ToyServer {
+ public:
+  explicit ToyServer(const SyncPolicy& policy, std::int64_t updates, int shards = 2,
+                     const std::function<void(NetworkOptions&)>& change = {})
+      : server_(toy_layout(shards), {at::arange(6, at::kDouble), at::ones({5}, at::kDouble)},
+                at::zeros({2}, at::kDouble),
+                {.policy = policy,
+                 .optimizer = {.kind = "momentum", .momentum = 0.5},
+                 .lr = [](const ServerProgress&) { return 0.1; }}),
+        ledger_({.seed = 3, .samples = kSamples}) {
+    NetworkOptions options{.last_version = updates,
+                           .beat = kBeat,
+                           .silence = 400'000'000,
+                           .patience = 5'000'000'000,
+                           .farewell = 500'000'000};
+    options.tell = [this](const WorkerNews& told) { news.push_back(told); };
+    if (change) change(options);
+    network_.emplace(server_, ledger_, options);
+  }
+  ~ToyServer() { stop(); }
+
+  [[nodiscard]] int port() const { return network_->port(); }
+  void start() {
+    thread_ = std::thread([this] {
+      try {
+        while (!must_stop_ && !network_->is_over()) take(network_->next(50'000'000));
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      network_->end(failure ? "it has failed" : "");
+      while (!network_->is_over()) take(network_->next(50'000'000));
+    });
+  }
+  // Until its run is over.
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  void stop() {
+    must_stop_ = true;
+    join();
+  }
+
+  // After join().
+  [[nodiscard]] const data::Ledger& ledger() const { return ledger_; }
+  [[nodiscard]] const Server& server() const { return server_; }
+  [[nodiscard]] const NetworkServer& network() const { return *network_; }
+  [[nodiscard]] at::Tensor weights() const {
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& shard : server_.weights().tensors.shards) parts.push_back(shard);
+    return at::cat(parts);
+  }
+
+  std::vector<NetworkUpdate> updates;
+  std::vector<WorkerNews> news;
+  std::exception_ptr failure;
+
+ private:
+  void take(std::optional<NetworkUpdate> update) {
+    if (update) updates.push_back(std::move(*update));
+  }
+
+  Server server_;
+  data::Ledger ledger_;
+  std::optional<NetworkServer> network_;
+  std::atomic<bool> must_stop_ = false;
+  std::thread thread_;
+};
+
+inline LinkOptions toy_link(int port, int worker) {
+  return {.host = "127.0.0.1",
+          .port = port,
+          .worker = WorkerId{worker},
+          .where = "test",
+          .batch = kLease,
+          .beat = kBeat,
+          .patience = 5'000'000'000,
+          .silence = 5'000'000'000,
+          .rivalry = 500'000'000};
+}
+
+// Steps until the run is over, or so many. Returns how many it has pushed.
+inline int work(LinkOptions options, int most = 1 << 30, const std::function<void()>& in_step = {}) {
+  NetworkLink link(std::move(options));
+  Tensors weights = room_for(link.layout());
+  int steps = 0;
+  while (steps < most) {
+    const auto lease = link.next_lease();
+    if (!lease) break;
+    try {
+      const std::int64_t version = link.pull(weights);
+      if (in_step) in_step();
+      link.push(toy_push(version, weights, lease->samples));
+      ++steps;
+    } catch (const StepIsVoid&) {
+    }
+  }
+  link.leave();
+  return steps;
+}
+
+}  // namespace sluice::ps::test
