@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "core/check.h"
@@ -9,8 +10,60 @@
 
 namespace sluice::data {
 
+namespace {
+
+std::vector<std::int64_t> order_of(const LedgerOptions& options, std::int64_t epoch) {
+  return options.shuffle ? epoch_order(options.seed, epoch, options.samples) : sequential_order(options.samples);
+}
+
+}  // namespace
+
 Ledger::Ledger(const LedgerOptions& options) : options_(options) {
   check(options.samples > 0, "a ledger of no samples");
+}
+
+bool is_sound(const LedgerState& state, const LedgerOptions& options) {
+  if (state.first < 0) return false;
+  std::int64_t number = state.first;
+  for (const LedgerState::Epoch& epoch : state.open) {
+    const std::int64_t waiting = std::ssize(epoch.returned) + options.samples - epoch.next;
+    if (epoch.next < 0 || epoch.next > options.samples || epoch.pushed < 0 || epoch.lost < 0) return false;
+    if (waiting + epoch.pushed + epoch.lost != options.samples) return false;
+    const std::vector<std::int64_t> order = order_of(options, number++);
+    std::set<std::int64_t> begun(order.begin(), order.begin() + epoch.next);
+    for (const std::int64_t sample : epoch.returned) {
+      if (begun.erase(sample) != 1) return false;
+    }
+  }
+  return true;
+}
+
+Ledger::Ledger(const LedgerOptions& options, const LedgerState& state) : Ledger(options) {
+  check(is_sound(state, options), "a ledger goes on from a state that is none of its own");
+  first_ = state.first;
+  for (const LedgerState::Epoch& saved : state.open) {
+    const std::int64_t waiting = options_.samples - saved.pushed - saved.lost;
+    open_.push_back({.order = order_of(options_, first_ + std::ssize(open_)),
+                     .next = saved.next,
+                     .returned = {saved.returned.begin(), saved.returned.end()},
+                     .counts = {.waiting = waiting, .pushed = saved.pushed, .lost = saved.lost}});
+  }
+  forget_what_is_over();
+}
+
+LedgerState Ledger::state() const {
+  LedgerState state{.first = first_};
+  for (const Epoch& epoch : open_)
+    state.open.push_back({.next = epoch.next, .pushed = epoch.counts.pushed, .lost = epoch.counts.lost});
+  for (const auto& [id, lease] : out_) {
+    std::vector<std::int64_t>& returned = state.open[lease.epoch - first_].returned;
+    returned.insert(returned.end(), lease.samples.begin(), lease.samples.end());
+  }
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    std::vector<std::int64_t>& returned = state.open[i].returned;
+    returned.insert(returned.end(), open_[i].returned.begin(), open_[i].returned.end());
+  }
+  return state;
 }
 
 std::optional<Lease> Ledger::lease(std::int64_t most) {
@@ -103,9 +156,7 @@ std::optional<std::size_t> Ledger::epoch_with_work() {
   }
   const std::int64_t next = first_ + std::ssize(open_);
   if (options_.epochs > 0 && next >= options_.epochs) return std::nullopt;
-  open_.push_back({.order = options_.shuffle ? epoch_order(options_.seed, next, options_.samples)
-                                             : sequential_order(options_.samples),
-                   .counts = {.waiting = options_.samples}});
+  open_.push_back({.order = order_of(options_, next), .counts = {.waiting = options_.samples}});
   return open_.size() - 1;
 }
 

@@ -39,9 +39,27 @@ struct LedgerOptions {
   std::int64_t epochs = 0;  // after these there are no more leases; 0: endless
 };
 
+// Where a ledger stands, for a run that goes on from there: what was leased and had not come into the weights waits
+// again.
+struct LedgerState {
+  struct Epoch {
+    std::int64_t next = 0;               // position in the order
+    std::vector<std::int64_t> returned;  // samples before it that wait again
+    std::int64_t pushed = 0;
+    std::int64_t lost = 0;
+  };
+  std::int64_t first = 0;   // epochs before it are over
+  std::vector<Epoch> open;  // those that have begun, from it on
+};
+
+// Whether a ledger of these options may stand there: every sample of an epoch is in one place.
+[[nodiscard]] bool is_sound(const LedgerState& state, const LedgerOptions& options);
+
 class Ledger {
  public:
   explicit Ledger(const LedgerOptions& options);
+  // Requires: a sound state. Losses of epochs that are over are forgotten.
+  Ledger(const LedgerOptions& options, const LedgerState& state);
 
   // At most so many samples, fewer at the end of an epoch; nothing when all epochs have been given out.
   // Requires: most > 0.
@@ -55,6 +73,7 @@ class Ledger {
   // Of an epoch; those that have not begun wait whole.
   [[nodiscard]] LedgerCounts counts(std::int64_t epoch) const;
   [[nodiscard]] std::int64_t epochs_over() const;  // the first so many have nothing waiting or leased
+  [[nodiscard]] LedgerState state() const;
   [[nodiscard]] std::int64_t leases_out() const { return static_cast<std::int64_t>(out_.size()); }
 
  private:

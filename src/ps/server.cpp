@@ -133,8 +133,17 @@ Weights Server::weights() const {
   return weights;
 }
 
+void Server::go_on_from(const ServerState& state) {
+  for (const auto& [name, of_shards] : state.optimizer) {
+    for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s].load_optimizer(name, of_shards[s]);
+  }
+  for (ShardState& shard : shards_) shard.set_updates(progress_.version);
+  for (const auto& [worker, lives] : state.lives) coordinator_.remember(worker, lives);
+}
+
 ServerState Server::state() const {
-  ServerState state{.progress = progress_, .weights = {.statistics = statistics_.clone()}};
+  ServerState state{
+      .progress = progress_, .weights = {.statistics = statistics_.clone()}, .lives = coordinator_.lives()};
   for (const ShardState& shard : shards_) state.weights.shards.push_back(shard.values().clone());
   const auto& named = shards_.front().optimizer().states();
   for (std::size_t i = 0; i < named.size(); ++i) {

@@ -58,6 +58,7 @@ struct ServerState {
   ServerProgress progress;
   Tensors weights;
   std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer;  // a state's name, [shard]
+  std::map<WorkerId, int> lives;                                           // how often each has joined
 };
 
 class Server {
@@ -65,6 +66,10 @@ class Server {
   // values: [parameter of the layout], flat. progress: of a run that goes on.
   Server(const Layout& layout, const std::vector<at::Tensor>& values, const at::Tensor& statistics,
          ServerOptions options, const ServerProgress& progress = {});
+
+  // Goes on from an earlier server's optimizer and workers; values and progress are the constructor's.
+  // Requires: nobody has joined.
+  void go_on_from(const ServerState& state);
 
   // As Coordinator has them.
   int join(WorkerId worker, Nanoseconds now) { return coordinator_.join(worker, now); }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -25,6 +26,10 @@ class ShardState {
   // The weights that come of a mix; no optimizer. False where they are not finite. They are taken by take_mixed().
   [[nodiscard]] bool mix_weights(const Mix& mix, const std::vector<at::Tensor>& pushed);
   void take_mixed();
+
+  // Goes on from an earlier one's: its states by name, after so many updates.
+  void load_optimizer(const std::string& name, const at::Tensor& state);
+  void set_updates(std::int64_t updates) { optimizer_.set_steps(updates); }
 
   [[nodiscard]] const at::Tensor& values() const { return values_; }
   [[nodiscard]] const optim::Optimizer& optimizer() const { return optimizer_; }

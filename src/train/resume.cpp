@@ -197,6 +197,7 @@ nlohmann::json RunState::to_json() const {
   const bool are_finite = std::ranges::all_of(norms, [](double norm) { return std::isfinite(norm); });
   if (!norms.empty() && are_finite) json["norms"] = norms;
   if (processes > 0) json["processes"] = processes;
+  if (!server.is_null()) json["server"] = server;
   if (data) json["data"] = data->to_json();
   return json;
 }
@@ -216,6 +217,7 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
       state.changes.push_back(
           {change.at("after"), plan_from(change.at("plan")), change.at("refused"), freeze_record_from(change)});
     state.processes = json.value("processes", 0);
+    state.server = json.value("server", nlohmann::json());
     state.norms = json.value("norms", std::vector<double>{});
     state.metrics = {json.at("metrics").at("bytes"), json.at("metrics").at("time_s")};
     state.config_toml = json.at("config");

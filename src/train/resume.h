@@ -27,6 +27,7 @@ struct RunState {
   std::vector<PlanChange> changes;  // those of the run, done and to come
   std::vector<double> norms;        // RunPlans::norms
   int processes = 0;                // of the run that saved it; 0: not known
+  nlohmann::json server;            // UpdateSource::state(); null: there was no parameter server
   report::MetricsPosition metrics;
   std::string config_toml;
   std::optional<DataIdentity> data;  // not in checkpoints of earlier versions

@@ -28,6 +28,12 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
   ResumePoint point{found->string(), storage::load_checkpoint(*found), {}};
   point.state = RunState::from_json(point.contents.state, point.source);
   const NewData new_data = options.accept_new_data ? NewData::kAccepted : NewData::kRefused;
+  if ((setup.config.replicas.sync == "ps") == point.state.server.is_null()) {
+    throw ConfigError(concat("cannot resume ", point.source, ": it was made with",
+                             point.state.server.is_null() ? "out" : "",
+                             " a parameter server; begin a new run, with "
+                             "model.weights set to its model.safetensors"));
+  }
   check_resumable(setup.config, point.state, point.source, new_data);
   point.state.progress = progress_in(setup, point.state, point.source, new_data);
   setup.total_steps = total_steps_after(setup, point.state.progress);
@@ -36,9 +42,9 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
 }
 
 void refuse_to_go_on(const config::Config& config, const SessionOptions& options) {
-  if (config.replicas.sync != "ps" || options.resume.empty()) return;
+  if (config.replicas.sync != "ps" || config.ps.clock != "virtual" || options.resume.empty()) return;
   throw ConfigError(concat("--resume ", options.resume,
-                           ": a run on a parameter server cannot go on from a checkpoint yet; begin a new one, with "
+                           ": a run in virtual time cannot go on from a checkpoint; begin a new one, with "
                            "model.weights set to the checkpoint's model.safetensors"));
 }
 

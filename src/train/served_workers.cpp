@@ -15,6 +15,7 @@
 #include "ps/net/network_server.h"
 #include "ps/worker_sync.h"
 #include "train/agreement.h"
+#include "train/saved_server.h"
 #include "train/server_run.h"
 #include "train/stop_signal.h"
 
@@ -43,11 +44,15 @@ void log_news(const ps::WorkerNews& news) {
 
 class ServedWorkers final : public UpdateSource {
  public:
-  ServedWorkers(const Setup& setup, ServerPlace place, comm::Agreement agreement)
+  ServedWorkers(const Setup& setup, ServerPlace place, comm::Agreement agreement, std::int64_t version,
+                const std::optional<SavedServer>& saved)
       : setup_(setup),
         place_(std::move(place)),
         agreement_(std::move(agreement)),
-        ledger_({.seed = setup.config.train.seed, .samples = setup.train_set->size()}) {}
+        goes_on_(saved.has_value()),
+        begin_{.version = version, .examples = saved ? saved->examples : 0},
+        saved_(saved.value_or(SavedServer{})),
+        ledger_(ledger_options(setup), saved_.ledger) {}
   ~ServedWorkers() override {
     must_stop_ = true;
     if (thread_.joinable()) thread_.join();
@@ -61,16 +66,16 @@ class ServedWorkers final : public UpdateSource {
   }
 
   std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes&) override {
-    if (!thread_.joinable()) start();
+    if (!thread_.joinable()) start(engine);
     std::optional<ps::NetworkUpdate> update = wait_for_update();
     if (!update) {
       if (failure_ && failure_->exit_code() != ExitCode::kPeer) throw Error(*failure_);
-      load_from_server(engine, server_->layout(), server_->state());  // its thread has ended
+      take_weights(engine, server_->state(), ledger_.state());  // its thread has ended
       holds_weights_ = true;
       return std::nullopt;
     }
     holds_weights_ = update->state.has_value();
-    if (update->state) load_from_server(engine, server_->layout(), *update->state);
+    if (update->state) take_weights(engine, *update->state, *update->ledger);
     return as_step(engine, *update);
   }
 
@@ -79,6 +84,7 @@ class ServedWorkers final : public UpdateSource {
     return holds_weights_;
   }
   std::optional<Error> why_over() const override { return failure_; }
+  nlohmann::json state() const override { return saved_.to_json(); }
   nlohmann::ordered_json fields() const override {
     nlohmann::ordered_json fields = fields_of(setup_.config.ps, policy_of_server(setup_.config.ps));
     fields["encrypted"] = !place_.keys.server_public.empty();
@@ -86,14 +92,26 @@ class ServedWorkers final : public UpdateSource {
   }
 
  private:
-  void start() {
+  void start(engine::Engine& engine) {
     server_ = std::make_unique<ps::Server>(ps::layout_of(stages_, {.shards = setup_.config.ps.shards}),
-                                           ps::values_of(stages_), ps::statistics_of(stages_), server_options(setup_));
+                                           ps::values_of(stages_), ps::statistics_of(stages_), server_options(setup_),
+                                           begin_);
+    if (goes_on_) {
+      ps::ServerState before;
+      before.optimizer = optimizer_in(engine, server_->layout());
+      before.lives = saved_.lives;
+      server_->go_on_from(before);
+    }
     network_ = std::make_unique<ps::NetworkServer>(*server_, ledger_, network_options());
     log_info(concat("parameter server for ", counted(setup_.config.ps.workers, "worker"), " at ", place_.host, ":",
                     network_->port(), place_.keys.server_public.empty() ? ", without keys: on this machine only" : ""));
     last_ = now_ns();
     thread_ = std::thread([this] { serve(); });
+  }
+
+  void take_weights(engine::Engine& engine, const ps::ServerState& state, data::LedgerState ledger) {
+    load_from_server(engine, server_->layout(), state);
+    saved_ = {.examples = state.progress.examples, .lives = state.lives, .ledger = std::move(ledger)};
   }
 
   ps::NetworkOptions network_options() {
@@ -202,6 +220,9 @@ class ServedWorkers final : public UpdateSource {
   const Setup& setup_;
   ServerPlace place_;
   comm::Agreement agreement_;
+  bool goes_on_;
+  ps::ServerProgress begin_;
+  SavedServer saved_;  // beside the weights that the engine holds
   std::vector<comm::SyncedStage> stages_;
   // The thread's, from its start to its end.
   std::unique_ptr<ps::Server> server_;
@@ -238,8 +259,11 @@ comm::Agreement served_agreement(const Setup& setup, const std::string& version)
 }
 
 std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const ServerPlace& place,
-                                                  const std::string& version) {
-  return std::make_unique<ServedWorkers>(setup, place, served_agreement(setup, version));
+                                                  const std::string& version, const RunState* saved) {
+  std::optional<SavedServer> server;
+  if (saved != nullptr) server = SavedServer::from_json(saved->server, ledger_options(setup), "the checkpoint");
+  return std::make_unique<ServedWorkers>(setup, place, served_agreement(setup, version),
+                                         saved != nullptr ? saved->progress.steps_done : 0, server);
 }
 
 }  // namespace sluice::train

@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "train/resume.h"
 #include "train/server_place.h"
 #include "train/setup.h"
 #include "train/update_source.h"
@@ -15,8 +16,8 @@ namespace sluice::train {
 // What every process of such a run must have the same: configuration, version and training data.
 [[nodiscard]] comm::Agreement served_agreement(const Setup& setup, const std::string& version);
 
-// `setup` outlives it.
+// saved: of the checkpoint that the run goes on from; null: it begins. `setup` outlives it. CheckpointError.
 [[nodiscard]] std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const ServerPlace& place,
-                                                                const std::string& version);
+                                                                const std::string& version, const RunState* saved);
 
 }  // namespace sluice::train

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+
+#include <ATen/ATen.h>
 
 #include "core/concat.h"
 #include "core/divided_up.h"
@@ -105,6 +108,26 @@ nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncP
           {"quorum", policy.quorum},   {"staleness", policy.staleness},
           {"grace_s", config.grace_s}, {"time_limit_s", config.time_limit_s},
           {"induce", config.induce}};
+}
+
+data::LedgerOptions ledger_options(const Setup& setup) {
+  return {.seed = setup.config.train.seed, .samples = setup.train_set->size()};
+}
+
+std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const engine::Engine& engine,
+                                                                          const ps::Layout& layout) {
+  std::map<std::string, std::vector<at::Tensor>> by_name;  // of each state, [parameter], flat
+  const storage::TensorMap tensors = engine::optimizer_tensors(engine.composition());
+  for (const auto& [name, flat] : engine.composition().optimizers.front()->states()) {
+    for (const ps::Parameter& parameter : layout.parameters) {
+      const at::Tensor values = at::empty({parameter.elements()}, layout.dtype);
+      ps::in_shape(parameter, values).copy_(tensors.at(concat(name, "/", parameter.name)));
+      by_name[name].push_back(values);
+    }
+  }
+  std::vector<std::pair<std::string, std::vector<at::Tensor>>> states;
+  for (const auto& [name, values] : by_name) states.emplace_back(name, ps::to_shards(layout, values));
+  return states;
 }
 
 void load_from_server(engine::Engine& engine, const ps::Layout& layout, const ps::ServerState& server) {

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "config/config.h"
+#include "data/ledger.h"
 #include "data/loader.h"
 #include "engine/engine.h"
 #include "ps/push.h"
@@ -38,6 +40,13 @@ void check_policy(const config::Config& config);
 [[nodiscard]] nlohmann::ordered_json fields_of(const ps::PushDone& push, std::int64_t version);
 // Of the `ps` event.
 [[nodiscard]] nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncPolicy& policy);
+
+// What workers are given samples from.
+[[nodiscard]] data::LedgerOptions ledger_options(const Setup& setup);
+
+// The engine's optimizer as a server's, by shards.
+[[nodiscard]] std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const engine::Engine& engine,
+                                                                                        const ps::Layout& layout);
 
 // Into the engine: weights, running statistics and optimizer state.
 void load_from_server(engine::Engine& engine, const ps::Layout& layout, const ps::ServerState& state);

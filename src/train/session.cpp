@@ -73,20 +73,7 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
           .lr = lr_schedule(setup),
           .resumed_from = resume ? resume->source : std::string{},
           .is_saved = continues && storage::step_of(resume->source),
-          .can_resume = config.replicas.sync != "ps"};
-}
-
-RunState state_at(const Setup& setup, const Progress& progress, const engine::Composition& composition,
-                  const RunPlans& plans, const report::MetricsPosition& metrics) {
-  return {.progress = progress,
-          .optimizer_steps = composition.optimizers.front()->steps(),
-          .plan = composition.plan,
-          .changes = plans.changes,
-          .norms = plans.norms,
-          .processes = setup.process.processes,
-          .metrics = metrics,
-          .config_toml = config::to_toml(setup.config),
-          .data = setup.data};
+          .can_resume = config.replicas.sync != "ps" || config.ps.clock == "real"};
 }
 
 // A model that lies on its devices, and what is to be done with it. In every process.
@@ -99,6 +86,21 @@ struct Training {
   std::shared_ptr<FeatureReuse> features;  // null: nothing is kept
   UpdateSource* updates = nullptr;         // of a parameter server; null: there is none
 };
+
+RunState state_at(const Training& training, const Progress& progress, const report::MetricsPosition& metrics) {
+  const auto& [peers, setup, engine, plans, start, features, updates] = training;
+  const engine::Composition& composition = engine.composition();
+  return {.progress = progress,
+          .optimizer_steps = composition.optimizers.front()->steps(),
+          .plan = composition.plan,
+          .changes = plans.changes,
+          .norms = plans.norms,
+          .processes = setup.process.processes,
+          .server = updates != nullptr ? updates->state() : nlohmann::json(),
+          .metrics = metrics,
+          .config_toml = config::to_toml(setup.config),
+          .data = setup.data};
+}
 
 // records: null in a process that keeps none.
 void run_loop(const Training& training, const LoopOptions& options, Records* records) {
@@ -164,9 +166,10 @@ struct RunFiles {
 };
 
 // null: there is no parameter server.
-std::unique_ptr<UpdateSource> make_update_source(const Setup& setup, const RunFiles& files) {
+std::unique_ptr<UpdateSource> make_update_source(const Setup& setup, const RunFiles& files, const RunState* saved) {
   if (setup.config.replicas.sync != "ps") return nullptr;
-  if (files.server.part == ServerPlace::Part::kServer) return make_served_workers(setup, files.server, files.version);
+  if (files.server.part == ServerPlace::Part::kServer)
+    return make_served_workers(setup, files.server, files.version, saved);
   return make_virtual_workers(setup);
 }
 
@@ -220,9 +223,8 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
   }
   const auto capture = [&](const Progress& progress) {
-    return storage::CheckpointContents{
-        engine::model_tensors(composition), engine::optimizer_tensors(composition),
-        state_at(setup, progress, composition, training.plans, reporter.sync()).to_json()};
+    return storage::CheckpointContents{engine::model_tensors(composition), engine::optimizer_tensors(composition),
+                                       state_at(training, progress, reporter.sync()).to_json()};
   };
   Records records{reporter, files.checkpoints, capture, tell_plan, [&] { return peers.hold(); }};
   if (!peers.is_alone()) records.explain = [&](const Error& error) { return peers.explain(error); };
@@ -238,7 +240,7 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   if (resume) orders.state.progress = resume->state.progress;
   give(peers, orders);
   const auto features = make_feature_reuse(setup);
-  const std::unique_ptr<UpdateSource> updates = make_update_source(setup, files);
+  const std::unique_ptr<UpdateSource> updates = make_update_source(setup, files, resume ? &resume->state : nullptr);
   engine::Engine engine(plans.now, engine_options(setup, peers.processes(), features,
                                                   updates ? updates->sync_factory() : engine::make_sync));
   const Training training{peers, setup, engine, plans, orders.state.progress, features, updates.get()};

@@ -32,6 +32,8 @@ class UpdateSource {
   // What keeps the run from going on; nothing: it was asked to stop.
   [[nodiscard]] virtual std::optional<Error> why_over() const { return std::nullopt; }
 
+  // For a checkpoint, beside the weights that the engine holds: what a resume needs. null: it cannot go on.
+  [[nodiscard]] virtual nlohmann::json state() const { return nullptr; }
   [[nodiscard]] virtual nlohmann::ordered_json fields() const = 0;  // of the `ps` event at the beginning of a run
 };
 

@@ -32,7 +32,7 @@ class VirtualWorkers final : public UpdateSource {
       : setup_(setup),
         policy_(policy_of_server(setup.config.ps)),
         lr_(lr_schedule(setup)),
-        ledger_({.seed = setup.config.train.seed, .samples = setup.train_set->size()}),
+        ledger_(ledger_options(setup)),
         reader_(*setup.train_set, train_loader_options(setup).reading()),
         steps_(static_cast<std::size_t>(setup.config.ps.workers)) {}
 

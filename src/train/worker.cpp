@@ -137,7 +137,9 @@ class Worker {
                                      .sample_ids = at::tensor(lease.samples, at::kLong),
                                      .view = view};
     const double last_send_s = link_->last_send_s();
-    static_cast<void>(engine_.step().run({batch}, steps_, lr_.at(steps_), {.count_correct = true}));
+    // Dropout depends on the number of the step: the server's, which a run that goes on has again.
+    const std::int64_t number = link_->wait_for_weights();
+    static_cast<void>(engine_.step().run({batch}, number, lr_.at(number), {.count_correct = true}));
     static_cast<void>(engine_.recorder().collect(steps_, 0, 0));
     ++steps_;
     examples_ += paced_->examples;

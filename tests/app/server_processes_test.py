@@ -5,6 +5,7 @@ stopped, refused or late. Exits 77 without safetensors.
     server_processes_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
+import json
 import pathlib
 import re
 import signal
@@ -36,6 +37,7 @@ def configuration(folder, ps, **tables):
         train={"steps": 9, "lr": 0.003, "optimizer": "adamw", "weight_decay": 1e-3, "lr_schedule": "cosine",
                "clip_norm": 0.5, "seed": 3, "precision": "fp64", "deterministic": True, **tables.get("train", {})},
         pipeline={"stages": 2, "chunks": 2, **tables.get("pipeline", {})},
+        checkpoint=tables.get("checkpoint", {}),
         replicas={"sync": "ps", "hang_timeout_s": 6, "connect_timeout_s": 60, **tables.get("replicas", {})},
         **({"ps": {"worker_batch": BATCH, **ps}} if ps is not None else {}))
 
@@ -162,6 +164,48 @@ class ServerProcessesTest(unittest.TestCase):
         steps = cli.column(run_dir, "step")
         self.assertEqual(list(cli.checkpoints(run_dir)), [steps[-1]], "of the last update that was made")
         self.assert_records_add_up(run_dir)
+
+    def test_a_server_that_is_killed_goes_on_and_its_workers_with_it(self):
+        config = configuration(self.folder, {"policy": "asp", **SLOW}, replicas={"hang_timeout_s": 40},
+                               train={"steps": 160}, checkpoint={"every_steps": 10})
+        processes = self.start_all(config, 3)
+        run_dir = self.folder / "run"
+        for kill_at in (25, 60, 95):
+            self.wait_for_step(kill_at, processes[0])
+            processes[0].kill()
+            processes[0].wait()
+            processes[0] = self.start(config, 0, 3, "--resume", "auto")
+        done = self.finish_well(processes)
+        self.assertEqual([line["step"] for line in cli.events(run_dir, "step")], list(range(1, 161)))
+        self.assert_records_add_up(run_dir)
+        self.assertEqual(len(cli.events(run_dir, "resume")), 3)
+        self.assertIn("it has joined anew", done[1].stderr)
+        # Of the epochs that are over each sample is in the weights once: the checkpoint's own account.
+        saved = json.loads((cli.checkpoints(run_dir)[160] / "state.json").read_text())["server"]
+        pushed = sum(epoch["pushed"] for epoch in saved["data"]["epochs"])
+        self.assertEqual(saved["data"]["first_epoch"] * SAMPLES + pushed, saved["examples"])
+        self.assertEqual(saved["examples"], sum(cli.column(run_dir, "samples")))
+
+    def test_bulk_synchronous_training_goes_on_where_it_was_stopped(self):
+        """Weights, optimizer, rate and data: as one run that was not stopped."""
+        whole, run_dir = self.folder / "whole", self.folder / "run"
+        config = configuration(self.folder, {"policy": "bsp", "shards": 2}, train={"steps": 14})
+        self.finish_well(self.start_all(config, 3, run_dir="whole"))
+        half = configuration(self.folder, {"policy": "bsp", "shards": 2}, train={"steps": 14}, checkpoint={"every_steps": 5})
+        slow = ["--set", "ps.induce=exponential", "--set", "ps.induce_shift_s=0.3"]
+        processes = self.start_all(half, 3, *slow)
+        self.wait_for_step(6, processes[0])
+        processes[0].kill()
+        cli.finish_all(processes)
+        self.assertIn(5, cli.checkpoints(run_dir))
+        self.finish_well(self.start_all(half, 3, "--resume", "auto"))
+        for name in ("step", "loss", "samples", "lr", "gradient_norm"):
+            for ours, theirs in zip(cli.column(run_dir, name), cli.column(whole, name), strict=True):
+                self.assertLessEqual(abs(ours - theirs), 1e-9 * max(abs(theirs), 1e-9), name)
+        other = configuration(self.folder, None, replicas={"sync": "none"}, train={"global_batch": BATCH, "steps": 20})
+        done = cli.run("train", other, "--run-dir", self.folder / "plain", "--resume", run_dir)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("it was made with a parameter server", cli.error_of(done))
 
     def test_a_worker_that_is_stopped_leaves_and_the_last_one_ends_the_run(self):
         config = configuration(self.folder, {"policy": "bsp", **SLOW}, train={"steps": 100000})

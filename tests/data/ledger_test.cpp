@@ -141,5 +141,75 @@ TEST(Ledger, AccountsForEverySampleOfEveryEpoch) {
   }
 }
 
+// A run that dies at any moment and goes on from its last state: what was out comes back, nothing is trained on twice.
+TEST(Ledger, GoesOnFromAnyOfItsStates) {
+  constexpr std::int64_t kSamples = 41, kEpochs = 5;
+  const LedgerOptions options{.seed = 2, .samples = kSamples, .epochs = kEpochs};
+  std::mt19937 random(5);
+  Ledger ledger(options);
+  std::vector<std::map<std::int64_t, int>> pushed(kEpochs);
+  std::vector<Lease> out;
+  int restarts = 0;
+  for (;;) {
+    if (random() % 7 == 0) {
+      const LedgerState state = ledger.state();
+      ASSERT_TRUE(is_sound(state, options));
+      ledger = Ledger(options, state);
+      out.clear();
+      ++restarts;
+      EXPECT_EQ(ledger.leases_out(), 0);
+    }
+    auto lease = ledger.lease(1 + static_cast<std::int64_t>(random() % 6));
+    if (lease) out.push_back(std::move(*lease));
+    if (out.empty()) break;
+    if (random() % 2 == 0) continue;
+    std::swap(out[random() % out.size()], out.back());
+    for (const std::int64_t sample : out.back().samples) ++pushed[out.back().epoch][sample];
+    ledger.push_all(out.back().id);
+    out.pop_back();
+  }
+  EXPECT_GT(restarts, 5);
+  EXPECT_EQ(ledger.epochs_over(), kEpochs);
+  for (const auto& epoch : pushed) {
+    EXPECT_EQ(std::ssize(epoch), kSamples);
+    for (const auto& [sample, times] : epoch) EXPECT_EQ(times, 1) << sample;
+  }
+}
+
+// What was out is the first to be leased again, in the order in which it was.
+TEST(Ledger, GoesOnWithWhatWasOut) {
+  const LedgerOptions options{.seed = 2, .samples = 12};
+  Ledger ledger(options);
+  const Lease first = *ledger.lease(3), second = *ledger.lease(3), third = *ledger.lease(3);
+  ledger.push_all(second.id);
+  Ledger next(options, ledger.state());
+  EXPECT_EQ(next.counts(0), (LedgerCounts{.waiting = 9, .pushed = 3}));
+  EXPECT_EQ(next.lease(3)->samples, first.samples);
+  EXPECT_EQ(next.lease(3)->samples, third.samples);
+  EXPECT_EQ(next.lease(12)->samples, ledger.lease(12)->samples);
+}
+
+TEST(Ledger, StatesThatCannotBeAreNotSound) {
+  const LedgerOptions options{.seed = 2, .samples = 12};
+  Ledger ledger(options);
+  const Lease lease = *ledger.lease(5);
+  ledger.push(lease.id, {0, 2});
+  const LedgerState good = ledger.state();
+  ASSERT_TRUE(is_sound(good, options));
+  const auto is_sound_with = [&](const auto& change) {
+    LedgerState state = good;
+    change(state);
+    return is_sound(state, options);
+  };
+  EXPECT_FALSE(is_sound_with([](LedgerState& state) { state.first = -1; }));
+  EXPECT_FALSE(is_sound_with([](LedgerState& state) { state.open[0].next = 13; }));
+  EXPECT_FALSE(is_sound_with([](LedgerState& state) { ++state.open[0].pushed; }));
+  EXPECT_FALSE(is_sound_with([](LedgerState& state) { state.open[0].returned.pop_back(); }));
+  EXPECT_FALSE(is_sound_with([](LedgerState& state) { state.open[0].returned[0] = state.open[0].returned[1]; }));
+  EXPECT_FALSE(is_sound_with([](LedgerState& state) { state.open[0].returned[0] = 12; }));
+  EXPECT_FALSE(is_sound_with([](LedgerState& state) { ++state.first; })) << "of another epoch's order";
+  EXPECT_FALSE(is_sound(good, {.seed = 2, .samples = 13}));
+}
+
 }  // namespace
 }  // namespace sluice::data

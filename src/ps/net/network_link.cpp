@@ -78,14 +78,24 @@ class NetworkLink::Connection {
       if (!why_over_.empty()) throw PeerError(concat("the server has ended the run: ", why_over_));
       return std::nullopt;
     }
-    life_of_step_ = life_;
+    joining_of_step_ = joinings_;
     lease_of_step_ = static_cast<std::int64_t>(lease_->id);
     return *std::exchange(lease_, std::nullopt);
   }
 
+  std::unique_lock<std::mutex> lock_weights() {
+    auto lock = wait_for([this] { return weights_.has_value() || joinings_ != joining_of_step_ || is_over_; });
+    if (joinings_ != joining_of_step_ || is_over_) throw StepIsVoid();
+    return lock;
+  }
+
+  std::int64_t wait_for_weights() {
+    const auto lock = lock_weights();
+    return version_;
+  }
+
   std::int64_t pull(Tensors& into) {
-    const auto lock = wait_for([this] { return weights_.has_value() || life_ != life_of_step_ || is_over_; });
-    if (life_ != life_of_step_ || is_over_) throw StepIsVoid();
+    const auto lock = lock_weights();
     for (std::size_t s = 0; s < into.shards.size(); ++s) into.shards[s].copy_(weights_->shards[s]);
     into.statistics.copy_(weights_->statistics);
     weights_.reset();
@@ -94,7 +104,8 @@ class NetworkLink::Connection {
 
   void push(Push push) {
     ask([&] {
-      if (life_ != life_of_step_) return log_info("a step counts for nothing: the server has not known it any more");
+      if (joinings_ != joining_of_step_)
+        return log_info("a step counts for nothing: the server has not known it any more");
       push.record.worker = options_.worker;
       push.record.life = life_;
       push.record.sequence = ++pushed_;
@@ -200,6 +211,7 @@ class NetworkLink::Connection {
     }
     was_welcome_ = true;
     life_ = static_cast<int>(welcome.life);
+    ++joinings_;
     pushed_ = 0;
     version_ = last_lease_ = kNone;
     lease_.reset();
@@ -280,7 +292,9 @@ class NetworkLink::Connection {
   double last_send_s_ = 0;
   std::int64_t pushed_ = 0;  // sequence of the last push of this life
   int life_ = 0;             // 0: not let in
-  int life_of_step_ = 0;     // with which the step began that runs
+  // A server that was started again may count lives as its predecessor did.
+  std::int64_t joinings_ = 0;         // how often the server has let this worker in
+  std::int64_t joining_of_step_ = 0;  // with which the step began that runs
   std::int64_t lease_of_step_ = kNone;
   std::int64_t last_lease_ = kNone;   // that has come in this life
   std::int64_t version_ = kNone;      // of the weights that have come last
@@ -300,6 +314,7 @@ NetworkLink::NetworkLink(LinkOptions options) : connection_(std::make_unique<Con
 NetworkLink::~NetworkLink() = default;
 
 std::optional<data::Lease> NetworkLink::next_lease() { return connection_->next_lease(); }
+std::int64_t NetworkLink::wait_for_weights() { return connection_->wait_for_weights(); }
 const Layout& NetworkLink::layout() const { return connection_->layout(); }
 std::int64_t NetworkLink::pull(Tensors& into) { return connection_->pull(into); }
 void NetworkLink::push(Push push) { connection_->push(std::move(push)); }

@@ -50,8 +50,10 @@ class NetworkLink final : public ServerLink {
 
   // The samples of the next step; nothing: the run is over.
   [[nodiscard]] std::optional<data::Lease> next_lease();
+  // Until the weights of that step are here: their version. StepIsVoid.
+  [[nodiscard]] std::int64_t wait_for_weights();
   [[nodiscard]] const Layout& layout() const override;
-  // Of the weights of the step that next_lease() began. StepIsVoid.
+  // Those. StepIsVoid.
   [[nodiscard]] std::int64_t pull(Tensors& into) override;
   void push(Push push) override;
 

@@ -253,8 +253,10 @@ void NetworkServer::tell(UpdateDone done, const ServerProgress& before) {
   }
   made.update.done = std::move(done);
   const bool is_last = server_.progress().version >= options_.last_version;
-  if (is_last || (options_.wants_state && options_.wants_state(before, server_.progress())))
+  if (is_last || (options_.wants_state && options_.wants_state(before, server_.progress()))) {
     made.update.state = server_.state();
+    made.update.ledger = ledger_.state();
+  }
   made_.push_back(std::move(made));
   if (is_last) is_over_ = true;
 }

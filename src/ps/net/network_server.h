@@ -42,7 +42,8 @@ struct NetworkUpdate {
   ServerProgress before;
   ServerProgress after;
   Nanoseconds at = 0;
-  std::optional<ServerState> state;  // right after it, where NetworkOptions::wants_state said so
+  std::optional<data::LedgerState> ledger;  // as state
+  std::optional<ServerState> state;         // right after it, where NetworkOptions::wants_state said so
 };
 
 struct NetworkOptions {

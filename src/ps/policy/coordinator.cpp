@@ -10,6 +10,17 @@ Coordinator::Coordinator(const SyncPolicy& policy, std::int64_t version) : polic
   check_policy(policy, "a parameter server's policy");
 }
 
+void Coordinator::remember(WorkerId worker, int lives) {
+  check(!workers_.contains(worker) && lives >= 0, "a coordinator remembers a worker that it knows");
+  workers_[worker].taken.resize(static_cast<std::size_t>(lives));
+}
+
+std::map<WorkerId, int> Coordinator::lives() const {
+  std::map<WorkerId, int> lives;
+  for (const auto& [worker, known] : workers_) lives[worker] = static_cast<int>(known.taken.size());
+  return lives;
+}
+
 int Coordinator::join(WorkerId worker, Nanoseconds now) {
   const std::int64_t clock = clock_of_one_that_joins(workers_[worker]);
   Worker& it = workers_[worker];

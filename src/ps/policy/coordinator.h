@@ -35,6 +35,10 @@ class Coordinator {
   // version: of the weights there are.
   explicit Coordinator(const SyncPolicy& policy, std::int64_t version = 0);
 
+  // Of an earlier coordinator's workers: how often each has joined. What they had pushed then is unknown to this one.
+  void remember(WorkerId worker, int lives);
+  [[nodiscard]] std::map<WorkerId, int> lives() const;
+
   // Returns which life of the worker begins; its pushes count from 1 again.
   int join(WorkerId worker, Nanoseconds now);
   void leave(WorkerId worker, Nanoseconds now);
