@@ -72,6 +72,8 @@ void Loop::end_without_records(const std::filesystem::path& gone) {
     throw StorageError(concat(what, "; another directory is in its place, so nothing was saved"));
   std::string rescued;
   try {
+    if (parts_.updates != nullptr && !parts_.updates->holds_weights())
+      throw StorageError("its weights are the server's alone, whose run has ended");
     save();
     rescued = concat("the state after step ", progress_.steps_done,
                      " was saved: ", options_.can_resume ? "go on with --resume " : "", last_checkpoint_.string());
@@ -207,7 +209,11 @@ void Loop::train_one_step() {
   const double lr = options_.lr.at(progress_.steps_done);
   const std::optional<RecordedStep> step = next_step(lr);
   has_no_more_updates_ = !step;
-  if (!step) return;
+  if (!step) {
+    if (parts_.records == nullptr) return;
+    for (const auto& [name, fields] : parts_.updates->last_events()) parts_.records->reporter.event(name, fields);
+    return;
+  }
   const auto& [batch, stats, spans, events] = *step;
   stop_is_agreed_ = stats.stop;
   if (!stats.skipped) proven_checkpoint_ = last_checkpoint_;  // the loss of one that is may be anything
@@ -237,6 +243,7 @@ void Loop::report_features() {
 
 bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
   if (is_finished()) return true;
+  if (parts_.updates != nullptr && !parts_.updates->holds_weights()) return false;  // it is far behind
   const bool epoch_ends = batch.batch + 1 == batch.batches;
   return options_.eval_every_steps > 0 ? progress_.steps_done % options_.eval_every_steps == 0 : epoch_ends;
 }
@@ -263,7 +270,10 @@ bool Loop::checkpoint_is_due() const {
       options_.checkpoint_every_steps > 0 && progress_.steps_done % options_.checkpoint_every_steps == 0;
   const bool by_time =
       options_.checkpoint_every_minutes > 0 && to_s(now_ns() - last_save_) >= options_.checkpoint_every_minutes * 60.0;
-  return (by_steps || by_time) && (parts_.updates == nullptr || parts_.updates->holds_weights());
+  if (!by_steps && !by_time) return false;
+  const bool has_weights = parts_.updates == nullptr || parts_.updates->holds_weights();
+  if (!has_weights) parts_.updates->want_weights();
+  return has_weights;
 }
 
 void Loop::report_outside_of_steps() {

@@ -16,12 +16,14 @@
 
 namespace sluice::train {
 
+using Events = std::vector<std::pair<std::string, nlohmann::ordered_json>>;
+
 struct RecordedStep {
   data::Batch batch;
   StepStats stats;
   StepSpans spans;  // everything since they were last collected
   // For the records, before those of the step: names of events and their fields.
-  std::vector<std::pair<std::string, nlohmann::ordered_json>> events = {};
+  Events events = {};
 };
 
 // `step`: number of the optimizer step, from 0. Requires: a loader that is not at its end.

@@ -22,6 +22,7 @@
 namespace sluice::train {
 namespace {
 
+constexpr int kMostStates = 2;                  // copies of the weights that wait for the loop
 constexpr Nanoseconds kServeFor = 100'000'000;  // before the next look at signals
 
 const char* name_of(ps::WorkerNews::What what) {
@@ -40,6 +41,18 @@ void log_news(const ps::WorkerNews& news) {
                                   news.why.empty() ? "" : ": ", news.why);
   const bool is_good = news.what == ps::WorkerNews::What::kJoined || news.what == ps::WorkerNews::What::kLeft;
   log(is_good ? LogLevel::kInfo : LogLevel::kWarning, text);
+}
+
+Events events_of(const std::vector<ps::WorkerNews>& all, std::int64_t version) {
+  Events events;
+  for (const ps::WorkerNews& news : all) {
+    events.emplace_back("worker", nlohmann::ordered_json{{"step", version},
+                                                         {"worker", static_cast<int>(news.worker)},
+                                                         {"what", name_of(news.what)},
+                                                         {"where", news.where},
+                                                         {"why", news.why}});
+  }
+  return events;
 }
 
 class ServedWorkers final : public UpdateSource {
@@ -67,23 +80,29 @@ class ServedWorkers final : public UpdateSource {
 
   std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes&) override {
     if (!thread_.joinable()) start(engine);
-    std::optional<ps::NetworkUpdate> update = wait_for_update();
-    if (!update) {
+    std::optional<Told> told = wait_for_update();
+    if (!told) {
+      if (failure_ && failure_->exit_code() == ExitCode::kDiverged) throw DivergedError(failure_->what());
       if (failure_ && failure_->exit_code() != ExitCode::kPeer) throw Error(*failure_);
       take_weights(engine, server_->state(), ledger_.state());  // its thread has ended
       holds_weights_ = true;
       return std::nullopt;
     }
-    holds_weights_ = update->state.has_value();
-    if (update->state) take_weights(engine, *update->state, *update->ledger);
-    return as_step(engine, *update);
+    const ps::NetworkUpdate& update = told->update;
+    holds_weights_ = update.state.has_value();
+    if (update.state) take_weights(engine, *update.state, *update.ledger);
+    return as_step(engine, *told);
   }
 
-  bool holds_weights() override {
-    if (!holds_weights_) wants_state_ = true;
-    return holds_weights_;
+  bool holds_weights() const override { return holds_weights_; }
+  void want_weights() override { wants_state_ = true; }
+  std::optional<Error> why_over() const override {
+    const std::scoped_lock lock(mutex_);
+    return failure_;
   }
-  std::optional<Error> why_over() const override { return failure_; }
+  Events last_events() override {
+    return events_of(take_news(), server_ ? server_->progress().version : begin_.version);
+  }
   nlohmann::json state() const override { return saved_.to_json(); }
   nlohmann::ordered_json fields() const override {
     nlohmann::ordered_json fields = fields_of(setup_.config.ps, policy_of_server(setup_.config.ps));
@@ -92,6 +111,11 @@ class ServedWorkers final : public UpdateSource {
   }
 
  private:
+  struct Told {
+    ps::NetworkUpdate update;
+    std::vector<ps::WorkerNews> news;  // since the one before
+  };
+
   void start(engine::Engine& engine) {
     server_ = std::make_unique<ps::Server>(ps::layout_of(stages_, {.shards = setup_.config.ps.shards}),
                                            ps::values_of(stages_), ps::statistics_of(stages_), server_options(setup_),
@@ -132,47 +156,53 @@ class ServedWorkers final : public UpdateSource {
   void serve() {
     std::optional<Error> failure;
     try {
-      const bool is_done = serve_until_over();
-      network_->end(is_done ? "" : "it was stopped");
+      network_->end(serve_until_over());
     } catch (const Error& error) {
       failure = error;
     } catch (...) {
       failure = pipeline::describe_failure(std::current_exception(), "the parameter server");
     }
     try {
-      if (failure) network_->end(failure->what());
+      if (failure) network_->end({static_cast<std::int64_t>(failure->exit_code()), failure->what()});
       while (!network_->is_over()) hand_over(network_->next(kServeFor));
-    } catch (const Error& error) {  // the workers will notice its silence
+    } catch (const std::exception& error) {  // the workers will notice its silence
       log_warning(error.what());
     }
     const std::scoped_lock lock(mutex_);
-    failure_ = std::move(failure);
+    const bool have_all_left = failure && failure->exit_code() == ExitCode::kPeer;
+    if (!have_all_left || !StopSignal::requested()) failure_ = std::move(failure);  // else they were told to stop, too
     has_ended_ = true;
     changed_.notify_all();
   }
 
-  // False when it was asked to stop before.
-  bool serve_until_over() {
+  // What the workers are told.
+  ps::Over serve_until_over() {
     while (!network_->is_over()) {
-      if (must_stop_ || StopSignal::requested()) return false;
+      if (StopSignal::requested()) return {static_cast<std::int64_t>(ExitCode::kInterrupted), "it was stopped"};
+      if (must_stop_) return {static_cast<std::int64_t>(ExitCode::kPeer), "it has failed; see what it says"};
       hand_over(network_->next(kServeFor));
     }
-    return true;
+    return {};
   }
 
   void hand_over(std::optional<ps::NetworkUpdate> update) {
     if (!update) return;
     const std::scoped_lock lock(mutex_);
-    made_.push_back(std::move(*update));
+    if (update->state) ++states_;
+    made_.push_back({std::move(*update), std::exchange(news_, {})});
     changed_.notify_all();
   }
 
-  // The loop will evaluate or save after this update.
+  // The loop will evaluate or save after this update. Not where it is far behind: copies would fill the memory.
   bool wants_state(const ps::ServerProgress& before, const ps::ServerProgress& after) {
     const config::Config& config = setup_.config;
     const auto is_multiple = [&](std::int64_t of) { return of > 0 && after.version % of == 0; };
     const bool evaluates = config.train.eval_every_steps > 0 ? is_multiple(config.train.eval_every_steps)
                                                              : ends_epoch(before, after, setup_.train_set->size());
+    {
+      const std::scoped_lock lock(mutex_);
+      if (states_ >= kMostStates) return false;
+    }
     return evaluates || is_multiple(config.checkpoint.every_steps) || wants_state_.exchange(false);
   }
 
@@ -184,26 +214,22 @@ class ServedWorkers final : public UpdateSource {
 
   // --- The loop's.
 
-  std::optional<ps::NetworkUpdate> wait_for_update() {
+  std::optional<Told> wait_for_update() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !made_.empty() || has_ended_; });
     if (made_.empty()) return std::nullopt;
-    ps::NetworkUpdate update = std::move(made_.front());
+    Told told = std::move(made_.front());
     made_.pop_front();
-    return update;
+    if (told.update.state) --states_;
+    return told;
   }
 
-  RecordedStep as_step(engine::Engine& engine, const ps::NetworkUpdate& update) {
-    RecordedStep step{.batch = place_of(update.before, update.after, setup_),
-                      .stats = stats_of(update.pushes, /*counts_correct=*/true)};
+  RecordedStep as_step(engine::Engine& engine, const Told& told) {
+    const ps::NetworkUpdate& update = told.update;
     const std::int64_t version = update.done.update.version;
-    for (const ps::WorkerNews& news : take_news()) {
-      step.events.emplace_back("worker", nlohmann::ordered_json{{"step", version},
-                                                                {"worker", static_cast<int>(news.worker)},
-                                                                {"what", name_of(news.what)},
-                                                                {"where", news.where},
-                                                                {"why", news.why}});
-    }
+    RecordedStep step{.batch = place_of(update.before, update.after, setup_),
+                      .stats = stats_of(update.pushes, /*counts_correct=*/true),
+                      .events = events_of(told.news, version)};
     for (const ps::PushDone& push : update.pushes) step.events.emplace_back("push", fields_of(push, version));
     if (setup_.config.train.clip_norm > 0) step.stats.gradient_norm = update.done.gradient_norm;
     step.spans = engine.recorder().collect(version, last_, std::max(update.at, last_));
@@ -233,9 +259,10 @@ class ServedWorkers final : public UpdateSource {
   Nanoseconds last_ = 0;  // when the last update was made
   std::atomic<bool> wants_state_ = false;
   std::atomic<bool> must_stop_ = false;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<ps::NetworkUpdate> made_;  // guarded by mutex_, as what follows
+  std::deque<Told> made_;  // guarded by mutex_, as what follows
+  int states_ = 0;         // among them
   std::vector<ps::WorkerNews> news_;
   bool has_ended_ = false;
   std::optional<Error> failure_;

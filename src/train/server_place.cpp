@@ -1,5 +1,7 @@
 #include "train/server_place.h"
 
+#include <unistd.h>
+
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -40,9 +42,13 @@ void find_server(ServerPlace& place, const config::Config& config, const comm::W
 std::string read_key(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::string key;
-  if (!(in >> key) || key.size() != kKeyLength)
+  if (!in)
     throw ConfigError(concat("there is no key in ", file.string(), "; make keys with: sluice make-keys ",
                              file.parent_path().string()));
+  if (!(in >> key) || key.size() != kKeyLength)
+    throw ConfigError(concat(file.string(),
+                             " is damaged; copy it again, or make new keys in another folder with "
+                             "sluice make-keys"));
   return key;
 }
 
@@ -50,7 +56,15 @@ void find_keys(ServerPlace& place, const config::Config& config) {
   if (!config.ps.keys.empty()) {
     const std::filesystem::path folder(config.ps.keys);
     place.keys.server_public = read_key(folder / "server.pub");
-    if (place.part == ServerPlace::Part::kServer) place.keys.server_secret = read_key(folder / "server.key");
+    if (place.part != ServerPlace::Part::kServer) return;
+    const std::filesystem::path secret = folder / "server.key";
+    place.keys.server_secret = read_key(secret);
+    if (ps::public_key_of(place.keys.server_secret) != place.keys.server_public)
+      throw ConfigError(concat("server.key and server.pub in ", folder.string(), " are not of one pair"));
+    using std::filesystem::perms;
+    const perms others = perms::group_all | perms::others_all;
+    if ((std::filesystem::status(secret).permissions() & others) != perms::none)
+      log_warning(concat("others may read ", secret.string(), "; take that from them: chmod 600 ", secret.string()));
     return;
   }
   const std::string address = comm::address_of(place.host);
@@ -87,6 +101,14 @@ config::Config without_server(config::Config config) {
 }
 
 }  // namespace
+
+void check_can_listen(const ServerPlace& place) {
+  try {
+    ::close(comm::listen_on(place.host, place.port));
+  } catch (const ConfigError& error) {
+    throw ConfigError(concat("a parameter server cannot listen at ", place.host, ":", place.port, ": ", error.what()));
+  }
+}
 
 PlacedRun place_run(const config::Config& config, const comm::World& world, bool serves) {
   PlacedRun run{.config = config};

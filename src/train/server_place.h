@@ -26,6 +26,9 @@ struct PlacedRun {
   config::Config config;  // as this part runs it
 };
 
+// That a server can listen there: before anything else is done, and so that no run directory is left behind.
+void check_can_listen(const ServerPlace& place);
+
 // serves: as `sluice serve`.
 [[nodiscard]] PlacedRun place_run(const config::Config& config, const comm::World& world, bool serves);
 

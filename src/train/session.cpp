@@ -329,7 +329,10 @@ nlohmann::ordered_json run_training(const config::Config& wanted, const SessionO
   if (place.part == ServerPlace::Part::kWorker) return run_worker(config, place, wishes.launch);
   SessionOptions options = wishes;
   options.server = place;
-  if (place.part == ServerPlace::Part::kServer) options.launch.world = alone(wishes.launch.world);
+  if (place.part == ServerPlace::Part::kServer) {
+    options.launch.world = alone(wishes.launch.world);
+    check_can_listen(place);
+  }
   Setup setup;
   // Until the other processes have ended too; while they wait for each other at the start, a signal ends each by
   // itself.
@@ -346,8 +349,10 @@ nlohmann::ordered_json run_training(const config::Config& wanted, const SessionO
   });
 }
 
-PlanDescription describe_training(const config::Config& wanted, const SessionOptions& options) {
-  const config::Config config = place_run(wanted, options.launch.world, options.serves).config;
+PlanDescription describe_training(const config::Config& wanted, const SessionOptions& wishes) {
+  const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serves);
+  SessionOptions options = wishes;
+  if (place.part != ServerPlace::Part::kNone) options.launch.world = alone(wishes.launch.world);
   Setup setup = make_run_setup(config, options);
   warn_of_oddities(setup);
   check_changes(setup);

@@ -27,10 +27,15 @@ class UpdateSource {
   [[nodiscard]] virtual std::optional<RecordedStep> next_update(engine::Engine& engine,
                                                                 const engine::StepWishes& wishes) = 0;
   // Whether the engine holds the weights, running statistics and optimizer state of the last update, for an evaluation
-  // or a checkpoint. Where it does not, it will with one of the next.
-  [[nodiscard]] virtual bool holds_weights() = 0;
+  // or a checkpoint; it does after one for which the configuration has either.
+  [[nodiscard]] virtual bool holds_weights() const = 0;
+  // It is to hold them after one of the next.
+  virtual void want_weights() = 0;
   // What keeps the run from going on; nothing: it was asked to stop.
   [[nodiscard]] virtual std::optional<Error> why_over() const { return std::nullopt; }
+
+  // For the records, when there is nothing more: what has happened since the last update.
+  [[nodiscard]] virtual Events last_events() { return {}; }
 
   // For a checkpoint, beside the weights that the engine holds: what a resume needs. null: it cannot go on.
   [[nodiscard]] virtual nlohmann::json state() const { return nullptr; }

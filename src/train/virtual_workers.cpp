@@ -64,7 +64,8 @@ class VirtualWorkers final : public UpdateSource {
     return done;
   }
 
-  bool holds_weights() override { return true; }
+  bool holds_weights() const override { return true; }
+  void want_weights() override {}
   nlohmann::ordered_json fields() const override { return fields_of(setup_.config.ps, policy_); }
 
  private:

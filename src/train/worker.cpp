@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -50,7 +51,7 @@ class PacedLink final : public ps::ServerLink {
     const std::int64_t version = link_->pull(into);
     begin_ = now_ns();
     times = {.stall_s = stragglers_.stall_s(worker_, steps_++), .idle_s = to_s(begin_ - last_push_)};
-    std::this_thread::sleep_for(std::chrono::nanoseconds(in_ns(times.stall_s)));
+    stall(begin_ + in_ns(times.stall_s));
     return version;
   }
   void push(ps::Push push) override {
@@ -71,6 +72,14 @@ class PacedLink final : public ps::ServerLink {
   std::int64_t examples = 0;
 
  private:
+  static void stall(Nanoseconds until) {
+    constexpr Nanoseconds kLongestSleep = 50'000'000;
+    for (Nanoseconds now = now_ns(); now < until; now = now_ns()) {
+      if (StopSignal::requested()) throw InterruptedError(concat("stopped by ", StopSignal::name()));
+      std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(until - now, kLongestSleep)));
+    }
+  }
+
   std::shared_ptr<ps::NetworkLink> link_;
   ps::Stragglers stragglers_;
   ps::WorkerId worker_;

@@ -9,6 +9,7 @@ import json
 import pathlib
 import re
 import signal
+import socket
 import tempfile
 import time
 import unittest
@@ -158,7 +159,7 @@ class ServerProcessesTest(unittest.TestCase):
         workers = cli.finish_all(processes[1:])
         self.assertEqual(server.returncode, 130, server.stderr)
         for worker in workers:
-            self.assertEqual(worker.returncode, 5, worker.stderr)
+            self.assertEqual(worker.returncode, 130, worker.stderr)
             self.assertIn("the server has ended the run: it was stopped", cli.error_of(worker))
         run_dir = self.folder / "run"
         steps = cli.column(run_dir, "step")
@@ -281,14 +282,31 @@ class ServerProcessesTest(unittest.TestCase):
         done = cli.run("serve", config, "--run-dir", self.folder / "run")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("without keys", cli.error_of(done))
+        damaged, mixed, taken = self.folder / "damaged", self.folder / "mixed", socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(taken.close)
+        for keys in (damaged, mixed, self.folder / "others"):
+            cli.must_run("make-keys", keys)
+        (damaged / "server.key").write_text("short")
+        (mixed / "server.pub").write_text((self.folder / "others/server.pub").read_text())
         for words, text in [(["--set", "replicas.sync=none", "--set", "ps={}"], ""),
                             (["--set", "ps.placement=rank0"], "ps.placement"),
                             (["--set", "ps.address=nowhere"], "HOST:PORT"),
-                            (["--set", "ps.keys=/nonexistent"], "there is no key")]:
+                            (["--set", "ps.keys=/nonexistent"], "there is no key"),
+                            (["--set", f"ps.keys={damaged}"], "is damaged"),
+                            (["--set", f"ps.keys={mixed}"], "are not of one pair"),
+                            (["--set", f"ps.address=127.0.0.1:{taken.getsockname()[1]}"], "cannot listen")]:
             with self.subTest(words):
                 done = cli.run("serve", config, "--run-dir", self.folder / "run", *words)
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(text, cli.error_of(done))
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_a_plan_is_printed_for_server_and_worker(self):
+        config = configuration(self.folder, {"policy": "asp"})
+        for rank in range(3):
+            plan = cli.finish(self.start(config, rank, 3, "--dry-run"))
+            self.assertEqual(plan.returncode, 0, plan.stderr)
+            self.assertIn("parameter server: asp, 2 workers", plan.stdout)
         self.assertFalse((self.folder / "run").exists())
 
     def test_one_process_trains_by_itself(self):
@@ -304,7 +322,7 @@ class ServerProcessesTest(unittest.TestCase):
         server, worker = cli.finish_all(self.start_all(config, 2))
         self.assertEqual(server.returncode, 6, server.stderr)
         self.assertRegex(cli.error_of(server), r"worker 0 .* has failed: step \d+: the loss is .*; lower train.lr")
-        self.assertIn(worker.returncode, (5, 6), worker.stderr)
+        self.assertEqual(worker.returncode, 6, worker.stderr)
 
 
 if __name__ == "__main__":

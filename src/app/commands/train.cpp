@@ -5,6 +5,7 @@
 #include "app/process.h"
 #include "app/version.h"
 #include "comm/world.h"
+#include "core/concat.h"
 #include "train/session.h"
 
 namespace sluice::app {
@@ -21,6 +22,9 @@ struct TrainArguments {
 void run_train_command(TrainArguments& arguments) {
   const config::Config config = arguments.config.load();
   arguments.session.config_file = arguments.config.file;
+  // Who is told where the server is need not be told again where to meet.
+  if (config.replicas.sync == "ps" && !config.ps.address.empty() && arguments.world.init.empty())
+    arguments.world.init = concat("tcp://", config.ps.address);
   arguments.session.launch = {comm::choose_world(arguments.world), kVersion, end_with};
   if (arguments.dry_run) {
     const train::PlanDescription plan = train::describe_training(config, arguments.session);

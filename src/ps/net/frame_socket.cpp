@@ -169,4 +169,11 @@ Keys make_keys() {
   return {own.data(), secret.data()};
 }
 
+std::string public_key_of(const std::string& secret) {
+  std::array<char, 41> own{};
+  if (secret.size() + 1 != own.size() || zmq_curve_public(own.data(), secret.c_str()) != 0)
+    throw ConfigError("a secret key of a parameter server is damaged");
+  return own.data();
+}
+
 }  // namespace sluice::ps

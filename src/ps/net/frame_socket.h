@@ -67,5 +67,7 @@ class FrameSocket {
 
 // A new pair for a server, secret and public.
 [[nodiscard]] Keys make_keys();
+// The public key of a secret one; ConfigError where it is none.
+[[nodiscard]] std::string public_key_of(const std::string& secret);
 
 }  // namespace sluice::ps

@@ -58,16 +58,17 @@ SLUICE_FIELDS(Layout, "layout", field("dtype", self.dtype), field("parameters", 
 
 SLUICE_FIELDS(Hello, "hello", field("protocol", self.protocol), field("worker", self.worker),
               field("session", self.session), field("where", self.where), field("batch", self.batch),
-              field("agreement", self.agreement));
+              field("is_anew", self.is_anew), field("agreement", self.agreement));
 SLUICE_FIELDS(PushMade, "push", field("record", self.record), field("scores", self.scores), field("times", self.times),
               field("lease", self.lease));
 SLUICE_FIELDS(PushSent, "sent", field("sequence", self.sequence), field("send_s", self.send_s));
 SLUICE_FIELDS(WorkerBeat, "beat", field("pushed", self.pushed));
-SLUICE_FIELDS(WorkerAgain, "again", (void)0);
+SLUICE_FIELDS(WorkerAgain, "again", field("lease", self.lease), field("version", self.version));
 SLUICE_FIELDS(Leaving, "leaving", (void)0);
 SLUICE_FIELDS(Failed, "failed", field("code", self.code), field("what", self.what));
 
-SLUICE_FIELDS(Welcome, "welcome", field("life", self.life), field("layout", self.layout));
+SLUICE_FIELDS(Welcome, "welcome", field("life", self.life), field("version", self.version),
+              field("layout", self.layout));
 SLUICE_FIELDS(Refusal, "refusal", field("what", self.what));
 SLUICE_FIELDS(Busy, "busy", field("where", self.where));
 SLUICE_FIELDS(Who, "who", (void)0);
@@ -76,7 +77,7 @@ SLUICE_FIELDS(WeightsGiven, "weights", field("version", self.version));
 SLUICE_FIELDS(PushAnswered, "answer", field("sequence", self.sequence), field("answer", self.answer));
 SLUICE_FIELDS(ServerBeat, "beat", field("lease", self.lease), field("version", self.version));
 SLUICE_FIELDS(ServerAgain, "again", (void)0);
-SLUICE_FIELDS(Over, "over", field("what", self.what));
+SLUICE_FIELDS(Over, "over", field("code", self.code), field("what", self.what));
 #undef SLUICE_FIELDS
 
 template <typename T>
@@ -135,10 +136,15 @@ T read_fields(const Json& json) {
 
 template <std::integral T>
 T read_integer(const Json& json) {
-  require(json.is_number_integer());
-  const bool is_large = json.is_number_unsigned() && json.get<std::uint64_t>() > std::uint64_t{1} << 62;
-  require(!is_large && std::in_range<T>(json.get<std::int64_t>()));
-  return static_cast<T>(json.get<std::int64_t>());
+  if constexpr (std::same_as<T, bool>) {
+    require(json.is_boolean());
+    return json.get<bool>();
+  } else {
+    require(json.is_number_integer());
+    const bool is_large = json.is_number_unsigned() && json.get<std::uint64_t>() > std::uint64_t{1} << 62;
+    require(!is_large && std::in_range<T>(json.get<std::int64_t>()));
+    return static_cast<T>(json.get<std::int64_t>());
+  }
 }
 
 template <typename T>

@@ -42,6 +42,7 @@ struct Hello {
   std::string session;     // of this process; another one of the same worker has another
   std::string where;       // for messages: its machine and number of process
   std::int64_t batch = 1;  // samples that it wants for a step
+  bool is_anew = false;    // it gives up the life that the server may know
   comm::Agreement agreement;
 };
 struct PushMade {
@@ -58,7 +59,10 @@ struct PushSent {
 struct WorkerBeat {
   std::int64_t pushed = 0;  // sequence of the last push of this life
 };
-struct WorkerAgain {};  // the lease and the weights that this worker should have
+struct WorkerAgain {  // what it has of this life; the rest is to come again
+  std::int64_t lease = kNone;
+  std::int64_t version = kNone;
+};
 struct Leaving {};
 struct Failed {
   std::int64_t code = 0;  // ExitCode
@@ -70,6 +74,7 @@ using FromWorker = std::variant<Hello, PushMade, PushSent, WorkerBeat, WorkerAga
 
 struct Welcome {
   std::int64_t life = 0;
+  std::int64_t version = 0;  // of the weights there are
   Layout layout;
 };
 struct Refusal {
@@ -98,7 +103,8 @@ struct ServerBeat {
 };
 struct ServerAgain {};  // the push that this worker has made
 struct Over {
-  std::string what;  // why the run ends early; empty: it is done
+  std::int64_t code = 0;  // ExitCode with which the run ends
+  std::string what;       // why it ends early; empty: it is done
 };
 using FromServer =
     std::variant<Welcome, Refusal, Busy, Who, LeaseGiven, WeightsGiven, PushAnswered, ServerBeat, ServerAgain, Over>;

@@ -69,13 +69,16 @@ class NetworkLink::Connection {
 
   void wait_until_welcome() {
     const auto lock = wait_for([this] { return life_ > 0 || is_over_; });
-    if (life_ == 0) throw PeerError(concat("the run of the server at ", place(), " is over", over_because()));
+    if (life_ > 0) return;
+    throw_why_over();
+    throw PeerError(concat("the run of the server at ", place(), " is over"));
   }
 
   std::optional<data::Lease> next_lease() {
+    if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
     const auto lock = wait_for([this] { return lease_.has_value() || is_over_; });
     if (is_over_) {
-      if (!why_over_.empty()) throw PeerError(concat("the server has ended the run: ", why_over_));
+      throw_why_over();
       return std::nullopt;
     }
     joining_of_step_ = joinings_;
@@ -117,7 +120,10 @@ class NetworkLink::Connection {
   }
 
   void part(const FromWorker& last_words) {
-    ask([&] { outgoing_.push_back({header_of(last_words)}); });
+    ask([&] {
+      outgoing_.push_back({header_of(last_words)});
+      has_parted_ = true;
+    });
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, milliseconds(2000), [this] { return outgoing_.empty() || failure_ != nullptr; });
   }
@@ -139,7 +145,14 @@ class NetworkLink::Connection {
   }
 
   [[nodiscard]] std::string place() const { return concat(options_.host, ":", options_.port); }
-  [[nodiscard]] std::string over_because() const { return why_over_.empty() ? "" : concat(": ", why_over_); }
+  // With the server's exit code; nothing where the run is done.
+  void throw_why_over() const {
+    if (why_over_.what.empty()) return;
+    const std::string what = concat("the server has ended the run: ", why_over_.what);
+    if (why_over_.code == static_cast<std::int64_t>(ExitCode::kInterrupted)) throw InterruptedError(what);
+    if (why_over_.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);
+    throw PeerError(what);
+  }
 
   // --- The connection's own thread.
 
@@ -150,7 +163,7 @@ class NetworkLink::Connection {
         wake_up_.take();
         while (auto received = socket_.next()) {
           const std::scoped_lock lock(mutex_);
-          handle(received->frames);
+          if (!has_parted_) handle(received->frames);
         }
         const std::scoped_lock lock(mutex_);
         look_at_the_time();
@@ -169,9 +182,9 @@ class NetworkLink::Connection {
     for (; !outgoing_.empty(); outgoing_.pop_front()) socket_.send({}, outgoing_.front());
     if (now_ns() < next_beat_) return;
     next_beat_ = now_ns() + (life_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
-    if (is_over_) return;
+    if (is_over_ || has_parted_) return;
     if (life_ == 0) {
-      say(Hello{kProtocol, options_.worker, session_, options_.where, options_.batch, options_.agreement});
+      say(Hello{kProtocol, options_.worker, session_, options_.where, options_.batch, is_anew_, options_.agreement});
     } else {
       say(WorkerBeat{pushed_});
     }
@@ -180,7 +193,7 @@ class NetworkLink::Connection {
   // All but the time in which this process itself was stopped.
   void look_at_the_time() {
     const Nanoseconds passed = time_.pass().count();
-    if (is_over_) return;
+    if (is_over_ || has_parted_) return;
     const Nanoseconds limit = life_ == 0 && !was_welcome_ ? options_.patience : options_.silence;
     if (!pending_.empty() && now_ns() - pushed_at_ > options_.patience)
       throw PeerError(concat("the parameter server at ", place(), " lives, but has not taken a push for ",
@@ -205,11 +218,14 @@ class NetworkLink::Connection {
     if (was_welcome_) {
       if (welcome.layout.parameters != layout_.parameters || welcome.layout.shards.size() != layout_.shards.size())
         throw PeerError("the server has come back with another model; start this worker again");
-      log_info("the server did not know this worker any more; it has joined anew");
+      log_info(
+          concat("the server did not know this worker any more; it has joined anew, after update ", welcome.version));
     } else {
       layout_ = welcome.layout;
     }
     was_welcome_ = true;
+    is_anew_ = false;
+    busy_since_ = -1;
     life_ = static_cast<int>(welcome.life);
     ++joinings_;
     pushed_ = 0;
@@ -223,22 +239,23 @@ class NetworkLink::Connection {
   }
   void take(const Busy& busy, const Frames&) {
     const Nanoseconds passed = time_.pass().count();
-    if (busy_since_ < 0) busy_since_ = passed;
+    if (busy_since_ < 0) {
+      busy_since_ = passed;
+      log_info(concat("the server has a worker ", static_cast<int>(options_.worker), " already (", busy.where,
+                      "); waiting until it is gone"));
+    }
     if (passed - busy_since_ < options_.rivalry) return;
     throw ConfigError(concat("the server at ", place(), " has a worker ", static_cast<int>(options_.worker),
                              " already (", busy.where, "); give each its own number"));
   }
   void take(const Who&, const Frames&) {
-    if (life_ == 0) return;
-    life_ = 0;
-    lease_.reset();
-    weights_.reset();
-    next_beat_ = 0;  // hello
+    if (life_ > 0) begin_anew();
   }
   void take(const LeaseGiven& given, const Frames& frames) {
     auto samples = samples_after_header(frames);
     if (life_ == 0 || !samples || given.id <= last_lease_) return;
     last_lease_ = given.id;
+    if (given.id > lease_of_step_ && !pending_.empty()) pending_.clear();  // it was taken, and the answer was lost
     lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};
   }
   void take(const WeightsGiven& given, const Frames& frames) {
@@ -251,6 +268,7 @@ class NetworkLink::Connection {
   void take(const PushAnswered& answered, const Frames&) {
     if (pending_.empty() || answered.sequence != pushed_) return;
     pending_.clear();
+    if (answered.answer == PushAnswer::kOutOfTurn || answered.answer == PushAnswer::kUnknown) return begin_anew();
     if (answered.answer == PushAnswer::kRefused)
       throw DivergedError("the server has refused a push: it has numbers that are not finite");
     last_send_s_ = to_s(now_ns() - pushed_at_);
@@ -258,14 +276,23 @@ class NetworkLink::Connection {
       say(PushSent{answered.sequence, last_send_s_});
   }
   void take(const ServerBeat& beat, const Frames&) {
-    if (life_ > 0 && (beat.lease > last_lease_ || beat.version > version_)) say(WorkerAgain{});
+    if (life_ > 0 && (beat.lease > last_lease_ || beat.version > version_)) say(WorkerAgain{last_lease_, version_});
   }
   void take(const ServerAgain&, const Frames&) {
     if (!pending_.empty()) socket_.send({}, pending_);
   }
   void take(const Over& over, const Frames&) {
     is_over_ = true;
-    why_over_ = over.what;
+    why_over_ = over;
+  }
+
+  // Server and worker no longer agree on what this one does.
+  void begin_anew() {
+    life_ = 0;
+    is_anew_ = true;
+    lease_.reset();
+    weights_.reset();
+    next_beat_ = 0;  // hello
   }
 
   void say(const FromWorker& message) { socket_.send({}, {header_of(message)}); }
@@ -282,6 +309,7 @@ class NetworkLink::Connection {
   Nanoseconds next_beat_ = 0;
   Nanoseconds busy_since_ = -1;
   bool was_welcome_ = false;
+  bool is_anew_ = false;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -301,7 +329,8 @@ class NetworkLink::Connection {
   std::optional<data::Lease> lease_;  // of the next step
   std::optional<Tensors> weights_;    // of the step that runs or comes next
   bool is_over_ = false;
-  std::string why_over_;
+  Over why_over_;
+  bool has_parted_ = false;  // nothing is said after the last words
   bool must_stop_ = false;
   std::exception_ptr failure_;
 

@@ -62,6 +62,7 @@ void NetworkServer::step(Nanoseconds until) {
   if (!made_.empty()) wake = std::min(wake, made_.front().update.at + kPatienceForTimes);
   socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(wake - now(), 0)));
   while (auto received = socket_.next()) handle(std::move(*received));
+  drained_at_ = now();
   if (is_over_) return;
   make_updates();
   look_for_lost();
@@ -81,7 +82,7 @@ void NetworkServer::handle(FrameSocket::Received received) {
       std::ranges::find_if(sessions_, [&](const auto& worker) { return worker.second.peer == received.peer; });
   if (found == sessions_.end()) {
     if (is_over_)
-      say(received.peer, Over{why_over_});
+      say(received.peer, why_over_);
     else
       say(received.peer, Who{});
     return;
@@ -91,18 +92,20 @@ void NetworkServer::handle(FrameSocket::Received received) {
 }
 
 void NetworkServer::greet(const std::string& peer, const Hello& hello) {
-  if (is_over_) return say(peer, Over{why_over_});
+  if (is_over_) return say(peer, why_over_);
   if (const std::string refusal = refusal_of(hello); !refusal.empty()) return say(peer, Refusal{refusal});
   const auto found = sessions_.find(hello.worker);
   if (found != sessions_.end()) {
     Session& session = found->second;
-    if (session.id == hello.session) {  // its welcome was lost, or it has another connection
+    if (session.id == hello.session && !hello.is_anew) {  // its welcome was lost, or it has another connection
       session.peer = peer;
       session.heard = now();
-      return say(peer, Welcome{session.life, server_.layout()});
+      return say(peer, Welcome{session.life, server_.progress().version, server_.layout()});
     }
-    if (now() - session.heard <= kBeatsOfOneWhoLives * options_.beat) return say(peer, Busy{session.where});
-    part(hello.worker, WorkerNews::What::kLost, concat("another process has come for it from ", hello.where));
+    const bool lives = drained_at_ - session.heard <= kBeatsOfOneWhoLives * options_.beat;
+    if (session.id != hello.session && lives) return say(peer, Busy{session.where});
+    part(hello.worker, WorkerNews::What::kLost,
+         session.id == hello.session ? "it begins anew" : concat("another process has come for it from ", hello.where));
   }
   admit(peer, hello);
 }
@@ -129,7 +132,7 @@ void NetworkServer::admit(const std::string& peer, const Hello& hello) {
   const int life = server_.join(hello.worker, now());
   Session& session = sessions_[hello.worker] = {
       .peer = peer, .id = hello.session, .where = hello.where, .batch = hello.batch, .life = life, .heard = now()};
-  say(peer, Welcome{life, server_.layout()});
+  say(peer, Welcome{life, server_.progress().version, server_.layout()});
   give_lease(session);
   if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}});
   begin_all_that_may();
@@ -145,7 +148,7 @@ bool NetworkServer::fits(const Session& session, const PushMade& push) const {
 void NetworkServer::take(Sessions::value_type& worker, const PushMade& push, const Frames& frames) {
   auto& [id, session] = worker;
   const PushRecord& record = push.record;
-  if (is_over_) return say(session.peer, Over{why_over_});
+  if (is_over_) return say(session.peer, why_over_);
   if (record.worker != id || record.life != session.life)
     return say(session.peer, PushAnswered{record.sequence, PushAnswer::kUnknown});
   if (record.sequence <= session.pushed)
@@ -192,10 +195,10 @@ void NetworkServer::take(Sessions::value_type& worker, const WorkerBeat& beat, c
   if (beat.pushed > worker.second.pushed) say(worker.second.peer, ServerAgain{});
 }
 
-void NetworkServer::take(Sessions::value_type& worker, const WorkerAgain&, const Frames&) {
+void NetworkServer::take(Sessions::value_type& worker, const WorkerAgain& again, const Frames&) {
   auto& [id, session] = worker;
-  send_lease(session);
-  if (session.version != kNone) give_weights(session, server_.begin_again(id));
+  if (session.lease && again.lease < static_cast<std::int64_t>(session.lease->id)) send_lease(session);
+  if (again.version < session.version) give_weights(session, server_.begin_again(id));
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const Leaving&, const Frames&) {
@@ -203,6 +206,7 @@ void NetworkServer::take(Sessions::value_type& worker, const Leaving&, const Fra
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const Failed& failed, const Frames&) {
+  if (is_over_) return part(worker.first, WorkerNews::What::kLeft, {});  // because of that
   const std::string what = concat(named(worker.first, worker.second.where), " has failed: ", failed.what);
   part(worker.first, WorkerNews::What::kFailed, failed.what);
   if (failed.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);
@@ -298,7 +302,7 @@ void NetworkServer::beat() {
 void NetworkServer::look_for_lost() {
   std::vector<WorkerId> silent;
   for (const auto& [worker, session] : sessions_) {
-    if (now() - session.heard > options_.silence) silent.push_back(worker);
+    if (drained_at_ - session.heard > options_.silence) silent.push_back(worker);
   }
   for (const WorkerId worker : silent) {
     if (is_over_) return;
@@ -315,9 +319,11 @@ void NetworkServer::look_for_the_end() {
   if (sessions_.empty()) {
     if (is_open_ && last_one_left_) throw PeerError("all workers have left before the run was over");
     if (now() - empty_since_ < options_.patience) return;
-    throw PeerError(is_open_
-                        ? concat("no worker has been there for ", waited, "; start them again")
-                        : concat("no worker has come within ", waited, "; start them with the same configuration"));
+    throw PeerError(
+        is_open_ ? concat("no worker has been there for ", waited, "; start them again")
+                 : concat(last_one_left_ ? "all workers have left before training began, and no other has come within "
+                                         : "no worker has come within ",
+                          waited, "; start them with the same configuration and, with keys, the same keys"));
   }
   if (is_open_ || now() - begin_ < options_.patience) return;
   log_warning(concat("after ", waited, " only ", counted(sessions_.size(), "worker"), " of the policy's ",
@@ -336,10 +342,10 @@ std::optional<NetworkUpdate> NetworkServer::take_ready() {
   return update;
 }
 
-void NetworkServer::end(const std::string& what) {
+void NetworkServer::end(const Over& over) {
   is_over_ = true;
-  why_over_ = what;
-  for (const auto& [worker, session] : sessions_) say(session.peer, Over{what});
+  why_over_ = over;
+  for (const auto& [worker, session] : sessions_) say(session.peer, over);
   const Nanoseconds until = now() + options_.farewell;
   while (!sessions_.empty() && now() < until) {
     socket_.wait(std::chrono::nanoseconds(until - now()));

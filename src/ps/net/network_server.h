@@ -73,9 +73,9 @@ class NetworkServer {
   // Serves until an update is ready to be told, at most for so long. Updates come in order and none is left out.
   [[nodiscard]] std::optional<NetworkUpdate> next(Nanoseconds limit);
   [[nodiscard]] bool is_over() const { return is_over_ && made_.empty(); }
-  // The run ends, also after an error: tells all workers, and waits a little for them to leave. what: why it ends
-  // early; empty: it is done. Updates that have been made are still told by next().
-  void end(const std::string& what);
+  // The run ends, also after an error: tells all workers, and waits a little for them to leave. Updates that have been
+  // made are still told by next().
+  void end(const Over& over);
   [[nodiscard]] std::int64_t malformed() const { return malformed_ + socket_.dropped(); }
 
  private:
@@ -142,10 +142,11 @@ class NetworkServer {
   std::optional<Weights> sendable_;  // copies, of the newest version that was asked for
   Nanoseconds begin_;
   Nanoseconds next_beat_ = 0;
+  Nanoseconds drained_at_ = 0;  // until when all that had come has been heard
   Nanoseconds empty_since_;
   bool is_open_ = false;  // training has begun
   bool is_over_ = false;
-  std::string why_over_;
+  Over why_over_;
   bool last_one_left_ = false;  // by itself
   std::int64_t malformed_ = 0;
 };

@@ -14,37 +14,6 @@ namespace {
 
 using testing::HasSubstr;
 
-// The same run without a network: every update of the same leases, of as many workers as there are.
-at::Tensor bulk_synchronous_by_hand(int workers, std::int64_t updates) {
-  data::Ledger ledger({.seed = 3, .samples = kSamples});
-  at::Tensor weights = at::cat({at::arange(6, at::kDouble), at::ones({5}, at::kDouble)});
-  at::Tensor momentum = at::zeros_like(weights);
-  for (std::int64_t update = 0; update < updates; ++update) {
-    std::vector<std::int64_t> samples;
-    for (int w = 0; w < workers; ++w) {
-      const data::Lease lease = *ledger.lease(kLease);
-      samples.insert(samples.end(), lease.samples.begin(), lease.samples.end());
-      ledger.push_all(lease.id);
-    }
-    momentum = 0.5 * momentum + toy_gradient(weights, samples) / static_cast<double>(samples.size());
-    weights -= 0.1 * momentum;
-  }
-  return weights;
-}
-
-at::Tensor in_order(const ToyServer& server) {
-  return at::cat(from_shards(server.server().layout(), server.server().weights().tensors.shards));
-}
-
-// Every sample of each epoch that is over was pushed once.
-void expect_whole_epochs(const ToyServer& server) {
-  for (std::int64_t epoch = 0; epoch < server.ledger().epochs_over(); ++epoch) {
-    const data::LedgerCounts counts = server.ledger().counts(epoch);
-    EXPECT_EQ(counts.pushed, kSamples) << epoch;
-    EXPECT_EQ(counts.waiting + counts.leased + counts.lost, 0) << epoch;
-  }
-}
-
 class Network : public testing::TestWithParam<int> {};
 
 TEST_P(Network, BulkSynchronousWorkersLearnWhatOneDoesFromAllTheirSamples) {
@@ -299,87 +268,6 @@ TEST(NetworkTest, WithKeysOnlyThoseWhoHaveThemAreHeard) {
   EXPECT_EQ(work(options), 5);
   server.join();
   EXPECT_FALSE(server.failure);
-}
-
-// Between a worker and the server: hands messages on, and loses some in both directions.
-class LossyWire {
- public:
-  LossyWire(int server_port, double loss) : loss_(loss) {
-    port_ = front_.listen("127.0.0.1", 0);
-    thread_ = std::thread([this, server_port] { run(server_port); });
-  }
-  ~LossyWire() {
-    must_stop_ = true;
-    thread_.join();
-  }
-  [[nodiscard]] int port() const { return port_; }
-  [[nodiscard]] int lost() const { return lost_; }
-
- private:
-  bool is_lost() {
-    const bool lost = uniform(draws_++) < loss_;
-    lost_ += lost ? 1 : 0;
-    return lost;
-  }
-  static double uniform(std::int64_t draw) {
-    const std::uint64_t mixed = (static_cast<std::uint64_t>(draw) + 1) * 0x9E3779B97F4A7C15ULL;
-    return static_cast<double>((mixed ^ (mixed >> 29)) * 0xBF58476D1CE4E5B9ULL >> 11) * 0x1.0p-53;
-  }
-  void run(int server_port) {
-    std::map<std::string, std::unique_ptr<FrameSocket>> back;  // by worker
-    while (!must_stop_) {
-      front_.wait(std::chrono::milliseconds(1));
-      while (auto received = front_.next()) {
-        auto& socket = back[received->peer];
-        if (!socket) {
-          socket = std::make_unique<FrameSocket>(FrameSocket::Role::kWorker, received->peer, FrameSocket::Limits{});
-          socket->connect("127.0.0.1", server_port);
-        }
-        if (!is_lost()) socket->send({}, received->frames);
-      }
-      for (auto& [peer, socket] : back) {
-        while (auto received = socket->next()) {
-          if (!is_lost()) front_.send(peer, received->frames);
-        }
-      }
-    }
-  }
-
-  FrameSocket front_{FrameSocket::Role::kServer, {}, {}};
-  double loss_;
-  int port_ = 0;
-  std::int64_t draws_ = 0;
-  std::atomic<int> lost_ = 0;
-  std::atomic<bool> must_stop_ = false;
-  std::thread thread_;
-};
-
-TEST(NetworkTest, WhatIsLostOnTheWayIsAskedForAndCountsOnce) {
-  constexpr std::int64_t kUpdates = 25;
-  ToyServer server(preset_policy("bsp", 3), kUpdates, 2,
-                   [](NetworkOptions& options) { options.silence = 20'000'000'000; });
-  LossyWire wire(server.port(), 0.2);
-  server.start();
-  std::vector<std::thread> threads;
-  std::atomic<int> pushed = 0;
-  for (int w = 0; w < 3; ++w) {
-    threads.emplace_back([&, w] {
-      try {
-        pushed += work(toy_link(wire.port(), w));
-      } catch (const PeerError&) {  // it was never told that the run was over
-      }
-    });
-  }
-  server.join();
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_FALSE(server.failure);
-  EXPECT_GT(wire.lost(), 20);
-  ASSERT_EQ(server.updates.size(), kUpdates);
-  for (const NetworkUpdate& update : server.updates) {
-    ASSERT_EQ(update.pushes.size(), 3U);
-    for (const PushDone& push : update.pushes) EXPECT_EQ(push.record.life, 1);
-  }
-  EXPECT_LE((in_order(server) - bulk_synchronous_by_hand(3, kUpdates)).abs().max().item<double>(), 1e-12);
 }
 
 }  // namespace

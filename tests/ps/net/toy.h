@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include "ps/net/network_link.h"
 #include "ps/net/network_server.h"
@@ -76,7 +77,7 @@ class ToyServer {
       } catch (...) {
         failure = std::current_exception();
       }
-      network_->end(failure ? "it has failed" : "");
+      network_->end(failure ? Over{5, "it has failed"} : Over{});
       while (!network_->is_over()) take(network_->next(50'000'000));
     });
   }
@@ -145,6 +146,37 @@ inline int work(LinkOptions options, int most = 1 << 30, const std::function<voi
   }
   link.leave();
   return steps;
+}
+
+// The same run without a network: every update of the same leases, of as many workers as there are.
+inline at::Tensor bulk_synchronous_by_hand(int workers, std::int64_t updates) {
+  data::Ledger ledger({.seed = 3, .samples = kSamples});
+  at::Tensor weights = at::cat({at::arange(6, at::kDouble), at::ones({5}, at::kDouble)});
+  at::Tensor momentum = at::zeros_like(weights);
+  for (std::int64_t update = 0; update < updates; ++update) {
+    std::vector<std::int64_t> samples;
+    for (int w = 0; w < workers; ++w) {
+      const data::Lease lease = *ledger.lease(kLease);
+      samples.insert(samples.end(), lease.samples.begin(), lease.samples.end());
+      ledger.push_all(lease.id);
+    }
+    momentum = 0.5 * momentum + toy_gradient(weights, samples) / static_cast<double>(samples.size());
+    weights -= 0.1 * momentum;
+  }
+  return weights;
+}
+
+inline at::Tensor in_order(const ToyServer& server) {
+  return at::cat(from_shards(server.server().layout(), server.server().weights().tensors.shards));
+}
+
+// Every sample of each epoch that is over was pushed once.
+inline void expect_whole_epochs(const ToyServer& server) {
+  for (std::int64_t epoch = 0; epoch < server.ledger().epochs_over(); ++epoch) {
+    const data::LedgerCounts counts = server.ledger().counts(epoch);
+    EXPECT_EQ(counts.pushed, kSamples) << epoch;
+    EXPECT_EQ(counts.waiting + counts.leased + counts.lost, 0) << epoch;
+  }
 }
 
 }  // namespace sluice::ps::test
