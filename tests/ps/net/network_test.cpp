@@ -116,6 +116,31 @@ TEST(NetworkTest, AWorkerThatDiesIsGivenUpAndItsSamplesComeBack) {
   expect_whole_epochs(server);
 }
 
+// As anytime workers do: the samples that they had no time for are handed out again, to be pushed once.
+TEST(NetworkTest, WhatWasLeasedAndNotPushedComesBack) {
+  ToyServer server(preset_policy("asp", 1), 100);
+  server.start();
+  std::map<std::pair<std::int64_t, std::int64_t>, int> pushed;  // by epoch and sample
+  {
+    NetworkLink link(toy_link(server.port(), 0));
+    Tensors weights = room_for(link.layout());
+    for (int step = 0; auto lease = link.next_lease(); ++step) {
+      const std::int64_t version = link.pull(weights);
+      lease->samples.resize(1 + static_cast<std::size_t>(step) % lease->samples.size());
+      for (const std::int64_t sample : lease->samples) ++pushed[{lease->epoch, sample}];
+      link.push(toy_push(version, weights, lease->samples));
+      if (step == 99) break;
+    }
+    link.leave();
+  }
+  server.join();
+  ASSERT_EQ(server.updates.size(), 100U);
+  expect_whole_epochs(server);
+  ASSERT_GE(server.ledger().epochs_over(), 2);
+  for (const auto& [which, times] : pushed) EXPECT_EQ(times, 1) << which.first << " " << which.second;
+  for (std::int64_t sample = 0; sample < kSamples; ++sample) EXPECT_EQ((pushed[{0, sample}]), 1) << sample;
+}
+
 TEST(NetworkTest, AWorkerThatComesBackTakesItsPlaceAndCountsAnew) {
   ToyServer server(preset_policy("asp", 2), 50);
   server.start();
