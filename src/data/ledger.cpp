@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -105,12 +106,16 @@ void Ledger::push(LeaseId lease, const std::vector<std::int64_t>& positions) {
   forget_what_is_over();
 }
 
+void Ledger::push_first(LeaseId lease, std::int64_t count) {
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(count));
+  std::iota(positions.begin(), positions.end(), std::int64_t{0});
+  push(lease, positions);
+}
+
 void Ledger::push_all(LeaseId lease) {
   const auto found = out_.find(lease);
   check(found != out_.end(), "a lease that is not out");
-  std::vector<std::int64_t> all(found->second.samples.size());
-  for (std::size_t position = 0; position < all.size(); ++position) all[position] = static_cast<std::int64_t>(position);
-  push(lease, all);
+  push_first(lease, std::ssize(found->second.samples));
 }
 
 void Ledger::give_back(LeaseId lease) { push(lease, {}); }

@@ -66,6 +66,7 @@ class Ledger {
   [[nodiscard]] std::optional<Lease> lease(std::int64_t most);
   // These positions of the lease, ascending, have come into the weights; the others come back.
   void push(LeaseId lease, const std::vector<std::int64_t>& positions);
+  void push_first(LeaseId lease, std::int64_t count);  // positions 0 .. count - 1
   void push_all(LeaseId lease);
   void give_back(LeaseId lease);  // nothing of it was pushed: its worker has died, or its push was not taken
   void lose(LeaseId lease);       // nobody knows what has become of it; not trained on again

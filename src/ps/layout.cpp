@@ -16,6 +16,23 @@ std::int64_t Layout::statistics_elements() const {
                          [](std::int64_t sum, const NamedSize& one) { return sum + one.second; });
 }
 
+Tensors Tensors::clone() const {
+  Tensors copy{.statistics = statistics.clone()};
+  for (const at::Tensor& shard : shards) copy.shards.push_back(shard.clone());
+  return copy;
+}
+
+void Tensors::copy_from(const Tensors& other) {
+  for (std::size_t s = 0; s < shards.size(); ++s) shards[s].copy_(other.shards[s]);
+  statistics.copy_(other.statistics);
+}
+
+std::int64_t Tensors::bytes() const {
+  return std::accumulate(
+      shards.begin(), shards.end(), static_cast<std::int64_t>(statistics.nbytes()),
+      [](std::int64_t sum, const at::Tensor& shard) { return sum + static_cast<std::int64_t>(shard.nbytes()); });
+}
+
 Layout make_layout(std::vector<Parameter> parameters, std::vector<NamedSize> statistics, const LayoutOptions& options) {
   std::vector<std::int64_t> sizes;
   for (const Parameter& parameter : parameters) sizes.push_back(parameter.elements());

@@ -48,6 +48,10 @@ struct Layout {
 struct Tensors {
   std::vector<at::Tensor> shards;
   at::Tensor statistics;
+
+  [[nodiscard]] Tensors clone() const;
+  void copy_from(const Tensors& other);  // of the same layout
+  [[nodiscard]] std::int64_t bytes() const;
 };
 
 // [parameter]: flat values as shards of a layout, and back.

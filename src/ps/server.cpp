@@ -142,9 +142,7 @@ void Server::go_on_from(const ServerState& state) {
 }
 
 ServerState Server::state() const {
-  ServerState state{
-      .progress = progress_, .weights = {.statistics = statistics_.clone()}, .lives = coordinator_.lives()};
-  for (const ShardState& shard : shards_) state.weights.shards.push_back(shard.values().clone());
+  ServerState state{.progress = progress_, .weights = weights().tensors.clone(), .lives = coordinator_.lives()};
   const auto& named = shards_.front().optimizer().states();
   for (std::size_t i = 0; i < named.size(); ++i) {
     auto& [name, of_shards] = state.optimizer.emplace_back(named[i].first, std::vector<at::Tensor>{});

@@ -14,12 +14,6 @@ namespace {
 
 Nanoseconds in_ns(double seconds) { return static_cast<Nanoseconds>(std::llround(seconds * 1e9)); }
 
-double bytes_of(const Tensors& tensors) {
-  double bytes = static_cast<double>(tensors.statistics.nbytes());
-  for (const at::Tensor& shard : tensors.shards) bytes += static_cast<double>(shard.nbytes());
-  return bytes;
-}
-
 }  // namespace
 
 bool SliceClock::admits(std::int64_t samples) {
@@ -36,7 +30,7 @@ VirtualCluster::VirtualCluster(Server& server, VirtualOptions options, Compute c
       compute_(std::move(compute)),
       workers_(options_.workers.size()),
       delivered_(options_.workers.size()),
-      bytes_(bytes_of(server.weights().tensors)) {
+      bytes_(static_cast<double>(server.weights().tensors.bytes())) {
   for (std::size_t w = 0; w < workers_.size(); ++w)
     workers_[w].link = std::make_shared<VirtualLink>(server_, WorkerId{static_cast<int>(w)});
 }

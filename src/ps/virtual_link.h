@@ -23,8 +23,7 @@ class VirtualLink final : public ServerLink {
   [[nodiscard]] std::int64_t pull(Tensors& into) override {
     static_cast<void>(server_.begin(worker_));
     const Weights weights = server_.weights();
-    for (std::size_t s = 0; s < into.shards.size(); ++s) into.shards[s].copy_(weights.tensors.shards[s]);
-    into.statistics.copy_(weights.tensors.statistics);
+    into.copy_from(weights.tensors);
     return weights.version;
   }
   void push(Push push) override {

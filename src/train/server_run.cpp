@@ -36,6 +36,15 @@ ps::ServerOptions server_options(const Setup& setup) {
           .clip_norm = setup.config.train.clip_norm};
 }
 
+ps::StragglerOptions straggler_options(const config::Config& config) {
+  const config::PsConfig& ps = config.ps;
+  return {.kind = ps.induce,
+          .seed = config.train.seed,
+          .scale = ps.induce_scale,
+          .shift_s = ps.induce_shift_s,
+          .mean_s = ps.induce_mean_s};
+}
+
 bool ends_epoch(const ps::ServerProgress& before, const ps::ServerProgress& after, std::int64_t samples) {
   return after.examples / samples > before.examples / samples;
 }
@@ -112,6 +121,15 @@ nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncP
 
 data::LedgerOptions ledger_options(const Setup& setup) {
   return {.seed = setup.config.train.seed, .samples = setup.train_set->size()};
+}
+
+pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& lease) {
+  const int view = reader.view_in(lease.epoch);
+  const data::Samples samples = reader.read(lease.samples, view);
+  return {.inputs = samples.inputs,
+          .targets = samples.targets,
+          .sample_ids = at::tensor(lease.samples, at::kLong),
+          .view = view};
 }
 
 std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const engine::Engine& engine,

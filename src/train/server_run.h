@@ -11,7 +11,9 @@
 #include "config/config.h"
 #include "data/ledger.h"
 #include "data/loader.h"
+#include "data/sample_reader.h"
 #include "engine/engine.h"
+#include "ps/policy/stragglers.h"
 #include "ps/push.h"
 #include "ps/server.h"
 #include "train/setup.h"
@@ -23,6 +25,8 @@ void check_policy(const config::Config& config);
 
 [[nodiscard]] ps::SyncPolicy policy_of_server(const config::PsConfig& config);
 [[nodiscard]] ps::ServerOptions server_options(const Setup& setup);
+
+[[nodiscard]] ps::StragglerOptions straggler_options(const config::Config& config);
 
 // Of a usual update: every worker's, or one's where each push makes one.
 [[nodiscard]] std::int64_t samples_of_update(const config::Config& config);
@@ -43,6 +47,9 @@ void check_policy(const config::Config& config);
 
 // What workers are given samples from.
 [[nodiscard]] data::LedgerOptions ledger_options(const Setup& setup);
+
+// What a worker was given, as one batch.
+[[nodiscard]] pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& lease);
 
 // The engine's optimizer as a server's, by shards.
 [[nodiscard]] std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const engine::Engine& engine,

@@ -18,12 +18,7 @@ namespace {
 ps::VirtualOptions virtual_options(const config::Config& config) {
   const config::PsConfig& ps = config.ps;
   const ps::WorkerCosts costs{.sample_s = ps.sample_s, .step_s = ps.step_s, .bytes_per_s = ps.bytes_per_s};
-  return {.workers = std::vector(static_cast<std::size_t>(ps.workers), costs),
-          .stragglers = {.kind = ps.induce,
-                         .seed = config.train.seed,
-                         .scale = ps.induce_scale,
-                         .shift_s = ps.induce_shift_s,
-                         .mean_s = ps.induce_mean_s}};
+  return {.workers = std::vector(static_cast<std::size_t>(ps.workers), costs), .stragglers = straggler_options(config)};
 }
 
 class VirtualWorkers final : public UpdateSource {
@@ -51,7 +46,7 @@ class VirtualWorkers final : public UpdateSource {
     RecordedStep done{.batch = place_of(before, server_->progress(), setup_),
                       .stats = stats_of(update.pushes, wishes.count_correct)};
     for (const ps::PushDone& push : update.pushes) {
-      settle(push.record);
+      ledger_.push_first(steps_[of(push.record)].lease.id, push.record.examples);  // the slices that have run
       for (std::size_t i = 0; i < done.stats.flops.size(); ++i)
         done.stats.flops[i] += steps_[of(push.record)].stats.flops[i];
       nlohmann::ordered_json fields = fields_of(push, update.done.update.version);
@@ -124,19 +119,7 @@ class VirtualWorkers final : public UpdateSource {
   pipeline::MicroBatch take_batch(Step& own) {
     const SpanScope span(engine_->recorder().process(), Phase::kLoadWait);
     own.lease = *ledger_.lease(setup_.global_batch);  // it is endless
-    const int view = reader_.view_in(own.lease.epoch);
-    const data::Samples samples = reader_.read(own.lease.samples, view);
-    return {.inputs = samples.inputs,
-            .targets = samples.targets,
-            .sample_ids = at::tensor(own.lease.samples, at::kLong),
-            .view = view};
-  }
-
-  // The slices that have run are the first ones.
-  void settle(const ps::PushRecord& record) {
-    std::vector<std::int64_t> ran(static_cast<std::size_t>(record.examples));
-    for (std::size_t i = 0; i < ran.size(); ++i) ran[i] = static_cast<std::int64_t>(i);
-    ledger_.push(steps_[of(record)].lease.id, ran);
+    return read_lease(reader_, own.lease);
   }
 
   const Setup& setup_;

@@ -38,11 +38,7 @@ class PacedLink final : public ps::ServerLink {
  public:
   PacedLink(std::shared_ptr<ps::NetworkLink> link, const config::Config& config, ps::WorkerId worker)
       : link_(std::move(link)),
-        stragglers_({.kind = config.ps.induce,
-                     .seed = config.train.seed,
-                     .scale = config.ps.induce_scale,
-                     .shift_s = config.ps.induce_shift_s,
-                     .mean_s = config.ps.induce_mean_s}),
+        stragglers_(straggler_options(config)),
         worker_(worker),
         limit_(in_ns(config.ps.time_limit_s)) {}
 
@@ -126,6 +122,7 @@ class Worker {
     }
   }
 
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
   [[nodiscard]] nlohmann::ordered_json summary() const {
     return {{"worker", number_}, {"outcome", "done"}, {"steps", steps_}, {"examples", examples_}};
   }
@@ -139,12 +136,7 @@ class Worker {
   }
 
   void step(const data::Lease& lease) {
-    const int view = reader_.view_in(lease.epoch);
-    const data::Samples samples = reader_.read(lease.samples, view);
-    const pipeline::MicroBatch batch{.inputs = samples.inputs,
-                                     .targets = samples.targets,
-                                     .sample_ids = at::tensor(lease.samples, at::kLong),
-                                     .view = view};
+    const pipeline::MicroBatch batch = read_lease(reader_, lease);
     const double last_send_s = link_->last_send_s();
     // Dropout depends on the number of the step: the server's, which a run that goes on has again.
     const std::int64_t number = link_->wait_for_weights();
@@ -183,8 +175,7 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place,
     Worker worker(setup, place, link);
     worker.run();
     link->leave();
-    log_result(concat("worker ", place.worker, ": the run is over, after ", worker.summary().at("steps").dump(),
-                      " steps of this worker"));
+    log_result(concat("worker ", place.worker, ": the run is over, after ", worker.steps(), " steps of this worker"));
     return worker.summary();
   } catch (const InterruptedError&) {
     link->leave();

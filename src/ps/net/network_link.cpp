@@ -99,8 +99,7 @@ class NetworkLink::Connection {
 
   std::int64_t pull(Tensors& into) {
     const auto lock = lock_weights();
-    for (std::size_t s = 0; s < into.shards.size(); ++s) into.shards[s].copy_(weights_->shards[s]);
-    into.statistics.copy_(weights_->statistics);
+    into.copy_from(*weights_);
     weights_.reset();
     return version_;
   }
@@ -272,8 +271,7 @@ class NetworkLink::Connection {
     if (answered.answer == PushAnswer::kRefused)
       throw DivergedError("the server has refused a push: it has numbers that are not finite");
     last_send_s_ = to_s(now_ns() - pushed_at_);
-    if (answered.answer == PushAnswer::kTaken || answered.answer == PushAnswer::kDuplicate)
-      say(PushSent{answered.sequence, last_send_s_});
+    say(PushSent{answered.sequence, last_send_s_});
   }
   void take(const ServerBeat& beat, const Frames&) {
     if (life_ > 0 && (beat.lease > last_lease_ || beat.version > version_)) say(WorkerAgain{last_lease_, version_});

@@ -27,12 +27,6 @@ std::string named(WorkerId worker, const std::string& where) {
   return concat("worker ", static_cast<int>(worker), " (", where, ")");
 }
 
-Weights copy_of(const Weights& weights) {
-  Weights copy{.version = weights.version, .tensors = {.statistics = weights.tensors.statistics.clone()}};
-  for (const at::Tensor& shard : weights.tensors.shards) copy.tensors.shards.push_back(shard.clone());
-  return copy;
-}
-
 }  // namespace
 
 NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOptions options)
@@ -246,9 +240,7 @@ void NetworkServer::tell(UpdateDone done, const ServerProgress& before) {
   for (const PushRecord& record : done.update.pushes) {
     const auto waiting = waiting_.extract(record.worker);
     const Waiting& pushed = waiting.mapped();
-    std::vector<std::int64_t> ran(static_cast<std::size_t>(record.examples));
-    for (std::size_t i = 0; i < ran.size(); ++i) ran[i] = static_cast<std::int64_t>(i);
-    ledger_.push(pushed.lease.id, ran);  // the first ones
+    ledger_.push_first(pushed.lease.id, record.examples);
     made.update.pushes.push_back({.record = record,
                                   .scores = pushed.scores,
                                   .times = pushed.times,
@@ -284,7 +276,7 @@ void NetworkServer::send_lease(const Session& session) {
 
 // Workers that begin with the same version share one copy.
 void NetworkServer::give_weights(Session& session, std::int64_t version) {
-  if (!sendable_ || sendable_->version != version) sendable_ = copy_of(server_.weights());
+  if (!sendable_ || sendable_->version != version) sendable_ = {version, server_.weights().tensors.clone()};
   check(sendable_->version == version, "a worker begins with the newest weights");
   session.version = version;
   socket_.send(session.peer, with_tensors(header_of(WeightsGiven{version}), sendable_->tensors));

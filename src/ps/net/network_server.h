@@ -2,9 +2,8 @@
 // what came of its pushes.
 // - Workers come, go, die and come back at any time. One that is silent for too long is given up: its lease goes back
 //   to the ledger, the others go on. A push that was taken counts, whatever becomes of its worker.
-// - A worker's samples are leased one step ahead, so that it reads the next ones while it waits for weights; the
-// weights
-//   are sent, unasked, as soon as it may begin.
+// - A worker's samples are leased one step ahead, so that it reads the next ones while it waits for weights. The
+//   weights are sent, unasked, as soon as it may begin.
 // - A push counts once. One with numbers that are not finite ends the run.
 // Not here: what a push does to the weights (ps/server.h), when (ps/policy), what is recorded.
 // Threads: one, which has to call next() again and again. Errors: ConfigError and PeerError of the socket; PeerError
