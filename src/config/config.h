@@ -76,10 +76,12 @@ struct TrainConfig {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
+  double rms_alpha = 0.99;
   std::string lr_schedule = "constant";
   std::int64_t warmup_steps = 0;
   double lr_min = 0;
   std::vector<std::int64_t> lr_decay_steps;
+  std::int64_t lr_decay_every = 0;  // steps; 0 = at lr_decay_steps
   double lr_decay = 0.1;
   double label_smoothing = 0;
   double clip_norm = 0;  // 0 = not
@@ -140,6 +142,14 @@ struct PsConfig {
   double sample_s = 0.01;
   double step_s = 0;
   double bytes_per_s = 0;  // 0 = sending takes no time
+  int local_steps = 0;     // 0 = as the policy has it
+  int small_workers = 0;   // of "dual_batch"; likewise extra_time and merge
+  double extra_time = 1.05;
+  std::string merge = "half";
+  double outer_lr = 0.7;  // of "diloco"; likewise outer_momentum
+  double outer_momentum = 0.9;
+  std::string lr_by = "updates";
+  std::string log = "off";
 
   bool operator==(const PsConfig&) const = default;
 };

@@ -84,6 +84,7 @@ class Rules {
     require(config_.train.steps > 0, {"train.steps", "train.epochs"},
             "with a parameter server the length of a run is given in updates; set train.steps");
     check_places_of_workers();
+    check_local_training();
     require(config_.freeze.policy == "none" && config_.pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
             "workers of a parameter server keep their plan; leave freeze.policy and pipeline.changes out");
     require(ps.policy != "amb" || ps.time_limit_s > 0, {"ps.policy", "ps.time_limit_s"},
@@ -116,14 +117,43 @@ class Rules {
     require(config_.replicas.local == 1 || !(is_virtual || ps.time_limit_s > 0), {"replicas.local", "ps.clock"},
             concat("replicas.local=", config_.replicas.local, ": a worker ",
                    is_virtual ? "in virtual time" : "with ps.time_limit_s", " is one pipeline; set 1"));
-    require(is_virtual || (ps.sample_s == defaults.sample_s && ps.step_s == 0 && ps.bytes_per_s == 0),
-            {"ps.clock", "ps.sample_s", "ps.step_s", "ps.bytes_per_s"},
-            "ps.sample_s, ps.step_s and ps.bytes_per_s are charged in virtual time; leave them out with "
-            "ps.clock=\"real\"");
+    const bool plans_batches = ps.policy == "dual_batch";
+    require(
+        is_virtual || ((plans_batches || (ps.sample_s == defaults.sample_s && ps.step_s == 0)) && ps.bytes_per_s == 0),
+        {"ps.clock", "ps.sample_s", "ps.step_s", "ps.bytes_per_s"},
+        "ps.sample_s, ps.step_s and ps.bytes_per_s are charged in virtual time; leave them out with "
+        "ps.clock=\"real\"");
+    require(!is_virtual || ps.log == defaults.log, {"ps.clock", "ps.log"},
+            "a run in virtual time does not go on from its checkpoints; leave ps.log out");
     require(!is_virtual || (ps.placement == defaults.placement && ps.address.empty() && ps.keys.empty()),
             {"ps.clock", "ps.placement", "ps.address", "ps.keys"},
             "with ps.clock=\"virtual\" the server and its workers are one process; leave ps.placement, ps.address and "
             "ps.keys out");
+  }
+
+  // Workers that make updates of their own.
+  void check_local_training() const {
+    const PsConfig& ps = config_.ps;
+    const PsConfig defaults;
+    const bool is_dual = ps.policy == "dual_batch", is_diloco = ps.policy == "diloco";
+    require(ps.local_steps == 0 || is_diloco || ps.policy == "local_sgd", {"ps.local_steps", "ps.policy"},
+            concat("ps.local_steps=", ps.local_steps, " beside ps.policy=\"", ps.policy,
+                   "\", whose workers make no steps of their own; leave it out, or set \"local_sgd\" or \"diloco\""));
+    require(
+        is_dual || (ps.small_workers == 0 && ps.extra_time == defaults.extra_time && ps.merge == defaults.merge),
+        {"ps.small_workers", "ps.extra_time", "ps.merge", "ps.policy"},
+        concat(
+            "ps.small_workers, ps.extra_time and ps.merge belong to ps.policy=\"dual_batch\"; leave them out with \"",
+            ps.policy, "\""));
+    require(!is_dual || ps.small_workers <= ps.workers, {"ps.small_workers", "ps.workers"},
+            concat("ps.small_workers=", ps.small_workers, " of ps.workers=", ps.workers, "; set fewer"));
+    require(is_diloco || (ps.outer_lr == defaults.outer_lr && ps.outer_momentum == defaults.outer_momentum),
+            {"ps.outer_lr", "ps.outer_momentum", "ps.policy"},
+            concat("ps.outer_lr and ps.outer_momentum belong to ps.policy=\"diloco\"; leave them out with \"",
+                   ps.policy, "\""));
+    require(ps.time_limit_s == 0 || !(is_dual || is_diloco || ps.policy == "local_sgd"),
+            {"ps.time_limit_s", "ps.policy"},
+            "ps.time_limit_s goes with policies whose workers push gradients; leave it out");
   }
 
   void check_order() const {
@@ -215,8 +245,11 @@ class Rules {
     const auto& train = config_.train;
     require(train.lr_min <= train.lr, {"train.lr_min", "train.lr"},
             concat("train.lr_min=", train.lr_min, " > train.lr=", train.lr, "; it is the lower end"));
-    require(train.lr_schedule != "step" || !train.lr_decay_steps.empty(), {"train.lr_schedule"},
-            "train.lr_schedule=\"step\" needs train.lr_decay_steps, for example [1000, 2000]");
+    const bool has_steps = !train.lr_decay_steps.empty(), has_every = train.lr_decay_every > 0;
+    require(train.lr_schedule != "step" || has_steps || has_every, {"train.lr_schedule"},
+            "train.lr_schedule=\"step\" needs train.lr_decay_steps, for example [1000, 2000], or train.lr_decay_every");
+    require(!has_steps || !has_every, {"train.lr_decay_steps", "train.lr_decay_every"},
+            "train.lr_decay_steps and train.lr_decay_every are both set; leave one of them out");
     require(std::ranges::adjacent_find(train.lr_decay_steps, std::greater_equal<>{}) == train.lr_decay_steps.end(),
             {"train.lr_decay_steps"}, "train.lr_decay_steps must rise from entry to entry");
   }

@@ -134,7 +134,8 @@ Keys train_keys() {
       {"train.micro_batch", train<&C::micro_batch>(), at_least(0), "samples",
        "samples per micro-batch; 0 = from pipeline.chunks, else the chunks follow from it"},
       {"train.eval_batch", train<&C::eval_batch>(), at_least(1), "samples", "samples per evaluation batch"},
-      {"train.optimizer", train<&C::optimizer>(), words({"sgd", "momentum", "adam", "adamw"}), "", "update rule"},
+      {"train.optimizer", train<&C::optimizer>(), words({"sgd", "momentum", "rmsprop", "adam", "adamw"}), "",
+       "update rule"},
       {"train.lr", train<&C::lr>(), above(0), "", "learning rate after the warm-up"},
       {"train.momentum", train<&C::momentum>(), fraction(), "", "momentum of the optimizer \"momentum\""},
       {"train.nesterov", train<&C::nesterov>(), any(), "",
@@ -142,7 +143,8 @@ Keys train_keys() {
       {"train.weight_decay", train<&C::weight_decay>(), real_at_least(0), "", "L2 penalty; adamw decouples it"},
       {"train.beta1", train<&C::beta1>(), fraction(), "", "decay of the mean gradient in adam and adamw"},
       {"train.beta2", train<&C::beta2>(), fraction(), "", "decay of the mean squared gradient in adam and adamw"},
-      {"train.eps", train<&C::eps>(), above(0), "", "added to the denominator in adam and adamw"},
+      {"train.eps", train<&C::eps>(), above(0), "", "added to the denominator in rmsprop, adam and adamw"},
+      {"train.rms_alpha", train<&C::rms_alpha>(), fraction(), "", "decay of the mean squared gradient in rmsprop"},
       {"train.lr_schedule", train<&C::lr_schedule>(), words({"constant", "cosine", "step", "onecycle"}), "",
        "how the learning rate changes"},
       {"train.warmup_steps", train<&C::warmup_steps>(), at_least(0), "steps", "steps of linear rise to train.lr"},
@@ -150,7 +152,9 @@ Keys train_keys() {
       {"train.lr_decay_steps", train<&C::lr_decay_steps>(), at_least(1), "steps",
        "optimizer steps at which the schedule \"step\" multiplies the rate"},
       {"train.lr_decay", train<&C::lr_decay>(), RealRange{.low = 0, .high = 1, .low_open = true}, "",
-       "factor at each of train.lr_decay_steps"},
+       "factor at each of train.lr_decay_steps, or every train.lr_decay_every steps"},
+      {"train.lr_decay_every", train<&C::lr_decay_every>(), at_least(0), "steps",
+       "the schedule \"step\" multiplies the rate every so many steps; 0 = at train.lr_decay_steps"},
       {"train.label_smoothing", train<&C::label_smoothing>(), fraction(), "",
        "share of the target spread over all classes"},
       {"train.clip_norm", train<&C::clip_norm>(), real_at_least(0), "",
@@ -249,12 +253,15 @@ Keys freeze_keys() {
 Keys ps_keys() {
   using C = PsConfig;
   return {
-      {"ps.policy", ps<&C::policy>(), words({"bsp", "ssp", "asp", "quorum", "fmb", "amb"}), "",
+      {"ps.policy", ps<&C::policy>(),
+       words({"bsp", "ssp", "asp", "quorum", "fmb", "amb", "dual_batch", "local_sgd", "diloco"}), "",
        "for replicas.sync = \"ps\": which pushes make an update; bsp, fmb: one of every worker; ssp: each one, and "
        "nobody "
        "is more than ps.staleness ahead of the slowest; asp: each one; quorum: those of ps.quorum workers; amb: as "
        "fmb, "
-       "but workers stop computing after ps.time_limit_s"},
+       "but workers stop computing after ps.time_limit_s; dual_batch: each one, of weights after a share of an epoch, "
+       "ps.small_workers of them with a smaller batch; local_sgd: the mean of all weights after ps.local_steps steps "
+       "of their own; diloco: likewise, what they have moved being the gradient of an outer step"},
       {"ps.clock", ps<&C::clock>(), words({"real", "virtual"}), "",
        "real: the server and its workers are processes (ps.placement); virtual: the server and all its workers in one "
        "process, one worker after the other, on a clock that is charged "
@@ -296,6 +303,25 @@ Keys ps_keys() {
        "virtual time that a step takes besides, and with ps.time_limit_s each slice of it"},
       {"ps.bytes_per_s", ps<&C::bytes_per_s>(), real_at_least(0), "bytes/s",
        "virtual speed between a worker and the server, each way; 0: sending takes no time"},
+      {"ps.local_steps", ps<&C::local_steps>(), between(0, 1'000'000), "steps",
+       "of its own optimizer that a worker makes between pushes; 0: as the policy has it, 8 for local_sgd, 500 for "
+       "diloco"},
+      {"ps.small_workers", ps<&C::small_workers>(), between(0, 4096), "workers",
+       "for dual_batch: how many, the last ones, have a smaller batch than ps.worker_batch (sluice batch-plan)"},
+      {"ps.extra_time", ps<&C::extra_time>(), real_at_least(1), "",
+       "for dual_batch: by how much an epoch may take longer than with large batches alone"},
+      {"ps.merge", ps<&C::merge>(), words({"half", "besides", "mean"}), "",
+       "for dual_batch: how pushed weights w of factor f are taken in; half: ((2 - f) W + f w) / 2; besides: (W + f w) "
+       "/ (1 + f); mean: of every worker, weighed by f"},
+      {"ps.outer_lr", ps<&C::outer_lr>(), above(0), "", "for diloco: learning rate of the server's Nesterov step"},
+      {"ps.outer_momentum", ps<&C::outer_momentum>(), fraction(), "", "for diloco: its momentum"},
+      {"ps.lr_by", ps<&C::lr_by>(), words({"updates", "examples"}), "",
+       "what the learning-rate schedule counts: updates of the server; examples: in units of one update of all "
+       "workers' whole batches, so that it falls by what has been learned from"},
+      {"ps.log", ps<&C::log>(), words({"off", "process", "disk"}), "",
+       "what becomes of pushes since the newest checkpoint when the server dies; off: they are lost; process: they are "
+       "written to the run directory before they are acknowledged, and outlive the process; disk: they outlive the "
+       "machine"},
   };
 }
 
