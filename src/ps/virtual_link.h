@@ -15,9 +15,9 @@ namespace sluice::ps {
 
 class VirtualLink final : public ServerLink {
  public:
-  // The server outlives it. factor: of what it pushes (PushRecord).
-  VirtualLink(Server& server, WorkerId worker, double factor = 1)
-      : server_(server), worker_(worker), factor_(factor), life_(server.join(worker, /*now=*/0)) {}
+  // The server outlives it.
+  VirtualLink(Server& server, WorkerId worker)
+      : server_(server), worker_(worker), life_(server.join(worker, /*now=*/0)) {}
 
   [[nodiscard]] const Layout& layout() const override { return server_.layout(); }
   [[nodiscard]] std::int64_t pull(Tensors& into) override {
@@ -31,7 +31,6 @@ class VirtualLink final : public ServerLink {
     push.record.worker = worker_;
     push.record.life = life_;
     push.record.sequence = ++pushes_;
-    push.record.factor = factor_;
     outgoing_ = std::move(push);
   }
 
@@ -41,7 +40,6 @@ class VirtualLink final : public ServerLink {
  private:
   Server& server_;
   WorkerId worker_;
-  double factor_;
   int life_;
   std::int64_t pushes_ = 0;
   std::optional<Push> outgoing_;

@@ -104,12 +104,12 @@ at::Tensor statistics_of(const std::vector<comm::SyncedStage>& stages) {
 }
 
 WorkerSync::WorkerSync(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes,
-                       std::shared_ptr<ServerLink> link, Admission admission)
-    : sum_(std::move(stages), bucket_bytes), link_(std::move(link)), admission_(std::move(admission)) {
+                       std::shared_ptr<ServerLink> link, WorkerSyncOptions options)
+    : sum_(std::move(stages), bucket_bytes), link_(std::move(link)), options_(std::move(options)) {
   find_moves();
-  const at::TensorOptions options = sum_.stages().front().values.front().options().device(at::kCPU);
-  for (const Shard& shard : link_->layout().shards) pulled_.shards.push_back(at::empty({shard.elements}, options));
-  pulled_.statistics = at::empty({link_->layout().statistics_elements()}, options);
+  const at::TensorOptions on_cpu = sum_.stages().front().values.front().options().device(at::kCPU);
+  for (const Shard& shard : link_->layout().shards) pulled_.shards.push_back(at::empty({shard.elements}, on_cpu));
+  pulled_.statistics = at::empty({link_->layout().statistics_elements()}, on_cpu);
 }
 
 void WorkerSync::find_moves() {
@@ -127,17 +127,25 @@ void WorkerSync::find_moves() {
   std::ranges::stable_partition(moves_, [](const Move& move) { return !move.is_copy; });
 }
 
+void WorkerSync::begin_round(const Round& round) {
+  check(round.steps == 1 || (round.steps > 1 && options_.payload != Payload::kGradients),
+        "a worker that pushes gradients has rounds of one step");
+  round_ = round;
+  steps_done_ = 0;
+}
+
 bool WorkerSync::begin_step(const comm::StepStart& start) {
   is_trial_ = start.is_trial;
   sum_.begin_step();
-  if (is_trial_) return false;
+  if (is_trial_ || steps_done_ > 0) return false;
   version_ = link_->pull(pulled_);
+  done_ = {};
   write_weights();
   return true;
 }
 
 bool WorkerSync::admits(ReplicaId replica, MicroBatchId micro_batch) {
-  return is_trial_ || !admission_ || admission_(replica, micro_batch);
+  return is_trial_ || !options_.admission || options_.admission(replica, micro_batch);
 }
 
 void WorkerSync::write_weights() {
@@ -161,13 +169,55 @@ void WorkerSync::write_weights() {
 
 comm::StepOutcome WorkerSync::finish_step(const comm::Contribution& local) {
   sum_.finish_step();
-  const comm::StepOutcome outcome{.update = comm::Update::kElsewhere, .total = local};
-  // A loss that is not finite ends this worker's step with an error; nobody else is to have its gradients.
+  const bool updates_here = options_.payload != Payload::kGradients;
+  const comm::StepOutcome outcome{.update = updates_here ? comm::Update::kLocal : comm::Update::kElsewhere,
+                                  .total = local};
+  // A loss that is not finite ends this worker's step with an error; nobody else is to have what comes of it.
   if (is_trial_ || !std::isfinite(local.loss_sum)) return outcome;
-  link_->push({.record = {.base_version = version_, .examples = local.samples, .targets = local.targets},
-               .scores = {.loss_sum = local.loss_sum, .top1 = local.top1, .top5 = local.top5},
-               .tensors = gradients(local.gradient_scale)});
+  done_.samples += local.samples;
+  done_.targets += local.targets;
+  done_.loss_sum += local.loss_sum;
+  done_.top1 += local.top1;
+  done_.top5 += local.top5;
+  if (!updates_here) push(gradients(local.gradient_scale));
   return outcome;
+}
+
+bool WorkerSync::on_updated() {
+  if (++steps_done_ == round_.steps) {
+    steps_done_ = 0;
+    push(weights());
+  }
+  return false;
+}
+
+void WorkerSync::push(Tensors tensors) {
+  const bool updates_here = options_.payload != Payload::kGradients;
+  link_->push({.record = {.base_version = version_,
+                          .examples = done_.samples,
+                          .targets = done_.targets,
+                          .local_steps = updates_here ? round_.steps : 0,
+                          .factor = round_.factor,
+                          .payload = options_.payload},
+               .scores = {.loss_sum = done_.loss_sum, .top1 = done_.top1, .top5 = done_.top5},
+               .tensors = std::move(tensors)});
+}
+
+// After the round's steps; of a delta what they have moved.
+Tensors WorkerSync::weights() const {
+  const at::NoGradGuard no_grad;
+  Tensors pushed{.statistics = statistics_of(sum_.stages())};
+  for (const at::Tensor& shard : pulled_.shards) pushed.shards.push_back(at::empty_like(shard));
+  for (const Move& move : moves_) {
+    if (move.is_copy) continue;
+    pushed.shards[move.shard]
+        .narrow(0, move.offset, move.elements)
+        .copy_(sum_.stages()[move.stage].values.front().narrow(0, move.begin, move.elements));
+  }
+  if (options_.payload != Payload::kDelta) return pushed;
+  for (std::size_t s = 0; s < pushed.shards.size(); ++s) pushed.shards[s].neg_().add_(pulled_.shards[s]);
+  pushed.statistics.sub_(pulled_.statistics);
+  return pushed;
 }
 
 Tensors WorkerSync::gradients(double scale) const {

@@ -1,7 +1,11 @@
-// worker_sync: the ReplicaSync of a worker of a parameter server: it begins each step with one version of the weights
-// on all stages, adds up the gradients of its local replicas, and pushes their sum over its targets, not their mean:
-// the server knows how many targets there are in all. Along goes what has changed in the running statistics. The
-// server's optimizer makes the update.
+// worker_sync: the ReplicaSync of a worker of a parameter server. A round of one or more steps begins with one version
+// of the weights on all stages and ends with a push of
+//   kGradients  the sum of the gradients of its local replicas over its targets, not their mean: the server knows how
+//               many targets there are in all, and its optimizer makes the update. A round is one step
+//   kWeights    the worker's own, after updates of its own optimizer, with its running statistics
+//   kDelta      the weights that it began with minus those
+// Along with gradients and deltas goes what has changed in the running statistics. The worker's optimizer is the
+// caller's: its state outlives the rounds.
 // Threads: as comm/replica_sync.h says. Errors: those of the link and of ddp/local_sum.h; ConfigError where the model
 // is another than the server's.
 #pragma once
@@ -25,10 +29,24 @@ using Admission = std::function<bool(ReplicaId, MicroBatchId)>;
 [[nodiscard]] std::vector<at::Tensor> values_of(const std::vector<comm::SyncedStage>& stages);  // [parameter], copies
 [[nodiscard]] at::Tensor statistics_of(const std::vector<comm::SyncedStage>& stages);           // a copy
 
+// What a worker does between a pull and a push.
+struct Round {
+  std::int64_t steps = 1;  // of its own optimizer; 1 with gradients
+  double factor = 1;       // of the push (PushRecord)
+};
+
+struct WorkerSyncOptions {
+  Payload payload = Payload::kGradients;
+  Admission admission = {};  // with gradients only
+};
+
 class WorkerSync final : public comm::ReplicaSync {
  public:
   WorkerSync(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, std::shared_ptr<ServerLink> link,
-             Admission admission = {});
+             WorkerSyncOptions options = {});
+
+  // The next step begins a round; one that has not come to its end is forgotten. Without it a round is one step.
+  void begin_round(const Round& round);
 
   [[nodiscard]] bool begin_step(const comm::StepStart& start) override;
   [[nodiscard]] bool admits(ReplicaId replica, MicroBatchId micro_batch) override;
@@ -36,6 +54,7 @@ class WorkerSync final : public comm::ReplicaSync {
   void on_backward_done(ReplicaId replica, StageId stage) override { sum_.on_backward_done(replica, stage); }
   [[nodiscard]] bool takes_statistics() const override { return true; }
   [[nodiscard]] comm::StepOutcome finish_step(const comm::Contribution& local) override;
+  [[nodiscard]] bool on_updated() override;
   // Other workers are not kept in step: to the training step this process is alone.
   [[nodiscard]] int processes() const override { return 1; }
   [[nodiscard]] int rank() const override { return 0; }
@@ -54,13 +73,18 @@ class WorkerSync final : public comm::ReplicaSync {
   void find_moves();
   void write_weights();
   [[nodiscard]] Tensors gradients(double scale) const;
+  [[nodiscard]] Tensors weights() const;
+  void push(Tensors tensors);
 
   ddp::LocalSum sum_;
   std::shared_ptr<ServerLink> link_;
-  Admission admission_;
+  WorkerSyncOptions options_;
   std::vector<Move> moves_;  // owners before copies
   Tensors pulled_;
-  std::int64_t version_ = 0;  // of the weights that the step began with
+  std::int64_t version_ = 0;  // of the weights that the round began with
+  Round round_;
+  std::int64_t steps_done_ = 0;  // of it
+  comm::Contribution done_;      // in them
   bool is_trial_ = false;
 };
 

@@ -25,9 +25,13 @@ class Workers {
                                             values_of(request.stages), statistics_of(request.stages), options_);
         }
         links.push_back(std::make_shared<VirtualLink>(*server, WorkerId{w}));
-        return std::make_shared<WorkerSync>(
+        const Admission admission = [this](ReplicaId replica, MicroBatchId micro_batch) {
+          return !admits || admits(replica, micro_batch);
+        };
+        syncs.push_back(std::make_shared<WorkerSync>(
             std::move(request.stages), /*bucket_bytes=*/400, links.back(),
-            [this](ReplicaId replica, MicroBatchId micro_batch) { return !admits || admits(replica, micro_batch); });
+            WorkerSyncOptions{.payload = options_.policy.payload, .admission = admission}));
+        return syncs.back();
       }));
     }
   }
@@ -59,6 +63,7 @@ class Workers {
 
   std::unique_ptr<Server> server;
   std::vector<std::shared_ptr<VirtualLink>> links;
+  std::vector<std::shared_ptr<WorkerSync>> syncs;
   std::vector<std::unique_ptr<engine::Engine>> engines;
   Admission admits;
 

@@ -111,7 +111,6 @@ class NetworkLink::Connection {
       push.record.worker = options_.worker;
       push.record.life = life_;
       push.record.sequence = ++pushed_;
-      push.record.factor = options_.factor;
       pending_ = with_tensors(header_of(PushMade{push.record, push.scores, push.times, lease_of_step_}), push.tensors);
       pushed_at_ = now_ns();
       outgoing_.push_back(pending_);

@@ -33,7 +33,6 @@ struct LinkOptions {
   Nanoseconds patience = 300'000'000'000;                   // until the server has answered for the first time
   Nanoseconds silence = 60'000'000'000;                     // of the server afterwards
   Nanoseconds rivalry = 10'000'000'000;                     // with another process that has this worker's number
-  double factor = 1;                                        // of what it pushes (PushRecord)
   std::function<bool()> is_stopped = [] { return false; };  // asked in every wait
 };
 
