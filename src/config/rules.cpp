@@ -85,6 +85,7 @@ class Rules {
             "with a parameter server the length of a run is given in updates; set train.steps");
     check_places_of_workers();
     check_local_training();
+    check_dual_batch();
     require(config_.freeze.policy == "none" && config_.pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
             "workers of a parameter server keep their plan; leave freeze.policy and pipeline.changes out");
     require(ps.policy != "amb" || ps.time_limit_s > 0, {"ps.policy", "ps.time_limit_s"},
@@ -135,10 +136,25 @@ class Rules {
   void check_local_training() const {
     const PsConfig& ps = config_.ps;
     const PsConfig defaults;
-    const bool is_dual = ps.policy == "dual_batch", is_diloco = ps.policy == "diloco";
-    require(ps.local_steps == 0 || is_diloco || ps.policy == "local_sgd", {"ps.local_steps", "ps.policy"},
+    const bool is_dual = ps.policy == "dual_batch", is_diloco = ps.policy == "diloco",
+               is_local = ps.policy == "local_sgd";
+    require(ps.local_steps == 0 || is_diloco || is_local, {"ps.local_steps", "ps.policy"},
             concat("ps.local_steps=", ps.local_steps, " beside ps.policy=\"", ps.policy,
                    "\", whose workers make no steps of their own; leave it out, or set \"local_sgd\" or \"diloco\""));
+    require(is_diloco || (ps.outer_lr == defaults.outer_lr && ps.outer_momentum == defaults.outer_momentum),
+            {"ps.outer_lr", "ps.outer_momentum", "ps.policy"},
+            concat("ps.outer_lr and ps.outer_momentum belong to ps.policy=\"diloco\"; leave them out with \"",
+                   ps.policy, "\""));
+    const bool trains_alone = is_dual || is_diloco || is_local;
+    require(!trains_alone || (ps.time_limit_s == 0 && ps.lr_by == defaults.lr_by),
+            {"ps.time_limit_s", "ps.lr_by", "ps.policy"},
+            "ps.time_limit_s and ps.lr_by go with policies whose workers push gradients; leave them out");
+  }
+
+  void check_dual_batch() const {
+    const PsConfig& ps = config_.ps;
+    const PsConfig defaults;
+    const bool is_dual = ps.policy == "dual_batch";
     require(
         is_dual || (ps.small_workers == 0 && ps.extra_time == defaults.extra_time && ps.merge == defaults.merge),
         {"ps.small_workers", "ps.extra_time", "ps.merge", "ps.policy"},
@@ -147,13 +163,6 @@ class Rules {
             ps.policy, "\""));
     require(!is_dual || ps.small_workers <= ps.workers, {"ps.small_workers", "ps.workers"},
             concat("ps.small_workers=", ps.small_workers, " of ps.workers=", ps.workers, "; set fewer"));
-    require(is_diloco || (ps.outer_lr == defaults.outer_lr && ps.outer_momentum == defaults.outer_momentum),
-            {"ps.outer_lr", "ps.outer_momentum", "ps.policy"},
-            concat("ps.outer_lr and ps.outer_momentum belong to ps.policy=\"diloco\"; leave them out with \"",
-                   ps.policy, "\""));
-    require(ps.time_limit_s == 0 || !(is_dual || is_diloco || ps.policy == "local_sgd"),
-            {"ps.time_limit_s", "ps.policy"},
-            "ps.time_limit_s goes with policies whose workers push gradients; leave it out");
   }
 
   void check_order() const {

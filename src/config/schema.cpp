@@ -303,6 +303,13 @@ Keys ps_keys() {
        "virtual time that a step takes besides, and with ps.time_limit_s each slice of it"},
       {"ps.bytes_per_s", ps<&C::bytes_per_s>(), real_at_least(0), "bytes/s",
        "virtual speed between a worker and the server, each way; 0: sending takes no time"},
+  };
+}
+
+// Of workers that make steps of their own, and of a server that outlives its process.
+Keys more_ps_keys() {
+  using C = PsConfig;
+  return {
       {"ps.local_steps", ps<&C::local_steps>(), between(0, 1'000'000), "steps",
        "of its own optimizer that a worker makes between pushes; 0: as the policy has it, 8 for local_sgd, 500 for "
        "diloco"},
@@ -316,12 +323,10 @@ Keys ps_keys() {
       {"ps.outer_lr", ps<&C::outer_lr>(), above(0), "", "for diloco: learning rate of the server's Nesterov step"},
       {"ps.outer_momentum", ps<&C::outer_momentum>(), fraction(), "", "for diloco: its momentum"},
       {"ps.lr_by", ps<&C::lr_by>(), words({"updates", "examples"}), "",
-       "what the learning-rate schedule counts: updates of the server; examples: in units of one update of all "
-       "workers' whole batches, so that it falls by what has been learned from"},
+       "what the learning-rate schedule counts; examples: in units of one update of all workers' whole batches"},
       {"ps.log", ps<&C::log>(), words({"off", "process", "disk"}), "",
-       "what becomes of pushes since the newest checkpoint when the server dies; off: they are lost; process: they are "
-       "written to the run directory before they are acknowledged, and outlive the process; disk: they outlive the "
-       "machine"},
+       "whether pushes since the newest checkpoint outlive the server; off: no; process: they are written to the run "
+       "directory before they are acknowledged; disk: and outlive the machine"},
   };
 }
 
@@ -364,7 +369,8 @@ Keys other_keys() {
 
 Keys all_keys() {
   Keys all;
-  for (auto* keys : {device_keys, model_keys, data_keys, train_keys, pipeline_keys, ps_keys, freeze_keys, other_keys}) {
+  for (auto* keys : {device_keys, model_keys, data_keys, train_keys, pipeline_keys, ps_keys, more_ps_keys, freeze_keys,
+                     other_keys}) {
     std::ranges::move(keys(), std::back_inserter(all));
   }
   return all;

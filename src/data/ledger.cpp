@@ -73,7 +73,8 @@ std::optional<Lease> Ledger::lease(std::int64_t most) {
   if (!number) return std::nullopt;
   Epoch& epoch = open_[*number];
   Lease lease{.id = LeaseId{next_lease_++}, .epoch = first_ + static_cast<std::int64_t>(*number)};
-  const std::int64_t count = std::min(most, epoch.counts.waiting);
+  const bool takes_all = epoch.counts.waiting - options_.slack <= most;
+  const std::int64_t count = takes_all ? epoch.counts.waiting : most;
   while (std::ssize(lease.samples) < count) {
     if (epoch.returned.empty()) {
       lease.samples.push_back(epoch.order[epoch.next++]);

@@ -37,6 +37,7 @@ struct LedgerOptions {
   std::int64_t samples = 1;
   bool shuffle = true;
   std::int64_t epochs = 0;  // after these there are no more leases; 0: endless
+  std::int64_t slack = 0;   // no more than so many are left over by a lease: it takes them too
 };
 
 // Where a ledger stands, for a run that goes on from there: what was leased and had not come into the weights waits
@@ -61,7 +62,7 @@ class Ledger {
   // Requires: a sound state. Losses of epochs that are over are forgotten.
   Ledger(const LedgerOptions& options, const LedgerState& state);
 
-  // At most so many samples, fewer at the end of an epoch; nothing when all epochs have been given out.
+  // At most so many samples and the slack, fewer at the end of an epoch; nothing when all epochs have been given out.
   // Requires: most > 0.
   [[nodiscard]] std::optional<Lease> lease(std::int64_t most);
   // These positions of the lease, ascending, have come into the weights; the others come back.

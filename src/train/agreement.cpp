@@ -23,8 +23,16 @@ constexpr std::array kOwnKeys{"device.",
                               "replicas.connect_timeout_s",
                               "replicas.hang_timeout_s"};
 
-bool may_differ(const std::string& key) {
-  return std::ranges::any_of(kOwnKeys, [&](const char* own) { return key.starts_with(own); });
+// Besides these, what workers of a parameter server may have otherwise: how each runs its part, and what the server
+// alone does.
+constexpr std::array kOwnKeysOfWorkers{
+    "pipeline.",     "profile.",          "replicas.local",      "train.global_batch",
+    "train.eval",    "train.micro_batch", "train.deterministic", "ps.worker_batch",
+    "ps.partitions", "ps.keys",           "ps.address",          "ps.log"};
+
+template <typename Keys>
+bool is_among(const Keys& keys, const std::string& key) {
+  return std::ranges::any_of(keys, [&](const char* own) { return key.starts_with(own); });
 }
 
 }  // namespace
@@ -32,8 +40,17 @@ bool may_differ(const std::string& key) {
 comm::Agreement agreement_of(const config::Config& config, const std::string& version) {
   comm::Agreement agreement{{"the version of Sluice", version}};
   for (const auto& [key, value] : config::values(config)) {
-    if (!may_differ(key)) agreement[key] = value;
+    if (!is_among(kOwnKeys, key)) agreement[key] = value;
   }
+  return agreement;
+}
+
+comm::Agreement agreement_with_server(const config::Config& config, const std::string& version) {
+  comm::Agreement agreement = agreement_of(config, version);
+  const std::string batch_norm = agreement.at("pipeline.batch_norm"), batch = agreement.at("ps.worker_batch");
+  std::erase_if(agreement, [](const auto& entry) { return is_among(kOwnKeysOfWorkers, entry.first); });
+  agreement["pipeline.batch_norm"] = batch_norm;
+  if (config.ps.policy == "dual_batch") agreement["ps.worker_batch"] = batch;  // the shares of all come from it
   return agreement;
 }
 

@@ -78,6 +78,8 @@ class ServedWorkers final : public UpdateSource {
     };
   }
 
+  optim::OptimizerOptions optimizer() const override { return server_options(setup_).optimizer; }
+
   std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes&) override {
     if (!thread_.joinable()) start(engine);
     std::optional<Told> told = wait_for_update();
@@ -230,8 +232,11 @@ class ServedWorkers final : public UpdateSource {
     RecordedStep step{.batch = place_of(update.before, update.after, setup_),
                       .stats = stats_of(update.pushes, /*counts_correct=*/true),
                       .events = events_of(told.news, version)};
-    for (const ps::PushDone& push : update.pushes) step.events.emplace_back("push", fields_of(push, version));
-    if (setup_.config.train.clip_norm > 0) step.stats.gradient_norm = update.done.gradient_norm;
+    for (const ps::PushDone& push : update.pushes) {
+      step.events.emplace_back("push", fields_of(push, version));
+      if (is_local_) log_info(describe_round(setup_, push));
+    }
+    if (!is_local_ && setup_.config.train.clip_norm > 0) step.stats.gradient_norm = update.done.gradient_norm;
     step.spans = engine.recorder().collect(version, last_, std::max(update.at, last_));
     step.spans.places.clear();  // nobody trains here
     last_ = std::max(update.at, last_);
@@ -247,6 +252,7 @@ class ServedWorkers final : public UpdateSource {
   ServerPlace place_;
   comm::Agreement agreement_;
   bool goes_on_;
+  bool is_local_ = workers_update(setup_.config);
   ps::ServerProgress begin_;
   SavedServer saved_;  // beside the weights that the engine holds
   std::vector<comm::SyncedStage> stages_;
@@ -272,15 +278,7 @@ class ServedWorkers final : public UpdateSource {
 }  // namespace
 
 comm::Agreement served_agreement(const Setup& setup, const std::string& version) {
-  comm::Agreement agreement = agreement_of(setup.config, version);
-  // How each runs its own part, and what the server alone does.
-  std::erase_if(agreement, [](const auto& entry) {
-    const std::string& key = entry.first;
-    return (key.starts_with("pipeline.") && key != "pipeline.batch_norm") || key.starts_with("profile.") ||
-           key == "replicas.local" || key == "ps.worker_batch" || key == "train.global_batch" ||
-           key == "train.micro_batch" || key == "ps.partitions" || key == "ps.keys" || key == "ps.address" ||
-           key.starts_with("train.eval") || key == "train.deterministic";
-  });
+  comm::Agreement agreement = agreement_with_server(setup.config, version);
   agreement["the digest of the training samples"] = setup.data.train.digest;
   return agreement;
 }

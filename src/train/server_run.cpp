@@ -11,17 +11,41 @@
 #include "core/text.h"
 #include "engine/state.h"
 #include "train/composition.h"
+#include "train/worker_share.h"
 
 namespace sluice::train {
 
-void check_policy(const config::Config& config) {
-  if (config.replicas.sync == "ps") static_cast<void>(policy_of_server(config.ps));
+namespace {
+
+ps::Merge merge_named(const std::string& name) {
+  if (name == "half") return ps::Merge::kHalf;
+  return name == "besides" ? ps::Merge::kBesides : ps::Merge::kMean;
+}
+
+optim::OptimizerOptions server_optimizer(const config::Config& config) {
+  switch (policy_of_server(config.ps).payload) {
+    case ps::Payload::kGradients: return optimizer_options(config);
+    case ps::Payload::kWeights: return {.kind = "sgd"};  // mixes them, without any state
+    case ps::Payload::kDelta: break;
+  }
+  if (config.ps.outer_momentum == 0) return {.kind = "sgd"};
+  return {.kind = "momentum", .momentum = config.ps.outer_momentum, .nesterov = true};
+}
+
+}  // namespace
+
+void check_policy(const Setup& setup) {
+  if (setup.config.replicas.sync == "ps") static_cast<void>(share_of(setup, 0));
 }
 
 ps::SyncPolicy policy_of_server(const config::PsConfig& config) {
   ps::SyncPolicy policy = ps::preset_policy(config.policy, config.workers);
   if (config.quorum) policy.quorum = *config.quorum;
   if (config.staleness) policy.staleness = *config.staleness;
+  if (config.local_steps > 0) policy.local_steps = config.local_steps;
+  if (policy.pushes_a_share) policy.merge = merge_named(config.merge);
+  if (policy.pushes_a_share && policy.merge == ps::Merge::kMean && !config.quorum)
+    policy.quorum = 0;  // of every worker
   policy.grace = std::llround(config.grace_s * 1e9);
   policy.deadline = std::llround(config.time_limit_s * 1e9);
   ps::check_policy(policy, concat("ps.policy=\"", config.policy, "\""));
@@ -30,10 +54,17 @@ ps::SyncPolicy policy_of_server(const config::PsConfig& config) {
 
 ps::ServerOptions server_options(const Setup& setup) {
   const optim::LrSchedule rates = lr_schedule(setup);
-  return {.policy = policy_of_server(setup.config.ps),
-          .optimizer = optimizer_options(setup.config),
-          .lr = [rates](const ps::ServerProgress& at) { return rates.at(at.version); },
-          .clip_norm = setup.config.train.clip_norm};
+  ps::ServerOptions options{.policy = policy_of_server(setup.config.ps),
+                            .optimizer = server_optimizer(setup.config),
+                            .lr = [rates](const ps::ServerProgress& at) { return rates.at(at.version); }};
+  if (options.policy.payload == ps::Payload::kDelta)
+    options.lr = [rate = setup.config.ps.outer_lr](const ps::ServerProgress&) { return rate; };
+  if (!workers_update(setup.config)) options.clip_norm = setup.config.train.clip_norm;
+  return options;
+}
+
+bool workers_update(const config::Config& config) {
+  return policy_of_server(config.ps).payload != ps::Payload::kGradients;
 }
 
 ps::StragglerOptions straggler_options(const config::Config& config) {
@@ -49,9 +80,12 @@ bool ends_epoch(const ps::ServerProgress& before, const ps::ServerProgress& afte
   return after.examples / samples > before.examples / samples;
 }
 
-std::int64_t samples_of_update(const config::Config& config) {
-  const int quorum = policy_of_server(config.ps).quorum;
-  return config.ps.worker_batch * (quorum == 0 ? config.ps.workers : std::min(quorum, config.ps.workers));
+std::int64_t samples_of_update(const Setup& setup) {
+  const int workers = setup.config.ps.workers, quorum = policy_of_server(setup.config.ps).quorum;
+  std::int64_t samples = 0;
+  for (int worker = 0; worker < (quorum == 0 ? workers : std::min(quorum, workers)); ++worker)
+    samples += share_of(setup, worker).samples;
+  return samples;
 }
 
 std::string describe_server(const config::Config& config) {
@@ -65,12 +99,16 @@ std::string describe_server(const config::Config& config) {
   if (policy.grace > 0) text += concat(" and those within ", fixed(to_s(policy.grace), 3), " s");
   if (policy.staleness != ps::kUnbounded) text += concat("; nobody is more than ", policy.staleness, " ahead");
   if (policy.deadline > 0) text += concat("; workers stop after ", fixed(to_s(policy.deadline), 3), " s");
+  if (policy.local_steps > 0) text += concat("; after ", counted(policy.local_steps, "step"), " of their own");
+  if (policy.pushes_a_share) {
+    text += concat("; after a share of an epoch, ", counted(ps.small_workers, "worker"), " with a smaller batch");
+  }
   if (ps.induce != "none") text += concat("; stalls: ", ps.induce);
   return text;
 }
 
 data::Batch place_of(const ps::ServerProgress& before, const ps::ServerProgress& after, const Setup& setup) {
-  const std::int64_t samples = setup.train_set->size(), unit = samples_of_update(setup.config);
+  const std::int64_t samples = setup.train_set->size(), unit = samples_of_update(setup);
   const std::int64_t batches = std::max<std::int64_t>(divided_up(samples, unit), 2);  // one that is not the last
   const std::int64_t begun = std::min(before.examples % samples / unit, batches - 2);
   return {.epoch = before.examples / samples,
@@ -120,7 +158,10 @@ nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncP
 }
 
 data::LedgerOptions ledger_options(const Setup& setup) {
-  return {.seed = setup.config.train.seed, .samples = setup.train_set->size()};
+  const bool takes_shares = policy_of_server(setup.config.ps).pushes_a_share;
+  return {.seed = setup.config.train.seed,
+          .samples = setup.train_set->size(),
+          .slack = takes_shares ? setup.config.ps.workers : 0};  // what rounding the shares has left
 }
 
 pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& lease) {
@@ -130,6 +171,15 @@ pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& l
           .targets = samples.targets,
           .sample_ids = at::tensor(lease.samples, at::kLong),
           .view = view};
+}
+
+std::string describe_round(const Setup& setup, const ps::PushDone& push) {
+  const int worker = static_cast<int>(push.record.worker);
+  const auto targets = static_cast<double>(std::max<std::int64_t>(push.record.targets, 1));
+  return concat("Epoch ", push.record.sequence, " BS ", share_of(setup, worker).batch, " LR ",
+                lr_schedule(setup).at(push.record.base_version), ": worker ", worker, ", train loss ",
+                fixed(push.scores.loss_sum / targets, 4), ", accuracy ",
+                fixed(100 * static_cast<double>(push.scores.top1) / targets, 2), " %");
 }
 
 std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const engine::Engine& engine,
@@ -149,7 +199,9 @@ std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const 
 }
 
 void load_from_server(engine::Engine& engine, const ps::Layout& layout, const ps::ServerState& server) {
-  engine::State state{.model = engine::model_tensors(engine.composition()), .optimizer_steps = server.progress.version};
+  engine::State state{.model = engine::model_tensors(engine.composition()),
+                      .optimizer = engine::optimizer_tensors(engine.composition()),
+                      .optimizer_steps = server.progress.version};
   const auto put = [&](storage::TensorMap& into, const std::string& prefix, const std::vector<at::Tensor>& shards) {
     const std::vector<at::Tensor> values = ps::from_shards(layout, shards);
     for (std::size_t p = 0; p < values.size(); ++p)

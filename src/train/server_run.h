@@ -21,15 +21,18 @@
 namespace sluice::train {
 
 // ConfigError where [ps] cannot be; nothing where there is no parameter server.
-void check_policy(const config::Config& config);
+void check_policy(const Setup& setup);
 
 [[nodiscard]] ps::SyncPolicy policy_of_server(const config::PsConfig& config);
 [[nodiscard]] ps::ServerOptions server_options(const Setup& setup);
+// Whether its workers make steps of their own between pushes, with the configuration's optimizer. Then the server has
+// another one, or none.
+[[nodiscard]] bool workers_update(const config::Config& config);
 
 [[nodiscard]] ps::StragglerOptions straggler_options(const config::Config& config);
 
 // Of a usual update: every worker's, or one's where each push makes one.
-[[nodiscard]] std::int64_t samples_of_update(const config::Config& config);
+[[nodiscard]] std::int64_t samples_of_update(const Setup& setup);
 // The server, its workers and its policy, in one line; empty: there is none.
 [[nodiscard]] std::string describe_server(const config::Config& config);
 
@@ -55,7 +58,10 @@ void check_policy(const config::Config& config);
 [[nodiscard]] std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const engine::Engine& engine,
                                                                                         const ps::Layout& layout);
 
-// Into the engine: weights, running statistics and optimizer state.
+// A worker's round with steps of its own, in the words of the experiments with dual batch sizes.
+[[nodiscard]] std::string describe_round(const Setup& setup, const ps::PushDone& push);
+
+// Into the engine: weights, running statistics and, where the server has any, optimizer state.
 void load_from_server(engine::Engine& engine, const ps::Layout& layout, const ps::ServerState& state);
 
 }  // namespace sluice::train

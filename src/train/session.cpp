@@ -241,8 +241,10 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
   give(peers, orders);
   const auto features = make_feature_reuse(setup);
   const std::unique_ptr<UpdateSource> updates = make_update_source(setup, files, resume ? &resume->state : nullptr);
-  engine::Engine engine(plans.now, engine_options(setup, peers.processes(), features,
-                                                  updates ? updates->sync_factory() : engine::make_sync));
+  engine::EngineOptions composed =
+      engine_options(setup, peers.processes(), features, updates ? updates->sync_factory() : engine::make_sync);
+  if (updates) composed.compose.optimizer = updates->optimizer();
+  engine::Engine engine(plans.now, std::move(composed));
   const Training training{peers, setup, engine, plans, orders.state.progress, features, updates.get()};
   nlohmann::ordered_json summary;
   peers.together([&] { summary = train_composed(training, files, resume); });
@@ -310,7 +312,7 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
   check_changes(setup);
   check_freezing(setup);
   check_feature_reuse(setup);
-  check_policy(setup.config);
+  check_policy(setup);
   refuse_to_go_on(config, options);
   if (world.rank != 0 || world.is_single()) return setup;
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
@@ -358,7 +360,7 @@ PlanDescription describe_training(const config::Config& wanted, const SessionOpt
   check_changes(setup);
   check_freezing(setup);
   check_feature_reuse(setup);
-  check_policy(setup.config);
+  check_policy(setup);
   identify_data(setup);
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   std::optional<ResumePoint> resume = read_resume_point(choice, options, setup);

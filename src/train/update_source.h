@@ -22,6 +22,8 @@ class UpdateSource {
 
   // Of the engine that next_update() is given.
   [[nodiscard]] virtual engine::SyncFactory sync_factory() = 0;
+  // What that engine updates by: the server's rule, or a worker's where the engine plays workers.
+  [[nodiscard]] virtual optim::OptimizerOptions optimizer() const = 0;
   // Returns when the server has made an update. The first call takes the engine's weights as the server's. Nothing: the
   // run was asked to stop, or cannot go on (why_over()); then the engine holds the weights of the last update.
   [[nodiscard]] virtual std::optional<RecordedStep> next_update(engine::Engine& engine,

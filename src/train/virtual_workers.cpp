@@ -6,11 +6,14 @@
 #include <ATen/ATen.h>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "data/ledger.h"
 #include "data/sample_reader.h"
 #include "ps/virtual_cluster.h"
 #include "ps/worker_sync.h"
+#include "train/composition.h"
 #include "train/server_run.h"
+#include "train/worker_share.h"
 
 namespace sluice::train {
 namespace {
@@ -20,6 +23,34 @@ ps::VirtualOptions virtual_options(const config::Config& config) {
   const ps::WorkerCosts costs{.sample_s = ps.sample_s, .step_s = ps.step_s, .bytes_per_s = ps.bytes_per_s};
   return {.workers = std::vector(static_cast<std::size_t>(ps.workers), costs), .stragglers = straggler_options(config)};
 }
+
+// The optimizer of a worker while another one has its turn.
+class OwnOptimizer {
+ public:
+  void put_into(engine::Composition& composition) const {
+    std::size_t next = 0;
+    for (const auto& of_stage : composition.optimizers) {
+      of_stage->set_steps(steps_);
+      for (const auto& [name, state] : of_stage->states()) {
+        if (states_.empty())  // its first turn
+          state.zero_();
+        else
+          state.copy_(states_[next++]);
+      }
+    }
+  }
+  void take_from(const engine::Composition& composition) {
+    states_.clear();
+    steps_ = composition.optimizers.front()->steps();
+    for (const auto& of_stage : composition.optimizers) {
+      for (const auto& [name, state] : of_stage->states()) states_.push_back(state.clone());
+    }
+  }
+
+ private:
+  std::int64_t steps_ = 0;
+  std::vector<at::Tensor> states_;  // stage by stage
+};
 
 class VirtualWorkers final : public UpdateSource {
  public:
@@ -35,6 +66,8 @@ class VirtualWorkers final : public UpdateSource {
     return [this](engine::SyncRequest request) { return make_sync(std::move(request)); };
   }
 
+  optim::OptimizerOptions optimizer() const override { return optimizer_options(setup_.config); }
+
   std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes& wishes) override {
     if (server_ == nullptr) start(engine);
     if (wishes.stop) return std::nullopt;
@@ -47,14 +80,16 @@ class VirtualWorkers final : public UpdateSource {
                       .stats = stats_of(update.pushes, wishes.count_correct)};
     for (const ps::PushDone& push : update.pushes) {
       ledger_.push_first(steps_[of(push.record)].lease.id, push.record.examples);  // the slices that have run
-      for (std::size_t i = 0; i < done.stats.flops.size(); ++i)
-        done.stats.flops[i] += steps_[of(push.record)].stats.flops[i];
+      for (std::size_t i = 0; i < done.stats.flops.size(); ++i) done.stats.flops[i] += steps_[of(push.record)].flops[i];
+      if (is_local_) log_info(describe_round(setup_, push));
       nlohmann::ordered_json fields = fields_of(push, update.done.update.version);
       fields["virtual_s"] = to_s(update.at);
       done.events.emplace_back("push", std::move(fields));
     }
-    if (setup_.config.train.clip_norm > 0) done.stats.gradient_norm = update.done.gradient_norm;
-    load_from_server(engine, server_->layout(), server_->state());
+    if (!is_local_ && setup_.config.train.clip_norm > 0) done.stats.gradient_norm = update.done.gradient_norm;
+    ps::ServerState state = server_->state();
+    if (is_local_) state.optimizer.clear();  // the engine's are its workers'
+    load_from_server(engine, server_->layout(), state);
     done.spans = engine.recorder().collect(update.done.update.version, begin, now_ns());
     return done;
   }
@@ -80,7 +115,8 @@ class VirtualWorkers final : public UpdateSource {
   // Of a worker, from its lease until its push is in an update.
   struct Step {
     data::Lease lease;
-    StepStats stats;
+    FlopCount flops{};
+    OwnOptimizer optimizer;  // of one that makes steps of its own
   };
 
   static std::size_t of(const ps::PushRecord& record) { return static_cast<std::size_t>(record.worker); }
@@ -89,9 +125,12 @@ class VirtualWorkers final : public UpdateSource {
     check(server_ == nullptr, "workers in virtual time are composed anew");
     stages_ = request.stages;
     link_ = std::make_shared<LinkOfNow>(ps::layout_of(stages_, {.shards = setup_.config.ps.shards}));
-    return std::make_shared<ps::WorkerSync>(
-        std::move(request.stages), request.bucket_bytes, link_,
-        [this](ReplicaId, MicroBatchId slice) { return clock_ == nullptr || clock_->admits(slices_[index(slice)]); });
+    const auto admission = [this](ReplicaId, MicroBatchId slice) {
+      return clock_ == nullptr || clock_->admits(slices_[index(slice)]);
+    };
+    const ps::WorkerSyncOptions options{.payload = policy_.payload, .admission = admission};
+    sync_ = std::make_shared<ps::WorkerSync>(std::move(request.stages), request.bucket_bytes, link_, options);
+    return sync_;
   }
 
   void start(engine::Engine& engine) {
@@ -103,23 +142,36 @@ class VirtualWorkers final : public UpdateSource {
         [this](ps::WorkerId worker, std::int64_t step, ps::SliceClock& clock) { compute(worker, step, clock); });
   }
 
-  // The engine plays this worker for one step.
-  void compute(ps::WorkerId worker, std::int64_t step, ps::SliceClock& clock) {
+  // The engine plays this worker for one round.
+  void compute(ps::WorkerId worker, std::int64_t round, ps::SliceClock& clock) {
     Step& own = steps_[static_cast<std::size_t>(worker)];
-    const pipeline::MicroBatch batch = take_batch(own);
+    const WorkerShare share = share_of(setup_, static_cast<int>(worker));
+    own.lease = *ledger_.lease(share.samples);  // it is endless
+    own.flops = {};
+    link_->of_worker = cluster_->link(worker);
+    sync_->begin_round(round_of(own.lease, share));
+    if (is_local_) own.optimizer.put_into(engine_->composition());
+    std::int64_t step = round * share.steps();
+    const double lr = lr_.at(server_->progress().version);
+    for (const data::Lease& samples : steps_of(own.lease, share))
+      add_to(own.flops, run_step(samples, step++, lr, clock).flops);
+    if (is_local_) own.optimizer.take_from(engine_->composition());
+  }
+
+  StepStats run_step(const data::Lease& samples, std::int64_t step, double lr, ps::SliceClock& clock) {
+    const pipeline::MicroBatch batch = read(samples);
     const bool has_deadline = policy_.deadline > 0;
     if (!has_deadline) (void)clock.admits(batch.samples());
     slices_ = pipeline::split_sizes(batch.samples(), engine_->plan().chunks);
     clock_ = has_deadline ? &clock : nullptr;
-    link_->of_worker = cluster_->link(worker);
-    own.stats = engine_->step().run({batch}, step, lr_.at(server_->progress().version), wishes_);
+    StepStats stats = engine_->step().run({batch}, step, lr, wishes_);
     clock_ = nullptr;
+    return stats;
   }
 
-  pipeline::MicroBatch take_batch(Step& own) {
+  pipeline::MicroBatch read(const data::Lease& samples) {
     const SpanScope span(engine_->recorder().process(), Phase::kLoadWait);
-    own.lease = *ledger_.lease(setup_.global_batch);  // it is endless
-    return read_lease(reader_, own.lease);
+    return read_lease(reader_, samples);
   }
 
   const Setup& setup_;
@@ -128,7 +180,9 @@ class VirtualWorkers final : public UpdateSource {
   data::Ledger ledger_;
   data::SampleReader reader_;
   std::vector<comm::SyncedStage> stages_;
+  bool is_local_ = workers_update(setup_.config);
   std::shared_ptr<LinkOfNow> link_;
+  std::shared_ptr<ps::WorkerSync> sync_;
   std::unique_ptr<ps::Server> server_;
   std::unique_ptr<ps::VirtualCluster> cluster_;
   std::vector<Step> steps_;  // [worker]

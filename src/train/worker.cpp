@@ -26,6 +26,7 @@
 #include "train/served_workers.h"
 #include "train/server_run.h"
 #include "train/stop_signal.h"
+#include "train/worker_share.h"
 
 namespace sluice::train {
 namespace {
@@ -91,7 +92,7 @@ ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const
           .keys = place.keys,
           .worker = ps::WorkerId{place.worker},
           .where = concat(host_name(), ", process ", ::getpid()),
-          .batch = setup.global_batch,
+          .batch = share_of(setup, place.worker).samples,
           .agreement = served_agreement(setup, launch.version),
           .patience = in_ns(setup.config.replicas.connect_timeout_s),
           .silence = in_ns(setup.config.replicas.hang_timeout_s),
@@ -103,6 +104,7 @@ class Worker {
   Worker(const Setup& setup, const ServerPlace& place, std::shared_ptr<ps::NetworkLink> link)
       : setup_(setup),
         number_(place.worker),
+        share_(share_of(setup, place.worker)),
         link_(std::move(link)),
         paced_(std::make_shared<PacedLink>(link_, setup.config, ps::WorkerId{place.worker})),
         reader_(*setup.train_set, train_loader_options(setup).reading()),
@@ -116,35 +118,48 @@ class Worker {
   void run() {
     while (const auto lease = link_->next_lease()) {
       try {
-        step(*lease);
+        run_round(*lease);
       } catch (const ps::StepIsVoid&) {  // the next samples are of another life, or the run is over
       }
     }
   }
 
-  [[nodiscard]] std::int64_t steps() const { return steps_; }
+  [[nodiscard]] std::int64_t pushes() const { return pushes_; }
   [[nodiscard]] nlohmann::ordered_json summary() const {
-    return {{"worker", number_}, {"outcome", "done"}, {"steps", steps_}, {"examples", examples_}};
+    return {{"worker", number_}, {"outcome", "done"}, {"pushes", pushes_}, {"examples", examples_}};
   }
 
  private:
   engine::SyncFactory sync_factory() {
     return [this](engine::SyncRequest request) {
-      return std::make_shared<ps::WorkerSync>(std::move(request.stages), request.bucket_bytes, paced_,
-                                              [this](ReplicaId, MicroBatchId slice) { return paced_->admits(slice); });
+      const ps::WorkerSyncOptions options{
+          .payload = policy_of_server(setup_.config.ps).payload,
+          .admission = [this](ReplicaId, MicroBatchId slice) { return paced_->admits(slice); }};
+      sync_ = std::make_shared<ps::WorkerSync>(std::move(request.stages), request.bucket_bytes, paced_, options);
+      return sync_;
     };
   }
 
-  void step(const data::Lease& lease) {
-    const pipeline::MicroBatch batch = read_lease(reader_, lease);
+  // One step, or as many of its own as come between two pushes.
+  void run_round(const data::Lease& lease) {
+    const std::vector<data::Lease> steps = steps_of(lease, share_);
+    pipeline::MicroBatch batch = read_lease(reader_, steps.front());
     const double last_send_s = link_->last_send_s();
-    // Dropout depends on the number of the step: the server's, which a run that goes on has again.
-    const std::int64_t number = link_->wait_for_weights();
-    static_cast<void>(engine_.step().run({batch}, number, lr_.at(number), {.count_correct = true}));
-    static_cast<void>(engine_.recorder().collect(steps_, 0, 0));
-    ++steps_;
+    const std::int64_t version = link_->wait_for_weights();
+    sync_->begin_round(round_of(lease, share_));
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (i > 0) {
+        link_->check_step();
+        batch = read_lease(reader_, steps[i]);
+      }
+      // Dropout depends on the number of the step: the server's, which a run that goes on has again.
+      const std::int64_t number = version * share_.steps() + static_cast<std::int64_t>(i);
+      static_cast<void>(engine_.step().run({batch}, number, lr_.at(version), {.count_correct = true}));
+      static_cast<void>(engine_.recorder().collect(number, 0, 0));
+    }
+    ++pushes_;
     examples_ += paced_->examples;
-    if (steps_ % setup_.config.log.every == 0) tell(last_send_s);
+    if (pushes_ % setup_.config.log.every == 0) tell(last_send_s);
   }
 
   // In the words of the anytime project's workers.
@@ -158,13 +173,15 @@ class Worker {
 
   const Setup& setup_;
   int number_;
+  WorkerShare share_;
   std::shared_ptr<ps::NetworkLink> link_;
   std::shared_ptr<PacedLink> paced_;
+  std::shared_ptr<ps::WorkerSync> sync_;
   data::SampleReader reader_;
   optim::LrSchedule lr_ = lr_schedule(setup_);  // for messages: the server's
   RunPlans plans_;
   engine::Engine engine_;
-  std::int64_t steps_ = 0;
+  std::int64_t pushes_ = 0;
   std::int64_t examples_ = 0;
 };
 
@@ -175,7 +192,7 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place,
     Worker worker(setup, place, link);
     worker.run();
     link->leave();
-    log_result(concat("worker ", place.worker, ": the run is over, after ", worker.steps(), " steps of this worker"));
+    log_result(concat("worker ", place.worker, ": the run is over, after ", worker.pushes(), " pushes of this worker"));
     return worker.summary();
   } catch (const InterruptedError&) {
     link->leave();
@@ -197,7 +214,7 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlac
                                                   : StopSignal::Afterwards::kAsBefore);
   const ProcessRank of_launch = process_rank(launch.world);
   Setup setup = make_setup(config, {.local_rank = of_launch.local_rank, .local_size = of_launch.local_size});
-  check_policy(setup.config);
+  check_policy(setup);
   refuse_too_many_threads(setup);
   identify_data(setup);
   log_info(concat("worker ", place.worker, ": looking for the parameter server at ", place.host, ":", place.port));

@@ -69,6 +69,18 @@ TEST(Ledger, WhatIsLostIsReportedAndNotTrainedOnAgain) {
   EXPECT_FALSE(ledger.lease(1));
 }
 
+// A lease that would leave only a few takes them along, so that no lease is of next to nothing.
+TEST(Ledger, TheLastLeaseOfAnEpochTakesWhatIsLeftOver) {
+  Ledger ledger({.seed = 1, .samples = 23, .slack = 3});
+  std::vector<std::size_t> sizes;
+  for (int i = 0; i < 6; ++i) sizes.push_back(ledger.lease(10)->samples.size());
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{10, 13, 10, 13, 10, 13}));
+  Ledger other({.seed = 1, .samples = 24, .slack = 3});
+  sizes.clear();
+  for (int i = 0; i < 3; ++i) sizes.push_back(other.lease(10)->samples.size());
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{10, 10, 4}));
+}
+
 TEST(Ledger, RefusesWhatIsNotOut) {
   Ledger ledger({.samples = 4});
   const auto lease = ledger.lease(2);

@@ -86,6 +86,13 @@ class NetworkLink::Connection {
     return *std::exchange(lease_, std::nullopt);
   }
 
+  void check_step() {
+    const std::scoped_lock lock(mutex_);
+    if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
+    if (failure_) std::rethrow_exception(failure_);
+    if (joinings_ != joining_of_step_ || is_over_) throw StepIsVoid();
+  }
+
   std::unique_lock<std::mutex> lock_weights() {
     auto lock = wait_for([this] { return weights_.has_value() || joinings_ != joining_of_step_ || is_over_; });
     if (joinings_ != joining_of_step_ || is_over_) throw StepIsVoid();
@@ -341,6 +348,7 @@ NetworkLink::~NetworkLink() = default;
 
 std::optional<data::Lease> NetworkLink::next_lease() { return connection_->next_lease(); }
 std::int64_t NetworkLink::wait_for_weights() { return connection_->wait_for_weights(); }
+void NetworkLink::check_step() { connection_->check_step(); }
 const Layout& NetworkLink::layout() const { return connection_->layout(); }
 std::int64_t NetworkLink::pull(Tensors& into) { return connection_->pull(into); }
 void NetworkLink::push(Push push) { connection_->push(std::move(push)); }

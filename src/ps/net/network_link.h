@@ -51,6 +51,8 @@ class NetworkLink final : public ServerLink {
   [[nodiscard]] std::optional<data::Lease> next_lease();
   // Until the weights of that step are here: their version. StepIsVoid.
   [[nodiscard]] std::int64_t wait_for_weights();
+  // Within a step that takes long: StepIsVoid where it counts for nothing any more.
+  void check_step();
   [[nodiscard]] const Layout& layout() const override;
   // Those. StepIsVoid.
   [[nodiscard]] std::int64_t pull(Tensors& into) override;

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Runs on a parameter server whose workers make steps of their own between pushes: local SGD, DiLoCo, dual batch sizes.
+Exits 77 without safetensors.
+
+    local_steps_test.py [unittest options]        SLUICE_BINARY names the binary
+"""
+
+import fractions
+import math
+import pathlib
+import tempfile
+import unittest
+
+import sluice_cli as cli
+from ports import free_port
+
+try:
+    import numpy
+    from safetensors.numpy import load_file
+except ModuleNotFoundError as missing:
+    print(f"skipped: {missing}")
+    raise SystemExit(77) from None
+
+BATCH, SAMPLES = 8, 96
+VIT = {"name": "vit", "size": "nano", "image_size": 16, "dropout": 0.1}
+
+
+def configuration(folder, ps, **tables):
+    return cli.write_config(
+        folder / f"run{len(list(folder.glob('*.toml')))}.toml",
+        device={"list": "cpu"},
+        model=tables.get("model", VIT),
+        data={"name": "shapes", "samples": SAMPLES, "crop_padding": 2, "flip": True, **tables.get("data", {})},
+        train={"steps": 9, "lr": 0.003, "optimizer": "adamw", "weight_decay": 1e-3, "seed": 3, "precision": "fp64",
+               "deterministic": True, **tables.get("train", {})},
+        pipeline={"stages": 2, "chunks": 2, **tables.get("pipeline", {})},
+        replicas={"sync": "ps", "hang_timeout_s": 6, "connect_timeout_s": 60, **tables.get("replicas", {})},
+        **({"ps": {"worker_batch": BATCH, **ps}} if ps is not None else {}))
+
+
+class LocalStepsTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def train(self, config, name, *arguments):
+        run_dir = self.folder / name
+        return run_dir, cli.must_run("train", config, "--run-dir", run_dir, *arguments)
+
+    def train_processes(self, config, size, name):
+        port = free_port()
+        processes = [cli.start("train", config, "--run-dir", self.folder / name, env=cli.environment_of(rank, size, port))
+                     for rank in range(size)]
+        self.addCleanup(lambda: [process.kill() for process in processes if process.poll() is None])
+        done = cli.finish_all(processes)
+        for process in done:
+            self.assertEqual(process.returncode, 0, process.stderr)
+        return self.folder / name, done
+
+    def assert_same_model(self, one, other):
+        ours, theirs = (load_file(max(cli.checkpoints(run).items())[1] / "model.safetensors") for run in (one, other))
+        self.assertEqual(sorted(ours), sorted(theirs))
+        for name in ours:
+            difference = numpy.abs(numpy.asarray(ours[name], float) - numpy.asarray(theirs[name], float)).max()
+            self.assertLessEqual(difference, 1e-8 * max(1e-3, numpy.abs(theirs[name]).max()), name)
+
+    def test_one_worker_is_plain_training_however_often_it_pushes(self):
+        """Its weights take the place of the server's; with an outer rate of 1 what it has moved does the same. A push is
+        of three steps; an epoch is 12, so nothing is cut off."""
+        rounds, steps = 9, 3
+        constant = {"lr_schedule": "constant", "clip_norm": 0.5}
+        plain, _ = self.train(configuration(self.folder, None, replicas={"sync": "none"}, train={
+            "steps": rounds * steps, "global_batch": BATCH, **constant}), "plain")
+        for policy, more in (("local_sgd", {}), ("diloco", {"outer_lr": 1.0, "outer_momentum": 0.0})):
+            config = configuration(self.folder, {"clock": "virtual", "policy": policy, "workers": 1, "local_steps": steps,
+                                                 **more}, train={"steps": rounds, **constant})
+            run_dir, _ = self.train(config, policy)
+            self.assert_same_model(run_dir, plain)
+            losses = cli.column(plain, "loss")
+            for index, loss in enumerate(cli.column(run_dir, "loss")):
+                self.assertAlmostEqual(loss, sum(losses[steps * index:steps * (index + 1)]) / steps, 9)
+            self.assertEqual(set(cli.column(run_dir, "examples", "push")), {steps * BATCH})
+
+    def test_processes_learn_what_workers_in_virtual_time_learn(self):
+        """Which worker has which samples is decided by who comes first, and without momentum it makes no difference."""
+        for policy in ("local_sgd", "diloco"):
+            of_both = {"policy": policy, "local_steps": 2}
+            train = {"steps": 6, "optimizer": "sgd", "lr": 0.05}
+            virtual, _ = self.train(configuration(self.folder, {"clock": "virtual", "workers": 2, **of_both}, train=train),
+                                    f"virtual-{policy}")
+            real, _ = self.train_processes(configuration(self.folder, of_both, train=train), 3, f"real-{policy}")
+            self.assert_same_model(real, virtual)
+            for name in ("loss", "samples", "lr"):
+                for ours, theirs in zip(cli.column(real, name), cli.column(virtual, name), strict=True):
+                    self.assertLessEqual(abs(ours - theirs), 1e-9 * abs(theirs), name)
+
+    def test_dual_batch_sizes_share_an_epoch_as_their_formulas_say(self):
+        """Lu et al., COMPSAC 2022, worked out in fractions: everybody takes its share once an epoch, in the time that was
+        allowed, and weighs by it."""
+        workers, small, base, samples, extra = 4, 3, 100, 2000, fractions.Fraction("1.05")
+        a, b = fractions.Fraction("0.001"), fractions.Fraction("0.03")
+        of_large = math.floor(extra * samples / workers)
+        of_small = math.floor(fractions.Fraction(samples - of_large * (workers - small), small))
+        time_allowed = extra * (a + b / base) * samples / workers
+        small_batch = math.floor(b / (time_allowed / of_small - a))
+        epochs = 3
+        config = configuration(
+            self.folder, {"clock": "virtual", "policy": "dual_batch", "workers": workers, "small_workers": small,
+                          "worker_batch": base, "sample_s": float(a), "step_s": float(b)},
+            model={"name": "mlp"}, data={"samples": samples}, pipeline={"stages": 1, "chunks": 1},
+            train={"steps": epochs * workers, "lr": 0.05, "precision": "fp32"})
+        run_dir, done = self.train(config, "dual")
+        self.assertIn(f"Epoch 1 BS {small_batch} LR 0.05: worker 3", done.stderr)
+        self.assertIn(f"Epoch 3 BS {base} LR 0.05: worker 0", done.stderr)
+        shares = {}
+        for push in cli.events(run_dir, "push"):
+            shares.setdefault(push["worker"], []).append(push)
+        left = samples - of_large - small * of_small  # by rounding; the last one of an epoch takes it
+        for worker, pushes in shares.items():
+            self.assertEqual(len(pushes), epochs)
+            share, batch = (of_large, base) if worker < workers - small else (of_small, small_batch)
+            for push in pushes:
+                self.assertIn(push["examples"] - share, (0, left))
+                steps = math.floor(fractions.Fraction(push["examples"], batch) + fractions.Fraction(1, 2))
+                self.assertAlmostEqual(push["compute_s"], float(a * push["examples"] + b * steps), 6)
+                self.assertLessEqual(push["compute_s"], 1.02 * float(time_allowed))
+        self.assertEqual(sum(cli.column(run_dir, "examples", "push")), epochs * samples)
+        losses = cli.column(run_dir, "loss")
+        self.assertLess(losses[-1], 0.8 * losses[0])
+
+    def test_dual_batch_sizes_with_processes(self):
+        config = configuration(
+            self.folder, {"policy": "dual_batch", "small_workers": 1, "worker_batch": 100, "sample_s": 0.001, "step_s": 0.03,
+                          "merge": "besides"},
+            model={"name": "mlp"}, data={"samples": 2000}, pipeline={"stages": 1, "chunks": 1},
+            train={"steps": 12, "lr": 0.05, "optimizer": "momentum", "precision": "fp32"})
+        run_dir, _ = self.train_processes(config, 3, "dual")
+        by_worker = {worker: [push["examples"] for push in cli.events(run_dir, "push") if push["worker"] == worker]
+                     for worker in (0, 1)}
+        self.assertEqual(by_worker[0][0], 1050)
+        self.assertEqual(by_worker[1][0], 950)
+        self.assertEqual(cli.column(run_dir, "step"), list(range(1, 13)))
+        self.assertLess(cli.column(run_dir, "loss")[-1], 0.8 * cli.column(run_dir, "loss")[0])
+
+    def test_what_cannot_be_is_refused(self):
+        dual = ["ps.policy=dual_batch", "ps.step_s=0.03", "ps.worker_batch=24", "ps.small_workers=1"]
+        for words, text in [
+                (["ps.local_steps=3"], "whose workers make no steps of their own"),
+                (["ps.policy=local_sgd", "ps.small_workers=1"], "belong to ps.policy=\"dual_batch\""),
+                (["ps.policy=local_sgd", "ps.outer_lr=0.5"], "belong to ps.policy=\"diloco\""),
+                (["ps.policy=diloco", "ps.time_limit_s=1"], "leave it out"),
+                ([*dual, "ps.small_workers=3"], "set fewer"),
+                ([*dual, "ps.step_s=0"], "--b must be above 0"),
+                (dual, "ps.policy=\"dual_batch\": the small batch would be")]:
+            with self.subTest(words):
+                sets = [word for setting in words for word in ("--set", setting)]
+                config = configuration(self.folder, {"clock": "virtual", "workers": 2})
+                done = cli.run("train", config, "--run-dir", self.folder / "none", *sets)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(text, cli.error_of(done))
+                self.assertFalse((self.folder / "none").exists())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
