@@ -46,9 +46,9 @@ class LocalStepsTest(unittest.TestCase):
         run_dir = self.folder / name
         return run_dir, cli.must_run("train", config, "--run-dir", run_dir, *arguments)
 
-    def train_processes(self, config, size, name):
+    def train_processes(self, config, size, name, *arguments):
         port = free_port()
-        processes = [cli.start("train", config, "--run-dir", self.folder / name, env=cli.environment_of(rank, size, port))
+        processes = [cli.start("train", config, "--run-dir", self.folder / name, *arguments, env=cli.environment_of(rank, size, port))
                      for rank in range(size)]
         self.addCleanup(lambda: [process.kill() for process in processes if process.poll() is None])
         done = cli.finish_all(processes)
@@ -92,6 +92,18 @@ class LocalStepsTest(unittest.TestCase):
             for name in ("loss", "samples", "lr"):
                 for ours, theirs in zip(cli.column(real, name), cli.column(virtual, name), strict=True):
                     self.assertLessEqual(abs(ours - theirs), 1e-9 * abs(theirs), name)
+
+    def test_a_server_that_goes_on_has_its_outer_optimizer(self):
+        """The workers' own is plain SGD here: what else they had would be lost with them."""
+        train = {"steps": 6, "optimizer": "sgd", "lr": 0.05}
+        config = configuration(self.folder, {"policy": "diloco", "local_steps": 2}, train=train)
+        whole, _ = self.train_processes(config, 3, "whole")
+        self.train_processes(config, 3, "parts", "--set", "train.steps=3")
+        parts, _ = self.train_processes(config, 3, "parts", "--resume", "auto")
+        self.assertEqual(cli.column(parts, "step"), list(range(1, 7)))
+        self.assert_same_model(parts, whole)
+        momentum = load_file(cli.checkpoints(parts)[6] / "optimizer.safetensors")
+        self.assertTrue(momentum and all(name.startswith("momentum_buffer/") for name in momentum), list(momentum)[:3])
 
     def test_dual_batch_sizes_share_an_epoch_as_their_formulas_say(self):
         """Lu et al., COMPSAC 2022, worked out in fractions: everybody takes its share once an epoch, in the time that was
@@ -147,7 +159,7 @@ class LocalStepsTest(unittest.TestCase):
                 (["ps.local_steps=3"], "whose workers make no steps of their own"),
                 (["ps.policy=local_sgd", "ps.small_workers=1"], "belong to ps.policy=\"dual_batch\""),
                 (["ps.policy=local_sgd", "ps.outer_lr=0.5"], "belong to ps.policy=\"diloco\""),
-                (["ps.policy=diloco", "ps.time_limit_s=1"], "leave it out"),
+                (["ps.policy=diloco", "ps.time_limit_s=1"], "whose workers push gradients; leave them out"),
                 ([*dual, "ps.small_workers=3"], "set fewer"),
                 ([*dual, "ps.step_s=0"], "--b must be above 0"),
                 (dual, "ps.policy=\"dual_batch\": the small batch would be")]:
