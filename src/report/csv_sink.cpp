@@ -4,46 +4,49 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <utility>
 
 #include "report/metrics_writer.h"
 
 namespace sluice::report {
 namespace {
 
-constexpr std::array kColumns{"step",
-                              "epoch",
-                              "batch",
-                              "batches",
-                              "loss",
-                              "samples",
-                              "lr",
-                              "top1",
-                              "top5",
-                              "gradient_norm",
-                              "step_ms",
-                              "load_ms",
-                              "forward_ms",
-                              "backward_ms",
-                              "transfer_ms",
-                              "allreduce_ms",
-                              "optimizer_ms",
-                              "idle_ms",
-                              "skew_ms",
-                              "bubble_fill_ms",
-                              "bubble_steady_ms",
-                              "bubble_drain_ms",
-                              "allreduce_exposed_ms",
-                              "allreduce_hidden_ms",
-                              "slowest_stage",
-                              "samples_per_s",
-                              "syncs_per_s",
-                              "sync_bytes",
-                              "net_bytes_per_s",
-                              "flops_per_s",
-                              "mfu",
-                              "stages",
-                              "replicas",
-                              "frozen_layers"};
+constexpr std::array kStepColumns{"step",
+                                  "epoch",
+                                  "batch",
+                                  "batches",
+                                  "loss",
+                                  "samples",
+                                  "lr",
+                                  "top1",
+                                  "top5",
+                                  "gradient_norm",
+                                  "step_ms",
+                                  "load_ms",
+                                  "forward_ms",
+                                  "backward_ms",
+                                  "transfer_ms",
+                                  "allreduce_ms",
+                                  "optimizer_ms",
+                                  "idle_ms",
+                                  "skew_ms",
+                                  "bubble_fill_ms",
+                                  "bubble_steady_ms",
+                                  "bubble_drain_ms",
+                                  "allreduce_exposed_ms",
+                                  "allreduce_hidden_ms",
+                                  "slowest_stage",
+                                  "samples_per_s",
+                                  "syncs_per_s",
+                                  "sync_bytes",
+                                  "net_bytes_per_s",
+                                  "flops_per_s",
+                                  "mfu",
+                                  "stages",
+                                  "replicas",
+                                  "frozen_layers"};
+constexpr std::array kPushColumns{"step",     "worker",    "life",   "sequence", "version", "staleness",
+                                  "examples", "compute_s", "idle_s", "send_s",   "sleep_s", "virtual_s"};
 
 std::string cell_of(const nlohmann::ordered_json& value) {
   if (!value.is_number()) return {};
@@ -54,13 +57,14 @@ std::string cell_of(const nlohmann::ordered_json& value) {
 }
 
 // Bytes of the heading and of the rows up to the last step in `metrics`; 0 where there is none, or another heading.
-std::uint64_t bytes_to_keep(const std::filesystem::path& file, const std::filesystem::path& metrics) {
+std::uint64_t bytes_to_keep(const std::filesystem::path& file, const std::filesystem::path& metrics,
+                            const std::string& heading) {
   const auto last = last_event(metrics, "step");
   if (!last) return 0;
   const std::int64_t last_step = last->value("step", std::int64_t{0});
   std::ifstream in(file, std::ios::binary);
   std::string line;
-  if (!std::getline(in, line) || line + '\n' != csv_heading()) return 0;
+  if (!std::getline(in, line) || line + '\n' != heading) return 0;
   std::uint64_t bytes = line.size() + 1;
   while (std::getline(in, line) && !in.eof()) {  // a torn last row ends without a line break
     std::int64_t step = 0;
@@ -73,9 +77,12 @@ std::uint64_t bytes_to_keep(const std::filesystem::path& file, const std::filesy
 
 }  // namespace
 
-std::string csv_heading() {
+CsvColumns step_columns() { return kStepColumns; }
+CsvColumns push_columns() { return kPushColumns; }
+
+std::string csv_heading(CsvColumns columns) {
   std::string text;
-  for (const char* column : kColumns) {
+  for (const char* column : columns) {
     if (!text.empty()) text += ',';
     text += column;
   }
@@ -83,10 +90,10 @@ std::string csv_heading() {
   return text;
 }
 
-std::string csv_row(const nlohmann::ordered_json& fields) {
+std::string csv_row(CsvColumns columns, const nlohmann::ordered_json& fields) {
   std::string text;
-  for (const char* column : kColumns) {
-    if (column != kColumns.front()) text += ',';
+  for (const char* column : columns) {
+    if (column != columns.front()) text += ',';
     const auto field = fields.find(column);
     if (field != fields.end()) text += cell_of(*field);
   }
@@ -94,11 +101,23 @@ std::string csv_row(const nlohmann::ordered_json& fields) {
   return text;
 }
 
-CsvSink::CsvSink(const std::filesystem::path& file, const std::filesystem::path& metrics)
-    : file_(file, bytes_to_keep(file, metrics)) {
-  if (file_.bytes() == 0) (void)file_.append(csv_heading());
+CsvTable::CsvTable(const std::filesystem::path& file, const std::filesystem::path& metrics, CsvColumns columns)
+    : columns_(columns), file_(file, bytes_to_keep(file, metrics, csv_heading(columns))) {
+  if (file_.bytes() == 0) (void)file_.append(csv_heading(columns));
 }
 
-void CsvSink::step(const StepReport& report) { (void)file_.append(csv_row(report.fields)); }
+CsvSink::CsvSink(const std::filesystem::path& steps, std::filesystem::path metrics)
+    : metrics_(std::move(metrics)), steps_(steps, metrics_, step_columns()) {}
+
+void CsvSink::event(const std::string& name, const nlohmann::ordered_json& fields) {
+  if (name != "push") return;
+  if (!pushes_) pushes_.emplace(metrics_.parent_path() / "pushes.csv", metrics_, push_columns());
+  pushes_->add(fields);
+}
+
+void CsvSink::sync() {
+  steps_.sync();
+  if (pushes_) pushes_->sync();
+}
 
 }  // namespace sluice::report

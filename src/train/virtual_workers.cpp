@@ -87,6 +87,10 @@ class VirtualWorkers final : public UpdateSource {
       done.events.emplace_back("push", std::move(fields));
     }
     if (!is_local_ && setup_.config.train.clip_norm > 0) done.stats.gradient_norm = update.done.gradient_norm;
+    const std::string said =
+        describe_update(setup_, update.done.update.version, done.stats, to_s(update.at - updated_at_));
+    if (!said.empty()) log_info(said);
+    updated_at_ = update.at;
     ps::ServerState state = server_->state();
     if (is_local_) state.optimizer.clear();  // the engine's are its workers'
     load_from_server(engine, server_->layout(), state);
@@ -190,6 +194,7 @@ class VirtualWorkers final : public UpdateSource {
   engine::StepWishes wishes_;
   ps::SliceClock* clock_ = nullptr;  // of the step that runs; null: it has no deadline
   std::vector<std::int64_t> slices_;
+  Nanoseconds updated_at_ = 0;  // virtual
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ ordered_json fields_of(std::int64_t step, double loss = 0.5) { return {{"step", 
 
 // A row of these: all other columns are empty.
 std::string row(const std::string& first_five) {
-  const auto columns = std::ranges::count(csv_heading(), ',') + 1;
+  const auto columns = std::ranges::count(csv_heading(step_columns()), ',') + 1;
   return first_five + std::string(static_cast<std::size_t>(columns - 5), ',') + "\n";
 }
 
@@ -26,11 +26,12 @@ void write(CsvSink& sink, const ordered_json& fields) {
 }
 
 TEST(CsvSink, ARowHasANumberOrNothingInEachColumn) {
-  EXPECT_TRUE(csv_heading().starts_with("step,epoch,batch,batches,loss,samples,lr,"));
-  EXPECT_EQ(csv_row(fields_of(3, 0.25)), row("3,0,,,0.25"));
-  EXPECT_EQ(csv_row(fields_of(3, std::nan(""))), row("3,0,,,NaN"));
-  EXPECT_EQ(csv_row(fields_of(3, -INFINITY)), row("3,0,,,-inf"));
-  EXPECT_EQ(csv_row({{"step", 3}, {"epoch", nullptr}, {"batch", "x"}, {"loss", 1}, {"net", ordered_json::object()}}),
+  EXPECT_TRUE(csv_heading(step_columns()).starts_with("step,epoch,batch,batches,loss,samples,lr,"));
+  EXPECT_EQ(csv_row(step_columns(), fields_of(3, 0.25)), row("3,0,,,0.25"));
+  EXPECT_EQ(csv_row(step_columns(), fields_of(3, std::nan(""))), row("3,0,,,NaN"));
+  EXPECT_EQ(csv_row(step_columns(), fields_of(3, -INFINITY)), row("3,0,,,-inf"));
+  EXPECT_EQ(csv_row(step_columns(),
+                    {{"step", 3}, {"epoch", nullptr}, {"batch", "x"}, {"loss", 1}, {"net", ordered_json::object()}}),
             row("3,,,,1"));
 }
 
@@ -41,7 +42,7 @@ TEST(CsvSink, AResumedRunCutsTheRowsThatComeAgain) {
     CsvSink sink(file, metrics);
     for (const int step : {1, 2, 3}) write(sink, fields_of(step));
   }
-  const std::string three = csv_heading() + row("1,0,,,0.5") + row("2,0,,,0.5") + row("3,0,,,0.5");
+  const std::string three = csv_heading(step_columns()) + row("1,0,,,0.5") + row("2,0,,,0.5") + row("3,0,,,0.5");
   EXPECT_EQ(test::slurp(file), three);
   test::spill(file, three + "4,0,0.");  // torn
   test::spill(metrics, "{\"event\":\"step\",\"step\":1}\n{\"event\":\"step\",\"step\":2}\n");
@@ -49,7 +50,33 @@ TEST(CsvSink, AResumedRunCutsTheRowsThatComeAgain) {
     CsvSink sink(file, metrics);
     write(sink, fields_of(3, 0.75));
   }
-  EXPECT_EQ(test::slurp(file), csv_heading() + row("1,0,,,0.5") + row("2,0,,,0.5") + row("3,0,,,0.75"));
+  EXPECT_EQ(test::slurp(file), csv_heading(step_columns()) + row("1,0,,,0.5") + row("2,0,,,0.5") + row("3,0,,,0.75"));
+}
+
+TEST(CsvSink, APushHasARowOfItsOwnFile) {
+  const test::TempDir dir;
+  const auto push = [](std::int64_t step, int worker) {
+    return ordered_json{{"step", step}, {"worker", worker}, {"examples", 8}, {"compute_s", 0.5}};
+  };
+  const std::string heading = csv_heading(push_columns());
+  {
+    CsvSink sink(dir / "metrics.csv", dir / "metrics.jsonl");
+    sink.event("checkpoint", {{"step", 1}});
+    EXPECT_FALSE(std::filesystem::exists(dir / "pushes.csv")) << "no push, no file";
+    for (const int step : {1, 2}) {
+      for (const int worker : {0, 1}) sink.event("push", push(step, worker));
+      write(sink, fields_of(step));
+    }
+  }
+  EXPECT_TRUE(heading.starts_with("step,worker,life,sequence,version,staleness,examples,compute_s,idle_s,"));
+  EXPECT_EQ(test::slurp(dir / "pushes.csv"),
+            heading + "1,0,,,,,8,0.5,,,,\n1,1,,,,,8,0.5,,,,\n" + "2,0,,,,,8,0.5,,,,\n2,1,,,,,8,0.5,,,,\n");
+  test::spill(dir / "metrics.jsonl", "{\"event\":\"step\",\"step\":1}\n");
+  {
+    CsvSink sink(dir / "metrics.csv", dir / "metrics.jsonl");
+    sink.event("push", push(2, 1));
+  }
+  EXPECT_EQ(test::slurp(dir / "pushes.csv"), heading + "1,0,,,,,8,0.5,,,,\n1,1,,,,,8,0.5,,,,\n2,1,,,,,8,0.5,,,,\n");
 }
 
 TEST(CsvSink, AnotherHeadingOrANewRunBeginsAnew) {
@@ -57,11 +84,11 @@ TEST(CsvSink, AnotherHeadingOrANewRunBeginsAnew) {
   test::spill(dir / "metrics.jsonl", "{\"event\":\"step\",\"step\":7}\n");
   test::spill(dir / "metrics.csv", "step,loss\n1,2\n");
   { const CsvSink sink(dir / "metrics.csv", dir / "metrics.jsonl"); }
-  EXPECT_EQ(test::slurp(dir / "metrics.csv"), csv_heading());
-  test::spill(dir / "metrics.csv", csv_heading() + row("1,0,,,0.5"));
+  EXPECT_EQ(test::slurp(dir / "metrics.csv"), csv_heading(step_columns()));
+  test::spill(dir / "metrics.csv", csv_heading(step_columns()) + row("1,0,,,0.5"));
   test::spill(dir / "metrics.jsonl", "");
   { const CsvSink sink(dir / "metrics.csv", dir / "metrics.jsonl"); }
-  EXPECT_EQ(test::slurp(dir / "metrics.csv"), csv_heading());
+  EXPECT_EQ(test::slurp(dir / "metrics.csv"), csv_heading(step_columns()));
 }
 
 }  // namespace
