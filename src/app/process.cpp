@@ -38,10 +38,10 @@ void settle_environment(char** argv) {
   // It computes nothing with LibTorch, and a start costs more time than it does itself.
   if (argv[0] != nullptr && argv[1] != nullptr && std::string_view(argv[1]) == "schedule") return;
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
-  const bool has_policy = std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr;
-  if (has_policy && std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
-  if (!has_policy) ::setenv("GOMP_SPINCOUNT", "3000", /*overwrite=*/0);
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*overwrite=*/0);
+  // Each start loads LibTorch again.
+  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  ::setenv("GOMP_SPINCOUNT", "3000", /*overwrite=*/0);
   // Under its own path, so that `ps` and `pgrep` know it by its name; it may have been moved or replaced meanwhile.
   std::error_code gone;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", gone);

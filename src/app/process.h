@@ -5,11 +5,11 @@
 
 namespace sluice::app {
 
-// Some of the environment is read once, when libraries are loaded. Unless the user has chosen, starts the program again
-// with a short spin for waiting OpenMP threads (GOMP_SPINCOUNT), which else steal the cores of other threads of work,
-// and without LibTorch's own log (TORCH_CPP_LOG_LEVEL), which says in many lines what our errors say in one. Returns
-// when nothing has to change (or the restart fails, which costs speed and lines). c10d's watchdog over NCCL, which
-// would abort the process without a sentence, is off (TORCH_NCCL_ASYNC_ERROR_HANDLING): who is lost is
+// Sets what the user has not chosen. No log of LibTorch's own (TORCH_CPP_LOG_LEVEL; c10::initLogging() reads it): it
+// says in many lines what our errors say in one. A short spin for waiting OpenMP threads (GOMP_SPINCOUNT), which else
+// steal the cores of other threads of work: it is read when libraries are loaded, so where it is not set the program
+// starts again with it, which loads LibTorch twice (where that fails, it costs speed only). c10d's watchdog over NCCL,
+// which would abort the process without a sentence, is off (TORCH_NCCL_ASYNC_ERROR_HANDLING): who is lost is
 // comm/liveness.h's matter.
 void settle_environment(char** argv);
 

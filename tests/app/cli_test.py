@@ -259,11 +259,13 @@ class RunTest(CliTest):
 
     def test_a_run_directory_belongs_to_one_process(self):
         self.config = self.configuration("long.toml", train={"steps": 1000000})
-        first = cli.start("train", self.config, "--run-dir", self.run_dir)
+        environment = {key: value for key, value in os.environ.items() if key != "GOMP_SPINCOUNT"}
+        first = cli.start("train", self.config, "--run-dir", self.run_dir, env=environment)
         cli.wait_until(lambda: (self.run_dir / "metrics.jsonl").exists(), first)
         try:
             process = pathlib.Path(f"/proc/{first.pid}")
-            if process.exists():  # what `ps` and `pgrep` show
+            if process.exists():  # what `ps` and `pgrep` show, also after it has started itself again
+                self.assertIn(b"GOMP_SPINCOUNT=3000", (process / "environ").read_bytes().split(b"\0"))
                 self.assertEqual((process / "comm").read_text(), "sluice\n")
                 self.assertEqual((process / "cmdline").read_bytes().split(b"\0")[:2], [cli.BINARY.encode(), b"train"])
             for resume in ((), ("--resume", "auto")):
