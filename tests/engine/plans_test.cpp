@@ -1,7 +1,7 @@
 // Plans: {every schedule} x devices x replicas x chunks x model x recompute x {modes of batch-norm, or float64 and
-// float32}, each three optimizer steps against one device in float64. The ci run takes a seeded sample in which every
-// pair of choices occurs; SLUICE_PLANS=all takes them all. Then random plans with uneven sizes and injected failures
-// for as long as SLUICE_PLANS_SECONDS says, each of which must give back all the memory of its tensors.
+// float32}, each three optimizer steps against one device in float64. CI takes a seeded sample in which every pair of
+// choices occurs; the long tests take them all. Then random plans with uneven sizes and injected failures for as long
+// as SLUICE_PLANS_SECONDS says (10 s in CI, else 60), each of which must give back all the memory of its tensors.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -10,7 +10,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <set>
 #include <thread>
@@ -24,6 +23,7 @@
 #include "engine/reference.h"
 #include "engine/train_step.h"
 #include "pipeline/schedule/generators.h"
+#include "support/long_tests.h"
 #include "support/toy_model.h"
 
 namespace sluice::engine::test {
@@ -250,29 +250,26 @@ std::set<std::string> pairs_of(const Case& c) {
   return pairs;
 }
 
-// In a random order those that have a pair of choices which none before had, then others up to `count`.
-std::vector<Case> pairwise_sample(std::vector<Case> plans, std::size_t count) {
+// In a random order those that have a pair of choices which none before had.
+std::vector<Case> pairwise_sample(std::vector<Case> plans) {
   RngStream rng(hash_name("plans"));
   for (std::size_t i = plans.size(); i > 1; --i) std::swap(plans[i - 1], plans[rng.below(i)]);
   std::set<std::string> seen;
-  std::vector<Case> sample, rest;
+  std::vector<Case> sample;
   for (Case& c : plans) {
     const std::size_t before = seen.size();
     seen.merge(pairs_of(c));
-    (seen.size() > before ? sample : rest).push_back(std::move(c));
+    if (seen.size() > before) sample.push_back(std::move(c));
   }
-  for (std::size_t i = 0; i < rest.size() && sample.size() < count; ++i) sample.push_back(rest[i]);
   return sample;
 }
 
 TEST_F(Plans, ThreeStepsEqualThoseOfOneDevice) {
-  const char* wanted = std::getenv("SLUICE_PLANS");
-  const bool all = wanted != nullptr && std::strcmp(wanted, "all") == 0;
   std::vector<Case> plans = all_plans();
   const std::size_t number = plans.size();
-  if (!all) plans = pairwise_sample(std::move(plans), 150);
+  if (!sluice::test::runs_long_tests()) plans = pairwise_sample(std::move(plans));
+  sluice::test::tell_share(plans.size(), number, "plans");
   for (const Case& c : plans) expect_steps_of_one_device(c);
-  std::cout << plans.size() << " of " << number << " plans\n";
 }
 
 Case random_case(RngStream& rng) {
@@ -372,7 +369,7 @@ TEST_F(Plans, AReplicaThatWasDoneWhenAnotherFailedForgetsItsStatistics) {
 
 TEST_F(Plans, RandomOnesWithUnevenSizesAndFailuresEqualOneDevice) {
   const char* wanted = std::getenv("SLUICE_PLANS_SECONDS");
-  const double seconds = wanted != nullptr ? std::atof(wanted) : 60;
+  const double seconds = wanted != nullptr ? std::atof(wanted) : sluice::test::runs_long_tests() ? 60 : 10;
   const char* seed = std::getenv("SLUICE_PLANS_SEED");
   RngStream rng(derive_key(hash_name("random plans"), seed != nullptr ? std::strtoull(seed, nullptr, 10) : 1));
   ASSERT_TRUE(device::memory_is_counted());
