@@ -10,6 +10,7 @@ import unittest
 from fractions import Fraction
 from math import floor
 
+import long_tests
 import sluice_cli as cli
 
 WORKED = {"workers": 5, "base-batch": 1000, "samples": 50000, "extra-time": "1.05", "a": "0.00022595", "b": "0.006233854698278141"}
@@ -44,7 +45,7 @@ class BatchPlanTest(unittest.TestCase):
 
     def test_sizes_are_rounded_down_exactly(self):
         draw = random.Random(7)
-        for _ in range(12):
+        for _ in long_tests.some(range(4), range(12), "seeded draws"):
             options = {"workers": draw.randint(2, 16), "base-batch": draw.randint(100, 2000), "samples": draw.randint(5000, 60000),
                        "extra-time": f"1.0{draw.randint(1, 5)}", "a": f"0.000{draw.randint(1000, 99999)}", "b": f"0.0{draw.randint(10000, 999999)}"}
             for row in plan(options, "--force")[1:]:

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 COMMANDS = ("train", "eval", "step", "profile", "config", "report", "schedule", "batch-plan", "models", "datasets", "devices", "version")
@@ -53,7 +54,8 @@ class UsageTest(CliTest):
             done = cli.must_run(*command, "--help")
             self.assertIn("Usage: sluice", done.stdout, command)
             self.assertEqual(done.stderr, "", command)
-        self.assertTrue(all(name in cli.must_run("--help").stdout for name in COMMANDS))
+        everything = cli.must_run("--help").stdout
+        self.assertTrue(all(name in everything for name in COMMANDS))
 
     def test_bad_usage_is_2_and_points_to_help(self):
         for words in ((), ("nonsense",), ("train",), ("train", self.config, "--nonsense"), ("eval", self.config),
@@ -239,9 +241,11 @@ class RunTest(CliTest):
         self.assertEqual(self.train("--set", "train.steps=1").returncode, 0)
         files = [path for path in cli.checkpoints(self.run_dir)[1].iterdir()] + [self.config]
         contents = [path.read_bytes() for path in files]
-        for path in files:
-            self.assert_refused(cli.run("step", self.config, "--out", path), 2, "--out", path)
-            self.assert_refused(cli.run("eval", self.config, "--checkpoint", self.run_dir, "--logits", path), 2, path)
+        step, evaluation = ("step", "--out"), ("eval", "--checkpoint", self.run_dir, "--logits")
+        both = [(path, words) for path in files for words in (step, evaluation)]
+        in_turns = [both[2 * i + i % 2] for i in range(len(files))]
+        for path, (command, *words) in long_tests.some(in_turns, both, "each file by one of the two commands"):
+            self.assert_refused(cli.run(command, self.config, *words, path), 2, words[-1], path)
         nowhere = self.folder / "nowhere" / "logits.safetensors"
         done = cli.run("eval", self.config, "--weights", "/nowhere", "--logits", nowhere)  # said before anything is read
         self.assert_refused(done, 8, nowhere, "No such file or directory")
@@ -296,7 +300,8 @@ class RunTest(CliTest):
     def test_evaluation_counts_each_sample_once_whatever_the_replicas(self):
         self.assertEqual(self.train().returncode, 0)
         results = []
-        for replicas, stages, batch in ((1, 1, 256), (2, 1, 5), (4, 1, 4), (2, 3, 7)):
+        ways = ((4, 1, 4), (2, 3, 7), (1, 1, 256), (2, 1, 5))
+        for replicas, stages, batch in long_tests.some(ways[:2], ways, "the most replicas, the most stages"):
             out = cli.must_run(
                 "eval", self.config, "--checkpoint", self.run_dir, "--json", "--set", f"replicas.local={replicas}",
                 "--set", f"pipeline.stages={stages}", "--set", f"train.eval_batch={batch}").stdout

@@ -4,6 +4,7 @@
 
 Loss, logits, every gradient, and every parameter and buffer after the optimizer's step, over grids of stages, replicas,
 chunks and optimizers. The twin runs on one device; a model with batch-norm normalises by the same micro-batches there.
+CI takes a third of the cases of each model and precision, together all of them in both precisions.
 """
 
 import json
@@ -14,6 +15,7 @@ import tempfile
 import torch
 from torch.nn import functional as F
 
+import long_tests
 import sluice_cli
 import torch_models
 
@@ -65,17 +67,19 @@ CASES = [
 VIRTUAL = {"interleaved": 2, "looped-bfs": 2, "zb-v": 2, "dualpipe-v": 2}  # stages a device, where the case says nothing
 
 
+TWINS = {
+    "vit": lambda: torch_models.ViT("nano", patch=4, image=IMAGE),
+    "mlp": lambda: torch_models.Mlp(pixels=CHANNELS * IMAGE * IMAGE),
+    "resnet8": torch_models.ResNet8,
+    "resnet18": torch_models.ResNet18,
+    "toy_cnn": torch_models.ToyCnn,
+    "gpt2": lambda: torch_models.Gpt2("nano", tied=True),
+}
+
+
 def make_twin(name):
     """In float32, so that the weights are the same numbers in both precisions."""
-    makers = {
-        "vit": lambda: torch_models.ViT("nano", patch=4, image=IMAGE),
-        "mlp": lambda: torch_models.Mlp(pixels=CHANNELS * IMAGE * IMAGE),
-        "resnet8": torch_models.ResNet8,
-        "resnet18": torch_models.ResNet18,
-        "toy_cnn": torch_models.ToyCnn,
-        "gpt2": lambda: torch_models.Gpt2("nano", tied=True),
-    }
-    twin = makers[name]().train()
+    twin = TWINS[name]().train()
     with torch.no_grad():  # off the initial values, so that a swapped or ignored tensor shows
         for parameter in twin.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.05)
@@ -198,6 +202,12 @@ def has_layers_for(case, layers):
     return stages * further.get("virtual", VIRTUAL.get(schedule, 1)) <= layers
 
 
+def cases_of(name, precision, layers):
+    cases = [case for case in CASES if has_layers_for(case, layers)]
+    first = (sorted(TWINS).index(name) + (precision == "fp32")) % 3
+    return long_tests.some(cases[first::3], cases, "other models and the other precision have the other cases")
+
+
 def count_layers(name):
     models = json.loads(sluice_cli.must_run("models", "--json").stdout)["models"]
     return next(model["layers"] for model in models if model["name"] == name)
@@ -209,7 +219,7 @@ def main():
     torch.set_num_threads(1)
     failed = False
     with tempfile.TemporaryDirectory() as folder:
-        for case in (case for case in CASES if has_layers_for(case, layers)):
+        for case in cases_of(name, precision, layers):
             worst, bad = check(pathlib.Path(folder), name, precision, case)
             print(f"{name} {precision} {case}: worst {worst:.1e}" + "".join(f"\n    {line}" for line in bad), flush=True)
             failed = failed or bool(bad)

@@ -11,6 +11,7 @@ import tempfile
 import time
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 BATCHES = 8  # an epoch: 74 samples, 10 a step, 4 in the last
@@ -106,7 +107,7 @@ class FreezeTest(unittest.TestCase):
         plain, _ = self.train(configuration(self.folder, {"policy": "none"}, **tables), "plain")
         self.assertEqual(cli.column(rigid, "loss")[:LONG], cli.column(plain, "loss")[:LONG])
         self.assertNotEqual(cli.column(rigid, "loss")[LONG + 1:], cli.column(plain, "loss")[LONG + 1:], "freezing is no pretence")
-        for processes in (1, 2):
+        for processes in long_tests.some((2,), (1, 2), "one process: the float32 test"):
             elastic, _ = self.train(configuration(self.folder, LINEAR, **tables), f"elastic{processes}", processes=processes)
             self.assertIn(1, cli.column(elastic, "stages"))
             self.assertIn(2 * processes, cli.column(elastic, "replicas"))
@@ -122,7 +123,7 @@ class FreezeTest(unittest.TestCase):
     def test_gradients_decide_the_same_in_one_process_and_in_two(self):
         """Rank 0 decides; as long as it sees the same gradients, it decides the same whatever the shape."""
         fp64 = {"train": {"precision": "fp64"}}
-        for policy in ("gradient", "gradient-change"):
+        for policy in long_tests.some(("gradient",), ("gradient", "gradient-change"), "tests/freeze has the rules"):
             one, _ = self.train(configuration(self.folder, {"policy": policy}, **fp64), f"{policy}1")
             two, _ = self.train(configuration(self.folder, {"policy": policy}, **fp64), f"{policy}2", processes=2)
             decisions = [[(line["step"], line["units_before"], line["units"]) for line in cli.events(run, "freeze")]
@@ -163,7 +164,7 @@ class FreezeTest(unittest.TestCase):
 
     def test_killed_it_goes_on_in_the_shape_it_was_in(self):
         """Byte for byte, since train.deterministic keeps the shape."""
-        for processes in (1, 2):
+        for processes in long_tests.some((2,), (1, 2), "two processes have all that one has"):
             config = configuration(self.folder, LINEAR, RESNET8 if processes == 2 else VIT, train={"deterministic": True})
             whole, _ = self.train(config, f"whole{processes}", processes=processes)
             run_dir = self.folder / f"run{processes}"

@@ -12,6 +12,7 @@ import signal
 import tempfile
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 STEPS, EVERY = 6, 2
@@ -75,8 +76,9 @@ class OrderTest(unittest.TestCase):
     def test_what_sluice_schedule_writes_trains_as_the_named_schedule_does(self):
         layers = len(self.partition(configuration(self.folder)))
         self.assertGreaterEqual(layers, 4)
-        for size, name, stages, virtual in ((1, "gpipe", 2, 1), (1, "1f1b", 3, 1), (2, "zb-h1", 2, 1),
-                                            (1, "interleaved", 2, 2), (2, "zb-v", 2, 2), (1, "dualpipe-v", 2, 2)):
+        shapes = ((1, "1f1b", 3, 1), (2, "zb-v", 2, 2), (1, "dualpipe-v", 2, 2), (1, "gpipe", 2, 1), (2, "zb-h1", 2, 1),
+                  (1, "interleaved", 2, 2))
+        for size, name, stages, virtual in long_tests.some(shapes[:3], shapes, "one of each kind"):
             with self.subTest(f"{name} on {size} processes"):
                 cli.must_run("schedule", name, "--stages", stages, "--chunks", 4, "--text", self.file)
                 cut = [1] * (stages * virtual - 1) + [layers - stages * virtual + 1]
@@ -181,10 +183,12 @@ class OrderTest(unittest.TestCase):
     def test_a_stopped_run_goes_on_with_its_order_whatever_became_of_the_file(self):
         # Long enough to be stopped.
         config = configuration(self.folder, pipeline={"order": str(self.file)}, train={"steps": STOPPED_STEPS})
+        self.order(BY_HAND)
+        for size in (1, 2):
+            self.must_train(config, self.folder / f"whole{size}", size)
         for size, become, said in ((1, lambda: None, None), (2, self.file.unlink, "cannot be read"),
                                    (1, lambda: self.order("0F0 0B0\n1F0 1B0\n"), "the file has another order now")):
             self.order(BY_HAND)
-            self.must_train(config, self.folder / "whole", size)
             processes = self.start(config, size)
             cli.wait_until(lambda: cli.checkpoints(self.run_dir), processes[0])
             processes[0].send_signal(signal.SIGTERM)
@@ -192,14 +196,13 @@ class OrderTest(unittest.TestCase):
             become()
             resumed = cli.finish_all(self.start(config, size, "--resume", "auto"))
             self.assertEqual([done.returncode for done in resumed], [0] * size, [done.stderr for done in resumed])
-            self.assert_same_end(self.run_dir, self.folder / "whole", STOPPED_STEPS)
+            self.assert_same_end(self.run_dir, self.folder / f"whole{size}", STOPPED_STEPS)
             if said and codes == {130}:  # on a busy machine the run may have ended before
                 self.assertRegex(resumed[0].stderr,
                                  rf"is not what it was when .*{re.escape(said)}.*the order that was saved")
             elif not said:
                 self.assertNotIn("is not what it was", resumed[0].stderr)
             shutil.rmtree(self.run_dir)
-            shutil.rmtree(self.folder / "whole")
 
     def start(self, config, size, *arguments):
         words = ("train", config, "--run-dir", self.run_dir, *arguments)

@@ -5,7 +5,6 @@
 """
 
 import json
-import os
 import pathlib
 import random
 import signal
@@ -13,6 +12,7 @@ import tempfile
 import time
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 STEPS = 24
@@ -26,7 +26,6 @@ SHAPES = ["stages = 3", "stages = 1, replicas = 3, chunks = 1", "replicas = 2, s
           "stages = 2, partition = [3, 7]", "schedule = zb-h1, recompute = layer", "replicas = 1, recompute = none",
           "schedule = interleaved, chunks = 4, partition = auto", "stages = 1, schedule = 1f1b, chunks = 3"]
 
-LONG = "SLUICE_LONG_TESTS" in os.environ
 # Where engine::Engine::apply may be killed, in this order.
 MOMENTS = ("plan-checked", "plan-agreed", "plan-captured", "plan-given-up", "plan-composed", "plan-taken")
 
@@ -88,16 +87,16 @@ class PlanChangesTest(unittest.TestCase):
         self.assertEqual(*map(state_but_for_changes, ends))
 
     def test_the_same_plan_twice_changes_no_bit(self):
-        for processes in (1, 2):
-            for model in (RESNET8, VIT):
-                with self.subTest(processes=processes, model=model["name"]):
-                    name = f"{model['name']}{processes}"
-                    cut = CUT if model is RESNET8 else {"partition": [4, 6]}
-                    whole, _ = self.train(processes, configuration(self.folder, model, [], pipeline=cut), f"{name}-whole")
-                    changed, _ = self.train(
-                        processes, configuration(self.folder, model, ["3: stages = 2", "4: stages = 2"], pipeline=cut), name)
-                    self.assertEqual([line["step"] for line in cli.events(changed, "transition")], [3, 4])
-                    self.assert_same_end(whole, changed)
+        grid = [(processes, model) for processes in (1, 2) for model in (RESNET8, VIT)]
+        for processes, model in long_tests.some([(1, VIT), (2, RESNET8)], grid, "each model and number of processes once"):
+            with self.subTest(processes=processes, model=model["name"]):
+                name = f"{model['name']}{processes}"
+                cut = CUT if model is RESNET8 else {"partition": [4, 6]}
+                whole, _ = self.train(processes, configuration(self.folder, model, [], pipeline=cut), f"{name}-whole")
+                changed, _ = self.train(
+                    processes, configuration(self.folder, model, ["3: stages = 2", "4: stages = 2"], pipeline=cut), name)
+                self.assertEqual([line["step"] for line in cli.events(changed, "transition")], [3, 4])
+                self.assert_same_end(whole, changed)
 
     def test_other_plans_see_the_same_samples_and_compute_the_same(self):
         model = {**VIT, "dropout": 0.1}
@@ -225,6 +224,7 @@ class PlanChangesTest(unittest.TestCase):
             time.sleep(0.001)
         time.sleep(0.06 * moments.random())
 
+    @long_tests.only("random moments; CI kills at each named moment of a change once")
     def test_killed_in_and_around_changes_it_ends_bit_for_bit(self):
         changes = changes_at(range(1, STEPS), ["stages = 1, partition = auto, replicas = 2", "stages = 3, partition = [1, 2, 2]",
                                                "stages = 2, partition = [2, 3], replicas = 1"])
@@ -247,9 +247,8 @@ class PlanChangesTest(unittest.TestCase):
         config = configuration(self.folder, RESNET8, changes, pipeline=CUT)
         for processes in (1, 2):
             whole, _ = self.train(processes, config, f"whole{processes}")
-            for number, moment in enumerate(MOMENTS):
-                if not LONG and number % 2 != processes % 2:
-                    continue  # each moment once: half of them with two processes
+            moments = list(enumerate(MOMENTS))
+            for number, moment in long_tests.some(moments[processes % 2::2], moments, "half of the moments with two processes"):
                 with self.subTest(processes=processes, moment=moment):
                     run_dir = self.folder / f"{moment}{processes}"
                     change = 1 + number % 3

@@ -16,6 +16,7 @@ import tempfile
 import time
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 STEPS, EVERY = 16, 4
@@ -42,7 +43,7 @@ def curve(run_dir):
             for line in cli.events(run_dir, "step")]
 
 
-class RanksTest(unittest.TestCase):
+class RanksCase(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.run_dir = self.folder / "run"
@@ -62,10 +63,20 @@ class RanksTest(unittest.TestCase):
     def codes(self, done):
         return [process.returncode for process in done]
 
+    def assert_refused(self, done, codes, *texts):
+        self.assertEqual(self.codes(done), codes, [process.stderr for process in done])
+        for process in done:
+            for text in texts:
+                self.assertIn(text, cli.error_of(process))
+        self.assertFalse(self.run_dir.exists())
+
+
+class RanksTest(RanksCase):
     def test_processes_replicas_and_stages_train_like_one_process(self):
         one = self.folder / "one"
         cli.must_run("train", configuration(self.folder), "--run-dir", one)
-        for size, replicas, stages in ((2, 1, 1), (2, 2, 2), (4, 1, 1), (3, 1, 2)):
+        shapes = ((2, 2, 2), (3, 1, 2), (2, 1, 1), (4, 1, 1))
+        for size, replicas, stages in long_tests.some(shapes[:2], shapes, "the others have less in them"):
             with self.subTest(f"{size} processes x {replicas} replicas x {stages} stages"):
                 config = configuration(self.folder, pipeline={"stages": stages, "chunks": stages},
                                        replicas={"local": replicas})
@@ -159,13 +170,6 @@ class RanksTest(unittest.TestCase):
         for (*_, loss), (*_, expected) in zip(curve(self.run_dir), curve(whole)):
             self.assertAlmostEqual(loss, expected, delta=1e-9 * expected)
 
-    def assert_refused(self, done, codes, *texts):
-        self.assertEqual(self.codes(done), codes, [process.stderr for process in done])
-        for process in done:
-            for text in texts:
-                self.assertIn(text, cli.error_of(process))
-        self.assertFalse(self.run_dir.exists())
-
     def test_a_key_that_differs_is_named(self):
         done = self.run_ranks(2, configuration(self.folder), arguments_of={1: ["--set", "train.lr=0.2"]})
         self.assert_refused(done, [2, 2], "train.lr is 0.2 in rank 1, but 0.05 in rank 0")
@@ -179,7 +183,7 @@ class RanksTest(unittest.TestCase):
         config = configuration(self.folder, model={"name": "resnet8", "dropout": 0},
                                train={"deterministic": False, "precision": "fp32", "steps": 2},
                                pipeline={"chunks": "auto", **pipeline})
-        for rank in (0, 1):
+        for rank in long_tests.some((1,), (0, 1), "the rank that does not choose"):
             with self.subTest(rank_with_a_limit=rank):
                 done = self.must_run_ranks(2, config, arguments_of={rank: ["--set", "device.memory_limit=\"4GiB\""]})
                 self.assertIn("timing steps without update", done[0].stderr)
@@ -207,13 +211,6 @@ class RanksTest(unittest.TestCase):
         self.assert_refused([done], [2], "data.name", "nothing")
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)  # not that it waits for anybody
 
-    def test_a_missing_rank_is_named(self):
-        config = configuration(self.folder, replicas={"connect_timeout_s": 2})
-        port = cli.free_port()
-        done = cli.finish_all([cli.start("train", config, "--run-dir", self.run_dir, env=cli.environment_of(rank, 3, port))
-                               for rank in (0, 2)])
-        self.assert_refused(done, [5, 5], "rank 1 of 3 did not come to 127.0.0.1")
-
     def test_nobody_at_the_address_and_a_port_in_use(self):
         config = configuration(self.folder, replicas={"connect_timeout_s": 2})
         port = cli.free_port()
@@ -231,38 +228,6 @@ class RanksTest(unittest.TestCase):
                                train={"precision": "fp32", "steps": 4}, pipeline={"chunks": 2})
         self.must_run_ranks(2, config)
         self.assertEqual([line["samples"] for line in cli.events(self.run_dir, "step")], [16, 1, 16, 1])
-
-    def start_with_one_on_a_poor_machine(self, poor_rank, config, run_dir, **shortage):
-        """Two ranks, one of them under tests/support/poor_machine.cpp with these variables."""
-        poor = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0", **shortage}
-        port = cli.free_port()
-        return [cli.start("train", config, "--run-dir", run_dir,
-                          env={**cli.environment_of(rank, 2, port), **(poor if rank == poor_rank else {})})
-                for rank in range(2)]
-
-    def test_a_save_longer_than_a_step_may_take_is_no_hang_in_a_synchronised_batch_norm(self):
-        step_timeout_s = 4
-        config = configuration(self.folder, model={"name": "resnet8", "dropout": 0}, data={"samples": 32},
-                               train={"precision": "fp32", "steps": 4, "step_timeout_s": step_timeout_s},
-                               pipeline={"batch_norm": "sync"}, checkpoint={"every_steps": 2})
-        done = cli.finish_all(self.start_with_one_on_a_poor_machine(0, config, self.run_dir, SLUICE_TEST_FSYNC_S="1.5"))
-        self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
-        saves = [line["save_s"] for line in cli.events(self.run_dir, "checkpoint")]
-        self.assertGreater(min(saves), 1.2 * step_timeout_s)  # or this test shows nothing
-
-    def test_a_rank_that_is_refused_a_thread_ends_all_and_says_so(self):
-        config = configuration(self.folder, pipeline={"stages": 2, "partition": [5, 5]},
-                               replicas={"connect_timeout_s": 10})
-        # With 9 the second of the two of a Gloo group is refused, which never comes back.
-        started = {threads: self.start_with_one_on_a_poor_machine(1, config, self.folder / str(threads),
-                                                                  SLUICE_TEST_THREADS=str(threads))
-                   for threads in (1, 8, 9, 10)}
-        for threads, processes in started.items():
-            with self.subTest(threads=threads):
-                done = cli.finish_all(processes)
-                self.assertEqual(done[0].returncode, 5, done[0].stderr)
-                self.assertIn(done[1].returncode, (4, 5), done[1].stderr)
-                self.assertIn("more threads", cli.error_of(done[1]))
 
     def test_signals_to_all_ranks_at_different_moments_are_one_stop(self):
         processes = self.start(3, configuration(self.folder, train={"steps": 1000000}, checkpoint={"every_steps": 0}))
@@ -358,6 +323,49 @@ class RanksTest(unittest.TestCase):
         self.assertIn("rank 1 (host ", done.stderr)
         self.assertEqual([line[0] for line in curve(self.run_dir)], list(range(1, 61)))
         self.assertEqual(len(cli.events(self.run_dir, "resume")), 1)
+
+
+class ByTheClockTest(RanksCase):
+    """What a machine that is busy with something else would change."""
+
+    def start_with_one_on_a_poor_machine(self, poor_rank, config, run_dir, **shortage):
+        """Two ranks, one of them under tests/support/poor_machine.cpp with these variables."""
+        poor = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0", **shortage}
+        port = cli.free_port()
+        return [cli.start("train", config, "--run-dir", run_dir,
+                          env={**cli.environment_of(rank, 2, port), **(poor if rank == poor_rank else {})})
+                for rank in range(2)]
+
+    def test_a_save_longer_than_a_step_may_take_is_no_hang_in_a_synchronised_batch_norm(self):
+        step_timeout_s = 4
+        config = configuration(self.folder, model={"name": "resnet8", "dropout": 0}, data={"samples": 32},
+                               train={"precision": "fp32", "steps": 4, "step_timeout_s": step_timeout_s},
+                               pipeline={"batch_norm": "sync"}, checkpoint={"every_steps": 2})
+        done = cli.finish_all(self.start_with_one_on_a_poor_machine(0, config, self.run_dir, SLUICE_TEST_FSYNC_S="1.5"))
+        self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
+        saves = [line["save_s"] for line in cli.events(self.run_dir, "checkpoint")]
+        self.assertGreater(min(saves), 1.2 * step_timeout_s)  # or this test shows nothing
+
+    def test_a_rank_that_is_refused_a_thread_ends_all_and_says_so(self):
+        config = configuration(self.folder, pipeline={"stages": 2, "partition": [5, 5]},
+                               replicas={"connect_timeout_s": 10})
+        # With 9 the second of the two of a Gloo group is refused, which never comes back.
+        started = {threads: self.start_with_one_on_a_poor_machine(1, config, self.folder / str(threads),
+                                                                  SLUICE_TEST_THREADS=str(threads))
+                   for threads in long_tests.some((1, 9), (1, 8, 9, 10), "the first of all, and that one")}
+        for threads, processes in started.items():
+            with self.subTest(threads=threads):
+                done = cli.finish_all(processes)
+                self.assertEqual(done[0].returncode, 5, done[0].stderr)
+                self.assertIn(done[1].returncode, (4, 5), done[1].stderr)
+                self.assertIn("more threads", cli.error_of(done[1]))
+
+    def test_a_missing_rank_is_named(self):
+        config = configuration(self.folder, replicas={"connect_timeout_s": 2})
+        port = cli.free_port()
+        done = cli.finish_all([cli.start("train", config, "--run-dir", self.run_dir, env=cli.environment_of(rank, 3, port))
+                               for rank in (0, 2)])
+        self.assert_refused(done, [5, 5], "rank 1 of 3 did not come to 127.0.0.1")
 
 
 if __name__ == "__main__":

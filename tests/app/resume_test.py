@@ -14,6 +14,7 @@ import tempfile
 import time
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 STEPS, EVERY = 24, 4
@@ -99,7 +100,7 @@ class ResumeTest(unittest.TestCase):
         self.assertEqual(self.contents(), before)
 
     def test_sigterm_saves_and_auto_resumes_bit_for_bit(self):
-        for model in MODELS:
+        for model in long_tests.some(("vit",), MODELS, "batch-norm: the run that is killed again and again"):
             with self.subTest(model):
                 config = configuration(self.folder, model)
                 whole = self.uninterrupted(config)

@@ -13,6 +13,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
+import long_tests
 import sluice_cli as cli
 
 NAMES = ("gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v")
@@ -103,7 +104,7 @@ class ScheduleTest(unittest.TestCase):
 
     def test_json_has_what_is_promised_and_every_order_is_read_back(self):
         path = self.folder / "order.txt"
-        for name in NAMES:
+        for name in long_tests.some(NAMES[2::3], NAMES, "tests/pipeline/schedule reads and writes all"):
             found = schedule(name, "--stages", 3, "--chunks", 7, "--text", path)
             self.assertEqual(list(found), KEYS)
             self.assertEqual((found["name"], found["stages"], found["chunks"]), (name, 3, 7))
@@ -257,7 +258,7 @@ class ScheduleTest(unittest.TestCase):
         config = cli.write_config(self.folder / "run.toml", model={"name": "resnet8", "image_size": 8},
                                   data={"name": "shapes", "samples": 64}, train={"steps": 2, "global_batch": 16},
                                   pipeline={"stages": 2, "chunks": 4}, device={"list": "cpu"})
-        for name in NAMES:
+        for name in long_tests.some(NAMES[1::3], NAMES, "tests/engine trains them all"):
             cli.must_run("train", config, "--set", f'pipeline.schedule="{name}"', "--run-dir", self.folder / name)
             self.assertEqual(len(cli.events(self.folder / name, "step")), 2)
 

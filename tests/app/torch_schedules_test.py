@@ -14,6 +14,7 @@ import unittest
 from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining.stage import _PipelineStageBase
 
+import long_tests
 import sluice_cli as cli
 
 # PyTorch's name, ours, stages a device, shapes (devices, micro-batches)
@@ -70,7 +71,7 @@ class TorchSchedulesTest(unittest.TestCase):
 
     def test_the_same_name_is_the_same_order(self):
         for torch_name, name, virtual, shapes in PEERS:
-            for devices, chunks in shapes:
+            for devices, chunks in long_tests.some(shapes[-1:], shapes, "the largest"):
                 with self.subTest(name=name, devices=devices, chunks=chunks, virtual=virtual):
                     words = ["--virtual", virtual] if name in ("interleaved", "looped-bfs") else []
                     self.assertEqual(ours(name, "--stages", devices, "--chunks", chunks, *words)["order"],
