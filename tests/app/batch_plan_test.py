@@ -5,7 +5,9 @@
 """
 
 import json
+import pathlib
 import random
+import tempfile
 import unittest
 from fractions import Fraction
 from math import floor
@@ -35,6 +37,9 @@ def expected(options, small):
 
 
 class BatchPlanTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
     def test_the_worked_case(self):
         plans = plan(WORKED, "--force")
         self.assertEqual([row["small_batch"] for row in plans], [0, 79, 165, 237, 297, 349])
@@ -69,9 +74,38 @@ class BatchPlanTest(unittest.TestCase):
         self.assertEqual([row["small_batch"] for row in rows[2:]], [expected({**WORKED, "extra-time": "1.1"}, small)[0] for small in range(2, 6)])
         self.assertIn("\n1 small: the small batch would be 31", cli.must_run("batch-plan", *words({**WORKED, "extra-time": "1.1"})).stdout)
 
+    def test_costs_of_a_profile(self):
+        """a and b are the sums over its layers, b with the update of their weights; small workers may have a profile of their own."""
+        config = cli.write_config(self.folder / "run.toml", device={"list": "cpu"}, model={"name": "mlp"}, data={"name": "shapes", "samples": 200},
+                                  train={"global_batch": 32}, profile={"steps": 1})
+        file = self.folder / "profile.json"
+        cli.must_run("profile", config, "--out", file)
+        profile = json.loads(file.read_text())
+        parts = [layer[name] for layer in profile["layers"] for name in ("forward", "input_gradient", "weight_gradient")]
+        a, b = (sum(part[name] for part in parts) for name in ("b_s", "a_s"))
+        b += profile["update"]["a_s"] + profile["update"]["b_s"] * sum(layer["parameter_bytes"] for layer in profile["layers"])
+        asked = {"workers": 4, "base-batch": 500, "samples": 20000, "extra-time": "1.05"}
+
+        def epoch_s(rows):
+            return [row["base_epoch_s"] for row in rows]
+
+        by_profile = plan({**asked, "profile": file}, "--force")
+        by_numbers = plan({**asked, "a": f"{a:.5e}", "b": f"{b:.5e}"}, "--force")
+        self.assertEqual(by_profile, by_numbers)
+        self.assertAlmostEqual(epoch_s(by_profile)[0], (a + b / 500) * 5000, delta=1e-4 * (a + b / 500) * 5000)
+        # Small workers of twice the cost a sample: b / (k (a + b / B) D / n / d - 2 a), where that is a batch.
+        for part in parts:
+            part["b_s"] *= 2
+        slow = self.folder / "slow.json"
+        slow.write_text(json.dumps(profile))
+        a, b, slow_a = (Fraction(f"{value:.5e}") for value in (a, b, 2 * a))
+        found = plan({**asked, "extra-time": "2", "profile": file, "small-profile": slow, "small": 4}, "--force")[0]
+        self.assertEqual(found["small_samples"], 5000)
+        self.assertEqual(found["small_batch"], floor(b / (2 * (a + b / 500) - slow_a)))
+
     def test_what_is_no_plan_is_refused(self):
         for change, sentence in (({"a": "fast"}, "--a = 'fast' is not a number"), ({"extra-time": "0.9"}, "less than 1"),
-                                 ({"small": 6}, "more than --workers 5"), ({"b": "0"}, "--b must be above 0"),
+                                 ({"small": 6}, "more than --workers 5"), ({"b": "0"}, "--b must be above 0"), ({"profile": "none.json"}, "not both"),
                                  ({"extra-time": "1.25", "small": 1}, "take all 50000 samples"), ({"workers": 0}, "--workers")):
             done = cli.run("batch-plan", *words({**WORKED, **change}))
             self.assertEqual((done.returncode, done.stdout), (2, ""), change)

@@ -1,15 +1,21 @@
+#include <array>
+#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "app/commands.h"
 #include "app/options.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/layer_cost.h"
 #include "core/text.h"
 #include "core/text_table.h"
+#include "profiler/layer_profile.h"
 #include "ps/policy/batch_plan.h"
 
 namespace sluice::app {
@@ -21,6 +27,7 @@ struct BatchPlanArguments {
   ps::BatchPlanRequest request;
   std::optional<int> small;  // nothing: each number of small workers
   std::string extra_time, a, b;
+  std::string profile, small_profile;
   OutputArguments output;
 };
 
@@ -47,8 +54,8 @@ ordered_json json_of_plans(const ps::BatchPlanRequest& request, const std::vecto
                      {"small_epoch_s", plan.small_seconds}});
     if (plan.small_lr_factor) plans.back()["small_lr_factor"] = *plan.small_lr_factor;
   }
-  return {
-      {"workers", request.workers}, {"base_batch", request.base_batch}, {"samples", request.samples}, {"plans", plans}};
+  return {{"workers", request.workers}, {"base_batch", request.base_batch}, {"samples", request.samples},
+          {"a", request.a.value()},     {"b", request.b.value()},           {"plans", plans}};
 }
 
 std::string table_of_plans(const ps::BatchPlanRequest& request, const std::vector<Row>& rows) {
@@ -84,11 +91,48 @@ Row row_of(const ps::BatchPlanRequest& request) {
   }
 }
 
+// As exact as it was measured: more digits would be chance, and too many for exact fractions.
+ps::Rational measured(double seconds, const std::string& file) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.begin(), text.end(), seconds, std::chars_format::scientific, 5).ptr;
+  return ps::Rational::parse({text.begin(), end}, file);
+}
+
+// Seconds of a step on one device, for each sample and besides: its layers, and the update of their weights.
+std::pair<ps::Rational, ps::Rational> step_costs(const std::string& file) {
+  const profiler::LayerProfile profile = profiler::read_profile(file);
+  AffineCost step;
+  std::uint64_t weights = 0;
+  for (const LayerCost& layer : profile.costs()) {
+    for (const AffineCost& part : {layer.forward, layer.input_gradient, layer.weight_gradient}) {
+      step.a_s += part.a_s;
+      step.b_s += part.b_s;
+    }
+    weights += layer.parameter_bytes;
+  }
+  if (profile.update) step.a_s += profile.update->at(static_cast<double>(weights));
+  return {measured(step.b_s, file), measured(step.a_s, file)};
+}
+
+void take_costs(BatchPlanArguments& arguments) {
+  ps::BatchPlanRequest& request = arguments.request;
+  const bool has_numbers = !arguments.a.empty() && !arguments.b.empty();
+  if (has_numbers == !arguments.profile.empty())
+    throw ConfigError("give --a and --b, or a --profile that has them (sluice profile), not both");
+  if (has_numbers) {
+    request.a = ps::Rational::parse(arguments.a, "--a");
+    request.b = ps::Rational::parse(arguments.b, "--b");
+  } else {
+    std::tie(request.a, request.b) = step_costs(arguments.profile);
+  }
+  if (!arguments.small_profile.empty())
+    std::tie(request.small_a, request.small_b) = step_costs(arguments.small_profile);
+}
+
 void run_batch_plan(BatchPlanArguments& arguments) {
   ps::BatchPlanRequest& request = arguments.request;
   request.extra_time = ps::Rational::parse(arguments.extra_time, "--extra-time");
-  request.a = ps::Rational::parse(arguments.a, "--a");
-  request.b = ps::Rational::parse(arguments.b, "--b");
+  take_costs(arguments);
   std::vector<Row> rows;
   request.small_workers = arguments.small.value_or(0);
   rows.push_back({request.small_workers, ps::plan_batches(request), ""});
@@ -127,10 +171,14 @@ void add_batch_plan(CLI::App& app) {
   command->add_option("--extra-time", arguments->extra_time, "How much longer an epoch may take: 1.05 for 5 %")
       ->required()
       ->type_name("K");
-  command->add_option("--a", arguments->a, "Seconds of a step for each sample of its batch")
-      ->required()
-      ->type_name("A");
-  command->add_option("--b", arguments->b, "Seconds of a step whatever its batch")->required()->type_name("B2");
+  command->add_option("--a", arguments->a, "Seconds of a step for each sample of its batch")->type_name("A");
+  command->add_option("--b", arguments->b, "Seconds of a step whatever its batch")->type_name("B2");
+  command->add_option("--profile", arguments->profile, "In their place: what sluice profile has measured on one device")
+      ->type_name("FILE");
+  command
+      ->add_option("--small-profile", arguments->small_profile,
+                   "The same of the small workers, where they are other machines (default: as the others)")
+      ->type_name("FILE");
   command->add_flag("--force", request.allows_tiny, concat("Plan batches below ", ps::kLeastBatch, ", too"));
   arguments->output.add_to(*command);
   command->callback([arguments] { run_batch_plan(*arguments); });

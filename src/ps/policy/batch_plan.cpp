@@ -20,21 +20,28 @@ void check_request(const BatchPlanRequest& request) {
     throw ConfigError(concat("--extra-time ", request.extra_time.value(),
                              " is less than 1: smaller batches take longer, not shorter; give 1.05 for 5 % more"));
   }
-  if (!request.b.is_positive())
+  if (!request.b.is_positive() || (request.small_b && !request.small_b->is_positive()))
     throw ConfigError("--b must be above 0: where a step has no fixed cost, small batches take as long as large ones");
 }
 
-// Seconds of a share of an epoch.
-Rational time_of(const BatchPlanRequest& request, std::int64_t batch, const Rational& samples) {
-  return (request.a + request.b / batch) * samples;
+struct StepCosts {
+  Rational a;
+  Rational b;
+
+  // Seconds of a share of an epoch.
+  [[nodiscard]] Rational time(std::int64_t batch, const Rational& samples) const { return (a + b / batch) * samples; }
+};
+
+StepCosts costs_of_small(const BatchPlanRequest& request) {
+  return {request.small_a.value_or(request.a), request.small_b.value_or(request.b)};
 }
 
-std::int64_t small_batch_of(const BatchPlanRequest& request, std::int64_t small_samples) {
-  const Rational base = time_of(request, request.base_batch, Rational(request.samples) / request.workers);
-  const Rational left = request.extra_time * base / small_samples - request.a;  // a sample's part of the steps' b
+std::int64_t small_batch_of(const BatchPlanRequest& request, const Rational& base, std::int64_t small_samples) {
+  const auto [a, b] = costs_of_small(request);
+  const Rational left = request.extra_time * base / small_samples - a;  // a sample's part of the steps' b
   if (!left.is_positive())
     throw ConfigError("no batch is large enough for this share of the samples; raise --extra-time");
-  return (request.b / left).floor();
+  return (b / left).floor();
 }
 
 }  // namespace
@@ -43,11 +50,13 @@ BatchPlan plan_batches(const BatchPlanRequest& request) {
   check_request(request);
   const int small = request.small_workers, large = request.workers - small;
   const Rational even = Rational(request.samples) / request.workers;
-  BatchPlan plan{.base_seconds = time_of(request, request.base_batch, even).value()};
+  const StepCosts costs{request.a, request.b};
+  const Rational base = costs.time(request.base_batch, even);
+  BatchPlan plan{.base_seconds = base.value()};
   const std::int64_t share = small == 0 ? even.floor() : (request.extra_time * even).floor();
   if (large > 0) {
     plan.large_samples = share;
-    plan.large_seconds = time_of(request, request.base_batch, share).value();
+    plan.large_seconds = costs.time(request.base_batch, share).value();
   }
   if (small == 0) return plan;
   const std::int64_t left = request.samples - share * large;
@@ -56,7 +65,7 @@ BatchPlan plan_batches(const BatchPlanRequest& request) {
     throw ConfigError(concat("with --extra-time ", request.extra_time.value(), " the ", counted(large, "large worker"),
                              " take all ", request.samples, " samples; lower it, or give more small workers"));
   }
-  plan.small_batch = small_batch_of(request, plan.small_samples);
+  plan.small_batch = small_batch_of(request, base, plan.small_samples);
   if (plan.small_batch < (request.allows_tiny ? 1 : kLeastBatch)) {
     throw ConfigError(concat("the small batch would be ", plan.small_batch, ", below ", kLeastBatch,
                              ", where noise costs more than the plan wins; lower --extra-time, give more small "
@@ -65,7 +74,7 @@ BatchPlan plan_batches(const BatchPlanRequest& request) {
   if (plan.small_batch < kLeastBatch)
     plan.small_lr_factor = static_cast<double>(plan.small_batch) / static_cast<double>(request.base_batch);
   plan.factor = static_cast<double>(plan.small_samples) / static_cast<double>(share);
-  plan.small_seconds = time_of(request, plan.small_batch, plan.small_samples).value();
+  plan.small_seconds = costs_of_small(request).time(plan.small_batch, plan.small_samples).value();
   return plan;
 }
 

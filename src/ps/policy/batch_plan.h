@@ -25,6 +25,9 @@ struct BatchPlanRequest {
   Rational extra_time = 1;   // at least 1: an epoch may take so much longer than with base batches alone
   Rational a = 0;            // seconds a sample
   Rational b = 0;            // seconds a step
+  // Of the small workers, where they are other machines; nothing: as the others. Then B_S is of theirs.
+  std::optional<Rational> small_a = {};
+  std::optional<Rational> small_b = {};
   bool allows_tiny = false;  // batches below kLeastBatch
 };
 
