@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Experiments that run `sluice train` several times, write a row of results.csv for each, and make a table of them.
+"""Experiments that run `sluice train`, or a program that measures, several times, write a row of results.csv for each, and make a table.
 
 usage: scripts/experiment.py EXPERIMENT [--scale small|full] [OPTIONS]
 
-  single_dp_ddp    one device, replicas in one process, and processes
-  pipe_vs_ddp      {DDP, Pipe+DDP} x {chunks, batch}: memory a device, images/s, time to train, what runs out of memory
-  elastic_freeze   fine-tuning with layers that freeze: which part of it (elastic pipeline, replicas, cache) brings what
+  single_dp_ddp       one device, replicas in one process, and processes
+  pipe_vs_ddp         {DDP, Pipe+DDP} x {chunks, batch}: memory a device, images/s, time to train, what runs out of memory
+  elastic_freeze      fine-tuning with layers that freeze: which part of it (elastic pipeline, replicas, cache) brings what
+  anytime             anytime mini-batches against fixed ones on a parameter server whose workers stall
+  partitions          what it costs to compute a batch in slices, as anytime workers do
+  batch_norm_slicing  what slices do to the accuracy of a model with batch-norm
+  communication       push and pull, and all-reduce: time against size and how many take part
 
 scripts/experiment.py EXPERIMENT --help has the options of each. docs/experiments.md
 
@@ -23,17 +27,25 @@ import signal
 import sys
 import time
 
-from experiments import elastic_freeze, pipe_vs_ddp, record, runner, runs, single_dp_ddp
+from experiments import anytime, batch_norm_slicing, communication, elastic_freeze, partitions, pipe_vs_ddp, record, runner, runs, single_dp_ddp
 
 ROOT = runs.ROOT
 INTERRUPTED = 130
-EXPERIMENTS = {"single_dp_ddp": single_dp_ddp, "pipe_vs_ddp": pipe_vs_ddp, "elastic_freeze": elastic_freeze}
+EXPERIMENTS = {
+    "single_dp_ddp": single_dp_ddp,
+    "pipe_vs_ddp": pipe_vs_ddp,
+    "elastic_freeze": elastic_freeze,
+    "anytime": anytime,
+    "partitions": partitions,
+    "batch_norm_slicing": batch_norm_slicing,
+    "communication": communication,
+}
 NO_SETTINGS = {"experiment", "out", "json", "sluice"}  # they change nothing that is measured
 
 
 def add_common(parser, scales):
     parser.add_argument("--scale", choices=scales, default="small")
-    parser.add_argument("--data", type=pathlib.Path, metavar="DIR", help="folder of CIFAR-10")
+    parser.add_argument("--data", type=pathlib.Path, metavar="DIR", help="folder of CIFAR-10 or Fashion-MNIST")
     parser.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE", help="one more value of the configuration")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="where results are kept; of an earlier call: go on there")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
@@ -49,12 +61,14 @@ def parse_arguments():
         add_common(one, experiment.SCALES)
         experiment.add_arguments(one)
     options = parser.parse_args()
-    for name, value in EXPERIMENTS[options.experiment].SCALES[options.scale].items():
+    experiment = EXPERIMENTS[options.experiment]
+    of_scale = experiment.defaults(options) if hasattr(experiment, "defaults") else experiment.SCALES[options.scale]
+    for name, value in of_scale.items():
         if getattr(options, name, None) is None:
             setattr(options, name, value)
     if not os.access(options.sluice, os.X_OK):
         parser.exit(2, f"experiment.py: {options.sluice} is missing: run scripts/bootstrap.sh\n")
-    wrong = getattr(EXPERIMENTS[options.experiment], "check", lambda _: "")(options)
+    wrong = getattr(experiment, "check", lambda _: "")(options)
     if wrong:
         parser.exit(2, f"experiment.py: {wrong}\n")
     if not options.out:

@@ -17,6 +17,20 @@ def positive(text):
     return value
 
 
+def not_negative(text):
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
+    return value
+
+
+def share(text):
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
+    return value
+
+
 def add_numbers(parser, **meanings):
     """--NAME N for each; those that are not given are the scale's."""
     for name, meaning in meanings.items():
@@ -29,14 +43,41 @@ def device_sets(options):
 
 
 def data_sets(options):
-    if options.data:
-        return {"data.name": "cifar10", "data.path": options.data.resolve()}
-    return {"data.name": "shapes", "data.path": ""}
+    if not options.data:
+        return {"data.name": "shapes", "data.path": ""}
+    folder = options.data.resolve()
+    is_fashion = any(folder.glob("train-images-idx3-ubyte*"))
+    return {"data.name": "fashion_mnist" if is_fashion else "cifar10", "data.path": folder}
+
+
+def data_title(options):
+    """As people write it."""
+    return {"shapes": "shapes", "cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST"}[data_sets(options)["data.name"]]
+
+
+def turned(arms, seed):
+    """With as many seeds as arms each arm has each place in the order, so that none has the quiet hours to itself."""
+    first = (seed - 1) % len(arms)
+    return arms[first:] + arms[:first]
 
 
 def table(heads, rows):
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in lines)
+
+
+def plus_minus(value, other, digits=2, sign=""):
+    """A value with its deviation, where there is one; empty where there is no value."""
+    if value is None:
+        return ""
+    return f"{value:{sign}.{digits}f}" + (f" ± {other:.{digits}f}" if other is not None else "")
+
+
+def mean_and_deviation(values):
+    """The mean, and the deviation of a sample; None where there are too few."""
+    if not values:
+        return None, None
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
 
 
 def median_or_none(values):

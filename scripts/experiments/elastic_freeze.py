@@ -83,15 +83,9 @@ def prepare(options):
 
 
 def plan(options):
-    tuned = [fine_tuning(arm, seed, options) for seed in range(1, options.seeds + 1) for arm in turned(options.arms, seed)]
+    tuned = [fine_tuning(arm, seed, options) for seed in range(1, options.seeds + 1) for arm in arguments.turned(options.arms, seed)]
     frozen = [all_frozen(batch, options) for batch in options.frozen_batches]
     return ([] if options.weights else [pretraining(options)]) + tuned + frozen
-
-
-def turned(arms, seed):
-    """With as many seeds as arms each arm has each place in the order, so that none has the quiet hours to itself."""
-    first = (seed - 1) % len(arms)
-    return arms[first:] + arms[:first]
 
 
 def model_sets(options):

@@ -46,7 +46,7 @@ def arm_row(arm, mine, base):
     ratios = [(base[seed]["steps_s"] + base[seed]["changes_s"]) / taken[seed] for seed in mine]
     whole = [base[seed]["wall_s"] / mine[seed]["wall_s"] for seed in mine]
     difference, half_width = arguments.mean_and_half_width([row["top1"] - base[seed]["top1"] for seed, row in mine.items()])
-    top1 = [row["top1"] for row in mine.values()]
+    top1, top1_sd = arguments.mean_and_deviation([row["top1"] for row in mine.values()])
     return {
         "arm": arm,
         "seeds": len(mine),
@@ -58,8 +58,8 @@ def arm_row(arm, mine, base):
         "x_whole": statistics.median(whole),
         "x_published": PUBLISHED[arm][1],
         "epoch_s": statistics.median(row["epoch_s"] for row in mine.values()),
-        "top1": statistics.fmean(top1),
-        "top1_sd": statistics.stdev(top1) if len(top1) > 1 else None,
+        "top1": top1,
+        "top1_sd": top1_sd,
         "difference": difference,
         "half_width": half_width,
     }
@@ -88,7 +88,7 @@ def plan_text(plan):
 
 
 def markdown(summary, options):
-    data = "CIFAR-10" if options.data else f"{options.samples} images of four classes of Fashion-MNIST (pretrained on the other six)"
+    data = arguments.data_title(options) if options.data else f"{options.samples} images of four classes of Fashion-MNIST (pretrained on the other six)"
     return "\n".join([
         "# elastic_freeze\n",
         f"{options.model}, fine-tuned on {data}, {options.epochs} epochs, global batch {options.batch}, learning rate {options.lr:g}; "
@@ -107,13 +107,9 @@ def arm_table(rows, base):
              f"top-1 - {base}, points (95 %)"]
     cells = [[
         row["arm"], f"{row['steps_s']:.1f}", f"{row['changes_s']:.2f}", f"{row['x']:.2f} ({row['x_min']:.2f}..{row['x_max']:.2f})",
-        f"{row['x_whole']:.2f}", f"{row['x_published']:.2f} ({PUBLISHED[row['arm']][0]})", f"{row['epoch_s']:.2f}", plus_minus(row["top1"], row["top1_sd"]),
-        "" if row["arm"] == base else plus_minus(row["difference"], row["half_width"], sign="+")] for row in rows]
+        f"{row['x_whole']:.2f}", f"{row['x_published']:.2f} ({PUBLISHED[row['arm']][0]})", f"{row['epoch_s']:.2f}", arguments.plus_minus(row["top1"], row["top1_sd"]),
+        "" if row["arm"] == base else arguments.plus_minus(row["difference"], row["half_width"], sign="+")] for row in rows]
     return arguments.table(heads, cells)
-
-
-def plus_minus(value, other, sign=""):
-    return f"{value:{sign}.2f}" + (f" ± {other:.2f}" if other is not None else "")
 
 
 def change_table(rows):

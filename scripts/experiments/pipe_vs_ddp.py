@@ -146,7 +146,7 @@ def markdown(summary, options):
     said = [f"- {row['said']}" for row in summary if row["said"]]
     return "\n".join([
         "# pipe_vs_ddp\n",
-        f"ViT {options.size}, {'CIFAR-10' if options.data else f'shapes of {options.image_size} pixels'}, {options.device} devices with a "
+        f"ViT {options.size}, {arguments.data_title(options) if options.data else f'shapes of {options.image_size} pixels'}, {options.device} devices with a "
         f"device.memory_limit of {options.limit}, which the cut of a pipeline heeds; medians of {options.steps} steps after {options.warmup}, {options.rounds} rounds. Time to train: {EPOCHS} "
         f"epochs of {EPOCH_SAMPLES} images at that rate.\n",
         arguments.table(heads, cells),

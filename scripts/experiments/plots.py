@@ -1,7 +1,8 @@
 """Draws figures as PNG files with matplotlib, of this Python or of the one in .venv.
 
-A figure: {"file": "a.png", "title": "...", "x": "label", "panels": [{"y": "label", "kind": "line" or "step" or "bar",
-"series": {"name": [[x, ...], [y, ...]]}}]}; the panels lie under each other.
+A figure: {"file": "a.png", "title": "...", "x": "label", "panels": [{"y": "label", "kind": "line" (with a mark at each point), "curve",
+"step", "bar" or "histogram" (x: one edge more than values), "log": "", "x" or "xy", "series": {"name": [[x, ...], [y, ...]]}}]}; the
+panels lie under each other.
 
 usage: plots.py FOLDER < figures.json
 """
@@ -45,11 +46,20 @@ def draw_panel(panel, axis):
     for name, (x, y) in panel["series"].items():
         if panel["kind"] == "bar":
             axis.bar(x, y, label=name)
+        elif panel["kind"] == "histogram":
+            axis.stairs(y, x, label=name, fill=True, alpha=0.5)
+        elif panel["kind"] == "curve":
+            axis.plot(x, y, linewidth=1, label=name)
         elif panel["kind"] == "step":
             axis.step(x, y, where="post", label=name)
             axis.yaxis.get_major_locator().set_params(integer=True)
         else:
             axis.plot(x, y, marker="o", markersize=3, label=name)
+    log = panel.get("log", "")
+    if "x" in log:
+        axis.set_xscale("log", base=2)
+    if "y" in log:
+        axis.set_yscale("log")
     axis.set_ylabel(panel["y"])
     axis.grid(alpha=0.3)
     if len(panel["series"]) > 1:

@@ -5,7 +5,8 @@ An experiment is a module with
   plan(options)                      its runs, in the order in which they take turns
   prepare(options)                   (may be missing) makes what the runs read, in --out
   wanted(planned, rows)              (may be missing) whether the rows so far still leave a reason to make this run
-  measure(planned, events, options)  the columns that a run's metrics give
+  places(rows, options)              (may be missing) {name: value} for "{name}" in the settings of a run, from the rows so far
+  measure(planned, events, options)  the columns that a run's metrics give, or the lines that its program has printed
   summarise(rows, options)           the rows of the table
   markdown(summary, options)         table.md
   console(summary, options)          (may be missing) what is printed instead of it
@@ -58,14 +59,12 @@ def rows_of(planned, record):
 
 
 def measured_row(experiment, run, options, record):
-    command = [str(options.sluice), "train", str(runs.ROOT / "configs" / f"{run.config}.toml")]
-    sets = [f"{key}={text(value)}" for key, value in run.sets.items()] + options.sets
-    command += [word for value in sets for word in ("--set", value.replace("{out}", str(record.folder.resolve())))]
+    command = command_of(experiment, run, options, record)
     folder = record.fresh_folder(run)
     start = time.monotonic()
     row = {"outcome": "done"}
     try:
-        row |= experiment.measure(run, runs.Run(run, folder).train(command), options)
+        row |= experiment.measure(run, runs.Run(run, folder).carry_out(command), options)
     except runs.RunFailed as error:
         of_the_limit = options.device != "cpu" or "device.memory_limit" in str(error)  # and not of a host that is busy
         if not (run.may_run_out and error.code == runs.OUT_OF_MEMORY and of_the_limit):
@@ -74,6 +73,20 @@ def measured_row(experiment, run, options, record):
     if not run.keep_checkpoints:
         shutil.rmtree(folder / "run" / "checkpoints", ignore_errors=True)
     return row | {"wall_s": time.monotonic() - start}
+
+
+def command_of(experiment, run, options, record):
+    if run.program:
+        return [str(options.sluice.parent / run.program[0]), *map(str, run.program[1:])]
+    command = [str(options.sluice), "train", str(runs.ROOT / "configs" / f"{run.config}.toml")]
+    places = {"out": record.folder.resolve()}
+    if hasattr(experiment, "places"):
+        places |= experiment.places(record.rows, options)
+    for value in [f"{key}={text(value)}" for key, value in run.sets.items()] + options.sets:
+        for name, place in places.items():
+            value = value.replace(f"{{{name}}}", text(place))
+        command += ["--set", value]
+    return command
 
 
 def text(value):

@@ -1,4 +1,4 @@
-"""One call of `sluice train`: its processes, their logs, its metrics. Ends what it started, whatever happens."""
+"""One run of `sluice train`, or of a program that measures: its processes, their logs, what it recorded. Ends what it started, whatever happens."""
 
 import dataclasses
 import json
@@ -43,9 +43,10 @@ class Planned:
 
     name: str  # its folder in --out, and its key in results.csv
     kind: str  # runs of one kind take about as long
-    sets: dict  # --set; "{out}" in a value is the experiment's folder
+    sets: dict  # --set; "{out}" in a value is the experiment's folder, and it may name more such places (runner.py)
     columns: dict = dataclasses.field(default_factory=dict)  # of its row, known before
     config: str = "single_device"  # of configs/
+    program: tuple = ()  # in place of `sluice train`: a path beside sluice and options; it prints what it has measured
     processes: int = 1
     title: str = ""  # in sentences; empty = name
     may_run_out: bool = False  # of memory: a result, no failure
@@ -59,22 +60,28 @@ class Run:
         self.name = planned.title or planned.name
         self.folder = folder
         self.world_size = planned.processes
+        self.prints = bool(planned.program)
         self.processes = []
         self.port = free_port() if planned.processes > 1 else None
 
-    def train(self, command):
-        """All events of rank 0."""
+    def carry_out(self, command):
+        """All events of rank 0; of a program that prints, its lines."""
         self.folder.mkdir(parents=True)
+        if not self.prints:
+            command = [*command, "--run-dir", str(self.folder / "run")]
         try:
             for rank in range(self.world_size):
-                self._start([*command, "--run-dir", str(self.folder / "run")], rank)
+                self._start(command, rank)
             self._wait()
         finally:
             self._end()
-        return events_of(self.folder)
+        return self._printed().read_text(encoding="utf-8").splitlines() if self.prints else events_of(self.folder)
 
     def _log(self, rank):
         return self.folder / f"rank{rank}.log"
+
+    def _printed(self):
+        return self.folder / "printed.txt"
 
     def _start(self, command, rank):
         environment = {name: value for name, value in os.environ.items() if not OTHER_LAUNCHERS.match(name)}
@@ -83,9 +90,8 @@ class Run:
             place = {"RANK": rank, "WORLD_SIZE": self.world_size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": self.world_size}
             place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port}
             environment |= {name: str(value) for name, value in place.items()}
-        with open(self._log(rank), "wb") as log:
-            self.processes.append(
-                subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log))
+        with open(self._log(rank), "wb") as log, open(self._printed() if self.prints and rank == 0 else os.devnull, "wb") as printed:
+            self.processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=printed, stderr=log))
 
     def _wait(self):
         failed = {}  # rank -> code, in the order of their ends

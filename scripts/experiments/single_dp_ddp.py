@@ -89,7 +89,7 @@ def of_one_way(way, rounds, options):
 
 
 def heading(options):
-    return (f"{options.model}, {'cifar10' if options.data else 'shapes'}, global batch {options.batch}, "
+    return (f"{options.model}, {arguments.data_sets(options)['data.name']}, global batch {options.batch}, "
             f"{options.device}; {options.rounds} rounds of {options.steps} steps after {options.warmup} of warm-up")
 
 

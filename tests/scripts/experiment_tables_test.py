@@ -123,7 +123,7 @@ class PipeTest(unittest.TestCase):
                 raise runs.RunFailed(said, runs.OUT_OF_MEMORY)
             place = types.SimpleNamespace(folder=pathlib.Path("x"), fresh_folder=lambda run: pathlib.Path("x"))
             options = types.SimpleNamespace(sluice="sluice", sets=[], device="cpu")
-            with unittest.mock.patch.object(runs.Run, "train", fails):
+            with unittest.mock.patch.object(runs.Run, "carry_out", fails):
                 if is_row:
                     self.assertEqual(runner.measured_row(types.SimpleNamespace(measure=None), planned, options, place)["outcome"], "out of memory")
                 else:

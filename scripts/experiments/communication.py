@@ -1,0 +1,178 @@
+"""What it takes to exchange weights and gradients on this machine, against their size and how many take part, over loopback:
+  server      push and pull of one worker of a parameter server, while all others do the same (bench_parameter_server: workers
+              compute nothing; the server checks, adds up, updates and hands out)
+  allreduce   the all-reduce of one step of as many processes (an mlp of that size, one sample each; allreduce_ms less skew_ms)
+Rounds take turns.
+  --scale small   1 to 32 MiB, 1 to 8 workers, 2 and 4 processes: about 8 minutes on two cores (default)
+  --scale full    the same and 128 MiB, 16 workers, 8 processes, longer and more rounds"""
+
+import math
+import statistics
+
+from . import arguments, runs
+
+SMALL = {"device": "cpu", "rounds": 2, "sizes": [1, 2, 8, 32], "workers": [1, 2, 4, 8], "processes": [2, 4], "steps": 20, "seconds": 1.0}
+FULL = {"device": "cpu", "rounds": 5, "sizes": [1, 2, 8, 32, 128], "workers": [1, 2, 4, 8, 16], "processes": [2, 4, 8], "steps": 50, "seconds": 2.0}
+SCALES = {"small": SMALL, "full": FULL}
+WAYS = ["server", "allreduce"]
+WARMUP = 5  # steps of the all-reduce that do not count
+BENCH = "bench/bench_parameter_server"
+COLUMNS = ["way", "mib", "peers", "round", "bytes", "ms", "keys_ms", "gb_per_s", "zeromq_gb_per_s", "tcp_gb_per_s", "least_share"]
+GROWS = ["rounds"]
+# An mlp: hidden layers of 128, ten classes, images of three channels.
+HIDDEN, CLASSES, CHANNELS = 128, 10, 3
+
+
+def add_arguments(parser):
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="default: both")
+    parser.add_argument("--sizes", nargs="+", type=arguments.positive, metavar="MIB", help="of the weights")
+    parser.add_argument("--workers", nargs="+", type=arguments.positive, metavar="N", help="numbers of workers of the server")
+    parser.add_argument("--processes", nargs="+", type=arguments.positive, metavar="N", help="numbers of processes of the all-reduce")
+    parser.add_argument("--seconds", type=float, metavar="S", help="that a server is measured for")
+    arguments.add_numbers(parser, steps="steps of the all-reduce that are measured", rounds="runs of each")
+
+
+def check(options):
+    if options.data:
+        return "--data: communication reads no data"
+    if "server" in options.ways and not (options.sluice.parent / BENCH).exists():
+        return f"{options.sluice.parent / BENCH} is missing: run scripts/bootstrap.sh, or leave it out with --ways allreduce"
+    if not 0 < options.seconds < math.inf:
+        return f"--seconds {options.seconds} is not above 0"
+    if 1 in options.processes:
+        return "--processes 1: an all-reduce takes two at least"
+    return ""
+
+
+def plan(options):
+    runs_of = {"server": (options.workers, server_run), "allreduce": (options.processes, allreduce_run)}
+    return [
+        runs_of[way][1](mib, peers, number, options)
+        for number in range(1, options.rounds + 1)
+        for way in options.ways
+        for mib in options.sizes
+        for peers in runs_of[way][0]
+    ]
+
+
+def columns(way, mib, peers, number):
+    return {"way": way, "mib": mib, "peers": peers, "round": number}
+
+
+def server_run(mib, workers, number, options):
+    program = (BENCH, "--megabytes", mib, "--workers", workers, "--seconds", options.seconds, "--rounds", 1)
+    return runs.Planned(name=f"round{number}-server-{mib}MiB-{workers}", kind="server", title=f"server, {mib} MiB, {workers} workers, round {number}", sets={},
+                        program=program, columns=columns("server", mib, workers, number))
+
+
+def allreduce_run(mib, processes, number, options):
+    sets = arguments.device_sets(options) | arguments.data_sets(options) | {
+        "model.name": "mlp",
+        "model.image_size": image_size_of(mib * 2**20),
+        "data.samples": max(64, processes),
+        "data.crop_padding": 0,
+        "data.flip": False,
+        "train.global_batch": processes,
+        "train.steps": WARMUP + options.steps,
+        "train.optimizer": "sgd",
+        "train.lr_schedule": "constant",
+        "train.eval_every_steps": arguments.ONLY_AT_THE_END,
+        "train.eval_batch": processes,
+        "pipeline.stages": 1,
+        "pipeline.chunks": 1,
+        "checkpoint.every_minutes": 0,
+        "log.tensorboard": False,
+    }
+    return runs.Planned(name=f"round{number}-allreduce-{mib}MiB-{processes}", kind="allreduce", processes=processes, sets=sets,
+                        title=f"all-reduce, {mib} MiB, {processes} processes, round {number}", columns=columns("allreduce", mib, processes, number))
+
+
+def image_size_of(size_bytes):
+    """Of the mlp whose gradients have about so many bytes of float32: nearly all are the first layer's."""
+    rest = HIDDEN + HIDDEN * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES
+    return max(1, round(math.sqrt((size_bytes / 4 - rest) / (CHANNELS * HIDDEN))))
+
+
+def measure(planned, events, options):
+    if planned.kind == "server":
+        return of_the_bench(events, planned.columns["mib"] * 2**20, planned.columns["peers"])
+    steps = runs.events_named(events, "step")[WARMUP:]
+    if not steps:
+        raise runs.RunFailed(f"{planned.name} made no step after the {WARMUP} of warm-up: leave train.steps to the experiment", runs.BAD_USE)
+    ms = statistics.median(step["allreduce_ms"] - step["skew_ms"] for step in steps)
+    size = steps[-1]["sync_bytes"]
+    return {"bytes": size, "ms": ms, "gb_per_s": size / ms * 1e-6}
+
+
+def of_the_bench(lines, size, workers):
+    """Its last line: workers, GB/s of tcp and of ZeroMQ (one way), push + pull (both ways of all workers), the share of ZeroMQ's, the least
+    worker's share, GB/s with keys."""
+    fields = lines[-1].replace("%", "").split() if lines else []
+    if len(fields) != 7 or int(fields[0]) != workers:
+        raise runs.RunFailed(f"{BENCH} printed another table than this version reads: build both from the same sources", runs.BUG)
+    tcp, zeromq, both, _, least_share, with_keys = map(float, fields[1:])
+    return {"bytes": size, "ms": exchange_ms(size, workers, both), "keys_ms": exchange_ms(size, workers, with_keys), "gb_per_s": both,
+            "zeromq_gb_per_s": zeromq, "tcp_gb_per_s": tcp, "least_share": least_share}
+
+
+def exchange_ms(size, workers, gb_per_s):
+    """Of one worker's push and pull, while all share that rate; None: too slow for two decimals."""
+    return 2 * size * workers / gb_per_s * 1e-6 if gb_per_s > 0 else None
+
+
+# ---- rows of the table
+
+
+def summarise(rows, options):
+    keys = dict.fromkeys((row["way"], row["mib"], row["peers"]) for row in rows)
+    return [of_one([row for row in rows if (row["way"], row["mib"], row["peers"]) == key]) for key in keys]
+
+
+def of_one(rows):
+    """Medians over the rounds."""
+    summary = {name: rows[0][name] for name in ("way", "mib", "peers", "bytes")}
+    times = [row["ms"] for row in rows if row["ms"] is not None]
+    summary |= {"ms_min": min(times, default=None), "ms_max": max(times, default=None)}
+    for name in ("ms", "keys_ms", "gb_per_s", "zeromq_gb_per_s", "tcp_gb_per_s", "least_share"):
+        summary[name] = arguments.median_or_none(row[name] for row in rows)
+    return summary
+
+
+# ---- table.md
+
+
+def markdown(summary, options):
+    lines = ["# communication\n", f"Over loopback; medians of {options.rounds} rounds.\n"]
+    servers, sums = ([row for row in summary if row["way"] == way] for way in WAYS)
+    if servers:
+        heads = ["MiB", "workers", "push + pull of a worker, ms", "with keys, ms", "GB/s of the server, both ways", "ZeroMQ alone, one way", "TCP alone, one way",
+                 "least worker's share of an equal one"]
+        cells = [[row["mib"], row["peers"], spread(row), number(row["keys_ms"]),
+                  *(number(row[name]) for name in ("gb_per_s", "zeromq_gb_per_s", "tcp_gb_per_s", "least_share"))] for row in servers]
+        lines += ["## Parameter server\n", arguments.table(heads, cells)]
+    if sums:
+        cells = [[f"{row['bytes'] / 2**20:.1f}", row["peers"], spread(row), number(row["gb_per_s"])] for row in sums]
+        lines += ["## All-reduce\n", arguments.table(["MiB", "processes", "ms", "GB/s of gradients"], cells)]
+    return "\n".join([*lines, "Published (MPI Reduce + Bcast, 8 KiB to 32 MiB, 1 to 99 workers): a plot without numbers.\n"])
+
+
+def spread(row):
+    return "too slow to tell" if row["ms"] is None else f"{row['ms']:.2f} ({row['ms_min']:.2f} to {row['ms_max']:.2f})"
+
+
+def number(value):
+    return "" if value is None else f"{value:.2f}"
+
+
+def figures(rows, options):
+    summary = summarise(rows, options)
+    def panel(way, label, peers):
+        series = {}
+        for row in summary:
+            if row["way"] == way and row["ms"] is not None:
+                x, y = series.setdefault(f"{row['peers']} {peers}", [[], []])
+                x.append(row["bytes"] / 2**20)
+                y.append(row["ms"])
+        return {"y": label, "kind": "line", "log": "xy", "series": series}
+    panels = [panel("server", "push + pull, ms", "workers"), panel("allreduce", "all-reduce, ms", "processes")]
+    return [{"file": "communication.png", "title": "time against size", "x": "MiB", "panels": [panel for panel in panels if panel["series"]]}]
