@@ -31,7 +31,7 @@ def add_arguments(parser):
     parser.add_argument("--model", help="model.name, one with batch-norm (default: resnet8)")
     parser.add_argument("--modes", nargs="+", choices=["micro", "deferred"], help="pipeline.batch_norm (default: micro; of scale full both)")
     parser.add_argument("--partitions", nargs="+", type=arguments.positive, metavar="N", help="numbers of slices; 1, what others are compared with, is always there")
-    parser.add_argument("--lr", type=float, help="train.lr, constant, with momentum")
+    parser.add_argument("--lr", type=float, help="train.lr at the beginning, down to 0 by a cosine; with momentum")
     parser.add_argument("--drop", type=arguments.not_negative, default=2.0, metavar="POINTS", help="of top-1: more than that is broken (default: 2)")
     arguments.add_numbers(parser, batch="train.global_batch", steps="steps of a run", seeds="runs of each number of slices",
                           evaluations="on the test set, over a run")
@@ -65,7 +65,7 @@ def one_run(mode, partitions, seed, options):
         "train.steps": options.steps,
         "train.optimizer": "momentum",
         "train.lr": options.lr,
-        "train.lr_schedule": "constant",
+        "train.lr_schedule": "cosine",  # so that accuracies at the end are steady
         "train.seed": seed,
         "train.eval_every_steps": max(1, options.steps // options.evaluations),
         "pipeline.stages": 1,
@@ -126,7 +126,7 @@ def breaks_at(rows, drop):
 
 def markdown(summary, options):
     lines = ["# batch_norm_slicing\n",
-             f"{options.model} on {arguments.data_title(options)}, batch {options.batch}, {options.steps} steps, momentum, learning rate {options.lr:g}; "
+             f"{options.model} on {arguments.data_title(options)}, batch {options.batch}, {options.steps} steps, momentum, learning rate {options.lr:g} (cosine); "
              f"{options.seeds} seeds. Accuracy of a run: mean of its last {server_runs.TAIL} evaluations.\n"]
     for mode in options.modes:
         lines += of_one_mode([row for row in summary if row["mode"] == mode], options)

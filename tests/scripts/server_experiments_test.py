@@ -128,7 +128,7 @@ class RunsTest(unittest.TestCase):
         rows = self.rows_of("partitions", "--batches", "mlp=64", "--batches", "toy_cnn=8", "--rounds", "1", "--most", "10")
         self.assertEqual([row["partitions"] for row in rows if row["model"] == "mlp" and "cost" in row], [1, 2, 4, 8, 16, 32])
         of_two = next(row for row in rows if row.get("partitions") == 2)
-        self.assertEqual((of_two["slices_ms"], of_two["us_per_sample"], of_two["cost"]), (96, 1500, 96 / 93 - 1))
+        self.assertEqual((of_two["fastest_ms"], of_two["us_per_sample"], of_two["cost"], of_two["cost_of_medians"]), (96, 1500, 96 / 93 - 1, 96 / 93 - 1))
         end = next(row for row in rows if "most_partitions" in row)
         self.assertEqual((end["most_partitions"], end["samples_of_slice"]), (4, 16))  # 102 / 93 is 9.7 % more
         self.assertAlmostEqual(end["slice_ms"], 3)
@@ -224,6 +224,15 @@ class ArithmeticTest(unittest.TestCase):
         a, b = partitions.line([(1, 1), (2, 4)])  # y = 3 x - 2 without that
         self.assertEqual(b, 0)
         self.assertAlmostEqual(a, (1 / 1 + 8 / 16) / (1 / 1 + 4 / 16))
+
+    def test_the_fastest_step_of_all_rounds_counts(self):
+        def row(slices, number, fastest_ms, median_ms):
+            return {"model": "mlp", "batch": 100, "partitions": slices, "round": number, "fastest_ms": fastest_ms, "median_ms": median_ms}
+        rows = [row(1, 1, 12.0, 20.0), row(1, 2, 10.0, 10.0), row(4, 1, 11.0, 40.0), row(4, 2, 15.0, 30.0)]
+        _, four, end = partitions.of_model("mlp", rows, types.SimpleNamespace(most=10.5))
+        self.assertEqual([round(four[name], 9) for name in ("fastest_ms", "cost", "cost_of_medians")], [11, 0.1, 1.5])
+        self.assertEqual(end["most_partitions"], 4)
+        self.assertEqual(partitions.of_model("mlp", rows, types.SimpleNamespace(most=9.9))[-1]["most_partitions"], 1)
 
     def test_slices_have_two_samples_at_least(self):
         self.assertEqual([partitions.slices_of(batch) for batch in (1, 4, 7, 1024)], [[1], [1, 2], [1, 2], [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]])
