@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kBeatsOfOneWhoLives = 4;                    // so many without a sign make room for another process
 constexpr Nanoseconds kPatienceForTimes = 1'000'000'000;  // of a push's sending
+constexpr std::size_t kMoreConnections = 16;              // than workers that are there, each heard at every look
 
 FrameSocket::Limits limits_of(const Layout& layout) {
   std::int64_t elements = layout.statistics_elements();
@@ -47,16 +48,23 @@ std::optional<NetworkUpdate> NetworkServer::next(Nanoseconds limit) {
   }
 }
 
-// One wait, and all that has come by then. Whether somebody is silent is judged after that: what a worker said while
-// this process was busy or stopped has been heard.
+// One wait, and what has come by then. Whether somebody is silent is judged after that: what a worker said while this
+// process was busy or stopped has been heard. Not more than a message of each connection, which take turns: workers who
+// keep the server busy must not keep it from all else.
 void NetworkServer::step(Nanoseconds until) {
   Nanoseconds wake = until;
   if (!is_over_) wake = std::min(wake, next_beat_);
   if (const auto due = server_.due_at(); due && !is_over_) wake = std::min(wake, *due);
   if (!made_.empty()) wake = std::min(wake, made_.front().update.at + kPatienceForTimes);
   socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(wake - now(), 0)));
-  while (auto received = socket_.next()) handle(std::move(*received));
-  drained_at_ = now();
+  const Nanoseconds woken = now();
+  bool is_empty = false;
+  for (std::size_t most = sessions_.size() + kMoreConnections; most > 0 && !is_empty; --most) {
+    auto received = socket_.next();
+    is_empty = !received;
+    if (received) handle(std::move(*received));
+  }
+  drained_at_ = is_empty ? now() : woken;
   if (is_over_) return;
   make_updates();
   look_for_lost();
@@ -341,11 +349,11 @@ void NetworkServer::end(const Over& over) {
   const Nanoseconds until = now() + options_.farewell;
   while (!sessions_.empty() && now() < until) {
     socket_.wait(std::chrono::nanoseconds(until - now()));
-    while (auto received = socket_.next()) {
-      try {
-        handle(std::move(*received));
-      } catch (const DivergedError&) {  // of a step that nobody needs any more
-      }
+    auto received = socket_.next();
+    if (!received) continue;
+    try {
+      handle(std::move(*received));
+    } catch (const DivergedError&) {  // of a step that nobody needs any more
     }
   }
 }

@@ -141,7 +141,7 @@ class NetworkServer {
   std::optional<Weights> sendable_;  // copies, of the newest version that was asked for
   Nanoseconds begin_;
   Nanoseconds next_beat_ = 0;
-  Nanoseconds drained_at_ = 0;  // until when all that had come has been heard
+  Nanoseconds drained_at_ = 0;  // who had said anything by then has been heard
   Nanoseconds empty_since_;
   bool is_open_ = false;  // training has begun
   bool is_over_ = false;

@@ -113,6 +113,31 @@ TEST(NetworkTest, FramesThatAreTooLongAreNotRead) {
   EXPECT_EQ(server.network().malformed(), 0);
 }
 
+// The server took all that had come before it did anything else: with busy workers it told no update, sent no sign of
+// life and looked at no signal for as long as they kept it busy.
+TEST(NetworkTest, WhoNeverStopsTalkingKeepsTheServerFromNothing) {
+  ToyServer server(preset_policy("asp", 1), 5, 1);
+  server.start();
+  std::atomic<bool> is_over = false;
+  const Nanoseconds begin = now_ns(), end = begin + 8'000'000'000;
+  std::thread talker([&] {
+    Stranger stranger(server.port());
+    while (!is_over && now_ns() < end) {
+      stranger.say(std::string(10'000, '['));  // takes longer to read than to say
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(work(toy_link(server.port(), 0)), 5);
+  server.join();
+  EXPECT_LT(now_ns(), end) << "it ended when nobody talked any more";
+  is_over = true;
+  talker.join();
+  EXPECT_FALSE(server.failure);
+  EXPECT_EQ(server.updates.size(), 5U);
+  EXPECT_GT(server.network().malformed(), 100);
+}
+
 TEST(NetworkTest, APushOfAnotherShapeOrLeaseIsNotTaken) {
   ToyServer server(preset_policy("asp", 1), 5, 2);
   server.start();
