@@ -1,6 +1,7 @@
 #include "optim/clip_norm.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <ATen/ATen.h>
 
@@ -21,6 +22,12 @@ double sum_of_powers(const at::Tensor& flat, int power) {
 double sum_of_squares(const at::Tensor& flat) { return sum_of_powers(flat, 2); }
 
 double sum_of_magnitudes(const at::Tensor& flat) { return sum_of_powers(flat, 1); }
+
+bool is_finite(const at::Tensor& flat) {
+  if (flat.numel() == 0) return true;
+  const auto [least, most] = at::aminmax(flat);  // where one is not a number, both are none
+  return std::isfinite(least.item<double>()) && std::isfinite(most.item<double>());
+}
 
 double clip_factor(double norm, double most) {
   constexpr double kEpsilon = 1e-6;  // PyTorch's

@@ -10,6 +10,8 @@ namespace sluice::optim {
 // Of a flat buffer, in float64 whatever its type. No copy of the buffer is made.
 [[nodiscard]] double sum_of_squares(const at::Tensor& flat);
 [[nodiscard]] double sum_of_magnitudes(const at::Tensor& flat);
+// Whether no element is infinite or none at all. One pass, several times faster than a sum.
+[[nodiscard]] bool is_finite(const at::Tensor& flat);
 
 // What a gradient of length `norm` is multiplied by, so that it is at most `most` long; 1 where it is shorter.
 [[nodiscard]] double clip_factor(double norm, double most);

@@ -13,10 +13,7 @@ namespace sluice::ps {
 namespace {
 
 bool is_finite(const Tensors& tensors) {
-  const auto is_good = [](const at::Tensor& flat) {
-    return flat.numel() == 0 || std::isfinite(optim::sum_of_magnitudes(flat));
-  };
-  return std::ranges::all_of(tensors.shards, is_good) && is_good(tensors.statistics);
+  return std::ranges::all_of(tensors.shards, optim::is_finite) && optim::is_finite(tensors.statistics);
 }
 
 void check_layout(const Layout& layout, const Tensors& tensors) {
@@ -95,12 +92,18 @@ UpdateDone Server::make(Update update) {
 }
 
 void Server::step(const Mix& mix, UpdateDone& done) {
-  double squares = 0;
-  for (std::size_t s = 0; s < shards_.size(); ++s) squares += shards_[s].add_up(mix, pushed_of(s));
-  done.gradient_norm = std::sqrt(squares) / mix.divisor;
-  done.is_dropped = !std::isfinite(done.gradient_norm);
+  for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s].add_up(mix, pushed_of(s));
+  double factor = 1;
+  if (options_.clip_norm > 0) {
+    double squares = 0;
+    for (const ShardState& shard : shards_) squares += shard.sum_of_squares();
+    done.gradient_norm = std::sqrt(squares) / mix.divisor;
+    done.is_dropped = !std::isfinite(done.gradient_norm);
+    factor = optim::clip_factor(done.gradient_norm, options_.clip_norm);
+  } else {
+    done.is_dropped = !std::ranges::all_of(shards_, &ShardState::is_finite);
+  }
   if (done.is_dropped) return;
-  const double factor = options_.clip_norm > 0 ? optim::clip_factor(done.gradient_norm, options_.clip_norm) : 1;
   for (ShardState& shard : shards_) shard.update(done.lr, mix.divisor / factor);
 }
 

@@ -42,7 +42,7 @@ struct ServerOptions {
 struct UpdateDone {
   Update update;
   double lr = 0;
-  double gradient_norm = 0;  // before clipping; 0 where weights were mixed
+  double gradient_norm = 0;  // before clipping; 0 where nothing is clipped
   // What came of finite pushes is not finite: weights, optimizer and statistics are as they were.
   bool is_dropped = false;
 };

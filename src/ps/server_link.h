@@ -13,8 +13,8 @@ class ServerLink {
   ServerLink& operator=(const ServerLink&) = delete;
 
   [[nodiscard]] virtual const Layout& layout() const = 0;
-  // Waits until the worker may begin. Writes the weights of one version, the same for all shards, into `into`, which
-  // has the layout. Returns the version.
+  // Waits until the worker may begin. Puts the weights of one version, the same for all shards, into `into`, which has
+  // the layout: into its tensors, or others in their place. Returns the version.
   [[nodiscard]] virtual std::int64_t pull(Tensors& into) = 0;
   // Worker, life and sequence of the record are the link's to fill in. May return before the push is acknowledged.
   virtual void push(Push push) = 0;

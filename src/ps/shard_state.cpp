@@ -1,7 +1,6 @@
 #include "ps/shard_state.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -21,12 +20,21 @@ void ShardState::load_optimizer(const std::string& name, const at::Tensor& state
   found->second.copy_(state);
 }
 
-double ShardState::add_up(const Mix& mix, const std::vector<at::Tensor>& pushed) {
+void ShardState::add_up(const Mix& mix, const std::vector<at::Tensor>& pushed) {
   const at::NoGradGuard no_grad;
-  sum_.zero_();
-  for (const MixPart& part : mix.parts) sum_.add_(pushed[part.push], part.take);
-  return optim::sum_of_squares(sum_);
+  if (mix.parts.empty()) sum_.zero_();
+  for (const MixPart& part : mix.parts) {
+    if (&part != mix.parts.data()) {
+      sum_.add_(pushed[part.push], part.take);
+    } else {  // saves a pass over the memory
+      sum_.copy_(pushed[part.push]);
+      if (part.take != 1) sum_.mul_(part.take);
+    }
+  }
 }
+
+double ShardState::sum_of_squares() const { return optim::sum_of_squares(sum_); }
+bool ShardState::is_finite() const { return optim::is_finite(sum_); }
 
 void ShardState::update(double lr, double divisor) {
   optimizer_.begin_step();
@@ -38,7 +46,7 @@ bool ShardState::mix_weights(const Mix& mix, const std::vector<at::Tensor>& push
   sum_.copy_(values_).mul_(mix.keep);
   for (const MixPart& part : mix.parts) sum_.add_(pushed[part.push], part.take);
   sum_.div_(mix.divisor);
-  return std::isfinite(optim::sum_of_magnitudes(sum_));
+  return is_finite();
 }
 
 void ShardState::take_mixed() {

@@ -18,9 +18,11 @@ class ShardState {
  public:
   ShardState(const optim::OptimizerOptions& optimizer, const at::Tensor& values);
 
-  // The sum that an update begins with, of gradients or deltas; [push of the mix's records]. Returns the sum of its
-  // squares, not yet divided by Mix::divisor.
-  double add_up(const Mix& mix, const std::vector<at::Tensor>& pushed);
+  // The sum that an update begins with, of gradients or deltas; [push of the mix's records]. Not yet divided by
+  // Mix::divisor.
+  void add_up(const Mix& mix, const std::vector<at::Tensor>& pushed);
+  [[nodiscard]] double sum_of_squares() const;  // of that sum
+  [[nodiscard]] bool is_finite() const;
   // An optimizer step on that sum divided by `divisor`.
   void update(double lr, double divisor);
   // The weights that come of a mix; no optimizer. False where they are not finite. They are taken by take_mixed().

@@ -11,6 +11,7 @@
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "device/cpu_threads.h"
 #include "pipeline/failure.h"
 #include "ps/net/network_server.h"
 #include "ps/worker_sync.h"
@@ -156,6 +157,7 @@ class ServedWorkers final : public UpdateSource {
   // --- The server's thread.
 
   void serve() {
+    device::use_cpu_threads(1);  // its passes over memory are short, and workers on this machine need the other cores
     std::optional<Error> failure;
     try {
       network_->end(serve_until_over());

@@ -1,6 +1,7 @@
 #include "optim/clip_norm.h"
 
 #include <cmath>
+#include <limits>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -23,6 +24,24 @@ TEST(ClipNorm, MagnitudesAddUpInFloat64OverSeveralBlocks) {
   EXPECT_NEAR(sum_of_magnitudes(flat), 200'001 * static_cast<double>(0.1F), 1e-9);
   EXPECT_EQ(sum_of_magnitudes(at::zeros({0})), 0.0);
   EXPECT_TRUE(std::isnan(sum_of_magnitudes(at::full({3}, std::nan("")))));
+}
+
+TEST(ClipNorm, OneElementThatIsNotFiniteIsFoundWhereverItIs) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    for (const std::int64_t size : {1, 5, 64, 100'003}) {
+      const at::Tensor flat = (at::rand({size}, type) - 0.5) * 3e38;
+      EXPECT_TRUE(is_finite(flat)) << "large numbers are finite, though their sum may not be";
+      for (const double bad : {std::nan(""), kInfinity, -kInfinity}) {
+        for (const std::int64_t at : {std::int64_t{0}, size / 2, size - 1}) {
+          const at::Tensor spoilt = flat.clone();
+          spoilt[at] = bad;
+          EXPECT_FALSE(is_finite(spoilt)) << bad << " at " << at << " of " << size;
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(is_finite(at::zeros({0})));
 }
 
 TEST(ClipNorm, ScalesLongGradientsDownAndLeavesShortOnes) {

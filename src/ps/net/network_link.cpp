@@ -106,8 +106,7 @@ class NetworkLink::Connection {
 
   std::int64_t pull(Tensors& into) {
     const auto lock = lock_weights();
-    into.copy_from(*weights_);
-    weights_.reset();
+    into = *std::exchange(weights_, std::nullopt);
     return version_;
   }
 
