@@ -1,182 +1,229 @@
-// What a parameter server moves: bytes that workers push and pull in a second, over loopback, beside what a plain TCP
-// stream and ZeroMQ itself carry in the same run. Workers compute nothing; the server does all that it does in a run:
-// checks that pushes are finite, adds them up, makes an SGD update, hands weights out.
+// What a parameter server moves: bytes that workers push and pull in a second, over loopback. Workers compute nothing;
+// the server does all that it does in a run (asp, SGD): it checks that pushes are finite, makes an update of each, and
+// hands out the weights of one version. And what this machine carries when nobody does anything with it (loopback.h).
 //
-//   bench_parameter_server [--megabytes 16] [--workers 1,2,4,8] [--seconds 2] [--rounds 3] [--shards 4]
-#include <netinet/in.h>
-#include <sys/socket.h>
+//   bench_parameter_server [--what server|tcp|frames|memory] [--workers 1] [--megabytes 16] [--shards 4] [--seconds 1]
+//                          [--keys DIR] [--repeats 3]
+//
+// For every line on standard input it measures for --seconds and prints one JSON object; with no input at all it does
+// so --repeats times. Started with RANK, WORLD_SIZE and MASTER_PORT (bench/sides.py does), rank 0 is the server and
+// the others are its workers; else workers are threads. bench/parameter_server.py lets all of that take turns.
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
-#include "comm/socket_address.h"
 #include "core/clock.h"
 #include "core/log.h"
-#include "core/median.h"
+#include "device/cpu_threads.h"
+#include "loopback.h"
 #include "ps/net/network_link.h"
 #include "ps/net/network_server.h"
 
 namespace sluice::ps {
 namespace {
 
+constexpr Nanoseconds kForEver = 3'600'000'000'000;
+constexpr double kWarmUp = 0.3;  // seconds that do not count
+
 struct Options {
-  std::int64_t megabytes = 16;
-  std::vector<int> workers = {1, 2, 4, 8};
-  double seconds = 2;
-  int rounds = 3;
+  std::string what = "server";
+  int workers = 1;
+  double megabytes = 16;
   int shards = 4;
-};
+  double seconds = 1;
+  std::string keys;
+  int repeats = 3;
+  int threads = 1;
+  int rank = 0;
+  int port = 0;  // 0: workers are threads
 
-// One direction at a time: what a connection of this machine to itself carries.
-double tcp_bytes_per_s(const Options& options) {
-  const int listener = comm::listen_on("127.0.0.1", 0);
-  const int port = comm::own_address(listener).port;
-  std::vector<char> buffer(static_cast<std::size_t>(options.megabytes) << 20, 'x');
-  std::atomic<bool> is_over = false;
-  std::thread sender([&] {
-    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(static_cast<std::uint16_t>(port))};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
-      while (!is_over && ::send(fd, buffer.data(), buffer.size(), MSG_NOSIGNAL) > 0) {
-      }
-    }
-    ::close(fd);
-  });
-  const int fd = ::accept(listener, nullptr, nullptr);
-  std::vector<char> room(1 << 20);
-  std::int64_t bytes = 0;
-  const Nanoseconds begin = now_ns();
-  while (to_s(now_ns() - begin) < options.seconds)
-    bytes += std::max<ssize_t>(::recv(fd, room.data(), room.size(), 0), 0);
-  const double rate = per_second(static_cast<double>(bytes), now_ns() - begin);
-  is_over = true;
-  ::close(fd);
-  ::close(listener);
-  sender.join();
-  return rate;
-}
-
-// Frames of a shard's size, one direction.
-double zmq_bytes_per_s(const Options& options) {
-  const std::int64_t bytes = (options.megabytes << 20) / options.shards;
-  const FrameSocket::Limits limits{.frame_bytes = bytes};
-  FrameSocket server(FrameSocket::Role::kServer, {}, limits);
-  const int port = server.listen("127.0.0.1", 0);
-  std::atomic<bool> is_over = false;
-  std::thread sender([&] {
-    FrameSocket worker(FrameSocket::Role::kWorker, "sender", limits);
-    worker.connect("127.0.0.1", port);
-    const Frames frames{frame_of(at::zeros({bytes / 4}))};
-    while (!is_over) {
-      worker.send({}, frames);
-      std::this_thread::yield();
-    }
-  });
-  std::int64_t received = 0;
-  const Nanoseconds begin = now_ns();
-  while (to_s(now_ns() - begin) < options.seconds) {
-    server.wait(std::chrono::milliseconds(10));
-    while (server.next()) received += bytes;
+  [[nodiscard]] std::int64_t shard_elements() const {
+    return std::max<std::int64_t>(static_cast<std::int64_t>(megabytes * (1 << 20)) / 4 / shards, 1);
   }
-  is_over = true;
-  sender.join();
-  return per_second(static_cast<double>(received), now_ns() - begin);
-}
-
-struct Rate {
-  double bytes_per_s = 0;  // both directions, of the server
-  double least_share = 0;  // of the worker that got least, of an equal one
+  [[nodiscard]] std::int64_t bytes() const { return shard_elements() * shards * 4; }
 };
 
-Rate server_rate(const Options& options, int workers, const Keys& keys) {
-  const std::int64_t elements = (options.megabytes << 20) / 4;
-  const Layout layout = make_layout({{"weights", {elements}, {1}}}, {},
-                                    {.shards = options.shards, .split_bound = elements / options.shards});
-  Server server(layout, {at::zeros({elements})}, at::empty({0}),
-                {.policy = preset_policy("asp", workers),
+Keys keys_in(const std::string& folder) {
+  if (folder.empty()) return {};
+  Keys keys;
+  std::ifstream(folder + "/server.pub") >> keys.server_public;
+  std::ifstream(folder + "/server.key") >> keys.server_secret;
+  return keys;
+}
+
+Tensors tensors_like(const Layout& layout, double value) {
+  Tensors tensors{.statistics = at::empty({0})};
+  for (const Shard& shard : layout.shards) tensors.shards.push_back(at::full({shard.elements}, value));
+  return tensors;
+}
+
+// Until the server says that the run is over.
+void work(const Options& options, int worker, int port) {
+  device::use_cpu_threads(options.threads);
+  NetworkLink link({.host = "127.0.0.1",
+                    .port = port,
+                    .keys = {keys_in(options.keys).server_public, {}},
+                    .worker = WorkerId{worker},
+                    .patience = kForEver,
+                    .silence = kForEver});
+  Tensors weights = tensors_like(link.layout(), 0);
+  const Tensors gradients = tensors_like(link.layout(), 1e-6);
+  while (link.next_lease()) {
+    try {
+      const std::int64_t version = link.pull(weights);
+      link.push({.record = {.base_version = version, .examples = 1, .targets = 1}, .tensors = gradients});
+    } catch (const StepIsVoid&) {  // the run is over
+    }
+  }
+  link.leave();
+}
+
+double cpu_ms() { return 1e3 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+class Served {
+ public:
+  explicit Served(const Options& options)
+      : options_(options),
+        layout_(make_layout({{"weights", {options.bytes() / 4}, {1}}}, {},
+                            {.shards = options.shards, .split_bound = options.shard_elements()})),
+        server_(layout_, {at::zeros({options.bytes() / 4})}, at::empty({0}),
+                {.policy = preset_policy("asp", options.workers),
                  .optimizer = {.kind = "sgd"},
-                 .lr = [](const ServerProgress&) { return 1e-3; }});
-  data::Ledger ledger({.samples = 1 << 20});
-  NetworkServer network(server, ledger, {.keys = keys, .last_version = std::int64_t{1} << 40, .farewell = 100'000'000});
-  std::atomic<bool> is_over = false;
-  std::vector<std::int64_t> steps(static_cast<std::size_t>(workers));
-  std::vector<std::thread> threads;
-  for (int w = 0; w < workers; ++w) {
-    threads.emplace_back([&, w] {
-      NetworkLink link(
-          {.host = "127.0.0.1", .port = network.port(), .keys = {keys.server_public, {}}, .worker = WorkerId{w}});
-      Tensors weights, gradients;
-      for (const Shard& shard : layout.shards) weights.shards.push_back(at::empty({shard.elements}));
-      for (const Shard& shard : layout.shards) gradients.shards.push_back(at::full({shard.elements}, 1e-6));
-      weights.statistics = gradients.statistics = at::empty({0});
-      while (!is_over && link.next_lease()) {
-        const std::int64_t version = link.pull(weights);
-        link.push({.record = {.base_version = version, .examples = 1, .targets = 1}, .tensors = gradients});
-        ++steps[w];
-      }
-    });
+                 .lr = [](const ServerProgress&) { return 1e-3; }}),
+        network_(server_, ledger_,
+                 {.port = options.port,
+                  .keys = keys_in(options.keys),
+                  .last_version = std::int64_t{1} << 40,
+                  .silence = kForEver,
+                  .patience = kForEver}) {
+    for (int w = 0; w < options.workers && options.port == 0; ++w)
+      threads_.emplace_back([this, w, port = network_.port()] { work(options_, w, port); });
   }
-  const auto serve = [&](double seconds) {
+  ~Served() {
+    network_.end(Over{});
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  nlohmann::json measure() {
+    serve(kWarmUp);
+    const double cpu = cpu_ms();
+    const Nanoseconds begin = now_ns();
+    const std::map<int, std::int64_t> of_workers = serve(options_.seconds);
+    const Nanoseconds took = now_ns() - begin;
+    std::int64_t updates = 0, least = of_workers.empty() ? 0 : of_workers.begin()->second;
+    for (const auto& [worker, count] : of_workers) {
+      updates += count;
+      least = std::min(least, count);
+    }
+    if (static_cast<int>(of_workers.size()) < options_.workers) least = 0;
+    return {
+        {"bytes_per_s", per_second(2.0 * static_cast<double>(updates * options_.bytes()), took)},
+        {"updates_per_s", per_second(static_cast<double>(updates), took)},
+        {"least_share", updates > 0 ? static_cast<double>(least * options_.workers) / static_cast<double>(updates) : 0},
+        {"cpu_ms", cpu_ms() - cpu}};
+  }
+
+ private:
+  // Nobody is served between two measurements, so that all workers wait. Returns the updates of each.
+  std::map<int, std::int64_t> serve(double seconds) {
+    std::map<int, std::int64_t> of_workers;
     const Nanoseconds until = now_ns() + static_cast<Nanoseconds>(seconds * 1e9);
-    while (now_ns() < until) (void)network.next(10'000'000);
-  };
-  serve(0.5);  // all are there, buffers are warm
-  const std::int64_t before = server.progress().version;
-  const std::vector<std::int64_t> steps_before = steps;
-  const Nanoseconds begin = now_ns();
-  serve(options.seconds);
-  const auto updates = static_cast<double>(server.progress().version - before);
-  const double rate = per_second(2 * updates * static_cast<double>(elements * 4), now_ns() - begin);
-  double least = updates;
-  for (int w = 0; w < workers; ++w) least = std::min(least, static_cast<double>(steps[w] - steps_before[w]));
-  is_over = true;
-  serve(0.3);
-  network.end(Over{});
-  for (std::thread& thread : threads) thread.join();
-  return {rate, updates > 0 ? least * workers / updates : 0};
+    for (Nanoseconds now = now_ns(); now < until; now = now_ns()) {
+      const auto update = network_.next(until - now);
+      if (update) ++of_workers[static_cast<int>(update->pushes.front().record.worker)];
+    }
+    return of_workers;
+  }
+
+  Options options_;
+  Layout layout_;
+  Server server_;
+  data::Ledger ledger_{{.samples = 1 << 20}};
+  NetworkServer network_;
+  std::vector<std::thread> threads_;
+};
+
+nlohmann::json measure_limit(const Options& options) {
+  const Loopback what{
+      .workers = options.workers, .bytes = options.bytes(), .frames = options.shards, .seconds = options.seconds};
+  const double cpu = cpu_ms();
+  const double rate = options.what == "tcp"      ? tcp_bytes_per_s(what)
+                      : options.what == "frames" ? frames_bytes_per_s(what)
+                                                 : memory_bytes_per_s(what);
+  return {{"bytes_per_s", rate}, {"cpu_ms", cpu_ms() - cpu}};
+}
+
+template <typename Measure>
+void answer_lines(const Options& options, const Measure& measure) {
+  bool is_asked = false;
+  const auto answer = [&] { std::cout << measure().dump() << std::endl; };
+  for (std::string line; std::getline(std::cin, line); is_asked = true) answer();
+  for (int i = 0; !is_asked && i < options.repeats; ++i) answer();
 }
 
 void run(const Options& options) {
-  const Keys keys = make_keys();
-  std::printf("%lld MiB of weights in %d shards; GB/s, medians of %d rounds in which all sides take turns\n",
-              static_cast<long long>(options.megabytes), options.shards, options.rounds);
-  std::printf("workers  tcp, one way  zeromq, one way  push + pull  of zeromq  least worker's share  with keys\n");
-  for (const int workers : options.workers) {
-    std::vector<double> tcp, zmq, plain, share, sealed;
-    for (int round = 0; round < options.rounds; ++round) {
-      tcp.push_back(tcp_bytes_per_s(options));
-      zmq.push_back(zmq_bytes_per_s(options));
-      const Rate rate = server_rate(options, workers, {});
-      plain.push_back(rate.bytes_per_s);
-      share.push_back(rate.least_share);
-      sealed.push_back(server_rate(options, workers, keys).bytes_per_s);
-    }
-    std::printf("%7d %13.2f %16.2f %12.2f %9.0f%% %21.2f %10.2f\n", workers, median(tcp) * 1e-9, median(zmq) * 1e-9,
-                median(plain) * 1e-9, 100 * median(plain) / median(zmq), median(share), median(sealed) * 1e-9);
-    std::fflush(stdout);
+  if (options.what != "server") {
+    answer_lines(options, [&] { return measure_limit(options); });
+  } else if (options.rank == 0) {
+    Served served(options);
+    answer_lines(options, [&] { return served.measure(); });
+  } else {
+    std::thread worker([&] { work(options, options.rank - 1, options.port); });
+    for (std::string line; std::getline(std::cin, line);) std::cout << "{}" << std::endl;
+    worker.join();
   }
+}
+
+Options parse(int argc, char** argv) {
+  CLI::App app("What a parameter server moves in a second, and what loopback carries");
+  Options options;
+  app.add_option("--what", options.what, "server, or a limit: tcp, frames (ZeroMQ), memory")
+      ->check(CLI::IsMember({"server", "tcp", "frames", "memory"}));
+  app.add_option("--workers", options.workers)->check(CLI::PositiveNumber);
+  app.add_option("--megabytes", options.megabytes, "of weights")->check(CLI::PositiveNumber);
+  app.add_option("--shards", options.shards, "of the weights")->check(CLI::PositiveNumber);
+  app.add_option("--seconds", options.seconds, "of each measurement")->check(CLI::PositiveNumber);
+  app.add_option("--keys", options.keys, "folder of server.key and server.pub: everything is encrypted");
+  app.add_option("--repeats", options.repeats, "without input");
+  app.add_option("--threads", options.threads, "of LibTorch, in the server and in each worker");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
+  }
+  if (const char* const world = std::getenv("WORLD_SIZE"); world != nullptr && options.what == "server") {
+    options.workers = std::atoi(world) - 1;
+    options.rank = std::atoi(std::getenv("RANK"));
+    options.port = std::atoi(std::getenv("MASTER_PORT"));
+  }
+  return options;
 }
 
 }  // namespace
 }  // namespace sluice::ps
 
-int main(int argc, char** argv) {
-  CLI::App app("What a parameter server moves in a second, beside TCP and ZeroMQ");
-  sluice::ps::Options options;
-  app.add_option("--megabytes", options.megabytes, "of weights");
-  app.add_option("--workers", options.workers, "numbers of workers")->delimiter(',');
-  app.add_option("--seconds", options.seconds, "of each measurement");
-  app.add_option("--rounds", options.rounds, "of which medians are taken");
-  app.add_option("--shards", options.shards, "of the weights");
-  CLI11_PARSE(app, argc, argv);
+int main(int argc, char** argv) try {
+  sluice::device::tune_malloc();  // as `sluice` itself does
   sluice::set_log_level(sluice::LogLevel::kWarning);
+  const sluice::ps::Options options = sluice::ps::parse(argc, argv);
+  sluice::device::use_cpu_threads(options.threads);
   sluice::ps::run(options);
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "parameter_server: %s\n", error.what());
+  return 2;
 }

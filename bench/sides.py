@@ -109,9 +109,12 @@ class Side:
         of_ranks = [self._answer(process) for process in self.processes]
         cores = round(others.cores(), 2)
         self._let_threads_sleep()
-        slowest = min(of_ranks, key=lambda result: result["samples_per_s"])
-        self.results.append(slowest | {"cpu_ms": sum(result["cpu_ms"] for result in of_ranks), "others": cores})
+        self.results.append(self.result_of(of_ranks) | {"others": cores})
         return self.results[-1]
+
+    def result_of(self, of_ranks):
+        slowest = min(of_ranks, key=lambda result: result["samples_per_s"])
+        return slowest | {"cpu_ms": sum(result["cpu_ms"] for result in of_ranks)}
 
     def _let_threads_sleep(self):
         """Threads with a long GOMP_SPINCOUNT spin on after the last step: the next side must not meet them."""
