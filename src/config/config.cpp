@@ -141,6 +141,8 @@ Config parse(std::string_view text, std::string_view name, std::span<const std::
   return std::move(builder).finish();
 }
 
+int nesterov_delay(const Config& config) { return config.ps.policy == "diloco" ? 0 : config.ps.nesterov_delay; }
+
 std::int64_t step_batch(const Config& config) {
   if (config.replicas.sync != "ps") return config.train.global_batch;
   return config.ps.worker_batch > 0 ? config.ps.worker_batch : config.train.global_batch / config.ps.workers;

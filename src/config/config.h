@@ -89,6 +89,7 @@ struct TrainConfig {
   std::uint64_t seed = 1;
   bool deterministic = false;
   std::int64_t eval_every_steps = 0;  // 0 = after each epoch
+  std::int64_t eval_limit = 0;        // samples; 0 = the whole test set
   double step_timeout_s = 60;
 
   bool operator==(const TrainConfig&) const = default;
@@ -149,6 +150,7 @@ struct PsConfig {
   double outer_lr = 0.7;  // of "diloco"; likewise outer_momentum
   double outer_momentum = 0.9;
   std::string lr_by = "updates";
+  int nesterov_delay = 0;  // updates; 0 = none
   std::string log = "off";
 
   bool operator==(const PsConfig&) const = default;
@@ -214,6 +216,8 @@ struct Config {
 
 // Samples of a step of one process: train.global_batch, or what a worker of a parameter server takes.
 [[nodiscard]] std::int64_t step_batch(const Config& config);
+// Of the momentum of train.optimizer; that of diloco is the outer optimizer's.
+[[nodiscard]] int nesterov_delay(const Config& config);
 
 // Reads the file, then the `sets` ("key=value", the part after --set) in order; the last one of a key wins.
 // A set's value is TOML; a bare word is a string: train.optimizer=adamw, device.list=cpu, pipeline.partition=[3,4].

@@ -86,6 +86,7 @@ class Rules {
     check_places_of_workers();
     check_local_training();
     check_dual_batch();
+    check_delay();
     require(config_.freeze.policy == "none" && config_.pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
             "workers of a parameter server keep their plan; leave freeze.policy and pipeline.changes out");
     require(ps.policy != "amb" || ps.time_limit_s > 0, {"ps.policy", "ps.time_limit_s"},
@@ -108,6 +109,22 @@ class Rules {
                    " samples (ps.worker_batch, or train.global_batch / ps.workers), too few for ",
                    batch < slices ? concat(slices, " micro-batches")
                                   : concat("train.micro_batch=", config_.train.micro_batch)));
+  }
+
+  // Momentum that comes with every so many-th push.
+  void check_delay() const {
+    const PsConfig& ps = config_.ps;
+    if (ps.nesterov_delay == 0) return;
+    const bool is_diloco = ps.policy == "diloco";
+    const bool by_optimizer = config_.train.optimizer == "momentum" && config_.train.nesterov;
+    require(is_diloco ? ps.outer_momentum > 0 : by_optimizer,
+            {"ps.nesterov_delay", "train.optimizer", "train.nesterov", "ps.outer_momentum"},
+            concat("ps.nesterov_delay=", ps.nesterov_delay, " delays Nesterov's momentum; set ",
+                   is_diloco ? "ps.outer_momentum" : "train.optimizer=\"momentum\" and train.nesterov=true"));
+    require(ps.policy == "asp" || ps.policy == "ssp" || (is_diloco && ps.quorum == 1),
+            {"ps.nesterov_delay", "ps.policy", "ps.quorum"},
+            concat("ps.nesterov_delay=", ps.nesterov_delay, " beside ps.policy=\"", ps.policy,
+                   "\"; it is for \"asp\", \"ssp\", and \"diloco\" with ps.quorum=1, where each push is an update"));
   }
 
   // What goes with virtual time, and what with processes.

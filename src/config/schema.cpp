@@ -167,6 +167,8 @@ Keys train_keys() {
        "use only kernels whose result does not vary; slower on GPUs"},
       {"train.eval_every_steps", train<&C::eval_every_steps>(), at_least(0), "steps",
        "steps between evaluations; 0 = after each epoch"},
+      {"train.eval_limit", train<&C::eval_limit>(), at_least(0), "samples",
+       "evaluate on the first so many of the test set only; 0 = all"},
       {"train.step_timeout_s", train<&C::step_timeout_s>(), real_between(0.001, 1e6), "s",
        "a step that takes longer is reported as hung; what it waits for other processes does not count"},
   };
@@ -228,16 +230,13 @@ Keys freeze_keys() {
        "what policies count; half: attention and MLP of a transformer's block each for itself"},
       {"freeze.elastic", freeze<&C::elastic>(), any(), "",
        "whether the pipeline may go on on fewer devices once layers are frozen, where a step is predicted to be "
-       "shorter "
-       "and the change to be won back within the epoch; with train.deterministic it never does"},
+       "shorter and the change to be won back within the epoch; with train.deterministic it never does"},
       {"freeze.replicas", freeze<&C::replicas>(), any(), "",
        "whether devices that the pipeline gives up become replicas"},
       {"freeze.cache", freeze<&C::cache>(), words({"off", "memory", "disk", "auto"}), "",
        "where what frozen layers make of a sample is kept, so that they run once for it and not in every epoch: "
-       "memory; "
-       "disk; auto = in memory and then on disk, if rows in memory are measured to take less time than the layers. "
-       "Crops and "
-       "flips need data.views; not with train.deterministic"},
+       "memory; disk; auto = in memory and then on disk, if rows in memory are measured to take less time than the "
+       "layers. Crops and flips need data.views; not with train.deterministic"},
       {"freeze.cache_bytes", freeze<&C::cache_bytes>(), between(0, kLargestMemory), "bytes",
        "most memory of each process that the cache takes, as a number or such as \"512MiB\""},
       {"freeze.cache_disk_bytes", freeze<&C::cache_disk_bytes>(), between(0, kLargestMemory), "bytes",
@@ -256,12 +255,10 @@ Keys ps_keys() {
       {"ps.policy", ps<&C::policy>(),
        words({"bsp", "ssp", "asp", "quorum", "fmb", "amb", "dual_batch", "local_sgd", "diloco"}), "",
        "for replicas.sync = \"ps\": which pushes make an update; bsp, fmb: one of every worker; ssp: each one, and "
-       "nobody "
-       "is more than ps.staleness ahead of the slowest; asp: each one; quorum: those of ps.quorum workers; amb: as "
-       "fmb, "
-       "but workers stop computing after ps.time_limit_s; dual_batch: each one, of weights after a share of an epoch, "
-       "ps.small_workers of them with a smaller batch; local_sgd: the mean of all weights after ps.local_steps steps "
-       "of their own; diloco: likewise, what they have moved being the gradient of an outer step"},
+       "nobody is more than ps.staleness ahead of the slowest; asp: each one; quorum: those of ps.quorum workers; "
+       "amb: as fmb, but workers stop computing after ps.time_limit_s; dual_batch: each one, of weights after a "
+       "share of an epoch, ps.small_workers of them with a smaller batch; local_sgd: the mean of all weights after "
+       "ps.local_steps steps of their own; diloco: likewise, what they have moved being the gradient of an outer step"},
       {"ps.clock", ps<&C::clock>(), words({"real", "virtual"}), "",
        "real: the server and its workers are processes (ps.placement); virtual: the server and all its workers in one "
        "process, one worker after the other, on a clock that is charged "
@@ -275,21 +272,19 @@ Keys ps_keys() {
        "folder with server.pub, and for the server server.key (sluice make-keys): all that travels is encrypted, and "
        "only those who have the keys are heard; empty: not encrypted, and the server listens on 127.0.0.1 only"},
       {"ps.workers", ps<&C::workers>(), between(1, 4096), "workers",
-       "workers of the server, each a pipeline; with ps.placement = \"rank0\" all processes of the launch but the "
-       "first"},
+       "workers of the server, each a pipeline; with ps.placement = \"rank0\" all processes but the first"},
       {"ps.worker_batch", ps<&C::worker_batch>(), at_least(0), "samples",
        "samples of a worker's step; 0 = train.global_batch / ps.workers"},
       {"ps.shards", ps<&C::shards>(), between(1, 1024), "shards", "parts that the server cuts the parameters into"},
       {"ps.quorum", ps<&C::quorum>(), between(0, 4096), "workers",
        "workers whose pushes make an update; 0: all; auto: as the policy has it, more than half for quorum"},
       {"ps.staleness", ps<&C::staleness>(), between(-1, 1'000'000), "pushes",
-       "pushes that a worker may be ahead of the slowest when it begins; -1: any number; auto: as the policy has it, 3 "
-       "for ssp"},
+       "pushes that a worker may be ahead of the slowest when it begins; -1: any; auto: as the policy has it, 3 for "
+       "ssp"},
       {"ps.grace_s", ps<&C::grace_s>(), real_at_least(0), "s",
        "how long an update still waits for more pushes once its quorum is there"},
       {"ps.time_limit_s", ps<&C::time_limit_s>(), real_at_least(0), "s",
-       "after so long, stalls included, a worker begins no other slice of its step; the first one always runs; 0 = "
-       "none"},
+       "after so long, stalls included, a worker begins no other slice of its step than the first; 0 = none"},
       {"ps.partitions", ps<&C::partitions>(), between(0, 65'536), "slices",
        "slices of a worker's step between which it looks at the clock: its micro-batches; 0 = pipeline.chunks"},
       {"ps.induce", ps<&C::induce>(), words({"none", "ec2", "cedar", "exponential"}), "",
@@ -311,8 +306,7 @@ Keys more_ps_keys() {
   using C = PsConfig;
   return {
       {"ps.local_steps", ps<&C::local_steps>(), between(0, 1'000'000), "steps",
-       "of its own optimizer that a worker makes between pushes; 0: as the policy has it, 8 for local_sgd, 500 for "
-       "diloco"},
+       "of its own optimizer that a worker makes between pushes; 0: as the policy has it, 8, or 500 for diloco"},
       {"ps.small_workers", ps<&C::small_workers>(), between(0, 4096), "workers",
        "for dual_batch: how many, the last ones, have a smaller batch than ps.worker_batch (sluice batch-plan)"},
       {"ps.extra_time", ps<&C::extra_time>(), real_at_least(1), "",
@@ -323,7 +317,10 @@ Keys more_ps_keys() {
       {"ps.outer_lr", ps<&C::outer_lr>(), above(0), "", "for diloco: learning rate of the server's Nesterov step"},
       {"ps.outer_momentum", ps<&C::outer_momentum>(), fraction(), "", "for diloco: its momentum"},
       {"ps.lr_by", ps<&C::lr_by>(), words({"updates", "examples"}), "",
-       "what the learning-rate schedule counts; examples: in units of one update of all workers' whole batches"},
+       "what the learning-rate schedule counts; examples: in units of an update of whole batches"},
+      {"ps.nesterov_delay", ps<&C::nesterov_delay>(), between(0, 4096), "updates",
+       "delayed Nesterov where each push is an update: it takes one so many-th of its gradient, and each so many-th of "
+       "them brings momentum, by train.nesterov or for diloco by ps.outer_momentum; 0: each does all of it"},
       {"ps.log", ps<&C::log>(), words({"off", "process", "disk"}), "",
        "whether pushes since the newest checkpoint outlive the server; off: no; process: they are written to the run "
        "directory before they are acknowledged; disk: and outlive the machine"},

@@ -26,13 +26,15 @@ double one_cycle(const LrSchedule& schedule, std::int64_t step) {
   return cosine_between(schedule.lr, start / kEndFraction, (now - rise) / std::max(total - 1.0 - rise, 1.0));
 }
 
+std::int64_t count_decays(const LrSchedule& schedule, std::int64_t step) {
+  if (schedule.decay_every > 0) return step / schedule.decay_every;
+  return std::ranges::count_if(schedule.decay_steps, [&](auto at) { return at <= step; });
+}
+
 double after_warmup(const LrSchedule& schedule, std::int64_t step) {
   if (schedule.kind == "constant") return schedule.lr;
-  if (schedule.kind == "step") {
-    const auto passed =
-        std::count_if(schedule.decay_steps.begin(), schedule.decay_steps.end(), [&](auto at) { return at <= step; });
-    return schedule.lr * std::pow(schedule.decay, static_cast<double>(passed));
-  }
+  if (schedule.kind == "step")
+    return schedule.lr * std::pow(schedule.decay, static_cast<double>(count_decays(schedule, step)));
   check(schedule.kind == "cosine", "an unknown learning-rate schedule came through the configuration");
   const auto length = static_cast<double>(std::max<std::int64_t>(schedule.total_steps - schedule.warmup_steps, 1));
   return cosine_between(schedule.lr, schedule.lr_min, static_cast<double>(step - schedule.warmup_steps) / length);

@@ -1,5 +1,8 @@
-// optimizer: SGD, momentum, Adam and AdamW over a stage's flat buffer, with ATen's fused kernels: a few calls per step
-// whatever the number of parameters. Equal to torch.optim's update rules.
+// optimizer: SGD, momentum, RMSprop, Adam and AdamW over a stage's flat buffer, with ATen's fused kernels where it has
+// them: a few calls per step whatever the number of parameters. Equal to torch.optim's update rules.
+// Delayed Nesterov (Liu et al., 2024, arXiv 2401.09135) is for gradients that are taken in one by one, each of older
+// weights: of N in a row each moves the weights by its N-th part, and only the last one brings momentum, of their mean.
+// Together they do what one Nesterov step on that mean does.
 // Not here: the learning rate over time (lr_schedule.h); which gradients (pipeline/flat_parameters.h).
 // Threads: update() of disjoint parts may run at once, after one begin_step().
 #pragma once
@@ -14,10 +17,12 @@
 namespace sluice::optim {
 
 struct OptimizerOptions {
-  std::string kind = "momentum";  // sgd, momentum, adam (weight decay in the gradient), adamw (decoupled)
+  std::string kind = "momentum";  // sgd, momentum, rmsprop, adam (weight decay in the gradient), adamw (decoupled)
   double momentum = 0.9;
   bool nesterov = false;
+  int nesterov_delay = 0;  // N of delayed Nesterov, of the kind "momentum"; 0: not
   double weight_decay = 0;
+  double rms_alpha = 0.99;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -41,12 +46,23 @@ class Optimizer {
   // Applies the current gradients, divided by `divisor`, to one part.
   void update(double lr, double divisor, BufferPart part);
 
-  // Flat state tensors by name: momentum_buffer; exp_avg, exp_avg_sq.
+  // Flat state tensors by name: momentum_buffer, with a delay also gradient_sum; square_avg; exp_avg, exp_avg_sq.
   [[nodiscard]] const std::vector<std::pair<std::string, at::Tensor>>& states() const { return states_; }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
 
  private:
+  struct Slice {
+    at::Tensor values, gradients;
+    std::vector<at::Tensor> states;
+  };
+
+  [[nodiscard]] Slice slice(std::int64_t begin, std::int64_t end) const;
+  void update_sgd(const Slice& slice, double lr) const;
+  void update_rmsprop(const Slice& slice, const at::Tensor& gradient, double lr) const;
+  void update_delayed_nesterov(const Slice& slice, const at::Tensor& gradient, double lr) const;
+  void update_adam(const Slice& slice, double lr) const;
+
   OptimizerOptions options_;
   at::Tensor values_;
   at::Tensor gradients_;

@@ -43,7 +43,9 @@ optim::OptimizerOptions optimizer_options(const config::Config& config) {
   return {.kind = train.optimizer,
           .momentum = train.momentum,
           .nesterov = train.nesterov,
+          .nesterov_delay = config::nesterov_delay(config),
           .weight_decay = train.weight_decay,
+          .rms_alpha = train.rms_alpha,
           .beta1 = train.beta1,
           .beta2 = train.beta2,
           .eps = train.eps};

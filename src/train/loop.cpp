@@ -214,7 +214,7 @@ void Loop::train_one_step() {
     for (const auto& [name, fields] : parts_.updates->last_events()) parts_.records->reporter.event(name, fields);
     return;
   }
-  const auto& [batch, stats, spans, events] = *step;
+  const auto& [batch, stats, spans, lr_of_server, events] = *step;
   stop_is_agreed_ = stats.stop;
   if (!stats.skipped) proven_checkpoint_ = last_checkpoint_;  // the loss of one that is may be anything
 
@@ -227,7 +227,7 @@ void Loop::train_one_step() {
                                  .batch = batch.batch,
                                  .batches = batch.batches,
                                  .stats = stats,
-                                 .lr = lr,
+                                 .lr = lr_of_server.value_or(lr),
                                  .breakdown = profiler::break_down(spans),
                                  .evaluation_follows = progress_.evaluation_due},
                                 spans, number % options_.log_every == 0 || is_finished());

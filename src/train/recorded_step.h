@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +22,8 @@ using Events = std::vector<std::pair<std::string, nlohmann::ordered_json>>;
 struct RecordedStep {
   data::Batch batch;
   StepStats stats;
-  StepSpans spans;  // everything since they were last collected
+  StepSpans spans;                          // everything since they were last collected
+  std::optional<double> lr = std::nullopt;  // where it is not the loop's: a parameter server's
   // For the records, before those of the step: names of events and their fields.
   Events events = {};
 };

@@ -238,6 +238,7 @@ class ServedWorkers final : public UpdateSource {
       step.events.emplace_back("push", fields_of(push, version));
       if (is_local_) log_info(describe_round(setup_, push));
     }
+    if (!is_local_) step.lr = update.done.lr;
     if (!is_local_ && setup_.config.train.clip_norm > 0) step.stats.gradient_norm = update.done.gradient_norm;
     if (const std::string said = describe_update(setup_, version, step.stats, to_s(update.at - last_)); !said.empty())
       log_info(said);

@@ -29,7 +29,10 @@ optim::OptimizerOptions server_optimizer(const config::Config& config) {
     case ps::Payload::kDelta: break;
   }
   if (config.ps.outer_momentum == 0) return {.kind = "sgd"};
-  return {.kind = "momentum", .momentum = config.ps.outer_momentum, .nesterov = true};
+  return {.kind = "momentum",
+          .momentum = config.ps.outer_momentum,
+          .nesterov = true,
+          .nesterov_delay = config.ps.nesterov_delay};
 }
 
 }  // namespace
@@ -52,11 +55,17 @@ ps::SyncPolicy policy_of_server(const config::PsConfig& config) {
   return policy;
 }
 
+std::function<double(const ps::ServerProgress&)> rate_of_server(const Setup& setup) {
+  const bool by_examples = setup.config.ps.lr_by == "examples";
+  return [rates = lr_schedule(setup), by_examples, unit = samples_of_update(setup)](const ps::ServerProgress& at) {
+    return rates.at(by_examples ? at.examples / unit : at.version);
+  };
+}
+
 ps::ServerOptions server_options(const Setup& setup) {
-  const optim::LrSchedule rates = lr_schedule(setup);
   ps::ServerOptions options{.policy = policy_of_server(setup.config.ps),
                             .optimizer = server_optimizer(setup.config),
-                            .lr = [rates](const ps::ServerProgress& at) { return rates.at(at.version); }};
+                            .lr = rate_of_server(setup)};
   if (options.policy.payload == ps::Payload::kDelta)
     options.lr = [rate = setup.config.ps.outer_lr](const ps::ServerProgress&) { return rate; };
   if (!workers_update(setup.config)) options.clip_norm = setup.config.train.clip_norm;

@@ -2,6 +2,7 @@
 // configuration, its records, and the server's state as the engine's. Threads: any. Errors: ConfigError.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ void check_policy(const Setup& setup);
 
 [[nodiscard]] ps::SyncPolicy policy_of_server(const config::PsConfig& config);
 [[nodiscard]] ps::ServerOptions server_options(const Setup& setup);
+// By ps.lr_by: of the server, or of its workers where they make steps of their own.
+[[nodiscard]] std::function<double(const ps::ServerProgress&)> rate_of_server(const Setup& setup);
 // Whether its workers make steps of their own between pushes, with the configuration's optimizer. Then the server has
 // another one, or none.
 [[nodiscard]] bool workers_update(const config::Config& config);

@@ -170,8 +170,11 @@ data::DatasetInfo info_of_batch(const config::Config& config, const data::Datase
 void open_data(Setup& setup, bool of_own_batch) {
   const config::Config& config = setup.config;
   if (!of_own_batch || !model_sizes_are_given(config.model)) {
-    setup.train_set = data::open_dataset(dataset_options(config), data::Split::kTrain);
-    setup.test_set = data::open_dataset(dataset_options(config), data::Split::kTest);
+    data::DatasetOptions options = dataset_options(config);
+    setup.train_set = data::open_dataset(options, data::Split::kTrain);
+    const std::int64_t most = config.train.eval_limit;
+    if (most > 0) options.limit = options.limit > 0 ? std::min(options.limit, most) : most;
+    setup.test_set = data::open_dataset(options, data::Split::kTest);
   }
   setup.global_batch = config::step_batch(config);
   if (!of_own_batch)
@@ -335,6 +338,7 @@ measure::Workload workload_of(const Setup& setup) {
           .replicas = count_replicas(setup),
           .label_smoothing = train.label_smoothing,
           .optimizer = train.optimizer,
+          .nesterov_delay = config::nesterov_delay(setup.config),
           .is_deterministic = train.deterministic};
 }
 
@@ -346,6 +350,7 @@ optim::LrSchedule lr_schedule(const Setup& setup) {
           .warmup_steps = train.warmup_steps,
           .total_steps = setup.total_steps,
           .decay_steps = train.lr_decay_steps,
+          .decay_every = train.lr_decay_every,
           .decay = train.lr_decay};
 }
 

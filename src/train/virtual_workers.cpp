@@ -57,7 +57,7 @@ class VirtualWorkers final : public UpdateSource {
   explicit VirtualWorkers(const Setup& setup)
       : setup_(setup),
         policy_(policy_of_server(setup.config.ps)),
-        lr_(lr_schedule(setup)),
+        rate_(rate_of_server(setup)),
         ledger_(ledger_options(setup)),
         reader_(*setup.train_set, train_loader_options(setup).reading()),
         steps_(static_cast<std::size_t>(setup.config.ps.workers)) {}
@@ -86,6 +86,7 @@ class VirtualWorkers final : public UpdateSource {
       fields["virtual_s"] = to_s(update.at);
       done.events.emplace_back("push", std::move(fields));
     }
+    if (!is_local_) done.lr = update.done.lr;
     if (!is_local_ && setup_.config.train.clip_norm > 0) done.stats.gradient_norm = update.done.gradient_norm;
     const std::string said =
         describe_update(setup_, update.done.update.version, done.stats, to_s(update.at - updated_at_));
@@ -156,7 +157,7 @@ class VirtualWorkers final : public UpdateSource {
     sync_->begin_round(round_of(own.lease, share));
     if (is_local_) own.optimizer.put_into(engine_->composition());
     std::int64_t step = round * share.steps();
-    const double lr = lr_.at(server_->progress().version);
+    const double lr = rate_(server_->progress());
     for (const data::Lease& samples : steps_of(own.lease, share))
       add_to(own.flops, run_step(samples, step++, lr, clock).flops);
     if (is_local_) own.optimizer.take_from(engine_->composition());
@@ -180,7 +181,7 @@ class VirtualWorkers final : public UpdateSource {
 
   const Setup& setup_;
   ps::SyncPolicy policy_;
-  optim::LrSchedule lr_;  // for messages: the server's
+  std::function<double(const ps::ServerProgress&)> rate_;  // of workers; where the server has it, for messages
   data::Ledger ledger_;
   data::SampleReader reader_;
   std::vector<comm::SyncedStage> stages_;

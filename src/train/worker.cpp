@@ -178,7 +178,7 @@ class Worker {
   std::shared_ptr<PacedLink> paced_;
   std::shared_ptr<ps::WorkerSync> sync_;
   data::SampleReader reader_;
-  optim::LrSchedule lr_ = lr_schedule(setup_);  // for messages: the server's
+  optim::LrSchedule lr_ = lr_schedule(setup_);  // for messages: the server's by updates
   RunPlans plans_;
   engine::Engine engine_;
   std::int64_t pushes_ = 0;

@@ -37,6 +37,7 @@ OPTIMIZERS = {
     "nesterov": (torch.optim.SGD, {"momentum": 0.8, "nesterov": True}, {"momentum": 0.8, "nesterov": True}),
     "clipped": (torch.optim.SGD, {"momentum": 0.9}, {"momentum": 0.9, "clip_norm": 0.01}),
     "unclipped": (torch.optim.SGD, {}, {"clip_norm": 1e6}),
+    "rmsprop": (torch.optim.RMSprop, {"alpha": 0.9, "eps": 1e-3}, {"rms_alpha": 0.9, "eps": 1e-3}),
     "adam": (torch.optim.Adam, {"betas": (0.8, 0.95), "eps": 1e-3}, {"beta1": 0.8, "beta2": 0.95, "eps": 1e-3}),
     "adamw": (torch.optim.AdamW, {"betas": (0.9, 0.99), "eps": 1e-3}, {"beta1": 0.9, "beta2": 0.99, "eps": 1e-3}),
 }
@@ -63,6 +64,7 @@ CASES = [
     (2, 2, 3, "zb-v", "sgd", 0.0, {}),
     (1, 2, 3, "dualpipe-v", "momentum", 0.0, {}),
     (2, 1, 5, "dualpipe-v", "sgd", 0.0, {"recompute": "layer"}),
+    (2, 2, 3, "1f1b", "rmsprop", 0.1, {}),
 ]
 VIRTUAL = {"interleaved": 2, "looped-bfs": 2, "zb-v": 2, "dualpipe-v": 2}  # stages a device, where the case says nothing
 

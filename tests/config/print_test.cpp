@@ -122,6 +122,32 @@ void repair_cache(Config& config) {
   if (freeze.cache == "memory" && freeze.cache_bytes.bytes == 0) freeze.cache_bytes.bytes = 1;
 }
 
+// What is for some policies only.
+void repair_policy(Config& config) {
+  PsConfig& ps = config.ps;
+  const PsConfig defaults;
+  const bool is_dual = ps.policy == "dual_batch", is_diloco = ps.policy == "diloco";
+  if (is_dual) {
+    ps.small_workers = std::min(ps.small_workers, ps.workers);
+  } else {
+    ps.small_workers = defaults.small_workers;
+    ps.extra_time = defaults.extra_time;
+    ps.merge = defaults.merge;
+  }
+  if (!is_diloco) ps.outer_lr = defaults.outer_lr, ps.outer_momentum = defaults.outer_momentum;
+  if (!is_diloco && ps.policy != "local_sgd") ps.local_steps = 0;
+  if (is_dual || is_diloco || ps.policy == "local_sgd") ps.time_limit_s = 0, ps.lr_by = defaults.lr_by;
+  if (is_diloco && ps.nesterov_delay > 0) ps.quorum = 1, ps.outer_momentum = 0.5;
+  if (ps.policy == "asp" || ps.policy == "ssp") {
+    if (ps.nesterov_delay == 0) return;
+    config.train.optimizer = "momentum";
+    config.train.momentum = 0.5;
+    config.train.nesterov = true;
+  } else if (!is_diloco) {
+    ps.nesterov_delay = 0;
+  }
+}
+
 void repair_parameter_server(Config& config) {
   if (config.replicas.sync != "ps") {
     config.ps = {};
@@ -135,7 +161,9 @@ void repair_parameter_server(Config& config) {
   config.ps.workers = 1;
   config.ps.worker_batch = config.ps.partitions = 0;
   const PsConfig defaults;
+  repair_policy(config);
   if (config.ps.clock == "virtual") {
+    config.ps.log = defaults.log;
     config.ps.placement = defaults.placement;
     config.ps.address = config.ps.keys = "";
   } else {
@@ -172,7 +200,9 @@ Config repaired(Config config) {
   std::ranges::sort(train.lr_decay_steps);
   const auto repeats = std::ranges::unique(train.lr_decay_steps);
   train.lr_decay_steps.erase(repeats.begin(), repeats.end());
-  if (train.lr_schedule == "step" && train.lr_decay_steps.empty()) train.lr_decay_steps = {1};
+  if (!train.lr_decay_steps.empty()) train.lr_decay_every = 0;
+  if (train.lr_schedule == "step" && train.lr_decay_every == 0 && train.lr_decay_steps.empty())
+    train.lr_decay_steps = {1};
   return config;
 }
 

@@ -199,35 +199,47 @@ void ReferenceModel::load(const storage::TensorMap& tensors) {
   for (const auto& [name, own] : this->tensors()) own.copy_(tensors.at(name));
 }
 
+namespace {
+
+// The moving mean of `values`; `state` starts empty.
+at::Tensor moving_mean(at::Tensor& state, const at::Tensor& values, double decay) {
+  state = (state.defined() ? state : at::zeros_like(values)) * decay + values * (1 - decay);
+  return state;
+}
+
+// What a step goes along, times the rate.
+at::Tensor direction(const optim::OptimizerOptions& options, double step, const at::Tensor& gradient,
+                     storage::TensorMap& state) {
+  if (options.kind.starts_with("adam")) {
+    const at::Tensor mean = moving_mean(state["exp_avg"], gradient, options.beta1);
+    const at::Tensor square = moving_mean(state["exp_avg_sq"], gradient * gradient, options.beta2);
+    return mean / (1 - std::pow(options.beta1, step)) /
+           ((square / (1 - std::pow(options.beta2, step))).sqrt() + options.eps);
+  }
+  if (options.kind == "rmsprop") {
+    const at::Tensor square = moving_mean(state["square_avg"], gradient * gradient, options.rms_alpha);
+    return gradient / (square.sqrt() + options.eps);
+  }
+  if (options.kind == "momentum") {
+    at::Tensor& buffer = state["momentum_buffer"];
+    buffer = buffer.defined() ? buffer * options.momentum + gradient : gradient.clone();
+    return options.nesterov ? gradient + buffer * options.momentum : buffer;
+  }
+  check(options.kind == "sgd", "an optimizer that the reference does not know");
+  return gradient;
+}
+
+}  // namespace
+
 void reference_update(const optim::OptimizerOptions& options, double lr, std::int64_t step, at::Tensor parameter,
                       at::Tensor gradient, storage::TensorMap& state) {
   const at::NoGradGuard no_grad;
-  const bool adam = options.kind == "adam" || options.kind == "adamw";
   if (options.kind == "adamw") {
     parameter.mul_(1 - lr * options.weight_decay);
   } else {
     gradient = gradient + parameter * options.weight_decay;
   }
-  if (adam) {
-    at::Tensor& mean = state["exp_avg"];
-    at::Tensor& square = state["exp_avg_sq"];
-    mean = (mean.defined() ? mean : at::zeros_like(parameter)) * options.beta1 + gradient * (1 - options.beta1);
-    square = (square.defined() ? square : at::zeros_like(parameter)) * options.beta2 +
-             gradient * gradient * (1 - options.beta2);
-    const auto number = static_cast<double>(step);
-    const at::Tensor mean_hat = mean / (1 - std::pow(options.beta1, number));
-    const at::Tensor square_hat = square / (1 - std::pow(options.beta2, number));
-    parameter.sub_(lr * mean_hat / (square_hat.sqrt() + options.eps));
-    return;
-  }
-  if (options.kind == "momentum") {
-    at::Tensor& buffer = state["momentum_buffer"];
-    buffer = buffer.defined() ? buffer * options.momentum + gradient : gradient.clone();
-    gradient = options.nesterov ? gradient + buffer * options.momentum : buffer;
-  } else {
-    check(options.kind == "sgd", "an optimizer that the reference does not know");
-  }
-  parameter.sub_(lr * gradient);
+  parameter.sub_(lr * direction(options, static_cast<double>(step), gradient, state));
 }
 
 WorstError worst_error(const storage::TensorMap& ours, const storage::TensorMap& theirs) {

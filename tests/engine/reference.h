@@ -77,7 +77,7 @@ class ReferenceModel {
   std::int64_t updates_ = 0;
 };
 
-// Step number `step` (from 1) of torch.optim's SGD, Adam or AdamW on one parameter; `state` starts empty.
+// Step number `step` (from 1) of torch.optim's SGD, RMSprop, Adam or AdamW on one parameter; `state` starts empty.
 void reference_update(const optim::OptimizerOptions& options, double lr, std::int64_t step, at::Tensor parameter,
                       at::Tensor gradient, storage::TensorMap& state);
 

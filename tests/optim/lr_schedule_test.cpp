@@ -2,6 +2,8 @@
 // lr = 0.1, `print(repr(optimizer.param_groups[0]["lr"]))` before each `optimizer.step(); scheduler.step()`.
 #include "optim/lr_schedule.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 namespace sluice::optim {
@@ -38,6 +40,19 @@ TEST(LrSchedule, StepMultipliesAtEachOfItsSteps) {
   expect_rates({.kind = "step", .lr = 0.1, .total_steps = 7, .decay_steps = {2, 5}, .decay = 0.1},
                {0.1, 0.1, 0.010000000000000002, 0.010000000000000002, 0.010000000000000002, 0.0010000000000000002,
                 0.0010000000000000002});
+}
+
+TEST(LrSchedule, StepMayMultiplyEverySoManySteps) {
+  // torch: StepLR(3, gamma=0.93)
+  expect_rates({.kind = "step", .lr = 0.1, .total_steps = 8, .decay_every = 3, .decay = 0.93},
+               {0.1, 0.1, 0.1, 0.09300000000000001, 0.09300000000000001, 0.09300000000000001, 0.08649000000000001,
+                0.08649000000000001});
+  const LrSchedule fifty{
+      .kind = "step", .lr = 0.001, .warmup_steps = 40, .total_steps = 2000, .decay_every = 50, .decay = 0.93};
+  for (const std::int64_t step : {0, 39}) EXPECT_DOUBLE_EQ(fifty.at(step), 0.001 * (step + 1) / 40.0) << step;
+  for (const std::int64_t step : {40, 49, 50, 99, 100, 1999})
+    EXPECT_DOUBLE_EQ(fifty.at(step), 0.001 * std::pow(0.93, step / 50)) << step;
+  EXPECT_NEAR(fifty.at(1711), 8.48e-5, 5e-8) << "as the anytime project's runs have logged it";
 }
 
 TEST(LrSchedule, OneCycleIsTorchs) {

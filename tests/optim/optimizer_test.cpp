@@ -11,6 +11,7 @@ namespace sluice::optim {
 namespace {
 
 constexpr std::int64_t kElements = 1003;  // no multiple of a vector or a cache line
+constexpr int kSteps = 24;
 
 at::Tensor wave(double frequency, at::ScalarType type = at::kDouble) {
   return (at::arange(kElements, at::kDouble) * frequency + 0.3).sin().to(type);
@@ -23,9 +24,18 @@ std::vector<OptimizerOptions> all_kinds() {
           {.kind = "sgd", .weight_decay = 0.1},
           {.kind = "momentum", .momentum = 0.9},
           {.kind = "momentum", .momentum = 0.7, .nesterov = true, .weight_decay = 0.01},
+          {.kind = "rmsprop"},
+          {.kind = "rmsprop", .weight_decay = 0.1, .rms_alpha = 0.9, .eps = 1e-3},
           {.kind = "adam", .beta1 = 0.8, .beta2 = 0.95},
           {.kind = "adam", .weight_decay = 0.1, .eps = 1e-3},
           {.kind = "adamw", .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99}};
+}
+
+// Also what torch.optim does not have.
+std::vector<OptimizerOptions> ours_too() {
+  std::vector<OptimizerOptions> kinds = all_kinds();
+  kinds.push_back({.kind = "momentum", .momentum = 0.8, .nesterov = true, .nesterov_delay = 3, .weight_decay = 0.1});
+  return kinds;
 }
 
 std::string describe(const OptimizerOptions& options) {
@@ -38,7 +48,7 @@ TEST(Optimizer, FollowsThePublishedRuleOverManySteps) {
     const at::Tensor values = wave(1.1), gradients = at::zeros_like(values), expected = values.clone();
     Optimizer optimizer(options, values, gradients);
     storage::TensorMap state;
-    for (int step = 0; step < 8; ++step) {
+    for (int step = 0; step < kSteps; ++step) {
       const double lr = 0.1 / (step + 1);
       gradients.copy_(gradient_of_step(step));
       optimizer.begin_step();
@@ -49,7 +59,7 @@ TEST(Optimizer, FollowsThePublishedRuleOverManySteps) {
     for (const auto& [name, tensor] : optimizer.states())
       EXPECT_TRUE(at::allclose(tensor, state.at(name), 1e-12, 1e-13)) << name;
     EXPECT_EQ(optimizer.states().size(), state.size());
-    EXPECT_EQ(optimizer.steps(), 8);
+    EXPECT_EQ(optimizer.steps(), kSteps);
   }
 }
 
@@ -65,7 +75,7 @@ at::Tensor train_in_parts(const OptimizerOptions& options, int parts, at::Scalar
 }
 
 TEST(Optimizer, UpdatesInPartsEqualOneUpdateBitForBit) {
-  for (const OptimizerOptions& options : all_kinds()) {
+  for (const OptimizerOptions& options : ours_too()) {
     for (const auto type : {at::kFloat, at::kDouble}) {
       const at::Tensor whole = train_in_parts(options, 1, type);
       for (const int parts : {2, 3, 7, 40}) {
@@ -76,7 +86,7 @@ TEST(Optimizer, UpdatesInPartsEqualOneUpdateBitForBit) {
 }
 
 TEST(Optimizer, DividesTheGradientFirst) {
-  for (const OptimizerOptions& options : all_kinds()) {
+  for (const OptimizerOptions& options : ours_too()) {
     const at::Tensor a = wave(1.1), b = a.clone(), gradient = gradient_of_step(0);
     Optimizer of_sum(options, a, gradient * 4), of_mean(options, b, gradient.clone());
     for (Optimizer* optimizer : {&of_sum, &of_mean}) optimizer->begin_step();
@@ -87,7 +97,7 @@ TEST(Optimizer, DividesTheGradientFirst) {
 }
 
 TEST(Optimizer, GoesOnFromRestoredStateAndStepCount) {
-  for (const OptimizerOptions& options : all_kinds()) {
+  for (const OptimizerOptions& options : ours_too()) {
     SCOPED_TRACE(describe(options));
     const at::Tensor values = wave(1.1), gradients = at::zeros_like(values);
     Optimizer optimizer(options, values, gradients);
@@ -96,16 +106,78 @@ TEST(Optimizer, GoesOnFromRestoredStateAndStepCount) {
       chosen.begin_step();
       chosen.update(0.1, 1.0, {});
     };
-    for (int number = 0; number < 3; ++number) step(optimizer, gradients, number);
+    for (int number = 0; number < 4; ++number) step(optimizer, gradients, number);
 
     const at::Tensor copy = values.clone(), copy_gradients = at::zeros_like(values);
     Optimizer resumed(options, copy, copy_gradients);
     for (std::size_t i = 0; i < optimizer.states().size(); ++i)
       resumed.states()[i].second.copy_(optimizer.states()[i].second);
     resumed.set_steps(optimizer.steps());
-    step(optimizer, gradients, 3);
-    step(resumed, copy_gradients, 3);
+    for (int number = 4; number < 7; ++number) {
+      step(optimizer, gradients, number);
+      step(resumed, copy_gradients, number);
+    }
     EXPECT_TRUE(at::equal(copy, values));
+  }
+}
+
+TEST(Optimizer, UpdatesTheWholeOfALongBuffer) {
+  const OptimizerOptions options{.kind = "rmsprop", .weight_decay = 0.1};
+  const at::Tensor values = (at::arange((1 << 21) + 77, at::kDouble) * 0.7).sin();
+  const at::Tensor gradients = values.cos(), expected = values.clone();
+  Optimizer optimizer(options, values, gradients.clone());
+  storage::TensorMap state;
+  optimizer.begin_step();
+  optimizer.update(0.1, 1.0, {});
+  engine::test::reference_update(options, 0.1, 1, expected, gradients, state);
+  EXPECT_TRUE(at::allclose(values, expected, 1e-12, 1e-13));
+  EXPECT_TRUE(at::allclose(optimizer.states().at(0).second, state.at("square_avg"), 1e-12, 1e-13));
+}
+
+// As the paper's algorithm has it (arXiv 2401.09135, c = 0), a push at a time.
+TEST(Optimizer, DelayedNesterovFollowsThePaper) {
+  const OptimizerOptions options{
+      .kind = "momentum", .momentum = 0.8, .nesterov = true, .nesterov_delay = 4, .weight_decay = 0.05};
+  const at::Tensor values = wave(1.1), gradients = at::zeros_like(values), theta = values.clone();
+  at::Tensor m = at::zeros_like(theta), delta = at::zeros_like(theta);
+  Optimizer optimizer(options, values, gradients);
+  for (int t = 0; t < kSteps; ++t) {
+    const double epsilon = 0.1 / (t + 1);
+    gradients.copy_(gradient_of_step(t));
+    optimizer.begin_step();
+    optimizer.update(epsilon, 1.0, {});
+
+    const at::Tensor g = gradient_of_step(t) + 0.05 * theta;
+    delta = delta + g;
+    theta.sub_(epsilon * g / 4);
+    if ((t + 1) % 4 == 0) {
+      m = 0.8 * m + delta / 4;
+      theta.sub_(epsilon * 0.8 * m);
+      delta = at::zeros_like(theta);
+    }
+    ASSERT_TRUE(at::allclose(values, theta, 1e-12, 1e-13)) << "push " << t;
+  }
+  EXPECT_TRUE(at::allclose(optimizer.states().at(0).second, m, 1e-12, 1e-13));
+}
+
+// What it is for: as many pushes as workers do together what one Nesterov step on their mean does.
+TEST(Optimizer, DelayedNesterovOfARoundIsNesterovOnItsMean) {
+  OptimizerOptions delayed{.kind = "momentum", .nesterov = true, .nesterov_delay = 6};
+  OptimizerOptions plain = delayed;
+  plain.nesterov_delay = 0;
+  const at::Tensor values = wave(1.1), gradients = at::zeros_like(values), expected = values.clone();
+  Optimizer optimizer(delayed, values, gradients);
+  storage::TensorMap state;
+  for (int round = 0; round < 4; ++round) {
+    at::Tensor mean = at::zeros_like(values);
+    for (int push = 6 * round; push < 6 * (round + 1); ++push) {
+      gradients.copy_(gradient_of_step(push));
+      mean += gradients / 6;
+      optimizer.begin_step();
+      optimizer.update(0.1, 1.0, {});
+    }
+    engine::test::reference_update(plain, 0.1, round + 1, expected, mean, state);
+    ASSERT_TRUE(at::allclose(values, expected, 1e-12, 1e-13)) << "round " << round;
   }
 }
 

@@ -190,7 +190,7 @@ TEST(MeasureLinks, GradientsAreAddedUpOnlyOverSeveralReplicas) {
 }
 
 TEST(MeasureUpdate, MoreWeightsTakeLonger) {
-  for (const std::string optimizer : {"sgd", "momentum", "adamw"}) {
+  for (const std::string optimizer : {"sgd", "momentum", "rmsprop", "adamw"}) {
     const train::Setup setup = setup_of("mlp", [&](auto& config) { config.train.optimizer = optimizer; });
     const AffineCost update = measure::measure_update(workload_of(setup), std::uint64_t{16} << 20);
     EXPECT_GT(update.b_s, 0) << optimizer;

@@ -75,10 +75,16 @@ std::vector<Key> keys_of(const std::string& optimizer) {
       {"cosine", [](auto& c) { c.train.lr_schedule = "cosine", c.train.lr_min = 0.001; }, false},
       {"lr_decay_steps",
        [](auto& c) { c.train.lr_schedule = "step", c.train.lr_decay_steps = {1}, c.train.lr_decay = 0.5; }, false},
+      {"lr_decay_every",
+       [](auto& c) { c.train.lr_schedule = "step", c.train.lr_decay_every = 1, c.train.lr_decay = 0.5; }, false},
   };
   if (optimizer == "momentum") {
     keys.push_back({"momentum", [](auto& c) { c.train.momentum = 0.5; }, false});
     keys.push_back({"nesterov", [](auto& c) { c.train.nesterov = true; }});
+  }
+  if (optimizer == "rmsprop") {
+    keys.push_back({"rms_alpha", [](auto& c) { c.train.rms_alpha = 0.5; }});
+    keys.push_back({"eps", [](auto& c) { c.train.eps = 0.1; }});
   }
   if (is_adam) {
     keys.push_back({"beta1", [](auto& c) { c.train.beta1 = 0.5; }, false});
@@ -108,7 +114,7 @@ TEST_P(StepEqualsTrain, WithEveryKeyOfTheOptimizer) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, StepEqualsTrain, testing::Values("sgd", "momentum", "adam", "adamw"),
+INSTANTIATE_TEST_SUITE_P(Optimizers, StepEqualsTrain, testing::Values("sgd", "momentum", "rmsprop", "adam", "adamw"),
                          [](const auto& param_info) { return param_info.param; });
 
 TEST(StepEqualsTrainInOtherShapes, OfTheModelThePlanAndTheNumbers) {

@@ -60,7 +60,8 @@ std::vector<LayerTimes> times_at(LayerBench& bench, bool works_alone, std::int64
 
 // Names, and the bytes of what has a size of its own.
 std::vector<MeasuredLayer> describe(LayerBench& bench, const Workload& workload, std::int64_t micro_batch) {
-  const int optimizer_states = optim::count_states({.kind = workload.optimizer});
+  const int optimizer_states =
+      optim::count_states({.kind = workload.optimizer, .nesterov_delay = workload.nesterov_delay});
   std::vector<MeasuredLayer> measured(bench.layers().size());
   bench.run(micro_batch, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
     work();

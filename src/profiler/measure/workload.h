@@ -19,6 +19,7 @@ struct Workload {
   int replicas = 1;  // over all processes
   double label_smoothing = 0;
   std::string optimizer = "momentum";  // as optim::OptimizerOptions::kind
+  int nesterov_delay = 0;              // likewise
   bool is_deterministic = false;
 };
 
