@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# How run.sh, run_ddp.sh, run_elastic_pipe.sh and run_single_gpu.sh turn their arguments into `sluice train`. (Sourced by
-# bash.)
+# How run.sh, run_ddp.sh, run_elastic_pipe.sh, run_single_gpu.sh, run_ps.sh and run_perf_amb.sh turn their arguments into
+# `sluice train`. (Sourced by bash.)
 #
 # What a user gives is data: it reaches sluice as whole words, whatever they hold, and is never expanded. Values are
 # judged by sluice; only what is needed to count processes is judged here.
@@ -86,6 +86,13 @@ number() {
   REPLY=$((10#$2))
 }
 
+# real NAME TEXT: sets REPLY to the text as TOML takes it.
+real() {
+  [[ $2 =~ ^([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$ ]] || usage_error "$1 = '$2' is not a number"
+  REPLY=$2
+  [[ $REPLY != .* ]] || REPLY=0$REPLY # TOML knows no .03
+}
+
 # yes_or_no NAME TEXT: sets REPLY to 1 or 0.
 yes_or_no() {
   [[ $2 == [01] ]] || usage_error "$1 = '$2' is neither 0 nor 1"
@@ -125,10 +132,8 @@ take_recipe() {
 }
 
 take_lr() {
-  local lr=$1
-  [[ $lr =~ ^([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$ ]] || usage_error "LR = '$lr' is not a number"
-  [[ $lr != .* ]] || lr=0$lr # TOML knows no .03
-  argument_sets+=(--set "train.lr=$lr")
+  real LR "$1"
+  argument_sets+=(--set "train.lr=$REPLY")
 }
 
 take_data_set() {
