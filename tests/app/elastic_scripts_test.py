@@ -12,6 +12,7 @@ import tempfile
 import time
 import unittest
 
+import long_tests
 import sluice_cli as cli
 from ports import free_port
 from script_copy import REPOSITORY, ScriptCopy
@@ -85,7 +86,7 @@ class ElasticScriptsTest(unittest.TestCase):
         self.assertIn("global batch 640", done.stdout)
         self.assertIn("2 of 4 blocks frozen", done.stdout)
 
-    def test_a_sweep_over_two_nodes(self):
+    def sweep_over_two_nodes(self):
         errors = self.finish(self.start_sweeps("--set", "train.steps=3"))
         for rate in RATES:
             steps = cli.events(self.folder / "sweep" / f"lr-{rate}", "step")
@@ -95,7 +96,13 @@ class ElasticScriptsTest(unittest.TestCase):
         report = errors[0].splitlines()[-1].partition("report ")[2]
         table = subprocess.run(f"'{cli.BINARY}' report {report}", shell=True, capture_output=True, text=True, check=True).stdout
         self.assertTrue(all(f"lr-{rate}" in table for rate in RATES), table)
-        # What is finished stays as it is.
+
+    def test_a_sweep_over_two_nodes(self):
+        self.sweep_over_two_nodes()
+
+    @long_tests.only("app_resume has a finished run, scripts_sweep a sweep that goes on")
+    def test_a_finished_sweep_stays_as_it_is(self):
+        self.sweep_over_two_nodes()
         self.finish(self.start_sweeps("--set", "train.steps=3", "--resume", "auto"))
         self.assertEqual([len(cli.events(self.folder / "sweep" / f"lr-{rate}", "step")) for rate in RATES], [3] * 4)
 

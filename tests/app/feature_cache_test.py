@@ -11,6 +11,7 @@ import signal
 import tempfile
 import unittest
 
+import long_tests
 import sluice_cli as cli
 
 SAMPLES, BATCH = 74, 10
@@ -63,18 +64,18 @@ class FeatureCacheTest(unittest.TestCase):
             self.assert_close(cli.column(ours, "loss", event), cli.column(self.off, "loss", event))
 
     def test_it_learns_what_a_run_without_it_learns(self):
-        for processes in (1, 2):
-            for cache in ({"cache": "memory"}, DISK):
-                kept, _ = self.train(f"{cache['cache']}{processes}", cache, processes=processes)
-                self.assert_same_learning(kept)
-                found = cli.events(kept, "cache")
-                self.assertEqual([line["step"] for line in found], [BATCHES * epoch for epoch in range(2, EPOCHS + 1)])
-                on_disk = cache is DISK
-                for line in found:
-                    self.assertEqual((line["rows_on_disk"] > 0, line["rows_in_memory"] > 0), (on_disk, not on_disk))
-                    self.assertLessEqual(line["memory_bytes"], 8 << 20 if on_disk else 1 << 30)
-                    self.assertLessEqual(line["disk_bytes"], 64 << 20)
-                self.assertFalse(list(self.place.glob("*")), "the file has no name")
+        grid = [(processes, cache) for processes in (1, 2) for cache in ({"cache": "memory"}, DISK)]
+        for processes, cache in long_tests.some(grid[::3], grid, "each place and number of processes once"):
+            kept, _ = self.train(f"{cache['cache']}{processes}", cache, processes=processes)
+            self.assert_same_learning(kept)
+            found = cli.events(kept, "cache")
+            self.assertEqual([line["step"] for line in found], [BATCHES * epoch for epoch in range(2, EPOCHS + 1)])
+            on_disk = cache is DISK
+            for line in found:
+                self.assertEqual((line["rows_on_disk"] > 0, line["rows_in_memory"] > 0), (on_disk, not on_disk))
+                self.assertLessEqual(line["memory_bytes"], 8 << 20 if on_disk else 1 << 30)
+                self.assertLessEqual(line["disk_bytes"], 64 << 20)
+            self.assertFalse(list(self.place.glob("*")), "the file has no name")
 
     def test_layers_thaw_and_their_rows_with_them(self):
         """Batches that were made ahead hold no pixels of samples whose rows are gone then."""

@@ -177,12 +177,13 @@ class OrderTest(unittest.TestCase):
             done = cli.run(command, config, "--out", self.file)
             self.assertEqual((done.returncode, self.file.read_text(encoding="utf-8")), (2, BY_HAND), done.stderr)
         out = self.folder / "profile.json"
-        profiled = json.loads(cli.must_run("profile", config, "--out", out, "--json").stdout)
+        profiled = json.loads(cli.must_run("profile", config, "--out", out, "--json", "--set", "profile.steps=2").stdout)
         self.assertEqual(profiled["micro_batch"], 16 // 3)
 
     def test_a_stopped_run_goes_on_with_its_order_whatever_became_of_the_file(self):
         # Long enough to be stopped.
-        config = configuration(self.folder, pipeline={"order": str(self.file)}, train={"steps": STOPPED_STEPS})
+        config = configuration(self.folder, pipeline={"order": str(self.file)}, train={"steps": STOPPED_STEPS},
+                               checkpoint={"every_steps": 10})
         self.order(BY_HAND)
         for size in (1, 2):
             self.must_train(config, self.folder / f"whole{size}", size)

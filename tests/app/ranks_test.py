@@ -70,6 +70,14 @@ class RanksCase(unittest.TestCase):
                 self.assertIn(text, cli.error_of(process))
         self.assertFalse(self.run_dir.exists())
 
+    def start_with_one_on_a_poor_machine(self, poor_rank, config, run_dir, **shortage):
+        """Two ranks, one of them under tests/support/poor_machine.cpp with these variables."""
+        poor = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0", **shortage}
+        port = cli.free_port()
+        return [cli.start("train", config, "--run-dir", run_dir,
+                          env={**cli.environment_of(rank, 2, port), **(poor if rank == poor_rank else {})})
+                for rank in range(2)]
+
 
 class RanksTest(RanksCase):
     def test_processes_replicas_and_stages_train_like_one_process(self):
@@ -324,41 +332,33 @@ class RanksTest(RanksCase):
         self.assertEqual([line[0] for line in curve(self.run_dir)], list(range(1, 61)))
         self.assertEqual(len(cli.events(self.run_dir, "resume")), 1)
 
-
-class ByTheClockTest(RanksCase):
-    """What a machine that is busy with something else would change."""
-
-    def start_with_one_on_a_poor_machine(self, poor_rank, config, run_dir, **shortage):
-        """Two ranks, one of them under tests/support/poor_machine.cpp with these variables."""
-        poor = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0", **shortage}
-        port = cli.free_port()
-        return [cli.start("train", config, "--run-dir", run_dir,
-                          env={**cli.environment_of(rank, 2, port), **(poor if rank == poor_rank else {})})
-                for rank in range(2)]
-
-    def test_a_save_longer_than_a_step_may_take_is_no_hang_in_a_synchronised_batch_norm(self):
-        step_timeout_s = 4
-        config = configuration(self.folder, model={"name": "resnet8", "dropout": 0}, data={"samples": 32},
-                               train={"precision": "fp32", "steps": 4, "step_timeout_s": step_timeout_s},
-                               pipeline={"batch_norm": "sync"}, checkpoint={"every_steps": 2})
-        done = cli.finish_all(self.start_with_one_on_a_poor_machine(0, config, self.run_dir, SLUICE_TEST_FSYNC_S="1.5"))
-        self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
-        saves = [line["save_s"] for line in cli.events(self.run_dir, "checkpoint")]
-        self.assertGreater(min(saves), 1.2 * step_timeout_s)  # or this test shows nothing
-
     def test_a_rank_that_is_refused_a_thread_ends_all_and_says_so(self):
         config = configuration(self.folder, pipeline={"stages": 2, "partition": [5, 5]},
                                replicas={"connect_timeout_s": 10})
-        # With 9 the second of the two of a Gloo group is refused, which never comes back.
+        # With 9 the second of the two of a Gloo group is refused, which never comes back: given up after 30 s.
         started = {threads: self.start_with_one_on_a_poor_machine(1, config, self.folder / str(threads),
                                                                   SLUICE_TEST_THREADS=str(threads))
-                   for threads in long_tests.some((1, 9), (1, 8, 9, 10), "the first of all, and that one")}
+                   for threads in long_tests.some((8, 10), (1, 8, 9, 10), "those that wait less")}
         for threads, processes in started.items():
             with self.subTest(threads=threads):
                 done = cli.finish_all(processes)
                 self.assertEqual(done[0].returncode, 5, done[0].stderr)
                 self.assertIn(done[1].returncode, (4, 5), done[1].stderr)
                 self.assertIn("more threads", cli.error_of(done[1]))
+
+
+class ByTheClockTest(RanksCase):
+    """What a machine that is busy with something else would change."""
+
+    def test_a_save_longer_than_a_step_may_take_is_no_hang_in_a_synchronised_batch_norm(self):
+        step_timeout_s = 4
+        config = configuration(self.folder, model={"name": "resnet8", "dropout": 0}, data={"samples": 32},
+                               train={"precision": "fp32", "steps": 4, "step_timeout_s": step_timeout_s},
+                               pipeline={"batch_norm": "sync"}, checkpoint={"every_steps": 2})
+        done = cli.finish_all(self.start_with_one_on_a_poor_machine(0, config, self.run_dir, SLUICE_TEST_FSYNC_S="0.6"))
+        self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
+        saves = [line["save_s"] for line in cli.events(self.run_dir, "checkpoint")]
+        self.assertGreater(min(saves), 1.2 * step_timeout_s)  # or this test shows nothing
 
     def test_a_missing_rank_is_named(self):
         config = configuration(self.folder, replicas={"connect_timeout_s": 2})

@@ -146,11 +146,11 @@ class StopTest(StopCase):
 
     def test_a_log_that_nobody_reads_does_not_stop_the_run(self):
         run_dir = self.folder / "run"
-        config = self.configuration(train={"steps": 2000}, log={"every": 1})  # more lines than a pipe holds
+        config = self.configuration(train={"steps": 1000}, log={"every": 1})  # more lines than a pipe holds
         process = self.start(run_dir, config)
         self.assertEqual(process.wait(timeout=cli.PATIENCE_S), 0)
-        self.assertEqual(self.steps_so_far(run_dir), 2000)
-        self.assertGreater(len((run_dir / "log.txt").read_text().splitlines()), 2000)
+        self.assertEqual(self.steps_so_far(run_dir), 1000)
+        self.assertGreater(len((run_dir / "log.txt").read_text()), 100_000)
         process.communicate()
 
 
