@@ -10,6 +10,7 @@ usage: scripts/experiment.py EXPERIMENT [--scale small|full] [OPTIONS]
   partitions          what it costs to compute a batch in slices, as anytime workers do
   batch_norm_slicing  what slices do to the accuracy of a model with batch-norm
   communication       push and pull, and all-reduce: time against size and how many take part
+  dual_batch          some or all workers of a parameter server with a smaller batch: accuracy and time by how many
 
 scripts/experiment.py EXPERIMENT --help has the options of each. docs/experiments.md
 
@@ -27,7 +28,7 @@ import signal
 import sys
 import time
 
-from experiments import anytime, batch_norm_slicing, communication, elastic_freeze, partitions, pipe_vs_ddp, record, runner, runs, single_dp_ddp
+from experiments import anytime, batch_norm_slicing, communication, dual_batch, elastic_freeze, partitions, pipe_vs_ddp, record, runner, runs, single_dp_ddp
 
 ROOT = runs.ROOT
 INTERRUPTED = 130
@@ -39,6 +40,7 @@ EXPERIMENTS = {
     "partitions": partitions,
     "batch_norm_slicing": batch_norm_slicing,
     "communication": communication,
+    "dual_batch": dual_batch,
 }
 NO_SETTINGS = {"experiment", "out", "json", "sluice"}  # they change nothing that is measured
 

@@ -240,7 +240,8 @@ class ServedWorkers final : public UpdateSource {
     }
     if (!is_local_) step.lr = update.done.lr;
     if (!is_local_ && setup_.config.train.clip_norm > 0) step.stats.gradient_norm = update.done.gradient_norm;
-    if (const std::string said = describe_update(setup_, version, step.stats, to_s(update.at - last_)); !said.empty())
+    if (const std::string said = describe_update(setup_, update.done, step.stats, to_s(update.at - last_));
+        !said.empty())
       log_info(said);
     step.spans = engine.recorder().collect(version, last_, std::max(update.at, last_));
     step.spans.places.clear();  // nobody trains here

@@ -182,12 +182,12 @@ pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& l
           .view = view};
 }
 
-std::string describe_update(const Setup& setup, std::int64_t version, const StepStats& stats, double seconds) {
+std::string describe_update(const Setup& setup, const ps::UpdateDone& done, const StepStats& stats, double seconds) {
   const std::string& policy = setup.config.ps.policy;
   const std::int64_t every = setup.config.log.every;
-  if ((policy != "amb" && policy != "fmb") || version % every != 0) return {};
-  std::string line = concat("step = ", version, ", loss = ", fixed(stats.loss, 4),
-                            ", learning_rate = ", lr_schedule(setup).at(version - 1));
+  if ((policy != "amb" && policy != "fmb") || done.update.version % every != 0) return {};
+  std::string line =
+      concat("step = ", done.update.version, ", loss = ", fixed(stats.loss, 4), ", learning_rate = ", done.lr);
   if (stats.correct && stats.correct->targets > 0) {
     const auto right = static_cast<double>(stats.correct->top1) / static_cast<double>(stats.correct->targets);
     line += concat(", accuracy = ", fixed(right, 4));

@@ -88,8 +88,7 @@ class VirtualWorkers final : public UpdateSource {
     }
     if (!is_local_) done.lr = update.done.lr;
     if (!is_local_ && setup_.config.train.clip_norm > 0) done.stats.gradient_norm = update.done.gradient_norm;
-    const std::string said =
-        describe_update(setup_, update.done.update.version, done.stats, to_s(update.at - updated_at_));
+    const std::string said = describe_update(setup_, update.done, done.stats, to_s(update.at - updated_at_));
     if (!said.empty()) log_info(said);
     updated_at_ = update.at;
     ps::ServerState state = server_->state();

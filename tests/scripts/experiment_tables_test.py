@@ -11,7 +11,7 @@ import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
 
-from experiments import arguments, elastic_freeze, elastic_report, fashion_split, pipe_vs_ddp, record, runner, runs  # noqa: E402
+from experiments import arguments, dual_batch, elastic_freeze, elastic_report, fashion_split, pipe_vs_ddp, record, runner, runs  # noqa: E402
 
 
 def options_of(experiment, scale, **more):
@@ -128,6 +128,46 @@ class PipeTest(unittest.TestCase):
                     self.assertEqual(runner.measured_row(types.SimpleNamespace(measure=None), planned, options, place)["outcome"], "out of memory")
                 else:
                     self.assertRaises(runs.RunFailed, runner.measured_row, types.SimpleNamespace(measure=None), planned, options, place)
+
+
+class DualBatchTest(unittest.TestCase):
+    def options(self, scale="full", **more):
+        options = options_of(dual_batch, scale, **{"data": pathlib.Path("cifar"), "extra_time": "1.05", "merge": "half", "small": None, "samples": 50000, **more})
+        self.assertEqual(dual_batch.check(options), "")
+        return options
+
+    def test_batches_are_the_published_ones(self):
+        options = self.options()
+        self.assertEqual([dual_batch.batches_of(small, options)["small_batch"] for small in range(2, 6)], [165, 237, 297, 349])
+        self.assertEqual(dual_batch.batches_of(0, options), {"small_batch": None, "large_samples": 10000, "small_samples": None})
+        self.assertEqual(dual_batch.batches_of(5, options)["large_samples"], None)
+        self.assertEqual(dual_batch.batches_of(1, self.options(extra_time="1.3"))["small_batch"], 0)
+
+    def test_runs_take_turns_and_batches_that_are_too_small_are_left_out(self):
+        options = self.options(small=[1, 5], extra_time="1.1", seeds=2)
+        self.assertEqual([run.name for run in dual_batch.plan(options)], ["small0-seed1", "small5-seed1", "small5-seed2", "small0-seed2"])
+        sets = dual_batch.plan(options)[1].sets
+        self.assertEqual((sets["train.steps"], sets["train.lr_decay_steps"], sets["ps.small_workers"]), (700, [400, 600], 5))
+
+    def test_extra_time_and_differences_are_of_pairs(self):
+        def row(small, seed, total_s, top1):
+            return {"small_workers": small, "seed": seed, "total_s": total_s, "top1": top1, "loss": 1.0}
+
+        rows = [row(0, 1, 100.0, 60.0), row(0, 2, 200.0, 62.0), row(5, 1, 105.0, 63.0), row(5, 2, 202.0, 63.0)]
+        summary = dual_batch.summarise(rows, self.options(small=[1, 5], extra_time="1.1"))
+        self.assertEqual([line["seeds"] for line in summary], [2, 0, 2])
+        self.assertAlmostEqual(summary[2]["extra"], 3.0)
+        self.assertAlmostEqual(summary[2]["difference"], 2.0)
+        self.assertAlmostEqual(summary[2]["half_width"], 12.706)
+        text = dual_batch.markdown(summary, self.options(small=[1, 5], extra_time="1.1"))
+        self.assertIn("not run: below 40", text)
+        self.assertIn("+3.00 ± 2.83", text)
+
+    def test_what_does_not_go_together_is_said(self):
+        for more, sentence in (({"extra_time": "0.9"}, "at least 1"), ({"small": [6]}, "0 to 5"), ({"step_s": "0"}, "above 0"), ({"sample_s": "x"}, "are numbers"),
+                               ({"data": None}, "needs --data")):
+            options = options_of(dual_batch, "full", **{"data": pathlib.Path("cifar"), "extra_time": "1.05", "merge": "half", "small": None, **more})
+            self.assertIn(sentence, dual_batch.check(options))
 
 
 class RecordTest(unittest.TestCase):
