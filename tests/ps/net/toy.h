@@ -18,6 +18,7 @@ namespace sluice::ps::test {
 
 inline constexpr std::int64_t kSamples = 60, kLease = 4;
 inline constexpr Nanoseconds kBeat = 20'000'000;
+inline constexpr double kRate = 0.125;  // and a momentum of 0.5: products with them are exact
 
 inline Layout toy_layout(int shards) {
   return make_layout({{"a", {3, 2}, {2, 1}}, {"b", {5}, {1}}}, {{"mean", 2}},
@@ -47,17 +48,27 @@ inline Tensors room_for(const Layout& layout) {
   return tensors;
 }
 
+// Where a server begins that goes on from another one.
+struct ToySaved {
+  ServerState server;
+  data::LedgerState ledger;
+};
+
 // A server in a thread of its own, with what it has told.
 class ToyServer {
  public:
   explicit ToyServer(const SyncPolicy& policy, std::int64_t updates, int shards = 2,
-                     const std::function<void(NetworkOptions&)>& change = {})
-      : server_(toy_layout(shards), {at::arange(6, at::kDouble), at::ones({5}, at::kDouble)},
-                at::zeros({2}, at::kDouble),
+                     const std::function<void(NetworkOptions&)>& change = {},
+                     const std::optional<ToySaved>& saved = std::nullopt)
+      : server_(toy_layout(shards), toy_values(shards, saved),
+                saved ? saved->server.weights.statistics : at::zeros({2}, at::kDouble),
                 {.policy = policy,
                  .optimizer = {.kind = "momentum", .momentum = 0.5},
-                 .lr = [](const ServerProgress&) { return 0.1; }}),
-        ledger_({.seed = 3, .samples = kSamples}) {
+                 .lr = [](const ServerProgress&) { return kRate; }},
+                saved ? saved->server.progress : ServerProgress{}),
+        ledger_(saved ? data::Ledger({.seed = 3, .samples = kSamples}, saved->ledger)
+                      : data::Ledger({.seed = 3, .samples = kSamples})) {
+    if (saved) server_.go_on_from(saved->server);
     NetworkOptions options{.last_version = updates,
                            .beat = kBeat,
                            .silence = 400'000'000,
@@ -77,6 +88,7 @@ class ToyServer {
       } catch (...) {
         failure = std::current_exception();
       }
+      if (is_killed_) return;
       network_->end(failure ? Over{5, "it has failed"} : Over{});
       while (!network_->is_over()) take(network_->next(50'000'000));
     });
@@ -88,6 +100,11 @@ class ToyServer {
   void stop() {
     must_stop_ = true;
     join();
+  }
+  // Without a word to anybody.
+  void kill() {
+    is_killed_ = true;
+    stop();
   }
 
   // After join().
@@ -101,18 +118,27 @@ class ToyServer {
   }
 
   std::vector<NetworkUpdate> updates;
+  std::atomic<std::int64_t> updates_told = 0;
+  std::function<void(NetworkUpdate)> on_update;  // in the server's thread; else they are kept in updates
   std::vector<WorkerNews> news;
   std::exception_ptr failure;
 
  private:
+  static std::vector<at::Tensor> toy_values(int shards, const std::optional<ToySaved>& saved) {
+    if (saved) return from_shards(toy_layout(shards), saved->server.weights.shards);
+    return {at::arange(6, at::kDouble), at::ones({5}, at::kDouble)};
+  }
   void take(std::optional<NetworkUpdate> update) {
-    if (update) updates.push_back(std::move(*update));
+    if (!update) return;
+    updates_told.fetch_add(1);
+    if (on_update) return on_update(std::move(*update));
+    updates.push_back(std::move(*update));
   }
 
   Server server_;
   data::Ledger ledger_;
   std::optional<NetworkServer> network_;
-  std::atomic<bool> must_stop_ = false;
+  std::atomic<bool> must_stop_ = false, is_killed_ = false;
   std::thread thread_;
 };
 
@@ -161,7 +187,7 @@ inline at::Tensor bulk_synchronous_by_hand(int workers, std::int64_t updates) {
       ledger.push_all(lease.id);
     }
     momentum = 0.5 * momentum + toy_gradient(weights, samples) / static_cast<double>(samples.size());
-    weights -= 0.1 * momentum;
+    weights -= kRate * momentum;
   }
   return weights;
 }
