@@ -122,9 +122,8 @@ void repair_cache(Config& config) {
   if (freeze.cache == "memory" && freeze.cache_bytes.bytes == 0) freeze.cache_bytes.bytes = 1;
 }
 
-// What is for some policies only.
-void repair_policy(Config& config) {
-  PsConfig& ps = config.ps;
+// What is for policies whose workers make steps of their own.
+void repair_local_training(PsConfig& ps) {
   const PsConfig defaults;
   const bool is_dual = ps.policy == "dual_batch", is_diloco = ps.policy == "diloco";
   if (is_dual) {
@@ -137,13 +136,18 @@ void repair_policy(Config& config) {
   if (!is_diloco) ps.outer_lr = defaults.outer_lr, ps.outer_momentum = defaults.outer_momentum;
   if (!is_diloco && ps.policy != "local_sgd") ps.local_steps = 0;
   if (is_dual || is_diloco || ps.policy == "local_sgd") ps.time_limit_s = 0, ps.lr_by = defaults.lr_by;
-  if (is_diloco && ps.nesterov_delay > 0) ps.quorum = 1, ps.outer_momentum = 0.5;
-  if (ps.policy == "asp" || ps.policy == "ssp") {
-    if (ps.nesterov_delay == 0) return;
-    config.train.optimizer = "momentum";
-    config.train.momentum = 0.5;
-    config.train.nesterov = true;
-  } else if (!is_diloco) {
+}
+
+void repair_delay(PsConfig& ps, TrainConfig& train) {
+  if (ps.nesterov_delay == 0) return;
+  if (ps.policy == "diloco") {
+    ps.quorum = 1;
+    ps.outer_momentum = 0.5;
+  } else if (ps.policy == "asp" || ps.policy == "ssp") {
+    train.optimizer = "momentum";
+    train.momentum = 0.5;
+    train.nesterov = true;
+  } else {
     ps.nesterov_delay = 0;
   }
 }
@@ -161,7 +165,8 @@ void repair_parameter_server(Config& config) {
   config.ps.workers = 1;
   config.ps.worker_batch = config.ps.partitions = 0;
   const PsConfig defaults;
-  repair_policy(config);
+  repair_local_training(config.ps);
+  repair_delay(config.ps, config.train);
   if (config.ps.clock == "virtual") {
     config.ps.log = defaults.log;
     config.ps.placement = defaults.placement;
@@ -174,6 +179,15 @@ void repair_parameter_server(Config& config) {
   if (config.ps.time_limit_s == 0) return;
   config.pipeline.order.clear();
   config.pipeline.schedule = "gpipe";
+}
+
+void repair_decay(TrainConfig& train) {
+  std::ranges::sort(train.lr_decay_steps);
+  const auto repeats = std::ranges::unique(train.lr_decay_steps);
+  train.lr_decay_steps.erase(repeats.begin(), repeats.end());
+  if (!train.lr_decay_steps.empty()) train.lr_decay_every = 0;
+  const bool has_none = train.lr_decay_every == 0 && train.lr_decay_steps.empty();
+  if (train.lr_schedule == "step" && has_none) train.lr_decay_steps = {1};
 }
 
 // Changes what the rules between keys forbid, and nothing else.
@@ -197,12 +211,7 @@ Config repaired(Config config) {
   if (train.steps > 0) train.warmup_steps = std::min(train.warmup_steps, train.steps);
   train.nesterov = train.nesterov && train.optimizer == "momentum" && train.momentum > 0;
   train.lr_min = std::min(train.lr_min, train.lr);
-  std::ranges::sort(train.lr_decay_steps);
-  const auto repeats = std::ranges::unique(train.lr_decay_steps);
-  train.lr_decay_steps.erase(repeats.begin(), repeats.end());
-  if (!train.lr_decay_steps.empty()) train.lr_decay_every = 0;
-  if (train.lr_schedule == "step" && train.lr_decay_every == 0 && train.lr_decay_steps.empty())
-    train.lr_decay_steps = {1};
+  repair_decay(train);
   return config;
 }
 
