@@ -1,11 +1,53 @@
 #include "ps/layout.h"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
 #include <ATen/ATen.h>
 
 namespace sluice::ps {
+namespace {
+
+constexpr std::int64_t kMostElements = std::int64_t{1} << 48;  // of a model: their bytes can still be counted
+
+// total * size, or more than kMostElements where it is.
+std::int64_t times_size(std::int64_t total, std::int64_t size) {
+  if (total > kMostElements || (total > 0 && size > kMostElements / total)) return kMostElements + 1;
+  return total * size;
+}
+
+bool is_sound_parameter(const Parameter& parameter) {
+  const bool has_sizes = std::ranges::all_of(parameter.sizes, [](std::int64_t size) { return size >= 0; });
+  return has_sizes && parameter.strides.size() == parameter.sizes.size() &&
+         std::accumulate(parameter.sizes.begin(), parameter.sizes.end(), std::int64_t{1}, times_size) <= kMostElements;
+}
+
+// Its pieces lie one after the other.
+bool is_sound_shard(const Shard& shard, const std::vector<Parameter>& parameters) {
+  std::int64_t end = 0;
+  for (const Piece& piece : shard.pieces) {
+    if (piece.parameter < 0 || piece.parameter >= std::ssize(parameters)) return false;
+    if (piece.begin < 0 || piece.end < piece.begin || piece.end > parameters[piece.parameter].elements()) return false;
+    if (piece.offset != end || piece.elements() > kMostElements - end) return false;
+    end += piece.elements();
+  }
+  return shard.elements == end;
+}
+
+bool has_each_element_once(const Layout& layout) {
+  std::vector<Piece> pieces;
+  for (const Shard& shard : layout.shards) pieces.insert(pieces.end(), shard.pieces.begin(), shard.pieces.end());
+  std::ranges::sort(pieces, {}, [](const Piece& piece) { return std::pair{piece.parameter, piece.begin}; });
+  std::vector<std::int64_t> covered(layout.parameters.size());
+  for (const Piece& piece : pieces) {
+    if (piece.begin != covered[piece.parameter]) return false;
+    covered[piece.parameter] = piece.end;
+  }
+  return std::ranges::equal(covered, layout.parameters, {}, {}, &Parameter::elements);
+}
+
+}  // namespace
 
 std::int64_t Parameter::elements() const {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies{});
@@ -31,6 +73,18 @@ std::int64_t Tensors::bytes() const {
   return std::accumulate(
       shards.begin(), shards.end(), static_cast<std::int64_t>(statistics.nbytes()),
       [](std::int64_t sum, const at::Tensor& shard) { return sum + static_cast<std::int64_t>(shard.nbytes()); });
+}
+
+bool is_sound(const Layout& layout) {
+  std::int64_t statistics = 0;
+  for (const auto& [name, elements] : layout.statistics) {
+    if (elements < 0 || elements > kMostElements - statistics) return false;
+    statistics += elements;
+  }
+  return at::isFloatingType(layout.dtype) && std::ranges::all_of(layout.parameters, is_sound_parameter) &&
+         std::ranges::all_of(layout.shards,
+                             [&](const Shard& shard) { return is_sound_shard(shard, layout.parameters); }) &&
+         has_each_element_once(layout);
 }
 
 Layout make_layout(std::vector<Parameter> parameters, std::vector<NamedSize> statistics, const LayoutOptions& options) {

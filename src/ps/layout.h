@@ -39,7 +39,11 @@ struct Layout {
   std::vector<Shard> shards;
 
   [[nodiscard]] std::int64_t statistics_elements() const;
+  friend bool operator==(const Layout&, const Layout&) = default;
 };
+
+// Whether one that comes from elsewhere can be: sizes of memory that there may be, and every element in one place.
+[[nodiscard]] bool is_sound(const Layout& layout);
 
 [[nodiscard]] Layout make_layout(std::vector<Parameter> parameters, std::vector<NamedSize> statistics,
                                  const LayoutOptions& options);

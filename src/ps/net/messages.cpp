@@ -1,5 +1,6 @@
 #include "ps/net/messages.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <concepts>
@@ -179,6 +180,47 @@ T read(const Json& json) {
   }
 }
 
+// --- What no field shows by its kind: numbers that cannot be, or whose sums could not be counted any more.
+
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;
+
+bool is_count(std::int64_t number) { return number >= 0 && number <= kMostCounted; }
+
+bool is_sound(const Hello& hello) {  // what is kept of it is short
+  constexpr std::size_t kLongest = 1024;
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };  // would begin a line in the log
+  return !hello.session.empty() && hello.session.size() <= kLongest && hello.where.size() <= kLongest &&
+         std::ranges::none_of(hello.where, is_control);
+}
+bool is_sound(const PushMade& push) {
+  const PushRecord& record = push.record;
+  return record.life >= 1 && record.sequence >= 1 && record.base_version >= 0 && is_count(record.examples) &&
+         is_count(record.targets) && is_count(record.local_steps) && record.factor > 0 && push.lease >= 0 &&
+         is_count(push.scores.top1) && is_count(push.scores.top5);
+}
+bool is_sound(const PushSent& sent) { return sent.sequence >= 1; }
+bool is_sound(const WorkerBeat& beat) { return beat.pushed >= 0; }
+bool is_sound(const WorkerAgain& again) { return again.lease >= kNone && again.version >= kNone; }
+
+bool is_sound(const Welcome& welcome) {
+  return welcome.life >= 1 && std::in_range<int>(welcome.life) && welcome.version >= 0 && is_sound(welcome.layout);
+}
+bool is_sound(const LeaseGiven& given) { return given.id >= 0 && given.epoch >= 0; }
+bool is_sound(const WeightsGiven& given) { return given.version >= 0; }
+bool is_sound(const ServerBeat& beat) { return beat.lease >= kNone && beat.version >= kNone; }
+
+template <typename T>
+concept Judged = requires(const T& message) {
+  is_sound(message);
+};
+
+template <typename T>
+T read_message(const Json& json) {
+  T message = read_fields<T>(json);
+  if constexpr (Judged<T>) require(is_sound(message));
+  return message;
+}
+
 template <typename Variant>
 Frame write_header(const Variant& message) {
   return std::visit(
@@ -197,12 +239,16 @@ std::optional<Variant> read_kind(const std::string& say, const Json& json) {
     return std::nullopt;
   } else {
     using T = std::variant_alternative_t<kind, Variant>;
-    return say == Fields<T>::kName ? Variant{read_fields<T>(json)} : read_kind<Variant, kind + 1>(say, json);
+    return say == Fields<T>::kName ? Variant{read_message<T>(json)} : read_kind<Variant, kind + 1>(say, json);
   }
 }
 
+// Read, a header takes many times as much memory as its bytes.
+constexpr std::size_t kLongestOfWorker = std::size_t{1} << 20, kLongestOfServer = std::size_t{1} << 26;
+
 template <typename Variant>
-std::optional<Variant> read_header(const Frame& header) {
+std::optional<Variant> read_header(const Frame& header, std::size_t longest) {
+  if (header.bytes.size() > longest) return std::nullopt;
   const Json json = Json::parse(header.bytes, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("say") || !json["say"].is_string()) return std::nullopt;
   try {
@@ -216,8 +262,8 @@ std::optional<Variant> read_header(const Frame& header) {
 
 Frame header_of(const FromWorker& message) { return write_header(message); }
 Frame header_of(const FromServer& message) { return write_header(message); }
-std::optional<FromWorker> from_worker(const Frame& header) { return read_header<FromWorker>(header); }
-std::optional<FromServer> from_server(const Frame& header) { return read_header<FromServer>(header); }
+std::optional<FromWorker> from_worker(const Frame& header) { return read_header<FromWorker>(header, kLongestOfWorker); }
+std::optional<FromServer> from_server(const Frame& header) { return read_header<FromServer>(header, kLongestOfServer); }
 
 Frames with_tensors(Frame header, const Tensors& tensors) {
   Frames frames{std::move(header)};
@@ -249,7 +295,7 @@ std::optional<std::vector<std::int64_t>> samples_after_header(const Frames& fram
   const auto count = static_cast<std::int64_t>(frames[1].bytes.size() / sizeof(std::int64_t));
   const auto samples = tensor_of(frames[1], at::kLong, count);
   if (!samples) return std::nullopt;
-  const auto* const first = samples->const_data_ptr<std::int64_t>();
+  const auto* const first = static_cast<const std::int64_t*>(samples->const_data_ptr());
   return std::vector<std::int64_t>(first, first + count);
 }
 

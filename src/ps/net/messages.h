@@ -14,7 +14,8 @@
 // a Beat, what they have sent last; whoever misses it asks for it by Again, and what comes twice counts once. A server
 // that does not know a worker answers Who, and the worker says Hello.
 //
-// Every header is checked: a message with a field that is missing, of another kind or out of range is none.
+// Every header is checked: a message with a field that is missing, of another kind or out of range is none. Whoever
+// reads one need not fear that a number is negative, or that sums of a few of them overflow.
 // Values; pure.
 #pragma once
 

@@ -220,7 +220,7 @@ class NetworkLink::Connection {
   void take(const Welcome& welcome, const Frames&) {
     if (welcome.life == life_) return;
     if (was_welcome_) {
-      if (welcome.layout.parameters != layout_.parameters || welcome.layout.shards.size() != layout_.shards.size())
+      if (welcome.layout != layout_)
         throw PeerError("the server has come back with another model; start this worker again");
       log_info(
           concat("the server did not know this worker any more; it has joined anew, after update ", welcome.version));
@@ -257,7 +257,10 @@ class NetworkLink::Connection {
   }
   void take(const LeaseGiven& given, const Frames& frames) {
     auto samples = samples_after_header(frames);
-    if (life_ == 0 || !samples || given.id <= last_lease_) return;
+    if (life_ == 0 || given.id <= last_lease_) return;
+    const bool is_one = samples && !samples->empty() && std::ssize(*samples) <= options_.batch &&
+                        std::ranges::all_of(*samples, [](std::int64_t sample) { return sample >= 0; });
+    if (!is_one) throw PeerError(concat("the server at ", place(), " has sent samples that cannot be"));
     last_lease_ = given.id;
     if (given.id > lease_of_step_ && !pending_.empty()) pending_.clear();  // it was taken, and the answer was lost
     lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};

@@ -95,7 +95,7 @@ void NetworkServer::handle(FrameSocket::Received received) {
 
 void NetworkServer::greet(const std::string& peer, const Hello& hello) {
   if (is_over_) return say(peer, why_over_);
-  if (const std::string refusal = refusal_of(hello); !refusal.empty()) return say(peer, Refusal{refusal});
+  if (const std::string refusal = refusal_of(peer, hello); !refusal.empty()) return say(peer, Refusal{refusal});
   const auto found = sessions_.find(hello.worker);
   if (found != sessions_.end()) {
     Session& session = found->second;
@@ -113,7 +113,7 @@ void NetworkServer::greet(const std::string& peer, const Hello& hello) {
 }
 
 // Why a worker cannot take part; empty: it can.
-std::string NetworkServer::refusal_of(const Hello& hello) const {
+std::string NetworkServer::refusal_of(const std::string& peer, const Hello& hello) const {
   if (hello.protocol != kProtocol) {
     return concat("it speaks version ", hello.protocol, " of the protocol, the server version ", kProtocol,
                   "; install the same Sluice on all machines");
@@ -121,6 +121,9 @@ std::string NetworkServer::refusal_of(const Hello& hello) const {
   if (static_cast<int>(hello.worker) >= options_.most_workers)
     return concat("there is no worker ", static_cast<int>(hello.worker), ": the server takes ", options_.most_workers,
                   ", numbered from 0");
+  const bool has_number = std::ranges::any_of(
+      sessions_, [&](const auto& worker) { return worker.second.peer == peer && worker.first != hello.worker; });
+  if (has_number) return "this connection is another worker's already";
   if (hello.batch < 1) return concat("a batch of ", hello.batch, " samples is none");
   for (const auto& [key, mine] : options_.agreement) {
     const auto found = hello.agreement.find(key);
@@ -200,7 +203,7 @@ void NetworkServer::take(Sessions::value_type& worker, const WorkerBeat& beat, c
 void NetworkServer::take(Sessions::value_type& worker, const WorkerAgain& again, const Frames&) {
   auto& [id, session] = worker;
   if (session.lease && again.lease < static_cast<std::int64_t>(session.lease->id)) send_lease(session);
-  if (again.version < session.version) give_weights(session, server_.begin_again(id));
+  if (session.version != kNone && again.version < session.version) give_weights(session, server_.begin_again(id));
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const Leaving&, const Frames&) {

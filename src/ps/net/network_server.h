@@ -105,7 +105,7 @@ class NetworkServer {
   void step(Nanoseconds until);
   void handle(FrameSocket::Received received);
   void greet(const std::string& peer, const Hello& hello);
-  [[nodiscard]] std::string refusal_of(const Hello& hello) const;
+  [[nodiscard]] std::string refusal_of(const std::string& peer, const Hello& hello) const;
   void admit(const std::string& peer, const Hello& hello);
   void take(Sessions::value_type& worker, const PushMade& push, const Frames& frames);
   [[nodiscard]] bool fits(const Session& session, const PushMade& push) const;

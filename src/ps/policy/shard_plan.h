@@ -22,6 +22,8 @@ struct Piece {
 struct Shard {
   std::vector<Piece> pieces;  // in the order of the parameters
   std::int64_t elements = 0;
+
+  friend bool operator==(const Shard&, const Shard&) = default;
 };
 
 // sizes: [parameter], elements. A shard may have no piece where there are fewer pieces than shards.

@@ -2,6 +2,10 @@
 // another shape.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
+#include "ps/net/raw_peer.h"
 #include "ps/net/toy.h"
 
 namespace sluice::ps::test {
@@ -10,7 +14,8 @@ namespace {
 // Speaks as a worker does, but says what it likes.
 class Stranger {
  public:
-  explicit Stranger(int port) : socket_(FrameSocket::Role::kWorker, "stranger", {.frame_bytes = -1, .frames = 4096}) {
+  explicit Stranger(int port, const std::string& name = "stranger")
+      : socket_(FrameSocket::Role::kWorker, name, {.frame_bytes = -1, .frames = 4096}) {
     socket_.connect("127.0.0.1", port);
   }
   void say(const Frames& frames) { socket_.send({}, frames); }
@@ -41,6 +46,19 @@ class Stranger {
     }
     FAIL();
   }
+  // Joins, and takes its first samples and weights.
+  struct Begun {
+    std::int64_t lease = kNone;
+    std::vector<std::int64_t> samples;
+    Tensors weights;
+  };
+  Begun begin(int worker, const Layout& layout) {
+    join(worker);
+    const auto lease = hear_of<LeaseGiven>();
+    const auto weights = hear_of<WeightsGiven>();
+    if (!lease || !weights) throw std::runtime_error("the server gave no samples or no weights");
+    return {lease->first.id, *samples_after_header(lease->second), *tensors_after_header(weights->second, layout)};
+  }
 
  private:
   FrameSocket socket_;
@@ -50,16 +68,11 @@ TEST(NetworkTest, APushThatIsSentAgainCountsOnce) {
   ToyServer server(preset_policy("asp", 1), 3, 1);
   server.start();
   Stranger worker(server.port());
-  worker.join(0);
-  const auto lease = worker.hear_of<LeaseGiven>();
-  ASSERT_TRUE(lease);
-  const auto weights = worker.hear_of<WeightsGiven>();
-  ASSERT_TRUE(weights);
-  const auto samples = *samples_after_header(lease->second);
-  Push push = toy_push(0, *tensors_after_header(weights->second, toy_layout(1)), samples);
+  const Stranger::Begun begun = worker.begin(0, toy_layout(1));
+  Push push = toy_push(0, begun.weights, begun.samples);
   push.record.life = 1;
   push.record.sequence = 1;
-  const Frames frames = with_tensors(header_of(PushMade{push.record, {}, {}, lease->first.id}), push.tensors);
+  const Frames frames = with_tensors(header_of(PushMade{push.record, {}, {}, begun.lease}), push.tensors);
   for (int i = 0; i < 4; ++i) worker.say(frames);
   std::vector<PushAnswer> answers;
   for (int i = 0; i < 4; ++i) answers.push_back(worker.hear_of<PushAnswered>()->first.answer);
@@ -138,38 +151,129 @@ TEST(NetworkTest, WhoNeverStopsTalkingKeepsTheServerFromNothing) {
   EXPECT_GT(server.network().malformed(), 100);
 }
 
+// Nothing is reserved for what is merely announced, whether the handshake is over or not.
+TEST(NetworkTest, TenGibibytesThatAreAnnouncedEndTheConnection) {
+  ToyServer server(preset_policy("asp", 1), 5, 1);
+  server.start();
+  const MemoryUse before = memory_use();
+  for (const std::uint64_t bytes : {std::uint64_t{10} << 30, std::uint64_t{1} << 62, ~std::uint64_t{0}}) {
+    RawPeer peer(connected_to(server.port()), "DEALER");
+    EXPECT_FALSE(peer.is_closed_within(0.2)) << "it is a connection like any other";
+    peer.announce(bytes);
+    EXPECT_TRUE(peer.is_closed_within(5)) << bytes;
+    RawPeer at_once(connected_to(server.port()), "DEALER");
+    at_once.announce(bytes);
+    EXPECT_TRUE(at_once.is_closed_within(5)) << bytes;
+  }
+  const MemoryUse after = memory_use();
+  EXPECT_LT(after.reserved - before.reserved, 256 << 20) << "an arena of a thread, but none of the frames";
+  EXPECT_LT(after.resident - before.resident, 32 << 20);
+  EXPECT_EQ(work(toy_link(server.port(), 0)), 5) << "the others are served";
+  server.join();
+  EXPECT_FALSE(server.failure);
+}
+
+// The longest of its own frames is read, one byte more is not.
+TEST(NetworkTest, OnlyFramesAsLongAsAPushMayBeAreRead) {
+  constexpr std::int64_t kLimit = std::int64_t{1} << 20;
+  FrameSocket socket(FrameSocket::Role::kServer, {}, {.frame_bytes = kLimit});
+  const int port = socket.listen("127.0.0.1", 0);
+  RawPeer fits(connected_to(port), "DEALER"), is_long(connected_to(port), "DEALER");
+  fits.announce(kLimit);
+  EXPECT_FALSE(fits.is_closed_within(0.3));
+  is_long.announce(kLimit + 100);  // what encryption may add is let through
+  EXPECT_TRUE(is_long.is_closed_within(5));
+}
+
+TEST(NetworkTest, NumbersThatCannotBeAreNoMessage) {
+  const PushMade good{.record = {.life = 1, .sequence = 1, .examples = 2, .targets = 2}, .lease = 0};
+  ASSERT_TRUE(from_worker(header_of(good)));
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const auto is_read = [&](const auto& change) {
+    PushMade push = good;
+    change(push);
+    return from_worker(header_of(push)).has_value();
+  };
+  for (std::int64_t PushRecord::*count : {&PushRecord::examples, &PushRecord::targets, &PushRecord::local_steps,
+                                          &PushRecord::base_version, &PushRecord::sequence}) {
+    for (const std::int64_t number : {std::int64_t{-1}, -kMost, kMost})
+      EXPECT_FALSE(is_read([&](PushMade& push) { push.record.*count = number; })) << number;
+  }
+  for (const double factor : {0.0, -1.0, std::nan(""), HUGE_VAL})
+    EXPECT_FALSE(is_read([&](PushMade& push) { push.record.factor = factor; })) << factor;
+  for (const double loss : {std::nan(""), HUGE_VAL})
+    EXPECT_FALSE(is_read([&](PushMade& push) { push.scores.loss_sum = loss; })) << loss;
+  EXPECT_FALSE(is_read([](PushMade& push) { push.scores.top1 = -1; }));
+  EXPECT_FALSE(is_read([](PushMade& push) { push.record.life = 0; }));
+  EXPECT_FALSE(is_read([](PushMade& push) { push.lease = kNone; }));
+  EXPECT_FALSE(from_worker(header_of(WorkerAgain{.version = -5})));
+  EXPECT_FALSE(from_worker(header_of(Hello{.session = "s", .where = std::string(2000, 'x')})));
+  EXPECT_FALSE(from_worker(header_of(Hello{.session = ""})));
+  EXPECT_FALSE(from_worker(header_of(Hello{.session = "s", .where = "here\nerror: a line of its own"})));
+  EXPECT_FALSE(from_worker(frame_of("{\"say\": \"leaving\", \"more\": \"" + std::string(2 << 20, 'x') + "\"}")));
+}
+
+// Asking again for weights that it was never given once ended the server.
+TEST(NetworkTest, WhoAsksAgainForWhatItWasNeverGivenGetsNothing) {
+  ToyServer server(preset_policy("bsp", 2), 5, 1, [](NetworkOptions& options) { options.silence = 20'000'000'000; });
+  server.start();
+  Stranger worker(server.port());
+  worker.join(0);  // and waits for another one, without weights
+  worker.say("{\"say\": \"again\", \"lease\": -9, \"version\": -9}");
+  worker.say({header_of(WorkerAgain{})});
+  EXPECT_TRUE(worker.hear_of<LeaseGiven>());
+  std::thread other([&] { work(toy_link(server.port(), 1)); });
+  EXPECT_TRUE(worker.hear_of<WeightsGiven>()) << "it lives, and training has begun";
+  worker.say({header_of(Leaving{})});
+  other.join();
+  server.join();
+  EXPECT_FALSE(server.failure);
+  EXPECT_EQ(server.network().malformed(), 1);
+}
+
+TEST(NetworkTest, AConnectionIsOneWorker) {
+  ToyServer server(preset_policy("asp", 1), 5, 1);
+  server.start();
+  Stranger worker(server.port());
+  static_cast<void>(worker.begin(0, toy_layout(1)));
+  worker.say({header_of(Hello{.worker = WorkerId{1}, .session = "t", .where = "here", .batch = kLease})});
+  const auto refusal = worker.hear_of<Refusal>();
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->first.what, "this connection is another worker's already");
+  Stranger other(server.port(), "other");
+  static_cast<void>(other.begin(1, toy_layout(1)));
+  server.stop();
+}
+
 TEST(NetworkTest, APushOfAnotherShapeOrLeaseIsNotTaken) {
   ToyServer server(preset_policy("asp", 1), 5, 2);
   server.start();
   Stranger worker(server.port());
-  worker.join(0);
-  const auto lease = worker.hear_of<LeaseGiven>();
-  const auto weights = worker.hear_of<WeightsGiven>();
-  ASSERT_TRUE(lease && weights);
-  const Tensors good = toy_push(0, *tensors_after_header(weights->second, toy_layout(2)), {1, 2}).tensors;
+  const Stranger::Begun begun = worker.begin(0, toy_layout(2));
+  const Tensors good = toy_push(0, begun.weights, {1, 2}).tensors;
   const PushRecord record{.life = 1, .sequence = 1, .examples = 2, .targets = 2};
   const auto answer_to = [&](PushRecord of, std::int64_t id, const Tensors& tensors) {
     worker.say(with_tensors(header_of(PushMade{of, {}, {}, id}), tensors));
     return worker.hear_of<PushAnswered>()->first.answer;
   };
   PushRecord of = record;
-  EXPECT_EQ(answer_to(of, lease->first.id + 1, good), PushAnswer::kOutOfTurn) << "of another lease";
+  EXPECT_EQ(answer_to(of, begun.lease + 1, good), PushAnswer::kOutOfTurn) << "of another lease";
   of.examples = kLease + 1;
-  EXPECT_EQ(answer_to(of, lease->first.id, good), PushAnswer::kOutOfTurn) << "more samples than it was given";
+  EXPECT_EQ(answer_to(of, begun.lease, good), PushAnswer::kOutOfTurn) << "more samples than it was given";
   of = record;
   of.payload = Payload::kWeights;
-  EXPECT_EQ(answer_to(of, lease->first.id, good), PushAnswer::kOutOfTurn) << "of another kind";
+  EXPECT_EQ(answer_to(of, begun.lease, good), PushAnswer::kOutOfTurn) << "of another kind";
   of = record;
   of.life = 2;
-  EXPECT_EQ(answer_to(of, lease->first.id, good), PushAnswer::kUnknown);
+  EXPECT_EQ(answer_to(of, begun.lease, good), PushAnswer::kUnknown);
   of = record;
   of.sequence = 2;
-  EXPECT_EQ(answer_to(of, lease->first.id, good), PushAnswer::kOutOfTurn);
+  EXPECT_EQ(answer_to(of, begun.lease, good), PushAnswer::kOutOfTurn);
   Tensors other = good;
   std::swap(other.shards[0], other.shards[1]);
   ASSERT_NE(other.shards[0].numel(), good.shards[0].numel());
-  EXPECT_EQ(answer_to(record, lease->first.id, other), PushAnswer::kOutOfTurn) << "of another shape";
-  EXPECT_EQ(answer_to(record, lease->first.id, good), PushAnswer::kTaken);
+  EXPECT_EQ(answer_to(record, begun.lease, other), PushAnswer::kOutOfTurn) << "of another shape";
+  EXPECT_EQ(answer_to(record, begun.lease, good), PushAnswer::kTaken);
   server.stop();
   EXPECT_EQ(server.server().progress().version, 1);
 }

@@ -1,0 +1,295 @@
+// What a server may say to a worker that is not, or no longer, what the worker expects: it begins anew, goes on, or
+// ends with a sentence that says why.
+#include <sys/socket.h>
+
+#include <future>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/socket_address.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "ps/net/raw_peer.h"
+#include "ps/net/toy.h"
+
+namespace sluice::ps::test {
+namespace {
+
+using testing::HasSubstr;
+
+// Speaks as a server does to one worker, but says what it likes.
+class FakeServer {
+ public:
+  [[nodiscard]] int port() const { return port_; }
+
+  void say(const Frames& frames) { socket_.send(peer_, frames); }
+  void say(const FromServer& message) { say(Frames{header_of(message)}); }
+  void give(std::int64_t id, const std::vector<std::int64_t>& samples) {
+    say(with_samples(header_of(LeaseGiven{id, 0}), samples));
+  }
+  void give_weights(std::int64_t version, int shards = 2) {
+    const auto ones = [](std::int64_t elements) { return at::ones({elements}, at::kDouble); };
+    Tensors weights{.statistics = ones(2)};
+    for (const Shard& shard : toy_layout(shards).shards) weights.shards.push_back(ones(shard.elements));
+    say(with_tensors(header_of(WeightsGiven{version}), weights));
+  }
+  void welcome(std::int64_t life, std::int64_t version = 0) { say(Welcome{life, version, toy_layout(2)}); }
+
+  // The next message of this kind that is as wanted; a failure when none comes.
+  template <typename T, typename Wanted>
+  T hear(const Wanted& wanted) {
+    const Nanoseconds until = now_ns() + 5'000'000'000;
+    while (now_ns() < until) {
+      socket_.wait(std::chrono::milliseconds(10));
+      while (auto received = socket_.next()) {
+        peer_ = received->peer;
+        const auto message = from_worker(received->frames.front());
+        if (message && std::holds_alternative<T>(*message) && wanted(std::get<T>(*message)))
+          return std::get<T>(*message);
+      }
+    }
+    throw std::runtime_error("the worker did not say what it should");
+  }
+  template <typename T>
+  T hear() {
+    return hear<T>([](const T&) { return true; });
+  }
+  void let_in(std::int64_t life = 1) {
+    static_cast<void>(hear<Hello>());
+    welcome(life);
+  }
+  void begin_step(std::int64_t lease, std::int64_t version) {
+    give(lease, {1, 2});
+    give_weights(version);
+  }
+
+ private:
+  FrameSocket socket_{FrameSocket::Role::kServer, {}, {}};
+  int port_ = socket_.listen("127.0.0.1", 0);
+  std::string peer_;
+};
+
+// waits: for its server, at first and later.
+std::future<int> a_worker(int port, Nanoseconds waits = 5'000'000'000) {
+  return std::async(std::launch::async, [port, waits] {
+    LinkOptions options = toy_link(port, 0);
+    options.patience = options.silence = waits;
+    return work(options);
+  });
+}
+
+// How the worker has ended.
+std::string error_of(std::future<int>& worker) {
+  if (worker.wait_for(std::chrono::seconds(10)) != std::future_status::ready) return "it hangs";
+  try {
+    worker.get();
+  } catch (const Error& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return concat("another exception: ", error.what());
+  }
+  return "none";
+}
+
+class NotTaken : public testing::TestWithParam<FromServer> {};
+
+TEST_P(NotTaken, AWorkerWhosePushIsNotKnownBeginsAnew) {
+  FakeServer server;
+  auto worker = a_worker(server.port());
+  const Hello first = server.hear<Hello>();
+  EXPECT_FALSE(first.is_anew);
+  server.welcome(1);
+  server.begin_step(0, 7);
+  const PushMade push = server.hear<PushMade>();
+  EXPECT_EQ(std::tuple(push.record.life, push.record.sequence, push.record.base_version, push.lease),
+            std::tuple(1, 1, 7, 0));
+  server.say(GetParam());
+  const Hello second = server.hear<Hello>([](const Hello& hello) { return hello.is_anew; });
+  EXPECT_EQ(second.session, first.session);
+  server.welcome(2, 9);
+  server.begin_step(1, 9);
+  const PushMade again = server.hear<PushMade>();
+  EXPECT_EQ(std::tuple(again.record.life, again.record.sequence, again.record.base_version, again.lease),
+            std::tuple(2, 1, 9, 1));
+  server.say(PushAnswered{1, PushAnswer::kTaken});
+  EXPECT_EQ(server.hear<PushSent>().sequence, 1);
+  server.say(Over{});
+  server.hear<Leaving>();
+  EXPECT_EQ(error_of(worker), "none");
+}
+INSTANTIATE_TEST_SUITE_P(Answers, NotTaken,
+                         testing::Values(FromServer{PushAnswered{1, PushAnswer::kOutOfTurn}},
+                                         FromServer{PushAnswered{1, PushAnswer::kUnknown}}, FromServer{Who{}}));
+
+TEST(HostileServerTest, ALifeMayBeLessThanTheLast) {
+  FakeServer server;
+  auto worker = a_worker(server.port());
+  server.let_in(/*life=*/5);
+  server.welcome(3);
+  server.begin_step(0, 0);
+  EXPECT_EQ(server.hear<PushMade>().record.life, 3);
+  server.say(Over{});
+  EXPECT_EQ(error_of(worker), "none");
+}
+
+TEST(HostileServerTest, OfLeasesThatWereNotAskedForTheLastCounts) {
+  FakeServer server;
+  auto worker = a_worker(server.port());
+  server.let_in();
+  server.begin_step(0, 0);
+  EXPECT_EQ(server.hear<PushMade>().lease, 0);
+  for (const std::int64_t lease : {9, 4, 1000}) server.give(lease, {3});  // 4 has been overtaken
+  server.say(PushAnswered{1, PushAnswer::kTaken});
+  server.give_weights(1);
+  const std::int64_t next = server.hear<PushMade>([](const PushMade& push) { return push.lease != 0; }).lease;
+  EXPECT_THAT(next, testing::AnyOf(9, 1000));
+  server.say(Over{});
+  EXPECT_EQ(error_of(worker), "none");
+}
+
+TEST(HostileServerTest, TheEndMayComeTwiceAndAtOnce) {
+  for (const bool is_in : {false, true}) {
+    FakeServer server;
+    auto worker = a_worker(server.port());
+    server.hear<Hello>();
+    if (is_in) server.welcome(1);
+    server.say(Over{5, "of this"});
+    server.say(Over{-77, "of that"});
+    EXPECT_THAT(error_of(worker), HasSubstr("the server has ended the run: of th"));
+  }
+}
+
+constexpr const char* kNobody = "no parameter server has answered";
+constexpr const char* kSilent = "has been silent for";
+constexpr Nanoseconds kShortly = 500'000'000;
+
+struct Nonsense {
+  const char* name;
+  std::function<void(FakeServer&)> say;
+  const char* error;
+};
+
+class ServerNonsense : public testing::TestWithParam<Nonsense> {};
+
+TEST_P(ServerNonsense, EndsAWorkerWithASentence) {
+  FakeServer server;
+  const std::string_view error = GetParam().error;
+  const bool must_wait = error == kNobody || error == kSilent;
+  auto worker = must_wait ? a_worker(server.port(), kShortly) : a_worker(server.port());
+  server.hear<Hello>();
+  GetParam().say(server);
+  EXPECT_THAT(error_of(worker), HasSubstr(error));
+}
+
+Layout changed_layout(const std::function<void(Layout&)>& change) {
+  Layout layout = toy_layout(2);
+  change(layout);
+  return layout;
+}
+
+void welcome_changed(FakeServer& server, const std::function<void(Layout&)>& change) {
+  server.say(Welcome{1, 0, changed_layout(change)});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, ServerNonsense,
+    testing::Values(
+        Nonsense{"weights_of_another_layout",
+                 [](FakeServer& server) {
+                   server.welcome(1);
+                   server.give(0, {1});
+                   server.give_weights(0, /*shards=*/1);
+                 },
+                 "has sent weights of another layout"},
+        Nonsense{"a_lease_of_nothing",
+                 [](FakeServer& server) {
+                   server.welcome(1);
+                   server.give(0, {});
+                 },
+                 "has sent samples that cannot be"},
+        Nonsense{"a_negative_sample",
+                 [](FakeServer& server) {
+                   server.welcome(1);
+                   server.give(0, {1, -2});
+                 },
+                 "has sent samples that cannot be"},
+        Nonsense{"more_samples_than_it_wants",
+                 [](FakeServer& server) {
+                   server.welcome(1);
+                   server.give(0, std::vector<std::int64_t>(1'000'000, 1));
+                 },
+                 "has sent samples that cannot be"},
+        Nonsense{"bytes_that_are_no_samples",
+                 [](FakeServer& server) {
+                   server.welcome(1);
+                   server.say(Frames{header_of(LeaseGiven{0, 0}), frame_of(std::string("abc"))});
+                 },
+                 "has sent samples that cannot be"},
+        Nonsense{"another_model_later",
+                 [](FakeServer& server) {
+                   server.welcome(1);
+                   server.say(Welcome{
+                       2, 0, changed_layout([](Layout& layout) { std::swap(layout.shards[0], layout.shards[1]); })});
+                 },
+                 "has come back with another model"},
+        Nonsense{"a_life_before_the_first", [](FakeServer& server) { server.welcome(0); }, kNobody},
+        Nonsense{"a_life_below_nothing", [](FakeServer& server) { server.welcome(-4); }, kNobody},
+        Nonsense{"a_life_that_is_no_int", [](FakeServer& server) { server.welcome((std::int64_t{1} << 32) + 1); },
+                 kNobody},
+        Nonsense{"a_layout_of_no_numbers",
+                 [](FakeServer& server) {
+                   welcome_changed(server, [](Layout& layout) { layout.dtype = at::ScalarType::Undefined; });
+                 },
+                 kNobody},
+        Nonsense{"a_layout_with_holes",
+                 [](FakeServer& server) {
+                   welcome_changed(server, [](Layout& layout) { layout.shards[0].pieces.pop_back(); });
+                 },
+                 kNobody},
+        Nonsense{"a_layout_beyond_its_parameters",
+                 [](FakeServer& server) {
+                   welcome_changed(server, [](Layout& layout) { layout.shards[0].pieces[0].parameter = 1 << 30; });
+                 },
+                 kNobody},
+        Nonsense{"a_layout_below_nothing",
+                 [](FakeServer& server) {
+                   welcome_changed(server, [](Layout& layout) { layout.statistics[0].second = -2; });
+                 },
+                 kNobody},
+        Nonsense{"a_layout_of_all_memory",
+                 [](FakeServer& server) {
+                   welcome_changed(server, [](Layout& layout) {
+                     layout.parameters[0].sizes = {std::int64_t{1} << 40, std::int64_t{1} << 40};
+                   });
+                 },
+                 kNobody},
+        Nonsense{
+            "nothing_but_noise",
+            [](FakeServer& server) {
+              server.welcome(1);
+              const Nanoseconds until = now_ns() + 1'500'000'000;
+              while (now_ns() < until) {
+                server.say(Frames{frame_of(std::string("{\"say\": \"beat\"}")), frame_of(std::string(100'000, 'x'))});
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+              }
+            },
+            kSilent}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// Frames of any length come from a server, since its model decides: what is announced is reserved, but not touched.
+TEST(HostileServerTest, WhatIsOnlyAnnouncedIsNotTouched) {
+  for (const std::uint64_t bytes : {std::uint64_t{10} << 30, std::uint64_t{1} << 62}) {
+    const int listener = comm::listen_on("127.0.0.1", 0);
+    auto worker = a_worker(comm::own_address(listener).port, kShortly);
+    RawPeer server(::accept(listener, nullptr, nullptr), "ROUTER");
+    const MemoryUse before = memory_use();
+    server.announce(bytes);
+    EXPECT_THAT(error_of(worker), HasSubstr(kNobody));
+    EXPECT_LT(memory_use().resident - before.resident, 64 << 20);
+    ::close(listener);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ps::test
