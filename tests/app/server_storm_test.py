@@ -93,8 +93,8 @@ class ServerStormTest(unittest.TestCase):
             self.start(config, rank)
         killed = 0
         while killed < KILLS:
-            self.wait_for_updates(draw.randint(1, 12))
-            time.sleep(draw.random() * 0.5)
+            self.wait_for_updates(draw.randint(1, 8))
+            time.sleep(draw.random() * 0.3)
             worker = draw.randint(1, WORKERS)
             victims = draw.choices([[worker], [0], [0, worker], [worker, worker % WORKERS + 1]], [6, 2, 1, 1])[0]
             for victim in victims:
