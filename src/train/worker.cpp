@@ -93,6 +93,7 @@ ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const
           .worker = ps::WorkerId{place.worker},
           .where = concat(host_name(), ", process ", ::getpid()),
           .batch = share_of(setup, place.worker).samples,
+          .slack = ledger_options(setup).slack,
           .agreement = served_agreement(setup, launch.version),
           .patience = in_ns(setup.config.replicas.connect_timeout_s),
           .silence = in_ns(setup.config.replicas.hang_timeout_s),

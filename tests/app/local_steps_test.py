@@ -140,17 +140,17 @@ class LocalStepsTest(unittest.TestCase):
         self.assertLess(losses[-1], 0.8 * losses[0])
 
     def test_dual_batch_sizes_with_processes(self):
+        """2001 samples: 700 for the large worker, 650 for each small one, and the one that is left goes with the last share."""
         config = configuration(
-            self.folder, {"policy": "dual_batch", "small_workers": 1, "worker_batch": 100, "sample_s": 0.001, "step_s": 0.03,
+            self.folder, {"policy": "dual_batch", "small_workers": 2, "worker_batch": 100, "sample_s": 0.001, "step_s": 0.03,
                           "merge": "besides"},
-            model={"name": "mlp"}, data={"samples": 2000}, pipeline={"stages": 1, "chunks": 1},
-            train={"steps": 12, "lr": 0.05, "optimizer": "momentum", "precision": "fp32"})
-        run_dir, _ = self.train_processes(config, 3, "dual")
-        by_worker = {worker: [push["examples"] for push in cli.events(run_dir, "push") if push["worker"] == worker]
-                     for worker in (0, 1)}
-        self.assertEqual(by_worker[0][0], 1050)
-        self.assertEqual(by_worker[1][0], 950)
-        self.assertEqual(cli.column(run_dir, "step"), list(range(1, 13)))
+            model={"name": "mlp"}, data={"samples": 2001}, pipeline={"stages": 1, "chunks": 1},
+            train={"steps": 18, "lr": 0.05, "optimizer": "momentum", "precision": "fp32"})
+        run_dir, _ = self.train_processes(config, 4, "dual")
+        pushes = cli.events(run_dir, "push")
+        first = [next(push["examples"] for push in pushes if push["worker"] == worker) for worker in range(3)]
+        self.assertEqual(sorted(size - share for size, share in zip(first, (700, 650, 650))), [0, 0, 1])
+        self.assertEqual(cli.column(run_dir, "step"), list(range(1, 19)))
         self.assertLess(cli.column(run_dir, "loss")[-1], 0.8 * cli.column(run_dir, "loss")[0])
 
     def test_what_cannot_be_is_refused(self):

@@ -258,7 +258,7 @@ class NetworkLink::Connection {
   void take(const LeaseGiven& given, const Frames& frames) {
     auto samples = samples_after_header(frames);
     if (life_ == 0 || given.id <= last_lease_) return;
-    const bool is_one = samples && !samples->empty() && std::ssize(*samples) <= options_.batch &&
+    const bool is_one = samples && !samples->empty() && std::ssize(*samples) <= options_.batch + options_.slack &&
                         std::ranges::all_of(*samples, [](std::int64_t sample) { return sample >= 0; });
     if (!is_one) throw PeerError(concat("the server at ", place(), " has sent samples that cannot be"));
     last_lease_ = given.id;

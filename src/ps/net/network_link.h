@@ -28,6 +28,7 @@ struct LinkOptions {
   WorkerId worker{};
   std::string where;       // of this process, for messages
   std::int64_t batch = 1;  // samples that it wants for a step
+  std::int64_t slack = 0;  // that a lease may have besides (data/ledger.h)
   comm::Agreement agreement;
   Nanoseconds beat = 500'000'000;                           // between two signs of life
   Nanoseconds patience = 300'000'000'000;                   // until the server has answered for the first time
