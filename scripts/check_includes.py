@@ -33,7 +33,7 @@ MAY_INCLUDE = {
     "freeze": {"core"},
     "ps/policy": {"core"},
     "ps": {"core", "comm", "optim", "ddp", "ps/policy"},
-    "ps/net": {"core", "comm", "data", "ps"},
+    "ps/net": {"core", "comm", "data", "storage", "ps"},
     "tune": {"core", "pipeline/schedule"},
     "engine": {"core", "device", "comm", "nn", "optim", "storage", "pipeline", "pipeline/schedule", "ddp"},
     "report": {"core", "config", "device", "profiler", "tune", "storage"},

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Anytime or fixed mini-batches on a parameter server, by the command lines of the anytime project (run_perf_amb.py).
 #
-# usage: [mpirun -n PROCESSES] scripts/run_perf_amb.sh DATASET amb|fmb OPTIMIZER BATCH [ARGUMENTS] [OPTIONS]
+# usage: scripts/run_perf_amb.sh DATASET amb|fmb OPTIMIZER BATCH [ARGUMENTS] [OPTIONS]
 #
 #   DATASET                   mnist, cifar10 or toy (the built-in shapes), with a small model for each; or another name of
 #                             build/release/sluice datasets, with ResNet-8

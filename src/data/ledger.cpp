@@ -13,6 +13,8 @@ namespace sluice::data {
 
 namespace {
 
+constexpr std::int64_t kMostEpochsAhead = 10'000;  // of a state that a ledger goes on from
+
 std::vector<std::int64_t> order_of(const LedgerOptions& options, std::int64_t epoch) {
   return options.shuffle ? epoch_order(options.seed, epoch, options.samples) : sequential_order(options.samples);
 }
@@ -90,6 +92,36 @@ std::optional<Lease> Ledger::lease(std::int64_t most) {
   return lease;
 }
 
+bool Ledger::take_waiting(Epoch& epoch, std::int64_t sample) {
+  if (const auto found = std::ranges::find(epoch.returned, sample); found != epoch.returned.end()) {
+    epoch.returned.erase(found);
+    return true;
+  }
+  const auto begin = epoch.order.begin() + std::min<std::ptrdiff_t>(epoch.next, std::ssize(epoch.order));
+  const auto found = std::find(begin, epoch.order.end(), sample);
+  if (found == epoch.order.end()) return false;
+  epoch.returned.insert(epoch.returned.end(), begin, found);
+  epoch.next = found - epoch.order.begin() + 1;
+  return true;
+}
+
+std::optional<Lease> Ledger::lease_again(std::int64_t number, const std::vector<std::int64_t>& samples) {
+  const bool may_have_begun = number - first_ - std::ssize(open_) < kMostEpochsAhead;
+  if (number < first_ || !may_have_begun || (options_.epochs > 0 && number >= options_.epochs)) return std::nullopt;
+  while (number - first_ >= std::ssize(open_)) begin_epoch();
+  Epoch& epoch = open_[number - first_];
+  for (const std::int64_t sample : samples) {
+    if (!take_waiting(epoch, sample)) return std::nullopt;
+  }
+  const std::int64_t count = std::ssize(samples);
+  epoch.counts.waiting -= count;
+  epoch.counts.leased += count;
+  if (epoch.next == options_.samples) epoch.order = {};
+  Lease lease{.id = LeaseId{next_lease_++}, .epoch = number, .samples = samples};
+  out_.emplace(lease.id, lease);
+  return lease;
+}
+
 void Ledger::push(LeaseId lease, const std::vector<std::int64_t>& positions) {
   check_positions(lease, positions);
   const Lease taken = take_out(lease);
@@ -162,8 +194,12 @@ std::optional<std::size_t> Ledger::epoch_with_work() {
   }
   const std::int64_t next = first_ + std::ssize(open_);
   if (options_.epochs > 0 && next >= options_.epochs) return std::nullopt;
-  open_.push_back({.order = order_of(options_, next), .counts = {.waiting = options_.samples}});
+  begin_epoch();
   return open_.size() - 1;
+}
+
+void Ledger::begin_epoch() {
+  open_.push_back({.order = order_of(options_, first_ + std::ssize(open_)), .counts = {.waiting = options_.samples}});
 }
 
 void Ledger::forget_what_is_over() {

@@ -65,6 +65,10 @@ class Ledger {
   // At most so many samples and the slack, fewer at the end of an epoch; nothing when all epochs have been given out.
   // Requires: most > 0.
   [[nodiscard]] std::optional<Lease> lease(std::int64_t most);
+  // A lease of just these samples of an epoch, for a ledger that goes on from an earlier state: another one had leased
+  // them after that. Those before them in the order count as leased and come back. Nothing: one does not wait
+  // here, and the ledger is of no more use.
+  [[nodiscard]] std::optional<Lease> lease_again(std::int64_t epoch, const std::vector<std::int64_t>& samples);
   // These positions of the lease, ascending, have come into the weights; the others come back.
   void push(LeaseId lease, const std::vector<std::int64_t>& positions);
   void push_first(LeaseId lease, std::int64_t count);  // positions 0 .. count - 1
@@ -91,6 +95,9 @@ class Ledger {
   // Position in open_ of the first that has something waiting, which is begun where there is none; nothing: all epochs
   // have been given out.
   [[nodiscard]] std::optional<std::size_t> epoch_with_work();
+  void begin_epoch();
+  // Takes one that waits out of its place; false: it does not wait.
+  [[nodiscard]] static bool take_waiting(Epoch& epoch, std::int64_t sample);
   void forget_what_is_over();
 
   LedgerOptions options_;

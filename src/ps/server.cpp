@@ -65,17 +65,33 @@ PushAnswer Server::push(const PushRecord& record, Tensors pushed, Nanoseconds no
 
 std::vector<UpdateDone> Server::advance(Nanoseconds now) {
   std::vector<UpdateDone> done;
-  while (auto update = coordinator_.take_update(now)) done.push_back(make(std::move(*update)));
+  while (auto update = coordinator_.take_update(now)) done.push_back(make(std::move(*update), options_.lr(progress_)));
   return done;
 }
 
-UpdateDone Server::make(Update update) {
+UpdateDone Server::redo(Update update, std::vector<Tensors> pushed, double lr) {
+  check(waiting_.empty() && pushed.size() == update.pushes.size(), "an update is done again of other pushes");
+  for (std::size_t i = 0; i < pushed.size(); ++i) {
+    check_layout(layout_, pushed[i]);
+    waiting_.emplace(update.pushes[i].worker, std::move(pushed[i]));
+  }
+  coordinator_.redo(update);
+  return make(std::move(update), lr);
+}
+
+void Server::take_again(const PushRecord& record, Tensors pushed, Nanoseconds now) {
+  check_layout(layout_, pushed);
+  coordinator_.take_again(record, now);
+  waiting_.emplace(record.worker, std::move(pushed));
+}
+
+UpdateDone Server::make(Update update, double lr) {
   merging_.clear();
   for (const PushRecord& record : update.pushes) {
     merging_.push_back(std::move(waiting_.at(record.worker)));
     waiting_.erase(record.worker);
   }
-  UpdateDone done{.lr = options_.lr(progress_)};
+  UpdateDone done{.lr = lr};
   const bool takes_weights = options_.policy.payload == Payload::kWeights;
   for (const Mix& mix : mixes_of(options_.policy, update.pushes)) {
     if (takes_weights)

@@ -71,6 +71,11 @@ class Server {
   // Requires: nobody has joined.
   void go_on_from(const ServerState& state);
 
+  // Goes on where the log of an earlier one says more, in the same order, before anybody joins: an update that it made
+  // of these pushes at this rate, and a push that waited for its update. pushed: the server's from now on.
+  [[nodiscard]] UpdateDone redo(Update update, std::vector<Tensors> pushed, double lr);
+  void take_again(const PushRecord& record, Tensors pushed, Nanoseconds now);
+
   // As Coordinator has them.
   int join(WorkerId worker, Nanoseconds now) { return coordinator_.join(worker, now); }
   void leave(WorkerId worker, Nanoseconds now) { coordinator_.leave(worker, now); }
@@ -88,12 +93,14 @@ class Server {
   [[nodiscard]] Weights weights() const;
   [[nodiscard]] ServerState state() const;
   [[nodiscard]] const ServerProgress& progress() const { return progress_; }
+  // What was pushed and waits for an update.
+  [[nodiscard]] const std::map<WorkerId, Tensors>& waiting() const { return waiting_; }
   [[nodiscard]] const SyncPolicy& policy() const { return options_.policy; }
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] const std::vector<ShardState>& shards() const { return shards_; }
 
  private:
-  [[nodiscard]] UpdateDone make(Update update);
+  [[nodiscard]] UpdateDone make(Update update, double lr);
   void step(const Mix& mix, UpdateDone& done);     // of the optimizer
   void take_in(const Mix& mix, UpdateDone& done);  // weights
   void merge_statistics(const Mix& mix);

@@ -1,9 +1,8 @@
 // run_dir: the directory of one run: its layout, its creation and the lock that keeps other processes out.
 // Not here: what is in the files. Only rank 0 makes one.
-// Layout: config.toml (resolved), metrics.jsonl, log.txt, tensorboard/, checkpoints/step-N/, .lock (holds host and
-// process of the owner; stays behind, an flock on it is what counts).
-// Threads: one. Errors: ConfigError when the directory is not for us (another run, in use, nothing to resume);
-// StorageError when it cannot be written.
+// Layout: config.toml (resolved), metrics.jsonl, log.txt, tensorboard/, checkpoints/step-N/, pushes/, .lock (holds host
+// and process of the owner; stays behind, an flock on it is what counts). Threads: one. Errors: ConfigError when the
+// directory is not for us (another run, in use, nothing to resume); StorageError when it cannot be written.
 #pragma once
 
 #include <filesystem>
@@ -48,6 +47,7 @@ class RunDir {
   [[nodiscard]] std::filesystem::path log_file() const { return dir_ / "log.txt"; }
   [[nodiscard]] std::filesystem::path tensorboard_dir() const { return dir_ / "tensorboard"; }
   [[nodiscard]] std::filesystem::path checkpoints_dir() const { return dir_ / "checkpoints"; }
+  [[nodiscard]] std::filesystem::path pushes_dir() const { return dir_ / "pushes"; }
 
   // Whether the directory is still the one that was made or taken. Three system calls.
   enum class Presence {

@@ -31,6 +31,7 @@ void Loop::run() {
   } catch (const DivergedError& error) {
     if (parts_.records == nullptr) throw;
     report_fault(error);
+    if (parts_.updates != nullptr) parts_.updates->give_up();
     const auto good = checkpoint_to_go_back_to();
     const bool goes_on_there = good && *good != last_checkpoint_ && set_aside_what_follows(*good);
     throw DivergedError(concat(error.what(), "; ", where_to_go_back(good, goes_on_there)));
@@ -291,6 +292,7 @@ void Loop::save() {
   } catch (const DivergedError& error) {
     throw DivergedError(concat(error.what(), "; ", engine::smaller_updates_advice()));
   }
+  if (parts_.updates != nullptr) parts_.updates->saved(records.checkpoints.steps());
   saved_step_ = progress_.steps_done;
   last_save_ = now_ns();
   const double seconds = to_s(last_save_ - begin);

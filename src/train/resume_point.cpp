@@ -1,5 +1,8 @@
 #include "train/resume_point.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -39,6 +42,16 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
   setup.total_steps = total_steps_after(setup, point.state.progress);
   check_end(setup.total_steps, point.state, point.source);
   return point;
+}
+
+bool goes_on_with_pushes(const ResumeChoice& choice, const std::optional<ResumePoint>& resume) {
+  const bool is_named = resume && std::filesystem::path(resume->source) == choice.from;
+  if (choice.continues_run_dir) return !is_named;
+  const std::filesystem::path theirs = choice.from / "pushes";
+  if (std::error_code ignored; resume && !is_named && std::filesystem::exists(theirs, ignored))
+    log_warning(concat("what the server of that run had taken after ", resume->source, " stays in ", theirs.string(),
+                       "; go on in its own directory to use it"));
+  return false;
 }
 
 void refuse_to_go_on(const config::Config& config, const SessionOptions& options) {

@@ -30,6 +30,10 @@ struct ResumePoint {
 [[nodiscard]] std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const SessionOptions& options,
                                                            Setup& setup);
 
+// Whether it goes on with what its parameter server had taken after the checkpoint, too: not where it goes back to a
+// checkpoint that was named, nor in another directory, which is said.
+[[nodiscard]] bool goes_on_with_pushes(const ResumeChoice& choice, const std::optional<ResumePoint>& resume);
+
 // Where a run of this kind can never go on.
 void refuse_to_go_on(const config::Config& config, const SessionOptions& options);
 

@@ -1,8 +1,11 @@
 #include "train/served_workers.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -14,6 +17,8 @@
 #include "device/cpu_threads.h"
 #include "pipeline/failure.h"
 #include "ps/net/network_server.h"
+#include "ps/net/push_log.h"
+#include "ps/net/push_replay.h"
 #include "ps/worker_sync.h"
 #include "train/agreement.h"
 #include "train/saved_server.h"
@@ -23,7 +28,8 @@
 namespace sluice::train {
 namespace {
 
-constexpr int kMostStates = 2;                  // copies of the weights that wait for the loop
+constexpr int kMostStates = 2;  // copies of the weights that wait for the loop
+constexpr std::int64_t kEndOfLogs = std::numeric_limits<std::int64_t>::max();
 constexpr Nanoseconds kServeFor = 100'000'000;  // before the next look at signals
 
 const char* name_of(ps::WorkerNews::What what) {
@@ -56,21 +62,33 @@ Events events_of(const std::vector<ps::WorkerNews>& all, std::int64_t version) {
   return events;
 }
 
+// What the result of an update does not depend on: its rate is in the log, and these only say how the run goes on.
+comm::Agreement agreement_of_log(comm::Agreement agreement) {
+  std::erase_if(agreement, [](const auto& entry) {
+    const std::string& key = entry.first;
+    return key == "the version of Sluice" || key == "train.steps" || key == "train.epochs" ||
+           key.starts_with("train.lr") || key.starts_with("ps.induce") || key == "ps.placement";
+  });
+  return agreement;
+}
+
 class ServedWorkers final : public UpdateSource {
  public:
-  ServedWorkers(const Setup& setup, ServerPlace place, comm::Agreement agreement, std::int64_t version,
-                const std::optional<SavedServer>& saved)
+  ServedWorkers(const Setup& setup, ServerPlace place, comm::Agreement agreement, const PushFolder& pushes,
+                std::int64_t version, const std::optional<SavedServer>& saved)
       : setup_(setup),
         place_(std::move(place)),
         agreement_(std::move(agreement)),
         goes_on_(saved.has_value()),
         begin_{.version = version, .examples = saved ? saved->examples : 0},
         saved_(saved.value_or(SavedServer{})),
+        takes_pushes_(pushes.goes_on),
+        pushes_({.folder = pushes.path,
+                 .outlives = setup.config.ps.log == "disk" ? storage::Outlives::kMachine : storage::Outlives::kProcess,
+                 .agreement = agreement_of_log(agreement_)}),
+        replay_({.folder = pushes.goes_on ? pushes.path : "", .agreement = pushes_.agreement}, version),
         ledger_(ledger_options(setup), saved_.ledger) {}
-  ~ServedWorkers() override {
-    must_stop_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
+  ~ServedWorkers() override { stop(); }
 
   engine::SyncFactory sync_factory() override {
     return [this](engine::SyncRequest request) {
@@ -87,7 +105,8 @@ class ServedWorkers final : public UpdateSource {
     if (!told) {
       if (failure_ && failure_->exit_code() == ExitCode::kDiverged) throw DivergedError(failure_->what());
       if (failure_ && failure_->exit_code() != ExitCode::kPeer) throw Error(*failure_);
-      take_weights(engine, server_->state(), ledger_.state());  // its thread has ended
+      if (log_) network_->begin_journal();  // its thread has ended
+      take_weights(engine, server_->state(), ledger_.state());
       holds_weights_ = true;
       return std::nullopt;
     }
@@ -107,6 +126,15 @@ class ServedWorkers final : public UpdateSource {
     return events_of(take_news(), server_ ? server_->progress().version : begin_.version);
   }
   nlohmann::json state() const override { return saved_.to_json(); }
+  void saved(const std::vector<std::int64_t>& steps) override {
+    if (steps.empty()) return;
+    const bool is_done = steps.front() >= setup_.total_steps;
+    ps::remove_logs(pushes_.folder, 0, is_done ? kEndOfLogs : steps.back());
+  }
+  void give_up() override {
+    stop();
+    ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
+  }
   nlohmann::ordered_json fields() const override {
     nlohmann::ordered_json fields = fields_of(setup_.config.ps, policy_of_server(setup_.config.ps));
     fields["encrypted"] = !place_.keys.server_public.empty();
@@ -119,6 +147,11 @@ class ServedWorkers final : public UpdateSource {
     std::vector<ps::WorkerNews> news;  // since the one before
   };
 
+  void stop() {
+    must_stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
   void start(engine::Engine& engine) {
     server_ = std::make_unique<ps::Server>(ps::layout_of(stages_, {.shards = setup_.config.ps.shards}),
                                            ps::values_of(stages_), ps::statistics_of(stages_), server_options(setup_),
@@ -129,11 +162,48 @@ class ServedWorkers final : public UpdateSource {
       before.lives = saved_.lives;
       server_->go_on_from(before);
     }
-    network_ = std::make_unique<ps::NetworkServer>(*server_, ledger_, network_options());
+    std::vector<ps::TakenPush> waiting = replay();
+    begin_log(waiting);
+    ps::NetworkOptions options = network_options();
+    options.journal = log_.get();
+    options.taken_before = std::move(waiting);
+    network_ = std::make_unique<ps::NetworkServer>(*server_, ledger_, std::move(options));
     log_info(concat("parameter server for ", counted(setup_.config.ps.workers, "worker"), " at ", place_.host, ":",
                     network_->port(), place_.keys.server_public.empty() ? ", without keys: on this machine only" : ""));
     last_ = now_ns();
     thread_ = std::thread([this] { serve(); });
+  }
+
+  // What an earlier server of this run had taken after the checkpoint. Returns what is in no update yet.
+  std::vector<ps::TakenPush> replay() {
+    if (replay_.updates() + replay_.waiting() > 0)
+      log_info(concat("the log in ", pushes_.folder.string(), " has ", counted(replay_.updates(), "update"),
+                      " after update ", begin_.version, ", and ", counted(replay_.waiting(), "push"),
+                      " that no update has: they are taken again"));
+    return replay_.into(
+        {.server = *server_,
+         .ledger = ledger_,
+         .last_version = setup_.total_steps,
+         .wants_state = [this](const auto& before, const auto& after) { return wants_state(before, after); },
+         .tell = [this](ps::NetworkUpdate update) { hand_over(std::move(update)); }});
+  }
+
+  // From where the server is now; files of another course are in the way.
+  void begin_log(const std::vector<ps::TakenPush>& waiting) {
+    const std::vector<std::int64_t> there = ps::logged_versions(pushes_.folder);
+    if (replay_.is_outdated()) {
+      log_info(concat("the log in ", pushes_.folder.string(), " is older than the checkpoint, and is removed"));
+      ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
+    } else if (!takes_pushes_ && !there.empty() && there.back() >= begin_.version) {
+      log_warning(concat("the run goes back to step ", begin_.version,
+                         ": what its server had taken after that is removed "
+                         "from ",
+                         pushes_.folder.string()));
+      ps::remove_logs(pushes_.folder, begin_.version, kEndOfLogs);
+    }
+    if (setup_.config.ps.log == "off") return;
+    log_ = std::make_unique<ps::PushLog>(pushes_, server_->layout());
+    log_->begin(server_->weights(), waiting);
   }
 
   void take_weights(engine::Engine& engine, const ps::ServerState& state, data::LedgerState ledger) {
@@ -264,7 +334,11 @@ class ServedWorkers final : public UpdateSource {
   std::vector<comm::SyncedStage> stages_;
   // The thread's, from its start to its end.
   std::unique_ptr<ps::Server> server_;
+  bool takes_pushes_;
+  ps::PushLogOptions pushes_;
+  ps::PushReplay replay_;
   data::Ledger ledger_;
+  std::unique_ptr<ps::PushLog> log_;  // null: ps.log = "off"
   std::unique_ptr<ps::NetworkServer> network_;
 
   bool holds_weights_ = false;
@@ -290,10 +364,11 @@ comm::Agreement served_agreement(const Setup& setup, const std::string& version)
 }
 
 std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const ServerPlace& place,
-                                                  const std::string& version, const RunState* saved) {
+                                                  const std::string& version, const PushFolder& pushes,
+                                                  const RunState* saved) {
   std::optional<SavedServer> server;
   if (saved != nullptr) server = SavedServer::from_json(saved->server, ledger_options(setup), "the checkpoint");
-  return std::make_unique<ServedWorkers>(setup, place, served_agreement(setup, version),
+  return std::make_unique<ServedWorkers>(setup, place, served_agreement(setup, version), pushes,
                                          saved != nullptr ? saved->progress.steps_done : 0, server);
 }
 

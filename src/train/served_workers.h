@@ -1,9 +1,10 @@
 // served_workers: a run on a parameter server whose workers are other processes (ps/net): the server runs in a thread
 // of its own, so that workers never wait for an evaluation or a checkpoint; the loop takes the updates that it has
 // made, one by one, and has the engine hold their weights where it needs them. Threads: one, besides the server's.
-// Errors: those of ps/net/network_server.h.
+// Errors: those of ps/net/network_server.h, push_log.h and push_replay.h.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "train/resume.h"
@@ -16,8 +17,15 @@ namespace sluice::train {
 // What every process of such a run must have the same: configuration, version and training data.
 [[nodiscard]] comm::Agreement served_agreement(const Setup& setup, const std::string& version);
 
+// Where the pushes are kept that a server has taken (ps.log).
+struct PushFolder {
+  std::filesystem::path path;
+  bool goes_on = false;  // from what is there; else it is another run's, or left by going back to a checkpoint
+};
+
 // saved: of the checkpoint that the run goes on from; null: it begins. `setup` outlives it. CheckpointError.
 [[nodiscard]] std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const ServerPlace& place,
-                                                                const std::string& version, const RunState* saved);
+                                                                const std::string& version, const PushFolder& pushes,
+                                                                const RunState* saved);
 
 }  // namespace sluice::train

@@ -162,14 +162,15 @@ struct RunFiles {
   std::string config;      // text of config.toml
   bool continues = false;  // the directory's own records
   ServerPlace server = {};
-  std::string version = {};  // of Sluice
+  std::string version = {};   // of Sluice
+  bool takes_pushes = false;  // that its server had taken after the checkpoint
 };
 
 // null: there is no parameter server.
 std::unique_ptr<UpdateSource> make_update_source(const Setup& setup, const RunFiles& files, const RunState* saved) {
   if (setup.config.replicas.sync != "ps") return nullptr;
   if (files.server.part == ServerPlace::Part::kServer)
-    return make_served_workers(setup, files.server, files.version, saved);
+    return make_served_workers(setup, files.server, files.version, {files.dir.pushes_dir(), files.takes_pushes}, saved);
   return make_virtual_workers(setup);
 }
 
@@ -273,7 +274,9 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
     }
   }
   const std::string config = concat(origin_line(options.config_file), "\n\n", config::to_toml(setup.config));
-  return train(peers, setup, {run_dir, checkpoints, config, continues, options.server, options.launch.version}, resume);
+  const bool takes_pushes = goes_on_with_pushes(choice, resume);
+  return train(peers, setup,
+               {run_dir, checkpoints, config, continues, options.server, options.launch.version, takes_pushes}, resume);
 }
 
 // The part of a process that keeps no records.

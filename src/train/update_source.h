@@ -3,7 +3,9 @@
 // evaluation, checkpoints (loop.h). Threads: one.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -35,6 +37,11 @@ class UpdateSource {
   virtual void want_weights() = 0;
   // What keeps the run from going on; nothing: it was asked to stop.
   [[nodiscard]] virtual std::optional<Error> why_over() const { return std::nullopt; }
+
+  // A checkpoint was saved; those of `steps` are there, newest first.
+  virtual void saved(const std::vector<std::int64_t>& /*steps*/) {}
+  // What was learned since the last good checkpoint is no good: the run does not go on from it.
+  virtual void give_up() {}
 
   // For the records, when there is nothing more: what has happened since the last update.
   [[nodiscard]] virtual Events last_events() { return {}; }

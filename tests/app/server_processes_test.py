@@ -43,16 +43,18 @@ def configuration(folder, ps, **tables):
         **({"ps": {"worker_batch": BATCH, **ps}} if ps is not None else {}))
 
 
-class ServerProcessesTest(unittest.TestCase):
+class ServerRuns(unittest.TestCase):
+    """Starts servers and workers, and looks at what they leave."""
+
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.started = []
         self.addCleanup(lambda: [process.kill() for process in self.started if process.poll() is None])
         self.port = free_port()
 
-    def start(self, config, rank, size, *arguments, run_dir="run"):
+    def start(self, config, rank, size, *arguments, run_dir="run", environment=None, **popen):
         self.started.append(cli.start("train", config, "--run-dir", self.folder / run_dir, *arguments,
-                                      env=cli.environment_of(rank, size, self.port)))
+                                      env=cli.environment_of(rank, size, self.port) | (environment or {}), **popen))
         return self.started[-1]
 
     def start_all(self, config, size, *arguments, run_dir="run"):
@@ -84,6 +86,8 @@ class ServerProcessesTest(unittest.TestCase):
         self.assertEqual(saved["data"]["first_epoch"] * SAMPLES + pushed, saved["examples"])
         self.assertEqual(saved["examples"], sum(step["samples"] for step in steps))
 
+
+class ServerProcessesTest(ServerRuns):
     def test_bulk_synchronous_workers_learn_what_one_device_learns(self):
         plain = self.folder / "plain"
         cli.must_run("train", configuration(self.folder, None, replicas={"sync": "none"}, train={"global_batch": 3 * BATCH}),

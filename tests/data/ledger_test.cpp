@@ -201,6 +201,67 @@ TEST(Ledger, GoesOnWithWhatWasOut) {
   EXPECT_EQ(next.lease(12)->samples, ledger.lease(12)->samples);
 }
 
+// Two servers took the same pushes; one was killed, and begins again from its state of then.
+TEST(Ledger, WhatWasPushedAfterAStateIsLeasedAgainAndOnlyThat) {
+  const LedgerOptions options{.seed = 2, .samples = 12};
+  for (const unsigned seed : {1U, 2U, 3U, 4U}) {
+    std::mt19937 random(seed);
+    Ledger ledger(options);
+    std::vector<Lease> out, pushed;
+    LedgerState state;
+    std::size_t pushed_before = 0;
+    for (int event = 0; event < 300; ++event) {
+      if (event == 80) state = ledger.state();
+      if (event == 80) pushed_before = pushed.size();
+      if (out.size() < 3) {
+        out.push_back(*ledger.lease(1 + random() % 4));
+        continue;
+      }
+      const std::size_t which = random() % out.size();
+      Lease lease = out[which];
+      out.erase(out.begin() + static_cast<std::ptrdiff_t>(which));
+      const std::size_t ran = random() % (lease.samples.size() + 1);
+      ledger.push_first(lease.id, static_cast<std::int64_t>(ran));
+      lease.samples.resize(ran);
+      pushed.push_back(lease);
+    }
+    Ledger again(options, state);
+    for (std::size_t i = pushed_before; i < pushed.size(); ++i) {
+      const auto lease = again.lease_again(pushed[i].epoch, pushed[i].samples);
+      ASSERT_TRUE(lease) << seed << " " << i;
+      EXPECT_EQ(lease->samples, pushed[i].samples);
+      again.push_all(lease->id);
+    }
+    ASSERT_GT(ledger.epochs_over(), 1);
+    for (std::int64_t epoch = 0; epoch < ledger.epochs_over() + 3; ++epoch) {
+      const LedgerCounts ours = again.counts(epoch), theirs = ledger.counts(epoch);
+      EXPECT_EQ(ours.pushed, theirs.pushed) << epoch;
+      EXPECT_EQ(ours.waiting, theirs.waiting + theirs.leased) << epoch;
+    }
+    EXPECT_TRUE(is_sound(again.state(), options));
+    for (const Lease& lease : pushed) {
+      const bool is_leased = again.lease_again(lease.epoch, lease.samples).has_value();
+      EXPECT_FALSE(is_leased && !lease.samples.empty()) << "it was pushed";
+    }
+  }
+}
+
+TEST(Ledger, SamplesThatDoNotWaitAreNotLeasedAgain) {
+  const LedgerOptions options{.samples = 6, .shuffle = false, .epochs = 2};
+  const auto fresh = [&] { return Ledger(options); };
+  EXPECT_FALSE(fresh().lease_again(0, {6}));
+  EXPECT_FALSE(fresh().lease_again(0, {1, 1}));
+  EXPECT_FALSE(fresh().lease_again(2, {1})) << "after the last epoch";
+  EXPECT_FALSE(fresh().lease_again(-1, {1}));
+  Ledger ledger = fresh();
+  ASSERT_TRUE(ledger.lease_again(0, {3, 1}));
+  EXPECT_FALSE(ledger.lease_again(0, {1}));
+  Ledger other = fresh();
+  ASSERT_TRUE(other.lease_again(0, {3}));
+  EXPECT_THAT(other.lease(3)->samples, ElementsAre(0, 1, 2)) << "those before it come first";
+  EXPECT_THAT(other.lease(3)->samples, ElementsAre(4, 5));
+}
+
 TEST(Ledger, StatesThatCannotBeAreNotSound) {
   const LedgerOptions options{.seed = 2, .samples = 12};
   Ledger ledger(options);

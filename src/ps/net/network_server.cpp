@@ -37,7 +37,14 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
       socket_(FrameSocket::Role::kServer, {}, limits_of(server.layout()), options_.keys),
       port_(socket_.listen(options_.host, options_.port)),
       begin_(now()),
-      empty_since_(begin_) {}
+      empty_since_(begin_) {
+  was_over_ = is_over_ = server_.progress().version > 0 && server_.progress().version >= options_.last_version;
+  if (is_over_) return;
+  for (TakenPush& push : std::exchange(options_.taken_before, {})) {
+    take_again(std::move(push));
+    make_updates();  // where each push makes one
+  }
+}
 
 std::optional<NetworkUpdate> NetworkServer::next(Nanoseconds limit) {
   const Nanoseconds until = now() + limit;
@@ -64,6 +71,7 @@ void NetworkServer::step(Nanoseconds until) {
     is_empty = !received;
     if (received) handle(std::move(*received));
   }
+  settle();
   drained_at_ = is_empty ? now() : woken;
   if (is_over_) return;
   make_updates();
@@ -138,7 +146,7 @@ void NetworkServer::admit(const std::string& peer, const Hello& hello) {
   Session& session = sessions_[hello.worker] = {
       .peer = peer, .id = hello.session, .where = hello.where, .batch = hello.batch, .life = life, .heard = now()};
   say(peer, Welcome{life, server_.progress().version, server_.layout()});
-  give_lease(session);
+  if (!waiting_.contains(hello.worker)) give_lease(session);  // else with the weights
   if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}});
   begin_all_that_may();
 }
@@ -150,33 +158,38 @@ bool NetworkServer::fits(const Session& session, const PushMade& push) const {
          push.record.payload == server_.policy().payload;
 }
 
+// What is said of a push that is of another life, or came before; nothing: it may count.
+std::optional<PushAnswer> NetworkServer::turned_away(const Sessions::value_type& worker, const PushRecord& push) {
+  const auto& [id, session] = worker;
+  if (push.worker != id || push.life != session.life) return PushAnswer::kUnknown;
+  return push.sequence <= session.pushed ? std::optional(PushAnswer::kDuplicate) : std::nullopt;
+}
+
 void NetworkServer::take(Sessions::value_type& worker, const PushMade& push, const Frames& frames) {
   auto& [id, session] = worker;
   const PushRecord& record = push.record;
   if (is_over_) return say(session.peer, why_over_);
-  if (record.worker != id || record.life != session.life)
-    return say(session.peer, PushAnswered{record.sequence, PushAnswer::kUnknown});
-  if (record.sequence <= session.pushed)
-    return say(session.peer, PushAnswered{record.sequence, PushAnswer::kDuplicate});
-  auto tensors = tensors_after_header(frames, server_.layout());
+  if (const auto answer = turned_away(worker, record)) {
+    if (answer == PushAnswer::kDuplicate && is_unsettled(id, session)) return;  // the answer to the first follows
+    return say(session.peer, PushAnswered{record.sequence, *answer});
+  }
+  const auto tensors = tensors_after_header(frames, server_.layout());
   if (!tensors || !fits(session, push)) {
     ++malformed_;
     return say(session.peer, PushAnswered{record.sequence, PushAnswer::kOutOfTurn});
   }
-  const PushAnswer answer = server_.push(record, std::move(*tensors), now());
+  const PushAnswer answer = server_.push(record, *tensors, now());
   if (answer == PushAnswer::kRefused)
     throw DivergedError(concat("push ", record.sequence, " of ", named(id, session.where),
                                " has numbers that are not finite; lower the learning rate"));
-  if (answer == PushAnswer::kTaken) {
-    session.pushed = record.sequence;
-    waiting_[id] = {std::move(*session.lease), push.scores, push.times};
-    session.version = kNone;
-    session.lease.reset();
-  }
-  say(session.peer, PushAnswered{record.sequence, answer});
-  if (answer != PushAnswer::kTaken) return;
+  if (answer != PushAnswer::kTaken) return say(session.peer, PushAnswered{record.sequence, answer});
+  session.pushed = record.sequence;
+  session.version = kNone;
+  waiting_[id] = {record, *std::exchange(session.lease, std::nullopt), push.scores, push.times};
+  write_down(waiting_[id], *tensors);
+  if (!is_unsettled(id, session)) acknowledge(session, record.sequence);
   make_updates();
-  if (!is_over_) give_lease(session);
+  if (!is_over_) give_next_lease(worker);
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const PushSent& sent, const Frames&) {
@@ -247,6 +260,7 @@ void NetworkServer::tell(UpdateDone done, const ServerProgress& before) {
     throw DivergedError(concat("update ", done.update.version,
                                ": the pushes are finite, but not what comes of them; lower the learning rate"));
   }
+  if (options_.journal) options_.journal->updated(done);
   Made made{.update = {.before = before, .after = server_.progress(), .at = now()}};
   for (const PushRecord& record : done.update.pushes) {
     const auto waiting = waiting_.extract(record.worker);
@@ -263,15 +277,24 @@ void NetworkServer::tell(UpdateDone done, const ServerProgress& before) {
   if (is_last || (options_.wants_state && options_.wants_state(before, server_.progress()))) {
     made.update.state = server_.state();
     made.update.ledger = ledger_.state();
+    if (options_.journal) begin_journal();
   }
   made_.push_back(std::move(made));
   if (is_last) is_over_ = true;
 }
 
 void NetworkServer::begin_all_that_may() {
-  for (auto& [worker, session] : sessions_) {
-    if (session.version == kNone && server_.may_begin(worker)) give_weights(session, server_.begin(worker));
+  for (auto& worker : sessions_) {
+    auto& [id, session] = worker;
+    if (session.version != kNone || !server_.may_begin(id)) continue;
+    give_next_lease(worker);
+    give_weights(session, server_.begin(id));
   }
+}
+
+// By it a worker knows that its last push was taken.
+void NetworkServer::give_next_lease(Sessions::value_type& worker) {
+  if (!worker.second.lease && !is_unsettled(worker.first, worker.second)) give_lease(worker.second);
 }
 
 void NetworkServer::give_lease(Session& session) {
@@ -350,7 +373,7 @@ void NetworkServer::end(const Over& over) {
   why_over_ = over;
   for (const auto& [worker, session] : sessions_) say(session.peer, over);
   const Nanoseconds until = now() + options_.farewell;
-  while (!sessions_.empty() && now() < until) {
+  while ((!sessions_.empty() || was_over_) && now() < until) {
     socket_.wait(std::chrono::nanoseconds(until - now()));
     auto received = socket_.next();
     if (!received) continue;

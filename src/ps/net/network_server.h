@@ -5,6 +5,7 @@
 // - A worker's samples are leased one step ahead, so that it reads the next ones while it waits for weights. The
 //   weights are sent, unasked, as soon as it may begin.
 // - A push counts once. One with numbers that are not finite ends the run.
+// - With a journal a worker hears that its push was taken when the journal has it: by the answer, or by its next lease.
 // Not here: what a push does to the weights (ps/server.h), when (ps/policy), what is recorded.
 // Threads: one, which has to call next() again and again. Errors: ConfigError and PeerError of the socket; PeerError
 // when no worker comes, or none is left; DivergedError.
@@ -21,6 +22,7 @@
 #include "data/ledger.h"
 #include "ps/net/frame_socket.h"
 #include "ps/net/messages.h"
+#include "ps/net/push_journal.h"
 #include "ps/push.h"
 #include "ps/server.h"
 
@@ -59,11 +61,13 @@ struct NetworkOptions {
   std::function<Nanoseconds()> clock = now_ns;
   std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state = {};
   std::function<void(const WorkerNews&)> tell = {};
+  PushJournal* journal = nullptr;  // is told of a push before its worker is; null: nothing outlives this server
+  std::vector<TakenPush> taken_before = {};  // by an earlier server, and in no update yet
 };
 
 class NetworkServer {
  public:
-  // Listens. The server and the ledger outlive it; nobody has joined the one or taken anything from the other.
+  // Listens. The server and the ledger outlive it; nobody has joined the one or leased anything from the other.
   NetworkServer(Server& server, data::Ledger& ledger, NetworkOptions options);
   NetworkServer(const NetworkServer&) = delete;
   NetworkServer& operator=(const NetworkServer&) = delete;
@@ -75,6 +79,8 @@ class NetworkServer {
   // The run ends, also after an error: tells all workers, and waits a little for them to leave. Updates that have been
   // made are still told by next().
   void end(const Over& over);
+  // The journal is from here on of what follows the server's weights of now. Requires: there is one.
+  void begin_journal();
   [[nodiscard]] std::int64_t malformed() const { return malformed_ + socket_.dropped(); }
 
  private:
@@ -91,10 +97,17 @@ class NetworkServer {
   };
   // A push that waits for its update.
   struct Waiting {
+    PushRecord record;
     data::Lease lease;
     PushScores scores;
     PushTimes times;
     bool is_timed = false;  // its worker has said how long it took to send
+  };
+  // A push that counts once the journal has settled.
+  struct Unsettled {
+    WorkerId worker{};
+    int life = 0;
+    std::int64_t sequence = 0;
   };
   struct Made {
     NetworkUpdate update;
@@ -108,7 +121,15 @@ class NetworkServer {
   [[nodiscard]] std::string refusal_of(const std::string& peer, const Hello& hello) const;
   void admit(const std::string& peer, const Hello& hello);
   void take(Sessions::value_type& worker, const PushMade& push, const Frames& frames);
+  [[nodiscard]] static std::optional<PushAnswer> turned_away(const Sessions::value_type& worker,
+                                                             const PushRecord& push);
   [[nodiscard]] bool fits(const Session& session, const PushMade& push) const;
+  void take_again(TakenPush push);
+  [[nodiscard]] static TakenPush as_taken(const Waiting& push, const Tensors& tensors);
+  void write_down(const Waiting& push, const Tensors& tensors);
+  void acknowledge(const Session& session, std::int64_t sequence);
+  void settle();
+  [[nodiscard]] bool is_unsettled(WorkerId worker, const Session& session) const;
   void take(Sessions::value_type& worker, const PushSent& sent, const Frames& frames);
   void take(Sessions::value_type& worker, const WorkerBeat& beat, const Frames& frames);
   void take(Sessions::value_type& worker, const WorkerAgain& again, const Frames& frames);
@@ -120,6 +141,7 @@ class NetworkServer {
   void make_updates();
   void tell(UpdateDone done, const ServerProgress& before);
   void begin_all_that_may();
+  void give_next_lease(Sessions::value_type& worker);
   void give_lease(Session& session);
   void send_lease(const Session& session);
   void give_weights(Session& session, std::int64_t version);
@@ -137,6 +159,7 @@ class NetworkServer {
   int port_ = 0;
   Sessions sessions_;  // of the workers that are there
   std::map<WorkerId, Waiting> waiting_;
+  std::vector<Unsettled> unsettled_;
   std::deque<Made> made_;
   std::optional<Weights> sendable_;  // copies, of the newest version that was asked for
   Nanoseconds begin_;
@@ -145,6 +168,7 @@ class NetworkServer {
   Nanoseconds empty_since_;
   bool is_open_ = false;  // training has begun
   bool is_over_ = false;
+  bool was_over_ = false;  // from the beginning
   Over why_over_;
   bool last_one_left_ = false;  // by itself
   std::int64_t malformed_ = 0;

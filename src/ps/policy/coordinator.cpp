@@ -21,6 +21,25 @@ std::map<WorkerId, int> Coordinator::lives() const {
   return lives;
 }
 
+void Coordinator::remember(const PushRecord& record) {
+  std::vector<std::int64_t>& taken = workers_[record.worker].taken;
+  if (std::ssize(taken) < record.life) taken.resize(static_cast<std::size_t>(record.life));
+  taken[record.life - 1] = std::max(taken[record.life - 1], record.sequence);
+}
+
+void Coordinator::redo(const Update& update) {
+  check(update.version == version_ + 1, "an update is done again out of turn");
+  version_ = update.version;
+  for (const PushRecord& record : update.pushes) remember(record);
+}
+
+void Coordinator::take_again(const PushRecord& record, Nanoseconds now) {
+  check(!is_waiting(record.worker) && workers() == 0, "a push is taken again beside others");
+  remember(record);
+  waiting_.emplace(record.worker, record);
+  if (policy_.quorum == 1 && policy_.grace == 0) quorum_since_ = now;
+}
+
 int Coordinator::join(WorkerId worker, Nanoseconds now) {
   const std::int64_t clock = clock_of_one_that_joins(workers_[worker]);
   Worker& it = workers_[worker];

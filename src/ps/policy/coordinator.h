@@ -39,6 +39,11 @@ class Coordinator {
   void remember(WorkerId worker, int lives);
   [[nodiscard]] std::map<WorkerId, int> lives() const;
 
+  // Of an earlier coordinator's pushes, before anybody joins: the update that it made of them; one that waits for its
+  // update, which is due at once where each push makes one.
+  void redo(const Update& update);
+  void take_again(const PushRecord& record, Nanoseconds now);
+
   // Returns which life of the worker begins; its pushes count from 1 again.
   int join(WorkerId worker, Nanoseconds now);
   void leave(WorkerId worker, Nanoseconds now);
@@ -68,6 +73,7 @@ class Coordinator {
     std::vector<std::int64_t> taken;    // [life - 1]: sequence of its last push that was taken
   };
 
+  void remember(const PushRecord& record);
   [[nodiscard]] std::int64_t clock_of_one_that_joins(const Worker& worker) const;
 
   [[nodiscard]] bool is_waiting(WorkerId worker) const { return waiting_.contains(worker); }

@@ -59,7 +59,8 @@ class ToyServer {
  public:
   explicit ToyServer(const SyncPolicy& policy, std::int64_t updates, int shards = 2,
                      const std::function<void(NetworkOptions&)>& change = {},
-                     const std::optional<ToySaved>& saved = std::nullopt)
+                     const std::optional<ToySaved>& saved = std::nullopt,
+                     const std::function<void(Server&, data::Ledger&, NetworkOptions&)>& prepare = {})
       : server_(toy_layout(shards), toy_values(shards, saved),
                 saved ? saved->server.weights.statistics : at::zeros({2}, at::kDouble),
                 {.policy = policy,
@@ -76,6 +77,7 @@ class ToyServer {
                            .farewell = 500'000'000};
     options.tell = [this](const WorkerNews& told) { news.push_back(told); };
     if (change) change(options);
+    if (prepare) prepare(server_, ledger_, options);
     network_.emplace(server_, ledger_, options);
   }
   ~ToyServer() { stop(); }

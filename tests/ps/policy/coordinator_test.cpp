@@ -309,6 +309,41 @@ TEST(SyncPolicy, PresetsAreSoundAndNamed) {
   EXPECT_THROW((void)preset_policy("nothing", 3), ConfigError);
 }
 
+TEST(Coordinator, OneThatGoesOnFromALogHasItsUpdatesAndKnowsItsPushes) {
+  Coordinator bsp(preset_policy("bsp", 2), 5);
+  bsp.remember(WorkerId{0}, 1);
+  bsp.redo({.version = 6, .pushes = {push_of(0, 3, 5, 2), push_of(1, 1, 5)}});
+  EXPECT_EQ(bsp.version(), 6);
+  EXPECT_THROW(bsp.redo({.version = 8}), BugError) << "a gap";
+  bsp.take_again(push_of(0, 4, 6, 2), 0);
+  EXPECT_FALSE(bsp.due_at()) << "the other has not pushed";
+  EXPECT_EQ(bsp.push(push_of(0, 3, 5, 2), 0), PushAnswer::kDuplicate);
+  EXPECT_EQ(bsp.push(push_of(0, 4, 6, 2), 0), PushAnswer::kDuplicate);
+  EXPECT_EQ(bsp.push(push_of(1, 2, 6), 0), PushAnswer::kUnknown) << "it has not come back";
+  EXPECT_EQ(bsp.join(WorkerId{0}, 0), 3) << "its lives go on";
+  EXPECT_EQ(bsp.join(WorkerId{1}, 0), 2);
+  EXPECT_EQ(bsp.push(push_of(0, 5, 6, 2), 0), PushAnswer::kUnknown) << "of a life that is over";
+  EXPECT_FALSE(bsp.may_begin(WorkerId{0})) << "its push waits";
+  step(bsp, 1, 1, 1, 2);
+  const auto update = bsp.take_update(1);
+  ASSERT_TRUE(update);
+  EXPECT_EQ(update->version, 7);
+  ASSERT_EQ(update->pushes.size(), 2U);
+  EXPECT_EQ(update->pushes[0], push_of(0, 4, 6, 2));
+  EXPECT_TRUE(bsp.may_begin(WorkerId{0}));
+}
+
+TEST(Coordinator, WhereEachPushMakesAnUpdateOneThatWaitedMakesItAtOnce) {
+  for (const char* policy : {"asp", "ssp"}) {
+    Coordinator coordinator(preset_policy(policy, 3), 5);
+    coordinator.take_again(push_of(1, 2, 5), 10);
+    const auto update = coordinator.take_update(10);
+    ASSERT_TRUE(update) << policy;
+    EXPECT_THAT(workers_of(*update), testing::ElementsAre(1));
+    EXPECT_FALSE(coordinator.take_update(kSecond));
+  }
+}
+
 TEST(SyncPolicy, RefusesWhatCannotWork) {
   const auto refuses = [](const SyncPolicy& policy) { EXPECT_THROW(check_policy(policy, "ps"), ConfigError); };
   refuses({.workers = 0});

@@ -1,0 +1,63 @@
+// What a server does so that its pushes outlive it (push_journal.h).
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "core/failpoint.h"
+#include "ps/net/network_server.h"
+
+namespace sluice::ps {
+
+TakenPush NetworkServer::as_taken(const Waiting& push, const Tensors& tensors) {
+  const std::vector<std::int64_t>& leased = push.lease.samples;
+  return {.push = {push.record, push.scores, push.times, tensors},
+          .epoch = push.lease.epoch,
+          .samples = {leased.begin(), leased.begin() + push.record.examples}};
+}
+
+void NetworkServer::write_down(const Waiting& push, const Tensors& tensors) {
+  if (options_.journal == nullptr) return;
+  options_.journal->taken(as_taken(push, tensors));
+  if (options_.journal->must_settle())
+    unsettled_.push_back({push.record.worker, push.record.life, push.record.sequence});
+}
+
+void NetworkServer::acknowledge(const Session& session, std::int64_t sequence) {
+  say(session.peer, PushAnswered{sequence, PushAnswer::kTaken});
+  failpoint("push-acknowledged");
+}
+
+// The pushes that have come together are made to last together; only then do their workers hear of it.
+void NetworkServer::settle() {
+  if (unsettled_.empty()) return;
+  const std::vector<Unsettled> pushes = std::exchange(unsettled_, {});
+  options_.journal->settle();
+  failpoint("push-settled");
+  for (const Unsettled& push : pushes) {
+    const auto found = sessions_.find(push.worker);
+    if (found == sessions_.end() || found->second.life != push.life) continue;
+    acknowledge(found->second, push.sequence);
+    if (!is_over_) give_next_lease(*found);
+  }
+}
+
+bool NetworkServer::is_unsettled(WorkerId worker, const Session& session) const {
+  return std::ranges::any_of(unsettled_,
+                             [&](const Unsettled& push) { return push.worker == worker && push.life == session.life; });
+}
+
+void NetworkServer::take_again(TakenPush taken) {
+  const PushRecord& record = taken.push.record;
+  auto lease = ledger_.lease_again(taken.epoch, taken.samples);
+  check(lease.has_value(), "a push that waits is of samples that wait");
+  waiting_[record.worker] = {record, std::move(*lease), taken.push.scores, taken.push.times, /*is_timed=*/true};
+  server_.take_again(record, std::move(taken.push.tensors), now());
+}
+
+void NetworkServer::begin_journal() {
+  std::vector<TakenPush> waiting;
+  for (const auto& [worker, push] : waiting_) waiting.push_back(as_taken(push, server_.waiting().at(worker)));
+  options_.journal->begin(server_.weights(), waiting);
+}
+
+}  // namespace sluice::ps

@@ -1,0 +1,185 @@
+#include "ps/net/push_log.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include "core/concat.h"
+#include "core/failpoint.h"
+#include "core/log.h"
+#include "ps/net/messages.h"
+#include "storage/checksum.h"
+
+namespace sluice::ps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFormat = 1;
+constexpr std::string_view kPrefix = "updates-";
+constexpr std::string_view kSuffix = ".log";
+
+std::optional<std::int64_t> version_of(const std::string& name) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix) || name.size() <= kPrefix.size() + kSuffix.size())
+    return std::nullopt;
+  std::int64_t version = 0;
+  const char* const begin = name.data() + kPrefix.size();
+  const char* const end = name.data() + name.size() - kSuffix.size();
+  const auto [stop, error] = std::from_chars(begin, end, version);
+  return error == std::errc{} && stop == end && version >= 0 ? std::optional(version) : std::nullopt;
+}
+
+PushKey key_of(const PushRecord& record) { return {record.worker, record.life, record.sequence}; }
+
+void append_text(storage::RecordLog& log, LogKind kind, const std::string& text) {
+  const std::string_view part = text;
+  log.append(static_cast<std::uint64_t>(kind), {&part, 1});
+}
+
+void append_push(storage::RecordLog& log, const TakenPush& taken) {
+  std::vector<std::int64_t> samples{taken.epoch};
+  samples.insert(samples.end(), taken.samples.begin(), taken.samples.end());
+  const Push& push = taken.push;
+  Frames frames = with_tensors(header_of(PushMade{push.record, push.scores, push.times, kNone}), push.tensors);
+  frames.insert(frames.begin() + 1, frame_of(at::tensor(samples, at::kLong)));
+  std::vector<std::string_view> parts;
+  for (const Frame& frame : frames) parts.push_back(frame.bytes);
+  log.append(static_cast<std::uint64_t>(LogKind::kPush), parts);
+}
+
+bool is_of(const storage::LogRecord& record, LogKind kind, std::size_t parts) {
+  return record.kind == static_cast<std::uint64_t>(kind) && record.parts.size() >= parts;
+}
+
+std::optional<PushMade> push_made_in(const storage::LogRecord& record) {
+  if (!is_of(record, LogKind::kPush, 2)) return std::nullopt;
+  const auto message = from_worker({record.parts[0], record.bytes});
+  const auto* const push = message ? std::get_if<PushMade>(&*message) : nullptr;
+  return push != nullptr && push->record.life > 0 ? std::optional(*push) : std::nullopt;
+}
+
+template <typename Read>
+auto read_json(const storage::LogRecord& record, LogKind kind, const Read& read)
+    -> std::optional<decltype(read(nlohmann::json()))> {
+  if (!is_of(record, kind, 1)) return std::nullopt;
+  try {
+    return read(nlohmann::json::parse(record.parts[0]));
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+PushLog::PushLog(PushLogOptions options, const Layout& layout) : options_(std::move(options)), layout_(layout) {}
+
+void PushLog::taken(const TakenPush& push) {
+  append_push(*log_, push);
+  failpoint("push-written");
+}
+
+void PushLog::updated(const UpdateDone& done) {
+  nlohmann::json pushes = nlohmann::json::array();
+  for (const PushRecord& record : done.update.pushes)
+    pushes.push_back({static_cast<int>(record.worker), record.life, record.sequence});
+  append_text(*log_, LogKind::kUpdate,
+              nlohmann::json{{"version", done.update.version}, {"lr", done.lr}, {"pushes", pushes}}.dump());
+  failpoint("update-written");
+}
+
+void PushLog::begin(const Weights& weights, const std::vector<TakenPush>& waiting) {
+  if (!log_) storage::make_directories(options_.folder);
+  if (log_) log_->sync();  // the next file is of what follows this one
+  auto log = std::make_unique<storage::RecordLog>(log_file(options_.folder, weights.version), options_.outlives);
+  append_text(*log, LogKind::kBegin,
+              nlohmann::json{{"format", kFormat},
+                             {"version", weights.version},
+                             {"weights", digest_of(weights.tensors)},
+                             {"layout", digest_of(layout_)},
+                             {"agreement", options_.agreement}}
+                  .dump());
+  for (const TakenPush& push : waiting) append_push(*log, push);
+  failpoint("log-begun");
+  log->publish();
+  log_ = std::move(log);
+}
+
+std::vector<std::int64_t> logged_versions(const fs::path& folder) {
+  std::vector<std::int64_t> versions;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (const auto version = version_of(entry.path().filename().string())) versions.push_back(*version);
+  }
+  std::ranges::sort(versions);
+  return versions;
+}
+
+fs::path log_file(const fs::path& folder, std::int64_t version) { return folder / concat(kPrefix, version, kSuffix); }
+
+void remove_logs(const fs::path& folder, std::int64_t begin, std::int64_t end) {
+  for (const std::int64_t version : logged_versions(folder)) {
+    if (version < begin || version >= end) continue;
+    std::error_code error;
+    fs::remove(log_file(folder, version), error);
+    if (error) log_warning(concat("cannot remove ", log_file(folder, version).string(), ": ", error.message()));
+  }
+  std::error_code ignored;
+  if (fs::is_empty(folder, ignored) && !ignored) fs::remove(folder, ignored);
+}
+
+std::optional<LogBegin> begin_in(const storage::LogRecord& record) {
+  const auto begin = read_json(record, LogKind::kBegin, [](const nlohmann::json& json) {
+    const bool is_known = json.at("format") == kFormat;
+    return LogBegin{is_known ? json.at("version").get<std::int64_t>() : -1, json.at("weights"), json.at("layout"),
+                    json.at("agreement")};
+  });
+  return begin && begin->version >= 0 ? begin : std::nullopt;
+}
+
+std::optional<LogUpdate> update_in(const storage::LogRecord& record) {
+  return read_json(record, LogKind::kUpdate, [](const nlohmann::json& json) {
+    LogUpdate update{.version = json.at("version"), .lr = json.at("lr")};
+    for (const auto& push : json.at("pushes"))
+      update.pushes.push_back({WorkerId{push.at(0).get<int>()}, push.at(1), push.at(2)});
+    return update;
+  });
+}
+
+std::optional<PushKey> push_key_in(const storage::LogRecord& record) {
+  const auto push = push_made_in(record);
+  return push ? std::optional(key_of(push->record)) : std::nullopt;
+}
+
+std::optional<TakenPush> push_in(const storage::LogRecord& record, const Layout& layout) {
+  const auto push = push_made_in(record);
+  if (!push) return std::nullopt;
+  Frames frames;
+  for (const std::string_view part : record.parts) frames.push_back({part, record.bytes});
+  const auto samples = samples_after_header({frames[0], frames[1]});
+  frames.erase(frames.begin() + 1);
+  auto tensors = tensors_after_header(frames, layout);
+  if (!tensors || !samples || samples->empty()) return std::nullopt;
+  return TakenPush{.push = {push->record, push->scores, push->times, std::move(*tensors)},
+                   .epoch = samples->front(),
+                   .samples = {samples->begin() + 1, samples->end()}};
+}
+
+std::string digest_of(const Tensors& tensors) {
+  storage::Digester digester;
+  const auto add = [&](const at::Tensor& flat) {
+    digester.update({static_cast<const std::byte*>(flat.const_data_ptr()), flat.nbytes()});
+  };
+  for (const at::Tensor& shard : tensors.shards) add(shard);
+  add(tensors.statistics);
+  return digester.digest().xxh3_128;
+}
+
+std::string digest_of(const Layout& layout) {
+  return storage::digest_text(header_of(Welcome{.layout = layout}).bytes).xxh3_128;
+}
+
+}  // namespace sluice::ps

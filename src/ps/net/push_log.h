@@ -1,0 +1,84 @@
+// push_log: the pushes that a server has taken, in files of the run directory, so that they outlive it (ps.log).
+// Each file is of one time between two copies of the server's state: updates-V.log begins with what the state after
+// update V is known by, and with the pushes that waited then; pushes and updates follow in their order. So a checkpoint
+// of V and this file, and those that follow, are all that a server has to know (push_replay.h).
+// Records: kBegin {JSON}; kPush {as PushMade travels, epoch and samples, shards, statistics}; kUpdate {JSON}.
+// Threads: one. Errors: StorageError; CheckpointError for files that are damaged.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/start.h"
+#include "ps/net/push_journal.h"
+#include "storage/record_log.h"
+
+namespace sluice::ps {
+
+struct PushLogOptions {
+  std::filesystem::path folder;
+  storage::Outlives outlives = storage::Outlives::kProcess;
+  comm::Agreement agreement;  // what the result of an update depends on, beside pushes, weights and learning rate
+};
+
+class PushLog final : public PushJournal {
+ public:
+  // Writes nothing before begin().
+  PushLog(PushLogOptions options, const Layout& layout);
+
+  void taken(const TakenPush& push) override;
+  void updated(const UpdateDone& done) override;
+  void begin(const Weights& weights, const std::vector<TakenPush>& waiting) override;
+  [[nodiscard]] bool must_settle() const override { return options_.outlives == storage::Outlives::kMachine; }
+  void settle() override { log_->sync(); }
+
+ private:
+  PushLogOptions options_;
+  Layout layout_;
+  std::unique_ptr<storage::RecordLog> log_;
+};
+
+// --- The files.
+
+// V of each file in the folder, ascending.
+[[nodiscard]] std::vector<std::int64_t> logged_versions(const std::filesystem::path& folder);
+[[nodiscard]] std::filesystem::path log_file(const std::filesystem::path& folder, std::int64_t version);
+// Those with begin <= V < end, and a folder that is left empty. What cannot be removed is a warning.
+void remove_logs(const std::filesystem::path& folder, std::int64_t begin, std::int64_t end);
+
+// --- What is in them.
+
+struct LogBegin {
+  std::int64_t version = 0;
+  std::string weights;  // digests of them, and of the layout
+  std::string layout;
+  comm::Agreement agreement;
+};
+struct PushKey {
+  WorkerId worker{};
+  int life = 0;
+  std::int64_t sequence = 0;
+  friend auto operator<=>(const PushKey&, const PushKey&) = default;
+};
+struct LogUpdate {
+  std::int64_t version = 0;
+  double lr = 0;
+  std::vector<PushKey> pushes;
+};
+
+enum class LogKind : std::uint64_t { kBegin = 1, kPush = 2, kUpdate = 3 };
+
+// Nothing: the record is not of that kind, or not as this version writes it.
+[[nodiscard]] std::optional<LogBegin> begin_in(const storage::LogRecord& record);
+[[nodiscard]] std::optional<LogUpdate> update_in(const storage::LogRecord& record);
+[[nodiscard]] std::optional<PushKey> push_key_in(const storage::LogRecord& record);
+// Tensors are views of the record.
+[[nodiscard]] std::optional<TakenPush> push_in(const storage::LogRecord& record, const Layout& layout);
+
+[[nodiscard]] std::string digest_of(const Tensors& tensors);
+[[nodiscard]] std::string digest_of(const Layout& layout);
+
+}  // namespace sluice::ps

@@ -1,0 +1,165 @@
+#include "ps/net/push_replay.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+
+namespace sluice::ps {
+namespace {
+
+void check_agreement(const comm::Agreement& now, const comm::Agreement& then, const std::string& file) {
+  for (const auto& [key, value] : then) {
+    const auto found = now.find(key);
+    const std::string mine = found == now.end() ? "not set" : found->second;
+    if (mine != value)
+      throw ConfigError(
+          concat(key, " is ", mine, " now, but was ", value, " when the pushes in ", file,
+                 " were taken; go on with that, or name a checkpoint with --resume to go on without them"));
+  }
+}
+
+}  // namespace
+
+struct PushReplay::Visitor {
+  std::function<void(const LogBegin&)> begin;
+  std::function<void(const LogUpdate&, const std::vector<storage::LogRecord>&)> update;
+  bool warns = false;  // of what is left out
+};
+
+PushReplay::PushReplay(PushLogOptions log, std::int64_t version) : options_(std::move(log)), version_(version) {
+  files_ = logged_versions(options_.folder);
+  if (files_.empty()) return;
+  is_outdated_ = files_.back() < version_;
+  std::erase_if(files_, [&](std::int64_t file) { return file < version_; });
+  if (files_.empty()) return;
+  if (files_.front() != version_) {
+    throw CheckpointError(concat("the log of pushes in ", options_.folder.string(), " begins after update ",
+                                 files_.front(), ", and does not go on from update ", version_, advice()));
+  }
+  comm::Agreement agreement;
+  const Visitor visitor{[&](const LogBegin& begin) { agreement = begin.agreement; },
+                        [&](const auto&, const auto&) {
+                          if (updates_++ == 0) check_agreement(options_.agreement, agreement, options_.folder.string());
+                        }};
+  waiting_ = std::ssize(walk(visitor));
+  if (waiting_ > 0) check_agreement(options_.agreement, agreement, options_.folder.string());
+}
+
+std::string PushReplay::advice() const {
+  return concat("; to go on from a checkpoint without the updates after it, name it with --resume, or remove ",
+                options_.folder.string());
+}
+
+std::vector<PushReplay::Waiting> PushReplay::walk(const Visitor& visitor) const {
+  std::vector<Waiting> waiting;
+  std::int64_t reached = version_;
+  for (const std::int64_t file : files_) read_file(file, reached, waiting, visitor);
+  return waiting;
+}
+
+void PushReplay::read_file(std::int64_t version, std::int64_t& reached, std::vector<Waiting>& waiting,
+                           const Visitor& visitor) const {
+  const auto file = log_file(options_.folder, version);
+  const auto require = [&](bool is_good, const char* what) {
+    if (!is_good) throw CheckpointError(concat(file.string(), " ", what, advice()));
+  };
+  storage::RecordLogReader reader(file, advice());
+  auto record = reader.next();
+  const auto begin = record ? begin_in(*record) : std::nullopt;
+  require(begin && begin->version == version, "does not begin as a log of pushes of this version of Sluice does");
+  require(version == reached, "does not go on where the file before it ends");
+  visitor.begin(*begin);
+  waiting.clear();  // the file begins with them
+  while ((record = reader.next())) {
+    if (const auto key = push_key_in(*record)) {
+      waiting.push_back({*key, std::move(*record)});
+      continue;
+    }
+    const auto update = update_in(*record);
+    require(update && update->version == reached + 1, "has a record that does not belong there");
+    std::vector<storage::LogRecord> records;
+    for (const PushKey& key : update->pushes) {
+      const auto found = std::ranges::find(waiting, key, &Waiting::key);
+      require(found != waiting.end(), "lacks a push of an update");
+      records.push_back(std::move(found->record));
+      waiting.erase(found);
+    }
+    visitor.update(*update, records);
+    reached = update->version;
+  }
+  if (reader.torn_bytes() > 0 && visitor.warns)
+    log_warning(concat(file.string(), ": the last ", human_bytes(reader.torn_bytes()),
+                       " are no whole record, as when a server is killed while it writes, and are left out"));
+}
+
+std::vector<TakenPush> PushReplay::into(const Place& place) const {
+  if (files_.empty()) return {};
+  const Visitor visitor{[&](const LogBegin& begin) { check_base(begin, place); },
+                        [&](const auto& update, const auto& records) { redo(update, records, place); },
+                        /*warns=*/true};
+  std::vector<TakenPush> waiting;
+  for (const Waiting& one : walk(visitor)) waiting.push_back(push_of(one.record, place.server.layout()));
+  return waiting;
+}
+
+// The weights that a file goes on from are those there are.
+void PushReplay::check_base(const LogBegin& begin, const Place& place) const {
+  const std::string file = log_file(options_.folder, begin.version).string();
+  if (begin.layout != digest_of(place.server.layout()))
+    throw ConfigError(concat(file, " is of another model or number of shards", advice()));
+  if (begin.weights == digest_of(place.server.weights().tensors)) return;
+  if (begin.version == version_)
+    throw CheckpointError(concat(file, " goes on from other weights than those after update ", version_, advice()));
+  log_warning(concat("the weights after update ", begin.version,
+                     " are not what they were to the last bit, as happens with another number of threads or another "
+                     "processor"));
+}
+
+TakenPush PushReplay::push_of(const storage::LogRecord& record, const Layout& layout) const {
+  auto push = push_in(record, layout);
+  if (!push)
+    throw CheckpointError(
+        concat("the log of pushes in ", options_.folder.string(), " has a push of another model", advice()));
+  return std::move(*push);
+}
+
+void PushReplay::redo(const LogUpdate& logged, const std::vector<storage::LogRecord>& records,
+                      const Place& place) const {
+  Server& server = place.server;
+  NetworkUpdate update{.before = server.progress()};
+  Update again{.version = logged.version};
+  std::vector<Tensors> tensors;
+  for (const storage::LogRecord& record : records) {
+    TakenPush taken = push_of(record, server.layout());
+    const auto lease = place.ledger.lease_again(taken.epoch, taken.samples);
+    if (!lease)
+      throw CheckpointError(concat("update ", logged.version, " in ", options_.folder.string(),
+                                   " is of samples that were trained on before", advice()));
+    place.ledger.push_all(lease->id);
+    const Push& push = taken.push;
+    update.pushes.push_back({.record = push.record,
+                             .scores = push.scores,
+                             .times = push.times,
+                             .staleness = logged.version - 1 - push.record.base_version});
+    again.pushes.push_back(push.record);
+    tensors.push_back(std::move(taken.push.tensors));
+  }
+  update.done = server.redo(std::move(again), std::move(tensors), logged.lr);
+  if (update.done.is_dropped)
+    throw DivergedError(concat("update ", logged.version, " of the log is not finite; lower the learning rate"));
+  update.after = server.progress();
+  update.at = now_ns();
+  const bool begins_file = std::ranges::binary_search(files_, logged.version);
+  const bool is_last = logged.version == place.last_version;
+  if (is_last || (begins_file && place.wants_state && place.wants_state(update.before, update.after))) {
+    update.state = server.state();
+    update.ledger = place.ledger.state();
+  }
+  if (place.tell) place.tell(std::move(update));
+}
+
+}  // namespace sluice::ps

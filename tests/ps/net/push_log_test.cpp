@@ -1,0 +1,199 @@
+// Servers that keep a log and die, over real sockets: what their workers were told of counts, and counts once.
+#include "ps/net/push_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+
+#include "core/error.h"
+#include "ps/net/push_replay.h"
+#include "ps/net/toy.h"
+#include "support/files.h"
+
+namespace sluice::ps::test {
+namespace {
+
+struct Logged {
+  std::filesystem::path folder;
+  storage::Outlives outlives = storage::Outlives::kProcess;
+  std::unique_ptr<PushLog> log;
+  std::vector<NetworkUpdate> again;  // that were made once more
+
+  void prepare(Server& server, data::Ledger& ledger, NetworkOptions& options) {
+    const PushLogOptions how{.folder = folder, .outlives = outlives};
+    options.taken_before =
+        PushReplay(how, 0).into({.server = server, .ledger = ledger, .tell = [this](NetworkUpdate update) {
+                                   again.push_back(std::move(update));
+                                 }});
+    log = std::make_unique<PushLog>(how, server.layout());
+    log->begin(server.weights(), options.taken_before);
+    options.journal = log.get();
+  }
+};
+
+// The pushes of all updates, in their order, of which none is left out.
+std::vector<PushRecord> all_told(const Logged& logged, const ToyServer& server) {
+  std::vector<PushRecord> pushes;
+  std::int64_t version = 0;
+  for (const auto* updates : {&logged.again, &server.updates}) {
+    for (const NetworkUpdate& update : *updates) {
+      EXPECT_EQ(update.done.update.version, ++version);
+      for (const PushDone& push : update.pushes) pushes.push_back(push.record);
+    }
+  }
+  return pushes;
+}
+
+// A server that dies three times at once, without a word, with workers that go on.
+void expect_a_server_that_dies_loses_nothing(const SyncPolicy& policy, storage::Outlives outlives) {
+  const sluice::test::TempDir dir;
+  constexpr std::int64_t kUpdates = 150;
+  std::atomic<int> steps = 0;
+  const auto a_while = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ++steps;
+  };
+  std::vector<std::thread> threads;
+  int port = 0;
+  std::vector<PushRecord> told;  // by servers that died, in their order
+  for (int life = 0; life < 4; ++life) {
+    Logged logged{.folder = dir.path(), .outlives = outlives};
+    ToyServer server(
+        policy, kUpdates, 2, [&](NetworkOptions& options) { options.port = port; }, std::nullopt,
+        [&](Server& s, data::Ledger& l, NetworkOptions& options) { logged.prepare(s, l, options); });
+    port = server.port();
+    server.start();
+    if (life == 0) {
+      for (int w = 0; w < policy.workers; ++w)
+        threads.emplace_back([&, w] { work(toy_link(port, w), 1 << 30, a_while); });
+    }
+    if (life < 3) {
+      while (steps < 30 * (life + 1)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      server.kill();
+    } else {
+      for (std::thread& thread : threads) thread.join();
+      server.join();
+    }
+    const std::vector<PushRecord> now = all_told(logged, server);
+    ASSERT_LE(told.size(), now.size());
+    EXPECT_TRUE(std::equal(told.begin(), told.end(), now.begin())) << "what was told once is told again";
+    told = now;
+    if (life < 3) continue;
+    expect_whole_epochs(server);
+    EXPECT_EQ(server.server().progress().version, kUpdates);
+  }
+  std::set<PushKey> seen;
+  for (const PushRecord& record : told)
+    EXPECT_TRUE(seen.insert({record.worker, record.life, record.sequence}).second) << "a push counts once";
+  EXPECT_TRUE(std::ranges::any_of(told, [](const PushRecord& record) { return record.life > 1; })) << "it died";
+}
+
+TEST(PushLogNetwork, AServerThatDiesLosesNoPushAndCountsNoneTwice) {
+  expect_a_server_that_dies_loses_nothing(preset_policy("asp", 3), storage::Outlives::kProcess);
+}
+TEST(PushLogNetwork, NorDoesOneWhosePushesOutliveTheMachine) {
+  expect_a_server_that_dies_loses_nothing(preset_policy("asp", 3), storage::Outlives::kMachine);
+}
+TEST(PushLogNetwork, NorOneThatWaitsForMostOfItsWorkers) {
+  expect_a_server_that_dies_loses_nothing(preset_policy("quorum", 3), storage::Outlives::kMachine);
+}
+
+TEST(PushLogNetwork, BulkSynchronousTrainingGoesOnAsIfNothingHadHappened) {
+  const sluice::test::TempDir dir;
+  constexpr std::int64_t kUpdates = 40;
+  const auto a_while = [] { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
+  std::vector<std::thread> threads;
+  int port = 0;
+  for (int life = 0; life < 3; ++life) {
+    Logged logged{.folder = dir.path()};
+    ToyServer server(
+        preset_policy("bsp", 3), kUpdates, 2, [&](NetworkOptions& options) { options.port = port; }, std::nullopt,
+        [&](Server& s, data::Ledger& l, NetworkOptions& options) { logged.prepare(s, l, options); });
+    port = server.port();
+    server.start();
+    for (int w = 0; w < 3 && life == 0; ++w)
+      threads.emplace_back([&, w] { work(toy_link(port, w), 1 << 30, a_while); });
+    if (life < 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));
+      server.kill();
+      continue;
+    }
+    for (std::thread& thread : threads) thread.join();
+    server.join();
+    EXPECT_LE((in_order(server) - bulk_synchronous_by_hand(3, kUpdates)).abs().max().item<double>(), 1e-12);
+  }
+}
+
+// What a journal sees of the first push's acknowledgement.
+class WatchfulJournal : public PushJournal {
+ public:
+  void taken(const TakenPush&) override {
+    ++pushes;
+    if (pushes > fails_after) throw StorageError("the disk is full");
+    look();
+  }
+  void updated(const UpdateDone&) override {}
+  void begin(const Weights&, const std::vector<TakenPush>&) override {}
+  [[nodiscard]] bool must_settle() const override { return settles; }
+  void settle() override {
+    if (pushes > settle_fails_after) throw StorageError("the disk is full");
+    look();
+  }
+  void look() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (pushes == 1 && link != nullptr && link.load()->last_send_s() > 0) was_early = true;
+  }
+
+  bool settles = false;
+  int fails_after = 1 << 30, settle_fails_after = 1 << 30;
+  int pushes = 0;
+  std::atomic<NetworkLink*> link = nullptr;
+  std::atomic<bool> was_early = false;
+};
+
+TEST(PushLogNetwork, AWorkerHearsOfItsPushWhenItIsWrittenAndSettled) {
+  for (const bool settles : {false, true}) {
+    WatchfulJournal journal;
+    journal.settles = settles;
+    ToyServer server(preset_policy("asp", 1), 100, 2, [&](NetworkOptions& options) { options.journal = &journal; });
+    server.start();
+    NetworkLink link(toy_link(server.port(), 0));
+    journal.link = &link;
+    Tensors weights = room_for(link.layout());
+    for (int step = 0; step < 3; ++step) {
+      const auto lease = link.next_lease();
+      const std::int64_t version = link.pull(weights);
+      link.push(toy_push(version, weights, lease->samples));
+    }
+    ASSERT_TRUE(link.next_lease());
+    EXPECT_GT(link.last_send_s(), 0);
+    EXPECT_FALSE(journal.was_early);
+    server.stop();
+    EXPECT_EQ(journal.pushes, 3);
+  }
+}
+
+TEST(PushLogNetwork, APushThatCannotBeWrittenIsNotAcknowledgedAndEndsTheRun) {
+  for (const bool settles : {false, true}) {
+    WatchfulJournal journal;
+    journal.settles = settles;
+    (settles ? journal.settle_fails_after : journal.fails_after) = 0;
+    ToyServer server(preset_policy("asp", 1), 100, 2, [&](NetworkOptions& options) { options.journal = &journal; });
+    server.start();
+    NetworkLink link(toy_link(server.port(), 0));
+    Tensors weights = room_for(link.layout());
+    const auto lease = link.next_lease();
+    const std::int64_t version = link.pull(weights);
+    link.push(toy_push(version, weights, lease->samples));
+    EXPECT_THROW((void)link.next_lease(), PeerError);
+    EXPECT_EQ(link.last_send_s(), 0) << "acknowledged";
+    server.join();
+    ASSERT_TRUE(server.failure);
+    EXPECT_THROW(std::rethrow_exception(server.failure), StorageError);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ps::test
