@@ -3,7 +3,7 @@
 was acknowledged is lost, none counts twice. Exits 77 without safetensors.
 
     server_log_test.py [unittest options]        SLUICE_BINARY names the binary
-    SLUICE_LONG_TESTS=1                          the storm of kills, too
+    SLUICE_LONG_TESTS=1                          all of them, a storm of kills too
 """
 
 import random
@@ -71,6 +71,7 @@ class ServerLogTest(ServerRuns):
                 self.assertTrue(numpy.array_equal(tensor, theirs[name]), name)
         self.assert_records_add_up(run_dir)
 
+    @long_tests.only("among the long tests")
     def test_a_server_that_dies_after_the_last_update_has_only_to_save(self):
         config = configuration(self.folder, {"policy": "asp", "log": "process"}, train={"steps": 6})
         processes = [self.start(config, 0, 2, environment={"SLUICE_KILL_AT": "update-written:6"}), self.start(config, 1, 2)]
@@ -80,6 +81,7 @@ class ServerLogTest(ServerRuns):
         self.assert_records_add_up(self.folder / "run")
         self.assertFalse((self.folder / "run/pushes").exists(), "a run that is done needs no log")
 
+    @long_tests.only("among the long tests")
     def test_another_configuration_is_refused_and_a_log_that_is_off_is_used_up(self):
         config = configuration(self.folder, {"policy": "asp", "log": "disk", **SLOW}, train={"steps": 40},
                                replicas={"hang_timeout_s": 60}, checkpoint={"every_steps": 10})
@@ -124,7 +126,31 @@ class ServerLogTest(ServerRuns):
         self.assertEqual(self.pushes_of(self.folder / "run")[:len(before)], before)
         self.assert_records_add_up(self.folder / "run")
 
-    @long_tests.only("it takes minutes")
+    @long_tests.only("among the long tests")
+    def test_whoever_names_a_checkpoint_goes_back_to_it(self):
+        config = configuration(self.folder, {"policy": "asp", "log": "process"}, train={"steps": 12},
+                               replicas={"hang_timeout_s": 60}, checkpoint={"every_steps": 4})
+        run_dir = self.folder / "run"
+        processes = [self.start(config, 0, 2, environment={"SLUICE_KILL_AT": "update-written:11"}), self.start(config, 1, 2)]
+        self.assertEqual(cli.finish(processes[0]).returncode, -signal.SIGKILL)
+        self.assertIn(4, cli.checkpoints(run_dir))
+        self.assertGreater(len(list((run_dir / "pushes").glob("updates-*.log"))), 1)
+        processes[0] = self.start(config, 0, 2, "--resume", run_dir / "checkpoints/step-4")
+        done = self.finish_well(processes)
+        self.assertRegex(done[0].stderr, r"the run goes back to step 4: what its server had taken after that is removed")
+        self.assertEqual(cli.column(run_dir, "step"), list(range(1, 13)))
+        lives = [push["life"] for push in cli.events(run_dir, "push")]
+        self.assertEqual(lives, [1] * 4 + [2] * 8, "of the first life only what the checkpoint has")
+        self.assert_records_add_up(run_dir)
+
+    def test_a_run_that_diverges_leaves_no_log_to_go_on_from(self):
+        config = configuration(self.folder, {"policy": "asp", "log": "process"},
+                               train={"lr": 1e30, "optimizer": "sgd", "clip_norm": 0, "weight_decay": 0, "steps": 100})
+        server, _ = cli.finish_all(self.start_all(config, 2))
+        self.assertEqual(server.returncode, 6, server.stderr)
+        self.assertFalse((self.folder / "run/pushes").exists())
+
+    @long_tests.only("among the long tests")
     def test_a_server_that_is_killed_at_random_loses_no_push_and_counts_none_twice(self):
         for log, policy, seed in (("process", "asp", 1), ("disk", "asp", 2), ("process", "quorum", 3), ("disk", "ssp", 4)):
             with self.subTest(log=log, policy=policy):
@@ -148,7 +174,7 @@ class ServerLogTest(ServerRuns):
                 self.assert_records_add_up(run_dir)
                 self.assert_acknowledged_pushes_count(done[1:], run_dir)
 
-    @long_tests.only("it takes minutes")
+    @long_tests.only("among the long tests")
     def test_bulk_synchronous_workers_go_on_with_the_same_samples(self):
         whole, run_dir = self.folder / "whole", self.folder / "run"
         config = configuration(self.folder, {"policy": "bsp", "log": "process", **SLOW}, train={"steps": 60},
