@@ -44,7 +44,8 @@ void append_push(storage::RecordLog& log, const TakenPush& taken) {
   std::vector<std::int64_t> samples{taken.epoch};
   samples.insert(samples.end(), taken.samples.begin(), taken.samples.end());
   const Push& push = taken.push;
-  Frames frames = with_tensors(header_of(PushMade{push.record, push.scores, push.times, kNone}), push.tensors);
+  constexpr std::int64_t kAnyLease = 0;  // its samples are here instead
+  Frames frames = with_tensors(header_of(PushMade{push.record, push.scores, push.times, kAnyLease}), push.tensors);
   frames.insert(frames.begin() + 1, frame_of(at::tensor(samples, at::kLong)));
   std::vector<std::string_view> parts;
   for (const Frame& frame : frames) parts.push_back(frame.bytes);
