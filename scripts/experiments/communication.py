@@ -6,6 +6,7 @@ Rounds take turns.
   --scale small   1 to 32 MiB, 1 to 8 workers, 2 and 4 processes: about 8 minutes on two cores (default)
   --scale full    the same and 128 MiB, 16 workers, 8 processes, longer and more rounds"""
 
+import json
 import math
 import statistics
 
@@ -17,7 +18,7 @@ SCALES = {"small": SMALL, "full": FULL}
 WAYS = ["server", "allreduce"]
 WARMUP = 5  # steps of the all-reduce that do not count
 BENCH = "bench/bench_parameter_server"
-COLUMNS = ["way", "mib", "peers", "round", "bytes", "ms", "keys_ms", "gb_per_s", "zeromq_gb_per_s", "tcp_gb_per_s", "least_share"]
+COLUMNS = ["way", "mib", "peers", "round", "bytes", "ms", "gb_per_s", "least_share"]
 GROWS = ["rounds"]
 # An mlp: hidden layers of 128, ten classes, images of three channels.
 HIDDEN, CLASSES, CHANNELS = 128, 10, 3
@@ -60,7 +61,7 @@ def columns(way, mib, peers, number):
 
 
 def server_run(mib, workers, number, options):
-    program = (BENCH, "--megabytes", mib, "--workers", workers, "--seconds", options.seconds, "--rounds", 1)
+    program = (BENCH, "--megabytes", mib, "--workers", workers, "--seconds", options.seconds, "--repeats", 1)
     return runs.Planned(name=f"round{number}-server-{mib}MiB-{workers}", kind="server", title=f"server, {mib} MiB, {workers} workers, round {number}", sets={},
                         program=program, columns=columns("server", mib, workers, number))
 
@@ -105,19 +106,13 @@ def measure(planned, events, options):
 
 
 def of_the_bench(lines, size, workers):
-    """Its last line: workers, GB/s of tcp and of ZeroMQ (one way), push + pull (both ways of all workers), the share of ZeroMQ's, the least
-    worker's share, GB/s with keys."""
-    fields = lines[-1].replace("%", "").split() if lines else []
-    if len(fields) != 7 or int(fields[0]) != workers:
-        raise runs.RunFailed(f"{BENCH} printed another table than this version reads: build both from the same sources", runs.BUG)
-    tcp, zeromq, both, _, least_share, with_keys = map(float, fields[1:])
-    return {"bytes": size, "ms": exchange_ms(size, workers, both), "keys_ms": exchange_ms(size, workers, with_keys), "gb_per_s": both,
-            "zeromq_gb_per_s": zeromq, "tcp_gb_per_s": tcp, "least_share": least_share}
-
-
-def exchange_ms(size, workers, gb_per_s):
-    """Of one worker's push and pull, while all share that rate; None: too slow for two decimals."""
-    return 2 * size * workers / gb_per_s * 1e-6 if gb_per_s > 0 else None
+    """Bytes pushed and pulled in a second, of all workers; they share that."""
+    try:
+        measured = json.loads(lines[-1])
+        rate, least_share = measured["bytes_per_s"], measured["least_share"]
+    except (IndexError, ValueError, KeyError):
+        raise runs.RunFailed(f"{BENCH} printed something else than this version reads: build both from the same sources", runs.BUG) from None
+    return {"bytes": size, "ms": 2000 * size * workers / rate if rate > 0 else None, "gb_per_s": rate * 1e-9, "least_share": least_share}
 
 
 # ---- rows of the table
@@ -133,7 +128,7 @@ def of_one(rows):
     summary = {name: rows[0][name] for name in ("way", "mib", "peers", "bytes")}
     times = [row["ms"] for row in rows if row["ms"] is not None]
     summary |= {"ms_min": min(times, default=None), "ms_max": max(times, default=None)}
-    for name in ("ms", "keys_ms", "gb_per_s", "zeromq_gb_per_s", "tcp_gb_per_s", "least_share"):
+    for name in ("ms", "gb_per_s", "least_share"):
         summary[name] = arguments.median_or_none(row[name] for row in rows)
     return summary
 
@@ -145,10 +140,8 @@ def markdown(summary, options):
     lines = ["# communication\n", f"Over loopback; medians of {options.rounds} rounds.\n"]
     servers, sums = ([row for row in summary if row["way"] == way] for way in WAYS)
     if servers:
-        heads = ["MiB", "workers", "push + pull of a worker, ms", "with keys, ms", "GB/s of the server, both ways", "ZeroMQ alone, one way", "TCP alone, one way",
-                 "least worker's share of an equal one"]
-        cells = [[row["mib"], row["peers"], spread(row), number(row["keys_ms"]),
-                  *(number(row[name]) for name in ("gb_per_s", "zeromq_gb_per_s", "tcp_gb_per_s", "least_share"))] for row in servers]
+        heads = ["MiB", "workers", "push + pull of a worker, ms", "GB/s of the server, both ways", "least worker's share of an equal one"]
+        cells = [[row["mib"], row["peers"], spread(row), number(row["gb_per_s"]), number(row["least_share"])] for row in servers]
         lines += ["## Parameter server\n", arguments.table(heads, cells)]
     if sums:
         cells = [[f"{row['bytes'] / 2**20:.1f}", row["peers"], spread(row), number(row["gb_per_s"])] for row in sums]
