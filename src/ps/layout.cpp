@@ -6,6 +6,8 @@
 
 #include <ATen/ATen.h>
 
+#include "core/check.h"
+
 namespace sluice::ps {
 namespace {
 
@@ -94,6 +96,26 @@ Layout make_layout(std::vector<Parameter> parameters, std::vector<NamedSize> sta
           .parameters = std::move(parameters),
           .statistics = std::move(statistics),
           .shards = plan_shards(sizes, options.shards, options.split_bound)};
+}
+
+ShardRange shards_of_server(const Layout& layout, int server, int servers) {
+  const std::size_t each = layout.shards.size() / static_cast<std::size_t>(servers);
+  check(each >= 1 && each * static_cast<std::size_t>(servers) == layout.shards.size() && server < servers,
+        "each server has as many shards as the others");
+  return {each * static_cast<std::size_t>(server), each * static_cast<std::size_t>(server + 1)};
+}
+
+TensorsShape shape_of(const Layout& layout, const ShardRange& range) {
+  TensorsShape shape{.dtype = layout.dtype, .statistics = range.begin == 0 ? layout.statistics_elements() : 0};
+  for (std::size_t s = range.begin; s < range.end; ++s) shape.shards.push_back(layout.shards[s].elements);
+  return shape;
+}
+
+bool TensorsShape::fits(const Tensors& tensors) const {
+  const auto is_one = [&](const at::Tensor& shard, std::int64_t elements) {
+    return shard.numel() == elements && shard.scalar_type() == dtype;
+  };
+  return std::ranges::equal(tensors.shards, shards, is_one) && tensors.statistics.numel() == statistics;
 }
 
 std::vector<at::Tensor> to_shards(const Layout& layout, const std::vector<at::Tensor>& values) {

@@ -42,6 +42,18 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
+// The shards from begin to end of a layout: those that one of several servers keeps.
+struct ShardRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+
+  [[nodiscard]] std::size_t size() const { return end - begin; }
+  friend bool operator==(const ShardRange&, const ShardRange&) = default;
+};
+
+// Each server has as many as the others; the first one, with the first of them, has the statistics too.
+[[nodiscard]] ShardRange shards_of_server(const Layout& layout, int server, int servers);
+
 // Whether one that comes from elsewhere can be: sizes of memory that there may be, and every element in one place.
 [[nodiscard]] bool is_sound(const Layout& layout);
 
@@ -57,6 +69,17 @@ struct Tensors {
   void copy_from(const Tensors& other);  // of the same layout
   [[nodiscard]] std::int64_t bytes() const;
 };
+
+// What Tensors of some of a layout's shards have to be.
+struct TensorsShape {
+  at::ScalarType dtype = at::kFloat;
+  std::vector<std::int64_t> shards;  // elements
+  std::int64_t statistics = 0;
+
+  [[nodiscard]] bool fits(const Tensors& tensors) const;
+};
+
+[[nodiscard]] TensorsShape shape_of(const Layout& layout, const ShardRange& range);
 
 // [parameter]: flat values as shards of a layout, and back.
 [[nodiscard]] std::vector<at::Tensor> to_shards(const Layout& layout, const std::vector<at::Tensor>& values);

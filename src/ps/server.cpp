@@ -1,6 +1,8 @@
 #include "ps/server.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -12,20 +14,20 @@
 namespace sluice::ps {
 namespace {
 
+constexpr const char* kOtherLayout = "a push of another layout";
+
 bool is_finite(const Tensors& tensors) {
   return std::ranges::all_of(tensors.shards, optim::is_finite) && optim::is_finite(tensors.statistics);
-}
-
-void check_layout(const Layout& layout, const Tensors& tensors) {
-  bool fits = tensors.shards.size() == layout.shards.size();
-  for (std::size_t s = 0; fits && s < layout.shards.size(); ++s)
-    fits = tensors.shards[s].numel() == layout.shards[s].elements && tensors.shards[s].scalar_type() == layout.dtype;
-  check(fits && tensors.statistics.numel() == layout.statistics_elements(), "a push of another layout");
 }
 
 bool can_be(const PushRecord& record) {
   const bool has_steps = record.payload == Payload::kGradients || record.local_steps > 0;
   return record.examples >= 0 && record.targets >= 0 && has_steps && std::isfinite(record.factor) && record.factor > 0;
+}
+
+std::vector<at::Tensor> part_of(const std::vector<at::Tensor>& shards, const ShardRange& range) {
+  return {shards.begin() + static_cast<std::ptrdiff_t>(range.begin),
+          shards.begin() + static_cast<std::ptrdiff_t>(range.end)};
 }
 
 // What running statistics have changed by, where gradients or deltas are merged: their mean by examples, beside what
@@ -46,16 +48,18 @@ Mix by_examples(const std::vector<PushRecord>& records) {
 Server::Server(const Layout& layout, const std::vector<at::Tensor>& values, const at::Tensor& statistics,
                ServerOptions options, const ServerProgress& progress)
     : layout_(layout),
+      own_(shards_of_server(layout, 0, static_cast<int>(options.others.size()) + 1)),
+      shape_(shape_of(layout, own_)),
       options_(std::move(options)),
       coordinator_(options_.policy, progress.version),
       progress_(progress),
+      shards_(options_.optimizer, part_of(to_shards(layout_, values), own_)),
       statistics_(statistics.clone()) {
-  for (const at::Tensor& shard : to_shards(layout_, values)) shards_.emplace_back(options_.optimizer, shard);
   check(statistics_.numel() == layout_.statistics_elements(), "statistics of another layout");
 }
 
 PushAnswer Server::push(const PushRecord& record, Tensors pushed, Nanoseconds now) {
-  check_layout(layout_, pushed);
+  check(shape_.fits(pushed), kOtherLayout);
   check(record.payload == options_.policy.payload, "a push of another kind than the policy has");
   if (!can_be(record) || !is_finite(pushed)) return PushAnswer::kRefused;
   const PushAnswer answer = coordinator_.push(record, now);
@@ -63,73 +67,99 @@ PushAnswer Server::push(const PushRecord& record, Tensors pushed, Nanoseconds no
   return answer;
 }
 
-std::vector<UpdateDone> Server::advance(Nanoseconds now) {
+std::vector<UpdateDone> Server::advance(Nanoseconds now, const Decided& decided) {
   std::vector<UpdateDone> done;
-  while (auto update = coordinator_.take_update(now)) done.push_back(make(std::move(*update), options_.lr(progress_)));
+  while (auto update = coordinator_.take_update(now))
+    done.push_back(make(std::move(*update), options_.lr(progress_), Others::kTakePart, 0, decided));
   return done;
 }
 
-UpdateDone Server::redo(Update update, std::vector<Tensors> pushed, double lr) {
+UpdateDone Server::redo(Update update, std::vector<Tensors> pushed, double lr, double other_squares) {
   check(waiting_.empty() && pushed.size() == update.pushes.size(), "an update is done again of other pushes");
   for (std::size_t i = 0; i < pushed.size(); ++i) {
-    check_layout(layout_, pushed[i]);
+    check(shape_.fits(pushed[i]), kOtherLayout);
     waiting_.emplace(update.pushes[i].worker, std::move(pushed[i]));
   }
   coordinator_.redo(update);
-  return make(std::move(update), lr);
+  return make(std::move(update), lr, Others::kRemember, other_squares, {});
 }
 
 void Server::take_again(const PushRecord& record, Tensors pushed, Nanoseconds now) {
-  check_layout(layout_, pushed);
+  check(shape_.fits(pushed), kOtherLayout);
   coordinator_.take_again(record, now);
   waiting_.emplace(record.worker, std::move(pushed));
 }
 
-UpdateDone Server::make(Update update, double lr) {
+UpdateDone Server::make(Update update, double lr, Others others, double other_squares, const Decided& decided) {
   merging_.clear();
+  std::vector<PushKey> keys;
   for (const PushRecord& record : update.pushes) {
     merging_.push_back(std::move(waiting_.at(record.worker)));
     waiting_.erase(record.worker);
+    keys.push_back(record.key());
   }
-  UpdateDone done{.lr = lr};
+  std::vector<Mix> mixes = mixes_of(options_.policy, update.pushes);
+  const auto count = static_cast<int>(mixes.size());
+  if (mixes.empty()) mixes.emplace_back();  // a step that changes nothing
+  UpdateDone done{.update = std::move(update), .lr = lr, .other_squares = other_squares};
   const bool takes_weights = options_.policy.payload == Payload::kWeights;
-  for (const Mix& mix : mixes_of(options_.policy, update.pushes)) {
-    if (takes_weights)
-      take_in(mix, done);
-    else
-      step(mix, done);
+  for (std::size_t i = 0; i < mixes.size() && !done.is_dropped; ++i) {
+    step({.version = done.update.version,
+          .index = static_cast<int>(i),
+          .count = count,
+          .mix = mixes[i],
+          .pushes = keys,
+          .mixes_weights = takes_weights,
+          .wants_norm = !takes_weights && options_.clip_norm > 0},
+         others, done, decided);
+    if (takes_weights && count > 0 && !done.is_dropped) merge_statistics(mixes[i]);
   }
-  if (!takes_weights && !done.is_dropped) merge_statistics(by_examples(update.pushes));
+  if (!takes_weights && !done.is_dropped) merge_statistics(by_examples(done.update.pushes));
   merging_.clear();
-  progress_.version = update.version;
-  for (const PushRecord& record : update.pushes) progress_.examples += record.examples;
-  done.update = std::move(update);
+  progress_.version = done.update.version;
+  for (const PushRecord& record : done.update.pushes) progress_.examples += record.examples;
   return done;
 }
 
-void Server::step(const Mix& mix, UpdateDone& done) {
-  for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s].add_up(mix, pushed_of(s));
+void Server::step(const ShardStep& step, Others others, UpdateDone& done, const Decided& decided) {
+  const Prepared prepared = prepare(step, others, done);
   double factor = 1;
-  if (options_.clip_norm > 0) {
-    double squares = 0;
-    for (const ShardState& shard : shards_) squares += shard.sum_of_squares();
-    done.gradient_norm = std::sqrt(squares) / mix.divisor;
-    done.is_dropped = !std::isfinite(done.gradient_norm);
+  if (step.wants_norm) {
+    done.gradient_norm = std::sqrt(prepared.squares) / step.mix.divisor;
     factor = optim::clip_factor(done.gradient_norm, options_.clip_norm);
-  } else {
-    done.is_dropped = !std::ranges::all_of(shards_, &ShardState::is_finite);
   }
+  done.is_dropped = !prepared.is_finite || !std::isfinite(done.gradient_norm);
   if (done.is_dropped) return;
-  for (ShardState& shard : shards_) shard.update(done.lr, mix.divisor / factor);
+  if (step.index == 0 && decided) decided(done);
+  take(step, others, {.lr = done.lr, .divisor = step.mix.divisor / factor});
 }
 
-void Server::take_in(const Mix& mix, UpdateDone& done) {
-  for (std::size_t s = 0; s < shards_.size(); ++s) {
-    if (!shards_[s].mix_weights(mix, pushed_of(s))) done.is_dropped = true;
+Prepared Server::prepare(const ShardStep& step, Others others, UpdateDone& done) {
+  const bool are_asked = others == Others::kTakePart;
+  if (are_asked)
+    for (OtherShards* other : options_.others) other->prepare(step);
+  std::vector<const Tensors*> pushed;
+  for (const Tensors& push : merging_) pushed.push_back(&push);
+  Prepared all = shards_.prepare(step, pushed);
+  if (are_asked) {
+    for (OtherShards* other : options_.others) {
+      const Prepared theirs = other->prepared();
+      done.other_squares += theirs.squares;
+      all.is_finite &= theirs.is_finite;
+    }
   }
-  if (done.is_dropped) return;
-  for (ShardState& shard : shards_) shard.take_mixed();
-  merge_statistics(mix);
+  all.squares += done.other_squares;
+  return all;
+}
+
+void Server::take(const ShardStep& step, Others others, const ShardUpdate& update) {
+  if (others == Others::kRemember) {
+    for (OtherShards* other : options_.others) other->remember(step, update);
+    return shards_.take(step, update);
+  }
+  for (OtherShards* other : options_.others) other->take(step, update);
+  shards_.take(step, update);
+  for (OtherShards* other : options_.others) other->taken();
 }
 
 void Server::merge_statistics(const Mix& mix) {
@@ -140,32 +170,29 @@ void Server::merge_statistics(const Mix& mix) {
   statistics_.div_(mix.divisor);
 }
 
-std::vector<at::Tensor> Server::pushed_of(std::size_t shard) const {
-  std::vector<at::Tensor> pushed;
-  for (const Tensors& tensors : merging_) pushed.push_back(tensors.shards[shard]);
-  return pushed;
-}
-
 Weights Server::weights() const {
-  Weights weights{.version = progress_.version, .tensors = {.statistics = statistics_}};
-  for (const ShardState& shard : shards_) weights.tensors.shards.push_back(shard.values());
-  return weights;
+  return {.version = progress_.version, .tensors = {.shards = shards_.values(), .statistics = statistics_}};
 }
 
 void Server::go_on_from(const ServerState& state) {
-  for (const auto& [name, of_shards] : state.optimizer) {
-    for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s].load_optimizer(name, of_shards[s]);
-  }
-  for (ShardState& shard : shards_) shard.set_updates(progress_.version);
+  NamedStates own;
+  for (const auto& [name, of_shards] : state.optimizer) own.emplace_back(name, part_of(of_shards, own_));
+  shards_.go_on_from(own, progress_.version);
   for (const auto& [worker, lives] : state.lives) coordinator_.remember(worker, lives);
 }
 
 ServerState Server::state() const {
-  ServerState state{.progress = progress_, .weights = weights().tensors.clone(), .lives = coordinator_.lives()};
-  const auto& named = shards_.front().optimizer().states();
-  for (std::size_t i = 0; i < named.size(); ++i) {
-    auto& [name, of_shards] = state.optimizer.emplace_back(named[i].first, std::vector<at::Tensor>{});
-    for (const ShardState& shard : shards_) of_shards.push_back(shard.optimizer().states()[i].second.clone());
+  for (OtherShards* other : options_.others) other->ask_for_state();
+  ServerState state{.progress = progress_,
+                    .weights = weights().tensors.clone(),
+                    .optimizer = shards_.optimizer_states(),
+                    .lives = coordinator_.lives()};
+  for (OtherShards* other : options_.others) {
+    const ShardsState theirs = other->state();
+    std::ranges::copy(theirs.values, std::back_inserter(state.weights.shards));
+    check(theirs.optimizer.size() == state.optimizer.size(), "another server has another optimizer");
+    for (std::size_t i = 0; i < state.optimizer.size(); ++i)
+      std::ranges::copy(theirs.optimizer[i].second, std::back_inserter(state.optimizer[i].second));
   }
   return state;
 }

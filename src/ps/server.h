@@ -6,6 +6,8 @@
 //   by examples is added to the server's. Weights come with the statistics, which are mixed by the same numbers.
 // - A push counts once: what was taken before is a duplicate, and changes nothing.
 // - A push with numbers that cannot be (not finite, fewer than no examples) is refused, and changes nothing.
+// - Other servers may keep some of the shards. This one keeps the first ones and the statistics, and decides: an update
+//   is made when it is, before any shard changes (Decided); the others do what it tells them.
 // Not here: sockets, logs on disk, threads, a clock: the owner says what happens and when.
 // Threads: one. Errors: BugError for tensors of another layout or kind.
 #pragma once
@@ -20,8 +22,9 @@
 
 #include "optim/optimizer.h"
 #include "ps/layout.h"
+#include "ps/other_shards.h"
 #include "ps/policy/coordinator.h"
-#include "ps/shard_state.h"
+#include "ps/shard_set.h"
 
 namespace sluice::ps {
 
@@ -36,6 +39,7 @@ struct ServerOptions {
   optim::OptimizerOptions optimizer;                // of deltas: the outer one
   std::function<double(const ServerProgress&)> lr;  // of the next update
   double clip_norm = 0;                             // 0: none
+  std::vector<OtherShards*> others = {};            // of the layout's later shards, in their order; they outlive it
 };
 
 // An update that was made, for the records.
@@ -43,11 +47,15 @@ struct UpdateDone {
   Update update;
   double lr = 0;
   double gradient_norm = 0;  // before clipping; 0 where nothing is clipped
+  double other_squares = 0;  // of the sums in the shards of other servers, for that norm
   // What came of finite pushes is not finite: weights, optimizer and statistics are as they were.
   bool is_dropped = false;
 };
 
-// Weights of one version. Views of what the server has: to be copied before its next call.
+// Hears of an update that is about to be made, with all that decides it, before anything changes.
+using Decided = std::function<void(const UpdateDone&)>;
+
+// Weights of one version, of the shards here. Views of what the server has: to be copied before its next call.
 struct Weights {
   std::int64_t version = 0;
   Tensors tensors;
@@ -57,13 +65,14 @@ struct Weights {
 struct ServerState {
   ServerProgress progress;
   Tensors weights;
-  std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer;  // a state's name, [shard]
-  std::map<WorkerId, int> lives;                                           // how often each has joined
+  NamedStates optimizer;
+  std::map<WorkerId, int> lives;  // how often each has joined
 };
 
 class Server {
  public:
-  // values: [parameter of the layout], flat. progress: of a run that goes on.
+  // values: [parameter of the layout], flat; the other servers get theirs from somebody else. progress: of a run that
+  // goes on.
   Server(const Layout& layout, const std::vector<at::Tensor>& values, const at::Tensor& statistics,
          ServerOptions options, const ServerProgress& progress = {});
 
@@ -73,7 +82,8 @@ class Server {
 
   // Goes on where the log of an earlier one says more, in the same order, before anybody joins: an update that it made
   // of these pushes at this rate, and a push that waited for its update. pushed: the server's from now on.
-  [[nodiscard]] UpdateDone redo(Update update, std::vector<Tensors> pushed, double lr);
+  // The other servers are only to remember it.
+  [[nodiscard]] UpdateDone redo(Update update, std::vector<Tensors> pushed, double lr, double other_squares = 0);
   void take_again(const PushRecord& record, Tensors pushed, Nanoseconds now);
 
   // As Coordinator has them.
@@ -85,10 +95,10 @@ class Server {
   [[nodiscard]] bool may_begin(WorkerId worker) const { return coordinator_.may_begin(worker); }
   [[nodiscard]] std::optional<Nanoseconds> due_at() const { return coordinator_.due_at(); }
 
-  // pushed: the server's from now on.
+  // pushed: of the shards here, the server's from now on; those of the others hold theirs.
   [[nodiscard]] PushAnswer push(const PushRecord& record, Tensors pushed, Nanoseconds now);
   // Makes every update that is due.
-  std::vector<UpdateDone> advance(Nanoseconds now);
+  std::vector<UpdateDone> advance(Nanoseconds now, const Decided& decided = {});
 
   [[nodiscard]] Weights weights() const;
   [[nodiscard]] ServerState state() const;
@@ -97,20 +107,27 @@ class Server {
   [[nodiscard]] const std::map<WorkerId, Tensors>& waiting() const { return waiting_; }
   [[nodiscard]] const SyncPolicy& policy() const { return options_.policy; }
   [[nodiscard]] const Layout& layout() const { return layout_; }
-  [[nodiscard]] const std::vector<ShardState>& shards() const { return shards_; }
+  [[nodiscard]] const std::vector<ShardState>& shards() const { return shards_.shards(); }
+  [[nodiscard]] const ShardRange& own() const { return own_; }
+  [[nodiscard]] const TensorsShape& shape() const { return shape_; }  // of what is pushed to this server
 
  private:
-  [[nodiscard]] UpdateDone make(Update update, double lr);
-  void step(const Mix& mix, UpdateDone& done);     // of the optimizer
-  void take_in(const Mix& mix, UpdateDone& done);  // weights
+  // What the other servers have to do with an update.
+  enum class Others { kTakePart, kRemember };
+
+  [[nodiscard]] UpdateDone make(Update update, double lr, Others others, double other_squares, const Decided& decided);
+  void step(const ShardStep& step, Others others, UpdateDone& done, const Decided& decided);
+  [[nodiscard]] Prepared prepare(const ShardStep& step, Others others, UpdateDone& done);
+  void take(const ShardStep& step, Others others, const ShardUpdate& update);
   void merge_statistics(const Mix& mix);
-  [[nodiscard]] std::vector<at::Tensor> pushed_of(std::size_t shard) const;  // [push of the update]
 
   Layout layout_;
+  ShardRange own_;
+  TensorsShape shape_;
   ServerOptions options_;
   Coordinator coordinator_;
   ServerProgress progress_;
-  std::vector<ShardState> shards_;
+  ShardSet shards_;
   at::Tensor statistics_;
   std::map<WorkerId, Tensors> waiting_;  // pushed, for an update to come
   std::vector<Tensors> merging_;         // of the update that is being made, in the order of its pushes

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
 #include <utility>
 #include <vector>
 #include <zmq.hpp>
@@ -120,12 +121,14 @@ void FrameSocket::send(const std::string& peer, const Frames& frames) {
   }
 }
 
-void FrameSocket::wait(std::chrono::nanoseconds limit, int wake) {
+void FrameSocket::wait(std::chrono::nanoseconds limit, int wake, const std::vector<FrameSocket*>& others) {
   using std::chrono::milliseconds;
-  std::array<zmq::pollitem_t, 2> items{{{zmq_->socket, 0, ZMQ_POLLIN, 0}, {nullptr, wake, ZMQ_POLLIN, 0}}};
+  std::vector<zmq::pollitem_t> items{{zmq_->socket, 0, ZMQ_POLLIN, 0}};
+  for (const FrameSocket* other : others) items.push_back({other->zmq_->socket, 0, ZMQ_POLLIN, 0});
+  if (wake >= 0) items.push_back({nullptr, wake, ZMQ_POLLIN, 0});
   const auto rounded_up = std::chrono::ceil<milliseconds>(std::max(limit, std::chrono::nanoseconds{0}));
   try {
-    zmq::poll(items.data(), wake < 0 ? 1 : 2, rounded_up);
+    zmq::poll(items.data(), items.size(), rounded_up);
   } catch (const zmq::error_t& error) {
     if (error.num() != EINTR) throw PeerError(concat("cannot wait for messages: ", error.what()));
   }
@@ -160,6 +163,14 @@ std::optional<Frames> FrameSocket::receive() {
     if (frames.size() <= limits_.frames + 1) frames.push_back(frame_of_message(std::move(message)));
   }
   return frames;
+}
+
+std::string unique_name() {
+  std::random_device random;
+  std::string name;
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  for (int i = 0; i < 32; ++i) name += kDigits[random() % kDigits.size()];
+  return name;
 }
 
 Keys make_keys() {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ps/net/frames.h"
 
@@ -24,6 +25,11 @@ namespace sluice::ps {
 struct Keys {
   std::string server_public;
   std::string server_secret;  // the server's only
+};
+
+struct ServerAddress {
+  std::string host;
+  int port = 0;
 };
 
 class FrameSocket {
@@ -50,8 +56,9 @@ class FrameSocket {
 
   // Never blocks. The message is lost when there is no such peer or it takes nothing for long.
   void send(const std::string& peer, const Frames& frames);
-  // Returns when next() may have something, `wake` (a file descriptor; -1: none) can be read, or the time is over.
-  void wait(std::chrono::nanoseconds limit, int wake = -1);
+  // Returns when next() may have something, here or at one of the others, `wake` (a file descriptor; -1: none) can be
+  // read, or the time is over.
+  void wait(std::chrono::nanoseconds limit, int wake = -1, const std::vector<FrameSocket*>& others = {});
   [[nodiscard]] std::optional<Received> next();
   [[nodiscard]] std::int64_t dropped() const { return dropped_; }
 
@@ -65,6 +72,8 @@ class FrameSocket {
   std::int64_t dropped_ = 0;
 };
 
+// For a socket, or a process, that nobody else has.
+[[nodiscard]] std::string unique_name();
 // A new pair for a server, secret and public.
 [[nodiscard]] Keys make_keys();
 // The public key of a secret one; ConfigError where it is none.

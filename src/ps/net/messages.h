@@ -51,7 +51,7 @@ struct PushMade {
   PushScores scores;
   PushTimes times;
   std::int64_t lease = kNone;
-  // Tensors: the shards, then the statistics.
+  // Tensors: the shards of the server that it is sent to, then the statistics.
 };
 struct PushSent {
   std::int64_t sequence = 0;
@@ -110,14 +110,17 @@ struct Over {
 using FromServer =
     std::variant<Welcome, Refusal, Busy, Who, LeaseGiven, WeightsGiven, PushAnswered, ServerBeat, ServerAgain, Over>;
 
+// What `theirs` has otherwise, in words; empty: they agree.
+[[nodiscard]] std::string difference_between(const comm::Agreement& theirs, const comm::Agreement& mine);
+
 [[nodiscard]] Frame header_of(const FromWorker& message);
 [[nodiscard]] Frame header_of(const FromServer& message);
 [[nodiscard]] std::optional<FromWorker> from_worker(const Frame& header);
 [[nodiscard]] std::optional<FromServer> from_server(const Frame& header);
 
-// What follows a header: the shards, then the statistics; nothing where they have not the layout's sizes.
+// What follows a header: the shards, then the statistics; nothing where they are not of that shape.
 [[nodiscard]] Frames with_tensors(Frame header, const Tensors& tensors);
-[[nodiscard]] std::optional<Tensors> tensors_after_header(const Frames& frames, const Layout& layout);
+[[nodiscard]] std::optional<Tensors> tensors_after_header(const Frames& frames, const TensorsShape& shape);
 [[nodiscard]] Frames with_samples(Frame header, const std::vector<std::int64_t>& samples);
 [[nodiscard]] std::optional<std::vector<std::int64_t>> samples_after_header(const Frames& frames);
 

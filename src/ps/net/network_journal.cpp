@@ -22,6 +22,14 @@ void NetworkServer::write_down(const Waiting& push, const Tensors& tensors) {
     unsettled_.push_back({push.record.worker, push.record.life, push.record.sequence});
 }
 
+// Other servers may write what they do to disks of their own: none may know of an update that is not written here.
+void NetworkServer::write_down(const UpdateDone& decided) {
+  if (options_.journal == nullptr) return;
+  options_.journal->updated(decided);
+  if (!options_.others.empty()) options_.journal->settle();
+  failpoint("update-decided");
+}
+
 void NetworkServer::acknowledge(const Session& session, std::int64_t sequence) {
   say(session.peer, PushAnswered{sequence, PushAnswer::kTaken});
   failpoint("push-acknowledged");

@@ -4,8 +4,8 @@
 #include <array>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <mutex>
-#include <random>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -18,6 +18,7 @@
 #include "core/own_time.h"
 #include "core/text.h"
 #include "ps/net/messages.h"
+#include "ps/net/part_link.h"
 
 namespace sluice::ps {
 namespace {
@@ -29,30 +30,24 @@ constexpr Nanoseconds kHello = 50'000'000;          // between two of them
 constexpr milliseconds kLook{50};                   // between two questions whether to stop
 constexpr nanoseconds kLongestStep{2'000'000'000};  // between two looks at the clock; more is a pause of this process
 
-// Nobody else has it: also the name by which the server knows the connection.
-std::string new_session() {
-  std::random_device random;
-  std::string session;
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  for (int i = 0; i < 32; ++i) session += kDigits[random() % kDigits.size()];
-  return session;
-}
-
 }  // namespace
 
 class NetworkLink::Connection {
  public:
   explicit Connection(LinkOptions options)
       : options_(std::move(options)),
-        session_(new_session()),
+        session_(unique_name()),
         socket_(FrameSocket::Role::kWorker, session_, {.frame_bytes = -1, .frames = 2048}, options_.keys) {
     socket_.connect(options_.host, options_.port);
+    parts_.resize(options_.others.size());
+    for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].link = std::make_unique<PartLink>(part_options(i));
     thread_ = std::thread([this] { run(); });
   }
 
   ~Connection() {
     ask([this] { must_stop_ = true; });
     thread_.join();
+    for (Part& part : parts_) part.link.reset();
   }
 
   // Until `condition`, under the lock; what has gone wrong meanwhile is thrown.
@@ -94,7 +89,7 @@ class NetworkLink::Connection {
   }
 
   std::unique_lock<std::mutex> lock_weights() {
-    auto lock = wait_for([this] { return weights_.has_value() || joinings_ != joining_of_step_ || is_over_; });
+    auto lock = wait_for([this] { return has_weights() || joinings_ != joining_of_step_ || is_over_; });
     if (joinings_ != joining_of_step_ || is_over_) throw StepIsVoid();
     return lock;
   }
@@ -107,6 +102,11 @@ class NetworkLink::Connection {
   std::int64_t pull(Tensors& into) {
     const auto lock = lock_weights();
     into = *std::exchange(weights_, std::nullopt);
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      auto part = tensors_after_header(std::exchange(parts_[i].weights, {}), shape_of_server(i + 1));
+      if (!part) throw PeerError(concat("server ", i + 1, " has sent weights of another layout"));
+      std::ranges::move(part->shards, std::back_inserter(into.shards));
+    }
     return version_;
   }
 
@@ -117,7 +117,10 @@ class NetworkLink::Connection {
       push.record.worker = options_.worker;
       push.record.life = life_;
       push.record.sequence = ++pushed_;
-      pending_ = with_tensors(header_of(PushMade{push.record, push.scores, push.times, lease_of_step_}), push.tensors);
+      pending_ = with_tensors(header_of(PushMade{push.record, push.scores, push.times, lease_of_step_}),
+                              part_of(push.tensors, 0));
+      for (std::size_t i = 0; i < parts_.size(); ++i)
+        parts_[i].link->push(push.record.key(), part_of(push.tensors, i + 1));
       pushed_at_ = now_ns();
       outgoing_.push_back(pending_);
     });
@@ -191,6 +194,7 @@ class NetworkLink::Connection {
       say(Hello{kProtocol, options_.worker, session_, options_.where, options_.batch, is_anew_, options_.agreement});
     } else {
       say(WorkerBeat{pushed_});
+      if (std::exchange(has_lost_part_, false) && !has_weights()) say(WorkerAgain{last_lease_, version_ - 1});
     }
   }
 
@@ -236,7 +240,7 @@ class NetworkLink::Connection {
     version_ = last_lease_ = kNone;
     lease_.reset();
     weights_.reset();
-    pending_.clear();
+    forget_push();
   }
   void take(const Refusal& refusal, const Frames&) {
     throw ConfigError(concat("the server at ", place(), " refuses this worker: ", refusal.what));
@@ -262,19 +266,19 @@ class NetworkLink::Connection {
                         std::ranges::all_of(*samples, [](std::int64_t sample) { return sample >= 0; });
     if (!is_one) throw PeerError(concat("the server at ", place(), " has sent samples that cannot be"));
     last_lease_ = given.id;
-    if (given.id > lease_of_step_ && !pending_.empty()) pending_.clear();  // it was taken, and the answer was lost
+    if (given.id > lease_of_step_ && !pending_.empty()) forget_push();  // it was taken, and the answer was lost
     lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};
   }
   void take(const WeightsGiven& given, const Frames& frames) {
     if (life_ == 0 || given.version <= version_) return;
-    auto tensors = tensors_after_header(frames, layout_);
+    auto tensors = tensors_after_header(frames, shape_of_server(0));
     if (!tensors) throw PeerError(concat("the server at ", place(), " has sent weights of another layout"));
     version_ = given.version;
     weights_ = std::move(*tensors);
   }
   void take(const PushAnswered& answered, const Frames&) {
     if (pending_.empty() || answered.sequence != pushed_) return;
-    pending_.clear();
+    forget_push();
     if (answered.answer == PushAnswer::kOutOfTurn || answered.answer == PushAnswer::kUnknown) return begin_anew();
     if (answered.answer == PushAnswer::kRefused)
       throw DivergedError("the server has refused a push: it has numbers that are not finite");
@@ -290,6 +294,54 @@ class NetworkLink::Connection {
   void take(const Over& over, const Frames&) {
     is_over_ = true;
     why_over_ = over;
+  }
+
+  // --- Parts, of the other servers.
+
+  struct Part {
+    std::unique_ptr<PartLink> link;
+    PartVersion version;  // of the weights that have come last
+    Frames weights;       // empty: none, or they were taken
+  };
+
+  PartLinkOptions part_options(std::size_t i) {
+    const ServerAddress& at = options_.others[i];
+    return {.host = at.host,
+            .port = at.port,
+            .keys = options_.keys,
+            .session = session_,
+            .beat = options_.beat,
+            .on_weights =
+                [this, i](const PartVersion& version, Frames frames) {
+                  const std::scoped_lock lock(mutex_);
+                  parts_[i].version = version;
+                  parts_[i].weights = std::move(frames);
+                  changed_.notify_all();
+                },
+            .on_lost = [this] { ask([this] { has_lost_part_ = true; }); }};
+  }
+
+  // All parts of one version.
+  [[nodiscard]] bool has_weights() const {
+    return weights_.has_value() && std::ranges::all_of(parts_, [this](const Part& part) {
+             return !part.weights.empty() && part.version == PartVersion{life_, version_};
+           });
+  }
+
+  [[nodiscard]] ShardRange range_of(std::size_t server) const {
+    return shards_of_server(layout_, static_cast<int>(server), static_cast<int>(parts_.size()) + 1);
+  }
+  [[nodiscard]] TensorsShape shape_of_server(std::size_t server) const { return shape_of(layout_, range_of(server)); }
+  [[nodiscard]] Tensors part_of(const Tensors& all, std::size_t server) const {
+    const ShardRange range = range_of(server);
+    Tensors part{.statistics = server == 0 ? all.statistics : all.statistics.narrow(0, 0, 0)};
+    for (std::size_t s = range.begin; s < range.end; ++s) part.shards.push_back(all.shards[s]);
+    return part;
+  }
+
+  void forget_push() {
+    pending_.clear();
+    for (Part& part : parts_) part.link->forget();
   }
 
   // Server and worker no longer agree on what this one does.
@@ -334,6 +386,8 @@ class NetworkLink::Connection {
   std::int64_t version_ = kNone;      // of the weights that have come last
   std::optional<data::Lease> lease_;  // of the next step
   std::optional<Tensors> weights_;    // of the step that runs or comes next
+  std::vector<Part> parts_;           // [server - 1]
+  bool has_lost_part_ = false;        // of the weights
   bool is_over_ = false;
   Over why_over_;
   bool has_parted_ = false;  // nothing is said after the last words

@@ -63,7 +63,7 @@ void NetworkServer::step(Nanoseconds until) {
   if (!is_over_) wake = std::min(wake, next_beat_);
   if (const auto due = server_.due_at(); due && !is_over_) wake = std::min(wake, *due);
   if (!made_.empty()) wake = std::min(wake, made_.front().update.at + kPatienceForTimes);
-  socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(wake - now(), 0)));
+  wait(wake - now());
   const Nanoseconds woken = now();
   bool is_empty = false;
   for (std::size_t most = sessions_.size() + kMoreConnections; most > 0 && !is_empty; --most) {
@@ -71,6 +71,7 @@ void NetworkServer::step(Nanoseconds until) {
     is_empty = !received;
     if (received) handle(std::move(*received));
   }
+  if (!is_over_) complete_partial_pushes();
   settle();
   drained_at_ = is_empty ? now() : woken;
   if (is_over_) return;
@@ -133,12 +134,7 @@ std::string NetworkServer::refusal_of(const std::string& peer, const Hello& hell
       sessions_, [&](const auto& worker) { return worker.second.peer == peer && worker.first != hello.worker; });
   if (has_number) return "this connection is another worker's already";
   if (hello.batch < 1) return concat("a batch of ", hello.batch, " samples is none");
-  for (const auto& [key, mine] : options_.agreement) {
-    const auto found = hello.agreement.find(key);
-    const std::string theirs = found == hello.agreement.end() ? "not set" : found->second;
-    if (theirs != mine) return concat(key, " is ", theirs, " there, but ", mine, " at the server; make them equal");
-  }
-  return {};
+  return difference_between(hello.agreement, options_.agreement);
 }
 
 void NetworkServer::admit(const std::string& peer, const Hello& hello) {
@@ -146,6 +142,7 @@ void NetworkServer::admit(const std::string& peer, const Hello& hello) {
   Session& session = sessions_[hello.worker] = {
       .peer = peer, .id = hello.session, .where = hello.where, .batch = hello.batch, .life = life, .heard = now()};
   say(peer, Welcome{life, server_.progress().version, server_.layout()});
+  tell_others(hello.worker, session, kNone);
   if (!waiting_.contains(hello.worker)) give_lease(session);  // else with the weights
   if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}});
   begin_all_that_may();
@@ -173,20 +170,29 @@ void NetworkServer::take(Sessions::value_type& worker, const PushMade& push, con
     if (answer == PushAnswer::kDuplicate && is_unsettled(id, session)) return;  // the answer to the first follows
     return say(session.peer, PushAnswered{record.sequence, *answer});
   }
-  const auto tensors = tensors_after_header(frames, server_.layout());
+  const auto tensors = tensors_after_header(frames, server_.shape());
   if (!tensors || !fits(session, push)) {
     ++malformed_;
     return say(session.peer, PushAnswered{record.sequence, PushAnswer::kOutOfTurn});
   }
-  const PushAnswer answer = server_.push(record, *tensors, now());
-  if (answer == PushAnswer::kRefused)
-    throw DivergedError(concat("push ", record.sequence, " of ", named(id, session.where),
-                               " has numbers that are not finite; lower the learning rate"));
+  if (!others_hold(worker, record.key())) {
+    partial_[id] = {push, *tensors};
+    return;
+  }
+  count(worker, push, *tensors);
+}
+
+void NetworkServer::count(Sessions::value_type& worker, const PushMade& push, const Tensors& tensors) {
+  auto& [id, session] = worker;
+  const PushRecord& record = push.record;
+  partial_.erase(id);
+  const PushAnswer answer = server_.push(record, tensors, now());
+  if (answer == PushAnswer::kRefused) throw_not_finite(worker, record.sequence);
   if (answer != PushAnswer::kTaken) return say(session.peer, PushAnswered{record.sequence, answer});
   session.pushed = record.sequence;
   session.version = kNone;
   waiting_[id] = {record, *std::exchange(session.lease, std::nullopt), push.scores, push.times};
-  write_down(waiting_[id], *tensors);
+  write_down(waiting_[id], tensors);
   if (!is_unsettled(id, session)) acknowledge(session, record.sequence);
   make_updates();
   if (!is_over_) give_next_lease(worker);
@@ -210,13 +216,15 @@ void NetworkServer::take(Sessions::value_type& worker, const PushSent& sent, con
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const WorkerBeat& beat, const Frames&) {
-  if (beat.pushed > worker.second.pushed) say(worker.second.peer, ServerAgain{});
+  const auto partial = partial_.find(worker.first);
+  const bool is_here = partial != partial_.end() && partial->second.push.record.sequence == beat.pushed;
+  if (beat.pushed > worker.second.pushed && !is_here) say(worker.second.peer, ServerAgain{});
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const WorkerAgain& again, const Frames&) {
   auto& [id, session] = worker;
   if (session.lease && again.lease < static_cast<std::int64_t>(session.lease->id)) send_lease(session);
-  if (session.version != kNone && again.version < session.version) give_weights(session, server_.begin_again(id));
+  if (session.version != kNone && again.version < session.version) give_weights(worker, server_.begin_again(id));
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const Leaving&, const Frames&) {
@@ -234,7 +242,9 @@ void NetworkServer::part(WorkerId worker, WorkerNews::What what, const std::stri
   const auto found = sessions_.find(worker);
   const std::string where = found->second.where;
   if (found->second.lease) ledger_.give_back(found->second.lease->id);
+  tell_others(worker, {.life = found->second.life}, kNone);
   sessions_.erase(found);
+  partial_.erase(worker);
   for (Made& made : made_) std::erase(made.untimed, worker);
   if (const auto pushed = waiting_.find(worker); pushed != waiting_.end()) pushed->second.is_timed = true;
   empty_since_ = now();
@@ -247,7 +257,7 @@ void NetworkServer::part(WorkerId worker, WorkerNews::What what, const std::stri
 void NetworkServer::make_updates() {
   while (!is_over_) {
     const ServerProgress before = server_.progress();
-    std::vector<UpdateDone> done = server_.advance(now());
+    std::vector<UpdateDone> done = server_.advance(now(), [this](const UpdateDone& update) { write_down(update); });
     if (done.empty()) break;
     check(done.size() == 1, "each push is followed by at most one update");
     tell(std::move(done.front()), before);
@@ -260,7 +270,6 @@ void NetworkServer::tell(UpdateDone done, const ServerProgress& before) {
     throw DivergedError(concat("update ", done.update.version,
                                ": the pushes are finite, but not what comes of them; lower the learning rate"));
   }
-  if (options_.journal) options_.journal->updated(done);
   Made made{.update = {.before = before, .after = server_.progress(), .at = now()}};
   for (const PushRecord& record : done.update.pushes) {
     const auto waiting = waiting_.extract(record.worker);
@@ -275,6 +284,7 @@ void NetworkServer::tell(UpdateDone done, const ServerProgress& before) {
   made.update.done = std::move(done);
   const bool is_last = server_.progress().version >= options_.last_version;
   if (is_last || (options_.wants_state && options_.wants_state(before, server_.progress()))) {
+    for (ShardLink* other : options_.others) other->begin_log_at_next_state();
     made.update.state = server_.state();
     made.update.ledger = ledger_.state();
     if (options_.journal) begin_journal();
@@ -288,7 +298,7 @@ void NetworkServer::begin_all_that_may() {
     auto& [id, session] = worker;
     if (session.version != kNone || !server_.may_begin(id)) continue;
     give_next_lease(worker);
-    give_weights(session, server_.begin(id));
+    give_weights(worker, server_.begin(id));
   }
 }
 
@@ -309,10 +319,12 @@ void NetworkServer::send_lease(const Session& session) {
 }
 
 // Workers that begin with the same version share one copy.
-void NetworkServer::give_weights(Session& session, std::int64_t version) {
+void NetworkServer::give_weights(Sessions::value_type& to, std::int64_t version) {
+  auto& [worker, session] = to;
   if (!sendable_ || sendable_->version != version) sendable_ = {version, server_.weights().tensors.clone()};
   check(sendable_->version == version, "a worker begins with the newest weights");
   session.version = version;
+  tell_others(worker, session, version);
   socket_.send(session.peer, with_tensors(header_of(WeightsGiven{version}), sendable_->tensors));
 }
 
@@ -322,6 +334,11 @@ void NetworkServer::beat() {
   for (const auto& [worker, session] : sessions_) {
     const std::int64_t lease = session.lease ? static_cast<std::int64_t>(session.lease->id) : kNone;
     say(session.peer, ServerBeat{lease, session.version});
+  }
+  for (const auto& [worker, partial] : partial_) {
+    for (ShardLink* other : options_.others) {
+      if (!other->holds(partial.push.record.key())) other->ask_for(partial.push.record.key());
+    }
   }
 }
 
@@ -372,6 +389,8 @@ void NetworkServer::end(const Over& over) {
   is_over_ = true;
   why_over_ = over;
   for (const auto& [worker, session] : sessions_) say(session.peer, over);
+  if (over.code == 0)
+    for (ShardLink* other : options_.others) other->end({});
   const Nanoseconds until = now() + options_.farewell;
   while ((!sessions_.empty() || was_over_) && now() < until) {
     socket_.wait(std::chrono::nanoseconds(until - now()));

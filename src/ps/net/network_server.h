@@ -5,7 +5,11 @@
 // - A worker's samples are leased one step ahead, so that it reads the next ones while it waits for weights. The
 //   weights are sent, unasked, as soon as it may begin.
 // - A push counts once. One with numbers that are not finite ends the run.
+// - Other servers may keep some of the shards (shard_server.h): workers send these their parts of a push, which counts
+//   when this server has its own part and all others have said that they hold theirs.
 // - With a journal a worker hears that its push was taken when the journal has it: by the answer, or by its next lease.
+// What commits a push, then, is this server's journal, and what commits an update is too: it is written after all have
+// prepared it and before any of them takes it.
 // Not here: what a push does to the weights (ps/server.h), when (ps/policy), what is recorded.
 // Threads: one, which has to call next() again and again. Errors: ConfigError and PeerError of the socket; PeerError
 // when no worker comes, or none is left; DivergedError.
@@ -23,6 +27,7 @@
 #include "ps/net/frame_socket.h"
 #include "ps/net/messages.h"
 #include "ps/net/push_journal.h"
+#include "ps/net/shard_link.h"
 #include "ps/push.h"
 #include "ps/server.h"
 
@@ -62,6 +67,7 @@ struct NetworkOptions {
   std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state = {};
   std::function<void(const WorkerNews&)> tell = {};
   PushJournal* journal = nullptr;  // is told of a push before its worker is; null: nothing outlives this server
+  std::vector<ShardLink*> others = {};       // as ServerOptions::others; each has its shards
   std::vector<TakenPush> taken_before = {};  // by an earlier server, and in no update yet
 };
 
@@ -77,7 +83,7 @@ class NetworkServer {
   [[nodiscard]] std::optional<NetworkUpdate> next(Nanoseconds limit);
   [[nodiscard]] bool is_over() const { return is_over_ && made_.empty(); }
   // The run ends, also after an error: tells all workers, and waits a little for them to leave. Updates that have been
-  // made are still told by next().
+  // made are still told by next(). Other servers are told only where it is done: else their state may be wanted.
   void end(const Over& over);
   // The journal is from here on of what follows the server's weights of now. Requires: there is one.
   void begin_journal();
@@ -103,6 +109,11 @@ class NetworkServer {
     PushTimes times;
     bool is_timed = false;  // its worker has said how long it took to send
   };
+  // A push of which another server lacks its part.
+  struct Partial {
+    PushMade push;
+    Tensors tensors;
+  };
   // A push that counts once the journal has settled.
   struct Unsettled {
     WorkerId worker{};
@@ -123,10 +134,18 @@ class NetworkServer {
   void take(Sessions::value_type& worker, const PushMade& push, const Frames& frames);
   [[nodiscard]] static std::optional<PushAnswer> turned_away(const Sessions::value_type& worker,
                                                              const PushRecord& push);
+  void count(Sessions::value_type& worker, const PushMade& push, const Tensors& tensors);
+  [[nodiscard]] bool others_hold(const Sessions::value_type& worker, const PushKey& push) const;
+  void complete_partial_pushes();
+  [[noreturn]] static void throw_not_finite(const Sessions::value_type& worker, std::int64_t sequence);
+  void tell_others(WorkerId worker, const Session& session, std::int64_t version);
+  [[nodiscard]] std::vector<FrameSocket*> other_sockets() const;
+  void wait(Nanoseconds limit);
   [[nodiscard]] bool fits(const Session& session, const PushMade& push) const;
   void take_again(TakenPush push);
   [[nodiscard]] static TakenPush as_taken(const Waiting& push, const Tensors& tensors);
   void write_down(const Waiting& push, const Tensors& tensors);
+  void write_down(const UpdateDone& decided);
   void acknowledge(const Session& session, std::int64_t sequence);
   void settle();
   [[nodiscard]] bool is_unsettled(WorkerId worker, const Session& session) const;
@@ -144,7 +163,7 @@ class NetworkServer {
   void give_next_lease(Sessions::value_type& worker);
   void give_lease(Session& session);
   void send_lease(const Session& session);
-  void give_weights(Session& session, std::int64_t version);
+  void give_weights(Sessions::value_type& to, std::int64_t version);
   void beat();
   void look_for_lost();
   void look_for_the_end();
@@ -158,6 +177,7 @@ class NetworkServer {
   FrameSocket socket_;
   int port_ = 0;
   Sessions sessions_;  // of the workers that are there
+  std::map<WorkerId, Partial> partial_;
   std::map<WorkerId, Waiting> waiting_;
   std::vector<Unsettled> unsettled_;
   std::deque<Made> made_;

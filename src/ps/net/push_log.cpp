@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 constexpr std::string_view kPrefix = "updates-";
 constexpr std::string_view kSuffix = ".log";
 
@@ -32,8 +32,6 @@ std::optional<std::int64_t> version_of(const std::string& name) {
   const auto [stop, error] = std::from_chars(begin, end, version);
   return error == std::errc{} && stop == end && version >= 0 ? std::optional(version) : std::nullopt;
 }
-
-PushKey key_of(const PushRecord& record) { return {record.worker, record.life, record.sequence}; }
 
 void append_text(storage::RecordLog& log, LogKind kind, const std::string& text) {
   const std::string_view part = text;
@@ -88,7 +86,11 @@ void PushLog::updated(const UpdateDone& done) {
   for (const PushRecord& record : done.update.pushes)
     pushes.push_back({static_cast<int>(record.worker), record.life, record.sequence});
   append_text(*log_, LogKind::kUpdate,
-              nlohmann::json{{"version", done.update.version}, {"lr", done.lr}, {"pushes", pushes}}.dump());
+              nlohmann::json{{"version", done.update.version},
+                             {"lr", done.lr},
+                             {"other_squares", done.other_squares},
+                             {"pushes", pushes}}
+                  .dump());
   failpoint("update-written");
 }
 
@@ -143,7 +145,8 @@ std::optional<LogBegin> begin_in(const storage::LogRecord& record) {
 
 std::optional<LogUpdate> update_in(const storage::LogRecord& record) {
   return read_json(record, LogKind::kUpdate, [](const nlohmann::json& json) {
-    LogUpdate update{.version = json.at("version"), .lr = json.at("lr")};
+    LogUpdate update{
+        .version = json.at("version"), .lr = json.at("lr"), .other_squares = json.at("other_squares")};
     for (const auto& push : json.at("pushes"))
       update.pushes.push_back({WorkerId{push.at(0).get<int>()}, push.at(1), push.at(2)});
     return update;
@@ -152,17 +155,17 @@ std::optional<LogUpdate> update_in(const storage::LogRecord& record) {
 
 std::optional<PushKey> push_key_in(const storage::LogRecord& record) {
   const auto push = push_made_in(record);
-  return push ? std::optional(key_of(push->record)) : std::nullopt;
+  return push ? std::optional(push->record.key()) : std::nullopt;
 }
 
-std::optional<TakenPush> push_in(const storage::LogRecord& record, const Layout& layout) {
+std::optional<TakenPush> push_in(const storage::LogRecord& record, const TensorsShape& shape) {
   const auto push = push_made_in(record);
   if (!push) return std::nullopt;
   Frames frames;
   for (const std::string_view part : record.parts) frames.push_back({part, record.bytes});
   const auto samples = samples_after_header({frames[0], frames[1]});
   frames.erase(frames.begin() + 1);
-  auto tensors = tensors_after_header(frames, layout);
+  auto tensors = tensors_after_header(frames, shape);
   if (!tensors || !samples || samples->empty()) return std::nullopt;
   return TakenPush{.push = {push->record, push->scores, push->times, std::move(*tensors)},
                    .epoch = samples->front(),

@@ -57,15 +57,10 @@ struct LogBegin {
   std::string layout;
   comm::Agreement agreement;
 };
-struct PushKey {
-  WorkerId worker{};
-  int life = 0;
-  std::int64_t sequence = 0;
-  friend auto operator<=>(const PushKey&, const PushKey&) = default;
-};
 struct LogUpdate {
   std::int64_t version = 0;
   double lr = 0;
+  double other_squares = 0;
   std::vector<PushKey> pushes;
 };
 
@@ -76,7 +71,7 @@ enum class LogKind : std::uint64_t { kBegin = 1, kPush = 2, kUpdate = 3 };
 [[nodiscard]] std::optional<LogUpdate> update_in(const storage::LogRecord& record);
 [[nodiscard]] std::optional<PushKey> push_key_in(const storage::LogRecord& record);
 // Tensors are views of the record.
-[[nodiscard]] std::optional<TakenPush> push_in(const storage::LogRecord& record, const Layout& layout);
+[[nodiscard]] std::optional<TakenPush> push_in(const storage::LogRecord& record, const TensorsShape& shape);
 
 [[nodiscard]] std::string digest_of(const Tensors& tensors);
 [[nodiscard]] std::string digest_of(const Layout& layout);

@@ -102,7 +102,7 @@ std::vector<TakenPush> PushReplay::into(const Place& place) const {
                         [&](const auto& update, const auto& records) { redo(update, records, place); },
                         /*warns=*/true};
   std::vector<TakenPush> waiting;
-  for (const Waiting& one : walk(visitor)) waiting.push_back(push_of(one.record, place.server.layout()));
+  for (const Waiting& one : walk(visitor)) waiting.push_back(push_of(one.record, place.server.shape()));
   return waiting;
 }
 
@@ -119,8 +119,8 @@ void PushReplay::check_base(const LogBegin& begin, const Place& place) const {
                      "processor"));
 }
 
-TakenPush PushReplay::push_of(const storage::LogRecord& record, const Layout& layout) const {
-  auto push = push_in(record, layout);
+TakenPush PushReplay::push_of(const storage::LogRecord& record, const TensorsShape& shape) const {
+  auto push = push_in(record, shape);
   if (!push)
     throw CheckpointError(
         concat("the log of pushes in ", options_.folder.string(), " has a push of another model", advice()));
@@ -134,7 +134,7 @@ void PushReplay::redo(const LogUpdate& logged, const std::vector<storage::LogRec
   Update again{.version = logged.version};
   std::vector<Tensors> tensors;
   for (const storage::LogRecord& record : records) {
-    TakenPush taken = push_of(record, server.layout());
+    TakenPush taken = push_of(record, server.shape());
     const auto lease = place.ledger.lease_again(taken.epoch, taken.samples);
     if (!lease)
       throw CheckpointError(concat("update ", logged.version, " in ", options_.folder.string(),
@@ -148,7 +148,7 @@ void PushReplay::redo(const LogUpdate& logged, const std::vector<storage::LogRec
     again.pushes.push_back(push.record);
     tensors.push_back(std::move(taken.push.tensors));
   }
-  update.done = server.redo(std::move(again), std::move(tensors), logged.lr);
+  update.done = server.redo(std::move(again), std::move(tensors), logged.lr, logged.other_squares);
   if (update.done.is_dropped)
     throw DivergedError(concat("update ", logged.version, " of the log is not finite; lower the learning rate"));
   update.after = server.progress();

@@ -52,7 +52,7 @@ class PushReplay {
                  const Visitor& visitor) const;
   void check_base(const LogBegin& begin, const Place& place) const;
   void redo(const LogUpdate& update, const std::vector<storage::LogRecord>& records, const Place& place) const;
-  [[nodiscard]] TakenPush push_of(const storage::LogRecord& record, const Layout& layout) const;
+  [[nodiscard]] TakenPush push_of(const storage::LogRecord& record, const TensorsShape& shape) const;
   [[nodiscard]] std::string advice() const;
 
   PushLogOptions options_;

@@ -2,6 +2,7 @@
 // A value.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 namespace sluice::ps {
@@ -23,6 +24,15 @@ enum class PushAnswer {
   kRefused,    // it has numbers that cannot be, such as infinity
 };
 
+// Which push it is.
+struct PushKey {
+  WorkerId worker{};
+  int life = 0;
+  std::int64_t sequence = 0;
+
+  friend auto operator<=>(const PushKey&, const PushKey&) = default;
+};
+
 struct PushRecord {
   WorkerId worker{};
   int life = 0;                   // of the worker: counts how often it has joined, from 1
@@ -34,6 +44,7 @@ struct PushRecord {
   double factor = 1;              // with dual batch sizes: its share of an epoch by a large worker's (batch_plan.h)
   Payload payload = Payload::kGradients;
 
+  [[nodiscard]] PushKey key() const { return {worker, life, sequence}; }
   friend bool operator==(const PushRecord&, const PushRecord&) = default;
 };
 

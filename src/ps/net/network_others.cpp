@@ -1,0 +1,52 @@
+// What a server that decides does where others keep some of the shards (shard_link.h).
+#include <algorithm>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "ps/net/network_server.h"
+
+namespace sluice::ps {
+
+std::vector<FrameSocket*> NetworkServer::other_sockets() const {
+  std::vector<FrameSocket*> sockets;
+  for (ShardLink* other : options_.others) sockets.push_back(&other->socket());
+  return sockets;
+}
+
+void NetworkServer::wait(Nanoseconds limit) {
+  socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(limit, 0)), -1, other_sockets());
+  for (ShardLink* other : options_.others) other->look();
+}
+
+void NetworkServer::tell_others(WorkerId worker, const Session& session, std::int64_t version) {
+  for (ShardLink* other : options_.others) other->tell({worker, session.life, session.peer, version});
+}
+
+// Whether each of them holds its part. The run ends where that has numbers that are not finite.
+bool NetworkServer::others_hold(const Sessions::value_type& worker, const PushKey& push) const {
+  for (const ShardLink* other : options_.others) {
+    const std::optional<bool> is_finite = other->holds(push);
+    if (!is_finite) return false;
+    if (!*is_finite) throw_not_finite(worker, push.sequence);
+  }
+  return true;
+}
+
+void NetworkServer::complete_partial_pushes() {
+  for (auto& worker : sessions_) {
+    const auto found = partial_.find(worker.first);
+    if (found == partial_.end() || !others_hold(worker, found->second.push.record.key())) continue;
+    const Partial partial = std::move(found->second);
+    partial_.erase(found);
+    count(worker, partial.push, partial.tensors);
+    if (is_over_) return;
+  }
+}
+
+void NetworkServer::throw_not_finite(const Sessions::value_type& worker, std::int64_t sequence) {
+  throw DivergedError(concat("push ", sequence, " of worker ", static_cast<int>(worker.first), " (",
+                             worker.second.where, ") has numbers that are not finite; lower the learning rate"));
+}
+
+}  // namespace sluice::ps

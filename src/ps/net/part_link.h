@@ -1,0 +1,53 @@
+// part_link: a worker's connection to one shard server (shard_server.h): parts of pushes leave and parts of weights
+// arrive in a thread of its own, at once with those of the other servers. What they are parts of, and whether they
+// count, is between the worker and the deciding server (network_link.h). What is lost with a connection is sent again.
+// Threads: one besides its owner's. Errors: none; who is silent is looked after by the deciding server.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/clock.h"
+#include "ps/net/frame_socket.h"
+#include "ps/net/shard_messages.h"
+
+namespace sluice::ps {
+
+// Weights, and the worker's life that they are for.
+struct PartVersion {
+  std::int64_t life = 0;
+  std::int64_t version = kNone;
+
+  friend bool operator==(const PartVersion&, const PartVersion&) = default;
+};
+
+struct PartLinkOptions {
+  std::string host;
+  int port = 0;
+  Keys keys;
+  std::string session;  // of the worker: also its name at the socket
+  Nanoseconds beat = 500'000'000;
+  // Both from the link's thread. Header and shards, as they have come; and that some were sent that have not come.
+  std::function<void(const PartVersion&, Frames)> on_weights;
+  std::function<void()> on_lost;
+};
+
+class PartLink {
+ public:
+  explicit PartLink(PartLinkOptions options);
+  ~PartLink();
+  PartLink(const PartLink&) = delete;
+  PartLink& operator=(const PartLink&) = delete;
+
+  // Is kept, to be sent again, until the next one or forget().
+  void push(const PushKey& push, const Tensors& shards);
+  void forget();
+
+ private:
+  class Connection;
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace sluice::ps

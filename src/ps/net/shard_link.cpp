@@ -1,0 +1,247 @@
+#include "ps/net/shard_link.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+
+namespace sluice::ps {
+namespace {
+
+constexpr Nanoseconds kHello = 50'000'000;           // between two of them
+constexpr Nanoseconds kLoadAgain = 10'000'000'000;   // between two tries to send all shards
+constexpr std::chrono::nanoseconds kLongestPause{2'000'000'000};
+
+}  // namespace
+
+ShardLink::ShardLink(ShardLinkOptions options)
+    : options_(std::move(options)),
+      session_(unique_name()),
+      socket_(FrameSocket::Role::kWorker, session_, {.frame_bytes = -1, .frames = 8192}, options_.keys),
+      time_(kLongestPause) {
+  socket_.connect(options_.host, options_.port);
+}
+
+std::string ShardLink::named() const {
+  return concat("server ", options_.number, " (", options_.host, ":", options_.port, ")");
+}
+
+// --- What is there at the beginning.
+
+void ShardLink::wait_until_here() {
+  wait_for([this] { return here_.has_value(); }, [] {}, options_.beat);
+}
+
+void ShardLink::load(const ShardsState& state, std::int64_t version) {
+  wait_until_here();
+  const Frames frames = with_state(
+      header_of(ShardsLoaded{options_.run, version, options_.assignment, names_of(state.optimizer)}), state);
+  const auto send = [&] {
+    here_.reset();
+    socket_.send({}, frames);
+  };
+  send();
+  wait_for([&] { return here_ && here_->run == options_.run && here_->version == version; }, send, kLoadAgain);
+  theirs_ = here_->session;
+  version_ = version;
+  last_steps_.clear();
+}
+
+void ShardLink::go_on(std::int64_t version) {
+  wait_until_here();
+  version_ = version;
+  check_came_back(*here_);
+  theirs_ = here_->session;
+  for (const StepAsked& step : last_steps_) {
+    take(step.step, step.update);
+    taken();
+  }
+}
+
+void ShardLink::check_came_back(const ShardsHere& here) const {
+  const bool misses_last = here.version == version_ - 1 && !last_steps_.empty();
+  const bool is_beyond = here.version == version_ + 1 && asked_ && asked_->takes;
+  if (here.run == options_.run && (here.version == version_ || misses_last || is_beyond)) return;
+  const std::string has = here.run.empty() ? "no shards" : here.run != options_.run
+                                                         ? "the shards of another run"
+                                                         : concat("its shards after update ", here.version);
+  throw CheckpointError(concat(named(), " has ", has, ", but the run is at update ", version_,
+                               "; to go on from the newest checkpoint without the updates after it, name it with "
+                               "--resume RUN/checkpoints/step-N"));
+}
+
+// --- Updates.
+
+void ShardLink::prepare(const ShardStep& step) {
+  asked_ = {.step = step};
+  prepared_.reset();
+  say(*asked_);
+}
+
+Prepared ShardLink::prepared() {
+  wait_for([this] { return prepared_.has_value(); }, [this] { say(*asked_); }, options_.beat);
+  return *prepared_;
+}
+
+void ShardLink::remember(const ShardStep& step, const ShardUpdate& update) {
+  if (step.index == 0) last_steps_.clear();
+  last_steps_.push_back({.takes = true, .step = step, .update = update});
+}
+
+void ShardLink::take(const ShardStep& step, const ShardUpdate& update) {
+  asked_ = {.takes = true, .step = step, .update = update};
+  is_taken_ = false;
+  say(*asked_);
+}
+
+void ShardLink::taken() {
+  wait_for([this] { return is_taken_; }, [this] { say(*asked_); }, options_.beat);
+  const StepAsked done = *std::exchange(asked_, std::nullopt);
+  remember(done.step, done.update);
+  if (done.step.is_last()) version_ = done.step.version;
+}
+
+void ShardLink::ask_for_state() {
+  state_.reset();
+  state_asked_ = {version_, std::exchange(begins_log_, false)};
+  say(state_asked_);
+}
+
+ShardsState ShardLink::state() {
+  wait_for([this] { return state_.has_value(); }, [this] { say(state_asked_); }, kLoadAgain);
+  return *std::exchange(state_, std::nullopt);
+}
+
+// --- Workers.
+
+void ShardLink::tell(const WorkerThere& there) {
+  workers_[there.worker] = there;
+  ++told_;
+  say(there);
+}
+
+void ShardLink::tell_all_again() {
+  told_ = 0;
+  for (const auto& [worker, there] : std::exchange(workers_, {})) {
+    if (!there.peer.empty()) tell(there);
+  }
+}
+
+std::optional<bool> ShardLink::holds(const PushKey& push) const {
+  const auto found = held_.find(push.worker);
+  return found != held_.end() && found->second.push == push ? std::optional(found->second.is_finite) : std::nullopt;
+}
+
+// --- The connection.
+
+void ShardLink::wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again,
+                         Nanoseconds again) {
+  Nanoseconds ask_at = now_ns() + again;
+  while (true) {
+    look();
+    if (condition()) return;
+    if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
+    if (now_ns() >= ask_at) {
+      ask_again();
+      ask_at = now_ns() + again;
+    }
+    socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(next_beat_ - now_ns(), 0)));
+  }
+}
+
+void ShardLink::look() {
+  try {
+    take_what_has_come();
+  } catch (const Error&) {
+    is_lost_ = true;
+    throw;
+  }
+  if (now_ns() < next_beat_) return;
+  next_beat_ = now_ns() + (is_greeting_ ? std::min(options_.beat, kHello) : options_.beat);
+  if (is_greeting_)
+    say(LeadHello{kProtocol, session_, options_.where, options_.agreement, options_.assignment});
+  else
+    say(LeadBeat{told_});
+}
+
+void ShardLink::take_what_has_come() {
+  while (const auto received = socket_.next()) handle(received->frames);
+  const Nanoseconds passed = time_.pass().count();
+  const Nanoseconds limit = theirs_.empty() && !here_ ? options_.patience : options_.silence;
+  if (passed - heard_ > limit)
+    throw PeerError(concat(named(), theirs_.empty() && !here_ ? " has not answered within " : " has been silent for ",
+                           human_duration(to_s(limit)), "; start it with: sluice serve CONFIG --server ",
+                           options_.number));
+}
+
+void ShardLink::handle(const Frames& frames) {
+  const auto message = from_shards_in(frames.front());
+  if (!message) return;
+  heard_ = time_.pass().count();
+  std::visit([&](const auto& of_kind) { take_message(of_kind, frames); }, *message);
+}
+
+void ShardLink::take_message(const ShardsHere& here, const Frames&) {
+  const bool was_asked = std::exchange(is_greeting_, false);
+  here_ = here;
+  if (theirs_.empty()) return;
+  if (here.session != theirs_) {
+    if (!options_.may_come_back)
+      throw PeerError(concat(named(), " was started again and has lost its shards; start the first server again with "
+                                      "--resume auto, or set ps.log so that they outlive their server"));
+    check_came_back(here);
+    theirs_ = here.session;
+    log_info(concat(named(), " has come back, with its shards after update ", here.version));
+    for (const StepAsked& step : last_steps_) say(step);  // done once, whatever it has done
+    if (asked_) say(*asked_);
+  }
+  if (was_asked) tell_all_again();
+}
+
+void ShardLink::take_message(const ShardsRefuse& refuse, const Frames&) {
+  throw ConfigError(concat(named(), " refuses this server: ", refuse.what));
+}
+
+void ShardLink::take_message(const StepPrepared& prepared, const Frames&) {
+  if (!asked_ || asked_->takes || prepared.version != asked_->step.version || prepared.index != asked_->step.index)
+    return;
+  prepared_ = {prepared.squares, prepared.is_finite};
+}
+
+void ShardLink::take_message(const StepTaken& taken, const Frames&) {
+  if (asked_ && asked_->takes && taken.version == asked_->step.version && taken.index == asked_->step.index)
+    is_taken_ = true;
+}
+
+void ShardLink::take_message(const StepLacking& lacking, const Frames&) {
+  throw PeerError(concat(named(), " cannot make update ", lacking.version,
+                         ": it lacks a push, or the update before; start all servers again with --resume auto"));
+}
+
+void ShardLink::take_message(const PartHeld& held, const Frames&) { held_[held.push.worker] = held; }
+
+void ShardLink::take_message(const StateGiven& given, const Frames& frames) {
+  if (given.version != state_asked_.version) return;
+  auto state = state_after_header(frames, options_.assignment.shape(), given.states);
+  if (!state) throw PeerError(concat(named(), " has sent shards of another model"));
+  state_ = std::move(*state);
+}
+
+void ShardLink::take_message(const ShardBeat& beat, const Frames&) {
+  const bool is_another = !theirs_.empty() && beat.session != theirs_;
+  if (is_another || !beat.has_heard) is_greeting_ = true;
+}
+
+void ShardLink::take_message(const WhoLeads&, const Frames&) { is_greeting_ = true; }
+
+void ShardLink::take_message(const ShardsFailed& failed, const Frames&) {
+  throw PeerError(concat(named(), " has failed: ", failed.what));
+}
+
+void ShardLink::end(const ShardsOver& over) { say(over); }
+
+}  // namespace sluice::ps

@@ -1,0 +1,116 @@
+// shard_link: the deciding server's connection to one shard server (shard_server.h). Questions are asked again until
+// they are answered, each wait has an end, and a shard server with a log may die and come back in between: it is told
+// again what it may have missed. Threads: the deciding server's. Errors: ConfigError (refused), PeerError (it does not
+// answer, has failed, or has lost its shards), CheckpointError (it does not have what the run goes on from),
+// InterruptedError when asked to stop.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/own_time.h"
+#include "ps/net/frame_socket.h"
+#include "ps/net/shard_messages.h"
+#include "ps/other_shards.h"
+
+namespace sluice::ps {
+
+struct ShardLinkOptions {
+  std::string host;
+  int port = 0;
+  Keys keys;
+  int number = 1;     // of that server, for messages
+  std::string where;  // of this process
+  comm::Agreement agreement;
+  Assignment assignment;
+  std::string run;               // tells runs apart; the same where a run goes on
+  bool may_come_back = false;    // it has a log
+  Nanoseconds beat = 500'000'000;
+  Nanoseconds silence = 60'000'000'000;    // of that server
+  Nanoseconds patience = 300'000'000'000;  // until it has answered for the first time
+  std::function<bool()> is_stopped = [] { return false; };
+};
+
+class ShardLink final : public OtherShards {
+ public:
+  explicit ShardLink(ShardLinkOptions options);
+
+  // Wait until it is there, and has these shards; or those that it has kept itself, after this update or the one
+  // before, whose steps were remembered.
+  void load(const ShardsState& state, std::int64_t version);
+  void go_on(std::int64_t version);
+
+  void prepare(const ShardStep& step) override;
+  [[nodiscard]] Prepared prepared() override;
+  void take(const ShardStep& step, const ShardUpdate& update) override;
+  void taken() override;
+  void remember(const ShardStep& step, const ShardUpdate& update) override;
+  void ask_for_state() override;
+  [[nodiscard]] ShardsState state() override;
+  // The next state is of a checkpoint: its log begins there.
+  void begin_log_at_next_state() { begins_log_ = true; }
+
+  // Of a worker: who it is, and the weights that it begins with (WorkerThere).
+  void tell(const WorkerThere& there);
+  // Whether it holds that part: whether its numbers are finite; nothing: it has not said so.
+  [[nodiscard]] std::optional<bool> holds(const PushKey& push) const;
+  void ask_for(const PushKey& push) { say(PartAsked{push}); }
+
+  // Takes what has come, and beats.
+  void look();
+  void end(const ShardsOver& over);
+  // After an error of the connection nothing more can be had from it.
+  [[nodiscard]] bool is_lost() const { return is_lost_; }
+  [[nodiscard]] FrameSocket& socket() { return socket_; }
+
+ private:
+  void take_what_has_come();
+  void wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again, Nanoseconds again);
+  void handle(const Frames& frames);
+  void take_message(const ShardsHere& here, const Frames& frames);
+  void take_message(const ShardsRefuse& refuse, const Frames& frames);
+  void take_message(const StepPrepared& prepared, const Frames& frames);
+  void take_message(const StepTaken& taken, const Frames& frames);
+  void take_message(const StepLacking& lacking, const Frames& frames);
+  void take_message(const PartHeld& held, const Frames& frames);
+  void take_message(const StateGiven& given, const Frames& frames);
+  void take_message(const ShardBeat& beat, const Frames& frames);
+  void take_message(const WhoLeads& who, const Frames& frames);
+  void take_message(const ShardsFailed& failed, const Frames& frames);
+  template <typename Message>
+  void take_message(const Message&, const Frames&) {}  // a worker's
+
+  void wait_until_here();
+  void check_came_back(const ShardsHere& here) const;
+  void tell_all_again();
+  [[nodiscard]] std::string named() const;
+  void say(const ToShards& message) { socket_.send({}, {header_of(message)}); }
+
+  ShardLinkOptions options_;
+  std::string session_;
+  FrameSocket socket_;
+  OwnTime time_;
+  Nanoseconds heard_ = 0;
+  Nanoseconds next_beat_ = 0;
+  bool is_greeting_ = true;
+  std::optional<ShardsHere> here_;  // what it has said last
+  std::string theirs_;              // the session of its process that has this run's shards; empty: not yet
+  std::int64_t version_ = 0;        // after the last update that was taken
+  std::optional<StepAsked> asked_;
+  std::optional<Prepared> prepared_;
+  bool is_taken_ = false;
+  std::vector<StepAsked> last_steps_;  // second halves, of the last update
+  bool begins_log_ = false;
+  StateAsked state_asked_;
+  std::optional<ShardsState> state_;
+  std::map<WorkerId, WorkerThere> workers_;
+  std::int64_t told_ = 0;
+  std::map<WorkerId, PartHeld> held_;
+  bool is_lost_ = false;
+};
+
+}  // namespace sluice::ps

@@ -1,0 +1,45 @@
+// shard_log: what a shard server (shard_server.h) must not forget, in files of its own folder (ps.log): each begins
+// with the shards and the optimizer after some update, and with the parts of pushes that waited then; parts and steps
+// follow in their order. The newest file is all that such a server needs to be what it was, bit for bit.
+// Records: kLoaded {as ShardsLoaded travels}; kPart {as PartMade}; kStep {as StepAsked}.
+// Threads: one. Errors: StorageError; CheckpointError for files that are damaged.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ps/net/shard_messages.h"
+#include "ps/shard_keeper.h"
+#include "storage/record_log.h"
+
+namespace sluice::ps {
+
+class ShardLog {
+ public:
+  ShardLog(std::filesystem::path folder, storage::Outlives outlives)
+      : folder_(std::move(folder)), outlives_(outlives) {}
+
+  // A new file, after which the older ones go.
+  void begin(const ShardsLoaded& loaded, const ShardKeeper& keeper);
+  // Written when they return; on the disk, where it is to outlive the machine, after settle().
+  void held(const PushKey& push, const Tensors& part);
+  void taken(const StepAsked& step);
+  void settle() { log_->sync(); }
+
+ private:
+  std::filesystem::path folder_;
+  storage::Outlives outlives_;
+  std::unique_ptr<storage::RecordLog> log_;
+};
+
+// What the newest file says; nothing: there is none.
+struct KeptShards {
+  ShardsLoaded loaded;
+  std::unique_ptr<ShardKeeper> keeper;
+};
+[[nodiscard]] std::optional<KeptShards> read_shard_log(const std::filesystem::path& folder,
+                                                       const optim::OptimizerOptions& optimizer);
+
+}  // namespace sluice::ps

@@ -1,0 +1,138 @@
+#include "ps/net/shard_messages.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "ps/net/message_json.h"
+
+namespace sluice::ps {
+namespace wire {
+
+SLUICE_FIELDS(ShardRange, "range", field("begin", self.begin), field("end", self.end));
+SLUICE_FIELDS(Assignment, "assignment", field("layout", self.layout), field("range", self.range));
+SLUICE_FIELDS(MixPart, "part", field("push", self.push), field("take", self.take));
+SLUICE_FIELDS(Mix, "mix", field("keep", self.keep), field("parts", self.parts), field("divisor", self.divisor));
+SLUICE_FIELDS(ShardStep, "step", field("version", self.version), field("index", self.index), field("count", self.count),
+              field("mix", self.mix), field("pushes", self.pushes), field("mixes_weights", self.mixes_weights),
+              field("wants_norm", self.wants_norm));
+SLUICE_FIELDS(ShardUpdate, "update", field("lr", self.lr), field("divisor", self.divisor));
+
+SLUICE_FIELDS(LeadHello, "lead_hello", field("protocol", self.protocol), field("session", self.session),
+              field("where", self.where), field("agreement", self.agreement), field("assignment", self.assignment));
+SLUICE_FIELDS(ShardsLoaded, "load", field("run", self.run), field("version", self.version),
+              field("assignment", self.assignment), field("states", self.states));
+SLUICE_FIELDS(WorkerThere, "worker", field("worker", self.worker), field("life", self.life), field("peer", self.peer),
+              field("version", self.version));
+SLUICE_FIELDS(StepAsked, "step", field("takes", self.takes), field("step", self.step), field("update", self.update));
+SLUICE_FIELDS(PartAsked, "part_asked", field("push", self.push));
+SLUICE_FIELDS(StateAsked, "state_asked", field("version", self.version), field("begins_log", self.begins_log));
+SLUICE_FIELDS(LeadBeat, "lead_beat", field("told", self.told));
+SLUICE_FIELDS(ShardsOver, "over", field("code", self.code), field("what", self.what));
+SLUICE_FIELDS(PartMade, "part", field("push", self.push));
+SLUICE_FIELDS(PartBeat, "part_beat", field("push", self.push));
+
+SLUICE_FIELDS(ShardsHere, "here", field("session", self.session), field("run", self.run),
+              field("version", self.version));
+SLUICE_FIELDS(ShardsRefuse, "refuse", field("what", self.what));
+SLUICE_FIELDS(StepPrepared, "prepared", field("version", self.version), field("index", self.index),
+              field("squares", self.squares), field("is_finite", self.is_finite));
+SLUICE_FIELDS(StepTaken, "taken", field("version", self.version), field("index", self.index));
+SLUICE_FIELDS(StepLacking, "lacking", field("version", self.version));
+SLUICE_FIELDS(PartHeld, "held", field("push", self.push), field("is_finite", self.is_finite));
+SLUICE_FIELDS(StateGiven, "state", field("version", self.version), field("states", self.states));
+SLUICE_FIELDS(ShardBeat, "shard_beat", field("session", self.session), field("has_heard", self.has_heard));
+SLUICE_FIELDS(WhoLeads, "who_leads", (void)0);
+SLUICE_FIELDS(ShardsFailed, "failed", field("code", self.code), field("what", self.what));
+SLUICE_FIELDS(WeightsPart, "weights", field("life", self.life), field("version", self.version));
+SLUICE_FIELDS(WeightsBeat, "weights_beat", field("life", self.life), field("version", self.version));
+SLUICE_FIELDS(PartWanted, "part_wanted", field("push", self.push));
+
+}  // namespace wire
+
+// --- What no field shows by its kind.
+
+static bool is_sound(const PushKey& push) { return push.life >= 1 && push.sequence >= 1; }
+static bool is_sound(const Assignment& assignment) {
+  const auto& [layout, range] = assignment;
+  return is_sound(layout) && range.begin < range.end && range.end <= layout.shards.size();
+}
+static bool is_sound(const LeadHello& hello) { return !hello.session.empty() && is_sound(hello.assignment); }
+static bool is_sound(const ShardsLoaded& loaded) {
+  return !loaded.run.empty() && loaded.version >= 0 && is_sound(loaded.assignment);
+}
+static bool is_sound(const WorkerThere& there) { return there.life >= 1 && there.version >= kNone; }
+static bool is_sound(const StepAsked& asked) {
+  const ShardStep& step = asked.step;
+  const auto is_of_a_push = [&](const MixPart& part) { return part.push < step.pushes.size(); };
+  return step.version >= 1 && step.index >= 0 && step.index <= step.count && step.mix.divisor > 0 &&
+         asked.update.divisor > 0 && std::isfinite(asked.update.lr) &&
+         std::ranges::all_of(step.mix.parts, is_of_a_push) &&
+         std::ranges::all_of(step.pushes, [](const PushKey& push) { return is_sound(push); });
+}
+static bool is_sound(const PartAsked& asked) { return is_sound(asked.push); }
+static bool is_sound(const StateAsked& asked) { return asked.version >= 0; }
+static bool is_sound(const PartMade& made) { return is_sound(made.push); }
+
+static bool is_sound(const ShardsHere& here) { return !here.session.empty() && here.version >= kNone; }
+static bool is_sound(const StepPrepared& prepared) { return prepared.squares >= 0; }
+static bool is_sound(const PartHeld& held) { return is_sound(held.push); }
+
+namespace {
+
+// Read, a header takes many times as much memory as its bytes.
+constexpr std::size_t kLongestToShards = std::size_t{1} << 20, kLongestFromShards = std::size_t{1} << 20;
+
+}  // namespace
+
+Frame header_of(const ToShards& message) { return wire::write_header(message); }
+Frame header_of(const FromShards& message) { return wire::write_header(message); }
+std::optional<ToShards> to_shards_in(const Frame& header) {
+  return wire::read_header<ToShards>(header, kLongestToShards);
+}
+std::optional<FromShards> from_shards_in(const Frame& header) {
+  return wire::read_header<FromShards>(header, kLongestFromShards);
+}
+
+Frames with_state(Frame header, const ShardsState& state) {
+  Frames frames{std::move(header)};
+  for (const at::Tensor& shard : state.values) frames.push_back(frame_of(shard));
+  for (const auto& [name, of_shards] : state.optimizer) {
+    for (const at::Tensor& shard : of_shards) frames.push_back(frame_of(shard));
+  }
+  return frames;
+}
+
+std::optional<ShardsState> state_after_header(const Frames& frames, const TensorsShape& shape,
+                                              const std::vector<std::string>& states) {
+  if (frames.size() != shape.shards.size() * (states.size() + 1) + 1) return std::nullopt;
+  std::size_t next = 1;
+  const auto take = [&]() -> std::optional<std::vector<at::Tensor>> {
+    std::vector<at::Tensor> shards;
+    for (const std::int64_t elements : shape.shards) {
+      auto shard = tensor_of(frames[next++], shape.dtype, elements);
+      if (!shard) return std::nullopt;
+      shards.push_back(std::move(*shard));
+    }
+    return shards;
+  };
+  auto values = take();
+  if (!values) return std::nullopt;
+  ShardsState state{.values = std::move(*values)};
+  for (const std::string& name : states) {
+    auto of_shards = take();
+    if (!of_shards) return std::nullopt;
+    state.optimizer.emplace_back(name, std::move(*of_shards));
+  }
+  return state;
+}
+
+std::vector<std::string> names_of(const NamedStates& states) {
+  std::vector<std::string> names;
+  for (const auto& [name, of_shards] : states) names.push_back(name);
+  return names;
+}
+
+}  // namespace sluice::ps

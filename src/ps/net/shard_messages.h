@@ -1,0 +1,174 @@
+// shard_messages: what is said to and by a server that keeps some of the shards and decides nothing (shard_server.h).
+//
+//   the deciding server                      shard server                     worker
+//   LeadHello (again and again)         ->
+//                                       <-   ShardsHere
+//   ShardsLoaded: what it is to have    ->
+//                                       <-   ShardsHere
+//   WorkerThere: who may push, and what ->
+//     weights it begins with                 WeightsPart                 ->
+//                                                                       <-    PartMade
+//                                       <-   PartHeld
+//   StepAsked: prepare                  ->
+//                                       <-   StepPrepared
+//   StepAsked: take                     ->
+//                                       <-   StepTaken
+//   StateAsked                          ->
+//                                       <-   StateGiven
+//   ShardsOver                          ->
+//
+// Messages may be lost, as in messages.h: questions are asked again, and done once; what is told of workers is counted,
+// and told again as a whole where the counts differ; workers and servers beat, and ask for what they miss.
+// Values; pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "comm/start.h"
+#include "ps/net/frames.h"
+#include "ps/net/messages.h"
+#include "ps/other_shards.h"
+
+namespace sluice::ps {
+
+// Which shards of what.
+struct Assignment {
+  Layout layout;
+  ShardRange range;
+
+  [[nodiscard]] TensorsShape shape() const { return shape_of(layout, range); }
+  friend bool operator==(const Assignment&, const Assignment&) = default;
+};
+
+// --- From the deciding server.
+
+struct LeadHello {
+  std::int64_t protocol = kProtocol;
+  std::string session;  // of this process
+  std::string where;
+  comm::Agreement agreement;
+  Assignment assignment;
+};
+struct ShardsLoaded {
+  std::string run;  // tells runs apart, whatever their configuration
+  std::int64_t version = 0;
+  Assignment assignment;
+  std::vector<std::string> states;  // names of the optimizer's
+  // Tensors: the shards, then those of each state.
+};
+// Where a worker stands. With a version it begins with those weights.
+struct WorkerThere {
+  WorkerId worker{};
+  std::int64_t life = 0;
+  std::string peer;  // its name at the socket; empty: it has gone
+  std::int64_t version = kNone;
+};
+struct StepAsked {
+  bool takes = false;  // the second half
+  ShardStep step;
+  ShardUpdate update;
+};
+struct PartAsked {
+  PushKey push;
+};
+struct StateAsked {
+  std::int64_t version = 0;
+  bool begins_log = false;
+};
+struct LeadBeat {
+  std::int64_t told = 0;  // how many WorkerThere since ShardsHere
+};
+struct ShardsOver {
+  std::int64_t code = 0;
+  std::string what;
+};
+
+// --- From a worker.
+
+struct PartMade {
+  PushKey push;
+  // Tensors: the shards.
+};
+struct PartBeat {
+  PushKey push;  // its last one; sequence 0: none yet
+};
+
+using ToShards = std::variant<LeadHello, ShardsLoaded, WorkerThere, StepAsked, PartAsked, StateAsked, LeadBeat,
+                              ShardsOver, PartMade, PartBeat>;
+
+// --- From a shard server, to the deciding one.
+
+struct ShardsHere {
+  std::string session;           // of this process
+  std::string run;               // whose shards it has; empty: it has none
+  std::int64_t version = kNone;  // of them
+};
+struct ShardsRefuse {
+  std::string what;
+};
+struct StepPrepared {
+  std::int64_t version = 0;
+  std::int64_t index = 0;
+  double squares = 0;
+  bool is_finite = true;
+};
+struct StepTaken {
+  std::int64_t version = 0;
+  std::int64_t index = 0;
+};
+struct StepLacking {  // a part of it, or the step before it
+  std::int64_t version = 0;
+};
+struct PartHeld {
+  PushKey push;
+  bool is_finite = true;
+};
+struct StateGiven {
+  std::int64_t version = 0;
+  std::vector<std::string> states;
+  // Tensors: as ShardsLoaded.
+};
+struct ShardBeat {  // the answer to LeadBeat
+  std::string session;
+  bool has_heard = true;  // all that it was told
+};
+struct WhoLeads {};  // it does not know who asks
+struct ShardsFailed {
+  std::int64_t code = 0;
+  std::string what;
+};
+
+// --- From a shard server, to a worker.
+
+struct WeightsPart {
+  std::int64_t life = 0;  // of the worker
+  std::int64_t version = 0;
+  // Tensors: the shards.
+};
+struct WeightsBeat {
+  std::int64_t life = 0;  // of the last WeightsPart
+  std::int64_t version = kNone;
+};
+struct PartWanted {
+  PushKey push;
+};
+
+using FromShards = std::variant<ShardsHere, ShardsRefuse, StepPrepared, StepTaken, StepLacking, PartHeld, StateGiven,
+                                ShardBeat, WhoLeads, ShardsFailed, WeightsPart, WeightsBeat, PartWanted>;
+
+[[nodiscard]] Frame header_of(const ToShards& message);
+[[nodiscard]] Frame header_of(const FromShards& message);
+[[nodiscard]] std::optional<ToShards> to_shards_in(const Frame& header);
+[[nodiscard]] std::optional<FromShards> from_shards_in(const Frame& header);
+
+// What follows a header: the shards, then those of each state; nothing where they are not of that shape.
+[[nodiscard]] Frames with_state(Frame header, const ShardsState& state);
+[[nodiscard]] std::optional<ShardsState> state_after_header(const Frames& frames, const TensorsShape& shape,
+                                                            const std::vector<std::string>& states);
+[[nodiscard]] std::vector<std::string> names_of(const NamedStates& states);
+
+}  // namespace sluice::ps

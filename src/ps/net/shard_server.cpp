@@ -1,0 +1,260 @@
+#include "ps/net/shard_server.h"
+
+#include <algorithm>
+#include <concepts>
+#include <utility>
+#include <variant>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/failpoint.h"
+#include "core/log.h"
+#include "core/text.h"
+
+namespace sluice::ps {
+namespace {
+
+constexpr int kBeatsOfALead = 4;  // so many without a sign make room for another one
+constexpr std::chrono::nanoseconds kLongestLook{2'000'000'000};
+constexpr std::size_t kMostAtOnce = 64;  // messages between two looks at the time
+
+template <typename Message>
+constexpr bool kIsOfTheLead = std::same_as<Message, ShardsLoaded> || std::same_as<Message, WorkerThere> ||
+                              std::same_as<Message, StepAsked> || std::same_as<Message, PartAsked> ||
+                              std::same_as<Message, StateAsked> || std::same_as<Message, LeadBeat> ||
+                              std::same_as<Message, ShardsOver>;
+
+// Of the largest message there may be: all states of the shards; a shard is one frame.
+FrameSocket::Limits limits_for(const Assignment& assignment, const optim::OptimizerOptions& optimizer) {
+  const TensorsShape shape = assignment.shape();
+  const std::int64_t elements = *std::ranges::max_element(shape.shards);
+  const std::int64_t bytes = elements * static_cast<std::int64_t>(c10::elementSize(shape.dtype));
+  return {.frame_bytes = std::max(bytes, FrameSocket::Limits{}.frame_bytes),
+          .frames = shape.shards.size() * static_cast<std::size_t>(optim::count_states(optimizer) + 1) + 2};
+}
+
+}  // namespace
+
+ShardServer::ShardServer(ShardServerOptions options)
+    : options_(std::move(options)), session_(unique_name()), time_(kLongestLook) {
+  if (!options_.folder.empty()) {
+    log_.emplace(options_.folder, options_.outlives);
+    if (auto kept = read_shard_log(options_.folder, options_.optimizer)) {
+      loaded_ = std::move(kept->loaded);
+      keeper_ = std::move(kept->keeper);
+      log_info(concat("the log in ", options_.folder.string(), " has the shards after update ", keeper_->version()));
+      ShardsLoaded now = loaded_;
+      now.version = keeper_->version();
+      log_->begin(now, *keeper_);
+    }
+  }
+  listen(keeper_ ? limits_for(loaded_.assignment, options_.optimizer) : FrameSocket::Limits{});
+}
+
+// Until it is known how large a message may be, none is large.
+void ShardServer::listen(const FrameSocket::Limits& limits) {
+  socket_.reset();
+  socket_.emplace(FrameSocket::Role::kServer, std::string{}, limits, options_.keys);
+  port_ = socket_->listen(options_.host, port_ != 0 ? port_ : options_.port);
+}
+
+void ShardServer::next(Nanoseconds limit) {
+  const Nanoseconds until = now_ns() + limit;
+  while (!over_ && now_ns() < until) {
+    socket_->wait(std::chrono::nanoseconds(std::clamp<Nanoseconds>(next_beat_ - now_ns(), 0, until - now_ns())));
+    for (std::size_t left = kMostAtOnce; left > 0 && !over_; --left) {
+      const auto received = socket_->next();
+      if (!received) break;
+      handle(*received);
+    }
+    settle();
+    beat();
+    look_for_the_lead();
+  }
+}
+
+void ShardServer::handle(const FrameSocket::Received& received) {
+  const auto message = to_shards_in(received.frames.front());
+  if (!message) {
+    if (malformed_++ == 0) log_warning("a message that is none of ours was dropped; more of them are only counted");
+    return;
+  }
+  std::visit(
+      [&]<typename Message>(const Message& of_kind) {
+        if constexpr (kIsOfTheLead<Message>) {
+          if (received.peer != lead_) return say(received.peer, WhoLeads{});
+          heard_ = time_.pass().count();
+        }
+        take(received.peer, of_kind, received.frames);
+      },
+      *message);
+}
+
+// --- From the deciding server.
+
+void ShardServer::take(const std::string& peer, const LeadHello& hello, const Frames&) {
+  if (const std::string refusal = refusal_of(hello); !refusal.empty()) return say(peer, ShardsRefuse{refusal});
+  const bool lives = time_.pass().count() - heard_ <= kBeatsOfALead * options_.beat;
+  if (peer != lead_ && !lead_.empty() && lives) return;  // it will ask again, and the other one may have died
+  if (peer != lead_) {
+    log_info(concat("the deciding server is ", hello.where));
+    sessions_.clear();
+  }
+  lead_ = peer;
+  lead_where_ = hello.where;
+  heard_ = time_.pass().count();
+  told_ = 0;  // it tells them all again
+  if (assigned_ != hello.assignment) {
+    assigned_ = hello.assignment;
+    // Who asks comes again, at a socket that takes messages as large as these shards.
+    return listen(limits_for(*assigned_, options_.optimizer));
+  }
+  say(peer, here());
+}
+
+std::string ShardServer::refusal_of(const LeadHello& hello) const {
+  if (hello.protocol != kProtocol)
+    return concat("it speaks version ", kProtocol, " of the protocol, not ", hello.protocol,
+                  "; install the same Sluice on all machines");
+  return difference_between(hello.agreement, options_.agreement);
+}
+
+ShardsHere ShardServer::here() const {
+  const bool has_them = keeper_ && assigned_ == loaded_.assignment;
+  return {session_, has_them ? loaded_.run : std::string{}, has_them ? keeper_->version() : kNone};
+}
+
+void ShardServer::take(const std::string& peer, const ShardsLoaded& loaded, const Frames& frames) {
+  const auto state = state_after_header(frames, loaded.assignment.shape(), loaded.states);
+  if (!state || loaded.assignment != assigned_) {
+    ++malformed_;
+    return;
+  }
+  loaded_ = loaded;
+  keeper_ = std::make_unique<ShardKeeper>(options_.optimizer, loaded.assignment.shape(), *state, loaded.version);
+  sendable_.reset();
+  unsettled_.clear();
+  if (log_) log_->begin(loaded_, *keeper_);
+  sessions_.clear();
+  told_ = 0;
+  say(peer, here());
+}
+
+void ShardServer::take(const std::string&, const WorkerThere& there, const Frames&) {
+  ++told_;
+  if (there.peer.empty()) {
+    sessions_.erase(there.worker);
+    return;
+  }
+  sessions_[there.worker] = {there.peer, there.life, there.version};
+  if (!keeper_ || there.version != keeper_->version()) return;  // it has those already, or begins again
+  if (!sendable_ || sendable_version_ != there.version) {
+    sendable_ = keeper_->weights().clone();
+    sendable_version_ = there.version;
+  }
+  socket_->send(there.peer, with_tensors(header_of(WeightsPart{there.life, there.version}), *sendable_));
+}
+
+void ShardServer::take(const std::string& peer, const StepAsked& asked, const Frames&) {
+  const ShardStep& step = asked.step;
+  if (!keeper_) return say(peer, here());
+  if (!asked.takes) {
+    const auto prepared = keeper_->prepare(step);
+    if (!prepared) return say(peer, StepLacking{step.version});
+    return say(peer, StepPrepared{step.version, step.index, prepared->squares, prepared->is_finite});
+  }
+  const bool is_new = !keeper_->has_taken(step);
+  if (is_new && log_) {
+    log_->taken(asked);
+    log_->settle();
+  }
+  if (!keeper_->take(step, asked.update)) return say(peer, StepLacking{step.version});
+  failpoint("step-taken");
+  say(peer, StepTaken{step.version, step.index});
+}
+
+void ShardServer::take(const std::string&, const PartAsked& asked, const Frames&) { say_held(asked.push); }
+
+void ShardServer::take(const std::string& peer, const StateAsked& asked, const Frames&) {
+  if (!keeper_ || keeper_->version() != asked.version) return say(peer, StepLacking{asked.version});
+  const ShardsState state = keeper_->state();
+  loaded_.version = asked.version;
+  loaded_.states = names_of(state.optimizer);
+  if (log_ && asked.begins_log) log_->begin(loaded_, *keeper_);
+  socket_->send(peer, with_state(header_of(StateGiven{asked.version, loaded_.states}), state));
+}
+
+void ShardServer::take(const std::string& peer, const LeadBeat& beat, const Frames&) {
+  say(peer, ShardBeat{session_, beat.told == told_});
+}
+
+void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&) { over_ = over; }
+
+// --- From workers.
+
+const ShardServer::Session* ShardServer::session_of(const std::string& peer, const PushKey& push) const {
+  const auto found = sessions_.find(push.worker);
+  const bool is_it = found != sessions_.end() && found->second.peer == peer && found->second.life == push.life;
+  return is_it && keeper_ ? &found->second : nullptr;
+}
+
+void ShardServer::take(const std::string& peer, const PartMade& part, const Frames& frames) {
+  if (session_of(peer, part.push) == nullptr) return;
+  if (keeper_->has_seen(part.push)) return say_held(part.push);
+  const auto tensors = tensors_after_header(frames, keeper_->shape());
+  if (!tensors) {
+    ++malformed_;
+    return;
+  }
+  static_cast<void>(keeper_->hold(part.push, *tensors));
+  if (log_) log_->held(part.push, *tensors);
+  if (log_ && options_.outlives == storage::Outlives::kMachine)
+    unsettled_.push_back(part.push);
+  else
+    say_held(part.push);
+}
+
+void ShardServer::take(const std::string& peer, const PartBeat& beat, const Frames&) {
+  if (beat.push.sequence < 1 || session_of(peer, beat.push) == nullptr || keeper_->has_seen(beat.push)) return;
+  say(peer, PartWanted{beat.push});
+}
+
+// Where it does.
+void ShardServer::say_held(const PushKey& push) {
+  if (lead_.empty() || !keeper_ || std::ranges::find(unsettled_, push) != unsettled_.end()) return;
+  if (const auto is_finite = keeper_->holds(push)) say(lead_, PartHeld{push, *is_finite});
+}
+
+void ShardServer::settle() {
+  if (unsettled_.empty()) return;
+  log_->settle();
+  for (const PushKey& push : std::exchange(unsettled_, {})) say_held(push);
+}
+
+// --- In the course of time.
+
+void ShardServer::beat() {
+  if (now_ns() < next_beat_) return;
+  next_beat_ = now_ns() + options_.beat;
+  for (const auto& [worker, session] : sessions_) {
+    if (session.version != kNone) say(session.peer, WeightsBeat{session.life, session.version});
+  }
+}
+
+void ShardServer::look_for_the_lead() {
+  const Nanoseconds silent = time_.pass().count() - heard_;
+  const bool may_come = lead_.empty() || log_.has_value();
+  const Nanoseconds limit = may_come ? std::max(options_.patience, options_.silence) : options_.silence;
+  if (over_ || silent <= limit) return;
+  if (lead_.empty())
+    throw PeerError(concat("no deciding server has come within ", human_duration(to_s(limit)),
+                           "; start it with the same configuration and, with keys, the same keys"));
+  throw PeerError(concat("the deciding server (", lead_where_, ") has been silent for ", human_duration(to_s(limit)),
+                         "; see what it says"));
+}
+
+void ShardServer::fail(const Error& error) {
+  if (!lead_.empty() && socket_) say(lead_, ShardsFailed{static_cast<std::int64_t>(error.exit_code()), error.what()});
+}
+
+}  // namespace sluice::ps

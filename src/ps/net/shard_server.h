@@ -1,0 +1,109 @@
+// shard_server: a server that keeps some of the shards, as a process of its own. Workers push their parts to it and get
+// their weights from it, at its own speed; the deciding server (network_server.h) tells it who they are, when an update
+// is made and of which pushes. It knows no policy, no data and no learning rate.
+// - It begins with what the deciding server gives it. With a log it outlives its own death: what it had said that it
+//   holds, and every step that it has done, is there when it is started again, and the run goes on.
+// - Only workers that it was told of are heard, and only the newest part of each is kept.
+// - Without a word of the deciding server for too long it ends.
+// Threads: one, which calls next() again and again. Errors: ConfigError and PeerError of the socket; PeerError where
+// nobody leads; StorageError, CheckpointError of the log.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/own_time.h"
+#include "ps/net/frame_socket.h"
+#include "ps/net/shard_log.h"
+#include "ps/net/shard_messages.h"
+#include "ps/shard_keeper.h"
+
+namespace sluice::ps {
+
+struct ShardServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 0;  // 0: a free one
+  Keys keys;
+  comm::Agreement agreement;  // that the deciding server must have too
+  optim::OptimizerOptions optimizer;
+  std::filesystem::path folder;  // of its log; empty: none
+  storage::Outlives outlives = storage::Outlives::kProcess;
+  Nanoseconds beat = 500'000'000;
+  Nanoseconds silence = 60'000'000'000;    // of the deciding server
+  Nanoseconds patience = 300'000'000'000;  // until there is one; with a log also until it comes back
+};
+
+class ShardServer {
+ public:
+  explicit ShardServer(ShardServerOptions options);
+  ShardServer(const ShardServer&) = delete;
+  ShardServer& operator=(const ShardServer&) = delete;
+
+  [[nodiscard]] int port() const { return port_; }
+  // Serves for so long, or until the run is over.
+  void next(Nanoseconds limit);
+  // How the run has ended; nothing: it has not.
+  [[nodiscard]] const std::optional<ShardsOver>& over() const { return over_; }
+  // Tells the deciding server that this one ends, and why.
+  void fail(const Error& error);
+
+  [[nodiscard]] std::int64_t version() const { return keeper_ ? keeper_->version() : kNone; }
+  [[nodiscard]] std::int64_t malformed() const { return malformed_ + (socket_ ? socket_->dropped() : 0); }
+
+ private:
+  struct Session {
+    std::string peer;
+    std::int64_t life = 0;
+    std::int64_t version = kNone;  // of the weights that it began with last
+  };
+
+  void listen(const FrameSocket::Limits& limits);
+  void handle(const FrameSocket::Received& received);
+  void take(const std::string& peer, const LeadHello& hello, const Frames& frames);
+  [[nodiscard]] std::string refusal_of(const LeadHello& hello) const;
+  void take(const std::string& peer, const ShardsLoaded& loaded, const Frames& frames);
+  void take(const std::string& peer, const WorkerThere& there, const Frames& frames);
+  void take(const std::string& peer, const StepAsked& asked, const Frames& frames);
+  void take(const std::string& peer, const PartAsked& asked, const Frames& frames);
+  void take(const std::string& peer, const StateAsked& asked, const Frames& frames);
+  void take(const std::string& peer, const LeadBeat& beat, const Frames& frames);
+  void take(const std::string& peer, const ShardsOver& over, const Frames& frames);
+  void take(const std::string& peer, const PartMade& part, const Frames& frames);
+  void take(const std::string& peer, const PartBeat& beat, const Frames& frames);
+
+  [[nodiscard]] const Session* session_of(const std::string& peer, const PushKey& push) const;
+  void say_held(const PushKey& push);
+  void settle();
+  void beat();
+  void look_for_the_lead();
+  [[nodiscard]] ShardsHere here() const;
+  void say(const std::string& peer, const FromShards& message) { socket_->send(peer, {header_of(message)}); }
+
+  ShardServerOptions options_;
+  std::string session_;
+  std::optional<FrameSocket> socket_;
+  int port_ = 0;
+  std::optional<ShardLog> log_;
+  ShardsLoaded loaded_;  // which run, and which shards
+  std::unique_ptr<ShardKeeper> keeper_;
+  std::optional<Assignment> assigned_;  // by the deciding server that is there
+  std::string lead_;                    // its name at the socket; empty: there is none
+  std::string lead_where_;
+  std::map<WorkerId, Session> sessions_;
+  std::int64_t told_ = 0;            // how many WorkerThere since ShardsHere
+  std::vector<PushKey> unsettled_;   // parts that are held once the log has settled
+  std::optional<Tensors> sendable_;  // a copy of the weights, of sendable_version_
+  std::int64_t sendable_version_ = kNone;
+  OwnTime time_;
+  Nanoseconds heard_ = 0;  // of the lead
+  Nanoseconds next_beat_ = 0;
+  std::optional<ShardsOver> over_;
+  std::int64_t malformed_ = 0;
+};
+
+}  // namespace sluice::ps

@@ -1,0 +1,38 @@
+// other_shards: the shards of another server, as the one that decides sees them (ps/server.h). Each pair of calls
+// begins something and waits for it, so that all servers work at once. What was asked is done once, however often the
+// other server has to be asked, and also where it dies in between and comes back with what it had.
+// Threads: one. Errors: those of the connection (ps/net/shard_link.h).
+#pragma once
+
+#include "ps/shard_set.h"
+
+namespace sluice::ps {
+
+// All that such a server is made of again. Copies.
+struct ShardsState {
+  std::vector<at::Tensor> values;  // [shard]
+  NamedStates optimizer;
+};
+
+class OtherShards {
+ public:
+  OtherShards() = default;
+  virtual ~OtherShards() = default;
+  OtherShards(const OtherShards&) = delete;
+  OtherShards& operator=(const OtherShards&) = delete;
+
+  // The first half of a step, of pushes whose parts that server holds.
+  virtual void prepare(const ShardStep& step) = 0;
+  [[nodiscard]] virtual Prepared prepared() = 0;
+  // Its second half; requires: the first.
+  virtual void take(const ShardStep& step, const ShardUpdate& update) = 0;
+  virtual void taken() = 0;
+  // A step that was done before this process began: that server has done it, or is asked to when it is met.
+  virtual void remember(const ShardStep& step, const ShardUpdate& update) = 0;
+
+  // After the last update.
+  virtual void ask_for_state() = 0;
+  [[nodiscard]] virtual ShardsState state() = 0;
+};
+
+}  // namespace sluice::ps

@@ -1,0 +1,68 @@
+// shard_keeper: the shards of a server that decides nothing, without its network: it holds the parts of pushes that are
+// of its shards, and does the steps that the deciding server tells it (ps/server.h). Each step is done once, however
+// often it is told; so that of a log of parts and steps the same shards come again, bit for bit.
+// Threads: one. Errors: none; what cannot be done is told by the value.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ps/other_shards.h"
+
+namespace sluice::ps {
+
+class ShardKeeper {
+ public:
+  ShardKeeper(const optim::OptimizerOptions& optimizer, TensorsShape shape, const ShardsState& state,
+              std::int64_t version);
+
+  // Keeps the newest part of each worker: an older one is in an update, or never will be. Whether this one is kept, or
+  // was already. Requires: the shape.
+  bool hold(const PushKey& push, Tensors part);
+  // Whether it holds that part, and then whether its numbers are finite.
+  [[nodiscard]] std::optional<bool> holds(const PushKey& push) const;
+
+  // Whether it has that part, or had a newer one of that worker.
+  [[nodiscard]] bool has_seen(const PushKey& push) const;
+
+  // Nothing: it lacks a part, or the step is not the next one.
+  [[nodiscard]] std::optional<Prepared> prepare(const ShardStep& step);
+  // Whether the step is done, now or before.
+  [[nodiscard]] bool take(const ShardStep& step, const ShardUpdate& update);
+  [[nodiscard]] bool has_taken(const ShardStep& step) const;
+
+  [[nodiscard]] std::int64_t version() const { return version_; }  // updates that are done
+  [[nodiscard]] const TensorsShape& shape() const { return shape_; }
+  [[nodiscard]] Tensors weights() const;                           // views
+  [[nodiscard]] ShardsState state() const;
+  // The parts that are held.
+  [[nodiscard]] std::vector<std::pair<PushKey, Tensors>> parts() const;
+
+ private:
+  struct Part {
+    PushKey push;
+    Tensors tensors;
+    bool is_finite = true;
+  };
+  struct Position {
+    std::int64_t version = 0;
+    int index = 0;
+    friend bool operator==(const Position&, const Position&) = default;
+  };
+
+  [[nodiscard]] bool is_next(const ShardStep& step) const {
+    return step.version == version_ + 1 && step.index == steps_done_;
+  }
+
+  TensorsShape shape_;
+  ShardSet shards_;
+  std::int64_t version_ = 0;
+  int steps_done_ = 0;  // of the update after it
+  std::optional<Position> prepared_;
+  std::map<WorkerId, Part> parts_;
+};
+
+}  // namespace sluice::ps

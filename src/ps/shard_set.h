@@ -1,0 +1,66 @@
+// shard_set: the shards that one server keeps, as one: the two halves of each step of an update. The first half
+// computes what comes of the pushes and changes nothing; the second one takes it. Between them all servers agree: on
+// the norm over all shards, and that nothing is infinite.
+// Threads: one. Errors: none.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "optim/optimizer.h"
+#include "ps/layout.h"
+#include "ps/policy/mix.h"
+#include "ps/shard_state.h"
+
+namespace sluice::ps {
+
+// One step of an update: a mix of its pushes, told to every server alike. A value.
+struct ShardStep {
+  std::int64_t version = 0;  // of the weights that come of the update
+  int index = 0;             // of the step among those of its update
+  int count = 1;             // 0: the update changes nothing, as one of pushes without a target
+  Mix mix;
+  std::vector<PushKey> pushes;  // [push of the mix]
+  bool mixes_weights = false;   // else the mix is the gradient of an optimizer step
+  bool wants_norm = false;
+
+  [[nodiscard]] bool is_last() const { return index + 1 >= count; }
+};
+
+// What came of the first half.
+struct Prepared {
+  double squares = 0;  // of the sum, not yet divided; 0 where no norm was asked for
+  bool is_finite = true;
+};
+
+// What the second half takes it with; of no meaning where weights are mixed.
+struct ShardUpdate {
+  double lr = 0;
+  double divisor = 1;
+};
+
+// By names of the optimizer; [shard].
+using NamedStates = std::vector<std::pair<std::string, std::vector<at::Tensor>>>;
+
+class ShardSet {
+ public:
+  // values: [shard], flat
+  ShardSet(const optim::OptimizerOptions& optimizer, const std::vector<at::Tensor>& values);
+
+  // pushed: [push of the mix]
+  [[nodiscard]] Prepared prepare(const ShardStep& step, const std::vector<const Tensors*>& pushed);
+  void take(const ShardStep& step, const ShardUpdate& update);
+
+  [[nodiscard]] std::vector<at::Tensor> values() const;  // views
+  [[nodiscard]] NamedStates optimizer_states() const;    // copies
+  // Goes on from an earlier one's, after so many updates.
+  void go_on_from(const NamedStates& states, std::int64_t updates);
+  [[nodiscard]] const std::vector<ShardState>& shards() const { return shards_; }
+
+ private:
+  std::vector<ShardState> shards_;
+};
+
+}  // namespace sluice::ps
