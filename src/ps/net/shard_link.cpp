@@ -12,8 +12,9 @@
 namespace sluice::ps {
 namespace {
 
-constexpr Nanoseconds kHello = 50'000'000;           // between two of them
-constexpr Nanoseconds kLoadAgain = 10'000'000'000;   // between two tries to send all shards
+constexpr Nanoseconds kHello = 50'000'000;  // between two of them
+// Beats come in order with answers, however large: so many without one, and the question or the answer was lost.
+constexpr std::int64_t kBeatsOfALoss = 2;
 constexpr std::chrono::nanoseconds kLongestPause{2'000'000'000};
 
 }  // namespace
@@ -33,7 +34,7 @@ std::string ShardLink::named() const {
 // --- What is there at the beginning.
 
 void ShardLink::wait_until_here() {
-  wait_for([this] { return here_.has_value(); }, [] {}, options_.beat);
+  wait_for([this] { return here_.has_value(); }, [] {});
 }
 
 void ShardLink::load(const ShardsState& state, std::int64_t version) {
@@ -45,7 +46,7 @@ void ShardLink::load(const ShardsState& state, std::int64_t version) {
     socket_.send({}, frames);
   };
   send();
-  wait_for([&] { return here_ && here_->run == options_.run && here_->version == version; }, send, kLoadAgain);
+  wait_for([&] { return here_ && here_->run == options_.run && here_->version == version; }, send);
   theirs_ = here_->session;
   version_ = version;
   last_steps_.clear();
@@ -83,7 +84,7 @@ void ShardLink::prepare(const ShardStep& step) {
 }
 
 Prepared ShardLink::prepared() {
-  wait_for([this] { return prepared_.has_value(); }, [this] { say(*asked_); }, options_.beat);
+  wait_for([this] { return prepared_.has_value(); }, [this] { say(*asked_); });
   return *prepared_;
 }
 
@@ -99,7 +100,7 @@ void ShardLink::take(const ShardStep& step, const ShardUpdate& update) {
 }
 
 void ShardLink::taken() {
-  wait_for([this] { return is_taken_; }, [this] { say(*asked_); }, options_.beat);
+  wait_for([this] { return is_taken_; }, [this] { say(*asked_); });
   const StepAsked done = *std::exchange(asked_, std::nullopt);
   remember(done.step, done.update);
   if (done.step.is_last()) version_ = done.step.version;
@@ -112,7 +113,7 @@ void ShardLink::ask_for_state() {
 }
 
 ShardsState ShardLink::state() {
-  wait_for([this] { return state_.has_value(); }, [this] { say(state_asked_); }, kLoadAgain);
+  wait_for([this] { return state_.has_value(); }, [this] { say(state_asked_); });
   return *std::exchange(state_, std::nullopt);
 }
 
@@ -138,16 +139,15 @@ std::optional<bool> ShardLink::holds(const PushKey& push) const {
 
 // --- The connection.
 
-void ShardLink::wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again,
-                         Nanoseconds again) {
-  Nanoseconds ask_at = now_ns() + again;
+void ShardLink::wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again) {
+  std::int64_t asked_at = beats_;
   while (true) {
     look();
     if (condition()) return;
     if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
-    if (now_ns() >= ask_at) {
+    if (beats_ - asked_at >= kBeatsOfALoss) {
       ask_again();
-      ask_at = now_ns() + again;
+      asked_at = beats_;
     }
     socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(next_beat_ - now_ns(), 0)));
   }
@@ -232,6 +232,7 @@ void ShardLink::take_message(const StateGiven& given, const Frames& frames) {
 }
 
 void ShardLink::take_message(const ShardBeat& beat, const Frames&) {
+  ++beats_;
   const bool is_another = !theirs_.empty() && beat.session != theirs_;
   if (is_another || !beat.has_heard) is_greeting_ = true;
 }

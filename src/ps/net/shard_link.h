@@ -69,7 +69,7 @@ class ShardLink final : public OtherShards {
 
  private:
   void take_what_has_come();
-  void wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again, Nanoseconds again);
+  void wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again);
   void handle(const Frames& frames);
   void take_message(const ShardsHere& here, const Frames& frames);
   void take_message(const ShardsRefuse& refuse, const Frames& frames);
@@ -97,6 +97,7 @@ class ShardLink final : public OtherShards {
   Nanoseconds heard_ = 0;
   Nanoseconds next_beat_ = 0;
   bool is_greeting_ = true;
+  std::int64_t beats_ = 0;  // that have come
   std::optional<ShardsHere> here_;  // what it has said last
   std::string theirs_;              // the session of its process that has this run's shards; empty: not yet
   std::int64_t version_ = 0;        // after the last update that was taken

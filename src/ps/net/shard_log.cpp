@@ -49,11 +49,14 @@ bool take_again(const storage::LogRecord& record, ShardKeeper& keeper) {
 
 }  // namespace
 
-void ShardLog::begin(const ShardsLoaded& loaded, const ShardKeeper& keeper) {
+void ShardLog::begin(ShardsLoaded loaded, const ShardKeeper& keeper) {
+  const ShardsState state = keeper.state();
+  loaded.version = keeper.version();
+  loaded.states = names_of(state.optimizer);
   if (!log_) storage::make_directories(folder_);
   if (log_) log_->sync();
   auto log = std::make_unique<storage::RecordLog>(log_file(folder_, loaded.version), outlives_);
-  append(*log, ShardRecord::kLoaded, with_state(header_of(loaded), keeper.state()));
+  append(*log, ShardRecord::kLoaded, with_state(header_of(loaded), state));
   for (const auto& [push, part] : keeper.parts())
     append(*log, ShardRecord::kPart, with_tensors(header_of(PartMade{push}), part));
   failpoint("shard-log-begun");

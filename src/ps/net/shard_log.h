@@ -21,8 +21,8 @@ class ShardLog {
   ShardLog(std::filesystem::path folder, storage::Outlives outlives)
       : folder_(std::move(folder)), outlives_(outlives) {}
 
-  // A new file, after which the older ones go.
-  void begin(const ShardsLoaded& loaded, const ShardKeeper& keeper);
+  // A new file, of what the keeper has now, after which the older ones go. loaded: whose shards these are.
+  void begin(ShardsLoaded loaded, const ShardKeeper& keeper);
   // Written when they return; on the disk, where it is to outlive the machine, after settle().
   void held(const PushKey& push, const Tensors& part);
   void taken(const StepAsked& step);

@@ -43,9 +43,7 @@ ShardServer::ShardServer(ShardServerOptions options)
       loaded_ = std::move(kept->loaded);
       keeper_ = std::move(kept->keeper);
       log_info(concat("the log in ", options_.folder.string(), " has the shards after update ", keeper_->version()));
-      ShardsLoaded now = loaded_;
-      now.version = keeper_->version();
-      log_->begin(now, *keeper_);
+      log_->begin(loaded_, *keeper_);
     }
   }
   listen(keeper_ ? limits_for(loaded_.assignment, options_.optimizer) : FrameSocket::Limits{});
@@ -177,11 +175,9 @@ void ShardServer::take(const std::string&, const PartAsked& asked, const Frames&
 
 void ShardServer::take(const std::string& peer, const StateAsked& asked, const Frames&) {
   if (!keeper_ || keeper_->version() != asked.version) return say(peer, StepLacking{asked.version});
-  const ShardsState state = keeper_->state();
-  loaded_.version = asked.version;
-  loaded_.states = names_of(state.optimizer);
   if (log_ && asked.begins_log) log_->begin(loaded_, *keeper_);
-  socket_->send(peer, with_state(header_of(StateGiven{asked.version, loaded_.states}), state));
+  const ShardsState state = keeper_->state();
+  socket_->send(peer, with_state(header_of(StateGiven{asked.version, names_of(state.optimizer)}), state));
 }
 
 void ShardServer::take(const std::string& peer, const LeadBeat& beat, const Frames&) {

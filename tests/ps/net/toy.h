@@ -52,6 +52,7 @@ inline Tensors room_for(const Layout& layout) {
 struct ToySaved {
   ServerState server;
   data::LedgerState ledger;
+  bool others_go_on = false;  // with what they have: they are asked for it by `prepare`
 };
 
 // A server in a thread of its own, with what it has told.
@@ -60,12 +61,15 @@ class ToyServer {
   explicit ToyServer(const SyncPolicy& policy, std::int64_t updates, int shards = 2,
                      const std::function<void(NetworkOptions&)>& change = {},
                      const std::optional<ToySaved>& saved = std::nullopt,
-                     const std::function<void(Server&, data::Ledger&, NetworkOptions&)>& prepare = {})
-      : server_(toy_layout(shards), toy_values(shards, saved),
+                     const std::function<void(Server&, data::Ledger&, NetworkOptions&)>& prepare = {},
+                     const std::vector<ServerAddress>& others = {})
+      : links_(connect(toy_layout(shards), others)),
+        server_(toy_layout(shards), toy_values(shards, saved),
                 saved ? saved->server.weights.statistics : at::zeros({2}, at::kDouble),
                 {.policy = policy,
                  .optimizer = {.kind = "momentum", .momentum = 0.5},
-                 .lr = [](const ServerProgress&) { return kRate; }},
+                 .lr = [](const ServerProgress&) { return kRate; },
+                 .others = as_others(links_)},
                 saved ? saved->server.progress : ServerProgress{}),
         ledger_(saved ? data::Ledger({.seed = 3, .samples = kSamples}, saved->ledger)
                       : data::Ledger({.seed = 3, .samples = kSamples})) {
@@ -78,11 +82,18 @@ class ToyServer {
     options.tell = [this](const WorkerNews& told) { news.push_back(told); };
     if (change) change(options);
     if (prepare) prepare(server_, ledger_, options);
+    if (!saved || !saved->others_go_on) load_others(saved);
+    options.others = links();
     network_.emplace(server_, ledger_, options);
   }
   ~ToyServer() { stop(); }
 
   [[nodiscard]] int port() const { return network_->port(); }
+  [[nodiscard]] std::vector<ShardLink*> links() const {
+    std::vector<ShardLink*> links;
+    for (const auto& link : links_) links.push_back(link.get());
+    return links;
+  }
   void start() {
     thread_ = std::thread([this] {
       try {
@@ -126,6 +137,48 @@ class ToyServer {
   std::exception_ptr failure;
 
  private:
+  using Links = std::vector<std::unique_ptr<ShardLink>>;
+
+  static Links connect(const Layout& layout, const std::vector<ServerAddress>& others) {
+    Links links;
+    const int servers = static_cast<int>(others.size()) + 1;
+    for (int i = 1; i < servers; ++i) {
+      const ServerAddress& at = others[static_cast<std::size_t>(i - 1)];
+      links.push_back(std::make_unique<ShardLink>(
+          ShardLinkOptions{.host = at.host,
+                           .port = at.port,
+                           .number = i,
+                           .where = "test",
+                           .assignment = {layout, shards_of_server(layout, i, servers)},
+                           .run = "toy",
+                           .may_come_back = true,
+                           .beat = kBeat,
+                           .silence = 3'000'000'000,
+                           .patience = 5'000'000'000}));
+    }
+    return links;
+  }
+
+  void load_others(const std::optional<ToySaved>& saved) {
+    const auto shards = saved ? saved->server.weights.shards : to_shards(server_.layout(), toy_values(0, {}));
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      const auto range = shards_of_server(server_.layout(), static_cast<int>(i) + 1, static_cast<int>(links_.size()) + 1);
+      const auto part = [&](const std::vector<at::Tensor>& all) {
+        return std::vector<at::Tensor>(all.begin() + static_cast<int>(range.begin), all.begin() + static_cast<int>(range.end));
+      };
+      ShardsState state{.values = part(shards)};
+      if (saved) {
+        for (const auto& [name, of_shards] : saved->server.optimizer) state.optimizer.emplace_back(name, part(of_shards));
+      }
+      links_[i]->load(state, server_.progress().version);
+    }
+  }
+
+  static std::vector<OtherShards*> as_others(const Links& links) {
+    std::vector<OtherShards*> others;
+    for (const auto& link : links) others.push_back(link.get());
+    return others;
+  }
   static std::vector<at::Tensor> toy_values(int shards, const std::optional<ToySaved>& saved) {
     if (saved) return from_shards(toy_layout(shards), saved->server.weights.shards);
     return {at::arange(6, at::kDouble), at::ones({5}, at::kDouble)};
@@ -137,6 +190,7 @@ class ToyServer {
     updates.push_back(std::move(*update));
   }
 
+  Links links_;
   Server server_;
   data::Ledger ledger_;
   std::optional<NetworkServer> network_;

@@ -1,0 +1,161 @@
+// Servers that keep some of the shards, beside one that decides: what they learn together, and what they survive.
+#include <gtest/gtest.h>
+
+#include "ps/net/lossy_wire.h"
+#include "ps/net/toy_shards.h"
+
+namespace sluice::ps::test {
+namespace {
+
+using sluice::test::TempDir;
+
+// A deciding server and others, with as many shards as servers, and workers that run until its end.
+struct Together {
+  explicit Together(int servers, const SyncPolicy& policy, std::int64_t updates,
+                    const std::function<void(NetworkOptions&)>& change = {}) {
+    for (int i = 1; i < servers; ++i) others.push_back(std::make_unique<ToyShardServer>());
+    lead = std::make_unique<ToyServer>(policy, updates, servers, change, std::nullopt, nullptr, addresses());
+  }
+
+  [[nodiscard]] std::vector<ServerAddress> addresses() const {
+    std::vector<ServerAddress> all;
+    for (const auto& other : others) all.push_back(other->address());
+    return all;
+  }
+  [[nodiscard]] std::vector<const ToyShardServer*> all_others() const {
+    std::vector<const ToyShardServer*> all;
+    for (const auto& other : others) all.push_back(other.get());
+    return all;
+  }
+  [[nodiscard]] LinkOptions link(int worker) const {
+    LinkOptions options = toy_link(lead->port(), worker);
+    options.others = addresses();
+    return options;
+  }
+  void run(int workers) {
+    lead->start();
+    std::vector<std::thread> threads;
+    for (int w = 0; w < workers; ++w) threads.emplace_back([this, w] { work(link(w)); });
+    for (std::thread& thread : threads) thread.join();
+    lead->join();
+    for (auto& other : others) other->join();
+  }
+
+  std::vector<std::unique_ptr<ToyShardServer>> others;
+  std::unique_ptr<ToyServer> lead;
+};
+
+class SeveralServers : public testing::TestWithParam<int> {};
+
+TEST_P(SeveralServers, LearnWhatOneDoes) {
+  constexpr std::int64_t kUpdates = 40;
+  Together together(GetParam(), preset_policy("bsp", 3), kUpdates);
+  together.run(3);
+  EXPECT_FALSE(together.lead->failure);
+  for (const auto& other : together.others) {
+    EXPECT_EQ(other->failure, "");
+    ASSERT_TRUE(other->server().over()) << "they are told that the run is over";
+    EXPECT_EQ(other->server().over()->code, 0);
+    EXPECT_EQ(other->server().keeper()->version(), kUpdates);
+  }
+  const at::Tensor weights = in_order(*together.lead, together.all_others());
+  EXPECT_LE((weights - bulk_synchronous_by_hand(3, kUpdates)).abs().max().item<double>(), 1e-12);
+  expect_whole_epochs(*together.lead);
+}
+
+INSTANTIATE_TEST_SUITE_P(Servers, SeveralServers, testing::Values(1, 2, 3, 4));
+
+// One worker, so that each update is of the newest weights: plain gradient steps with momentum.
+TEST(ShardServerTest, AsynchronousUpdatesOfOneWorkerArePlainSteps) {
+  constexpr std::int64_t kUpdates = 60;
+  Together together(3, preset_policy("asp", 1), kUpdates);
+  together.run(1);
+  EXPECT_FALSE(together.lead->failure);
+  const at::Tensor weights = in_order(*together.lead, together.all_others());
+  EXPECT_LE((weights - bulk_synchronous_by_hand(1, kUpdates)).abs().max().item<double>(), 1e-12);
+}
+
+TEST(ShardServerTest, TheStateOfACheckpointHasAllShards) {
+  constexpr std::int64_t kUpdates = 9;
+  Together together(3, preset_policy("bsp", 2), kUpdates, [](NetworkOptions& options) {
+    options.wants_state = [](const ServerProgress&, const ServerProgress& after) { return after.version == 5; };
+  });
+  together.run(2);
+  std::vector<std::int64_t> with_state;
+  for (const NetworkUpdate& update : together.lead->updates) {
+    if (!update.state) continue;
+    const std::int64_t version = update.done.update.version;
+    with_state.push_back(version);
+    const Layout& layout = together.lead->server().layout();
+    const at::Tensor weights = at::cat(from_shards(layout, update.state->weights.shards));
+    EXPECT_LE((weights - bulk_synchronous_by_hand(2, version)).abs().max().item<double>(), 1e-12);
+    ASSERT_EQ(update.state->optimizer.size(), 1u);
+    EXPECT_EQ(update.state->optimizer[0].second.size(), layout.shards.size());
+  }
+  EXPECT_EQ(with_state, (std::vector<std::int64_t>{5, kUpdates}));
+}
+
+// Between all pairs of them.
+TEST(ShardServerTest, LostMessagesAreSentAgain) {
+  constexpr std::int64_t kUpdates = 25;
+  constexpr double kLoss = 0.15;
+  ToyShardServer first, second;
+  LossyWire lead_to_first(first.address().port, kLoss), lead_to_second(second.address().port, kLoss);
+  const auto at = [](const LossyWire& wire) { return ServerAddress{"127.0.0.1", wire.port()}; };
+  ToyServer lead(preset_policy("bsp", 2), kUpdates, 3,
+                 [](NetworkOptions& options) { options.silence = 5'000'000'000; }, std::nullopt, nullptr,
+                 {at(lead_to_first), at(lead_to_second)});
+  lead.start();
+  LossyWire to_lead(lead.port(), kLoss), to_first(first.address().port, kLoss), to_second(second.address().port, kLoss);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 2; ++w) {
+    threads.emplace_back([&, w] {
+      LinkOptions options = toy_link(to_lead.port(), w);
+      options.others = {at(to_first), at(to_second)};
+      options.silence = 10'000'000'000;
+      try {
+        work(options);
+      } catch (const Error&) {  // the last words of the server were lost
+      }
+    });
+  }
+  lead.join();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(lead.failure);
+  EXPECT_GT(to_first.lost() + to_second.lost() + lead_to_first.lost() + lead_to_second.lost(), 10);
+  first.halt();
+  second.halt();
+  const at::Tensor weights = in_order(lead, {&first, &second});
+  EXPECT_LE((weights - bulk_synchronous_by_hand(2, kUpdates)).abs().max().item<double>(), 1e-12);
+}
+
+TEST(ShardServerTest, WithALogOneThatIsKilledGoesOn) {
+  constexpr std::int64_t kUpdates = 150;
+  const TempDir dir;
+  ToyShardServer other(dir.path() / "servers-1");
+  ToyServer lead(preset_policy("bsp", 2), kUpdates, 2, [](NetworkOptions& options) { options.silence = 5'000'000'000; },
+                 std::nullopt, nullptr, {other.address()});
+  lead.start();
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 2; ++w) {
+    threads.emplace_back([&, w] {
+      LinkOptions options = toy_link(lead.port(), w);
+      options.others = {other.address()};
+      work(options);
+    });
+  }
+  for (int kill = 0; kill < 6; ++kill) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    other.kill();
+    other.start();
+  }
+  for (std::thread& thread : threads) thread.join();
+  lead.join();
+  other.join();
+  EXPECT_FALSE(lead.failure);
+  EXPECT_EQ(other.failure, "");
+  EXPECT_LE((in_order(lead, {&other}) - bulk_synchronous_by_hand(2, kUpdates)).abs().max().item<double>(), 1e-12);
+}
+
+}  // namespace
+}  // namespace sluice::ps::test
