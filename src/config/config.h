@@ -130,6 +130,7 @@ struct PsConfig {
   std::string keys;     // a folder; empty: no encryption
   int workers = 2;
   std::int64_t worker_batch = 0;  // 0 = train.global_batch / workers
+  int servers = 1;
   int shards = 1;
   std::optional<int> quorum;     // nullopt = "auto": as the policy has it
   std::optional<int> staleness;  // likewise; -1 = unbounded

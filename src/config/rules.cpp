@@ -143,10 +143,11 @@ class Rules {
         "ps.clock=\"real\"");
     require(!is_virtual || ps.log == defaults.log, {"ps.clock", "ps.log"},
             "a run in virtual time does not go on from its checkpoints; leave ps.log out");
-    require(!is_virtual || (ps.placement == defaults.placement && ps.address.empty() && ps.keys.empty()),
-            {"ps.clock", "ps.placement", "ps.address", "ps.keys"},
-            "with ps.clock=\"virtual\" the server and its workers are one process; leave ps.placement, ps.address and "
-            "ps.keys out");
+    require(!is_virtual || (ps.placement == defaults.placement && ps.address.empty() && ps.keys.empty() &&
+                            ps.servers == defaults.servers),
+            {"ps.clock", "ps.placement", "ps.address", "ps.keys", "ps.servers"},
+            "with ps.clock=\"virtual\" the server and its workers are one process; leave ps.placement, ps.address, "
+            "ps.keys and ps.servers out");
   }
 
   // Workers that make updates of their own.

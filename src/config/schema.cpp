@@ -267,15 +267,22 @@ Keys ps_keys() {
        "which process is the server: rank0: the first of the launch, and the others are its workers; servers: the one "
        "that sluice serve has started, and all of the launch are workers"},
       {"ps.address", ps<&C::address>(), any(), "",
-       "HOST:PORT of the server; empty: where rank 0 of the launch is met (--init, MASTER_ADDR and MASTER_PORT)"},
+       "HOST:PORT of the server; of several with a comma between them, and where only the first is given the others "
+       "are "
+       "on the same machine at the ports that follow; empty: where rank 0 of the launch is met (--init, MASTER_ADDR "
+       "and MASTER_PORT)"},
       {"ps.keys", ps<&C::keys>(), any(), "",
        "folder with server.pub, and for the server server.key (sluice make-keys): all that travels is encrypted, and "
        "only those who have the keys are heard; empty: not encrypted, and the server listens on 127.0.0.1 only"},
       {"ps.workers", ps<&C::workers>(), between(1, 4096), "workers",
-       "workers of the server, each a pipeline; with ps.placement = \"rank0\" all processes but the first"},
+       "workers of the server, each a pipeline; with ps.placement = \"rank0\" all processes but the servers"},
       {"ps.worker_batch", ps<&C::worker_batch>(), at_least(0), "samples",
        "samples of a worker's step; 0 = train.global_batch / ps.workers"},
-      {"ps.shards", ps<&C::shards>(), between(1, 1024), "shards", "parts that the server cuts the parameters into"},
+      {"ps.servers", ps<&C::servers>(), between(1, 64), "servers",
+       "processes that keep the parameters, each its part: the first one decides when updates are made and keeps the "
+       "records, the others (sluice serve --server N; with ps.placement = \"rank0\" the next processes of the launch) "
+       "only do what it tells them"},
+      {"ps.shards", ps<&C::shards>(), between(1, 1024), "shards", "parts that each server cuts its parameters into"},
       {"ps.quorum", ps<&C::quorum>(), between(0, 4096), "workers",
        "workers whose pushes make an update; 0: all; auto: as the policy has it, more than half for quorum"},
       {"ps.staleness", ps<&C::staleness>(), between(-1, 1'000'000), "pushes",

@@ -105,6 +105,11 @@ ShardRange shards_of_server(const Layout& layout, int server, int servers) {
   return {each * static_cast<std::size_t>(server), each * static_cast<std::size_t>(server + 1)};
 }
 
+std::vector<at::Tensor> part_of(const std::vector<at::Tensor>& shards, const ShardRange& range) {
+  return {shards.begin() + static_cast<std::ptrdiff_t>(range.begin),
+          shards.begin() + static_cast<std::ptrdiff_t>(range.end)};
+}
+
 TensorsShape shape_of(const Layout& layout, const ShardRange& range) {
   TensorsShape shape{.dtype = layout.dtype, .statistics = range.begin == 0 ? layout.statistics_elements() : 0};
   for (std::size_t s = range.begin; s < range.end; ++s) shape.shards.push_back(layout.shards[s].elements);

@@ -70,6 +70,8 @@ struct Tensors {
   [[nodiscard]] std::int64_t bytes() const;
 };
 
+[[nodiscard]] std::vector<at::Tensor> part_of(const std::vector<at::Tensor>& shards, const ShardRange& range);
+
 // What Tensors of some of a layout's shards have to be.
 struct TensorsShape {
   at::ScalarType dtype = at::kFloat;

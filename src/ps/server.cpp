@@ -25,11 +25,6 @@ bool can_be(const PushRecord& record) {
   return record.examples >= 0 && record.targets >= 0 && has_steps && std::isfinite(record.factor) && record.factor > 0;
 }
 
-std::vector<at::Tensor> part_of(const std::vector<at::Tensor>& shards, const ShardRange& range) {
-  return {shards.begin() + static_cast<std::ptrdiff_t>(range.begin),
-          shards.begin() + static_cast<std::ptrdiff_t>(range.end)};
-}
-
 // What running statistics have changed by, where gradients or deltas are merged: their mean by examples, beside what
 // there is.
 Mix by_examples(const std::vector<PushRecord>& records) {

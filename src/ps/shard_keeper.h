@@ -36,7 +36,7 @@ class ShardKeeper {
 
   [[nodiscard]] std::int64_t version() const { return version_; }  // updates that are done
   [[nodiscard]] const TensorsShape& shape() const { return shape_; }
-  [[nodiscard]] Tensors weights() const;                           // views
+  [[nodiscard]] Tensors weights() const;  // views
   [[nodiscard]] ShardsState state() const;
   // The parts that are held.
   [[nodiscard]] std::vector<std::pair<PushKey, Tensors>> parts() const;

@@ -21,6 +21,7 @@
 #include "ps/net/push_replay.h"
 #include "ps/worker_sync.h"
 #include "train/agreement.h"
+#include "train/other_servers.h"
 #include "train/saved_server.h"
 #include "train/server_run.h"
 #include "train/stop_signal.h"
@@ -72,13 +73,16 @@ comm::Agreement agreement_of_log(comm::Agreement agreement) {
   return agreement;
 }
 
+bool is_interrupted(const Error& error) { return error.exit_code() == ExitCode::kInterrupted; }
+
 class ServedWorkers final : public UpdateSource {
  public:
-  ServedWorkers(const Setup& setup, ServerPlace place, comm::Agreement agreement, const PushFolder& pushes,
+  ServedWorkers(const Setup& setup, ServerPlace place, const std::string& version_of_sluice, const PushFolder& pushes,
                 std::int64_t version, const std::optional<SavedServer>& saved)
       : setup_(setup),
         place_(std::move(place)),
-        agreement_(std::move(agreement)),
+        version_of_sluice_(version_of_sluice),
+        agreement_(served_agreement(setup, version_of_sluice)),
         goes_on_(saved.has_value()),
         begin_{.version = version, .examples = saved ? saved->examples : 0},
         saved_(saved.value_or(SavedServer{})),
@@ -88,7 +92,10 @@ class ServedWorkers final : public UpdateSource {
                  .agreement = agreement_of_log(agreement_)}),
         replay_({.folder = pushes.goes_on ? pushes.path : "", .agreement = pushes_.agreement}, version),
         ledger_(ledger_options(setup), saved_.ledger) {}
-  ~ServedWorkers() override { stop(); }
+  ~ServedWorkers() override {
+    stop();
+    others_.end(failure_);
+  }
 
   engine::SyncFactory sync_factory() override {
     return [this](engine::SyncRequest request) {
@@ -104,9 +111,11 @@ class ServedWorkers final : public UpdateSource {
     std::optional<Told> told = wait_for_update();
     if (!told) {
       if (failure_ && failure_->exit_code() == ExitCode::kDiverged) throw DivergedError(failure_->what());
-      if (failure_ && failure_->exit_code() != ExitCode::kPeer) throw Error(*failure_);
+      const bool may_save = !failure_ || failure_->exit_code() == ExitCode::kPeer || is_interrupted(*failure_);
+      if (!may_save || others_.is_any_lost()) throw Error(*failure_);
       if (log_) network_->begin_journal();  // its thread has ended
       take_weights(engine, server_->state(), ledger_.state());
+      others_.end(failure_);
       holds_weights_ = true;
       return std::nullopt;
     }
@@ -153,25 +162,43 @@ class ServedWorkers final : public UpdateSource {
   }
 
   void start(engine::Engine& engine) {
-    server_ = std::make_unique<ps::Server>(ps::layout_of(stages_, {.shards = setup_.config.ps.shards}),
-                                           ps::values_of(stages_), ps::statistics_of(stages_), server_options(setup_),
-                                           begin_);
+    const config::PsConfig& config = setup_.config.ps;
+    const ps::Layout layout = ps::layout_of(stages_, {.shards = config.shards * config.servers});
+    const std::vector<at::Tensor> values = ps::values_of(stages_);
+    pushes_.run = replay_.run().empty() ? ps::unique_name() : replay_.run();
+    others_.connect({.setup = setup_, .place = place_, .version = version_of_sluice_, .run = pushes_.run}, layout);
+    ps::ServerOptions with = server_options(setup_);
+    with.others = others_.as_shards();
+    server_ = std::make_unique<ps::Server>(layout, values, ps::statistics_of(stages_), std::move(with), begin_);
+    ps::ServerState before{.lives = saved_.lives};
     if (goes_on_) {
-      ps::ServerState before;
-      before.optimizer = optimizer_in(engine, server_->layout());
-      before.lives = saved_.lives;
+      before.optimizer = optimizer_in(engine, layout);
       server_->go_on_from(before);
     }
     std::vector<ps::TakenPush> waiting = replay();
+    place_others(ps::to_shards(layout, values), before.optimizer);
     begin_log(waiting);
     ps::NetworkOptions options = network_options();
     options.journal = log_.get();
     options.taken_before = std::move(waiting);
+    options.others = others_.links();
     network_ = std::make_unique<ps::NetworkServer>(*server_, ledger_, std::move(options));
     log_info(concat("parameter server for ", counted(setup_.config.ps.workers, "worker"), " at ", place_.host, ":",
                     network_->port(), place_.keys.server_public.empty() ? ", without keys: on this machine only" : ""));
     last_ = now_ns();
     thread_ = std::thread([this] { serve(); });
+  }
+
+  // With what the checkpoint has of theirs; where the log has more, they have kept it themselves.
+  void place_others(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer) {
+    const std::int64_t version = server_->progress().version;
+    const bool go_on = replay_.updates() + replay_.waiting() > 0;
+    if (!go_on) return others_.load(shards, optimizer, version);
+    others_.go_on(version);
+    if (!others_.links().empty() && version >= setup_.total_steps && !made_.empty()) {
+      made_.back().update.state = server_->state();  // the log could not tell that
+      made_.back().update.ledger = ledger_.state();
+    }
   }
 
   // What an earlier server of this run had taken after the checkpoint. Returns what is in no update yet.
@@ -184,7 +211,8 @@ class ServedWorkers final : public UpdateSource {
         {.server = *server_,
          .ledger = ledger_,
          .last_version = setup_.total_steps,
-         .wants_state = [this](const auto& before, const auto& after) { return wants_state(before, after); },
+         .wants_state = [this](const auto& before,
+                               const auto& after) { return others_.links().empty() && wants_state(before, after); },
          .tell = [this](ps::NetworkUpdate update) { hand_over(std::move(update)); }});
   }
 
@@ -326,6 +354,7 @@ class ServedWorkers final : public UpdateSource {
 
   const Setup& setup_;
   ServerPlace place_;
+  std::string version_of_sluice_;
   comm::Agreement agreement_;
   bool goes_on_;
   bool is_local_ = workers_update(setup_.config);
@@ -333,6 +362,7 @@ class ServedWorkers final : public UpdateSource {
   SavedServer saved_;  // beside the weights that the engine holds
   std::vector<comm::SyncedStage> stages_;
   // The thread's, from its start to its end.
+  OtherServers others_;
   std::unique_ptr<ps::Server> server_;
   bool takes_pushes_;
   ps::PushLogOptions pushes_;
@@ -368,7 +398,7 @@ std::unique_ptr<UpdateSource> make_served_workers(const Setup& setup, const Serv
                                                   const RunState* saved) {
   std::optional<SavedServer> server;
   if (saved != nullptr) server = SavedServer::from_json(saved->server, ledger_options(setup), "the checkpoint");
-  return std::make_unique<ServedWorkers>(setup, place, served_agreement(setup, version), pushes,
+  return std::make_unique<ServedWorkers>(setup, place, version, pushes,
                                          saved != nullptr ? saved->progress.steps_done : 0, server);
 }
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "comm/socket_address.h"
 #include "core/concat.h"
@@ -18,25 +19,49 @@ constexpr int kLargestPort = 65535;
 constexpr std::size_t kKeyLength = 40;
 
 // "HOST:PORT"; an address of IPv6 in brackets.
-void read_address(ServerPlace& place, const std::string& address) {
+ps::ServerAddress read_address(const std::string& address) {
+  ps::ServerAddress at;
   const std::size_t colon = address.rfind(':');
   const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
-  place.host = address.substr(0, colon);
-  if (place.host.starts_with('[') && place.host.ends_with(']'))
-    place.host = place.host.substr(1, place.host.size() - 2);
-  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), place.port);
-  const bool is_port = error == std::errc{} && end == port.data() + port.size() && place.port > 0;
-  if (place.host.empty() || !is_port || place.port > kLargestPort)
+  at.host = address.substr(0, colon);
+  if (at.host.starts_with('[') && at.host.ends_with(']')) at.host = at.host.substr(1, at.host.size() - 2);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), at.port);
+  const bool is_port = error == std::errc{} && end == port.data() + port.size() && at.port > 0;
+  if (at.host.empty() || !is_port || at.port > kLargestPort)
     throw ConfigError(concat("ps.address = \"", address, "\"; write HOST:PORT, for example 127.0.0.1:29600"));
+  return at;
 }
 
 // Torchrun's agent listens on the port that it gives; ours is the next one.
-void find_server(ServerPlace& place, const config::Config& config, const comm::World& world) {
-  if (!config.ps.address.empty()) return read_address(place, config.ps.address);
+std::vector<ps::ServerAddress> addresses_given(const config::Config& config, const comm::World& world) {
+  std::vector<ps::ServerAddress> given;
+  std::istringstream list(config.ps.address);
+  for (std::string address; std::getline(list, address, ',');) {
+    address.erase(0, address.find_first_not_of(' '));
+    given.push_back(read_address(address));
+  }
+  if (!given.empty()) return given;
   if (world.address.empty())
     throw ConfigError("nothing says where the parameter server is; set ps.address to its HOST:PORT");
-  place.host = world.address;
-  place.port = world.is_hosted ? world.port + 1 : world.port;
+  return {{world.address, world.is_hosted ? world.port + 1 : world.port}};
+}
+
+void find_servers(ServerPlace& place, const config::Config& config, const comm::World& world) {
+  std::vector<ps::ServerAddress> servers = addresses_given(config, world);
+  const auto count = static_cast<std::size_t>(config.ps.servers);
+  if (servers.size() != 1 && servers.size() != count)
+    throw ConfigError(concat("ps.address has ", servers.size(), " addresses, but ps.servers = ", count,
+                             "; give one for each, or the first one's alone"));
+  while (servers.size() < count) {
+    const int port = servers.back().port + 1;
+    if (port > kLargestPort)
+      throw ConfigError(concat("there is no port for server ", servers.size(), " after ", kLargestPort,
+                               "; give all addresses in ps.address"));
+    servers.push_back({servers.front().host, port});
+  }
+  place.host = servers.front().host;
+  place.port = servers.front().port;
+  place.others.assign(servers.begin() + 1, servers.end());
 }
 
 std::string read_key(const std::filesystem::path& file) {
@@ -56,7 +81,7 @@ void find_keys(ServerPlace& place, const config::Config& config) {
   if (!config.ps.keys.empty()) {
     const std::filesystem::path folder(config.ps.keys);
     place.keys.server_public = read_key(folder / "server.pub");
-    if (place.part != ServerPlace::Part::kServer) return;
+    if (place.part == ServerPlace::Part::kWorker) return;
     const std::filesystem::path secret = folder / "server.key";
     place.keys.server_secret = read_key(secret);
     if (ps::public_key_of(place.keys.server_secret) != place.keys.server_public)
@@ -67,17 +92,19 @@ void find_keys(ServerPlace& place, const config::Config& config) {
       log_warning(concat("others may read ", secret.string(), "; take that from them: chmod 600 ", secret.string()));
     return;
   }
-  const std::string address = comm::address_of(place.host);
+  if (place.part == ServerPlace::Part::kWorker) return;
+  const auto [host, port] = place.own();
+  const std::string address = comm::address_of(host);
   const bool is_own_machine = address.starts_with("127.") || address == "::1";
-  if (place.part == ServerPlace::Part::kServer && !is_own_machine) {
-    throw ConfigError(concat("without keys anybody who reaches ", place.host, ":", place.port,
+  if (!is_own_machine) {
+    throw ConfigError(concat("without keys anybody who reaches ", host, ":", port,
                              " could change the weights, so a parameter server without keys listens on 127.0.0.1 only; "
                              "make keys with: sluice make-keys DIR, give all machines the same, and set ps.keys"));
   }
 }
 
 // What ps.placement says against `sluice serve`.
-void check_serving(const config::Config& config, bool is_real) {
+void check_serving(const config::Config& config, const Serving& serving, bool is_real) {
   if (!is_real) {
     throw ConfigError(
         "sluice serve needs replicas.sync = \"ps\" with ps.clock = \"real\"; set them, for example with "
@@ -88,6 +115,9 @@ void check_serving(const config::Config& config, bool is_real) {
         "sluice serve beside ps.placement = \"rank0\", where the first process of a launch is the server; "
         "set ps.placement = \"servers\"");
   }
+  if (serving.server >= config.ps.servers)
+    throw ConfigError(concat("--server ", serving.server, ", but ps.servers = ", config.ps.servers,
+                             ", numbered from 0; set ps.servers to how many there are, in all processes"));
 }
 
 // As one device does what the run asks for.
@@ -102,27 +132,39 @@ config::Config without_server(config::Config config) {
 
 }  // namespace
 
+ps::ServerAddress ServerPlace::own() const {
+  return server == 0 ? ps::ServerAddress{host, port} : others.at(static_cast<std::size_t>(server - 1));
+}
+
 void check_can_listen(const ServerPlace& place) {
+  const auto [host, port] = place.own();
   try {
-    ::close(comm::listen_on(place.host, place.port));
+    ::close(comm::listen_on(host, port));
   } catch (const ConfigError& error) {
-    throw ConfigError(concat("a parameter server cannot listen at ", place.host, ":", place.port, ": ", error.what()));
+    throw ConfigError(concat("a parameter server cannot listen at ", host, ":", port, ": ", error.what()));
   }
 }
 
-PlacedRun place_run(const config::Config& config, const comm::World& world, bool serves) {
+PlacedRun place_run(const config::Config& config, const comm::World& world, const Serving& serving) {
   PlacedRun run{.config = config};
   const bool is_real = config.replicas.sync == "ps" && config.ps.clock == "real";
-  if (serves) check_serving(config, is_real);
+  if (serving.serves) check_serving(config, serving, is_real);
   if (!is_real) return run;
-  const bool first_is_server = config.ps.placement == "rank0";
-  if (first_is_server && world.is_single()) return {.config = without_server(config)};
+  const bool by_rank = config.ps.placement == "rank0";
+  const int servers = config.ps.servers;
+  if (by_rank && world.is_single()) return {.config = without_server(config)};
+  if (by_rank && world.size <= servers)
+    throw ConfigError(concat("a launch of ", world.size, " processes has no worker beside ps.servers = ", servers,
+                             "; start more processes"));
   ServerPlace& place = run.place;
-  const bool is_server = serves || (first_is_server && world.rank == 0);
-  place.part = is_server ? ServerPlace::Part::kServer : ServerPlace::Part::kWorker;
-  place.worker = first_is_server ? world.rank - 1 : world.rank;
-  if (first_is_server) run.config.ps.workers = world.size - 1;
-  find_server(place, config, world);
+  const bool is_server = serving.serves || (by_rank && world.rank < servers);
+  place.server = serving.serves ? serving.server : is_server ? world.rank : 0;
+  place.part = !is_server          ? ServerPlace::Part::kWorker
+               : place.server == 0 ? ServerPlace::Part::kServer
+                                   : ServerPlace::Part::kShards;
+  place.worker = by_rank ? world.rank - servers : world.rank;
+  if (by_rank) run.config.ps.workers = world.size - servers;
+  find_servers(place, config, world);
   find_keys(place, config);
   return run;
 }

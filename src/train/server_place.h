@@ -1,10 +1,12 @@
 // server_place: which part a process has in a run whose parameter server and workers are processes: by ps.placement and
 // how it was started. With "rank0" the first process of a launch is the server and the others are its workers; with
-// "servers" the server was started by `sluice serve`, and all processes of a launch are workers.
-// Values; pure, but for reading keys. Errors: ConfigError.
+// "servers" the server was started by `sluice serve`, and all processes of a launch are workers. Where there are
+// several servers (ps.servers) the first one decides, and the others keep shards only (ps/net/shard_server.h). Values;
+// pure, but for reading keys. Errors: ConfigError.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "comm/world.h"
 #include "config/config.h"
@@ -13,11 +15,16 @@
 namespace sluice::train {
 
 struct ServerPlace {
-  enum class Part { kNone, kServer, kWorker };
+  enum class Part { kNone, kServer, kShards, kWorker };
   Part part = Part::kNone;  // kNone: there is no such run
-  std::string host;         // of the server
+  std::string host;         // of the server that decides
   int port = 0;
-  int worker = 0;  // this one's number
+  std::vector<ps::ServerAddress> others;  // the servers that keep shards only
+  int server = 0;                         // this one's number, as a server
+  int worker = 0;                         // likewise, as a worker
+
+  // Where this server listens.
+  [[nodiscard]] ps::ServerAddress own() const;
   ps::Keys keys;
 };
 
@@ -29,7 +36,12 @@ struct PlacedRun {
 // That a server can listen there: before anything else is done, and so that no run directory is left behind.
 void check_can_listen(const ServerPlace& place);
 
-// serves: as `sluice serve`.
-[[nodiscard]] PlacedRun place_run(const config::Config& config, const comm::World& world, bool serves);
+// How `sluice serve` was started.
+struct Serving {
+  bool serves = false;
+  int server = 0;  // --server
+};
+
+[[nodiscard]] PlacedRun place_run(const config::Config& config, const comm::World& world, const Serving& serving);
 
 }  // namespace sluice::train

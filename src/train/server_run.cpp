@@ -22,19 +22,6 @@ ps::Merge merge_named(const std::string& name) {
   return name == "besides" ? ps::Merge::kBesides : ps::Merge::kMean;
 }
 
-optim::OptimizerOptions server_optimizer(const config::Config& config) {
-  switch (policy_of_server(config.ps).payload) {
-    case ps::Payload::kGradients: return optimizer_options(config);
-    case ps::Payload::kWeights: return {.kind = "sgd"};  // mixes them, without any state
-    case ps::Payload::kDelta: break;
-  }
-  if (config.ps.outer_momentum == 0) return {.kind = "sgd"};
-  return {.kind = "momentum",
-          .momentum = config.ps.outer_momentum,
-          .nesterov = true,
-          .nesterov_delay = config.ps.nesterov_delay};
-}
-
 }  // namespace
 
 void check_policy(const Setup& setup) {
@@ -60,6 +47,19 @@ std::function<double(const ps::ServerProgress&)> rate_of_server(const Setup& set
   return [rates = lr_schedule(setup), by_examples, unit = samples_of_update(setup)](const ps::ServerProgress& at) {
     return rates.at(by_examples ? at.examples / unit : at.version);
   };
+}
+
+optim::OptimizerOptions server_optimizer(const config::Config& config) {
+  switch (policy_of_server(config.ps).payload) {
+    case ps::Payload::kGradients: return optimizer_options(config);
+    case ps::Payload::kWeights: return {.kind = "sgd"};  // mixes them, without any state
+    case ps::Payload::kDelta: break;
+  }
+  if (config.ps.outer_momentum == 0) return {.kind = "sgd"};
+  return {.kind = "momentum",
+          .momentum = config.ps.outer_momentum,
+          .nesterov = true,
+          .nesterov_delay = config.ps.nesterov_delay};
 }
 
 ps::ServerOptions server_options(const Setup& setup) {

@@ -26,6 +26,8 @@ void check_policy(const Setup& setup);
 
 [[nodiscard]] ps::SyncPolicy policy_of_server(const config::PsConfig& config);
 [[nodiscard]] ps::ServerOptions server_options(const Setup& setup);
+// Of the servers: of gradients the configuration's, of deltas the outer one.
+[[nodiscard]] optim::OptimizerOptions server_optimizer(const config::Config& config);
 // By ps.lr_by: of the server, or of its workers where they make steps of their own.
 [[nodiscard]] std::function<double(const ps::ServerProgress&)> rate_of_server(const Setup& setup);
 // Whether its workers make steps of their own between pushes, with the configuration's optimizer. Then the server has

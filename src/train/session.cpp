@@ -28,6 +28,7 @@
 #include "train/same_start.h"
 #include "train/served_workers.h"
 #include "train/server_run.h"
+#include "train/shard_run.h"
 #include "train/stop_signal.h"
 #include "train/virtual_workers.h"
 #include "train/worker.h"
@@ -330,8 +331,9 @@ comm::World alone(const comm::World& world) { return {.local_rank = world.local_
 }  // namespace
 
 nlohmann::ordered_json run_training(const config::Config& wanted, const SessionOptions& wishes) {
-  const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serves);
+  const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serving);
   if (place.part == ServerPlace::Part::kWorker) return run_worker(config, place, wishes.launch);
+  if (place.part == ServerPlace::Part::kShards) return run_shard_server(config, place, {wishes.launch, wishes.run_dir});
   SessionOptions options = wishes;
   options.server = place;
   if (place.part == ServerPlace::Part::kServer) {
@@ -355,7 +357,7 @@ nlohmann::ordered_json run_training(const config::Config& wanted, const SessionO
 }
 
 PlanDescription describe_training(const config::Config& wanted, const SessionOptions& wishes) {
-  const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serves);
+  const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serving);
   SessionOptions options = wishes;
   if (place.part != ServerPlace::Part::kNone) options.launch.world = alone(wishes.launch.world);
   Setup setup = make_run_setup(config, options);

@@ -20,7 +20,7 @@ struct SessionOptions {
   // "auto": continue the run directory's newest checkpoint if there is one; else a run or checkpoint directory; empty:
   // a new run.
   std::string resume;
-  bool serves = false;           // as the parameter server of workers that are started apart (`sluice serve`)
+  Serving serving;               // as a parameter server of workers that are started apart (`sluice serve`)
   bool accept_new_data = false;  // go on with other training data than the checkpoint was made with
   Launch launch;
   ServerPlace server = {};  // the session's own: where it serves

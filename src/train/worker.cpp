@@ -89,6 +89,7 @@ class PacedLink final : public ps::ServerLink {
 ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const Launch& launch) {
   return {.host = place.host,
           .port = place.port,
+          .others = place.others,
           .keys = place.keys,
           .worker = ps::WorkerId{place.worker},
           .where = concat(host_name(), ", process ", ::getpid()),

@@ -24,7 +24,7 @@ void run_train_command(TrainArguments& arguments) {
   arguments.session.config_file = arguments.config.file;
   // Who is told where the server is need not be told again where to meet.
   if (config.replicas.sync == "ps" && !config.ps.address.empty() && arguments.world.init.empty())
-    arguments.world.init = concat("tcp://", config.ps.address);
+    arguments.world.init = concat("tcp://", config.ps.address.substr(0, config.ps.address.find(',')));
   arguments.session.launch = {comm::choose_world(arguments.world), kVersion, end_with};
   if (arguments.dry_run) {
     const train::PlanDescription plan = train::describe_training(config, arguments.session);
@@ -71,11 +71,18 @@ void add_train(CLI::App& app) {
 
 void add_serve(CLI::App& app) {
   const auto arguments = std::make_shared<TrainArguments>();
-  arguments->session.serves = true;
-  add_session(*app.add_subcommand("serve",
-                                  "Be the parameter server of workers that are started apart with sluice train "
-                                  "(ps.placement = \"servers\"), and keep the run's records and checkpoints"),
-              arguments);
+  arguments->session.serving.serves = true;
+  CLI::App& command =
+      *app.add_subcommand("serve",
+                          "Be the parameter server of workers that are started apart with sluice train (ps.placement = "
+                          "\"servers\"), and keep the run's records and checkpoints");
+  add_session(command, arguments);
+  command
+      .add_option("--server", arguments->session.serving.server,
+                  "Which of ps.servers this one is: 0 decides and keeps the records, the others keep a part of the "
+                  "weights; with ps.log they need --run-dir, for what outlives them")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
 }
 
 }  // namespace sluice::app

@@ -1,6 +1,6 @@
 // message_json: how the headers of messages are written as JSON and read back, strictly: a field that is missing, of
-// another kind or out of range makes it none. For the .cpp files that define messages; each says what a message's fields
-// are, once for writing and reading:
+// another kind or out of range makes it none. For the .cpp files that define messages; each says what a message's
+// fields are, once for writing and reading:
 //
 //   SLUICE_FIELDS(PushSent, "sent", field("sequence", self.sequence), field("send_s", self.send_s));
 //
@@ -57,8 +57,7 @@ SLUICE_FIELDS(PushRecord, "record", field("worker", self.worker), field("life", 
               field("sequence", self.sequence), field("base_version", self.base_version),
               field("examples", self.examples), field("targets", self.targets), field("local_steps", self.local_steps),
               field("factor", self.factor), field("payload", self.payload));
-SLUICE_FIELDS(PushKey, "key", field("worker", self.worker), field("life", self.life),
-              field("sequence", self.sequence));
+SLUICE_FIELDS(PushKey, "key", field("worker", self.worker), field("life", self.life), field("sequence", self.sequence));
 SLUICE_FIELDS(Piece, "piece", field("parameter", self.parameter), field("begin", self.begin), field("end", self.end),
               field("offset", self.offset));
 SLUICE_FIELDS(Shard, "shard", field("pieces", self.pieces), field("elements", self.elements));

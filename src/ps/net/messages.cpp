@@ -88,8 +88,12 @@ std::string difference_between(const comm::Agreement& theirs, const comm::Agreem
 
 Frame header_of(const FromWorker& message) { return wire::write_header(message); }
 Frame header_of(const FromServer& message) { return wire::write_header(message); }
-std::optional<FromWorker> from_worker(const Frame& header) { return wire::read_header<FromWorker>(header, kLongestOfWorker); }
-std::optional<FromServer> from_server(const Frame& header) { return wire::read_header<FromServer>(header, kLongestOfServer); }
+std::optional<FromWorker> from_worker(const Frame& header) {
+  return wire::read_header<FromWorker>(header, kLongestOfWorker);
+}
+std::optional<FromServer> from_server(const Frame& header) {
+  return wire::read_header<FromServer>(header, kLongestOfServer);
+}
 
 Frames with_tensors(Frame header, const Tensors& tensors) {
   Frames frames{std::move(header)};

@@ -66,8 +66,8 @@ struct NetworkOptions {
   std::function<Nanoseconds()> clock = now_ns;
   std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state = {};
   std::function<void(const WorkerNews&)> tell = {};
-  PushJournal* journal = nullptr;  // is told of a push before its worker is; null: nothing outlives this server
-  std::vector<ShardLink*> others = {};       // as ServerOptions::others; each has its shards
+  PushJournal* journal = nullptr;       // is told of a push before its worker is; null: nothing outlives this server
+  std::vector<ShardLink*> others = {};  // as ServerOptions::others; each has its shards
   std::vector<TakenPush> taken_before = {};  // by an earlier server, and in no update yet
 };
 

@@ -85,12 +85,11 @@ void PushLog::updated(const UpdateDone& done) {
   nlohmann::json pushes = nlohmann::json::array();
   for (const PushRecord& record : done.update.pushes)
     pushes.push_back({static_cast<int>(record.worker), record.life, record.sequence});
-  append_text(*log_, LogKind::kUpdate,
-              nlohmann::json{{"version", done.update.version},
-                             {"lr", done.lr},
-                             {"other_squares", done.other_squares},
-                             {"pushes", pushes}}
-                  .dump());
+  append_text(
+      *log_, LogKind::kUpdate,
+      nlohmann::json{
+          {"version", done.update.version}, {"lr", done.lr}, {"other_squares", done.other_squares}, {"pushes", pushes}}
+          .dump());
   failpoint("update-written");
 }
 
@@ -103,6 +102,7 @@ void PushLog::begin(const Weights& weights, const std::vector<TakenPush>& waitin
                              {"version", weights.version},
                              {"weights", digest_of(weights.tensors)},
                              {"layout", digest_of(layout_)},
+                             {"run", options_.run},
                              {"agreement", options_.agreement}}
                   .dump());
   for (const TakenPush& push : waiting) append_push(*log, push);
@@ -138,15 +138,14 @@ std::optional<LogBegin> begin_in(const storage::LogRecord& record) {
   const auto begin = read_json(record, LogKind::kBegin, [](const nlohmann::json& json) {
     const bool is_known = json.at("format") == kFormat;
     return LogBegin{is_known ? json.at("version").get<std::int64_t>() : -1, json.at("weights"), json.at("layout"),
-                    json.at("agreement")};
+                    json.at("run"), json.at("agreement")};
   });
   return begin && begin->version >= 0 ? begin : std::nullopt;
 }
 
 std::optional<LogUpdate> update_in(const storage::LogRecord& record) {
   return read_json(record, LogKind::kUpdate, [](const nlohmann::json& json) {
-    LogUpdate update{
-        .version = json.at("version"), .lr = json.at("lr"), .other_squares = json.at("other_squares")};
+    LogUpdate update{.version = json.at("version"), .lr = json.at("lr"), .other_squares = json.at("other_squares")};
     for (const auto& push : json.at("pushes"))
       update.pushes.push_back({WorkerId{push.at(0).get<int>()}, push.at(1), push.at(2)});
     return update;

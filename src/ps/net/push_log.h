@@ -22,6 +22,7 @@ struct PushLogOptions {
   std::filesystem::path folder;
   storage::Outlives outlives = storage::Outlives::kProcess;
   comm::Agreement agreement;  // what the result of an update depends on, beside pushes, weights and learning rate
+  std::string run = {};       // by which other servers know that they have this run's shards
 };
 
 class PushLog final : public PushJournal {
@@ -55,6 +56,7 @@ struct LogBegin {
   std::int64_t version = 0;
   std::string weights;  // digests of them, and of the layout
   std::string layout;
+  std::string run;
   comm::Agreement agreement;
 };
 struct LogUpdate {

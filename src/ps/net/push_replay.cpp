@@ -41,7 +41,10 @@ PushReplay::PushReplay(PushLogOptions log, std::int64_t version) : options_(std:
                                  files_.front(), ", and does not go on from update ", version_, advice()));
   }
   comm::Agreement agreement;
-  const Visitor visitor{[&](const LogBegin& begin) { agreement = begin.agreement; },
+  const Visitor visitor{[&](const LogBegin& begin) {
+                          agreement = begin.agreement;
+                          run_ = begin.run;
+                        },
                         [&](const auto&, const auto&) {
                           if (updates_++ == 0) check_agreement(options_.agreement, agreement, options_.folder.string());
                         }};
@@ -154,7 +157,8 @@ void PushReplay::redo(const LogUpdate& logged, const std::vector<storage::LogRec
   update.after = server.progress();
   update.at = now_ns();
   const bool begins_file = std::ranges::binary_search(files_, logged.version);
-  const bool is_last = logged.version == place.last_version;
+  // Servers that keep some of the shards are not asked in between.
+  const bool is_last = logged.version == place.last_version && server.others() == 0;
   if (is_last || (begins_file && place.wants_state && place.wants_state(update.before, update.after))) {
     update.state = server.state();
     update.ledger = place.ledger.state();

@@ -26,6 +26,7 @@ class PushReplay {
 
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   [[nodiscard]] std::int64_t waiting() const { return waiting_; }  // pushes, after those
+  [[nodiscard]] const std::string& run() const { return run_; }  // PushLogOptions::run of the log; empty: there is none
   // What the folder has is older than the version: a server without a log has gone on from there since.
   [[nodiscard]] bool is_outdated() const { return is_outdated_; }
 
@@ -58,6 +59,7 @@ class PushReplay {
   PushLogOptions options_;
   std::int64_t version_;
   std::vector<std::int64_t> files_;
+  std::string run_;
   std::int64_t updates_ = 0;
   std::int64_t waiting_ = 0;
   bool is_outdated_ = false;

@@ -39,8 +39,8 @@ void ShardLink::wait_until_here() {
 
 void ShardLink::load(const ShardsState& state, std::int64_t version) {
   wait_until_here();
-  const Frames frames = with_state(
-      header_of(ShardsLoaded{options_.run, version, options_.assignment, names_of(state.optimizer)}), state);
+  const Frames frames =
+      with_state(header_of(ShardsLoaded{options_.run, version, options_.assignment, names_of(state.optimizer)}), state);
   const auto send = [&] {
     here_.reset();
     socket_.send({}, frames);
@@ -67,9 +67,9 @@ void ShardLink::check_came_back(const ShardsHere& here) const {
   const bool misses_last = here.version == version_ - 1 && !last_steps_.empty();
   const bool is_beyond = here.version == version_ + 1 && asked_ && asked_->takes;
   if (here.run == options_.run && (here.version == version_ || misses_last || is_beyond)) return;
-  const std::string has = here.run.empty() ? "no shards" : here.run != options_.run
-                                                         ? "the shards of another run"
-                                                         : concat("its shards after update ", here.version);
+  const std::string has = here.run.empty()           ? "no shards"
+                          : here.run != options_.run ? "the shards of another run"
+                                                     : concat("its shards after update ", here.version);
   throw CheckpointError(concat(named(), " has ", has, ", but the run is at update ", version_,
                                "; to go on from the newest checkpoint without the updates after it, name it with "
                                "--resume RUN/checkpoints/step-N"));
@@ -156,6 +156,8 @@ void ShardLink::wait_for(const std::function<bool()>& condition, const std::func
 void ShardLink::look() {
   try {
     take_what_has_come();
+  } catch (const InterruptedError&) {
+    throw;
   } catch (const Error&) {
     is_lost_ = true;
     throw;
@@ -191,8 +193,9 @@ void ShardLink::take_message(const ShardsHere& here, const Frames&) {
   if (theirs_.empty()) return;
   if (here.session != theirs_) {
     if (!options_.may_come_back)
-      throw PeerError(concat(named(), " was started again and has lost its shards; start the first server again with "
-                                      "--resume auto, or set ps.log so that they outlive their server"));
+      throw PeerError(concat(named(),
+                             " was started again and has lost its shards; start the first server again with "
+                             "--resume auto, or set ps.log so that they outlive their server"));
     check_came_back(here);
     theirs_ = here.session;
     log_info(concat(named(), " has come back, with its shards after update ", here.version));
@@ -240,7 +243,10 @@ void ShardLink::take_message(const ShardBeat& beat, const Frames&) {
 void ShardLink::take_message(const WhoLeads&, const Frames&) { is_greeting_ = true; }
 
 void ShardLink::take_message(const ShardsFailed& failed, const Frames&) {
-  throw PeerError(concat(named(), " has failed: ", failed.what));
+  const std::string what = concat(named(), " has failed: ", failed.what);
+  if (failed.code != static_cast<std::int64_t>(ExitCode::kInterrupted)) throw PeerError(what);
+  // It was asked to stop, and waits until its weights were taken.
+  if (!std::exchange(is_to_stop_, true)) throw InterruptedError(concat(named(), " was asked to stop"));
 }
 
 void ShardLink::end(const ShardsOver& over) { say(over); }

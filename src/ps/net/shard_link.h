@@ -27,8 +27,8 @@ struct ShardLinkOptions {
   std::string where;  // of this process
   comm::Agreement agreement;
   Assignment assignment;
-  std::string run;               // tells runs apart; the same where a run goes on
-  bool may_come_back = false;    // it has a log
+  std::string run;             // tells runs apart; the same where a run goes on
+  bool may_come_back = false;  // it has a log
   Nanoseconds beat = 500'000'000;
   Nanoseconds silence = 60'000'000'000;    // of that server
   Nanoseconds patience = 300'000'000'000;  // until it has answered for the first time
@@ -97,7 +97,7 @@ class ShardLink final : public OtherShards {
   Nanoseconds heard_ = 0;
   Nanoseconds next_beat_ = 0;
   bool is_greeting_ = true;
-  std::int64_t beats_ = 0;  // that have come
+  std::int64_t beats_ = 0;          // that have come
   std::optional<ShardsHere> here_;  // what it has said last
   std::string theirs_;              // the session of its process that has this run's shards; empty: not yet
   std::int64_t version_ = 0;        // after the last update that was taken
@@ -112,6 +112,7 @@ class ShardLink final : public OtherShards {
   std::int64_t told_ = 0;
   std::map<WorkerId, PartHeld> held_;
   bool is_lost_ = false;
+  bool is_to_stop_ = false;
 };
 
 }  // namespace sluice::ps

@@ -94,7 +94,8 @@ std::optional<KeptShards> read_shard_log(const std::filesystem::path& folder,
   const auto state = state_after_header(frames_of(*record), shape, loaded->states);
   require(state.has_value(), "is of another model");
   KeptShards kept{*loaded, std::make_unique<ShardKeeper>(optimizer, shape, *state, loaded->version)};
-  while ((record = reader.next())) require(take_again(*record, *kept.keeper), "has a record that does not belong there");
+  while ((record = reader.next()))
+    require(take_again(*record, *kept.keeper), "has a record that does not belong there");
   if (reader.torn_bytes() > 0)
     log_warning(concat(file.string(), ": the last ", human_bytes(reader.torn_bytes()),
                        " are no whole record, as when a server is killed while it writes, and are left out"));

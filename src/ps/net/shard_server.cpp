@@ -19,10 +19,10 @@ constexpr std::chrono::nanoseconds kLongestLook{2'000'000'000};
 constexpr std::size_t kMostAtOnce = 64;  // messages between two looks at the time
 
 template <typename Message>
-constexpr bool kIsOfTheLead = std::same_as<Message, ShardsLoaded> || std::same_as<Message, WorkerThere> ||
-                              std::same_as<Message, StepAsked> || std::same_as<Message, PartAsked> ||
-                              std::same_as<Message, StateAsked> || std::same_as<Message, LeadBeat> ||
-                              std::same_as<Message, ShardsOver>;
+constexpr bool kIsOfTheLead =
+    std::same_as<Message, ShardsLoaded> || std::same_as<Message, WorkerThere> || std::same_as<Message, StepAsked> ||
+    std::same_as<Message, PartAsked> || std::same_as<Message, StateAsked> || std::same_as<Message, LeadBeat> ||
+    std::same_as<Message, ShardsOver>;
 
 // Of the largest message there may be: all states of the shards; a shard is one frame.
 FrameSocket::Limits limits_for(const Assignment& assignment, const optim::OptimizerOptions& optimizer) {

@@ -102,9 +102,8 @@ TEST(ShardServerTest, LostMessagesAreSentAgain) {
   ToyShardServer first, second;
   LossyWire lead_to_first(first.address().port, kLoss), lead_to_second(second.address().port, kLoss);
   const auto at = [](const LossyWire& wire) { return ServerAddress{"127.0.0.1", wire.port()}; };
-  ToyServer lead(preset_policy("bsp", 2), kUpdates, 3,
-                 [](NetworkOptions& options) { options.silence = 5'000'000'000; }, std::nullopt, nullptr,
-                 {at(lead_to_first), at(lead_to_second)});
+  ToyServer lead(preset_policy("bsp", 2), kUpdates, 3, [](NetworkOptions& options) { options.silence = 5'000'000'000; },
+                 std::nullopt, nullptr, {at(lead_to_first), at(lead_to_second)});
   lead.start();
   LossyWire to_lead(lead.port(), kLoss), to_first(first.address().port, kLoss), to_second(second.address().port, kLoss);
   std::vector<std::thread> threads;

@@ -57,7 +57,8 @@ class Stranger {
     const auto lease = hear_of<LeaseGiven>();
     const auto weights = hear_of<WeightsGiven>();
     if (!lease || !weights) throw std::runtime_error("the server gave no samples or no weights");
-    return {lease->first.id, *samples_after_header(lease->second), *tensors_after_header(weights->second, shape_of(layout, {0, layout.shards.size()}))};
+    return {lease->first.id, *samples_after_header(lease->second),
+            *tensors_after_header(weights->second, shape_of(layout, {0, layout.shards.size()}))};
   }
 
  private:

@@ -144,17 +144,17 @@ class ToyServer {
     const int servers = static_cast<int>(others.size()) + 1;
     for (int i = 1; i < servers; ++i) {
       const ServerAddress& at = others[static_cast<std::size_t>(i - 1)];
-      links.push_back(std::make_unique<ShardLink>(
-          ShardLinkOptions{.host = at.host,
-                           .port = at.port,
-                           .number = i,
-                           .where = "test",
-                           .assignment = {layout, shards_of_server(layout, i, servers)},
-                           .run = "toy",
-                           .may_come_back = true,
-                           .beat = kBeat,
-                           .silence = 3'000'000'000,
-                           .patience = 5'000'000'000}));
+      links.push_back(
+          std::make_unique<ShardLink>(ShardLinkOptions{.host = at.host,
+                                                       .port = at.port,
+                                                       .number = i,
+                                                       .where = "test",
+                                                       .assignment = {layout, shards_of_server(layout, i, servers)},
+                                                       .run = "toy",
+                                                       .may_come_back = true,
+                                                       .beat = kBeat,
+                                                       .silence = 3'000'000'000,
+                                                       .patience = 5'000'000'000}));
     }
     return links;
   }
@@ -162,13 +162,12 @@ class ToyServer {
   void load_others(const std::optional<ToySaved>& saved) {
     const auto shards = saved ? saved->server.weights.shards : to_shards(server_.layout(), toy_values(0, {}));
     for (std::size_t i = 0; i < links_.size(); ++i) {
-      const auto range = shards_of_server(server_.layout(), static_cast<int>(i) + 1, static_cast<int>(links_.size()) + 1);
-      const auto part = [&](const std::vector<at::Tensor>& all) {
-        return std::vector<at::Tensor>(all.begin() + static_cast<int>(range.begin), all.begin() + static_cast<int>(range.end));
-      };
-      ShardsState state{.values = part(shards)};
+      const auto range =
+          shards_of_server(server_.layout(), static_cast<int>(i) + 1, static_cast<int>(links_.size()) + 1);
+      ShardsState state{.values = part_of(shards, range)};
       if (saved) {
-        for (const auto& [name, of_shards] : saved->server.optimizer) state.optimizer.emplace_back(name, part(of_shards));
+        for (const auto& [name, of_shards] : saved->server.optimizer)
+          state.optimizer.emplace_back(name, part_of(of_shards, range));
       }
       links_[i]->load(state, server_.progress().version);
     }

@@ -14,7 +14,8 @@ namespace sluice::ps::test {
 
 class ToyShardServer {
  public:
-  explicit ToyShardServer(std::filesystem::path folder = {}, const std::function<void(ShardServerOptions&)>& change = {})
+  explicit ToyShardServer(std::filesystem::path folder = {},
+                          const std::function<void(ShardServerOptions&)>& change = {})
       : folder_(std::move(folder)), change_(change) {
     start();
   }

@@ -1,0 +1,81 @@
+#include "train/other_servers.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/concat.h"
+#include "core/host.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "train/shard_run.h"
+#include "train/stop_signal.h"
+
+namespace sluice::train {
+
+void OtherServers::connect(const Run& run, const ps::Layout& layout) {
+  const config::Config& config = run.setup.config;
+  const int servers = config.ps.servers;
+  for (int i = 1; i < servers; ++i) {
+    const ps::ServerAddress& at = run.place.others[static_cast<std::size_t>(i - 1)];
+    ranges_.push_back(ps::shards_of_server(layout, i, servers));
+    all_.push_back(std::make_unique<ps::ShardLink>(ps::ShardLinkOptions{
+        .host = at.host,
+        .port = at.port,
+        .keys = run.place.keys,
+        .number = i,
+        .where = concat(host_name(), ", process ", ::getpid()),
+        .agreement = agreement_of_servers(config, run.version),
+        .assignment = {layout, ranges_.back()},
+        .run = run.run,
+        .may_come_back = config.ps.log != "off",
+        .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
+        .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9),
+        // Later their weights are wanted, to be saved.
+        .is_stopped = [this] { return !are_placed_ && StopSignal::requested(); }}));
+  }
+  if (servers > 1) log_info(concat("waiting for ", counted(servers - 1, "other server")));
+}
+
+void OtherServers::load(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer,
+                        std::int64_t version) {
+  for (std::size_t i = 0; i < all_.size(); ++i) {
+    ps::ShardsState state{.values = ps::part_of(shards, ranges_[i])};
+    for (const auto& [name, of_shards] : optimizer)
+      state.optimizer.emplace_back(name, ps::part_of(of_shards, ranges_[i]));
+    all_[i]->load(state, version);
+  }
+  are_placed_ = true;
+}
+
+void OtherServers::go_on(std::int64_t version) {
+  for (const auto& other : all_) other->go_on(version);
+  are_placed_ = true;
+}
+
+std::vector<ps::ShardLink*> OtherServers::links() const {
+  std::vector<ps::ShardLink*> links;
+  for (const auto& other : all_) links.push_back(other.get());
+  return links;
+}
+
+std::vector<ps::OtherShards*> OtherServers::as_shards() const {
+  std::vector<ps::OtherShards*> shards;
+  for (const auto& other : all_) shards.push_back(other.get());
+  return shards;
+}
+
+bool OtherServers::is_any_lost() const {
+  return std::ranges::any_of(all_, [](const auto& other) { return other->is_lost(); });
+}
+
+void OtherServers::end(const std::optional<Error>& failure) {
+  ps::ShardsOver over;
+  if (failure)
+    over = {static_cast<std::int64_t>(failure->exit_code()), failure->what()};
+  else if (StopSignal::requested())
+    over = {static_cast<std::int64_t>(ExitCode::kInterrupted), "it was stopped"};
+  for (const auto& other : all_) other->end(over);
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,45 @@
+// other_servers: the servers of a run that keep some of the shards, as the deciding one reaches them (ps.servers;
+// ps/net/shard_link.h). Threads: one at a time. Errors: those of the links.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "ps/net/shard_link.h"
+#include "train/server_place.h"
+#include "train/setup.h"
+
+namespace sluice::train {
+
+class OtherServers {
+ public:
+  struct Run {
+    const Setup& setup;
+    const ServerPlace& place;
+    std::string version;  // of Sluice
+    std::string run;      // ps::ShardLinkOptions::run
+  };
+
+  // Nobody is waited for yet.
+  void connect(const Run& run, const ps::Layout& layout);
+  // Wait until all are there, with what a checkpoint has of theirs, or with what they have kept themselves. Also until
+  // a signal asks to stop.
+  void load(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, std::int64_t version);
+  void go_on(std::int64_t version);
+
+  [[nodiscard]] std::vector<ps::ShardLink*> links() const;
+  [[nodiscard]] std::vector<ps::OtherShards*> as_shards() const;
+  [[nodiscard]] bool is_any_lost() const;
+  // The last thing: tells them that the run is over, and why.
+  void end(const std::optional<Error>& failure);
+
+ private:
+  std::vector<std::unique_ptr<ps::ShardLink>> all_;
+  std::vector<ps::ShardRange> ranges_;
+  bool are_placed_ = false;
+};
+
+}  // namespace sluice::train

@@ -1,0 +1,109 @@
+#include "train/shard_run.h"
+
+#include <limits>
+#include <string>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "device/cpu_threads.h"
+#include "pipeline/failure.h"
+#include "ps/net/push_log.h"
+#include "ps/net/shard_server.h"
+#include "train/agreement.h"
+#include "train/server_run.h"
+#include "train/stop_signal.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr Nanoseconds kLookAtSignals = 100'000'000;               // before the next look at signals
+constexpr Nanoseconds kUntilTheOthersKnow = 30'000'000'000;  // that this one is to stop
+
+std::filesystem::path folder_of(const config::Config& config, const ServerPlace& place,
+                                const std::filesystem::path& run_dir) {
+  if (config.ps.log == "off") return {};
+  if (run_dir.empty())
+    throw ConfigError(concat("ps.log = \"", config.ps.log, "\" needs a place for what server ", place.server,
+                             " must not forget; give it with --run-dir"));
+  return run_dir / "servers" / std::to_string(place.server);
+}
+
+ps::ShardServerOptions options_of(const config::Config& config, const ServerPlace& place,
+                                  const ShardRunOptions& options) {
+  const auto [host, port] = place.own();
+  return {.host = host,
+          .port = port,
+          .keys = place.keys,
+          .agreement = agreement_of_servers(config, options.launch.version),
+          .optimizer = server_optimizer(config),
+          .folder = folder_of(config, place, options.run_dir),
+          .outlives = config.ps.log == "disk" ? storage::Outlives::kMachine : storage::Outlives::kProcess,
+          .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
+          .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9)};
+}
+
+// Until the deciding server says so: one that is asked to stop asks it, which then takes the weights that are here.
+ps::ShardsOver serve(ps::ShardServer& server) {
+  Nanoseconds stop_at = 0;
+  while (!server.over()) {
+    server.next(kLookAtSignals);
+    if (!StopSignal::requested()) continue;
+    const InterruptedError stopped(concat("stopped by ", StopSignal::name()));
+    if (stop_at == 0) {
+      server.fail(stopped);
+      stop_at = now_ns() + kUntilTheOthersKnow;
+    }
+    if (server.keeper() == nullptr || now_ns() > stop_at) throw InterruptedError(stopped);
+  }
+  return *server.over();
+}
+
+void throw_where_it_failed(const ps::ShardsOver& over) {
+  if (over.code == 0) return;
+  const std::string what = concat("the deciding server has ended the run: ", over.what);
+  if (over.code == static_cast<std::int64_t>(ExitCode::kInterrupted)) throw InterruptedError(what);
+  if (over.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);
+  throw PeerError(what);
+}
+
+}  // namespace
+
+comm::Agreement agreement_of_servers(const config::Config& config, const std::string& version) {
+  comm::Agreement agreement = agreement_with_server(config, version);
+  agreement["ps.log"] = config.ps.log;
+  return agreement;
+}
+
+nlohmann::ordered_json run_shard_server(const config::Config& config, const ServerPlace& place,
+                                        const ShardRunOptions& options) {
+  const StopSignal stop_signal(options.launch.end_process ? StopSignal::Afterwards::kIgnored
+                                                          : StopSignal::Afterwards::kAsBefore);
+  device::use_cpu_threads(1);  // its passes over memory are short, and workers on this machine need the other cores
+  const ps::ShardServerOptions server_options = options_of(config, place, options);
+  check_can_listen(place);
+  ps::ShardServer server(server_options);
+  log_info(concat("server ", place.server, " of ", config.ps.servers, ": listening at ", server_options.host, ":",
+                  server.port(), place.keys.server_public.empty() ? ", without keys: on this machine only" : ""));
+  try {
+    const ps::ShardsOver over = serve(server);
+    const bool needs_no_log = over.code == 0 || over.code == static_cast<std::int64_t>(ExitCode::kDiverged);
+    if (needs_no_log && !server_options.folder.empty())
+      ps::remove_logs(server_options.folder, 0, std::numeric_limits<std::int64_t>::max());
+    throw_where_it_failed(over);
+  } catch (const InterruptedError&) {
+    throw;
+  } catch (const Error& error) {
+    server.fail(error);
+    throw;
+  } catch (...) {
+    const Error error = pipeline::describe_failure(std::current_exception(), "a server of shards");
+    server.fail(error);
+    throw Error(error);
+  }
+  const std::int64_t updates = server.keeper() != nullptr ? server.keeper()->version() : 0;
+  log_result(concat("server ", place.server, ": the run is over, after update ", updates));
+  return {{"server", place.server}, {"outcome", "done"}, {"updates", updates}};
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,29 @@
+// shard_run: a server that keeps some of the shards, as a process (ps/net/shard_server.h): no model, no data, no
+// records of its own; what it must not forget is in its folder of the run directory (ps.log). Threads: one. Errors:
+// those of ps/net/shard_server.h; ConfigError where its log has no place; how the run has ended, where that is with an
+// error.
+#pragma once
+
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "config/config.h"
+#include "train/peers.h"
+#include "train/server_place.h"
+
+namespace sluice::train {
+
+struct ShardRunOptions {
+  const Launch& launch;
+  std::filesystem::path run_dir;
+};
+
+// What all servers of a run must have the same.
+[[nodiscard]] comm::Agreement agreement_of_servers(const config::Config& config, const std::string& version);
+
+// Returns when the run is over: what this server has done.
+nlohmann::ordered_json run_shard_server(const config::Config& config, const ServerPlace& place,
+                                        const ShardRunOptions& options);
+
+}  // namespace sluice::train
