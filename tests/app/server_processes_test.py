@@ -69,6 +69,22 @@ class ServerRuns(unittest.TestCase):
     def wait_for_step(self, step, server, run_dir="run"):
         cli.wait_until(lambda: len(cli.events(self.folder / run_dir, "step")) >= step, server)
 
+    def assert_learnt_alike(self, run_dir, plain):
+        """What this run has learnt is what the other has, which had one device."""
+        for name in ("loss", "samples", "lr", "gradient_norm", "top1"):
+            for ours, theirs in zip(cli.column(run_dir, name), cli.column(plain, name), strict=True):
+                self.assertLessEqual(abs(ours - theirs), 1e-9 * max(abs(theirs), 1e-9), name)
+        for name in ("step", "epoch", "loss"):
+            for ours, theirs in zip(cli.column(run_dir, name, "eval"), cli.column(plain, name, "eval"), strict=True):
+                self.assertLessEqual(abs(ours - theirs), 1e-9 * max(abs(theirs), 1), name)
+        last = cli.column(plain, "step")[-1]
+        for file in ("model.safetensors", "optimizer.safetensors"):
+            ours, theirs = (load_file(cli.checkpoints(run)[last] / file) for run in (run_dir, plain))
+            self.assertEqual(sorted(ours), sorted(theirs))
+            for name in ours:
+                difference = numpy.abs(numpy.asarray(ours[name], float) - numpy.asarray(theirs[name], float)).max()
+                self.assertLessEqual(difference, 1e-8 * max(1e-3, numpy.abs(theirs[name]).max()), name)
+
     def assert_records_add_up(self, run_dir):
         """Every update has its pushes, and each push counts once."""
         pushes = {}
@@ -99,18 +115,7 @@ class ServerProcessesTest(ServerRuns):
                   ("--set", "replicas.local=2")]
         self.finish_well([self.start(config, rank, 4, *shapes[rank]) for rank in range(4)])
         run_dir = self.folder / "run"
-        for name in ("loss", "samples", "lr", "gradient_norm", "top1"):
-            for ours, theirs in zip(cli.column(run_dir, name), cli.column(plain, name), strict=True):
-                self.assertLessEqual(abs(ours - theirs), 1e-9 * max(abs(theirs), 1e-9), name)
-        for name in ("step", "epoch", "loss"):
-            for ours, theirs in zip(cli.column(run_dir, name, "eval"), cli.column(plain, name, "eval"), strict=True):
-                self.assertLessEqual(abs(ours - theirs), 1e-9 * max(abs(theirs), 1), name)
-        for file in ("model.safetensors", "optimizer.safetensors"):
-            ours, theirs = (load_file(cli.checkpoints(run)[9] / file) for run in (run_dir, plain))
-            self.assertEqual(sorted(ours), sorted(theirs))
-            for name in ours:
-                difference = numpy.abs(numpy.asarray(ours[name], float) - numpy.asarray(theirs[name], float)).max()
-                self.assertLessEqual(difference, 1e-8 * max(1e-3, numpy.abs(theirs[name]).max()), name)
+        self.assert_learnt_alike(run_dir, plain)
         self.assert_records_add_up(run_dir)
         for push in cli.events(run_dir, "push"):
             self.assertEqual((push["version"], push["staleness"]), (push["step"] - 1, 0))

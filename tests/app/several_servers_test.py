@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Runs with several parameter servers (ps.servers): what they learn together, and what becomes of one that is killed,
+stopped or missing. Exits 77 without safetensors.
+
+    several_servers_test.py [unittest options]        SLUICE_BINARY names the binary
+    SLUICE_LONG_TESTS=1                               all of them
+"""
+
+import signal
+import unittest
+
+import long_tests
+import sluice_cli as cli
+from ports import free_port
+from server_processes_test import BATCH, SLOW, ServerRuns, configuration
+
+try:
+    import numpy
+    from safetensors.numpy import load_file
+except ModuleNotFoundError as missing:
+    print(f"skipped: {missing}")
+    raise SystemExit(77) from None
+
+# At which a server kills itself, one process of it after the other.
+MOMENTS_OF_SHARDS = ("part-written:4", "step-written:5", "step-taken:3", "record-half-written:6", "shard-log-begun:2")
+MOMENTS_OF_LEAD = ("update-decided:4", "push-acknowledged:3", "update-written:5", "log-begun:2", "push-written:2")
+
+
+class SeveralServersTest(ServerRuns):
+    def configure(self, servers, ps, **tables):
+        address = ",".join(f"127.0.0.1:{free_port()}" for _ in range(servers))
+        return configuration(self.folder, {"servers": servers, "address": address, **ps}, **tables)
+
+    def finish_killed(self, process):
+        done = cli.finish(process)
+        self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
+
+    def assert_same_bits(self, run_dir, whole):
+        for name in ("step", "loss", "samples", "lr", "gradient_norm", "top1"):
+            self.assertEqual(cli.column(run_dir, name), cli.column(whole, name), name)
+        last = cli.column(whole, "step")[-1]
+        for file in ("model.safetensors", "optimizer.safetensors"):
+            ours, theirs = (load_file(cli.checkpoints(run)[last] / file) for run in (run_dir, whole))
+            self.assertEqual(sorted(ours), sorted(theirs))
+            for name, tensor in ours.items():
+                self.assertTrue(numpy.array_equal(tensor, theirs[name]), name)
+
+    def test_three_servers_learn_what_one_device_learns(self):
+        """Clip norm over all of their shards; weights and optimizer of all in a checkpoint."""
+        plain = self.folder / "plain"
+        cli.must_run("train", configuration(self.folder, None, replicas={"sync": "none"}, train={"global_batch": 2 * BATCH}),
+                     "--run-dir", plain)
+        config = self.configure(3, {"policy": "bsp", "shards": 2})
+        done = self.finish_well(self.start_all(config, 5))
+        self.assert_learnt_alike(self.folder / "run", plain)
+        self.assert_records_add_up(self.folder / "run")
+        for server in (1, 2):
+            self.assertIn(f"server {server}: the run is over, after update 9", done[server].stderr)
+
+    def test_servers_that_die_at_each_moment_change_no_bit(self):
+        """One worker, whose pushes have one order. The one that decides, and the one that does not, in turns."""
+        tables = {"train": {"steps": 40}, "replicas": {"hang_timeout_s": 60}, "checkpoint": {"every_steps": 6}}
+        config = self.configure(2, {"policy": "bsp", "log": "process"}, **tables)
+        self.finish_well(self.start_all(config, 3, run_dir="whole"))
+        moments = {1: list(long_tests.some(MOMENTS_OF_SHARDS[:3], MOMENTS_OF_SHARDS, "a server of shards dies five times")),
+                   0: list(long_tests.some(MOMENTS_OF_LEAD[:2], MOMENTS_OF_LEAD, "the deciding server dies five times"))}
+
+        def start(rank, *arguments):
+            at = moments[rank].pop(0) if moments[rank] else None
+            return self.start(config, rank, 3, *arguments, environment={"SLUICE_KILL_AT": at} if at else {})
+
+        kills = sum(map(len, moments.values()))
+        processes = [start(0), start(1), self.start(config, 2, 3)]
+        for _ in range(kills):
+            cli.wait_until(lambda: any(processes[rank].poll() is not None for rank in (0, 1)), processes[2])
+            dead = next(rank for rank in (0, 1) if processes[rank].poll() is not None)
+            self.finish_killed(processes[dead])
+            processes[dead] = start(dead, *(["--resume", "auto"] if dead == 0 else []))
+        done = self.finish_well(processes)
+        self.assertIn("has come back, with its shards after update", done[0].stderr + done[1].stderr)
+        self.assert_same_bits(self.folder / "run", self.folder / "whole")
+        self.assert_records_add_up(self.folder / "run")
+        self.assertFalse(list((self.folder / "run/servers/1").glob("*.log")), "a run that is done needs no log")
+
+    def test_without_a_log_the_run_ends_and_goes_on_from_its_checkpoint(self):
+        config = self.configure(2, {"policy": "asp", **SLOW}, train={"steps": 60}, checkpoint={"every_steps": 5})
+        processes = self.start_all(config, 4)
+        self.wait_for_step(22, processes[0])
+        processes[1].kill()
+        processes[1].wait()
+        processes[1] = self.start(config, 1, 4)
+        server = cli.finish(processes[0])
+        self.assertEqual(server.returncode, 5, server.stderr)
+        self.assertRegex(cli.error_of(server), r"server 1 \(127.0.0.1:\d+\) was started again and has lost its shards")
+        for worker in cli.finish_all(processes[2:]):
+            self.assertEqual(worker.returncode, 5, worker.stderr)
+        cli.finish(processes[1])
+        self.finish_well(self.start_all(config, 4, "--resume", "auto"))
+        self.assertEqual(cli.column(self.folder / "run", "step"), list(range(1, 61)))
+        self.assert_records_add_up(self.folder / "run")
+
+    def test_who_is_stopped_has_its_weights_saved(self):
+        for rank in long_tests.some([1], [0, 1], "the deciding server is stopped"):
+            with self.subTest(rank=rank):
+                run_dir = f"run{rank}"
+                config = self.configure(2, {"policy": "asp", **SLOW}, train={"steps": 100000})
+                processes = self.start_all(config, 3, run_dir=run_dir)
+                self.wait_for_step(8, processes[0], run_dir)
+                processes[rank].terminate()
+                for process in cli.finish_all(processes):
+                    self.assertEqual(process.returncode, 130, process.stderr)
+                steps = cli.column(self.folder / run_dir, "step")
+                self.assertEqual(list(cli.checkpoints(self.folder / run_dir)), [steps[-1]])
+                self.assert_records_add_up(self.folder / run_dir)
+
+    @long_tests.only("among the long tests")
+    def test_servers_of_their_own_with_keys(self):
+        cli.must_run("make-keys", self.folder / "keys")
+        config = self.configure(2, {"policy": "ssp", "placement": "servers", "keys": str(self.folder / "keys"), "workers": 2})
+        servers = [cli.start("serve", config, "--run-dir", self.folder / "run", "--server", str(server)) for server in (0, 1)]
+        workers = [cli.start("train", config, "--rank", str(rank), "--world-size", "2") for rank in (0, 1)]
+        self.started += servers + workers
+        self.finish_well(servers + workers)
+        self.assert_records_add_up(self.folder / "run")
+
+    def test_what_does_not_fit_is_refused(self):
+        config = self.configure(2, {"policy": "asp"})
+        for arguments, size, error in (
+                (["--set", "ps.servers=3"], 4, "ps.address has 2 addresses, but ps.servers = 3"),
+                ([], 2, "a launch of 2 processes has no worker beside ps.servers = 2"),
+                (["--set", "ps.log=process"], 3, "needs a place for what server 1 must not forget; give it with --run-dir")):
+            done = cli.run("train", config, *arguments, env=cli.environment_of(1, size, self.port))
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(error, cli.error_of(done))
+        done = cli.run("serve", config, "--set", "ps.placement=servers", "--server", "2")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("--server 2, but ps.servers = 2", cli.error_of(done))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
