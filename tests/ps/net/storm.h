@@ -8,7 +8,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "ps/net/toy.h"
+#include "ps/net/toy_shards.h"
 
 namespace sluice::ps::test {
 
@@ -24,6 +24,7 @@ struct StormOptions {
   int events = 10;
   std::uint64_t seed = 1;
   bool kills_server = true;
+  int servers = 1;  // beside the first one, servers of shards with logs, which are killed as often as workers
 };
 
 class Storm {
@@ -31,6 +32,8 @@ class Storm {
   explicit Storm(StormOptions options) : options_(std::move(options)), random_(options_.seed) {}
 
   void run() {
+    for (int i = 1; i < options_.servers; ++i)
+      others_.push_back(std::make_unique<ToyShardServer>(dir_.path() / std::to_string(i)));
     start_server(kEndless, std::nullopt);
     std::vector<std::thread> threads;
     for (int w = 0; w < options_.workers; ++w) threads.emplace_back([this, w] { live(w); });
@@ -42,8 +45,15 @@ class Storm {
     server_->join();
     is_over_ = true;
     for (std::thread& thread : threads) thread.join();
+    for (auto& other : others_) other->join();
   }
 
+  // In the order of the parameters.
+  [[nodiscard]] at::Tensor weights() const {
+    std::vector<const ToyShardServer*> others;
+    for (const auto& other : others_) others.push_back(other.get());
+    return in_order(*server_, others);
+  }
   [[nodiscard]] const ToyServer& server() const { return *server_; }
   // By version: the updates that the last server's weights are made of.
   [[nodiscard]] const std::map<std::int64_t, std::vector<PushDone>>& updates() const { return updates_; }
@@ -52,6 +62,7 @@ class Storm {
   }
   [[nodiscard]] int deaths() const { return deaths_; }
   [[nodiscard]] int servers() const { return servers_; }
+  [[nodiscard]] int deaths_of_others() const { return deaths_of_others_; }
 
  private:
   static constexpr std::int64_t kEndless = 1'000'000'000;
@@ -66,7 +77,10 @@ class Storm {
         return after.version % kSaveEvery == 0;
       };
     };
-    server_ = std::make_unique<ToyServer>(preset_policy(options_.policy, options_.workers), last, 2, change, saved);
+    std::vector<ServerAddress> addresses;
+    for (const auto& other : others_) addresses.push_back(other->address());
+    server_ = std::make_unique<ToyServer>(preset_policy(options_.policy, options_.workers), last,
+                                          std::max(2, options_.servers), change, saved, nullptr, addresses);
     server_->on_update = [this](NetworkUpdate update) { keep(std::move(update)); };
     port_ = server_->port();
     ++servers_;
@@ -93,6 +107,13 @@ class Storm {
     const bool both = draw == 0;
     if (options_.kills_server && (both || draw == 1)) replace_server(kEndless);
     if (draw == 1) return;
+    if (!others_.empty() && draw < 6) {
+      ToyShardServer& other = *others_[random_() % others_.size()];
+      other.kill();
+      other.start();
+      ++deaths_of_others_;
+      return;
+    }
     const std::size_t victim = random_() % static_cast<std::uint64_t>(options_.workers);
     dies_at_[victim] = static_cast<int>(1 + random_() % 4);
   }
@@ -111,6 +132,7 @@ class Storm {
       try {
         LinkOptions options = toy_link(port_, worker);
         options.is_stopped = [this] { return is_over_.load(); };
+        for (const auto& other : others_) options.others.push_back(other->address());
         NetworkLink link(options);
         if (work_until_killed(link, worker)) return;
         ++deaths_;
@@ -149,6 +171,9 @@ class Storm {
 
   StormOptions options_;
   std::mt19937_64 random_;
+  const sluice::test::TempDir dir_;
+  std::vector<std::unique_ptr<ToyShardServer>> others_;
+  int deaths_of_others_ = 0;
   std::unique_ptr<ToyServer> server_;
   std::atomic<int> port_ = 0;
   std::optional<ToySaved> saved_;                          // of the server's thread, while it runs
@@ -210,7 +235,7 @@ inline void weather(const StormOptions& options) {
   const std::int64_t version = storm.server().server().progress().version;
   ASSERT_EQ(static_cast<std::int64_t>(storm.updates().size()), version) << "none is missing";
   EXPECT_EQ(storm.updates().rbegin()->first, version);
-  const at::Tensor weights = in_order(storm.server());
+  const at::Tensor weights = storm.weights();
   EXPECT_TRUE(at::equal(weights, at::tensor(replayed(storm), at::kDouble))) << "bit for bit";
   expect_each_sample_once(storm);
   std::set<std::tuple<WorkerId, int, std::int64_t, double>> all;
@@ -219,9 +244,11 @@ inline void weather(const StormOptions& options) {
       EXPECT_TRUE(all.emplace(push.record.worker, push.record.life, push.record.sequence, push.scores.loss_sum).second);
   }
   EXPECT_GT(storm.server().ledger().epochs_over(), 2);
-  EXPECT_GE(storm.deaths(), options.events / 4);
-  std::printf("[ storm ] %s: %d events, %d workers and %d servers died, %lld updates count\n", options.policy.c_str(),
-              options.events, storm.deaths(), storm.servers() - 1, static_cast<long long>(version));
+  EXPECT_GE(storm.deaths(), options.events / (options.servers == 1 ? 4 : 8));
+  EXPECT_GE(storm.deaths_of_others(), options.servers == 1 ? 0 : options.events / 4);
+  std::printf("[ storm ] %s: %d events, %d workers, %d servers and %d servers of shards died, %lld updates count\n",
+              options.policy.c_str(), options.events, storm.deaths(), storm.servers() - 1, storm.deaths_of_others(),
+              static_cast<long long>(version));
 }
 
 }  // namespace sluice::ps::test

@@ -13,6 +13,9 @@ class LongStorm : public testing::TestWithParam<const char*> {};
 TEST_P(LongStorm, WhatIsLearntIsWhatWasCounted) {
   for (const std::uint64_t seed : {1, 2}) weather({.policy = GetParam(), .workers = 4, .events = 100, .seed = seed});
 }
+TEST_P(LongStorm, SoIsWhatSeveralServersLearn) {
+  weather({.policy = GetParam(), .workers = 4, .events = 100, .seed = 3, .servers = 3});
+}
 INSTANTIATE_TEST_SUITE_P(Policies, LongStorm, testing::Values("bsp", "asp", "ssp", "quorum"));
 
 std::int64_t descriptors() {

@@ -9,5 +9,9 @@ TEST(StormTest, WhatIsLearntIsWhatWasCounted) {
   for (const char* policy : {"bsp", "asp", "ssp", "quorum"}) weather({.policy = policy, .events = 8, .seed = 11});
 }
 
+TEST(StormTest, SoIsWhatSeveralServersLearn) {
+  for (const char* policy : {"bsp", "asp"}) weather({.policy = policy, .events = 10, .seed = 12, .servers = 3});
+}
+
 }  // namespace
 }  // namespace sluice::ps::test
