@@ -34,6 +34,7 @@ class SeveralServersTest(ServerRuns):
     def finish_killed(self, process):
         done = cli.finish(process)
         self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
+        return done.stderr
 
     def assert_same_bits(self, run_dir, whole):
         for name in ("step", "loss", "samples", "lr", "gradient_norm", "top1"):
@@ -71,13 +72,14 @@ class SeveralServersTest(ServerRuns):
 
         kills = sum(map(len, moments.values()))
         processes = [start(0), start(1), self.start(config, 2, 3)]
+        said = ""
         for _ in range(kills):
             cli.wait_until(lambda: any(processes[rank].poll() is not None for rank in (0, 1)), processes[2])
             dead = next(rank for rank in (0, 1) if processes[rank].poll() is not None)
-            self.finish_killed(processes[dead])
+            said += self.finish_killed(processes[dead])
             processes[dead] = start(dead, *(["--resume", "auto"] if dead == 0 else []))
         done = self.finish_well(processes)
-        self.assertIn("has come back, with its shards after update", done[0].stderr + done[1].stderr)
+        self.assertIn("has come back, with its shards after update", said + done[0].stderr)
         self.assert_same_bits(self.folder / "run", self.folder / "whole")
         self.assert_records_add_up(self.folder / "run")
         self.assertFalse(list((self.folder / "run/servers/1").glob("*.log")), "a run that is done needs no log")
