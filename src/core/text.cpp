@@ -49,7 +49,7 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 }
 
 std::string counted(std::int64_t count, std::string_view noun) {
-  const bool hisses = noun.ends_with("ch") || noun.ends_with("s") || noun.ends_with("x");
+  const bool hisses = noun.ends_with("ch") || noun.ends_with("sh") || noun.ends_with("s") || noun.ends_with("x");
   return concat(count, " ", noun, count == 1 ? "" : hisses ? "es" : "s");
 }
 

@@ -142,6 +142,7 @@ TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_
   if (wishes.count_correct) request.score = nn::count_correct;
   request.keep_logits = wishes.keep_logits;
   request.draws_failures = !wishes.is_trial;
+  request.less_memory = options_.less_memory;
   const MicroBatches micro_batches = request.micro_batches;
 
   Contributed own{.result = run_training_pass(std::move(request), chunks)};
@@ -336,6 +337,7 @@ EvalStats TrainStep::evaluate(const pipeline::MicroBatch& batch, bool stop, at::
     auto request = request_for(part, schedule, chunks);
     request.score = nn::count_correct;
     request.keep_logits = logits != nullptr;
+    request.less_memory = pipeline::kLessEvaluationMemory;
     const pipeline::PassResult result = composition_.executor->run(std::move(request));
     local.counts += sum_of_counts(result);
     local.counts.loss_sum += sum_of_losses(result);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
@@ -15,6 +16,7 @@
 #include "engine/gradient_sums.h"
 #include "nn/layer.h"
 #include "nn/loss.h"
+#include "pipeline/failure.h"
 #include "pipeline/micro_batch.h"
 
 namespace sluice::engine {
@@ -28,6 +30,8 @@ struct TrainStepOptions {
   // Evaluations run in passes of no more than a device has room for in training: a training micro-batch for each
   // device.
   bool memory_is_limited = false;
+  // What to do where a device has too little memory for a training pass, as the end of a sentence.
+  std::string less_memory{pipeline::kLessTrainingMemory};
   // What else to say of a training pass of this plan that a device had no memory for; may be empty.
   std::function<Error(const Error&, const Plan&)> explain_memory;
 };

@@ -32,35 +32,40 @@ std::string request_in(const std::string& what) {
   return concat("no room for ", unit == "bytes" && is_whole ? human_bytes(bytes) : concat(number, " ", unit));
 }
 
-Error out_of_memory(const std::string& where, const std::string& what, std::string_view less_memory) {
-  return OutOfMemoryError(concat(where, ": out of memory: ", request_in(what), "; ", less_memory));
+std::string place_and_work(const std::string& where, const MemoryWords& words) {
+  return words.work.empty() ? where : concat(where, ", in ", words.work);
 }
 
-Error at_limit(const std::string& where, const device::MemoryLimitError& error, std::string_view less_memory) {
-  return OutOfMemoryError(concat(where, ": out of memory on ", device::to_string(error.device()), ": no room for ",
-                                 human_bytes(error.asked()), kInLimit, human_bytes(error.use().limit), ", which holds ",
-                                 device::describe(error.use().by_kind), "; ", less_memory));
+Error out_of_memory(const std::string& where, const std::string& what, const MemoryWords& words) {
+  return OutOfMemoryError(
+      concat(place_and_work(where, words), ": out of memory: ", request_in(what), "; ", words.less_memory));
+}
+
+Error at_limit(const std::string& where, const device::MemoryLimitError& error, const MemoryWords& words) {
+  return OutOfMemoryError(concat(place_and_work(where, words), ": out of memory on ", device::to_string(error.device()),
+                                 ": no room for ", human_bytes(error.asked()), kInLimit, human_bytes(error.use().limit),
+                                 ", which holds ", device::describe(error.use().by_kind), "; ", words.less_memory));
 }
 
 }  // namespace
 
-Error describe_failure(const std::exception_ptr& failure, const std::string& where, std::string_view less_memory) {
+Error describe_failure(const std::exception_ptr& failure, const std::string& where, const MemoryWords& words) {
   try {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
     return error.with_context(where);
   } catch (const device::MemoryLimitError& error) {
-    return at_limit(where, error, less_memory);
+    return at_limit(where, error, words);
   } catch (const c10::OutOfMemoryError& error) {
-    return out_of_memory(where, first_line(error.what_without_backtrace()), less_memory);
+    return out_of_memory(where, first_line(error.what_without_backtrace()), words);
   } catch (const c10::Error& error) {
     const std::string what = first_line(error.what_without_backtrace());
     for (const char* sign : {"can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED"}) {
-      if (what.find(sign) != std::string::npos) return out_of_memory(where, what, less_memory);
+      if (what.find(sign) != std::string::npos) return out_of_memory(where, what, words);
     }
     return BugError(concat(where, ": LibTorch reports: ", what));
   } catch (const std::bad_alloc&) {
-    return out_of_memory(where, "the system refused an allocation", less_memory);
+    return out_of_memory(where, "the system refused an allocation", words);
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::resource_unavailable_try_again)
       return BugError(concat(where, ": ", first_line(error.what())));

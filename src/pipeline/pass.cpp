@@ -211,14 +211,19 @@ void Pass::work(const Place& place, const device::Stream& stream) {
     for_own_stages(forget);
   } catch (...) {
     const PassReport now = report();
+    const std::string work = worker.runs_prefix ? "" : work_at(place, now.action_at(at));
     for_own_stages(forget);
     if (request_.draws_failures) log_lines(now.draw_failed(at), LogLevel::kWarning);
     const std::string where = worker.runs_prefix ? concat("replica ", index(place.replica), " device ",
                                                           index(place.device), " in the frozen layers")
                                                  : now.describe_action(at);
-    throw describe_failure(std::current_exception(), where,
-                           request_.context.training ? kLessTrainingMemory : kLessEvaluationMemory);
+    throw describe_failure(std::current_exception(), where, {.less_memory = request_.less_memory, .work = work});
   }
+}
+
+std::string Pass::work_at(const Place& place, const Action* action) const {
+  if (action == nullptr || action->op == Op::kReduceGradient) return {};
+  return grid_->stage(place.replica, action->stage).work_on(micro_batch_of(place.replica, action->micro_batch));
 }
 
 void Pass::run_prefix(Worker& worker) {

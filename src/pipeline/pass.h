@@ -62,6 +62,8 @@ class Pass {
   [[nodiscard]] const MicroBatch& micro_batch_of(ReplicaId replica, MicroBatchId micro_batch) const {
     return request_.micro_batches[index(replica)][index(micro_batch)];
   }
+  // What a place was at in an action, for one that has no memory for it; empty where that is not known.
+  [[nodiscard]] std::string work_at(const Place& place, const Action* action) const;
   [[nodiscard]] bool admit(ReplicaId replica, MicroBatchId micro_batch);
   // Whether it was admitted; asked by a stage that has its message from the first one.
   [[nodiscard]] bool runs(ReplicaId replica, MicroBatchId micro_batch) const {

@@ -31,6 +31,10 @@ class PassReport {
   // standings: [place]. Requires: a validated schedule, which outlives the report.
   PassReport(const Schedule& schedule, std::vector<Standing> standings);
 
+  // Null after its last one.
+  [[nodiscard]] const Action* action_at(int place) const {
+    return is_done(place) ? nullptr : &actions_of(place)[standings_[place].position];
+  }
   // "replica 0 stage 1 at action 1F0 (1 of 8, micro-batch 0)".
   [[nodiscard]] std::string describe_action(int place) const;
   // The same, and ", which waits for replica 0 stage 0" where it does.

@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "comm/replica_sync.h"
 #include "core/flops.h"
 #include "nn/layer.h"
+#include "pipeline/failure.h"
 #include "pipeline/feature_source.h"
 #include "pipeline/micro_batch.h"
 #include "pipeline/schedule/action.h"
@@ -25,10 +27,11 @@ struct PassRequest {
   std::vector<std::vector<MicroBatch>> micro_batches;  // [replica][micro-batch]; the same number in each replica
   nn::ForwardContext context;                          // sample_ids come from the micro-batches
   nn::LossFunction loss;
-  ScoreFunction score;          // may be null
-  bool draws_failures = true;   // into the log: where in the schedule it failed
-  bool keep_logits = false;     // in the result; else they go when their micro-batch has been scored
-  double gradient_scale = 1.0;  // 1 / targets of the global batch
+  ScoreFunction score;                           // may be null
+  bool draws_failures = true;                    // into the log: where in the schedule it failed
+  std::string less_memory{kLessTrainingMemory};  // what to do where there is too little
+  bool keep_logits = false;                      // in the result; else they go when their micro-batch has been scored
+  double gradient_scale = 1.0;                   // 1 / targets of the global batch
   // Of synchronised batch-norm (context.batch_norm) with other processes: [device]; empty where there are none.
   std::vector<std::shared_ptr<comm::Communicator>> statistics_communicators;
   // Of a training pass: asked which micro-batches may run, told of complete gradients. May be null.

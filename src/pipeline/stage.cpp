@@ -83,13 +83,31 @@ void Stage::install_gradient_hooks() {
   }
 }
 
+std::string Stage::work_on(const MicroBatch& samples) const {
+  if (work_.what == nullptr) return {};
+  const auto name_of_layers = [&] {
+    if (work_.layer != nullptr) return work_.layer->name();
+    const std::string first = layers_.front()->name();
+    return layers_.size() == 1 ? first : concat(first, " .. ", layers_.back()->name());
+  };
+  const std::string shape = samples.inputs.defined() ? concat(" with samples ", samples.inputs.sizes()) : "";
+  return concat(work_.what, " of ", name_of_layers(), shape);
+}
+
+at::Tensor Stage::run_layer(std::size_t layer, const at::Tensor& input, const nn::ForwardContext& context) {
+  work_.layer = layers_[layer].get();
+  return layers_[layer]->forward(input, context);
+}
+
 at::Tensor Stage::forward(MicroBatchId micro_batch, const at::Tensor& input, const StagePass& pass) {
+  work_ = {.what = "forward"};
   InFlight state{.pass = pass};
   if (pass.keeps_transformed) state.pass.context.transformed_weights = &transformed_weights_;
   if (!pass.context.training) {
     const at::NoGradGuard no_grad;
     at::Tensor output = input;
-    for (const auto& layer : layers_) output = layer->forward(output, state.pass.context);
+    for (std::size_t i = 0; i < layers_.size(); ++i) output = run_layer(i, output, state.pass.context);
+    work_ = {};
     return output;
   }
   if (pass.splits_backward) {
@@ -102,6 +120,7 @@ at::Tensor Stage::forward(MicroBatchId micro_batch, const at::Tensor& input, con
   if (live_bytes_) live_bytes_->end_action();
   const bool is_new = in_flight_.emplace(index(micro_batch), std::move(state)).second;
   check(is_new, concat("micro-batch ", index(micro_batch), " was run forward twice"));
+  work_ = {};
   return output;
 }
 
@@ -114,7 +133,7 @@ at::Tensor Stage::forward_keeping_graph(const at::Tensor& input, InFlight& state
     if (state.live) state.holds.push_back(state.live->hold(leaf));
   }
   at::Tensor output = leaf;
-  for (const auto& layer : layers_) output = layer->forward(output, state.pass.context);
+  for (std::size_t i = 0; i < layers_.size(); ++i) output = run_layer(i, output, state.pass.context);
   if (state.pass.has_loss) {
     state.logits = output;
   } else if (output.requires_grad()) {
@@ -138,7 +157,7 @@ at::Tensor Stage::forward_keeping_inputs(const at::Tensor& input, InFlight& stat
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     state.inputs.push_back(i < first ? at::Tensor() : output);
     if (state.live) state.holds.push_back(state.live->hold(state.inputs.back()));
-    output = layers_[i]->forward(output, state.pass.context);
+    output = run_layer(i, output, state.pass.context);
   }
   if (state.pass.has_loss) state.logits = output;
   return output;
@@ -147,6 +166,7 @@ at::Tensor Stage::forward_keeping_inputs(const at::Tensor& input, InFlight& stat
 at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets, const nn::LossFunction& loss,
                              double gradient_scale) {
   const at::AutoGradMode with_graph(true);
+  work_ = {.what = "loss", .layer = layers_.back().get()};
   InFlight& state = in_flight_.at(index(micro_batch));
   const at::Tensor logits = std::exchange(state.logits, {});
   if (options_.recompute) {
@@ -156,6 +176,7 @@ at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets
     state.root_gradient = take_gradient(leaf);
     if (state.live) state.holds.push_back(state.live->hold(state.root_gradient));
     if (live_bytes_) live_bytes_->end_action();
+    work_ = {};
     return sum.detach();
   }
   if (state.live) state.live->leave_out(targets);
@@ -164,6 +185,7 @@ at::Tensor Stage::apply_loss(MicroBatchId micro_batch, const at::Tensor& targets
   if (sum.requires_grad()) state.root = torch::autograd::impl::gradient_edge(sum);
   state.root_gradient = at::full_like(sum, gradient_scale);
   if (live_bytes_) live_bytes_->end_action();
+  work_ = {};
   return sum.detach();
 }
 
@@ -174,6 +196,7 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
   InFlight state = std::move(found->second);
   in_flight_.erase(found);
   state.holds.clear();  // the tensors themselves go one by one
+  work_ = {.what = "backward"};
   *on_ready_ = on_ready;
   at::Tensor input_gradient;
   try {
@@ -193,6 +216,7 @@ at::Tensor Stage::backward(MicroBatchId micro_batch, const at::Tensor& output_gr
   }
   state = {};
   if (live_bytes_) live_bytes_->end_action();
+  work_ = {};
   return input_gradient;
 }
 
@@ -211,7 +235,7 @@ at::Tensor Stage::backward_recomputing(InFlight& state, at::Tensor gradient) {
   for (std::size_t i = layers_.size(); i-- > first;) {
     const at::Tensor leaf =
         std::exchange(state.inputs[i], {}).detach().requires_grad_(i > first || state.pass.needs_input_gradient);
-    const at::Tensor output = layers_[i]->forward(leaf, again);
+    const at::Tensor output = run_layer(i, leaf, again);
     torch::autograd::backward({output}, {gradient});
     gradient = take_gradient(leaf);
   }
@@ -239,6 +263,7 @@ void Stage::weight_gradient(MicroBatchId micro_batch, const GradientReady& on_re
   check(found != put_off_.end(),
         concat("weight gradient of micro-batch ", index(micro_batch), ", whose backward did not put any off"));
   nn::WeightGradQueue& queue = *found->second.queue;
+  work_ = {.what = "weight gradients"};
   if (on_ready) {
     report(*parameters_, on_ready, [&](const at::Tensor& leaf) { return !queue.waits_for(leaf); });
     queue.run([&](const at::Tensor& done) {
@@ -248,9 +273,11 @@ void Stage::weight_gradient(MicroBatchId micro_batch, const GradientReady& on_re
     queue.run();
   }
   put_off_.erase(found);
+  work_ = {};
 }
 
 void Stage::drop_in_flight() {
+  work_ = {};
   in_flight_.clear();
   put_off_.clear();
   end_pass();

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "nn/weight_queue.h"
 #include "pipeline/flat_parameters.h"
 #include "pipeline/live_bytes.h"
+#include "pipeline/micro_batch.h"
 
 namespace sluice::pipeline {
 
@@ -88,6 +90,9 @@ class Stage {
   // Frees what is kept for the micro-batches of one pass. Requires: nothing in flight; called before weights change.
   void end_pass() { transformed_weights_.clear(); }
   [[nodiscard]] int in_flight() const { return static_cast<int>(in_flight_.size()); }
+  // What it does at this moment, or did when it failed and until its next call, on a micro-batch: "forward of layer1.0
+  // with samples [16, 3, 32, 32]". Of a whole backward its layers are named together. Empty: nothing.
+  [[nodiscard]] std::string work_on(const MicroBatch& samples) const;
   [[nodiscard]] int put_off() const { return static_cast<int>(put_off_.size()); }
   // From now on, of passes that begin now; it costs a little time. Requires: nothing in flight.
   LiveBytes& count_live_bytes();
@@ -111,6 +116,13 @@ class Stage {
     std::vector<LiveBytes::Hold> holds;
   };
 
+  // What it is at, for whoever reports a failure.
+  struct Work {
+    const char* what = nullptr;        // null: nothing
+    const nn::Layer* layer = nullptr;  // null: all of them
+  };
+
+  [[nodiscard]] at::Tensor run_layer(std::size_t layer, const at::Tensor& input, const nn::ForwardContext& context);
   void install_gradient_hooks();
   // Layers before this one need no backward.
   [[nodiscard]] std::size_t first_trained_layer(const StagePass& pass) const;
@@ -127,6 +139,7 @@ class Stage {
   nn::TransformedWeights transformed_weights_;
   std::unordered_map<int, InFlight> in_flight_;  // by micro-batch
   std::unordered_map<int, PutOff> put_off_;      // by micro-batch
+  Work work_;
   // What the hooks on the parameters call; set only during the last backward of a step.
   std::shared_ptr<GradientReady> on_ready_ = std::make_shared<GradientReady>();
 };

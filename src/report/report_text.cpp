@@ -204,6 +204,16 @@ std::string counts_text(const RunLog& log) {
   return join(parts, ", ");
 }
 
+std::string damage_text(const LineDamage& damage, const char* file) {
+  const std::int64_t lines = damage.unreadable_lines;
+  std::string text;
+  if (lines > 0)
+    text = concat("\nnote: ", counted(lines, "line"), " of ", file, " cannot be read and ", lines == 1 ? "is" : "are",
+                  " left out");
+  if (damage.is_torn) text += concat("\nnote: the last line of ", file, " is torn and is left out");
+  return text;
+}
+
 // Lines for what the user would otherwise not know: old faults, damage, a configuration of another version.
 std::string notes_text(const RunReport& run) {
   const RunLog& log = run.log;
@@ -217,17 +227,31 @@ std::string notes_text(const RunReport& run) {
   if (log.incomplete_steps > 0)
     text += concat("\nnote: the breakdown is incomplete: ", counted(log.incomplete_steps, "step"),
                    " had more spans than are kept");
-  if (log.unreadable_lines > 0)
-    text += concat("\nnote: ", counted(log.unreadable_lines, "line"), " of metrics.jsonl cannot be read and ",
-                   log.unreadable_lines == 1 ? "is" : "are", " left out");
-  if (log.is_torn) text += "\nnote: the last line of metrics.jsonl is torn and is left out";
+  text += damage_text({log.unreadable_lines, log.is_torn}, "metrics.jsonl");
+  text += damage_text(run.worker_damage, "a file in workers/");
+  for (const std::string& problem : run.worker_problems) text += concat("\nnote: ", problem);
   if (!run.config_problem.empty()) text += concat("\nnote: ", run.config_problem);
+  return text;
+}
+
+// Empty where there is no parameter server.
+std::string server_text(const Json& run) {
+  const Json& server = run.at("ps");
+  const Json& workers = run.at("workers");
+  std::string text;
+  if (server.is_object()) {
+    text = concat("parameter server: ", text_or_dash(server, "policy"), ", ", text_or_dash(server, "workers"),
+                  " workers, ", text_or_dash(server, "worker_batch"), " samples each, clock ",
+                  text_or_dash(server, "clock"), "\n");
+  }
+  if (workers.is_array()) text += workers_text(workers, text_at(server, "clock") == "virtual") + "\n";
   return text;
 }
 
 std::string advice_text(const RunLog& log, const Json& run) {
   const auto list = run.find("advice");
   if (list == run.end() || !list->is_array()) {
+    if (run.at("ps").is_object()) return "advice: - (a parameter server's steps are its workers')";
     const bool is_off = log.summary.contains("advice") && log.steps_since_resume > 0;
     return is_off ? "advice: - (nothing was recorded: profile.level = \"off\")" : "advice: -";
   }
@@ -293,8 +317,9 @@ std::string RunReport::text() const {
                   of.is_torn ? "; the only line of metrics.jsonl is torn" : "");
   const Json run = printable_json(safe.json());
   return concat(of.dir.string(), ": ", outcome_text(of, run), "\n", what_ran(run), "\n", times_text(of, run), "\n",
-                rates_text(of, run), "\n", between_text(of, run), "peak memory", since_text(of), ": ", memory_text(run),
-                "\n", counts_text(of), "\n", evaluations_text(of), notes_text(safe), "\n", advice_text(of, run));
+                rates_text(of, run), "\n", server_text(run), between_text(of, run), "peak memory", since_text(of), ": ",
+                memory_text(run), "\n", counts_text(of), "\n", evaluations_text(of), notes_text(safe), "\n",
+                advice_text(of, run));
 }
 
 std::string comparison(std::span<const RunReport> runs) {

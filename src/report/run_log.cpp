@@ -1,128 +1,18 @@
 #include "report/run_log.h"
 
-#include <cerrno>
-#include <cmath>
-#include <fstream>
-#include <limits>
-#include <system_error>
 #include <utility>
 
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "report/record_lines.h"
+#include "report/record_sums.h"
 
 namespace sluice::report {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-std::optional<double> number_of(const Json& value) {
-  if (value.is_number()) return value.get<double>();
-  if (!value.is_string()) return std::nullopt;
-  const auto& name = value.get_ref<const std::string&>();
-  if (name == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  if (name == "Infinity") return std::numeric_limits<double>::infinity();
-  if (name == "-Infinity") return -std::numeric_limits<double>::infinity();
-  return std::nullopt;
-}
-
-struct WeightedSum {
-  double sum = 0;
-  double weight = 0;
-
-  void add(double value, double of_weight) {
-    if (!std::isfinite(value) || !(of_weight > 0)) return;
-    sum += value * of_weight;
-    weight += of_weight;
-  }
-};
-
-// The parts of a rate. A part that a line does not name was nothing in that step.
-struct PartSums {
-  std::map<std::string, double> sums;
-  double weight = 0;
-
-  void add(const std::string& name, std::optional<double> part, double of_weight) {
-    if (part && std::isfinite(*part)) sums[name] += *part * of_weight;
-  }
-};
-
-// What the step lines add up to.
-class RecordSums {
- public:
-  void add(const Json& line) {
-    const double time = number_at(line, "step_ms").value_or(0);
-    for (const auto& [name, value] : line.items()) {
-      const auto number = number_of(value);
-      if (!number || name == "time_s") continue;
-      if (name.ends_with("_per_s") || name == "mfu") {
-        sums_[name].add(*number, time);
-      } else if (name.ends_with("_ms") || name == "sync_bytes") {
-        sums_[name].add(*number, 1);
-      }
-    }
-    if (!(time > 0) || !std::isfinite(time)) return;
-    if (is_finite_at(line, "net_bytes_per_s")) add_network(line, time);
-    if (is_finite_at(line, "flops_per_s")) add_flops(line, time);
-    add_busy(line, time);
-  }
-
-  [[nodiscard]] Numbers means() const {
-    Numbers means;
-    for (const auto& [name, sum] : sums_) {
-      if (sum.weight > 0) means[name] = sum.sum / sum.weight;
-    }
-    for (const PartSums* parts : {&network_, &flops_}) {
-      for (const auto& [name, sum] : parts->sums) means[name] = sum / parts->weight;
-    }
-    return means;
-  }
-
-  [[nodiscard]] std::vector<double> busy() const {
-    std::vector<double> busy;
-    for (const WeightedSum& device : busy_) busy.push_back(device.weight > 0 ? device.sum / device.weight : 0.0);
-    return busy;
-  }
-
- private:
-  static bool is_finite_at(const Json& line, const char* name) {
-    const auto number = number_at(line, name);
-    return number && std::isfinite(*number);
-  }
-
-  void add_network(const Json& line, double time) {
-    network_.weight += time;
-    const auto net = line.find("net");
-    if (net == line.end() || !net->is_object()) return;
-    for (const auto& [interface, rates] : net->items()) {
-      if (!rates.is_object()) continue;
-      for (const char* way : {"sent", "received"})
-        network_.add(concat("net/", interface, "/", way), number_at(rates, way), time);
-    }
-  }
-
-  void add_flops(const Json& line, double time) {
-    flops_.weight += time;
-    const auto kinds = line.find("flops_per_s_by_kind");
-    if (kinds == line.end() || !kinds->is_object()) return;
-    for (const auto& [kind, rate] : kinds->items())
-      flops_.add(concat("flops_per_s_by_kind/", kind), number_of(rate), time);
-  }
-
-  void add_busy(const Json& line, double time) {
-    const auto list = line.find("device_busy");
-    if (list == line.end() || !list->is_array()) return;
-    if (busy_.size() < list->size()) busy_.resize(list->size());
-    for (std::size_t i = 0; i < list->size(); ++i) {
-      if (const auto share = number_of((*list)[i])) busy_[i].add(*share, time);
-    }
-  }
-
-  std::map<std::string, WeightedSum> sums_;
-  PartSums network_, flops_;
-  std::vector<WeightedSum> busy_;
-};
 
 // Higher top-1; of texts, and where there is none, lower loss.
 bool is_better(const Json& one, const Json& other) {
@@ -151,23 +41,24 @@ class Reader {
       log_.summary = Json::object();
       log_.ends_in_fault = false;
     }
+    add_of_server(line, event);
   }
 
-  void add_unreadable(bool is_torn) {
-    if (is_torn) {
-      log_.is_torn = true;
-    } else {
-      ++log_.unreadable_lines;
-    }
-  }
-
-  RunLog finish() {
+  RunLog finish(const LineDamage& damage) {
+    log_.unreadable_lines = damage.unreadable_lines;
+    log_.is_torn = damage.is_torn;
     log_.means = sums_.means();
     log_.device_busy = sums_.busy();
     return std::move(log_);
   }
 
  private:
+  void add_of_server(const Json& line, const std::string& event) {
+    if (event == "ps") log_.server = line;
+    if (event == "push") add_push(log_.workers, line);
+    if (event == "worker") add_news(log_.workers, line);
+  }
+
   void add_step(const Json& line) {
     ++log_.steps;
     ++log_.steps_since_resume;
@@ -202,16 +93,6 @@ class Reader {
   RecordSums sums_;
 };
 
-// A path's status; not_found where there is nothing. Throws where nobody can tell.
-fs::file_status status_of(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::none)
-    throw DataError(concat(printable(path.string()), " cannot be read: ", error.message(),
-                           "; check the permissions of it and of the folders above"));
-  return status;
-}
-
 void require_run_dir(const fs::path& dir) {
   const std::string name = printable(dir.string());
   const fs::file_status status = status_of(dir);
@@ -223,42 +104,7 @@ void require_run_dir(const fs::path& dir) {
     throw ConfigError(concat(name, " holds no metrics.jsonl, so it is no run; give the --run-dir of a `sluice train`"));
 }
 
-std::ifstream open_metrics(const fs::path& file) {
-  const std::string name = printable(file.string());
-  if (!fs::is_regular_file(status_of(file)))
-    throw DataError(concat(name, " is no file; give the --run-dir of a `sluice train`"));
-  errno = 0;
-  std::ifstream in(file, std::ios::binary);
-  if (in.is_open()) return in;
-  const std::string reason = errno != 0 ? std::generic_category().message(errno) : "it cannot be opened";
-  throw DataError(concat(name, " cannot be read: ", reason, "; check its permissions"));
-}
-
 }  // namespace
-
-std::optional<double> number_in(const Numbers& numbers, std::string_view name) {
-  const auto found = numbers.find(name);
-  return found == numbers.end() ? std::nullopt : std::optional(found->second);
-}
-
-std::optional<double> number_at(const Json& object, const char* name) {
-  if (!object.is_object()) return std::nullopt;
-  const auto found = object.find(name);
-  return found == object.end() ? std::nullopt : number_of(*found);
-}
-
-std::optional<std::int64_t> integer_at(const Json& object, const char* name) {
-  constexpr double kLargest = 9e15;
-  const auto number = number_at(object, name);
-  if (!number || !(std::abs(*number) < kLargest)) return std::nullopt;
-  return static_cast<std::int64_t>(*number);
-}
-
-std::optional<std::string> text_at(const Json& object, const char* name) {
-  if (!object.is_object()) return std::nullopt;
-  const auto found = object.find(name);
-  return found == object.end() || !found->is_string() ? std::nullopt : std::optional(found->get<std::string>());
-}
 
 std::vector<PlaceTimes> place_times(const Json& breakdown) {
   std::vector<PlaceTimes> places;
@@ -293,23 +139,12 @@ std::int64_t RunLog::count(std::string_view event) const {
 RunLog read_run_log(const fs::path& run_dir) {
   require_run_dir(run_dir);
   const fs::path file = run_dir / "metrics.jsonl";
-  const std::string name = printable(file.string());
-  std::ifstream in = open_metrics(file);
   Reader reader(run_dir);
-  for (std::string line; std::getline(in, line);) {
-    const bool is_last = in.eof();  // no line break after it
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (const auto event = text_at(record, "event")) {
-      reader.add(record, *event);
-    } else {
-      reader.add_unreadable(is_last && line.starts_with('{'));
-    }
-  }
-  if (in.bad()) throw DataError(concat(name, " cannot be read to its end; check the disk"));
-  RunLog log = reader.finish();
+  const LineDamage damage =
+      read_records(file, [&](const Json& line, const std::string& event) { reader.add(line, event); });
+  RunLog log = reader.finish(damage);
   if (log.counts.empty() && log.unreadable_lines > 0)
-    throw DataError(concat(name, " holds ", log.unreadable_lines,
+    throw DataError(concat(printable(file.string()), " holds ", log.unreadable_lines,
                            " lines and none is a record of a run; it is damaged or not Sluice's: copy it again"));
   return log;
 }

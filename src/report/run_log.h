@@ -18,18 +18,10 @@
 #include <string_view>
 #include <vector>
 
+#include "report/record_fields.h"
+#include "report/worker_totals.h"
+
 namespace sluice::report {
-
-// Numbers by field of a metrics line. Null and absent fields are not in it.
-using Numbers = std::map<std::string, double, std::less<>>;
-
-[[nodiscard]] std::optional<double> number_in(const Numbers& numbers, std::string_view name);
-
-// The number that a field holds; NaN and infinities are written by name. Nothing when it is absent or no number.
-[[nodiscard]] std::optional<double> number_at(const nlohmann::ordered_json& object, const char* name);
-// Nothing also beyond what a double holds exactly: no count of ours is so large.
-[[nodiscard]] std::optional<std::int64_t> integer_at(const nlohmann::ordered_json& object, const char* name);
-[[nodiscard]] std::optional<std::string> text_at(const nlohmann::ordered_json& object, const char* name);
 
 // Mean milliseconds per step of one (replica, device). The records, which are older than devices of several stages,
 // call the device its stage.
@@ -66,6 +58,9 @@ struct RunLog {
   Numbers means;
   std::vector<double> device_busy;  // by device, mean over the time; empty when not recorded
   std::optional<double> last_loss;  // of training
+
+  nlohmann::ordered_json server = nlohmann::ordered_json::object();  // `ps`; empty where there is no parameter server
+  WorkersTotals workers;                                             // of it
 
   std::vector<nlohmann::ordered_json> evaluations;  // first, best, last `eval`; empty or three
   std::int64_t unreadable_lines = 0;                // besides a torn last one

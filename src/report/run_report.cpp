@@ -24,20 +24,15 @@ Json value_at(const Json& object, const char* name) {
   return found == object.end() ? Json(nullptr) : *found;
 }
 
-// Nothing where it is more than any run has, so that three of them can be multiplied.
-std::optional<std::int64_t> count_at(const Json& object, const char* name) {
-  constexpr std::int64_t kMost = 1'000'000;
-  const auto count = integer_at(object, name);
-  return count && *count >= 0 && *count <= kMost ? count : std::nullopt;
-}
+constexpr std::int64_t kMostPlaces = 1'000'000;  // of any kind; three of them can be multiplied
 
 // What ran: from the plan, and from the configuration what the plan does not say.
 void add_plan(Json& report, const RunReport& run) {
   const Json& plan = run.log.plan;
   for (const char* name : {"model", "data", "parameters", "processes", "stages"}) report[name] = value_at(plan, name);
   // The plan counts local replicas; a report those of all processes, as the step lines do.
-  const auto stages = count_at(plan, "stages"), local = count_at(plan, "replicas");
-  const std::int64_t processes = count_at(plan, "processes").value_or(1);
+  const auto stages = count_at(plan, "stages", kMostPlaces), local = count_at(plan, "replicas", kMostPlaces);
+  const std::int64_t processes = count_at(plan, "processes", kMostPlaces).value_or(1);
   const bool is_known = stages && local;
   report["replicas"] = is_known ? Json(*local * processes) : Json(nullptr);
   report["devices"] = is_known ? Json(*local * processes * *stages) : Json(nullptr);
@@ -79,7 +74,32 @@ void add_evaluations(Json& report, const RunLog& log) {
   report["evaluations"] = std::move(list);
 }
 
+// The run itself: what was asked for, and who has pushed.
+void add_server(Json& report, const RunReport& run) {
+  Json server = run.log.server;
+  for (const char* of_line : {"event", "time_s"}) server.erase(of_line);
+  report["ps"] = run.log.server.empty() ? Json(nullptr) : std::move(server);
+  report["workers"] = run.log.workers.empty() ? Json(nullptr) : workers_json(run.log.workers, run.own_records);
+}
+
 }  // namespace
+
+std::vector<std::filesystem::path> add_worker_files(std::span<RunReport> runs, std::span<const WorkerFiles> files) {
+  std::vector<std::filesystem::path> of_nobody;
+  for (const WorkerFiles& of_dir : files) {
+    bool is_used = false;
+    for (RunReport& run : runs) {
+      if (run.log.dir != of_dir.dir && own_records_of(run.log.workers, {&of_dir, 1}).empty()) continue;
+      is_used = true;
+      run.worker_damage.unreadable_lines += of_dir.damage.unreadable_lines;
+      run.worker_damage.is_torn |= of_dir.damage.is_torn;
+      run.worker_problems.insert(run.worker_problems.end(), of_dir.problems.begin(), of_dir.problems.end());
+    }
+    if (!is_used) of_nobody.push_back(of_dir.dir);
+  }
+  for (RunReport& run : runs) run.own_records = own_records_of(run.log.workers, files);
+  return of_nobody;
+}
 
 RunReport read_report(const std::filesystem::path& run_dir) {
   RunReport report{.log = read_run_log(run_dir), .config = std::nullopt, .config_problem = {}};
@@ -106,6 +126,7 @@ Json RunReport::json() const {
   report["wall_s"] = log.wall_s();
   add_measurements(report, log);
   add_evaluations(report, log);
+  add_server(report, *this);
   report["train_loss"] = or_name(log.last_loss);
   report["counts"] = log.counts;
   report["checkpoints"] = log.checkpoints.size();

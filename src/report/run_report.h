@@ -12,6 +12,8 @@
 
 #include "config/config.h"
 #include "report/run_log.h"
+#include "report/worker_files.h"
+#include "report/worker_table.h"
 
 namespace sluice::report {
 
@@ -19,6 +21,10 @@ struct RunReport {
   RunLog log;
   std::optional<config::Config> config;  // nothing when config.toml is missing or not for this version
   std::string config_problem;            // why not, as a sentence
+  // What the workers of its parameter server have told of themselves, and what of that cannot be read.
+  OwnRecordsOfAll own_records = {};
+  LineDamage worker_damage = {};
+  std::vector<std::string> worker_problems = {};
 
   // The run as one object: what ran, its outcome, rates, means, evaluations, counts, advice (docs/report.md).
   [[nodiscard]] nlohmann::ordered_json json() const;
@@ -26,6 +32,9 @@ struct RunReport {
 };
 
 [[nodiscard]] RunReport read_report(const std::filesystem::path& run_dir);
+
+// Gives each run what its workers have told, wherever that is. Returns the directories that hold nothing of these runs.
+std::vector<std::filesystem::path> add_worker_files(std::span<RunReport> runs, std::span<const WorkerFiles> files);
 
 // {"runs": [...]}; each has "speedup", its samples per second against those of the first.
 [[nodiscard]] nlohmann::ordered_json json_of(std::span<const RunReport> runs);

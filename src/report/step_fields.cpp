@@ -4,6 +4,7 @@
 #include "core/host.h"
 #include "device/memory.h"
 #include "report/console_text.h"
+#include "report/worker_writer.h"
 
 namespace sluice::report {
 
@@ -49,6 +50,13 @@ void add_flops(ordered_json& fields, const FlopCount& flops, Nanoseconds duratio
   }
   const auto mfu = utilisation(flops, device_s, facts);
   fields["mfu"] = mfu ? ordered_json(*mfu) : ordered_json(nullptr);
+}
+
+// How many of the targets were predicted right before the update.
+void add_correct(ordered_json& fields, const StepStats& stats) {
+  if (!stats.correct) return;
+  fields["top1"] = stats.correct->top1_percent();
+  fields["top5"] = stats.correct->top5_percent();
 }
 
 // The means over a run's steps, a list of places; null where nothing was recorded.
@@ -99,10 +107,7 @@ ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates*
                       {"batch", record.batch},     {"batches", record.batches},
                       {"loss", record.stats.loss}, {"samples", record.stats.samples},
                       {"lr", record.lr},           {"step_ms", to_ms(record.breakdown.step)}};
-  if (record.stats.correct) {
-    fields["top1"] = record.stats.correct->top1_percent();
-    fields["top5"] = record.stats.correct->top5_percent();
-  }
+  add_correct(fields, record.stats);
   add_breakdown(fields, record.breakdown);
   fields["samples_per_s"] = per_second(static_cast<double>(record.stats.samples), record.breakdown.step);
   fields["syncs_per_s"] = facts.sync_bytes > 0 ? per_second(1.0, record.breakdown.step) : 0.0;
@@ -121,6 +126,23 @@ ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates*
   return fields;
 }
 
+ordered_json worker_step_fields(const WorkerPush& push, std::int64_t number, const RunFacts& facts) {
+  ordered_json fields{{"step", number},
+                      {"version", push.version},
+                      {"epoch", push.epoch},
+                      {"own_steps", push.steps},
+                      {"loss", push.stats.loss},
+                      {"samples", push.stats.samples},
+                      {"step_ms", to_ms(push.breakdown.step)}};
+  add_correct(fields, push.stats);
+  add_breakdown(fields, push.breakdown);
+  fields["wait_ms"] = to_ms(push.waited);
+  fields["sleep_ms"] = to_ms(push.stalled);
+  fields["samples_per_s"] = per_second(static_cast<double>(push.stats.samples), push.breakdown.step);
+  add_flops(fields, push.stats.flops, push.breakdown.step, to_s(push.breakdown.step) * facts.all_devices(), facts);
+  return fields;
+}
+
 ordered_json epoch_fields(const StepSums& sums, const StepRecord& last, const RunFacts& facts) {
   ordered_json fields{{"epoch", last.epoch}, {"step", last.step}, {"steps", sums.steps}, {"samples", sums.samples}};
   add_counts(fields, sums.loss(), sums.correct, facts);
@@ -136,13 +158,18 @@ ordered_json eval_fields(const EvalRecord& record, const RunFacts& facts) {
   return fields;
 }
 
-ordered_json summary_fields(const RunTotals& totals, const std::vector<tune::Advice>* advice,
-                            const std::optional<EvalRecord>& evaluation, const RunFacts& facts) {
+ordered_json worker_summary_fields(const RunTotals& totals, const RunFacts& facts) {
   ordered_json fields{{"samples_per_s", totals.samples_per_s()},
                       {"peak_memory_bytes", peak_memory(facts)},
                       {"peak_memory_by_kind", peak_memory_by_kind(facts)}};
   add_flops(fields, totals.flops, totals.duration, totals.device_s, facts);
   fields["breakdown"] = mean_breakdown(totals);
+  return fields;
+}
+
+ordered_json summary_fields(const RunTotals& totals, const std::vector<tune::Advice>* advice,
+                            const std::optional<EvalRecord>& evaluation, const RunFacts& facts) {
+  ordered_json fields = worker_summary_fields(totals, facts);
   fields["advice"] = nullptr;
   if (advice != nullptr) {
     fields["advice"] = ordered_json::array();

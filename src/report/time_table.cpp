@@ -15,15 +15,22 @@ using Number = std::optional<double>;
 // What is left of `whole` without its known part.
 Number without(Number whole, Number part) { return whole ? Number(*whole - part.value_or(0)) : whole; }
 
-TextRow row_of(const std::string& name, const Numbers& ms) {
+// idle_parts: columns of their own, besides the bubble, before what is left of the idle time.
+TextRow row_of(const std::string& name, const Numbers& ms, std::span<const char* const> idle_parts = {}) {
   const auto number = [&](const char* field) { return number_in(ms, field); };
   const Number skew = number("skew_ms"), bubble = bubble_ms(ms), step = number("step_ms");
   TextRow row{name};
   for (const Number& time : {number("load_ms"), number("forward_ms"), number("backward_ms"), number("transfer_ms"),
-                             without(number("allreduce_exposed_ms"), skew), skew, number("optimizer_ms"), bubble,
-                             without(number("idle_ms"), bubble), step}) {
+                             without(number("allreduce_exposed_ms"), skew), skew, number("optimizer_ms"), bubble}) {
     row.push_back(cell(time, 2));
   }
+  Number other = without(number("idle_ms"), bubble);
+  for (const char* part : idle_parts) {
+    row.push_back(cell(number(part), 2));
+    other = without(other, number(part));
+  }
+  row.push_back(cell(other, 2));
+  row.push_back(cell(step, 2));
   Number compute;
   for (const char* field : {"forward_ms", "backward_ms", "optimizer_ms"}) {
     if (const Number time = number(field)) compute = compute.value_or(0) + *time;
@@ -76,6 +83,16 @@ std::string time_table(std::span<const PlaceTimes> places, const Numbers& means,
                 processes > 1 ? concat(", of rank 0 of ", counted(processes, "process")) : "",
                 " (ms; allreduce: exposed; skew: waiting for the slowest to get there):\n",
                 text_table(rows, std::array{Align::kLeft, Align::kRight}));
+}
+
+std::string worker_time_table(std::span<const std::pair<std::string, Numbers>> workers) {
+  std::vector<TextRow> rows{{"", "load", "forward", "backward", "transfer", "allreduce", "skew", "optimizer", "bubble",
+                             "wait", "stall", "other", "step", "busy"}};
+  for (const auto& [name, ms] : workers) rows.push_back(row_of(name, ms, std::array{"wait_ms", "sleep_ms"}));
+  return concat(
+      "where the workers' time went, as they have told it, mean of a push and over their stages (ms; wait: "
+      "for samples and weights; stall: ps.induce):\n",
+      text_table(rows, std::array{Align::kLeft, Align::kRight}));
 }
 
 }  // namespace sluice::report

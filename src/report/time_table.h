@@ -1,5 +1,6 @@
 // time_table: "where the time went": milliseconds per step of each (replica, stage) as a table whose columns add up to
-// the step. Not here: measuring (profiler/breakdown.h), reading (run_log.h). Pure functions.
+// the step, and of each worker of a parameter server. Not here: measuring (profiler/breakdown.h), reading (run_log.h).
+// Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/text_table.h"
 #include "report/run_log.h"
@@ -25,5 +27,8 @@ namespace sluice::report {
 // run.
 [[nodiscard]] std::string time_table(std::span<const PlaceTimes> places, const Numbers& means, std::int64_t steps,
                                      std::int64_t processes = 1, std::string_view which = {});
+
+// A row a worker: its name and its means of a push, which have two parts of idle time more.
+[[nodiscard]] std::string worker_time_table(std::span<const std::pair<std::string, Numbers>> workers);
 
 }  // namespace sluice::report

@@ -1,8 +1,9 @@
 // run_dir: the directory of one run: its layout, its creation and the lock that keeps other processes out.
 // Not here: what is in the files. Only rank 0 makes one.
-// Layout: config.toml (resolved), metrics.jsonl, log.txt, tensorboard/, checkpoints/step-N/, pushes/, .lock (holds host
-// and process of the owner; stays behind, an flock on it is what counts). Threads: one. Errors: ConfigError when the
-// directory is not for us (another run, in use, nothing to resume); StorageError when it cannot be written.
+// Layout: config.toml (resolved), metrics.jsonl, log.txt, tensorboard/, checkpoints/step-N/, pushes/, workers/ (not the
+// owner's: report/worker_writer.h), .lock (holds host and process of the owner; stays behind, an flock on it is what
+// counts). Threads: one. Errors: ConfigError when the directory is not for us (another run, in use, nothing to resume);
+// StorageError when it cannot be written.
 #pragma once
 
 #include <filesystem>

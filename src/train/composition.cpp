@@ -31,6 +31,7 @@ engine::TrainStepOptions step_options(const Setup& setup) {
           .clip_norm = setup.config.train.clip_norm,
           .sums_gradients = freeze::needs_gradients(policy_of(setup)),
           .memory_is_limited = setup.config.device.memory_limit.bytes > 0,
+          .less_memory = less_memory(setup.config),
           .explain_memory = [&setup](const Error& error, const Plan& plan) {
             return with_what_would_fit(error, setup, plan);
           }};

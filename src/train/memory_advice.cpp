@@ -53,6 +53,19 @@ std::optional<Candidate> first_that_fits(const tune::MemoryModel& model, std::ui
 
 constexpr std::int64_t kMostChunks = 65'536;  // what pipeline.chunks takes
 
+bool is_on_a_server(const config::Config& config) { return config.replicas.sync == "ps"; }
+
+// Of all workers the same: they share the samples of an epoch by it.
+bool has_the_batch_of_all(const config::Config& config) { return config.ps.policy == "dual_batch"; }
+
+const char* key_of_chunks(const config::Config& config) {
+  return is_on_a_server(config) && config.ps.partitions > 0 ? "ps.partitions" : "pipeline.chunks";
+}
+
+const char* key_of_batch(const config::Config& config) {
+  return is_on_a_server(config) ? "ps.worker_batch" : "train.global_batch";
+}
+
 // Each takes what failed and gives its variation number i.
 std::optional<Variation> more_chunks(const tune::MemoryModel& model, Variation next, int i) {
   if (next.config.train.micro_batch > 0) return std::nullopt;  // that decides their number
@@ -61,7 +74,8 @@ std::optional<Variation> more_chunks(const tune::MemoryModel& model, Variation n
     return std::nullopt;
   next.plan.chunks = static_cast<int>(chunks);
   next.config.pipeline.chunks = next.plan.chunks;
-  next.setting = concat("pipeline.chunks = ", chunks);
+  if (next.config.ps.partitions > 0) next.config.ps.partitions = next.plan.chunks;
+  next.setting = concat(key_of_chunks(next.config), " = ", chunks);
   return next;
 }
 
@@ -94,14 +108,15 @@ std::optional<Variation> recomputation(const tune::MemoryModel&, Variation next,
 }
 
 std::optional<Variation> smaller_batch(const tune::MemoryModel& model, Variation next, int i) {
+  if (is_on_a_server(next.config) && has_the_batch_of_all(next.config)) return std::nullopt;
   next.plan.global_batch >>= std::min(i + 1, 60);  // no more than the data set has
   if (next.plan.global_batch == 0) return std::nullopt;
-  next.config.train.global_batch = next.plan.global_batch;
+  (is_on_a_server(next.config) ? next.config.ps.worker_batch : next.config.train.global_batch) = next.plan.global_batch;
   if (next.config.train.micro_batch > 0)
     next.plan.chunks = configured_chunks(next.config, model.processes, next.plan.global_batch);
   if (next.plan.global_batch < std::int64_t{next.plan.replicas} * model.processes * next.plan.chunks)
     return std::nullopt;
-  next.setting = concat("train.global_batch = ", next.plan.global_batch);
+  next.setting = concat(key_of_batch(next.config), " = ", next.plan.global_batch);
   return next;
 }
 
@@ -121,6 +136,12 @@ config::Config settings_of(config::Config config, const Plan& plan) {
 constexpr std::array kVariations{more_chunks, smaller_micro_batch, recomputation, more_stages, smaller_batch};
 
 }  // namespace
+
+std::string less_memory(const config::Config& config) {
+  if (!is_on_a_server(config)) return std::string(pipeline::kLessTrainingMemory);
+  if (has_the_batch_of_all(config)) return "use more pipeline.chunks or more pipeline.stages";
+  return concat("use a smaller ps.worker_batch, more ", key_of_chunks(config), " or more pipeline.stages");
+}
 
 tune::MemoryModel measure_memory_model(const Setup& setup) {
   constexpr std::int64_t kMost = 16;  // enough for the kernels that larger ones run

@@ -12,9 +12,16 @@
 #include "core/plan.h"
 #include "tune/memory_model.h"
 
+namespace sluice::config {
+struct Config;
+}
+
 namespace sluice::train {
 
 struct Setup;
+
+// What to do about too little memory for a training pass, by the keys of this run, as the end of a sentence.
+[[nodiscard]] std::string less_memory(const config::Config& config);
 
 [[nodiscard]] tune::MemoryModel measure_memory_model(const Setup& setup);
 

@@ -332,7 +332,7 @@ comm::World alone(const comm::World& world) { return {.local_rank = world.local_
 
 nlohmann::ordered_json run_training(const config::Config& wanted, const SessionOptions& wishes) {
   const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serving);
-  if (place.part == ServerPlace::Part::kWorker) return run_worker(config, place, wishes.launch);
+  if (place.part == ServerPlace::Part::kWorker) return run_worker(config, place, wishes.launch, wishes.run_dir);
   if (place.part == ServerPlace::Part::kShards) return run_shard_server(config, place, {wishes.launch, wishes.run_dir});
   SessionOptions options = wishes;
   options.server = place;

@@ -15,7 +15,8 @@
 namespace sluice::train {
 
 struct SessionOptions {
-  std::filesystem::path run_dir;      // empty: runs/<config name>-<date>-<time>
+  // Empty: runs/<config name>-<date>-<time>; of a worker of a parameter server: none.
+  std::filesystem::path run_dir;
   std::filesystem::path config_file;  // names the default run directory
   // "auto": continue the run directory's newest checkpoint if there is one; else a run or checkpoint directory; empty:
   // a new run.

@@ -14,15 +14,20 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "data/sample_reader.h"
+#include "device/memory.h"
 #include "pipeline/failure.h"
+#include "profiler/breakdown.h"
 #include "ps/net/network_link.h"
 #include "ps/policy/stragglers.h"
 #include "ps/worker_sync.h"
+#include "report/worker_writer.h"
 #include "train/choose_chunks.h"
 #include "train/composition.h"
 #include "train/machine_fit.h"
+#include "train/memory_advice.h"
 #include "train/plan_changes.h"
 #include "train/plan_description.h"
+#include "train/run_facts.h"
 #include "train/served_workers.h"
 #include "train/server_run.h"
 #include "train/stop_signal.h"
@@ -86,13 +91,16 @@ class PacedLink final : public ps::ServerLink {
   Nanoseconds last_push_ = now_ns();
 };
 
+// Of this process, for the server's messages and records, and for this worker's own.
+std::string own_place() { return concat(host_name(), ", process ", ::getpid()); }
+
 ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const Launch& launch) {
   return {.host = place.host,
           .port = place.port,
           .others = place.others,
           .keys = place.keys,
           .worker = ps::WorkerId{place.worker},
-          .where = concat(host_name(), ", process ", ::getpid()),
+          .where = own_place(),
           .batch = share_of(setup, place.worker).samples,
           .slack = ledger_options(setup).slack,
           .agreement = served_agreement(setup, launch.version),
@@ -101,10 +109,49 @@ ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const
           .is_stopped = StopSignal::requested};
 }
 
+// By which a worker's own records say who it is; "where" is what the server's records call it.
+nlohmann::ordered_json identity_of(const Setup& setup, const ServerPlace& place) {
+  const WorkerShare share = share_of(setup, place.worker);
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  return {{"worker", place.worker},
+          {"host", host_name()},
+          {"pid", ::getpid()},
+          {"where", own_place()},
+          {"server", concat(place.host, ":", place.port)},
+          {"unix_s", std::chrono::duration<double>(since_1970).count()},
+          {"batch", share.batch},
+          {"samples_of_push", share.samples}};
+}
+
+nlohmann::ordered_json plan_of_worker(const nlohmann::ordered_json& description, const report::RunFacts& facts) {
+  nlohmann::ordered_json plan;
+  for (const char* key : {"model", "data", "parameters", "stages", "virtual", "replicas", "schedule", "chunks",
+                          "partition", "cpu_threads"})
+    plan[key] = description.at(key);
+  for (const device::Device& device : facts.devices) plan["devices"].push_back(device::to_string(device));
+  return plan;
+}
+
+// Adds up what passes while it lives.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Nanoseconds& sum) : sum_(sum) {}
+  ~Stopwatch() { sum_ += now_ns() - begin_; }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  Nanoseconds& sum_;
+  Nanoseconds begin_ = now_ns();
+};
+
 class Worker {
  public:
-  Worker(const Setup& setup, const ServerPlace& place, std::shared_ptr<ps::NetworkLink> link)
+  // records: null where none are kept.
+  Worker(const Setup& setup, const ServerPlace& place, std::shared_ptr<ps::NetworkLink> link,
+         report::WorkerWriter* records)
       : setup_(setup),
+        records_(records),
         number_(place.worker),
         share_(share_of(setup, place.worker)),
         link_(std::move(link)),
@@ -114,15 +161,25 @@ class Worker {
         engine_(plans_.now, engine_options(setup, nullptr, nullptr, sync_factory())) {
     check_feasible(engine_, plans_.changes, 0);
     if (plans_.tries_chunks) decide_chunks(setup_, engine_, {});
-    log_table(describe_plan(setup_, engine_.composition(), /*chunks_are_open=*/false).text);
+    const PlanDescription description = describe_plan(setup_, engine_.composition(), /*chunks_are_open=*/false);
+    log_table(description.text);
+    if (records_ == nullptr) return;
+    const report::RunFacts facts = facts_of(setup_, engine_.composition());
+    for (const device::Device& device : facts.devices) device::reset_peak_memory(device);  // trials do not count
+    records_->begin(facts, plan_of_worker(description.json, facts));
   }
 
   void run() {
-    while (const auto lease = link_->next_lease()) {
+    engine_.recorder().clear();
+    begin_ = now_ns();
+    while (const auto lease = next_lease()) {
       try {
         run_round(*lease);
       } catch (const ps::StepIsVoid&) {  // the next samples are of another life, or the run is over
+        engine_.recorder().clear();
+        begin_ = now_ns();
       }
+      waited_ = 0;
     }
   }
 
@@ -142,26 +199,45 @@ class Worker {
     };
   }
 
+  std::optional<data::Lease> next_lease() {
+    const Stopwatch waiting(waited_);
+    return link_->next_lease();
+  }
+
+  std::int64_t wait_for_weights() {
+    const Stopwatch waiting(waited_);
+    return link_->wait_for_weights();
+  }
+
   // One step, or as many of its own as come between two pushes.
   void run_round(const data::Lease& lease) {
     const std::vector<data::Lease> steps = steps_of(lease, share_);
-    pipeline::MicroBatch batch = read_lease(reader_, steps.front());
+    pipeline::MicroBatch batch = read(steps.front());
     const double last_send_s = link_->last_send_s();
-    const std::int64_t version = link_->wait_for_weights();
+    report::WorkerPush push{.version = wait_for_weights(), .epoch = lease.epoch};
     sync_->begin_round(round_of(lease, share_));
     for (std::size_t i = 0; i < steps.size(); ++i) {
       if (i > 0) {
         link_->check_step();
-        batch = read_lease(reader_, steps[i]);
+        batch = read(steps[i]);
       }
       // Dropout depends on the number of the step: the server's, which a run that goes on has again.
-      const std::int64_t number = version * share_.steps() + static_cast<std::int64_t>(i);
-      static_cast<void>(engine_.step().run({batch}, number, lr_.at(version), {.count_correct = true}));
-      static_cast<void>(engine_.recorder().collect(number, 0, 0));
+      const std::int64_t number = push.version * share_.steps() + static_cast<std::int64_t>(i);
+      const StepStats stats = engine_.step().run({batch}, number, lr_.at(push.version), {.count_correct = true});
+      const Nanoseconds end = now_ns();
+      push.add(stats, profiler::break_down(engine_.recorder().collect(number, std::exchange(begin_, end), end)));
     }
     ++pushes_;
     examples_ += paced_->examples;
+    push.waited = waited_;
+    push.stalled = in_ns(paced_->times.stall_s);
+    if (records_ != nullptr) records_->push(push);
     if (pushes_ % setup_.config.log.every == 0) tell(last_send_s);
+  }
+
+  pipeline::MicroBatch read(const data::Lease& lease) {
+    const SpanScope span(engine_.recorder().process(), Phase::kLoadWait);
+    return read_lease(reader_, lease);
   }
 
   // In the words of the anytime project's workers.
@@ -174,6 +250,7 @@ class Worker {
   }
 
   const Setup& setup_;
+  report::WorkerWriter* records_;
   int number_;
   WorkerShare share_;
   std::shared_ptr<ps::NetworkLink> link_;
@@ -185,33 +262,53 @@ class Worker {
   engine::Engine engine_;
   std::int64_t pushes_ = 0;
   std::int64_t examples_ = 0;
+  Nanoseconds begin_ = 0;   // of the step that runs: the end of the one before
+  Nanoseconds waited_ = 0;  // since the last push
 };
 
-// Everything that the server hears of when it goes wrong.
-nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place,
-                            const std::shared_ptr<ps::NetworkLink>& link) {
-  try {
-    Worker worker(setup, place, link);
-    worker.run();
+// Where memory has run out the batch is the first thing to know.
+Error with_batch(const Error& error, const WorkerShare& share) {
+  if (error.exit_code() != ExitCode::kOutOfMemory) return error;
+  return error.with_context(concat("a step of ", counted(share.batch, "sample")));
+}
+
+// Everything that the server hears of when it goes wrong, and the worker's own records tell.
+nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const std::shared_ptr<ps::NetworkLink>& link,
+                            const std::filesystem::path& run_dir) {
+  std::unique_ptr<report::WorkerWriter> records;
+  const auto end = [&](const char* outcome) {
     link->leave();
+    if (records) records->end(outcome);
+  };
+  const auto tell_all = [&](const Error& error) {
+    Error told = with_batch(error, share_of(setup, place.worker));
+    link->fail(told);
+    if (records) records->fail(told);
+    return told;
+  };
+  try {
+    if (!run_dir.empty())
+      records = std::make_unique<report::WorkerWriter>(run_dir, place.worker, identity_of(setup, place));
+    Worker worker(setup, place, link, records.get());
+    worker.run();
+    end("done");
     log_result(concat("worker ", place.worker, ": the run is over, after ", worker.pushes(), " pushes of this worker"));
     return worker.summary();
   } catch (const InterruptedError&) {
-    link->leave();
+    end("interrupted");
     throw;
   } catch (const Error& error) {
-    link->fail(error);
-    throw;
+    throw Error(tell_all(error));
   } catch (...) {
-    const Error error = pipeline::describe_failure(std::current_exception(), "training");
-    link->fail(error);
-    throw Error(error);
+    const std::string advice = less_memory(setup.config);
+    throw Error(tell_all(pipeline::describe_failure(std::current_exception(), "training", {.less_memory = advice})));
   }
 }
 
 }  // namespace
 
-nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlace& place, const Launch& launch) {
+nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlace& place, const Launch& launch,
+                                  const std::filesystem::path& run_dir) {
   const StopSignal stop_signal(launch.end_process ? StopSignal::Afterwards::kIgnored
                                                   : StopSignal::Afterwards::kAsBefore);
   const ProcessRank of_launch = process_rank(launch.world);
@@ -222,7 +319,7 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlac
   log_info(concat("worker ", place.worker, ": looking for the parameter server at ", place.host, ":", place.port));
   const auto link = std::make_shared<ps::NetworkLink>(link_options(setup, place, launch));
   log_info(concat("worker ", place.worker, " has joined the parameter server at ", place.host, ":", place.port));
-  return work(setup, place, link);
+  return work(setup, place, link, run_dir);
 }
 
 }  // namespace sluice::train

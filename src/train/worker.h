@@ -1,9 +1,11 @@
 // worker: a worker of a parameter server as a process: it is given samples and weights, runs the one training step on
 // its own pipeline, and pushes what came of it, until the run is over. It has its own plan and devices; evaluation,
-// checkpoints and records are the server's.
+// checkpoints and the run's records are the server's.
 // Threads: one, besides the connection's. Errors: those of the training step and of ps/net/network_link.h; the server
 // is told of them.
 #pragma once
+
+#include <filesystem>
 
 #include <nlohmann/json.hpp>
 
@@ -13,7 +15,9 @@
 
 namespace sluice::train {
 
-// Returns when the run is over: what this worker has done.
-nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlace& place, const Launch& launch);
+// Returns when the run is over: what this worker has done. run_dir: where it keeps records of its own
+// (report/worker_writer.h); empty: nowhere.
+nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlace& place, const Launch& launch,
+                                  const std::filesystem::path& run_dir);
 
 }  // namespace sluice::train

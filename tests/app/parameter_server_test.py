@@ -122,6 +122,10 @@ class ParameterServerTest(unittest.TestCase):
         self.assertGreater(max(epochs), 2)
         self.assertEqual(epochs, sorted(epochs))
         self.assertEqual(cli.column(run_dir, "epoch", "eval")[:3], [0, 1, 2], "after each epoch")
+        report = json.loads(cli.must_run("report", run_dir, "--json").stdout)["runs"][0]
+        self.assertEqual((report["ps"]["clock"], [worker["worker"] for worker in report["workers"]]),
+                         ("virtual", list(range(WORKERS))))
+        self.assertEqual(sum(worker["examples"] for worker in report["workers"]), sum(sizes.values()))
 
     def test_batch_norm_trains_and_the_checkpoint_is_the_servers(self):
         config = configuration(self.folder, {"policy": "asp", **STALL}, model={"name": "resnet8", "image_size": 16},

@@ -35,6 +35,7 @@ TEST(DidYouMean, SuggestsWhatIsNearOrLongerAndNothingFarFetched) {
 TEST(Counted, KnowsOneAndMany) {
   EXPECT_EQ(counted(1, "step"), "1 step");
   EXPECT_EQ(counted(0, "batch"), "0 batches");
+  EXPECT_EQ(counted(2, "push"), "2 pushes");
   EXPECT_EQ(counted(3, "process"), "3 processes");
 }
 

@@ -52,6 +52,14 @@ TEST(DescribeFailure, ALimitNamesTheDeviceWhatWasAskedForAndWhatItHolds) {
                "replica 0 stage 1: out of memory on cpu:1: no room for 4.0 MiB in its device.memory_limit of 64.0 MiB, "
                "which holds activations 40.0 MiB, gradients 12.0 MiB, parameters 10.0 MiB; use more pipeline.chunks, "
                "more pipeline.stages or a smaller train.global_batch");
+  const MemoryWords words{.less_memory = "use less", .work = "forward of conv1 with samples [16, 3, 32, 32]"};
+  EXPECT_THAT(
+      describe_failure(std::make_exception_ptr(device::MemoryLimitError({device::DeviceKind::kCpu, 1}, 4 * kMiB, use)),
+                       "replica 0 stage 1", words)
+          .what(),
+      AllOf(
+          testing::StartsWith("replica 0 stage 1, in forward of conv1 with samples [16, 3, 32, 32]: out of memory on "),
+          testing::EndsWith("; use less")));
   EXPECT_TRUE(is_refused_by_limit(error.with_context("training")));
   EXPECT_FALSE(is_refused_by_limit(described(std::bad_alloc())));
   EXPECT_FALSE(is_refused_by_limit(DataError(error.what())));

@@ -74,6 +74,8 @@ TEST_F(MemoryLimit, AStepThatFitsIsBitEqualAndOneThatDoesNotIsNamed) {
   EXPECT_THAT(failure,
               AllOf(StartsWith(concat("replica 0 stage ", stage, " at action ", stage)), HasSubstr(", micro-batch "),
                     HasSubstr(concat("out of memory on cpu:", stage, ": no room for ")),
+                    ContainsRegex("in (forward|backward|loss) of [a-z0-9.]+( \\.\\. [a-z0-9.]+)? with samples "
+                                  "\\[16, 3, 32, 32\\]: out of memory"),
                     HasSubstr(concat("in its device.memory_limit of ", human_bytes(too_little))),
                     HasSubstr("which holds activations "), HasSubstr(", gradients "), HasSubstr("pipeline.chunks = ")));
   // Nothing of the failed run is left on the devices.
@@ -152,6 +154,39 @@ TEST_F(MemoryLimit, PlacesOnOneDeviceShareItsLimit) {
   plan.chunks = advised(advice, "pipeline.chunks");
   EXPECT_LE(tune::estimate_bytes(model, plan).value(), limit / 2) << advice;
   EXPECT_THAT(advice, HasSubstr(" a place"));
+}
+
+// The keys that a worker of a parameter server may set for itself.
+TEST_F(MemoryLimit, AWorkerIsAdvisedToSetItsOwnBatch) {
+  const tune::MemoryModel model = model_of({.saved_bytes = {.per_sample = 1000}, .parameter_bytes = 8});
+  config::Config config = small_config(1, 4);
+  config.replicas.sync = "ps";
+  config.ps.workers = 2;
+  config.ps.worker_batch = 64;
+  config.device.memory_limit.bytes = 50'000;
+  const Plan plan{.partition = {{5}}, .chunks = 4, .global_batch = 64, .recompute = {false}};
+  EXPECT_EQ(less_memory(config), "use a smaller ps.worker_batch, more pipeline.chunks or more pipeline.stages");
+  std::string advice = what_would_fit(model, make_setup(config), plan);
+  EXPECT_THAT(advice, AllOf(HasSubstr("pipeline.chunks = "), Not(HasSubstr("train.global_batch"))));
+  Plan smaller = plan;
+  smaller.global_batch = config.ps.worker_batch = advised(advice, "ps.worker_batch");
+  EXPECT_LE(tune::estimate_bytes(model, smaller).value(), 50'000U) << advice;
+  EXPECT_NO_THROW(config::validate(config)) << advice;
+
+  config.ps.worker_batch = 64;
+  config.pipeline.chunks = std::nullopt;
+  config.ps.policy = "amb";
+  config.ps.time_limit_s = 1;
+  config.ps.partitions = 4;
+  EXPECT_THAT(less_memory(config), HasSubstr("more ps.partitions"));
+  EXPECT_THAT(what_would_fit(model, make_setup(config), plan),
+              AllOf(HasSubstr("ps.partitions = "), Not(HasSubstr("pipeline.chunks = "))));
+
+  config.ps.policy = "dual_batch";  // the shares of all workers come from one batch
+  config.ps.time_limit_s = 0;
+  config.ps.partitions = 0;
+  config.ps.sample_s = 0.01;
+  EXPECT_THAT(less_memory(config), Not(HasSubstr("batch")));
 }
 
 // A refusal of so little memory that something is advised.

@@ -1,11 +1,15 @@
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <memory>
+#include <system_error>
 
 #include "app/commands.h"
 #include "app/options.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "report/run_report.h"
 
 namespace sluice::app {
@@ -16,19 +20,45 @@ struct ReportArguments {
   OutputArguments output;
 };
 
-// Of several directories, as `runs/*` gives them, those that are no runs are passed over and named.
-void run_report_command(const ReportArguments& arguments) {
+struct Read {
   std::vector<report::RunReport> runs;
   std::vector<Error> refusals;
-  for (const auto& dir : arguments.run_dirs) {
+  bool is_one = false;  // run, maybe with what its workers have written elsewhere
+};
+
+// Where a worker alone was given its own.
+bool is_of_workers_alone(const std::filesystem::path& dir) {
+  std::error_code ignored;
+  return report::holds_workers(dir) && !std::filesystem::exists(dir / "metrics.jsonl", ignored);
+}
+
+Read read_all(const std::vector<std::filesystem::path>& dirs) {
+  Read all;
+  std::vector<report::WorkerFiles> of_workers;
+  for (const auto& dir : dirs) {
+    if (report::holds_workers(dir)) of_workers.push_back(report::read_worker_files(dir));
+    if (is_of_workers_alone(dir)) continue;
     try {
-      runs.push_back(report::read_report(dir));
+      all.runs.push_back(report::read_report(dir));
     } catch (const Error& error) {
-      refusals.push_back(error);
+      all.refusals.push_back(error);
     }
   }
+  all.is_one = std::ranges::count_if(dirs, is_of_workers_alone) + 1 == std::ssize(dirs);
+  for (const auto& dir : report::add_worker_files(all.runs, of_workers)) {
+    if (!is_of_workers_alone(dir)) continue;
+    all.refusals.push_back(
+        ConfigError(concat(printable(dir.string()), " holds records of workers alone, and of none of these runs; give ",
+                           "the run directory of their parameter server, too")));
+  }
+  return all;
+}
+
+// Of several directories, as `runs/*` gives them, those that are no runs are passed over and named.
+void run_report_command(const ReportArguments& arguments) {
+  const auto [runs, refusals, is_one] = read_all(arguments.run_dirs);
   if (runs.empty()) {
-    if (refusals.size() == 1) throw refusals.front();
+    if (refusals.size() == 1) throw Error(refusals.front());
     throw Error(refusals.front().exit_code(),
                 concat("none of the ", refusals.size(),
                        " paths is a run that can be read; the first: ", refusals.front().what()));
@@ -40,7 +70,6 @@ void run_report_command(const ReportArguments& arguments) {
   }
   nlohmann::ordered_json json = report::json_of(runs);
   json["skipped"] = skipped;
-  const bool is_one = arguments.run_dirs.size() == 1;
   arguments.output.print(json, is_one ? runs.front().text() : report::comparison(runs));
 }
 
@@ -50,7 +79,9 @@ void add_report(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("report", "Print a run's plan, times, evaluations and advice, or several runs side by side");
   const auto arguments = std::make_shared<ReportArguments>();
-  command->add_option("RUN_DIR", arguments->run_dirs, "Directories of runs, also of one that still goes on")
+  command
+      ->add_option("RUN_DIR", arguments->run_dirs,
+                   "Directories of runs, also of one that still goes on, and of workers that were given their own")
       ->required()
       ->check(not_empty);
   arguments->output.add_to(*command);

@@ -40,7 +40,9 @@ void run_train_command(TrainArguments& arguments) {
 void add_session(CLI::App& command, const std::shared_ptr<TrainArguments>& arguments) {
   arguments->config.add_to(command);
   command
-      .add_option("--run-dir", arguments->session.run_dir, "Directory of the run; default: runs/<config>-<date>-<time>")
+      .add_option("--run-dir", arguments->session.run_dir,
+                  "Directory of the run; default: runs/<config>-<date>-<time>. A worker of a parameter server writes "
+                  "workers/N.jsonl into it, and without it nothing")
       ->type_name("DIR")
       ->check(not_empty);
   CLI::Option* resume =
