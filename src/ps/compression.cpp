@@ -148,15 +148,6 @@ at::Tensor pack_rounded(const at::Tensor& values) {
 
 // --- All kinds.
 
-std::int64_t packed_size(const Compression& compression, at::ScalarType dtype, std::int64_t elements) {
-  switch (compression.kind) {
-    case Kind::kNone: return elements * size_of(dtype);
-    case Kind::kBf16: return elements * size_of(at::kBFloat16);
-    case Kind::kTopK: break;
-  }
-  return kept_of(compression.ratio, elements) * (size_of(dtype) + size_of(at::kInt));
-}
-
 // Requires: is_packed.
 at::Tensor unpacked(const Compression& compression, at::ScalarType dtype, std::int64_t elements,
                     const at::Tensor& bytes) {
@@ -201,6 +192,15 @@ std::int64_t kept_of(double ratio, std::int64_t elements) {
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(kept), std::min<std::int64_t>(elements, 1), elements);
 }
 
+std::int64_t packed_bytes(const Compression& compression, at::ScalarType dtype, std::int64_t elements) {
+  switch (compression.kind) {
+    case Kind::kNone: return elements * size_of(dtype);
+    case Kind::kBf16: return elements * size_of(at::kBFloat16);
+    case Kind::kTopK: break;
+  }
+  return kept_of(compression.ratio, elements) * (size_of(dtype) + size_of(at::kInt));
+}
+
 std::int64_t Packed::bytes() const {
   return std::accumulate(shards.begin(), shards.end(), static_cast<std::int64_t>(statistics.nbytes()),
                          [](std::int64_t sum, const at::Tensor& shard) { return sum + shard.numel(); });
@@ -222,7 +222,7 @@ bool is_packed(const Compression& compression, at::ScalarType dtype, std::int64_
   if (compression.loses() && !is_number(dtype)) return false;
   const bool is_top = compression.kind == Kind::kTopK;
   if (elements < 0 || (is_top && elements > kMostPlaces)) return false;
-  if (bytes.numel() != packed_size(compression, dtype, elements)) return false;
+  if (bytes.numel() != packed_bytes(compression, dtype, elements)) return false;
   return !is_top || with_type(dtype, [&](auto type) { return are_places<decltype(type)>(bytes, elements); });
 }
 

@@ -49,6 +49,9 @@ void check_compression(const Compression& compression, const Layout& layout);
 // number (0.07 of 100 is 7). At least one, so that what is not finite is seen.
 [[nodiscard]] std::int64_t kept_of(double ratio, std::int64_t elements);
 
+// How many bytes a shard takes.
+[[nodiscard]] std::int64_t packed_bytes(const Compression& compression, at::ScalarType dtype, std::int64_t elements);
+
 // Tensors as they travel: 1-d, on the CPU.
 struct Packed {
   std::vector<at::Tensor> shards;  // bytes

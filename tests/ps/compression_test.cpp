@@ -134,6 +134,7 @@ TEST(Compression, ShardsWithoutElementsAndOddOnes) {
         const at::Tensor values = normal(elements, dtype, 5);
         const at::Tensor bytes = pack(compression, values);
         EXPECT_EQ(bytes.scalar_type(), at::kByte);
+        EXPECT_EQ(bytes.numel(), packed_bytes(compression, dtype, elements));
         EXPECT_EQ(there_and_back(compression, values).numel(), elements);
       }
     }
