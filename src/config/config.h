@@ -153,6 +153,9 @@ struct PsConfig {
   std::string lr_by = "updates";
   int nesterov_delay = 0;  // updates; 0 = none
   std::string log = "off";
+  std::string push_compression = "none";
+  std::string pull_compression = "none";
+  double topk_ratio = 0.01;
 
   bool operator==(const PsConfig&) const = default;
 };

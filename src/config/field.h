@@ -1,5 +1,5 @@
 // field: joins a key of the schema to its member of Config: how the member's type is shown as a Value and back.
-// Internal to schema.cpp.
+// Internal to the schema (keys.h).
 #pragma once
 
 #include "config/schema.h"

@@ -87,6 +87,7 @@ class Rules {
     check_local_training();
     check_dual_batch();
     check_delay();
+    check_compression();
     require(config_.freeze.policy == "none" && config_.pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
             "workers of a parameter server keep their plan; leave freeze.policy and pipeline.changes out");
     require(ps.policy != "amb" || ps.time_limit_s > 0, {"ps.policy", "ps.time_limit_s"},
@@ -125,6 +126,25 @@ class Rules {
             {"ps.nesterov_delay", "ps.policy", "ps.quorum"},
             concat("ps.nesterov_delay=", ps.nesterov_delay, " beside ps.policy=\"", ps.policy,
                    "\"; it is for \"asp\", \"ssp\", and \"diloco\" with ps.quorum=1, where each push is an update"));
+  }
+
+  // What is left out of a message is made up for in the next one of its kind: a sum may be sent so, weights that take
+  // the place of others may not.
+  void check_compression() const {
+    const PsConfig& ps = config_.ps;
+    const bool has_topk = ps.push_compression == "topk" || ps.pull_compression == "topk";
+    require(has_topk || ps.topk_ratio == PsConfig{}.topk_ratio,
+            {"ps.topk_ratio", "ps.push_compression", "ps.pull_compression"},
+            concat("ps.topk_ratio=", ps.topk_ratio, R"( is for ps.push_compression or ps.pull_compression = "topk")",
+                   "; leave it out"));
+    if (ps.push_compression == "none" && ps.pull_compression == "none") return;
+    require(ps.policy != "dual_batch" && ps.policy != "local_sgd",
+            {"ps.push_compression", "ps.pull_compression", "ps.policy"},
+            concat("ps.push_compression and ps.pull_compression beside ps.policy=\"", ps.policy,
+                   "\", whose workers push weights: what is left out of those would be lost; leave them out, or set "
+                   "\"diloco\", which pushes what weights have moved"));
+    require(ps.clock == "virtual", {"ps.push_compression", "ps.pull_compression", "ps.clock"},
+            "ps.push_compression and ps.pull_compression are for ps.clock=\"virtual\"; leave them out");
   }
 
   // What goes with virtual time, and what with processes.

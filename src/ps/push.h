@@ -40,6 +40,7 @@ struct PushDone {
   PushScores scores;
   PushTimes times;
   std::int64_t staleness = 0;  // updates between the weights that it began with and its own
+  std::int64_t bytes = 0;      // of the weights and the push, as they have travelled; 0: nobody has counted them
 };
 
 }  // namespace sluice::ps

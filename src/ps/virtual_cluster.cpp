@@ -29,10 +29,9 @@ VirtualCluster::VirtualCluster(Server& server, VirtualOptions options, Compute c
       stragglers_(options_.stragglers),
       compute_(std::move(compute)),
       workers_(options_.workers.size()),
-      delivered_(options_.workers.size()),
-      bytes_(static_cast<double>(server.weights().tensors.bytes())) {
+      delivered_(options_.workers.size()) {
   for (std::size_t w = 0; w < workers_.size(); ++w)
-    workers_[w].link = std::make_shared<VirtualLink>(server_, WorkerId{static_cast<int>(w)});
+    workers_[w].link = std::make_shared<VirtualLink>(server_, WorkerId{static_cast<int>(w)}, options_.compression);
 }
 
 VirtualUpdate VirtualCluster::next_update() {
@@ -65,7 +64,8 @@ void VirtualCluster::begin(WorkerId id) {
   auto push = worker.link->take();
   check(push.has_value(), "a worker's step in virtual time has pushed nothing");
   worker.push = std::move(*push);
-  const double send_s = costs.bytes_per_s > 0 ? 2 * bytes_ / costs.bytes_per_s : 0;
+  const auto bytes = static_cast<double>(worker.link->bytes());
+  const double send_s = costs.bytes_per_s > 0 ? bytes / costs.bytes_per_s : 0;
   worker.push.times = {.compute_s = clock.compute_s(),
                        .stall_s = clock.stall_s(),
                        .send_s = send_s,
@@ -92,7 +92,7 @@ void VirtualCluster::go_on_to_the_next_event() {
 
 void VirtualCluster::deliver(Worker& worker) {
   const PushRecord record = worker.push.record;
-  delivered_[index_of(record.worker)] = {worker.push.scores, worker.push.times};
+  delivered_[index_of(record.worker)] = {worker.push.scores, worker.push.times, worker.link->bytes()};
   const PushAnswer answer = server_.push(record, std::move(worker.push.tensors), now_);
   if (answer == PushAnswer::kRefused)
     throw DivergedError(concat("push ", record.sequence, " of worker ", index_of(record.worker),
@@ -108,7 +108,8 @@ VirtualUpdate VirtualCluster::told(UpdateDone done) {
     update.pushes.push_back({.record = record,
                              .scores = delivered_[index_of(record.worker)].scores,
                              .times = delivered_[index_of(record.worker)].times,
-                             .staleness = done.update.version - 1 - record.base_version});
+                             .staleness = done.update.version - 1 - record.base_version,
+                             .bytes = delivered_[index_of(record.worker)].bytes});
   update.done = std::move(done);
   return update;
 }

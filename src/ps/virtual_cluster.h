@@ -1,10 +1,10 @@
 // virtual_cluster: workers and their server in virtual time: the real server, its policy and the real gradients, one
 // worker after the other in one process, while a clock that only this module turns is charged what each would take. So
 // there may be more workers than cores, and a repeat gives the same bits.
-// A worker's step takes: pull (bytes / bandwidth), a stall (stragglers.h), then for each slice of n samples
-// step_s + n * sample_s, then push. With a deadline (anytime mini-batch) no slice begins once the stall and the slices
-// before it have taken that long; the first one always runs.
-// Threads: one. Errors: those of what computes; DivergedError for a push that is not finite.
+// A worker's step takes: pull (bytes, as they travel, / bandwidth), a stall (stragglers.h), then for each slice of n
+// samples step_s + n * sample_s, then push. With a deadline (anytime mini-batch) no slice begins once the stall and the
+// slices before it have taken that long; the first one always runs. Threads: one. Errors: those of what computes;
+// DivergedError for a push that is not finite.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +53,7 @@ struct VirtualUpdate {
 struct VirtualOptions {
   std::vector<WorkerCosts> workers;  // [worker]
   StragglerOptions stragglers;
+  LinkCompression compression;
 };
 
 class VirtualCluster {
@@ -80,6 +81,7 @@ class VirtualCluster {
   struct Delivered {
     PushScores scores;
     PushTimes times;
+    std::int64_t bytes = 0;
   };
 
   static std::size_t index_of(WorkerId worker) { return static_cast<std::size_t>(worker); }
@@ -96,7 +98,6 @@ class VirtualCluster {
   std::vector<Worker> workers_;
   std::vector<UpdateDone> ready_;     // made, and not returned yet
   std::vector<Delivered> delivered_;  // [worker]: of its last push
-  double bytes_ = 0;                  // of the weights
   Nanoseconds now_ = 0;
 };
 

@@ -1,5 +1,6 @@
 // virtual_link: a worker in the process of its server, one step at a time: what it pushes waits here until its owner
-// delivers it. Threads: one. Errors: BugError where it pulls though it may not begin.
+// delivers it. Weights and pushes go through the compression that they would travel with, and their bytes are counted.
+// Threads: one. Errors: BugError where it pulls though it may not begin; ConfigError as check_compression().
 #pragma once
 
 #include <optional>
@@ -8,6 +9,9 @@
 #include <ATen/ATen.h>
 
 #include "core/check.h"
+#include "ps/compression.h"
+#include "ps/pull_compressor.h"
+#include "ps/push_compressor.h"
 #include "ps/server.h"
 #include "ps/server_link.h"
 
@@ -16,14 +20,24 @@ namespace sluice::ps {
 class VirtualLink final : public ServerLink {
  public:
   // The server outlives it.
-  VirtualLink(Server& server, WorkerId worker)
-      : server_(server), worker_(worker), life_(server.join(worker, /*now=*/0)) {}
+  VirtualLink(Server& server, WorkerId worker, const LinkCompression& compression = {})
+      : server_(server),
+        worker_(worker),
+        life_(server.join(worker, /*now=*/0)),
+        compression_(compression),
+        push_(compression.push, server.layout()),
+        pull_(compression.pull, server.layout()),
+        decoder_(compression.pull, server.layout()) {}
 
   [[nodiscard]] const Layout& layout() const override { return server_.layout(); }
   [[nodiscard]] std::int64_t pull(Tensors& into) override {
     static_cast<void>(server_.begin(worker_));
     const Weights weights = server_.weights();
-    into.copy_from(weights.tensors);
+    const PackedWeights message = pull_.compress(weights.tensors);
+    const auto pulled = decoder_.take(message);
+    check(pulled.has_value(), "weights in virtual time cannot be read");
+    into.copy_from(*pulled);
+    bytes_ = message.packed.bytes();
     return weights.version;
   }
   void push(Push push) override {
@@ -31,17 +45,30 @@ class VirtualLink final : public ServerLink {
     push.record.worker = worker_;
     push.record.life = life_;
     push.record.sequence = ++pushes_;
+    const Packed packed = push_.compress(push.record, std::move(push.tensors));
+    push_.keep();  // it is taken, or the run ends
+    auto arrived = unpack(compression_.push, server_.layout(), packed);
+    check(arrived.has_value(), "a push in virtual time cannot be read");
+    push.tensors = std::move(*arrived);
+    bytes_ += packed.bytes();
     outgoing_ = std::move(push);
   }
 
   // What it has pushed since; nothing: it has not.
   [[nodiscard]] std::optional<Push> take() { return std::exchange(outgoing_, std::nullopt); }
+  // That have travelled since its last step began, both ways.
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 
  private:
   Server& server_;
   WorkerId worker_;
   int life_;
+  LinkCompression compression_;
+  PushCompressor push_;
+  PullCompressor pull_;
+  PullDecoder decoder_;
   std::int64_t pushes_ = 0;
+  std::int64_t bytes_ = 0;
   std::optional<Push> outgoing_;
 };
 

@@ -45,8 +45,8 @@ constexpr std::array kStepColumns{"step",
                                   "stages",
                                   "replicas",
                                   "frozen_layers"};
-constexpr std::array kPushColumns{"step",     "worker",    "life",   "sequence", "version", "staleness",
-                                  "examples", "compute_s", "idle_s", "send_s",   "sleep_s", "virtual_s"};
+constexpr std::array kPushColumns{"step",      "worker", "life",   "sequence", "version", "staleness", "examples",
+                                  "compute_s", "idle_s", "send_s", "sleep_s",  "bytes",   "virtual_s"};
 
 std::string cell_of(const nlohmann::ordered_json& value) {
   if (!value.is_number()) return {};

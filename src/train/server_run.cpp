@@ -85,6 +85,13 @@ ps::StragglerOptions straggler_options(const config::Config& config) {
           .mean_s = ps.induce_mean_s};
 }
 
+ps::LinkCompression compression_options(const config::PsConfig& config) {
+  const auto of = [&](const std::string& name) {
+    return ps::Compression{.kind = ps::compression_named(name), .ratio = config.topk_ratio};
+  };
+  return {.push = of(config.push_compression), .pull = of(config.pull_compression)};
+}
+
 bool ends_epoch(const ps::ServerProgress& before, const ps::ServerProgress& after, std::int64_t samples) {
   return after.examples / samples > before.examples / samples;
 }
@@ -112,6 +119,8 @@ std::string describe_server(const config::Config& config) {
   if (policy.pushes_a_share) {
     text += concat("; after a share of an epoch, ", counted(ps.small_workers, "worker"), " with a smaller batch");
   }
+  if (ps.push_compression != "none") text += concat("; pushes as ", ps.push_compression);
+  if (ps.pull_compression != "none") text += concat("; pulls as ", ps.pull_compression);
   if (ps.induce != "none") text += concat("; stalls: ", ps.induce);
   return text;
 }
@@ -159,11 +168,17 @@ nlohmann::ordered_json fields_of(const ps::PushDone& push, std::int64_t version)
 }
 
 nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncPolicy& policy) {
-  return {{"policy", config.policy},   {"clock", config.clock},
-          {"workers", config.workers}, {"worker_batch", config.worker_batch},
-          {"quorum", policy.quorum},   {"staleness", policy.staleness},
-          {"grace_s", config.grace_s}, {"time_limit_s", config.time_limit_s},
-          {"induce", config.induce}};
+  return {{"policy", config.policy},
+          {"clock", config.clock},
+          {"workers", config.workers},
+          {"worker_batch", config.worker_batch},
+          {"quorum", policy.quorum},
+          {"staleness", policy.staleness},
+          {"grace_s", config.grace_s},
+          {"time_limit_s", config.time_limit_s},
+          {"induce", config.induce},
+          {"push_compression", config.push_compression},
+          {"pull_compression", config.pull_compression}};
 }
 
 data::LedgerOptions ledger_options(const Setup& setup) {

@@ -14,6 +14,7 @@
 #include "data/loader.h"
 #include "data/sample_reader.h"
 #include "engine/engine.h"
+#include "ps/compression.h"
 #include "ps/policy/stragglers.h"
 #include "ps/push.h"
 #include "ps/server.h"
@@ -35,6 +36,7 @@ void check_policy(const Setup& setup);
 [[nodiscard]] bool workers_update(const config::Config& config);
 
 [[nodiscard]] ps::StragglerOptions straggler_options(const config::Config& config);
+[[nodiscard]] ps::LinkCompression compression_options(const config::PsConfig& config);
 
 // Of a usual update: every worker's, or one's where each push makes one.
 [[nodiscard]] std::int64_t samples_of_update(const Setup& setup);

@@ -21,7 +21,9 @@ namespace {
 ps::VirtualOptions virtual_options(const config::Config& config) {
   const config::PsConfig& ps = config.ps;
   const ps::WorkerCosts costs{.sample_s = ps.sample_s, .step_s = ps.step_s, .bytes_per_s = ps.bytes_per_s};
-  return {.workers = std::vector(static_cast<std::size_t>(ps.workers), costs), .stragglers = straggler_options(config)};
+  return {.workers = std::vector(static_cast<std::size_t>(ps.workers), costs),
+          .stragglers = straggler_options(config),
+          .compression = compression_options(ps)};
 }
 
 // The optimizer of a worker while another one has its turn.
@@ -83,6 +85,7 @@ class VirtualWorkers final : public UpdateSource {
       for (std::size_t i = 0; i < done.stats.flops.size(); ++i) done.stats.flops[i] += steps_[of(push.record)].flops[i];
       if (is_local_) log_info(describe_round(setup_, push));
       nlohmann::ordered_json fields = fields_of(push, update.done.update.version);
+      fields["bytes"] = push.bytes;
       fields["virtual_s"] = to_s(update.at);
       done.events.emplace_back("push", std::move(fields));
     }

@@ -127,6 +127,32 @@ class ParameterServerTest(unittest.TestCase):
                          ("virtual", list(range(WORKERS))))
         self.assertEqual(sum(worker["examples"] for worker in report["workers"]), sum(sizes.values()))
 
+    def test_compressed_runs_learn_what_others_do_and_send_less(self):
+        """What is left out comes later: the loss at the end is near, while a tenth of the bytes travels."""
+        train = {"steps": 60, "optimizer": "momentum", "lr": 0.03, "lr_schedule": "constant", "clip_norm": 1.0}
+        speed = {"policy": "bsp", "bytes_per_s": 1e6}
+        kinds = {"none": {}, "bf16": {"push_compression": "bf16", "pull_compression": "bf16"},
+                 "topk": {"push_compression": "topk", "pull_compression": "topk", "topk_ratio": 0.05}}
+        ends, sent = {}, {}
+        for name, keys in kinds.items():
+            run_dir, _ = self.train(configuration(self.folder, {**speed, **keys}, train=train), name)
+            losses = cli.column(run_dir, "loss")
+            ends[name] = sum(losses[-12:]) / 12
+            self.assertLess(ends[name], losses[0] - 0.2)
+            pushes = cli.events(run_dir, "push")
+            sent[name] = pushes[-1]["bytes"]
+            for push in pushes:
+                self.assertAlmostEqual(push["send_s"], push["bytes"] / 1e6, 9)
+            self.assertEqual(cli.events(run_dir, "ps")[0]["push_compression"], name)
+        self.assertAlmostEqual(ends["bf16"], ends["none"], delta=0.01)
+        self.assertAlmostEqual(ends["topk"], ends["none"], delta=0.05)
+        self.assertAlmostEqual(sent["bf16"] / sent["none"], 2 / 8, 2)
+        self.assertAlmostEqual(sent["topk"] / sent["none"], 0.05 * 12 / 8, 2)
+        # Each worker's own steps, of which what has moved is sent.
+        diloco = {"policy": "diloco", "local_steps": 3, "push_compression": "bf16", "pull_compression": "topk"}
+        run_dir, _ = self.train(configuration(self.folder, diloco, train={"steps": 4}), "diloco")
+        self.assertLess(cli.column(run_dir, "loss")[-1], cli.column(run_dir, "loss")[0])
+
     def test_batch_norm_trains_and_the_checkpoint_is_the_servers(self):
         config = configuration(self.folder, {"policy": "asp", **STALL}, model={"name": "resnet8", "image_size": 16},
                                train={"steps": 12, "eval_every_steps": 6})
@@ -154,7 +180,11 @@ class ParameterServerTest(unittest.TestCase):
                 (["ps.quorum=5"], "a quorum of 5 of 4"),
                 (["freeze.policy=linear"], "leave freeze.policy"),
                 (["ps.address=127.0.0.1:1"], "leave ps.placement, ps.address and ps.keys out"),
-                (["ps.clock=real", "ps.sample_s=1"], "leave them out with ps.clock=\"real\"")]:
+                (["ps.clock=real", "ps.sample_s=1"], "leave them out with ps.clock=\"real\""),
+                (["ps.push_compression=bf16", "ps.policy=local_sgd"], "whose workers push weights"),
+                (["ps.pull_compression=topk", "ps.policy=dual_batch"], "whose workers push weights"),
+                (["ps.pull_compression=topk", "ps.topk_ratio=0"], "must be > 0.0 and <= 1.0"),
+                (["ps.topk_ratio=0.1"], "leave it out")]:
             with self.subTest(words):
                 sets = [word for setting in words for word in ("--set", setting)]
                 done = cli.run("train", configuration(self.folder, {}), "--run-dir", self.folder / "none", *sets)

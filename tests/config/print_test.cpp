@@ -152,6 +152,13 @@ void repair_delay(PsConfig& ps, TrainConfig& train) {
   }
 }
 
+void repair_compression(PsConfig& ps) {
+  const PsConfig defaults;
+  if (ps.policy == "dual_batch" || ps.policy == "local_sgd" || ps.clock != "virtual")
+    ps.push_compression = ps.pull_compression = "none";
+  if (ps.push_compression != "topk" && ps.pull_compression != "topk") ps.topk_ratio = defaults.topk_ratio;
+}
+
 void repair_parameter_server(Config& config) {
   if (config.replicas.sync != "ps") {
     config.ps = {};
@@ -167,6 +174,7 @@ void repair_parameter_server(Config& config) {
   const PsConfig defaults;
   repair_local_training(config.ps);
   repair_delay(config.ps, config.train);
+  repair_compression(config.ps);
   if (config.ps.clock == "virtual") {
     config.ps.log = defaults.log;
     config.ps.placement = defaults.placement;

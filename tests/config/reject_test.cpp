@@ -333,6 +333,14 @@ TEST(RejectRule, OptimizerAndLearningRate) {
   EXPECT_THAT(error_of("[train]\nlr_decay_steps = [2, 2]\n"), HasSubstr("must rise"));
 }
 
+TEST(RejectRule, WhatIsCompressedIsASum) {
+  const std::string head = "train.steps = 1\nreplicas.sync = \"ps\"\nps.clock = \"virtual\"\n";
+  EXPECT_EQ(error_of(head + "ps.push_compression = \"topk\"\nps.topk_ratio = 1\nps.policy = \"diloco\"\n"), "accepted");
+  EXPECT_THAT(error_of(head + "ps.pull_compression = \"bf16\"\nps.policy = \"local_sgd\"\n"),
+              HasSubstr("run.toml:4: "));
+  EXPECT_THAT(error_of(head + "ps.push_compression = \"bf16\"\nps.topk_ratio = 0.5\n"), HasSubstr("leave it out"));
+}
+
 TEST(RejectRule, PlaceIsTheFileWhenOnlyDefaultsClash) {
   EXPECT_THAT(error_of("", {"train.epochs=0"}), StartsWith("--set train.epochs=0: "));
   Config config;

@@ -78,7 +78,23 @@ TEST(VirtualCluster, AStepTakesWhatItsWorkerIsCharged) {
     EXPECT_NEAR(update.pushes[1].times.compute_s, 1.1, 1e-12);
     EXPECT_NEAR(update.pushes[1].times.idle_s, round == 1 ? 0 : 0.5, 1e-6) << "it waits for the first";
     EXPECT_EQ(update.pushes[0].staleness, 0);
+    EXPECT_EQ(update.pushes[0].bytes, 64);
   }
+}
+
+TEST(VirtualCluster, WhatTravelsIsWhatIsCharged) {
+  const Compression one_of_four{.kind = Compression::Kind::kTopK, .ratio = 0.25};  // 12 bytes of a double and its place
+  Clockwork bsp(preset_policy("bsp", 2),
+                {.workers = {2, {.step_s = 1, .bytes_per_s = 8}},
+                 .compression = {.push = {.kind = Compression::Kind::kBf16}, .pull = one_of_four}},
+                1);
+  const VirtualUpdate first = bsp.next(), second = bsp.next();
+  for (const PushDone& push : first.pushes) {
+    EXPECT_EQ(push.bytes, 32 + 8) << "the first weights travel whole";
+    EXPECT_NEAR(push.times.send_s, 5, 1e-12);
+  }
+  for (const PushDone& push : second.pushes) EXPECT_EQ(push.bytes, 12 + 8);
+  EXPECT_NEAR(to_s(second.at), (1 + 5) + (1 + 2.5), 1e-6);
 }
 
 TEST(VirtualCluster, AsynchronousWorkersPushAsOftenAsTheyCan) {

@@ -1,0 +1,25 @@
+// keys: how the rows of the schema are written: limits in a word, and the tables that have a file of their own.
+// Internal to schema.cpp and those files.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/field.h"
+
+namespace sluice::config::internal {
+
+using Keys = std::vector<Key>;
+
+inline Limit between(std::int64_t low, std::int64_t high) { return IntegerRange{low, high}; }
+inline Limit at_least(std::int64_t low) { return IntegerRange{low, kNoLimit}; }
+inline Limit real_at_least(double low) { return RealRange{.low = low}; }
+inline Limit above(double low) { return RealRange{.low = low, .low_open = true}; }
+inline Limit real_between(double low, double high) { return RealRange{.low = low, .high = high}; }
+inline Limit fraction() { return RealRange{.low = 0, .high = 1, .high_open = true}; }
+inline Limit any() { return std::monostate{}; }
+inline Limit words(Words list) { return list; }
+
+[[nodiscard]] Keys ps_keys();  // [ps]
+
+}  // namespace sluice::config::internal

@@ -1,0 +1,262 @@
+#include "ps/compression.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <type_traits>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "optim/clip_norm.h"
+
+namespace sluice::ps {
+namespace {
+
+using Kind = Compression::Kind;
+using Place = std::uint32_t;
+
+constexpr std::int64_t kMostPlaces = std::int64_t{1} << 31;
+constexpr double kLargestBf16 = 0x1.FEp127;
+
+std::int64_t size_of(at::ScalarType dtype) { return static_cast<std::int64_t>(c10::elementSize(dtype)); }
+
+bool is_number(at::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kDouble; }
+
+// Lies as numbers must: bytes of a message may begin anywhere.
+at::Tensor aligned(const at::Tensor& bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.const_data_ptr());
+  return address % alignof(double) == 0 && bytes.storage_offset() % alignof(double) == 0 ? bytes : bytes.clone();
+}
+
+at::Tensor numbers_in(const at::Tensor& bytes, at::ScalarType dtype) {
+  return bytes.numel() == 0 ? at::empty({0}, dtype) : aligned(bytes).view(dtype);
+}
+
+template <typename Value>
+std::span<const Value> values_in(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr<Value>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+template <typename Visit>
+auto with_type(at::ScalarType dtype, const Visit& visit) {
+  return dtype == at::kDouble ? visit(double{}) : visit(float{});
+}
+
+// --- kTopK.
+
+template <typename Value>
+using BitsOf = std::conditional_t<sizeof(Value) == 4, std::uint32_t, std::uint64_t>;
+
+// In the order of magnitudes; infinity is above all numbers, NaN above that.
+template <typename Value>
+BitsOf<Value> magnitude(Value value) {
+  return std::bit_cast<BitsOf<Value>>(value) & (std::numeric_limits<BitsOf<Value>>::max() >> 1U);
+}
+
+template <typename Value>
+struct Threshold {
+  BitsOf<Value> least = 0;  // magnitude that is kept
+  std::int64_t of_it = 0;   // how many of just that magnitude are; all larger ones are
+};
+
+// The kept-th largest magnitude, some bits of it after the others. Requires: 1 <= kept <= values.
+template <typename Value>
+Threshold<Value> threshold_of(std::span<const Value> values, std::int64_t kept) {
+  constexpr int kWidth = 11;  // of a digit: its counts fit the nearest cache
+  constexpr BitsOf<Value> kDigit = (1U << kWidth) - 1;
+  Threshold<Value> found{.of_it = kept};
+  BitsOf<Value> known = 0;  // which bits of `least` are
+  for (int left = std::numeric_limits<BitsOf<Value>>::digits; left > 0; left -= kWidth) {
+    const int shift = std::max(left - kWidth, 0);
+    std::array<Place, kDigit + 1> counts{};
+    for (const Value value : values) {
+      const BitsOf<Value> bits = magnitude(value);
+      if ((bits & known) == found.least) ++counts[(bits >> shift) & kDigit];
+    }
+    BitsOf<Value> digit = kDigit;
+    for (; counts[digit] < found.of_it; --digit) found.of_it -= counts[digit];
+    found.least |= digit << shift;
+    known |= kDigit << shift;
+  }
+  return found;
+}
+
+template <typename Value>
+at::Tensor pack_largest(const at::Tensor& from, std::int64_t kept) {
+  const std::span<const Value> values = values_in<Value>(from);
+  at::Tensor bytes = at::empty({kept * static_cast<std::int64_t>(sizeof(Value) + sizeof(Place))}, at::kByte);
+  if (kept == 0) return bytes;
+  auto* value = static_cast<Value*>(bytes.mutable_data_ptr());
+  auto* place = static_cast<Place*>(static_cast<void*>(value + kept));
+  auto [least, of_it] = threshold_of(values, kept);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const BitsOf<Value> bits = magnitude(values[i]);
+    if (bits < least || (bits == least && of_it-- <= 0)) continue;
+    *value++ = values[i];
+    *place++ = static_cast<Place>(i);
+  }
+  return bytes;
+}
+
+template <typename Value>
+struct Kept {
+  explicit Kept(const at::Tensor& bytes)
+      : owner(aligned(bytes)), count(static_cast<std::size_t>(bytes.numel()) / (sizeof(Value) + sizeof(Place))) {
+    const auto* const first = static_cast<const Value*>(owner.const_data_ptr());
+    values = {first, count};
+    places = {static_cast<const Place*>(static_cast<const void*>(first + count)), count};
+  }
+
+  at::Tensor owner;
+  std::size_t count;
+  std::span<const Value> values;
+  std::span<const Place> places;
+};
+
+template <typename Value>
+bool are_places(const at::Tensor& bytes, std::int64_t elements) {
+  const Kept<Value> kept(bytes);
+  return std::ranges::adjacent_find(kept.places, std::greater_equal<>{}) == kept.places.end() &&
+         (kept.count == 0 || kept.places.back() < elements);
+}
+
+template <typename Value>
+void add_largest(const at::Tensor& bytes, const at::Tensor& to, double scale) {
+  const Kept<Value> kept(bytes);
+  auto* const sums = to.mutable_data_ptr<Value>();
+  for (std::size_t i = 0; i < kept.count; ++i) sums[kept.places[i]] += static_cast<Value>(scale) * kept.values[i];
+}
+
+// --- kBf16.
+
+at::Tensor pack_rounded(const at::Tensor& values) {
+  at::Tensor rounded = values.to(at::kBFloat16);
+  if (!optim::is_finite(rounded)) {
+    const at::Tensor held = values.clamp(-kLargestBf16, kLargestBf16);
+    rounded = at::where(values.isfinite(), held, values).to(at::kBFloat16);
+  }
+  return rounded.view(at::kByte);
+}
+
+// --- All kinds.
+
+// Requires: is_packed.
+at::Tensor unpacked(const Compression& compression, at::ScalarType dtype, std::int64_t elements,
+                    const at::Tensor& bytes) {
+  switch (compression.kind) {
+    case Kind::kNone: return numbers_in(bytes, dtype);
+    case Kind::kBf16: return numbers_in(bytes, at::kBFloat16).to(dtype);
+    case Kind::kTopK: break;
+  }
+  at::Tensor values = at::zeros({elements}, dtype);
+  with_type(dtype, [&](auto type) { add_largest<decltype(type)>(bytes, values, 1); });
+  return values;
+}
+
+}  // namespace
+
+Compression::Kind compression_named(std::string_view name) {
+  if (name == "none") return Kind::kNone;
+  if (name == "bf16") return Kind::kBf16;
+  if (name == "topk") return Kind::kTopK;
+  throw ConfigError(concat("there is no compression \"", name, "\"; the words are none, bf16 and topk"));
+}
+
+void check_compression(const Compression& compression, const Layout& layout) {
+  if (!compression.loses()) return;
+  if (!is_number(layout.dtype))
+    throw ConfigError(concat("numbers of the kind ", c10::toString(layout.dtype),
+                             " cannot be sent compressed; leave ps.push_compression and ps.pull_compression out"));
+  if (compression.kind != Kind::kTopK) return;
+  if (!(compression.ratio > 0 && compression.ratio <= 1))
+    throw ConfigError(concat("ps.topk_ratio=", compression.ratio, " is out of range; it must be > 0 and <= 1"));
+  for (const Shard& shard : layout.shards) {
+    if (shard.elements > kMostPlaces)
+      throw ConfigError(concat("a shard of ", shard.elements,
+                               " elements is too large for \"topk\", which has room for ", kMostPlaces,
+                               "; set ps.shards higher"));
+  }
+}
+
+std::int64_t kept_of(double ratio, std::int64_t elements) {
+  constexpr double kNoise = 1e-6;  // more than rounding makes of 2^31 elements
+  const double kept = std::ceil(ratio * static_cast<double>(elements) - kNoise);
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(kept), std::min<std::int64_t>(elements, 1), elements);
+}
+
+std::int64_t packed_bytes(const Compression& compression, at::ScalarType dtype, std::int64_t elements) {
+  switch (compression.kind) {
+    case Kind::kNone: return elements * size_of(dtype);
+    case Kind::kBf16: return elements * size_of(at::kBFloat16);
+    case Kind::kTopK: break;
+  }
+  return kept_of(compression.ratio, elements) * (size_of(dtype) + size_of(at::kInt));
+}
+
+std::int64_t Packed::bytes() const {
+  return std::accumulate(shards.begin(), shards.end(), static_cast<std::int64_t>(statistics.nbytes()),
+                         [](std::int64_t sum, const at::Tensor& shard) { return sum + shard.numel(); });
+}
+
+at::Tensor pack(const Compression& compression, const at::Tensor& values) {
+  const at::NoGradGuard no_grad;
+  if (values.numel() == 0) return at::empty({0}, at::kByte);
+  switch (compression.kind) {
+    case Kind::kNone: return values.view(at::kByte);
+    case Kind::kBf16: return pack_rounded(values);
+    case Kind::kTopK: break;
+  }
+  const std::int64_t kept = kept_of(compression.ratio, values.numel());
+  return with_type(values.scalar_type(), [&](auto type) { return pack_largest<decltype(type)>(values, kept); });
+}
+
+bool is_packed(const Compression& compression, at::ScalarType dtype, std::int64_t elements, const at::Tensor& bytes) {
+  if (compression.loses() && !is_number(dtype)) return false;
+  const bool is_top = compression.kind == Kind::kTopK;
+  if (elements < 0 || (is_top && elements > kMostPlaces)) return false;
+  if (bytes.numel() != packed_bytes(compression, dtype, elements)) return false;
+  return !is_top || with_type(dtype, [&](auto type) { return are_places<decltype(type)>(bytes, elements); });
+}
+
+void add_packed(const Compression& compression, const at::Tensor& bytes, const at::Tensor& to, double scale) {
+  const at::NoGradGuard no_grad;
+  switch (compression.kind) {
+    case Kind::kNone: to.add_(numbers_in(bytes, to.scalar_type()), scale); return;
+    case Kind::kBf16: to.add_(numbers_in(bytes, at::kBFloat16), scale); return;
+    case Kind::kTopK: break;
+  }
+  with_type(to.scalar_type(), [&](auto type) { add_largest<decltype(type)>(bytes, to, scale); });
+}
+
+std::optional<at::Tensor> unpack(const Compression& compression, at::ScalarType dtype, std::int64_t elements,
+                                 const at::Tensor& bytes) {
+  if (!is_packed(compression, dtype, elements, bytes)) return std::nullopt;
+  return unpacked(compression, dtype, elements, bytes);
+}
+
+bool is_packed(const Compression& compression, const Layout& layout, const Packed& packed) {
+  bool fits = packed.shards.size() == layout.shards.size() &&
+              packed.statistics.numel() == layout.statistics_elements() &&
+              packed.statistics.scalar_type() == layout.dtype;
+  for (std::size_t s = 0; fits && s < layout.shards.size(); ++s)
+    fits = is_packed(compression, layout.dtype, layout.shards[s].elements, packed.shards[s]);
+  return fits;
+}
+
+std::optional<Tensors> unpack(const Compression& compression, const Layout& layout, const Packed& packed) {
+  if (!is_packed(compression, layout, packed)) return std::nullopt;
+  Tensors tensors{.statistics = packed.statistics};
+  for (std::size_t s = 0; s < layout.shards.size(); ++s)
+    tensors.shards.push_back(unpacked(compression, layout.dtype, layout.shards[s].elements, packed.shards[s]));
+  return tensors;
+}
+
+}  // namespace sluice::ps
