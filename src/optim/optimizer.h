@@ -42,6 +42,9 @@ class Optimizer {
   // `values` and `gradients`: flat, same layout; read and written by update().
   Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gradients);
 
+  // The gradients of the updates to come, in the place of those before.
+  void use_gradients(at::Tensor gradients) { gradients_ = std::move(gradients); }
+
   void begin_step() { ++steps_; }
   // Applies the current gradients, divided by `divisor`, to one part.
   void update(double lr, double divisor, BufferPart part);

@@ -28,6 +28,9 @@ bool can_be(const PushRecord& record) {
   return record.examples >= 0 && record.targets >= 0 && has_steps && std::isfinite(record.factor) && record.factor > 0;
 }
 
+// Whether a sum of pushes is a push as it came: that one was finite when it was taken.
+bool is_one_push(const Mix& mix) { return mix.parts.size() == 1 && mix.parts.front().take == 1; }
+
 // What running statistics have changed by, where gradients or deltas are merged: their mean by examples, beside what
 // there is.
 Mix by_examples(const std::vector<PushRecord>& records) {
@@ -116,7 +119,7 @@ void Server::step(const Mix& mix, UpdateDone& done) {
     done.gradient_norm = std::sqrt(squares) / mix.divisor;
     done.is_dropped = !std::isfinite(done.gradient_norm);
     factor = optim::clip_factor(done.gradient_norm, options_.clip_norm);
-  } else {
+  } else if (!is_one_push(mix)) {
     done.is_dropped = !std::ranges::all_of(shards_, &ShardState::is_finite);
   }
   if (done.is_dropped) return;

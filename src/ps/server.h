@@ -72,7 +72,8 @@ class Server {
   void go_on_from(const ServerState& state);
 
   // Goes on where the log of an earlier one says more, in the same order, before anybody joins: an update that it made
-  // of these pushes at this rate, and a push that waited for its update. pushed: the server's from now on.
+  // of these pushes at this rate, and a push that waited for its update. pushed: the server's from now on, and as
+  // push() took them.
   [[nodiscard]] UpdateDone redo(Update update, std::vector<Tensors> pushed, double lr);
   void take_again(const PushRecord& record, Tensors pushed, Nanoseconds now);
 
@@ -85,7 +86,7 @@ class Server {
   [[nodiscard]] bool may_begin(WorkerId worker) const { return coordinator_.may_begin(worker); }
   [[nodiscard]] std::optional<Nanoseconds> due_at() const { return coordinator_.due_at(); }
 
-  // pushed: the server's from now on.
+  // pushed: the server's from now on. An update writes into their memory: others may read it before advance() only.
   [[nodiscard]] PushAnswer push(const PushRecord& record, Tensors pushed, Nanoseconds now);
   // Makes every update that is due.
   std::vector<UpdateDone> advance(Nanoseconds now);

@@ -1,6 +1,7 @@
 #include "ps/shard_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -11,7 +12,7 @@
 namespace sluice::ps {
 
 ShardState::ShardState(const optim::OptimizerOptions& optimizer, const at::Tensor& values)
-    : values_(values.clone()), sum_(at::zeros_like(values_)), optimizer_(optimizer, values_, sum_) {}
+    : values_(values.clone()), optimizer_(optimizer, values_, {}) {}
 
 void ShardState::load_optimizer(const std::string& name, const at::Tensor& state) {
   const auto& states = optimizer_.states();
@@ -22,12 +23,12 @@ void ShardState::load_optimizer(const std::string& name, const at::Tensor& state
 
 void ShardState::add_up(const Mix& mix, const std::vector<at::Tensor>& pushed) {
   const at::NoGradGuard no_grad;
-  if (mix.parts.empty()) sum_.zero_();
+  if (mix.parts.empty()) sum_ = at::zeros_like(values_);
   for (const MixPart& part : mix.parts) {
     if (&part != mix.parts.data()) {
       sum_.add_(pushed[part.push], part.take);
-    } else {  // saves a pass over the memory
-      sum_.copy_(pushed[part.push]);
+    } else {
+      sum_ = pushed[part.push];
       if (part.take != 1) sum_.mul_(part.take);
     }
   }
@@ -37,13 +38,15 @@ double ShardState::sum_of_squares() const { return optim::sum_of_squares(sum_); 
 bool ShardState::is_finite() const { return optim::is_finite(sum_); }
 
 void ShardState::update(double lr, double divisor) {
+  optimizer_.use_gradients(std::exchange(sum_, {}));
   optimizer_.begin_step();
   optimizer_.update(lr, divisor, {});
+  optimizer_.use_gradients({});
 }
 
 bool ShardState::mix_weights(const Mix& mix, const std::vector<at::Tensor>& pushed) {
   const at::NoGradGuard no_grad;
-  sum_.copy_(values_).mul_(mix.keep);
+  sum_ = at::mul(values_, mix.keep);
   for (const MixPart& part : mix.parts) sum_.add_(pushed[part.push], part.take);
   sum_.div_(mix.divisor);
   return is_finite();
@@ -51,7 +54,7 @@ bool ShardState::mix_weights(const Mix& mix, const std::vector<at::Tensor>& push
 
 void ShardState::take_mixed() {
   const at::NoGradGuard no_grad;
-  values_.copy_(sum_);
+  values_.copy_(std::exchange(sum_, {}));
 }
 
 }  // namespace sluice::ps

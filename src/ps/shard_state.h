@@ -19,11 +19,11 @@ class ShardState {
   ShardState(const optim::OptimizerOptions& optimizer, const at::Tensor& values);
 
   // The sum that an update begins with, of gradients or deltas; [push of the mix's records]. Not yet divided by
-  // Mix::divisor.
+  // Mix::divisor. It takes the memory of the first push: what is in there is lost.
   void add_up(const Mix& mix, const std::vector<at::Tensor>& pushed);
   [[nodiscard]] double sum_of_squares() const;  // of that sum
   [[nodiscard]] bool is_finite() const;
-  // An optimizer step on that sum divided by `divisor`.
+  // An optimizer step on that sum divided by `divisor`. The sum is gone afterwards.
   void update(double lr, double divisor);
   // The weights that come of a mix; no optimizer. False where they are not finite. They are taken by take_mixed().
   [[nodiscard]] bool mix_weights(const Mix& mix, const std::vector<at::Tensor>& pushed);
@@ -38,7 +38,7 @@ class ShardState {
 
  private:
   at::Tensor values_;  // 1-d, on the CPU
-  at::Tensor sum_;
+  at::Tensor sum_;     // of an update that is being made
   optim::Optimizer optimizer_;
 };
 

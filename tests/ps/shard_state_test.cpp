@@ -1,0 +1,127 @@
+// A shard's updates, bit for bit, beside the same operations on whole tensors, one after the other.
+#include "ps/shard_state.h"
+
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include "core/concat.h"
+#include "optim/clip_norm.h"
+
+namespace sluice::ps {
+namespace {
+
+constexpr std::int64_t kElements = 70'003;  // no multiple of a vector or a cache line, more than a block of a norm
+constexpr int kPushes = 3, kUpdates = 3;
+
+at::Tensor wave(double frequency) {
+  return (at::arange(kElements, at::kDouble) * frequency + 0.3).sin().to(at::kFloat);
+}
+
+// Each worker's are its own; anew, since an update takes their memory.
+std::vector<at::Tensor> pushes_of(int update) {
+  static const at::Tensor kAll = [] {
+    std::vector<at::Tensor> all;
+    for (int i = 0; i < kUpdates * kPushes; ++i) all.push_back(wave(0.37 + 0.011 * i));
+    return at::stack(all);
+  }();
+  std::vector<at::Tensor> pushed;
+  for (int worker = 0; worker < kPushes; ++worker) pushed.push_back(kAll[kPushes * update + worker].clone());
+  return pushed;
+}
+
+at::Tensor sum_of(const Mix& mix, const std::vector<at::Tensor>& pushed) {
+  at::Tensor sum = at::zeros({kElements}, at::kFloat);
+  bool is_first = true;
+  for (const MixPart& part : mix.parts) {
+    if (is_first)
+      sum.copy_(pushed[part.push]).mul_(part.take);
+    else
+      sum.add_(pushed[part.push], part.take);
+    is_first = false;
+  }
+  return sum;
+}
+
+struct Named {
+  std::string name;
+  Mix mix;
+};
+
+std::vector<Named> sums() {
+  return {{"one push as it is", {.parts = {{1, 1}}, .divisor = 1}},
+          {"one push of summed losses", {.parts = {{2, 1}}, .divisor = 7}},
+          {"one push that is weighed", {.parts = {{0, 0.3}}, .divisor = 0.3}},
+          {"all", {.parts = {{2, 1}, {0, 1}, {1, 1}}, .divisor = 72}},
+          {"all, weighed", {.parts = {{0, 0.7}, {1, 1.9}, {2, 1}}, .divisor = 3.6}},
+          {"none", {}}};
+}
+
+std::vector<optim::OptimizerOptions> optimizers() {
+  return {{.kind = "sgd"},
+          {.kind = "momentum", .nesterov = true, .weight_decay = 0.01},
+          {.kind = "momentum", .nesterov = true, .nesterov_delay = 2},
+          {.kind = "rmsprop"},
+          {.kind = "adam", .weight_decay = 0.1},
+          {.kind = "adamw", .weight_decay = 0.1}};
+}
+
+TEST(ShardState, AnUpdateIsTheOptimizersStepOnTheSumBitForBit) {
+  for (const optim::OptimizerOptions& options : optimizers()) {
+    for (const Named& of : sums()) {
+      SCOPED_TRACE(concat(options.kind, ", ", of.name));
+      ShardState shard(options, wave(1.1));
+      const at::Tensor values = wave(1.1), gradients = at::zeros_like(values);
+      optim::Optimizer optimizer(options, values, gradients);
+      for (int update = 0; update < kUpdates; ++update) {
+        const double lr = 0.1 / (update + 1);
+        gradients.copy_(sum_of(of.mix, pushes_of(update)));
+        shard.add_up(of.mix, pushes_of(update));
+        EXPECT_EQ(shard.sum_of_squares(), optim::sum_of_squares(gradients));
+        EXPECT_TRUE(shard.is_finite());
+        shard.update(lr, of.mix.divisor);
+        optimizer.begin_step();
+        optimizer.update(lr, of.mix.divisor, {});
+        ASSERT_TRUE(at::equal(shard.values(), values)) << "update " << update;
+      }
+      for (std::size_t i = 0; i < optimizer.states().size(); ++i)
+        EXPECT_TRUE(at::equal(shard.optimizer().states()[i].second, optimizer.states()[i].second));
+    }
+  }
+}
+
+TEST(ShardState, MixedWeightsAreTheWeightedMeanBitForBitAndCountWhenTheyAreTaken) {
+  const Mix mean{.parts = {{1, 5}, {0, 9}, {2, 1}}, .divisor = 15},
+      half{.keep = 1.7, .parts = {{2, 0.3}}, .divisor = 2};
+  for (const Mix& mix : {mean, half}) {
+    ShardState shard({.kind = "sgd"}, wave(1.1));
+    at::Tensor expected = wave(1.1);
+    for (int update = 0; update < kUpdates; ++update) {
+      const std::vector<at::Tensor> pushed = pushes_of(update);
+      const at::Tensor before = expected.clone();
+      expected.mul_(mix.keep);
+      for (const MixPart& part : mix.parts) expected.add_(pushed[part.push], part.take);
+      expected.div_(mix.divisor);
+      EXPECT_TRUE(shard.mix_weights(mix, pushes_of(update)));
+      ASSERT_TRUE(at::equal(shard.values(), before));
+      shard.take_mixed();
+      ASSERT_TRUE(at::equal(shard.values(), expected)) << "update " << update;
+    }
+  }
+}
+
+TEST(ShardState, OneElementThatIsNotFiniteIsFoundWhereverItIs) {
+  const Mix mix{.parts = {{0, 1}, {1, 1}}, .divisor = 2}, mean{.parts = {{0, 1}, {1, 1}}, .divisor = 2};
+  for (const std::int64_t where : {std::int64_t{0}, kElements / 2, kElements - 1}) {
+    std::vector<at::Tensor> pushed = pushes_of(0);
+    for (int push = 0; push < 2; ++push) pushed[push][where] = 3e38;  // each is finite, their sum is not
+    ShardState shard({.kind = "sgd"}, wave(1.1));
+    EXPECT_FALSE(shard.mix_weights(mean, pushed));
+    shard.add_up(mix, pushed);
+    EXPECT_FALSE(shard.is_finite());
+    EXPECT_TRUE(at::equal(shard.values(), wave(1.1)));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::ps
