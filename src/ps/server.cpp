@@ -150,7 +150,7 @@ std::vector<at::Tensor> Server::pushed_of(std::size_t shard) const {
 }
 
 Weights Server::weights() const {
-  Weights weights{.version = progress_.version, .tensors = {.statistics = statistics_}};
+  Weights weights{.version = progress_.version, .tensors = {.statistics = statistics_.clone()}};
   for (const ShardState& shard : shards_) weights.tensors.shards.push_back(shard.values());
   return weights;
 }
@@ -164,7 +164,7 @@ void Server::go_on_from(const ServerState& state) {
 }
 
 ServerState Server::state() const {
-  ServerState state{.progress = progress_, .weights = weights().tensors.clone(), .lives = coordinator_.lives()};
+  ServerState state{.progress = progress_, .weights = weights().tensors, .lives = coordinator_.lives()};
   const auto& named = shards_.front().optimizer().states();
   for (std::size_t i = 0; i < named.size(); ++i) {
     auto& [name, of_shards] = state.optimizer.emplace_back(named[i].first, std::vector<at::Tensor>{});

@@ -47,13 +47,14 @@ struct UpdateDone {
   bool is_dropped = false;
 };
 
-// Weights of one version. Views of what the server has: to be copied before its next call.
+// Weights of one version, which stay as they are: no copies, but for the statistics. The server makes its next update
+// in other memory where they are still held, and in place where nobody has them any more. Nobody may write into them.
 struct Weights {
   std::int64_t version = 0;
   Tensors tensors;
 };
 
-// All that a server is made of again, by the names of its layout and optimizer. Copies.
+// All that a server is made of again, by the names of its layout and optimizer. It stays as it is.
 struct ServerState {
   ServerProgress progress;
   Tensors weights;

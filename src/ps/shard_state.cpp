@@ -1,6 +1,7 @@
 #include "ps/shard_state.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -10,6 +11,16 @@
 #include "optim/clip_norm.h"
 
 namespace sluice::ps {
+namespace {
+
+// Whether anybody holds this memory by another tensor. If not, then all has been read that others have read there.
+bool is_held(const at::Tensor& values) {
+  const bool is_held = values.storage().use_count() > 1;
+  std::atomic_thread_fence(std::memory_order_acquire);  // with letting go of it, whose count LibTorch releases
+  return is_held;
+}
+
+}  // namespace
 
 ShardState::ShardState(const optim::OptimizerOptions& optimizer, const at::Tensor& values)
     : values_(values.clone()), optimizer_(optimizer, values_, {}) {}
@@ -37,7 +48,13 @@ void ShardState::add_up(const Mix& mix, const std::vector<at::Tensor>& pushed) {
 double ShardState::sum_of_squares() const { return optim::sum_of_squares(sum_); }
 bool ShardState::is_finite() const { return optim::is_finite(sum_); }
 
+void ShardState::use_values(at::Tensor values) {
+  values_ = std::move(values);
+  optimizer_.use_values(values_);
+}
+
 void ShardState::update(double lr, double divisor) {
+  if (is_held(values_)) use_values(values_.clone());
   optimizer_.use_gradients(std::exchange(sum_, {}));
   optimizer_.begin_step();
   optimizer_.update(lr, divisor, {});
@@ -52,9 +69,6 @@ bool ShardState::mix_weights(const Mix& mix, const std::vector<at::Tensor>& push
   return is_finite();
 }
 
-void ShardState::take_mixed() {
-  const at::NoGradGuard no_grad;
-  values_.copy_(std::exchange(sum_, {}));
-}
+void ShardState::take_mixed() { use_values(std::exchange(sum_, {})); }
 
 }  // namespace sluice::ps

@@ -33,12 +33,16 @@ class ShardState {
   void load_optimizer(const std::string& name, const at::Tensor& state);
   void set_updates(std::int64_t updates) { optimizer_.set_steps(updates); }
 
-  [[nodiscard]] const at::Tensor& values() const { return values_; }
+  // As they are now, and as they stay: what comes while anybody holds them goes into other memory. They may be read and
+  // let go of in any thread.
+  [[nodiscard]] at::Tensor values() const { return values_.detach(); }
   [[nodiscard]] const optim::Optimizer& optimizer() const { return optimizer_; }
 
  private:
-  at::Tensor values_;  // 1-d, on the CPU
-  at::Tensor sum_;     // of an update that is being made
+  void use_values(at::Tensor values);
+
+  at::Tensor values_;  // 1-d, on the CPU; nobody else has this tensor, but for its memory
+  at::Tensor sum_;     // of an update that is being made; or weights that are not taken yet
   optim::Optimizer optimizer_;
 };
 

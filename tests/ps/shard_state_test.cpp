@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
 #include <ATen/ATen.h>
 
 #include "core/concat.h"
@@ -121,6 +127,75 @@ TEST(ShardState, OneElementThatIsNotFiniteIsFoundWhereverItIs) {
     EXPECT_FALSE(shard.is_finite());
     EXPECT_TRUE(at::equal(shard.values(), wave(1.1)));
   }
+}
+
+// --- Weights that are given out.
+
+constexpr std::int64_t kGiven = 4099;
+const Mix kOne{.parts = {{0, 1}}, .divisor = 1};
+
+void step(ShardState& shard) {
+  shard.add_up(kOne, {at::ones({kGiven})});
+  shard.update(/*lr=*/1, kOne.divisor);
+}
+void mix(ShardState& shard, double values) {
+  ASSERT_TRUE(shard.mix_weights(kOne, {at::full({kGiven}, values, at::kFloat)}));
+  shard.take_mixed();
+}
+
+TEST(ShardState, WeightsThatWereGivenOutStayAsTheyAre) {
+  ShardState shard({.kind = "sgd"}, at::zeros({kGiven}));
+  std::vector<at::Tensor> given;
+  for (int update = 0; update < 6; ++update) {
+    given.push_back(shard.values());
+    if (update % 3 == 2)
+      mix(shard, -1.0 - update);
+    else
+      step(shard);
+  }
+  for (std::size_t update = 0; update < given.size(); ++update)
+    EXPECT_TRUE(at::equal(given[update], at::full({kGiven}, -static_cast<double>(update), at::kFloat)));
+  EXPECT_TRUE(at::equal(shard.values(), at::full({kGiven}, -6.0, at::kFloat)));
+}
+
+TEST(ShardState, AnUpdateIsMadeInPlaceWhereNobodyHoldsTheWeights) {
+  ShardState shard({.kind = "sgd"}, at::zeros({kGiven}));
+  const void* const place = shard.values().const_data_ptr();
+  for (int update = 0; update < 3; ++update) step(shard);
+  EXPECT_EQ(shard.values().const_data_ptr(), place);
+  const at::Tensor held = shard.values();
+  step(shard);
+  EXPECT_NE(shard.values().const_data_ptr(), place);
+}
+
+// As the thread that sends them does, while updates go on.
+TEST(ShardState, WeightsMayBeReadAndLetGoOfInAnotherThread) {
+  ShardState shard({.kind = "sgd"}, at::zeros({kGiven}));
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<at::Tensor> given;
+  std::int64_t torn = 0;
+  std::thread reader([&] {
+    for (int read = 0; read < 2000; ++read) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return !given.empty(); });
+      const at::Tensor weights = std::move(given.front());
+      given.pop_front();
+      lock.unlock();
+      const auto* const values = weights.const_data_ptr<float>();
+      torn += std::any_of(values, values + kGiven, [&](float value) { return value != values[0]; }) ? 1 : 0;
+    }
+  });
+  for (int update = 0; update < 3000; ++update) {
+    if (update % 3 != 0) {
+      const std::scoped_lock lock(mutex);
+      given.push_back(shard.values());
+      changed.notify_one();
+    }
+    step(shard);
+  }
+  reader.join();
+  EXPECT_EQ(torn, 0);
 }
 
 }  // namespace
