@@ -23,6 +23,12 @@ std::pair<std::int64_t, std::int64_t> bounds(std::int64_t elements, BufferPart p
 // Of what ATen has no fused kernel for: what an update needs besides its states stays small.
 constexpr std::int64_t kBlock = 1 << 20;  // elements
 
+// For the fused kernels, which divide as div_() does and save a pass over the memory; they take a divisor in float32.
+std::optional<at::Tensor> as_scale(double divisor, const at::Tensor& gradients) {
+  if (divisor == 1.0 || !gradients.is_cpu() || gradients.scalar_type() != at::kFloat) return std::nullopt;
+  return at::full({}, divisor, at::kFloat);
+}
+
 }  // namespace
 
 int count_states(const OptimizerOptions& options) {
@@ -46,6 +52,8 @@ Optimizer::Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gra
   }
 }
 
+bool Optimizer::is_fused() const { return options_.kind != "rmsprop" && options_.nesterov_delay == 0; }
+
 Optimizer::Slice Optimizer::slice(std::int64_t begin, std::int64_t end) const {
   const auto part_of = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };
   Slice slice{.values = part_of(values_), .gradients = part_of(gradients_)};
@@ -58,16 +66,16 @@ void Optimizer::update(double lr, double divisor, BufferPart part) {
   if (begin >= end) return;
   const at::NoGradGuard no_grad;
   const Slice whole = slice(begin, end);
-  if (divisor != 1.0) whole.gradients.div_(divisor);
+  const auto scale = is_fused() ? as_scale(divisor, whole.gradients) : std::nullopt;
+  if (divisor != 1.0 && !scale) whole.gradients.div_(divisor);
 
-  if (options_.kind == "adam" || options_.kind == "adamw") return update_adam(whole, lr);
-  const bool is_rmsprop = options_.kind == "rmsprop";
-  if (!is_rmsprop && options_.nesterov_delay == 0) return update_sgd(whole, lr);
+  if (options_.kind == "adam" || options_.kind == "adamw") return update_adam(whole, lr, scale);
+  if (is_fused()) return update_sgd(whole, lr, scale);
   for (std::int64_t at = begin; at < end; at += kBlock) {
     const Slice block = slice(at, std::min(at + kBlock, end));
     const at::Tensor gradient =
         options_.weight_decay == 0 ? block.gradients : at::add(block.gradients, block.values, options_.weight_decay);
-    if (is_rmsprop) {
+    if (options_.kind == "rmsprop") {
       update_rmsprop(block, gradient, lr);
     } else {
       update_delayed_nesterov(block, gradient, lr);
@@ -75,12 +83,12 @@ void Optimizer::update(double lr, double divisor, BufferPart part) {
   }
 }
 
-void Optimizer::update_sgd(const Slice& slice, double lr) const {
+void Optimizer::update_sgd(const Slice& slice, double lr, const std::optional<at::Tensor>& divisor) const {
   // A zero buffer makes the first step the same as any other: buffer = momentum * 0 + gradient.
   const bool has_buffer = !slice.states.empty();
-  at::_fused_sgd_({slice.values}, {slice.gradients}, slice.states, options_.weight_decay,
-                  has_buffer ? options_.momentum : 0.0, lr,
-                  /*dampening=*/0.0, has_buffer && options_.nesterov, /*maximize=*/false, /*is_first_step=*/false);
+  at::_fused_sgd_(
+      {slice.values}, {slice.gradients}, slice.states, options_.weight_decay, has_buffer ? options_.momentum : 0.0, lr,
+      /*dampening=*/0.0, has_buffer && options_.nesterov, /*maximize=*/false, /*is_first_step=*/false, divisor);
 }
 
 void Optimizer::update_rmsprop(const Slice& slice, const at::Tensor& gradient, double lr) const {
@@ -100,13 +108,13 @@ void Optimizer::update_delayed_nesterov(const Slice& slice, const at::Tensor& gr
   sum.zero_();
 }
 
-void Optimizer::update_adam(const Slice& slice, double lr) const {
+void Optimizer::update_adam(const Slice& slice, double lr, const std::optional<at::Tensor>& divisor) const {
   const at::Tensor steps =
       at::full({}, static_cast<double>(steps_), at::TensorOptions().dtype(at::kFloat).device(slice.values.device()));
   auto* fused = &at::_ops::_fused_adam_::call;
   if (options_.kind == "adamw") fused = &at::_ops::_fused_adamw_::call;
   fused({slice.values}, {slice.gradients}, {slice.states[0]}, {slice.states[1]}, {}, {steps}, lr, options_.beta1,
-        options_.beta2, options_.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, {}, {});
+        options_.beta2, options_.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, divisor, {});
 }
 
 }  // namespace sluice::optim

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +43,10 @@ class Optimizer {
   // `values` and `gradients`: flat, same layout; read and written by update().
   Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gradients);
 
+  // Of the updates to come, in the place of those before.
+  void use_values(at::Tensor values) { values_ = std::move(values); }
+  void use_gradients(at::Tensor gradients) { gradients_ = std::move(gradients); }
+
   void begin_step() { ++steps_; }
   // Applies the current gradients, divided by `divisor`, to one part.
   void update(double lr, double divisor, BufferPart part);
@@ -57,11 +62,12 @@ class Optimizer {
     std::vector<at::Tensor> states;
   };
 
+  [[nodiscard]] bool is_fused() const;
   [[nodiscard]] Slice slice(std::int64_t begin, std::int64_t end) const;
-  void update_sgd(const Slice& slice, double lr) const;
+  void update_sgd(const Slice& slice, double lr, const std::optional<at::Tensor>& divisor) const;
   void update_rmsprop(const Slice& slice, const at::Tensor& gradient, double lr) const;
   void update_delayed_nesterov(const Slice& slice, const at::Tensor& gradient, double lr) const;
-  void update_adam(const Slice& slice, double lr) const;
+  void update_adam(const Slice& slice, double lr, const std::optional<at::Tensor>& divisor) const;
 
   OptimizerOptions options_;
   at::Tensor values_;

@@ -8,7 +8,7 @@
 
 namespace sluice::ps {
 
-// All that such a server is made of again. Copies.
+// All that such a server is made of again. It stays as it is.
 struct ShardsState {
   std::vector<at::Tensor> values;  // [shard]
   NamedStates optimizer;

@@ -16,10 +16,6 @@ namespace {
 
 constexpr const char* kOtherLayout = "a push of another layout";
 
-bool is_finite(const Tensors& tensors) {
-  return std::ranges::all_of(tensors.shards, optim::is_finite) && optim::is_finite(tensors.statistics);
-}
-
 bool can_be(const PushRecord& record) {
   const bool has_steps = record.payload == Payload::kGradients || record.local_steps > 0;
   return record.examples >= 0 && record.targets >= 0 && has_steps && std::isfinite(record.factor) && record.factor > 0;
@@ -48,7 +44,7 @@ Server::Server(const Layout& layout, const std::vector<at::Tensor>& values, cons
       options_(std::move(options)),
       coordinator_(options_.policy, progress.version),
       progress_(progress),
-      shards_(options_.optimizer, part_of(to_shards(layout_, values), own_)),
+      shards_(options_.optimizer, part_of(to_shards(layout_, values), own_), options_.threads),
       statistics_(statistics.clone()) {
   check(statistics_.numel() == layout_.statistics_elements(), "statistics of another layout");
 }
@@ -56,7 +52,7 @@ Server::Server(const Layout& layout, const std::vector<at::Tensor>& values, cons
 PushAnswer Server::push(const PushRecord& record, Tensors pushed, Nanoseconds now) {
   check(shape_.fits(pushed), kOtherLayout);
   check(record.payload == options_.policy.payload, "a push of another kind than the policy has");
-  if (!can_be(record) || !is_finite(pushed)) return PushAnswer::kRefused;
+  if (!can_be(record) || !shards_.are_finite(pushed)) return PushAnswer::kRefused;
   const PushAnswer answer = coordinator_.push(record, now);
   if (answer == PushAnswer::kTaken) waiting_.emplace(record.worker, std::move(pushed));
   return answer;
@@ -166,7 +162,7 @@ void Server::merge_statistics(const Mix& mix) {
 }
 
 Weights Server::weights() const {
-  return {.version = progress_.version, .tensors = {.shards = shards_.values(), .statistics = statistics_}};
+  return {.version = progress_.version, .tensors = {.shards = shards_.values(), .statistics = statistics_.clone()}};
 }
 
 void Server::go_on_from(const ServerState& state) {
@@ -179,7 +175,7 @@ void Server::go_on_from(const ServerState& state) {
 ServerState Server::state() const {
   for (OtherShards* other : options_.others) other->ask_for_state();
   ServerState state{.progress = progress_,
-                    .weights = weights().tensors.clone(),
+                    .weights = weights().tensors,
                     .optimizer = shards_.optimizer_states(),
                     .lives = coordinator_.lives()};
   for (OtherShards* other : options_.others) {

@@ -8,8 +8,9 @@
 // - A push with numbers that cannot be (not finite, fewer than no examples) is refused, and changes nothing.
 // - Other servers may keep some of the shards. This one keeps the first ones and the statistics, and decides: an update
 //   is made when it is, before any shard changes (Decided); the others do what it tells them.
-// Not here: sockets, logs on disk, threads, a clock: the owner says what happens and when.
-// Threads: one. Errors: BugError for tensors of another layout or kind.
+// Not here: sockets, logs on disk, a clock: the owner says what happens and when.
+// Threads: one, which others help with the passes over large shards (ServerOptions::threads). Errors: BugError for
+// tensors of another layout or kind.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,7 @@ struct ServerOptions {
   optim::OptimizerOptions optimizer;                // of deltas: the outer one
   std::function<double(const ServerProgress&)> lr;  // of the next update
   double clip_norm = 0;                             // 0: none
+  int threads = 1;                                  // that work on shards at once (shard_set.h)
   std::vector<OtherShards*> others = {};            // of the layout's later shards, in their order; they outlive it
 };
 
@@ -55,13 +57,15 @@ struct UpdateDone {
 // Hears of an update that is about to be made, with all that decides it, before anything changes.
 using Decided = std::function<void(const UpdateDone&)>;
 
-// Weights of one version, of the shards here. Views of what the server has: to be copied before its next call.
+// Weights of one version, of the shards here, which stay as they are: no copies, but for the statistics. The server
+// makes its next update in other memory where they are still held, and in place where nobody has them any more. Nobody
+// may write into them.
 struct Weights {
   std::int64_t version = 0;
   Tensors tensors;
 };
 
-// All that a server is made of again, by the names of its layout and optimizer. Copies.
+// All that a server is made of again, by the names of its layout and optimizer. It stays as it is.
 struct ServerState {
   ServerProgress progress;
   Tensors weights;
@@ -81,8 +85,8 @@ class Server {
   void go_on_from(const ServerState& state);
 
   // Goes on where the log of an earlier one says more, in the same order, before anybody joins: an update that it made
-  // of these pushes at this rate, and a push that waited for its update. pushed: the server's from now on.
-  // The other servers are only to remember it.
+  // of these pushes at this rate, and a push that waited for its update. pushed: the server's from now on, and as
+  // push() took them. The other servers are only to remember it.
   [[nodiscard]] UpdateDone redo(Update update, std::vector<Tensors> pushed, double lr, double other_squares = 0);
   void take_again(const PushRecord& record, Tensors pushed, Nanoseconds now);
 
@@ -95,7 +99,8 @@ class Server {
   [[nodiscard]] bool may_begin(WorkerId worker) const { return coordinator_.may_begin(worker); }
   [[nodiscard]] std::optional<Nanoseconds> due_at() const { return coordinator_.due_at(); }
 
-  // pushed: of the shards here, the server's from now on; those of the others hold theirs.
+  // pushed: of the shards here, the server's from now on; those of the others hold theirs. An update writes into their
+  // memory: others may read it before advance() only.
   [[nodiscard]] PushAnswer push(const PushRecord& record, Tensors pushed, Nanoseconds now);
   // Makes every update that is due.
   std::vector<UpdateDone> advance(Nanoseconds now, const Decided& decided = {});

@@ -6,13 +6,12 @@
 #include <ATen/ATen.h>
 
 #include "core/check.h"
-#include "optim/clip_norm.h"
 
 namespace sluice::ps {
 
 ShardKeeper::ShardKeeper(const optim::OptimizerOptions& optimizer, TensorsShape shape, const ShardsState& state,
-                         std::int64_t version)
-    : shape_(std::move(shape)), shards_(optimizer, state.values), version_(version) {
+                         std::int64_t version, int threads)
+    : shape_(std::move(shape)), shards_(optimizer, state.values, threads), version_(version) {
   shards_.go_on_from(state.optimizer, version);
 }
 
@@ -22,7 +21,7 @@ bool ShardKeeper::hold(const PushKey& push, Tensors part) {
   if (push < kept.push) return false;
   if (push == kept.push) return true;
   kept = {push, std::move(part)};
-  kept.is_finite = std::ranges::all_of(kept.tensors.shards, optim::is_finite);
+  kept.is_finite = shards_.are_finite(kept.tensors);
   return true;
 }
 
@@ -37,8 +36,14 @@ bool ShardKeeper::has_seen(const PushKey& push) const {
   return found != parts_.end() && push <= found->second.push;
 }
 
+bool ShardKeeper::is_prepared(const ShardStep& step) const {
+  return prepared_ && prepared_->version == step.version && prepared_->index == step.index &&
+         prepared_->pushes == step.pushes;
+}
+
 std::optional<Prepared> ShardKeeper::prepare(const ShardStep& step) {
   if (!is_next(step)) return std::nullopt;
+  if (is_prepared(step)) return prepared_->answer;
   std::vector<const Tensors*> pushed;
   for (const PushKey& push : step.pushes) {
     if (!holds(push)) return std::nullopt;
@@ -46,8 +51,15 @@ std::optional<Prepared> ShardKeeper::prepare(const ShardStep& step) {
   }
   const auto is_of_a_push = [&](const MixPart& part) { return part.push < pushed.size(); };
   if (!std::ranges::all_of(step.mix.parts, is_of_a_push)) return std::nullopt;
-  prepared_ = {step.version, step.index};
-  return shards_.prepare(step, pushed);
+  // A sum is written where the first push is, which has to stay: another deciding server may want another sum.
+  Tensors first;
+  if (!step.mix.parts.empty()) {
+    const std::size_t at = step.mix.parts.front().push;
+    first = pushed[at]->clone();
+    pushed[at] = &first;
+  }
+  prepared_ = {step.pushes, step.version, step.index, shards_.prepare(step, pushed)};
+  return prepared_->answer;
 }
 
 bool ShardKeeper::has_taken(const ShardStep& step) const {
@@ -56,8 +68,7 @@ bool ShardKeeper::has_taken(const ShardStep& step) const {
 
 bool ShardKeeper::take(const ShardStep& step, const ShardUpdate& update) {
   if (has_taken(step)) return true;
-  const bool is_prepared = prepared_ == Position{step.version, step.index} || prepare(step).has_value();
-  if (!is_prepared) return false;
+  if (!prepare(step)) return false;
   shards_.take(step, update);
   prepared_.reset();
   ++steps_done_;
@@ -79,10 +90,6 @@ std::vector<std::pair<PushKey, Tensors>> ShardKeeper::parts() const {
   return parts;
 }
 
-ShardsState ShardKeeper::state() const {
-  ShardsState state{.optimizer = shards_.optimizer_states()};
-  for (const at::Tensor& values : shards_.values()) state.values.push_back(values.clone());
-  return state;
-}
+ShardsState ShardKeeper::state() const { return {.values = shards_.values(), .optimizer = shards_.optimizer_states()}; }
 
 }  // namespace sluice::ps

@@ -17,7 +17,7 @@ namespace sluice::ps {
 class ShardKeeper {
  public:
   ShardKeeper(const optim::OptimizerOptions& optimizer, TensorsShape shape, const ShardsState& state,
-              std::int64_t version);
+              std::int64_t version, int threads = 1);
 
   // Keeps the newest part of each worker: an older one is in an update, or never will be. Whether this one is kept, or
   // was already. Requires: the shape.
@@ -36,7 +36,7 @@ class ShardKeeper {
 
   [[nodiscard]] std::int64_t version() const { return version_; }  // updates that are done
   [[nodiscard]] const TensorsShape& shape() const { return shape_; }
-  [[nodiscard]] Tensors weights() const;  // views
+  [[nodiscard]] Tensors weights() const;  // as ShardState has them
   [[nodiscard]] ShardsState state() const;
   // The parts that are held.
   [[nodiscard]] std::vector<std::pair<PushKey, Tensors>> parts() const;
@@ -47,12 +47,15 @@ class ShardKeeper {
     Tensors tensors;
     bool is_finite = true;
   };
-  struct Position {
+  // What was prepared last: the same question has the same answer.
+  struct Asked {
+    std::vector<PushKey> pushes;
     std::int64_t version = 0;
     int index = 0;
-    friend bool operator==(const Position&, const Position&) = default;
+    Prepared answer;
   };
 
+  [[nodiscard]] bool is_prepared(const ShardStep& step) const;
   [[nodiscard]] bool is_next(const ShardStep& step) const {
     return step.version == version_ + 1 && step.index == steps_done_;
   }
@@ -61,7 +64,7 @@ class ShardKeeper {
   ShardSet shards_;
   std::int64_t version_ = 0;
   int steps_done_ = 0;  // of the update after it
-  std::optional<Position> prepared_;
+  std::optional<Asked> prepared_;
   std::map<WorkerId, Part> parts_;
 };
 

@@ -1,45 +1,81 @@
 #include "ps/shard_set.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <numeric>
 
 #include <ATen/ATen.h>
 
-namespace sluice::ps {
+#include "device/cpu_threads.h"
+#include "optim/clip_norm.h"
 
-ShardSet::ShardSet(const optim::OptimizerOptions& optimizer, const std::vector<at::Tensor>& values) {
-  for (const at::Tensor& shard : values) shards_.emplace_back(optimizer, shard);
+namespace sluice::ps {
+namespace {
+
+// Of the weights, below which waking a thread up takes longer than it saves (docs/performance.md).
+constexpr std::size_t kLeastBytesForThreads = 1 << 20;
+
+// Whether a sum of pushes is a push as it came: that one was finite when it was taken.
+bool is_one_push(const Mix& mix) { return mix.parts.size() == 1 && mix.parts.front().take == 1; }
+
+}  // namespace
+
+ShardSet::ShardSet(const optim::OptimizerOptions& optimizer, const std::vector<at::Tensor>& values, int threads) {
+  std::size_t bytes = 0;
+  for (const at::Tensor& shard : values) {
+    shards_.emplace_back(optimizer, shard);
+    bytes += shard.nbytes();
+  }
+  threads = std::min(threads, static_cast<int>(shards_.size()));
+  if (threads > 1 && bytes >= kLeastBytesForThreads)
+    threads_ = std::make_unique<ShardThreads>(threads, [] { device::use_cpu_threads(1); });
+}
+
+void ShardSet::for_each(const ShardThreads::Work& work) const {
+  if (threads_) return threads_->run(shards_.size(), work);
+  for (std::size_t s = 0; s < shards_.size(); ++s) work(s);
+}
+
+bool ShardSet::are_finite(const Tensors& pushed) const {
+  std::atomic<bool> are_finite = optim::is_finite(pushed.statistics);
+  for_each([&](std::size_t s) {
+    if (!optim::is_finite(pushed.shards[s])) are_finite = false;
+  });
+  return are_finite;
 }
 
 Prepared ShardSet::prepare(const ShardStep& step, const std::vector<const Tensors*>& pushed) {
-  Prepared prepared;
-  if (step.count == 0) return prepared;
-  for (std::size_t s = 0; s < shards_.size(); ++s) {
+  if (step.count == 0) return {};
+  std::vector<double> squares(shards_.size());
+  std::atomic<bool> is_finite = true;
+  for_each([&](std::size_t s) {
     std::vector<at::Tensor> of_shard;
     for (const Tensors* push : pushed) of_shard.push_back(push->shards[s]);
     ShardState& shard = shards_[s];
     if (step.mixes_weights) {
-      prepared.is_finite &= shard.mix_weights(step.mix, of_shard);
-      continue;
+      if (!shard.mix_weights(step.mix, of_shard)) is_finite = false;
+      return;
     }
     shard.add_up(step.mix, of_shard);
     if (step.wants_norm)
-      prepared.squares += shard.sum_of_squares();
-    else
-      prepared.is_finite &= shard.is_finite();
-  }
-  prepared.is_finite &= std::isfinite(prepared.squares);
-  return prepared;
+      squares[s] = shard.sum_of_squares();
+    else if (!is_one_push(step.mix) && !shard.is_finite())
+      is_finite = false;
+  });
+  // In the order of the shards, whoever was first.
+  const double all = std::accumulate(squares.begin(), squares.end(), 0.0);
+  return {.squares = all, .is_finite = is_finite && std::isfinite(all)};
 }
 
 void ShardSet::take(const ShardStep& step, const ShardUpdate& update) {
   if (step.count == 0) return;
-  for (ShardState& shard : shards_) {
+  for_each([&](std::size_t s) {
     if (step.mixes_weights)
-      shard.take_mixed();
+      shards_[s].take_mixed();
     else
-      shard.update(update.lr, update.divisor);
-  }
+      shards_[s].update(update.lr, update.divisor);
+  });
 }
 
 std::vector<at::Tensor> ShardSet::values() const {

@@ -1,6 +1,8 @@
 #include "ps/shard_state.h"
 
 #include <algorithm>
+#include <atomic>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -9,9 +11,19 @@
 #include "optim/clip_norm.h"
 
 namespace sluice::ps {
+namespace {
+
+// Whether anybody holds this memory by another tensor. If not, then all has been read that others have read there.
+bool is_held(const at::Tensor& values) {
+  const bool is_held = values.storage().use_count() > 1;
+  std::atomic_thread_fence(std::memory_order_acquire);  // with letting go of it, whose count LibTorch releases
+  return is_held;
+}
+
+}  // namespace
 
 ShardState::ShardState(const optim::OptimizerOptions& optimizer, const at::Tensor& values)
-    : values_(values.clone()), sum_(at::zeros_like(values_)), optimizer_(optimizer, values_, sum_) {}
+    : values_(values.clone()), optimizer_(optimizer, values_, {}) {}
 
 void ShardState::load_optimizer(const std::string& name, const at::Tensor& state) {
   const auto& states = optimizer_.states();
@@ -22,12 +34,12 @@ void ShardState::load_optimizer(const std::string& name, const at::Tensor& state
 
 void ShardState::add_up(const Mix& mix, const std::vector<at::Tensor>& pushed) {
   const at::NoGradGuard no_grad;
-  if (mix.parts.empty()) sum_.zero_();
+  if (mix.parts.empty()) sum_ = at::zeros_like(values_);
   for (const MixPart& part : mix.parts) {
     if (&part != mix.parts.data()) {
       sum_.add_(pushed[part.push], part.take);
-    } else {  // saves a pass over the memory
-      sum_.copy_(pushed[part.push]);
+    } else {
+      sum_ = pushed[part.push];
       if (part.take != 1) sum_.mul_(part.take);
     }
   }
@@ -36,22 +48,27 @@ void ShardState::add_up(const Mix& mix, const std::vector<at::Tensor>& pushed) {
 double ShardState::sum_of_squares() const { return optim::sum_of_squares(sum_); }
 bool ShardState::is_finite() const { return optim::is_finite(sum_); }
 
+void ShardState::use_values(at::Tensor values) {
+  values_ = std::move(values);
+  optimizer_.use_values(values_);
+}
+
 void ShardState::update(double lr, double divisor) {
+  if (is_held(values_)) use_values(values_.clone());
+  optimizer_.use_gradients(std::exchange(sum_, {}));
   optimizer_.begin_step();
   optimizer_.update(lr, divisor, {});
+  optimizer_.use_gradients({});
 }
 
 bool ShardState::mix_weights(const Mix& mix, const std::vector<at::Tensor>& pushed) {
   const at::NoGradGuard no_grad;
-  sum_.copy_(values_).mul_(mix.keep);
+  sum_ = at::mul(values_, mix.keep);
   for (const MixPart& part : mix.parts) sum_.add_(pushed[part.push], part.take);
   sum_.div_(mix.divisor);
   return is_finite();
 }
 
-void ShardState::take_mixed() {
-  const at::NoGradGuard no_grad;
-  values_.copy_(sum_);
-}
+void ShardState::take_mixed() { use_values(std::exchange(sum_, {})); }
 
 }  // namespace sluice::ps

@@ -19,26 +19,25 @@ void OtherServers::connect(const Run& run, const ps::Layout& layout) {
   for (int i = 1; i < servers; ++i) {
     const ps::ServerAddress& at = run.place.others[static_cast<std::size_t>(i - 1)];
     ranges_.push_back(ps::shards_of_server(layout, i, servers));
-    all_.push_back(std::make_unique<ps::ShardLink>(ps::ShardLinkOptions{
-        .host = at.host,
-        .port = at.port,
-        .keys = run.place.keys,
-        .number = i,
-        .where = concat(host_name(), ", process ", ::getpid()),
-        .agreement = agreement_of_servers(config, run.version),
-        .assignment = {layout, ranges_.back()},
-        .run = run.run,
-        .may_come_back = config.ps.log != "off",
-        .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
-        .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9),
-        // Later their weights are wanted, to be saved.
-        .is_stopped = [this] { return !are_placed_ && StopSignal::requested(); }}));
+    all_.push_back(std::make_unique<ps::ShardLink>(
+        ps::ShardLinkOptions{.host = at.host,
+                             .port = at.port,
+                             .keys = run.place.keys,
+                             .number = i,
+                             .where = concat(host_name(), ", process ", ::getpid()),
+                             .agreement = agreement_of_servers(config, run.version),
+                             .assignment = {layout, ranges_.back()},
+                             .run = run.run,
+                             .may_come_back = config.ps.log != "off",
+                             .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
+                             .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9),
+                             // Later their weights are wanted, to be saved.
+                             .is_stopped = [this] { return !are_placed_ && StopSignal::requested(); }}));
   }
   if (servers > 1) log_info(concat("waiting for ", counted(servers - 1, "other server")));
 }
 
-void OtherServers::load(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer,
-                        std::int64_t version) {
+void OtherServers::load(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, std::int64_t version) {
   for (std::size_t i = 0; i < all_.size(); ++i) {
     ps::ShardsState state{.values = ps::part_of(shards, ranges_[i])};
     for (const auto& [name, of_shards] : optimizer)

@@ -168,6 +168,7 @@ class ServedWorkers final : public UpdateSource {
     pushes_.run = replay_.run().empty() ? ps::unique_name() : replay_.run();
     others_.connect({.setup = setup_, .place = place_, .version = version_of_sluice_, .run = pushes_.run}, layout);
     ps::ServerOptions with = server_options(setup_);
+    with.threads = device::available_cores();
     with.others = others_.as_shards();
     server_ = std::make_unique<ps::Server>(layout, values, ps::statistics_of(stages_), std::move(with), begin_);
     ps::ServerState before{.lives = saved_.lives};
@@ -255,7 +256,7 @@ class ServedWorkers final : public UpdateSource {
   // --- The server's thread.
 
   void serve() {
-    device::use_cpu_threads(1);  // its passes over memory are short, and workers on this machine need the other cores
+    device::use_cpu_threads(1);  // its shards are what is done at once
     std::optional<Error> failure;
     try {
       network_->end(serve_until_over());

@@ -17,7 +17,7 @@
 namespace sluice::train {
 namespace {
 
-constexpr Nanoseconds kLookAtSignals = 100'000'000;               // before the next look at signals
+constexpr Nanoseconds kLookAtSignals = 100'000'000;          // before the next look at signals
 constexpr Nanoseconds kUntilTheOthersKnow = 30'000'000'000;  // that this one is to stop
 
 std::filesystem::path folder_of(const config::Config& config, const ServerPlace& place,
@@ -37,6 +37,7 @@ ps::ShardServerOptions options_of(const config::Config& config, const ServerPlac
           .keys = place.keys,
           .agreement = agreement_of_servers(config, options.launch.version),
           .optimizer = server_optimizer(config),
+          .threads = device::available_cores(),
           .folder = folder_of(config, place, options.run_dir),
           .outlives = config.ps.log == "disk" ? storage::Outlives::kMachine : storage::Outlives::kProcess,
           .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
@@ -79,7 +80,7 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
                                         const ShardRunOptions& options) {
   const StopSignal stop_signal(options.launch.end_process ? StopSignal::Afterwards::kIgnored
                                                           : StopSignal::Afterwards::kAsBefore);
-  device::use_cpu_threads(1);  // its passes over memory are short, and workers on this machine need the other cores
+  device::use_cpu_threads(1);  // its shards are what is done at once
   const ps::ShardServerOptions server_options = options_of(config, place, options);
   check_can_listen(place);
   ps::ShardServer server(server_options);

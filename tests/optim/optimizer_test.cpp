@@ -85,6 +85,26 @@ TEST(Optimizer, UpdatesInPartsEqualOneUpdateBitForBit) {
   }
 }
 
+// Wherever the division is done.
+TEST(Optimizer, DividesAsTheGradientDividedBeforeBitForBit) {
+  for (const OptimizerOptions& options : ours_too()) {
+    for (const auto type : {at::kFloat, at::kDouble}) {
+      const at::Tensor a = wave(1.1, type), b = a.clone(), gradients = at::zeros_like(a), divided = at::zeros_like(a);
+      Optimizer of_sum(options, a, gradients), of_mean(options, b, divided);
+      for (int step = 0; step < 5; ++step) {
+        const double divisor = step == 0 ? 64 : 0.7 * step;
+        gradients.copy_(gradient_of_step(step, type));
+        divided.copy_(gradients.div(divisor));
+        for (Optimizer* optimizer : {&of_sum, &of_mean}) optimizer->begin_step();
+        of_sum.update(0.1, divisor, {});
+        of_mean.update(0.1, 1.0, {});
+        ASSERT_TRUE(at::equal(a, b)) << describe(options) << ", " << type << ", step " << step;
+        ASSERT_TRUE(at::equal(gradients, divided)) << "is divided in place";
+      }
+    }
+  }
+}
+
 TEST(Optimizer, DividesTheGradientFirst) {
   for (const OptimizerOptions& options : ours_too()) {
     const at::Tensor a = wave(1.1), b = a.clone(), gradient = gradient_of_step(0);

@@ -16,7 +16,10 @@ std::vector<FrameSocket*> NetworkServer::other_sockets() const {
 
 void NetworkServer::wait(Nanoseconds limit) {
   socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(limit, 0)), -1, other_sockets());
-  for (ShardLink* other : options_.others) other->look();
+  for (ShardLink* other : options_.others) {
+    other->look();
+    if (other->is_to_stop() && !is_over_) throw InterruptedError("another server was asked to stop");
+  }
 }
 
 void NetworkServer::tell_others(WorkerId worker, const Session& session, std::int64_t version) {

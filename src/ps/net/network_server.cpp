@@ -318,14 +318,13 @@ void NetworkServer::send_lease(const Session& session) {
   socket_.send(session.peer, with_samples(header_of(given), session.lease->samples));
 }
 
-// Workers that begin with the same version share one copy.
 void NetworkServer::give_weights(Sessions::value_type& to, std::int64_t version) {
   auto& [worker, session] = to;
-  if (!sendable_ || sendable_->version != version) sendable_ = {version, server_.weights().tensors.clone()};
-  check(sendable_->version == version, "a worker begins with the newest weights");
+  const Weights weights = server_.weights();
+  check(weights.version == version, "a worker begins with the newest weights");
   session.version = version;
   tell_others(worker, session, version);
-  socket_.send(session.peer, with_tensors(header_of(WeightsGiven{version}), sendable_->tensors));
+  socket_.send(session.peer, with_tensors(header_of(WeightsGiven{version}), weights.tensors));
 }
 
 void NetworkServer::beat() {

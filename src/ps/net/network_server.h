@@ -181,7 +181,6 @@ class NetworkServer {
   std::map<WorkerId, Waiting> waiting_;
   std::vector<Unsettled> unsettled_;
   std::deque<Made> made_;
-  std::optional<Weights> sendable_;  // copies, of the newest version that was asked for
   Nanoseconds begin_;
   Nanoseconds next_beat_ = 0;
   Nanoseconds drained_at_ = 0;  // who had said anything by then has been heard

@@ -156,8 +156,6 @@ void ShardLink::wait_for(const std::function<bool()>& condition, const std::func
 void ShardLink::look() {
   try {
     take_what_has_come();
-  } catch (const InterruptedError&) {
-    throw;
   } catch (const Error&) {
     is_lost_ = true;
     throw;
@@ -245,8 +243,7 @@ void ShardLink::take_message(const WhoLeads&, const Frames&) { is_greeting_ = tr
 void ShardLink::take_message(const ShardsFailed& failed, const Frames&) {
   const std::string what = concat(named(), " has failed: ", failed.what);
   if (failed.code != static_cast<std::int64_t>(ExitCode::kInterrupted)) throw PeerError(what);
-  // It was asked to stop, and waits until its weights were taken.
-  if (!std::exchange(is_to_stop_, true)) throw InterruptedError(concat(named(), " was asked to stop"));
+  is_to_stop_ = true;
 }
 
 void ShardLink::end(const ShardsOver& over) { say(over); }

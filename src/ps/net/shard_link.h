@@ -63,6 +63,8 @@ class ShardLink final : public OtherShards {
   // Takes what has come, and beats.
   void look();
   void end(const ShardsOver& over);
+  // It was asked to stop, and waits until its weights were taken.
+  [[nodiscard]] bool is_to_stop() const { return is_to_stop_; }
   // After an error of the connection nothing more can be had from it.
   [[nodiscard]] bool is_lost() const { return is_lost_; }
   [[nodiscard]] FrameSocket& socket() { return socket_; }

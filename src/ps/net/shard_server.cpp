@@ -129,8 +129,8 @@ void ShardServer::take(const std::string& peer, const ShardsLoaded& loaded, cons
     return;
   }
   loaded_ = loaded;
-  keeper_ = std::make_unique<ShardKeeper>(options_.optimizer, loaded.assignment.shape(), *state, loaded.version);
-  sendable_.reset();
+  keeper_ = std::make_unique<ShardKeeper>(options_.optimizer, loaded.assignment.shape(), *state, loaded.version,
+                                          options_.threads);
   unsettled_.clear();
   if (log_) log_->begin(loaded_, *keeper_);
   sessions_.clear();
@@ -146,11 +146,7 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
   }
   sessions_[there.worker] = {there.peer, there.life, there.version};
   if (!keeper_ || there.version != keeper_->version()) return;  // it has those already, or begins again
-  if (!sendable_ || sendable_version_ != there.version) {
-    sendable_ = keeper_->weights().clone();
-    sendable_version_ = there.version;
-  }
-  socket_->send(there.peer, with_tensors(header_of(WeightsPart{there.life, there.version}), *sendable_));
+  socket_->send(there.peer, with_tensors(header_of(WeightsPart{there.life, there.version}), keeper_->weights()));
 }
 
 void ShardServer::take(const std::string& peer, const StepAsked& asked, const Frames&) {

@@ -31,6 +31,7 @@ struct ShardServerOptions {
   Keys keys;
   comm::Agreement agreement;  // that the deciding server must have too
   optim::OptimizerOptions optimizer;
+  int threads = 1;               // that work on its shards at once
   std::filesystem::path folder;  // of its log; empty: none
   storage::Outlives outlives = storage::Outlives::kProcess;
   Nanoseconds beat = 500'000'000;
@@ -95,10 +96,8 @@ class ShardServer {
   std::string lead_;                    // its name at the socket; empty: there is none
   std::string lead_where_;
   std::map<WorkerId, Session> sessions_;
-  std::int64_t told_ = 0;            // how many WorkerThere since ShardsHere
-  std::vector<PushKey> unsettled_;   // parts that are held once the log has settled
-  std::optional<Tensors> sendable_;  // a copy of the weights, of sendable_version_
-  std::int64_t sendable_version_ = kNone;
+  std::int64_t told_ = 0;           // how many WorkerThere since ShardsHere
+  std::vector<PushKey> unsettled_;  // parts that are held once the log has settled
   OwnTime time_;
   Nanoseconds heard_ = 0;  // of the lead
   Nanoseconds next_beat_ = 0;
