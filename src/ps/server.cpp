@@ -1,20 +1,23 @@
 #include "ps/server.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "core/check.h"
+#include "device/cpu_threads.h"
 #include "optim/clip_norm.h"
 
 namespace sluice::ps {
 namespace {
 
-bool is_finite(const Tensors& tensors) {
-  return std::ranges::all_of(tensors.shards, optim::is_finite) && optim::is_finite(tensors.statistics);
-}
+// Of the weights, below which waking a thread up takes longer than it saves (docs/performance.md).
+constexpr std::int64_t kLeastBytesForThreads = 4 << 20;
 
 void check_layout(const Layout& layout, const Tensors& tensors) {
   bool fits = tensors.shards.size() == layout.shards.size();
@@ -55,6 +58,22 @@ Server::Server(const Layout& layout, const std::vector<at::Tensor>& values, cons
       statistics_(statistics.clone()) {
   for (const at::Tensor& shard : to_shards(layout_, values)) shards_.emplace_back(options_.optimizer, shard);
   check(statistics_.numel() == layout_.statistics_elements(), "statistics of another layout");
+  const int threads = std::min(options_.threads, static_cast<int>(shards_.size()));
+  if (threads > 1 && weights().tensors.bytes() >= kLeastBytesForThreads)
+    threads_ = std::make_unique<ShardThreads>(threads, [] { device::use_cpu_threads(1); });
+}
+
+void Server::for_each_shard(const ShardThreads::Work& work) const {
+  if (threads_) return threads_->run(shards_.size(), work);
+  for (std::size_t s = 0; s < shards_.size(); ++s) work(s);
+}
+
+bool Server::is_finite(const Tensors& pushed) const {
+  std::atomic<bool> is_finite = optim::is_finite(pushed.statistics);
+  for_each_shard([&](std::size_t s) {
+    if (!optim::is_finite(pushed.shards[s])) is_finite = false;
+  });
+  return is_finite;
 }
 
 PushAnswer Server::push(const PushRecord& record, Tensors pushed, Nanoseconds now) {
@@ -111,25 +130,33 @@ UpdateDone Server::make(Update update, double lr) {
 }
 
 void Server::step(const Mix& mix, UpdateDone& done) {
-  for (std::size_t s = 0; s < shards_.size(); ++s) shards_[s].add_up(mix, pushed_of(s));
+  const bool clips = options_.clip_norm > 0, is_known_finite = is_one_push(mix);
+  std::vector<double> squares(shards_.size());
+  std::atomic<bool> is_finite = true;
+  for_each_shard([&](std::size_t s) {
+    shards_[s].add_up(mix, pushed_of(s));
+    if (clips)
+      squares[s] = shards_[s].sum_of_squares();
+    else if (!is_known_finite && !shards_[s].is_finite())
+      is_finite = false;
+  });
+  done.is_dropped = !is_finite;
   double factor = 1;
-  if (options_.clip_norm > 0) {
-    double squares = 0;
-    for (const ShardState& shard : shards_) squares += shard.sum_of_squares();
-    done.gradient_norm = std::sqrt(squares) / mix.divisor;
+  if (clips) {  // in the order of the shards, whoever was first
+    done.gradient_norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0)) / mix.divisor;
     done.is_dropped = !std::isfinite(done.gradient_norm);
     factor = optim::clip_factor(done.gradient_norm, options_.clip_norm);
-  } else if (!is_one_push(mix)) {
-    done.is_dropped = !std::ranges::all_of(shards_, &ShardState::is_finite);
   }
   if (done.is_dropped) return;
-  for (ShardState& shard : shards_) shard.update(done.lr, mix.divisor / factor);
+  for_each_shard([&](std::size_t s) { shards_[s].update(done.lr, mix.divisor / factor); });
 }
 
 void Server::take_in(const Mix& mix, UpdateDone& done) {
-  for (std::size_t s = 0; s < shards_.size(); ++s) {
-    if (!shards_[s].mix_weights(mix, pushed_of(s))) done.is_dropped = true;
-  }
+  std::atomic<bool> is_finite = true;
+  for_each_shard([&](std::size_t s) {
+    if (!shards_[s].mix_weights(mix, pushed_of(s))) is_finite = false;
+  });
+  done.is_dropped = !is_finite;
   if (done.is_dropped) return;
   for (ShardState& shard : shards_) shard.take_mixed();
   merge_statistics(mix);

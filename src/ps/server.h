@@ -6,13 +6,15 @@
 //   by examples is added to the server's. Weights come with the statistics, which are mixed by the same numbers.
 // - A push counts once: what was taken before is a duplicate, and changes nothing.
 // - A push with numbers that cannot be (not finite, fewer than no examples) is refused, and changes nothing.
-// Not here: sockets, logs on disk, threads, a clock: the owner says what happens and when.
-// Threads: one. Errors: BugError for tensors of another layout or kind.
+// Not here: sockets, logs on disk, a clock: the owner says what happens and when.
+// Threads: one, which others help with the passes over large shards (ServerOptions::threads). Errors: BugError for
+// tensors of another layout or kind.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +24,7 @@
 #include "ps/layout.h"
 #include "ps/policy/coordinator.h"
 #include "ps/shard_state.h"
+#include "ps/shard_threads.h"
 
 namespace sluice::ps {
 
@@ -36,6 +39,9 @@ struct ServerOptions {
   optim::OptimizerOptions optimizer;                // of deltas: the outer one
   std::function<double(const ServerProgress&)> lr;  // of the next update
   double clip_norm = 0;                             // 0: none
+  // That work on shards at once, the caller's included; at most one a shard. Each uses one thread of LibTorch; the bits
+  // of the result are those of a caller alone that does so, too.
+  int threads = 1;
 };
 
 // An update that was made, for the records.
@@ -102,6 +108,8 @@ class Server {
   [[nodiscard]] const std::vector<ShardState>& shards() const { return shards_; }
 
  private:
+  void for_each_shard(const ShardThreads::Work& work) const;
+  [[nodiscard]] bool is_finite(const Tensors& pushed) const;
   [[nodiscard]] UpdateDone make(Update update, double lr);
   void step(const Mix& mix, UpdateDone& done);     // of the optimizer
   void take_in(const Mix& mix, UpdateDone& done);  // weights
@@ -113,6 +121,7 @@ class Server {
   Coordinator coordinator_;
   ServerProgress progress_;
   std::vector<ShardState> shards_;
+  std::unique_ptr<ShardThreads> threads_;  // null: the caller does it all
   at::Tensor statistics_;
   std::map<WorkerId, Tensors> waiting_;  // pushed, for an update to come
   std::vector<Tensors> merging_;         // of the update that is being made, in the order of its pushes

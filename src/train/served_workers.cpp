@@ -153,9 +153,11 @@ class ServedWorkers final : public UpdateSource {
   }
 
   void start(engine::Engine& engine) {
-    server_ = std::make_unique<ps::Server>(ps::layout_of(stages_, {.shards = setup_.config.ps.shards}),
-                                           ps::values_of(stages_), ps::statistics_of(stages_), server_options(setup_),
-                                           begin_);
+    ps::ServerOptions of_server = server_options(setup_);
+    of_server.threads = device::available_cores();
+    server_ =
+        std::make_unique<ps::Server>(ps::layout_of(stages_, {.shards = setup_.config.ps.shards}),
+                                     ps::values_of(stages_), ps::statistics_of(stages_), std::move(of_server), begin_);
     if (goes_on_) {
       ps::ServerState before;
       before.optimizer = optimizer_in(engine, server_->layout());
@@ -227,7 +229,7 @@ class ServedWorkers final : public UpdateSource {
   // --- The server's thread.
 
   void serve() {
-    device::use_cpu_threads(1);  // its passes over memory are short, and workers on this machine need the other cores
+    device::use_cpu_threads(1);  // its shards are what is done at once
     std::optional<Error> failure;
     try {
       network_->end(serve_until_over());

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "core/concat.h"
 #include "optim/clip_norm.h"
@@ -49,6 +50,14 @@ at::Tensor sum_of(const Mix& mix, const std::vector<at::Tensor>& pushed) {
   return sum;
 }
 
+class ShardStateTest : public testing::Test {
+ protected:
+  void SetUp() override { at::set_num_threads(1); }  // as in a server's thread
+  void TearDown() override { at::set_num_threads(before_); }
+
+  const int before_ = at::get_num_threads();
+};
+
 struct Named {
   std::string name;
   Mix mix;
@@ -72,7 +81,7 @@ std::vector<optim::OptimizerOptions> optimizers() {
           {.kind = "adamw", .weight_decay = 0.1}};
 }
 
-TEST(ShardState, AnUpdateIsTheOptimizersStepOnTheSumBitForBit) {
+TEST_F(ShardStateTest, AnUpdateIsTheOptimizersStepOnTheSumBitForBit) {
   for (const optim::OptimizerOptions& options : optimizers()) {
     for (const Named& of : sums()) {
       SCOPED_TRACE(concat(options.kind, ", ", of.name));
@@ -96,7 +105,7 @@ TEST(ShardState, AnUpdateIsTheOptimizersStepOnTheSumBitForBit) {
   }
 }
 
-TEST(ShardState, MixedWeightsAreTheWeightedMeanBitForBitAndCountWhenTheyAreTaken) {
+TEST_F(ShardStateTest, MixedWeightsAreTheWeightedMeanBitForBitAndCountWhenTheyAreTaken) {
   const Mix mean{.parts = {{1, 5}, {0, 9}, {2, 1}}, .divisor = 15},
       half{.keep = 1.7, .parts = {{2, 0.3}}, .divisor = 2};
   for (const Mix& mix : {mean, half}) {
@@ -116,7 +125,7 @@ TEST(ShardState, MixedWeightsAreTheWeightedMeanBitForBitAndCountWhenTheyAreTaken
   }
 }
 
-TEST(ShardState, OneElementThatIsNotFiniteIsFoundWhereverItIs) {
+TEST_F(ShardStateTest, OneElementThatIsNotFiniteIsFoundWhereverItIs) {
   const Mix mix{.parts = {{0, 1}, {1, 1}}, .divisor = 2}, mean{.parts = {{0, 1}, {1, 1}}, .divisor = 2};
   for (const std::int64_t where : {std::int64_t{0}, kElements / 2, kElements - 1}) {
     std::vector<at::Tensor> pushed = pushes_of(0);
@@ -143,7 +152,7 @@ void mix(ShardState& shard, double values) {
   shard.take_mixed();
 }
 
-TEST(ShardState, WeightsThatWereGivenOutStayAsTheyAre) {
+TEST_F(ShardStateTest, WeightsThatWereGivenOutStayAsTheyAre) {
   ShardState shard({.kind = "sgd"}, at::zeros({kGiven}));
   std::vector<at::Tensor> given;
   for (int update = 0; update < 6; ++update) {
@@ -158,7 +167,7 @@ TEST(ShardState, WeightsThatWereGivenOutStayAsTheyAre) {
   EXPECT_TRUE(at::equal(shard.values(), at::full({kGiven}, -6.0, at::kFloat)));
 }
 
-TEST(ShardState, AnUpdateIsMadeInPlaceWhereNobodyHoldsTheWeights) {
+TEST_F(ShardStateTest, AnUpdateIsMadeInPlaceWhereNobodyHoldsTheWeights) {
   ShardState shard({.kind = "sgd"}, at::zeros({kGiven}));
   const void* const place = shard.values().const_data_ptr();
   for (int update = 0; update < 3; ++update) step(shard);
@@ -169,7 +178,7 @@ TEST(ShardState, AnUpdateIsMadeInPlaceWhereNobodyHoldsTheWeights) {
 }
 
 // As the thread that sends them does, while updates go on.
-TEST(ShardState, WeightsMayBeReadAndLetGoOfInAnotherThread) {
+TEST_F(ShardStateTest, WeightsMayBeReadAndLetGoOfInAnotherThread) {
   ShardState shard({.kind = "sgd"}, at::zeros({kGiven}));
   std::mutex mutex;
   std::condition_variable changed;
