@@ -3,7 +3,7 @@
 // hands out the weights of one version. And what this machine carries when nobody does anything with it (loopback.h).
 //
 //   bench_parameter_server [--what server|tcp|frames|memory] [--workers 1] [--megabytes 16] [--shards 4] [--seconds 1]
-//                          [--keys DIR] [--repeats 3]
+//                          [--keys DIR] [--repeats 3] [--shard-threads CORES]
 //
 // For every line on standard input it measures for --seconds and prints one JSON object; with no input at all it does
 // so --repeats times. Started with RANK, WORLD_SIZE and MASTER_PORT (bench/sides.py does), rank 0 is the server and
@@ -48,6 +48,7 @@ struct Options {
   std::string keys;
   int repeats = 3;
   int threads = 1;
+  int shard_threads = device::available_cores();
   int rank = 0;
   int port = 0;  // 0: workers are threads
 
@@ -103,7 +104,8 @@ class Served {
         server_(layout_, {at::zeros({options.bytes() / 4})}, at::empty({0}),
                 {.policy = preset_policy("asp", options.workers),
                  .optimizer = {.kind = "sgd"},
-                 .lr = [](const ServerProgress&) { return 1e-3; }}),
+                 .lr = [](const ServerProgress&) { return 1e-3; },
+                 .threads = options.shard_threads}),
         network_(server_, ledger_,
                  {.port = options.port,
                   .keys = keys_in(options.keys),
@@ -200,6 +202,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--keys", options.keys, "folder of server.key and server.pub: everything is encrypted");
   app.add_option("--repeats", options.repeats, "without input");
   app.add_option("--threads", options.threads, "of LibTorch, in the server and in each worker");
+  app.add_option("--shard-threads", options.shard_threads, "that work on the server's shards at once");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

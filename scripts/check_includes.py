@@ -32,7 +32,7 @@ MAY_INCLUDE = {
     "profiler/measure": {"core", "profiler", "device", "comm", "nn", "models", "optim", "storage", "pipeline", "ddp"},
     "freeze": {"core"},
     "ps/policy": {"core"},
-    "ps": {"core", "comm", "optim", "ddp", "ps/policy"},
+    "ps": {"core", "comm", "device", "optim", "ddp", "ps/policy"},
     "ps/net": {"core", "comm", "data", "storage", "ps"},
     "tune": {"core", "pipeline/schedule"},
     "engine": {"core", "device", "comm", "nn", "optim", "storage", "pipeline", "pipeline/schedule", "ddp"},

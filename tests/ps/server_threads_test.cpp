@@ -14,7 +14,7 @@ namespace sluice::ps {
 namespace {
 
 constexpr int kWorkers = 3, kShards = 4;
-constexpr std::int64_t kElements = 90'001;  // of a parameter: the weights are large enough for threads
+constexpr std::int64_t kElements = 210'001;  // of a parameter: the weights are large enough for threads
 
 Layout layout() {
   std::vector<Parameter> parameters;
