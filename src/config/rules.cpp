@@ -143,8 +143,6 @@ class Rules {
             concat("ps.push_compression and ps.pull_compression beside ps.policy=\"", ps.policy,
                    "\", whose workers push weights: what is left out of those would be lost; leave them out, or set "
                    "\"diloco\", which pushes what weights have moved"));
-    require(ps.clock == "virtual", {"ps.push_compression", "ps.pull_compression", "ps.clock"},
-            "ps.push_compression and ps.pull_compression are for ps.clock=\"virtual\"; leave them out");
   }
 
   // What goes with virtual time, and what with processes.

@@ -242,20 +242,19 @@ std::optional<at::Tensor> unpack(const Compression& compression, at::ScalarType 
   return unpacked(compression, dtype, elements, bytes);
 }
 
-bool is_packed(const Compression& compression, const Layout& layout, const Packed& packed) {
-  bool fits = packed.shards.size() == layout.shards.size() &&
-              packed.statistics.numel() == layout.statistics_elements() &&
-              packed.statistics.scalar_type() == layout.dtype;
-  for (std::size_t s = 0; fits && s < layout.shards.size(); ++s)
-    fits = is_packed(compression, layout.dtype, layout.shards[s].elements, packed.shards[s]);
+bool is_packed(const Compression& compression, const TensorsShape& shape, const Packed& packed) {
+  bool fits = packed.shards.size() == shape.shards.size() && packed.statistics.numel() == shape.statistics &&
+              packed.statistics.scalar_type() == shape.dtype;
+  for (std::size_t s = 0; fits && s < shape.shards.size(); ++s)
+    fits = is_packed(compression, shape.dtype, shape.shards[s], packed.shards[s]);
   return fits;
 }
 
-std::optional<Tensors> unpack(const Compression& compression, const Layout& layout, const Packed& packed) {
-  if (!is_packed(compression, layout, packed)) return std::nullopt;
+std::optional<Tensors> unpack(const Compression& compression, const TensorsShape& shape, const Packed& packed) {
+  if (!is_packed(compression, shape, packed)) return std::nullopt;
   Tensors tensors{.statistics = packed.statistics};
-  for (std::size_t s = 0; s < layout.shards.size(); ++s)
-    tensors.shards.push_back(unpacked(compression, layout.dtype, layout.shards[s].elements, packed.shards[s]));
+  for (std::size_t s = 0; s < shape.shards.size(); ++s)
+    tensors.shards.push_back(unpacked(compression, shape.dtype, shape.shards[s], packed.shards[s]));
   return tensors;
 }
 

@@ -66,7 +66,7 @@ struct Packed {
 // Whether bytes are a shard of so many numbers.
 [[nodiscard]] bool is_packed(const Compression& compression, at::ScalarType dtype, std::int64_t elements,
                              const at::Tensor& bytes);
-[[nodiscard]] bool is_packed(const Compression& compression, const Layout& layout, const Packed& packed);
+[[nodiscard]] bool is_packed(const Compression& compression, const TensorsShape& shape, const Packed& packed);
 
 // to += scale * what the bytes are, rounded once an element. Both ends of a connection do it by this function, so what
 // comes of it is the same bits. Requires: is_packed.
@@ -76,6 +76,7 @@ void add_packed(const Compression& compression, const at::Tensor& bytes, const a
 // lie as numbers must.
 [[nodiscard]] std::optional<at::Tensor> unpack(const Compression& compression, at::ScalarType dtype,
                                                std::int64_t elements, const at::Tensor& bytes);
-[[nodiscard]] std::optional<Tensors> unpack(const Compression& compression, const Layout& layout, const Packed& packed);
+[[nodiscard]] std::optional<Tensors> unpack(const Compression& compression, const TensorsShape& shape,
+                                            const Packed& packed);
 
 }  // namespace sluice::ps

@@ -116,6 +116,8 @@ TensorsShape shape_of(const Layout& layout, const ShardRange& range) {
   return shape;
 }
 
+TensorsShape shape_of(const Layout& layout) { return shape_of(layout, {0, layout.shards.size()}); }
+
 bool TensorsShape::fits(const Tensors& tensors) const {
   const auto is_one = [&](const at::Tensor& shard, std::int64_t elements) {
     return shard.numel() == elements && shard.scalar_type() == dtype;

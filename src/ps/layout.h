@@ -82,6 +82,7 @@ struct TensorsShape {
 };
 
 [[nodiscard]] TensorsShape shape_of(const Layout& layout, const ShardRange& range);
+[[nodiscard]] TensorsShape shape_of(const Layout& layout);  // of all shards
 
 // [parameter]: flat values as shards of a layout, and back.
 [[nodiscard]] std::vector<at::Tensor> to_shards(const Layout& layout, const std::vector<at::Tensor>& values);

@@ -42,10 +42,8 @@ std::optional<std::vector<at::Tensor>> PullCompressor::changes_to(const Tensors&
   return changes;
 }
 
-PullDecoder::PullDecoder(const Compression& compression, const Layout& layout)
-    : compression_(compression), layout_(layout) {
-  check_compression(compression_, layout_);
-}
+PullDecoder::PullDecoder(const Compression& compression, TensorsShape shape)
+    : compression_(compression), shape_(std::move(shape)) {}
 
 bool PullDecoder::follows(const PackedWeights& message) const {
   if (message.sequence < 1) return false;
@@ -57,10 +55,10 @@ std::optional<Tensors> PullDecoder::take(const PackedWeights& message) {
   const at::NoGradGuard no_grad;
   std::optional<Tensors> weights;
   if (message.is_whole) {
-    weights = unpack({}, layout_, message.packed);
+    weights = unpack({}, shape_, message.packed);
     if (weights && compression_.loses())
       for (at::Tensor& shard : weights->shards) shard = shard.clone();  // the message's memory is somebody else's
-  } else if (is_packed(compression_, layout_, message.packed)) {
+  } else if (is_packed(compression_, shape_, message.packed)) {
     weights = Tensors{.statistics = message.packed.statistics};
     for (std::size_t s = 0; s < weights_.size(); ++s)
       add_packed(compression_, message.packed.shards[s], weights->shards.emplace_back(weights_[s].clone()));

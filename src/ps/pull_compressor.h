@@ -45,7 +45,7 @@ class PullCompressor {
 // On the worker.
 class PullDecoder {
  public:
-  PullDecoder(const Compression& compression, const Layout& layout);
+  PullDecoder(const Compression& compression, TensorsShape shape);
 
   // Whether a message follows the one before. If not, one was lost, and the server is to be asked for a whole one.
   [[nodiscard]] bool follows(const PackedWeights& message) const;
@@ -56,7 +56,7 @@ class PullDecoder {
 
  private:
   Compression compression_;
-  Layout layout_;
+  TensorsShape shape_;
   std::int64_t sequence_ = 0;
   std::vector<at::Tensor> weights_;  // [shard]; not written any more
 };

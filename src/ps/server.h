@@ -96,6 +96,7 @@ class Server {
   void open(Nanoseconds now) { coordinator_.open(now); }
   std::int64_t begin(WorkerId worker) { return coordinator_.begin(worker); }
   std::int64_t begin_again(WorkerId worker) { return coordinator_.begin_again(worker); }
+  [[nodiscard]] std::int64_t taken(WorkerId worker, int life) const { return coordinator_.taken(worker, life); }
   [[nodiscard]] bool may_begin(WorkerId worker) const { return coordinator_.may_begin(worker); }
   [[nodiscard]] std::optional<Nanoseconds> due_at() const { return coordinator_.due_at(); }
 

@@ -27,7 +27,7 @@ class VirtualLink final : public ServerLink {
         compression_(compression),
         push_(compression.push, server.layout()),
         pull_(compression.pull, server.layout()),
-        decoder_(compression.pull, server.layout()) {}
+        decoder_(compression.pull, server.shape()) {}
 
   [[nodiscard]] const Layout& layout() const override { return server_.layout(); }
   [[nodiscard]] std::int64_t pull(Tensors& into) override {
@@ -47,7 +47,7 @@ class VirtualLink final : public ServerLink {
     push.record.sequence = ++pushes_;
     const Packed packed = push_.compress(push.record, std::move(push.tensors));
     push_.keep();  // it is taken, or the run ends
-    auto arrived = unpack(compression_.push, server_.layout(), packed);
+    auto arrived = unpack(compression_.push, server_.shape(), packed);
     check(arrived.has_value(), "a push in virtual time cannot be read");
     push.tensors = std::move(*arrived);
     bytes_ += packed.bytes();

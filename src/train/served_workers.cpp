@@ -246,6 +246,7 @@ class ServedWorkers final : public UpdateSource {
             .port = place_.port,
             .keys = place_.keys,
             .agreement = agreement_,
+            .compression = compression_options(config.ps),
             .last_version = setup_.total_steps,
             .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
             .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9),

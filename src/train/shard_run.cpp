@@ -36,6 +36,7 @@ ps::ShardServerOptions options_of(const config::Config& config, const ServerPlac
           .port = port,
           .keys = place.keys,
           .agreement = agreement_of_servers(config, options.launch.version),
+          .compression = compression_options(config.ps),
           .optimizer = server_optimizer(config),
           .threads = device::available_cores(),
           .folder = folder_of(config, place, options.run_dir),

@@ -104,6 +104,7 @@ ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const
           .batch = share_of(setup, place.worker).samples,
           .slack = ledger_options(setup).slack,
           .agreement = served_agreement(setup, launch.version),
+          .compression = compression_options(setup.config.ps),
           .patience = in_ns(setup.config.replicas.connect_timeout_s),
           .silence = in_ns(setup.config.replicas.hang_timeout_s),
           .is_stopped = StopSignal::requested};

@@ -241,16 +241,16 @@ TEST(Compression, AMessageOfAnotherLayoutIsNone) {
   for (const Shard& shard : layout.shards)
     good.shards.push_back(pack(top(0.1), normal(shard.elements, at::kFloat, 11)));
   EXPECT_EQ(good.bytes(), (3 + 2) * 8 + 5 * 4);
-  EXPECT_TRUE(unpack(top(0.1), layout, good).has_value());
-  EXPECT_FALSE(unpack(kBf16, layout, good).has_value());
-  EXPECT_FALSE(unpack(top(0.2), layout, good).has_value());
+  EXPECT_TRUE(unpack(top(0.1), shape_of(layout), good).has_value());
+  EXPECT_FALSE(unpack(kBf16, shape_of(layout), good).has_value());
+  EXPECT_FALSE(unpack(top(0.2), shape_of(layout), good).has_value());
   Packed fewer = good, swapped = good, statistics = good, doubles = good;
   fewer.shards.pop_back();
   std::swap(swapped.shards[0], swapped.shards[1]);
   statistics.statistics = at::zeros({6});
   doubles.statistics = at::zeros({5}, at::kDouble);
   for (const Packed& other : {fewer, swapped, statistics, doubles})
-    EXPECT_FALSE(unpack(top(0.1), layout, other).has_value());
+    EXPECT_FALSE(unpack(top(0.1), shape_of(layout), other).has_value());
 }
 
 TEST(Compression, WhatCannotBeSentIsRefusedByName) {

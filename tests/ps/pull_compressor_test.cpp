@@ -46,7 +46,7 @@ class PullCompressorTest : public testing::TestWithParam<Case> {
   Tensors weights_{.shards = {at::randn({61}, generator_, options_), at::randn({40}, generator_, options_)},
                    .statistics = at::zeros({3}, options_)};
   PullCompressor compressor_{GetParam().compression, layout_};
-  PullDecoder decoder_{GetParam().compression, layout_};
+  PullDecoder decoder_{GetParam().compression, shape_of(layout_)};
   std::mt19937 random_{2};
 };
 
@@ -113,7 +113,7 @@ TEST_P(PullCompressorTest, AnotherLifeBeginsWithAWholeMessage) {
   EXPECT_FALSE(decoder_.follows(of_this_life));
   compressor_ = PullCompressor(GetParam().compression, layout_);
   EXPECT_TRUE(decoder_.follows(compressor_.compress(weights_)));
-  decoder_ = PullDecoder(GetParam().compression, layout_);
+  decoder_ = PullDecoder(GetParam().compression, shape_of(layout_));
   EXPECT_FALSE(decoder_.follows(compressor_.compress(weights_))) << "changes to what it does not have";
 }
 
@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, PullCompressorTest,
 TEST(PullCompressor, WithoutCompressionEveryMessageIsWholeAndTheServerRemembersNothing) {
   const Layout layout = make_layout({{"a", {5}, {1}}}, {}, {});
   PullCompressor compressor({}, layout);
-  PullDecoder decoder({}, layout);
+  PullDecoder decoder({}, shape_of(layout));
   const Tensors weights{.shards = {at::randn({5})}, .statistics = at::empty({0})};
   for (int pull = 0; pull < 3; ++pull) {
     const PackedWeights message = compressor.compress(weights);

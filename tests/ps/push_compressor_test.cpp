@@ -46,7 +46,7 @@ class PushCompressorTest : public testing::TestWithParam<Case> {
   }
   at::Tensor in_doubles(const std::vector<at::Tensor>& shards) const { return at::cat(shards).to(at::kDouble); }
   at::Tensor values_in(const Packed& packed) const {
-    return in_doubles(unpack(GetParam().compression, layout_, packed)->shards);
+    return in_doubles(unpack(GetParam().compression, shape_of(layout_), packed)->shards);
   }
   // Whatever the shards: in the order of the parameters.
   static at::Tensor left_in(const PushCompressor& compressor) {
@@ -180,7 +180,7 @@ TEST(PushCompressor, WithoutCompressionTensorsPassAndNothingIsLeft) {
   const Tensors weights{.shards = {at::randn({76})}, .statistics = at::randn({2})};
   const Packed packed = compressor.compress({.targets = 3, .payload = Payload::kWeights}, weights);
   compressor.keep();
-  EXPECT_TRUE(at::equal(unpack({}, layout, packed)->shards[0], weights.shards[0]));
+  EXPECT_TRUE(at::equal(unpack({}, shape_of(layout), packed)->shards[0], weights.shards[0]));
   EXPECT_EQ(packed.bytes(), 78 * 4);
   EXPECT_TRUE(compressor.residuals().empty());
 }
@@ -200,7 +200,7 @@ TEST(PushCompressor, DescentOnWhatIsSentComesToTheBestOnlyWithFeedback) {
       for (std::size_t w = 0; w < 3; ++w) {
         Tensors gradient{.shards = {weights - best}, .statistics = at::empty({0}, at::kDouble)};
         gradient.shards[0][0] -= w == 0 ? 200 : -100;
-        sum += unpack(one_of_eight, layout, workers[w].compress(kPush, std::move(gradient)))->shards[0];
+        sum += unpack(one_of_eight, shape_of(layout), workers[w].compress(kPush, std::move(gradient)))->shards[0];
         feeds_back ? workers[w].keep() : workers[w].undo();
       }
       weights -= std::min(5e-3, 2.0 / (step + 1)) * sum / 3;

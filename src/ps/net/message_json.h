@@ -24,7 +24,7 @@
 #include "comm/start.h"
 #include "ps/layout.h"
 #include "ps/net/frames.h"
-#include "ps/policy/push_record.h"
+#include "ps/push.h"
 
 namespace sluice::ps::wire {
 

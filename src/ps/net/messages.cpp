@@ -27,13 +27,14 @@ SLUICE_FIELDS(WorkerAgain, "again", field("lease", self.lease), field("version",
 SLUICE_FIELDS(Leaving, "leaving", (void)0);
 SLUICE_FIELDS(Failed, "failed", field("code", self.code), field("what", self.what));
 
-SLUICE_FIELDS(Welcome, "welcome", field("life", self.life), field("version", self.version),
+SLUICE_FIELDS(Welcome, "welcome", field("life", self.life), field("version", self.version), field("taken", self.taken),
               field("layout", self.layout));
 SLUICE_FIELDS(Refusal, "refusal", field("what", self.what));
 SLUICE_FIELDS(Busy, "busy", field("where", self.where));
 SLUICE_FIELDS(Who, "who", (void)0);
 SLUICE_FIELDS(LeaseGiven, "lease", field("id", self.id), field("epoch", self.epoch));
-SLUICE_FIELDS(WeightsGiven, "weights", field("version", self.version));
+SLUICE_FIELDS(WeightsGiven, "weights", field("version", self.version), field("sequence", self.sequence),
+              field("is_whole", self.is_whole));
 SLUICE_FIELDS(PushAnswered, "answer", field("sequence", self.sequence), field("answer", self.answer));
 SLUICE_FIELDS(ServerBeat, "beat", field("lease", self.lease), field("version", self.version));
 SLUICE_FIELDS(ServerAgain, "again", (void)0);
@@ -64,10 +65,11 @@ static bool is_sound(const WorkerBeat& beat) { return beat.pushed >= 0; }
 static bool is_sound(const WorkerAgain& again) { return again.lease >= kNone && again.version >= kNone; }
 
 static bool is_sound(const Welcome& welcome) {
-  return welcome.life >= 1 && std::in_range<int>(welcome.life) && welcome.version >= 0 && is_sound(welcome.layout);
+  return welcome.life >= 1 && std::in_range<int>(welcome.life) && welcome.version >= 0 && welcome.taken >= 0 &&
+         is_sound(welcome.layout);
 }
 static bool is_sound(const LeaseGiven& given) { return given.id >= 0 && given.epoch >= 0; }
-static bool is_sound(const WeightsGiven& given) { return given.version >= 0; }
+static bool is_sound(const WeightsGiven& given) { return given.version >= 0 && given.sequence >= 1; }
 static bool is_sound(const ServerBeat& beat) { return beat.lease >= kNone && beat.version >= kNone; }
 
 namespace {
@@ -114,6 +116,23 @@ std::optional<Tensors> tensors_after_header(const Frames& frames, const TensorsS
   if (!statistics) return std::nullopt;
   tensors.statistics = std::move(*statistics);
   return tensors;
+}
+
+Frames with_packed(Frame header, const Packed& packed) {
+  return with_tensors(std::move(header), {packed.shards, packed.statistics});
+}
+
+// How long each shard has to be is for unpack() to say.
+std::optional<Packed> packed_after_header(const Frames& frames, const TensorsShape& shape) {
+  if (frames.size() != shape.shards.size() + 2) return std::nullopt;
+  Packed packed;
+  for (std::size_t s = 0; s < shape.shards.size(); ++s)
+    packed.shards.push_back(
+        *tensor_of(frames[s + 1], at::kByte, static_cast<std::int64_t>(frames[s + 1].bytes.size())));
+  auto statistics = tensor_of(frames.back(), shape.dtype, shape.statistics);
+  if (!statistics) return std::nullopt;
+  packed.statistics = std::move(*statistics);
+  return packed;
 }
 
 Frames with_samples(Frame header, const std::vector<std::int64_t>& samples) {

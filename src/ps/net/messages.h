@@ -28,6 +28,7 @@
 #include "comm/start.h"
 #include "ps/layout.h"
 #include "ps/net/frames.h"
+#include "ps/pull_compressor.h"
 #include "ps/push.h"
 
 namespace sluice::ps {
@@ -77,6 +78,7 @@ struct Welcome {
   std::int64_t life = 0;
   std::int64_t version = 0;  // of the weights there are
   Layout layout;
+  std::int64_t taken = 0;    // sequence of the last push of the life before that counts; 0: none is known
 };
 struct Refusal {
   std::string what;
@@ -92,6 +94,8 @@ struct LeaseGiven {
 };
 struct WeightsGiven {
   std::int64_t version = 0;
+  std::int64_t sequence = 1;  // these two as PackedWeights has them
+  bool is_whole = true;
   // Tensors: as PushMade.
 };
 struct PushAnswered {
@@ -120,6 +124,8 @@ using FromServer =
 
 // What follows a header: the shards, then the statistics; nothing where they are not of that shape.
 [[nodiscard]] Frames with_tensors(Frame header, const Tensors& tensors);
+[[nodiscard]] Frames with_packed(Frame header, const Packed& packed);
+[[nodiscard]] std::optional<Packed> packed_after_header(const Frames& frames, const TensorsShape& shape);
 [[nodiscard]] std::optional<Tensors> tensors_after_header(const Frames& frames, const TensorsShape& shape);
 [[nodiscard]] Frames with_samples(Frame header, const std::vector<std::int64_t>& samples);
 [[nodiscard]] std::optional<std::vector<std::int64_t>> samples_after_header(const Frames& frames);

@@ -102,11 +102,8 @@ class NetworkLink::Connection {
   std::int64_t pull(Tensors& into) {
     const auto lock = lock_weights();
     into = *std::exchange(weights_, std::nullopt);
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      auto part = tensors_after_header(std::exchange(parts_[i].weights, {}), shape_of_server(i + 1));
-      if (!part) throw PeerError(concat("server ", i + 1, " has sent weights of another layout"));
-      std::ranges::move(part->shards, std::back_inserter(into.shards));
-    }
+    for (Part& part : parts_)
+      std::ranges::move(std::exchange(part.weights, std::nullopt)->shards, std::back_inserter(into.shards));
     return version_;
   }
 
@@ -117,10 +114,11 @@ class NetworkLink::Connection {
       push.record.worker = options_.worker;
       push.record.life = life_;
       push.record.sequence = ++pushed_;
-      pending_ = with_tensors(header_of(PushMade{push.record, push.scores, push.times, lease_of_step_}),
-                              part_of(push.tensors, 0));
-      for (std::size_t i = 0; i < parts_.size(); ++i)
-        parts_[i].link->push(push.record.key(), part_of(push.tensors, i + 1));
+      const Packed packed = compressor_->compress(push.record, std::move(push.tensors));
+      pending_key_ = push.record.key();
+      pending_ =
+          with_packed(header_of(PushMade{push.record, push.scores, push.times, lease_of_step_}), part_of(packed, 0));
+      for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].link->push(push.record.key(), part_of(packed, i + 1));
       pushed_at_ = now_ns();
       outgoing_.push_back(pending_);
     });
@@ -136,6 +134,14 @@ class NetworkLink::Connection {
   }
 
   [[nodiscard]] const Layout& layout() const { return layout_; }
+  [[nodiscard]] PushCompressor::Named residuals() {
+    const std::scoped_lock lock(mutex_);
+    return compressor_ ? compressor_->residuals() : PushCompressor::Named{};
+  }
+  void load_residuals(const PushCompressor::Named& residuals) {
+    const std::scoped_lock lock(mutex_);
+    compressor_->load(residuals);
+  }
   [[nodiscard]] double last_send_s() {
     const std::scoped_lock lock(mutex_);
     return last_send_s_;
@@ -231,7 +237,9 @@ class NetworkLink::Connection {
     } else {
       layout_ = welcome.layout;
     }
+    if (!was_welcome_) begin_with_layout();
     was_welcome_ = true;
+    decode_parts();
     is_anew_ = false;
     busy_since_ = -1;
     life_ = static_cast<int>(welcome.life);
@@ -240,7 +248,8 @@ class NetworkLink::Connection {
     version_ = last_lease_ = kNone;
     lease_.reset();
     weights_.reset();
-    forget_push();
+    // The push before may have been taken, with the answer lost.
+    forget_push(welcome.life == pending_key_.life + 1 && welcome.taken >= pending_key_.sequence);
   }
   void take(const Refusal& refusal, const Frames&) {
     throw ConfigError(concat("the server at ", place(), " refuses this worker: ", refusal.what));
@@ -266,20 +275,24 @@ class NetworkLink::Connection {
                         std::ranges::all_of(*samples, [](std::int64_t sample) { return sample >= 0; });
     if (!is_one) throw PeerError(concat("the server at ", place(), " has sent samples that cannot be"));
     last_lease_ = given.id;
-    if (given.id > lease_of_step_ && !pending_.empty()) forget_push();  // it was taken, and the answer was lost
+    if (given.id > lease_of_step_ && !pending_.empty())
+      forget_push(/*was_taken=*/true);  // it was,, and the answer was lost
     lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};
   }
   void take(const WeightsGiven& given, const Frames& frames) {
     if (life_ == 0 || given.version <= version_) return;
-    auto tensors = tensors_after_header(frames, shape_of_server(0));
+    const PackedWeights message = message_of(given.sequence, given.is_whole, frames, shape_of_server(0));
+    if (!decoder_->follows(message)) return;  // one was lost: it will be asked for
+    auto tensors = decoder_->take(message);
     if (!tensors) throw PeerError(concat("the server at ", place(), " has sent weights of another layout"));
     version_ = given.version;
     weights_ = std::move(*tensors);
   }
   void take(const PushAnswered& answered, const Frames&) {
     if (pending_.empty() || answered.sequence != pushed_) return;
-    forget_push();
-    if (answered.answer == PushAnswer::kOutOfTurn || answered.answer == PushAnswer::kUnknown) return begin_anew();
+    const bool was_taken = answered.answer == PushAnswer::kTaken || answered.answer == PushAnswer::kDuplicate;
+    if (!was_taken && answered.answer != PushAnswer::kRefused) return begin_anew();  // what it was is told then
+    forget_push(was_taken);
     if (answered.answer == PushAnswer::kRefused)
       throw DivergedError("the server has refused a push: it has numbers that are not finite");
     last_send_s_ = to_s(now_ns() - pushed_at_);
@@ -300,9 +313,47 @@ class NetworkLink::Connection {
 
   struct Part {
     std::unique_ptr<PartLink> link;
-    PartVersion version;  // of the weights that have come last
-    Frames weights;       // empty: none, or they were taken
+    std::deque<std::pair<WeightsPart, Frames>> arrived;  // before the layout was known
+    std::optional<PullDecoder> decoder;
+    PartVersion version;             // of the weights that have come last
+    std::optional<Tensors> weights;  // nothing: none, or they were taken
   };
+
+  // What the first welcome says.
+  void begin_with_layout() {
+    if (layout_.shards.size() % (parts_.size() + 1) != 0)
+      throw ConfigError(concat("the server at ", place(), " has ", layout_.shards.size(),
+                               " shards, not as many for each of ", parts_.size() + 1,
+                               " servers; set ps.servers to how many there are"));
+    compressor_.emplace(options_.compression.push, layout_);
+    decoder_.emplace(options_.compression.pull, shape_of_server(0));
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+      parts_[i].decoder.emplace(options_.compression.pull, shape_of_server(i + 1));
+  }
+
+  [[nodiscard]] static PackedWeights message_of(std::int64_t sequence, bool is_whole, const Frames& frames,
+                                                const TensorsShape& shape) {
+    auto packed = packed_after_header(frames, shape);
+    return {.sequence = sequence, .is_whole = is_whole, .packed = packed ? std::move(*packed) : Packed{}};
+  }
+
+  // In the order in which they came: each may be a change to the one before.
+  void decode_parts() {
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      Part& part = parts_[i];
+      for (; !part.arrived.empty(); part.arrived.pop_front()) {
+        const auto& [header, frames] = part.arrived.front();
+        const PackedWeights message = message_of(header.sequence, header.is_whole, frames, shape_of_server(i + 1));
+        if (!part.decoder->follows(message)) {
+          has_lost_part_ = true;
+          continue;
+        }
+        part.weights = part.decoder->take(message);
+        if (!part.weights) throw PeerError(concat("server ", i + 1, " has sent weights of another layout"));
+        part.version = {header.life, header.version};
+      }
+    }
+  }
 
   PartLinkOptions part_options(std::size_t i) {
     const ServerAddress& at = options_.others[i];
@@ -312,10 +363,10 @@ class NetworkLink::Connection {
             .session = session_,
             .beat = options_.beat,
             .on_weights =
-                [this, i](const PartVersion& version, Frames frames) {
+                [this, i](const WeightsPart& header, Frames frames) {
                   const std::scoped_lock lock(mutex_);
-                  parts_[i].version = version;
-                  parts_[i].weights = std::move(frames);
+                  parts_[i].arrived.emplace_back(header, std::move(frames));
+                  if (was_welcome_) decode_parts();
                   changed_.notify_all();
                 },
             .on_lost = [this] { ask([this] { has_lost_part_ = true; }); }};
@@ -324,7 +375,7 @@ class NetworkLink::Connection {
   // All parts of one version.
   [[nodiscard]] bool has_weights() const {
     return weights_.has_value() && std::ranges::all_of(parts_, [this](const Part& part) {
-             return !part.weights.empty() && part.version == PartVersion{life_, version_};
+             return part.weights && part.version == PartVersion{life_, version_};
            });
   }
 
@@ -332,14 +383,12 @@ class NetworkLink::Connection {
     return shards_of_server(layout_, static_cast<int>(server), static_cast<int>(parts_.size()) + 1);
   }
   [[nodiscard]] TensorsShape shape_of_server(std::size_t server) const { return shape_of(layout_, range_of(server)); }
-  [[nodiscard]] Tensors part_of(const Tensors& all, std::size_t server) const {
-    const ShardRange range = range_of(server);
-    Tensors part{.statistics = server == 0 ? all.statistics : all.statistics.narrow(0, 0, 0)};
-    for (std::size_t s = range.begin; s < range.end; ++s) part.shards.push_back(all.shards[s]);
-    return part;
+  [[nodiscard]] Packed part_of(const Packed& all, std::size_t server) const {
+    return {ps::part_of(all.shards, range_of(server)), server == 0 ? all.statistics : all.statistics.narrow(0, 0, 0)};
   }
 
-  void forget_push() {
+  void forget_push(bool was_taken) {
+    if (compressor_ && compressor_->is_open()) was_taken ? compressor_->keep() : compressor_->undo();
     pending_.clear();
     for (Part& part : parts_) part.link->forget();
   }
@@ -366,7 +415,6 @@ class NetworkLink::Connection {
   Nanoseconds heard_ = 0;
   Nanoseconds next_beat_ = 0;
   Nanoseconds busy_since_ = -1;
-  bool was_welcome_ = false;
   bool is_anew_ = false;
 
   std::mutex mutex_;
@@ -374,6 +422,9 @@ class NetworkLink::Connection {
   // Guarded by mutex_.
   std::deque<Frames> outgoing_;
   Frames pending_;  // the push that has not been answered; empty: none
+  PushKey pending_key_;
+  std::optional<PushCompressor> compressor_;  // since the layout is known
+  std::optional<PullDecoder> decoder_;        // likewise
   Nanoseconds pushed_at_ = 0;
   double last_send_s_ = 0;
   std::int64_t pushed_ = 0;  // sequence of the last push of this life
@@ -386,8 +437,9 @@ class NetworkLink::Connection {
   std::int64_t version_ = kNone;      // of the weights that have come last
   std::optional<data::Lease> lease_;  // of the next step
   std::optional<Tensors> weights_;    // of the step that runs or comes next
-  std::vector<Part> parts_;           // [server - 1]
-  bool has_lost_part_ = false;        // of the weights
+  bool was_welcome_ = false;
+  std::vector<Part> parts_;     // [server - 1]
+  bool has_lost_part_ = false;  // of the weights
   bool is_over_ = false;
   Over why_over_;
   bool has_parted_ = false;  // nothing is said after the last words
@@ -409,6 +461,8 @@ const Layout& NetworkLink::layout() const { return connection_->layout(); }
 std::int64_t NetworkLink::pull(Tensors& into) { return connection_->pull(into); }
 void NetworkLink::push(Push push) { connection_->push(std::move(push)); }
 double NetworkLink::last_send_s() const { return connection_->last_send_s(); }
+PushCompressor::Named NetworkLink::residuals() const { return connection_->residuals(); }
+void NetworkLink::load_residuals(const PushCompressor::Named& residuals) { connection_->load_residuals(residuals); }
 void NetworkLink::leave() { connection_->part(Leaving{}); }
 void NetworkLink::fail(const Error& error) {
   connection_->part(Failed{static_cast<std::int64_t>(error.exit_code()), error.what()});

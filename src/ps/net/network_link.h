@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "data/ledger.h"
 #include "ps/net/frame_socket.h"
+#include "ps/push_compressor.h"
 #include "ps/server_link.h"
 
 namespace sluice::ps {
@@ -33,6 +34,7 @@ struct LinkOptions {
   std::int64_t batch = 1;  // samples that it wants for a step
   std::int64_t slack = 0;  // that a lease may have besides (data/ledger.h)
   comm::Agreement agreement;
+  LinkCompression compression = {};
   Nanoseconds beat = 500'000'000;                           // between two signs of life
   Nanoseconds patience = 300'000'000'000;                   // until the server has answered for the first time
   Nanoseconds silence = 60'000'000'000;                     // of the server afterwards
@@ -64,6 +66,10 @@ class NetworkLink final : public ServerLink {
 
   // How long the last push took until the server had it; 0: none has come there yet.
   [[nodiscard]] double last_send_s() const;
+
+  // What compressed pushes have not sent yet, by parameter, and of an earlier worker of this number.
+  [[nodiscard]] PushCompressor::Named residuals() const;
+  void load_residuals(const PushCompressor::Named& residuals);
 
   // The last thing: tells the server that this worker goes, and why.
   void leave();

@@ -22,8 +22,8 @@ void NetworkServer::wait(Nanoseconds limit) {
   }
 }
 
-void NetworkServer::tell_others(WorkerId worker, const Session& session, std::int64_t version) {
-  for (ShardLink* other : options_.others) other->tell({worker, session.life, session.peer, version});
+void NetworkServer::tell_others(const WorkerThere& there) {
+  for (ShardLink* other : options_.others) other->tell(there);
 }
 
 // Whether each of them holds its part. The run ends where that has numbers that are not finite.

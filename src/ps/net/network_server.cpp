@@ -17,11 +17,11 @@ constexpr int kBeatsOfOneWhoLives = 4;                    // so many without a s
 constexpr Nanoseconds kPatienceForTimes = 1'000'000'000;  // of a push's sending
 constexpr std::size_t kMoreConnections = 16;              // than workers that are there, each heard at every look
 
-FrameSocket::Limits limits_of(const Layout& layout) {
-  std::int64_t elements = layout.statistics_elements();
-  for (const Shard& shard : layout.shards) elements = std::max(elements, shard.elements);
-  const std::int64_t bytes = elements * static_cast<std::int64_t>(c10::elementSize(layout.dtype));
-  return {.frame_bytes = std::max(bytes, FrameSocket::Limits{}.frame_bytes), .frames = layout.shards.size() + 2};
+FrameSocket::Limits limits_of(const TensorsShape& shape, const Compression& compression) {
+  std::int64_t bytes = std::max(packed_bytes({}, shape.dtype, shape.statistics), FrameSocket::Limits{}.frame_bytes);
+  for (const std::int64_t elements : shape.shards)
+    bytes = std::max(bytes, packed_bytes(compression, shape.dtype, elements));
+  return {.frame_bytes = bytes, .frames = shape.shards.size() + 2};
 }
 
 std::string named(WorkerId worker, const std::string& where) {
@@ -34,7 +34,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
     : server_(server),
       ledger_(ledger),
       options_(std::move(options)),
-      socket_(FrameSocket::Role::kServer, {}, limits_of(server.layout()), options_.keys),
+      socket_(FrameSocket::Role::kServer, {}, limits_of(server.shape(), options_.compression.push), options_.keys),
       port_(socket_.listen(options_.host, options_.port)),
       begin_(now()),
       empty_since_(begin_) {
@@ -111,7 +111,7 @@ void NetworkServer::greet(const std::string& peer, const Hello& hello) {
     if (session.id == hello.session && !hello.is_anew) {  // its welcome was lost, or it has another connection
       session.peer = peer;
       session.heard = now();
-      return say(peer, Welcome{session.life, server_.progress().version, server_.layout()});
+      return say(peer, welcome_of(hello.worker, session));
     }
     const bool lives = drained_at_ - session.heard <= kBeatsOfOneWhoLives * options_.beat;
     if (session.id != hello.session && lives) return say(peer, Busy{session.where});
@@ -137,12 +137,24 @@ std::string NetworkServer::refusal_of(const std::string& peer, const Hello& hell
   return difference_between(hello.agreement, options_.agreement);
 }
 
+Welcome NetworkServer::welcome_of(WorkerId worker, const Session& session) const {
+  return {session.life, server_.progress().version, server_.layout(), server_.taken(worker, session.life - 1)};
+}
+
 void NetworkServer::admit(const std::string& peer, const Hello& hello) {
   const int life = server_.join(hello.worker, now());
-  Session& session = sessions_[hello.worker] = {
-      .peer = peer, .id = hello.session, .where = hello.where, .batch = hello.batch, .life = life, .heard = now()};
-  say(peer, Welcome{life, server_.progress().version, server_.layout()});
-  tell_others(hello.worker, session, kNone);
+  const auto [at, is_new] =
+      sessions_.emplace(hello.worker, Session{.peer = peer,
+                                              .id = hello.session,
+                                              .where = hello.where,
+                                              .batch = hello.batch,
+                                              .life = life,
+                                              .heard = now(),
+                                              .pull = {options_.compression.pull, server_.layout()}});
+  check(is_new, "a worker that is admitted is not there");
+  Session& session = at->second;
+  say(peer, welcome_of(hello.worker, session));
+  tell_others({hello.worker, life, peer});
   if (!waiting_.contains(hello.worker)) give_lease(session);  // else with the weights
   if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}});
   begin_all_that_may();
@@ -170,7 +182,8 @@ void NetworkServer::take(Sessions::value_type& worker, const PushMade& push, con
     if (answer == PushAnswer::kDuplicate && is_unsettled(id, session)) return;  // the answer to the first follows
     return say(session.peer, PushAnswered{record.sequence, *answer});
   }
-  const auto tensors = tensors_after_header(frames, server_.shape());
+  const auto packed = packed_after_header(frames, server_.shape());
+  const auto tensors = packed ? unpack(options_.compression.push, server_.shape(), *packed) : std::nullopt;
   if (!tensors || !fits(session, push)) {
     ++malformed_;
     return say(session.peer, PushAnswered{record.sequence, PushAnswer::kOutOfTurn});
@@ -224,7 +237,8 @@ void NetworkServer::take(Sessions::value_type& worker, const WorkerBeat& beat, c
 void NetworkServer::take(Sessions::value_type& worker, const WorkerAgain& again, const Frames&) {
   auto& [id, session] = worker;
   if (session.lease && again.lease < static_cast<std::int64_t>(session.lease->id)) send_lease(session);
-  if (session.version != kNone && again.version < session.version) give_weights(worker, server_.begin_again(id));
+  if (session.version != kNone && again.version < session.version)
+    give_weights(worker, server_.begin_again(id), /*is_again=*/true);
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const Leaving&, const Frames&) {
@@ -242,7 +256,7 @@ void NetworkServer::part(WorkerId worker, WorkerNews::What what, const std::stri
   const auto found = sessions_.find(worker);
   const std::string where = found->second.where;
   if (found->second.lease) ledger_.give_back(found->second.lease->id);
-  tell_others(worker, {.life = found->second.life}, kNone);
+  tell_others({worker, found->second.life});
   sessions_.erase(found);
   partial_.erase(worker);
   for (Made& made : made_) std::erase(made.untimed, worker);
@@ -318,13 +332,15 @@ void NetworkServer::send_lease(const Session& session) {
   socket_.send(session.peer, with_samples(header_of(given), session.lease->samples));
 }
 
-void NetworkServer::give_weights(Sessions::value_type& to, std::int64_t version) {
+void NetworkServer::give_weights(Sessions::value_type& to, std::int64_t version, bool is_again) {
   auto& [worker, session] = to;
   const Weights weights = server_.weights();
   check(weights.version == version, "a worker begins with the newest weights");
   session.version = version;
-  tell_others(worker, session, version);
-  socket_.send(session.peer, with_tensors(header_of(WeightsGiven{version}), weights.tensors));
+  tell_others({worker, session.life, session.peer, version, is_again});
+  if (is_again) session.pull.restart();
+  const PackedWeights sent = session.pull.compress(weights.tensors);
+  socket_.send(session.peer, with_packed(header_of(WeightsGiven{version, sent.sequence, sent.is_whole}), sent.packed));
 }
 
 void NetworkServer::beat() {

@@ -56,7 +56,8 @@ struct NetworkOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: a free one
   Keys keys;
-  comm::Agreement agreement;  // that every worker must have too
+  comm::Agreement agreement;         // that every worker must have too
+  LinkCompression compression = {};  // likewise
   int most_workers = 4096;
   std::int64_t last_version = 0;           // after it the run is over
   Nanoseconds beat = 500'000'000;          // between two signs of life
@@ -100,6 +101,7 @@ class NetworkServer {
     std::optional<data::Lease> lease;  // of the step that it runs or will run next
     std::int64_t version = kNone;      // of the weights that it has been given for it
     std::int64_t pushed = 0;           // sequence of the last push that was taken
+    PullCompressor pull;               // of the shards here
   };
   // A push that waits for its update.
   struct Waiting {
@@ -138,7 +140,8 @@ class NetworkServer {
   [[nodiscard]] bool others_hold(const Sessions::value_type& worker, const PushKey& push) const;
   void complete_partial_pushes();
   [[noreturn]] static void throw_not_finite(const Sessions::value_type& worker, std::int64_t sequence);
-  void tell_others(WorkerId worker, const Session& session, std::int64_t version);
+  void tell_others(const WorkerThere& there);
+  [[nodiscard]] Welcome welcome_of(WorkerId worker, const Session& session) const;
   [[nodiscard]] std::vector<FrameSocket*> other_sockets() const;
   void wait(Nanoseconds limit);
   [[nodiscard]] bool fits(const Session& session, const PushMade& push) const;
@@ -163,7 +166,7 @@ class NetworkServer {
   void give_next_lease(Sessions::value_type& worker);
   void give_lease(Session& session);
   void send_lease(const Session& session);
-  void give_weights(Sessions::value_type& to, std::int64_t version);
+  void give_weights(Sessions::value_type& to, std::int64_t version, bool is_again = false);
   void beat();
   void look_for_lost();
   void look_for_the_end();

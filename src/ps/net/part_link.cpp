@@ -26,10 +26,10 @@ class PartLink::Connection {
     thread_.join();
   }
 
-  void push(const PushKey& push, const Tensors& shards) {
+  void push(const PushKey& push, const Packed& shards) {
     set([&] {
       push_ = push;
-      part_ = with_tensors(header_of(PartMade{push}), shards);
+      part_ = with_packed(header_of(PartMade{push}), shards);
       is_sent_ = false;
     });
   }
@@ -75,7 +75,7 @@ class PartLink::Connection {
     if (!message) return;
     if (const auto* const weights = std::get_if<WeightsPart>(&*message)) {
       last_ = {weights->life, weights->version};
-      options_.on_weights(last_, std::move(frames));
+      options_.on_weights(*weights, std::move(frames));
     } else if (const auto* const beat = std::get_if<WeightsBeat>(&*message)) {
       if (last_ != PartVersion{beat->life, beat->version}) options_.on_lost();
     } else if (std::holds_alternative<PartWanted>(*message)) {
@@ -107,7 +107,7 @@ class PartLink::Connection {
 PartLink::PartLink(PartLinkOptions options) : connection_(std::make_unique<Connection>(std::move(options))) {}
 PartLink::~PartLink() = default;
 
-void PartLink::push(const PushKey& push, const Tensors& shards) { connection_->push(push, shards); }
+void PartLink::push(const PushKey& push, const Packed& shards) { connection_->push(push, shards); }
 void PartLink::forget() { connection_->forget(); }
 
 }  // namespace sluice::ps

@@ -30,7 +30,7 @@ struct PartLinkOptions {
   std::string session;  // of the worker: also its name at the socket
   Nanoseconds beat = 500'000'000;
   // Both from the link's thread. Header and shards, as they have come; and that some were sent that have not come.
-  std::function<void(const PartVersion&, Frames)> on_weights;
+  std::function<void(const WeightsPart&, Frames)> on_weights;
   std::function<void()> on_lost;
 };
 
@@ -42,7 +42,7 @@ class PartLink {
   PartLink& operator=(const PartLink&) = delete;
 
   // Is kept, to be sent again, until the next one or forget().
-  void push(const PushKey& push, const Tensors& shards);
+  void push(const PushKey& push, const Packed& shards);
   void forget();
 
  private:

@@ -25,7 +25,7 @@ SLUICE_FIELDS(LeadHello, "lead_hello", field("protocol", self.protocol), field("
 SLUICE_FIELDS(ShardsLoaded, "load", field("run", self.run), field("version", self.version),
               field("assignment", self.assignment), field("states", self.states));
 SLUICE_FIELDS(WorkerThere, "worker", field("worker", self.worker), field("life", self.life), field("peer", self.peer),
-              field("version", self.version));
+              field("version", self.version), field("is_again", self.is_again));
 SLUICE_FIELDS(StepAsked, "step", field("takes", self.takes), field("step", self.step), field("update", self.update));
 SLUICE_FIELDS(PartAsked, "part_asked", field("push", self.push));
 SLUICE_FIELDS(StateAsked, "state_asked", field("version", self.version), field("begins_log", self.begins_log));
@@ -46,7 +46,8 @@ SLUICE_FIELDS(StateGiven, "state", field("version", self.version), field("states
 SLUICE_FIELDS(ShardBeat, "shard_beat", field("session", self.session), field("has_heard", self.has_heard));
 SLUICE_FIELDS(WhoLeads, "who_leads", (void)0);
 SLUICE_FIELDS(ShardsFailed, "failed", field("code", self.code), field("what", self.what));
-SLUICE_FIELDS(WeightsPart, "weights", field("life", self.life), field("version", self.version));
+SLUICE_FIELDS(WeightsPart, "weights", field("life", self.life), field("version", self.version),
+              field("sequence", self.sequence), field("is_whole", self.is_whole));
 SLUICE_FIELDS(WeightsBeat, "weights_beat", field("life", self.life), field("version", self.version));
 SLUICE_FIELDS(PartWanted, "part_wanted", field("push", self.push));
 
@@ -78,6 +79,7 @@ static bool is_sound(const PartMade& made) { return is_sound(made.push); }
 
 static bool is_sound(const ShardsHere& here) { return !here.session.empty() && here.version >= kNone; }
 static bool is_sound(const StepPrepared& prepared) { return prepared.squares >= 0; }
+static bool is_sound(const WeightsPart& part) { return part.version >= 0 && part.sequence >= 1; }
 static bool is_sound(const PartHeld& held) { return is_sound(held.push); }
 
 namespace {

@@ -66,6 +66,7 @@ struct WorkerThere {
   std::int64_t life = 0;
   std::string peer;  // its name at the socket; empty: it has gone
   std::int64_t version = kNone;
+  bool is_again = false;  // it may not have got those that were sent last
 };
 struct StepAsked {
   bool takes = false;  // the second half
@@ -147,6 +148,8 @@ struct ShardsFailed {
 struct WeightsPart {
   std::int64_t life = 0;  // of the worker
   std::int64_t version = 0;
+  std::int64_t sequence = 1;  // these two as PackedWeights has them
+  bool is_whole = true;
   // Tensors: the shards.
 };
 struct WeightsBeat {

@@ -25,12 +25,15 @@ constexpr bool kIsOfTheLead =
     std::same_as<Message, ShardsOver>;
 
 // Of the largest message there may be: all states of the shards; a shard is one frame.
-FrameSocket::Limits limits_for(const Assignment& assignment, const optim::OptimizerOptions& optimizer) {
+FrameSocket::Limits limits_for(const Assignment& assignment, const ShardServerOptions& options) {
   const TensorsShape shape = assignment.shape();
-  const std::int64_t elements = *std::ranges::max_element(shape.shards);
-  const std::int64_t bytes = elements * static_cast<std::int64_t>(c10::elementSize(shape.dtype));
-  return {.frame_bytes = std::max(bytes, FrameSocket::Limits{}.frame_bytes),
-          .frames = shape.shards.size() * static_cast<std::size_t>(optim::count_states(optimizer) + 1) + 2};
+  std::int64_t bytes = FrameSocket::Limits{}.frame_bytes;
+  for (const std::int64_t elements : shape.shards) {
+    for (const Compression& with : {Compression{}, options.compression.push})
+      bytes = std::max(bytes, packed_bytes(with, shape.dtype, elements));
+  }
+  return {.frame_bytes = bytes,
+          .frames = shape.shards.size() * static_cast<std::size_t>(optim::count_states(options.optimizer) + 1) + 2};
 }
 
 }  // namespace
@@ -46,7 +49,7 @@ ShardServer::ShardServer(ShardServerOptions options)
       log_->begin(loaded_, *keeper_);
     }
   }
-  listen(keeper_ ? limits_for(loaded_.assignment, options_.optimizer) : FrameSocket::Limits{});
+  listen(keeper_ ? limits_for(loaded_.assignment, options_) : FrameSocket::Limits{});
 }
 
 // Until it is known how large a message may be, none is large.
@@ -105,7 +108,7 @@ void ShardServer::take(const std::string& peer, const LeadHello& hello, const Fr
   if (assigned_ != hello.assignment) {
     assigned_ = hello.assignment;
     // Who asks comes again, at a socket that takes messages as large as these shards.
-    return listen(limits_for(*assigned_, options_.optimizer));
+    return listen(limits_for(*assigned_, options_));
   }
   say(peer, here());
 }
@@ -144,9 +147,19 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
     sessions_.erase(there.worker);
     return;
   }
-  sessions_[there.worker] = {there.peer, there.life, there.version};
+  if (!assigned_) return;
+  const auto found = sessions_.find(there.worker);
+  const bool goes_on = found != sessions_.end() && found->second.peer == there.peer && found->second.life == there.life;
+  if (!goes_on || there.is_again)
+    sessions_.insert_or_assign(
+        there.worker,
+        Session{.peer = there.peer, .life = there.life, .pull = {options_.compression.pull, assigned_->layout}});
+  Session& session = sessions_.at(there.worker);
+  session.version = there.version;
   if (!keeper_ || there.version != keeper_->version()) return;  // it has those already, or begins again
-  socket_->send(there.peer, with_tensors(header_of(WeightsPart{there.life, there.version}), keeper_->weights()));
+  const PackedWeights sent = session.pull.compress(keeper_->weights());
+  socket_->send(there.peer, with_packed(header_of(WeightsPart{there.life, there.version, sent.sequence, sent.is_whole}),
+                                        sent.packed));
 }
 
 void ShardServer::take(const std::string& peer, const StepAsked& asked, const Frames&) {
@@ -193,7 +206,8 @@ const ShardServer::Session* ShardServer::session_of(const std::string& peer, con
 void ShardServer::take(const std::string& peer, const PartMade& part, const Frames& frames) {
   if (session_of(peer, part.push) == nullptr) return;
   if (keeper_->has_seen(part.push)) return say_held(part.push);
-  const auto tensors = tensors_after_header(frames, keeper_->shape());
+  const auto packed = packed_after_header(frames, keeper_->shape());
+  const auto tensors = packed ? unpack(options_.compression.push, keeper_->shape(), *packed) : std::nullopt;
   if (!tensors) {
     ++malformed_;
     return;

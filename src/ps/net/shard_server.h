@@ -29,7 +29,8 @@ struct ShardServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;  // 0: a free one
   Keys keys;
-  comm::Agreement agreement;  // that the deciding server must have too
+  comm::Agreement agreement;         // that the deciding server must have too
+  LinkCompression compression = {};  // likewise
   optim::OptimizerOptions optimizer;
   int threads = 1;               // that work on its shards at once
   std::filesystem::path folder;  // of its log; empty: none
@@ -61,6 +62,7 @@ class ShardServer {
     std::string peer;
     std::int64_t life = 0;
     std::int64_t version = kNone;  // of the weights that it began with last
+    PullCompressor pull;
   };
 
   void listen(const FrameSocket::Limits& limits);

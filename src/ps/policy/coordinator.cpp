@@ -27,6 +27,12 @@ void Coordinator::remember(const PushRecord& record) {
   taken[record.life - 1] = std::max(taken[record.life - 1], record.sequence);
 }
 
+std::int64_t Coordinator::taken(WorkerId worker, int life) const {
+  const auto found = workers_.find(worker);
+  const bool is_known = found != workers_.end() && life >= 1 && life <= std::ssize(found->second.taken);
+  return is_known ? found->second.taken[static_cast<std::size_t>(life - 1)] : 0;
+}
+
 void Coordinator::redo(const Update& update) {
   check(update.version == version_ + 1, "an update is done again out of turn");
   version_ = update.version;

@@ -39,6 +39,9 @@ class Coordinator {
   void remember(WorkerId worker, int lives);
   [[nodiscard]] std::map<WorkerId, int> lives() const;
 
+  // Sequence of the last push of a life that was taken; 0: none is known.
+  [[nodiscard]] std::int64_t taken(WorkerId worker, int life) const;
+
   // Of an earlier coordinator's pushes, before anybody joins: the update that it made of them; one that waits for its
   // update, which is due at once where each push makes one.
   void redo(const Update& update);
