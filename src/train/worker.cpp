@@ -31,6 +31,7 @@
 #include "train/served_workers.h"
 #include "train/server_run.h"
 #include "train/stop_signal.h"
+#include "train/unsent.h"
 #include "train/worker_share.h"
 
 namespace sluice::train {
@@ -290,6 +291,7 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const 
   try {
     if (!run_dir.empty())
       records = std::make_unique<report::WorkerWriter>(run_dir, place.worker, identity_of(setup, place));
+    if (const auto unsent = take_unsent(run_dir, place.worker); !unsent.empty()) link->load_residuals(unsent);
     Worker worker(setup, place, link, records.get());
     worker.run();
     end("done");
@@ -297,8 +299,10 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const 
     return worker.summary();
   } catch (const InterruptedError&) {
     end("interrupted");
+    save_unsent(run_dir, place.worker, link->residuals());
     throw;
   } catch (const Error& error) {
+    if (error.exit_code() != ExitCode::kDiverged) save_unsent(run_dir, place.worker, link->residuals());
     throw Error(tell_all(error));
   } catch (...) {
     const std::string advice = less_memory(setup.config);

@@ -115,6 +115,25 @@ class SeveralServersTest(ServerRuns):
                 self.assertEqual(list(cli.checkpoints(self.folder / run_dir)), [steps[-1]])
                 self.assert_records_add_up(self.folder / run_dir)
 
+    def test_compressed_pushes_and_pulls_and_a_worker_that_is_stopped(self):
+        """What its pushes have left out is kept for the next process of that worker, and taken once."""
+        ps = {"policy": "asp", "push_compression": "topk", "topk_ratio": 0.2, "pull_compression": "bf16", **SLOW}
+        config = self.configure(2, ps, train={"steps": 120})
+        processes = self.start_all(config, 4)
+        self.wait_for_step(15, processes[0])
+        stopped = cli.stop(processes[3])
+        self.assertEqual(stopped.returncode, 130, stopped.stderr)
+        unsent = self.folder / "run/workers/1.unsent.safetensors"
+        self.assertTrue(any(numpy.abs(values).max() > 0 for values in load_file(unsent).values()))
+        processes[3] = self.start(config, 3, 4)
+        done = self.finish_well(processes)
+        self.assertIn("going on with what compressed pushes had left out", done[3].stderr)
+        self.assertFalse(unsent.exists())
+        run_dir = self.folder / "run"
+        losses = cli.column(run_dir, "loss")
+        self.assertLess(sum(losses[-20:]), sum(losses[:20]))
+        self.assert_records_add_up(run_dir)
+
     @long_tests.only("among the long tests")
     def test_servers_of_their_own_with_keys(self):
         cli.must_run("make-keys", self.folder / "keys")
