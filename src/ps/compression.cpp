@@ -95,7 +95,7 @@ at::Tensor pack_largest(const at::Tensor& from, std::int64_t kept) {
   at::Tensor bytes = at::empty({kept * static_cast<std::int64_t>(sizeof(Value) + sizeof(Place))}, at::kByte);
   if (kept == 0) return bytes;
   auto* value = static_cast<Value*>(bytes.mutable_data_ptr());
-  auto* place = static_cast<Place*>(static_cast<void*>(value + kept));
+  auto* place = reinterpret_cast<Place*>(value + kept);
   auto [least, of_it] = threshold_of(values, kept);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const BitsOf<Value> bits = magnitude(values[i]);
@@ -112,7 +112,7 @@ struct Kept {
       : owner(aligned(bytes)), count(static_cast<std::size_t>(bytes.numel()) / (sizeof(Value) + sizeof(Place))) {
     const auto* const first = static_cast<const Value*>(owner.const_data_ptr());
     values = {first, count};
-    places = {static_cast<const Place*>(static_cast<const void*>(first + count)), count};
+    places = {reinterpret_cast<const Place*>(first + count), count};
   }
 
   at::Tensor owner;

@@ -86,7 +86,7 @@ class VirtualCluster {
 
   static std::size_t index_of(WorkerId worker) { return static_cast<std::size_t>(worker); }
   void begin_all_that_may();
-  void begin(WorkerId worker);
+  void begin(WorkerId id);
   void go_on_to_the_next_event();
   void deliver(Worker& worker);
   [[nodiscard]] VirtualUpdate told(UpdateDone done);

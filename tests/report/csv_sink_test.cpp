@@ -70,13 +70,13 @@ TEST(CsvSink, APushHasARowOfItsOwnFile) {
   }
   EXPECT_TRUE(heading.starts_with("step,worker,life,sequence,version,staleness,examples,compute_s,idle_s,"));
   EXPECT_EQ(test::slurp(dir / "pushes.csv"),
-            heading + "1,0,,,,,8,0.5,,,,\n1,1,,,,,8,0.5,,,,\n" + "2,0,,,,,8,0.5,,,,\n2,1,,,,,8,0.5,,,,\n");
+            heading + "1,0,,,,,8,0.5,,,,,\n1,1,,,,,8,0.5,,,,,\n" + "2,0,,,,,8,0.5,,,,,\n2,1,,,,,8,0.5,,,,,\n");
   test::spill(dir / "metrics.jsonl", "{\"event\":\"step\",\"step\":1}\n");
   {
     CsvSink sink(dir / "metrics.csv", dir / "metrics.jsonl");
     sink.event("push", push(2, 1));
   }
-  EXPECT_EQ(test::slurp(dir / "pushes.csv"), heading + "1,0,,,,,8,0.5,,,,\n1,1,,,,,8,0.5,,,,\n2,1,,,,,8,0.5,,,,\n");
+  EXPECT_EQ(test::slurp(dir / "pushes.csv"), heading + "1,0,,,,,8,0.5,,,,,\n1,1,,,,,8,0.5,,,,,\n2,1,,,,,8,0.5,,,,,\n");
 }
 
 TEST(CsvSink, AnotherHeadingOrANewRunBeginsAnew) {
