@@ -159,13 +159,20 @@ class Rules {
         {"ps.clock", "ps.sample_s", "ps.step_s", "ps.bytes_per_s"},
         "ps.sample_s, ps.step_s and ps.bytes_per_s are charged in virtual time; leave them out with "
         "ps.clock=\"real\"");
-    require(!is_virtual || ps.log == defaults.log, {"ps.clock", "ps.log"},
+    if (is_virtual) check_virtual_place();
+  }
+
+  // All of it is in one process, which does not go on from where it was.
+  void check_virtual_place() const {
+    const PsConfig& ps = config_.ps;
+    const PsConfig defaults;
+    require(ps.log == defaults.log, {"ps.clock", "ps.log"},
             "a run in virtual time does not go on from its checkpoints; leave ps.log out");
-    require(!is_virtual || (ps.placement == defaults.placement && ps.address.empty() && ps.keys.empty() &&
-                            ps.servers == defaults.servers),
-            {"ps.clock", "ps.placement", "ps.address", "ps.keys", "ps.servers"},
-            "with ps.clock=\"virtual\" the server and its workers are one process; leave ps.placement, ps.address, "
-            "ps.keys and ps.servers out");
+    require(
+        ps.placement == defaults.placement && ps.address.empty() && ps.keys.empty() && ps.servers == defaults.servers,
+        {"ps.clock", "ps.placement", "ps.address", "ps.keys", "ps.servers"},
+        "with ps.clock=\"virtual\" the server and its workers are one process; leave ps.placement, ps.address, "
+        "ps.keys and ps.servers out");
   }
 
   // Workers that make updates of their own.

@@ -25,6 +25,7 @@
 #include "train/saved_server.h"
 #include "train/server_run.h"
 #include "train/stop_signal.h"
+#include "train/worker_news.h"
 
 namespace sluice::train {
 namespace {
@@ -32,36 +33,6 @@ namespace {
 constexpr int kMostStates = 2;  // copies of the weights that wait for the loop
 constexpr std::int64_t kEndOfLogs = std::numeric_limits<std::int64_t>::max();
 constexpr Nanoseconds kServeFor = 100'000'000;  // before the next look at signals
-
-const char* name_of(ps::WorkerNews::What what) {
-  switch (what) {
-    case ps::WorkerNews::What::kJoined: return "joined";
-    case ps::WorkerNews::What::kLeft: return "left";
-    case ps::WorkerNews::What::kFailed: return "failed";
-    case ps::WorkerNews::What::kLost: return "lost";
-  }
-  return "";
-}
-
-void log_news(const ps::WorkerNews& news) {
-  const std::string text = concat("worker ", static_cast<int>(news.worker), " (", news.where, ") has ",
-                                  news.what == ps::WorkerNews::What::kLost ? "been given up" : name_of(news.what),
-                                  news.why.empty() ? "" : ": ", news.why);
-  const bool is_good = news.what == ps::WorkerNews::What::kJoined || news.what == ps::WorkerNews::What::kLeft;
-  log(is_good ? LogLevel::kInfo : LogLevel::kWarning, text);
-}
-
-Events events_of(const std::vector<ps::WorkerNews>& all, std::int64_t version) {
-  Events events;
-  for (const ps::WorkerNews& news : all) {
-    events.emplace_back("worker", nlohmann::ordered_json{{"step", version},
-                                                         {"worker", static_cast<int>(news.worker)},
-                                                         {"what", name_of(news.what)},
-                                                         {"where", news.where},
-                                                         {"why", news.why}});
-  }
-  return events;
-}
 
 // What the result of an update does not depend on: its rate is in the log, and these only say how the run goes on.
 comm::Agreement agreement_of_log(comm::Agreement agreement) {

@@ -145,6 +145,23 @@ void check_can_listen(const ServerPlace& place) {
   }
 }
 
+namespace {
+
+// Which part, and its number. by_rank: the first processes of the launch are the servers.
+void find_part(ServerPlace& place, const Serving& serving, const comm::World& world, int servers, bool by_rank) {
+  using Part = ServerPlace::Part;
+  const bool is_server = serving.serves || (by_rank && world.rank < servers);
+  if (!is_server) {
+    place.part = Part::kWorker;
+    place.worker = by_rank ? world.rank - servers : world.rank;
+    return;
+  }
+  place.server = serving.serves ? serving.server : world.rank;
+  place.part = place.server == 0 ? Part::kServer : Part::kShards;
+}
+
+}  // namespace
+
 PlacedRun place_run(const config::Config& config, const comm::World& world, const Serving& serving) {
   PlacedRun run{.config = config};
   const bool is_real = config.replicas.sync == "ps" && config.ps.clock == "real";
@@ -156,16 +173,10 @@ PlacedRun place_run(const config::Config& config, const comm::World& world, cons
   if (by_rank && world.size <= servers)
     throw ConfigError(concat("a launch of ", world.size, " processes has no worker beside ps.servers = ", servers,
                              "; start more processes"));
-  ServerPlace& place = run.place;
-  const bool is_server = serving.serves || (by_rank && world.rank < servers);
-  place.server = serving.serves ? serving.server : is_server ? world.rank : 0;
-  place.part = !is_server          ? ServerPlace::Part::kWorker
-               : place.server == 0 ? ServerPlace::Part::kServer
-                                   : ServerPlace::Part::kShards;
-  place.worker = by_rank ? world.rank - servers : world.rank;
   if (by_rank) run.config.ps.workers = world.size - servers;
-  find_servers(place, config, world);
-  find_keys(place, config);
+  find_part(run.place, serving, world, servers, by_rank);
+  find_servers(run.place, config, world);
+  find_keys(run.place, config);
   return run;
 }
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <condition_variable>
 #include <deque>
-#include <iterator>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -18,7 +17,7 @@
 #include "core/own_time.h"
 #include "core/text.h"
 #include "ps/net/messages.h"
-#include "ps/net/part_link.h"
+#include "ps/net/worker_parts.h"
 
 namespace sluice::ps {
 namespace {
@@ -39,15 +38,14 @@ class NetworkLink::Connection {
         session_(unique_name()),
         socket_(FrameSocket::Role::kWorker, session_, {.frame_bytes = -1, .frames = 2048}, options_.keys) {
     socket_.connect(options_.host, options_.port);
-    parts_.resize(options_.others.size());
-    for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].link = std::make_unique<PartLink>(part_options(i));
+    parts_.emplace(parts_options());
     thread_ = std::thread([this] { run(); });
   }
 
   ~Connection() {
     ask([this] { must_stop_ = true; });
     thread_.join();
-    for (Part& part : parts_) part.link.reset();
+    parts_.reset();
   }
 
   // Until `condition`, under the lock; what has gone wrong meanwhile is thrown.
@@ -102,8 +100,7 @@ class NetworkLink::Connection {
   std::int64_t pull(Tensors& into) {
     const auto lock = lock_weights();
     into = *std::exchange(weights_, std::nullopt);
-    for (Part& part : parts_)
-      std::ranges::move(std::exchange(part.weights, std::nullopt)->shards, std::back_inserter(into.shards));
+    parts_->take(into);
     return version_;
   }
 
@@ -116,9 +113,8 @@ class NetworkLink::Connection {
       push.record.sequence = ++pushed_;
       const Packed packed = compressor_->compress(push.record, std::move(push.tensors));
       pending_key_ = push.record.key();
-      pending_ =
-          with_packed(header_of(PushMade{push.record, push.scores, push.times, lease_of_step_}), part_of(packed, 0));
-      for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].link->push(push.record.key(), part_of(packed, i + 1));
+      pending_ = with_packed(header_of(PushMade{push.record, push.scores, push.times, lease_of_step_}),
+                             parts_->push(pending_key_, packed));
       pushed_at_ = now_ns();
       outgoing_.push_back(pending_);
     });
@@ -200,7 +196,7 @@ class NetworkLink::Connection {
       say(Hello{kProtocol, options_.worker, session_, options_.where, options_.batch, is_anew_, options_.agreement});
     } else {
       say(WorkerBeat{pushed_});
-      if (std::exchange(has_lost_part_, false) && !has_weights()) say(WorkerAgain{last_lease_, version_ - 1});
+      if (parts_->take_lost() && !has_weights()) say(WorkerAgain{last_lease_, version_ - 1});
     }
   }
 
@@ -237,9 +233,11 @@ class NetworkLink::Connection {
     } else {
       layout_ = welcome.layout;
     }
-    if (!was_welcome_) begin_with_layout();
-    was_welcome_ = true;
-    decode_parts();
+    if (!std::exchange(was_welcome_, true)) {
+      parts_->begin(layout_);
+      compressor_.emplace(options_.compression.push, layout_);
+      decoder_.emplace(options_.compression.pull, parts_->first_shape());
+    }
     is_anew_ = false;
     busy_since_ = -1;
     life_ = static_cast<int>(welcome.life);
@@ -276,12 +274,12 @@ class NetworkLink::Connection {
     if (!is_one) throw PeerError(concat("the server at ", place(), " has sent samples that cannot be"));
     last_lease_ = given.id;
     if (given.id > lease_of_step_ && !pending_.empty())
-      forget_push(/*was_taken=*/true);  // it was,, and the answer was lost
+      forget_push(/*was_taken=*/true);  // it was, and the answer was lost
     lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};
   }
   void take(const WeightsGiven& given, const Frames& frames) {
     if (life_ == 0 || given.version <= version_) return;
-    const PackedWeights message = message_of(given.sequence, given.is_whole, frames, shape_of_server(0));
+    const PackedWeights message = message_of(given.sequence, given.is_whole, frames, parts_->first_shape());
     if (!decoder_->follows(message)) return;  // one was lost: it will be asked for
     auto tensors = decoder_->take(message);
     if (!tensors) throw PeerError(concat("the server at ", place(), " has sent weights of another layout"));
@@ -309,88 +307,21 @@ class NetworkLink::Connection {
     why_over_ = over;
   }
 
-  // --- Parts, of the other servers.
-
-  struct Part {
-    std::unique_ptr<PartLink> link;
-    std::deque<std::pair<WeightsPart, Frames>> arrived;  // before the layout was known
-    std::optional<PullDecoder> decoder;
-    PartVersion version;             // of the weights that have come last
-    std::optional<Tensors> weights;  // nothing: none, or they were taken
-  };
-
-  // What the first welcome says.
-  void begin_with_layout() {
-    if (layout_.shards.size() % (parts_.size() + 1) != 0)
-      throw ConfigError(concat("the server at ", place(), " has ", layout_.shards.size(),
-                               " shards, not as many for each of ", parts_.size() + 1,
-                               " servers; set ps.servers to how many there are"));
-    compressor_.emplace(options_.compression.push, layout_);
-    decoder_.emplace(options_.compression.pull, shape_of_server(0));
-    for (std::size_t i = 0; i < parts_.size(); ++i)
-      parts_[i].decoder.emplace(options_.compression.pull, shape_of_server(i + 1));
-  }
-
-  [[nodiscard]] static PackedWeights message_of(std::int64_t sequence, bool is_whole, const Frames& frames,
-                                                const TensorsShape& shape) {
-    auto packed = packed_after_header(frames, shape);
-    return {.sequence = sequence, .is_whole = is_whole, .packed = packed ? std::move(*packed) : Packed{}};
-  }
-
-  // In the order in which they came: each may be a change to the one before.
-  void decode_parts() {
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      Part& part = parts_[i];
-      for (; !part.arrived.empty(); part.arrived.pop_front()) {
-        const auto& [header, frames] = part.arrived.front();
-        const PackedWeights message = message_of(header.sequence, header.is_whole, frames, shape_of_server(i + 1));
-        if (!part.decoder->follows(message)) {
-          has_lost_part_ = true;
-          continue;
-        }
-        part.weights = part.decoder->take(message);
-        if (!part.weights) throw PeerError(concat("server ", i + 1, " has sent weights of another layout"));
-        part.version = {header.life, header.version};
-      }
-    }
-  }
-
-  PartLinkOptions part_options(std::size_t i) {
-    const ServerAddress& at = options_.others[i];
-    return {.host = at.host,
-            .port = at.port,
+  WorkerPartsOptions parts_options() {
+    return {.servers = options_.others,
             .keys = options_.keys,
             .session = session_,
             .beat = options_.beat,
-            .on_weights =
-                [this, i](const WeightsPart& header, Frames frames) {
-                  const std::scoped_lock lock(mutex_);
-                  parts_[i].arrived.emplace_back(header, std::move(frames));
-                  if (was_welcome_) decode_parts();
-                  changed_.notify_all();
-                },
-            .on_lost = [this] { ask([this] { has_lost_part_ = true; }); }};
+            .pull = options_.compression.pull,
+            .on_change = [this] { ask([this] { changed_.notify_all(); }); }};
   }
 
-  // All parts of one version.
-  [[nodiscard]] bool has_weights() const {
-    return weights_.has_value() && std::ranges::all_of(parts_, [this](const Part& part) {
-             return part.weights && part.version == PartVersion{life_, version_};
-           });
-  }
-
-  [[nodiscard]] ShardRange range_of(std::size_t server) const {
-    return shards_of_server(layout_, static_cast<int>(server), static_cast<int>(parts_.size()) + 1);
-  }
-  [[nodiscard]] TensorsShape shape_of_server(std::size_t server) const { return shape_of(layout_, range_of(server)); }
-  [[nodiscard]] Packed part_of(const Packed& all, std::size_t server) const {
-    return {ps::part_of(all.shards, range_of(server)), server == 0 ? all.statistics : all.statistics.narrow(0, 0, 0)};
-  }
+  [[nodiscard]] bool has_weights() const { return weights_ && parts_->has({life_, version_}); }  // all of one version
 
   void forget_push(bool was_taken) {
     if (compressor_ && compressor_->is_open()) was_taken ? compressor_->keep() : compressor_->undo();
     pending_.clear();
-    for (Part& part : parts_) part.link->forget();
+    parts_->forget();
   }
 
   // Server and worker no longer agree on what this one does.
@@ -421,8 +352,8 @@ class NetworkLink::Connection {
   std::condition_variable changed_;
   // Guarded by mutex_.
   std::deque<Frames> outgoing_;
-  Frames pending_;  // the push that has not been answered; empty: none
-  PushKey pending_key_;
+  Frames pending_;       // the push that has not been answered; empty: none
+  PushKey pending_key_;  // its, or the last one's
   std::optional<PushCompressor> compressor_;  // since the layout is known
   std::optional<PullDecoder> decoder_;        // likewise
   Nanoseconds pushed_at_ = 0;
@@ -438,8 +369,7 @@ class NetworkLink::Connection {
   std::optional<data::Lease> lease_;  // of the next step
   std::optional<Tensors> weights_;    // of the step that runs or comes next
   bool was_welcome_ = false;
-  std::vector<Part> parts_;     // [server - 1]
-  bool has_lost_part_ = false;  // of the weights
+  std::optional<WorkerParts> parts_;  // of the other servers; has a lock of its own
   bool is_over_ = false;
   Over why_over_;
   bool has_parted_ = false;  // nothing is said after the last words

@@ -13,9 +13,8 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kBeatsOfOneWhoLives = 4;                    // so many without a sign make room for another process
-constexpr Nanoseconds kPatienceForTimes = 1'000'000'000;  // of a push's sending
-constexpr std::size_t kMoreConnections = 16;              // than workers that are there, each heard at every look
+constexpr int kBeatsOfOneWhoLives = 4;        // so many without a sign make room for another process
+constexpr std::size_t kMoreConnections = 16;  // than workers that are there, each heard at every look
 
 FrameSocket::Limits limits_of(const TensorsShape& shape, const Compression& compression) {
   std::int64_t bytes = std::max(packed_bytes({}, shape.dtype, shape.statistics), FrameSocket::Limits{}.frame_bytes);
@@ -62,7 +61,7 @@ void NetworkServer::step(Nanoseconds until) {
   Nanoseconds wake = until;
   if (!is_over_) wake = std::min(wake, next_beat_);
   if (const auto due = server_.due_at(); due && !is_over_) wake = std::min(wake, *due);
-  if (!made_.empty()) wake = std::min(wake, made_.front().update.at + kPatienceForTimes);
+  if (!made_.empty()) wake = std::min(wake, ready_at(made_.front()));
   wait(wake - now());
   const Nanoseconds woken = now();
   bool is_empty = false;
@@ -341,81 +340,6 @@ void NetworkServer::give_weights(Sessions::value_type& to, std::int64_t version,
   if (is_again) session.pull.restart();
   const PackedWeights sent = session.pull.compress(weights.tensors);
   socket_.send(session.peer, with_packed(header_of(WeightsGiven{version, sent.sequence, sent.is_whole}), sent.packed));
-}
-
-void NetworkServer::beat() {
-  if (now() < next_beat_) return;
-  next_beat_ = now() + options_.beat;
-  for (const auto& [worker, session] : sessions_) {
-    const std::int64_t lease = session.lease ? static_cast<std::int64_t>(session.lease->id) : kNone;
-    say(session.peer, ServerBeat{lease, session.version});
-  }
-  for (const auto& [worker, partial] : partial_) {
-    for (ShardLink* other : options_.others) {
-      if (!other->holds(partial.push.record.key())) other->ask_for(partial.push.record.key());
-    }
-  }
-}
-
-void NetworkServer::look_for_lost() {
-  std::vector<WorkerId> silent;
-  for (const auto& [worker, session] : sessions_) {
-    if (drained_at_ - session.heard > options_.silence) silent.push_back(worker);
-  }
-  for (const WorkerId worker : silent) {
-    if (is_over_) return;
-    part(worker, WorkerNews::What::kLost, concat("no sign of life for ", human_duration(to_s(options_.silence))));
-  }
-}
-
-void NetworkServer::look_for_the_end() {
-  if (!is_open_ && !sessions_.empty() &&
-      std::ranges::any_of(sessions_, [](const auto& worker) { return worker.second.version != kNone; })) {
-    is_open_ = true;
-  }
-  const std::string waited = human_duration(to_s(options_.patience));
-  if (sessions_.empty()) {
-    if (is_open_ && last_one_left_) throw PeerError("all workers have left before the run was over");
-    if (now() - empty_since_ < options_.patience) return;
-    throw PeerError(
-        is_open_ ? concat("no worker has been there for ", waited, "; start them again")
-                 : concat(last_one_left_ ? "all workers have left before training began, and no other has come within "
-                                         : "no worker has come within ",
-                          waited, "; start them with the same configuration and, with keys, the same keys"));
-  }
-  if (is_open_ || now() - begin_ < options_.patience) return;
-  log_warning(concat("after ", waited, " only ", counted(sessions_.size(), "worker"), " of the policy's ",
-                     server_.policy().workers, " have come: training begins without the others"));
-  server_.open(now());
-  make_updates();
-}
-
-std::optional<NetworkUpdate> NetworkServer::take_ready() {
-  if (made_.empty()) return std::nullopt;
-  const Made& first = made_.front();
-  const bool is_late = now() - first.update.at >= kPatienceForTimes;
-  if (!first.untimed.empty() && !is_late) return std::nullopt;
-  NetworkUpdate update = std::move(made_.front().update);
-  made_.pop_front();
-  return update;
-}
-
-void NetworkServer::end(const Over& over) {
-  is_over_ = true;
-  why_over_ = over;
-  for (const auto& [worker, session] : sessions_) say(session.peer, over);
-  if (over.code == 0)
-    for (ShardLink* other : options_.others) other->end({});
-  const Nanoseconds until = now() + options_.farewell;
-  while ((!sessions_.empty() || was_over_) && now() < until) {
-    socket_.wait(std::chrono::nanoseconds(until - now()));
-    auto received = socket_.next();
-    if (!received) continue;
-    try {
-      handle(std::move(*received));
-    } catch (const DivergedError&) {  // of a step that nobody needs any more
-    }
-  }
 }
 
 }  // namespace sluice::ps

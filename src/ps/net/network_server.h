@@ -171,6 +171,7 @@ class NetworkServer {
   void look_for_lost();
   void look_for_the_end();
   [[nodiscard]] std::optional<NetworkUpdate> take_ready();
+  [[nodiscard]] static Nanoseconds ready_at(const Made& made);
   void say(const std::string& peer, const FromServer& message) { socket_.send(peer, {header_of(message)}); }
   [[nodiscard]] Nanoseconds now() const { return options_.clock(); }
 

@@ -12,7 +12,7 @@
 namespace sluice::ps {
 namespace {
 
-constexpr Nanoseconds kHello = 50'000'000;  // between two of them
+constexpr Nanoseconds kGreeting = 50'000'000;  // between two of them
 // Beats come in order with answers, however large: so many without one, and the question or the answer was lost.
 constexpr std::int64_t kBeatsOfALoss = 2;
 constexpr std::chrono::nanoseconds kLongestPause{2'000'000'000};
@@ -161,7 +161,7 @@ void ShardLink::look() {
     throw;
   }
   if (now_ns() < next_beat_) return;
-  next_beat_ = now_ns() + (is_greeting_ ? std::min(options_.beat, kHello) : options_.beat);
+  next_beat_ = now_ns() + (is_greeting_ ? std::min(options_.beat, kGreeting) : options_.beat);
   if (is_greeting_)
     say(LeadHello{kProtocol, session_, options_.where, options_.agreement, options_.assignment});
   else

@@ -1,0 +1,106 @@
+#include "ps/net/worker_parts.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <ATen/ATen.h>
+
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::ps {
+
+PackedWeights message_of(std::int64_t sequence, bool is_whole, const Frames& frames, const TensorsShape& shape) {
+  auto packed = packed_after_header(frames, shape);
+  return {.sequence = sequence, .is_whole = is_whole, .packed = packed ? std::move(*packed) : Packed{}};
+}
+
+WorkerParts::WorkerParts(WorkerPartsOptions options) : options_(std::move(options)), parts_(options_.servers.size()) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const ServerAddress& at = options_.servers[i];
+    links_.push_back(std::make_unique<PartLink>(PartLinkOptions{
+        .host = at.host,
+        .port = at.port,
+        .keys = options_.keys,
+        .session = options_.session,
+        .beat = options_.beat,
+        .on_weights = [this, i](const WeightsPart& header, Frames frames) { hear(i, header, std::move(frames)); },
+        .on_lost =
+            [this] {
+              {
+                const std::scoped_lock lock(mutex_);
+                is_lost_ = true;
+              }
+              options_.on_change();
+            }}));
+  }
+}
+
+void WorkerParts::begin(const Layout& layout) {
+  if (layout.shards.size() % (parts_.size() + 1) != 0)
+    throw ConfigError(concat("the server has ", layout.shards.size(), " shards, not as many for each of ",
+                             parts_.size() + 1, " servers; set ps.servers to how many there are"));
+  const std::scoped_lock lock(mutex_);
+  layout_ = layout;
+  has_begun_ = true;
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    parts_[i].decoder.emplace(options_.pull, shape_of(layout_, range_of(i + 1)));
+  decode();
+}
+
+void WorkerParts::hear(std::size_t part, const WeightsPart& header, Frames frames) {
+  {
+    const std::scoped_lock lock(mutex_);
+    parts_[part].arrived.emplace_back(header, std::move(frames));
+    if (has_begun_) decode();
+  }
+  options_.on_change();
+}
+
+// In the order in which they came: each may be a change to the one before.
+void WorkerParts::decode() {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    for (; !part.arrived.empty(); part.arrived.pop_front()) {
+      const auto& [header, frames] = part.arrived.front();
+      const PackedWeights message =
+          message_of(header.sequence, header.is_whole, frames, shape_of(layout_, range_of(i + 1)));
+      if (!part.decoder->follows(message)) {
+        is_lost_ = true;
+        continue;
+      }
+      part.weights = part.decoder->take(message);
+      part.version = {header.life, header.version};
+      if (!part.weights) bad_ = concat("server ", i + 1, " has sent weights of another layout");
+    }
+  }
+}
+
+Packed WorkerParts::push(const PushKey& push, const Packed& all) {
+  for (std::size_t i = 0; i < links_.size(); ++i)
+    links_[i]->push(push, {part_of(all.shards, range_of(i + 1)), all.statistics.narrow(0, 0, 0)});
+  return {part_of(all.shards, range_of(0)), all.statistics};
+}
+
+void WorkerParts::forget() {
+  for (const auto& link : links_) link->forget();
+}
+
+bool WorkerParts::has(const PartVersion& weights) const {
+  const std::scoped_lock lock(mutex_);
+  if (bad_) throw PeerError(*bad_);
+  return std::ranges::all_of(parts_, [&](const Part& part) { return part.weights && part.version == weights; });
+}
+
+void WorkerParts::take(Tensors& into) {
+  const std::scoped_lock lock(mutex_);
+  for (Part& part : parts_)
+    std::ranges::move(std::exchange(part.weights, std::nullopt)->shards, std::back_inserter(into.shards));
+}
+
+bool WorkerParts::take_lost() {
+  const std::scoped_lock lock(mutex_);
+  return std::exchange(is_lost_, false);
+}
+
+}  // namespace sluice::ps

@@ -1,0 +1,78 @@
+// worker_parts: what a worker (network_link.h) exchanges with the servers that keep some of the shards, one connection
+// each (part_link.h): parts of its pushes, and parts of its weights until all of one version are there.
+// Threads: any. Errors: ConfigError where the layout is not for so many servers; PeerError for weights of another one.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ps/net/part_link.h"
+#include "ps/pull_compressor.h"
+
+namespace sluice::ps {
+
+struct WorkerPartsOptions {
+  std::vector<ServerAddress> servers;  // of the later shards, in their order
+  Keys keys;
+  std::string session;  // of the worker
+  Nanoseconds beat = 500'000'000;
+  Compression pull;
+  std::function<void()> on_change;  // something has come, or is missing; from the connections' threads
+};
+
+class WorkerParts {
+ public:
+  explicit WorkerParts(WorkerPartsOptions options);
+
+  // What the worker learns with its welcome; only once.
+  void begin(const Layout& layout);
+
+  // Of the server that decides.
+  [[nodiscard]] TensorsShape first_shape() const { return shape_of(layout_, range_of(0)); }
+  // Sends the parts of the others, and returns that server's.
+  [[nodiscard]] Packed push(const PushKey& push, const Packed& all);
+  // The push is answered.
+  void forget();
+
+  // Whether all parts of those weights are here.
+  [[nodiscard]] bool has(const PartVersion& weights) const;
+  // They are, and go to the end of `into`.
+  void take(Tensors& into);
+  // Whether something was missing since this was asked last.
+  [[nodiscard]] bool take_lost();
+
+ private:
+  struct Part {
+    std::deque<std::pair<WeightsPart, Frames>> arrived;  // and not decoded yet
+    std::optional<PullDecoder> decoder;
+    PartVersion version;             // of the weights that have come last
+    std::optional<Tensors> weights;  // nothing: none, or they were taken
+  };
+
+  [[nodiscard]] ShardRange range_of(std::size_t server) const {
+    return shards_of_server(layout_, static_cast<int>(server), static_cast<int>(parts_.size()) + 1);
+  }
+  void hear(std::size_t part, const WeightsPart& header, Frames frames);
+  void decode();
+
+  WorkerPartsOptions options_;
+  Layout layout_;  // written once, before anybody else reads it
+  mutable std::mutex mutex_;
+  bool has_begun_ = false;                        // guarded by mutex_, as what follows
+  std::vector<Part> parts_;                       // [server - 1]
+  bool is_lost_ = false;                          // a part of the weights
+  std::optional<std::string> bad_;                // what was sent that cannot be
+  std::vector<std::unique_ptr<PartLink>> links_;  // the last member: their threads end before the others do
+};
+
+// Weights as they have come; empty where they are not of that shape.
+[[nodiscard]] PackedWeights message_of(std::int64_t sequence, bool is_whole, const Frames& frames,
+                                       const TensorsShape& shape);
+
+}  // namespace sluice::ps
