@@ -278,13 +278,12 @@ class NetworkLink::Connection {
     lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};
   }
   void take(const WeightsGiven& given, const Frames& frames) {
-    if (life_ == 0 || given.version <= version_) return;
+    if (life_ == 0) return;
     const PackedWeights message = message_of(given.sequence, given.is_whole, frames, parts_->first_shape());
     if (!decoder_->follows(message)) return;  // one was lost: it will be asked for
     auto tensors = decoder_->take(message);
     if (!tensors) throw PeerError(concat("the server at ", place(), " has sent weights of another layout"));
-    version_ = given.version;
-    weights_ = std::move(*tensors);
+    if (given.version > std::exchange(version_, std::max(version_, given.version))) weights_ = std::move(*tensors);
   }
   void take(const PushAnswered& answered, const Frames&) {
     if (pending_.empty() || answered.sequence != pushed_) return;
@@ -352,8 +351,8 @@ class NetworkLink::Connection {
   std::condition_variable changed_;
   // Guarded by mutex_.
   std::deque<Frames> outgoing_;
-  Frames pending_;       // the push that has not been answered; empty: none
-  PushKey pending_key_;  // its, or the last one's
+  Frames pending_;                            // the push that has not been answered; empty: none
+  PushKey pending_key_;                       // its, or the last one's
   std::optional<PushCompressor> compressor_;  // since the layout is known
   std::optional<PullDecoder> decoder_;        // likewise
   Nanoseconds pushed_at_ = 0;
