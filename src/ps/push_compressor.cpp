@@ -51,7 +51,7 @@ void PushCompressor::undo() {
 PushCompressor::Named PushCompressor::residuals() const {
   Named named;
   if (residual_.empty()) return named;
-  const std::vector<at::Tensor> values = from_shards(layout_, residual_);
+  const std::vector<at::Tensor> values = from_shards(layout_, next_.empty() ? residual_ : next_);
   for (std::size_t p = 0; p < values.size(); ++p)
     named[layout_.parameters[p].name] = in_shape(layout_.parameters[p], values[p]);
   return named;

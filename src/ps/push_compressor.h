@@ -36,7 +36,8 @@ class PushCompressor {
   // Whether it is not known yet which.
   [[nodiscard]] bool is_open() const { return is_open_; }
 
-  // Of the pushes that were kept, by parameter and in its shape, whatever the shards; empty with kNone. Copies.
+  // Of the pushes so far, an open one as if it were kept, so that nothing of it can count twice; by parameter and in
+  // its shape, whatever the shards; empty with kNone. Copies.
   [[nodiscard]] Named residuals() const;
   // Goes on from those of an earlier compressor. Requires: not is_open().
   void load(const Named& residuals);

@@ -96,6 +96,8 @@ class Server {
   void open(Nanoseconds now) { coordinator_.open(now); }
   std::int64_t begin(WorkerId worker) { return coordinator_.begin(worker); }
   std::int64_t begin_again(WorkerId worker) { return coordinator_.begin_again(worker); }
+  // A life of that worker was begun by an earlier server. Requires: it has not joined this one.
+  void remember_life(const PushKey& push) { coordinator_.remember_life(push.worker, push.life); }
   [[nodiscard]] std::int64_t taken(WorkerId worker, int life) const { return coordinator_.taken(worker, life); }
   [[nodiscard]] bool may_begin(WorkerId worker) const { return coordinator_.may_begin(worker); }
   [[nodiscard]] std::optional<Nanoseconds> due_at() const { return coordinator_.due_at(); }

@@ -35,6 +35,8 @@ class ShardKeeper {
   [[nodiscard]] bool has_taken(const ShardStep& step) const;
 
   [[nodiscard]] std::int64_t version() const { return version_; }  // updates that are done
+  [[nodiscard]] int steps_done() const { return steps_done_; }     // of the next one
+  void go_on_after(int steps_done) { steps_done_ = steps_done; }
   [[nodiscard]] const TensorsShape& shape() const { return shape_; }
   [[nodiscard]] Tensors weights() const;  // as ShardState has them
   [[nodiscard]] ShardsState state() const;

@@ -65,11 +65,15 @@ Prepared ShardSet::prepare(const ShardStep& step, const std::vector<const Tensor
   });
   // In the order of the shards, whoever was first.
   const double all = std::accumulate(squares.begin(), squares.end(), 0.0);
-  return {.squares = all, .is_finite = is_finite && std::isfinite(all)};
+  const bool can_be = std::isfinite(all);
+  return {.squares = can_be ? all : 0, .is_finite = is_finite && can_be};
 }
 
 void ShardSet::take(const ShardStep& step, const ShardUpdate& update) {
-  if (step.count == 0) return;
+  if (step.count == 0) {  // an update all the same
+    for (ShardState& shard : shards_) shard.set_updates(step.version);
+    return;
+  }
   for_each([&](std::size_t s) {
     if (step.mixes_weights)
       shards_[s].take_mixed();

@@ -110,6 +110,7 @@ class ServedWorkers final : public UpdateSource {
     if (steps.empty()) return;
     const bool is_done = steps.front() >= setup_.total_steps;
     ps::remove_logs(pushes_.folder, 0, is_done ? kEndOfLogs : steps.back());
+    if (is_done) others_.end({});
   }
   void give_up() override {
     stop();
@@ -167,6 +168,9 @@ class ServedWorkers final : public UpdateSource {
     const bool go_on = replay_.updates() + replay_.waiting() > 0;
     if (!go_on) return others_.load(shards, optimizer, version);
     others_.go_on(version);
+    for (const ps::ShardLink* other : others_.links()) {
+      for (const ps::PushKey& push : other->parts()) server_->remember_life(push);
+    }
     if (!others_.links().empty() && version >= setup_.total_steps && !made_.empty()) {
       made_.back().update.state = server_->state();  // the log could not tell that
       made_.back().update.ledger = ledger_.state();

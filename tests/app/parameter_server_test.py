@@ -179,7 +179,7 @@ class ParameterServerTest(unittest.TestCase):
                 (["pipeline.batch_norm=deferred"], "set \"micro\""),
                 (["ps.quorum=5"], "a quorum of 5 of 4"),
                 (["freeze.policy=linear"], "leave freeze.policy"),
-                (["ps.address=127.0.0.1:1"], "leave ps.placement, ps.address and ps.keys out"),
+                (["ps.address=127.0.0.1:1"], "leave ps.placement, ps.address, ps.keys and ps.servers out"),
                 (["ps.clock=real", "ps.sample_s=1"], "leave them out with ps.clock=\"real\""),
                 (["ps.push_compression=bf16", "ps.policy=local_sgd"], "whose workers push weights"),
                 (["ps.pull_compression=topk", "ps.policy=dual_batch"], "whose workers push weights"),

@@ -179,6 +179,7 @@ void repair_parameter_server(Config& config) {
     config.ps.log = defaults.log;
     config.ps.placement = defaults.placement;
     config.ps.address = config.ps.keys = "";
+    config.ps.servers = defaults.servers;
   } else {
     config.ps.sample_s = defaults.sample_s;
     config.ps.step_s = config.ps.bytes_per_s = 0;

@@ -208,6 +208,8 @@ class NetworkLink::Connection {
     if (!pending_.empty() && now_ns() - pushed_at_ > options_.patience)
       throw PeerError(concat("the parameter server at ", place(), " lives, but has not taken a push for ",
                              human_duration(to_s(options_.patience)), "; see what it says"));
+    if (weights_ && passed - weights_at_ > options_.silence && !has_weights())
+      throw PeerError("another server has not sent its part of the weights; see what it says, and ps.address");
     if (passed - heard_ <= limit) return;
     throw PeerError(was_welcome_ ? concat("the parameter server at ", place(), " has been silent for ",
                                           human_duration(to_s(limit)), "; see what it says")
@@ -246,6 +248,7 @@ class NetworkLink::Connection {
     version_ = last_lease_ = kNone;
     lease_.reset();
     weights_.reset();
+    decoder_->forget();
     // The push before may have been taken, with the answer lost.
     forget_push(welcome.life == pending_key_.life + 1 && welcome.taken >= pending_key_.sequence);
   }
@@ -283,7 +286,8 @@ class NetworkLink::Connection {
     if (!decoder_->follows(message)) return;  // one was lost: it will be asked for
     auto tensors = decoder_->take(message);
     if (!tensors) throw PeerError(concat("the server at ", place(), " has sent weights of another layout"));
-    if (given.version > std::exchange(version_, std::max(version_, given.version))) weights_ = std::move(*tensors);
+    if (given.version > std::exchange(version_, std::max(version_, given.version)))
+      weights_ = std::move(*tensors), weights_at_ = heard_;
   }
   void take(const PushAnswered& answered, const Frames&) {
     if (pending_.empty() || answered.sequence != pushed_) return;
@@ -343,6 +347,7 @@ class NetworkLink::Connection {
   FrameSocket socket_;
   OwnTime time_{kLongestStep};
   Nanoseconds heard_ = 0;
+  Nanoseconds weights_at_ = 0;  // when they came, of the deciding server
   Nanoseconds next_beat_ = 0;
   Nanoseconds busy_since_ = -1;
   bool is_anew_ = false;

@@ -84,7 +84,8 @@ class NetworkServer {
   [[nodiscard]] std::optional<NetworkUpdate> next(Nanoseconds limit);
   [[nodiscard]] bool is_over() const { return is_over_ && made_.empty(); }
   // The run ends, also after an error: tells all workers, and waits a little for them to leave. Updates that have been
-  // made are still told by next(). Other servers are told only where it is done: else their state may be wanted.
+  // made are still told by next(). Other servers are told only where it is done and has no journal: else their
+  // state may be wanted, or their logs until all is saved.
   void end(const Over& over);
   // The journal is from here on of what follows the server's weights of now. Requires: there is one.
   void begin_journal();

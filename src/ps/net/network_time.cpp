@@ -79,7 +79,7 @@ void NetworkServer::end(const Over& over) {
   is_over_ = true;
   why_over_ = over;
   for (const auto& [worker, session] : sessions_) say(session.peer, over);
-  if (over.code == 0)
+  if (over.code == 0 && options_.journal == nullptr)
     for (ShardLink* other : options_.others) other->end({});
   const Nanoseconds until = now() + options_.farewell;
   while ((!sessions_.empty() || was_over_) && now() < until) {

@@ -26,10 +26,10 @@ class PartLink::Connection {
     thread_.join();
   }
 
-  void push(const PushKey& push, const Packed& shards) {
+  void push(const PartMade& made, const Packed& shards) {
     set([&] {
-      push_ = push;
-      part_ = with_packed(header_of(PartMade{push}), shards);
+      push_ = made.push;
+      part_ = with_packed(header_of(made), shards);
       is_sent_ = false;
     });
   }
@@ -107,7 +107,7 @@ class PartLink::Connection {
 PartLink::PartLink(PartLinkOptions options) : connection_(std::make_unique<Connection>(std::move(options))) {}
 PartLink::~PartLink() = default;
 
-void PartLink::push(const PushKey& push, const Packed& shards) { connection_->push(push, shards); }
+void PartLink::push(const PartMade& made, const Packed& shards) { connection_->push(made, shards); }
 void PartLink::forget() { connection_->forget(); }
 
 }  // namespace sluice::ps

@@ -42,7 +42,7 @@ class PartLink {
   PartLink& operator=(const PartLink&) = delete;
 
   // Is kept, to be sent again, until the next one or forget().
-  void push(const PushKey& push, const Packed& shards);
+  void push(const PartMade& made, const Packed& shards);
   void forget();
 
  private:

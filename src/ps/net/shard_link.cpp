@@ -52,12 +52,15 @@ void ShardLink::load(const ShardsState& state, std::int64_t version) {
   last_steps_.clear();
 }
 
+std::vector<PushKey> ShardLink::parts() const { return here_ ? here_->parts : std::vector<PushKey>{}; }
+
 void ShardLink::go_on(std::int64_t version) {
   wait_until_here();
   version_ = version;
   check_came_back(*here_);
   theirs_ = here_->session;
-  for (const StepAsked& step : last_steps_) {
+  const std::vector<StepAsked> steps = last_steps_;  // which taken() writes anew
+  for (const StepAsked& step : steps) {
     take(step.step, step.update);
     taken();
   }
@@ -163,9 +166,9 @@ void ShardLink::look() {
   if (now_ns() < next_beat_) return;
   next_beat_ = now_ns() + (is_greeting_ ? std::min(options_.beat, kGreeting) : options_.beat);
   if (is_greeting_)
-    say(LeadHello{kProtocol, session_, options_.where, options_.agreement, options_.assignment});
+    say(LeadHello{kProtocol, greeting_, session_, options_.where, options_.agreement, options_.assignment});
   else
-    say(LeadBeat{told_});
+    say(LeadBeat{greeting_, told_});
 }
 
 void ShardLink::take_what_has_come() {
@@ -186,6 +189,7 @@ void ShardLink::handle(const Frames& frames) {
 }
 
 void ShardLink::take_message(const ShardsHere& here, const Frames&) {
+  if (here.greeting != greeting_) return;  // of an earlier one: what was told since is not in it
   const bool was_asked = std::exchange(is_greeting_, false);
   here_ = here;
   if (theirs_.empty()) return;
@@ -235,10 +239,14 @@ void ShardLink::take_message(const StateGiven& given, const Frames& frames) {
 void ShardLink::take_message(const ShardBeat& beat, const Frames&) {
   ++beats_;
   const bool is_another = !theirs_.empty() && beat.session != theirs_;
-  if (is_another || !beat.has_heard) is_greeting_ = true;
+  if (is_another || !beat.has_heard) greet_again();
 }
 
-void ShardLink::take_message(const WhoLeads&, const Frames&) { is_greeting_ = true; }
+void ShardLink::take_message(const WhoLeads&, const Frames&) { greet_again(); }
+
+void ShardLink::greet_again() {
+  if (!std::exchange(is_greeting_, true)) ++greeting_;
+}
 
 void ShardLink::take_message(const ShardsFailed& failed, const Frames&) {
   const std::string what = concat(named(), " has failed: ", failed.what);

@@ -43,6 +43,8 @@ class ShardLink final : public OtherShards {
   // before, whose steps were remembered.
   void load(const ShardsState& state, std::int64_t version);
   void go_on(std::int64_t version);
+  // That it holds of pushes, when it was there last: of lives that are not to begin again.
+  [[nodiscard]] std::vector<PushKey> parts() const;
 
   void prepare(const ShardStep& step) override;
   [[nodiscard]] Prepared prepared() override;
@@ -87,6 +89,7 @@ class ShardLink final : public OtherShards {
   void take_message(const Message&, const Frames&) {}  // a worker's
 
   void wait_until_here();
+  void greet_again();
   void check_came_back(const ShardsHere& here) const;
   void tell_all_again();
   [[nodiscard]] std::string named() const;
@@ -99,6 +102,7 @@ class ShardLink final : public OtherShards {
   Nanoseconds heard_ = 0;
   Nanoseconds next_beat_ = 0;
   bool is_greeting_ = true;
+  std::int64_t greeting_ = 1;
   std::int64_t beats_ = 0;          // that have come
   std::optional<ShardsHere> here_;  // what it has said last
   std::string theirs_;              // the session of its process that has this run's shards; empty: not yet

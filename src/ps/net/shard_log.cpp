@@ -52,6 +52,7 @@ bool take_again(const storage::LogRecord& record, ShardKeeper& keeper) {
 void ShardLog::begin(ShardsLoaded loaded, const ShardKeeper& keeper) {
   const ShardsState state = keeper.state();
   loaded.version = keeper.version();
+  loaded.steps_done = keeper.steps_done();
   loaded.states = names_of(state.optimizer);
   if (!log_) storage::make_directories(folder_);
   if (log_) log_->sync();
@@ -94,6 +95,7 @@ std::optional<KeptShards> read_shard_log(const std::filesystem::path& folder,
   const auto state = state_after_header(frames_of(*record), shape, loaded->states);
   require(state.has_value(), "is of another model");
   KeptShards kept{*loaded, std::make_unique<ShardKeeper>(optimizer, shape, *state, loaded->version)};
+  kept.keeper->go_on_after(static_cast<int>(loaded->steps_done));
   while ((record = reader.next()))
     require(take_again(*record, *kept.keeper), "has a record that does not belong there");
   if (reader.torn_bytes() > 0)

@@ -20,22 +20,23 @@ SLUICE_FIELDS(ShardStep, "step", field("version", self.version), field("index", 
               field("wants_norm", self.wants_norm));
 SLUICE_FIELDS(ShardUpdate, "update", field("lr", self.lr), field("divisor", self.divisor));
 
-SLUICE_FIELDS(LeadHello, "lead_hello", field("protocol", self.protocol), field("session", self.session),
-              field("where", self.where), field("agreement", self.agreement), field("assignment", self.assignment));
+SLUICE_FIELDS(LeadHello, "lead_hello", field("protocol", self.protocol), field("greeting", self.greeting),
+              field("session", self.session), field("where", self.where), field("agreement", self.agreement),
+              field("assignment", self.assignment));
 SLUICE_FIELDS(ShardsLoaded, "load", field("run", self.run), field("version", self.version),
-              field("assignment", self.assignment), field("states", self.states));
+              field("assignment", self.assignment), field("states", self.states), field("steps_done", self.steps_done));
 SLUICE_FIELDS(WorkerThere, "worker", field("worker", self.worker), field("life", self.life), field("peer", self.peer),
               field("version", self.version), field("is_again", self.is_again));
 SLUICE_FIELDS(StepAsked, "step", field("takes", self.takes), field("step", self.step), field("update", self.update));
 SLUICE_FIELDS(PartAsked, "part_asked", field("push", self.push));
 SLUICE_FIELDS(StateAsked, "state_asked", field("version", self.version), field("begins_log", self.begins_log));
-SLUICE_FIELDS(LeadBeat, "lead_beat", field("told", self.told));
+SLUICE_FIELDS(LeadBeat, "lead_beat", field("greeting", self.greeting), field("told", self.told));
 SLUICE_FIELDS(ShardsOver, "over", field("code", self.code), field("what", self.what));
-SLUICE_FIELDS(PartMade, "part", field("push", self.push));
+SLUICE_FIELDS(PartMade, "part", field("push", self.push), field("first_shard", self.first_shard));
 SLUICE_FIELDS(PartBeat, "part_beat", field("push", self.push));
 
 SLUICE_FIELDS(ShardsHere, "here", field("session", self.session), field("run", self.run),
-              field("version", self.version));
+              field("version", self.version), field("parts", self.parts), field("greeting", self.greeting));
 SLUICE_FIELDS(ShardsRefuse, "refuse", field("what", self.what));
 SLUICE_FIELDS(StepPrepared, "prepared", field("version", self.version), field("index", self.index),
               field("squares", self.squares), field("is_finite", self.is_finite));
@@ -47,7 +48,8 @@ SLUICE_FIELDS(ShardBeat, "shard_beat", field("session", self.session), field("ha
 SLUICE_FIELDS(WhoLeads, "who_leads", (void)0);
 SLUICE_FIELDS(ShardsFailed, "failed", field("code", self.code), field("what", self.what));
 SLUICE_FIELDS(WeightsPart, "weights", field("life", self.life), field("version", self.version),
-              field("sequence", self.sequence), field("is_whole", self.is_whole));
+              field("sequence", self.sequence), field("is_whole", self.is_whole),
+              field("first_shard", self.first_shard));
 SLUICE_FIELDS(WeightsBeat, "weights_beat", field("life", self.life), field("version", self.version));
 SLUICE_FIELDS(PartWanted, "part_wanted", field("push", self.push));
 
@@ -62,7 +64,7 @@ static bool is_sound(const Assignment& assignment) {
 }
 static bool is_sound(const LeadHello& hello) { return !hello.session.empty() && is_sound(hello.assignment); }
 static bool is_sound(const ShardsLoaded& loaded) {
-  return !loaded.run.empty() && loaded.version >= 0 && is_sound(loaded.assignment);
+  return !loaded.run.empty() && loaded.version >= 0 && loaded.steps_done >= 0 && is_sound(loaded.assignment);
 }
 static bool is_sound(const WorkerThere& there) { return there.life >= 1 && there.version >= kNone; }
 static bool is_sound(const StepAsked& asked) {

@@ -48,7 +48,8 @@ struct Assignment {
 
 struct LeadHello {
   std::int64_t protocol = kProtocol;
-  std::string session;  // of this process
+  std::int64_t greeting = 1;  // counts them; the same one may come again
+  std::string session;        // of this process
   std::string where;
   comm::Agreement agreement;
   Assignment assignment;
@@ -58,6 +59,7 @@ struct ShardsLoaded {
   std::int64_t version = 0;
   Assignment assignment;
   std::vector<std::string> states;  // names of the optimizer's
+  std::int64_t steps_done = 0;      // of the update after that version
   // Tensors: the shards, then those of each state.
 };
 // Where a worker stands. With a version it begins with those weights.
@@ -81,7 +83,8 @@ struct StateAsked {
   bool begins_log = false;
 };
 struct LeadBeat {
-  std::int64_t told = 0;  // how many WorkerThere since ShardsHere
+  std::int64_t greeting = 1;
+  std::int64_t told = 0;  // how many WorkerThere since that greeting was answered
 };
 struct ShardsOver {
   std::int64_t code = 0;
@@ -92,6 +95,7 @@ struct ShardsOver {
 
 struct PartMade {
   PushKey push;
+  std::int64_t first_shard = 0;  // of the layout
   // Tensors: the shards.
 };
 struct PartBeat {
@@ -104,9 +108,11 @@ using ToShards = std::variant<LeadHello, ShardsLoaded, WorkerThere, StepAsked, P
 // --- From a shard server, to the deciding one.
 
 struct ShardsHere {
-  std::string session;           // of this process
-  std::string run;               // whose shards it has; empty: it has none
-  std::int64_t version = kNone;  // of them
+  std::string session;              // of this process
+  std::string run;                  // whose shards it has; empty: it has none
+  std::int64_t version = kNone;     // of them
+  std::vector<PushKey> parts = {};  // of pushes, that it holds
+  std::int64_t greeting = 1;        // that this answers
 };
 struct ShardsRefuse {
   std::string what;
@@ -150,6 +156,7 @@ struct WeightsPart {
   std::int64_t version = 0;
   std::int64_t sequence = 1;  // these two as PackedWeights has them
   bool is_whole = true;
+  std::int64_t first_shard = 0;  // of the layout
   // Tensors: the shards.
 };
 struct WeightsBeat {

@@ -104,6 +104,7 @@ void ShardServer::take(const std::string& peer, const LeadHello& hello, const Fr
   lead_ = peer;
   lead_where_ = hello.where;
   heard_ = time_.pass().count();
+  greeting_ = hello.greeting;
   told_ = 0;  // it tells them all again
   if (assigned_ != hello.assignment) {
     assigned_ = hello.assignment;
@@ -122,7 +123,12 @@ std::string ShardServer::refusal_of(const LeadHello& hello) const {
 
 ShardsHere ShardServer::here() const {
   const bool has_them = keeper_ && assigned_ == loaded_.assignment;
-  return {session_, has_them ? loaded_.run : std::string{}, has_them ? keeper_->version() : kNone};
+  ShardsHere here{.session = session_, .greeting = greeting_};
+  if (!has_them) return here;
+  here.run = loaded_.run;
+  here.version = keeper_->version();
+  for (const auto& [push, part] : keeper_->parts()) here.parts.push_back(push);
+  return here;
 }
 
 void ShardServer::take(const std::string& peer, const ShardsLoaded& loaded, const Frames& frames) {
@@ -158,8 +164,10 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
   session.version = there.version;
   if (!keeper_ || there.version != keeper_->version()) return;  // it has those already, or begins again
   const PackedWeights sent = session.pull.compress(keeper_->weights());
-  socket_->send(there.peer, with_packed(header_of(WeightsPart{there.life, there.version, sent.sequence, sent.is_whole}),
-                                        sent.packed));
+  socket_->send(
+      there.peer,
+      with_packed(header_of(WeightsPart{there.life, there.version, sent.sequence, sent.is_whole, first_shard()}),
+                  sent.packed));
 }
 
 void ShardServer::take(const std::string& peer, const StepAsked& asked, const Frames&) {
@@ -171,6 +179,7 @@ void ShardServer::take(const std::string& peer, const StepAsked& asked, const Fr
     return say(peer, StepPrepared{step.version, step.index, prepared->squares, prepared->is_finite});
   }
   const bool is_new = !keeper_->has_taken(step);
+  if (is_new && !keeper_->prepare(step)) return say(peer, StepLacking{step.version});
   if (is_new && log_) {
     log_->taken(asked);
     log_->settle();
@@ -190,7 +199,7 @@ void ShardServer::take(const std::string& peer, const StateAsked& asked, const F
 }
 
 void ShardServer::take(const std::string& peer, const LeadBeat& beat, const Frames&) {
-  say(peer, ShardBeat{session_, beat.told == told_});
+  say(peer, ShardBeat{session_, beat.greeting == greeting_ && beat.told == told_});
 }
 
 void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&) { over_ = over; }
@@ -205,6 +214,10 @@ const ShardServer::Session* ShardServer::session_of(const std::string& peer, con
 
 void ShardServer::take(const std::string& peer, const PartMade& part, const Frames& frames) {
   if (session_of(peer, part.push) == nullptr) return;
+  if (part.first_shard != first_shard()) {
+    ++malformed_;
+    return;
+  }
   if (keeper_->has_seen(part.push)) return say_held(part.push);
   const auto packed = packed_after_header(frames, keeper_->shape());
   const auto tensors = packed ? unpack(options_.compression.push, keeper_->shape(), *packed) : std::nullopt;

@@ -85,6 +85,7 @@ class ShardServer {
   void beat();
   void look_for_the_lead();
   [[nodiscard]] ShardsHere here() const;
+  [[nodiscard]] std::int64_t first_shard() const { return static_cast<std::int64_t>(loaded_.assignment.range.begin); }
   void say(const std::string& peer, const FromShards& message) { socket_->send(peer, {header_of(message)}); }
 
   ShardServerOptions options_;
@@ -98,6 +99,7 @@ class ShardServer {
   std::string lead_;                    // its name at the socket; empty: there is none
   std::string lead_where_;
   std::map<WorkerId, Session> sessions_;
+  std::int64_t greeting_ = 0;       // of the deciding server
   std::int64_t told_ = 0;           // how many WorkerThere since ShardsHere
   std::vector<PushKey> unsettled_;  // parts that are held once the log has settled
   OwnTime time_;

@@ -65,6 +65,14 @@ void WorkerParts::decode() {
       const auto& [header, frames] = part.arrived.front();
       const PackedWeights message =
           message_of(header.sequence, header.is_whole, frames, shape_of(layout_, range_of(i + 1)));
+      if (header.life != part.version.life) {
+        part.decoder->forget();
+        part.weights.reset();
+      }
+      if (header.first_shard != first_shard(i + 1))
+        bad_ = concat("server ", i + 1,
+                      " has other shards than those of its place in ps.address; give the addresses in the "
+                      "same order to all");
       if (!part.decoder->follows(message)) {
         is_lost_ = true;
         continue;
@@ -78,7 +86,7 @@ void WorkerParts::decode() {
 
 Packed WorkerParts::push(const PushKey& push, const Packed& all) {
   for (std::size_t i = 0; i < links_.size(); ++i)
-    links_[i]->push(push, {part_of(all.shards, range_of(i + 1)), all.statistics.narrow(0, 0, 0)});
+    links_[i]->push({push, first_shard(i + 1)}, {part_of(all.shards, range_of(i + 1)), all.statistics.narrow(0, 0, 0)});
   return {part_of(all.shards, range_of(0)), all.statistics};
 }
 

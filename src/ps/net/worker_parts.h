@@ -58,6 +58,9 @@ class WorkerParts {
   [[nodiscard]] ShardRange range_of(std::size_t server) const {
     return shards_of_server(layout_, static_cast<int>(server), static_cast<int>(parts_.size()) + 1);
   }
+  [[nodiscard]] std::int64_t first_shard(std::size_t server) const {
+    return static_cast<std::int64_t>(range_of(server).begin);
+  }
   void hear(std::size_t part, const WeightsPart& header, Frames frames);
   void decode();
 

@@ -27,6 +27,11 @@ void Coordinator::remember(const PushRecord& record) {
   taken[record.life - 1] = std::max(taken[record.life - 1], record.sequence);
 }
 
+void Coordinator::remember_life(WorkerId worker, int life) {
+  std::vector<std::int64_t>& taken = workers_[worker].taken;
+  if (std::ssize(taken) < life) taken.resize(static_cast<std::size_t>(life));
+}
+
 std::int64_t Coordinator::taken(WorkerId worker, int life) const {
   const auto found = workers_.find(worker);
   const bool is_known = found != workers_.end() && life >= 1 && life <= std::ssize(found->second.taken);

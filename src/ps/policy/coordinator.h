@@ -38,6 +38,8 @@ class Coordinator {
   // Of an earlier coordinator's workers: how often each has joined. What they had pushed then is unknown to this one.
   void remember(WorkerId worker, int lives);
   [[nodiscard]] std::map<WorkerId, int> lives() const;
+  // At least so many.
+  void remember_life(WorkerId worker, int life);
 
   // Sequence of the last push of a life that was taken; 0: none is known.
   [[nodiscard]] std::int64_t taken(WorkerId worker, int life) const;
