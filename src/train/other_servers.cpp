@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/concat.h"
 #include "core/host.h"
@@ -70,11 +71,12 @@ bool OtherServers::is_any_lost() const {
 
 void OtherServers::end(const std::optional<Error>& failure) {
   ps::ShardsOver over;
-  if (failure)
-    over = {static_cast<std::int64_t>(failure->exit_code()), failure->what()};
-  else if (StopSignal::requested())
+  if (StopSignal::requested())
     over = {static_cast<std::int64_t>(ExitCode::kInterrupted), "it was stopped"};
-  for (const auto& other : all_) other->end(over);
+  else if (failure)
+    over = {static_cast<std::int64_t>(failure->exit_code()), failure->what()};
+  if (!std::exchange(have_ended_, true))
+    for (const auto& other : all_) other->end(over);
 }
 
 }  // namespace sluice::train

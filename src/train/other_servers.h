@@ -33,13 +33,14 @@ class OtherServers {
   [[nodiscard]] std::vector<ps::ShardLink*> links() const;
   [[nodiscard]] std::vector<ps::OtherShards*> as_shards() const;
   [[nodiscard]] bool is_any_lost() const;
-  // The last thing: tells them that the run is over, and why.
+  // The last thing, once: tells them that the run is over, and why.
   void end(const std::optional<Error>& failure);
 
  private:
   std::vector<std::unique_ptr<ps::ShardLink>> all_;
   std::vector<ps::ShardRange> ranges_;
   bool are_placed_ = false;
+  bool have_ended_ = false;
 };
 
 }  // namespace sluice::train

@@ -65,7 +65,8 @@ class ServedWorkers final : public UpdateSource {
         ledger_(ledger_options(setup), saved_.ledger) {}
   ~ServedWorkers() override {
     stop();
-    others_.end(failure_);
+    // Where it was done they have heard so.
+    others_.end(failure_.value_or(Error(ExitCode::kPeer, "it has failed; see what it says")));
   }
 
   engine::SyncFactory sync_factory() override {

@@ -77,6 +77,19 @@ void ShardLog::taken(const StepAsked& step) {
   failpoint("step-written");
 }
 
+void set_logs_aside(const std::filesystem::path& folder) {
+  for (const std::int64_t version : logged_versions(folder)) {
+    const std::filesystem::path file = log_file(folder, version), aside = file.string() + ".replaced";
+    std::error_code error;
+    std::filesystem::rename(file, aside, error);
+    if (error) throw StorageError(concat("cannot rename ", file.string(), ": ", error.message()));
+    log_warning(
+        concat(file.string(),
+               " is of another run, or of updates after the checkpoint that this run goes on from; it is kept as ",
+               aside.string()));
+  }
+}
+
 std::optional<KeptShards> read_shard_log(const std::filesystem::path& folder,
                                          const optim::OptimizerOptions& optimizer) {
   const std::vector<std::int64_t> versions = logged_versions(folder);

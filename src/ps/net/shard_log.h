@@ -34,6 +34,9 @@ class ShardLog {
   std::unique_ptr<storage::RecordLog> log_;
 };
 
+// Before another run, or the same one from an older checkpoint, takes the folder.
+void set_logs_aside(const std::filesystem::path& folder);
+
 // What the newest file says; nothing: there is none.
 struct KeptShards {
   ShardsLoaded loaded;

@@ -137,6 +137,7 @@ void ShardServer::take(const std::string& peer, const ShardsLoaded& loaded, cons
     ++malformed_;
     return;
   }
+  if (log_ && keeper_ && loaded_.run != loaded.run) set_logs_aside(options_.folder);
   loaded_ = loaded;
   keeper_ = std::make_unique<ShardKeeper>(options_.optimizer, loaded.assignment.shape(), *state, loaded.version,
                                           options_.threads);
@@ -274,6 +275,7 @@ void ShardServer::look_for_the_lead() {
 
 void ShardServer::fail(const Error& error) {
   if (!lead_.empty() && socket_) say(lead_, ShardsFailed{static_cast<std::int64_t>(error.exit_code()), error.what()});
+  if (error.exit_code() != ExitCode::kInterrupted) socket_.reset();  // which waits until that has left
 }
 
 }  // namespace sluice::ps
