@@ -61,14 +61,6 @@ ps::ShardsOver serve(ps::ShardServer& server) {
   return *server.over();
 }
 
-void throw_where_it_failed(const ps::ShardsOver& over) {
-  if (over.code == 0) return;
-  const std::string what = concat("the deciding server has ended the run: ", over.what);
-  if (over.code == static_cast<std::int64_t>(ExitCode::kInterrupted)) throw InterruptedError(what);
-  if (over.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);
-  throw PeerError(what);
-}
-
 }  // namespace
 
 comm::Agreement agreement_of_servers(const config::Config& config, const std::string& version) {
@@ -92,7 +84,7 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
     const bool needs_no_log = over.code == 0 || over.code == static_cast<std::int64_t>(ExitCode::kDiverged);
     if (needs_no_log && !server_options.folder.empty())
       ps::remove_logs(server_options.folder, 0, std::numeric_limits<std::int64_t>::max());
-    throw_where_it_failed(over);
+    ps::throw_where_it_failed({over.code, over.what});
   } catch (const InterruptedError&) {
     throw;
   } catch (const Error& error) {

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "core/concat.h"
+#include "core/error.h"
 #include "ps/net/message_json.h"
 
 namespace sluice::ps {
@@ -86,6 +87,14 @@ std::string difference_between(const comm::Agreement& theirs, const comm::Agreem
     if (there != here) return concat(key, " is ", there, " there, but ", here, " at the server; make them equal");
   }
   return {};
+}
+
+void throw_where_it_failed(const Over& over) {
+  if (over.what.empty()) return;
+  const std::string what = concat("the server has ended the run: ", over.what);
+  if (over.code == static_cast<std::int64_t>(ExitCode::kInterrupted)) throw InterruptedError(what);
+  if (over.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);
+  throw PeerError(what);
 }
 
 Frame header_of(const FromWorker& message) { return wire::write_header(message); }

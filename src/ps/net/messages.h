@@ -117,6 +117,9 @@ using FromServer =
 // What `theirs` has otherwise, in words; empty: they agree.
 [[nodiscard]] std::string difference_between(const comm::Agreement& theirs, const comm::Agreement& mine);
 
+// With the server's exit code; nothing where the run is done.
+void throw_where_it_failed(const Over& over);
+
 [[nodiscard]] Frame header_of(const FromWorker& message);
 [[nodiscard]] Frame header_of(const FromServer& message);
 [[nodiscard]] std::optional<FromWorker> from_worker(const Frame& header);

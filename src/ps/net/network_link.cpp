@@ -63,7 +63,7 @@ class NetworkLink::Connection {
   void wait_until_welcome() {
     const auto lock = wait_for([this] { return life_ > 0 || is_over_; });
     if (life_ > 0) return;
-    throw_why_over();
+    throw_where_it_failed(why_over_);
     throw PeerError(concat("the run of the server at ", place(), " is over"));
   }
 
@@ -71,7 +71,7 @@ class NetworkLink::Connection {
     if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
     const auto lock = wait_for([this] { return lease_.has_value() || is_over_; });
     if (is_over_) {
-      throw_why_over();
+      throw_where_it_failed(why_over_);
       return std::nullopt;
     }
     joining_of_step_ = joinings_;
@@ -154,15 +154,6 @@ class NetworkLink::Connection {
   }
 
   [[nodiscard]] std::string place() const { return concat(options_.host, ":", options_.port); }
-  // With the server's exit code; nothing where the run is done.
-  void throw_why_over() const {
-    if (why_over_.what.empty()) return;
-    const std::string what = concat("the server has ended the run: ", why_over_.what);
-    if (why_over_.code == static_cast<std::int64_t>(ExitCode::kInterrupted)) throw InterruptedError(what);
-    if (why_over_.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);
-    throw PeerError(what);
-  }
-
   // --- The connection's own thread.
 
   void run() {
