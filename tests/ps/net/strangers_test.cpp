@@ -141,7 +141,7 @@ TEST(NetworkTest, WhoNeverStopsTalkingKeepsTheServerFromNothing) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
   EXPECT_EQ(work(toy_link(server.port(), 0)), 5);
   server.join();
   EXPECT_LT(now_ns(), end) << "it ended when nobody talked any more";
