@@ -171,6 +171,8 @@ struct FrameSocket::Zmq {};
 FrameSocket::FrameSocket(Role role, const std::string&, Limits limits, const Keys&) : role_(role), limits_(limits) {}
 FrameSocket::~FrameSocket() = default;
 int FrameSocket::listen(const std::string&, int) { return 1; }
+std::string unique_name() { return "fuzzer"; }
+void FrameSocket::connect(const std::string&, int) {}
 
 void FrameSocket::send(const std::string& peer, const Frames& frames) {
   require(peer.size() == 1 && role_ == Role::kServer);
@@ -179,7 +181,7 @@ void FrameSocket::send(const std::string& peer, const Frames& frames) {
   learn(wire->known.at(static_cast<std::size_t>(peer[0] - 'a')), *message, frames);
 }
 
-void FrameSocket::wait(std::chrono::nanoseconds limit, int) {
+void FrameSocket::wait(std::chrono::nanoseconds limit, int, const std::vector<FrameSocket*>&) {
   if (wire->incoming.empty()) wire->time += limit.count();
 }
 
