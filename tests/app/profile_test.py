@@ -5,6 +5,7 @@
 """
 
 import json
+import math
 import os
 import pathlib
 import re
@@ -149,7 +150,9 @@ class ProfileTest(unittest.TestCase):
         profile = json.loads(ranks[0].stdout)
         self.assertEqual(ranks[1].stdout, "")
         self.assertEqual((profile["all_reduce"]["processes"], profile["all_reduce"]["local_replicas"]), (2, 1))
-        self.assertGreater(profile["all_reduce"]["latency_s"], 0)
+        # Either part of the line may be zero where other programs disturb the measurement, but not both.
+        link = profile["all_reduce"]
+        self.assertGreater(link["latency_s"] + 4096 / (link.get("bytes_per_s") or math.inf), 0)
         self.assertEqual(profile["micro_batch"], 4)
 
     def test_what_cannot_be_written_is_said_before_measuring(self):
