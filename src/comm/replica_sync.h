@@ -50,9 +50,10 @@ struct SyncedStage {
 
 // What begins.
 struct StepStart {
-  std::int64_t step = 0;  // number of the optimizer step, from 0; counts on over resumes and changes of plan
-  double lr = 0;          // of its update; 0 in a trial
-  bool is_trial = false;  // its gradients are not used: nothing may come of it but times
+  std::int64_t step = 0;      // number of the optimizer step, from 0; counts on over resumes and changes of plan
+  double lr = 0;              // of its update; 0 in a trial
+  bool is_trial = false;      // its gradients are not used: nothing may come of it but times
+  double gradient_scale = 1;  // its gradients will be those of the summed loss times this
 };
 
 // What the local replicas put into a step, counted from the micro-batches that have run.
@@ -62,9 +63,8 @@ struct Contribution {
   double loss_sum = 0;       // summed, not averaged, over the targets
   std::int64_t top1 = 0;     // targets predicted right, and among the five likeliest; 0 where nobody counts them
   std::int64_t top5 = 0;
-  int stop_votes = 0;         // processes that want the run to stop after this step
-  std::int64_t batch = 0;     // number of the batch in the data, from the beginning of the first epoch; not added up
-  double gradient_scale = 1;  // the gradients are those of `loss_sum` times this; not added up
+  int stop_votes = 0;      // processes that want the run to stop after this step
+  std::int64_t batch = 0;  // number of the batch in the data, from the beginning of the first epoch; not added up
 };
 
 // Who changes the weights after a step; the same in all processes.

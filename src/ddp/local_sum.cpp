@@ -47,6 +47,14 @@ std::vector<at::Tensor> LocalSum::buckets_of(int stage) const {
   return buckets;
 }
 
+int LocalSum::bucket_with(int stage, std::int64_t element) const {
+  const auto found = std::ranges::find_if(buckets_, [&](const BucketState& state) {
+    return state.stage == stage && state.bucket.begin <= element && element < state.bucket.end;
+  });
+  check(found != buckets_.end(), "an element of a stage's gradients is in no bucket");
+  return found->number;
+}
+
 at::Tensor LocalSum::share_of(const BucketState& state, int replica) const {
   return stages_[state.stage].gradients[replica].narrow(0, state.bucket.begin, state.bucket.end - state.bucket.begin);
 }

@@ -39,6 +39,8 @@ class LocalSum {
   [[nodiscard]] const std::vector<comm::SyncedStage>& stages() const { return stages_; }
   // Replica 0's gradients of a stage, bucket by bucket: views, in the order in which backward completes them.
   [[nodiscard]] std::vector<at::Tensor> buckets_of(int stage) const;
+  // Number of the bucket that has this element of the stage's gradients.
+  [[nodiscard]] int bucket_with(int stage, std::int64_t element) const;
   [[nodiscard]] int buckets() const { return static_cast<int>(buckets_.size()); }  // of all stages
 
  private:

@@ -156,8 +156,7 @@ TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_
                .top1 = counted.top1,
                .top5 = counted.top5,
                .stop_votes = wishes.stop ? 1 : 0,
-               .batch = batch.number,
-               .gradient_scale = gradient_scale};
+               .batch = batch.number};
   return own;
 }
 
@@ -166,10 +165,12 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   // How many targets other processes have is known when the gradients are summed.
   const std::int64_t targets = is_alone() ? nn::count_targets(batch.local.targets) : batch.global_samples;
   const auto scaled_by = static_cast<double>(std::max<std::int64_t>(targets, 1));
-  if (composition_.sync->begin_step({.step = step, .lr = wishes.lr, .is_trial = wishes.is_trial})) take_weights();
+  const comm::StepStart start{
+      .step = step, .lr = wishes.lr, .is_trial = wishes.is_trial, .gradient_scale = 1.0 / scaled_by};
+  if (composition_.sync->begin_step(start)) take_weights();
   std::optional<BufferSnapshot> before;
   if (composition_.sync->may_skip()) before.emplace(composition_);
-  const Contributed own = contribute(batch, step, chunks, 1.0 / scaled_by, wishes);
+  const Contributed own = contribute(batch, step, chunks, start.gradient_scale, wishes);
   Recorder& recorder = composition_.executor->recorder();
   comm::StepOutcome outcome;
   {

@@ -27,11 +27,19 @@ struct PushTimes {
   friend bool operator==(const PushTimes&, const PushTimes&) = default;
 };
 
+// Elements of a shard.
+struct ShardSpan {
+  std::int64_t offset = 0;
+  std::int64_t elements = 0;
+
+  friend bool operator==(const ShardSpan&, const ShardSpan&) = default;
+};
+
 struct Push {
   PushRecord record;
   PushScores scores;
   PushTimes times;
-  Tensors tensors;
+  Tensors tensors;  // without shards: these have gone ahead (ServerLink::push_ahead)
 };
 
 // A push that has become part of an update.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -105,8 +106,14 @@ at::Tensor statistics_of(const std::vector<comm::SyncedStage>& stages) {
 
 WorkerSync::WorkerSync(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes,
                        std::shared_ptr<ServerLink> link, WorkerSyncOptions options)
-    : sum_(std::move(stages), bucket_bytes), link_(std::move(link)), options_(std::move(options)) {
+    : sum_(std::move(stages), bucket_bytes,
+           [this](int stage, int bucket, const device::Event& summed) {
+             if (goes_ahead_) thread_->add(stage, bucket, summed);
+           }),
+      link_(std::move(link)),
+      options_(std::move(options)) {
   find_moves();
+  plan_ahead();
   const at::TensorOptions on_cpu = sum_.stages().front().values.front().options().device(at::kCPU);
   for (const Shard& shard : link_->layout().shards) pulled_.shards.push_back(at::empty({shard.elements}, on_cpu));
   pulled_.statistics = at::empty({link_->layout().statistics_elements()}, on_cpu);
@@ -127,6 +134,25 @@ void WorkerSync::find_moves() {
   std::ranges::stable_partition(moves_, [](const Move& move) { return !move.is_copy; });
 }
 
+// Which moves are of one message: those of a bucket that go to one shard.
+void WorkerSync::plan_ahead() {
+  if (options_.payload != Payload::kGradients || !link_->takes_spans()) return;
+  const auto add = [](std::vector<Ahead>& messages, const Move& move) {
+    const auto found = std::ranges::find(messages, move.shard, &Ahead::shard);
+    Ahead& message = found != messages.end() ? *found : messages.emplace_back(Ahead{.shard = move.shard});
+    message.moves.push_back(move);
+  };
+  std::ranges::copy_if(moves_, std::back_inserter(copies_), &Move::is_copy);
+  for (const Move& move : moves_) {
+    if (move.is_copy) continue;
+    const bool is_tied = std::ranges::any_of(
+        copies_, [&](const Move& copy) { return copy.shard == move.shard && copy.offset == move.offset; });
+    const auto stage = static_cast<int>(move.stage);
+    add(is_tied ? tied_ : ahead_[{stage, sum_.bucket_with(stage, move.begin)}], move);
+  }
+  thread_.emplace([this](int stage, int bucket) { send_bucket(stage, bucket); });
+}
+
 void WorkerSync::begin_round(const Round& round) {
   check(round.steps == 1 || (round.steps > 1 && options_.payload != Payload::kGradients),
         "a worker that pushes gradients has rounds of one step");
@@ -136,6 +162,9 @@ void WorkerSync::begin_round(const Round& round) {
 
 bool WorkerSync::begin_step(const comm::StepStart& start) {
   is_trial_ = start.is_trial;
+  if (thread_) thread_->forget();
+  goes_ahead_ = thread_ && !is_trial_;
+  gradient_scale_ = start.gradient_scale;
   sum_.begin_step();
   if (is_trial_ || steps_done_ > 0) return false;
   version_ = link_->pull(pulled_);
@@ -179,7 +208,7 @@ comm::StepOutcome WorkerSync::finish_step(const comm::Contribution& local) {
   done_.loss_sum += local.loss_sum;
   done_.top1 += local.top1;
   done_.top5 += local.top5;
-  if (!updates_here) push(gradients(local.gradient_scale));
+  if (!updates_here) push(gradients());
   return outcome;
 }
 
@@ -220,20 +249,58 @@ Tensors WorkerSync::weights() const {
   return pushed;
 }
 
-Tensors WorkerSync::gradients(double scale) const {
+// Without shards where these have gone ahead.
+Tensors WorkerSync::gradients() {
   const at::NoGradGuard no_grad;
   Tensors pushed{.statistics = statistics_of(sum_.stages()) - pulled_.statistics};
+  if (goes_ahead_) {
+    thread_->wait();
+    for (const Ahead& ahead : tied_) send_ahead(ahead, copies_);
+    return pushed;
+  }
   for (const at::Tensor& shard : pulled_.shards) pushed.shards.push_back(at::empty_like(shard));
   for (const Move& move : moves_) {
-    const at::Tensor own = sum_.stages()[move.stage].gradients.front().narrow(0, move.begin, move.elements);
     const at::Tensor place = pushed.shards[move.shard].narrow(0, move.offset, move.elements);
     if (move.is_copy)
-      place.add_(own.to(place.device()));
+      place.add_(gradient_of(move).to(place.device()));
     else
-      place.copy_(own);
+      place.copy_(gradient_of(move));
   }
-  for (const at::Tensor& shard : pushed.shards) shard.div_(scale);
+  for (const at::Tensor& shard : pushed.shards) shard.div_(gradient_scale_);
   return pushed;
+}
+
+at::Tensor WorkerSync::gradient_of(const Move& move) const {
+  return sum_.stages()[move.stage].gradients.front().narrow(0, move.begin, move.elements);
+}
+
+void WorkerSync::send_bucket(int stage, int bucket) {
+  const auto found = ahead_.find({stage, bucket});
+  if (found == ahead_.end()) return;  // of copies of tied parameters
+  for (const Ahead& ahead : found->second) send_ahead(ahead, {});
+}
+
+// With what copies of its tied parameters add.
+void WorkerSync::send_ahead(const Ahead& ahead, const std::vector<Move>& copies) {
+  const at::NoGradGuard no_grad;
+  std::vector<ShardSpan> spans;
+  std::int64_t elements = 0;
+  for (const Move& move : ahead.moves) {
+    spans.push_back({move.offset, move.elements});
+    elements += move.elements;
+  }
+  const at::Tensor sent = at::empty({elements}, pulled_.shards[ahead.shard].options());
+  std::int64_t begin = 0;
+  for (const Move& move : ahead.moves) {
+    const at::Tensor place = sent.narrow(0, begin, move.elements);
+    place.copy_(gradient_of(move));
+    for (const Move& copy : copies) {
+      if (copy.shard == move.shard && copy.offset == move.offset) place.add_(gradient_of(copy).to(place.device()));
+    }
+    begin += move.elements;
+  }
+  sent.div_(gradient_scale_);
+  link_->push_ahead(ahead.shard, std::move(spans), sent);
 }
 
 }  // namespace sluice::ps

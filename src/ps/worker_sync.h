@@ -1,7 +1,8 @@
 // worker_sync: the ReplicaSync of a worker of a parameter server. A round of one or more steps begins with one version
 // of the weights on all stages and ends with a push of
 //   kGradients  the sum of the gradients of its local replicas over its targets, not their mean: the server knows how
-//               many targets there are in all, and its optimizer makes the update. A round is one step
+//               many targets there are in all, and its optimizer makes the update. A round is one step. Each bucket
+//               is sent as soon as backward has completed it, where the link takes it so
 //   kWeights    the worker's own, after updates of its own optimizer, with its running statistics
 //   kDelta      the weights that it began with minus those
 // Along with gradients and deltas goes what has changed in the running statistics. The worker's optimizer is the
@@ -12,11 +13,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "comm/replica_sync.h"
 #include "ddp/local_sum.h"
+#include "ps/bucket_thread.h"
 #include "ps/server_link.h"
 
 namespace sluice::ps {
@@ -69,10 +74,19 @@ class WorkerSync final : public comm::ReplicaSync {
     std::int64_t begin, offset, elements;
     bool is_copy;  // of a tied parameter: its gradient is added to the owner's, its value is not written
   };
+  // What goes ahead of a push in one message.
+  struct Ahead {
+    std::size_t shard;
+    std::vector<Move> moves;  // one after the other; none is a copy
+  };
 
   void find_moves();
+  void plan_ahead();
+  void send_bucket(int stage, int bucket);
+  void send_ahead(const Ahead& ahead, const std::vector<Move>& copies);
+  [[nodiscard]] at::Tensor gradient_of(const Move& move) const;
   void write_weights();
-  [[nodiscard]] Tensors gradients(double scale) const;
+  [[nodiscard]] Tensors gradients();
   [[nodiscard]] Tensors weights() const;
   void push(Tensors tensors);
 
@@ -80,12 +94,18 @@ class WorkerSync final : public comm::ReplicaSync {
   std::shared_ptr<ServerLink> link_;
   WorkerSyncOptions options_;
   std::vector<Move> moves_;  // owners before copies
+  std::map<std::pair<int, int>, std::vector<Ahead>> ahead_;  // of a stage's bucket: of parameters that are not tied
+  std::vector<Ahead> tied_;                                  // which are complete at the end
+  std::vector<Move> copies_;
+  bool goes_ahead_ = false;    // the push of this step
+  double gradient_scale_ = 1;  // of this step
   Tensors pulled_;
   std::int64_t version_ = 0;  // of the weights that the round began with
   Round round_;
   std::int64_t steps_done_ = 0;  // of it
   comm::Contribution done_;      // in them
   bool is_trial_ = false;
+  std::optional<BucketThread> thread_;  // where pushes go ahead; the last member, as it uses the others
 };
 
 }  // namespace sluice::ps

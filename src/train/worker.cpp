@@ -57,6 +57,10 @@ class PacedLink final : public ps::ServerLink {
     stall(begin_ + in_ns(times.stall_s));
     return version;
   }
+  [[nodiscard]] bool takes_spans() const override { return link_->takes_spans(); }
+  void push_ahead(std::size_t shard, std::vector<ps::ShardSpan> spans, const at::Tensor& elements) override {
+    link_->push_ahead(shard, std::move(spans), elements);
+  }
   void push(ps::Push push) override {
     last_push_ = now_ns();
     times.compute_s = to_s(last_push_ - begin_);

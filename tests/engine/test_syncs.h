@@ -136,7 +136,7 @@ class KeepsTheOptimizer : public LocalSync {
       sum = sum.defined() ? sum + own : own.clone();
     });
     for_each_extent([&](const comm::SyncedStage& stage, const comm::Extent& extent) {
-      const double lr = start().lr / (outcome.total.gradient_scale * static_cast<double>(outcome.total.targets));
+      const double lr = start().lr / (start().gradient_scale * static_cast<double>(outcome.total.targets));
       if (extent.tied_to.empty()) part_of(stage.values, extent).sub_(gradients.at(extent.name), lr);
     });
     outcome.update = comm::Update::kElsewhere;

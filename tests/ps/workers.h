@@ -1,4 +1,5 @@
 // workers: a server and the engines of its workers in one process, for tests: real models, real gradients.
+// The pushes of every other worker go ahead.
 #pragma once
 
 #include <memory>
@@ -8,6 +9,7 @@
 #include <ATen/ATen.h>
 
 #include "engine/sync_fixture.h"
+#include "ps/ahead_link.h"
 #include "ps/virtual_link.h"
 #include "ps/worker_sync.h"
 
@@ -28,8 +30,10 @@ class Workers {
         const Admission admission = [this](ReplicaId replica, MicroBatchId micro_batch) {
           return !admits || admits(replica, micro_batch);
         };
+        std::shared_ptr<ServerLink> link = links.back();
+        if (w % 2 == 0) link = std::make_shared<AheadLink>(std::move(link));
         syncs.push_back(std::make_shared<WorkerSync>(
-            std::move(request.stages), /*bucket_bytes=*/400, links.back(),
+            std::move(request.stages), /*bucket_bytes=*/400, std::move(link),
             WorkerSyncOptions{.payload = options_.policy.payload, .admission = admission}));
         return syncs.back();
       }));

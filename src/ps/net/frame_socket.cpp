@@ -15,6 +15,8 @@ namespace sluice::ps {
 namespace {
 
 constexpr int kLinger = 2000;       // milliseconds that closing may take, for the last messages to leave
+// Threads of a server that carry bytes between sockets and memory; each connection has one of them.
+constexpr int kServerThreads = 4;
 constexpr int kUnread = 64;         // messages that wait in memory for us, of each connection
 constexpr std::int64_t kSeal = 64;  // bytes that encryption adds to a frame, and some more
 constexpr int kReconnect = 100;     // milliseconds between two tries
@@ -52,8 +54,9 @@ void set_keys(zmq::socket_t& socket, FrameSocket::Role role, const Keys& keys) {
 
 struct FrameSocket::Zmq {
   explicit Zmq(Role role)
-      : socket(context, role == Role::kServer ? zmq::socket_type::router : zmq::socket_type::dealer) {}
-  zmq::context_t context{1};
+      : context(role == Role::kServer ? kServerThreads : 1),
+        socket(context, role == Role::kServer ? zmq::socket_type::router : zmq::socket_type::dealer) {}
+  zmq::context_t context;
   zmq::socket_t socket;
 };
 

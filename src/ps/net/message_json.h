@@ -24,6 +24,7 @@
 #include "comm/start.h"
 #include "ps/layout.h"
 #include "ps/net/frames.h"
+#include "ps/net/messages.h"
 #include "ps/push.h"
 
 namespace sluice::ps::wire {
@@ -58,6 +59,9 @@ SLUICE_FIELDS(PushRecord, "record", field("worker", self.worker), field("life", 
               field("examples", self.examples), field("targets", self.targets), field("local_steps", self.local_steps),
               field("factor", self.factor), field("payload", self.payload));
 SLUICE_FIELDS(PushKey, "key", field("worker", self.worker), field("life", self.life), field("sequence", self.sequence));
+SLUICE_FIELDS(ShardSpan, "span", field("offset", self.offset), field("elements", self.elements));
+SLUICE_FIELDS(PushAhead, "ahead", field("push", self.push), field("lease", self.lease), field("shard", self.shard),
+              field("spans", self.spans));
 SLUICE_FIELDS(Piece, "piece", field("parameter", self.parameter), field("begin", self.begin), field("end", self.end),
               field("offset", self.offset));
 SLUICE_FIELDS(Shard, "shard", field("pieces", self.pieces), field("elements", self.elements));

@@ -21,7 +21,7 @@ SLUICE_FIELDS(Hello, "hello", field("protocol", self.protocol), field("worker", 
               field("session", self.session), field("where", self.where), field("batch", self.batch),
               field("is_anew", self.is_anew), field("agreement", self.agreement));
 SLUICE_FIELDS(PushMade, "push", field("record", self.record), field("scores", self.scores), field("times", self.times),
-              field("lease", self.lease));
+              field("lease", self.lease), field("is_ahead", self.is_ahead));
 SLUICE_FIELDS(PushSent, "sent", field("sequence", self.sequence), field("send_s", self.send_s));
 SLUICE_FIELDS(WorkerBeat, "beat", field("pushed", self.pushed));
 SLUICE_FIELDS(WorkerAgain, "again", field("lease", self.lease), field("version", self.version));
@@ -54,6 +54,11 @@ static bool is_sound(const Hello& hello) {  // what is kept of it is short
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };  // would begin a line in the log
   return !hello.session.empty() && hello.session.size() <= kLongest && hello.where.size() <= kLongest &&
          std::ranges::none_of(hello.where, is_control);
+}
+bool is_sound(const PushAhead& ahead) {
+  const auto is_span = [](const ShardSpan& span) { return is_count(span.offset) && span.elements > 0; };
+  return ahead.push.life >= 1 && ahead.push.sequence >= 1 && ahead.lease >= 0 && ahead.shard >= 0 &&
+         std::ranges::all_of(ahead.spans, is_span);
 }
 static bool is_sound(const PushMade& push) {
   const PushRecord& record = push.record;

@@ -4,6 +4,7 @@
 //   Hello (again and again)            ->
 //                                      <-    Welcome, or Refusal, or Busy
 //                                      <-    LeaseGiven, and WeightsGiven once the worker may begin
+//   PushAhead, while backward runs     ->
 //   PushMade                           ->
 //                                      <-    PushAnswered, the next LeaseGiven, WeightsGiven ...
 //   PushSent: how long that took       ->
@@ -33,7 +34,7 @@
 
 namespace sluice::ps {
 
-inline constexpr std::int64_t kProtocol = 1;  // of these messages
+inline constexpr std::int64_t kProtocol = 2;  // of these messages
 inline constexpr std::int64_t kNone = -1;
 
 // --- From a worker.
@@ -47,12 +48,21 @@ struct Hello {
   bool is_anew = false;    // it gives up the life that the server may know
   comm::Agreement agreement;
 };
+// Elements of the push that its worker will make next.
+struct PushAhead {
+  PushKey push;
+  std::int64_t lease = kNone;  // of the step that it is of
+  std::int64_t shard = 0;      // among those of the server that it is sent to
+  std::vector<ShardSpan> spans;
+  // Tensor: the elements of the spans, one after the other.
+};
 struct PushMade {
   PushRecord record;
   PushScores scores;
   PushTimes times;
   std::int64_t lease = kNone;
-  // Tensors: the shards of the server that it is sent to, then the statistics.
+  bool is_ahead = false;  // its shards are
+  // Tensors: the shards of the server that it is sent to unless they are ahead, then the statistics.
 };
 struct PushSent {
   std::int64_t sequence = 0;
@@ -70,7 +80,7 @@ struct Failed {
   std::int64_t code = 0;  // ExitCode
   std::string what;
 };
-using FromWorker = std::variant<Hello, PushMade, PushSent, WorkerBeat, WorkerAgain, Leaving, Failed>;
+using FromWorker = std::variant<Hello, PushAhead, PushMade, PushSent, WorkerBeat, WorkerAgain, Leaving, Failed>;
 
 // --- From a server.
 
@@ -113,6 +123,9 @@ struct Over {
 };
 using FromServer =
     std::variant<Welcome, Refusal, Busy, Who, LeaseGiven, WeightsGiven, PushAnswered, ServerBeat, ServerAgain, Over>;
+
+// Whether one that comes from elsewhere can be, of some push.
+[[nodiscard]] bool is_sound(const PushAhead& ahead);
 
 // What `theirs` has otherwise, in words; empty: they agree.
 [[nodiscard]] std::string difference_between(const comm::Agreement& theirs, const comm::Agreement& mine);

@@ -101,9 +101,23 @@ class NetworkLink::Connection {
     const auto lock = lock_weights();
     into = *std::exchange(weights_, std::nullopt);
     parts_->take(into);
+    forget_ahead();
     return version_;
   }
 
+  [[nodiscard]] bool takes_spans() const { return !options_.compression.push.loses(); }
+  void push_ahead(std::size_t shard, std::vector<ShardSpan> spans, const at::Tensor& elements) {
+    ask([&] {
+      if (joinings_ != joining_of_step_) return;
+      const PushAhead ahead{.push = {options_.worker, life_, pushed_ + 1},
+                            .lease = lease_of_step_,
+                            .shard = static_cast<std::int64_t>(shard),
+                            .spans = std::move(spans)};
+      if (parts_->push_ahead(ahead, elements)) return;
+      ahead_.push_back({header_of(FromWorker{ahead}), frame_of(elements)});
+      outgoing_.push_back(ahead_.back());
+    });
+  }
   void push(Push push) {
     ask([&] {
       if (joinings_ != joining_of_step_)
@@ -111,12 +125,16 @@ class NetworkLink::Connection {
       push.record.worker = options_.worker;
       push.record.life = life_;
       push.record.sequence = ++pushed_;
-      const Packed packed = compressor_->compress(push.record, std::move(push.tensors));
+      const bool is_ahead = push.tensors.shards.empty();
+      const Packed packed = is_ahead ? Packed{.shards = {}, .statistics = std::move(push.tensors.statistics)}
+                                     : compressor_->compress(push.record, std::move(push.tensors));
       pending_key_ = push.record.key();
-      pending_ = with_packed(header_of(PushMade{push.record, push.scores, push.times, lease_of_step_}),
-                             parts_->push(pending_key_, packed));
+      pending_ = std::exchange(ahead_, {});
+      pending_.push_back(
+          with_packed(header_of(PushMade{push.record, push.scores, push.times, lease_of_step_, is_ahead}),
+                      parts_->push(pending_key_, packed)));
       pushed_at_ = now_ns();
-      outgoing_.push_back(pending_);
+      outgoing_.push_back(pending_.back());
     });
   }
 
@@ -242,6 +260,7 @@ class NetworkLink::Connection {
     decoder_->forget();
     // The push before may have been taken, with the answer lost.
     forget_push(welcome.life == pending_key_.life + 1 && welcome.taken >= pending_key_.sequence);
+    forget_ahead();
   }
   void take(const Refusal& refusal, const Frames&) {
     throw ConfigError(concat("the server at ", place(), " refuses this worker: ", refusal.what));
@@ -294,7 +313,7 @@ class NetworkLink::Connection {
     if (life_ > 0 && (beat.lease > last_lease_ || beat.version > version_)) say(WorkerAgain{last_lease_, version_});
   }
   void take(const ServerAgain&, const Frames&) {
-    if (!pending_.empty()) socket_.send({}, pending_);
+    for (const Frames& message : pending_) socket_.send({}, message);
   }
   void take(const Over& over, const Frames&) {
     is_over_ = true;
@@ -316,6 +335,12 @@ class NetworkLink::Connection {
     if (compressor_ && compressor_->is_open()) was_taken ? compressor_->keep() : compressor_->undo();
     pending_.clear();
     parts_->forget();
+  }
+
+  // Of a push that will not be made.
+  void forget_ahead() {
+    ahead_.clear();
+    parts_->forget_ahead();
   }
 
   // Server and worker no longer agree on what this one does.
@@ -347,7 +372,8 @@ class NetworkLink::Connection {
   std::condition_variable changed_;
   // Guarded by mutex_.
   std::deque<Frames> outgoing_;
-  Frames pending_;                            // the push that has not been answered; empty: none
+  std::vector<Frames> ahead_;                 // of the next push, as it has been sent
+  std::vector<Frames> pending_;               // messages of the push that has not been answered; empty: none
   PushKey pending_key_;                       // its, or the last one's
   std::optional<PushCompressor> compressor_;  // since the layout is known
   std::optional<PullDecoder> decoder_;        // likewise
@@ -384,6 +410,10 @@ std::int64_t NetworkLink::wait_for_weights() { return connection_->wait_for_weig
 void NetworkLink::check_step() { connection_->check_step(); }
 const Layout& NetworkLink::layout() const { return connection_->layout(); }
 std::int64_t NetworkLink::pull(Tensors& into) { return connection_->pull(into); }
+bool NetworkLink::takes_spans() const { return connection_->takes_spans(); }
+void NetworkLink::push_ahead(std::size_t shard, std::vector<ShardSpan> spans, const at::Tensor& elements) {
+  connection_->push_ahead(shard, std::move(spans), elements);
+}
 void NetworkLink::push(Push push) { connection_->push(std::move(push)); }
 double NetworkLink::last_send_s() const { return connection_->last_send_s(); }
 PushCompressor::Named NetworkLink::residuals() const { return connection_->residuals(); }

@@ -62,6 +62,9 @@ class NetworkLink final : public ServerLink {
   [[nodiscard]] const Layout& layout() const override;
   // Those. StepIsVoid.
   [[nodiscard]] std::int64_t pull(Tensors& into) override;
+  // Where pushes are not compressed.
+  [[nodiscard]] bool takes_spans() const override;
+  void push_ahead(std::size_t shard, std::vector<ShardSpan> spans, const at::Tensor& elements) override;
   void push(Push push) override;
 
   // How long the last push took until the server had it; 0: none has come there yet.

@@ -173,6 +173,12 @@ std::optional<PushAnswer> NetworkServer::turned_away(const Sessions::value_type&
   return push.sequence <= session.pushed ? std::optional(PushAnswer::kDuplicate) : std::nullopt;
 }
 
+void NetworkServer::take(Sessions::value_type& worker, const PushAhead& ahead, const Frames& frames) {
+  auto& [id, session] = worker;
+  if (ahead.push != PushKey{id, session.life, session.pushed + 1} || partial_.contains(id)) return;
+  if (!session.ahead.take(ahead, frames, server_.shape())) ++malformed_;
+}
+
 void NetworkServer::take(Sessions::value_type& worker, const PushMade& push, const Frames& frames) {
   auto& [id, session] = worker;
   const PushRecord& record = push.record;
@@ -181,17 +187,32 @@ void NetworkServer::take(Sessions::value_type& worker, const PushMade& push, con
     if (answer == PushAnswer::kDuplicate && is_unsettled(id, session)) return;  // the answer to the first follows
     return say(session.peer, PushAnswered{record.sequence, *answer});
   }
-  const auto packed = packed_after_header(frames, server_.shape());
-  const auto tensors = packed ? unpack(options_.compression.push, server_.shape(), *packed) : std::nullopt;
+  auto tensors = tensors_of(push, frames);
   if (!tensors || !fits(session, push)) {
     ++malformed_;
     return say(session.peer, PushAnswered{record.sequence, PushAnswer::kOutOfTurn});
+  }
+  if (push.is_ahead) {
+    auto shards = session.ahead.finish(record.key());
+    if (!shards) return say(session.peer, ServerAgain{});  // some were lost
+    tensors->shards = std::move(*shards);
   }
   if (!others_hold(worker, record.key())) {
     partial_[id] = {push, *tensors};
     return;
   }
   count(worker, push, *tensors);
+}
+
+// What has come with it; nothing: that cannot be.
+std::optional<Tensors> NetworkServer::tensors_of(const PushMade& push, const Frames& frames) const {
+  TensorsShape shape = server_.shape();
+  if (push.is_ahead) {
+    shape.shards.clear();
+    return tensors_after_header(frames, shape);
+  }
+  const auto packed = packed_after_header(frames, shape);
+  return packed ? unpack(options_.compression.push, shape, *packed) : std::nullopt;
 }
 
 void NetworkServer::count(Sessions::value_type& worker, const PushMade& push, const Tensors& tensors) {

@@ -26,6 +26,7 @@
 #include "data/ledger.h"
 #include "ps/net/frame_socket.h"
 #include "ps/net/messages.h"
+#include "ps/net/push_assembly.h"
 #include "ps/net/push_journal.h"
 #include "ps/net/shard_link.h"
 #include "ps/push.h"
@@ -103,6 +104,7 @@ class NetworkServer {
     std::int64_t version = kNone;      // of the weights that it has been given for it
     std::int64_t pushed = 0;           // sequence of the last push that was taken
     PullCompressor pull;               // of the shards here
+    PushAssembly ahead;                // of its next push
   };
   // A push that waits for its update.
   struct Waiting {
@@ -134,7 +136,9 @@ class NetworkServer {
   void greet(const std::string& peer, const Hello& hello);
   [[nodiscard]] std::string refusal_of(const std::string& peer, const Hello& hello) const;
   void admit(const std::string& peer, const Hello& hello);
+  void take(Sessions::value_type& worker, const PushAhead& ahead, const Frames& frames);
   void take(Sessions::value_type& worker, const PushMade& push, const Frames& frames);
+  [[nodiscard]] std::optional<Tensors> tensors_of(const PushMade& push, const Frames& frames) const;
   [[nodiscard]] static std::optional<PushAnswer> turned_away(const Sessions::value_type& worker,
                                                              const PushRecord& push);
   void count(Sessions::value_type& worker, const PushMade& push, const Tensors& tensors);

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "comm/wake_up.h"
 #include "core/error.h"
@@ -26,11 +27,20 @@ class PartLink::Connection {
     thread_.join();
   }
 
+  void push_ahead(const PushAhead& ahead, const at::Tensor& elements) {
+    set([&] { ahead_.push_back({header_of(ToShards{ahead}), frame_of(elements)}); });
+  }
+  void forget_ahead() {
+    const std::scoped_lock lock(mutex_);
+    ahead_.clear();
+    ahead_sent_ = 0;
+  }
   void push(const PartMade& made, const Packed& shards) {
     set([&] {
       push_ = made.push;
-      part_ = with_packed(header_of(made), shards);
-      is_sent_ = false;
+      part_ = std::exchange(ahead_, {});
+      part_.push_back(with_packed(header_of(made), shards));
+      part_sent_ = std::exchange(ahead_sent_, 0);
     });
   }
   void forget() {
@@ -55,7 +65,8 @@ class PartLink::Connection {
         wake_up_.take();
         while (auto received = socket_.next()) handle(std::move(received->frames));
         const std::scoped_lock lock(mutex_);
-        if (!part_.empty() && !std::exchange(is_sent_, true)) socket_.send({}, part_);
+        for (; part_sent_ < part_.size(); ++part_sent_) socket_.send({}, part_[part_sent_]);
+        for (; ahead_sent_ < ahead_.size(); ++ahead_sent_) socket_.send({}, ahead_[ahead_sent_]);
         beat();
         if (must_stop_) return;
       }
@@ -80,7 +91,7 @@ class PartLink::Connection {
       if (last_ != PartVersion{beat->life, beat->version}) options_.on_lost();
     } else if (std::holds_alternative<PartWanted>(*message)) {
       const std::scoped_lock lock(mutex_);
-      if (!part_.empty()) socket_.send({}, part_);
+      for (const Frames& message : part_) socket_.send({}, message);
     }
   }
 
@@ -97,8 +108,10 @@ class PartLink::Connection {
   std::mutex mutex_;
   // Guarded by mutex_.
   PushKey push_;
-  Frames part_;  // the one that has not been answered; empty: none
-  bool is_sent_ = false;
+  std::vector<Frames> part_;  // messages of the one that has not been answered; empty: none
+  std::size_t part_sent_ = 0;
+  std::vector<Frames> ahead_;  // of the next one
+  std::size_t ahead_sent_ = 0;
   bool must_stop_ = false;
 
   std::thread thread_;
@@ -107,6 +120,10 @@ class PartLink::Connection {
 PartLink::PartLink(PartLinkOptions options) : connection_(std::make_unique<Connection>(std::move(options))) {}
 PartLink::~PartLink() = default;
 
+void PartLink::push_ahead(const PushAhead& ahead, const at::Tensor& elements) {
+  connection_->push_ahead(ahead, elements);
+}
+void PartLink::forget_ahead() { connection_->forget_ahead(); }
 void PartLink::push(const PartMade& made, const Packed& shards) { connection_->push(made, shards); }
 void PartLink::forget() { connection_->forget(); }
 

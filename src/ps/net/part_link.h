@@ -41,7 +41,10 @@ class PartLink {
   PartLink(const PartLink&) = delete;
   PartLink& operator=(const PartLink&) = delete;
 
-  // Is kept, to be sent again, until the next one or forget().
+  // What goes ahead of the next push. Is kept with it.
+  void push_ahead(const PushAhead& ahead, const at::Tensor& elements);
+  void forget_ahead();
+  // Is kept, to be sent again, until the next one or forget(). Without shards: these have gone ahead.
   void push(const PartMade& made, const Packed& shards);
   void forget();
 

@@ -32,7 +32,8 @@ SLUICE_FIELDS(PartAsked, "part_asked", field("push", self.push));
 SLUICE_FIELDS(StateAsked, "state_asked", field("version", self.version), field("begins_log", self.begins_log));
 SLUICE_FIELDS(LeadBeat, "lead_beat", field("greeting", self.greeting), field("told", self.told));
 SLUICE_FIELDS(ShardsOver, "over", field("code", self.code), field("what", self.what));
-SLUICE_FIELDS(PartMade, "part", field("push", self.push), field("first_shard", self.first_shard));
+SLUICE_FIELDS(PartMade, "part", field("push", self.push), field("first_shard", self.first_shard),
+              field("is_ahead", self.is_ahead));
 SLUICE_FIELDS(PartBeat, "part_beat", field("push", self.push));
 
 SLUICE_FIELDS(ShardsHere, "here", field("session", self.session), field("run", self.run),

@@ -7,7 +7,7 @@
 //                                       <-   ShardsHere
 //   WorkerThere: who may push, and what ->
 //     weights it begins with                 WeightsPart                 ->
-//                                                                       <-    PartMade
+//                                                                       <-    PushAhead, PartMade
 //                                       <-   PartHeld
 //   StepAsked: prepare                  ->
 //                                       <-   StepPrepared
@@ -96,14 +96,15 @@ struct ShardsOver {
 struct PartMade {
   PushKey push;
   std::int64_t first_shard = 0;  // of the layout
-  // Tensors: the shards.
+  bool is_ahead = false;         // its shards are
+  // Tensors: the shards, unless they are ahead.
 };
 struct PartBeat {
   PushKey push;  // its last one; sequence 0: none yet
 };
 
 using ToShards = std::variant<LeadHello, ShardsLoaded, WorkerThere, StepAsked, PartAsked, StateAsked, LeadBeat,
-                              ShardsOver, PartMade, PartBeat>;
+                              ShardsOver, PushAhead, PartMade, PartBeat>;
 
 // --- From a shard server, to the deciding one.
 

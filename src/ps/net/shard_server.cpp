@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include <ATen/ATen.h>
+
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/failpoint.h"
@@ -207,27 +209,42 @@ void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&
 
 // --- From workers.
 
-const ShardServer::Session* ShardServer::session_of(const std::string& peer, const PushKey& push) const {
+ShardServer::Session* ShardServer::session_of(const std::string& peer, const PushKey& push) {
   const auto found = sessions_.find(push.worker);
   const bool is_it = found != sessions_.end() && found->second.peer == peer && found->second.life == push.life;
   return is_it && keeper_ ? &found->second : nullptr;
 }
 
+void ShardServer::take(const std::string& peer, const PushAhead& ahead, const Frames& frames) {
+  Session* const session = session_of(peer, ahead.push);
+  if (session == nullptr || keeper_->has_seen(ahead.push)) return;
+  if (!session->ahead.take(ahead, frames, keeper_->shape())) ++malformed_;
+}
+
 void ShardServer::take(const std::string& peer, const PartMade& part, const Frames& frames) {
-  if (session_of(peer, part.push) == nullptr) return;
+  Session* const session = session_of(peer, part.push);
+  if (session == nullptr) return;
   if (part.first_shard != first_shard()) {
     ++malformed_;
     return;
   }
   if (keeper_->has_seen(part.push)) return say_held(part.push);
-  const auto packed = packed_after_header(frames, keeper_->shape());
-  const auto tensors = packed ? unpack(options_.compression.push, keeper_->shape(), *packed) : std::nullopt;
-  if (!tensors) {
-    ++malformed_;
-    return;
+  Tensors tensors{.statistics = at::empty({0}, keeper_->shape().dtype)};
+  if (part.is_ahead) {
+    auto shards = session->ahead.finish(part.push);
+    if (!shards) return say(peer, PartWanted{part.push});  // some were lost
+    tensors.shards = std::move(*shards);
+  } else {
+    const auto packed = packed_after_header(frames, keeper_->shape());
+    auto unpacked = packed ? unpack(options_.compression.push, keeper_->shape(), *packed) : std::nullopt;
+    if (!unpacked) {
+      ++malformed_;
+      return;
+    }
+    tensors = std::move(*unpacked);
   }
-  static_cast<void>(keeper_->hold(part.push, *tensors));
-  if (log_) log_->held(part.push, *tensors);
+  static_cast<void>(keeper_->hold(part.push, tensors));
+  if (log_) log_->held(part.push, tensors);
   if (log_ && options_.outlives == storage::Outlives::kMachine)
     unsettled_.push_back(part.push);
   else

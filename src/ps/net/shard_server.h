@@ -19,6 +19,7 @@
 #include "core/clock.h"
 #include "core/own_time.h"
 #include "ps/net/frame_socket.h"
+#include "ps/net/push_assembly.h"
 #include "ps/net/shard_log.h"
 #include "ps/net/shard_messages.h"
 #include "ps/shard_keeper.h"
@@ -63,6 +64,7 @@ class ShardServer {
     std::int64_t life = 0;
     std::int64_t version = kNone;  // of the weights that it began with last
     PullCompressor pull;
+    PushAssembly ahead;  // of its next push
   };
 
   void listen(const FrameSocket::Limits& limits);
@@ -76,10 +78,11 @@ class ShardServer {
   void take(const std::string& peer, const StateAsked& asked, const Frames& frames);
   void take(const std::string& peer, const LeadBeat& beat, const Frames& frames);
   void take(const std::string& peer, const ShardsOver& over, const Frames& frames);
+  void take(const std::string& peer, const PushAhead& ahead, const Frames& frames);
   void take(const std::string& peer, const PartMade& part, const Frames& frames);
   void take(const std::string& peer, const PartBeat& beat, const Frames& frames);
 
-  [[nodiscard]] const Session* session_of(const std::string& peer, const PushKey& push) const;
+  [[nodiscard]] Session* session_of(const std::string& peer, const PushKey& push);
   void say_held(const PushKey& push);
   void settle();
   void beat();

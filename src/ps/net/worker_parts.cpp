@@ -84,10 +84,24 @@ void WorkerParts::decode() {
   }
 }
 
+bool WorkerParts::push_ahead(PushAhead ahead, const at::Tensor& elements) {
+  const auto server = static_cast<std::size_t>(ahead.shard) / range_of(0).size();
+  if (server == 0) return false;
+  ahead.shard -= first_shard(server);
+  links_[server - 1]->push_ahead(ahead, elements);
+  return true;
+}
+
+void WorkerParts::forget_ahead() {
+  for (const auto& link : links_) link->forget_ahead();
+}
+
 Packed WorkerParts::push(const PushKey& push, const Packed& all) {
+  const bool is_ahead = all.shards.empty();
   for (std::size_t i = 0; i < links_.size(); ++i)
-    links_[i]->push({push, first_shard(i + 1)}, {part_of(all.shards, range_of(i + 1)), all.statistics.narrow(0, 0, 0)});
-  return {part_of(all.shards, range_of(0)), all.statistics};
+    links_[i]->push({push, first_shard(i + 1), is_ahead},
+                    {is_ahead ? all.shards : part_of(all.shards, range_of(i + 1)), all.statistics.narrow(0, 0, 0)});
+  return {is_ahead ? all.shards : part_of(all.shards, range_of(0)), all.statistics};
 }
 
 void WorkerParts::forget() {

@@ -42,7 +42,7 @@ TEST(NetworkTest, WhatIsLostOnTheWayIsAskedForAndCountsOnce) {
 // Not the weights of an exact run, since others push meanwhile: but it ends, and nothing counts twice.
 TEST(NetworkTest, WhatIsLostKeepsNobodyFromGoingOn) {
   for (const char* policy : {"asp", "ssp", "quorum"}) {
-    constexpr std::int64_t kUpdates = 60;
+    constexpr std::int64_t kUpdates = 30;
     ToyServer server(preset_policy(policy, 3), kUpdates, 2,
                      [](NetworkOptions& options) { options.silence = 20'000'000'000; });
     LossyWire wire(server.port(), 0.2);

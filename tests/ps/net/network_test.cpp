@@ -97,7 +97,7 @@ TEST(NetworkTest, AWorkerThatDiesIsGivenUpAndItsSamplesComeBack) {
     for (int step = 0; step < 5; ++step) {
       const auto lease = link.next_lease();
       const std::int64_t version = link.pull(weights);
-      link.push(toy_push(version, weights, lease->samples));
+      send(link, toy_push(version, weights, lease->samples));
     }
     ASSERT_TRUE(link.next_lease());
     ASSERT_EQ(link.pull(weights), 5);
@@ -128,7 +128,7 @@ TEST(NetworkTest, WhatWasLeasedAndNotPushedComesBack) {
       const std::int64_t version = link.pull(weights);
       lease->samples.resize(1 + static_cast<std::size_t>(step) % lease->samples.size());
       for (const std::int64_t sample : lease->samples) ++pushed[{lease->epoch, sample}];
-      link.push(toy_push(version, weights, lease->samples));
+      send(link, toy_push(version, weights, lease->samples));
       if (step == 99) break;
     }
     link.leave();
@@ -179,7 +179,7 @@ TEST(NetworkTest, AStepOfAWorkerThatWasGivenUpCountsForNothing) {
       try {
         const std::int64_t version = link.pull(weights);
         if (step == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
-        link.push(toy_push(version, weights, lease->samples));
+        send(link, toy_push(version, weights, lease->samples));
       } catch (const StepIsVoid&) {
         ++voids;
       }
@@ -270,7 +270,7 @@ TEST(NetworkTest, APushThatIsNotFiniteEndsTheRun) {
   const auto lease = link.next_lease();
   Push push = toy_push(link.pull(weights), weights, lease->samples);
   push.tensors.shards[0][1] = std::numeric_limits<double>::infinity();
-  link.push(std::move(push));
+  send(link, std::move(push));
   server.join();
   ASSERT_TRUE(server.failure);
   EXPECT_THROW(std::rethrow_exception(server.failure), DivergedError);

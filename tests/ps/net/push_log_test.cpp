@@ -165,7 +165,7 @@ TEST(PushLogNetwork, AWorkerHearsOfItsPushWhenItIsWrittenAndSettled) {
     for (int step = 0; step < 3; ++step) {
       const auto lease = link.next_lease();
       const std::int64_t version = link.pull(weights);
-      link.push(toy_push(version, weights, lease->samples));
+      send(link, toy_push(version, weights, lease->samples));
     }
     ASSERT_TRUE(link.next_lease());
     EXPECT_GT(link.last_send_s(), 0);
@@ -186,7 +186,7 @@ TEST(PushLogNetwork, APushThatCannotBeWrittenIsNotAcknowledgedAndEndsTheRun) {
     Tensors weights = room_for(link.layout());
     const auto lease = link.next_lease();
     const std::int64_t version = link.pull(weights);
-    link.push(toy_push(version, weights, lease->samples));
+    send(link, toy_push(version, weights, lease->samples));
     EXPECT_THROW((void)link.next_lease(), PeerError);
     EXPECT_EQ(link.last_send_s(), 0) << "acknowledged";
     server.join();

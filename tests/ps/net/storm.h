@@ -154,7 +154,7 @@ class Storm {
         Push push = toy_push(link.pull(weights), weights, lease->samples);
         if (is_killed(kInStep)) return false;
         push.scores.loss_sum = note(*lease);
-        link.push(std::move(push));
+        send(link, std::move(push));
         if (is_killed(kWithPush)) return false;
       } catch (const StepIsVoid&) {
       }

@@ -1,11 +1,14 @@
 // toy: a server, a ledger and workers of a model of a few numbers, each worker a thread with a connection of its own.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
+#include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -39,6 +42,25 @@ inline Push toy_push(std::int64_t version, const Tensors& weights, const std::ve
   for (const at::Tensor& shard : weights.shards) push.tensors.shards.push_back(toy_gradient(shard, samples));
   push.tensors.statistics = at::full({2}, 0.5, at::kDouble);
   return push;
+}
+
+// After updates with an odd number all of its shards go ahead of it where they may, cut anywhere and in any order.
+inline void send(NetworkLink& link, Push push) {
+  if (!link.takes_spans() || push.record.base_version % 2 == 0) return link.push(std::move(push));
+  std::minstd_rand random(static_cast<std::uint32_t>(push.record.base_version));
+  std::vector<std::pair<std::size_t, ShardSpan>> spans;
+  for (std::size_t s = 0; s < push.tensors.shards.size(); ++s) {
+    for (std::int64_t begin = 0, end = push.tensors.shards[s].numel(); begin < end;) {
+      const auto elements = std::min<std::int64_t>(1 + static_cast<std::int64_t>(random() % 3), end - begin);
+      spans.push_back({s, {begin, elements}});
+      begin += elements;
+    }
+  }
+  std::ranges::shuffle(spans, random);
+  for (const auto& [shard, span] : spans)
+    link.push_ahead(shard, {span}, push.tensors.shards[shard].narrow(0, span.offset, span.elements).clone());
+  push.tensors.shards.clear();
+  link.push(std::move(push));
 }
 
 inline Tensors room_for(const Layout& layout) {
@@ -220,7 +242,7 @@ inline int work(LinkOptions options, int most = 1 << 30, const std::function<voi
     try {
       const std::int64_t version = link.pull(weights);
       if (in_step) in_step();
-      link.push(toy_push(version, weights, lease->samples));
+      send(link, toy_push(version, weights, lease->samples));
       ++steps;
     } catch (const StepIsVoid&) {
     }
