@@ -1,6 +1,6 @@
-// bucket_thread: does something with each bucket of gradients (ddp/local_sum.h) once its sum is there, in a thread of its
-// own, one after the other in the order in which they were given, so that backward goes on meanwhile.
-// Threads: add() from any; the rest from one. Errors: those of the work, thrown by wait().
+// bucket_thread: does something with each bucket of gradients (ddp/local_sum.h) once its sum is there, in a thread of
+// its own, one after the other in the order in which they were given, so that backward goes on meanwhile. Threads:
+// add() from any; the rest from one. Errors: those of the work, thrown by wait().
 #pragma once
 
 #include <condition_variable>

@@ -93,7 +93,7 @@ class WorkerSync final : public comm::ReplicaSync {
   ddp::LocalSum sum_;
   std::shared_ptr<ServerLink> link_;
   WorkerSyncOptions options_;
-  std::vector<Move> moves_;  // owners before copies
+  std::vector<Move> moves_;                                  // owners before copies
   std::map<std::pair<int, int>, std::vector<Ahead>> ahead_;  // of a stage's bucket: of parameters that are not tied
   std::vector<Ahead> tied_;                                  // which are complete at the end
   std::vector<Move> copies_;

@@ -1,5 +1,5 @@
-// Gradients that leave while backward still runs. That they are the right ones, tied or not, on any cut and replicas, is
-// tested with all else of workers (parity_test.cpp: every other worker's pushes go ahead).
+// Gradients that leave while backward still runs. That they are the right ones, tied or not, on any cut and replicas,
+// is tested with all else of workers (parity_test.cpp: every other worker's pushes go ahead).
 #include <gtest/gtest.h>
 
 #include <chrono>

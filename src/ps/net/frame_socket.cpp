@@ -14,7 +14,7 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kLinger = 2000;       // milliseconds that closing may take, for the last messages to leave
+constexpr int kLinger = 2000;  // milliseconds that closing may take, for the last messages to leave
 // Threads of a server that carry bytes between sockets and memory; each connection has one of them.
 constexpr int kServerThreads = 4;
 constexpr int kUnread = 64;         // messages that wait in memory for us, of each connection

@@ -1,22 +1,21 @@
 #include "ps/net/network_link.h"
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <variant>
 
 #include <ATen/ATen.h>
 
-#include "comm/wake_up.h"
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/own_time.h"
 #include "core/text.h"
 #include "ps/net/messages.h"
+#include "ps/net/push_under_way.h"
+#include "ps/net/socket_thread.h"
 #include "ps/net/worker_parts.h"
 
 namespace sluice::ps {
@@ -36,15 +35,18 @@ class NetworkLink::Connection {
   explicit Connection(LinkOptions options)
       : options_(std::move(options)),
         session_(unique_name()),
-        socket_(FrameSocket::Role::kWorker, session_, {.frame_bytes = -1, .frames = 2048}, options_.keys) {
+        socket_(FrameSocket::Role::kWorker, session_, {.frame_bytes = -1, .frames = 2048}, options_.keys),
+        thread_(socket_, {.take = [this](const Frames& message) { hear(message); },
+                          .turn = [this] { return turn(); },
+                          .fail = [this](std::exception_ptr failure) { fail(std::move(failure)); }}),
+        mutex_(thread_.mutex()) {
     socket_.connect(options_.host, options_.port);
     parts_.emplace(parts_options());
-    thread_ = std::thread([this] { run(); });
+    thread_.start();
   }
 
   ~Connection() {
-    ask([this] { must_stop_ = true; });
-    thread_.join();
+    thread_.stop();
     parts_.reset();
   }
 
@@ -101,45 +103,37 @@ class NetworkLink::Connection {
     const auto lock = lock_weights();
     into = *std::exchange(weights_, std::nullopt);
     parts_->take(into);
-    forget_ahead();
+    push_.forget_ahead();
+    parts_->forget_ahead();
     return version_;
   }
 
   [[nodiscard]] bool takes_spans() const { return !options_.compression.push.loses(); }
   void push_ahead(std::size_t shard, std::vector<ShardSpan> spans, const at::Tensor& elements) {
-    ask([&] {
+    thread_.change([&] {
       if (joinings_ != joining_of_step_) return;
-      const PushAhead ahead{.push = {options_.worker, life_, pushed_ + 1},
+      const PushAhead ahead{.push = {options_.worker, life_, push_.sequence() + 1},
                             .lease = lease_of_step_,
                             .shard = static_cast<std::int64_t>(shard),
                             .spans = std::move(spans)};
       if (parts_->push_ahead(ahead, elements)) return;
-      ahead_.push_back({header_of(FromWorker{ahead}), frame_of(elements)});
-      outgoing_.push_back(ahead_.back());
+      outgoing_.push_back(push_.add_ahead(ahead, elements));
     });
   }
   void push(Push push) {
-    ask([&] {
+    thread_.change([&] {
       if (joinings_ != joining_of_step_)
         return log_info("a step counts for nothing: the server has not known it any more");
       push.record.worker = options_.worker;
       push.record.life = life_;
-      push.record.sequence = ++pushed_;
-      const bool is_ahead = push.tensors.shards.empty();
-      const Packed packed = is_ahead ? Packed{.shards = {}, .statistics = std::move(push.tensors.statistics)}
-                                     : compressor_->compress(push.record, std::move(push.tensors));
-      pending_key_ = push.record.key();
-      pending_ = std::exchange(ahead_, {});
-      pending_.push_back(
-          with_packed(header_of(PushMade{push.record, push.scores, push.times, lease_of_step_, is_ahead}),
-                      parts_->push(pending_key_, packed)));
-      pushed_at_ = now_ns();
-      outgoing_.push_back(pending_.back());
+      const Packed packed = push_.pack(push.record, std::move(push.tensors));
+      const PushMade made{push.record, push.scores, push.times, lease_of_step_, packed.shards.empty()};
+      outgoing_.push_back(push_.make(made, parts_->push(push.record.key(), packed)));
     });
   }
 
   void part(const FromWorker& last_words) {
-    ask([&] {
+    thread_.change([&] {
       outgoing_.push_back({header_of(last_words)});
       has_parted_ = true;
     });
@@ -150,11 +144,11 @@ class NetworkLink::Connection {
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] PushCompressor::Named residuals() {
     const std::scoped_lock lock(mutex_);
-    return compressor_ ? compressor_->residuals() : PushCompressor::Named{};
+    return push_.residuals();
   }
   void load_residuals(const PushCompressor::Named& residuals) {
     const std::scoped_lock lock(mutex_);
-    compressor_->load(residuals);
+    push_.load_residuals(residuals);
   }
   [[nodiscard]] double last_send_s() {
     const std::scoped_lock lock(mutex_);
@@ -162,38 +156,26 @@ class NetworkLink::Connection {
   }
 
  private:
-  template <typename Change>
-  void ask(const Change& change) {
-    {
-      const std::scoped_lock lock(mutex_);
-      change();
-    }
-    wake_up_.give();
-  }
-
   [[nodiscard]] std::string place() const { return concat(options_.host, ":", options_.port); }
+
   // --- The connection's own thread.
 
-  void run() {
-    try {
-      while (true) {
-        socket_.wait(nanoseconds(std::max<Nanoseconds>(next_beat_ - now_ns(), 0)), wake_up_.fd());
-        wake_up_.take();
-        while (auto received = socket_.next()) {
-          const std::scoped_lock lock(mutex_);
-          if (!has_parted_) handle(received->frames);
-        }
-        const std::scoped_lock lock(mutex_);
-        look_at_the_time();
-        send_what_waits();
-        changed_.notify_all();
-        if (must_stop_) return;
-      }
-    } catch (...) {
-      const std::scoped_lock lock(mutex_);
-      failure_ = std::current_exception();
-      changed_.notify_all();
-    }
+  void hear(const Frames& message) {
+    const std::scoped_lock lock(mutex_);
+    if (!has_parted_) handle(message);
+  }
+
+  Nanoseconds turn() {
+    look_at_the_time();
+    send_what_waits();
+    changed_.notify_all();
+    return next_beat_;
+  }
+
+  void fail(std::exception_ptr failure) {
+    const std::scoped_lock lock(mutex_);
+    failure_ = std::move(failure);
+    changed_.notify_all();
   }
 
   void send_what_waits() {
@@ -204,7 +186,7 @@ class NetworkLink::Connection {
     if (life_ == 0) {
       say(Hello{kProtocol, options_.worker, session_, options_.where, options_.batch, is_anew_, options_.agreement});
     } else {
-      say(WorkerBeat{pushed_});
+      say(WorkerBeat{push_.sequence()});
       if (parts_->take_lost() && !has_weights()) say(WorkerAgain{last_lease_, version_ - 1});
     }
   }
@@ -214,7 +196,7 @@ class NetworkLink::Connection {
     const Nanoseconds passed = time_.pass().count();
     if (is_over_ || has_parted_) return;
     const Nanoseconds limit = life_ == 0 && !was_welcome_ ? options_.patience : options_.silence;
-    if (!pending_.empty() && now_ns() - pushed_at_ > options_.patience)
+    if (push_.is_open() && now_ns() - push_.made_at() > options_.patience)
       throw PeerError(concat("the parameter server at ", place(), " lives, but has not taken a push for ",
                              human_duration(to_s(options_.patience)), "; see what it says"));
     if (weights_ && passed - weights_at_ > options_.silence && !has_weights())
@@ -246,21 +228,20 @@ class NetworkLink::Connection {
     }
     if (!std::exchange(was_welcome_, true)) {
       parts_->begin(layout_);
-      compressor_.emplace(options_.compression.push, layout_);
+      push_.begin(options_.compression.push, layout_);
       decoder_.emplace(options_.compression.pull, parts_->first_shape());
     }
     is_anew_ = false;
     busy_since_ = -1;
     life_ = static_cast<int>(welcome.life);
     ++joinings_;
-    pushed_ = 0;
     version_ = last_lease_ = kNone;
     lease_.reset();
     weights_.reset();
     decoder_->forget();
-    // The push before may have been taken, with the answer lost.
-    forget_push(welcome.life == pending_key_.life + 1 && welcome.taken >= pending_key_.sequence);
-    forget_ahead();
+    push_.begin_life(welcome);
+    parts_->forget();
+    parts_->forget_ahead();
   }
   void take(const Refusal& refusal, const Frames&) {
     throw ConfigError(concat("the server at ", place(), " refuses this worker: ", refusal.what));
@@ -286,7 +267,7 @@ class NetworkLink::Connection {
                         std::ranges::all_of(*samples, [](std::int64_t sample) { return sample >= 0; });
     if (!is_one) throw PeerError(concat("the server at ", place(), " has sent samples that cannot be"));
     last_lease_ = given.id;
-    if (given.id > lease_of_step_ && !pending_.empty())
+    if (given.id > lease_of_step_ && push_.is_open())
       forget_push(/*was_taken=*/true);  // it was, and the answer was lost
     lease_ = data::Lease{data::LeaseId{given.id}, given.epoch, std::move(*samples)};
   }
@@ -300,20 +281,20 @@ class NetworkLink::Connection {
       weights_ = std::move(*tensors), weights_at_ = heard_;
   }
   void take(const PushAnswered& answered, const Frames&) {
-    if (pending_.empty() || answered.sequence != pushed_) return;
+    if (!push_.is_open() || answered.sequence != push_.sequence()) return;
     const bool was_taken = answered.answer == PushAnswer::kTaken || answered.answer == PushAnswer::kDuplicate;
     if (!was_taken && answered.answer != PushAnswer::kRefused) return begin_anew();  // what it was is told then
     forget_push(was_taken);
     if (answered.answer == PushAnswer::kRefused)
       throw DivergedError("the server has refused a push: it has numbers that are not finite");
-    last_send_s_ = to_s(now_ns() - pushed_at_);
+    last_send_s_ = to_s(now_ns() - push_.made_at());
     say(PushSent{answered.sequence, last_send_s_});
   }
   void take(const ServerBeat& beat, const Frames&) {
     if (life_ > 0 && (beat.lease > last_lease_ || beat.version > version_)) say(WorkerAgain{last_lease_, version_});
   }
   void take(const ServerAgain&, const Frames&) {
-    for (const Frames& message : pending_) socket_.send({}, message);
+    for (const Frames& message : push_.messages()) socket_.send({}, message);
   }
   void take(const Over& over, const Frames&) {
     is_over_ = true;
@@ -326,21 +307,14 @@ class NetworkLink::Connection {
             .session = session_,
             .beat = options_.beat,
             .pull = options_.compression.pull,
-            .on_change = [this] { ask([this] { changed_.notify_all(); }); }};
+            .on_change = [this] { thread_.change([this] { changed_.notify_all(); }); }};
   }
 
   [[nodiscard]] bool has_weights() const { return weights_ && parts_->has({life_, version_}); }  // all of one version
 
   void forget_push(bool was_taken) {
-    if (compressor_ && compressor_->is_open()) was_taken ? compressor_->keep() : compressor_->undo();
-    pending_.clear();
+    push_.forget(was_taken);
     parts_->forget();
-  }
-
-  // Of a push that will not be made.
-  void forget_ahead() {
-    ahead_.clear();
-    parts_->forget_ahead();
   }
 
   // Server and worker no longer agree on what this one does.
@@ -356,7 +330,6 @@ class NetworkLink::Connection {
 
   LinkOptions options_;
   std::string session_;
-  comm::WakeUp wake_up_;
   Layout layout_;  // written once, before anybody else reads it
 
   // Of the connection's thread alone.
@@ -368,19 +341,15 @@ class NetworkLink::Connection {
   Nanoseconds busy_since_ = -1;
   bool is_anew_ = false;
 
-  std::mutex mutex_;
+  SocketThread thread_;
+  std::mutex& mutex_;  // the thread's
   std::condition_variable changed_;
   // Guarded by mutex_.
   std::deque<Frames> outgoing_;
-  std::vector<Frames> ahead_;                 // of the next push, as it has been sent
-  std::vector<Frames> pending_;               // messages of the push that has not been answered; empty: none
-  PushKey pending_key_;                       // its, or the last one's
-  std::optional<PushCompressor> compressor_;  // since the layout is known
-  std::optional<PullDecoder> decoder_;        // likewise
-  Nanoseconds pushed_at_ = 0;
+  PushUnderWay push_;
+  std::optional<PullDecoder> decoder_;  // since the layout is known
   double last_send_s_ = 0;
-  std::int64_t pushed_ = 0;  // sequence of the last push of this life
-  int life_ = 0;             // 0: not let in
+  int life_ = 0;  // 0: not let in
   // A server that was started again may count lives as its predecessor did.
   std::int64_t joinings_ = 0;         // how often the server has let this worker in
   std::int64_t joining_of_step_ = 0;  // with which the step began that runs
@@ -394,10 +363,7 @@ class NetworkLink::Connection {
   bool is_over_ = false;
   Over why_over_;
   bool has_parted_ = false;  // nothing is said after the last words
-  bool must_stop_ = false;
   std::exception_ptr failure_;
-
-  std::thread thread_;
 };
 
 NetworkLink::NetworkLink(LinkOptions options) : connection_(std::make_unique<Connection>(std::move(options))) {

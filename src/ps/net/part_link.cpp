@@ -2,33 +2,44 @@
 
 #include <algorithm>
 #include <mutex>
-#include <optional>
-#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "comm/wake_up.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "ps/net/socket_thread.h"
 
 namespace sluice::ps {
+namespace {
+
+// The deciding server will miss the parts.
+void warn_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    log_warning(error.what());
+  }
+}
+
+}  // namespace
 
 class PartLink::Connection {
  public:
   explicit Connection(PartLinkOptions options)
       : options_(std::move(options)),
-        socket_(FrameSocket::Role::kWorker, options_.session, {.frame_bytes = -1, .frames = 2048}, options_.keys) {
+        socket_(FrameSocket::Role::kWorker, options_.session, {.frame_bytes = -1, .frames = 2048}, options_.keys),
+        thread_(socket_, {.take = [this](Frames message) { handle(std::move(message)); },
+                          .turn = [this] { return turn(); },
+                          .fail = warn_of}),
+        mutex_(thread_.mutex()) {
     socket_.connect(options_.host, options_.port);
-    thread_ = std::thread([this] { run(); });
+    thread_.start();
   }
-  ~Connection() {
-    set([this] { must_stop_ = true; });
-    thread_.join();
-  }
+  ~Connection() { thread_.stop(); }
 
   void push_ahead(const PushAhead& ahead, const at::Tensor& elements) {
-    set([&] { ahead_.push_back({header_of(ToShards{ahead}), frame_of(elements)}); });
+    thread_.change([&] { ahead_.push_back({header_of(ToShards{ahead}), frame_of(elements)}); });
   }
   void forget_ahead() {
     const std::scoped_lock lock(mutex_);
@@ -36,7 +47,7 @@ class PartLink::Connection {
     ahead_sent_ = 0;
   }
   void push(const PartMade& made, const Packed& shards) {
-    set([&] {
+    thread_.change([&] {
       push_ = made.push;
       part_ = std::exchange(ahead_, {});
       part_.push_back(with_packed(header_of(made), shards));
@@ -49,30 +60,11 @@ class PartLink::Connection {
   }
 
  private:
-  template <typename Change>
-  void set(const Change& change) {
-    {
-      const std::scoped_lock lock(mutex_);
-      change();
-    }
-    wake_up_.give();
-  }
-
-  void run() {
-    try {
-      while (true) {
-        socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(next_beat_ - now_ns(), 0)), wake_up_.fd());
-        wake_up_.take();
-        while (auto received = socket_.next()) handle(std::move(received->frames));
-        const std::scoped_lock lock(mutex_);
-        for (; part_sent_ < part_.size(); ++part_sent_) socket_.send({}, part_[part_sent_]);
-        for (; ahead_sent_ < ahead_.size(); ++ahead_sent_) socket_.send({}, ahead_[ahead_sent_]);
-        beat();
-        if (must_stop_) return;
-      }
-    } catch (const Error& error) {  // the deciding server will miss the parts
-      log_warning(error.what());
-    }
+  Nanoseconds turn() {
+    for (; part_sent_ < part_.size(); ++part_sent_) socket_.send({}, part_[part_sent_]);
+    for (; ahead_sent_ < ahead_.size(); ++ahead_sent_) socket_.send({}, ahead_[ahead_sent_]);
+    beat();
+    return next_beat_;
   }
 
   void beat() {
@@ -91,30 +83,27 @@ class PartLink::Connection {
       if (last_ != PartVersion{beat->life, beat->version}) options_.on_lost();
     } else if (std::holds_alternative<PartWanted>(*message)) {
       const std::scoped_lock lock(mutex_);
-      for (const Frames& message : part_) socket_.send({}, message);
+      for (const Frames& part : part_) socket_.send({}, part);
     }
   }
 
   void say(const ToShards& message) { socket_.send({}, {header_of(message)}); }
 
   PartLinkOptions options_;
-  comm::WakeUp wake_up_;
 
   // Of the connection's thread alone.
   FrameSocket socket_;
   Nanoseconds next_beat_ = 0;
   PartVersion last_;  // that has come
 
-  std::mutex mutex_;
+  SocketThread thread_;
+  std::mutex& mutex_;  // the thread's
   // Guarded by mutex_.
   PushKey push_;
   std::vector<Frames> part_;  // messages of the one that has not been answered; empty: none
   std::size_t part_sent_ = 0;
   std::vector<Frames> ahead_;  // of the next one
   std::size_t ahead_sent_ = 0;
-  bool must_stop_ = false;
-
-  std::thread thread_;
 };
 
 PartLink::PartLink(PartLinkOptions options) : connection_(std::make_unique<Connection>(std::move(options))) {}

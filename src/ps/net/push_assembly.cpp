@@ -7,16 +7,25 @@
 #include <ATen/ATen.h>
 
 namespace sluice::ps {
+namespace {
+
+// In all spans; nothing: a shard of that length does not have them.
+std::optional<std::int64_t> count_elements(const std::vector<ShardSpan>& spans, std::int64_t shard) {
+  std::int64_t elements = 0;
+  for (const ShardSpan& span : spans) {
+    if (span.elements > shard - span.offset || span.elements > shard - elements) return std::nullopt;
+    elements += span.elements;
+  }
+  return elements;
+}
+
+}  // namespace
 
 bool PushAssembly::take(const PushAhead& ahead, const Frames& frames, const TensorsShape& shape) {
   if (frames.size() != 2 || ahead.shard >= std::ssize(shape.shards)) return false;
-  const std::int64_t longest = shape.shards[ahead.shard];
-  std::int64_t elements = 0;
-  for (const ShardSpan& span : ahead.spans) {
-    if (span.elements > longest - span.offset || span.elements > longest - elements) return false;
-    elements += span.elements;
-  }
-  const auto flat = tensor_of(frames[1], shape.dtype, elements);
+  const auto elements = count_elements(ahead.spans, shape.shards[ahead.shard]);
+  if (!elements) return false;
+  const auto flat = tensor_of(frames[1], shape.dtype, *elements);
   if (!flat) return false;
   if (parts_.empty() || ahead.push != push_ || ahead.lease != lease_) {
     push_ = ahead.push;
@@ -51,8 +60,8 @@ bool PushAssembly::add(Part& part, const ShardSpan& span, const at::Tensor& elem
 std::optional<std::vector<at::Tensor>> PushAssembly::finish(const PushKey& push) {
   const std::vector<Part> parts = std::exchange(parts_, {});
   const bool is_whole = push == push_ && !parts.empty() && std::ranges::all_of(parts, [](const Part& part) {
-    return part.elements == part.shard.numel();
-  });
+                          return part.elements == part.shard.numel();
+                        });
   if (!is_whole) return std::nullopt;
   std::vector<at::Tensor> shards;
   for (const Part& part : parts) shards.push_back(part.shard);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/error.h"
 #include "core/own_time.h"
 #include "ps/net/frame_socket.h"
 #include "ps/net/push_assembly.h"

@@ -1,0 +1,35 @@
+#include "ps/net/push_under_way.h"
+
+#include <utility>
+
+namespace sluice::ps {
+
+void PushUnderWay::begin_life(const Welcome& welcome) {
+  sequence_ = 0;
+  forget(welcome.life == key_.life + 1 && welcome.taken >= key_.sequence);
+  forget_ahead();
+}
+
+const Frames& PushUnderWay::add_ahead(const PushAhead& ahead, const at::Tensor& elements) {
+  return ahead_.emplace_back(Frames{header_of(FromWorker{ahead}), frame_of(elements)});
+}
+
+Packed PushUnderWay::pack(PushRecord& record, Tensors tensors) {
+  record.sequence = ++sequence_;
+  if (tensors.shards.empty()) return {.shards = {}, .statistics = std::move(tensors.statistics)};
+  return compressor_->compress(record, std::move(tensors));
+}
+
+const Frames& PushUnderWay::make(const PushMade& made, const Packed& packed) {
+  key_ = made.record.key();
+  made_at_ = now_ns();
+  messages_ = std::exchange(ahead_, {});
+  return messages_.emplace_back(with_packed(header_of(made), packed));
+}
+
+void PushUnderWay::forget(bool was_taken) {
+  if (compressor_ && compressor_->is_open()) was_taken ? compressor_->keep() : compressor_->undo();
+  messages_.clear();
+}
+
+}  // namespace sluice::ps

@@ -1,0 +1,60 @@
+// socket_thread: the thread of a connection that a worker has made: it alone sends and receives, and it beats. What it
+// does is its owner's; what both use is guarded by the mutex here, and change() has the thread look at it at once.
+// Threads: change() and mutex() from any. Errors: those of the socket and of the owner's functions, by `fail`.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "comm/wake_up.h"
+#include "core/clock.h"
+#include "ps/net/frame_socket.h"
+
+namespace sluice::ps {
+
+class SocketThread {
+ public:
+  // All are called by the thread.
+  struct Work {
+    std::function<void(Frames message)> take;
+    std::function<Nanoseconds()> turn;             // under the lock, after each wait: until when the next one may last
+    std::function<void(std::exception_ptr)> fail;  // the thread has ended
+  };
+
+  // Connected, and this thread's from start() on.
+  SocketThread(FrameSocket& socket, Work work) : socket_(socket), work_(std::move(work)) {}
+  ~SocketThread();
+  SocketThread(const SocketThread&) = delete;
+  SocketThread& operator=(const SocketThread&) = delete;
+
+  void start() {
+    thread_ = std::thread([this] { run(); });
+  }
+  // After one more turn. Before what its work uses is gone.
+  void stop();
+
+  [[nodiscard]] std::mutex& mutex() { return mutex_; }
+  template <typename Change>
+  void change(const Change& change) {
+    {
+      const std::scoped_lock lock(mutex_);
+      change();
+    }
+    wake_up_.give();
+  }
+
+ private:
+  void run();
+
+  FrameSocket& socket_;
+  Work work_;
+  comm::WakeUp wake_up_;
+  std::mutex mutex_;
+  bool must_stop_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace sluice::ps
