@@ -18,6 +18,9 @@ void require(bool holds) {
 }
 
 void check_numbers(const FromWorker& message) {
+  if (const auto* const ahead = std::get_if<PushAhead>(&message)) {
+    for (const ShardSpan& span : ahead->spans) require(span.offset >= 0 && span.elements > 0);
+  }
   if (const auto* const push = std::get_if<PushMade>(&message))
     require(push->record.examples >= 0 && push->record.targets + push->record.targets >= push->record.targets);
 }

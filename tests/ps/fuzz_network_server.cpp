@@ -10,6 +10,7 @@
 #include <deque>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -60,7 +61,8 @@ void learn(Known& known, const FromServer& message, const Frames& frames) {
   }
 }
 
-Frames push_of(FuzzedDataProvider& input, const Known& known, WorkerId worker) {
+// A push, and now and then what goes ahead of it, all of it or some.
+std::vector<Frames> push_of(FuzzedDataProvider& input, const Known& known, WorkerId worker) {
   const auto nearly = [&](std::int64_t right) {
     const auto draw = input.ConsumeIntegralInRange(0, 15);
     return draw == 0 ? input.ConsumeIntegral<std::int64_t>() : draw == 1 ? right + 1 : right;
@@ -76,7 +78,23 @@ Frames push_of(FuzzedDataProvider& input, const Known& known, WorkerId worker) {
   Tensors tensors{.statistics = at::ones({1})};
   for (const Shard& shard : fuzz_layout().shards) tensors.shards.push_back(at::ones({shard.elements}));
   if (input.ConsumeIntegralInRange(0, 40) == 0) tensors.shards[0][0] = input.ConsumeFloatingPoint<float>();
-  return with_tensors(header_of(push), tensors);
+  if (input.ConsumeIntegralInRange(0, 2) > 0) return {with_tensors(header_of(push), tensors)};
+  std::vector<Frames> messages;
+  for (auto count = input.ConsumeIntegralInRange(1, 4); count > 0; --count) {
+    const auto shard = input.ConsumeIntegralInRange<std::int64_t>(0, 2);
+    const auto offset = nearly(input.ConsumeIntegralInRange(0, 1)), elements = nearly(3 - shard);
+    const PushAhead ahead{.push = push.record.key(),
+                          .lease = nearly(known.lease),
+                          .shard = shard,
+                          .spans = {{offset, elements}, {offset + 1, 1}}};
+    messages.push_back({header_of(FromWorker{ahead}), frame_of(at::ones({input.ConsumeIntegralInRange(0, 4)}))});
+    if (input.ConsumeBool()) continue;
+    const PushAhead whole{ahead.push, ahead.lease, shard, {{0, 3 - shard}}};
+    messages.push_back({header_of(FromWorker{whole}), frame_of(at::ones({3 - shard}))});
+  }
+  push.is_ahead = true;
+  messages.push_back({header_of(push), frame_of(tensors.statistics)});
+  return messages;
 }
 
 FromWorker word_of(FuzzedDataProvider& input, WorkerId worker, const std::string& peer) {
@@ -90,7 +108,7 @@ FromWorker word_of(FuzzedDataProvider& input, WorkerId worker, const std::string
     case 3: return Leaving{};
     case 4: return Failed{number(), input.ConsumeRandomLengthString(20)};
     default:
-      return Hello{.protocol = input.ConsumeIntegralInRange(0, 20) == 0 ? 2 : 1,
+      return Hello{.protocol = kProtocol + (input.ConsumeIntegralInRange(0, 20) == 0 ? 1 : 0),
                    .worker = worker,
                    .session = input.ConsumeBool() ? peer : "same",
                    .where = input.ConsumeRandomLengthString(5),
@@ -111,7 +129,12 @@ void hear(FuzzedDataProvider& input) {
     case 1:
     case 2: frames.push_back(header_of(word_of(input, worker, name))); break;
     case 3: frames.push_back(header_of(Hello{.worker = worker, .session = name, .where = name, .batch = 4})); break;
-    default: frames = push_of(input, wire->known[peer], worker);
+    default: {
+      std::vector<Frames> messages = push_of(input, wire->known[peer], worker);
+      frames = std::move(messages.back());
+      messages.pop_back();
+      for (Frames& ahead : messages) wire->incoming.push_back({name, std::move(ahead)});
+    }
   }
   if (input.ConsumeIntegralInRange(0, 30) == 0) frames.push_back(frame_of(std::string("more")));
   wire->incoming.push_back({name, std::move(frames)});
