@@ -42,7 +42,8 @@ at::Tensor numbers_in(const at::Tensor& bytes, at::ScalarType dtype) {
 
 template <typename Value>
 std::span<const Value> values_in(const at::Tensor& tensor) {
-  return {tensor.const_data_ptr<Value>(), static_cast<std::size_t>(tensor.numel())};
+  // The typed const_data_ptr has another symbol in Clang, which builds the fuzzers, than in LibTorch.
+  return {static_cast<const Value*>(tensor.const_data_ptr()), static_cast<std::size_t>(tensor.numel())};
 }
 
 template <typename Visit>
