@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "config/addresses.h"
 #include "config/value.h"
 #include "core/concat.h"
 #include "core/error.h"
@@ -83,6 +84,7 @@ class Rules {
     if (!is_used) return;
     require(config_.train.steps > 0, {"train.steps", "train.epochs"},
             "with a parameter server the length of a run is given in updates; set train.steps");
+    check_addresses();
     check_places_of_workers();
     check_local_training();
     check_dual_batch();
@@ -143,6 +145,19 @@ class Rules {
             concat("ps.push_compression and ps.pull_compression beside ps.policy=\"", ps.policy,
                    "\", whose workers push weights: what is left out of those would be lost; leave them out, or set "
                    "\"diloco\", which pushes what weights have moved"));
+  }
+
+  void check_addresses() const {
+    const std::vector<std::string> addresses = addresses_in(config_.ps.address);
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+      require(!addresses[i].empty(), {"ps.address"},
+              concat("ps.address=\"", config_.ps.address,
+                     "\" has an empty entry; write HOST:PORT of each server, with a comma between two"));
+      const auto first = static_cast<std::size_t>(std::ranges::find(addresses, addresses[i]) - addresses.begin());
+      require(first == i, {"ps.address"},
+              concat("ps.address names ", addresses[i], " twice, for servers ", first, " and ", i,
+                     "; give each server an address of its own"));
+    }
   }
 
   // What goes with virtual time, and what with processes.

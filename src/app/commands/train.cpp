@@ -83,8 +83,7 @@ void add_serve(CLI::App& app) {
       .add_option("--server", arguments->session.serving.server,
                   "Which of ps.servers this one is: 0 decides and keeps the records, the others keep a part of the "
                   "weights; with ps.log they need --run-dir, for what outlives them")
-      ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->type_name("N");
 }
 
 }  // namespace sluice::app
