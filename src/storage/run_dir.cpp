@@ -1,14 +1,12 @@
 #include "storage/run_dir.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cerrno>
 #include <ctime>
 #include <functional>
 #include <map>
@@ -18,44 +16,12 @@
 
 #include "core/concat.h"
 #include "core/error.h"
-#include "core/host.h"
-#include "core/log.h"
-#include "core/text.h"
+#include "storage/folder_lock.h"
 
 namespace sluice::storage {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string owner_line() { return concat("process ", ::getpid(), " on ", host_name(), "\n"); }
-
-// Who wrote the lock file last; only for messages.
-std::string read_owner(int fd) {
-  std::array<char, 320> text{};
-  const auto count = ::pread(fd, text.data(), text.size() - 1, 0);
-  std::string owner(text.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
-  owner = first_line(owner);
-  return owner.empty() ? "another process" : owner;
-}
-
-FileDescriptor lock_directory(const fs::path& dir) {
-  const auto file = dir / ".lock";
-  FileDescriptor lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (lock.get() < 0) throw_storage_error(errno, "create", file);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) {
-      throw ConfigError(concat("run directory ", dir.string(), " is in use by ", read_owner(lock.get()),
-                               "; wait for it to end or choose another --run-dir"));
-    }
-    log_warning(concat("cannot lock ", file.string(), ": ", std::generic_category().message(errno),
-                       "; make sure that no other process uses this run directory"));
-  }
-  const auto owner = owner_line();  // a full disk may leave it empty, which only shortens a message
-  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), owner.data(), owner.size(), 0) < 0) {
-    log_debug(concat("cannot write the owner into ", file.string()));
-  }
-  return lock;
-}
 
 // What shows that `dir` holds a run; empty when nothing does.
 std::string trace_of_run(const fs::path& dir) {
@@ -120,13 +86,14 @@ RunDir::RunDir(fs::path dir, RunDirMode mode) : dir_(std::move(dir)) {
     if (!fs::exists(dir_ / name, ignored)) own_names_.emplace_back(name);
   }
   make_directories(dir_);
-  lock_ = lock_directory(dir_);
+  lock_ = lock_folder(dir_, "run directory", "choose another --run-dir");
   open_dir_ = FileDescriptor(::open(dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   const auto trace = trace_of_run(dir_);
   resumes_ = !trace.empty();
   if (mode == RunDirMode::kNew && resumes_) {
     throw ConfigError(concat("run directory ", dir_.string(), " already holds a run (", trace,
-                             "); continue it with --resume ", dir_.string(), ", or choose another --run-dir"));
+                             "); add --resume auto, which goes on with it, or begins where it has no checkpoint, or "
+                             "choose another --run-dir"));
   }
   if (mode == RunDirMode::kResume && !resumes_) {
     throw ConfigError(

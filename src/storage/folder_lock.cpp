@@ -1,0 +1,53 @@
+#include "storage/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/host.h"
+#include "core/log.h"
+#include "core/text.h"
+
+namespace sluice::storage {
+namespace {
+
+std::string owner_line() { return concat("process ", ::getpid(), " on ", host_name(), "\n"); }
+
+// Who wrote the lock file last; only for messages.
+std::string read_owner(int fd) {
+  std::array<char, 320> text{};
+  const auto count = ::pread(fd, text.data(), text.size() - 1, 0);
+  std::string owner(text.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+  owner = first_line(owner);
+  return owner.empty() ? "another process" : owner;
+}
+
+}  // namespace
+
+FileDescriptor lock_folder(const std::filesystem::path& folder, std::string_view name, std::string_view advice) {
+  const auto file = folder / ".lock";
+  FileDescriptor lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (lock.get() < 0) throw_storage_error(errno, "create", file);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      throw ConfigError(concat(name, " ", folder.string(), " is in use by ", read_owner(lock.get()),
+                               "; wait for it to end or ", advice));
+    }
+    log_warning(concat("cannot lock ", file.string(), ": ", std::generic_category().message(errno),
+                       "; make sure that no other process uses this ", name));
+  }
+  const auto owner = owner_line();  // a full disk may leave it empty, which only shortens a message
+  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), owner.data(), owner.size(), 0) < 0) {
+    log_debug(concat("cannot write the owner into ", file.string()));
+  }
+  return lock;
+}
+
+}  // namespace sluice::storage

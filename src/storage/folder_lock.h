@@ -1,0 +1,17 @@
+// folder_lock: keeps other processes out of a folder while this one uses it: an flock on its .lock, which holds host
+// and process of the owner and stays behind. A file system without locks is a warning. Threads: one. Errors:
+// ConfigError when the folder is in use; StorageError when it cannot be written.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "storage/files.h"
+
+namespace sluice::storage {
+
+// name: what the folder is ("run directory"); advice: what else to do than to wait. Locked until the answer goes.
+[[nodiscard]] FileDescriptor lock_folder(const std::filesystem::path& folder, std::string_view name,
+                                         std::string_view advice);
+
+}  // namespace sluice::storage
