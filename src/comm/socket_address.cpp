@@ -22,13 +22,13 @@ namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-AddressList resolve(const std::string& host, int port, int type) {
+AddressList resolve(const std::string& host, int port, int type, const std::string& setting = "MASTER_ADDR") {
   addrinfo hints{};
   hints.ai_socktype = type;
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
-    throw ConfigError(concat("the host '", host, "' is not known (", ::gai_strerror(error), "); check MASTER_ADDR"));
+    throw ConfigError(concat("the host '", host, "' is not known (", ::gai_strerror(error), "); check ", setting));
   return {found, &::freeaddrinfo};
 }
 
@@ -41,29 +41,29 @@ SocketAddress in_numbers(const sockaddr* address, socklen_t length) {
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-[[noreturn]] void cannot_listen(const std::string& host, int port, int error) {
-  const std::string place = concat(host, ":", port);
+[[noreturn]] void cannot_listen(const std::string& host, int port, int error, const AddressSettings& settings) {
   if (error == EADDRINUSE) {
-    throw ConfigError(concat("port ", port, " on ", host,
-                             " is in use; choose another MASTER_PORT or end what uses it (scripts/stop.sh)"));
+    throw ConfigError(concat("port ", port, " on ", host, " is in use; choose another ", settings.port,
+                             " or end what uses it (scripts/stop.sh)"));
   }
   if (error == EADDRNOTAVAIL)
-    throw ConfigError(concat(host, " is no address of this machine, but rank 0 runs here; check MASTER_ADDR and RANK"));
-  throw ConfigError(concat("rank 0 cannot listen on ", place, ": ", reason(error)));
+    throw ConfigError(concat(host, " is no address of this machine, but ", settings.who, " runs here; check ",
+                             settings.host, " and ", settings.number));
+  throw ConfigError(concat(settings.who, " cannot listen on ", host, ":", port, ": ", reason(error)));
 }
 
 }  // namespace
 
-int listen_on(const std::string& host, int port) {
-  const AddressList addresses = resolve(host, port, SOCK_STREAM);
+int listen_on(const std::string& host, int port, const AddressSettings& settings) {
+  const AddressList addresses = resolve(host, port, SOCK_STREAM, settings.host);
   const int fd = ::socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) cannot_listen(host, port, errno);
+  if (fd < 0) cannot_listen(host, port, errno, settings);
   const int yes = 1;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);  // the port of a run that has just ended
   if (::bind(fd, addresses->ai_addr, addresses->ai_addrlen) != 0 || ::listen(fd, SOMAXCONN) != 0) {
     const int error = errno;
     ::close(fd);
-    cannot_listen(host, port, error);
+    cannot_listen(host, port, error, settings);
   }
   return fd;
 }
@@ -76,8 +76,8 @@ SocketAddress own_address(int fd) {
   return in_numbers(generic, length);
 }
 
-std::string address_of(const std::string& host) {
-  const AddressList addresses = resolve(host, /*port=*/0, SOCK_STREAM);
+std::string address_of(const std::string& host, const std::string& setting) {
+  const AddressList addresses = resolve(host, /*port=*/0, SOCK_STREAM, setting);
   return in_numbers(addresses->ai_addr, addresses->ai_addrlen).address;
 }
 

@@ -8,8 +8,16 @@
 
 namespace sluice::comm {
 
+// What an error says to check.
+struct AddressSettings {
+  std::string who = "rank 0";
+  std::string host = "MASTER_ADDR";
+  std::string port = "MASTER_PORT";
+  std::string number = "RANK";
+};
+
 // A socket that listens on `host`:`port` and nowhere else; the caller owns it.
-[[nodiscard]] int listen_on(const std::string& host, int port);
+[[nodiscard]] int listen_on(const std::string& host, int port, const AddressSettings& settings = {});
 
 struct SocketAddress {
   std::string address;
@@ -18,8 +26,8 @@ struct SocketAddress {
 // Where a bound socket listens.
 [[nodiscard]] SocketAddress own_address(int fd);
 
-// The address of `host`: the one on which listen_on() listens there.
-[[nodiscard]] std::string address_of(const std::string& host);
+// The address of `host`: the one on which listen_on() listens there. setting: where the host is from.
+[[nodiscard]] std::string address_of(const std::string& host, const std::string& setting = "MASTER_ADDR");
 
 // Tries to connect again and again until somebody listens there, or until the time is over: then false. A pause of this
 // process does not count.

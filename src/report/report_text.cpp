@@ -240,9 +240,10 @@ std::string server_text(const Json& run) {
   const Json& workers = run.at("workers");
   std::string text;
   if (server.is_object()) {
-    text = concat("parameter server: ", text_or_dash(server, "policy"), ", ", text_or_dash(server, "workers"),
-                  " workers, ", text_or_dash(server, "worker_batch"), " samples each, clock ",
-                  text_or_dash(server, "clock"), "\n");
+    const std::int64_t servers = integer_at(server, "servers").value_or(1);
+    text = concat(servers == 1 ? "parameter server: " : concat(servers, " parameter servers: "),
+                  text_or_dash(server, "policy"), ", ", text_or_dash(server, "workers"), " workers, ",
+                  text_or_dash(server, "worker_batch"), " samples each, clock ", text_or_dash(server, "clock"), "\n");
   }
   if (workers.is_array()) text += workers_text(workers, text_at(server, "clock") == "virtual") + "\n";
   return text;

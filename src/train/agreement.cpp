@@ -54,4 +54,13 @@ comm::Agreement agreement_with_server(const config::Config& config, const std::s
   return agreement;
 }
 
+comm::Agreement agreement_with_log(comm::Agreement agreement) {
+  std::erase_if(agreement, [](const auto& entry) {
+    const std::string& key = entry.first;
+    return key == "the version of Sluice" || key == "train.steps" || key == "train.epochs" ||
+           key.starts_with("train.lr") || key.starts_with("ps.induce") || key == "ps.placement";
+  });
+  return agreement;
+}
+
 }  // namespace sluice::train

@@ -14,5 +14,8 @@ namespace sluice::train {
 [[nodiscard]] comm::Agreement agreement_of(const config::Config& config, const std::string& version);
 // Of a worker with its parameter server.
 [[nodiscard]] comm::Agreement agreement_with_server(const config::Config& config, const std::string& version);
+// Of a server with what an earlier one has logged: less what the result of an update does not depend on, since its rate
+// is in the log, and these only say how the run goes on.
+[[nodiscard]] comm::Agreement agreement_with_log(comm::Agreement agreement);
 
 }  // namespace sluice::train

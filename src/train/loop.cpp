@@ -315,10 +315,13 @@ void Loop::stop_early() {
   const auto why = parts_.updates != nullptr ? parts_.updates->why_over() : std::nullopt;
   if (!why) stop_for_signal();
   if (progress_.steps_done > first_step_ && !is_saved()) save();
-  throw Error(
-      why->exit_code(),
+  const std::string what =
       concat(why->what(), " (after step ", progress_.steps_done, " of ", options_.total_steps, "); ",
-             last_checkpoint_.empty() ? "no checkpoint was saved" : concat("checkpoint ", last_checkpoint_.string())));
+             last_checkpoint_.empty() ? "no checkpoint was saved" : concat("checkpoint ", last_checkpoint_.string()));
+  if (why->exit_code() != ExitCode::kInterrupted) throw Error(why->exit_code(), what);
+  report_outside_of_steps();
+  parts_.records->reporter.summary("interrupted", progress_.steps_done);
+  throw InterruptedError(concat(what, "; go on with --resume auto"));
 }
 
 void Loop::stop_for_signal() {

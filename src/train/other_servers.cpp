@@ -13,6 +13,22 @@
 #include "train/stop_signal.h"
 
 namespace sluice::train {
+namespace {
+
+bool by_launch(const config::Config& config) { return config.ps.placement == "rank0"; }
+
+std::string how_to_start(const config::Config& config, int server) {
+  return by_launch(config) ? concat("start rank ", server, " of the launch, which it is")
+                           : concat("start it with: sluice serve CONFIG --server ", server);
+}
+
+std::string how_to_go_on(const config::Config& config, int server) {
+  if (by_launch(config)) return "start the launch again with --resume auto";
+  if (config.ps.log == "off") return "start all servers again, server 0 with --resume auto";
+  return concat("start it again with: sluice serve CONFIG --server ", server, ", and server 0 with --resume auto");
+}
+
+}  // namespace
 
 void OtherServers::connect(const Run& run, const ps::Layout& layout) {
   const config::Config& config = run.setup.config;
@@ -29,13 +45,17 @@ void OtherServers::connect(const Run& run, const ps::Layout& layout) {
                              .agreement = agreement_of_servers(config, run.version),
                              .assignment = {layout, ranges_.back()},
                              .run = run.run,
+                             .start = how_to_start(config, i),
+                             .start_anew = how_to_go_on(config, i),
                              .may_come_back = config.ps.log != "off",
                              .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
                              .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9),
                              // Later their weights are wanted, to be saved.
                              .is_stopped = [this] { return !are_placed_ && StopSignal::requested(); }}));
   }
-  if (servers > 1) log_info(concat("waiting for ", counted(servers - 1, "other server")));
+  std::vector<std::string> names;
+  for (const auto& other : all_) names.push_back(other->named());
+  if (servers > 1) log_info(concat("waiting for ", join(names, ", ")));
 }
 
 void OtherServers::load(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, std::int64_t version) {

@@ -23,23 +23,25 @@ std::string schedule_text(const Setup& setup, const Plan& plan) {
 ordered_json description_json(const Setup& setup, const engine::Composition& composition, int cpu_threads,
                               bool chunks_are_open, ordered_json stages) {
   const Plan& plan = composition.plan;
-  return {{"model", setup.model.name},
-          {"data", setup.train_set->info().name},
-          {"parameters", composition.parameter_count()},
-          {"stages", plan.devices()},
-          {"virtual", plan.virtual_stages},
-          {"replicas", plan.replicas},
-          {"processes", setup.process.processes},
-          {"schedule", schedule_text(setup, plan)},
-          {"chunks", chunks_are_open ? ordered_json("auto") : ordered_json(plan.chunks)},
-          {"global_batch", plan.global_batch},
-          {"cpu_threads", cpu_threads},
-          {"batches_per_epoch", setup.batches_per_epoch},
-          {"steps", setup.total_steps},
-          {"frozen_layers", plan.frozen_layers},
-          {"partition", plan.partition.layers_per_stage},
-          {"unused_devices", unused_devices(setup, plan.devices() * plan.replicas)},
-          {"stage_list", std::move(stages)}};
+  ordered_json json{{"model", setup.model.name},
+                    {"data", setup.train_set->info().name},
+                    {"parameters", composition.parameter_count()},
+                    {"stages", plan.devices()},
+                    {"virtual", plan.virtual_stages},
+                    {"replicas", plan.replicas},
+                    {"processes", setup.process.processes},
+                    {"schedule", schedule_text(setup, plan)},
+                    {"chunks", chunks_are_open ? ordered_json("auto") : ordered_json(plan.chunks)},
+                    {"global_batch", plan.global_batch},
+                    {"cpu_threads", cpu_threads},
+                    {"batches_per_epoch", setup.batches_per_epoch},
+                    {"steps", setup.total_steps},
+                    {"frozen_layers", plan.frozen_layers},
+                    {"partition", plan.partition.layers_per_stage},
+                    {"unused_devices", unused_devices(setup, plan.devices() * plan.replicas)},
+                    {"stage_list", std::move(stages)}};
+  if (!setup.servers.empty()) json["servers"] = setup.servers;
+  return json;
 }
 
 // Model, data and shape of the run, in two lines.
@@ -59,7 +61,7 @@ std::string headline(const Setup& setup, const engine::Composition& composition,
        << ", chunks " << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks))
        << ", global batch " << plan.global_batch << " (" << divided_up(plan.global_batch, replicas) << " a replica), "
        << counted(cpu_threads, "thread") << " a CPU device";
-  if (const std::string server = describe_server(setup.config); !server.empty()) text << "\n" << server;
+  if (const std::string server = describe_server(setup); !server.empty()) text << "\n" << server;
   return std::move(text).str();
 }
 

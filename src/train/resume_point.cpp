@@ -15,8 +15,8 @@ std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, cons
   const auto found = choice.from.empty() ? std::nullopt : find_checkpoint(choice.from);
   if (!found && !options.resume.empty() && options.resume != "auto") {
     throw ConfigError(concat("--resume ", options.resume,
-                             ": there is no checkpoint; give a run directory, one of its checkpoints/step-N, or "
-                             "\"auto\""));
+                             ": there is no checkpoint; give a run directory that has one, one of its "
+                             "checkpoints/step-N, or \"auto\", which begins where there is none"));
   }
   return found;
 }
@@ -25,7 +25,12 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
   if (options.resume.empty()) return std::nullopt;
   const auto found = find_start(choice, options);
   if (!found) {
-    log_info("--resume auto: there is no checkpoint yet, so a new run begins");
+    const std::filesystem::path log = choice.from / "pushes";
+    std::error_code ignored;
+    const bool has_log = !choice.from.empty() && std::filesystem::exists(log, ignored);
+    log_info(
+        concat("--resume auto: there is no checkpoint yet, so ",
+               has_log ? concat("the run begins with what the log in ", log.string(), " has") : "a new run begins"));
     return std::nullopt;
   }
   ResumePoint point{found->string(), storage::load_checkpoint(*found), {}};

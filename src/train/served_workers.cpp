@@ -20,6 +20,7 @@
 #include "ps/net/push_log.h"
 #include "ps/net/push_replay.h"
 #include "ps/worker_sync.h"
+#include "storage/files.h"
 #include "train/agreement.h"
 #include "train/other_servers.h"
 #include "train/saved_server.h"
@@ -32,17 +33,8 @@ namespace {
 
 constexpr int kMostStates = 2;  // copies of the weights that wait for the loop
 constexpr std::int64_t kEndOfLogs = std::numeric_limits<std::int64_t>::max();
-constexpr Nanoseconds kServeFor = 100'000'000;  // before the next look at signals
-
-// What the result of an update does not depend on: its rate is in the log, and these only say how the run goes on.
-comm::Agreement agreement_of_log(comm::Agreement agreement) {
-  std::erase_if(agreement, [](const auto& entry) {
-    const std::string& key = entry.first;
-    return key == "the version of Sluice" || key == "train.steps" || key == "train.epochs" ||
-           key.starts_with("train.lr") || key.starts_with("ps.induce") || key == "ps.placement";
-  });
-  return agreement;
-}
+constexpr Nanoseconds kServeFor = 100'000'000;       // before the next look at signals
+constexpr Nanoseconds kTurnAwayFor = 2'000'000'000;  // where the run does not begin
 
 bool is_interrupted(const Error& error) { return error.exit_code() == ExitCode::kInterrupted; }
 
@@ -60,7 +52,7 @@ class ServedWorkers final : public UpdateSource {
         takes_pushes_(pushes.goes_on),
         pushes_({.folder = pushes.path,
                  .outlives = setup.config.ps.log == "disk" ? storage::Outlives::kMachine : storage::Outlives::kProcess,
-                 .agreement = agreement_of_log(agreement_)}),
+                 .agreement = agreement_with_log(agreement_)}),
         replay_({.folder = pushes.goes_on ? pushes.path : "", .agreement = pushes_.agreement}, version),
         ledger_(ledger_options(setup), saved_.ledger) {}
   ~ServedWorkers() override {
@@ -135,6 +127,8 @@ class ServedWorkers final : public UpdateSource {
   }
 
   void start(engine::Engine& engine) {
+    // Before anybody is waited for: a second server of this place is refused at once.
+    storage::FileDescriptor listening(listen_at_own_place(place_));
     const config::PsConfig& config = setup_.config.ps;
     const ps::Layout layout = ps::layout_of(stages_, {.shards = config.shards * config.servers});
     const std::vector<at::Tensor> values = ps::values_of(stages_);
@@ -150,9 +144,15 @@ class ServedWorkers final : public UpdateSource {
       server_->go_on_from(before);
     }
     std::vector<ps::TakenPush> waiting = replay();
-    place_others(ps::to_shards(layout, values), before.optimizer);
+    try {
+      place_others(ps::to_shards(layout, values), before.optimizer);
+    } catch (const Error& error) {
+      turn_workers_away(error, listening.release());
+      throw;
+    }
     begin_log(waiting);
     ps::NetworkOptions options = network_options();
+    options.listening = listening.release();
     options.journal = log_.get();
     options.taken_before = std::move(waiting);
     options.others = others_.links();
@@ -176,6 +176,15 @@ class ServedWorkers final : public UpdateSource {
       made_.back().update.state = server_->state();  // the log could not tell that
       made_.back().update.ledger = ledger_.state();
     }
+  }
+
+  // Who has come by now hears why nothing begins.
+  void turn_workers_away(const Error& error, int listening) {
+    others_.end(error);
+    ps::NetworkOptions options = network_options();
+    options.listening = listening;
+    ps::NetworkServer(*server_, ledger_, std::move(options))
+        .turn_away({static_cast<std::int64_t>(error.exit_code()), error.what()}, kTurnAwayFor);
   }
 
   // What an earlier server of this run had taken after the checkpoint. Returns what is in no update yet.

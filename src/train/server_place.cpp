@@ -5,9 +5,9 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "comm/socket_address.h"
+#include "config/addresses.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -35,11 +35,7 @@ ps::ServerAddress read_address(const std::string& address) {
 // Torchrun's agent listens on the port that it gives; ours is the next one.
 std::vector<ps::ServerAddress> addresses_given(const config::Config& config, const comm::World& world) {
   std::vector<ps::ServerAddress> given;
-  std::istringstream list(config.ps.address);
-  for (std::string address; std::getline(list, address, ',');) {
-    address.erase(0, address.find_first_not_of(' '));
-    given.push_back(read_address(address));
-  }
+  for (const std::string& address : config::addresses_in(config.ps.address)) given.push_back(read_address(address));
   if (!given.empty()) return given;
   if (world.address.empty())
     throw ConfigError("nothing says where the parameter server is; set ps.address to its HOST:PORT");
@@ -59,6 +55,7 @@ void find_servers(ServerPlace& place, const config::Config& config, const comm::
                                "; give all addresses in ps.address"));
     servers.push_back({servers.front().host, port});
   }
+  place.is_by_address = !config.ps.address.empty();
   place.host = servers.front().host;
   place.port = servers.front().port;
   place.others.assign(servers.begin() + 1, servers.end());
@@ -75,6 +72,13 @@ std::string read_key(const std::filesystem::path& file) {
                              " is damaged; copy it again, or make new keys in another folder with "
                              "sluice make-keys"));
   return key;
+}
+
+// What errors of a server's address say to check.
+comm::AddressSettings settings_of(const ServerPlace& place) {
+  comm::AddressSettings settings{.who = concat("server ", place.server)};
+  if (place.is_by_address) settings = {settings.who, "ps.address", "port in ps.address", "which server this is"};
+  return settings;
 }
 
 void find_keys(ServerPlace& place, const config::Config& config) {
@@ -94,7 +98,7 @@ void find_keys(ServerPlace& place, const config::Config& config) {
   }
   if (place.part == ServerPlace::Part::kWorker) return;
   const auto [host, port] = place.own();
-  const std::string address = comm::address_of(host);
+  const std::string address = comm::address_of(host, settings_of(place).host);
   const bool is_own_machine = address.starts_with("127.") || address == "::1";
   if (!is_own_machine) {
     throw ConfigError(concat("without keys anybody who reaches ", host, ":", port,
@@ -115,9 +119,11 @@ void check_serving(const config::Config& config, const Serving& serving, bool is
         "sluice serve beside ps.placement = \"rank0\", where the first process of a launch is the server; "
         "set ps.placement = \"servers\"");
   }
-  if (serving.server >= config.ps.servers)
-    throw ConfigError(concat("--server ", serving.server, ", but ps.servers = ", config.ps.servers,
-                             ", numbered from 0; set ps.servers to how many there are, in all processes"));
+  const int last = config.ps.servers - 1;
+  if (serving.server < 0 || serving.server > last)
+    throw ConfigError(concat("--server ", serving.server, ": ps.servers = ", config.ps.servers, ", so it is 0",
+                             last == 0 ? "" : concat(last == 1 ? " or " : " to ", last),
+                             "; set ps.servers to how many there are, in all processes"));
 }
 
 // As one device does what the run asks for.
@@ -136,13 +142,22 @@ ps::ServerAddress ServerPlace::own() const {
   return server == 0 ? ps::ServerAddress{host, port} : others.at(static_cast<std::size_t>(server - 1));
 }
 
-void check_can_listen(const ServerPlace& place) {
+void check_can_listen(const ServerPlace& place) { ::close(listen_at_own_place(place)); }
+
+int listen_at_own_place(const ServerPlace& place) {
   const auto [host, port] = place.own();
   try {
-    ::close(comm::listen_on(host, port));
+    return comm::listen_on(host, port, settings_of(place));
   } catch (const ConfigError& error) {
     throw ConfigError(concat("a parameter server cannot listen at ", host, ":", port, ": ", error.what()));
   }
+}
+
+std::vector<std::string> addresses_of(const ServerPlace& place) {
+  if (place.part == ServerPlace::Part::kNone) return {};
+  std::vector<std::string> addresses{concat(place.host, ":", place.port)};
+  for (const auto& [host, port] : place.others) addresses.push_back(concat(host, ":", port));
+  return addresses;
 }
 
 namespace {

@@ -22,6 +22,7 @@ struct ServerPlace {
   std::vector<ps::ServerAddress> others;  // the servers that keep shards only
   int server = 0;                         // this one's number, as a server
   int worker = 0;                         // likewise, as a worker
+  bool is_by_address = false;             // ps.address says where they are, not where the launch meets
 
   // Where this server listens.
   [[nodiscard]] ps::ServerAddress own() const;
@@ -35,6 +36,11 @@ struct PlacedRun {
 
 // That a server can listen there: before anything else is done, and so that no run directory is left behind.
 void check_can_listen(const ServerPlace& place);
+// A socket that does, which the caller owns: nobody else can from then on.
+[[nodiscard]] int listen_at_own_place(const ServerPlace& place);
+
+// HOST:PORT of each server, in their order; none where there is no such run.
+[[nodiscard]] std::vector<std::string> addresses_of(const ServerPlace& place);
 
 // How `sluice serve` was started.
 struct Serving {

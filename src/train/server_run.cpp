@@ -104,13 +104,14 @@ std::int64_t samples_of_update(const Setup& setup) {
   return samples;
 }
 
-std::string describe_server(const config::Config& config) {
-  if (config.replicas.sync != "ps") return {};
-  const config::PsConfig& ps = config.ps;
+std::string describe_server(const Setup& setup) {
+  if (setup.config.replicas.sync != "ps") return {};
+  const config::PsConfig& ps = setup.config.ps;
   const ps::SyncPolicy policy = policy_of_server(ps);
-  std::string text = concat("parameter server: ", ps.policy, ", ", counted(ps.workers, "worker"),
-                            ps.clock == "virtual" ? " in virtual time" : "", ", ", ps.worker_batch, " samples each; ",
-                            "an update is made of ");
+  std::string text =
+      concat(ps.servers == 1 ? "parameter server: " : concat(ps.servers, " parameter servers: "), ps.policy, ", ",
+             counted(ps.workers, "worker"), ps.clock == "virtual" ? " in virtual time" : "", ", ", ps.worker_batch,
+             " samples each; ", "an update is made of ");
   text += policy.quorum == 0 ? "one push of every worker" : counted(policy.quorum, "push");
   if (policy.grace > 0) text += concat(" and those within ", fixed(to_s(policy.grace), 3), " s");
   if (policy.staleness != ps::kUnbounded) text += concat("; nobody is more than ", policy.staleness, " ahead");
@@ -122,6 +123,7 @@ std::string describe_server(const config::Config& config) {
   if (ps.push_compression != "none") text += concat("; pushes as ", ps.push_compression);
   if (ps.pull_compression != "none") text += concat("; pulls as ", ps.pull_compression);
   if (ps.induce != "none") text += concat("; stalls: ", ps.induce);
+  if (!setup.servers.empty()) text += concat("; at ", join(setup.servers, ", "));
   return text;
 }
 
@@ -170,6 +172,7 @@ nlohmann::ordered_json fields_of(const ps::PushDone& push, std::int64_t version)
 nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncPolicy& policy) {
   return {{"policy", config.policy},
           {"clock", config.clock},
+          {"servers", config.servers},
           {"workers", config.workers},
           {"worker_batch", config.worker_batch},
           {"quorum", policy.quorum},

@@ -41,7 +41,7 @@ void check_policy(const Setup& setup);
 // Of a usual update: every worker's, or one's where each push makes one.
 [[nodiscard]] std::int64_t samples_of_update(const Setup& setup);
 // The server, its workers and its policy, in one line; empty: there is none.
-[[nodiscard]] std::string describe_server(const config::Config& config);
+[[nodiscard]] std::string describe_server(const Setup& setup);
 
 // Where a run stands in its data after an update: an epoch is as many samples as the data set has, whichever they are;
 // an update that goes beyond one is its last batch.

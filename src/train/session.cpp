@@ -313,6 +313,7 @@ Setup make_run_setup(const config::Config& config, const SessionOptions& options
 Setup prepare(const config::Config& config, const SessionOptions& options) {
   const comm::World& world = options.launch.world;
   Setup setup = make_run_setup(config, options);
+  setup.servers = addresses_of(options.server);
   check_changes(setup);
   check_freezing(setup);
   check_feature_reuse(setup);
@@ -333,7 +334,8 @@ comm::World alone(const comm::World& world) { return {.local_rank = world.local_
 nlohmann::ordered_json run_training(const config::Config& wanted, const SessionOptions& wishes) {
   const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serving);
   if (place.part == ServerPlace::Part::kWorker) return run_worker(config, place, wishes.launch, wishes.run_dir);
-  if (place.part == ServerPlace::Part::kShards) return run_shard_server(config, place, {wishes.launch, wishes.run_dir});
+  if (place.part == ServerPlace::Part::kShards)
+    return run_shard_server(config, place, {wishes.launch, wishes.run_dir, wishes.resume});
   SessionOptions options = wishes;
   options.server = place;
   if (place.part == ServerPlace::Part::kServer) {
@@ -361,6 +363,7 @@ PlanDescription describe_training(const config::Config& wanted, const SessionOpt
   SessionOptions options = wishes;
   if (place.part != ServerPlace::Part::kNone) options.launch.world = alone(wishes.launch.world);
   Setup setup = make_run_setup(config, options);
+  setup.servers = addresses_of(place);
   warn_of_oddities(setup);
   check_changes(setup);
   check_freezing(setup);

@@ -45,6 +45,8 @@ struct Setup {
   std::int64_t batches_per_epoch = 0;
   std::int64_t total_steps = 0;  // optimizer steps of the whole run
   DataIdentity data;             // filled by identify_data()
+  std::vector<std::string>
+      servers;  // of parameters: HOST:PORT (server_place.h), filled by who knows; none: there are none
 };
 
 enum class SetupFor {

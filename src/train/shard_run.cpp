@@ -10,6 +10,8 @@
 #include "pipeline/failure.h"
 #include "ps/net/push_log.h"
 #include "ps/net/shard_server.h"
+#include "storage/files.h"
+#include "storage/folder_lock.h"
 #include "train/agreement.h"
 #include "train/server_run.h"
 #include "train/stop_signal.h"
@@ -20,26 +22,51 @@ namespace {
 constexpr Nanoseconds kLookAtSignals = 100'000'000;          // before the next look at signals
 constexpr Nanoseconds kUntilTheOthersKnow = 30'000'000'000;  // that this one is to stop
 
-std::filesystem::path folder_of(const config::Config& config, const ServerPlace& place,
-                                const std::filesystem::path& run_dir) {
-  if (config.ps.log == "off") return {};
-  if (run_dir.empty())
+// RUN/servers/N; no path: it has none.
+struct OwnFolder {
+  std::filesystem::path path;
+  storage::FileDescriptor lock = storage::FileDescriptor();
+};
+
+OwnFolder take_folder(const config::Config& config, const ServerPlace& place, const std::filesystem::path& run_dir) {
+  const bool must_have = config.ps.log != "off";
+  if (run_dir.empty() && must_have)
     throw ConfigError(concat("ps.log = \"", config.ps.log, "\" needs a place for what server ", place.server,
                              " must not forget; give it with --run-dir"));
-  return run_dir / "servers" / std::to_string(place.server);
+  if (run_dir.empty()) return {};
+  try {
+    const std::filesystem::path path = run_dir / "servers" / std::to_string(place.server);
+    storage::make_directories(path);
+    OwnFolder own{path, storage::lock_folder(path, "folder", "give each server a --server of its own")};
+    log_to_file(path / "log.txt");
+    return own;
+  } catch (const StorageError& error) {
+    if (must_have) throw;
+    log_warning(concat("this server keeps no log.txt: ", error.what()));
+    return {};
+  }
+}
+
+// The same command line may be for all servers.
+void say_who_resumes(const ServerPlace& place, const ShardRunOptions& options, const std::filesystem::path& kept) {
+  if (options.resume.empty()) return;
+  log_info(concat("--resume ", options.resume, " is for server 0, which says what the run goes on from; server ",
+                  place.server, " has its shards from it",
+                  kept.empty() ? "" : concat(", or as they are in ", kept.string())));
 }
 
 ps::ShardServerOptions options_of(const config::Config& config, const ServerPlace& place,
-                                  const ShardRunOptions& options) {
+                                  const ShardRunOptions& options, const std::filesystem::path& folder) {
   const auto [host, port] = place.own();
   return {.host = host,
           .port = port,
+          .number = place.server,
           .keys = place.keys,
           .agreement = agreement_of_servers(config, options.launch.version),
           .compression = compression_options(config.ps),
           .optimizer = server_optimizer(config),
           .threads = device::available_cores(),
-          .folder = folder_of(config, place, options.run_dir),
+          .folder = config.ps.log == "off" ? std::filesystem::path{} : folder,
           .outlives = config.ps.log == "disk" ? storage::Outlives::kMachine : storage::Outlives::kProcess,
           .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
           .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9)};
@@ -74,8 +101,10 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
   const StopSignal stop_signal(options.launch.end_process ? StopSignal::Afterwards::kIgnored
                                                           : StopSignal::Afterwards::kAsBefore);
   device::use_cpu_threads(1);  // its shards are what is done at once
-  const ps::ShardServerOptions server_options = options_of(config, place, options);
   check_can_listen(place);
+  const OwnFolder folder = take_folder(config, place, options.run_dir);
+  const ps::ShardServerOptions server_options = options_of(config, place, options, folder.path);
+  say_who_resumes(place, options, server_options.folder);
   ps::ShardServer server(server_options);
   log_info(concat("server ", place.server, " of ", config.ps.servers, ": listening at ", server_options.host, ":",
                   server.port(), place.keys.server_public.empty() ? ", without keys: on this machine only" : ""));

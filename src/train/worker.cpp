@@ -322,6 +322,7 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlac
                                                   : StopSignal::Afterwards::kAsBefore);
   const ProcessRank of_launch = process_rank(launch.world);
   Setup setup = make_setup(config, {.local_rank = of_launch.local_rank, .local_size = of_launch.local_size});
+  setup.servers = addresses_of(place);
   check_policy(setup);
   refuse_too_many_threads(setup);
   identify_data(setup);

@@ -236,15 +236,17 @@ class ServerProcessesTest(ServerRuns):
         self.wait_for_step(2, processes[0])
         for rank, words, text in [
                 (1, (), "has a worker 0 already"),
-                (1, ("--set", "train.lr=0.5"), "train.lr is 0.5 there, but 0.003 at the server"),
+                (1, ("--set", "train.lr=0.5"), "train.lr is 0.5 at worker 0 ("),
                 (1, ("--set", "data.samples=97"), "data.samples"),
                 (1, ("--set", "model.size=tiny"), "model.size")]:
             with self.subTest(words):
                 done = cli.finish(self.start(config, rank, 2, *words, run_dir="other"))
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(text, cli.error_of(done))
-        cli.stop(processes[0])
+        server = cli.stop(processes[0])
         cli.finish(processes[1])
+        self.assertRegex(server.stderr, r"worker 0 \(.*, process \d+\) was refused: train.lr is 0.5 at worker 0 \(.*\), but "
+                                        r"0.003 at server 0 \(127.0.0.1:\d+\); make them equal")
 
     def test_anytime_workers_stop_in_time(self):
         limit = 0.25

@@ -6,6 +6,7 @@ stopped or missing. Exits 77 without safetensors.
     SLUICE_LONG_TESTS=1                               all of them
 """
 
+import resource
 import signal
 import unittest
 
@@ -83,6 +84,8 @@ class SeveralServersTest(ServerRuns):
         self.assert_same_bits(self.folder / "run", self.folder / "whole")
         self.assert_records_add_up(self.folder / "run")
         self.assertFalse(list((self.folder / "run/servers/1").glob("*.log")), "a run that is done needs no log")
+        self.assertIn("server 1: the run is over", (self.folder / "run/servers/1/log.txt").read_text())
+        self.assertRegex(said + done[0].stderr, "no checkpoint yet, so the run begins with what the log in .*run/pushes has")
 
     def test_without_a_log_the_run_ends_and_goes_on_from_its_checkpoint(self):
         config = self.configure(2, {"policy": "asp", **SLOW}, train={"steps": 60}, checkpoint={"every_steps": 5})
@@ -109,11 +112,82 @@ class SeveralServersTest(ServerRuns):
                 processes = self.start_all(config, 3, run_dir=run_dir)
                 self.wait_for_step(8, processes[0], run_dir)
                 processes[rank].terminate()
-                for process in cli.finish_all(processes):
+                done = cli.finish_all(processes)
+                for process in done:
                     self.assertEqual(process.returncode, 130, process.stderr)
+                self.assertEqual(cli.column(self.folder / run_dir, "outcome", "summary"), ["interrupted"])
+                if rank == 1:
+                    self.assertRegex(cli.error_of(done[0]), r"server 1 \(127.0.0.1:\d+\) was stopped by SIGTERM \(after step")
                 steps = cli.column(self.folder / run_dir, "step")
                 self.assertEqual(list(cli.checkpoints(self.folder / run_dir)), [steps[-1]])
                 self.assert_records_add_up(self.folder / run_dir)
+
+    def test_a_full_disk_at_a_server_is_told_to_all_and_nothing_is_lost(self):
+        config = self.configure(2, {"policy": "asp", "log": "process"}, train={"steps": 40})
+
+        def limit_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (6_000_000, resource.RLIM_INFINITY))
+
+        first, second, worker = cli.finish_all([
+            self.start(config, 0, 3), self.start(config, 1, 3, preexec_fn=limit_files), self.start(config, 2, 3)])
+        what = r"cannot write .*run/servers/1/updates-\d+.log: File too large"
+        self.assertEqual(second.returncode, 8, second.stderr)
+        self.assertRegex(cli.error_of(second), what)
+        for process in (first, worker):
+            self.assertEqual(process.returncode, 5, process.stderr)
+            self.assertRegex(cli.error_of(process), r"server 1 \(127.0.0.1:\d+\) has failed: " + what)
+        self.assertRegex((self.folder / "run/log.txt").read_text(), what)
+        before = cli.column(self.folder / "run", "loss")
+        self.assertGreater(len(before), 2)
+        self.finish_well(self.start_all(config, 3, "--resume", "auto"))
+        self.assertEqual(cli.column(self.folder / "run", "loss")[:len(before)], before)
+        self.assert_records_add_up(self.folder / "run")
+
+    def test_servers_that_differ_end_the_run_before_it_begins(self):
+        config = self.configure(2, {"policy": "asp"})
+        processes = [self.start(config, 0, 3), self.start(config, 1, 3, "--set", "ps.shards=3"), self.start(config, 2, 3)]
+        first, worker = cli.finish_all([processes[0], processes[2]])
+        what = (r"server 1 \(127.0.0.1:\d+\) refuses this server: ps.shards is 1 at server 0 \(.*\), but 3 at server 1 "
+                r"\(127.0.0.1:\d+\); make them equal")
+        self.assertEqual(first.returncode, 2, first.stderr)
+        self.assertRegex(cli.error_of(first), what)
+        self.assertEqual(worker.returncode, 5, worker.stderr)
+        self.assertRegex(cli.error_of(worker), "the server has ended the run: " + what)
+        self.assertRegex(cli.stop(processes[1]).stderr, r"server 0 \(.*\) was refused: ps.shards is 1")
+        done = cli.run("train", config, "--run-dir", self.folder / "run", env=cli.environment_of(0, 3, self.port))
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("add --resume auto, which goes on with it, or begins where it has no checkpoint", cli.error_of(done))
+
+    def test_each_server_is_there_once(self):
+        config = self.configure(2, {"policy": "asp", "placement": "servers"})
+        place = ("--set", f"ps.address=127.0.0.1:{free_port()},127.0.0.1:{free_port()}")  # that is free
+
+        def serve(*arguments, run_dir="run"):
+            self.started.append(cli.start("serve", config, "--run-dir", self.folder / run_dir, *arguments))
+            return self.started[-1]
+
+        first = serve()
+        log = self.folder / "run/log.txt"
+        cli.wait_until(lambda: log.exists() and "waiting for server 1 (127.0.0.1:" in log.read_text(), first)
+        third = serve("--server", "1", *place)
+        log = self.folder / "run/servers/1/log.txt"
+        cli.wait_until(lambda: log.exists() and "listening at" in log.read_text(), third)
+        for process, error in (
+                (serve(run_dir="other"), r"cannot listen at .* is in use; choose another port in ps.address"),
+                (serve("--server", "1", *place), r"cannot listen at .* is in use; choose another port in ps.address"),
+                (serve("--server", "1"), rf"run/servers/1 is in use by process {third.pid} .*a --server of its own")):
+            done = cli.finish(process)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(cli.error_of(done), error)
+        self.assertFalse((self.folder / "other").exists())
+        self.assertEqual(cli.stop(third).returncode, 130)
+        self.assertEqual(cli.stop(first).returncode, 130)
+
+    def test_a_plan_names_the_servers(self):
+        config = self.configure(2, {"policy": "asp"})
+        plan = cli.finish(self.start(config, 0, 3, "--dry-run"))
+        self.assertRegex(plan.stdout, r"2 parameter servers: asp, 1 worker, .*; at 127.0.0.1:\d+, 127.0.0.1:\d+\n")
 
     def test_compressed_pushes_and_pulls_and_a_worker_that_is_stopped(self):
         """What its pushes have left out is kept for the next process of that worker, and taken once."""
@@ -153,9 +227,13 @@ class SeveralServersTest(ServerRuns):
             done = cli.run("train", config, *arguments, env=cli.environment_of(1, size, self.port))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(error, cli.error_of(done))
-        done = cli.run("serve", config, "--set", "ps.placement=servers", "--server", "2")
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("--server 2, but ps.servers = 2", cli.error_of(done))
+        for server, *change, error in (("2", "--server 2: ps.servers = 2, so it is 0 or 1;"),
+                                       ("-1", "--server -1: ps.servers = 2, so it is 0 or 1;"),
+                                       ("1", "--set", "ps.address=127.0.0.1:1,", "has an empty entry"),
+                                       ("1", "--set", "ps.address=127.0.0.1:1,127.0.0.1:1", "names 127.0.0.1:1 twice")):
+            done = cli.run("serve", config, "--set", "ps.placement=servers", "--server", server, *change)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(error, cli.error_of(done))
 
 
 if __name__ == "__main__":

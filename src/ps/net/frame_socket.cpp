@@ -88,10 +88,13 @@ FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, cons
 FrameSocket::~FrameSocket() = default;
 
 int FrameSocket::listen(const std::string& host, int port) {
-  const int fd = comm::listen_on(host, port);
-  const auto [address, bound] = comm::own_address(fd);
+  return take_over(comm::listen_on(host, port, {"this server", "ps.address", "port in ps.address", "--server"}));
+}
+
+int FrameSocket::take_over(int listening) {
+  const auto [address, bound] = comm::own_address(listening);
   try {
-    zmq_->socket.set(zmq::sockopt::use_fd, fd);  // which the socket owns from here on
+    zmq_->socket.set(zmq::sockopt::use_fd, listening);  // which the socket owns from here on
     zmq_->socket.bind(comm::tcp_endpoint(address, bound));
   } catch (const zmq::error_t& error) {
     throw PeerError(concat("cannot listen on ", address, ": ", error.what()));
@@ -100,7 +103,8 @@ int FrameSocket::listen(const std::string& host, int port) {
 }
 
 void FrameSocket::connect(const std::string& host, int port) {
-  const std::string address = comm::address_of(host), place = comm::tcp_endpoint(address, port);
+  const std::string address = comm::address_of(host, "ps.address, or MASTER_ADDR without one"),
+                    place = comm::tcp_endpoint(address, port);
   try {
     zmq_->socket.set(zmq::sockopt::ipv6, comm::is_ipv6(address));
     zmq_->socket.connect(place);

@@ -52,6 +52,8 @@ class FrameSocket {
 
   // Listens on `host` and nowhere else; port 0: a free one. Returns the port.
   [[nodiscard]] int listen(const std::string& host, int port);
+  // At a socket that listens already, which is owned from then on. Returns the port.
+  [[nodiscard]] int take_over(int listening);
   void connect(const std::string& host, int port);
 
   // Never blocks. The message is lost when there is no such peer or it takes nothing for long.

@@ -85,11 +85,12 @@ constexpr std::size_t kLongestOfWorker = std::size_t{1} << 20, kLongestOfServer 
 
 }  // namespace
 
-std::string difference_between(const comm::Agreement& theirs, const comm::Agreement& mine) {
-  for (const auto& [key, here] : mine) {
-    const auto found = theirs.find(key);
-    const std::string there = found == theirs.end() ? "not set" : found->second;
-    if (there != here) return concat(key, " is ", there, " there, but ", here, " at the server; make them equal");
+std::string difference_between(const Party& theirs, const Party& mine) {
+  for (const auto& [key, here] : mine.agreement) {
+    const auto found = theirs.agreement.find(key);
+    const std::string there = found == theirs.agreement.end() ? "not set" : found->second;
+    if (there != here)
+      return concat(key, " is ", there, " at ", theirs.name, ", but ", here, " at ", mine.name, "; make them equal");
   }
   return {};
 }

@@ -127,8 +127,12 @@ using FromServer =
 // Whether one that comes from elsewhere can be, of some push.
 [[nodiscard]] bool is_sound(const PushAhead& ahead);
 
-// What `theirs` has otherwise, in words; empty: they agree.
-[[nodiscard]] std::string difference_between(const comm::Agreement& theirs, const comm::Agreement& mine);
+// What the first has otherwise than the second, in words; empty: they agree.
+struct Party {
+  std::string name;
+  const comm::Agreement& agreement;
+};
+[[nodiscard]] std::string difference_between(const Party& theirs, const Party& mine);
 
 // With the server's exit code; nothing where the run is done.
 void throw_where_it_failed(const Over& over);

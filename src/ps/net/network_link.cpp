@@ -66,7 +66,7 @@ class NetworkLink::Connection {
     const auto lock = wait_for([this] { return life_ > 0 || is_over_; });
     if (life_ > 0) return;
     throw_where_it_failed(why_over_);
-    throw PeerError(concat("the run of the server at ", place(), " is over"));
+    throw PeerError(concat("the run of ", server(), " is over"));
   }
 
   std::optional<data::Lease> next_lease() {
@@ -156,7 +156,10 @@ class NetworkLink::Connection {
   }
 
  private:
-  [[nodiscard]] std::string place() const { return concat(options_.host, ":", options_.port); }
+  [[nodiscard]] std::string server() const {
+    if (!options_.others.empty()) return server_named(0, options_.host, options_.port);
+    return concat("the parameter server at ", options_.host, ":", options_.port);
+  }
 
   // --- The connection's own thread.
 
@@ -197,16 +200,15 @@ class NetworkLink::Connection {
     if (is_over_ || has_parted_) return;
     const Nanoseconds limit = life_ == 0 && !was_welcome_ ? options_.patience : options_.silence;
     if (push_.is_open() && now_ns() - push_.made_at() > options_.patience)
-      throw PeerError(concat("the parameter server at ", place(), " lives, but has not taken a push for ",
-                             human_duration(to_s(options_.patience)), "; see what it says"));
-    if (weights_ && passed - weights_at_ > options_.silence && !has_weights())
-      throw PeerError("another server has not sent its part of the weights; see what it says, and ps.address");
+      throw PeerError(concat(server(), " lives, but has not taken a push for ", human_duration(to_s(options_.patience)),
+                             "; see what it says"));
+    if (weights_) parts_->look_for({life_, version_}, passed - weights_at_, options_.silence);
     if (passed - heard_ <= limit) return;
-    throw PeerError(was_welcome_ ? concat("the parameter server at ", place(), " has been silent for ",
-                                          human_duration(to_s(limit)), "; see what it says")
-                                 : concat("no parameter server has answered at ", place(), " within ",
-                                          human_duration(to_s(limit)),
-                                          "; start it, or check the address and, with keys, that both have the same"));
+    throw PeerError(was_welcome_
+                        ? concat(server(), " has been silent for ", human_duration(to_s(limit)), "; see what it says")
+                        : concat("no parameter server has answered at ", options_.host, ":", options_.port, " within ",
+                                 human_duration(to_s(limit)), "; start it, or check its address",
+                                 about_keys(options_.keys)));
   }
 
   void handle(const Frames& frames) {
@@ -244,7 +246,7 @@ class NetworkLink::Connection {
     parts_->forget_ahead();
   }
   void take(const Refusal& refusal, const Frames&) {
-    throw ConfigError(concat("the server at ", place(), " refuses this worker: ", refusal.what));
+    throw ConfigError(concat(server(), " refuses this worker: ", refusal.what));
   }
   void take(const Busy& busy, const Frames&) {
     const Nanoseconds passed = time_.pass().count();
@@ -254,8 +256,8 @@ class NetworkLink::Connection {
                       "); waiting until it is gone"));
     }
     if (passed - busy_since_ < options_.rivalry) return;
-    throw ConfigError(concat("the server at ", place(), " has a worker ", static_cast<int>(options_.worker),
-                             " already (", busy.where, "); give each its own number"));
+    throw ConfigError(concat(server(), " has a worker ", static_cast<int>(options_.worker), " already (", busy.where,
+                             "); give each its own number"));
   }
   void take(const Who&, const Frames&) {
     if (life_ > 0) begin_anew();
@@ -265,7 +267,7 @@ class NetworkLink::Connection {
     if (life_ == 0 || given.id <= last_lease_) return;
     const bool is_one = samples && !samples->empty() && std::ssize(*samples) <= options_.batch + options_.slack &&
                         std::ranges::all_of(*samples, [](std::int64_t sample) { return sample >= 0; });
-    if (!is_one) throw PeerError(concat("the server at ", place(), " has sent samples that cannot be"));
+    if (!is_one) throw PeerError(concat(server(), " has sent samples that cannot be"));
     last_lease_ = given.id;
     if (given.id > lease_of_step_ && push_.is_open())
       forget_push(/*was_taken=*/true);  // it was, and the answer was lost
@@ -276,7 +278,7 @@ class NetworkLink::Connection {
     const PackedWeights message = message_of(given.sequence, given.is_whole, frames, parts_->first_shape());
     if (!decoder_->follows(message)) return;  // one was lost: it will be asked for
     auto tensors = decoder_->take(message);
-    if (!tensors) throw PeerError(concat("the server at ", place(), " has sent weights of another layout"));
+    if (!tensors) throw PeerError(concat(server(), " has sent weights of another layout"));
     if (given.version > std::exchange(version_, std::max(version_, given.version)))
       weights_ = std::move(*tensors), weights_at_ = heard_;
   }

@@ -18,7 +18,7 @@ void NetworkServer::wait(Nanoseconds limit) {
   socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(limit, 0)), -1, other_sockets());
   for (ShardLink* other : options_.others) {
     other->look();
-    if (other->is_to_stop() && !is_over_) throw InterruptedError("another server was asked to stop");
+    if (!other->why_to_stop().empty() && !is_over_) throw InterruptedError(other->why_to_stop());
   }
 }
 

@@ -34,7 +34,8 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
       ledger_(ledger),
       options_(std::move(options)),
       socket_(FrameSocket::Role::kServer, {}, limits_of(server.shape(), options_.compression.push), options_.keys),
-      port_(socket_.listen(options_.host, options_.port)),
+      port_(options_.listening >= 0 ? socket_.take_over(options_.listening)
+                                    : socket_.listen(options_.host, options_.port)),
       begin_(now()),
       empty_since_(begin_) {
   was_over_ = is_over_ = server_.progress().version > 0 && server_.progress().version >= options_.last_version;
@@ -103,7 +104,7 @@ void NetworkServer::handle(FrameSocket::Received received) {
 
 void NetworkServer::greet(const std::string& peer, const Hello& hello) {
   if (is_over_) return say(peer, why_over_);
-  if (const std::string refusal = refusal_of(peer, hello); !refusal.empty()) return say(peer, Refusal{refusal});
+  if (const std::string refusal = refusal_of(peer, hello); !refusal.empty()) return refuse(peer, hello, refusal);
   const auto found = sessions_.find(hello.worker);
   if (found != sessions_.end()) {
     Session& session = found->second;
@@ -133,7 +134,13 @@ std::string NetworkServer::refusal_of(const std::string& peer, const Hello& hell
       sessions_, [&](const auto& worker) { return worker.second.peer == peer && worker.first != hello.worker; });
   if (has_number) return "this connection is another worker's already";
   if (hello.batch < 1) return concat("a batch of ", hello.batch, " samples is none");
-  return difference_between(hello.agreement, options_.agreement);
+  return difference_between({named(hello.worker, hello.where), hello.agreement},
+                            {server_named(0, options_.host, port_), options_.agreement});
+}
+
+void NetworkServer::refuse(const std::string& peer, const Hello& hello, const std::string& why) {
+  refusals_.tell(named(hello.worker, hello.where), why, now());
+  say(peer, Refusal{why});
 }
 
 Welcome NetworkServer::welcome_of(WorkerId worker, const Session& session) const {

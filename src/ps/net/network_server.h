@@ -28,6 +28,7 @@
 #include "ps/net/messages.h"
 #include "ps/net/push_assembly.h"
 #include "ps/net/push_journal.h"
+#include "ps/net/refusals.h"
 #include "ps/net/shard_link.h"
 #include "ps/push.h"
 #include "ps/server.h"
@@ -55,7 +56,8 @@ struct NetworkUpdate {
 
 struct NetworkOptions {
   std::string host = "127.0.0.1";
-  int port = 0;  // 0: a free one
+  int port = 0;        // 0: a free one
+  int listening = -1;  // a socket that listens there already, which the server owns from then on; -1: there is none
   Keys keys;
   comm::Agreement agreement;         // that every worker must have too
   LinkCompression compression = {};  // likewise
@@ -88,6 +90,9 @@ class NetworkServer {
   // made are still told by next(). Other servers are told only where it is done and has no journal: else their
   // state may be wanted, or their logs until all is saved.
   void end(const Over& over);
+  // Instead of serving: for so long who comes is told why the run does not begin. Those who were in it before wait for
+  // a better start.
+  void turn_away(const Over& over, Nanoseconds limit);
   // The journal is from here on of what follows the server's weights of now. Requires: there is one.
   void begin_journal();
   [[nodiscard]] std::int64_t malformed() const { return malformed_ + socket_.dropped(); }
@@ -135,6 +140,7 @@ class NetworkServer {
   void handle(FrameSocket::Received received);
   void greet(const std::string& peer, const Hello& hello);
   [[nodiscard]] std::string refusal_of(const std::string& peer, const Hello& hello) const;
+  void refuse(const std::string& peer, const Hello& hello, const std::string& why);
   void admit(const std::string& peer, const Hello& hello);
   void take(Sessions::value_type& worker, const PushAhead& ahead, const Frames& frames);
   void take(Sessions::value_type& worker, const PushMade& push, const Frames& frames);
@@ -199,6 +205,7 @@ class NetworkServer {
   bool was_over_ = false;  // from the beginning
   Over why_over_;
   bool last_one_left_ = false;  // by itself
+  Refusals refusals_;
   std::int64_t malformed_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // What a server does in the course of time: signs of life, who is given up, when the run ends, and what is told of it.
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -73,6 +74,18 @@ std::optional<NetworkUpdate> NetworkServer::take_ready() {
   NetworkUpdate update = std::move(made_.front().update);
   made_.pop_front();
   return update;
+}
+
+void NetworkServer::turn_away(const Over& over, Nanoseconds limit) {
+  is_over_ = true;
+  for (const Nanoseconds until = now() + limit; now() < until;) {
+    socket_.wait(std::chrono::nanoseconds(until - now()));
+    while (const auto received = socket_.next()) {
+      const auto message = from_worker(received->frames.front());
+      const auto* const hello = message ? std::get_if<Hello>(&*message) : nullptr;
+      if (hello != nullptr && !hello->is_anew) say(received->peer, over);
+    }
+  }
 }
 
 void NetworkServer::end(const Over& over) {

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "ps/net/refusals.h"
 
 namespace sluice::ps {
 namespace {
@@ -27,9 +28,7 @@ ShardLink::ShardLink(ShardLinkOptions options)
   socket_.connect(options_.host, options_.port);
 }
 
-std::string ShardLink::named() const {
-  return concat("server ", options_.number, " (", options_.host, ":", options_.port, ")");
-}
+std::string ShardLink::named() const { return server_named(options_.number, options_.host, options_.port); }
 
 // --- What is there at the beginning.
 
@@ -148,6 +147,7 @@ void ShardLink::wait_for(const std::function<bool()>& condition, const std::func
     look();
     if (condition()) return;
     if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
+    if (!why_to_stop_.empty() && theirs_.empty()) throw InterruptedError(why_to_stop_);  // it has nothing to save
     if (beats_ - asked_at >= kBeatsOfALoss) {
       ask_again();
       asked_at = beats_;
@@ -174,11 +174,13 @@ void ShardLink::look() {
 void ShardLink::take_what_has_come() {
   while (const auto received = socket_.next()) handle(received->frames);
   const Nanoseconds passed = time_.pass().count();
-  const Nanoseconds limit = theirs_.empty() && !here_ ? options_.patience : options_.silence;
-  if (passed - heard_ > limit)
-    throw PeerError(concat(named(), theirs_.empty() && !here_ ? " has not answered within " : " has been silent for ",
-                           human_duration(to_s(limit)), "; start it with: sluice serve CONFIG --server ",
-                           options_.number));
+  const bool is_new = theirs_.empty() && !here_;
+  const Nanoseconds limit = is_new ? options_.patience : options_.silence;
+  if (passed - heard_ <= limit) return;
+  const std::string time = human_duration(to_s(limit));
+  throw PeerError(is_new ? concat(named(), " has not answered within ", time, "; ", options_.start,
+                                  ", or check its address", about_keys(options_.keys))
+                         : concat(named(), " has been silent for ", time, "; ", options_.start_anew));
 }
 
 void ShardLink::handle(const Frames& frames) {
@@ -195,9 +197,8 @@ void ShardLink::take_message(const ShardsHere& here, const Frames&) {
   if (theirs_.empty()) return;
   if (here.session != theirs_) {
     if (!options_.may_come_back)
-      throw PeerError(concat(named(),
-                             " was started again and has lost its shards; start the first server again with "
-                             "--resume auto, or set ps.log so that they outlive their server"));
+      throw PeerError(concat(named(), " was started again and has lost its shards; ", options_.start_anew,
+                             "; with ps.log they would have outlived it"));
     check_came_back(here);
     theirs_ = here.session;
     log_info(concat(named(), " has come back, with its shards after update ", here.version));
@@ -223,8 +224,8 @@ void ShardLink::take_message(const StepTaken& taken, const Frames&) {
 }
 
 void ShardLink::take_message(const StepLacking& lacking, const Frames&) {
-  throw PeerError(concat(named(), " cannot make update ", lacking.version,
-                         ": it lacks a push, or the update before; start all servers again with --resume auto"));
+  throw PeerError(concat(named(), " cannot make update ", lacking.version, ": it lacks a push, or the update before; ",
+                         options_.start_anew));
 }
 
 void ShardLink::take_message(const PartHeld& held, const Frames&) { held_[held.push.worker] = held; }
@@ -251,7 +252,7 @@ void ShardLink::greet_again() {
 void ShardLink::take_message(const ShardsFailed& failed, const Frames&) {
   const std::string what = concat(named(), " has failed: ", failed.what);
   if (failed.code != static_cast<std::int64_t>(ExitCode::kInterrupted)) throw PeerError(what);
-  is_to_stop_ = true;
+  why_to_stop_ = concat(named(), " was ", failed.what);
 }
 
 void ShardLink::end(const ShardsOver& over) { say(over); }

@@ -27,8 +27,10 @@ struct ShardLinkOptions {
   std::string where;  // of this process
   comm::Agreement agreement;
   Assignment assignment;
-  std::string run;             // tells runs apart; the same where a run goes on
-  bool may_come_back = false;  // it has a log
+  std::string run;              // tells runs apart; the same where a run goes on
+  std::string start = {};       // how that server is started, for messages
+  std::string start_anew = {};  // and how all go on once it is lost
+  bool may_come_back = false;   // it has a log
   Nanoseconds beat = 500'000'000;
   Nanoseconds silence = 60'000'000'000;    // of that server
   Nanoseconds patience = 300'000'000'000;  // until it has answered for the first time
@@ -65,11 +67,12 @@ class ShardLink final : public OtherShards {
   // Takes what has come, and beats.
   void look();
   void end(const ShardsOver& over);
-  // It was asked to stop, and waits until its weights were taken.
-  [[nodiscard]] bool is_to_stop() const { return is_to_stop_; }
+  // It was asked to stop, and waits until its weights were taken; empty: it was not.
+  [[nodiscard]] const std::string& why_to_stop() const { return why_to_stop_; }
   // After an error of the connection nothing more can be had from it.
   [[nodiscard]] bool is_lost() const { return is_lost_; }
   [[nodiscard]] FrameSocket& socket() { return socket_; }
+  [[nodiscard]] std::string named() const;  // for messages
 
  private:
   void take_what_has_come();
@@ -92,7 +95,6 @@ class ShardLink final : public OtherShards {
   void greet_again();
   void check_came_back(const ShardsHere& here) const;
   void tell_all_again();
-  [[nodiscard]] std::string named() const;
   void say(const ToShards& message) { socket_.send({}, {header_of(message)}); }
 
   ShardLinkOptions options_;
@@ -118,7 +120,7 @@ class ShardLink final : public OtherShards {
   std::int64_t told_ = 0;
   std::map<WorkerId, PartHeld> held_;
   bool is_lost_ = false;
-  bool is_to_stop_ = false;
+  std::string why_to_stop_;
 };
 
 }  // namespace sluice::ps

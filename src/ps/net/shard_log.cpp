@@ -95,8 +95,8 @@ std::optional<KeptShards> read_shard_log(const std::filesystem::path& folder,
   const std::vector<std::int64_t> versions = logged_versions(folder);
   if (versions.empty()) return std::nullopt;
   const auto file = log_file(folder, versions.back());
-  const std::string advice = concat("; to begin from the newest checkpoint of the first server, remove ",
-                                    folder.string(), " and start all servers again with --resume auto");
+  const std::string advice = concat("; to go on from a checkpoint without it, remove ", folder.string(),
+                                    " and start server 0 with --resume RUN/checkpoints/step-N");
   const auto require = [&](bool is_good, const char* what) {
     if (!is_good) throw CheckpointError(concat(file.string(), " ", what, advice));
   };

@@ -96,7 +96,10 @@ void ShardServer::handle(const FrameSocket::Received& received) {
 // --- From the deciding server.
 
 void ShardServer::take(const std::string& peer, const LeadHello& hello, const Frames&) {
-  if (const std::string refusal = refusal_of(hello); !refusal.empty()) return say(peer, ShardsRefuse{refusal});
+  if (const std::string refusal = refusal_of(hello); !refusal.empty()) {
+    refusals_.tell(concat("server 0 (", hello.where, ")"), refusal, now_ns());
+    return say(peer, ShardsRefuse{refusal});
+  }
   const bool lives = time_.pass().count() - heard_ <= kBeatsOfALead * options_.beat;
   if (peer != lead_ && !lead_.empty() && lives) return;  // it will ask again, and the other one may have died
   if (peer != lead_) {
@@ -120,7 +123,8 @@ std::string ShardServer::refusal_of(const LeadHello& hello) const {
   if (hello.protocol != kProtocol)
     return concat("it speaks version ", kProtocol, " of the protocol, not ", hello.protocol,
                   "; install the same Sluice on all machines");
-  return difference_between(hello.agreement, options_.agreement);
+  return difference_between({concat("server 0 (", hello.where, ")"), hello.agreement},
+                            {server_named(options_.number, options_.host, port_), options_.agreement});
 }
 
 ShardsHere ShardServer::here() const {
@@ -285,7 +289,9 @@ void ShardServer::look_for_the_lead() {
   if (over_ || silent <= limit) return;
   if (lead_.empty())
     throw PeerError(concat("no deciding server has come within ", human_duration(to_s(limit)),
-                           "; start it with the same configuration and, with keys, the same keys"));
+                           refusals_.last().empty() ? "" : concat(", but ", refusals_.last()),
+                           "; start server 0 with the same configuration, and check its ps.address",
+                           about_keys(options_.keys)));
   throw PeerError(concat("the deciding server (", lead_where_, ") has been silent for ", human_duration(to_s(limit)),
                          "; see what it says"));
 }

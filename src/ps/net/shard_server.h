@@ -21,6 +21,7 @@
 #include "core/own_time.h"
 #include "ps/net/frame_socket.h"
 #include "ps/net/push_assembly.h"
+#include "ps/net/refusals.h"
 #include "ps/net/shard_log.h"
 #include "ps/net/shard_messages.h"
 #include "ps/shard_keeper.h"
@@ -29,7 +30,8 @@ namespace sluice::ps {
 
 struct ShardServerOptions {
   std::string host = "127.0.0.1";
-  int port = 0;  // 0: a free one
+  int port = 0;    // 0: a free one
+  int number = 1;  // of this server, for messages
   Keys keys;
   comm::Agreement agreement;         // that the deciding server must have too
   LinkCompression compression = {};  // likewise
@@ -106,6 +108,7 @@ class ShardServer {
   std::int64_t greeting_ = 0;       // of the deciding server
   std::int64_t told_ = 0;           // how many WorkerThere since ShardsHere
   std::vector<PushKey> unsettled_;  // parts that are held once the log has settled
+  Refusals refusals_;
   OwnTime time_;
   Nanoseconds heard_ = 0;  // of the lead
   Nanoseconds next_beat_ = 0;

@@ -7,8 +7,15 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
 
 namespace sluice::ps {
+namespace {
+
+constexpr Nanoseconds kNotice = 10'000'000'000;  // so long a wait is told
+
+}  // namespace
 
 PackedWeights message_of(std::int64_t sequence, bool is_whole, const Frames& frames, const TensorsShape& shape) {
   auto packed = packed_after_header(frames, shape);
@@ -70,7 +77,7 @@ void WorkerParts::decode() {
         part.weights.reset();
       }
       if (header.first_shard != first_shard(i + 1))
-        bad_ = concat("server ", i + 1,
+        bad_ = concat(named(i + 1),
                       " has other shards than those of its place in ps.address; give the addresses in the "
                       "same order to all");
       if (!part.decoder->follows(message)) {
@@ -79,7 +86,7 @@ void WorkerParts::decode() {
       }
       part.weights = part.decoder->take(message);
       part.version = {header.life, header.version};
-      if (!part.weights) bad_ = concat("server ", i + 1, " has sent weights of another layout");
+      if (!part.weights) bad_ = concat(named(i + 1), " has sent weights of another layout");
     }
   }
 }
@@ -112,6 +119,25 @@ bool WorkerParts::has(const PartVersion& weights) const {
   const std::scoped_lock lock(mutex_);
   if (bad_) throw PeerError(*bad_);
   return std::ranges::all_of(parts_, [&](const Part& part) { return part.weights && part.version == weights; });
+}
+
+// Under the lock.
+std::string WorkerParts::lacking(const PartVersion& weights) const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (!parts_[i].weights || parts_[i].version != weights) names.push_back(named(i + 1));
+  }
+  return join(names, ", ");
+}
+
+void WorkerParts::look_for(const PartVersion& weights, Nanoseconds waited, Nanoseconds limit) {
+  if (waited <= std::min(kNotice, limit) || has(weights)) return;
+  const std::scoped_lock lock(mutex_);
+  if (waited > limit)
+    throw PeerError(concat(lacking(weights), " has not sent its part of the weights for ", human_duration(to_s(limit)),
+                           "; see what it says, and check its ps.address", about_keys(options_.keys)));
+  if (std::exchange(waited_for_, weights) != weights)
+    log_info(concat("waiting for ", lacking(weights), ", which has not sent its part of the weights"));
 }
 
 void WorkerParts::take(Tensors& into) {

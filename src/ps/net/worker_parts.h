@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ps/net/part_link.h"
+#include "ps/net/refusals.h"
 #include "ps/pull_compressor.h"
 
 namespace sluice::ps {
@@ -45,6 +46,9 @@ class WorkerParts {
 
   // Whether all parts of those weights are here.
   [[nodiscard]] bool has(const PartVersion& weights) const;
+  // What has been waited for so long: says once which servers have not sent theirs; PeerError where that takes longer
+  // than the limit.
+  void look_for(const PartVersion& weights, Nanoseconds waited, Nanoseconds limit);
   // They are, and go to the end of `into`.
   void take(Tensors& into);
   // Whether something was missing since this was asked last.
@@ -64,6 +68,11 @@ class WorkerParts {
   [[nodiscard]] std::int64_t first_shard(std::size_t server) const {
     return static_cast<std::int64_t>(range_of(server).begin);
   }
+  [[nodiscard]] std::string named(std::size_t server) const {
+    const ServerAddress& at = options_.servers[server - 1];
+    return server_named(static_cast<int>(server), at.host, at.port);
+  }
+  [[nodiscard]] std::string lacking(const PartVersion& weights) const;
   void hear(std::size_t part, const WeightsPart& header, Frames frames);
   void decode();
 
@@ -73,6 +82,7 @@ class WorkerParts {
   bool has_begun_ = false;                        // guarded by mutex_, as what follows
   std::vector<Part> parts_;                       // [server - 1]
   bool is_lost_ = false;                          // a part of the weights
+  PartVersion waited_for_;                        // that was told of
   std::optional<std::string> bad_;                // what was sent that cannot be
   std::vector<std::unique_ptr<PartLink>> links_;  // the last member: their threads end before the others do
 };

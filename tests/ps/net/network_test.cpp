@@ -13,6 +13,7 @@ namespace sluice::ps::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 class Network : public testing::TestWithParam<int> {};
 
@@ -220,7 +221,9 @@ TEST(NetworkTest, AnotherConfigurationIsRefusedWithItsKey) {
     NetworkLink link(options);
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("train.lr is 0.2 there, but 0.1 at the server; make them equal"));
+    EXPECT_THAT(
+        error.what(),
+        MatchesRegex(".*train.lr is 0.2 at worker [0-9] .*, but 0.1 at server 0 .127.0.0.1:[0-9]+.; make them equal"));
   }
 }
 

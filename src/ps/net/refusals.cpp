@@ -1,0 +1,38 @@
+#include "ps/net/refusals.h"
+
+#include "core/concat.h"
+#include "core/log.h"
+
+namespace sluice::ps {
+namespace {
+
+constexpr Nanoseconds kMinute = 60'000'000'000;
+constexpr int kMostAMinute = 20;
+constexpr std::size_t kLongest = 400;  // what strangers say may be long
+
+}  // namespace
+
+std::string server_named(int number, const std::string& host, int port) {
+  return concat("server ", number, " (", host, ":", port, ")");
+}
+
+std::string about_keys(const Keys& keys) {
+  return keys.server_public.empty() ? ", and that it has no ps.keys either"
+                                    : ", and that its ps.keys are the same as here";
+}
+
+void Refusals::tell(const std::string& who, const std::string& why, Nanoseconds now) {
+  std::string line = concat(who, " was refused: ", why);
+  if (line.size() > kLongest) line = concat(line.substr(0, kLongest), " ...");
+  const bool is_new_minute = minute_ == 0 || now - minute_ > kMinute;
+  if (line == last_ && !is_new_minute) return;
+  if (is_new_minute) {
+    minute_ = now;
+    told_ = 0;
+  }
+  last_ = line;
+  if (++told_ <= kMostAMinute) log_warning(line);
+  if (told_ == kMostAMinute) log_warning("more who are refused within this minute are not named");
+}
+
+}  // namespace sluice::ps
