@@ -51,11 +51,20 @@ void OtherServers::connect(const Run& run, const ps::Layout& layout) {
                              .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
                              .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9),
                              // Later their weights are wanted, to be saved.
-                             .is_stopped = [this] { return !are_placed_ && StopSignal::requested(); }}));
+                             .is_stopped = [this] { return !are_placed_ && is_stopped(); }}));
   }
   std::vector<std::string> names;
   for (const auto& other : all_) names.push_back(other->named());
   if (servers > 1) log_info(concat("waiting for ", join(names, ", ")));
+}
+
+// While one of them is waited for.
+bool OtherServers::is_stopped() const {
+  for (const auto& other : all_) {
+    other->look();
+    if (!other->why_to_stop().empty()) throw InterruptedError(other->why_to_stop());
+  }
+  return StopSignal::requested();
 }
 
 void OtherServers::load(const std::vector<at::Tensor>& shards, const ps::NamedStates& optimizer, std::int64_t version) {

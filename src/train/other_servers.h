@@ -37,6 +37,8 @@ class OtherServers {
   void end(const std::optional<Error>& failure);
 
  private:
+  [[nodiscard]] bool is_stopped() const;
+
   std::vector<std::unique_ptr<ps::ShardLink>> all_;
   std::vector<ps::ShardRange> ranges_;
   bool are_placed_ = false;

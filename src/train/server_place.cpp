@@ -75,7 +75,7 @@ std::string read_key(const std::filesystem::path& file) {
 }
 
 // What errors of a server's address say to check.
-comm::AddressSettings settings_of(const ServerPlace& place) {
+comm::AddressSettings address_settings(const ServerPlace& place) {
   comm::AddressSettings settings{.who = concat("server ", place.server)};
   if (place.is_by_address) settings = {settings.who, "ps.address", "port in ps.address", "which server this is"};
   return settings;
@@ -98,7 +98,7 @@ void find_keys(ServerPlace& place, const config::Config& config) {
   }
   if (place.part == ServerPlace::Part::kWorker) return;
   const auto [host, port] = place.own();
-  const std::string address = comm::address_of(host, settings_of(place).host);
+  const std::string address = comm::address_of(host, address_settings(place).host);
   const bool is_own_machine = address.starts_with("127.") || address == "::1";
   if (!is_own_machine) {
     throw ConfigError(concat("without keys anybody who reaches ", host, ":", port,
@@ -147,7 +147,7 @@ void check_can_listen(const ServerPlace& place) { ::close(listen_at_own_place(pl
 int listen_at_own_place(const ServerPlace& place) {
   const auto [host, port] = place.own();
   try {
-    return comm::listen_on(host, port, settings_of(place));
+    return comm::listen_on(host, port, address_settings(place));
   } catch (const ConfigError& error) {
     throw ConfigError(concat("a parameter server cannot listen at ", host, ":", port, ": ", error.what()));
   }

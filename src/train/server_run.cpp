@@ -104,14 +104,11 @@ std::int64_t samples_of_update(const Setup& setup) {
   return samples;
 }
 
-std::string describe_server(const Setup& setup) {
-  if (setup.config.replicas.sync != "ps") return {};
-  const config::PsConfig& ps = setup.config.ps;
+namespace {
+
+std::string describe_policy(const config::PsConfig& ps) {
   const ps::SyncPolicy policy = policy_of_server(ps);
-  std::string text =
-      concat(ps.servers == 1 ? "parameter server: " : concat(ps.servers, " parameter servers: "), ps.policy, ", ",
-             counted(ps.workers, "worker"), ps.clock == "virtual" ? " in virtual time" : "", ", ", ps.worker_batch,
-             " samples each; ", "an update is made of ");
+  std::string text = "an update is made of ";
   text += policy.quorum == 0 ? "one push of every worker" : counted(policy.quorum, "push");
   if (policy.grace > 0) text += concat(" and those within ", fixed(to_s(policy.grace), 3), " s");
   if (policy.staleness != ps::kUnbounded) text += concat("; nobody is more than ", policy.staleness, " ahead");
@@ -120,6 +117,18 @@ std::string describe_server(const Setup& setup) {
   if (policy.pushes_a_share) {
     text += concat("; after a share of an epoch, ", counted(ps.small_workers, "worker"), " with a smaller batch");
   }
+  return text;
+}
+
+}  // namespace
+
+std::string describe_server(const Setup& setup) {
+  if (setup.config.replicas.sync != "ps") return {};
+  const config::PsConfig& ps = setup.config.ps;
+  std::string text =
+      concat(ps.servers == 1 ? "parameter server: " : concat(ps.servers, " parameter servers: "), ps.policy, ", ",
+             counted(ps.workers, "worker"), ps.clock == "virtual" ? " in virtual time" : "", ", ", ps.worker_batch,
+             " samples each; ", describe_policy(ps));
   if (ps.push_compression != "none") text += concat("; pushes as ", ps.push_compression);
   if (ps.pull_compression != "none") text += concat("; pulls as ", ps.pull_compression);
   if (ps.induce != "none") text += concat("; stalls: ", ps.induce);

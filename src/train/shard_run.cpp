@@ -20,7 +20,8 @@ namespace sluice::train {
 namespace {
 
 constexpr Nanoseconds kLookAtSignals = 100'000'000;          // before the next look at signals
-constexpr Nanoseconds kUntilTheOthersKnow = 30'000'000'000;  // that this one is to stop
+constexpr Nanoseconds kUntilTheOthersKnow = 30'000'000'000;  // that this one is to stop, and have its weights
+constexpr Nanoseconds kUntilTheyHear = 2'000'000'000;        // where it has none
 
 // RUN/servers/N; no path: it has none.
 struct OwnFolder {
@@ -79,11 +80,9 @@ ps::ShardsOver serve(ps::ShardServer& server) {
     server.next(kLookAtSignals);
     if (!StopSignal::requested()) continue;
     const InterruptedError stopped(concat("stopped by ", StopSignal::name()));
-    if (stop_at == 0) {
-      server.fail(stopped);
-      stop_at = now_ns() + kUntilTheOthersKnow;
-    }
-    if (server.keeper() == nullptr || now_ns() > stop_at) throw InterruptedError(stopped);
+    if (stop_at == 0) stop_at = now_ns() + (server.keeper() != nullptr ? kUntilTheOthersKnow : kUntilTheyHear);
+    if (!server.has_lead() || now_ns() > stop_at) throw InterruptedError(stopped);
+    server.fail(stopped);  // again, where it was lost
   }
   return *server.over();
 }

@@ -181,8 +181,20 @@ class SeveralServersTest(ServerRuns):
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertRegex(cli.error_of(done), error)
         self.assertFalse((self.folder / "other").exists())
-        self.assertEqual(cli.stop(third).returncode, 130)
-        self.assertEqual(cli.stop(first).returncode, 130)
+        for process in (third, first):
+            self.assertEqual(cli.stop(process).returncode, 130)
+
+    def test_a_server_that_is_stopped_while_another_is_waited_for_ends_the_run(self):
+        config = self.configure(3, {"policy": "asp"})
+        processes = [self.start(config, rank, 4) for rank in (0, 1, 3)]
+        log = self.folder / "run/servers/1/log.txt"
+        cli.wait_until(lambda: log.exists() and "the deciding server is" in log.read_text(), processes[0])
+        processes[1].terminate()
+        done = cli.finish_all(processes)
+        for process in done:
+            self.assertEqual(process.returncode, 130, process.stderr)
+            if process is not done[1]:
+                self.assertRegex(cli.error_of(process), r"server 1 \(127.0.0.1:\d+\) was stopped by SIGTERM")
 
     def test_a_plan_names_the_servers(self):
         config = self.configure(2, {"policy": "asp"})

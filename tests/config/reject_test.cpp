@@ -333,16 +333,6 @@ TEST(RejectRule, OptimizerAndLearningRate) {
   EXPECT_THAT(error_of("[train]\nlr_decay_steps = [2, 2]\n"), HasSubstr("must rise"));
 }
 
-TEST(RejectRule, EveryServerHasAnAddressOfItsOwn) {
-  const auto error_with = [](const std::string& address) {
-    return error_of("train.steps = 1\nreplicas.sync = \"ps\"\nps.servers = 2\nps.address = \"" + address + "\"\n");
-  };
-  EXPECT_EQ(error_with("a:1, b:1 "), "accepted");
-  EXPECT_THAT(error_with("a:1, a:1"), HasSubstr("run.toml:4: ps.address names a:1 twice, for servers 0 and 1"));
-  for (const char* address : {"a:1,", ",a:1", "a:1,,b:1", "a:1, "})
-    EXPECT_THAT(error_with(address), HasSubstr("has an empty entry")) << address;
-}
-
 TEST(RejectRule, WhatIsCompressedIsASum) {
   const std::string head = "train.steps = 1\nreplicas.sync = \"ps\"\nps.clock = \"virtual\"\n";
   EXPECT_EQ(error_of(head + "ps.push_compression = \"topk\"\nps.topk_ratio = 1\nps.policy = \"diloco\"\n"), "accepted");

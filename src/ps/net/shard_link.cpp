@@ -147,7 +147,6 @@ void ShardLink::wait_for(const std::function<bool()>& condition, const std::func
     look();
     if (condition()) return;
     if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
-    if (!why_to_stop_.empty() && theirs_.empty()) throw InterruptedError(why_to_stop_);  // it has nothing to save
     if (beats_ - asked_at >= kBeatsOfALoss) {
       ask_again();
       asked_at = beats_;

@@ -58,6 +58,7 @@ class ShardServer {
   // Tells the deciding server that this one ends, and why.
   void fail(const Error& error);
 
+  [[nodiscard]] bool has_lead() const { return !lead_.empty(); }
   [[nodiscard]] const ShardKeeper* keeper() const { return keeper_.get(); }  // null: it has no shards yet
   [[nodiscard]] std::int64_t malformed() const { return malformed_ + (socket_ ? socket_->dropped() : 0); }
 
