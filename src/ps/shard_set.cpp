@@ -13,9 +13,6 @@
 namespace sluice::ps {
 namespace {
 
-// Of the weights, below which waking a thread up takes longer than it saves (docs/performance.md).
-constexpr std::size_t kLeastBytesForThreads = 1 << 20;
-
 // Whether a sum of pushes is a push as it came: that one was finite when it was taken.
 bool is_one_push(const Mix& mix) { return mix.parts.size() == 1 && mix.parts.front().take == 1; }
 

@@ -5,6 +5,7 @@
 // not depend on how many there are. Errors: none.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,6 +19,9 @@
 #include "ps/shard_threads.h"
 
 namespace sluice::ps {
+
+// Of all shards, below which waking a thread up takes longer than it saves (docs/performance.md).
+inline constexpr std::size_t kLeastBytesForThreads = std::size_t{4} << 20;
 
 // One step of an update: a mix of its pushes, told to every server alike. A value.
 struct ShardStep {

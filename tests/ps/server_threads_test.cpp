@@ -9,16 +9,18 @@
 
 #include "core/concat.h"
 #include "ps/server.h"
+#include "ps/shard_set.h"
 
 namespace sluice::ps {
 namespace {
 
-constexpr int kWorkers = 3, kShards = 4;
-constexpr std::int64_t kElements = 210'001;  // of a parameter: the weights are large enough for threads
+constexpr int kWorkers = 3, kShards = 4, kParameters = 5;
+constexpr std::int64_t kElements = 220'001;  // of a parameter
+static_assert(kParameters * kElements * sizeof(float) >= kLeastBytesForThreads, "else one thread does it all");
 
 Layout layout() {
   std::vector<Parameter> parameters;
-  for (int p = 0; p < 5; ++p) parameters.push_back({concat("p", p), {kElements}, {1}});
+  for (int p = 0; p < kParameters; ++p) parameters.push_back({concat("p", p), {kElements}, {1}});
   return make_layout(parameters, {{"mean", 3}}, {.shards = kShards, .split_bound = kElements / 2});
 }
 
