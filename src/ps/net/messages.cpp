@@ -48,6 +48,7 @@ SLUICE_FIELDS(Over, "over", field("code", self.code), field("what", self.what));
 static constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;
 
 static bool is_count(std::int64_t number) { return number >= 0 && number <= kMostCounted; }
+static bool is_time(double seconds) { return seconds >= 0 && std::isfinite(seconds); }
 
 static bool is_sound(const Hello& hello) {  // what is kept of it is short
   constexpr std::size_t kLongest = 1024;
@@ -60,13 +61,16 @@ bool is_sound(const PushAhead& ahead) {
   return ahead.push.life >= 1 && ahead.push.sequence >= 1 && ahead.lease >= 0 && ahead.shard >= 0 &&
          std::ranges::all_of(ahead.spans, is_span);
 }
+static bool is_sound(const PushTimes& times) {
+  return is_time(times.compute_s) && is_time(times.stall_s) && is_time(times.send_s) && is_time(times.idle_s);
+}
 static bool is_sound(const PushMade& push) {
   const PushRecord& record = push.record;
   return record.life >= 1 && record.sequence >= 1 && record.base_version >= 0 && is_count(record.examples) &&
          is_count(record.targets) && is_count(record.local_steps) && record.factor > 0 && push.lease >= 0 &&
-         is_count(push.scores.top1) && is_count(push.scores.top5);
+         is_count(push.scores.top1) && is_count(push.scores.top5) && is_sound(push.times);
 }
-static bool is_sound(const PushSent& sent) { return sent.sequence >= 1; }
+static bool is_sound(const PushSent& sent) { return sent.sequence >= 1 && is_time(sent.send_s); }
 static bool is_sound(const WorkerBeat& beat) { return beat.pushed >= 0; }
 static bool is_sound(const WorkerAgain& again) { return again.lease >= kNone && again.version >= kNone; }
 

@@ -58,7 +58,12 @@ SLUICE_FIELDS(PartWanted, "part_wanted", field("push", self.push));
 
 // --- What no field shows by its kind.
 
-static bool is_sound(const PushKey& push) { return push.life >= 1 && push.sequence >= 1; }
+// The lead counts the lives of each worker of which a part is held, and has a number for each.
+static constexpr int kMostLives = 1 << 20;
+
+static bool is_sound(const PushKey& push) {
+  return push.life >= 1 && push.life <= kMostLives && push.sequence >= 1;
+}
 static bool is_sound(const Assignment& assignment) {
   const auto& [layout, range] = assignment;
   return is_sound(layout) && range.begin < range.end && range.end <= layout.shards.size();
@@ -80,7 +85,10 @@ static bool is_sound(const PartAsked& asked) { return is_sound(asked.push); }
 static bool is_sound(const StateAsked& asked) { return asked.version >= 0; }
 static bool is_sound(const PartMade& made) { return is_sound(made.push); }
 
-static bool is_sound(const ShardsHere& here) { return !here.session.empty() && here.version >= kNone; }
+static bool is_sound(const ShardsHere& here) {
+  return !here.session.empty() && here.version >= kNone &&
+         std::ranges::all_of(here.parts, [](const PushKey& push) { return is_sound(push); });
+}
 static bool is_sound(const StepPrepared& prepared) { return prepared.squares >= 0; }
 static bool is_sound(const WeightsPart& part) { return part.version >= 0 && part.sequence >= 1; }
 static bool is_sound(const PartHeld& held) { return is_sound(held.push); }

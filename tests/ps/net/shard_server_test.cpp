@@ -95,6 +95,17 @@ TEST(ShardServerTest, TheStateOfACheckpointHasAllShards) {
   EXPECT_EQ(with_state, (std::vector<std::int64_t>{5, kUpdates}));
 }
 
+// Of the lives of parts the lead keeps a list, which is as long as they are many.
+TEST(ShardServerTest, PartsThatCannotBeAreNoMessage) {
+  const auto is_read = [](const PushKey& push) {
+    return from_shards_in(header_of(ShardsHere{.session = "s", .parts = {{WorkerId{0}, 1, 1}, push}})).has_value();
+  };
+  EXPECT_TRUE(is_read({WorkerId{3}, 1000, 1'000'000}));
+  for (const PushKey& push : {PushKey{WorkerId{3}, 0, 1}, PushKey{WorkerId{3}, -1, 1}, PushKey{WorkerId{3}, 1 << 30, 1},
+                              PushKey{WorkerId{3}, 1, 0}, PushKey{WorkerId{-1}, 1, 1}})
+    EXPECT_FALSE(is_read(push)) << push.life;
+}
+
 // Between all pairs of them.
 TEST(ShardServerTest, LostMessagesAreSentAgain) {
   constexpr std::int64_t kUpdates = 25;

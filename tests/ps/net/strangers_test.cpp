@@ -204,6 +204,14 @@ TEST(NetworkTest, NumbersThatCannotBeAreNoMessage) {
     EXPECT_FALSE(is_read([&](PushMade& push) { push.record.factor = factor; })) << factor;
   for (const double loss : {std::nan(""), HUGE_VAL})
     EXPECT_FALSE(is_read([&](PushMade& push) { push.scores.loss_sum = loss; })) << loss;
+  for (double PushTimes::*time :
+       {&PushTimes::compute_s, &PushTimes::stall_s, &PushTimes::send_s, &PushTimes::idle_s}) {
+    for (const double seconds : {-1e-9, std::nan(""), HUGE_VAL})
+      EXPECT_FALSE(is_read([&](PushMade& push) { push.times.*time = seconds; })) << seconds;
+  }
+  ASSERT_TRUE(from_worker(header_of(PushSent{1, 0.5})));
+  for (const double seconds : {-1e-9, std::nan(""), HUGE_VAL})
+    EXPECT_FALSE(from_worker(header_of(PushSent{1, seconds}))) << seconds;
   EXPECT_FALSE(is_read([](PushMade& push) { push.scores.top1 = -1; }));
   EXPECT_FALSE(is_read([](PushMade& push) { push.record.life = 0; }));
   EXPECT_FALSE(is_read([](PushMade& push) { push.lease = kNone; }));
