@@ -39,7 +39,7 @@ class PartLink::Connection {
   ~Connection() { thread_.stop(); }
 
   void push_ahead(const PushAhead& ahead, const at::Tensor& elements) {
-    thread_.change([&] { ahead_.push_back({header_of(ToShards{ahead}), frame_of(elements)}); });
+    thread_.change([&] { ahead_.push_back({header_of(PartFromWorker{ahead}), frame_of(elements)}); });
   }
   void forget_ahead() {
     const std::scoped_lock lock(mutex_);
@@ -74,20 +74,20 @@ class PartLink::Connection {
   }
 
   void handle(Frames frames) {
-    const auto message = from_shards_in(frames.front());
+    const auto message = shards_to_worker(frames.front());
     if (!message) return;
     if (const auto* const weights = std::get_if<WeightsPart>(&*message)) {
       last_ = {weights->life, weights->version};
       options_.on_weights(*weights, std::move(frames));
     } else if (const auto* const beat = std::get_if<WeightsBeat>(&*message)) {
       if (last_ != PartVersion{beat->life, beat->version}) options_.on_lost();
-    } else if (std::holds_alternative<PartWanted>(*message)) {
+    } else {  // PartWanted
       const std::scoped_lock lock(mutex_);
       for (const Frames& part : part_) socket_.send({}, part);
     }
   }
 
-  void say(const ToShards& message) { socket_.send({}, {header_of(message)}); }
+  void say(const PartFromWorker& message) { socket_.send({}, {header_of(message)}); }
 
   PartLinkOptions options_;
 

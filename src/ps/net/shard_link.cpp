@@ -183,13 +183,13 @@ void ShardLink::take_what_has_come() {
 }
 
 void ShardLink::handle(const Frames& frames) {
-  const auto message = from_shards_in(frames.front());
+  const auto message = shards_to_lead(frames.front());
   if (!message) return;
   heard_ = time_.pass().count();
-  std::visit([&](const auto& of_kind) { take_message(of_kind, frames); }, *message);
+  std::visit([&](const auto& of_kind) { take(of_kind, frames); }, *message);
 }
 
-void ShardLink::take_message(const ShardsHere& here, const Frames&) {
+void ShardLink::take(const ShardsHere& here, const Frames&) {
   if (here.greeting != greeting_) return;  // of an earlier one: what was told since is not in it
   const bool was_asked = std::exchange(is_greeting_, false);
   here_ = here;
@@ -207,48 +207,48 @@ void ShardLink::take_message(const ShardsHere& here, const Frames&) {
   if (was_asked) tell_all_again();
 }
 
-void ShardLink::take_message(const ShardsRefuse& refuse, const Frames&) {
+void ShardLink::take(const ShardsRefuse& refuse, const Frames&) {
   throw ConfigError(concat(named(), " refuses this server: ", refuse.what));
 }
 
-void ShardLink::take_message(const StepPrepared& prepared, const Frames&) {
+void ShardLink::take(const StepPrepared& prepared, const Frames&) {
   if (!asked_ || asked_->takes || prepared.version != asked_->step.version || prepared.index != asked_->step.index)
     return;
   prepared_ = {prepared.squares, prepared.is_finite};
 }
 
-void ShardLink::take_message(const StepTaken& taken, const Frames&) {
+void ShardLink::take(const StepTaken& taken, const Frames&) {
   if (asked_ && asked_->takes && taken.version == asked_->step.version && taken.index == asked_->step.index)
     is_taken_ = true;
 }
 
-void ShardLink::take_message(const StepLacking& lacking, const Frames&) {
+void ShardLink::take(const StepLacking& lacking, const Frames&) {
   throw PeerError(concat(named(), " cannot make update ", lacking.version, ": it lacks a push, or the update before; ",
                          options_.start_anew));
 }
 
-void ShardLink::take_message(const PartHeld& held, const Frames&) { held_[held.push.worker] = held; }
+void ShardLink::take(const PartHeld& held, const Frames&) { held_[held.push.worker] = held; }
 
-void ShardLink::take_message(const StateGiven& given, const Frames& frames) {
+void ShardLink::take(const StateGiven& given, const Frames& frames) {
   if (given.version != state_asked_.version) return;
   auto state = state_after_header(frames, options_.assignment.shape(), given.states);
   if (!state) throw PeerError(concat(named(), " has sent shards of another model"));
   state_ = std::move(*state);
 }
 
-void ShardLink::take_message(const ShardBeat& beat, const Frames&) {
+void ShardLink::take(const ShardBeat& beat, const Frames&) {
   ++beats_;
   const bool is_another = !theirs_.empty() && beat.session != theirs_;
   if (is_another || !beat.has_heard) greet_again();
 }
 
-void ShardLink::take_message(const WhoLeads&, const Frames&) { greet_again(); }
+void ShardLink::take(const WhoLeads&, const Frames&) { greet_again(); }
 
 void ShardLink::greet_again() {
   if (!std::exchange(is_greeting_, true)) ++greeting_;
 }
 
-void ShardLink::take_message(const ShardsFailed& failed, const Frames&) {
+void ShardLink::take(const ShardsFailed& failed, const Frames&) {
   const std::string what = concat(named(), " has failed: ", failed.what);
   if (failed.code != static_cast<std::int64_t>(ExitCode::kInterrupted)) throw PeerError(what);
   why_to_stop_ = concat(named(), " was ", failed.what);

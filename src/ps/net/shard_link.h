@@ -78,24 +78,22 @@ class ShardLink final : public OtherShards {
   void take_what_has_come();
   void wait_for(const std::function<bool()>& condition, const std::function<void()>& ask_again);
   void handle(const Frames& frames);
-  void take_message(const ShardsHere& here, const Frames& frames);
-  void take_message(const ShardsRefuse& refuse, const Frames& frames);
-  void take_message(const StepPrepared& prepared, const Frames& frames);
-  void take_message(const StepTaken& taken, const Frames& frames);
-  void take_message(const StepLacking& lacking, const Frames& frames);
-  void take_message(const PartHeld& held, const Frames& frames);
-  void take_message(const StateGiven& given, const Frames& frames);
-  void take_message(const ShardBeat& beat, const Frames& frames);
-  void take_message(const WhoLeads& who, const Frames& frames);
-  void take_message(const ShardsFailed& failed, const Frames& frames);
-  template <typename Message>
-  void take_message(const Message&, const Frames&) {}  // a worker's
+  void take(const ShardsHere& here, const Frames& frames);
+  void take(const ShardsRefuse& refuse, const Frames& frames);
+  void take(const StepPrepared& prepared, const Frames& frames);
+  void take(const StepTaken& taken, const Frames& frames);
+  void take(const StepLacking& lacking, const Frames& frames);
+  void take(const PartHeld& held, const Frames& frames);
+  void take(const StateGiven& given, const Frames& frames);
+  void take(const ShardBeat& beat, const Frames& frames);
+  void take(const WhoLeads& who, const Frames& frames);
+  void take(const ShardsFailed& failed, const Frames& frames);
 
   void wait_until_here();
   void greet_again();
   void check_came_back(const ShardsHere& here) const;
   void tell_all_again();
-  void say(const ToShards& message) { socket_.send({}, {header_of(message)}); }
+  void say(const FromLead& message) { socket_.send({}, {header_of(message)}); }
 
   ShardLinkOptions options_;
   std::string session_;

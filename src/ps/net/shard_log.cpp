@@ -23,10 +23,10 @@ void append(storage::RecordLog& log, ShardRecord kind, const Frames& frames) {
   log.append(static_cast<std::uint64_t>(kind), parts);
 }
 
-template <typename Message>
-std::optional<Message> message_in(const storage::LogRecord& record, ShardRecord kind) {
+template <typename Message, typename Read>
+std::optional<Message> message_in(const storage::LogRecord& record, ShardRecord kind, const Read& read) {
   if (record.kind != static_cast<std::uint64_t>(kind) || record.parts.empty()) return std::nullopt;
-  const auto message = to_shards_in({record.parts[0], record.bytes});
+  const auto message = read({record.parts[0], record.bytes});
   const auto* const of_kind = message ? std::get_if<Message>(&*message) : nullptr;
   return of_kind != nullptr ? std::optional(*of_kind) : std::nullopt;
 }
@@ -39,11 +39,11 @@ Frames frames_of(const storage::LogRecord& record) {
 
 // Whether the record was one of those that follow the first.
 bool take_again(const storage::LogRecord& record, ShardKeeper& keeper) {
-  if (const auto part = message_in<PartMade>(record, ShardRecord::kPart)) {
+  if (const auto part = message_in<PartMade>(record, ShardRecord::kPart, part_from_worker)) {
     const auto tensors = tensors_after_header(frames_of(record), keeper.shape());
     return tensors && keeper.hold(part->push, tensors->clone());
   }
-  const auto asked = message_in<StepAsked>(record, ShardRecord::kStep);
+  const auto asked = message_in<StepAsked>(record, ShardRecord::kStep, from_lead);
   return asked && keeper.take(asked->step, asked->update);
 }
 
@@ -102,7 +102,7 @@ std::optional<KeptShards> read_shard_log(const std::filesystem::path& folder,
   };
   storage::RecordLogReader reader(file, advice);
   auto record = reader.next();
-  const auto loaded = record ? message_in<ShardsLoaded>(*record, ShardRecord::kLoaded) : std::nullopt;
+  const auto loaded = record ? message_in<ShardsLoaded>(*record, ShardRecord::kLoaded, from_lead) : std::nullopt;
   require(loaded.has_value(), "does not begin as a log of shards of this version of Sluice does");
   const TensorsShape shape = loaded->assignment.shape();
   const auto state = state_after_header(frames_of(*record), shape, loaded->states);

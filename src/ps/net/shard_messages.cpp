@@ -96,17 +96,23 @@ static bool is_sound(const PartHeld& held) { return is_sound(held.push); }
 namespace {
 
 // Read, a header takes many times as much memory as its bytes.
-constexpr std::size_t kLongestToShards = std::size_t{1} << 20, kLongestFromShards = std::size_t{1} << 20;
+constexpr std::size_t kLongestOfShards = std::size_t{1} << 20;
 
 }  // namespace
 
-Frame header_of(const ToShards& message) { return wire::write_header(message); }
-Frame header_of(const FromShards& message) { return wire::write_header(message); }
-std::optional<ToShards> to_shards_in(const Frame& header) {
-  return wire::read_header<ToShards>(header, kLongestToShards);
+Frame header_of(const FromLead& message) { return wire::write_header(message); }
+Frame header_of(const PartFromWorker& message) { return wire::write_header(message); }
+Frame header_of(const ShardsToLead& message) { return wire::write_header(message); }
+Frame header_of(const ShardsToWorker& message) { return wire::write_header(message); }
+std::optional<FromLead> from_lead(const Frame& header) { return wire::read_header<FromLead>(header, kLongestOfShards); }
+std::optional<PartFromWorker> part_from_worker(const Frame& header) {
+  return wire::read_header<PartFromWorker>(header, kLongestOfShards);
 }
-std::optional<FromShards> from_shards_in(const Frame& header) {
-  return wire::read_header<FromShards>(header, kLongestFromShards);
+std::optional<ShardsToLead> shards_to_lead(const Frame& header) {
+  return wire::read_header<ShardsToLead>(header, kLongestOfShards);
+}
+std::optional<ShardsToWorker> shards_to_worker(const Frame& header) {
+  return wire::read_header<ShardsToWorker>(header, kLongestOfShards);
 }
 
 Frames with_state(Frame header, const ShardsState& state) {

@@ -44,7 +44,7 @@ struct Assignment {
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
-// --- From the deciding server.
+// --- From the deciding server to a shard server.
 
 struct LeadHello {
   std::int64_t protocol = kProtocol;
@@ -91,7 +91,9 @@ struct ShardsOver {
   std::string what;
 };
 
-// --- From a worker.
+using FromLead = std::variant<LeadHello, ShardsLoaded, WorkerThere, StepAsked, PartAsked, StateAsked, LeadBeat, ShardsOver>;
+
+// --- From a worker to a shard server. PushAhead (messages.h) is one of these, too.
 
 struct PartMade {
   PushKey push;
@@ -103,10 +105,9 @@ struct PartBeat {
   PushKey push;  // its last one; sequence 0: none yet
 };
 
-using ToShards = std::variant<LeadHello, ShardsLoaded, WorkerThere, StepAsked, PartAsked, StateAsked, LeadBeat,
-                              ShardsOver, PushAhead, PartMade, PartBeat>;
+using PartFromWorker = std::variant<PushAhead, PartMade, PartBeat>;
 
-// --- From a shard server, to the deciding one.
+// --- From a shard server to the deciding one.
 
 struct ShardsHere {
   std::string session;              // of this process
@@ -150,7 +151,10 @@ struct ShardsFailed {
   std::string what;
 };
 
-// --- From a shard server, to a worker.
+using ShardsToLead = std::variant<ShardsHere, ShardsRefuse, StepPrepared, StepTaken, StepLacking, PartHeld, StateGiven,
+                                  ShardBeat, WhoLeads, ShardsFailed>;
+
+// --- From a shard server to a worker.
 
 struct WeightsPart {
   std::int64_t life = 0;  // of the worker
@@ -168,13 +172,16 @@ struct PartWanted {
   PushKey push;
 };
 
-using FromShards = std::variant<ShardsHere, ShardsRefuse, StepPrepared, StepTaken, StepLacking, PartHeld, StateGiven,
-                                ShardBeat, WhoLeads, ShardsFailed, WeightsPart, WeightsBeat, PartWanted>;
+using ShardsToWorker = std::variant<WeightsPart, WeightsBeat, PartWanted>;
 
-[[nodiscard]] Frame header_of(const ToShards& message);
-[[nodiscard]] Frame header_of(const FromShards& message);
-[[nodiscard]] std::optional<ToShards> to_shards_in(const Frame& header);
-[[nodiscard]] std::optional<FromShards> from_shards_in(const Frame& header);
+[[nodiscard]] Frame header_of(const FromLead& message);
+[[nodiscard]] Frame header_of(const PartFromWorker& message);
+[[nodiscard]] Frame header_of(const ShardsToLead& message);
+[[nodiscard]] Frame header_of(const ShardsToWorker& message);
+[[nodiscard]] std::optional<FromLead> from_lead(const Frame& header);
+[[nodiscard]] std::optional<PartFromWorker> part_from_worker(const Frame& header);
+[[nodiscard]] std::optional<ShardsToLead> shards_to_lead(const Frame& header);
+[[nodiscard]] std::optional<ShardsToWorker> shards_to_worker(const Frame& header);
 
 // What follows a header: the shards, then those of each state; nothing where they are not of that shape.
 [[nodiscard]] Frames with_state(Frame header, const ShardsState& state);

@@ -1,7 +1,6 @@
 #include "ps/net/shard_server.h"
 
 #include <algorithm>
-#include <concepts>
 #include <utility>
 #include <variant>
 
@@ -19,12 +18,6 @@ namespace {
 constexpr int kBeatsOfALead = 4;  // so many without a sign make room for another one
 constexpr std::chrono::nanoseconds kLongestLook{2'000'000'000};
 constexpr std::size_t kMostAtOnce = 64;  // messages between two looks at the time
-
-template <typename Message>
-constexpr bool kIsOfTheLead =
-    std::same_as<Message, ShardsLoaded> || std::same_as<Message, WorkerThere> || std::same_as<Message, StepAsked> ||
-    std::same_as<Message, PartAsked> || std::same_as<Message, StateAsked> || std::same_as<Message, LeadBeat> ||
-    std::same_as<Message, ShardsOver>;
 
 // Of the largest message there may be: all states of the shards; a shard is one frame.
 FrameSocket::Limits limits_for(const Assignment& assignment, const ShardServerOptions& options) {
@@ -77,20 +70,24 @@ void ShardServer::next(Nanoseconds limit) {
 }
 
 void ShardServer::handle(const FrameSocket::Received& received) {
-  const auto message = to_shards_in(received.frames.front());
-  if (!message) {
-    if (malformed_++ == 0) log_warning("a message that is none of ours was dropped; more of them are only counted");
-    return;
+  const std::string& peer = received.peer;
+  const Frames& frames = received.frames;
+  const auto take_it = [&](const auto& of_kind) { take(peer, of_kind, frames); };
+  if (peer == lead_) {
+    const auto message = from_lead(frames.front());
+    if (!message) return drop();
+    heard_ = time_.pass().count();
+    return std::visit(take_it, *message);
   }
-  std::visit(
-      [&]<typename Message>(const Message& of_kind) {
-        if constexpr (kIsOfTheLead<Message>) {
-          if (received.peer != lead_) return say(received.peer, WhoLeads{});
-          heard_ = time_.pass().count();
-        }
-        take(received.peer, of_kind, received.frames);
-      },
-      *message);
+  if (const auto part = part_from_worker(frames.front())) return std::visit(take_it, *part);
+  const auto message = from_lead(frames.front());
+  if (!message) return drop();
+  if (const auto* const hello = std::get_if<LeadHello>(&*message)) return take(peer, *hello, frames);
+  say(peer, WhoLeads{});
+}
+
+void ShardServer::drop() {
+  if (malformed_++ == 0) log_warning("a message that is none of ours was dropped; more of them are only counted");
 }
 
 // --- From the deciding server.

@@ -73,6 +73,7 @@ class ShardServer {
 
   void listen(const FrameSocket::Limits& limits);
   void handle(const FrameSocket::Received& received);
+  void drop();
   void take(const std::string& peer, const LeadHello& hello, const Frames& frames);
   [[nodiscard]] std::string refusal_of(const LeadHello& hello) const;
   void take(const std::string& peer, const ShardsLoaded& loaded, const Frames& frames);
@@ -93,7 +94,8 @@ class ShardServer {
   void look_for_the_lead();
   [[nodiscard]] ShardsHere here() const;
   [[nodiscard]] std::int64_t first_shard() const { return static_cast<std::int64_t>(loaded_.assignment.range.begin); }
-  void say(const std::string& peer, const FromShards& message) { socket_->send(peer, {header_of(message)}); }
+  void say(const std::string& peer, const ShardsToLead& message) { socket_->send(peer, {header_of(message)}); }
+  void say(const std::string& peer, const ShardsToWorker& message) { socket_->send(peer, {header_of(message)}); }
 
   ShardServerOptions options_;
   std::string session_;

@@ -98,7 +98,7 @@ TEST(ShardServerTest, TheStateOfACheckpointHasAllShards) {
 // Of the lives of parts the lead keeps a list, which is as long as they are many.
 TEST(ShardServerTest, PartsThatCannotBeAreNoMessage) {
   const auto is_read = [](const PushKey& push) {
-    return from_shards_in(header_of(ShardsHere{.session = "s", .parts = {{WorkerId{0}, 1, 1}, push}})).has_value();
+    return shards_to_lead(header_of(ShardsHere{.session = "s", .parts = {{WorkerId{0}, 1, 1}, push}})).has_value();
   };
   EXPECT_TRUE(is_read({WorkerId{3}, 1000, 1'000'000}));
   for (const PushKey& push : {PushKey{WorkerId{3}, 0, 1}, PushKey{WorkerId{3}, -1, 1}, PushKey{WorkerId{3}, 1 << 30, 1},
