@@ -82,7 +82,7 @@ ps::ShardsOver serve(ps::ShardServer& server) {
     const InterruptedError stopped(concat("stopped by ", StopSignal::name()));
     if (stop_at == 0) stop_at = now_ns() + (server.keeper() != nullptr ? kUntilTheOthersKnow : kUntilTheyHear);
     if (!server.has_lead() || now_ns() > stop_at) throw InterruptedError(stopped);
-    server.fail(stopped);  // again, where it was lost
+    server.ask_to_stop(stopped);  // again, where it was lost
   }
   return *server.over();
 }

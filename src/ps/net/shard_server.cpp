@@ -293,9 +293,14 @@ void ShardServer::look_for_the_lead() {
                          "; see what it says"));
 }
 
+void ShardServer::ask_to_stop(const InterruptedError& why) {
+  if (!lead_.empty()) say(lead_, ShardsFailed{static_cast<std::int64_t>(why.exit_code()), why.what()});
+}
+
 void ShardServer::fail(const Error& error) {
+  // A socket that could not be made again as large as the shards are is none.
   if (!lead_.empty() && socket_) say(lead_, ShardsFailed{static_cast<std::int64_t>(error.exit_code()), error.what()});
-  if (error.exit_code() != ExitCode::kInterrupted) socket_.reset();  // which waits until that has left
+  socket_.reset();  // which waits until that has left
 }
 
 }  // namespace sluice::ps

@@ -55,7 +55,11 @@ class ShardServer {
   void next(Nanoseconds limit);
   // How the run has ended; nothing: it has not.
   [[nodiscard]] const std::optional<ShardsOver>& over() const { return over_; }
-  // Tells the deciding server that this one ends, and why.
+  // Asks the deciding server to end the run, which first takes the weights that are here: serve on until over(). May be
+  // asked again, as a message may be lost.
+  void ask_to_stop(const InterruptedError& why);
+  // Tells the deciding server that this one ends, and why; returns when that has left. Afterwards only over() and
+  // keeper() may be called.
   void fail(const Error& error);
 
   [[nodiscard]] bool has_lead() const { return !lead_.empty(); }
