@@ -160,12 +160,13 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
   if (!assigned_) return;
   const auto found = sessions_.find(there.worker);
   const bool goes_on = found != sessions_.end() && found->second.peer == there.peer && found->second.life == there.life;
-  if (!goes_on || there.is_again)
+  if (!goes_on)
     sessions_.insert_or_assign(
         there.worker,
         Session{.peer = there.peer, .life = there.life, .pull = {options_.compression.pull, assigned_->layout}});
   Session& session = sessions_.at(there.worker);
   session.version = there.version;
+  if (there.is_again) session.pull.restart();
   if (!keeper_ || there.version != keeper_->version()) return;  // it has those already, or begins again
   const PackedWeights sent = session.pull.compress(keeper_->weights());
   socket_->send(
