@@ -61,9 +61,7 @@ SLUICE_FIELDS(PartWanted, "part_wanted", field("push", self.push));
 // The lead counts the lives of each worker of which a part is held, and has a number for each.
 static constexpr int kMostLives = 1 << 20;
 
-static bool is_sound(const PushKey& push) {
-  return push.life >= 1 && push.life <= kMostLives && push.sequence >= 1;
-}
+static bool is_sound(const PushKey& push) { return push.life >= 1 && push.life <= kMostLives && push.sequence >= 1; }
 static bool is_sound(const Assignment& assignment) {
   const auto& [layout, range] = assignment;
   return is_sound(layout) && range.begin < range.end && range.end <= layout.shards.size();

@@ -91,7 +91,8 @@ struct ShardsOver {
   std::string what;
 };
 
-using FromLead = std::variant<LeadHello, ShardsLoaded, WorkerThere, StepAsked, PartAsked, StateAsked, LeadBeat, ShardsOver>;
+using FromLead =
+    std::variant<LeadHello, ShardsLoaded, WorkerThere, StepAsked, PartAsked, StateAsked, LeadBeat, ShardsOver>;
 
 // --- From a worker to a shard server. PushAhead (messages.h) is one of these, too.
 

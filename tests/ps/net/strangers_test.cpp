@@ -204,8 +204,7 @@ TEST(NetworkTest, NumbersThatCannotBeAreNoMessage) {
     EXPECT_FALSE(is_read([&](PushMade& push) { push.record.factor = factor; })) << factor;
   for (const double loss : {std::nan(""), HUGE_VAL})
     EXPECT_FALSE(is_read([&](PushMade& push) { push.scores.loss_sum = loss; })) << loss;
-  for (double PushTimes::*time :
-       {&PushTimes::compute_s, &PushTimes::stall_s, &PushTimes::send_s, &PushTimes::idle_s}) {
+  for (double PushTimes::*time : {&PushTimes::compute_s, &PushTimes::stall_s, &PushTimes::send_s, &PushTimes::idle_s}) {
     for (const double seconds : {-1e-9, std::nan(""), HUGE_VAL})
       EXPECT_FALSE(is_read([&](PushMade& push) { push.times.*time = seconds; })) << seconds;
   }
