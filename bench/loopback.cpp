@@ -99,7 +99,7 @@ Frames frames_of(const Loopback& what) {
 }
 
 void exchange_frames(int port, int worker, const Loopback& what, Count& count) {
-  FrameSocket socket(FrameSocket::Role::kWorker, std::to_string(worker), {.frame_bytes = -1});
+  FrameSocket socket(FrameSocket::Role::kConnecting, std::to_string(worker), {.frame_bytes = -1});
   socket.connect("127.0.0.1", port);
   const Frames given = frames_of(what);
   bool is_answered = false;  // what is sent before there is a connection is lost
@@ -154,7 +154,7 @@ double tcp_bytes_per_s(const Loopback& what) {
 
 double frames_bytes_per_s(const Loopback& what) {
   Count count(what);
-  FrameSocket server(FrameSocket::Role::kServer, {}, {.frame_bytes = what.bytes});
+  FrameSocket server(FrameSocket::Role::kListening, {}, {.frame_bytes = what.bytes});
   const int port = server.listen("127.0.0.1", 0);
   std::vector<std::thread> workers;
   for (int w = 0; w < what.workers; ++w) workers.emplace_back([&, w] { exchange_frames(port, w, what, count); });

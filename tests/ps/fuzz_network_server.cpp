@@ -199,7 +199,7 @@ std::string unique_name() { return "fuzzer"; }
 void FrameSocket::connect(const std::string&, int) {}
 
 void FrameSocket::send(const std::string& peer, const Frames& frames) {
-  require(peer.size() == 1 && role_ == Role::kServer);
+  require(peer.size() == 1 && role_ == Role::kListening);
   const auto message = from_server(frames.front());
   require(message.has_value());
   learn(wire->known.at(static_cast<std::size_t>(peer[0] - 'a')), *message, frames);

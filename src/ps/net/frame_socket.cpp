@@ -39,7 +39,7 @@ Frame frame_of_message(zmq::message_t message) {
 
 void set_keys(zmq::socket_t& socket, FrameSocket::Role role, const Keys& keys) {
   if (keys.server_public.empty()) return;
-  if (role == FrameSocket::Role::kServer) {
+  if (role == FrameSocket::Role::kListening) {
     socket.set(zmq::sockopt::curve_server, 1);
     socket.set(zmq::sockopt::curve_secretkey, keys.server_secret);
     return;
@@ -54,8 +54,8 @@ void set_keys(zmq::socket_t& socket, FrameSocket::Role role, const Keys& keys) {
 
 struct FrameSocket::Zmq {
   explicit Zmq(Role role)
-      : context(role == Role::kServer ? kServerThreads : 1),
-        socket(context, role == Role::kServer ? zmq::socket_type::router : zmq::socket_type::dealer) {}
+      : context(role == Role::kListening ? kServerThreads : 1),
+        socket(context, role == Role::kListening ? zmq::socket_type::router : zmq::socket_type::dealer) {}
   zmq::context_t context;
   zmq::socket_t socket;
 };
@@ -69,7 +69,7 @@ FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, cons
     socket.set(zmq::sockopt::rcvhwm, kUnread);
     socket.set(zmq::sockopt::maxmsgsize, limits.frame_bytes < 0 ? limits.frame_bytes : limits.frame_bytes + kSeal);
     socket.set(zmq::sockopt::handshake_ivl, kHandshake);
-    if (role == Role::kServer) {
+    if (role == Role::kListening) {
       socket.set(zmq::sockopt::router_mandatory, true);  // else what nobody gets is dropped only after it was queued
       socket.set(zmq::sockopt::router_handover, true);   // a worker's new connection takes the place of its old one
     } else {
@@ -117,7 +117,7 @@ void FrameSocket::send(const std::string& peer, const Frames& frames) {
   using zmq::send_flags;
   try {
     zmq::socket_t& socket = zmq_->socket;
-    if (role_ == Role::kServer && !socket.send(zmq::buffer(peer), send_flags::sndmore | send_flags::dontwait)) return;
+    if (role_ == Role::kListening && !socket.send(zmq::buffer(peer), send_flags::sndmore | send_flags::dontwait)) return;
     for (std::size_t i = 0; i < frames.size(); ++i) {
       zmq::message_t message = message_of(frames[i]);
       const bool is_last = i + 1 == frames.size();
@@ -144,7 +144,7 @@ void FrameSocket::wait(std::chrono::nanoseconds limit, int wake, const std::vect
 std::optional<FrameSocket::Received> FrameSocket::next() {
   while (auto frames = receive()) {
     Received received;
-    if (role_ == Role::kServer) {
+    if (role_ == Role::kListening) {
       received.peer = frames->front().bytes;
       frames->erase(frames->begin());
     }

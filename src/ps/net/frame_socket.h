@@ -34,7 +34,7 @@ struct ServerAddress {
 
 class FrameSocket {
  public:
-  enum class Role { kServer, kWorker };
+  enum class Role { kListening, kConnecting };
   struct Limits {
     std::int64_t frame_bytes = std::int64_t{1} << 20;  // -1: any
     std::size_t frames = 64;

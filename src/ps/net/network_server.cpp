@@ -33,7 +33,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
     : server_(server),
       ledger_(ledger),
       options_(std::move(options)),
-      socket_(FrameSocket::Role::kServer, {}, limits_of(server.shape(), options_.compression.push), options_.keys),
+      socket_(FrameSocket::Role::kListening, {}, limits_of(server.shape(), options_.compression.push), options_.keys),
       port_(options_.listening >= 0 ? socket_.take_over(options_.listening)
                                     : socket_.listen(options_.host, options_.port)),
       begin_(now()),

@@ -50,7 +50,7 @@ ShardServer::ShardServer(ShardServerOptions options)
 // Until it is known how large a message may be, none is large.
 void ShardServer::listen(const FrameSocket::Limits& limits) {
   socket_.reset();
-  socket_.emplace(FrameSocket::Role::kServer, std::string{}, limits, options_.keys);
+  socket_.emplace(FrameSocket::Role::kListening, std::string{}, limits, options_.keys);
   port_ = socket_->listen(options_.host, port_ != 0 ? port_ : options_.port);
 }
 

@@ -65,7 +65,7 @@ class FakeServer {
   }
 
  private:
-  FrameSocket socket_{FrameSocket::Role::kServer, {}, {}};
+  FrameSocket socket_{FrameSocket::Role::kListening, {}, {}};
   int port_ = socket_.listen("127.0.0.1", 0);
   std::string peer_;
 };

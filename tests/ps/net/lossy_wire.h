@@ -42,7 +42,7 @@ class LossyWire {
       while (auto received = front_.next()) {
         auto& socket = back[received->peer];
         if (!socket) {
-          socket = std::make_unique<FrameSocket>(FrameSocket::Role::kWorker, received->peer, FrameSocket::Limits{});
+          socket = std::make_unique<FrameSocket>(FrameSocket::Role::kConnecting, received->peer, FrameSocket::Limits{});
           socket->connect("127.0.0.1", server_port);
         }
         if (!is_lost()) socket->send({}, received->frames);
@@ -55,7 +55,7 @@ class LossyWire {
     }
   }
 
-  FrameSocket front_{FrameSocket::Role::kServer, {}, {}};
+  FrameSocket front_{FrameSocket::Role::kListening, {}, {}};
   double loss_;
   int port_ = 0;
   std::int64_t draws_ = 0;

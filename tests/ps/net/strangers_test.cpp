@@ -15,7 +15,7 @@ namespace {
 class Stranger {
  public:
   explicit Stranger(int port, const std::string& name = "stranger")
-      : socket_(FrameSocket::Role::kWorker, name, {.frame_bytes = -1, .frames = 4096}) {
+      : socket_(FrameSocket::Role::kConnecting, name, {.frame_bytes = -1, .frames = 4096}) {
     socket_.connect("127.0.0.1", port);
   }
   void say(const Frames& frames) { socket_.send({}, frames); }
@@ -177,7 +177,7 @@ TEST(NetworkTest, TenGibibytesThatAreAnnouncedEndTheConnection) {
 // The longest of its own frames is read, one byte more is not.
 TEST(NetworkTest, OnlyFramesAsLongAsAPushMayBeAreRead) {
   constexpr std::int64_t kLimit = std::int64_t{1} << 20;
-  FrameSocket socket(FrameSocket::Role::kServer, {}, {.frame_bytes = kLimit});
+  FrameSocket socket(FrameSocket::Role::kListening, {}, {.frame_bytes = kLimit});
   const int port = socket.listen("127.0.0.1", 0);
   RawPeer fits(connected_to(port), "DEALER"), is_long(connected_to(port), "DEALER");
   fits.announce(kLimit);
