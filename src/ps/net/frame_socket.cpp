@@ -15,8 +15,8 @@ namespace sluice::ps {
 namespace {
 
 constexpr int kLinger = 2000;  // milliseconds that closing may take, for the last messages to leave
-// Threads of a server that carry bytes between sockets and memory; each connection has one of them.
-constexpr int kServerThreads = 4;
+// Threads that carry bytes between connections and memory where a socket listens; each connection has one of them.
+constexpr int kListeningThreads = 4;
 constexpr int kUnread = 64;         // messages that wait in memory for us, of each connection
 constexpr std::int64_t kSeal = 64;  // bytes that encryption adds to a frame, and some more
 constexpr int kReconnect = 100;     // milliseconds between two tries
@@ -54,7 +54,7 @@ void set_keys(zmq::socket_t& socket, FrameSocket::Role role, const Keys& keys) {
 
 struct FrameSocket::Zmq {
   explicit Zmq(Role role)
-      : context(role == Role::kListening ? kServerThreads : 1),
+      : context(role == Role::kListening ? kListeningThreads : 1),
         socket(context, role == Role::kListening ? zmq::socket_type::router : zmq::socket_type::dealer) {}
   zmq::context_t context;
   zmq::socket_t socket;
@@ -71,7 +71,7 @@ FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, cons
     socket.set(zmq::sockopt::handshake_ivl, kHandshake);
     if (role == Role::kListening) {
       socket.set(zmq::sockopt::router_mandatory, true);  // else what nobody gets is dropped only after it was queued
-      socket.set(zmq::sockopt::router_handover, true);   // a worker's new connection takes the place of its old one
+      socket.set(zmq::sockopt::router_handover, true);   // a new connection of a peer takes the place of its old one
     } else {
       socket.set(zmq::sockopt::routing_id, name);
       socket.set(zmq::sockopt::reconnect_ivl, kReconnect);
@@ -117,7 +117,8 @@ void FrameSocket::send(const std::string& peer, const Frames& frames) {
   using zmq::send_flags;
   try {
     zmq::socket_t& socket = zmq_->socket;
-    if (role_ == Role::kListening && !socket.send(zmq::buffer(peer), send_flags::sndmore | send_flags::dontwait)) return;
+    if (role_ == Role::kListening && !socket.send(zmq::buffer(peer), send_flags::sndmore | send_flags::dontwait))
+      return;
     for (std::size_t i = 0; i < frames.size(); ++i) {
       zmq::message_t message = message_of(frames[i]);
       const bool is_last = i + 1 == frames.size();

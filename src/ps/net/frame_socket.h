@@ -1,9 +1,9 @@
-// frame_socket: one end of the connections between a parameter server and its workers (ZeroMQ): messages of several
-// frames, whole or not at all. A server has one socket for all workers and tells them apart by the names that they gave
-// themselves; a worker's connects again and again.
+// frame_socket: one end of the connections of a parameter-server run (ZeroMQ): messages of several frames, whole or not
+// at all. A socket that listens has many peers and tells them apart by the names that they gave themselves; one that
+// connects has one peer, and connects again and again.
 // - A message may be lost with its connection, unseen; who needs it asks for it (messages.h).
 // - Frames longer than the limit end the connection before any memory is taken for them; messages of more frames, or
-//   with a name that is no worker's, are dropped and counted.
+//   of none, are dropped and counted.
 // - Without keys nothing is encrypted and anybody who reaches the port can speak: a server without keys listens on the
 //   machine itself only. With them (CURVE) whoever does not have the server's public key is not heard.
 // Not here: what messages mean. Threads: one. Errors: ConfigError (the address is not known, not ours, in use; keys
@@ -40,11 +40,11 @@ class FrameSocket {
     std::size_t frames = 64;
   };
   struct Received {
-    std::string peer;  // the worker's name for itself; empty in a worker
+    std::string peer;  // the connecting side's name for itself; empty on that side
     Frames frames;     // at least one
   };
 
-  // name: the worker's own, for the server; unused in a server.
+  // name: of a socket that connects, for the other side; unused in one that listens.
   FrameSocket(Role role, const std::string& name, Limits limits, const Keys& keys = {});
   ~FrameSocket();
   FrameSocket(const FrameSocket&) = delete;
