@@ -116,6 +116,16 @@ std::optional<FromServer> from_server(const Frame& header) {
   return wire::read_header<FromServer>(header, kLongestOfServer);
 }
 
+FrameSocket::Limits limits_for(const TensorsShape& shape, const Compression& pushed, std::optional<int> given_states) {
+  std::int64_t bytes = std::max(packed_bytes({}, shape.dtype, shape.statistics), FrameSocket::Limits{}.frame_bytes);
+  for (const std::int64_t elements : shape.shards) {
+    bytes = std::max(bytes, packed_bytes(pushed, shape.dtype, elements));
+    if (given_states) bytes = std::max(bytes, packed_bytes({}, shape.dtype, elements));
+  }
+  const auto states = static_cast<std::size_t>(given_states.value_or(0));
+  return {.frame_bytes = bytes, .frames = shape.shards.size() * (states + 1) + 2};
+}
+
 Frames with_tensors(Frame header, const Tensors& tensors) {
   Frames frames{std::move(header)};
   for (const at::Tensor& shard : tensors.shards) frames.push_back(frame_of(shard));

@@ -27,7 +27,9 @@
 #include <vector>
 
 #include "comm/start.h"
+#include "ps/compression.h"
 #include "ps/layout.h"
+#include "ps/net/frame_socket.h"
 #include "ps/net/frames.h"
 #include "ps/pull_compressor.h"
 #include "ps/push.h"
@@ -141,6 +143,13 @@ void throw_where_it_failed(const Over& over);
 [[nodiscard]] Frame header_of(const FromServer& message);
 [[nodiscard]] std::optional<FromWorker> from_worker(const Frame& header);
 [[nodiscard]] std::optional<FromServer> from_server(const Frame& header);
+
+// What a server takes of such shards: pushes, a shard a frame; and where it is given the shards themselves, those with
+// so many states of the optimizer each.
+[[nodiscard]] FrameSocket::Limits limits_for(const TensorsShape& shape, const Compression& pushed,
+                                             std::optional<int> given_states = std::nullopt);
+// What others take of the server that they have connected to: all.
+inline constexpr FrameSocket::Limits kFromServers{.frame_bytes = -1, .frames = 8192};
 
 // What follows a header: the shards, then the statistics; nothing where they are not of that shape.
 [[nodiscard]] Frames with_tensors(Frame header, const Tensors& tensors);

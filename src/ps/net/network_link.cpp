@@ -35,7 +35,7 @@ class NetworkLink::Connection {
   explicit Connection(LinkOptions options)
       : options_(std::move(options)),
         session_(unique_name()),
-        socket_(FrameSocket::Role::kConnecting, session_, {.frame_bytes = -1, .frames = 2048}, options_.keys),
+        socket_(FrameSocket::Role::kConnecting, session_, kFromServers, options_.keys),
         thread_(socket_, {.take = [this](const Frames& message) { hear(message); },
                           .turn = [this] { return turn(); },
                           .fail = [this](std::exception_ptr failure) { fail(std::move(failure)); }}),

@@ -16,13 +16,6 @@ namespace {
 constexpr int kBeatsOfOneWhoLives = 4;        // so many without a sign make room for another process
 constexpr std::size_t kMoreConnections = 16;  // than workers that are there, each heard at every look
 
-FrameSocket::Limits limits_of(const TensorsShape& shape, const Compression& compression) {
-  std::int64_t bytes = std::max(packed_bytes({}, shape.dtype, shape.statistics), FrameSocket::Limits{}.frame_bytes);
-  for (const std::int64_t elements : shape.shards)
-    bytes = std::max(bytes, packed_bytes(compression, shape.dtype, elements));
-  return {.frame_bytes = bytes, .frames = shape.shards.size() + 2};
-}
-
 std::string named(WorkerId worker, const std::string& where) {
   return concat("worker ", static_cast<int>(worker), " (", where, ")");
 }
@@ -33,7 +26,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
     : server_(server),
       ledger_(ledger),
       options_(std::move(options)),
-      socket_(FrameSocket::Role::kListening, {}, limits_of(server.shape(), options_.compression.push), options_.keys),
+      socket_(FrameSocket::Role::kListening, {}, limits_for(server.shape(), options_.compression.push), options_.keys),
       port_(options_.listening >= 0 ? socket_.take_over(options_.listening)
                                     : socket_.listen(options_.host, options_.port)),
       begin_(now()),

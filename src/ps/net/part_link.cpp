@@ -28,7 +28,7 @@ class PartLink::Connection {
  public:
   explicit Connection(PartLinkOptions options)
       : options_(std::move(options)),
-        socket_(FrameSocket::Role::kConnecting, options_.session, {.frame_bytes = -1, .frames = 2048}, options_.keys),
+        socket_(FrameSocket::Role::kConnecting, options_.session, kFromServers, options_.keys),
         thread_(socket_, {.take = [this](Frames message) { handle(std::move(message)); },
                           .turn = [this] { return turn(); },
                           .fail = warn_of}),

@@ -23,7 +23,7 @@ constexpr std::chrono::nanoseconds kLongestPause{2'000'000'000};
 ShardLink::ShardLink(ShardLinkOptions options)
     : options_(std::move(options)),
       session_(unique_name()),
-      socket_(FrameSocket::Role::kConnecting, session_, {.frame_bytes = -1, .frames = 8192}, options_.keys),
+      socket_(FrameSocket::Role::kConnecting, session_, kFromServers, options_.keys),
       time_(kLongestPause) {
   socket_.connect(options_.host, options_.port);
 }

@@ -19,18 +19,6 @@ constexpr int kBeatsOfALead = 4;  // so many without a sign make room for anothe
 constexpr std::chrono::nanoseconds kLongestLook{2'000'000'000};
 constexpr std::size_t kMostAtOnce = 64;  // messages between two looks at the time
 
-// Of the largest message there may be: all states of the shards; a shard is one frame.
-FrameSocket::Limits limits_for(const Assignment& assignment, const ShardServerOptions& options) {
-  const TensorsShape shape = assignment.shape();
-  std::int64_t bytes = FrameSocket::Limits{}.frame_bytes;
-  for (const std::int64_t elements : shape.shards) {
-    for (const Compression& with : {Compression{}, options.compression.push})
-      bytes = std::max(bytes, packed_bytes(with, shape.dtype, elements));
-  }
-  return {.frame_bytes = bytes,
-          .frames = shape.shards.size() * static_cast<std::size_t>(optim::count_states(options.optimizer) + 1) + 2};
-}
-
 }  // namespace
 
 ShardServer::ShardServer(ShardServerOptions options)
@@ -44,7 +32,7 @@ ShardServer::ShardServer(ShardServerOptions options)
       log_->begin(loaded_, *keeper_);
     }
   }
-  listen(keeper_ ? limits_for(loaded_.assignment, options_) : FrameSocket::Limits{});
+  listen(keeper_ ? limits_of(loaded_.assignment) : FrameSocket::Limits{});
 }
 
 // Until it is known how large a message may be, none is large.
@@ -52,6 +40,10 @@ void ShardServer::listen(const FrameSocket::Limits& limits) {
   socket_.reset();
   socket_.emplace(FrameSocket::Role::kListening, std::string{}, limits, options_.keys);
   port_ = socket_->listen(options_.host, port_ != 0 ? port_ : options_.port);
+}
+
+FrameSocket::Limits ShardServer::limits_of(const Assignment& assignment) const {
+  return limits_for(assignment.shape(), options_.compression.push, optim::count_states(options_.optimizer));
 }
 
 void ShardServer::next(Nanoseconds limit) {
@@ -111,7 +103,7 @@ void ShardServer::take(const std::string& peer, const LeadHello& hello, const Fr
   if (assigned_ != hello.assignment) {
     assigned_ = hello.assignment;
     // Who asks comes again, at a socket that takes messages as large as these shards.
-    return listen(limits_for(*assigned_, options_));
+    return listen(limits_of(*assigned_));
   }
   say(peer, here());
 }

@@ -76,6 +76,7 @@ class ShardServer {
   };
 
   void listen(const FrameSocket::Limits& limits);
+  [[nodiscard]] FrameSocket::Limits limits_of(const Assignment& assignment) const;
   void handle(const FrameSocket::Received& received);
   void drop();
   void take(const std::string& peer, const LeadHello& hello, const Frames& frames);
