@@ -4,15 +4,9 @@
 // Threads: one. Errors: those of the connection (ps/net/shard_link.h).
 #pragma once
 
-#include "ps/shard_set.h"
+#include "ps/shard_step.h"
 
 namespace sluice::ps {
-
-// All that such a server is made of again. It stays as it is.
-struct ShardsState {
-  std::vector<at::Tensor> values;  // [shard]
-  NamedStates optimizer;
-};
 
 class OtherShards {
  public:

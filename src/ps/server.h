@@ -116,7 +116,7 @@ class Server {
   [[nodiscard]] const SyncPolicy& policy() const { return options_.policy; }
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] const std::vector<ShardState>& shards() const { return shards_.shards(); }
-  [[nodiscard]] std::size_t others() const { return options_.others.size(); }
+  [[nodiscard]] const std::vector<OtherShards*>& others() const { return options_.others; }
   [[nodiscard]] const ShardRange& own() const { return own_; }
   [[nodiscard]] const TensorsShape& shape() const { return shape_; }  // of what is pushed to this server
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ps/other_shards.h"
+#include "ps/shard_set.h"
 
 namespace sluice::ps {
 

@@ -8,48 +8,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "optim/optimizer.h"
 #include "ps/layout.h"
-#include "ps/policy/mix.h"
 #include "ps/shard_state.h"
+#include "ps/shard_step.h"
 #include "ps/shard_threads.h"
 
 namespace sluice::ps {
 
 // Of all shards, below which waking a thread up takes longer than it saves (docs/performance.md).
 inline constexpr std::size_t kLeastBytesForThreads = std::size_t{4} << 20;
-
-// One step of an update: a mix of its pushes, told to every server alike. A value.
-struct ShardStep {
-  std::int64_t version = 0;  // of the weights that come of the update
-  int index = 0;             // of the step among those of its update
-  int count = 1;             // 0: the update changes nothing, as one of pushes without a target
-  Mix mix;
-  std::vector<PushKey> pushes;  // [push of the mix]
-  bool mixes_weights = false;   // else the mix is the gradient of an optimizer step
-  bool wants_norm = false;
-
-  [[nodiscard]] bool is_last() const { return index + 1 >= count; }
-};
-
-// What came of the first half.
-struct Prepared {
-  double squares = 0;  // of the sum, not yet divided; 0 where no norm was asked for
-  bool is_finite = true;
-};
-
-// What the second half takes it with; of no meaning where weights are mixed.
-struct ShardUpdate {
-  double lr = 0;
-  double divisor = 1;
-};
-
-// By names of the optimizer; [shard].
-using NamedStates = std::vector<std::pair<std::string, std::vector<at::Tensor>>>;
 
 class ShardSet {
  public:

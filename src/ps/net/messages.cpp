@@ -164,6 +164,12 @@ std::optional<Packed> packed_after_header(const Frames& frames, const TensorsSha
   return packed;
 }
 
+PackedWeights weights_after_header(const Frames& frames, const TensorsShape& shape, std::int64_t sequence,
+                                   bool is_whole) {
+  auto packed = packed_after_header(frames, shape);
+  return {.sequence = sequence, .is_whole = is_whole, .packed = packed ? std::move(*packed) : Packed{}};
+}
+
 Frames with_samples(Frame header, const std::vector<std::int64_t>& samples) {
   return {std::move(header), frame_of(at::tensor(samples, at::kLong))};
 }

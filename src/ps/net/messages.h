@@ -155,6 +155,9 @@ inline constexpr FrameSocket::Limits kFromServers{.frame_bytes = -1, .frames = 8
 [[nodiscard]] Frames with_tensors(Frame header, const Tensors& tensors);
 [[nodiscard]] Frames with_packed(Frame header, const Packed& packed);
 [[nodiscard]] std::optional<Packed> packed_after_header(const Frames& frames, const TensorsShape& shape);
+// Weights as they have come; empty where they are not of that shape.
+[[nodiscard]] PackedWeights weights_after_header(const Frames& frames, const TensorsShape& shape, std::int64_t sequence,
+                                                 bool is_whole);
 [[nodiscard]] std::optional<Tensors> tensors_after_header(const Frames& frames, const TensorsShape& shape);
 [[nodiscard]] Frames with_samples(Frame header, const std::vector<std::int64_t>& samples);
 [[nodiscard]] std::optional<std::vector<std::int64_t>> samples_after_header(const Frames& frames);

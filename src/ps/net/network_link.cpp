@@ -275,7 +275,7 @@ class NetworkLink::Connection {
   }
   void take(const WeightsGiven& given, const Frames& frames) {
     if (life_ == 0) return;
-    const PackedWeights message = message_of(given.sequence, given.is_whole, frames, parts_->first_shape());
+    const PackedWeights message = weights_after_header(frames, parts_->first_shape(), given.sequence, given.is_whole);
     if (!decoder_->follows(message)) return;  // one was lost: it will be asked for
     auto tensors = decoder_->take(message);
     if (!tensors) throw PeerError(concat(server(), " has sent weights of another layout"));

@@ -31,6 +31,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
                                     : socket_.listen(options_.host, options_.port)),
       begin_(now()),
       empty_since_(begin_) {
+  check(std::ranges::equal(server_.others(), options_.others), "a server and its network have other servers each");
   was_over_ = is_over_ = server_.progress().version > 0 && server_.progress().version >= options_.last_version;
   if (is_over_) return;
   for (TakenPush& push : std::exchange(options_.taken_before, {})) {

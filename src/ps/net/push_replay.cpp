@@ -158,7 +158,7 @@ void PushReplay::redo(const LogUpdate& logged, const std::vector<storage::LogRec
   update.at = now_ns();
   const bool begins_file = std::ranges::binary_search(files_, logged.version);
   // Servers that keep some of the shards are not asked in between.
-  const bool is_last = logged.version == place.last_version && server.others() == 0;
+  const bool is_last = logged.version == place.last_version && server.others().empty();
   if (is_last || (begins_file && place.wants_state && place.wants_state(update.before, update.after))) {
     update.state = server.state();
     update.ledger = place.ledger.state();

@@ -31,7 +31,7 @@
 #include "comm/start.h"
 #include "ps/net/frames.h"
 #include "ps/net/messages.h"
-#include "ps/other_shards.h"
+#include "ps/shard_step.h"
 
 namespace sluice::ps {
 

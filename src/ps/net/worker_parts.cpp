@@ -17,11 +17,6 @@ constexpr Nanoseconds kNotice = 10'000'000'000;  // so long a wait is told
 
 }  // namespace
 
-PackedWeights message_of(std::int64_t sequence, bool is_whole, const Frames& frames, const TensorsShape& shape) {
-  auto packed = packed_after_header(frames, shape);
-  return {.sequence = sequence, .is_whole = is_whole, .packed = packed ? std::move(*packed) : Packed{}};
-}
-
 WorkerParts::WorkerParts(WorkerPartsOptions options) : options_(std::move(options)), parts_(options_.servers.size()) {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const ServerAddress& at = options_.servers[i];
@@ -71,7 +66,7 @@ void WorkerParts::decode() {
     for (; !part.arrived.empty(); part.arrived.pop_front()) {
       const auto& [header, frames] = part.arrived.front();
       const PackedWeights message =
-          message_of(header.sequence, header.is_whole, frames, shape_of(layout_, range_of(i + 1)));
+          weights_after_header(frames, shape_of(layout_, range_of(i + 1)), header.sequence, header.is_whole);
       if (header.life != part.version.life) {
         part.decoder->forget();
         part.weights.reset();

@@ -87,8 +87,4 @@ class WorkerParts {
   std::vector<std::unique_ptr<PartLink>> links_;  // the last member: their threads end before the others do
 };
 
-// Weights as they have come; empty where they are not of that shape.
-[[nodiscard]] PackedWeights message_of(std::int64_t sequence, bool is_whole, const Frames& frames,
-                                       const TensorsShape& shape);
-
 }  // namespace sluice::ps
