@@ -1,7 +1,6 @@
 // compression: less to send between a parameter server and its workers: the values of a shard as fewer bytes, and back.
 //   kNone  the values themselves
-//   kBf16  each in 16 bits, rounded to nearest and ties to even, float64 by way of float32. A finite value stays
-//   finite:
+//   kBf16  each in 16 bits, rounded to nearest and ties to even, float64 by way of float32. What is finite stays so:
 //          where rounding would make it infinite it is the largest bf16
 //   kTopK  the largest magnitudes, kept_of() of them, of equal ones the first: their values, then their places in the
 //          shard as 32-bit numbers, ascending

@@ -102,8 +102,7 @@ class Server {
   [[nodiscard]] bool may_begin(WorkerId worker) const { return coordinator_.may_begin(worker); }
   [[nodiscard]] std::optional<Nanoseconds> due_at() const { return coordinator_.due_at(); }
 
-  // pushed: of the shards here, the server's from now on; those of the others hold theirs. An update writes into their
-  // memory: others may read it before advance() only.
+  // pushed: this server's shards, whose memory is the server's from now on: the caller may read it until advance().
   [[nodiscard]] PushAnswer push(const PushRecord& record, Tensors pushed, Nanoseconds now);
   // Makes every update that is due.
   std::vector<UpdateDone> advance(Nanoseconds now, const Decided& decided = {});

@@ -75,10 +75,11 @@ concept HasFields = requires {
   Fields<T>::kName;
 };
 template <typename T>
-concept Listed = requires(T list) {
+concept HasElements = requires {
   typename T::value_type;
-}
-&&!std::same_as<T, std::string> && !std::same_as<T, comm::Agreement>;
+};
+template <typename T>
+concept Listed = HasElements<T> && !std::same_as<T, std::string> && !std::same_as<T, comm::Agreement>;
 
 // How many of its values an enumeration has, from 0.
 constexpr int values_of(PushAnswer) { return static_cast<int>(PushAnswer::kRefused) + 1; }

@@ -55,12 +55,12 @@ class NetworkLink final : public ServerLink {
 
   // The samples of the next step; nothing: the run is over.
   [[nodiscard]] std::optional<data::Lease> next_lease();
-  // Until the weights of that step are here: their version. StepIsVoid.
+  // Waits for the weights of that step, and returns their version. Throws StepIsVoid.
   [[nodiscard]] std::int64_t wait_for_weights();
-  // Within a step that takes long: StepIsVoid where it counts for nothing any more.
+  // Within a step that takes long: throws StepIsVoid where it counts for nothing any more.
   void check_step();
   [[nodiscard]] const Layout& layout() const override;
-  // Those. StepIsVoid.
+  // The weights of that step, once. Throws StepIsVoid.
   [[nodiscard]] std::int64_t pull(Tensors& into) override;
   // Where pushes are not compressed.
   [[nodiscard]] bool takes_spans() const override;

@@ -337,7 +337,7 @@ void NetworkServer::begin_all_that_may() {
   }
 }
 
-// By it a worker knows that its last push was taken.
+// A lease also tells the worker that its last push was taken.
 void NetworkServer::give_next_lease(Sessions::value_type& worker) {
   if (!worker.second.lease && !is_unsettled(worker.first, worker.second)) give_lease(worker.second);
 }

@@ -8,8 +8,8 @@
 // - Other servers may keep some of the shards (shard_server.h): workers send these their parts of a push, which counts
 //   when this server has its own part and all others have said that they hold theirs.
 // - With a journal a worker hears that its push was taken when the journal has it: by the answer, or by its next lease.
-// What commits a push, then, is this server's journal, and what commits an update is too: it is written after all have
-// prepared it and before any of them takes it.
+//   What commits a push, then, is this server's journal, and what commits an update is too: it is written after all
+//   have prepared it and before any of them takes it.
 // Not here: what a push does to the weights (ps/server.h), when (ps/policy), what is recorded.
 // Threads: one, which has to call next() again and again. Errors: ConfigError and PeerError of the socket; PeerError
 // when no worker comes, or none is left; DivergedError.
@@ -50,8 +50,8 @@ struct NetworkUpdate {
   ServerProgress before;
   ServerProgress after;
   Nanoseconds at = 0;
-  std::optional<data::LedgerState> ledger;  // as state
-  std::optional<ServerState> state;         // right after it, where NetworkOptions::wants_state said so
+  std::optional<data::LedgerState> ledger;  // right after it; there where state is
+  std::optional<ServerState> state;         // likewise, where NetworkOptions::wants_state said so
 };
 
 struct NetworkOptions {
@@ -86,8 +86,8 @@ class NetworkServer {
   // Serves until an update is ready to be told, at most for so long. Updates come in order and none is left out.
   [[nodiscard]] std::optional<NetworkUpdate> next(Nanoseconds limit);
   [[nodiscard]] bool is_over() const { return is_over_ && made_.empty(); }
-  // The run ends, also after an error: tells all workers, and waits a little for them to leave. Updates that have been
-  // made are still told by next(). Other servers are told only where it is done and has no journal: else their
+  // Ends the run, also after an error: tells the workers and waits up to `farewell` for them to leave. next() still
+  // hands out updates that were made. Other servers are told only where the run is done and has no journal: else their
   // state may be wanted, or their logs until all is saved.
   void end(const Over& over);
   // Instead of serving: for so long who comes is told why the run does not begin. Those who were in it before wait for

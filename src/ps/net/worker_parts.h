@@ -49,7 +49,7 @@ class WorkerParts {
   // What has been waited for so long: says once which servers have not sent theirs; PeerError where that takes longer
   // than the limit.
   void look_for(const PartVersion& weights, Nanoseconds waited, Nanoseconds limit);
-  // They are, and go to the end of `into`.
+  // Appends these parts to into.shards. Requires: has().
   void take(Tensors& into);
   // Whether something was missing since this was asked last.
   [[nodiscard]] bool take_lost();
