@@ -17,8 +17,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "optim/optimizer.h"
@@ -114,9 +112,7 @@ class Server {
   [[nodiscard]] const std::map<WorkerId, Tensors>& waiting() const { return waiting_; }
   [[nodiscard]] const SyncPolicy& policy() const { return options_.policy; }
   [[nodiscard]] const Layout& layout() const { return layout_; }
-  [[nodiscard]] const std::vector<ShardState>& shards() const { return shards_.shards(); }
   [[nodiscard]] const std::vector<OtherShards*>& others() const { return options_.others; }
-  [[nodiscard]] const ShardRange& own() const { return own_; }
   [[nodiscard]] const TensorsShape& shape() const { return shape_; }  // of what is pushed to this server
 
  private:

@@ -36,7 +36,6 @@ class ShardSet {
   [[nodiscard]] NamedStates optimizer_states() const;    // copies
   // Goes on from an earlier one's, after so many updates.
   void go_on_from(const NamedStates& states, std::int64_t updates);
-  [[nodiscard]] const std::vector<ShardState>& shards() const { return shards_; }
 
  private:
   void for_each(const ShardThreads::Work& work) const;

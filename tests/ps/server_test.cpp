@@ -216,8 +216,9 @@ TEST_P(ServerTest, AnUpdateThatIsNotFiniteLeavesEverythingAsItWas) {
     EXPECT_TRUE(done[0].is_dropped);
     expect_values(server, start_, "dropped");
     EXPECT_TRUE(at::equal(server.weights().tensors.statistics, start_statistics_));
-    for (const ShardState& shard : server.shards())
-      EXPECT_EQ(shard.optimizer().states()[0].second.abs().sum().item<double>(), 0);
+    const ServerState state = server.state();
+    ASSERT_EQ(state.optimizer.size(), 1U);
+    for (const at::Tensor& momentum : state.optimizer[0].second) EXPECT_EQ(momentum.abs().sum().item<double>(), 0);
   }
 }
 

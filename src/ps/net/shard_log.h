@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <string>
 
 #include "ps/net/shard_messages.h"
 #include "ps/shard_keeper.h"

@@ -65,8 +65,6 @@ class Coordinator {
   [[nodiscard]] std::optional<Nanoseconds> due_at() const;
 
   [[nodiscard]] bool may_begin(WorkerId worker) const;
-  [[nodiscard]] bool is_open() const { return is_open_; }
-  [[nodiscard]] std::int64_t version() const { return version_; }
   [[nodiscard]] int workers() const;                          // that are there
   [[nodiscard]] std::optional<std::int64_t> slowest() const;  // the least clock of those; nothing: nobody is there
 

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <map>
 #include <random>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -74,7 +72,6 @@ inline Tensors room_for(const Layout& layout) {
 struct ToySaved {
   ServerState server;
   data::LedgerState ledger;
-  bool others_go_on = false;  // with what they have: they are asked for it by `prepare`
 };
 
 // A server in a thread of its own, with what it has told.
@@ -104,7 +101,7 @@ class ToyServer {
     options.tell = [this](const WorkerNews& told) { news.push_back(told); };
     if (change) change(options);
     if (prepare) prepare(server_, ledger_, options);
-    if (!saved || !saved->others_go_on) load_others(saved);
+    load_others(saved);
     options.others = links();
     network_.emplace(server_, ledger_, options);
   }
