@@ -126,13 +126,13 @@ TEST_F(ShardStateTest, MixedWeightsAreTheWeightedMeanBitForBitAndCountWhenTheyAr
 }
 
 TEST_F(ShardStateTest, OneElementThatIsNotFiniteIsFoundWhereverItIs) {
-  const Mix mix{.parts = {{0, 1}, {1, 1}}, .divisor = 2}, mean{.parts = {{0, 1}, {1, 1}}, .divisor = 2};
+  const Mix mean{.parts = {{0, 1}, {1, 1}}, .divisor = 2};
   for (const std::int64_t where : {std::int64_t{0}, kElements / 2, kElements - 1}) {
     std::vector<at::Tensor> pushed = pushes_of(0);
     for (int push = 0; push < 2; ++push) pushed[push][where] = 3e38;  // each is finite, their sum is not
     ShardState shard({.kind = "sgd"}, wave(1.1));
     EXPECT_FALSE(shard.mix_weights(mean, pushed));
-    shard.add_up(mix, pushed);
+    shard.add_up(mean, pushed);
     EXPECT_FALSE(shard.is_finite());
     EXPECT_TRUE(at::equal(shard.values(), wave(1.1)));
   }

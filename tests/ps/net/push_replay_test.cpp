@@ -113,6 +113,7 @@ TEST_P(PushReplayTest, AnEndThatIsCutOffAnywhereLeavesTheWeightsOfThatUpdate) {
   const TempDir dir;
   LoggedRun run(GetParam(), dir.path(), 4);
   run.run(150);
+  while (run.server().progress().version % kKeptEvery != kKeptEvery - 1) run.run(1);  // many in the last file
   const std::int64_t last = run.kept.rbegin()->first;
   const auto file = log_file(dir.path(), last);
   const std::string whole = sluice::test::slurp(file);
@@ -129,7 +130,7 @@ TEST_P(PushReplayTest, AnEndThatIsCutOffAnywhereLeavesTheWeightsOfThatUpdate) {
     EXPECT_EQ(digest_of(server.weights().tensors), run.digests.at(server.progress().version));
     reached.insert(server.progress().version);
   }
-  EXPECT_GE(reached.size(), 1U);
+  EXPECT_GT(reached.size(), 1U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, PushReplayTest,
@@ -173,8 +174,9 @@ TEST_F(PushLogRefusals, AnotherModelOrOtherWeightsAreRefused) {
                 return replay(0, {"asp", 3, at::kDouble}, agreement_);
               }),
               HasSubstr("is of another model or number of shards"));
-  Server server = server_of(case_);
-  server.weights().tensors.shards[0].add_(1e-12);
+  ServerState other = server_of(case_).state();
+  other.weights.shards[0] = other.weights.shards[0] + 1e-12;
+  Server server = server_of(case_, &other);
   data::Ledger ledger(kLoggedData);
   const PushReplay replay({.folder = dir_.path(), .agreement = agreement_}, 0);
   EXPECT_THAT(error_of<CheckpointError>([&] { return replay.into({.server = server, .ledger = ledger}); }),
