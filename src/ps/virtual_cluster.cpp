@@ -108,7 +108,7 @@ VirtualUpdate VirtualCluster::told(UpdateDone done) {
     update.pushes.push_back({.record = record,
                              .scores = delivered_[index_of(record.worker)].scores,
                              .times = delivered_[index_of(record.worker)].times,
-                             .staleness = done.update.version - 1 - record.base_version,
+                             .staleness = staleness_of(record, done.update.version),
                              .bytes = delivered_[index_of(record.worker)].bytes});
   update.done = std::move(done);
   return update;

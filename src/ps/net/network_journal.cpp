@@ -18,8 +18,7 @@ TakenPush NetworkServer::as_taken(const Waiting& push, const Tensors& tensors) {
 void NetworkServer::write_down(const Waiting& push, const Tensors& tensors) {
   if (options_.journal == nullptr) return;
   options_.journal->taken(as_taken(push, tensors));
-  if (options_.journal->must_settle())
-    unsettled_.push_back({push.record.worker, push.record.life, push.record.sequence});
+  if (options_.journal->must_settle()) unsettled_.push_back(push.record.key());
 }
 
 // Other servers may write what they do to disks of their own: none may know of an update that is not written here.
@@ -38,10 +37,10 @@ void NetworkServer::acknowledge(const Session& session, std::int64_t sequence) {
 // The pushes that have come together are made to last together; only then do their workers hear of it.
 void NetworkServer::settle() {
   if (unsettled_.empty()) return;
-  const std::vector<Unsettled> pushes = std::exchange(unsettled_, {});
+  const std::vector<PushKey> pushes = std::exchange(unsettled_, {});
   options_.journal->settle();
   failpoint("push-settled");
-  for (const Unsettled& push : pushes) {
+  for (const PushKey& push : pushes) {
     const auto found = sessions_.find(push.worker);
     if (found == sessions_.end() || found->second.life != push.life) continue;
     acknowledge(found->second, push.sequence);
@@ -51,7 +50,7 @@ void NetworkServer::settle() {
 
 bool NetworkServer::is_unsettled(WorkerId worker, const Session& session) const {
   return std::ranges::any_of(unsettled_,
-                             [&](const Unsettled& push) { return push.worker == worker && push.life == session.life; });
+                             [&](const PushKey& push) { return push.worker == worker && push.life == session.life; });
 }
 
 void NetworkServer::take_again(TakenPush taken) {

@@ -313,7 +313,7 @@ void NetworkServer::tell(UpdateDone done, const ServerProgress& before) {
     made.update.pushes.push_back({.record = record,
                                   .scores = pushed.scores,
                                   .times = pushed.times,
-                                  .staleness = done.update.version - 1 - record.base_version});
+                                  .staleness = staleness_of(record, done.update.version)});
     if (!pushed.is_timed) made.untimed.push_back(record.worker);
   }
   made.update.done = std::move(done);

@@ -124,12 +124,6 @@ class NetworkServer {
     PushMade push;
     Tensors tensors;
   };
-  // A push that counts once the journal has settled.
-  struct Unsettled {
-    WorkerId worker{};
-    int life = 0;
-    std::int64_t sequence = 0;
-  };
   struct Made {
     NetworkUpdate update;
     std::vector<WorkerId> untimed;
@@ -194,7 +188,7 @@ class NetworkServer {
   Sessions sessions_;  // of the workers that are there
   std::map<WorkerId, Partial> partial_;
   std::map<WorkerId, Waiting> waiting_;
-  std::vector<Unsettled> unsettled_;
+  std::vector<PushKey> unsettled_;  // pushes that count once the journal has settled
   std::deque<Made> made_;
   Nanoseconds begin_;
   Nanoseconds next_beat_ = 0;

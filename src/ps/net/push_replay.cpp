@@ -147,7 +147,7 @@ void PushReplay::redo(const LogUpdate& logged, const std::vector<storage::LogRec
     update.pushes.push_back({.record = push.record,
                              .scores = push.scores,
                              .times = push.times,
-                             .staleness = logged.version - 1 - push.record.base_version});
+                             .staleness = staleness_of(push.record, logged.version)});
     again.pushes.push_back(push.record);
     tensors.push_back(std::move(taken.push.tensors));
   }
