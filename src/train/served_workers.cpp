@@ -16,6 +16,7 @@
 #include "core/text.h"
 #include "device/cpu_threads.h"
 #include "pipeline/failure.h"
+#include "ps/net/log_files.h"
 #include "ps/net/network_server.h"
 #include "ps/net/push_log.h"
 #include "ps/net/push_replay.h"
@@ -209,11 +210,9 @@ class ServedWorkers final : public UpdateSource {
       log_info(concat("the log in ", pushes_.folder.string(), " is older than the checkpoint, and is removed"));
       ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
     } else if (!takes_pushes_ && !there.empty() && there.back() >= begin_.version) {
-      log_warning(concat("the run goes back to step ", begin_.version,
-                         ": what its server had taken after that is removed "
-                         "from ",
-                         pushes_.folder.string()));
-      ps::remove_logs(pushes_.folder, begin_.version, kEndOfLogs);
+      ps::set_logs_aside(pushes_.folder, begin_.version,
+                         concat("the run goes back to step ", begin_.version,
+                                ", and does without what its server had taken after that"));
     }
     if (setup_.config.ps.log == "off") return;
     log_ = std::make_unique<ps::PushLog>(pushes_, server_->layout());

@@ -8,7 +8,7 @@
 #include "core/log.h"
 #include "device/cpu_threads.h"
 #include "pipeline/failure.h"
-#include "ps/net/push_log.h"
+#include "ps/net/log_files.h"
 #include "ps/net/shard_server.h"
 #include "storage/files.h"
 #include "storage/folder_lock.h"

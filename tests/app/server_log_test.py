@@ -137,7 +137,8 @@ class ServerLogTest(ServerRuns):
         self.assertGreater(len(list((run_dir / "pushes").glob("updates-*.log"))), 1)
         processes[0] = self.start(config, 0, 2, "--resume", run_dir / "checkpoints/step-4")
         done = self.finish_well(processes)
-        self.assertRegex(done[0].stderr, r"the run goes back to step 4: what its server had taken after that is removed")
+        self.assertRegex(done[0].stderr, r"the run goes back to step 4, and does without what its server had taken after that; it is kept")
+        self.assertTrue(list((run_dir / "pushes").glob("updates-*.log.replaced")))
         self.assertEqual(cli.column(run_dir, "step"), list(range(1, 13)))
         lives = [push["life"] for push in cli.events(run_dir, "push")]
         self.assertEqual(lives, [1] * 4 + [2] * 8, "of the first life only what the checkpoint has")

@@ -1,37 +1,19 @@
 #include "ps/net/push_log.h"
 
-#include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include "core/concat.h"
 #include "core/failpoint.h"
-#include "core/log.h"
+#include "ps/net/log_files.h"
 #include "ps/net/messages.h"
 #include "storage/checksum.h"
 
 namespace sluice::ps {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kFormat = 2;
-constexpr std::string_view kPrefix = "updates-";
-constexpr std::string_view kSuffix = ".log";
-
-std::optional<std::int64_t> version_of(const std::string& name) {
-  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix) || name.size() <= kPrefix.size() + kSuffix.size())
-    return std::nullopt;
-  std::int64_t version = 0;
-  const char* const begin = name.data() + kPrefix.size();
-  const char* const end = name.data() + name.size() - kSuffix.size();
-  const auto [stop, error] = std::from_chars(begin, end, version);
-  return error == std::errc{} && stop == end && version >= 0 ? std::optional(version) : std::nullopt;
-}
-
 void append_text(storage::RecordLog& log, LogKind kind, const std::string& text) {
   const std::string_view part = text;
   log.append(static_cast<std::uint64_t>(kind), {&part, 1});
@@ -44,9 +26,7 @@ void append_push(storage::RecordLog& log, const TakenPush& taken) {
   constexpr std::int64_t kAnyLease = 0;  // its samples are here instead
   Frames frames = with_tensors(header_of(PushMade{push.record, push.scores, push.times, kAnyLease}), push.tensors);
   frames.insert(frames.begin() + 1, frame_of(at::tensor(samples, at::kLong)));
-  std::vector<std::string_view> parts;
-  for (const Frame& frame : frames) parts.push_back(frame.bytes);
-  log.append(static_cast<std::uint64_t>(LogKind::kPush), parts);
+  append(log, static_cast<std::uint64_t>(LogKind::kPush), frames);
 }
 
 bool is_of(const storage::LogRecord& record, LogKind kind, std::size_t parts) {
@@ -93,44 +73,19 @@ void PushLog::updated(const UpdateDone& done) {
 }
 
 void PushLog::begin(const Weights& weights, const std::vector<TakenPush>& waiting) {
-  if (!log_) storage::make_directories(options_.folder);
-  if (log_) log_->sync();  // the next file is of what follows this one
-  auto log = std::make_unique<storage::RecordLog>(log_file(options_.folder, weights.version), options_.outlives);
-  append_text(*log, LogKind::kBegin,
-              nlohmann::json{{"format", kFormat},
-                             {"version", weights.version},
-                             {"weights", digest_of(weights.tensors)},
-                             {"layout", digest_of(layout_)},
-                             {"run", options_.run},
-                             {"agreement", options_.agreement}}
-                  .dump());
-  for (const TakenPush& push : waiting) append_push(*log, push);
-  failpoint("log-begun");
-  log->publish();
-  log_ = std::move(log);
-}
-
-std::vector<std::int64_t> logged_versions(const fs::path& folder) {
-  std::vector<std::int64_t> versions;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (const auto version = version_of(entry.path().filename().string())) versions.push_back(*version);
-  }
-  std::ranges::sort(versions);
-  return versions;
-}
-
-fs::path log_file(const fs::path& folder, std::int64_t version) { return folder / concat(kPrefix, version, kSuffix); }
-
-void remove_logs(const fs::path& folder, std::int64_t begin, std::int64_t end) {
-  for (const std::int64_t version : logged_versions(folder)) {
-    if (version < begin || version >= end) continue;
-    std::error_code error;
-    fs::remove(log_file(folder, version), error);
-    if (error) log_warning(concat("cannot remove ", log_file(folder, version).string(), ": ", error.message()));
-  }
-  std::error_code ignored;
-  if (fs::is_empty(folder, ignored) && !ignored) fs::remove(folder, ignored);
+  const auto write = [&](storage::RecordLog& log) {
+    append_text(log, LogKind::kBegin,
+                nlohmann::json{{"format", kFormat},
+                               {"version", weights.version},
+                               {"weights", digest_of(weights.tensors)},
+                               {"layout", digest_of(layout_)},
+                               {"run", options_.run},
+                               {"agreement", options_.agreement}}
+                    .dump());
+    for (const TakenPush& push : waiting) append_push(log, push);
+    failpoint("log-begun");
+  };
+  log_ = begin_log(options_.folder, weights.version, options_.outlives, log_.get(), write);
 }
 
 std::optional<LogBegin> begin_in(const storage::LogRecord& record) {
@@ -159,8 +114,7 @@ std::optional<PushKey> push_key_in(const storage::LogRecord& record) {
 std::optional<TakenPush> push_in(const storage::LogRecord& record, const TensorsShape& shape) {
   const auto push = push_made_in(record);
   if (!push) return std::nullopt;
-  Frames frames;
-  for (const std::string_view part : record.parts) frames.push_back({part, record.bytes});
+  Frames frames = frames_of(record);
   const auto samples = samples_after_header({frames[0], frames[1]});
   frames.erase(frames.begin() + 1);
   auto tensors = tensors_after_header(frames, shape);

@@ -1,5 +1,5 @@
 // push_log: the pushes that a server has taken, in files of the run directory, so that they outlive it (ps.log).
-// Each file is of one time between two copies of the server's state: updates-V.log begins with what the state after
+// Each file (log_files.h) is of one time between two copies of the server's state: it begins with what the state after
 // update V is known by, and with the pushes that waited then; pushes and updates follow in their order. So a checkpoint
 // of V and this file, and those that follow, are all that a server has to know (push_replay.h).
 // Records: kBegin {JSON}; kPush {as PushMade travels, epoch and samples, shards, statistics}; kUpdate {JSON}.
@@ -42,15 +42,7 @@ class PushLog final : public PushJournal {
   std::unique_ptr<storage::RecordLog> log_;
 };
 
-// --- The files.
-
-// V of each file in the folder, ascending.
-[[nodiscard]] std::vector<std::int64_t> logged_versions(const std::filesystem::path& folder);
-[[nodiscard]] std::filesystem::path log_file(const std::filesystem::path& folder, std::int64_t version);
-// Those with begin <= V < end, and a folder that is left empty. What cannot be removed is a warning.
-void remove_logs(const std::filesystem::path& folder, std::int64_t begin, std::int64_t end);
-
-// --- What is in them.
+// --- What is in the files.
 
 struct LogBegin {
   std::int64_t version = 0;

@@ -6,7 +6,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/text.h"
+#include "ps/net/log_files.h"
 
 namespace sluice::ps {
 namespace {
@@ -94,9 +94,7 @@ void PushReplay::read_file(std::int64_t version, std::int64_t& reached, std::vec
     visitor.update(*update, records);
     reached = update->version;
   }
-  if (reader.torn_bytes() > 0 && visitor.warns)
-    log_warning(concat(file.string(), ": the last ", human_bytes(reader.torn_bytes()),
-                       " are no whole record, as when a server is killed while it writes, and are left out"));
+  if (visitor.warns) warn_of_torn_end(reader);
 }
 
 std::vector<TakenPush> PushReplay::into(const Place& place) const {

@@ -1,8 +1,8 @@
-// shard_log: what a shard server (shard_server.h) must not forget, in files of its own folder (ps.log): each begins
-// with the shards and the optimizer after some update, and with the parts of pushes that waited then; parts and steps
-// follow in their order. The newest file is all that such a server needs to be what it was, bit for bit.
-// Records: kLoaded {as ShardsLoaded travels}; kPart {as PartMade}; kStep {as StepAsked}.
-// Threads: one. Errors: StorageError; CheckpointError for files that are damaged.
+// shard_log: what a shard server (shard_server.h) must not forget, in files of its own folder (log_files.h): each
+// begins with the shards and the optimizer after some update, and with the parts of pushes that waited then; parts and
+// steps follow in their order. The newest file is all that such a server needs to be what it was, bit for bit. Records:
+// kLoaded {as ShardsLoaded travels}; kPart {as PartMade}; kStep {as StepAsked}. Threads: one. Errors: StorageError;
+// CheckpointError for files that are damaged.
 #pragma once
 
 #include <filesystem>
@@ -32,9 +32,6 @@ class ShardLog {
   storage::Outlives outlives_;
   std::unique_ptr<storage::RecordLog> log_;
 };
-
-// Before another run, or the same one from an older checkpoint, takes the folder.
-void set_logs_aside(const std::filesystem::path& folder);
 
 // What the newest file says; nothing: there is none.
 struct KeptShards {

@@ -11,6 +11,7 @@
 #include "core/failpoint.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "ps/net/log_files.h"
 
 namespace sluice::ps {
 namespace {
@@ -132,7 +133,10 @@ void ShardServer::take(const std::string& peer, const ShardsLoaded& loaded, cons
     ++malformed_;
     return;
   }
-  if (log_ && keeper_ && loaded_.run != loaded.run) set_logs_aside(options_.folder);
+  if (log_ && keeper_ && loaded_.run != loaded.run)
+    set_logs_aside(options_.folder, 0,
+                   "what this server has kept is of another run, or of updates after the checkpoint that this run goes "
+                   "on from");
   loaded_ = loaded;
   keeper_ = std::make_unique<ShardKeeper>(options_.optimizer, loaded.assignment.shape(), *state, loaded.version,
                                           options_.threads);

@@ -11,6 +11,7 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
+#include "ps/net/log_files.h"
 #include "ps/net/logged_run.h"
 #include "support/files.h"
 
@@ -214,6 +215,20 @@ TEST_F(PushLogRefusals, FilesAreRemovedByTheirVersions) {
   EXPECT_EQ(logged_versions(dir_.path()), std::vector<std::int64_t>{all[2]});
   remove_logs(dir_.path(), 0, 1'000'000);
   EXPECT_THAT(sluice::test::names_in(dir_.path()), testing::ElementsAre("updates-x.log"));
+}
+
+TEST_F(PushLogRefusals, WhoGoesBackTwiceKeepsWhatItLeftBothTimes) {
+  const std::vector<std::int64_t> all = logged_versions(dir_.path());
+  ASSERT_GT(all.size(), 3U);
+  const std::string first = sluice::test::slurp(log_file(dir_.path(), all.back()));
+  set_logs_aside(dir_.path(), all[1], "the run goes back");
+  EXPECT_EQ(logged_versions(dir_.path()), std::vector<std::int64_t>{all[0]});
+  sluice::test::spill(log_file(dir_.path(), all.back()), "another course");
+  set_logs_aside(dir_.path(), all[1], "the run goes back again");
+  EXPECT_EQ(logged_versions(dir_.path()), std::vector<std::int64_t>{all[0]});
+  const std::string aside = log_file(dir_.path(), all.back()).string() + ".replaced";
+  EXPECT_EQ(sluice::test::slurp(aside), first);
+  EXPECT_EQ(sluice::test::slurp(aside + "-2"), "another course");
 }
 
 }  // namespace
