@@ -25,10 +25,11 @@ bool ShardKeeper::hold(const PushKey& push, Tensors part) {
   return true;
 }
 
-std::optional<bool> ShardKeeper::holds(const PushKey& push) const {
+PartState ShardKeeper::part_state(const PushKey& push) const {
   const auto found = parts_.find(push.worker);
-  if (found == parts_.end() || found->second.push != push || found->second.tensors.shards.empty()) return std::nullopt;
-  return found->second.is_finite;
+  if (found == parts_.end() || found->second.push != push || found->second.tensors.shards.empty())
+    return PartState::kMissing;
+  return found->second.is_finite ? PartState::kFinite : PartState::kNotFinite;
 }
 
 bool ShardKeeper::has_seen(const PushKey& push) const {
@@ -46,7 +47,7 @@ std::optional<Prepared> ShardKeeper::prepare(const ShardStep& step) {
   if (is_prepared(step)) return prepared_->answer;
   std::vector<const Tensors*> pushed;
   for (const PushKey& push : step.pushes) {
-    if (!holds(push)) return std::nullopt;
+    if (part_state(push) == PartState::kMissing) return std::nullopt;
     pushed.push_back(&parts_.at(push.worker).tensors);
   }
   const auto is_of_a_push = [&](const MixPart& part) { return part.push < pushed.size(); };

@@ -22,8 +22,7 @@ class ShardKeeper {
   // Keeps the newest part of each worker: an older one is in an update, or never will be. Whether this one is kept, or
   // was already. Requires: the shape.
   bool hold(const PushKey& push, Tensors part);
-  // Whether it holds that part, and then whether its numbers are finite.
-  [[nodiscard]] std::optional<bool> holds(const PushKey& push) const;
+  [[nodiscard]] PartState part_state(const PushKey& push) const;
 
   // Whether it has that part, or had a newer one of that worker.
   [[nodiscard]] bool has_seen(const PushKey& push) const;

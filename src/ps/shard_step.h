@@ -39,6 +39,13 @@ struct ShardUpdate {
   double divisor = 1;
 };
 
+// What a server has of a push: its part.
+enum class PartState {
+  kMissing,  // not yet, or it has not said so
+  kFinite,
+  kNotFinite,  // it has numbers that are not
+};
+
 // By names of the optimizer; [shard].
 using NamedStates = std::vector<std::pair<std::string, std::vector<at::Tensor>>>;
 

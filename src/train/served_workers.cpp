@@ -184,6 +184,7 @@ class ServedWorkers final : public UpdateSource {
     others_.end(error);
     ps::NetworkOptions options = network_options();
     options.listening = listening;
+    options.others = others_.links();
     ps::NetworkServer(*server_, ledger_, std::move(options))
         .turn_away({static_cast<std::int64_t>(error.exit_code()), error.what()}, kTurnAwayFor);
   }

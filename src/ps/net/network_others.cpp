@@ -28,21 +28,17 @@ void NetworkServer::tell_others(const WorkerThere& there) {
 
 // Whether each of them holds its part. The run ends where that has numbers that are not finite.
 bool NetworkServer::others_hold(const Sessions::value_type& worker, const PushKey& push) const {
-  for (const ShardLink* other : options_.others) {
-    const std::optional<bool> is_finite = other->holds(push);
-    if (!is_finite) return false;
-    if (!*is_finite) throw_not_finite(worker, push.sequence);
-  }
-  return true;
+  const PartState state = partial_.part_state(push);
+  if (state == PartState::kNotFinite) throw_not_finite(worker, push.sequence);
+  return state == PartState::kFinite;
 }
 
 void NetworkServer::complete_partial_pushes() {
   for (auto& worker : sessions_) {
-    const auto found = partial_.find(worker.first);
-    if (found == partial_.end() || !others_hold(worker, found->second.push.record.key())) continue;
-    const Partial partial = std::move(found->second);
-    partial_.erase(found);
-    count(worker, partial.push, partial.tensors);
+    const PartialPush* const waits = partial_.find(worker.first);
+    if (waits == nullptr || !others_hold(worker, waits->made.record.key())) continue;
+    const PartialPush push = partial_.take(worker.first);
+    count(worker, push.made, push.tensors);
     if (is_over_) return;
   }
 }

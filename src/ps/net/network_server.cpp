@@ -29,6 +29,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
       socket_(FrameSocket::Role::kListening, {}, limits_for(server.shape(), options_.compression.push), options_.keys),
       port_(options_.listening >= 0 ? socket_.take_over(options_.listening)
                                     : socket_.listen(options_.host, options_.port)),
+      partial_({options_.others.begin(), options_.others.end()}),
       begin_(now()),
       empty_since_(begin_) {
   check(std::ranges::equal(server_.others(), options_.others), "a server and its network have other servers each");
@@ -43,7 +44,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
 std::optional<NetworkUpdate> NetworkServer::next(Nanoseconds limit) {
   const Nanoseconds until = now() + limit;
   while (true) {
-    if (auto update = take_ready()) return update;
+    if (auto update = made_.take(now())) return update;
     if (now() >= until || is_over()) return std::nullopt;
     step(until);
   }
@@ -56,7 +57,7 @@ void NetworkServer::step(Nanoseconds until) {
   Nanoseconds wake = until;
   if (!is_over_) wake = std::min(wake, next_beat_);
   if (const auto due = server_.due_at(); due && !is_over_) wake = std::min(wake, *due);
-  if (!made_.empty()) wake = std::min(wake, ready_at(made_.front()));
+  if (const auto due = made_.due_at()) wake = std::min(wake, *due);
   wait(wake - now());
   const Nanoseconds woken = now();
   bool is_empty = false;
@@ -176,7 +177,7 @@ std::optional<PushAnswer> NetworkServer::turned_away(const Sessions::value_type&
 
 void NetworkServer::take(Sessions::value_type& worker, const PushAhead& ahead, const Frames& frames) {
   auto& [id, session] = worker;
-  if (ahead.push != PushKey{id, session.life, session.pushed + 1} || partial_.contains(id)) return;
+  if (ahead.push != PushKey{id, session.life, session.pushed + 1} || partial_.find(id) != nullptr) return;
   if (!session.ahead.take(ahead, frames, server_.shape())) ++malformed_;
 }
 
@@ -198,10 +199,7 @@ void NetworkServer::take(Sessions::value_type& worker, const PushMade& push, con
     if (!shards) return say(session.peer, ServerAgain{});  // some were lost
     tensors->shards = std::move(*shards);
   }
-  if (!others_hold(worker, record.key())) {
-    partial_[id] = {push, *tensors};
-    return;
-  }
+  if (!others_hold(worker, record.key())) return partial_.add({push, *tensors});
   count(worker, push, *tensors);
 }
 
@@ -239,19 +237,12 @@ void NetworkServer::take(Sessions::value_type& worker, const PushSent& sent, con
     found->second.times.send_s = sent.send_s;
     found->second.is_timed = true;
   }
-  for (Made& made : made_) {
-    for (PushDone& push : made.update.pushes) {
-      if (push.record.worker != id || push.record.life != session.life || push.record.sequence != sent.sequence)
-        continue;
-      push.times.send_s = sent.send_s;
-      std::erase(made.untimed, id);
-    }
-  }
+  made_.set_send_time({id, session.life, sent.sequence}, sent.send_s);
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const WorkerBeat& beat, const Frames&) {
-  const auto partial = partial_.find(worker.first);
-  const bool is_here = partial != partial_.end() && partial->second.push.record.sequence == beat.pushed;
+  const PartialPush* const partial = partial_.find(worker.first);
+  const bool is_here = partial != nullptr && partial->made.record.sequence == beat.pushed;
   if (beat.pushed > worker.second.pushed && !is_here) say(worker.second.peer, ServerAgain{});
 }
 
@@ -280,7 +271,7 @@ void NetworkServer::part(WorkerId worker, WorkerNews::What what, const std::stri
   tell_others({worker, found->second.life});
   sessions_.erase(found);
   partial_.erase(worker);
-  for (Made& made : made_) std::erase(made.untimed, worker);
+  made_.forget(worker);
   if (const auto pushed = waiting_.find(worker); pushed != waiting_.end()) pushed->second.is_timed = true;
   empty_since_ = now();
   last_one_left_ = what == WorkerNews::What::kLeft;
@@ -305,26 +296,27 @@ void NetworkServer::tell(UpdateDone done, const ServerProgress& before) {
     throw DivergedError(concat("update ", done.update.version,
                                ": the pushes are finite, but not what comes of them; lower the learning rate"));
   }
-  Made made{.update = {.before = before, .after = server_.progress(), .at = now()}};
+  NetworkUpdate update{.before = before, .after = server_.progress(), .at = now()};
+  std::vector<PushKey> untimed;
   for (const PushRecord& record : done.update.pushes) {
     const auto waiting = waiting_.extract(record.worker);
     const Waiting& pushed = waiting.mapped();
     ledger_.push_first(pushed.lease.id, record.examples);
-    made.update.pushes.push_back({.record = record,
-                                  .scores = pushed.scores,
-                                  .times = pushed.times,
-                                  .staleness = staleness_of(record, done.update.version)});
-    if (!pushed.is_timed) made.untimed.push_back(record.worker);
+    update.pushes.push_back({.record = record,
+                             .scores = pushed.scores,
+                             .times = pushed.times,
+                             .staleness = staleness_of(record, done.update.version)});
+    if (!pushed.is_timed) untimed.push_back(record.key());
   }
-  made.update.done = std::move(done);
+  update.done = std::move(done);
   const bool is_last = server_.progress().version >= options_.last_version;
   if (is_last || (options_.wants_state && options_.wants_state(before, server_.progress()))) {
     for (ShardLink* other : options_.others) other->begin_log_at_next_state();
-    made.update.state = server_.state();
-    made.update.ledger = ledger_.state();
+    update.state = server_.state();
+    update.ledger = ledger_.state();
     if (options_.journal) begin_journal();
   }
-  made_.push_back(std::move(made));
+  made_.add(std::move(update), std::move(untimed));
   if (is_last) is_over_ = true;
 }
 

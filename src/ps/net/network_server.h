@@ -15,7 +15,6 @@
 // when no worker comes, or none is left; DivergedError.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -26,10 +25,12 @@
 #include "data/ledger.h"
 #include "ps/net/frame_socket.h"
 #include "ps/net/messages.h"
+#include "ps/net/partial_pushes.h"
 #include "ps/net/push_assembly.h"
 #include "ps/net/push_journal.h"
 #include "ps/net/refusals.h"
 #include "ps/net/shard_link.h"
+#include "ps/net/update_queue.h"
 #include "ps/push.h"
 #include "ps/server.h"
 
@@ -42,16 +43,6 @@ struct WorkerNews {
   What what = What::kJoined;
   std::string where;  // its machine and process
   std::string why;    // empty where there is nothing to say
-};
-
-struct NetworkUpdate {
-  UpdateDone done;
-  std::vector<PushDone> pushes;  // in the order of done.update.pushes
-  ServerProgress before;
-  ServerProgress after;
-  Nanoseconds at = 0;
-  std::optional<data::LedgerState> ledger;  // right after it; there where state is
-  std::optional<ServerState> state;         // likewise, where NetworkOptions::wants_state said so
 };
 
 struct NetworkOptions {
@@ -119,15 +110,6 @@ class NetworkServer {
     PushTimes times;
     bool is_timed = false;  // its worker has said how long it took to send
   };
-  // A push of which another server lacks its part.
-  struct Partial {
-    PushMade push;
-    Tensors tensors;
-  };
-  struct Made {
-    NetworkUpdate update;
-    std::vector<WorkerId> untimed;
-  };
   using Sessions = std::map<WorkerId, Session>;
 
   void step(Nanoseconds until);
@@ -175,8 +157,6 @@ class NetworkServer {
   void beat();
   void look_for_lost();
   void look_for_the_end();
-  [[nodiscard]] std::optional<NetworkUpdate> take_ready();
-  [[nodiscard]] static Nanoseconds ready_at(const Made& made);
   void say(const std::string& peer, const FromServer& message) { socket_.send(peer, {header_of(message)}); }
   [[nodiscard]] Nanoseconds now() const { return options_.clock(); }
 
@@ -186,10 +166,10 @@ class NetworkServer {
   FrameSocket socket_;
   int port_ = 0;
   Sessions sessions_;  // of the workers that are there
-  std::map<WorkerId, Partial> partial_;
+  PartialPushes partial_;
   std::map<WorkerId, Waiting> waiting_;
   std::vector<PushKey> unsettled_;  // pushes that count once the journal has settled
-  std::deque<Made> made_;
+  UpdateQueue made_;
   Nanoseconds begin_;
   Nanoseconds next_beat_ = 0;
   Nanoseconds drained_at_ = 0;  // who had said anything by then has been heard

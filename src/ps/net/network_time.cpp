@@ -1,6 +1,5 @@
-// What a server does in the course of time: signs of life, who is given up, when the run ends, and what is told of it.
+// What a server does in the course of time: signs of life, who is given up, when the run ends.
 #include <algorithm>
-#include <utility>
 #include <variant>
 
 #include "core/concat.h"
@@ -10,14 +9,6 @@
 #include "ps/net/network_server.h"
 
 namespace sluice::ps {
-namespace {
-
-constexpr Nanoseconds kPatienceForTimes = 1'000'000'000;  // of a push's sending
-
-}  // namespace
-
-// When it is told, also where a worker has not said how long its push took.
-Nanoseconds NetworkServer::ready_at(const Made& made) { return made.update.at + kPatienceForTimes; }
 
 void NetworkServer::beat() {
   if (now() < next_beat_) return;
@@ -26,11 +17,7 @@ void NetworkServer::beat() {
     const std::int64_t lease = session.lease ? static_cast<std::int64_t>(session.lease->id) : kNone;
     say(session.peer, ServerBeat{lease, session.version});
   }
-  for (const auto& [worker, partial] : partial_) {
-    for (ShardLink* other : options_.others) {
-      if (!other->holds(partial.push.record.key())) other->ask_for(partial.push.record.key());
-    }
-  }
+  partial_.ask_again();
 }
 
 void NetworkServer::look_for_lost() {
@@ -64,16 +51,6 @@ void NetworkServer::look_for_the_end() {
                      server_.policy().workers, " have come: training begins without the others"));
   server_.open(now());
   make_updates();
-}
-
-std::optional<NetworkUpdate> NetworkServer::take_ready() {
-  if (made_.empty()) return std::nullopt;
-  const Made& first = made_.front();
-  const bool is_late = now() >= ready_at(first);
-  if (!first.untimed.empty() && !is_late) return std::nullopt;
-  NetworkUpdate update = std::move(made_.front().update);
-  made_.pop_front();
-  return update;
 }
 
 void NetworkServer::turn_away(const Over& over, Nanoseconds limit) {

@@ -134,9 +134,10 @@ void ShardLink::tell_all_again() {
   }
 }
 
-std::optional<bool> ShardLink::holds(const PushKey& push) const {
+PartState ShardLink::part_state(const PushKey& push) const {
   const auto found = held_.find(push.worker);
-  return found != held_.end() && found->second.push == push ? std::optional(found->second.is_finite) : std::nullopt;
+  if (found == held_.end() || found->second.push != push) return PartState::kMissing;
+  return found->second.is_finite ? PartState::kFinite : PartState::kNotFinite;
 }
 
 // --- The connection.

@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "core/own_time.h"
 #include "ps/net/frame_socket.h"
+#include "ps/net/partial_pushes.h"
 #include "ps/net/shard_messages.h"
 #include "ps/other_shards.h"
 
@@ -37,7 +38,7 @@ struct ShardLinkOptions {
   std::function<bool()> is_stopped = [] { return false; };
 };
 
-class ShardLink final : public OtherShards {
+class ShardLink final : public OtherShards, public PartHolder {
  public:
   explicit ShardLink(ShardLinkOptions options);
 
@@ -60,9 +61,8 @@ class ShardLink final : public OtherShards {
 
   // Of a worker: who it is, and the weights that it begins with (WorkerThere).
   void tell(const WorkerThere& there);
-  // Whether it holds that part: whether its numbers are finite; nothing: it has not said so.
-  [[nodiscard]] std::optional<bool> holds(const PushKey& push) const;
-  void ask_for(const PushKey& push) { say(PartAsked{push}); }
+  [[nodiscard]] PartState part_state(const PushKey& push) const override;
+  void ask_for(const PushKey& push) override { say(PartAsked{push}); }
 
   // Takes what has come, and beats.
   void look();

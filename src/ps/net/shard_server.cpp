@@ -257,7 +257,8 @@ void ShardServer::take(const std::string& peer, const PartBeat& beat, const Fram
 // Tells the lead that this part is held, once it is and the log has settled it.
 void ShardServer::say_held(const PushKey& push) {
   if (lead_.empty() || !keeper_ || std::ranges::find(unsettled_, push) != unsettled_.end()) return;
-  if (const auto is_finite = keeper_->holds(push)) say(lead_, PartHeld{push, *is_finite});
+  const PartState state = keeper_->part_state(push);
+  if (state != PartState::kMissing) say(lead_, PartHeld{push, state == PartState::kFinite});
 }
 
 void ShardServer::settle() {
