@@ -19,8 +19,8 @@ class OtherShards {
   virtual void prepare(const ShardStep& step) = 0;
   [[nodiscard]] virtual Prepared prepared() = 0;
   // Its second half; requires: the first.
-  virtual void take(const ShardStep& step, const ShardUpdate& update) = 0;
-  virtual void taken() = 0;
+  virtual void commit(const ShardStep& step, const ShardUpdate& update) = 0;
+  virtual void committed() = 0;
   // A step that was done before this process began: that server has done it, or is asked to when it is met.
   virtual void remember(const ShardStep& step, const ShardUpdate& update) = 0;
 

@@ -122,7 +122,7 @@ void Server::step(const ShardStep& step, Others others, UpdateDone& done, const 
   done.is_dropped = !prepared.is_finite || !std::isfinite(done.gradient_norm);
   if (done.is_dropped) return;
   if (step.index == 0 && decided) decided(done);
-  take(step, others, {.lr = done.lr, .divisor = step.mix.divisor / factor});
+  commit(step, others, {.lr = done.lr, .divisor = step.mix.divisor / factor});
 }
 
 Prepared Server::prepare(const ShardStep& step, Others others, UpdateDone& done) {
@@ -143,14 +143,14 @@ Prepared Server::prepare(const ShardStep& step, Others others, UpdateDone& done)
   return all;
 }
 
-void Server::take(const ShardStep& step, Others others, const ShardUpdate& update) {
+void Server::commit(const ShardStep& step, Others others, const ShardUpdate& update) {
   if (others == Others::kRemember) {
     for (OtherShards* other : options_.others) other->remember(step, update);
-    return shards_.take(step, update);
+    return shards_.commit(step, update);
   }
-  for (OtherShards* other : options_.others) other->take(step, update);
-  shards_.take(step, update);
-  for (OtherShards* other : options_.others) other->taken();
+  for (OtherShards* other : options_.others) other->commit(step, update);
+  shards_.commit(step, update);
+  for (OtherShards* other : options_.others) other->committed();
 }
 
 void Server::merge_statistics(const Mix& mix) {

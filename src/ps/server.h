@@ -122,7 +122,7 @@ class Server {
   [[nodiscard]] UpdateDone make(Update update, double lr, Others others, double other_squares, const Decided& decided);
   void step(const ShardStep& step, Others others, UpdateDone& done, const Decided& decided);
   [[nodiscard]] Prepared prepare(const ShardStep& step, Others others, UpdateDone& done);
-  void take(const ShardStep& step, Others others, const ShardUpdate& update);
+  void commit(const ShardStep& step, Others others, const ShardUpdate& update);
   void merge_statistics(const Mix& mix);
 
   Layout layout_;

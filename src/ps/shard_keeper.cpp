@@ -63,14 +63,14 @@ std::optional<Prepared> ShardKeeper::prepare(const ShardStep& step) {
   return prepared_->answer;
 }
 
-bool ShardKeeper::has_taken(const ShardStep& step) const {
+bool ShardKeeper::has_committed(const ShardStep& step) const {
   return step.version <= version_ || (step.version == version_ + 1 && step.index < steps_done_);
 }
 
-bool ShardKeeper::take(const ShardStep& step, const ShardUpdate& update) {
-  if (has_taken(step)) return true;
+bool ShardKeeper::commit(const ShardStep& step, const ShardUpdate& update) {
+  if (has_committed(step)) return true;
   if (!prepare(step)) return false;
-  shards_.take(step, update);
+  shards_.commit(step, update);
   prepared_.reset();
   ++steps_done_;
   if (!step.is_last()) return true;

@@ -30,8 +30,8 @@ class ShardKeeper {
   // Nothing: it lacks a part, or the step is not the next one.
   [[nodiscard]] std::optional<Prepared> prepare(const ShardStep& step);
   // Whether the step is done, now or before.
-  [[nodiscard]] bool take(const ShardStep& step, const ShardUpdate& update);
-  [[nodiscard]] bool has_taken(const ShardStep& step) const;
+  [[nodiscard]] bool commit(const ShardStep& step, const ShardUpdate& update);
+  [[nodiscard]] bool has_committed(const ShardStep& step) const;
 
   [[nodiscard]] std::int64_t version() const { return version_; }  // updates that are done
   [[nodiscard]] int steps_done() const { return steps_done_; }     // of the next one

@@ -66,7 +66,7 @@ Prepared ShardSet::prepare(const ShardStep& step, const std::vector<const Tensor
   return {.squares = can_be ? all : 0, .is_finite = is_finite && can_be};
 }
 
-void ShardSet::take(const ShardStep& step, const ShardUpdate& update) {
+void ShardSet::commit(const ShardStep& step, const ShardUpdate& update) {
   if (step.count == 0) {  // an update all the same
     for (ShardState& shard : shards_) shard.set_updates(step.version);
     return;

@@ -1,5 +1,5 @@
 // shard_set: the shards that one server keeps, as one: the two halves of each step of an update. The first half
-// computes what comes of the pushes and changes nothing; the second one takes it. Between them all servers agree: on
+// computes what comes of the pushes and changes nothing; the second one commits it. Between them all servers agree: on
 // the norm over all shards, and that nothing is infinite.
 // Threads: one, which others help where shards are large; each uses one thread of LibTorch. The bits of the result do
 // not depend on how many there are. Errors: none.
@@ -30,7 +30,7 @@ class ShardSet {
   [[nodiscard]] bool are_finite(const Tensors& pushed) const;
   // pushed: [push of the mix], each of them finite. The first one's memory may be written.
   [[nodiscard]] Prepared prepare(const ShardStep& step, const std::vector<const Tensors*>& pushed);
-  void take(const ShardStep& step, const ShardUpdate& update);
+  void commit(const ShardStep& step, const ShardUpdate& update);
 
   [[nodiscard]] std::vector<at::Tensor> values() const;  // as ShardState has them
   [[nodiscard]] NamedStates optimizer_states() const;    // copies

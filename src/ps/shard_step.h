@@ -33,7 +33,7 @@ struct Prepared {
   bool is_finite = true;
 };
 
-// What the second half takes it with; of no meaning where weights are mixed.
+// With what the second half commits it; of no meaning where weights are mixed.
 struct ShardUpdate {
   double lr = 0;
   double divisor = 1;

@@ -23,7 +23,7 @@ except ModuleNotFoundError as missing:
     raise SystemExit(77) from None
 
 # At which a server kills itself, one process of it after the other.
-MOMENTS_OF_SHARDS = ("part-written:4", "step-written:5", "step-taken:3", "record-half-written:6", "shard-log-begun:2")
+MOMENTS_OF_SHARDS = ("part-written:4", "step-written:5", "step-committed:3", "record-half-written:6", "shard-log-begun:2")
 MOMENTS_OF_LEAD = ("update-decided:4", "push-acknowledged:3", "update-written:5", "log-begun:2", "push-written:2")
 
 

@@ -58,16 +58,16 @@ void ShardLink::go_on(std::int64_t version) {
   version_ = version;
   check_came_back(*here_);
   theirs_ = here_->session;
-  const std::vector<StepAsked> steps = last_steps_;  // which taken() writes anew
+  const std::vector<StepAsked> steps = last_steps_;  // which committed() writes anew
   for (const StepAsked& step : steps) {
-    take(step.step, step.update);
-    taken();
+    commit(step.step, step.update);
+    committed();
   }
 }
 
 void ShardLink::check_came_back(const ShardsHere& here) const {
   const bool misses_last = here.version == version_ - 1 && !last_steps_.empty();
-  const bool is_beyond = here.version == version_ + 1 && asked_ && asked_->takes;
+  const bool is_beyond = here.version == version_ + 1 && asked_ && asked_->commits;
   if (here.run == options_.run && (here.version == version_ || misses_last || is_beyond)) return;
   const std::string has = here.run.empty()           ? "no shards"
                           : here.run != options_.run ? "the shards of another run"
@@ -92,17 +92,17 @@ Prepared ShardLink::prepared() {
 
 void ShardLink::remember(const ShardStep& step, const ShardUpdate& update) {
   if (step.index == 0) last_steps_.clear();
-  last_steps_.push_back({.takes = true, .step = step, .update = update});
+  last_steps_.push_back({.commits = true, .step = step, .update = update});
 }
 
-void ShardLink::take(const ShardStep& step, const ShardUpdate& update) {
-  asked_ = {.takes = true, .step = step, .update = update};
-  is_taken_ = false;
+void ShardLink::commit(const ShardStep& step, const ShardUpdate& update) {
+  asked_ = {.commits = true, .step = step, .update = update};
+  is_committed_ = false;
   say(*asked_);
 }
 
-void ShardLink::taken() {
-  wait_for([this] { return is_taken_; }, [this] { say(*asked_); });
+void ShardLink::committed() {
+  wait_for([this] { return is_committed_; }, [this] { say(*asked_); });
   const StepAsked done = *std::exchange(asked_, std::nullopt);
   remember(done.step, done.update);
   if (done.step.is_last()) version_ = done.step.version;
@@ -213,14 +213,14 @@ void ShardLink::take(const ShardsRefuse& refuse, const Frames&) {
 }
 
 void ShardLink::take(const StepPrepared& prepared, const Frames&) {
-  if (!asked_ || asked_->takes || prepared.version != asked_->step.version || prepared.index != asked_->step.index)
+  if (!asked_ || asked_->commits || prepared.version != asked_->step.version || prepared.index != asked_->step.index)
     return;
   prepared_ = {prepared.squares, prepared.is_finite};
 }
 
-void ShardLink::take(const StepTaken& taken, const Frames&) {
-  if (asked_ && asked_->takes && taken.version == asked_->step.version && taken.index == asked_->step.index)
-    is_taken_ = true;
+void ShardLink::take(const StepCommitted& committed, const Frames&) {
+  if (asked_ && asked_->commits && committed.version == asked_->step.version && committed.index == asked_->step.index)
+    is_committed_ = true;
 }
 
 void ShardLink::take(const StepLacking& lacking, const Frames&) {

@@ -51,8 +51,8 @@ class ShardLink final : public OtherShards, public PartHolder {
 
   void prepare(const ShardStep& step) override;
   [[nodiscard]] Prepared prepared() override;
-  void take(const ShardStep& step, const ShardUpdate& update) override;
-  void taken() override;
+  void commit(const ShardStep& step, const ShardUpdate& update) override;
+  void committed() override;
   void remember(const ShardStep& step, const ShardUpdate& update) override;
   void ask_for_state() override;
   [[nodiscard]] ShardsState state() override;
@@ -81,7 +81,7 @@ class ShardLink final : public OtherShards, public PartHolder {
   void take(const ShardsHere& here, const Frames& frames);
   void take(const ShardsRefuse& refuse, const Frames& frames);
   void take(const StepPrepared& prepared, const Frames& frames);
-  void take(const StepTaken& taken, const Frames& frames);
+  void take(const StepCommitted& committed, const Frames& frames);
   void take(const StepLacking& lacking, const Frames& frames);
   void take(const PartHeld& held, const Frames& frames);
   void take(const StateGiven& given, const Frames& frames);
@@ -106,10 +106,10 @@ class ShardLink final : public OtherShards, public PartHolder {
   std::int64_t beats_ = 0;          // that have come
   std::optional<ShardsHere> here_;  // what it has said last
   std::string theirs_;              // the session of its process that has this run's shards; empty: not yet
-  std::int64_t version_ = 0;        // after the last update that was taken
+  std::int64_t version_ = 0;        // after the last update that was committed
   std::optional<StepAsked> asked_;
   std::optional<Prepared> prepared_;
-  bool is_taken_ = false;
+  bool is_committed_ = false;
   std::vector<StepAsked> last_steps_;  // second halves, of the last update
   bool begins_log_ = false;
   StateAsked state_asked_;

@@ -33,7 +33,7 @@ bool take_again(const storage::LogRecord& record, ShardKeeper& keeper) {
     return tensors && keeper.hold(part->push, tensors->clone());
   }
   const auto asked = message_in<StepAsked>(record, ShardRecord::kStep, from_lead);
-  return asked && keeper.take(asked->step, asked->update);
+  return asked && keeper.commit(asked->step, asked->update);
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ void ShardLog::held(const PushKey& push, const Tensors& part) {
   failpoint("part-written");
 }
 
-void ShardLog::taken(const StepAsked& step) {
+void ShardLog::committed(const StepAsked& step) {
   append(*log_, ShardRecord::kStep, {header_of(step)});
   failpoint("step-written");
 }

@@ -24,7 +24,7 @@ class ShardLog {
   void begin(ShardsLoaded loaded, const ShardKeeper& keeper);
   // Written when they return; on the disk, where it is to outlive the machine, after settle().
   void held(const PushKey& push, const Tensors& part);
-  void taken(const StepAsked& step);
+  void committed(const StepAsked& step);
   void settle() { log_->sync(); }
 
  private:

@@ -27,7 +27,8 @@ SLUICE_FIELDS(ShardsLoaded, "load", field("run", self.run), field("version", sel
               field("assignment", self.assignment), field("states", self.states), field("steps_done", self.steps_done));
 SLUICE_FIELDS(WorkerThere, "worker", field("worker", self.worker), field("life", self.life), field("peer", self.peer),
               field("version", self.version), field("is_again", self.is_again));
-SLUICE_FIELDS(StepAsked, "step", field("takes", self.takes), field("step", self.step), field("update", self.update));
+SLUICE_FIELDS(StepAsked, "step", field("commits", self.commits), field("step", self.step),
+              field("update", self.update));
 SLUICE_FIELDS(PartAsked, "part_asked", field("push", self.push));
 SLUICE_FIELDS(StateAsked, "state_asked", field("version", self.version), field("begins_log", self.begins_log));
 SLUICE_FIELDS(LeadBeat, "lead_beat", field("greeting", self.greeting), field("told", self.told));
@@ -41,7 +42,7 @@ SLUICE_FIELDS(ShardsHere, "here", field("session", self.session), field("run", s
 SLUICE_FIELDS(ShardsRefuse, "refuse", field("what", self.what));
 SLUICE_FIELDS(StepPrepared, "prepared", field("version", self.version), field("index", self.index),
               field("squares", self.squares), field("is_finite", self.is_finite));
-SLUICE_FIELDS(StepTaken, "taken", field("version", self.version), field("index", self.index));
+SLUICE_FIELDS(StepCommitted, "committed", field("version", self.version), field("index", self.index));
 SLUICE_FIELDS(StepLacking, "lacking", field("version", self.version));
 SLUICE_FIELDS(PartHeld, "held", field("push", self.push), field("is_finite", self.is_finite));
 SLUICE_FIELDS(StateGiven, "state", field("version", self.version), field("states", self.states));

@@ -11,8 +11,8 @@
 //                                       <-   PartHeld
 //   StepAsked: prepare                  ->
 //                                       <-   StepPrepared
-//   StepAsked: take                     ->
-//                                       <-   StepTaken
+//   StepAsked: commit                   ->
+//                                       <-   StepCommitted
 //   StateAsked                          ->
 //                                       <-   StateGiven
 //   ShardsOver                          ->
@@ -71,7 +71,7 @@ struct WorkerThere {
   bool is_again = false;  // it may not have got those that were sent last
 };
 struct StepAsked {
-  bool takes = false;  // the second half
+  bool commits = false;  // the second half
   ShardStep step;
   ShardUpdate update;
 };
@@ -126,7 +126,7 @@ struct StepPrepared {
   double squares = 0;
   bool is_finite = true;
 };
-struct StepTaken {
+struct StepCommitted {
   std::int64_t version = 0;
   std::int64_t index = 0;
 };
@@ -152,8 +152,8 @@ struct ShardsFailed {
   std::string what;
 };
 
-using ShardsToLead = std::variant<ShardsHere, ShardsRefuse, StepPrepared, StepTaken, StepLacking, PartHeld, StateGiven,
-                                  ShardBeat, WhoLeads, ShardsFailed>;
+using ShardsToLead = std::variant<ShardsHere, ShardsRefuse, StepPrepared, StepCommitted, StepLacking, PartHeld,
+                                  StateGiven, ShardBeat, WhoLeads, ShardsFailed>;
 
 // --- From a shard server to a worker.
 

@@ -174,20 +174,20 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
 void ShardServer::take(const std::string& peer, const StepAsked& asked, const Frames&) {
   const ShardStep& step = asked.step;
   if (!keeper_) return say(peer, here());
-  if (!asked.takes) {
+  if (!asked.commits) {
     const auto prepared = keeper_->prepare(step);
     if (!prepared) return say(peer, StepLacking{step.version});
     return say(peer, StepPrepared{step.version, step.index, prepared->squares, prepared->is_finite});
   }
-  const bool is_new = !keeper_->has_taken(step);
+  const bool is_new = !keeper_->has_committed(step);
   if (is_new && !keeper_->prepare(step)) return say(peer, StepLacking{step.version});
   if (is_new && log_) {
-    log_->taken(asked);
+    log_->committed(asked);
     log_->settle();
   }
-  if (!keeper_->take(step, asked.update)) return say(peer, StepLacking{step.version});
-  failpoint("step-taken");
-  say(peer, StepTaken{step.version, step.index});
+  if (!keeper_->commit(step, asked.update)) return say(peer, StepLacking{step.version});
+  failpoint("step-committed");
+  say(peer, StepCommitted{step.version, step.index});
 }
 
 void ShardServer::take(const std::string&, const PartAsked& asked, const Frames&) { say_held(asked.push); }
