@@ -58,14 +58,14 @@ PushAnswer Server::push(const PushRecord& record, Tensors pushed, Nanoseconds no
   return answer;
 }
 
-std::vector<UpdateDone> Server::advance(Nanoseconds now, const Decided& decided) {
-  std::vector<UpdateDone> done;
+std::vector<UpdateRecord> Server::advance(Nanoseconds now, const OnDecision& on_decision) {
+  std::vector<UpdateRecord> done;
   while (auto update = coordinator_.take_update(now))
-    done.push_back(make(std::move(*update), options_.lr(progress_), Others::kTakePart, 0, decided));
+    done.push_back(make(std::move(*update), options_.lr(progress_), Others::kTakePart, 0, on_decision));
   return done;
 }
 
-UpdateDone Server::redo(Update update, std::vector<Tensors> pushed, double lr, double other_squares) {
+UpdateRecord Server::redo(Update update, std::vector<Tensors> pushed, double lr, double other_squares) {
   check(waiting_.empty() && pushed.size() == update.pushes.size(), "an update is done again of other pushes");
   for (std::size_t i = 0; i < pushed.size(); ++i) {
     check(shape_.fits(pushed[i]), kOtherLayout);
@@ -81,7 +81,8 @@ void Server::take_again(const PushRecord& record, Tensors pushed, Nanoseconds no
   waiting_.emplace(record.worker, std::move(pushed));
 }
 
-UpdateDone Server::make(Update update, double lr, Others others, double other_squares, const Decided& decided) {
+UpdateRecord Server::make(Update update, double lr, Others others, double other_squares,
+                          const OnDecision& on_decision) {
   merging_.clear();
   std::vector<PushKey> keys;
   for (const PushRecord& record : update.pushes) {
@@ -92,7 +93,7 @@ UpdateDone Server::make(Update update, double lr, Others others, double other_sq
   std::vector<Mix> mixes = mixes_of(options_.policy, update.pushes);
   const auto count = static_cast<int>(mixes.size());
   if (mixes.empty()) mixes.emplace_back();  // a step that changes nothing
-  UpdateDone done{.update = std::move(update), .lr = lr, .other_squares = other_squares};
+  UpdateRecord done{.update = std::move(update), .lr = lr, .other_squares = other_squares};
   const bool takes_weights = options_.policy.payload == Payload::kWeights;
   for (std::size_t i = 0; i < mixes.size() && !done.is_dropped; ++i) {
     step({.version = done.update.version,
@@ -102,7 +103,7 @@ UpdateDone Server::make(Update update, double lr, Others others, double other_sq
           .pushes = keys,
           .mixes_weights = takes_weights,
           .wants_norm = !takes_weights && options_.clip_norm > 0},
-         others, done, decided);
+         others, done, on_decision);
     if (takes_weights && count > 0 && !done.is_dropped) merge_statistics(mixes[i]);
   }
   if (!takes_weights && !done.is_dropped) merge_statistics(by_examples(done.update.pushes));
@@ -112,7 +113,7 @@ UpdateDone Server::make(Update update, double lr, Others others, double other_sq
   return done;
 }
 
-void Server::step(const ShardStep& step, Others others, UpdateDone& done, const Decided& decided) {
+void Server::step(const ShardStep& step, Others others, UpdateRecord& done, const OnDecision& on_decision) {
   const Prepared prepared = prepare(step, others, done);
   double factor = 1;
   if (step.wants_norm) {
@@ -121,11 +122,11 @@ void Server::step(const ShardStep& step, Others others, UpdateDone& done, const 
   }
   done.is_dropped = !prepared.is_finite || !std::isfinite(done.gradient_norm);
   if (done.is_dropped) return;
-  if (step.index == 0 && decided) decided(done);
+  if (step.index == 0 && on_decision) on_decision(done);
   commit(step, others, {.lr = done.lr, .divisor = step.mix.divisor / factor});
 }
 
-Prepared Server::prepare(const ShardStep& step, Others others, UpdateDone& done) {
+Prepared Server::prepare(const ShardStep& step, Others others, UpdateRecord& done) {
   const bool are_asked = others == Others::kTakePart;
   if (are_asked)
     for (OtherShards* other : options_.others) other->prepare(step);

@@ -7,7 +7,7 @@
 // - A push counts once: what was taken before is a duplicate, and changes nothing.
 // - A push with numbers that cannot be (not finite, fewer than no examples) is refused, and changes nothing.
 // - Other servers may keep some of the shards. This one keeps the first ones and the statistics, and decides: an update
-//   is made when it is, before any shard changes (Decided); the others do what it tells them.
+//   is made when it is, before any shard changes (OnDecision); the others do what it tells them.
 // Not here: sockets, logs on disk, a clock: the owner says what happens and when.
 // Threads: one, which others help with the passes over large shards (ServerOptions::threads). Errors: BugError for
 // tensors of another layout or kind.
@@ -43,7 +43,7 @@ struct ServerOptions {
 };
 
 // An update that was made, for the records.
-struct UpdateDone {
+struct UpdateRecord {
   Update update;
   double lr = 0;
   double gradient_norm = 0;  // before clipping; 0 where nothing is clipped
@@ -53,7 +53,7 @@ struct UpdateDone {
 };
 
 // Hears of an update that is about to be made, with all that decides it, before anything changes.
-using Decided = std::function<void(const UpdateDone&)>;
+using OnDecision = std::function<void(const UpdateRecord&)>;
 
 // Weights of one version, of the shards here, which stay as they are: no copies, but for the statistics. The server
 // makes its next update in other memory where they are still held, and in place where nobody has them any more. Nobody
@@ -85,7 +85,7 @@ class Server {
   // Goes on where the log of an earlier one says more, in the same order, before anybody joins: an update that it made
   // of these pushes at this rate, and a push that waited for its update. pushed: the server's from now on, and as
   // push() took them. The other servers are only to remember it.
-  [[nodiscard]] UpdateDone redo(Update update, std::vector<Tensors> pushed, double lr, double other_squares = 0);
+  [[nodiscard]] UpdateRecord redo(Update update, std::vector<Tensors> pushed, double lr, double other_squares = 0);
   void take_again(const PushRecord& record, Tensors pushed, Nanoseconds now);
 
   // As Coordinator has them.
@@ -103,7 +103,7 @@ class Server {
   // pushed: this server's shards, whose memory is the server's from now on: the caller may read it until advance().
   [[nodiscard]] PushAnswer push(const PushRecord& record, Tensors pushed, Nanoseconds now);
   // Makes every update that is due.
-  std::vector<UpdateDone> advance(Nanoseconds now, const Decided& decided = {});
+  std::vector<UpdateRecord> advance(Nanoseconds now, const OnDecision& on_decision = {});
 
   [[nodiscard]] Weights weights() const;
   [[nodiscard]] ServerState state() const;
@@ -119,9 +119,10 @@ class Server {
   // What the other servers have to do with an update.
   enum class Others { kTakePart, kRemember };
 
-  [[nodiscard]] UpdateDone make(Update update, double lr, Others others, double other_squares, const Decided& decided);
-  void step(const ShardStep& step, Others others, UpdateDone& done, const Decided& decided);
-  [[nodiscard]] Prepared prepare(const ShardStep& step, Others others, UpdateDone& done);
+  [[nodiscard]] UpdateRecord make(Update update, double lr, Others others, double other_squares,
+                                  const OnDecision& on_decision);
+  void step(const ShardStep& step, Others others, UpdateRecord& done, const OnDecision& on_decision);
+  [[nodiscard]] Prepared prepare(const ShardStep& step, Others others, UpdateRecord& done);
   void commit(const ShardStep& step, Others others, const ShardUpdate& update);
   void merge_statistics(const Mix& mix);
 

@@ -40,7 +40,7 @@ VirtualUpdate VirtualCluster::next_update() {
     go_on_to_the_next_event();
     ready_ = server_.advance(now_);
   }
-  UpdateDone done = std::move(ready_.front());
+  UpdateRecord done = std::move(ready_.front());
   if (done.is_dropped) {
     throw DivergedError(concat("update ", done.update.version,
                                ": the pushes are finite, but not what comes of them; lower the learning rate"));
@@ -102,7 +102,7 @@ void VirtualCluster::deliver(Worker& worker) {
   worker.idle_since = now_;
 }
 
-VirtualUpdate VirtualCluster::told(UpdateDone done) {
+VirtualUpdate VirtualCluster::told(UpdateRecord done) {
   VirtualUpdate update{.at = now_};
   for (const PushRecord& record : done.update.pushes)
     update.pushes.push_back({.record = record,

@@ -45,7 +45,7 @@ class SliceClock {
 };
 
 struct VirtualUpdate {
-  UpdateDone done;
+  UpdateRecord done;
   std::vector<PushDone> pushes;  // in the order of done.update.pushes
   Nanoseconds at = 0;            // virtual time since the beginning
 };
@@ -89,14 +89,14 @@ class VirtualCluster {
   void begin(WorkerId id);
   void go_on_to_the_next_event();
   void deliver(Worker& worker);
-  [[nodiscard]] VirtualUpdate told(UpdateDone done);
+  [[nodiscard]] VirtualUpdate told(UpdateRecord done);
 
   Server& server_;
   VirtualOptions options_;
   Stragglers stragglers_;
   Compute compute_;
   std::vector<Worker> workers_;
-  std::vector<UpdateDone> ready_;     // made, and not returned yet
+  std::vector<UpdateRecord> ready_;   // made, and not returned yet
   std::vector<Delivered> delivered_;  // [worker]: of its last push
   Nanoseconds now_ = 0;
 };

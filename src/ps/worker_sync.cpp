@@ -215,7 +215,7 @@ comm::StepOutcome WorkerSync::finish_step(const comm::Contribution& local) {
 bool WorkerSync::on_updated() {
   if (++steps_done_ == round_.steps) {
     steps_done_ = 0;
-    push(weights());
+    push(own_tensors());
   }
   return false;
 }
@@ -233,7 +233,7 @@ void WorkerSync::push(Tensors tensors) {
 }
 
 // After the round's steps; of a delta what they have moved.
-Tensors WorkerSync::weights() const {
+Tensors WorkerSync::own_tensors() const {
   const at::NoGradGuard no_grad;
   Tensors pushed{.statistics = statistics_of(sum_.stages())};
   for (const at::Tensor& shard : pulled_.shards) pushed.shards.push_back(at::empty_like(shard));

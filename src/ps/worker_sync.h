@@ -87,7 +87,7 @@ class WorkerSync final : public comm::ReplicaSync {
   [[nodiscard]] at::Tensor gradient_of(const Move& move) const;
   void write_weights();
   [[nodiscard]] Tensors gradients();
-  [[nodiscard]] Tensors weights() const;
+  [[nodiscard]] Tensors own_tensors() const;
   void push(Tensors tensors);
 
   ddp::LocalSum sum_;

@@ -209,7 +209,7 @@ pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& l
           .view = view};
 }
 
-std::string describe_update(const Setup& setup, const ps::UpdateDone& done, const StepStats& stats, double seconds) {
+std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, const StepStats& stats, double seconds) {
   const std::string& policy = setup.config.ps.policy;
   const std::int64_t every = setup.config.log.every;
   if ((policy != "amb" && policy != "fmb") || done.update.version % every != 0) return {};

@@ -66,7 +66,7 @@ void check_policy(const Setup& setup);
                                                                                         const ps::Layout& layout);
 
 // An update of whole or anytime batches, in the words of the anytime project's master; empty with other policies.
-[[nodiscard]] std::string describe_update(const Setup& setup, const ps::UpdateDone& done, const StepStats& stats,
+[[nodiscard]] std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, const StepStats& stats,
                                           double seconds);
 // A worker's round with steps of its own, in the words of the experiments with dual batch sizes.
 [[nodiscard]] std::string describe_round(const Setup& setup, const ps::PushDone& push);

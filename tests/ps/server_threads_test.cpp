@@ -65,7 +65,7 @@ Outcome train(const ServerOptions& options) {
                             .factor = 1.0 / (1 + w),
                             .payload = options.policy.payload};
     EXPECT_EQ(server.push(record, tensors_of(of, random), turn), PushAnswer::kTaken);
-    for (const UpdateDone& done : server.advance(turn)) {
+    for (const UpdateRecord& done : server.advance(turn)) {
       EXPECT_FALSE(done.is_dropped);
       outcome.norms.push_back(done.gradient_norm);
     }

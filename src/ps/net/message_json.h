@@ -82,10 +82,10 @@ template <typename T>
 concept Listed = HasElements<T> && !std::same_as<T, std::string> && !std::same_as<T, comm::Agreement>;
 
 // How many of its values an enumeration has, from 0.
-constexpr int values_of(PushAnswer) { return static_cast<int>(PushAnswer::kRefused) + 1; }
-constexpr int values_of(Payload) { return static_cast<int>(Payload::kDelta) + 1; }
-constexpr int values_of(at::ScalarType) { return static_cast<int>(at::ScalarType::NumOptions); }
-constexpr int values_of(WorkerId) { return std::numeric_limits<int>::max(); }
+constexpr int count_of_values(PushAnswer) { return static_cast<int>(PushAnswer::kRefused) + 1; }
+constexpr int count_of_values(Payload) { return static_cast<int>(Payload::kDelta) + 1; }
+constexpr int count_of_values(at::ScalarType) { return static_cast<int>(at::ScalarType::NumOptions); }
+constexpr int count_of_values(WorkerId) { return std::numeric_limits<int>::max(); }
 
 // --- Writing.
 
@@ -142,7 +142,7 @@ template <typename T>
 T read(const Json& json) {
   if constexpr (std::is_enum_v<T>) {
     const int number = read_integer<int>(json);
-    require(number >= 0 && number < values_of(T{}));
+    require(number >= 0 && number < count_of_values(T{}));
     return static_cast<T>(number);
   } else if constexpr (std::integral<T>) {
     return read_integer<T>(json);

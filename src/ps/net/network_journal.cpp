@@ -22,7 +22,7 @@ void NetworkServer::write_down(const Waiting& push, const Tensors& tensors) {
 }
 
 // Other servers may write what they do to disks of their own: none may know of an update that is not written here.
-void NetworkServer::write_down(const UpdateDone& decided) {
+void NetworkServer::write_down(const UpdateRecord& decided) {
   if (options_.journal == nullptr) return;
   options_.journal->updated(decided);
   if (!options_.others.empty()) options_.journal->settle();

@@ -132,10 +132,10 @@ class NetworkLink::Connection {
     });
   }
 
-  void part(const FromWorker& last_words) {
+  void say_last(const FromWorker& last_words) {
     thread_.change([&] {
       outgoing_.push_back({header_of(last_words)});
-      has_parted_ = true;
+      has_said_last_ = true;
     });
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, milliseconds(2000), [this] { return outgoing_.empty() || failure_ != nullptr; });
@@ -165,7 +165,7 @@ class NetworkLink::Connection {
 
   void hear(const Frames& message) {
     const std::scoped_lock lock(mutex_);
-    if (!has_parted_) handle(message);
+    if (!has_said_last_) handle(message);
   }
 
   Nanoseconds turn() {
@@ -185,7 +185,7 @@ class NetworkLink::Connection {
     for (; !outgoing_.empty(); outgoing_.pop_front()) socket_.send({}, outgoing_.front());
     if (now_ns() < next_beat_) return;
     next_beat_ = now_ns() + (life_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
-    if (is_over_ || has_parted_) return;
+    if (is_over_ || has_said_last_) return;
     if (life_ == 0) {
       say(Hello{kProtocol, options_.worker, session_, options_.where, options_.batch, is_anew_, options_.agreement});
     } else {
@@ -197,7 +197,7 @@ class NetworkLink::Connection {
   // All but the time in which this process itself was stopped.
   void look_at_the_time() {
     const Nanoseconds passed = time_.pass().count();
-    if (is_over_ || has_parted_) return;
+    if (is_over_ || has_said_last_) return;
     const Nanoseconds limit = life_ == 0 && !was_welcome_ ? options_.patience : options_.silence;
     if (push_.is_open() && now_ns() - push_.made_at() > options_.patience)
       throw PeerError(concat(server(), " lives, but has not taken a push for ", human_duration(to_s(options_.patience)),
@@ -364,7 +364,7 @@ class NetworkLink::Connection {
   std::optional<WorkerParts> parts_;  // of the other servers; has a lock of its own
   bool is_over_ = false;
   Over why_over_;
-  bool has_parted_ = false;  // nothing is said after the last words
+  bool has_said_last_ = false;  // nothing is said after the last words
   std::exception_ptr failure_;
 };
 
@@ -386,9 +386,9 @@ void NetworkLink::push(Push push) { connection_->push(std::move(push)); }
 double NetworkLink::last_send_s() const { return connection_->last_send_s(); }
 PushCompressor::Named NetworkLink::residuals() const { return connection_->residuals(); }
 void NetworkLink::load_residuals(const PushCompressor::Named& residuals) { connection_->load_residuals(residuals); }
-void NetworkLink::leave() { connection_->part(Leaving{}); }
+void NetworkLink::leave() { connection_->say_last(Leaving{}); }
 void NetworkLink::fail(const Error& error) {
-  connection_->part(Failed{static_cast<std::int64_t>(error.exit_code()), error.what()});
+  connection_->say_last(Failed{static_cast<std::int64_t>(error.exit_code()), error.what()});
 }
 
 }  // namespace sluice::ps

@@ -110,8 +110,9 @@ void NetworkServer::greet(const std::string& peer, const Hello& hello) {
     }
     const bool lives = drained_at_ - session.heard <= kBeatsOfOneWhoLives * options_.beat;
     if (session.id != hello.session && lives) return say(peer, Busy{session.where});
-    part(hello.worker, WorkerNews::What::kLost,
-         session.id == hello.session ? "it begins anew" : concat("another process has come for it from ", hello.where));
+    remove_worker(
+        hello.worker, WorkerNews::What::kLost,
+        session.id == hello.session ? "it begins anew" : concat("another process has come for it from ", hello.where));
   }
   admit(peer, hello);
 }
@@ -254,17 +255,17 @@ void NetworkServer::take(Sessions::value_type& worker, const WorkerAgain& again,
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const Leaving&, const Frames&) {
-  part(worker.first, WorkerNews::What::kLeft, {});
+  remove_worker(worker.first, WorkerNews::What::kLeft, {});
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const Failed& failed, const Frames&) {
-  if (is_over_) return part(worker.first, WorkerNews::What::kLeft, {});  // because of that
+  if (is_over_) return remove_worker(worker.first, WorkerNews::What::kLeft, {});  // because of that
   const std::string what = concat(named(worker.first, worker.second.where), " has failed: ", failed.what);
-  part(worker.first, WorkerNews::What::kFailed, failed.what);
+  remove_worker(worker.first, WorkerNews::What::kFailed, failed.what);
   if (failed.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);
 }
 
-void NetworkServer::part(WorkerId worker, WorkerNews::What what, const std::string& why) {
+void NetworkServer::remove_worker(WorkerId worker, WorkerNews::What what, const std::string& why) {
   const auto found = sessions_.find(worker);
   const std::string where = found->second.where;
   if (found->second.lease) ledger_.give_back(found->second.lease->id);
@@ -283,7 +284,7 @@ void NetworkServer::part(WorkerId worker, WorkerNews::What what, const std::stri
 void NetworkServer::make_updates() {
   while (!is_over_) {
     const ServerProgress before = server_.progress();
-    std::vector<UpdateDone> done = server_.advance(now(), [this](const UpdateDone& update) { write_down(update); });
+    std::vector<UpdateRecord> done = server_.advance(now(), [this](const UpdateRecord& update) { write_down(update); });
     if (done.empty()) break;
     check(done.size() == 1, "each push is followed by at most one update");
     tell(std::move(done.front()), before);
@@ -291,7 +292,7 @@ void NetworkServer::make_updates() {
   if (!is_over_) begin_all_that_may();
 }
 
-void NetworkServer::tell(UpdateDone done, const ServerProgress& before) {
+void NetworkServer::tell(UpdateRecord done, const ServerProgress& before) {
   if (done.is_dropped) {
     throw DivergedError(concat("update ", done.update.version,
                                ": the pushes are finite, but not what comes of them; lower the learning rate"));

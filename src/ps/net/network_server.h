@@ -135,7 +135,7 @@ class NetworkServer {
   void take_again(TakenPush push);
   [[nodiscard]] static TakenPush as_taken(const Waiting& push, const Tensors& tensors);
   void write_down(const Waiting& push, const Tensors& tensors);
-  void write_down(const UpdateDone& decided);
+  void write_down(const UpdateRecord& decided);
   void acknowledge(const Session& session, std::int64_t sequence);
   void settle();
   [[nodiscard]] bool is_unsettled(WorkerId worker, const Session& session) const;
@@ -145,10 +145,10 @@ class NetworkServer {
   void take(Sessions::value_type& worker, const Leaving& leaving, const Frames& frames);
   void take(Sessions::value_type& worker, const Failed& failed, const Frames& frames);
   void take(Sessions::value_type&, const Hello&, const Frames&) {}  // greet()
-  void part(WorkerId worker, WorkerNews::What what, const std::string& why);
+  void remove_worker(WorkerId worker, WorkerNews::What what, const std::string& why);
 
   void make_updates();
-  void tell(UpdateDone done, const ServerProgress& before);
+  void tell(UpdateRecord done, const ServerProgress& before);
   void begin_all_that_may();
   void give_next_lease(Sessions::value_type& worker);
   void give_lease(Session& session);

@@ -27,7 +27,8 @@ void NetworkServer::look_for_lost() {
   }
   for (const WorkerId worker : silent) {
     if (is_over_) return;
-    part(worker, WorkerNews::What::kLost, concat("no sign of life for ", human_duration(to_s(options_.silence))));
+    remove_worker(worker, WorkerNews::What::kLost,
+                  concat("no sign of life for ", human_duration(to_s(options_.silence))));
   }
 }
 

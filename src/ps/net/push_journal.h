@@ -27,7 +27,7 @@ class PushJournal {
   // Written when it returns, but for what settle() is there for.
   virtual void taken(const TakenPush& push) = 0;
   // An update was made of pushes that were told.
-  virtual void updated(const UpdateDone& done) = 0;
+  virtual void updated(const UpdateRecord& done) = 0;
   // A copy of the server's state is taken after that update, for a checkpoint: from here on the journal is of what
   // follows, and of the pushes that wait for their update.
   virtual void begin(const Weights& weights, const std::vector<TakenPush>& waiting) = 0;

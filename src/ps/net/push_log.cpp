@@ -60,7 +60,7 @@ void PushLog::taken(const TakenPush& push) {
   failpoint("push-written");
 }
 
-void PushLog::updated(const UpdateDone& done) {
+void PushLog::updated(const UpdateRecord& done) {
   nlohmann::json pushes = nlohmann::json::array();
   for (const PushRecord& record : done.update.pushes)
     pushes.push_back({static_cast<int>(record.worker), record.life, record.sequence});

@@ -31,7 +31,7 @@ class PushLog final : public PushJournal {
   PushLog(PushLogOptions options, const Layout& layout);
 
   void taken(const TakenPush& push) override;
-  void updated(const UpdateDone& done) override;
+  void updated(const UpdateRecord& done) override;
   void begin(const Weights& weights, const std::vector<TakenPush>& waiting) override;
   [[nodiscard]] bool must_settle() const override { return options_.outlives == storage::Outlives::kMachine; }
   void settle() override { log_->sync(); }

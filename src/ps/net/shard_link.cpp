@@ -46,7 +46,7 @@ void ShardLink::load(const ShardsState& state, std::int64_t version) {
   };
   send();
   wait_for([&] { return here_ && here_->run == options_.run && here_->version == version; }, send);
-  theirs_ = here_->session;
+  session_of_shards_ = here_->session;
   version_ = version;
   last_steps_.clear();
 }
@@ -57,7 +57,7 @@ void ShardLink::go_on(std::int64_t version) {
   wait_until_here();
   version_ = version;
   check_came_back(*here_);
-  theirs_ = here_->session;
+  session_of_shards_ = here_->session;
   const std::vector<StepAsked> steps = last_steps_;  // which committed() writes anew
   for (const StepAsked& step : steps) {
     commit(step.step, step.update);
@@ -174,7 +174,7 @@ void ShardLink::look() {
 void ShardLink::take_what_has_come() {
   while (const auto received = socket_.next()) handle(received->frames);
   const Nanoseconds passed = time_.pass().count();
-  const bool is_new = theirs_.empty() && !here_;
+  const bool is_new = session_of_shards_.empty() && !here_;
   const Nanoseconds limit = is_new ? options_.patience : options_.silence;
   if (passed - heard_ <= limit) return;
   const std::string time = human_duration(to_s(limit));
@@ -194,13 +194,13 @@ void ShardLink::take(const ShardsHere& here, const Frames&) {
   if (here.greeting != greeting_) return;  // of an earlier one: what was told since is not in it
   const bool was_asked = std::exchange(is_greeting_, false);
   here_ = here;
-  if (theirs_.empty()) return;
-  if (here.session != theirs_) {
+  if (session_of_shards_.empty()) return;
+  if (here.session != session_of_shards_) {
     if (!options_.may_come_back)
       throw PeerError(concat(named(), " was started again and has lost its shards; ", options_.start_anew,
                              "; with ps.log they would have outlived it"));
     check_came_back(here);
-    theirs_ = here.session;
+    session_of_shards_ = here.session;
     log_info(concat(named(), " has come back, with its shards after update ", here.version));
     for (const StepAsked& step : last_steps_) say(step);  // done once, whatever it has done
     if (asked_) say(*asked_);
@@ -239,7 +239,7 @@ void ShardLink::take(const StateGiven& given, const Frames& frames) {
 
 void ShardLink::take(const ShardBeat& beat, const Frames&) {
   ++beats_;
-  const bool is_another = !theirs_.empty() && beat.session != theirs_;
+  const bool is_another = !session_of_shards_.empty() && beat.session != session_of_shards_;
   if (is_another || !beat.has_heard) greet_again();
 }
 

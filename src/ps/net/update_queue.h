@@ -15,7 +15,7 @@
 namespace sluice::ps {
 
 struct NetworkUpdate {
-  UpdateDone done;
+  UpdateRecord done;
   std::vector<PushDone> pushes;  // in the order of done.update.pushes
   ServerProgress before;
   ServerProgress after;

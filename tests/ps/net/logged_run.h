@@ -87,7 +87,7 @@ class LoggedRun {
   void run(int events) {
     for (int event = 0; event < events; ++event) {
       happen(workers_[static_cast<int>(random_() % kWorkers)]);
-      for (const UpdateDone& done : server_.advance(++now_)) tell(done);
+      for (const UpdateRecord& done : server_.advance(++now_)) tell(done);
     }
   }
 
@@ -154,7 +154,7 @@ class LoggedRun {
     waiting_[worker.id] = {std::exchange(worker.lease, std::nullopt)->id, taken};
   }
 
-  void tell(const UpdateDone& done) {
+  void tell(const UpdateRecord& done) {
     ASSERT_FALSE(done.is_dropped);
     log_.updated(done);
     for (const PushRecord& record : done.update.pushes) {

@@ -134,7 +134,7 @@ class WatchfulJournal : public PushJournal {
     if (pushes > fails_after) throw StorageError("the disk is full");
     look();
   }
-  void updated(const UpdateDone&) override {}
+  void updated(const UpdateRecord&) override {}
   void begin(const Weights&, const std::vector<TakenPush>&) override {}
   [[nodiscard]] bool must_settle() const override { return settles; }
   void settle() override {
