@@ -52,7 +52,7 @@ std::optional<Prepared> ShardKeeper::prepare(const ShardStep& step) {
   }
   const auto is_of_a_push = [&](const MixPart& part) { return part.push < pushed.size(); };
   if (!std::ranges::all_of(step.mix.parts, is_of_a_push)) return std::nullopt;
-  // A sum is written where the first push is, which has to stay: another deciding server may want another sum.
+  // A sum is written where the first push is, which has to stay: another lead server may want another sum.
   Tensors first;
   if (!step.mix.parts.empty()) {
     const std::size_t at = step.mix.parts.front().push;

@@ -1,5 +1,5 @@
 // shard_keeper: the shards of a server that decides nothing, without its network: it holds the parts of pushes that are
-// of its shards, and does the steps that the deciding server tells it (ps/server.h). Each step is done once, however
+// of its shards, and does the steps that the lead server tells it (ps/server.h). Each step is done once, however
 // often it is told; so that of a log of parts and steps the same shards come again, bit for bit.
 // Threads: one. Errors: none; what cannot be done is told by the value.
 #pragma once

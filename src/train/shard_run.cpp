@@ -73,7 +73,7 @@ ps::ShardServerOptions options_of(const config::Config& config, const ServerPlac
           .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9)};
 }
 
-// Until the deciding server says so: one that is asked to stop asks it, which then takes the weights that are here.
+// Until the lead server says so: one that is asked to stop asks it, which then takes the weights that are here.
 ps::ShardsOver serve(ps::ShardServer& server) {
   Nanoseconds stop_at = 0;
   while (!server.over()) {

@@ -18,7 +18,7 @@ namespace sluice::train {
 struct ShardRunOptions {
   const Launch& launch;
   std::filesystem::path run_dir;
-  std::string resume;  // as the command line has it: what the run goes on from is for the deciding server to say
+  std::string resume;  // as the command line has it: what the run goes on from is for the lead server to say
 };
 
 // What all servers of a run must have the same.

@@ -65,7 +65,7 @@ class SeveralServersTest(ServerRuns):
         config = self.configure(2, {"policy": "bsp", "log": "process"}, **tables)
         self.finish_well(self.start_all(config, 3, run_dir="whole"))
         moments = {1: list(long_tests.some(MOMENTS_OF_SHARDS[:3], MOMENTS_OF_SHARDS, "a server of shards dies five times")),
-                   0: list(long_tests.some(MOMENTS_OF_LEAD[:2], MOMENTS_OF_LEAD, "the deciding server dies five times"))}
+                   0: list(long_tests.some(MOMENTS_OF_LEAD[:2], MOMENTS_OF_LEAD, "the lead server dies five times"))}
 
         def start(rank, *arguments):
             at = moments[rank].pop(0) if moments[rank] else None
@@ -105,7 +105,7 @@ class SeveralServersTest(ServerRuns):
         self.assert_records_add_up(self.folder / "run")
 
     def test_who_is_stopped_has_its_weights_saved(self):
-        for rank in long_tests.some([1], [0, 1], "the deciding server is stopped"):
+        for rank in long_tests.some([1], [0, 1], "the lead server is stopped"):
             with self.subTest(rank=rank):
                 run_dir = f"run{rank}"
                 config = self.configure(2, {"policy": "asp", **SLOW}, train={"steps": 100000})
@@ -188,7 +188,7 @@ class SeveralServersTest(ServerRuns):
         config = self.configure(3, {"policy": "asp"})
         processes = [self.start(config, rank, 4) for rank in (0, 1, 3)]
         log = self.folder / "run/servers/1/log.txt"
-        cli.wait_until(lambda: log.exists() and "the deciding server is" in log.read_text(), processes[0])
+        cli.wait_until(lambda: log.exists() and "the lead server is" in log.read_text(), processes[0])
         processes[1].terminate()
         done = cli.finish_all(processes)
         for process in done:

@@ -338,7 +338,7 @@ class NetworkLink::Connection {
   FrameSocket socket_;
   OwnTime time_{kLongestStep};
   Nanoseconds heard_ = 0;
-  Nanoseconds weights_at_ = 0;  // when they came, of the deciding server
+  Nanoseconds weights_at_ = 0;  // when they came, of the lead server
   Nanoseconds next_beat_ = 0;
   Nanoseconds busy_since_ = -1;
   bool is_anew_ = false;

@@ -13,7 +13,7 @@
 namespace sluice::ps {
 namespace {
 
-// The deciding server will miss the parts.
+// The lead server will miss the parts.
 void warn_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);

@@ -1,7 +1,7 @@
 // part_link: a worker's connection to one shard server (shard_server.h): parts of pushes leave and parts of weights
 // arrive in a thread of its own, at once with those of the other servers. What they are parts of, and whether they
-// count, is between the worker and the deciding server (network_link.h). What is lost with a connection is sent again.
-// Threads: one besides its owner's. Errors: none; who is silent is looked after by the deciding server.
+// count, is between the worker and the lead server (network_link.h). What is lost with a connection is sent again.
+// Threads: one besides its owner's. Errors: none; who is silent is looked after by the lead server.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ class PushUnderWay {
 
   // What travels of the next push, which gets its sequence; without shards where these have gone ahead.
   [[nodiscard]] Packed pack(PushRecord& record, Tensors tensors);
-  // It is under way; the message to send. packed: what of it goes to the deciding server.
+  // It is under way; the message to send. packed: what of it goes to the lead server.
   [[nodiscard]] const Frames& make(const PushMade& made, const Packed& packed);
 
   [[nodiscard]] bool is_open() const { return !messages_.empty(); }

@@ -1,6 +1,6 @@
-// shard_link: the deciding server's connection to one shard server (shard_server.h). Questions are asked again until
+// shard_link: the lead server's connection to one shard server (shard_server.h). Questions are asked again until
 // they are answered, each wait has an end, and a shard server with a log may die and come back in between: it is told
-// again what it may have missed. Threads: the deciding server's. Errors: ConfigError (refused), PeerError (it does not
+// again what it may have missed. Threads: the lead server's. Errors: ConfigError (refused), PeerError (it does not
 // answer, has failed, or has lost its shards), CheckpointError (it does not have what the run goes on from),
 // InterruptedError when asked to stop.
 #pragma once

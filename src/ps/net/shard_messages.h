@@ -1,6 +1,6 @@
 // shard_messages: what is said to and by a server that keeps some of the shards and decides nothing (shard_server.h).
 //
-//   the deciding server                      shard server                     worker
+//   the lead server                          shard server                     worker
 //   LeadHello (again and again)         ->
 //                                       <-   ShardsHere
 //   ShardsLoaded: what it is to have    ->
@@ -44,7 +44,7 @@ struct Assignment {
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
-// --- From the deciding server to a shard server.
+// --- From the lead server to a shard server.
 
 struct LeadHello {
   std::int64_t protocol = kProtocol;
@@ -108,7 +108,7 @@ struct PartBeat {
 
 using PartFromWorker = std::variant<PushAhead, PartMade, PartBeat>;
 
-// --- From a shard server to the deciding one.
+// --- From a shard server to the lead server.
 
 struct ShardsHere {
   std::string session;              // of this process

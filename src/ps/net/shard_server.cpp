@@ -83,7 +83,7 @@ void ShardServer::drop() {
   if (malformed_++ == 0) log_warning("a message that is none of ours was dropped; more of them are only counted");
 }
 
-// --- From the deciding server.
+// --- From the lead server.
 
 void ShardServer::take(const std::string& peer, const LeadHello& hello, const Frames&) {
   if (const std::string refusal = refusal_of(hello); !refusal.empty()) {
@@ -93,7 +93,7 @@ void ShardServer::take(const std::string& peer, const LeadHello& hello, const Fr
   const bool lives = time_.pass().count() - heard_ <= kBeatsOfALead * options_.beat;
   if (peer != lead_ && !lead_.empty() && lives) return;  // it will ask again, and the other one may have died
   if (peer != lead_) {
-    log_info(concat("the deciding server is ", hello.where));
+    log_info(concat("the lead server is ", hello.where));
     sessions_.clear();
   }
   lead_ = peer;
@@ -283,11 +283,11 @@ void ShardServer::look_for_the_lead() {
   const Nanoseconds limit = may_come ? std::max(options_.patience, options_.silence) : options_.silence;
   if (over_ || silent <= limit) return;
   if (lead_.empty())
-    throw PeerError(concat("no deciding server has come within ", human_duration(to_s(limit)),
+    throw PeerError(concat("no lead server has come within ", human_duration(to_s(limit)),
                            refusals_.last().empty() ? "" : concat(", but ", refusals_.last()),
                            "; start server 0 with the same configuration, and check its ps.address",
                            about_keys(options_.keys)));
-  throw PeerError(concat("the deciding server (", lead_where_, ") has been silent for ", human_duration(to_s(limit)),
+  throw PeerError(concat("the lead server (", lead_where_, ") has been silent for ", human_duration(to_s(limit)),
                          "; see what it says"));
 }
 

@@ -1,10 +1,10 @@
 // shard_server: a server that keeps some of the shards, as a process of its own. Workers push their parts to it and get
-// their weights from it, at its own speed; the deciding server (network_server.h) tells it who they are, when an update
+// their weights from it, at its own speed; the lead server (network_server.h) tells it who they are, when an update
 // is made and of which pushes. It knows no policy, no data and no learning rate.
-// - It begins with what the deciding server gives it. With a log it outlives its own death: what it had said that it
+// - It begins with what the lead server gives it. With a log it outlives its own death: what it had said that it
 //   holds, and every step that it has done, is there when it is started again, and the run goes on.
 // - Only workers that it was told of are heard, and only the newest part of each is kept.
-// - Without a word of the deciding server for too long it ends.
+// - Without a word of the lead server for too long it ends.
 // Threads: one, which calls next() again and again. Errors: ConfigError and PeerError of the socket; PeerError where
 // nobody leads; StorageError, CheckpointError of the log.
 #pragma once
@@ -33,14 +33,14 @@ struct ShardServerOptions {
   int port = 0;    // 0: a free one
   int number = 1;  // of this server, for messages
   Keys keys;
-  comm::Agreement agreement;         // that the deciding server must have too
+  comm::Agreement agreement;         // that the lead server must have too
   LinkCompression compression = {};  // likewise
   optim::OptimizerOptions optimizer;
   int threads = 1;               // that work on its shards at once
   std::filesystem::path folder;  // of its log; empty: none
   storage::Outlives outlives = storage::Outlives::kProcess;
   Nanoseconds beat = 500'000'000;
-  Nanoseconds silence = 60'000'000'000;    // of the deciding server
+  Nanoseconds silence = 60'000'000'000;    // of the lead server
   Nanoseconds patience = 300'000'000'000;  // until there is one; with a log also until it comes back
 };
 
@@ -55,10 +55,10 @@ class ShardServer {
   void next(Nanoseconds limit);
   // How the run has ended; nothing: it has not.
   [[nodiscard]] const std::optional<ShardsOver>& over() const { return over_; }
-  // Asks the deciding server to end the run, which first takes the weights that are here: serve on until over(). May be
+  // Asks the lead server to end the run, which first takes the weights that are here: serve on until over(). May be
   // asked again, as a message may be lost.
   void ask_to_stop(const InterruptedError& why);
-  // Tells the deciding server that this one ends, and why; returns when that has left. Afterwards only over() and
+  // Tells the lead server that this one ends, and why; returns when that has left. Afterwards only over() and
   // keeper() may be called.
   void fail(const Error& error);
 
@@ -109,11 +109,11 @@ class ShardServer {
   std::optional<ShardLog> log_;
   ShardsLoaded loaded_;  // which run, and which shards
   std::unique_ptr<ShardKeeper> keeper_;
-  std::optional<Assignment> assigned_;  // by the deciding server that is there
+  std::optional<Assignment> assigned_;  // by the lead server that is there
   std::string lead_;                    // its name at the socket; empty: there is none
   std::string lead_where_;
   std::map<WorkerId, Session> sessions_;
-  std::int64_t greeting_ = 0;       // of the deciding server
+  std::int64_t greeting_ = 0;       // of the lead server
   std::int64_t told_ = 0;           // how many WorkerThere since ShardsHere
   std::vector<PushKey> unsettled_;  // parts that are held once the log has settled
   Refusals refusals_;

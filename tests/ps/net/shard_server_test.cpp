@@ -9,7 +9,7 @@ namespace {
 
 using sluice::test::TempDir;
 
-// A deciding server and others, with as many shards as servers, and workers that run until its end.
+// A lead server and others, with as many shards as servers, and workers that run until its end.
 struct Together {
   explicit Together(int servers, const SyncPolicy& policy, std::int64_t updates,
                     const std::function<void(NetworkOptions&)>& change = {}) {
