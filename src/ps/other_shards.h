@@ -1,6 +1,6 @@
-// other_shards: the shards of another server, as the one that decides sees them (ps/server.h). Each pair of calls
-// begins something and waits for it, so that all servers work at once. What was asked is done once, however often the
-// other server has to be asked, and also where it dies in between and comes back with what it had.
+// other_shards: the shards of a shard server, as the lead server sees them (ps/server.h). Each pair of calls begins
+// something and waits for it, so that all servers work at once. What was asked is done once, however often the shard
+// server has to be asked, and also where it dies in between and comes back with what it had.
 // Threads: one. Errors: those of the connection (ps/net/shard_link.h).
 #pragma once
 

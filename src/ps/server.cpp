@@ -170,7 +170,7 @@ void Server::go_on_from(const ServerState& state) {
   NamedStates own;
   for (const auto& [name, of_shards] : state.optimizer) own.emplace_back(name, part_of(of_shards, own_));
   shards_.go_on_from(own, progress_.version);
-  for (const auto& [worker, lives] : state.lives) coordinator_.remember(worker, lives);
+  for (const auto& [worker, lives] : state.lives) coordinator_.remember_lives(worker, lives);
 }
 
 ServerState Server::state() const {

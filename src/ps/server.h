@@ -6,8 +6,9 @@
 //   by examples is added to the server's. Weights come with the statistics, which are mixed by the same numbers.
 // - A push counts once: what was taken before is a duplicate, and changes nothing.
 // - A push with numbers that cannot be (not finite, fewer than no examples) is refused, and changes nothing.
-// - Other servers may keep some of the shards. This one keeps the first ones and the statistics, and decides: an update
-//   is made when it is, before any shard changes (OnDecision); the others do what it tells them.
+// - Other servers may keep some of the shards. This one, the lead, keeps the first ones and the statistics, and
+// decides:
+//   an update is made when it is, before any shard changes (OnDecision); the others do what it tells them.
 // Not here: sockets, logs on disk, a clock: the owner says what happens and when.
 // Threads: one, which others help with the passes over large shards (ServerOptions::threads). Errors: BugError for
 // tensors of another layout or kind.
@@ -42,7 +43,7 @@ struct ServerOptions {
   std::vector<OtherShards*> others = {};            // of the layout's later shards, in their order; they outlive it
 };
 
-// An update that was made, for the records.
+// An update, with all that decides it; once it is made also for the records.
 struct UpdateRecord {
   Update update;
   double lr = 0;
@@ -52,7 +53,7 @@ struct UpdateRecord {
   bool is_dropped = false;
 };
 
-// Hears of an update that is about to be made, with all that decides it, before anything changes.
+// Hears of an update that is about to be made, before anything changes.
 using OnDecision = std::function<void(const UpdateRecord&)>;
 
 // Weights of one version, of the shards here, which stay as they are: no copies, but for the statistics. The server
@@ -95,7 +96,7 @@ class Server {
   std::int64_t begin(WorkerId worker) { return coordinator_.begin(worker); }
   std::int64_t begin_again(WorkerId worker) { return coordinator_.begin_again(worker); }
   // A life of that worker was begun by an earlier server. Requires: it has not joined this one.
-  void remember_life(const PushKey& push) { coordinator_.remember_life(push.worker, push.life); }
+  void remember_life(const PushKey& push) { coordinator_.remember_lives(push.worker, push.life); }
   [[nodiscard]] std::int64_t taken(WorkerId worker, int life) const { return coordinator_.taken(worker, life); }
   [[nodiscard]] bool may_begin(WorkerId worker) const { return coordinator_.may_begin(worker); }
   [[nodiscard]] std::optional<Nanoseconds> due_at() const { return coordinator_.due_at(); }

@@ -1,6 +1,6 @@
-// shard_keeper: the shards of a server that decides nothing, without its network: it holds the parts of pushes that are
-// of its shards, and does the steps that the lead server tells it (ps/server.h). Each step is done once, however
-// often it is told; so that of a log of parts and steps the same shards come again, bit for bit.
+// shard_keeper: a shard server without its network: it holds the parts of pushes that are of its shards, and does the
+// steps that the lead server tells it (ps/server.h). Each step is done once, however often it is told; so that of a log
+// of parts and steps the same shards come again, bit for bit.
 // Threads: one. Errors: none; what cannot be done is told by the value.
 #pragma once
 

@@ -1,4 +1,4 @@
-// other_servers: the servers of a run that keep some of the shards, as the deciding one reaches them (ps.servers;
+// other_servers: the servers of a run that keep some of the shards, as the lead server reaches them (ps.servers;
 // ps/net/shard_link.h). Threads: one at a time. Errors: those of the links.
 #pragma once
 

@@ -17,7 +17,7 @@ namespace sluice::train {
 struct ServerPlace {
   enum class Part { kNone, kServer, kShards, kWorker };
   Part part = Part::kNone;  // kNone: there is no such run
-  std::string host;         // of the server that decides
+  std::string host;         // of the lead server
   int port = 0;
   std::vector<ps::ServerAddress> others;  // the servers that keep shards only
   int server = 0;                         // this one's number, as a server

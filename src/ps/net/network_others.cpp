@@ -1,4 +1,4 @@
-// What a server that decides does where others keep some of the shards (shard_link.h).
+// What a lead server does where shard servers keep some of the shards (shard_link.h).
 #include <algorithm>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// shard_messages: what is said to and by a server that keeps some of the shards and decides nothing (shard_server.h).
+// shard_messages: what is said to and by a shard server (shard_server.h).
 //
 //   the lead server                          shard server                     worker
 //   LeadHello (again and again)         ->

@@ -1,6 +1,6 @@
-// shard_server: a server that keeps some of the shards, as a process of its own. Workers push their parts to it and get
-// their weights from it, at its own speed; the lead server (network_server.h) tells it who they are, when an update
-// is made and of which pushes. It knows no policy, no data and no learning rate.
+// shard_server: a server that keeps some of the shards and decides nothing, as a process of its own. Workers push their
+// parts to it and get their weights from it, at its own speed; the lead server (network_server.h) tells it who they
+// are, when an update is made and of which pushes. It knows no policy, no data and no learning rate.
 // - It begins with what the lead server gives it. With a log it outlives its own death: what it had said that it
 //   holds, and every step that it has done, is there when it is started again, and the run goes on.
 // - Only workers that it was told of are heard, and only the newest part of each is kept.

@@ -34,7 +34,7 @@ class WorkerParts {
   // What the worker learns with its welcome; only once.
   void begin(const Layout& layout);
 
-  // Of the server that decides.
+  // Of the lead server.
   [[nodiscard]] TensorsShape first_shape() const { return shape_of(layout_, range_of(0)); }
   // What goes ahead of a push to another server than that one; `shard` of the layout. False: it is that one's.
   [[nodiscard]] bool push_ahead(PushAhead ahead, const at::Tensor& elements);

@@ -10,9 +10,9 @@ Coordinator::Coordinator(const SyncPolicy& policy, std::int64_t version) : polic
   check_policy(policy, "a parameter server's policy");
 }
 
-void Coordinator::remember(WorkerId worker, int lives) {
-  check(!workers_.contains(worker) && lives >= 0, "a coordinator remembers a worker that it knows");
-  workers_[worker].taken.resize(static_cast<std::size_t>(lives));
+void Coordinator::remember_lives(WorkerId worker, int lives) {
+  std::vector<std::int64_t>& taken = workers_[worker].taken;
+  if (std::ssize(taken) < lives) taken.resize(static_cast<std::size_t>(lives));
 }
 
 std::map<WorkerId, int> Coordinator::lives() const {
@@ -22,14 +22,9 @@ std::map<WorkerId, int> Coordinator::lives() const {
 }
 
 void Coordinator::remember(const PushRecord& record) {
+  remember_lives(record.worker, record.life);
   std::vector<std::int64_t>& taken = workers_[record.worker].taken;
-  if (std::ssize(taken) < record.life) taken.resize(static_cast<std::size_t>(record.life));
   taken[record.life - 1] = std::max(taken[record.life - 1], record.sequence);
-}
-
-void Coordinator::remember_life(WorkerId worker, int life) {
-  std::vector<std::int64_t>& taken = workers_[worker].taken;
-  if (std::ssize(taken) < life) taken.resize(static_cast<std::size_t>(life));
 }
 
 std::int64_t Coordinator::taken(WorkerId worker, int life) const {

@@ -35,11 +35,9 @@ class Coordinator {
   // version: of the weights there are.
   explicit Coordinator(const SyncPolicy& policy, std::int64_t version = 0);
 
-  // Of an earlier coordinator's workers: how often each has joined. What they had pushed then is unknown to this one.
-  void remember(WorkerId worker, int lives);
-  [[nodiscard]] std::map<WorkerId, int> lives() const;
-  // At least so many.
-  void remember_life(WorkerId worker, int life);
+  // That worker has had at least this many lives: the next one is a later one. What it pushed in them is unknown.
+  void remember_lives(WorkerId worker, int lives);
+  [[nodiscard]] std::map<WorkerId, int> lives() const;  // how often each has joined
 
   // Sequence of the last push of a life that was taken; 0: none is known.
   [[nodiscard]] std::int64_t taken(WorkerId worker, int life) const;

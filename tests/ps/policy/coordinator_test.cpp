@@ -309,9 +309,19 @@ TEST(SyncPolicy, PresetsAreSoundAndNamed) {
   EXPECT_THROW((void)preset_policy("nothing", 3), ConfigError);
 }
 
+TEST(Coordinator, NoLifeThatIsRememberedBeginsAgain) {
+  Coordinator asp(preset_policy("asp", 2));
+  asp.remember_lives(WorkerId{0}, 3);
+  asp.remember_lives(WorkerId{0}, 2);
+  EXPECT_EQ(asp.lives(), (std::map<WorkerId, int>{{WorkerId{0}, 3}}));
+  EXPECT_EQ(asp.taken(WorkerId{0}, 3), 0) << "what was pushed in it is unknown";
+  EXPECT_EQ(asp.join(WorkerId{0}, 0), 4);
+  EXPECT_EQ(asp.join(WorkerId{1}, 0), 1);
+}
+
 TEST(Coordinator, OneThatGoesOnFromALogHasItsUpdatesAndKnowsItsPushes) {
   Coordinator bsp(preset_policy("bsp", 2), 5);
-  bsp.remember(WorkerId{0}, 1);
+  bsp.remember_lives(WorkerId{0}, 1);
   bsp.redo({.version = 6, .pushes = {push_of(0, 3, 5, 2), push_of(1, 1, 5)}});
   EXPECT_THROW(bsp.redo({.version = 6}), BugError) << "it is done";
   EXPECT_THROW(bsp.redo({.version = 8}), BugError) << "a gap";
