@@ -263,7 +263,8 @@ class Worker {
   std::shared_ptr<PacedLink> paced_;
   std::shared_ptr<ps::WorkerSync> sync_;
   data::SampleReader reader_;
-  optim::LrSchedule lr_ = lr_schedule(setup_);  // for messages: the server's by updates
+  optim::LrSchedule lr_ =
+      lr_schedule(setup_);  // of its own steps, by the server's updates; of no effect where it pushes gradients
   RunPlans plans_;
   engine::Engine engine_;
   std::int64_t pushes_ = 0;
