@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "core/concat.h"
+
 namespace sluice {
 
 std::string host_name() {
@@ -12,6 +14,8 @@ std::string host_name() {
   if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
   return name.data();
 }
+
+std::string process_name() { return concat(host_name(), ", process ", ::getpid()); }
 
 std::uint64_t peak_process_memory() {
   rusage usage{};

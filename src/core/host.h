@@ -1,5 +1,5 @@
-// host: what the system knows of this machine and this process: its name, for messages and file names, and what memory
-// the process has taken.
+// host: what the system knows of this machine and this process: their names, for messages and file names, and what
+// memory the process has taken.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace sluice {
 
-[[nodiscard]] std::string host_name();  // "localhost" where it has none
+[[nodiscard]] std::string host_name();     // "localhost" where it has none
+[[nodiscard]] std::string process_name();  // "HOST, process PID"
 
 // Largest resident memory of this process so far, in bytes.
 [[nodiscard]] std::uint64_t peak_process_memory();

@@ -1,7 +1,6 @@
 #include "ps/virtual_cluster.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -10,11 +9,6 @@
 #include "core/error.h"
 
 namespace sluice::ps {
-namespace {
-
-Nanoseconds in_ns(double seconds) { return static_cast<Nanoseconds>(std::llround(seconds * 1e9)); }
-
-}  // namespace
 
 bool SliceClock::admits(std::int64_t samples) {
   if (deadline_s_ > 0 && has_begun_ && compute_s() >= deadline_s_) return false;
@@ -70,7 +64,7 @@ void VirtualCluster::begin(WorkerId id) {
                        .stall_s = clock.stall_s(),
                        .send_s = send_s,
                        .idle_s = to_s(now_ - worker.idle_since)};
-  worker.arrives = now_ + in_ns(clock.compute_s() + send_s);
+  worker.arrives = now_ + from_s(clock.compute_s() + send_s);
 }
 
 // The next push that arrives, of several at once the first worker's; or the end of a grace window, where that is

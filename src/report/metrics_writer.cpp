@@ -68,7 +68,7 @@ std::optional<Json> last_event(const fs::path& file, std::string_view event) {
 }
 
 MetricsWriter::MetricsWriter(const fs::path& file, MetricsPosition start)
-    : file_(file, length_to_keep(file, start)), zero_ns_(now_ns() - static_cast<Nanoseconds>(start.time_s * 1e9)) {}
+    : file_(file, length_to_keep(file, start)), zero_ns_(now_ns() - from_s(start.time_s)) {}
 
 bool MetricsWriter::write(std::string_view event, const Json& fields) {
   check(fields.is_null() || (fields.is_object() && !fields.contains("event") && !fields.contains("time_s")),

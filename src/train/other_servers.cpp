@@ -1,7 +1,5 @@
 #include "train/other_servers.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -41,15 +39,15 @@ void OtherServers::connect(const Run& run, const ps::Layout& layout) {
                              .port = at.port,
                              .keys = run.place.keys,
                              .number = i,
-                             .where = concat(host_name(), ", process ", ::getpid()),
+                             .where = process_name(),
                              .agreement = agreement_of_servers(config, run.version),
                              .assignment = {layout, ranges_.back()},
                              .run = run.run,
                              .start = how_to_start(config, i),
                              .start_anew = how_to_go_on(config, i),
                              .may_come_back = config.ps.log != "off",
-                             .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
-                             .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9),
+                             .silence = from_s(config.replicas.hang_timeout_s),
+                             .patience = from_s(config.replicas.connect_timeout_s),
                              // Later their weights are wanted, to be saved.
                              .is_stopped = [this] { return !are_placed_ && is_stopped(); }}));
   }

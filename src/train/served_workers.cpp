@@ -52,7 +52,7 @@ class ServedWorkers final : public UpdateSource {
         saved_(saved.value_or(SavedServer{})),
         takes_pushes_(pushes.goes_on),
         pushes_({.folder = pushes.path,
-                 .outlives = setup.config.ps.log == "disk" ? storage::Outlives::kMachine : storage::Outlives::kProcess,
+                 .outlives = outlives_of(setup.config.ps),
                  .agreement = agreement_with_log(agreement_)}),
         replay_({.folder = pushes.goes_on ? pushes.path : "", .agreement = pushes_.agreement}, version),
         ledger_(ledger_options(setup), saved_.ledger) {}
@@ -112,7 +112,7 @@ class ServedWorkers final : public UpdateSource {
   }
   nlohmann::ordered_json fields() const override {
     nlohmann::ordered_json fields = fields_of(setup_.config.ps, policy_of_server(setup_.config.ps));
-    fields["encrypted"] = !place_.keys.server_public.empty();
+    fields["encrypted"] = place_.keys.encrypts();
     return fields;
   }
 
@@ -159,7 +159,7 @@ class ServedWorkers final : public UpdateSource {
     options.others = others_.links();
     network_ = std::make_unique<ps::NetworkServer>(*server_, ledger_, std::move(options));
     log_info(concat("parameter server for ", counted(setup_.config.ps.workers, "worker"), " at ", place_.host, ":",
-                    network_->port(), place_.keys.server_public.empty() ? ", without keys: on this machine only" : ""));
+                    network_->port(), place_.keys.encrypts() ? "" : ", without keys: on this machine only"));
     last_ = now_ns();
     thread_ = std::thread([this] { serve(); });
   }
@@ -233,8 +233,8 @@ class ServedWorkers final : public UpdateSource {
             .agreement = agreement_,
             .compression = compression_options(config.ps),
             .last_version = setup_.total_steps,
-            .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
-            .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9),
+            .silence = from_s(config.replicas.hang_timeout_s),
+            .patience = from_s(config.replicas.connect_timeout_s),
             .wants_state = [this](const auto& before, const auto& after) { return wants_state(before, after); },
             .tell = [this](const ps::WorkerNews& news) { hear(news); }};
   }

@@ -1,7 +1,6 @@
 #include "train/server_run.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include <ATen/ATen.h>
@@ -36,8 +35,8 @@ ps::SyncPolicy policy_of_server(const config::PsConfig& config) {
   if (policy.pushes_a_share) policy.merge = merge_named(config.merge);
   if (policy.pushes_a_share && policy.merge == ps::Merge::kMean && !config.quorum)
     policy.quorum = 0;  // of every worker
-  policy.grace = std::llround(config.grace_s * 1e9);
-  policy.deadline = std::llround(config.time_limit_s * 1e9);
+  policy.grace = from_s(config.grace_s);
+  policy.deadline = from_s(config.time_limit_s);
   ps::check_policy(policy, concat("ps.policy=\"", config.policy, "\""));
   return policy;
 }
@@ -90,6 +89,10 @@ ps::LinkCompression compression_options(const config::PsConfig& config) {
     return ps::Compression{.kind = ps::compression_named(name), .ratio = config.topk_ratio};
   };
   return {.push = of(config.push_compression), .pull = of(config.pull_compression)};
+}
+
+storage::Outlives outlives_of(const config::PsConfig& config) {
+  return config.log == "disk" ? storage::Outlives::kMachine : storage::Outlives::kProcess;
 }
 
 bool ends_epoch(const ps::ServerProgress& before, const ps::ServerProgress& after, std::int64_t samples) {

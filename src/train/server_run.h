@@ -18,6 +18,7 @@
 #include "ps/policy/stragglers.h"
 #include "ps/push.h"
 #include "ps/server.h"
+#include "storage/record_log.h"
 #include "train/setup.h"
 
 namespace sluice::train {
@@ -37,6 +38,8 @@ void check_policy(const Setup& setup);
 
 [[nodiscard]] ps::StragglerOptions straggler_options(const config::Config& config);
 [[nodiscard]] ps::LinkCompression compression_options(const config::PsConfig& config);
+// What pushes that are logged outlive. Requires: they are (ps.log).
+[[nodiscard]] storage::Outlives outlives_of(const config::PsConfig& config);
 
 // Of a usual update: every worker's, or one's where each push makes one.
 [[nodiscard]] std::int64_t samples_of_update(const Setup& setup);

@@ -68,9 +68,9 @@ ps::ShardServerOptions options_of(const config::Config& config, const ServerPlac
           .optimizer = server_optimizer(config),
           .threads = device::available_cores(),
           .folder = config.ps.log == "off" ? std::filesystem::path{} : folder,
-          .outlives = config.ps.log == "disk" ? storage::Outlives::kMachine : storage::Outlives::kProcess,
-          .silence = static_cast<Nanoseconds>(config.replicas.hang_timeout_s * 1e9),
-          .patience = static_cast<Nanoseconds>(config.replicas.connect_timeout_s * 1e9)};
+          .outlives = outlives_of(config.ps),
+          .silence = from_s(config.replicas.hang_timeout_s),
+          .patience = from_s(config.replicas.connect_timeout_s)};
 }
 
 // Until the lead server says so: one that is asked to stop asks it, which then takes the weights that are here.
@@ -106,7 +106,7 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
   say_who_resumes(place, options, server_options.folder);
   ps::ShardServer server(server_options);
   log_info(concat("server ", place.server, " of ", config.ps.servers, ": listening at ", server_options.host, ":",
-                  server.port(), place.keys.server_public.empty() ? ", without keys: on this machine only" : ""));
+                  server.port(), place.keys.encrypts() ? "" : ", without keys: on this machine only"));
   try {
     const ps::ShardsOver over = serve(server);
     const bool needs_no_log = over.code == 0 || over.code == static_cast<std::int64_t>(ExitCode::kDiverged);

@@ -3,6 +3,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "report/worker_writer.h"
 #include "storage/files.h"
 #include "storage/safetensors.h"
 
@@ -10,7 +11,7 @@ namespace sluice::train {
 namespace {
 
 std::filesystem::path unsent_file(const std::filesystem::path& run_dir, int worker) {
-  return run_dir / "workers" / concat(worker, ".unsent.safetensors");
+  return report::workers_dir(run_dir) / concat(worker, ".unsent.safetensors");
 }
 
 }  // namespace

@@ -37,8 +37,6 @@
 namespace sluice::train {
 namespace {
 
-Nanoseconds in_ns(double seconds) { return static_cast<Nanoseconds>(seconds * 1e9); }
-
 // To the server, at this worker's pace: the clock of a step starts when its weights are there, then comes the stall
 // that ps.induce asks for, and after ps.time_limit_s no other slice begins.
 class PacedLink final : public ps::ServerLink {
@@ -47,14 +45,14 @@ class PacedLink final : public ps::ServerLink {
       : link_(std::move(link)),
         stragglers_(straggler_options(config)),
         worker_(worker),
-        limit_(in_ns(config.ps.time_limit_s)) {}
+        limit_(from_s(config.ps.time_limit_s)) {}
 
   [[nodiscard]] const ps::Layout& layout() const override { return link_->layout(); }
   [[nodiscard]] std::int64_t pull(ps::Tensors& into) override {
     const std::int64_t version = link_->pull(into);
     begin_ = now_ns();
     times = {.stall_s = stragglers_.stall_s(worker_, steps_++), .idle_s = to_s(begin_ - last_push_)};
-    stall(begin_ + in_ns(times.stall_s));
+    stall(begin_ + from_s(times.stall_s));
     return version;
   }
   [[nodiscard]] bool takes_spans() const override { return link_->takes_spans(); }
@@ -96,22 +94,19 @@ class PacedLink final : public ps::ServerLink {
   Nanoseconds last_push_ = now_ns();
 };
 
-// Of this process, for the server's messages and records, and for this worker's own.
-std::string own_place() { return concat(host_name(), ", process ", ::getpid()); }
-
 ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const Launch& launch) {
   return {.host = place.host,
           .port = place.port,
           .others = place.others,
           .keys = place.keys,
           .worker = ps::WorkerId{place.worker},
-          .where = own_place(),
+          .where = process_name(),
           .batch = share_of(setup, place.worker).samples,
           .slack = ledger_options(setup).slack,
           .agreement = served_agreement(setup, launch.version),
           .compression = compression_options(setup.config.ps),
-          .patience = in_ns(setup.config.replicas.connect_timeout_s),
-          .silence = in_ns(setup.config.replicas.hang_timeout_s),
+          .patience = from_s(setup.config.replicas.connect_timeout_s),
+          .silence = from_s(setup.config.replicas.hang_timeout_s),
           .is_stopped = StopSignal::requested};
 }
 
@@ -122,7 +117,7 @@ nlohmann::ordered_json identity_of(const Setup& setup, const ServerPlace& place)
   return {{"worker", place.worker},
           {"host", host_name()},
           {"pid", ::getpid()},
-          {"where", own_place()},
+          {"where", process_name()},
           {"server", concat(place.host, ":", place.port)},
           {"unix_s", std::chrono::duration<double>(since_1970).count()},
           {"batch", share.batch},
@@ -236,7 +231,7 @@ class Worker {
     ++pushes_;
     examples_ += paced_->examples;
     push.waited = waited_;
-    push.stalled = in_ns(paced_->times.stall_s);
+    push.stalled = from_s(paced_->times.stall_s);
     if (records_ != nullptr) records_->push(push);
     if (pushes_ % setup_.config.log.every == 0) tell(last_send_s);
   }
@@ -263,8 +258,8 @@ class Worker {
   std::shared_ptr<PacedLink> paced_;
   std::shared_ptr<ps::WorkerSync> sync_;
   data::SampleReader reader_;
-  optim::LrSchedule lr_ =
-      lr_schedule(setup_);  // of its own steps, by the server's updates; of no effect where it pushes gradients
+  // Of its own steps, by the server's updates; of no effect where it pushes gradients.
+  optim::LrSchedule lr_ = lr_schedule(setup_);
   RunPlans plans_;
   engine::Engine engine_;
   std::int64_t pushes_ = 0;

@@ -38,7 +38,7 @@ Frame frame_of_message(zmq::message_t message) {
 }
 
 void set_keys(zmq::socket_t& socket, FrameSocket::Role role, const Keys& keys) {
-  if (keys.server_public.empty()) return;
+  if (!keys.encrypts()) return;
   if (role == FrameSocket::Role::kListening) {
     socket.set(zmq::sockopt::curve_server, 1);
     socket.set(zmq::sockopt::curve_secretkey, keys.server_secret);
@@ -79,7 +79,7 @@ FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, cons
     }
     set_keys(socket, role, keys);
   } catch (const zmq::error_t& error) {
-    if (error.num() == EINVAL && !keys.server_public.empty())
+    if (error.num() == EINVAL && keys.encrypts())
       throw ConfigError("a key of the parameter server is none; make them with scripts/make_keys.sh");
     throw PeerError(concat("cannot make a socket: ", error.what()));
   }

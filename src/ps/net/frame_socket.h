@@ -25,6 +25,8 @@ namespace sluice::ps {
 struct Keys {
   std::string server_public;
   std::string server_secret;  // the server's only
+
+  [[nodiscard]] bool encrypts() const { return !server_public.empty(); }
 };
 
 struct ServerAddress {

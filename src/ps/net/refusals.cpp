@@ -17,8 +17,7 @@ std::string server_named(int number, const std::string& host, int port) {
 }
 
 std::string about_keys(const Keys& keys) {
-  return keys.server_public.empty() ? ", and that it has no ps.keys either"
-                                    : ", and that its ps.keys are the same as here";
+  return keys.encrypts() ? ", and that its ps.keys are the same as here" : ", and that it has no ps.keys either";
 }
 
 void Refusals::tell(const std::string& who, const std::string& why, Nanoseconds now) {
