@@ -29,7 +29,7 @@ SLUICE_FIELDS(Leaving, "leaving", (void)0);
 SLUICE_FIELDS(Failed, "failed", field("code", self.code), field("what", self.what));
 
 SLUICE_FIELDS(Welcome, "welcome", field("life", self.life), field("version", self.version), field("taken", self.taken),
-              field("layout", self.layout));
+              field("run", self.run), field("layout", self.layout));
 SLUICE_FIELDS(Refusal, "refusal", field("what", self.what));
 SLUICE_FIELDS(Busy, "busy", field("where", self.where));
 SLUICE_FIELDS(Who, "who", (void)0);

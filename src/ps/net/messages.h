@@ -91,6 +91,7 @@ struct Welcome {
   std::int64_t version = 0;  // of the weights there are
   Layout layout;
   std::int64_t taken = 0;  // sequence of the last push of the life before that counts; 0: none is known
+  std::string run;         // which run this is, also where it goes on later; empty: not known
 };
 struct Refusal {
   std::string what;

@@ -142,6 +142,10 @@ class NetworkLink::Connection {
   }
 
   [[nodiscard]] const Layout& layout() const { return layout_; }
+  [[nodiscard]] std::string run() {
+    const std::scoped_lock lock(mutex_);
+    return push_.run();
+  }
   [[nodiscard]] PushCompressor::Named residuals() {
     const std::scoped_lock lock(mutex_);
     return push_.residuals();
@@ -376,6 +380,7 @@ NetworkLink::~NetworkLink() = default;
 std::optional<data::Lease> NetworkLink::next_lease() { return connection_->next_lease(); }
 std::int64_t NetworkLink::wait_for_weights() { return connection_->wait_for_weights(); }
 void NetworkLink::check_step() { connection_->check_step(); }
+std::string NetworkLink::run() const { return connection_->run(); }
 const Layout& NetworkLink::layout() const { return connection_->layout(); }
 std::int64_t NetworkLink::pull(Tensors& into) { return connection_->pull(into); }
 bool NetworkLink::takes_spans() const { return connection_->takes_spans(); }

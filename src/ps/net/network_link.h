@@ -59,6 +59,8 @@ class NetworkLink final : public ServerLink {
   [[nodiscard]] std::int64_t wait_for_weights();
   // Within a step that takes long: throws StepIsVoid where it counts for nothing any more.
   void check_step();
+  // Which run the server has (Welcome::run).
+  [[nodiscard]] std::string run() const;
   [[nodiscard]] const Layout& layout() const override;
   // The weights of that step, once. Throws StepIsVoid.
   [[nodiscard]] std::int64_t pull(Tensors& into) override;

@@ -140,7 +140,8 @@ void NetworkServer::refuse(const std::string& peer, const Hello& hello, const st
 }
 
 Welcome NetworkServer::welcome_of(WorkerId worker, const Session& session) const {
-  return {session.life, server_.progress().version, server_.layout(), server_.taken(worker, session.life - 1)};
+  return {session.life, server_.progress().version, server_.layout(), server_.taken(worker, session.life - 1),
+          options_.run};
 }
 
 void NetworkServer::admit(const std::string& peer, const Hello& hello) {

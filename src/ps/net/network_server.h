@@ -52,6 +52,7 @@ struct NetworkOptions {
   Keys keys;
   comm::Agreement agreement;         // that every worker must have too
   LinkCompression compression = {};  // likewise
+  std::string run = {};              // Welcome::run
   int most_workers = 4096;
   std::int64_t last_version = 0;           // after it the run is over
   Nanoseconds beat = 500'000'000;          // between two signs of life

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -19,10 +20,12 @@ namespace sluice::ps {
 class PushUnderWay {
  public:
   // Once, with the layout; before any push.
-  void begin(const Compression& compression, const Layout& layout) { compressor_.emplace(compression, layout); }
-  // Counts from 1 in each life of a worker. The push before may have been taken, with the answer lost.
+  void begin(const Compression& compression, const Layout& layout);
+  // Counts from 1 in each life of a worker. The push before may have been taken, with the answer lost. What has not
+  // been sent is forgotten where it is of another run.
   void begin_life(const Welcome& welcome);
 
+  [[nodiscard]] const std::string& run() const { return run_; }  // of this life
   // Of the last push of this life; 0: none.
   [[nodiscard]] std::int64_t sequence() const { return sequence_; }
   // Some of the next push; the message to send.
@@ -47,7 +50,9 @@ class PushUnderWay {
   void load_residuals(const PushCompressor::Named& residuals) { compressor_->load(residuals); }
 
  private:
+  Compression compression_;
   std::optional<PushCompressor> compressor_;  // since the layout is known
+  std::string run_;
   std::int64_t sequence_ = 0;
   std::vector<Frames> ahead_;     // as they have been sent
   std::vector<Frames> messages_;  // empty: no push is under way

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ps/net/lossy_wire.h"
+#include "ps/net/push_under_way.h"
 #include "ps/net/toy_shards.h"
 
 namespace sluice::ps::test {
@@ -147,6 +148,33 @@ TEST(CompressedTest, NothingIsLostWithMessagesNorWithAServerThatIsKilled) {
   }
   const at::Tensor expected = at::cat(from_shards(layout, {shards[0].weights, shards[1].weights}));
   EXPECT_LE((in_order(lead, {&other}) - expected).abs().max().item<double>(), 1e-12);
+}
+
+// What a worker has not sent is of the run that its server had: another run has nothing to do with it.
+TEST(PushUnderWay, WhatIsLeftOutOfOneRunIsNotAddedToAnother) {
+  const Layout layout = toy_layout(1);
+  const auto pushed = [&] {
+    Tensors tensors = room_for(layout);
+    for (at::Tensor& shard : tensors.shards) shard.copy_(at::arange(shard.numel(), at::kDouble));
+    return tensors;
+  };
+  const auto left_out = [](const PushUnderWay& push) {
+    double sum = 0;
+    for (const auto& [name, residual] : push.residuals()) sum += residual.abs().sum().item<double>();
+    return sum;
+  };
+  PushUnderWay push;
+  push.begin(kBoth.push, layout);
+  push.begin_life({.life = 1, .layout = layout, .run = "one"});
+  PushRecord record{.life = 1, .targets = 1};
+  static_cast<void>(push.pack(record, pushed()));
+  push.forget(/*was_taken=*/true);
+  EXPECT_GT(left_out(push), 0);
+  push.begin_life({.life = 2, .layout = layout, .run = "one"});
+  EXPECT_GT(left_out(push), 0) << "its server has come back";
+  push.begin_life({.life = 1, .layout = layout, .run = "other"});
+  EXPECT_EQ(left_out(push), 0);
+  EXPECT_EQ(push.run(), "other");
 }
 
 }  // namespace
