@@ -6,7 +6,9 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "comm/world.h"
 
@@ -18,6 +20,21 @@ namespace sluice::comm {
 
 // What must be the same in every process: a name for messages ("train.lr", "the version of Sluice") and its value.
 using Agreement = std::map<std::string, std::string>;
+
+struct Disagreement {
+  std::string key;
+  std::string one;  // its values
+  std::string other;
+};
+// The first key of `one` that `other` has otherwise, or has not; nothing: there is none.
+[[nodiscard]] inline std::optional<Disagreement> first_disagreement(const Agreement& one, const Agreement& other) {
+  for (const auto& [key, value] : one) {
+    const auto found = other.find(key);
+    std::string there = found == other.end() ? "not set" : found->second;
+    if (there != value) return Disagreement{key, value, std::move(there)};
+  }
+  return std::nullopt;
+}
 
 // limit: until all are there, without the time in which this process itself was stopped.
 void start_together(c10d::Store& store, const World& world, const Agreement& agreement,

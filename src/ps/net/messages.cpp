@@ -90,13 +90,10 @@ constexpr std::size_t kLongestOfWorker = std::size_t{1} << 20, kLongestOfServer 
 }  // namespace
 
 std::string difference_between(const Party& theirs, const Party& mine) {
-  for (const auto& [key, here] : mine.agreement) {
-    const auto found = theirs.agreement.find(key);
-    const std::string there = found == theirs.agreement.end() ? "not set" : found->second;
-    if (there != here)
-      return concat(key, " is ", there, " at ", theirs.name, ", but ", here, " at ", mine.name, "; make them equal");
-  }
-  return {};
+  const auto found = comm::first_disagreement(mine.agreement, theirs.agreement);
+  if (!found) return {};
+  return concat(found->key, " is ", found->other, " at ", theirs.name, ", but ", found->one, " at ", mine.name,
+                "; make them equal");
 }
 
 void throw_where_it_failed(const Over& over) {

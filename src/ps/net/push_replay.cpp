@@ -12,14 +12,10 @@ namespace sluice::ps {
 namespace {
 
 void check_agreement(const comm::Agreement& now, const comm::Agreement& then, const std::string& file) {
-  for (const auto& [key, value] : then) {
-    const auto found = now.find(key);
-    const std::string mine = found == now.end() ? "not set" : found->second;
-    if (mine != value)
-      throw ConfigError(
-          concat(key, " is ", mine, " now, but was ", value, " when the pushes in ", file,
-                 " were taken; go on with that, or name a checkpoint with --resume to go on without them"));
-  }
+  const auto found = comm::first_disagreement(then, now);
+  if (!found) return;
+  throw ConfigError(concat(found->key, " is ", found->other, " now, but was ", found->one, " when the pushes in ", file,
+                           " were taken; go on with that, or name a checkpoint with --resume to go on without them"));
 }
 
 }  // namespace
