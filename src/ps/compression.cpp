@@ -15,6 +15,7 @@
 
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "optim/clip_norm.h"
 
 namespace sluice::ps {
@@ -165,10 +166,17 @@ at::Tensor unpacked(const Compression& compression, at::ScalarType dtype, std::i
 }  // namespace
 
 Compression::Kind compression_named(std::string_view name) {
-  if (name == "none") return Kind::kNone;
-  if (name == "bf16") return Kind::kBf16;
-  if (name == "topk") return Kind::kTopK;
-  throw ConfigError(concat("there is no compression \"", name, "\"; the words are none, bf16 and topk"));
+  constexpr std::array kKinds{Kind::kNone, Kind::kBf16, Kind::kTopK};  // as compression_names()
+  const auto found = std::ranges::find(compression_names(), name);
+  if (found == compression_names().end())
+    throw ConfigError(
+        concat("there is no compression \"", name, "\"; the words are ", join(compression_names(), ", ")));
+  return kKinds.at(static_cast<std::size_t>(found - compression_names().begin()));
+}
+
+const std::vector<std::string>& compression_names() {
+  static const std::vector<std::string> names{"none", "bf16", "topk"};
+  return names;
 }
 
 void check_compression(const Compression& compression, const Layout& layout) {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -40,6 +41,7 @@ struct LinkCompression {
 
 // "none", "bf16" or "topk".
 [[nodiscard]] Compression::Kind compression_named(std::string_view name);
+[[nodiscard]] const std::vector<std::string>& compression_names();
 
 // ConfigError where the shards of this layout cannot be sent like that.
 void check_compression(const Compression& compression, const Layout& layout);

@@ -14,15 +14,6 @@
 
 namespace sluice::train {
 
-namespace {
-
-ps::Merge merge_named(const std::string& name) {
-  if (name == "half") return ps::Merge::kHalf;
-  return name == "besides" ? ps::Merge::kBesides : ps::Merge::kMean;
-}
-
-}  // namespace
-
 void check_policy(const Setup& setup) {
   if (setup.config.replicas.sync == "ps") static_cast<void>(share_of(setup, 0));
 }
@@ -32,7 +23,7 @@ ps::SyncPolicy policy_of_server(const config::PsConfig& config) {
   if (config.quorum) policy.quorum = *config.quorum;
   if (config.staleness) policy.staleness = *config.staleness;
   if (config.local_steps > 0) policy.local_steps = config.local_steps;
-  if (policy.pushes_a_share) policy.merge = merge_named(config.merge);
+  if (policy.pushes_a_share) policy.merge = ps::merge_named(config.merge);
   if (policy.pushes_a_share && policy.merge == ps::Merge::kMean && !config.quorum)
     policy.quorum = 0;  // of every worker
   policy.grace = from_s(config.grace_s);

@@ -12,6 +12,8 @@
 #include "config/schema.h"
 #include "core/error.h"
 #include "pipeline/schedule/generators.h"
+#include "ps/policy/stragglers.h"
+#include "ps/policy/sync_policy.h"
 
 namespace sluice::config {
 namespace {
@@ -135,6 +137,17 @@ TEST(Schema, OffersTheSchedulesThereAre) {
   const auto& words = std::get<Words>(find_key("pipeline.schedule")->limit);
   const auto names = pipeline::schedule_names();
   EXPECT_EQ(words, Words(names.begin(), names.end()));
+}
+
+TEST(Schema, OffersThePoliciesStragglersAndMergesThereAre) {
+  const auto words = [](const char* key) { return std::get<Words>(find_key(key)->limit); };
+  EXPECT_EQ(words("ps.policy"), ps::policy_names());
+  EXPECT_EQ(words("ps.induce"), ps::straggler_names());
+  EXPECT_EQ(words("ps.merge"), ps::merge_names());
+  EXPECT_EQ(ps::merge_named("half"), ps::Merge::kHalf);
+  EXPECT_EQ(ps::merge_named("besides"), ps::Merge::kBesides);
+  EXPECT_EQ(ps::merge_named("mean"), ps::Merge::kMean);
+  EXPECT_THROW((void)ps::merge_named("sum"), ConfigError);
 }
 
 }  // namespace

@@ -6,9 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "config/schema.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "device/cpu_threads.h"
+#include "ps/compression.h"
 #include "train/machine_fit.h"
 #include "train/peers.h"
 #include "train/plan_description.h"
@@ -34,6 +36,14 @@ std::string refusal(const config::Config& config) {
     return error.what();
   }
   return "nothing was refused";
+}
+
+TEST(Schema, OffersTheCompressionsThereAre) {
+  for (const char* key : {"ps.push_compression", "ps.pull_compression"})
+    EXPECT_EQ(std::get<config::Words>(config::find_key(key)->limit), ps::compression_names()) << key;
+  EXPECT_EQ(ps::compression_named("none"), ps::Compression::Kind::kNone);
+  EXPECT_EQ(ps::compression_named("bf16"), ps::Compression::Kind::kBf16);
+  EXPECT_EQ(ps::compression_named("topk"), ps::Compression::Kind::kTopK);
 }
 
 TEST(MakeSetup, TakesClassesChannelsAndImageSizeFromTheData) {

@@ -34,20 +34,28 @@ double draw(const Mixture& mixture, RngStream& numbers) {
 }  // namespace
 
 Stragglers::Stragglers(const StragglerOptions& options) : options_(options) {
-  if (std::ranges::find(straggler_names(), options.kind) == straggler_names().end())
+  const auto found = std::ranges::find(straggler_names(), options.kind);
+  if (found == straggler_names().end())
     throw ConfigError(concat("ps.induce=", options.kind, ": there are no such stragglers"));
+  constexpr std::array kKinds{Kind::kNone, Kind::kEc2, Kind::kCedar, Kind::kExponential};  // as straggler_names()
+  kind_ = kKinds.at(static_cast<std::size_t>(found - straggler_names().begin()));
   if (!(options.scale > 0) || !(options.shift_s >= 0) || !(options.mean_s >= 0))
     throw ConfigError("ps.induce: times of stragglers may not be negative, and their scale is above 0");
 }
 
 double Stragglers::stall_s(WorkerId worker, std::int64_t step) const {
-  if (options_.kind == "none") return 0;
+  if (kind_ == Kind::kNone) return 0;
   const std::uint64_t key =
       derive_key(derive_key(options_.seed, hash_name("stall")), static_cast<std::uint64_t>(worker));
   RngStream numbers(derive_key(key, static_cast<std::uint64_t>(step)));
-  if (options_.kind == "exponential")
-    return options_.scale * (options_.shift_s - options_.mean_s * std::log1p(-numbers.uniform()));
-  return options_.scale * draw(options_.kind == "ec2" ? kEc2 : kCedar, numbers);
+  switch (kind_) {
+    case Kind::kNone: break;
+    case Kind::kEc2: return options_.scale * draw(kEc2, numbers);
+    case Kind::kCedar: return options_.scale * draw(kCedar, numbers);
+    case Kind::kExponential:
+      return options_.scale * (options_.shift_s - options_.mean_s * std::log1p(-numbers.uniform()));
+  }
+  return 0;
 }
 
 const std::vector<std::string>& straggler_names() {

@@ -30,7 +30,10 @@ class Stragglers {
   [[nodiscard]] double stall_s(WorkerId worker, std::int64_t step) const;
 
  private:
+  enum class Kind { kNone, kEc2, kCedar, kExponential };
+
   StragglerOptions options_;
+  Kind kind_ = Kind::kNone;
 };
 
 [[nodiscard]] const std::vector<std::string>& straggler_names();

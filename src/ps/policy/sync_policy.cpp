@@ -1,6 +1,7 @@
 #include "ps/policy/sync_policy.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -22,9 +23,9 @@ const std::vector<Preset>& presets() {
       {"bsp", {.staleness = 0}},
       {"ssp", {.quorum = 1, .staleness = kUsualStaleness}},
       {"asp", {.quorum = 1}},
+      {"quorum", {}},  // of how many depends on the workers
       {"fmb", {.staleness = 0}},
       {"amb", {.staleness = 0}},
-      {"quorum", {}},  // of how many depends on the workers
       {"dual_batch",
        {.quorum = 1,
         .pushes_a_share = true,
@@ -41,7 +42,20 @@ const std::vector<Preset>& presets() {
   return all;
 }
 
+constexpr std::array kMerges{Merge::kHalf, Merge::kBesides, Merge::kMean};  // as merge_names()
+
 }  // namespace
+
+Merge merge_named(std::string_view name) {
+  const auto found = std::ranges::find(merge_names(), name);
+  if (found == merge_names().end()) throw ConfigError(concat("ps.merge=", name, ": there is no such merge"));
+  return kMerges.at(static_cast<std::size_t>(found - merge_names().begin()));
+}
+
+const std::vector<std::string>& merge_names() {
+  static const std::vector<std::string> names{"half", "besides", "mean"};
+  return names;
+}
 
 SyncPolicy preset_policy(std::string_view name, int workers) {
   const auto found = std::ranges::find(presets(), name, &Preset::name);

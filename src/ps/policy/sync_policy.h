@@ -37,6 +37,9 @@ enum class Merge {
   kHalf,     // one after the other: W <- ((2 - f) W + f w) / 2, as in COMPSAC 2022
   kBesides,  // one after the other: W <- (W + f w) / (1 + f), as in their journal version
 };
+// "half", "besides" or "mean".
+[[nodiscard]] Merge merge_named(std::string_view name);
+[[nodiscard]] const std::vector<std::string>& merge_names();
 
 struct SyncPolicy {
   int workers = 1;                      // the first update waits until so many are there
