@@ -7,6 +7,7 @@
 #include "core/host.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "train/ending.h"
 #include "train/shard_run.h"
 #include "train/stop_signal.h"
 
@@ -97,13 +98,13 @@ bool OtherServers::is_any_lost() const {
 }
 
 void OtherServers::end(const std::optional<Error>& failure) {
-  ps::ShardsOver over;
+  ps::Over over;
   if (StopSignal::requested())
-    over = {static_cast<std::int64_t>(ExitCode::kInterrupted), "it was stopped"};
+    over = ending_of(it_was_stopped());
   else if (failure)
-    over = {static_cast<std::int64_t>(failure->exit_code()), failure->what()};
+    over = ending_of(*failure);
   if (!std::exchange(have_ended_, true))
-    for (const auto& other : all_) other->end(over);
+    for (const auto& other : all_) other->end({over.code, over.what});
 }
 
 }  // namespace sluice::train
