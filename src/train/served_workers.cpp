@@ -1,21 +1,13 @@
 #include "train/served_workers.h"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <limits>
-#include <mutex>
-#include <thread>
 #include <utility>
 
-#include "core/check.h"
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "device/cpu_threads.h"
-#include "pipeline/failure.h"
 #include "ps/net/log_files.h"
 #include "ps/net/network_server.h"
 #include "ps/net/push_log.h"
@@ -23,21 +15,23 @@
 #include "ps/worker_sync.h"
 #include "storage/files.h"
 #include "train/agreement.h"
+#include "train/ending.h"
 #include "train/other_servers.h"
 #include "train/saved_server.h"
 #include "train/server_run.h"
-#include "train/stop_signal.h"
+#include "train/server_thread.h"
 #include "train/worker_news.h"
 
 namespace sluice::train {
 namespace {
 
-constexpr int kMostStates = 2;  // copies of the weights that wait for the loop
 constexpr std::int64_t kEndOfLogs = std::numeric_limits<std::int64_t>::max();
-constexpr Nanoseconds kServeFor = 100'000'000;       // before the next look at signals
 constexpr Nanoseconds kTurnAwayFor = 2'000'000'000;  // where the run does not begin
 
-bool is_interrupted(const Error& error) { return error.exit_code() == ExitCode::kInterrupted; }
+// Whether what was learnt until then is worth saving.
+bool may_save_after(const std::optional<Error>& failure) {
+  return !failure || failure->exit_code() == ExitCode::kPeer || failure->exit_code() == ExitCode::kInterrupted;
+}
 
 class ServedWorkers final : public UpdateSource {
  public:
@@ -47,19 +41,20 @@ class ServedWorkers final : public UpdateSource {
         place_(std::move(place)),
         version_of_sluice_(version_of_sluice),
         agreement_(served_agreement(setup, version_of_sluice)),
-        goes_on_(saved.has_value()),
+        has_checkpoint_(saved.has_value()),
         begin_{.version = version, .examples = saved ? saved->examples : 0},
         saved_(saved.value_or(SavedServer{})),
-        takes_pushes_(pushes.goes_on),
+        takes_pushes_(pushes.takes_pushes),
         pushes_({.folder = pushes.path,
                  .outlives = outlives_of(setup.config.ps),
                  .agreement = agreement_with_log(agreement_)}),
-        replay_({.folder = pushes.goes_on ? pushes.path : "", .agreement = pushes_.agreement}, version),
-        ledger_(ledger_options(setup), saved_.ledger) {}
+        replay_({.folder = pushes.takes_pushes ? pushes.path : "", .agreement = pushes_.agreement}, version),
+        ledger_(ledger_options(setup), saved_.ledger),
+        thread_(setup) {}
   ~ServedWorkers() override {
-    stop();
+    thread_.stop();
     // Where it was done they have heard so.
-    others_.end(failure_.value_or(Error(ExitCode::kPeer, "it has failed; see what it says")));
+    others_.end(thread_.failure().value_or(it_has_failed()));
   }
 
   engine::SyncFactory sync_factory() override {
@@ -72,16 +67,10 @@ class ServedWorkers final : public UpdateSource {
   optim::OptimizerOptions optimizer() const override { return server_options(setup_).optimizer; }
 
   std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes&) override {
-    if (!thread_.joinable()) start(engine);
-    std::optional<Told> told = wait_for_update();
+    if (!thread_.has_started()) start(engine);
+    const std::optional<ServerThread::Told> told = thread_.wait_for_update();
     if (!told) {
-      if (failure_ && failure_->exit_code() == ExitCode::kDiverged) throw DivergedError(failure_->what());
-      const bool may_save = !failure_ || failure_->exit_code() == ExitCode::kPeer || is_interrupted(*failure_);
-      if (!may_save || others_.is_any_lost()) throw Error(*failure_);
-      if (log_) network_->begin_journal();  // its thread has ended
-      take_weights(engine, server_->state(), ledger_.state());
-      others_.end(failure_);
-      holds_weights_ = true;
+      take_last_weights(engine);
       return std::nullopt;
     }
     const ps::NetworkUpdate& update = told->update;
@@ -91,23 +80,22 @@ class ServedWorkers final : public UpdateSource {
   }
 
   bool holds_weights() const override { return holds_weights_; }
-  void want_weights() override { wants_state_ = true; }
-  std::optional<Error> why_over() const override {
-    const std::scoped_lock lock(mutex_);
-    return failure_;
-  }
+  void want_weights() override { thread_.want_state(); }
+  std::optional<Error> why_over() const override { return thread_.failure(); }
   Events last_events() override {
-    return events_of(take_news(), server_ ? server_->progress().version : begin_.version);
+    return events_of(thread_.take_news(), server_ ? server_->progress().version : begin_.version);
   }
   nlohmann::json state() const override { return saved_.to_json(); }
   void saved(const std::vector<std::int64_t>& steps) override {
     if (steps.empty()) return;
     const bool is_done = steps.front() >= setup_.total_steps;
     ps::remove_logs(pushes_.folder, 0, is_done ? kEndOfLogs : steps.back());
-    if (is_done) others_.end({});
+    if (!is_done) return;
+    thread_.stop();  // it has nothing to do any more, and others_ is for one thread at a time
+    others_.end({});
   }
   void give_up() override {
-    stop();
+    thread_.stop();
     ps::remove_logs(pushes_.folder, 0, kEndOfLogs);
   }
   nlohmann::ordered_json fields() const override {
@@ -117,16 +105,6 @@ class ServedWorkers final : public UpdateSource {
   }
 
  private:
-  struct Told {
-    ps::NetworkUpdate update;
-    std::vector<ps::WorkerNews> news;  // since the one before
-  };
-
-  void stop() {
-    must_stop_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-
   void start(engine::Engine& engine) {
     // Before anybody is waited for: a second server of this place is refused at once.
     storage::FileDescriptor listening(listen_at_own_place(place_));
@@ -140,7 +118,7 @@ class ServedWorkers final : public UpdateSource {
     with.others = others_.as_shards();
     server_ = std::make_unique<ps::Server>(layout, values, ps::statistics_of(stages_), std::move(with), begin_);
     ps::ServerState before{.lives = saved_.lives};
-    if (goes_on_) {
+    if (has_checkpoint_) {
       before.optimizer = optimizer_in(engine, layout);
       server_->go_on_from(before);
     }
@@ -161,7 +139,27 @@ class ServedWorkers final : public UpdateSource {
     log_info(concat("parameter server for ", counted(setup_.config.ps.workers, "worker"), " at ", place_.host, ":",
                     network_->port(), place_.keys.encrypts() ? "" : ", without keys: on this machine only"));
     last_ = now_ns();
-    thread_ = std::thread([this] { serve(); });
+    thread_.start(*network_, [this](const std::optional<Error>& failure) { return state_at_the_end(failure); });
+  }
+
+  // The other servers hear at once how the run has ended: what they have is here.
+  std::optional<ps::ServerState> state_at_the_end(const std::optional<Error>& failure) {
+    if (!may_save_after(failure) || others_.is_any_lost()) return std::nullopt;
+    ps::ServerState state = server_->state();
+    others_.end(failure);
+    return state;
+  }
+
+  // Those after the last update, where the thread has ended.
+  void take_last_weights(engine::Engine& engine) {
+    const std::optional<Error> failure = thread_.failure();
+    if (failure && failure->exit_code() == ExitCode::kDiverged) throw DivergedError(failure->what());
+    auto state = thread_.take_last_state();
+    if (!state && (!may_save_after(failure) || others_.is_any_lost())) throw Error(*failure);
+    if (log_) network_->begin_journal();
+    take_weights(engine, state ? *state : server_->state(), ledger_.state());
+    others_.end(failure);
+    holds_weights_ = true;
   }
 
   // With what the checkpoint has of theirs; where the log has more, they have kept it themselves.
@@ -173,10 +171,11 @@ class ServedWorkers final : public UpdateSource {
     for (const ps::ShardLink* other : others_.links()) {
       for (const ps::PushKey& push : other->parts()) server_->remember_life(push);
     }
-    if (!others_.links().empty() && version >= setup_.total_steps && !made_.empty()) {
-      made_.back().update.state = server_->state();  // the log could not tell that
-      made_.back().update.ledger = ledger_.state();
-    }
+    if (others_.links().empty() || version < setup_.total_steps) return;
+    thread_.complete_newest([this](ps::NetworkUpdate& update) {
+      update.state = server_->state();  // the log could not tell that
+      update.ledger = ledger_.state();
+    });
   }
 
   // Who has come by now hears why nothing begins.
@@ -185,8 +184,7 @@ class ServedWorkers final : public UpdateSource {
     ps::NetworkOptions options = network_options();
     options.listening = listening;
     options.others = others_.links();
-    ps::NetworkServer(*server_, ledger_, std::move(options))
-        .turn_away({static_cast<std::int64_t>(error.exit_code()), error.what()}, kTurnAwayFor);
+    ps::NetworkServer(*server_, ledger_, std::move(options)).turn_away(ending_of(error), kTurnAwayFor);
   }
 
   // What an earlier server of this run had taken after the checkpoint. Returns what is in no update yet.
@@ -195,13 +193,14 @@ class ServedWorkers final : public UpdateSource {
       log_info(concat("the log in ", pushes_.folder.string(), " has ", counted(replay_.updates(), "update"),
                       " after update ", begin_.version, ", and ", counted(replay_.waiting(), "push"),
                       " that no update has: they are taken again"));
-    return replay_.into(
-        {.server = *server_,
-         .ledger = ledger_,
-         .last_version = setup_.total_steps,
-         .wants_state = [this](const auto& before,
-                               const auto& after) { return others_.links().empty() && wants_state(before, after); },
-         .tell = [this](ps::NetworkUpdate update) { hand_over(std::move(update)); }});
+    return replay_.into({.server = *server_,
+                         .ledger = ledger_,
+                         .last_version = setup_.total_steps,
+                         .wants_state =
+                             [this](const auto& before, const auto& after) {
+                               return others_.links().empty() && thread_.wants_state(before, after);
+                             },
+                         .tell = [this](ps::NetworkUpdate update) { thread_.hand_over(std::move(update)); }});
   }
 
   // From where the server is now; files of another course are in the way.
@@ -235,116 +234,31 @@ class ServedWorkers final : public UpdateSource {
             .last_version = setup_.total_steps,
             .silence = from_s(config.replicas.hang_timeout_s),
             .patience = from_s(config.replicas.connect_timeout_s),
-            .wants_state = [this](const auto& before, const auto& after) { return wants_state(before, after); },
-            .tell = [this](const ps::WorkerNews& news) { hear(news); }};
+            .wants_state = [this](const auto& before, const auto& after) { return thread_.wants_state(before, after); },
+            .tell = [this](const ps::WorkerNews& news) { thread_.hear(news); }};
   }
 
-  // --- The server's thread.
-
-  void serve() {
-    device::use_cpu_threads(1);  // its shards are what is done at once
-    std::optional<Error> failure;
-    try {
-      network_->end(serve_until_over());
-    } catch (const Error& error) {
-      failure = error;
-    } catch (...) {
-      failure = pipeline::describe_failure(std::current_exception(), "the parameter server");
-    }
-    try {
-      if (failure) network_->end({static_cast<std::int64_t>(failure->exit_code()), failure->what()});
-      while (!network_->is_over()) hand_over(network_->next(kServeFor));
-    } catch (const std::exception& error) {  // the workers will notice its silence
-      log_warning(error.what());
-    }
-    const std::scoped_lock lock(mutex_);
-    const bool have_all_left = failure && failure->exit_code() == ExitCode::kPeer;
-    if (!have_all_left || !StopSignal::requested()) failure_ = std::move(failure);  // else they were told to stop, too
-    has_ended_ = true;
-    changed_.notify_all();
-  }
-
-  // What the workers are told.
-  ps::Over serve_until_over() {
-    while (!network_->is_over()) {
-      if (StopSignal::requested()) return {static_cast<std::int64_t>(ExitCode::kInterrupted), "it was stopped"};
-      if (must_stop_) return {static_cast<std::int64_t>(ExitCode::kPeer), "it has failed; see what it says"};
-      hand_over(network_->next(kServeFor));
-    }
-    return {};
-  }
-
-  void hand_over(std::optional<ps::NetworkUpdate> update) {
-    if (!update) return;
-    const std::scoped_lock lock(mutex_);
-    if (update->state) ++states_;
-    made_.push_back({std::move(*update), std::exchange(news_, {})});
-    changed_.notify_all();
-  }
-
-  // The loop will evaluate or save after this update. Not where it is far behind: copies would fill the memory.
-  bool wants_state(const ps::ServerProgress& before, const ps::ServerProgress& after) {
-    const config::Config& config = setup_.config;
-    const auto is_multiple = [&](std::int64_t of) { return of > 0 && after.version % of == 0; };
-    const bool evaluates = config.train.eval_every_steps > 0 ? is_multiple(config.train.eval_every_steps)
-                                                             : ends_epoch(before, after, setup_.train_set->size());
-    {
-      const std::scoped_lock lock(mutex_);
-      if (states_ >= kMostStates) return false;
-    }
-    return evaluates || is_multiple(config.checkpoint.every_steps) || wants_state_.exchange(false);
-  }
-
-  void hear(const ps::WorkerNews& news) {
-    log_news(news);
-    const std::scoped_lock lock(mutex_);
-    news_.push_back(news);
-  }
-
-  // --- The loop's.
-
-  std::optional<Told> wait_for_update() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !made_.empty() || has_ended_; });
-    if (made_.empty()) return std::nullopt;
-    Told told = std::move(made_.front());
-    made_.pop_front();
-    if (told.update.state) --states_;
-    return told;
-  }
-
-  RecordedStep as_step(engine::Engine& engine, const Told& told) {
+  RecordedStep as_step(engine::Engine& engine, const ServerThread::Told& told) {
     const ps::NetworkUpdate& update = told.update;
     const std::int64_t version = update.done.update.version;
-    RecordedStep step{.batch = place_of(update.before, update.after, setup_),
-                      .stats = stats_of(update.pushes, /*counts_correct=*/true),
-                      .events = events_of(told.news, version)};
-    for (const ps::PushDone& push : update.pushes) {
-      step.events.emplace_back("push", fields_of(push, version));
-      if (is_local_) log_info(describe_round(setup_, push));
-    }
-    if (!is_local_) step.lr = update.done.lr;
-    if (!is_local_ && setup_.config.train.clip_norm > 0) step.stats.gradient_norm = update.done.gradient_norm;
-    if (const std::string said = describe_update(setup_, update.done, step.stats, to_s(update.at - last_));
-        !said.empty())
-      log_info(said);
+    RecordedStep step = step_of(setup_, {.done = update.done,
+                                         .pushes = update.pushes,
+                                         .before = update.before,
+                                         .after = update.after,
+                                         .seconds = to_s(update.at - last_)});
+    const Events news = events_of(told.news, version);
+    step.events.insert(step.events.begin(), news.begin(), news.end());
     step.spans = engine.recorder().collect(version, last_, std::max(update.at, last_));
     step.spans.places.clear();  // nobody trains here
     last_ = std::max(update.at, last_);
     return step;
   }
 
-  std::vector<ps::WorkerNews> take_news() {
-    const std::scoped_lock lock(mutex_);
-    return std::exchange(news_, {});
-  }
-
   const Setup& setup_;
   ServerPlace place_;
   std::string version_of_sluice_;
   comm::Agreement agreement_;
-  bool goes_on_;
-  bool is_local_ = workers_update(setup_.config);
+  bool has_checkpoint_;
   ps::ServerProgress begin_;
   SavedServer saved_;  // beside the weights that the engine holds
   std::vector<comm::SyncedStage> stages_;
@@ -360,16 +274,7 @@ class ServedWorkers final : public UpdateSource {
 
   bool holds_weights_ = false;
   Nanoseconds last_ = 0;  // when the last update was made
-  std::atomic<bool> wants_state_ = false;
-  std::atomic<bool> must_stop_ = false;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Told> made_;  // guarded by mutex_, as what follows
-  int states_ = 0;         // among them
-  std::vector<ps::WorkerNews> news_;
-  bool has_ended_ = false;
-  std::optional<Error> failure_;
-  std::thread thread_;
+  ServerThread thread_;
 };
 
 }  // namespace

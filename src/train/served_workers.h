@@ -1,5 +1,5 @@
-// served_workers: a run on a parameter server whose workers are other processes (ps/net): the server runs in a thread
-// of its own, so that workers never wait for an evaluation or a checkpoint; the loop takes the updates that it has
+// served_workers: a run on a parameter server whose workers are other processes (ps/net): how the server
+// begins, goes on and ends. It runs in a thread of its own (server_thread.h); the loop takes the updates that it has
 // made, one by one, and has the engine hold their weights where it needs them. Threads: one, besides the server's.
 // Errors: those of ps/net/network_server.h, push_log.h and push_replay.h.
 #pragma once
@@ -20,7 +20,7 @@ namespace sluice::train {
 // Where the pushes are kept that a server has taken (ps.log).
 struct PushFolder {
   std::filesystem::path path;
-  bool goes_on = false;  // from what is there; else it is another run's, or left by going back to a checkpoint
+  bool takes_pushes = false;  // that are there; else they are another run's, or left by going back to a checkpoint
 };
 
 // saved: of the checkpoint that the run goes on from; null: it begins. `setup` outlives it. CheckpointError.

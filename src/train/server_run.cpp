@@ -7,6 +7,7 @@
 
 #include "core/concat.h"
 #include "core/divided_up.h"
+#include "core/log.h"
 #include "core/text.h"
 #include "engine/state.h"
 #include "train/composition.h"
@@ -130,6 +131,40 @@ std::string describe_server(const Setup& setup) {
   return text;
 }
 
+nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncPolicy& policy) {
+  return {{"policy", config.policy},
+          {"clock", config.clock},
+          {"servers", config.servers},
+          {"workers", config.workers},
+          {"worker_batch", config.worker_batch},
+          {"quorum", policy.quorum},
+          {"staleness", policy.staleness},
+          {"grace_s", config.grace_s},
+          {"time_limit_s", config.time_limit_s},
+          {"induce", config.induce},
+          {"push_compression", config.push_compression},
+          {"pull_compression", config.pull_compression}};
+}
+
+data::LedgerOptions ledger_options(const Setup& setup) {
+  const bool takes_shares = policy_of_server(setup.config.ps).pushes_a_share;
+  return {.seed = setup.config.train.seed,
+          .samples = setup.train_set->size(),
+          .slack = takes_shares ? setup.config.ps.workers : 0};  // what rounding the shares has left
+}
+
+pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& lease) {
+  const int view = reader.view_in(lease.epoch);
+  const data::Samples samples = reader.read(lease.samples, view);
+  return {.inputs = samples.inputs,
+          .targets = samples.targets,
+          .sample_ids = at::tensor(lease.samples, at::kLong),
+          .view = view};
+}
+
+namespace {
+
+// An update that goes beyond an epoch is its last batch.
 data::Batch place_of(const ps::ServerProgress& before, const ps::ServerProgress& after, const Setup& setup) {
   const std::int64_t samples = setup.train_set->size(), unit = samples_of_update(setup);
   const std::int64_t batches = std::max<std::int64_t>(divided_up(samples, unit), 2);  // one that is not the last
@@ -140,6 +175,7 @@ data::Batch place_of(const ps::ServerProgress& before, const ps::ServerProgress&
           .global_size = after.examples - before.examples};
 }
 
+// What all pushes of an update have done.
 StepStats stats_of(const std::vector<ps::PushDone>& pushes, bool counts_correct) {
   StepStats stats;
   EvalCounts correct;
@@ -172,37 +208,7 @@ nlohmann::ordered_json fields_of(const ps::PushDone& push, std::int64_t version)
           {"sleep_s", push.times.stall_s}};
 }
 
-nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncPolicy& policy) {
-  return {{"policy", config.policy},
-          {"clock", config.clock},
-          {"servers", config.servers},
-          {"workers", config.workers},
-          {"worker_batch", config.worker_batch},
-          {"quorum", policy.quorum},
-          {"staleness", policy.staleness},
-          {"grace_s", config.grace_s},
-          {"time_limit_s", config.time_limit_s},
-          {"induce", config.induce},
-          {"push_compression", config.push_compression},
-          {"pull_compression", config.pull_compression}};
-}
-
-data::LedgerOptions ledger_options(const Setup& setup) {
-  const bool takes_shares = policy_of_server(setup.config.ps).pushes_a_share;
-  return {.seed = setup.config.train.seed,
-          .samples = setup.train_set->size(),
-          .slack = takes_shares ? setup.config.ps.workers : 0};  // what rounding the shares has left
-}
-
-pipeline::MicroBatch read_lease(data::SampleReader& reader, const data::Lease& lease) {
-  const int view = reader.view_in(lease.epoch);
-  const data::Samples samples = reader.read(lease.samples, view);
-  return {.inputs = samples.inputs,
-          .targets = samples.targets,
-          .sample_ids = at::tensor(lease.samples, at::kLong),
-          .view = view};
-}
-
+// Of whole or anytime batches, in the words of the anytime project's master; empty with other policies.
 std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, const StepStats& stats, double seconds) {
   const std::string& policy = setup.config.ps.policy;
   const std::int64_t every = setup.config.log.every;
@@ -216,6 +222,7 @@ std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, co
   return line + concat(" (", fixed(seconds, 3), " sec)");
 }
 
+// Of a worker with steps of its own, in the words of the experiments with dual batch sizes.
 std::string describe_round(const Setup& setup, const ps::PushDone& push) {
   const int worker = static_cast<int>(push.record.worker);
   const auto targets = static_cast<double>(std::max<std::int64_t>(push.record.targets, 1));
@@ -223,6 +230,24 @@ std::string describe_round(const Setup& setup, const ps::PushDone& push) {
                 lr_schedule(setup).at(push.record.base_version), ": worker ", worker, ", train loss ",
                 fixed(push.scores.loss_sum / targets, 4), ", accuracy ",
                 fixed(100 * static_cast<double>(push.scores.top1) / targets, 2), " %");
+}
+
+}  // namespace
+
+RecordedStep step_of(const Setup& setup, const UpdateMade& update) {
+  const ps::UpdateRecord& done = update.done;
+  const bool is_local = workers_update(setup.config);
+  RecordedStep step{.batch = place_of(update.before, update.after, setup),
+                    .stats = stats_of(update.pushes, update.counts_correct)};
+  for (const ps::PushDone& push : update.pushes) {
+    step.events.emplace_back("push", fields_of(push, done.update.version));
+    if (is_local) log_info(describe_round(setup, push));
+  }
+  if (!is_local) step.lr = done.lr;
+  if (!is_local && setup.config.train.clip_norm > 0) step.stats.gradient_norm = done.gradient_norm;
+  const std::string said = describe_update(setup, done, step.stats, update.seconds);
+  if (!said.empty()) log_info(said);
+  return step;
 }
 
 std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const engine::Engine& engine,

@@ -1,5 +1,6 @@
 // server_run: what a run on a parameter server is made of, in virtual time or not: its policy and rule from the
-// configuration, its records, and the server's state as the engine's. Threads: any. Errors: ConfigError.
+// configuration, its updates as steps, and the server's state as the engine's. Pure but for the log. Threads: any.
+// Errors: ConfigError.
 #pragma once
 
 #include <functional>
@@ -11,7 +12,6 @@
 
 #include "config/config.h"
 #include "data/ledger.h"
-#include "data/loader.h"
 #include "data/sample_reader.h"
 #include "engine/engine.h"
 #include "ps/compression.h"
@@ -19,6 +19,7 @@
 #include "ps/push.h"
 #include "ps/server.h"
 #include "storage/record_log.h"
+#include "train/recorded_step.h"
 #include "train/setup.h"
 
 namespace sluice::train {
@@ -46,15 +47,9 @@ void check_policy(const Setup& setup);
 // The server, its workers and its policy, in one line; empty: there is none.
 [[nodiscard]] std::string describe_server(const Setup& setup);
 
-// Where a run stands in its data after an update: an epoch is as many samples as the data set has, whichever they are;
-// an update that goes beyond one is its last batch.
+// An epoch is as many samples as the data set has, whichever they are.
 [[nodiscard]] bool ends_epoch(const ps::ServerProgress& before, const ps::ServerProgress& after, std::int64_t samples);
-[[nodiscard]] data::Batch place_of(const ps::ServerProgress& before, const ps::ServerProgress& after,
-                                   const Setup& setup);
 
-// What all pushes of an update have done, as one step.
-[[nodiscard]] StepStats stats_of(const std::vector<ps::PushDone>& pushes, bool counts_correct);
-[[nodiscard]] nlohmann::ordered_json fields_of(const ps::PushDone& push, std::int64_t version);
 // Of the `ps` event.
 [[nodiscard]] nlohmann::ordered_json fields_of(const config::PsConfig& config, const ps::SyncPolicy& policy);
 
@@ -68,11 +63,17 @@ void check_policy(const Setup& setup);
 [[nodiscard]] std::vector<std::pair<std::string, std::vector<at::Tensor>>> optimizer_in(const engine::Engine& engine,
                                                                                         const ps::Layout& layout);
 
-// An update of whole or anytime batches, in the words of the anytime project's master; empty with other policies.
-[[nodiscard]] std::string describe_update(const Setup& setup, const ps::UpdateRecord& done, const StepStats& stats,
-                                          double seconds);
-// A worker's round with steps of its own, in the words of the experiments with dual batch sizes.
-[[nodiscard]] std::string describe_round(const Setup& setup, const ps::PushDone& push);
+// An update as the step of a run: all but its spans. Its events are a `push` for each push, in their order. What the
+// experiments that it comes from print of it is in the log.
+struct UpdateMade {
+  const ps::UpdateRecord& done;
+  const std::vector<ps::PushDone>& pushes;
+  ps::ServerProgress before;
+  ps::ServerProgress after;
+  double seconds = 0;  // since the one before
+  bool counts_correct = true;
+};
+[[nodiscard]] RecordedStep step_of(const Setup& setup, const UpdateMade& update);
 
 // Into the engine: weights, running statistics and, where the server has any, optimizer state.
 void load_from_server(engine::Engine& engine, const ps::Layout& layout, const ps::ServerState& state);

@@ -78,21 +78,21 @@ class VirtualWorkers final : public UpdateSource {
     const Nanoseconds begin = now_ns();
     const ps::ServerProgress before = server_->progress();
     const ps::VirtualUpdate update = cluster_->next_update();
-    RecordedStep done{.batch = place_of(before, server_->progress(), setup_),
-                      .stats = stats_of(update.pushes, wishes.count_correct)};
-    for (const ps::PushDone& push : update.pushes) {
-      ledger_.push_first(steps_[of(push.record)].lease.id, push.record.examples);  // the slices that have run
-      for (std::size_t i = 0; i < done.stats.flops.size(); ++i) done.stats.flops[i] += steps_[of(push.record)].flops[i];
-      if (is_local_) log_info(describe_round(setup_, push));
-      nlohmann::ordered_json fields = fields_of(push, update.done.update.version);
+    RecordedStep done = step_of(setup_, {.done = update.done,
+                                         .pushes = update.pushes,
+                                         .before = before,
+                                         .after = server_->progress(),
+                                         .seconds = to_s(update.at - updated_at_),
+                                         .counts_correct = wishes.count_correct});
+    for (std::size_t p = 0; p < update.pushes.size(); ++p) {
+      const ps::PushDone& push = update.pushes[p];
+      const Step& made = steps_[of(push.record)];
+      ledger_.push_first(made.lease.id, push.record.examples);  // the slices that have run
+      add_to(done.stats.flops, made.flops);
+      nlohmann::ordered_json& fields = done.events[p].second;
       fields["bytes"] = push.bytes;
       fields["virtual_s"] = to_s(update.at);
-      done.events.emplace_back("push", std::move(fields));
     }
-    if (!is_local_) done.lr = update.done.lr;
-    if (!is_local_ && setup_.config.train.clip_norm > 0) done.stats.gradient_norm = update.done.gradient_norm;
-    const std::string said = describe_update(setup_, update.done, done.stats, to_s(update.at - updated_at_));
-    if (!said.empty()) log_info(said);
     updated_at_ = update.at;
     ps::ServerState state = server_->state();
     if (is_local_) state.optimizer.clear();  // the engine's are its workers'
