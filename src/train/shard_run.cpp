@@ -13,6 +13,7 @@
 #include "storage/files.h"
 #include "storage/folder_lock.h"
 #include "train/agreement.h"
+#include "train/ending.h"
 #include "train/server_run.h"
 #include "train/stop_signal.h"
 
@@ -73,6 +74,17 @@ ps::ShardServerOptions options_of(const config::Config& config, const ServerPlac
           .patience = from_s(config.replicas.connect_timeout_s)};
 }
 
+class MalformedAtTheEnd {
+ public:
+  explicit MalformedAtTheEnd(const ps::ShardServer& server) : server_(server) {}
+  ~MalformedAtTheEnd() { log_malformed(server_.malformed()); }
+  MalformedAtTheEnd(const MalformedAtTheEnd&) = delete;
+  MalformedAtTheEnd& operator=(const MalformedAtTheEnd&) = delete;
+
+ private:
+  const ps::ShardServer& server_;
+};
+
 // Until the lead server says so: one that is asked to stop asks it, which then takes the weights that are here.
 ps::ShardsOver serve(ps::ShardServer& server) {
   Nanoseconds stop_at = 0;
@@ -108,6 +120,7 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
   log_info(concat("server ", place.server, " of ", config.ps.servers, ": listening at ", server_options.host, ":",
                   server.port(), place.keys.encrypts() ? "" : ", without keys: on this machine only"));
   try {
+    const MalformedAtTheEnd says_last(server);
     const ps::ShardsOver over = serve(server);
     const bool needs_no_log = over.code == 0 || over.code == static_cast<std::int64_t>(ExitCode::kDiverged);
     if (needs_no_log && !server_options.folder.empty())
