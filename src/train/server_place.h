@@ -1,8 +1,10 @@
 // server_place: which part a process has in a run whose parameter server and workers are processes: by ps.placement and
 // how it was started. With "rank0" the first process of a launch is the server and the others are its workers; with
 // "servers" the server was started by `sluice serve`, and all processes of a launch are workers. Where there are
-// several servers (ps.servers) the first one decides, and the others keep shards only (ps/net/shard_server.h). Values;
-// pure, but for reading keys. Errors: ConfigError.
+// several servers (ps.servers) the first one decides, and the others keep shards only (ps/net/shard_server.h).
+// Place and addresses are values. place_run() reads keys, and tells the log of keys that others may read and of a
+// process that trains by itself; check_can_listen() binds the port and closes it, listen_at_own_place() keeps it.
+// Errors: ConfigError.
 #pragma once
 
 #include <string>
