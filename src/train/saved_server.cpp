@@ -6,7 +6,8 @@
 namespace sluice::train {
 
 nlohmann::json SavedServer::to_json() const {
-  nlohmann::json json{{"examples", examples},
+  nlohmann::json json{{"run", run},
+                      {"examples", examples},
                       {"lives", nlohmann::json::array()},
                       {"data", {{"first_epoch", ledger.first}, {"epochs", nlohmann::json::array()}}}};
   for (const auto& [worker, joined] : lives) json["lives"].push_back({static_cast<int>(worker), joined});
@@ -21,6 +22,7 @@ SavedServer SavedServer::from_json(const nlohmann::json& json, const data::Ledge
                                    const std::string& source) {
   SavedServer saved;
   try {
+    saved.run = json.value("run", "");
     saved.examples = json.at("examples");
     for (const auto& entry : json.at("lives")) saved.lives[ps::WorkerId{entry.at(0).get<int>()}] = entry.at(1);
     saved.ledger.first = json.at("data").at("first_epoch");

@@ -1,5 +1,5 @@
 // saved_server: what a checkpoint holds of a parameter server beside weights and optimizer: how many examples are in
-// them, where the data stand, how often each worker has joined. Values. Errors: CheckpointError.
+// them, where the data stand, which run that is, how often each worker has joined. Values. Errors: CheckpointError.
 #pragma once
 
 #include <map>
@@ -13,6 +13,7 @@
 namespace sluice::train {
 
 struct SavedServer {
+  std::string run;  // which it is of, also where it goes on; empty: not known
   std::int64_t examples = 0;
   std::map<ps::WorkerId, int> lives;
   data::LedgerState ledger;

@@ -112,6 +112,7 @@ class ServedWorkers final : public UpdateSource {
     const ps::Layout layout = ps::layout_of(stages_, {.shards = config.shards * config.servers});
     const std::vector<at::Tensor> values = ps::values_of(stages_);
     pushes_.run = replay_.run().empty() ? ps::unique_name() : replay_.run();
+    if (saved_.run.empty()) saved_.run = pushes_.run;
     others_.connect({.setup = setup_, .place = place_, .version = version_of_sluice_, .run = pushes_.run}, layout);
     ps::ServerOptions with = server_options(setup_);
     with.threads = device::available_cores();
@@ -221,7 +222,9 @@ class ServedWorkers final : public UpdateSource {
 
   void take_weights(engine::Engine& engine, const ps::ServerState& state, data::LedgerState ledger) {
     load_from_server(engine, server_->layout(), state);
-    saved_ = {.examples = state.progress.examples, .lives = state.lives, .ledger = std::move(ledger)};
+    saved_.examples = state.progress.examples;
+    saved_.lives = state.lives;
+    saved_.ledger = std::move(ledger);
   }
 
   ps::NetworkOptions network_options() {
@@ -231,6 +234,7 @@ class ServedWorkers final : public UpdateSource {
             .keys = place_.keys,
             .agreement = agreement_,
             .compression = compression_options(config.ps),
+            .run = saved_.run,
             .last_version = setup_.total_steps,
             .silence = from_s(config.replicas.hang_timeout_s),
             .patience = from_s(config.replicas.connect_timeout_s),

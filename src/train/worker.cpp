@@ -278,6 +278,11 @@ Error with_batch(const Error& error, const WorkerShare& share) {
 nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const std::shared_ptr<ps::NetworkLink>& link,
                             const std::filesystem::path& run_dir) {
   std::unique_ptr<report::WorkerWriter> records;
+  const auto unsent_place = [&] { return UnsentPlace{run_dir, place.worker, link->run()}; };
+  bool has_taken = false;  // before that a file that is there is another process's
+  const auto save = [&] {
+    if (has_taken) save_unsent(unsent_place(), link->residuals());
+  };
   const auto end = [&](const char* outcome) {
     link->leave();
     if (records) records->end(outcome);
@@ -291,7 +296,9 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const 
   try {
     if (!run_dir.empty())
       records = std::make_unique<report::WorkerWriter>(run_dir, place.worker, identity_of(setup, place));
-    if (const auto unsent = take_unsent(run_dir, place.worker); !unsent.empty()) link->load_residuals(unsent);
+    const auto unsent = take_unsent(unsent_place(), compression_options(setup.config.ps).push);
+    if (!unsent.empty()) link->load_residuals(unsent);
+    has_taken = true;
     Worker worker(setup, place, link, records.get());
     worker.run();
     end("done");
@@ -299,10 +306,10 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const 
     return worker.summary();
   } catch (const InterruptedError&) {
     end("interrupted");
-    save_unsent(run_dir, place.worker, link->residuals());
+    save();
     throw;
   } catch (const Error& error) {
-    if (error.exit_code() != ExitCode::kDiverged) save_unsent(run_dir, place.worker, link->residuals());
+    if (error.exit_code() != ExitCode::kDiverged) save();
     throw Error(tell_all(error));
   } catch (...) {
     const std::string advice = less_memory(setup.config);

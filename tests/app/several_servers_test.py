@@ -6,6 +6,7 @@ stopped or missing. Exits 77 without safetensors.
     SLUICE_LONG_TESTS=1                               all of them
 """
 
+import pathlib
 import resource
 import signal
 import unittest
@@ -211,6 +212,7 @@ class SeveralServersTest(ServerRuns):
         self.assertEqual(stopped.returncode, 130, stopped.stderr)
         unsent = self.folder / "run/workers/1.unsent.safetensors"
         self.assertTrue(any(numpy.abs(values).max() > 0 for values in load_file(unsent).values()))
+        left = unsent.read_bytes()
         processes[3] = self.start(config, 3, 4)
         done = self.finish_well(processes)
         self.assertIn("going on with what compressed pushes had left out", done[3].stderr)
@@ -219,6 +221,13 @@ class SeveralServersTest(ServerRuns):
         losses = cli.column(run_dir, "loss")
         self.assertLess(sum(losses[-20:]), sum(losses[:20]))
         self.assert_records_add_up(run_dir)
+        other = self.folder / "other/workers/1.unsent.safetensors"
+        other.parent.mkdir(parents=True)
+        other.write_bytes(left)
+        done = self.finish_well(self.start_all(config, 4, "--set", "train.steps=6", run_dir="other"))
+        self.assertRegex(done[3].stderr, r"other/workers/1.unsent.safetensors is what pushes of another run had left out")
+        self.assertEqual([file.name for file in other.parent.glob("*.unsent*")], [other.name + ".of-another-run-1"])
+        self.assertEqual(pathlib.Path(f"{other}.of-another-run-1").read_bytes(), left)
 
     @long_tests.only("among the long tests")
     def test_servers_of_their_own_with_keys(self):
