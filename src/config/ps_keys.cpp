@@ -23,16 +23,15 @@ Keys keys_of_workers() {
        "ps.local_steps steps of their own; diloco: likewise, what they have moved being the gradient of an outer step"},
       {"ps.clock", ps<&C::clock>(), words({"real", "virtual"}), "",
        "real: the server and its workers are processes (ps.placement); virtual: the server and all its workers in one "
-       "process, one worker after the other, on a clock that is charged "
-       "what each would take (ps.sample_s, ps.step_s, ps.bytes_per_s, ps.induce)"},
+       "process, one worker after the other, on a clock that is charged what each would take (ps.sample_s, ps.step_s, "
+       "ps.bytes_per_s, ps.induce)"},
       {"ps.placement", ps<&C::placement>(), words({"rank0", "servers"}), "",
        "which process is the server: rank0: the first of the launch, and the others are its workers; servers: the one "
        "that sluice serve has started, and all of the launch are workers"},
       {"ps.address", ps<&C::address>(), any(), "",
        "HOST:PORT of the server; of several with a comma between them, and where only the first is given the others "
-       "are "
-       "on the same machine at the ports that follow; empty: where rank 0 of the launch is met (--init, MASTER_ADDR "
-       "and MASTER_PORT)"},
+       "are on the same machine at the ports that follow; empty: where rank 0 of the launch is met (--init, "
+       "MASTER_ADDR and MASTER_PORT)"},
       {"ps.keys", ps<&C::keys>(), any(), "",
        "folder with server.pub, and for the server server.key (sluice make-keys): all that travels is encrypted, and "
        "only those who have the keys are heard; empty: not encrypted, and the server listens on 127.0.0.1 only"},
@@ -106,8 +105,7 @@ Keys keys_of_server() {
        "push. Not with dual_batch and local_sgd"},
       {"ps.pull_compression", ps<&C::pull_compression>(), words({"none", "bf16", "topk"}), "",
        "likewise, how what weights have changed by since a worker's last step travels to it; the server keeps a copy "
-       "of "
-       "them for each worker"},
+       "of them for each worker"},
       {"ps.topk_ratio", ps<&C::topk_ratio>(), RealRange{.low = 0, .high = 1, .low_open = true}, "",
        "for topk: how many of a shard's numbers are sent, at least one; each takes four bytes more than in a whole "
        "shard"},
