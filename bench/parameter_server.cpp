@@ -3,7 +3,7 @@
 // hands out the weights of one version. And what this machine carries when nobody does anything with it (loopback.h).
 //
 //   bench_parameter_server [--what server|tcp|frames|memory] [--workers 1] [--megabytes 16] [--shards 4] [--seconds 1]
-//                          [--keys DIR] [--repeats 3] [--shard-threads CORES]
+//                          [--keys DIR] [--repeats 3] [--threads 1] [--shard-threads CORES]
 //
 // For every line on standard input it measures for --seconds and prints one JSON object; with no input at all it does
 // so --repeats times. Started with RANK, WORLD_SIZE and MASTER_PORT (bench/sides.py does), rank 0 is the server and

@@ -5,7 +5,8 @@
 
 Every worker pushes so many megabytes of gradients and pulls as many of weights, again and again, and computes nothing;
 the server makes an update (asp, SGD) of each push. GB/s are bytes pushed and pulled, of the server, in a second; each
-worker and the server are processes of one thread of LibTorch, on this machine. All sides take turns; medians over the
+worker and the server are processes of one thread of LibTorch, on this machine; ours works on its shards with one thread
+a core (--shard-threads). All sides take turns; medians over the
 rounds, ratios are medians of the rounds' ratios.
 
   tcp, zmq   the same exchange over plain TCP connections and as ZeroMQ's frames, with nothing done: limits

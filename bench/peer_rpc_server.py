@@ -13,8 +13,8 @@ each other. tcp: what it has between machines (libuv), with its channel of sever
 
 What it has for its speed: our malloc settings, one thread a process, no autograd, parameters in as few tensors as ours,
 the fused optimizer; gradients are put in place, not copied. What ours does besides: it looks whether a push is
-finite, and sends a copy of the weights, so that all that arrives is of one version (here the next update may change
-them while they are sent).
+finite, and sends weights of one version, which an update copies only while they are being sent (here the next update
+may change them meanwhile).
 """
 
 import argparse
