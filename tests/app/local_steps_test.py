@@ -11,31 +11,19 @@ import pathlib
 import tempfile
 import unittest
 
+import server_runs
 import sluice_cli as cli
 from ports import free_port
+from server_runs import BATCH
 
-try:
-    import numpy
-    from safetensors.numpy import load_file
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    raise SystemExit(77) from None
-
-BATCH, SAMPLES = 8, 96
-VIT = {"name": "vit", "size": "nano", "image_size": 16, "dropout": 0.1}
+import numpy
+from safetensors.numpy import load_file
 
 
 def configuration(folder, ps, **tables):
-    return cli.write_config(
-        folder / f"run{len(list(folder.glob('*.toml')))}.toml",
-        device={"list": "cpu"},
-        model=tables.get("model", VIT),
-        data={"name": "shapes", "samples": SAMPLES, "crop_padding": 2, "flip": True, **tables.get("data", {})},
-        train={"steps": 9, "lr": 0.003, "optimizer": "adamw", "weight_decay": 1e-3, "seed": 3, "precision": "fp64",
-               "deterministic": True, **tables.get("train", {})},
-        pipeline={"stages": 2, "chunks": 2, **tables.get("pipeline", {})},
-        replicas={"sync": "ps", "hang_timeout_s": 6, "connect_timeout_s": 60, **tables.get("replicas", {})},
-        **({"ps": {"worker_batch": BATCH, **ps}} if ps is not None else {}))
+    """At a constant rate, whatever the norm."""
+    tables["train"] = {"lr_schedule": "constant", "clip_norm": 0, **tables.get("train", {})}
+    return server_runs.configuration(folder, ps, **tables)
 
 
 class LocalStepsTest(unittest.TestCase):

@@ -10,31 +10,11 @@ import tempfile
 import unittest
 
 import sluice_cli as cli
+from server_runs import BATCH, SAMPLES, STALL, WORKERS
+from server_runs import virtual_configuration as configuration
 
-try:
-    import numpy
-    from safetensors.numpy import load_file
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    raise SystemExit(77) from None
-
-WORKERS, BATCH, SAMPLES = 4, 8, 96  # a whole number of global batches an epoch: 3
-VIT = {"name": "vit", "size": "nano", "image_size": 16, "dropout": 0.1}
-FP64 = {"precision": "fp64", "deterministic": True}
-STALL = {"induce": "ec2", "sample_s": 0.05}
-
-
-def configuration(folder, ps, **tables):
-    return cli.write_config(
-        folder / f"run{len(list(folder.glob('*.toml')))}.toml",
-        device={"list": "cpu"},
-        model=tables.get("model", VIT),
-        data={"name": "shapes", "samples": SAMPLES, "crop_padding": 2, "flip": True, **tables.get("data", {})},
-        train={"steps": 9, "global_batch": WORKERS * BATCH, "lr": 0.003, "optimizer": "adamw", "weight_decay": 1e-3,
-               "lr_schedule": "cosine", "clip_norm": 0.5, "seed": 3, **FP64, **tables.get("train", {})},
-        pipeline={"stages": 2, "chunks": 2, **tables.get("pipeline", {})},
-        replicas={"sync": "ps", **tables.get("replicas", {})},
-        **({"ps": {"clock": "virtual", "workers": WORKERS, **ps}} if ps is not None else {}))
+import numpy
+from safetensors.numpy import load_file
 
 
 def pushes_by_step(run_dir):

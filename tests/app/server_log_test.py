@@ -15,14 +15,7 @@ import unittest
 
 import long_tests
 import sluice_cli as cli
-from server_processes_test import BATCH, SLOW, ServerRuns, configuration
-
-try:
-    import numpy
-    from safetensors.numpy import load_file
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    raise SystemExit(77) from None
+from server_runs import BATCH, SLOW, ServerRuns, configuration
 
 # At which the server kills itself, one server after the other.
 MOMENTS = ("push-written:4", "push-acknowledged:3", "update-written:5", "record-half-written:4", "log-begun:1")
@@ -61,15 +54,8 @@ class ServerLogTest(ServerRuns):
         done = self.finish_well(processes)
         self.assertIn("no checkpoint yet", done[0].stderr)
         self.assertRegex(done[0].stderr, r"the log in .*pushes has \d+ updates? after update 0")
-        whole, run_dir = self.folder / "whole", self.folder / "run"
-        for name in ("step", "loss", "samples", "lr", "gradient_norm", "top1"):
-            self.assertEqual(cli.column(run_dir, name), cli.column(whole, name), name)
-        for file in ("model.safetensors", "optimizer.safetensors"):
-            ours, theirs = (load_file(cli.checkpoints(run)[24] / file) for run in (run_dir, whole))
-            self.assertEqual(sorted(ours), sorted(theirs))
-            for name, tensor in ours.items():
-                self.assertTrue(numpy.array_equal(tensor, theirs[name]), name)
-        self.assert_records_add_up(run_dir)
+        self.assert_same_bits(self.folder / "run", self.folder / "whole")
+        self.assert_records_add_up(self.folder / "run")
 
     @long_tests.only("among the long tests")
     def test_a_server_that_dies_after_the_last_update_has_only_to_save(self):

@@ -5,102 +5,14 @@ stopped, refused or late. Exits 77 without safetensors.
     server_processes_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
-import json
-import pathlib
 import re
 import signal
 import socket
-import tempfile
 import time
 import unittest
 
 import sluice_cli as cli
-from ports import free_port
-
-try:
-    import numpy
-    from safetensors.numpy import load_file
-except ModuleNotFoundError as missing:
-    print(f"skipped: {missing}")
-    raise SystemExit(77) from None
-
-BATCH, SAMPLES = 8, 96
-VIT = {"name": "vit", "size": "nano", "image_size": 16, "dropout": 0.1}
-SLOW = {"induce": "exponential", "induce_shift_s": 0.03, "induce_mean_s": 0.02}
-
-
-def configuration(folder, ps, **tables):
-    return cli.write_config(
-        folder / f"run{len(list(folder.glob('*.toml')))}.toml",
-        device={"list": "cpu"},
-        model=tables.get("model", VIT),
-        data={"name": "shapes", "samples": SAMPLES, "crop_padding": 2, "flip": True},
-        train={"steps": 9, "lr": 0.003, "optimizer": "adamw", "weight_decay": 1e-3, "lr_schedule": "cosine",
-               "clip_norm": 0.5, "seed": 3, "precision": "fp64", "deterministic": True, **tables.get("train", {})},
-        pipeline={"stages": 2, "chunks": 2, **tables.get("pipeline", {})},
-        checkpoint=tables.get("checkpoint", {}),
-        replicas={"sync": "ps", "hang_timeout_s": 6, "connect_timeout_s": 60, **tables.get("replicas", {})},
-        **({"ps": {"worker_batch": BATCH, **ps}} if ps is not None else {}))
-
-
-class ServerRuns(unittest.TestCase):
-    """Starts servers and workers, and looks at what they leave."""
-
-    def setUp(self):
-        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.started = []
-        self.addCleanup(lambda: [process.kill() for process in self.started if process.poll() is None])
-        self.port = free_port()
-
-    def start(self, config, rank, size, *arguments, run_dir="run", environment=None, **popen):
-        self.started.append(cli.start("train", config, "--run-dir", self.folder / run_dir, *arguments,
-                                      env=cli.environment_of(rank, size, self.port) | (environment or {}), **popen))
-        return self.started[-1]
-
-    def start_all(self, config, size, *arguments, run_dir="run"):
-        return [self.start(config, rank, size, *arguments, run_dir=run_dir) for rank in range(size)]
-
-    def finish_well(self, processes):
-        done = cli.finish_all(processes)
-        for process in done:
-            self.assertEqual(process.returncode, 0, process.stderr)
-        return done
-
-    def wait_for_step(self, step, server, run_dir="run"):
-        cli.wait_until(lambda: len(cli.events(self.folder / run_dir, "step")) >= step, server)
-
-    def assert_learnt_alike(self, run_dir, plain):
-        """What this run has learnt is what the other has, which had one device."""
-        for name in ("loss", "samples", "lr", "gradient_norm", "top1"):
-            for ours, theirs in zip(cli.column(run_dir, name), cli.column(plain, name), strict=True):
-                self.assertLessEqual(abs(ours - theirs), 1e-9 * max(abs(theirs), 1e-9), name)
-        for name in ("step", "epoch", "loss"):
-            for ours, theirs in zip(cli.column(run_dir, name, "eval"), cli.column(plain, name, "eval"), strict=True):
-                self.assertLessEqual(abs(ours - theirs), 1e-9 * max(abs(theirs), 1), name)
-        last = cli.column(plain, "step")[-1]
-        for file in ("model.safetensors", "optimizer.safetensors"):
-            ours, theirs = (load_file(cli.checkpoints(run)[last] / file) for run in (run_dir, plain))
-            self.assertEqual(sorted(ours), sorted(theirs))
-            for name in ours:
-                difference = numpy.abs(numpy.asarray(ours[name], float) - numpy.asarray(theirs[name], float)).max()
-                self.assertLessEqual(difference, 1e-8 * max(1e-3, numpy.abs(theirs[name]).max()), name)
-
-    def assert_records_add_up(self, run_dir):
-        """Every update has its pushes, and each push counts once."""
-        pushes = {}
-        for push in cli.events(run_dir, "push"):
-            pushes.setdefault(push["step"], []).append(push)
-        steps = cli.events(run_dir, "step")
-        self.assertEqual(sorted(pushes), [step["step"] for step in steps])
-        for step in steps:
-            self.assertEqual(step["samples"], sum(push["examples"] for push in pushes[step["step"]]))
-        keys = [(push["worker"], push["life"], push["sequence"]) for of in pushes.values() for push in of]
-        self.assertEqual(len(keys), len(set(keys)))
-        # Of the epochs that are over each sample is in the weights once: the last checkpoint's own account.
-        saved = json.loads((max(cli.checkpoints(run_dir).items())[1] / "state.json").read_text())["server"]
-        pushed = sum(epoch["pushed"] for epoch in saved["data"]["epochs"])
-        self.assertEqual(saved["data"]["first_epoch"] * SAMPLES + pushed, saved["examples"])
-        self.assertEqual(saved["examples"], sum(step["samples"] for step in steps))
+from server_runs import BATCH, SLOW, ServerRuns, configuration
 
 
 class ServerProcessesTest(ServerRuns):
@@ -294,13 +206,17 @@ class ServerProcessesTest(ServerRuns):
         done = cli.run("serve", config, "--run-dir", self.folder / "run")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("without keys", cli.error_of(done))
+        alone = configuration(self.folder, None, replicas={"sync": "none"})
+        done = cli.run("serve", alone, "--run-dir", self.folder / "run")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("sluice serve needs replicas.sync = \"ps\"", cli.error_of(done))
         damaged, mixed, taken = self.folder / "damaged", self.folder / "mixed", socket.create_server(("127.0.0.1", 0))
         self.addCleanup(taken.close)
         for keys in (damaged, mixed, self.folder / "others"):
             cli.must_run("make-keys", keys)
         (damaged / "server.key").write_text("short")
         (mixed / "server.pub").write_text((self.folder / "others/server.pub").read_text())
-        for words, text in [(["--set", "replicas.sync=none", "--set", "ps={}"], ""),
+        for words, text in [(["--set", "replicas.sync=none"], "[ps] is set, but replicas.sync=\"none\""),
                             (["--set", "ps.placement=rank0"], "ps.placement"),
                             (["--set", "ps.address=nowhere"], "HOST:PORT"),
                             (["--set", "ps.keys=/nonexistent"], "there is no key"),

@@ -9,7 +9,8 @@ import tempfile
 import unittest
 
 import sluice_cli as cli
-from parameter_server_test import BATCH, STALL, WORKERS, configuration
+from server_runs import BATCH, STALL, WORKERS
+from server_runs import virtual_configuration as configuration
 
 import numpy
 from safetensors.numpy import load_file

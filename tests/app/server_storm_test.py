@@ -14,9 +14,9 @@ import tempfile
 import time
 import unittest
 
-import server_processes_test as processes
 import sluice_cli as cli
 from ports import free_port
+from server_runs import SLOW, ServerRuns, configuration
 
 KILLS, SEED = (int(word) for word in (sys.argv[1:] + ["100", "1"][len(sys.argv) - 1:])[:2])
 WORKERS = 3
@@ -41,7 +41,7 @@ def steps_of_this_server(run_dir):
 
 
 class ServerStormTest(unittest.TestCase):
-    assert_records_add_up = processes.ServerProcessesTest.assert_records_add_up
+    assert_records_add_up = ServerRuns.assert_records_add_up
 
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -86,9 +86,8 @@ class ServerStormTest(unittest.TestCase):
 
     def storm(self, policy):
         draw = random.Random(f"{SEED} {policy}")
-        config = processes.configuration(self.folder, {"policy": policy, **processes.SLOW},
-                                         replicas={"hang_timeout_s": 60}, train={"steps": 1000000},
-                                         checkpoint={"every_steps": 7})
+        config = configuration(self.folder, {"policy": policy, **SLOW}, replicas={"hang_timeout_s": 60},
+                               train={"steps": 1000000}, checkpoint={"every_steps": 7})
         for rank in range(WORKERS + 1):
             self.start(config, rank)
         killed = 0
