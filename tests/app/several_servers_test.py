@@ -109,6 +109,22 @@ class SeveralServersTest(ServerRuns):
                 self.assertEqual(list(cli.checkpoints(self.folder / run_dir)), [steps[-1]])
                 self.assert_records_add_up(self.folder / run_dir)
 
+    def test_a_server_that_is_stopped_during_a_long_evaluation_has_its_weights_saved(self):
+        """It does not wait for the end of the evaluation, which may be longer than anybody may be silent."""
+        config = self.configure(2, {"policy": "asp", **SLOW}, train={"steps": 100000, "eval_every_steps": 8, "eval_batch": 1},
+                                data={"samples": 20000})
+        processes = self.start_all(config, 3)
+        self.wait_for_step(8, processes[0])
+        processes[1].terminate()
+        stopped = cli.finish(processes[1])
+        self.assertEqual(stopped.returncode, 130, stopped.stderr)
+        run_dir = self.folder / "run"
+        self.assertEqual(cli.events(run_dir, "eval"), [], "it is still under way")
+        first, worker = cli.finish_all([processes[0], processes[2]])
+        self.assertEqual((first.returncode, worker.returncode), (130, 130), first.stderr)
+        self.assertRegex(cli.error_of(first), r"server 1 \(127.0.0.1:\d+\) was stopped by SIGTERM \(after step")
+        self.assertEqual(list(cli.checkpoints(run_dir)), [cli.column(run_dir, "step")[-1]])
+
     def test_a_full_disk_at_a_server_is_told_to_all_and_nothing_is_lost(self):
         config = self.configure(2, {"policy": "asp", "log": "process"}, train={"steps": 40})
 
