@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -17,6 +18,15 @@ constexpr std::int64_t kMostEpochsAhead = 10'000;  // of a state that a ledger g
 
 std::vector<std::int64_t> order_of(const LedgerOptions& options, std::int64_t epoch) {
   return options.shuffle ? epoch_order(options.seed, epoch, options.samples) : sequential_order(options.samples);
+}
+
+// As they would have been leased, whatever order they have come back in: then batches are those of a run that goes on.
+std::deque<std::int64_t> in_order(const std::vector<std::int64_t>& samples, const std::vector<std::int64_t>& order) {
+  const std::set<std::int64_t> waiting(samples.begin(), samples.end());
+  std::deque<std::int64_t> sorted;
+  std::ranges::copy_if(order, std::back_inserter(sorted),
+                       [&](std::int64_t sample) { return waiting.contains(sample); });
+  return sorted;
 }
 
 }  // namespace
@@ -46,9 +56,11 @@ Ledger::Ledger(const LedgerOptions& options, const LedgerState& state) : Ledger(
   first_ = state.first;
   for (const LedgerState::Epoch& saved : state.open) {
     const std::int64_t waiting = options_.samples - saved.pushed - saved.lost;
-    open_.push_back({.order = order_of(options_, first_ + std::ssize(open_)),
+    std::vector<std::int64_t> order = order_of(options_, first_ + std::ssize(open_));
+    std::deque<std::int64_t> returned = in_order(saved.returned, order);
+    open_.push_back({.order = std::move(order),
                      .next = saved.next,
-                     .returned = {saved.returned.begin(), saved.returned.end()},
+                     .returned = std::move(returned),
                      .counts = {.waiting = waiting, .pushed = saved.pushed, .lost = saved.lost}});
   }
   forget_what_is_over();

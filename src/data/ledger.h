@@ -41,7 +41,7 @@ struct LedgerOptions {
 };
 
 // Where a ledger stands, for a run that goes on from there: what was leased and had not come into the weights waits
-// again.
+// again, in the order of the epoch.
 struct LedgerState {
   struct Epoch {
     std::int64_t next = 0;               // position in the order

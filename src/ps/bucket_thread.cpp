@@ -34,7 +34,7 @@ void BucketThread::forget() {
 void BucketThread::run(const std::stop_token& stop) {
   device::use_cpu_threads(1);
   std::unique_lock lock(mutex_);
-  while (added_.wait(lock, stop, [this] { return !waiting_.empty(); })) {
+  while (added_.wait(lock, stop, [this] { return !waiting_.empty(); }) && !stop.stop_requested()) {
     const Summed next = std::move(waiting_.front());
     waiting_.pop_front();
     is_working_ = true;

@@ -202,7 +202,10 @@ comm::StepOutcome WorkerSync::finish_step(const comm::Contribution& local) {
   const comm::StepOutcome outcome{.update = updates_here ? comm::Update::kLocal : comm::Update::kElsewhere,
                                   .total = local};
   // A loss that is not finite ends this worker's step with an error; nobody else is to have what comes of it.
-  if (is_trial_ || !std::isfinite(local.loss_sum)) return outcome;
+  if (is_trial_ || !std::isfinite(local.loss_sum)) {
+    if (thread_) thread_->forget();
+    return outcome;
+  }
   done_.samples += local.samples;
   done_.targets += local.targets;
   done_.loss_sum += local.loss_sum;

@@ -284,5 +284,17 @@ TEST(Ledger, StatesThatCannotBeAreNotSound) {
   EXPECT_FALSE(is_sound(good, {.seed = 2, .samples = 13}));
 }
 
+// A worker that is a step ahead may be the first to leave: its samples must not take the place of the step before.
+TEST(Ledger, ARunThatGoesOnLeasesInTheOrderOfTheEpoch) {
+  const LedgerOptions options{.seed = 5, .samples = 24};
+  Ledger ledger(options);
+  std::vector<Lease> leases;
+  for (int i = 0; i < 4; ++i) leases.push_back(*ledger.lease(4));
+  ledger.push_all(leases[0].id);
+  for (const int i : {3, 1, 2}) ledger.give_back(leases[i].id);
+  Ledger next(options, ledger.state());
+  for (const int i : {1, 2, 3}) EXPECT_EQ(next.lease(4)->samples, leases[i].samples) << i;
+}
+
 }  // namespace
 }  // namespace sluice::data

@@ -198,16 +198,19 @@ int FrameSocket::take_over(int) { return 1; }
 std::string unique_name() { return "fuzzer"; }
 void FrameSocket::connect(const std::string&, int) {}
 
-void FrameSocket::send(const std::string& peer, const Frames& frames) {
+bool FrameSocket::send(const std::string& peer, const Frames& frames) {
   require(peer.size() == 1 && role_ == Role::kListening);
   const auto message = from_server(frames.front());
   require(message.has_value());
   learn(wire->known.at(static_cast<std::size_t>(peer[0] - 'a')), *message, frames);
+  return true;
 }
 
 void FrameSocket::wait(std::chrono::nanoseconds limit, int, const std::vector<FrameSocket*>&) {
   if (wire->incoming.empty()) wire->time += limit.count();
 }
+
+void FrameSocket::wait_to_send(std::chrono::nanoseconds, int) {}
 
 std::optional<FrameSocket::Received> FrameSocket::next() {
   if (wire->incoming.empty()) return std::nullopt;

@@ -202,17 +202,21 @@ int FrameSocket::listen(const std::string&, int) { return 1; }
 std::string unique_name() { return "fuzzer"; }
 void FrameSocket::connect(const std::string&, int) {}
 
-void FrameSocket::send(const std::string& peer, const Frames& frames) {
+int FrameSocket::take_over(int) { return 1; }
+bool FrameSocket::send(const std::string& peer, const Frames& frames) {
   require(role_ == Role::kListening);
   const bool is_read = peer == "lead" || shards_to_lead(frames.front()) ? shards_to_lead(frames.front()).has_value()
                                                                         : shards_to_worker(frames.front()).has_value();
   require(is_read);
-  if (peer == "lead" || !shards_to_worker(frames.front())) return;
+  if (peer == "lead" || !shards_to_worker(frames.front())) return true;
   if (std::holds_alternative<WeightsPart>(*shards_to_worker(frames.front())))
     require(frames.size() == fuzz_assignment().shape().shards.size() + 2);
+  return true;
 }
 
 void FrameSocket::wait(std::chrono::nanoseconds, int, const std::vector<FrameSocket*>&) {}
+
+void FrameSocket::wait_to_send(std::chrono::nanoseconds, int) {}
 
 std::optional<FrameSocket::Received> FrameSocket::next() {
   if (wire->incoming.empty()) return std::nullopt;

@@ -67,6 +67,7 @@ FrameSocket::FrameSocket(Role role, const std::string& name, Limits limits, cons
     zmq::socket_t& socket = zmq_->socket;
     socket.set(zmq::sockopt::linger, kLinger);
     socket.set(zmq::sockopt::rcvhwm, kUnread);
+    socket.set(zmq::sockopt::sndhwm, limits.unsent);
     socket.set(zmq::sockopt::maxmsgsize, limits.frame_bytes < 0 ? limits.frame_bytes : limits.frame_bytes + kSeal);
     socket.set(zmq::sockopt::handshake_ivl, kHandshake);
     if (role == Role::kListening) {
@@ -113,33 +114,51 @@ void FrameSocket::connect(const std::string& host, int port) {
   }
 }
 
-void FrameSocket::send(const std::string& peer, const Frames& frames) {
+bool FrameSocket::send(const std::string& peer, const Frames& frames) {
   using zmq::send_flags;
   try {
     zmq::socket_t& socket = zmq_->socket;
     if (role_ == Role::kListening && !socket.send(zmq::buffer(peer), send_flags::sndmore | send_flags::dontwait))
-      return;
+      return false;
     for (std::size_t i = 0; i < frames.size(); ++i) {
       zmq::message_t message = message_of(frames[i]);
       const bool is_last = i + 1 == frames.size();
-      if (!socket.send(message, is_last ? send_flags::dontwait : send_flags::dontwait | send_flags::sndmore)) return;
+      const auto sent =
+          socket.send(message, is_last ? send_flags::dontwait : send_flags::dontwait | send_flags::sndmore);
+      if (!sent && i == 0 && role_ == Role::kConnecting) return false;
+      if (!sent) return true;  // its connection has ended in the middle of it: it is lost
     }
   } catch (const zmq::error_t& error) {
     if (error.num() != EHOSTUNREACH) throw PeerError(concat("cannot send: ", error.what()));
+    return false;
   }
+  return true;
 }
 
-void FrameSocket::wait(std::chrono::nanoseconds limit, int wake, const std::vector<FrameSocket*>& others) {
+namespace {
+
+void poll(std::vector<zmq::pollitem_t>& items, std::chrono::nanoseconds limit) {
   using std::chrono::milliseconds;
-  std::vector<zmq::pollitem_t> items{{zmq_->socket, 0, ZMQ_POLLIN, 0}};
-  for (const FrameSocket* other : others) items.push_back({other->zmq_->socket, 0, ZMQ_POLLIN, 0});
-  if (wake >= 0) items.push_back({nullptr, wake, ZMQ_POLLIN, 0});
   const auto rounded_up = std::chrono::ceil<milliseconds>(std::max(limit, std::chrono::nanoseconds{0}));
   try {
     zmq::poll(items.data(), items.size(), rounded_up);
   } catch (const zmq::error_t& error) {
     if (error.num() != EINTR) throw PeerError(concat("cannot wait for messages: ", error.what()));
   }
+}
+
+}  // namespace
+
+void FrameSocket::wait(std::chrono::nanoseconds limit, int wake, const std::vector<FrameSocket*>& others) {
+  std::vector<zmq::pollitem_t> items{{zmq_->socket, 0, ZMQ_POLLIN, 0}};
+  for (const FrameSocket* other : others) items.push_back({other->zmq_->socket, 0, ZMQ_POLLIN, 0});
+  if (wake >= 0) items.push_back({nullptr, wake, ZMQ_POLLIN, 0});
+  poll(items, limit);
+}
+
+void FrameSocket::wait_to_send(std::chrono::nanoseconds limit, int wake) {
+  std::vector<zmq::pollitem_t> items{{zmq_->socket, 0, ZMQ_POLLIN | ZMQ_POLLOUT, 0}, {nullptr, wake, ZMQ_POLLIN, 0}};
+  poll(items, limit);
 }
 
 std::optional<FrameSocket::Received> FrameSocket::next() {

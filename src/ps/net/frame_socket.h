@@ -40,6 +40,7 @@ class FrameSocket {
   struct Limits {
     std::int64_t frame_bytes = std::int64_t{1} << 20;  // -1: any
     std::size_t frames = 64;
+    int unsent = 1000;  // messages that wait in memory to leave, of each connection
   };
   struct Received {
     std::string peer;  // the connecting side's name for itself; empty on that side
@@ -58,11 +59,13 @@ class FrameSocket {
   [[nodiscard]] int take_over(int listening);
   void connect(const std::string& host, int port);
 
-  // Never blocks. The message is lost when there is no such peer or it takes nothing for long.
-  void send(const std::string& peer, const Frames& frames);
+  // Never blocks. False: there is no such peer, or too much waits for it; nothing was sent.
+  bool send(const std::string& peer, const Frames& frames);
   // Returns when next() may have something, here or at one of the others, `wake` (a file descriptor; -1: none) can be
   // read, or the time is over.
   void wait(std::chrono::nanoseconds limit, int wake = -1, const std::vector<FrameSocket*>& others = {});
+  // Likewise, and when the server that this socket is connected to takes more.
+  void wait_to_send(std::chrono::nanoseconds limit, int wake);
   [[nodiscard]] std::optional<Received> next();
   [[nodiscard]] std::int64_t dropped() const { return dropped_; }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <utility>
 #include <variant>
@@ -35,7 +34,7 @@ class NetworkLink::Connection {
   explicit Connection(LinkOptions options)
       : options_(std::move(options)),
         session_(unique_name()),
-        socket_(FrameSocket::Role::kConnecting, session_, kFromServers, options_.keys),
+        socket_(FrameSocket::Role::kConnecting, session_, with_few_unsent(kFromServers), options_.keys),
         thread_(socket_, {.take = [this](const Frames& message) { hear(message); },
                           .turn = [this] { return turn(); },
                           .fail = [this](std::exception_ptr failure) { fail(std::move(failure)); }}),
@@ -111,34 +110,35 @@ class NetworkLink::Connection {
   [[nodiscard]] bool takes_spans() const { return !options_.compression.push.loses(); }
   void push_ahead(std::size_t shard, std::vector<ShardSpan> spans, const at::Tensor& elements) {
     thread_.change([&] {
-      if (joinings_ != joining_of_step_) return;
+      if (life_ == 0 || joinings_ != joining_of_step_) return;
       const PushAhead ahead{.push = {options_.worker, life_, push_.sequence() + 1},
                             .lease = lease_of_step_,
                             .shard = static_cast<std::int64_t>(shard),
                             .spans = std::move(spans)};
       if (parts_->push_ahead(ahead, elements)) return;
-      outgoing_.push_back(push_.add_ahead(ahead, elements));
+      thread_.send(push_.add_ahead(ahead, elements));
     });
   }
   void push(Push push) {
     thread_.change([&] {
-      if (joinings_ != joining_of_step_)
+      if (life_ == 0 || joinings_ != joining_of_step_)
         return log_info("a step counts for nothing: the server has not known it any more");
       push.record.worker = options_.worker;
       push.record.life = life_;
       const Packed packed = push_.pack(push.record, std::move(push.tensors));
       const PushMade made{push.record, push.scores, push.times, lease_of_step_, packed.shards.empty()};
-      outgoing_.push_back(push_.make(made, parts_->push(push.record.key(), packed)));
+      thread_.send(push_.make(made, parts_->push(push.record.key(), packed)));
     });
   }
 
   void say_last(const FromWorker& last_words) {
     thread_.change([&] {
-      outgoing_.push_back({header_of(last_words)});
+      if (!push_.is_open()) thread_.drop_unsent();  // of a step that counts for nothing any more
+      thread_.send({header_of(last_words)});
       has_said_last_ = true;
     });
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, milliseconds(2000), [this] { return outgoing_.empty() || failure_ != nullptr; });
+    changed_.wait_for(lock, milliseconds(2000), [this] { return thread_.has_sent_all() || failure_ != nullptr; });
   }
 
   [[nodiscard]] const Layout& layout() const { return layout_; }
@@ -174,7 +174,7 @@ class NetworkLink::Connection {
 
   Nanoseconds turn() {
     look_at_the_time();
-    send_what_waits();
+    beat();
     changed_.notify_all();
     return next_beat_;
   }
@@ -185,8 +185,7 @@ class NetworkLink::Connection {
     changed_.notify_all();
   }
 
-  void send_what_waits() {
-    for (; !outgoing_.empty(); outgoing_.pop_front()) socket_.send({}, outgoing_.front());
+  void beat() {
     if (now_ns() < next_beat_) return;
     next_beat_ = now_ns() + (life_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
     if (is_over_ || has_said_last_) return;
@@ -300,7 +299,8 @@ class NetworkLink::Connection {
     if (life_ > 0 && (beat.lease > last_lease_ || beat.version > version_)) say(WorkerAgain{last_lease_, version_});
   }
   void take(const ServerAgain&, const Frames&) {
-    for (const Frames& message : push_.messages()) socket_.send({}, message);
+    if (!thread_.has_sent_all()) return;  // the rest of it is still to come
+    for (const Frames& message : push_.messages()) thread_.send(message);
   }
   void take(const Over& over, const Frames&) {
     is_over_ = true;
@@ -332,7 +332,7 @@ class NetworkLink::Connection {
     next_beat_ = 0;  // hello
   }
 
-  void say(const FromWorker& message) { socket_.send({}, {header_of(message)}); }
+  void say(const FromWorker& message) { thread_.send_now({header_of(message)}); }
 
   LinkOptions options_;
   std::string session_;
@@ -351,7 +351,6 @@ class NetworkLink::Connection {
   std::mutex& mutex_;  // the thread's
   std::condition_variable changed_;
   // Guarded by mutex_.
-  std::deque<Frames> outgoing_;
   PushUnderWay push_;
   std::optional<PullDecoder> decoder_;  // since the layout is known
   double last_send_s_ = 0;

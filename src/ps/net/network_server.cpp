@@ -70,6 +70,7 @@ void NetworkServer::step(Nanoseconds until) {
   settle();
   drained_at_ = is_empty ? now() : woken;
   if (is_over_) return;
+  look_for_those_who_leave();
   make_updates();
   look_for_lost();
   look_for_the_end();
@@ -103,6 +104,10 @@ void NetworkServer::greet(const std::string& peer, const Hello& hello) {
   const auto found = sessions_.find(hello.worker);
   if (found != sessions_.end()) {
     Session& session = found->second;
+    if (session.leaves_at) {
+      remove_worker(hello.worker, WorkerNews::What::kLeft, {});
+      return admit(peer, hello);
+    }
     if (session.id == hello.session && !hello.is_anew) {  // its welcome was lost, or it has another connection
       session.peer = peer;
       session.heard = now();
@@ -179,7 +184,9 @@ std::optional<PushAnswer> NetworkServer::turned_away(const Sessions::value_type&
 
 void NetworkServer::take(Sessions::value_type& worker, const PushAhead& ahead, const Frames& frames) {
   auto& [id, session] = worker;
-  if (ahead.push != PushKey{id, session.life, session.pushed + 1} || partial_.find(id) != nullptr) return;
+  const bool is_of_its_step = session.lease && ahead.lease == static_cast<std::int64_t>(session.lease->id);
+  if (ahead.push != PushKey{id, session.life, session.pushed + 1} || !is_of_its_step) return;
+  if (partial_.find(id) != nullptr) return;  // all of it has come
   if (!session.ahead.take(ahead, frames, server_.shape())) ++malformed_;
 }
 
@@ -196,8 +203,10 @@ void NetworkServer::take(Sessions::value_type& worker, const PushMade& push, con
     ++malformed_;
     return say(session.peer, PushAnswered{record.sequence, PushAnswer::kOutOfTurn});
   }
+  if (const PartialPush* const first = partial_.find(id); first != nullptr && first->made.record.key() == record.key())
+    return;  // the others are asked for theirs
   if (push.is_ahead) {
-    auto shards = session.ahead.finish(record.key());
+    auto shards = session.ahead.finish(record.key(), server_.shape());
     if (!shards) return say(session.peer, ServerAgain{});  // some were lost
     tensors->shards = std::move(*shards);
   }
@@ -256,7 +265,8 @@ void NetworkServer::take(Sessions::value_type& worker, const WorkerAgain& again,
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const Leaving&, const Frames&) {
-  remove_worker(worker.first, WorkerNews::What::kLeft, {});
+  if (is_over_) return remove_worker(worker.first, WorkerNews::What::kLeft, {});
+  worker.second.leaves_at = now() + options_.leaving;
 }
 
 void NetworkServer::take(Sessions::value_type& worker, const Failed& failed, const Frames&) {
@@ -325,7 +335,7 @@ void NetworkServer::tell(UpdateRecord done, const ServerProgress& before) {
 void NetworkServer::begin_all_that_may() {
   for (auto& worker : sessions_) {
     auto& [id, session] = worker;
-    if (session.version != kNone || !server_.may_begin(id)) continue;
+    if (session.version != kNone || session.leaves_at || !server_.may_begin(id)) continue;
     give_next_lease(worker);
     give_weights(worker, server_.begin(id));
   }

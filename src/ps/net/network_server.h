@@ -58,6 +58,7 @@ struct NetworkOptions {
   Nanoseconds beat = 500'000'000;          // between two signs of life
   Nanoseconds silence = 60'000'000'000;    // of a worker, before it is given up
   Nanoseconds patience = 300'000'000'000;  // until all workers have come, and with none at all
+  Nanoseconds leaving = 1'000'000'000;     // from a worker's last word until nobody waits for it any more
   Nanoseconds farewell = 5'000'000'000;    // at the end, until all workers have left
   std::function<Nanoseconds()> clock = now_ns;
   std::function<bool(const ServerProgress& before, const ServerProgress& after)> wants_state = {};
@@ -102,6 +103,8 @@ class NetworkServer {
     std::int64_t pushed = 0;           // sequence of the last push that was taken
     PullCompressor pull;               // of the shards here
     PushAssembly ahead;                // of its next push
+    // It has said that it leaves. Who stops a whole run stops its server, too, and then no update is made without it.
+    std::optional<Nanoseconds> leaves_at;
   };
   // A push that waits for its update.
   struct Waiting {
@@ -157,6 +160,7 @@ class NetworkServer {
   void give_weights(Sessions::value_type& to, std::int64_t version, bool is_again = false);
   void beat();
   void look_for_lost();
+  void look_for_those_who_leave();
   void look_for_the_end();
   void say(const std::string& peer, const FromServer& message) { socket_.send(peer, {header_of(message)}); }
   [[nodiscard]] Nanoseconds now() const { return options_.clock(); }

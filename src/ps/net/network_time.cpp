@@ -20,6 +20,14 @@ void NetworkServer::beat() {
   partial_.ask_again();
 }
 
+void NetworkServer::look_for_those_who_leave() {
+  std::vector<WorkerId> gone;
+  for (const auto& [worker, session] : sessions_) {
+    if (session.leaves_at && (is_over_ || now() >= *session.leaves_at)) gone.push_back(worker);
+  }
+  for (const WorkerId worker : gone) remove_worker(worker, WorkerNews::What::kLeft, {});
+}
+
 void NetworkServer::look_for_lost() {
   std::vector<WorkerId> silent;
   for (const auto& [worker, session] : sessions_) {
@@ -69,6 +77,7 @@ void NetworkServer::turn_away(const Over& over, Nanoseconds limit) {
 void NetworkServer::end(const Over& over) {
   is_over_ = true;
   why_over_ = over;
+  look_for_those_who_leave();
   for (const auto& [worker, session] : sessions_) say(session.peer, over);
   if (over.code == 0 && options_.journal == nullptr)
     for (ShardLink* other : options_.others) other->end({});

@@ -28,7 +28,7 @@ class PartLink::Connection {
  public:
   explicit Connection(PartLinkOptions options)
       : options_(std::move(options)),
-        socket_(FrameSocket::Role::kConnecting, options_.session, kFromServers, options_.keys),
+        socket_(FrameSocket::Role::kConnecting, options_.session, with_few_unsent(kFromServers), options_.keys),
         thread_(socket_, {.take = [this](Frames message) { handle(std::move(message)); },
                           .turn = [this] { return turn(); },
                           .fail = warn_of}),
@@ -39,19 +39,22 @@ class PartLink::Connection {
   ~Connection() { thread_.stop(); }
 
   void push_ahead(const PushAhead& ahead, const at::Tensor& elements) {
-    thread_.change([&] { ahead_.push_back({header_of(PartFromWorker{ahead}), frame_of(elements)}); });
+    thread_.change([&] {
+      ahead_.push_back({header_of(PartFromWorker{ahead}), frame_of(elements)});
+      thread_.send(ahead_.back());
+    });
   }
   void forget_ahead() {
     const std::scoped_lock lock(mutex_);
     ahead_.clear();
-    ahead_sent_ = 0;
+    if (part_.empty()) thread_.drop_unsent();
   }
   void push(const PartMade& made, const Packed& shards) {
     thread_.change([&] {
       push_ = made.push;
       part_ = std::exchange(ahead_, {});
       part_.push_back(with_packed(header_of(made), shards));
-      part_sent_ = std::exchange(ahead_sent_, 0);
+      thread_.send(part_.back());
     });
   }
   void forget() {
@@ -61,8 +64,6 @@ class PartLink::Connection {
 
  private:
   Nanoseconds turn() {
-    for (; part_sent_ < part_.size(); ++part_sent_) socket_.send({}, part_[part_sent_]);
-    for (; ahead_sent_ < ahead_.size(); ++ahead_sent_) socket_.send({}, ahead_[ahead_sent_]);
     beat();
     return next_beat_;
   }
@@ -83,11 +84,12 @@ class PartLink::Connection {
       if (last_ != PartVersion{beat->life, beat->version}) options_.on_lost();
     } else {  // PartWanted
       const std::scoped_lock lock(mutex_);
-      for (const Frames& part : part_) socket_.send({}, part);
+      if (!thread_.has_sent_all()) return;  // the rest of it is still to come
+      for (const Frames& part : part_) thread_.send(part);
     }
   }
 
-  void say(const PartFromWorker& message) { socket_.send({}, {header_of(message)}); }
+  void say(const PartFromWorker& message) { thread_.send_now({header_of(message)}); }
 
   PartLinkOptions options_;
 
@@ -100,10 +102,8 @@ class PartLink::Connection {
   std::mutex& mutex_;  // the thread's
   // Guarded by mutex_.
   PushKey push_;
-  std::vector<Frames> part_;  // messages of the one that has not been answered; empty: none
-  std::size_t part_sent_ = 0;
+  std::vector<Frames> part_;   // messages of the one that has not been answered; empty: none
   std::vector<Frames> ahead_;  // of the next one
-  std::size_t ahead_sent_ = 0;
 };
 
 PartLink::PartLink(PartLinkOptions options) : connection_(std::make_unique<Connection>(std::move(options))) {}

@@ -30,8 +30,7 @@ bool PushAssembly::take(const PushAhead& ahead, const Frames& frames, const Tens
   if (parts_.empty() || ahead.push != push_ || ahead.lease != lease_) {
     push_ = ahead.push;
     lease_ = ahead.lease;
-    parts_.clear();
-    for (const std::int64_t length : shape.shards) parts_.push_back({.shard = at::empty({length}, shape.dtype)});
+    begin(shape);
   }
   std::int64_t begin = 0;
   for (const ShardSpan& span : ahead.spans) {
@@ -44,24 +43,38 @@ bool PushAssembly::take(const PushAhead& ahead, const Frames& frames, const Tens
   return true;
 }
 
-// False: it lies over a part of another one.
+void PushAssembly::begin(const TensorsShape& shape) {
+  parts_.clear();
+  for (const std::int64_t length : shape.shards) parts_.push_back({.shard = at::empty({length}, shape.dtype)});
+}
+
+// False: some of it has come before, and some has not.
 bool PushAssembly::add(Part& part, const ShardSpan& span, const at::Tensor& elements) {
-  const std::int64_t end = span.offset + span.elements;
-  const auto next = part.spans.lower_bound(span.offset);
-  if (next != part.spans.end() && next->first == span.offset && next->second == end) return true;
-  if (next != part.spans.end() && next->first < end) return false;
-  if (next != part.spans.begin() && std::prev(next)->second > span.offset) return false;
-  part.spans.emplace_hint(next, span.offset, end);
+  std::int64_t begin = span.offset, end = span.offset + span.elements;
+  const auto next = part.spans.upper_bound(begin);
+  const auto before = next == part.spans.begin() ? part.spans.end() : std::prev(next);
+  const std::int64_t known = before == part.spans.end() ? 0 : before->second;  // all before, as far as it reaches
+  if (end <= known) return true;
+  if (begin < known || (next != part.spans.end() && next->first < end)) return false;
+  part.shard.narrow(0, begin, span.elements).copy_(elements);
   part.elements += span.elements;
-  part.shard.narrow(0, span.offset, span.elements).copy_(elements);
+  if (next != part.spans.end() && next->first == end) {
+    end = next->second;
+    part.spans.erase(next);
+  }
+  if (before != part.spans.end() && known == begin)
+    before->second = end;
+  else
+    part.spans.emplace(begin, end);
   return true;
 }
 
-std::optional<std::vector<at::Tensor>> PushAssembly::finish(const PushKey& push) {
+std::optional<std::vector<at::Tensor>> PushAssembly::finish(const PushKey& push, const TensorsShape& shape) {
+  if (push != push_) parts_.clear();
+  if (parts_.empty()) begin(shape);  // nothing has come, which is all there is of shards without elements
   const std::vector<Part> parts = std::exchange(parts_, {});
-  const bool is_whole = push == push_ && !parts.empty() && std::ranges::all_of(parts, [](const Part& part) {
-                          return part.elements == part.shard.numel();
-                        });
+  const bool is_whole =
+      std::ranges::all_of(parts, [](const Part& part) { return part.elements == part.shard.numel(); });
   if (!is_whole) return std::nullopt;
   std::vector<at::Tensor> shards;
   for (const Part& part : parts) shards.push_back(part.shard);

@@ -22,16 +22,17 @@ class PushAssembly {
  public:
   // Copies what follows the header. False: it cannot be of a push of that shape.
   [[nodiscard]] bool take(const PushAhead& ahead, const Frames& frames, const TensorsShape& shape);
-  // The shards of that push, where every element has come. Either way nothing is kept of it.
-  [[nodiscard]] std::optional<std::vector<at::Tensor>> finish(const PushKey& push);
+  // The shards of that push, where every element of them has come. Either way nothing is kept of it.
+  [[nodiscard]] std::optional<std::vector<at::Tensor>> finish(const PushKey& push, const TensorsShape& shape);
 
  private:
   struct Part {
     at::Tensor shard;
-    std::map<std::int64_t, std::int64_t> spans;  // that have come, apart from one another: begin to end
+    std::map<std::int64_t, std::int64_t> spans;  // that have come, joined where they touch: begin to end
     std::int64_t elements = 0;                   // in them
   };
 
+  void begin(const TensorsShape& shape);
   [[nodiscard]] static bool add(Part& part, const ShardSpan& span, const at::Tensor& elements);
 
   PushKey push_;

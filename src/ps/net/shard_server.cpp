@@ -229,7 +229,7 @@ void ShardServer::take(const std::string& peer, const PartMade& part, const Fram
   if (keeper_->has_seen(part.push)) return say_held(part.push);
   Tensors tensors{.statistics = at::empty({0}, keeper_->shape().dtype)};
   if (part.is_ahead) {
-    auto shards = session->ahead.finish(part.push);
+    auto shards = session->ahead.finish(part.push, keeper_->shape());
     if (!shards) return say(peer, PartWanted{part.push});  // some were lost
     tensors.shards = std::move(*shards);
   } else {

@@ -14,15 +14,30 @@ void SocketThread::stop() {
   thread_.join();
 }
 
+void SocketThread::send_now(const Frames& message) {
+  if (waiting_.empty()) socket_.send({}, message);
+}
+
+void SocketThread::send_what_waits() {
+  while (!waiting_.empty() && socket_.send({}, waiting_.front())) waiting_.pop_front();
+}
+
 void SocketThread::run() {
   try {
     Nanoseconds until = 0;
+    bool is_full = false;
     while (true) {
-      socket_.wait(std::chrono::nanoseconds(std::max<Nanoseconds>(until - now_ns(), 0)), wake_up_.fd());
+      const std::chrono::nanoseconds limit(std::max<Nanoseconds>(until - now_ns(), 0));
+      if (is_full)
+        socket_.wait_to_send(limit, wake_up_.fd());
+      else
+        socket_.wait(limit, wake_up_.fd());
       wake_up_.take();
       while (auto received = socket_.next()) work_.take(std::move(received->frames));
       const std::scoped_lock lock(mutex_);
+      send_what_waits();
       until = work_.turn();
+      is_full = !waiting_.empty();
       if (must_stop_) return;
     }
   } catch (...) {

@@ -1,8 +1,11 @@
 // socket_thread: the thread of a connection that a worker has made: it alone sends and receives, and it beats. What it
 // does is its owner's; what both use is guarded by the mutex here, and change() has the thread look at it at once.
+// Messages leave in their order, as fast as the other side takes them: few wait in the socket itself, so that what is
+// not worth sending any more can be dropped.
 // Threads: change() and mutex() from any. Errors: those of the socket and of the owner's functions, by `fail`.
 #pragma once
 
+#include <deque>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -14,6 +17,12 @@
 #include "ps/net/frame_socket.h"
 
 namespace sluice::ps {
+
+// Of the socket of such a thread.
+[[nodiscard]] constexpr FrameSocket::Limits with_few_unsent(FrameSocket::Limits limits) {
+  limits.unsent = 4;
+  return limits;
+}
 
 class SocketThread {
  public:
@@ -46,14 +55,27 @@ class SocketThread {
     wake_up_.give();
   }
 
+  // --- Under the lock.
+
+  // Leaves as soon as it can, after all that waits.
+  void send(const Frames& message) { waiting_.push_back(message); }
+  // Only if it can leave at once; from the thread itself. What it says is said again and again.
+  void send_now(const Frames& message);
+  [[nodiscard]] bool has_sent_all() const { return waiting_.empty(); }
+  void drop_unsent() { waiting_.clear(); }
+
  private:
   void run();
+  void send_what_waits();
 
   FrameSocket& socket_;
   Work work_;
   comm::WakeUp wake_up_;
   std::mutex mutex_;
-  bool must_stop_ = false;  // guarded by mutex_
+  // Guarded by mutex_.
+  std::deque<Frames> waiting_;
+  bool must_stop_ = false;
+
   std::thread thread_;
 };
 

@@ -255,6 +255,26 @@ TEST(NetworkTest, TrainingBeginsWithoutThoseWhoDoNotCome) {
   EXPECT_EQ(server.updates.size(), 5U);
 }
 
+// Who stops all processes of a run stops its workers first, by chance: that must not make an update of half a batch.
+TEST(NetworkTest, AWorkerThatLeavesIsWaitedForAMoment) {
+  constexpr Nanoseconds kMoment = 400'000'000;
+  ToyServer server(preset_policy("bsp", 2), 50, 2, [](NetworkOptions& options) { options.leaving = kMoment; });
+  server.start();
+  NetworkLink stays(toy_link(server.port(), 0));
+  std::thread goes([&] { EXPECT_EQ(work(toy_link(server.port(), 1), /*most=*/0), 0); });
+  Tensors weights = room_for(stays.layout());
+  const auto lease = stays.next_lease();
+  send(stays, toy_push(stays.pull(weights), weights, lease->samples));
+  goes.join();
+  const Nanoseconds left = now_ns();
+  EXPECT_EQ(server.updates_told, 0);
+  ASSERT_TRUE(stays.next_lease().has_value());
+  EXPECT_EQ(stays.wait_for_weights(), 1);
+  EXPECT_GE(now_ns() - left, kMoment / 2);
+  stays.leave();
+  server.stop();
+}
+
 TEST(NetworkTest, WhenAllHaveLeftTheServerEnds) {
   ToyServer server(preset_policy("asp", 1), 50);
   server.start();
