@@ -27,6 +27,13 @@ std::string how_to_go_on(const config::Config& config, int server) {
   return concat("start it again with: sluice serve CONFIG --server ", server, ", and server 0 with --resume auto");
 }
 
+std::string how_to_find_what_was_kept(int server, bool has_checkpoint) {
+  return concat("give server ", server, " the --run-dir that it had, whose servers/", server, " has them",
+                has_checkpoint ? "; or, to go on from a checkpoint without the updates after it, name it with --resume "
+                                 "RUN/checkpoints/step-N"
+                               : "; there is no checkpoint to go on from without them");
+}
+
 }  // namespace
 
 void OtherServers::connect(const Run& run, const ps::Layout& layout) {
@@ -46,6 +53,7 @@ void OtherServers::connect(const Run& run, const ps::Layout& layout) {
                              .run = run.run,
                              .start = how_to_start(config, i),
                              .start_anew = how_to_go_on(config, i),
+                             .find_kept = how_to_find_what_was_kept(i, run.has_checkpoint),
                              .may_come_back = config.ps.log != "off",
                              .silence = from_s(config.replicas.hang_timeout_s),
                              .patience = from_s(config.replicas.connect_timeout_s),
@@ -95,6 +103,20 @@ std::vector<ps::OtherShards*> OtherServers::as_shards() const {
 
 bool OtherServers::is_any_lost() const {
   return std::ranges::any_of(all_, [](const auto& other) { return other->is_lost(); });
+}
+
+bool OtherServers::tell_those_who_have_come() {
+  std::erase_if(all_, [](const auto& other) {
+    try {
+      other->look();
+      if (!other->is_here()) return false;
+      other->end({});
+    } catch (const Error& error) {  // the others are told nonetheless
+      log_warning(error.what());
+    }
+    return true;
+  });
+  return all_.empty();
 }
 
 void OtherServers::end(const std::optional<Error>& failure) {

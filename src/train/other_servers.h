@@ -21,6 +21,7 @@ class OtherServers {
     const ServerPlace& place;
     std::string version;  // of Sluice
     std::string run;      // ps::ShardLinkOptions::run
+    bool has_checkpoint = false;
   };
 
   // Nobody is waited for yet.
@@ -33,6 +34,8 @@ class OtherServers {
   [[nodiscard]] std::vector<ps::ShardLink*> links() const;
   [[nodiscard]] std::vector<ps::OtherShards*> as_shards() const;
   [[nodiscard]] bool is_any_lost() const;
+  // Instead of all that, where the run was done before: tells those who have come, each once. True: it has told all.
+  [[nodiscard]] bool tell_those_who_have_come();
   // The last thing, once: tells them that the run is over, and why.
   void end(const std::optional<Error>& failure);
 

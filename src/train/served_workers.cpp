@@ -66,8 +66,12 @@ class ServedWorkers final : public UpdateSource {
 
   optim::OptimizerOptions optimizer() const override { return server_options(setup_).optimizer; }
 
-  std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes&) override {
+  void begin(engine::Engine& engine) override {
     if (!thread_.has_started()) start(engine);
+  }
+
+  std::optional<RecordedStep> next_update(engine::Engine& engine, const engine::StepWishes&) override {
+    begin(engine);
     const std::optional<ServerThread::Told> told = thread_.wait_for_update();
     if (!told) {
       take_last_weights(engine);
@@ -113,7 +117,12 @@ class ServedWorkers final : public UpdateSource {
     const std::vector<at::Tensor> values = ps::values_of(stages_);
     pushes_.run = replay_.run().empty() ? ps::unique_name() : replay_.run();
     if (saved_.run.empty()) saved_.run = pushes_.run;
-    others_.connect({.setup = setup_, .place = place_, .version = version_of_sluice_, .run = pushes_.run}, layout);
+    others_.connect({.setup = setup_,
+                     .place = place_,
+                     .version = version_of_sluice_,
+                     .run = pushes_.run,
+                     .has_checkpoint = has_checkpoint_},
+                    layout);
     ps::ServerOptions with = server_options(setup_);
     with.threads = device::available_cores();
     with.others = others_.as_shards();

@@ -87,6 +87,10 @@ void find_keys(ServerPlace& place, const config::Config& config) {
     place.keys.server_public = read_key(folder / "server.pub");
     if (place.part == ServerPlace::Part::kWorker) return;
     const std::filesystem::path secret = folder / "server.key";
+    std::error_code ignored;
+    if (!std::filesystem::exists(secret, ignored))
+      throw ConfigError(concat("there is no server.key in ", folder.string(),
+                               ", only server.pub; copy server.key from where the keys were made"));
     place.keys.server_secret = read_key(secret);
     if (ps::public_key_of(place.keys.server_secret) != place.keys.server_public)
       throw ConfigError(concat("server.key and server.pub in ", folder.string(), " are not of one pair"));
@@ -140,6 +144,12 @@ config::Config without_server(config::Config config) {
 
 ps::ServerAddress ServerPlace::own() const {
   return server == 0 ? ps::ServerAddress{host, port} : others.at(static_cast<std::size_t>(server - 1));
+}
+
+void check_run_dir(const std::filesystem::path& run_dir) {
+  std::error_code ignored;
+  if (!run_dir.empty() && std::filesystem::exists(run_dir, ignored) && !std::filesystem::is_directory(run_dir, ignored))
+    throw ConfigError(concat("run directory ", run_dir.string(), " is a file; choose another --run-dir"));
 }
 
 void check_can_listen(const ServerPlace& place) { ::close(listen_at_own_place(place)); }

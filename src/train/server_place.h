@@ -7,6 +7,7 @@
 // Errors: ConfigError.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct PlacedRun {
   config::Config config;  // as this part runs it
 };
 
+// Of a process that makes no run of its own there: ConfigError where it is a file.
+void check_run_dir(const std::filesystem::path& run_dir);
 // That a server can listen there: before anything else is done, and so that no run directory is left behind.
 void check_can_listen(const ServerPlace& place);
 // A socket that does, which the caller owns: nobody else can from then on.

@@ -31,6 +31,7 @@
 #include "train/shard_run.h"
 #include "train/stop_signal.h"
 #include "train/virtual_workers.h"
+#include "train/was_done.h"
 #include "train/worker.h"
 
 namespace sluice::train {
@@ -209,7 +210,9 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
     device::reset_peak_memory(device);  // trials do not count
   tell_plans(training);
   peers.before_training().training_begins();
-  // Not before: a run that is stopped while it plans leaves a directory that it continues as it was.
+  // Not before: a run that is stopped while it plans, or lacks a server, leaves its directory as it was.
+  const bool has_records = files.dir.resumes() && start.steps_done < setup.total_steps;
+  if (has_records && training.updates != nullptr) training.updates->begin(training.engine);
   files.dir.write_config(files.config);
   if (files.continues) files.checkpoints.set_aside_newer_than(start.steps_done);
   report::Reporter reporter(files.dir, {.tensorboard = setup.config.log.tensorboard, .csv = setup.config.log.csv},
@@ -271,6 +274,7 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
     refuse_to_cut(checkpoints, setup.total_steps, resume->source);
     if (auto summary = summary_of_finished_run(run_dir, setup.total_steps)) {
       give(peers, {.trains = false, .state = {.progress = resume->state.progress}});
+      tell_that_it_was_done(setup, options.server, options.launch.version);
       return *summary;
     }
   }

@@ -112,6 +112,7 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
   const StopSignal stop_signal(options.launch.end_process ? StopSignal::Afterwards::kIgnored
                                                           : StopSignal::Afterwards::kAsBefore);
   device::use_cpu_threads(1);  // its shards are what is done at once
+  check_run_dir(options.run_dir);
   check_can_listen(place);
   const OwnFolder folder = take_folder(config, place, options.run_dir);
   const ps::ShardServerOptions server_options = options_of(config, place, options, folder.path);
@@ -137,7 +138,8 @@ nlohmann::ordered_json run_shard_server(const config::Config& config, const Serv
     throw Error(error);
   }
   const std::int64_t updates = server.keeper() != nullptr ? server.keeper()->version() : 0;
-  log_result(concat("server ", place.server, ": the run is over, after update ", updates));
+  log_result(concat("server ", place.server, ": the run ",
+                    server.keeper() != nullptr ? concat("is over, after update ", updates) : "was over before"));
   return {{"server", place.server}, {"outcome", "done"}, {"updates", updates}};
 }
 

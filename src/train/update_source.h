@@ -26,8 +26,11 @@ class UpdateSource {
   [[nodiscard]] virtual engine::SyncFactory sync_factory() = 0;
   // What that engine updates by: the server's rule, or a worker's where the engine plays workers.
   [[nodiscard]] virtual optim::OptimizerOptions optimizer() const = 0;
-  // Returns when the server has made an update. The first call takes the engine's weights as the server's. Nothing: the
-  // run was asked to stop, or cannot go on (why_over()); then the engine holds the weights of the last update.
+  // Takes the engine's weights as the server's, and throws where the run cannot go on. Else the first next_update()
+  // does.
+  virtual void begin(engine::Engine& /*engine*/) {}
+  // Returns when the server has made an update. Nothing: the run was asked to stop, or cannot go on (why_over()); then
+  // the engine holds the weights of the last update.
   [[nodiscard]] virtual std::optional<RecordedStep> next_update(engine::Engine& engine,
                                                                 const engine::StepWishes& wishes) = 0;
   // Whether the engine holds the weights, running statistics and optimizer state of the last update, for an evaluation

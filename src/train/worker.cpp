@@ -323,6 +323,7 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlac
                                   const std::filesystem::path& run_dir) {
   const StopSignal stop_signal(launch.end_process ? StopSignal::Afterwards::kIgnored
                                                   : StopSignal::Afterwards::kAsBefore);
+  check_run_dir(run_dir);
   const ProcessRank of_launch = process_rank(launch.world);
   Setup setup = make_setup(config, {.local_rank = of_launch.local_rank, .local_size = of_launch.local_size});
   setup.servers = addresses_of(place);
@@ -331,6 +332,10 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlac
   identify_data(setup);
   log_info(concat("worker ", place.worker, ": looking for the parameter server at ", place.host, ":", place.port));
   const auto link = std::make_shared<ps::NetworkLink>(link_options(setup, place, launch));
+  if (link->was_over()) {
+    log_result(concat("worker ", place.worker, ": the run was over before this worker came"));
+    return {{"worker", place.worker}, {"outcome", "done"}, {"pushes", 0}, {"examples", 0}};
+  }
   log_info(concat("worker ", place.worker, " has joined the parameter server at ", place.host, ":", place.port));
   return work(setup, place, link, run_dir);
 }

@@ -149,6 +149,7 @@ class ServerProcessesTest(ServerRuns):
         for rank, words, text in [
                 (1, (), "has a worker 0 already"),
                 (1, ("--set", "train.lr=0.5"), "train.lr is 0.5 at worker 0 ("),
+                (1, ("--set", "train.seed=4"), "train.seed is 4 at worker 0 ("),
                 (1, ("--set", "data.samples=97"), "data.samples"),
                 (1, ("--set", "model.size=tiny"), "model.size")]:
             with self.subTest(words):
@@ -212,8 +213,10 @@ class ServerProcessesTest(ServerRuns):
         self.assertIn("sluice serve needs replicas.sync = \"ps\"", cli.error_of(done))
         damaged, mixed, taken = self.folder / "damaged", self.folder / "mixed", socket.create_server(("127.0.0.1", 0))
         self.addCleanup(taken.close)
-        for keys in (damaged, mixed, self.folder / "others"):
+        public = self.folder / "public"
+        for keys in (damaged, mixed, public, self.folder / "others"):
             cli.must_run("make-keys", keys)
+        (public / "server.key").unlink()
         (damaged / "server.key").write_text("short")
         (mixed / "server.pub").write_text((self.folder / "others/server.pub").read_text())
         for words, text in [(["--set", "replicas.sync=none"], "[ps] is set, but replicas.sync=\"none\""),
@@ -221,6 +224,7 @@ class ServerProcessesTest(ServerRuns):
                             (["--set", "ps.address=nowhere"], "HOST:PORT"),
                             (["--set", "ps.keys=/nonexistent"], "there is no key"),
                             (["--set", f"ps.keys={damaged}"], "is damaged"),
+                            (["--set", f"ps.keys={public}"], "only server.pub; copy server.key from where"),
                             (["--set", f"ps.keys={mixed}"], "are not of one pair"),
                             (["--set", f"ps.address=127.0.0.1:{taken.getsockname()[1]}"], "cannot listen")]:
             with self.subTest(words):

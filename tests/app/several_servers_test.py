@@ -91,6 +91,54 @@ class SeveralServersTest(ServerRuns):
         self.assertEqual(cli.column(self.folder / "run", "step"), list(range(1, 61)))
         self.assert_records_add_up(self.folder / "run")
 
+    def test_a_launch_whose_run_is_done_ends_at_once(self):
+        config = self.configure(2, {"policy": "bsp"}, train={"steps": 4})
+        self.finish_well(self.start_all(config, 4))
+        records = (self.folder / "run/metrics.jsonl").read_bytes()
+        for server_comes in ("first", "last"):
+            with self.subTest(server_comes):
+                ranks = (0, 3, 2, 1) if server_comes == "first" else (1, 2, 3, 0)
+                done = self.finish_well([self.start(config, rank, 4, "--resume", "auto") for rank in ranks])
+                said = {rank: process.stderr for rank, process in zip(ranks, done)}
+                self.assertIn("has done its 4 steps", said[0])
+                self.assertIn("server 1: the run was over before", said[1])
+                self.assertIn("worker 1: the run was over before this worker came", said[3])
+        self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), records)
+
+    def test_a_resume_that_does_not_begin_cuts_no_records(self):
+        config = self.configure(2, {"policy": "asp", "log": "process", **SLOW}, train={"steps": 60},
+                                checkpoint={"every_steps": 5})
+        processes = self.start_all(config, 3)
+        self.wait_for_step(12, processes[0])
+        for process in processes:
+            process.kill()
+            process.wait()
+        records = (self.folder / "run/metrics.jsonl").read_bytes()
+        at_once = ("--resume", "auto", "--set", "replicas.connect_timeout_s=2")
+        alone = cli.finish(self.start(config, 0, 3, *at_once))
+        self.assertEqual(alone.returncode, 5, alone.stderr)
+        self.assertRegex(cli.error_of(alone), r"server 1 \(127.0.0.1:\d+\) has not answered within 2.0 s")
+        self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), records)
+        (self.folder / "run/servers").rename(self.folder / "lost")
+        without = [self.start(config, 0, 3, *at_once), self.start(config, 1, 3)]
+        first, _ = cli.finish_all(without)
+        self.assertEqual(first.returncode, 7, first.stderr)
+        self.assertRegex(cli.error_of(first), r"has no shards, but the run is at update \d+; give server 1 the --run-dir that it "
+                                              r"had, whose servers/1 has them; or, .* --resume RUN/checkpoints/step-N")
+        self.assertEqual((self.folder / "run/metrics.jsonl").read_bytes(), records)
+
+    def test_addresses_in_another_order_are_named(self):
+        config = self.configure(2, {"policy": "asp"})
+        addresses = config.read_text().split('address = "')[1].split('"')[0].split(",")
+        servers = [self.start(config, 0, 3), self.start(config, 1, 3)]
+        worker = cli.finish(self.start(config, 2, 3, "--set", "ps.address=" + ",".join(reversed(addresses)),
+                                       "--set", "replicas.connect_timeout_s=4"))
+        self.assertEqual(worker.returncode, 5, worker.stderr)
+        first, second = (cli.stop(server) for server in servers)
+        self.assertRegex(first.stderr, r"came to server 0 \(127.0.0.1:\d+\); check the order of ps.address at the workers")
+        self.assertRegex(second.stderr, r"a greeting of worker 0 \(.*\) came to server 1 \(127.0.0.1:\d+\), which keeps shards "
+                                        r"only; check the order of ps.address at that worker")
+
     def test_who_is_stopped_has_its_weights_saved(self):
         for rank in long_tests.some([1], [0, 1], "the lead server is stopped"):
             with self.subTest(rank=rank):
@@ -151,7 +199,7 @@ class SeveralServersTest(ServerRuns):
         config = self.configure(2, {"policy": "asp"})
         processes = [self.start(config, 0, 3), self.start(config, 1, 3, "--set", "ps.shards=3"), self.start(config, 2, 3)]
         first, worker = cli.finish_all([processes[0], processes[2]])
-        what = (r"server 1 \(127.0.0.1:\d+\) refuses this server: ps.shards is 1 at server 0 \(.*\), but 3 at server 1 "
+        what = (r"server 1 \(127.0.0.1:\d+\) refuses server 0: ps.shards is 1 at server 0 \(.*\), but 3 at server 1 "
                 r"\(127.0.0.1:\d+\); make them equal")
         self.assertEqual(first.returncode, 2, first.stderr)
         self.assertRegex(cli.error_of(first), what)
@@ -250,6 +298,13 @@ class SeveralServersTest(ServerRuns):
             done = cli.run("train", config, *arguments, env=cli.environment_of(1, size, self.port))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(error, cli.error_of(done))
+        for rank in (0, 1, 2):
+            done = cli.run("train", config, "--run-dir", config, env=cli.environment_of(rank, 3, self.port))
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(cli.error_of(done), r"is a file.*; choose another --run-dir")
+        done = cli.run("serve", config, "--set", "ps.placement=servers", "--rank", "0", "--world-size", "2")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("--rank", cli.error_of(done))
         for server, *change, error in (("2", "--server 2: ps.servers = 2, so it is 0 or 1;"),
                                        ("-1", "--server -1: ps.servers = 2, so it is 0 or 1;"),
                                        ("1", "--set", "ps.address=127.0.0.1:1,", "has an empty entry"),

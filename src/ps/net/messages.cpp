@@ -90,7 +90,13 @@ constexpr std::size_t kLongestOfWorker = std::size_t{1} << 20, kLongestOfServer 
 }  // namespace
 
 std::string difference_between(const Party& theirs, const Party& mine) {
-  const auto found = comm::first_disagreement(mine.agreement, theirs.agreement);
+  // A key first, where samples are others because of it.
+  const auto keys_of = [](comm::Agreement agreement) {
+    std::erase_if(agreement, [](const auto& entry) { return entry.first.starts_with("the digest of "); });
+    return agreement;
+  };
+  auto found = comm::first_disagreement(keys_of(mine.agreement), keys_of(theirs.agreement));
+  if (!found) found = comm::first_disagreement(mine.agreement, theirs.agreement);
   if (!found) return {};
   return concat(found->key, " is ", found->other, " at ", theirs.name, ", but ", found->one, " at ", mine.name,
                 "; make them equal");

@@ -14,6 +14,7 @@
 #include "core/text.h"
 #include "ps/net/messages.h"
 #include "ps/net/push_under_way.h"
+#include "ps/net/rival.h"
 #include "ps/net/socket_thread.h"
 #include "ps/net/worker_parts.h"
 
@@ -34,6 +35,7 @@ class NetworkLink::Connection {
   explicit Connection(LinkOptions options)
       : options_(std::move(options)),
         session_(unique_name()),
+        rival_(options_.worker, options_.rivalry),
         socket_(FrameSocket::Role::kConnecting, session_, with_few_unsent(kFromServers), options_.keys),
         thread_(socket_, {.take = [this](const Frames& message) { hear(message); },
                           .turn = [this] { return turn(); },
@@ -65,8 +67,10 @@ class NetworkLink::Connection {
     const auto lock = wait_for([this] { return life_ > 0 || is_over_; });
     if (life_ > 0) return;
     throw_where_it_failed(why_over_);
-    throw PeerError(concat("the run of ", server(), " is over"));
+    rival_.throw_if_there(concat("the run of ", server(), " is over"));
+    was_over_ = true;
   }
+  [[nodiscard]] bool was_over() const { return was_over_; }
 
   std::optional<data::Lease> next_lease() {
     if (options_.is_stopped()) throw InterruptedError("stopped by a signal");
@@ -207,6 +211,7 @@ class NetworkLink::Connection {
                              "; see what it says"));
     if (weights_) parts_->look_for({life_, version_}, passed - weights_at_, options_.silence);
     if (passed - heard_ <= limit) return;
+    rival_.throw_if_there(concat(server(), " has been silent for ", human_duration(to_s(limit))));
     throw PeerError(was_welcome_
                         ? concat(server(), " has been silent for ", human_duration(to_s(limit)), "; see what it says")
                         : concat("no parameter server has answered at ", options_.host, ":", options_.port, " within ",
@@ -237,7 +242,7 @@ class NetworkLink::Connection {
       decoder_.emplace(options_.compression.pull, parts_->first_shape());
     }
     is_anew_ = false;
-    busy_since_ = -1;
+    rival_.is_gone();
     life_ = static_cast<int>(welcome.life);
     ++joinings_;
     version_ = last_lease_ = kNone;
@@ -251,17 +256,7 @@ class NetworkLink::Connection {
   void take(const Refusal& refusal, const Frames&) {
     throw ConfigError(concat(server(), " refuses this worker: ", refusal.what));
   }
-  void take(const Busy& busy, const Frames&) {
-    const Nanoseconds passed = time_.pass().count();
-    if (busy_since_ < 0) {
-      busy_since_ = passed;
-      log_info(concat("the server has a worker ", static_cast<int>(options_.worker), " already (", busy.where,
-                      "); waiting until it is gone"));
-    }
-    if (passed - busy_since_ < options_.rivalry) return;
-    throw ConfigError(concat(server(), " has a worker ", static_cast<int>(options_.worker), " already (", busy.where,
-                             "); give each its own number"));
-  }
+  void take(const Busy& busy, const Frames&) { rival_.is_there(busy.where, server(), time_.pass().count()); }
   void take(const Who&, const Frames&) {
     if (life_ > 0) begin_anew();
   }
@@ -338,13 +333,14 @@ class NetworkLink::Connection {
   std::string session_;
   Layout layout_;  // written once, before anybody else reads it
 
+  Rival rival_;  // of the connection's thread; where the run is over, of nobody else
+
   // Of the connection's thread alone.
   FrameSocket socket_;
   OwnTime time_{kLongestStep};
   Nanoseconds heard_ = 0;
   Nanoseconds weights_at_ = 0;  // when they came, of the lead server
   Nanoseconds next_beat_ = 0;
-  Nanoseconds busy_since_ = -1;
   bool is_anew_ = false;
 
   SocketThread thread_;
@@ -367,6 +363,7 @@ class NetworkLink::Connection {
   std::optional<WorkerParts> parts_;  // of the other servers; has a lock of its own
   bool is_over_ = false;
   Over why_over_;
+  bool was_over_ = false;       // before this worker was let in; written once, before anybody else reads it
   bool has_said_last_ = false;  // nothing is said after the last words
   std::exception_ptr failure_;
 };
@@ -376,6 +373,7 @@ NetworkLink::NetworkLink(LinkOptions options) : connection_(std::make_unique<Con
 }
 NetworkLink::~NetworkLink() = default;
 
+bool NetworkLink::was_over() const { return connection_->was_over(); }
 std::optional<data::Lease> NetworkLink::next_lease() { return connection_->next_lease(); }
 std::int64_t NetworkLink::wait_for_weights() { return connection_->wait_for_weights(); }
 void NetworkLink::check_step() { connection_->check_step(); }

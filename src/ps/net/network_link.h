@@ -49,9 +49,11 @@ struct StepIsVoid : std::exception {
 
 class NetworkLink final : public ServerLink {
  public:
-  // Returns when the server has let this worker in.
+  // Returns when the server has let this worker in, or has said that the run is done.
   explicit NetworkLink(LinkOptions options);
   ~NetworkLink() override;
+  // It was done before this worker could take part: there is no layout, and nothing to do.
+  [[nodiscard]] bool was_over() const;
 
   // The samples of the next step; nothing: the run is over.
   [[nodiscard]] std::optional<data::Lease> next_lease();

@@ -80,6 +80,7 @@ void NetworkServer::step(Nanoseconds until) {
 void NetworkServer::handle(FrameSocket::Received received) {
   const auto message = from_worker(received.frames.front());
   if (!message) {
+    if (part_from_worker(received.frames.front())) tell_of_part();
     if (malformed_++ == 0)
       log_warning("a message that is none of a worker's was dropped; more of them are only counted");
     return;
@@ -98,6 +99,12 @@ void NetworkServer::handle(FrameSocket::Received received) {
   std::visit([&](const auto& of_kind) { take(*found, of_kind, received.frames); }, *message);
 }
 
+void NetworkServer::tell_of_part() {
+  if (std::exchange(has_told_of_part_, true)) return;
+  log_warning(concat("what a worker sends to servers of shards came to ", server_named(0, options_.host, port_),
+                     "; check the order of ps.address at the workers"));
+}
+
 void NetworkServer::greet(const std::string& peer, const Hello& hello) {
   if (is_over_) return say(peer, why_over_);
   if (const std::string refusal = refusal_of(peer, hello); !refusal.empty()) return refuse(peer, hello, refusal);
@@ -114,7 +121,10 @@ void NetworkServer::greet(const std::string& peer, const Hello& hello) {
       return say(peer, welcome_of(hello.worker, session));
     }
     const bool lives = drained_at_ - session.heard <= kBeatsOfOneWhoLives * options_.beat;
-    if (session.id != hello.session && lives) return say(peer, Busy{session.where});
+    if (session.id != hello.session && lives) {
+      if (rivals_.size() < kMoreConnections) rivals_.insert(peer);
+      return say(peer, Busy{session.where});
+    }
     remove_worker(
         hello.worker, WorkerNews::What::kLost,
         session.id == hello.session ? "it begins anew" : concat("another process has come for it from ", hello.where));

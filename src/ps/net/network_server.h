@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -118,6 +119,7 @@ class NetworkServer {
 
   void step(Nanoseconds until);
   void handle(FrameSocket::Received received);
+  void tell_of_part();
   void greet(const std::string& peer, const Hello& hello);
   [[nodiscard]] std::string refusal_of(const std::string& peer, const Hello& hello) const;
   void refuse(const std::string& peer, const Hello& hello, const std::string& why);
@@ -183,8 +185,10 @@ class NetworkServer {
   bool is_over_ = false;
   bool was_over_ = false;  // from the beginning
   Over why_over_;
-  bool last_one_left_ = false;  // by itself
+  std::set<std::string> rivals_;  // peers that wait until a worker's number is free, or have waited
+  bool last_one_left_ = false;    // by itself
   Refusals refusals_;
+  bool has_told_of_part_ = false;
   std::int64_t malformed_ = 0;
 };
 

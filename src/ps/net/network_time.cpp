@@ -49,11 +49,12 @@ void NetworkServer::look_for_the_end() {
   if (sessions_.empty()) {
     if (is_open_ && last_one_left_) throw PeerError("all workers have left before the run was over");
     if (now() - empty_since_ < options_.patience) return;
-    throw PeerError(
-        is_open_ ? concat("no worker has been there for ", waited, "; start them again")
-                 : concat(last_one_left_ ? "all workers have left before training began, and no other has come within "
-                                         : "no worker has come within ",
-                          waited, "; start them with the same configuration and, with keys, the same keys"));
+    throw PeerError(is_open_ ? concat("no worker has been there for ", waited, "; start them again")
+                             : concat(last_one_left_
+                                          ? "all workers have left before training began, and no other has come within "
+                                          : "no worker has come within ",
+                                      waited, refusals_.but_last(),
+                                      "; start them with the same configuration and, with keys, the same keys"));
   }
   if (is_open_ || now() - begin_ < options_.patience) return;
   log_warning(concat("after ", waited, " only ", counted(sessions_.size(), "worker"), " of the policy's ",
@@ -79,6 +80,7 @@ void NetworkServer::end(const Over& over) {
   why_over_ = over;
   look_for_those_who_leave();
   for (const auto& [worker, session] : sessions_) say(session.peer, over);
+  for (const std::string& peer : rivals_) say(peer, over);
   if (over.code == 0 && options_.journal == nullptr)
     for (ShardLink* other : options_.others) other->end({});
   const Nanoseconds until = now() + options_.farewell;

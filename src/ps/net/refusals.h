@@ -19,8 +19,8 @@ class Refusals {
  public:
   // A warning, but for one that repeats the last one, or follows too many within a minute.
   void tell(const std::string& who, const std::string& why, Nanoseconds now);
-  // The last one; empty: there was none.
-  [[nodiscard]] const std::string& last() const { return last_; }
+  // ", but " and the last one, to be said of somebody who has not come; empty: there was none.
+  [[nodiscard]] std::string but_last() const { return last_.empty() ? std::string{} : ", but " + last_; }
 
  private:
   std::string last_;

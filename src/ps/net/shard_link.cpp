@@ -72,9 +72,8 @@ void ShardLink::check_came_back(const ShardsHere& here) const {
   const std::string has = here.run.empty()           ? "no shards"
                           : here.run != options_.run ? "the shards of another run"
                                                      : concat("its shards after update ", here.version);
-  throw CheckpointError(concat(named(), " has ", has, ", but the run is at update ", version_,
-                               "; to go on from the newest checkpoint without the updates after it, name it with "
-                               "--resume RUN/checkpoints/step-N"));
+  throw CheckpointError(
+      concat(named(), " has ", has, ", but the run is at update ", version_, "; ", options_.find_kept));
 }
 
 // --- Updates.
@@ -209,7 +208,7 @@ void ShardLink::take(const ShardsHere& here, const Frames&) {
 }
 
 void ShardLink::take(const ShardsRefuse& refuse, const Frames&) {
-  throw ConfigError(concat(named(), " refuses this server: ", refuse.what));
+  throw ConfigError(concat(named(), " refuses server 0: ", refuse.what));
 }
 
 void ShardLink::take(const StepPrepared& prepared, const Frames&) {

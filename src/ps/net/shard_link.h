@@ -31,6 +31,7 @@ struct ShardLinkOptions {
   std::string run;              // tells runs apart; the same where a run goes on
   std::string start = {};       // how that server is started, for messages
   std::string start_anew = {};  // and how all go on once it is lost
+  std::string find_kept = {};   // what to do where it does not have what it should have kept
   bool may_come_back = false;   // it has a log
   Nanoseconds beat = 500'000'000;
   Nanoseconds silence = 60'000'000'000;    // of that server
@@ -64,6 +65,8 @@ class ShardLink final : public OtherShards, public PartHolder {
   [[nodiscard]] PartState part_state(const PushKey& push) const override;
   void ask_for(const PushKey& push) override { say(PartAsked{push}); }
 
+  // Whether it has answered.
+  [[nodiscard]] bool is_here() const { return here_.has_value(); }
   // Takes what has come, and beats.
   void look();
   void end(const ShardsOver& over);

@@ -74,13 +74,24 @@ void ShardServer::handle(const FrameSocket::Received& received) {
   }
   if (const auto part = part_from_worker(frames.front())) return std::visit(take_it, *part);
   const auto message = from_lead(frames.front());
-  if (!message) return drop();
+  if (!message) {
+    const auto of_worker = from_worker(frames.front());
+    if (of_worker && std::holds_alternative<Hello>(*of_worker)) tell_of_greeting(std::get<Hello>(*of_worker));
+    return drop();
+  }
   if (const auto* const hello = std::get_if<LeadHello>(&*message)) return take(peer, *hello, frames);
   say(peer, WhoLeads{});
 }
 
 void ShardServer::drop() {
   if (malformed_++ == 0) log_warning("a message that is none of ours was dropped; more of them are only counted");
+}
+
+void ShardServer::tell_of_greeting(const Hello& hello) {
+  if (std::exchange(has_told_of_greeting_, true)) return;
+  log_warning(concat("a greeting of worker ", static_cast<int>(hello.worker), " (", hello.where, ") came to ",
+                     server_named(options_.number, options_.host, port_),
+                     ", which keeps shards only; check the order of ps.address at that worker"));
 }
 
 // --- From the lead server.
@@ -283,8 +294,7 @@ void ShardServer::look_for_the_lead() {
   const Nanoseconds limit = may_come ? std::max(options_.patience, options_.silence) : options_.silence;
   if (over_ || silent <= limit) return;
   if (lead_.empty())
-    throw PeerError(concat("no lead server has come within ", human_duration(to_s(limit)),
-                           refusals_.last().empty() ? "" : concat(", but ", refusals_.last()),
+    throw PeerError(concat("no lead server has come within ", human_duration(to_s(limit)), refusals_.but_last(),
                            "; start server 0 with the same configuration, and check its ps.address",
                            about_keys(options_.keys)));
   throw PeerError(concat("the lead server (", lead_where_, ") has been silent for ", human_duration(to_s(limit)),

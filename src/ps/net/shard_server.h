@@ -79,6 +79,7 @@ class ShardServer {
   [[nodiscard]] FrameSocket::Limits limits_of(const Assignment& assignment) const;
   void handle(const FrameSocket::Received& received);
   void drop();
+  void tell_of_greeting(const Hello& hello);
   void take(const std::string& peer, const LeadHello& hello, const Frames& frames);
   [[nodiscard]] std::string refusal_of(const LeadHello& hello) const;
   void take(const std::string& peer, const ShardsLoaded& loaded, const Frames& frames);
@@ -121,6 +122,7 @@ class ShardServer {
   Nanoseconds heard_ = 0;  // of the lead
   Nanoseconds next_beat_ = 0;
   std::optional<ShardsOver> over_;
+  bool has_told_of_greeting_ = false;
   std::int64_t malformed_ = 0;
 };
 

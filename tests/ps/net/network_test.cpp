@@ -210,6 +210,24 @@ TEST(NetworkTest, TwoWorkersOfOneNumberAreRefused) {
   }
 }
 
+TEST(NetworkTest, WhoWaitsForAWorkersNumberHearsThatTheRunIsOver) {
+  ToyServer server(preset_policy("asp", 1), 30);
+  server.start();
+  std::thread first([&] {
+    work(toy_link(server.port(), 0), 1 << 30, [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+  });
+  while (server.updates_told < 5) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  LinkOptions options = toy_link(server.port(), 0);
+  options.rivalry = options.patience;
+  try {
+    NetworkLink second(options);
+    ADD_FAILURE();
+  } catch (const PeerError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("is over; its worker 0 was test; give each its own number"));
+  }
+  first.join();
+}
+
 TEST(NetworkTest, AnotherConfigurationIsRefusedWithItsKey) {
   ToyServer server(preset_policy("asp", 1), 5, 1, [](NetworkOptions& options) {
     options.agreement = {{"train.lr", "0.1"}, {"the version of Sluice", "1"}};

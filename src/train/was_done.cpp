@@ -1,0 +1,50 @@
+#include "train/was_done.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <variant>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "ps/net/frame_socket.h"
+#include "ps/net/messages.h"
+#include "train/other_servers.h"
+#include "train/stop_signal.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr Nanoseconds kLongest = 10'000'000'000;
+constexpr std::chrono::milliseconds kNextLook{50};
+
+}  // namespace
+
+void tell_that_it_was_done(const Setup& setup, const ServerPlace& place, const std::string& version_of_sluice) {
+  if (place.part != ServerPlace::Part::kServer) return;
+  const config::Config& config = setup.config;
+  const auto workers = static_cast<std::size_t>(config.ps.workers);
+  const Nanoseconds limit = std::min(from_s(config.replicas.connect_timeout_s), kLongest);
+  ps::FrameSocket socket(ps::FrameSocket::Role::kListening, {}, {}, place.keys);
+  static_cast<void>(socket.take_over(listen_at_own_place(place)));
+  log_info(concat("for ", human_duration(to_s(limit)), " those who come for it are told that it is over"));
+  OtherServers others;  // which get shards without elements, so that they listen
+  const ps::Layout nothing{.shards = std::vector<ps::Shard>(static_cast<std::size_t>(config.ps.servers))};
+  others.connect({.setup = setup, .place = place, .version = version_of_sluice, .run = ps::unique_name()}, nothing);
+  std::set<ps::WorkerId> told;
+  for (const Nanoseconds until = now_ns() + limit; now_ns() < until && !StopSignal::requested();) {
+    socket.wait(kNextLook);
+    while (const auto received = socket.next()) {
+      const auto message = ps::from_worker(received->frames.front());
+      if (!message) continue;
+      socket.send(received->peer, {ps::header_of(ps::FromServer(ps::Over{}))});
+      if (const auto* const hello = std::get_if<ps::Hello>(&*message)) told.insert(hello->worker);
+    }
+    if (others.tell_those_who_have_come() && told.size() >= workers) return;
+  }
+}
+
+}  // namespace sluice::train
