@@ -37,12 +37,11 @@ void run_train_command(TrainArguments& arguments) {
 }
 
 // What train and serve have in common.
-void add_session(CLI::App& command, const std::shared_ptr<TrainArguments>& arguments) {
+void add_session(CLI::App& command, const std::shared_ptr<TrainArguments>& arguments, const std::string& run_dir) {
   arguments->config.add_to(command);
   command
       .add_option("--run-dir", arguments->session.run_dir,
-                  "Directory of the run; default: runs/<config>-<date>-<time>. A worker of a parameter server writes "
-                  "workers/N.jsonl into it, and without it nothing")
+                  "Directory of the run; default: runs/<config>-<date>-<time>. " + run_dir)
       ->type_name("DIR")
       ->check(not_empty);
   CLI::Option* resume =
@@ -60,7 +59,6 @@ void add_session(CLI::App& command, const std::shared_ptr<TrainArguments>& argum
   command.add_flag("--dry-run", arguments->dry_run,
                    "Print the plan (stages, layers, parameters, bytes, chunks) and stop");
   arguments->output.add_to(command);
-  add_world_options(command, arguments->world);
   command.callback([arguments] { run_train_command(*arguments); });
 }
 
@@ -68,7 +66,10 @@ void add_session(CLI::App& command, const std::shared_ptr<TrainArguments>& argum
 
 void add_train(CLI::App& app) {
   const auto arguments = std::make_shared<TrainArguments>();
-  add_session(*app.add_subcommand("train", "Train a model as the configuration says"), arguments);
+  CLI::App& command = *app.add_subcommand("train", "Train a model as the configuration says");
+  add_session(command, arguments,
+              "A worker of a parameter server writes workers/N.jsonl into it, and without it nothing");
+  add_world_options(command, arguments->world);
 }
 
 void add_serve(CLI::App& app) {
@@ -78,7 +79,7 @@ void add_serve(CLI::App& app) {
       *app.add_subcommand("serve",
                           "Be the parameter server of workers that are started apart with sluice train (ps.placement = "
                           "\"servers\"), and keep the run's records and checkpoints");
-  add_session(command, arguments);
+  add_session(command, arguments, "A server other than 0 writes into its servers/N, and without it nothing");
   command
       .add_option("--server", arguments->session.serving.server,
                   "Which of ps.servers this one is: 0 decides and keeps the records, the others keep a part of the "
