@@ -51,8 +51,9 @@ void warn_of_oddities(const Setup& setup) {
   if (setup.process.rank > 0) return;
   warn_of_useless_cache(setup);
   if (const std::int64_t asked = config::step_batch(setup.config); asked > setup.global_batch) {
-    log_warning(concat("train.global_batch = ", asked, " is more than the ", counted(setup.global_batch, "sample"),
-                       " of ", setup.train_set->info().name, ": each step takes all of them, an epoch is one step"));
+    log_warning(concat(setup.config.replicas.sync == "ps" ? "ps.worker_batch = " : "train.global_batch = ", asked,
+                       " is more than the ", counted(setup.global_batch, "sample"), " of ",
+                       setup.train_set->info().name, ": each step takes all of them, an epoch is one step"));
   }
   constexpr std::int64_t kManyPerCore = 4;
   if (const Threads all = count_threads(setup); setup.cpu_threads > 1 && all.threads > kManyPerCore * all.cores) {

@@ -59,8 +59,9 @@ std::string headline(const Setup& setup, const engine::Composition& composition,
        << (plan.replicas == 1 ? " replica" : " local replicas")
        << (processes > 1 ? concat(" x ", processes, " processes") : "") << ", schedule " << schedule_text(setup, plan)
        << ", chunks " << (chunks_are_open ? "chosen by measurement at the start" : std::to_string(plan.chunks))
-       << ", global batch " << plan.global_batch << " (" << divided_up(plan.global_batch, replicas) << " a replica), "
-       << counted(cpu_threads, "thread") << " a CPU device";
+       << (setup.config.replicas.sync == "ps" ? ", batch of a worker " : ", global batch ") << plan.global_batch << " ("
+       << divided_up(plan.global_batch, replicas) << " a replica), " << counted(cpu_threads, "thread")
+       << " a CPU device";
   if (const std::string server = describe_server(setup); !server.empty()) text << "\n" << server;
   return std::move(text).str();
 }
