@@ -2,6 +2,7 @@
 // is tested with all else of workers (parity_test.cpp: every other worker's pushes go ahead).
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -110,6 +111,19 @@ TEST(BucketThread, WorksInOrderAndTellsOfTheFirstError) {
   thread.add(0, 9, {});
   thread.wait();
   EXPECT_EQ(done.back(), 9);
+}
+
+TEST(BucketThread, WhoForgetsWaitsForWhatIsUnderWay) {
+  std::atomic<bool> has_begun = false, is_done = false;
+  BucketThread thread([&](int, int) {
+    has_begun = true;
+    std::this_thread::sleep_for(50ms);
+    is_done = true;
+  });
+  thread.add(0, 0, {});
+  while (!has_begun) std::this_thread::yield();
+  thread.forget();
+  EXPECT_TRUE(is_done) << "it reads gradients that the next step writes";
 }
 
 }  // namespace

@@ -252,6 +252,46 @@ TEST_P(ServerTest, NobodysExamplesMakeAnUpdateThatChangesNothing) {
   EXPECT_TRUE(at::equal(server.weights().tensors.statistics, start_statistics_));
 }
 
+// Another server's shards, of which only their part in the norm is known.
+class OtherNorm final : public OtherShards {
+ public:
+  void prepare(const ShardStep& step) override { was_asked = step.wants_norm; }
+  [[nodiscard]] Prepared prepared() override { return {.squares = 36}; }
+  void commit(const ShardStep&, const ShardUpdate& update) override { divisor = update.divisor; }
+  void committed() override {}
+  void remember(const ShardStep&, const ShardUpdate&) override {}
+  void ask_for_state() override {}
+  [[nodiscard]] ShardsState state() override { return {}; }
+
+  bool was_asked = false;
+  double divisor = 0;
+};
+
+TEST(ServerOfSeveral, ClipsByTheNormOverAllServers) {
+  OtherNorm other;
+  const Layout layout = make_layout({{"p", {8}, {1}}}, {}, {.shards = 2, .split_bound = 4, .dtype = at::kDouble});
+  Server server(layout, {at::zeros({8}, kDouble)}, at::empty({0}, kDouble),
+                {.policy = preset_policy("asp", 1),
+                 .optimizer = {.kind = "sgd"},
+                 .lr = [](const auto&) { return 1.0; },
+                 .clip_norm = 2,
+                 .others = {&other}});
+  (void)server.join(WorkerId{0}, 0);
+  (void)server.begin(WorkerId{0});
+  ASSERT_EQ(server.shape().shards.size(), 1U);
+  const at::Tensor own = at::full({server.shape().shards[0]}, 4.0, kDouble);
+  const PushRecord record{.life = 1, .sequence = 1, .examples = 2, .targets = 2};
+  ASSERT_EQ(server.push(record, {{own.clone()}, at::empty({0}, kDouble)}, 0), PushAnswer::kTaken);
+  const auto done = server.advance(0);
+  ASSERT_EQ(done.size(), 1U);
+  const double norm = std::sqrt(own.square().sum().item<double>() + 36) / 2;
+  EXPECT_TRUE(other.was_asked);
+  EXPECT_NEAR(done[0].gradient_norm, norm, 1e-12);
+  EXPECT_NEAR(other.divisor, 2 * norm / 2, 1e-5) << "all servers clip alike";
+  const at::Tensor expected = own * (-2 / norm / 2);
+  EXPECT_LE((server.weights().tensors.shards[0] - expected).abs().max().item<double>(), 1e-5);
+}
+
 TEST_P(ServerTest, TheRateMayFollowExamples) {
   Server server =
       make_server({.policy = preset_policy("asp", 1), .optimizer = {.kind = "sgd"}, .lr = [](const ServerProgress& at) {

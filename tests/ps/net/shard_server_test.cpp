@@ -1,8 +1,23 @@
 // Servers that keep some of the shards, beside one that decides: what they learn together, and what they survive.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
 #include <gtest/gtest.h>
 
 #include "ps/net/lossy_wire.h"
 #include "ps/net/toy_shards.h"
+
+namespace {
+std::atomic<std::int64_t> shard_logs_settled = 0;  // how often something was
+}
+
+// Instead of the C library's, to count.
+extern "C" int fdatasync(int fd) {
+  ++shard_logs_settled;
+  return static_cast<int>(::syscall(SYS_fdatasync, fd));
+}
 
 namespace sluice::ps::test {
 namespace {
@@ -165,6 +180,62 @@ TEST(ShardServerTest, WithALogOneThatIsKilledGoesOn) {
   EXPECT_FALSE(lead.failure);
   EXPECT_EQ(other.failure, "");
   EXPECT_LE((in_order(lead, {&other}) - bulk_synchronous_by_hand(2, kUpdates)).abs().max().item<double>(), 1e-12);
+}
+
+// Only the connection and the life that the lead server has told it of.
+TEST(ShardServerTest, APartIsItsWorkersOwn) {
+  ToyShardServer other;
+  ToyServer lead(preset_policy("bsp", 1), 3, 2, {}, std::nullopt, nullptr, {other.address()});
+  lead.start();
+  FrameSocket to_lead(FrameSocket::Role::kConnecting, "worker", kFromServers);
+  FrameSocket own(FrameSocket::Role::kConnecting, "worker", kFromServers);
+  FrameSocket thief(FrameSocket::Role::kConnecting, "thief", kFromServers);
+  to_lead.connect("127.0.0.1", lead.port());
+  own.connect("127.0.0.1", other.address().port);
+  thief.connect("127.0.0.1", other.address().port);
+  bool has_begun = false;
+  for (int i = 0; i < 500 && !has_begun; ++i) {
+    to_lead.send({}, {header_of(Hello{.worker = WorkerId{0}, .session = "s", .where = "here", .batch = kLease})});
+    own.wait(std::chrono::milliseconds(20));
+    while (auto received = own.next()) {
+      const auto message = shards_to_worker(received->frames.front());
+      has_begun |= message && std::holds_alternative<WeightsPart>(*message);
+    }
+  }
+  ASSERT_TRUE(has_begun);
+  const Layout layout = toy_layout(2);
+  const auto send = [&](FrameSocket& from, const PushKey& push) {
+    const Tensors part{.shards = {at::ones({layout.shards[1].elements}, at::kDouble)},
+                       .statistics = at::empty({0}, at::kDouble)};
+    EXPECT_TRUE(from.send({}, with_tensors(header_of(PartMade{push, /*first_shard=*/1}), part)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  send(thief, {WorkerId{0}, 1, 7});
+  send(own, {WorkerId{0}, 2, 1});
+  send(own, {WorkerId{0}, 1, 1});
+  lead.kill();
+  other.halt();
+  const auto parts = other.server().keeper()->parts();
+  ASSERT_EQ(parts.size(), 1U);
+  EXPECT_EQ(parts[0].first, (PushKey{WorkerId{0}, 1, 1}));
+}
+
+// Each part before its server says that it holds it, and each step: a lead server without a log settles nothing itself.
+TEST(ShardServerTest, WhatOutlivesTheMachineIsSettledPartByPart) {
+  constexpr std::int64_t kUpdates = 10;
+  const TempDir dir;
+  ToyShardServer other(dir.path() / "servers-1",
+                       [](ShardServerOptions& options) { options.outlives = storage::Outlives::kMachine; });
+  ToyServer lead(preset_policy("asp", 1), kUpdates, 2, {}, std::nullopt, nullptr, {other.address()});
+  const std::int64_t before = shard_logs_settled;
+  lead.start();
+  LinkOptions options = toy_link(lead.port(), 0);
+  options.others = {other.address()};
+  work(options);
+  lead.join();
+  other.join();
+  EXPECT_FALSE(lead.failure);
+  EXPECT_GE(shard_logs_settled - before, 2 * kUpdates);
 }
 
 }  // namespace

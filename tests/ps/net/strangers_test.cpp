@@ -286,5 +286,97 @@ TEST(NetworkTest, APushOfAnotherShapeOrLeaseIsNotTaken) {
   EXPECT_EQ(server.server().progress().version, 1);
 }
 
+// Of samples that are no longer that worker's.
+TEST(NetworkTest, WhatGoesAheadOfAPushIsOfItsLease) {
+  ToyServer server(preset_policy("asp", 1), 5, 1);
+  server.start();
+  Stranger worker(server.port());
+  const Stranger::Begun begun = worker.begin(0, toy_layout(1));
+  const PushRecord record{.life = 1, .sequence = 1, .examples = 2, .targets = 2};
+  const std::int64_t elements = begun.weights.shards[0].numel();
+  for (const std::int64_t lease : {begun.lease + 1, begun.lease - 1}) {
+    const PushAhead ahead{.push = record.key(), .lease = lease, .shard = 0, .spans = {{0, elements}}};
+    worker.say({header_of(FromWorker{ahead}), frame_of(at::ones({elements}, at::kDouble))});
+    worker.say({header_of(PushMade{record, {}, {}, begun.lease, true}), frame_of(at::zeros({2}, at::kDouble))});
+    EXPECT_TRUE(worker.hear_of<ServerAgain>()) << "nothing of it has come";
+  }
+  server.stop();
+  EXPECT_EQ(server.server().progress().version, 0);
+}
+
+// Writes slowly, so that what is sent meanwhile is read before it settles.
+class SlowJournal : public PushJournal {
+ public:
+  void taken(const TakenPush&) override { std::this_thread::sleep_for(std::chrono::milliseconds(100)); }
+  void updated(const UpdateRecord&) override {}
+  void begin(const Weights&, const std::vector<TakenPush>&) override {}
+  [[nodiscard]] bool must_settle() const override { return true; }
+  void settle() override { is_settled = true; }
+
+  std::atomic<bool> is_settled = false;
+};
+
+TEST(NetworkTest, APushThatComesAgainBeforeItIsSettledIsAnsweredOnce) {
+  SlowJournal journal;
+  ToyServer server(preset_policy("asp", 1), 5, 1, [&](NetworkOptions& options) { options.journal = &journal; });
+  server.start();
+  Stranger worker(server.port());
+  const Stranger::Begun begun = worker.begin(0, toy_layout(1));
+  const PushRecord record{.life = 1, .sequence = 1, .examples = 2, .targets = 2};
+  const Tensors tensors = toy_push(0, begun.weights, {1, 2}).tensors;
+  for (int times = 0; times < 2; ++times)
+    worker.say(with_tensors(header_of(PushMade{record, {}, {}, begun.lease}), tensors));
+  const auto answered = worker.hear_of<PushAnswered>();
+  ASSERT_TRUE(answered);
+  EXPECT_EQ(answered->first.answer, PushAnswer::kTaken);
+  EXPECT_TRUE(journal.is_settled);
+  server.stop();
+}
+
+TEST(NetworkTest, WhoLeavesGetsNoMoreWeights) {
+  ToyServer server(preset_policy("asp", 1), 5, 1,
+                   [](NetworkOptions& options) { options.leaving = options.silence = 10'000'000'000; });
+  server.start();
+  Stranger worker(server.port());
+  const Stranger::Begun begun = worker.begin(0, toy_layout(1));
+  worker.say({header_of(Leaving{})});
+  worker.say(
+      with_tensors(header_of(PushMade{{.life = 1, .sequence = 1, .examples = 2, .targets = 2}, {}, {}, begun.lease}),
+                   toy_push(0, begun.weights, {1, 2}).tensors));
+  EXPECT_TRUE(worker.hear_of<PushAnswered>()) << "its last push counts";
+  for (int beats = 0; beats < 5;) {
+    const auto received = worker.hear();
+    ASSERT_TRUE(received);
+    const auto message = from_server(received->frames.front());
+    ASSERT_TRUE(message);
+    EXPECT_FALSE(std::holds_alternative<WeightsGiven>(*message));
+    if (std::holds_alternative<ServerBeat>(*message)) ++beats;
+  }
+  server.stop();
+  EXPECT_EQ(server.server().progress().version, 1);
+}
+
+// That is another process, of which the server hears within the moment that it waits for the one before.
+TEST(NetworkTest, WhoComesBackAtOnceNeedNotWaitForTheOneThatLeft) {
+  ToyServer server(preset_policy("bsp", 2), 5, 1,
+                   [](NetworkOptions& options) { options.leaving = options.silence = 10'000'000'000; });
+  server.start();
+  Stranger stays(server.port(), "stays"), leaves(server.port(), "leaves"), comes(server.port(), "comes");
+  stays.join(0);
+  leaves.join(1);
+  leaves.say({header_of(Leaving{})});
+  const PushRecord of_no_life{.worker = WorkerId{1}, .life = 9, .sequence = 1, .examples = 2, .targets = 2};
+  leaves.say({header_of(PushMade{of_no_life, {}, {}, 1})});
+  ASSERT_TRUE(leaves.hear_of<PushAnswered>()) << "the server has heard what came before";
+  comes.say({header_of(Hello{.worker = WorkerId{1}, .session = "t", .where = "there", .batch = kLease})});
+  const auto welcome = comes.hear_of<Welcome>();
+  ASSERT_TRUE(welcome);
+  EXPECT_EQ(welcome->first.life, 2);
+  server.stop();
+  const auto of_kind = [&](WorkerNews::What what) { return std::ranges::count(server.news, what, &WorkerNews::what); };
+  EXPECT_EQ(of_kind(WorkerNews::What::kLeft), 1);
+  EXPECT_EQ(of_kind(WorkerNews::What::kLost), 0);
+}
+
 }  // namespace
 }  // namespace sluice::ps::test
