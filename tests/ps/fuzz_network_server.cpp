@@ -86,7 +86,7 @@ std::vector<Frames> push_of(FuzzedDataProvider& input, const Known& known, Worke
     const PushAhead ahead{.push = push.record.key(),
                           .lease = nearly(known.lease),
                           .shard = shard,
-                          .spans = {{offset, elements}, {offset + 1, 1}}};
+                          .spans = {{offset, elements}, {nearly(1), 1}}};
     messages.push_back({header_of(FromWorker{ahead}), frame_of(at::ones({input.ConsumeIntegralInRange(0, 4)}))});
     if (input.ConsumeBool()) continue;
     const PushAhead whole{ahead.push, ahead.lease, shard, {{0, 3 - shard}}};
