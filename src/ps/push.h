@@ -39,7 +39,7 @@ struct Push {
   PushRecord record;
   PushScores scores;
   PushTimes times;
-  Tensors tensors;  // without shards: these have gone ahead (ServerLink::push_ahead)
+  Tensors tensors;  // no shards where these have gone ahead (ServerLink::push_ahead)
 };
 
 // A push that has become part of an update.

@@ -6,9 +6,8 @@
 //   by examples is added to the server's. Weights come with the statistics, which are mixed by the same numbers.
 // - A push counts once: what was taken before is a duplicate, and changes nothing.
 // - A push with numbers that cannot be (not finite, fewer than no examples) is refused, and changes nothing.
-// - Other servers may keep some of the shards. This one, the lead, keeps the first ones and the statistics, and
-// decides:
-//   an update is made when it is, before any shard changes (OnDecision); the others do what it tells them.
+// - Other servers may keep some of the shards. This one, the lead, keeps the first ones and the statistics. It decides
+//   when an update is made, before any shard changes (OnDecision); the others do what it tells them.
 // Not here: sockets, logs on disk, a clock: the owner says what happens and when.
 // Threads: one, which others help with the passes over large shards (ServerOptions::threads). Errors: BugError for
 // tensors of another layout or kind.

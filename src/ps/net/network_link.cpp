@@ -322,6 +322,7 @@ class NetworkLink::Connection {
   void begin_anew() {
     life_ = 0;
     is_anew_ = true;
+    thread_.drop_unsent();  // of a life that is over; a greeting need not wait for it
     lease_.reset();
     weights_.reset();
     next_beat_ = 0;  // hello
