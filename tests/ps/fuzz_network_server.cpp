@@ -6,8 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <cstdlib>
-#include <deque>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,12 +14,14 @@
 #include <ATen/Parallel.h>
 
 #include "core/error.h"
+#include "fuzz_socket.h"
 #include "ps/net/network_server.h"
 
 namespace {
 
 using namespace sluice;
 using namespace sluice::ps;
+using fuzz::require;
 
 constexpr std::size_t kPeers = 5;
 constexpr std::int64_t kSamples = 12;
@@ -32,16 +32,11 @@ struct Known {
 };
 
 struct Wire {
-  std::deque<FrameSocket::Received> incoming;
   std::array<Known, kPeers> known;
   Nanoseconds time = 1'000'000'000;
   std::int64_t taken = 0;
 };
 Wire* wire = nullptr;
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
 
 Layout fuzz_layout() { return make_layout({{"a", {3}, {1}}, {"b", {2}, {1}}}, {{"mean", 1}}, {.shards = 2}); }
 
@@ -133,11 +128,11 @@ void hear(FuzzedDataProvider& input) {
       std::vector<Frames> messages = push_of(input, wire->known[peer], worker);
       frames = std::move(messages.back());
       messages.pop_back();
-      for (Frames& ahead : messages) wire->incoming.push_back({name, std::move(ahead)});
+      for (Frames& ahead : messages) fuzz::incoming.push_back({name, std::move(ahead)});
     }
   }
   if (input.ConsumeIntegralInRange(0, 30) == 0) frames.push_back(frame_of(std::string("more")));
-  wire->incoming.push_back({name, std::move(frames)});
+  fuzz::incoming.push_back({name, std::move(frames)});
 }
 
 void check_ledger(const data::Ledger& ledger, const std::vector<NetworkUpdate>& updates) {
@@ -187,39 +182,14 @@ void serve(FuzzedDataProvider& input) {
 
 }  // namespace
 
-namespace sluice::ps {
-
-struct FrameSocket::Zmq {};
-
-FrameSocket::FrameSocket(Role role, const std::string&, Limits limits, const Keys&) : role_(role), limits_(limits) {}
-FrameSocket::~FrameSocket() = default;
-int FrameSocket::listen(const std::string&, int) { return 1; }
-int FrameSocket::take_over(int) { return 1; }
-std::string unique_name() { return "fuzzer"; }
-void FrameSocket::connect(const std::string&, int) {}
-
-bool FrameSocket::send(const std::string& peer, const Frames& frames) {
-  require(peer.size() == 1 && role_ == Role::kListening);
+void sluice::ps::fuzz::look_at(const std::string& peer, const Frames& frames) {
+  require(peer.size() == 1);
   const auto message = from_server(frames.front());
   require(message.has_value());
   learn(wire->known.at(static_cast<std::size_t>(peer[0] - 'a')), *message, frames);
-  return true;
 }
 
-void FrameSocket::wait(std::chrono::nanoseconds limit, int, const std::vector<FrameSocket*>&) {
-  if (wire->incoming.empty()) wire->time += limit.count();
-}
-
-void FrameSocket::wait_to_send(std::chrono::nanoseconds, int) {}
-
-std::optional<FrameSocket::Received> FrameSocket::next() {
-  if (wire->incoming.empty()) return std::nullopt;
-  Received received = std::move(wire->incoming.front());
-  wire->incoming.pop_front();
-  return received;
-}
-
-}  // namespace sluice::ps
+void sluice::ps::fuzz::let_pass(std::chrono::nanoseconds limit) { wire->time += limit.count(); }
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   at::set_num_threads(1);
@@ -229,6 +199,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Wire own;
   wire = &own;
+  fuzz::incoming.clear();
   FuzzedDataProvider input(data, size);
   serve(input);
   return 0;

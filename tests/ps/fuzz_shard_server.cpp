@@ -5,8 +5,6 @@
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -14,26 +12,23 @@
 #include <ATen/Parallel.h>
 
 #include "core/error.h"
+#include "fuzz_socket.h"
 #include "ps/net/shard_server.h"
 
 namespace {
 
 using namespace sluice;
 using namespace sluice::ps;
+using fuzz::require;
 
 constexpr std::int64_t kWorkers = 3;
 const std::vector<std::string> kPeers{"lead", "0", "1", "2", "stranger"};
 
 struct Wire {
-  std::deque<FrameSocket::Received> incoming;
   std::int64_t greeting = 0, told = 0;
   std::vector<std::int64_t> pushed = std::vector<std::int64_t>(kWorkers);
 };
 Wire* wire = nullptr;
-
-void require(bool holds) {
-  if (!holds) std::abort();
-}
 
 // Of four shards those of the second server.
 Assignment fuzz_assignment() {
@@ -151,24 +146,24 @@ void hear(FuzzedDataProvider& input, std::int64_t version) {
   const auto draw = input.ConsumeIntegralInRange(0, 12);
   const auto worker = input.ConsumeIntegralInRange<std::int64_t>(0, kWorkers - 1);
   if (draw == 0)
-    wire->incoming.push_back({any("stranger"), {frame_of(input.ConsumeRandomLengthString(200))}});
+    fuzz::incoming.push_back({any("stranger"), {frame_of(input.ConsumeRandomLengthString(200))}});
   else if (draw < 7)
-    wire->incoming.push_back({any("lead"), of_lead(input, version)});
+    fuzz::incoming.push_back({any("lead"), of_lead(input, version)});
   else
-    wire->incoming.push_back({any(std::to_string(worker)), of_worker(input, worker)});
+    fuzz::incoming.push_back({any(std::to_string(worker)), of_worker(input, worker)});
 }
 
 // What a run begins with: without it nothing is heard.
 void begin(ShardServer& server, FuzzedDataProvider& input) {
   const LeadHello hello{.session = "lead", .assignment = fuzz_assignment()};
   for (int times = 0; times < 2; ++times) {  // the first makes the server listen anew
-    wire->incoming.push_back({"lead", {header_of(FromLead{hello})}});
+    fuzz::incoming.push_back({"lead", {header_of(FromLead{hello})}});
     server.next(1);
   }
-  wire->incoming.push_back({"lead", loaded(input, 0)});
+  fuzz::incoming.push_back({"lead", loaded(input, 0)});
   for (std::int64_t worker = 0; worker < kWorkers; ++worker) {
     const WorkerThere there{WorkerId{static_cast<int>(worker)}, 1, std::to_string(worker), 0};
-    wire->incoming.push_back({"lead", {header_of(FromLead{there})}});
+    fuzz::incoming.push_back({"lead", {header_of(FromLead{there})}});
   }
   server.next(1);
 }
@@ -192,40 +187,16 @@ void serve(FuzzedDataProvider& input) {
 
 }  // namespace
 
-namespace sluice::ps {
-
-struct FrameSocket::Zmq {};
-
-FrameSocket::FrameSocket(Role role, const std::string&, Limits limits, const Keys&) : role_(role), limits_(limits) {}
-FrameSocket::~FrameSocket() = default;
-int FrameSocket::listen(const std::string&, int) { return 1; }
-std::string unique_name() { return "fuzzer"; }
-void FrameSocket::connect(const std::string&, int) {}
-
-int FrameSocket::take_over(int) { return 1; }
-bool FrameSocket::send(const std::string& peer, const Frames& frames) {
-  require(role_ == Role::kListening);
+void sluice::ps::fuzz::look_at(const std::string& peer, const Frames& frames) {
   const bool is_read = peer == "lead" || shards_to_lead(frames.front()) ? shards_to_lead(frames.front()).has_value()
                                                                         : shards_to_worker(frames.front()).has_value();
   require(is_read);
-  if (peer == "lead" || !shards_to_worker(frames.front())) return true;
+  if (peer == "lead" || !shards_to_worker(frames.front())) return;
   if (std::holds_alternative<WeightsPart>(*shards_to_worker(frames.front())))
     require(frames.size() == fuzz_assignment().shape().shards.size() + 2);
-  return true;
 }
 
-void FrameSocket::wait(std::chrono::nanoseconds, int, const std::vector<FrameSocket*>&) {}
-
-void FrameSocket::wait_to_send(std::chrono::nanoseconds, int) {}
-
-std::optional<FrameSocket::Received> FrameSocket::next() {
-  if (wire->incoming.empty()) return std::nullopt;
-  Received received = std::move(wire->incoming.front());
-  wire->incoming.pop_front();
-  return received;
-}
-
-}  // namespace sluice::ps
+void sluice::ps::fuzz::let_pass(std::chrono::nanoseconds) {}  // by the real clock
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   at::set_num_threads(1);
@@ -235,6 +206,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Wire own;
   wire = &own;
+  fuzz::incoming.clear();
   FuzzedDataProvider input(data, size);
   serve(input);
   return 0;
