@@ -73,11 +73,12 @@ def error_of(done):
 
 
 def events(run_dir, name=None):
-    """The lines of metrics.jsonl, or those of one event."""
+    """The lines of metrics.jsonl, or those of one event; of a run that goes on, without the line it is just writing."""
     file = pathlib.Path(run_dir) / "metrics.jsonl"
     if not file.exists():
         return []
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    written, _, _ = file.read_text(encoding="utf-8").rpartition("\n")
+    lines = [json.loads(line) for line in written.splitlines()]
     return [line for line in lines if name in (None, line["event"])]
 
 
