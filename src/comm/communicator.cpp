@@ -144,4 +144,11 @@ std::string broadcast_text(const Communicator& communicator, const std::string& 
   return result;
 }
 
+std::vector<std::string> all_texts(const Communicator& communicator, const std::string& own) {
+  std::vector<std::string> texts(communicator.size());
+  for (int rank = 0; rank < communicator.size(); ++rank)
+    texts[rank] = broadcast_text(communicator, rank == communicator.rank() ? own : std::string(), rank);
+  return texts;
+}
+
 }  // namespace sluice::comm

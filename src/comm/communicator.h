@@ -12,6 +12,7 @@
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
@@ -83,5 +84,7 @@ class Communicator {
 
 // The text of process `root` in all; blocks.
 [[nodiscard]] std::string broadcast_text(const Communicator& communicator, const std::string& text, int root);
+// The texts of all processes, by rank, in all; blocks.
+[[nodiscard]] std::vector<std::string> all_texts(const Communicator& communicator, const std::string& own);
 
 }  // namespace sluice::comm

@@ -57,7 +57,7 @@ void ConsoleSink::summary(const SummaryReport& report) {
 void ConsoleSink::log_end(const SummaryReport& report) const {
   const RunTotals& totals = report.totals;
   if (totals.steps == 0) return;
-  if (!totals.places.empty()) log_table(time_table(mean_times(totals), {}, totals.steps, facts_.processes));
+  if (!totals.places.empty()) log_table(time_table(mean_times(totals.places), {}, totals.steps, facts_.processes));
   if (totals.evaluation + totals.checkpoints > 0) {
     log_info(concat("between the steps: evaluation ", human_duration(to_s(totals.evaluation)), ", checkpoints ",
                     human_duration(to_s(totals.checkpoints))));

@@ -4,11 +4,7 @@
 #include <map>
 
 #include "core/flops.h"
-#include "report/step_fields.h"
-
 namespace sluice::report {
-
-using profiler::PlaceBreakdown;
 
 std::optional<double> utilisation(const FlopCount& flops, double device_s, const RunFacts& facts) {
   if (facts.peak_flops <= 0 || device_s <= 0) return std::nullopt;
@@ -29,23 +25,7 @@ void RunTotals::add_step(const StepStats& stats, const profiler::StepBreakdown& 
     network_bytes += *network_bytes_per_s * to_s(breakdown.step);
     network_time += breakdown.step;
   }
-  for (const PlaceBreakdown& of_step : breakdown.places) {
-    const auto is_same = [&](const PlaceTotal& place) {
-      return place.sum.replica == of_step.replica && place.sum.device == of_step.device;
-    };
-    auto place = std::ranges::find_if(places, is_same);
-    if (place == places.end()) {
-      const auto comes_before = [&](const PlaceTotal& other) {
-        return std::pair(other.sum.replica, other.sum.device) < std::pair(of_step.replica, of_step.device);
-      };
-      place = places.insert(std::ranges::partition_point(places, comes_before), PlaceTotal{});
-      place->sum.replica = of_step.replica;
-      place->sum.device = of_step.device;
-    }
-    profiler::add(place->sum, of_step);
-    ++place->steps;
-    place->duration += breakdown.step;
-  }
+  report::add_step(places, breakdown);
 }
 
 void RunTotals::add_outside(const std::vector<Span>& spans) {
@@ -53,16 +33,6 @@ void RunTotals::add_outside(const std::vector<Span>& spans) {
     if (span.phase == Phase::kEvaluation) evaluation += span.end - span.begin;
     if (span.phase == Phase::kCheckpoint) checkpoints += span.end - span.begin;
   }
-}
-
-std::vector<PlaceTimes> mean_times(const RunTotals& totals) {
-  std::vector<PlaceTimes> places;
-  for (const auto& [sum, steps, duration] : totals.places) {
-    PlaceTimes& place = places.emplace_back(PlaceTimes{index(sum.replica), index(sum.device), {}, steps});
-    for (const auto& [name, total_ms] : times_of(sum)) place.ms[name] = total_ms / static_cast<double>(steps);
-    place.ms["step_ms"] = to_ms(duration) / static_cast<double>(steps);
-  }
-  return places;
 }
 
 tune::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts) {

@@ -14,7 +14,7 @@
 #include "core/step_stats.h"
 #include "device/device.h"
 #include "profiler/breakdown.h"
-#include "report/run_log.h"
+#include "report/place_totals.h"
 #include "tune/advice.h"
 
 namespace sluice::report {
@@ -42,13 +42,6 @@ struct RunFacts {
   [[nodiscard]] int all_devices() const { return static_cast<int>(devices.size()) * processes; }
 };
 
-// A plan that changes in a run has other places than the one before.
-struct PlaceTotal {
-  profiler::PlaceBreakdown sum;
-  std::int64_t steps = 0;    // in which it ran
-  Nanoseconds duration = 0;  // of these steps
-};
-
 struct RunTotals {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
@@ -56,7 +49,7 @@ struct RunTotals {
   Nanoseconds duration = 0;
   double device_s = 0;  // seconds of all devices of all processes
   FlopCount flops{};
-  std::vector<PlaceTotal> places;  // those that ran, in order; empty when nothing was recorded
+  PlaceTotals places;
   std::uint64_t dropped_spans = 0;
   std::map<int, Nanoseconds> waited_for_rank;   // by the first to be ready, for the last
   double network_bytes = 0;                     // that all interfaces carried in `network_time`
@@ -73,9 +66,6 @@ struct RunTotals {
 
 // Model FLOPs over what all devices could have done in that time; nothing where their peak is not known.
 [[nodiscard]] std::optional<double> utilisation(const FlopCount& flops, double device_s, const RunFacts& facts);
-
-// Means over the steps that each place ran in; empty where nothing was recorded.
-[[nodiscard]] std::vector<PlaceTimes> mean_times(const RunTotals& totals);
 
 // What the rules of tune/advice.h look at.
 [[nodiscard]] tune::AdviceInput advice_input(const RunTotals& totals, const RunFacts& facts);

@@ -59,17 +59,6 @@ void add_correct(ordered_json& fields, const StepStats& stats) {
   fields["top5"] = stats.correct->top5_percent();
 }
 
-// The means over a run's steps, a list of places; null where nothing was recorded.
-ordered_json mean_breakdown(const RunTotals& totals) {
-  if (totals.places.empty()) return nullptr;
-  ordered_json list = ordered_json::array();
-  for (const PlaceTimes& place : mean_times(totals)) {
-    list.push_back({{"replica", place.replica}, {"stage", place.device}, {"steps", place.steps}});
-    for (const auto& [name, ms] : place.ms) list.back()[name] = ms;
-  }
-  return list;
-}
-
 // What an evaluation and an epoch share.
 void add_counts(ordered_json& fields, double loss, const EvalCounts& counts, const RunFacts& facts) {
   fields["loss"] = loss;
@@ -163,7 +152,7 @@ ordered_json worker_summary_fields(const RunTotals& totals, const RunFacts& fact
                       {"peak_memory_bytes", peak_memory(facts)},
                       {"peak_memory_by_kind", peak_memory_by_kind(facts)}};
   add_flops(fields, totals.flops, totals.duration, totals.device_s, facts);
-  fields["breakdown"] = mean_breakdown(totals);
+  fields["breakdown"] = mean_breakdown(totals.places);
   return fields;
 }
 

@@ -43,6 +43,7 @@ void Loop::run() {
 
 void Loop::run_to_the_end() {
   run_until_done_or_stopped();
+  if (parts_.trace != nullptr) parts_.trace->finish();
   if (!is_finished() || progress_.evaluation_due) stop_early();
   check_records();
   if (!is_saved()) save();  // again, where the disk could not take it
@@ -221,6 +222,9 @@ void Loop::train_one_step() {
 
   progress_ = {number, data::position_after(batch)};
   progress_.evaluation_due = evaluation_is_due_after(batch);
+  if (parts_.trace != nullptr) parts_.trace->add(spans, stats, parts_.engine.plan());
+  const profiler::StepBreakdown breakdown = profiler::break_down(spans);
+  if (parts_.times != nullptr) parts_.times->add(breakdown);
   if (parts_.records == nullptr) return;
   for (const auto& [name, fields] : events) parts_.records->reporter.event(name, fields);
   parts_.records->reporter.step({.step = number,
@@ -229,7 +233,7 @@ void Loop::train_one_step() {
                                  .batches = batch.batches,
                                  .stats = stats,
                                  .lr = lr_of_server.value_or(lr),
-                                 .breakdown = profiler::break_down(spans),
+                                 .breakdown = breakdown,
                                  .evaluation_follows = progress_.evaluation_due},
                                 spans, number % options_.log_every == 0 || is_finished());
   if (batch.batch + 1 == batch.batches || is_finished()) report_features();

@@ -23,6 +23,8 @@
 #include "storage/checkpoint_store.h"
 #include "train/feature_reuse.h"
 #include "train/plan_source.h"
+#include "train/rank_times.h"
+#include "train/step_trace.h"
 #include "train/update_source.h"
 
 namespace sluice::train {
@@ -67,6 +69,8 @@ struct LoopParts {
   std::shared_ptr<const FeatureReuse> features = nullptr;  // null: nothing is kept of what frozen layers make
   // Makes the steps; null: run_recorded_step() does, on the batches of open_train_data.
   UpdateSource* updates = nullptr;
+  StepTrace* trace = nullptr;  // null: no step is traced
+  RankTimes* times = nullptr;  // null: nobody asks where the time of this process went
 };
 
 class Loop {

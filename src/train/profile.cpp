@@ -156,8 +156,15 @@ measure::ReplicaGroup replica_group(const Setup& setup, comm::Processes* process
   return group;
 }
 
+StepTrace trace_of(Peers& peers, const Setup& setup, const ProfileOptions& options, std::int64_t steps) {
+  const StepRange timed{kWarmUpSteps + 1, kWarmUpSteps + steps};
+  return {setup, peers.is_alone() ? nullptr : &peers.communicator(), options.trace.empty() ? StepRange{} : timed,
+          [&setup, file = options.trace](int rank) { return trace_file_beside(file, rank, setup.process.processes); }};
+}
+
 // What every process does with a model that lies on its devices; `profile` is rank 0's.
-void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& orders, ProfileOutcome& outcome) {
+void measure_composed(Peers& peers, const Setup& setup, const ProfileOptions& options, const ProfileOrders& orders,
+                      ProfileOutcome& outcome) {
   LayerProfile& profile = outcome.profile;
   engine::Engine engine(orders.plan, engine_options(setup, peers.processes()));
   engine::Composition& composition = engine.composition();
@@ -165,7 +172,9 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     if (!peers.is_alone()) engine::hand_out_state(composition);
     if (chunks_are_open(setup.config)) decide_chunks(setup, engine, {});
     if (peers.keeps_records()) log_info(concat("running ", kWarmUpSteps, " + ", orders.steps, " training steps"));
-    const auto trial = whole_steps(run_trial_steps(setup, engine, kWarmUpSteps, orders.steps));
+    StepTrace trace = trace_of(peers, setup, options, orders.steps);
+    const auto trial = whole_steps(run_trial_steps(setup, engine, kWarmUpSteps, orders.steps, &trace));
+    trace.finish();
     profile.step = summary_of(trial);
     const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =
@@ -181,7 +190,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     const report::RunFacts facts = facts_of(setup, composition);
     const report::RunTotals totals = totals_of(trial, facts);
     if (totals.places.empty()) return;
-    outcome.step_table = report::time_table(report::mean_times(totals), {}, totals.steps, facts.processes);
+    outcome.step_table = report::time_table(report::mean_times(totals.places), {}, totals.steps, facts.processes);
     outcome.advice = advice_of(setup, totals, facts, profile);
   });
 }
@@ -191,21 +200,23 @@ ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& opti
   const Plan plan = plan_by_costs(setup, outcome.profile.costs(), outcome.profile.stage_links);
   const ProfileOrders orders{plan, setup.config.profile.steps};
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
-  measure_composed(peers, setup, orders, outcome);
+  measure_composed(peers, setup, options, orders, outcome);
   storage::write_text_atomically(options.out, profiler::to_json_text(outcome.profile));
   log_info(concat("profile written to ", options.out.string()));
   return outcome;
 }
 
-void follow(Peers& peers, const Setup& setup) {
+void follow(Peers& peers, const Setup& setup, const ProfileOptions& options) {
   const auto orders = ProfileOrders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
   ProfileOutcome not_kept;
-  measure_composed(peers, setup, orders, not_kept);
+  measure_composed(peers, setup, options, orders, not_kept);
 }
 
 }  // namespace
 
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options) {
+  check_trace_file(options.trace);
+  check_trace(options.trace.empty() ? StepRange{} : StepRange{1, 1}, config);
   Setup setup;
   Peers peers(options.launch, config, [&] {
     if (options.launch.world.rank == 0) check_writable(config, options);
@@ -218,7 +229,7 @@ std::optional<ProfileOutcome> run_profile(const config::Config& config, const Pr
       say_changes_are_left_out(config);
       outcome = lead(peers, setup, options);
     } else {
-      follow(peers, setup);
+      follow(peers, setup, options);
     }
     return nlohmann::ordered_json();
   });

@@ -21,6 +21,7 @@ namespace sluice::train {
 struct ProfileOptions {
   std::filesystem::path config_file;  // for refusing to write over it
   std::filesystem::path out;          // profile.json
+  std::filesystem::path trace = {};   // of its training steps; empty: none
   Launch launch;
 };
 

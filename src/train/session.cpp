@@ -87,10 +87,12 @@ struct Training {
   Progress start;
   std::shared_ptr<FeatureReuse> features;  // null: nothing is kept
   UpdateSource* updates = nullptr;         // of a parameter server; null: there is none
+  StepRange traced = {};
+  std::filesystem::path run_dir = {};  // of a process that keeps records
 };
 
 RunState state_at(const Training& training, const Progress& progress, const report::MetricsPosition& metrics) {
-  const auto& [peers, setup, engine, plans, start, features, updates] = training;
+  const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir] = training;
   const engine::Composition& composition = engine.composition();
   return {.progress = progress,
           .optimizer_steps = composition.optimizers.front()->steps(),
@@ -121,9 +123,23 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
   std::optional<FreezeWatch> watch;
   if (!is_known_beforehand(policy_of(setup))) watch.emplace(peers, setup, engine, training.plans, training.start);
   const PlanSource source = watch ? watch->source() : source_of(training.plans.changes);
-  const LoopParts parts{engine, open_train_data, open_eval_data, source, records, training.features, training.updates};
-  Loop(parts, options, training.start).run();
+  StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), training.traced,
+                  [&](int rank) { return training.run_dir / trace_file_name(rank); });
+  RankTimes times;
+  Loop({.engine = engine,
+        .open_train_data = open_train_data,
+        .open_eval_data = open_eval_data,
+        .plans = source,
+        .records = records,
+        .features = training.features,
+        .updates = training.updates,
+        .trace = &trace,
+        .times = &times},
+       options, training.start)
+      .run();
   if (peers.is_alone()) return;
+  const nlohmann::ordered_json of_all = times.of_all(peers.communicator());
+  if (records != nullptr) records->reporter.event("ranks", of_all);
   engine::check_same_state(engine.composition(), "at the end");
   if (records != nullptr)
     log_info(concat("all ", peers.process().processes, " processes ended with the same parameters, bit for bit"));
@@ -166,6 +182,7 @@ struct RunFiles {
   ServerPlace server = {};
   std::string version = {};   // of Sluice
   bool takes_pushes = false;  // that its server had taken after the checkpoint
+  StepRange traced = {};
 };
 
 // null: there is no parameter server.
@@ -188,7 +205,7 @@ void settle_chunks(const Training& training) {
 
 // What the user reads before the first step.
 void tell_plans(const Training& training) {
-  const auto& [peers, setup, engine, plans, start, features, updates] = training;
+  const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir] = training;
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
   if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
   warn_of_late_changes(plans.changes, setup.total_steps);
@@ -250,7 +267,8 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
       engine_options(setup, peers.processes(), features, updates ? updates->sync_factory() : engine::make_sync);
   if (updates) composed.compose.optimizer = updates->optimizer();
   engine::Engine engine(plans.now, std::move(composed));
-  const Training training{peers, setup, engine, plans, orders.state.progress, features, updates.get()};
+  const Training training{peers,    setup,         engine,       plans,           orders.state.progress,
+                          features, updates.get(), files.traced, files.dir.path()};
   nlohmann::ordered_json summary;
   peers.together([&] { summary = train_composed(training, files, resume); });
   return summary;
@@ -280,12 +298,14 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
   }
   const std::string config = concat(origin_line(options.config_file), "\n\n", config::to_toml(setup.config));
   const bool takes_pushes = goes_on_with_pushes(choice, resume);
-  return train(peers, setup,
-               {run_dir, checkpoints, config, continues, options.server, options.launch.version, takes_pushes}, resume);
+  return train(
+      peers, setup,
+      {run_dir, checkpoints, config, continues, options.server, options.launch.version, takes_pushes, options.traced},
+      resume);
 }
 
 // The part of a process that keeps no records.
-nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
+nlohmann::ordered_json follow(Peers& peers, Setup& setup, const StepRange& traced) {
   Orders orders = Orders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
   setup.total_steps = total_steps_after(setup, orders.state.progress);
   const nlohmann::ordered_json summary{
@@ -294,7 +314,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
   const auto features = make_feature_reuse(setup);
   engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes(), features));
   RunPlans plans{orders.state.plan, orders.tries_chunks, orders.state.changes};
-  const Training training{peers, setup, engine, plans, orders.state.progress, features};
+  const Training training{peers, setup, engine, plans, orders.state.progress, features, nullptr, traced};
   peers.together([&] {
     check_feasible(engine, training.plans.changes, training.start.steps_done);
     hand_out_start(training);
@@ -323,6 +343,7 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
   check_feature_reuse(setup);
   check_policy(setup);
   refuse_to_go_on(config, options);
+  check_trace(options.traced, config);
   if (world.rank != 0 || world.is_single()) return setup;
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   if (!choice.continues_run_dir) (void)find_start(choice, options);
@@ -337,7 +358,8 @@ comm::World alone(const comm::World& world) { return {.local_rank = world.local_
 
 nlohmann::ordered_json run_training(const config::Config& wanted, const SessionOptions& wishes) {
   const auto [place, config] = place_run(wanted, wishes.launch.world, wishes.serving);
-  if (place.part == ServerPlace::Part::kWorker) return run_worker(config, place, wishes.launch, wishes.run_dir);
+  if (place.part == ServerPlace::Part::kWorker)
+    return run_worker(config, place, wishes.launch, {wishes.run_dir, wishes.traced});
   if (place.part == ServerPlace::Part::kShards)
     return run_shard_server(config, place, {wishes.launch, wishes.run_dir, wishes.resume});
   SessionOptions options = wishes;
@@ -358,7 +380,7 @@ nlohmann::ordered_json run_training(const config::Config& wanted, const SessionO
   return peers.run([&] {
     settle_together(peers, setup);
     check_changes(setup, refuse_too_many_threads);  // the processes of this machine are known
-    return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);
+    return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup, options.traced);
   });
 }
 

@@ -11,6 +11,7 @@
 #include "train/peers.h"
 #include "train/plan_description.h"
 #include "train/server_place.h"
+#include "train/step_trace.h"
 
 namespace sluice::train {
 
@@ -23,6 +24,7 @@ struct SessionOptions {
   std::string resume;
   Serving serving;               // as a parameter server of workers that are started apart (`sluice serve`)
   bool accept_new_data = false;  // go on with other training data than the checkpoint was made with
+  StepRange traced = {};         // their traces are written into the run directory
   Launch launch;
   ServerPlace server = {};  // the session's own: where it serves
 };

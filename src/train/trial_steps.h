@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "profiler/breakdown.h"
 #include "train/setup.h"
+#include "train/step_trace.h"
 
 namespace sluice::train {
 
@@ -17,8 +18,8 @@ struct TrialStep {
   StepStats stats;
 };
 
-// The last `steps` of `warm_up` + `steps`.
+// The last `steps` of `warm_up` + `steps`. trace: of these; null: none.
 [[nodiscard]] std::vector<TrialStep> run_trial_steps(const Setup& setup, engine::Engine& engine, int warm_up,
-                                                     std::int64_t steps);
+                                                     std::int64_t steps, StepTrace* trace = nullptr);
 
 }  // namespace sluice::train

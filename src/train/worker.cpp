@@ -150,8 +150,9 @@ class Worker {
  public:
   // records: null where none are kept.
   Worker(const Setup& setup, const ServerPlace& place, std::shared_ptr<ps::NetworkLink> link,
-         report::WorkerWriter* records)
+         report::WorkerWriter* records, StepTrace& trace)
       : setup_(setup),
+        trace_(trace),
         records_(records),
         number_(place.worker),
         share_(share_of(setup, place.worker)),
@@ -226,7 +227,9 @@ class Worker {
       const std::int64_t number = push.version * share_.steps() + static_cast<std::int64_t>(i);
       const StepStats stats = engine_.step().run({batch}, number, lr_.at(push.version), {.count_correct = true});
       const Nanoseconds end = now_ns();
-      push.add(stats, profiler::break_down(engine_.recorder().collect(number, std::exchange(begin_, end), end)));
+      const StepSpans spans = engine_.recorder().collect(number, std::exchange(begin_, end), end);
+      trace_.add(spans, stats, engine_.plan());
+      push.add(stats, profiler::break_down(spans));
     }
     ++pushes_;
     examples_ += paced_->examples;
@@ -251,6 +254,7 @@ class Worker {
   }
 
   const Setup& setup_;
+  StepTrace& trace_;
   report::WorkerWriter* records_;
   int number_;
   WorkerShare share_;
@@ -276,7 +280,8 @@ Error with_batch(const Error& error, const WorkerShare& share) {
 
 // Everything that the server hears of when it goes wrong, and the worker's own records tell.
 nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const std::shared_ptr<ps::NetworkLink>& link,
-                            const std::filesystem::path& run_dir) {
+                            const WorkerFiles& files) {
+  const auto& [run_dir, traced] = files;
   std::unique_ptr<report::WorkerWriter> records;
   const auto unsent_place = [&] { return UnsentPlace{run_dir, place.worker, link->run()}; };
   bool has_taken = false;  // before that a file that is there is another process's
@@ -299,8 +304,11 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const 
     const auto unsent = take_unsent(unsent_place(), compression_options(setup.config.ps).push);
     if (!unsent.empty()) link->load_residuals(unsent);
     has_taken = true;
-    Worker worker(setup, place, link, records.get());
+    StepTrace trace(setup, nullptr, traced,
+                    [&](int) { return run_dir / concat("trace.worker", place.worker, ".json.gz"); });
+    Worker worker(setup, place, link, records.get(), trace);
     worker.run();
+    trace.finish();
     end("done");
     log_result(concat("worker ", place.worker, ": the run is over, after ", worker.pushes(), " pushes of this worker"));
     return worker.summary();
@@ -320,7 +328,11 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const 
 }  // namespace
 
 nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlace& place, const Launch& launch,
-                                  const std::filesystem::path& run_dir) {
+                                  const WorkerFiles& files) {
+  const auto& [run_dir, traced] = files;
+  check_trace(traced, config);
+  if (!traced.is_empty() && run_dir.empty())
+    throw ConfigError("--trace needs --run-dir in a worker of a parameter server, which keeps no files without it");
   const StopSignal stop_signal(launch.end_process ? StopSignal::Afterwards::kIgnored
                                                   : StopSignal::Afterwards::kAsBefore);
   check_run_dir(run_dir);
@@ -337,7 +349,7 @@ nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlac
     return {{"worker", place.worker}, {"outcome", "done"}, {"pushes", 0}, {"examples", 0}};
   }
   log_info(concat("worker ", place.worker, " has joined the parameter server at ", place.host, ":", place.port));
-  return work(setup, place, link, run_dir);
+  return work(setup, place, link, files);
 }
 
 }  // namespace sluice::train

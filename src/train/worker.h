@@ -12,12 +12,17 @@
 #include "config/config.h"
 #include "train/peers.h"
 #include "train/server_place.h"
+#include "train/step_trace.h"
 
 namespace sluice::train {
 
-// Returns when the run is over: what this worker has done. run_dir: where it keeps records of its own
-// (report/worker_writer.h); empty: nowhere.
+struct WorkerFiles {
+  std::filesystem::path run_dir;  // records of its own (report/worker_writer.h); empty: none
+  StepRange traced = {};          // by the versions of the weights that it computed from
+};
+
+// Returns when the run is over: what this worker has done.
 nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlace& place, const Launch& launch,
-                                  const std::filesystem::path& run_dir);
+                                  const WorkerFiles& files);
 
 }  // namespace sluice::train

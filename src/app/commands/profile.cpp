@@ -146,6 +146,12 @@ void add_profile(CLI::App& app) {
       ->type_name("FILE")
       ->capture_default_str()
       ->check(not_empty);
+  command
+      ->add_option("--trace", arguments->profile.trace,
+                   "Write what every process did in the training steps: .json or .json.gz, for ui.perfetto.dev, "
+                   "chrome://tracing and HolisticTraceAnalysis; with several processes FILE.rankN.json")
+      ->type_name("FILE")
+      ->check(not_empty);
   arguments->output.add_to(*command);
   add_world_options(*command, arguments->world);
   command->callback([arguments] { run_profile_command(*arguments); });

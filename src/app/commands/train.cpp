@@ -16,6 +16,7 @@ struct TrainArguments {
   OutputArguments output;
   train::SessionOptions session;
   comm::WorldOptions world;
+  std::string traced;
   bool dry_run = false;
 };
 
@@ -26,6 +27,7 @@ void run_train_command(TrainArguments& arguments) {
   if (config.replicas.sync == "ps" && !config.ps.address.empty() && arguments.world.init.empty())
     arguments.world.init = concat("tcp://", config.ps.address.substr(0, config.ps.address.find(',')));
   arguments.session.launch = {comm::choose_world(arguments.world), kVersion, end_with};
+  arguments.session.traced = train::parse_step_range(arguments.traced, "--trace");
   if (arguments.dry_run) {
     const train::PlanDescription plan = train::describe_training(config, arguments.session);
     arguments.output.print(plan.json, plan.text);
@@ -69,6 +71,12 @@ void add_train(CLI::App& app) {
   CLI::App& command = *app.add_subcommand("train", "Train a model as the configuration says");
   add_session(command, arguments,
               "A worker of a parameter server writes workers/N.jsonl into it, and without it nothing");
+  command
+      .add_option("--trace", arguments->traced,
+                  "Write what every process did in these steps, by their numbers, into the run directory: "
+                  "trace.rankN.json.gz, for ui.perfetto.dev, chrome://tracing and HolisticTraceAnalysis")
+      ->type_name("FIRST..LAST")
+      ->check(not_empty);
   add_world_options(command, arguments->world);
 }
 

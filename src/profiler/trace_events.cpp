@@ -1,0 +1,225 @@
+#include "profiler/trace_events.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/concat.h"
+
+namespace sluice::profiler {
+namespace {
+
+// Rows of a place; those of its k-th stage are k further. Readers take a tid for a stream, of which 0 is special.
+constexpr int kCompute = 10, kCopies = 1010, kWaits = 2010, kSums = 3010;
+constexpr int kLanes = 16;  // rows of one stage's sums
+
+enum class Kind { kCompute, kCopy, kWait, kSum };
+
+Kind kind_of(Phase phase) {
+  switch (phase) {
+    case Phase::kForward:
+    case Phase::kLoss:
+    case Phase::kBackward:
+    case Phase::kWeightGradient:
+    case Phase::kOptimizer:
+    case Phase::kEvaluation:
+    case Phase::kCheckpoint: return Kind::kCompute;
+    case Phase::kHostToDevice:
+    case Phase::kSend:
+    case Phase::kReceive: return Kind::kCopy;
+    case Phase::kLoadWait:
+    case Phase::kReceiveWait: return Kind::kWait;
+    case Phase::kAllReduce: return Kind::kSum;
+  }
+  return Kind::kCompute;
+}
+
+// HolisticTraceAnalysis takes for communication what begins with "nccl", for memory what begins with "Memcpy".
+std::string name_of(const Span& span) {
+  const std::string of = index(span.micro_batch) >= 0 ? concat(" mb ", index(span.micro_batch)) : "";
+  switch (span.phase) {
+    case Phase::kHostToDevice: return concat("Memcpy HtoD (Pinned -> Device)", of);
+    case Phase::kSend:
+    case Phase::kReceive: return concat("Memcpy PtoP (Device -> Device) ", phase_word(span.phase), of);
+    case Phase::kAllReduce: return "nccl local sum";
+    default: return concat(phase_word(span.phase), of);
+  }
+}
+
+std::string row_name(Kind kind, std::optional<StageId> stage) {
+  const std::string of = stage ? concat("stage ", index(*stage)) : "all stages";
+  if (kind == Kind::kCopy) return concat(of, " copies");
+  if (kind == Kind::kWait) return concat(of, " waits");
+  return of;
+}
+
+}  // namespace
+
+double TraceEvents::time(Nanoseconds at) const {
+  return static_cast<double>(at - process_.clock.offset - process_.base) / 1000.0;
+}
+
+TraceEvents::Row TraceEvents::named_row(int pid, int tid, const std::string& name) {
+  rows_.emplace(std::pair(pid, tid), name);
+  return {pid, tid};
+}
+
+void TraceEvents::add_bar(const char* category, const std::string& name, const Bar& bar, TraceEvent args) {
+  events_.push_back({{"ph", "X"},
+                     {"cat", category},
+                     {"name", name},
+                     {"pid", bar.row.pid},
+                     {"tid", bar.row.tid},
+                     {"ts", time(bar.begin)},
+                     {"dur", static_cast<double>(bar.end - bar.begin) / 1000.0},
+                     {"args", std::move(args)}});
+}
+
+void TraceEvents::add(const TracedStep& step) {
+  stage_pids_.clear();
+  done_.clear();
+  begun_.clear();
+  add_step_mark(step.spans);
+  for (const StepSpans::Place& place : step.spans.places) add_place(step, place);
+  add_buckets(step.spans);
+  add_flows();
+  add_counters(step);
+}
+
+void TraceEvents::add_step_mark(const StepSpans& spans) {
+  pids_[process_.pid] = concat("process of rank ", process_.rank, " on ", process_.host);
+  const Row row = named_row(process_.pid, process_.pid, "training loop");
+  add_bar("user_annotation", concat("ProfilerStep#", spans.step), {row, spans.begin, spans.end},
+          {{"step", spans.step}});
+  for (const Span& span : spans.process)
+    add_bar("user_annotation", name_of(span), {row, span.begin, span.end}, {{"phase", phase_word(span.phase)}});
+}
+
+void TraceEvents::add_place(const TracedStep& step, const StepSpans::Place& place) {
+  const auto key = std::pair(place.replica, place.device);
+  const int pid = places_.emplace(key, 1 + static_cast<int>(places_.size())).first->second;
+  const auto device = step.devices.find(key);
+  pids_[pid] = concat("rank ", process_.rank, " replica ", index(place.replica), ": ",
+                      device != step.devices.end() ? device->second : concat("device ", index(place.device)));
+  for (const StageId stage : place.stages) stage_pids_.try_emplace(stage, pid);
+  for (const Span& span : place.spans) add_span(place, pid, span, step.spans.step);
+}
+
+void TraceEvents::add_span(const StepSpans::Place& place, int pid, const Span& span, std::int64_t step) {
+  const Kind kind = kind_of(span.phase);
+  const auto found = std::ranges::find(place.stages, span.stage);
+  const std::optional<StageId> stage = found != place.stages.end() ? std::optional(span.stage) : std::nullopt;
+  // What no stage has to itself shares the first one's row: it is the same thread.
+  const int at = stage ? static_cast<int>(found - place.stages.begin()) : 0;
+  const int rows = kind == Kind::kCopy ? kCopies : kind == Kind::kWait ? kWaits : kCompute;
+  const std::optional<StageId> of = stage || place.stages.empty() ? stage : place.stages.front();
+  const Bar bar{named_row(pid, rows + at, row_name(kind, of)), span.begin, span.end};
+  const std::string name = name_of(span);
+  TraceEvent args{{"phase", phase_word(span.phase)}, {"step", step}, {"replica", index(place.replica)}};
+  if (stage) args["stage"] = index(*stage);
+  if (index(span.micro_batch) >= 0) args["micro_batch"] = index(span.micro_batch);
+  if (kind == Kind::kWait) return add_bar("user_annotation", name, bar, std::move(args));
+  const int correlation = ++correlations_;
+  args.update({{"device", pid - 1}, {"context", 1}, {"stream", bar.row.tid}, {"correlation", correlation}});
+  add_bar(kind == Kind::kCopy ? "gpu_memcpy" : "kernel", name, bar, std::move(args));
+  // A reader drops what no call on the host has begun.
+  const Row host = named_row(process_.pid, process_.pid + pid, concat("thread of ", pids_[pid]));
+  add_bar("cuda_runtime", concat("launch ", name), {host, span.begin, span.end}, {{"correlation", correlation}});
+
+  if (!stage || index(span.micro_batch) < 0) return;
+  const bool is_forward = span.phase == Phase::kForward;
+  if (!is_forward && span.phase != Phase::kBackward) return;
+  const Work work{place.replica, *stage, span.micro_batch, is_forward};
+  begun_.emplace(work, bar);
+  done_.insert_or_assign(work, bar);
+}
+
+// Sums of one stage that overlap have rows of their own: bars of one row must nest.
+TraceEvents::Row TraceEvents::bucket_row(const BucketSpan& bucket) {
+  const auto found = stage_pids_.find(bucket.stage);
+  const int pid = found != stage_pids_.end() ? found->second : process_.pid;
+  std::vector<Nanoseconds>& lanes = lanes_[{pid, bucket.stage}];
+  auto lane = std::ranges::find_if(lanes, [&](Nanoseconds until) { return until <= bucket.begin; });
+  if (lane == lanes.end() && lanes.size() < kLanes) lane = lanes.insert(lane, 0);
+  if (lane == lanes.end()) lane = std::ranges::min_element(lanes);  // more at once than anybody can read
+  *lane = std::max(*lane, bucket.end);
+  const int tid = kSums + index(bucket.stage) * kLanes + static_cast<int>(lane - lanes.begin());
+  return named_row(pid, tid, concat("stage ", index(bucket.stage), " all-reduce"));
+}
+
+void TraceEvents::add_buckets(const StepSpans& spans) {
+  for (const BucketSpan& bucket : spans.buckets) {
+    const Row row = bucket_row(bucket);
+    const int correlation = ++correlations_;
+    add_bar("kernel",
+            concat("ncclAllReduce (", process_.backend, ") stage ", index(bucket.stage), " bucket ", bucket.bucket),
+            {row, bucket.begin, bucket.end},
+            {{"phase", "all_reduce"},
+             {"step", spans.step},
+             {"stage", index(bucket.stage)},
+             {"bucket", bucket.bucket},
+             {"waited_us", static_cast<double>(bucket.all_there - bucket.begin) / 1000.0},
+             {"device", row.pid == process_.pid ? 0 : row.pid - 1},
+             {"context", 1},
+             {"stream", row.tid},
+             {"correlation", correlation}});
+    const Row host = named_row(process_.pid, process_.pid + (row.pid == process_.pid ? 0 : row.pid),
+                               concat("thread of ", pids_[row.pid]));
+    add_bar("cuda_runtime", "launch all-reduce", {host, bucket.begin, bucket.begin}, {{"correlation", correlation}});
+  }
+}
+
+void TraceEvents::add_flow_end(const char* phase, const std::string& name, const Row& row, Nanoseconds at) {
+  TraceEvent event{{"ph", phase},    {"cat", "pipeline"}, {"name", name},  {"id", flows_},
+                   {"pid", row.pid}, {"tid", row.tid},    {"ts", time(at)}};
+  if (*phase == 'f') event["bp"] = "e";
+  events_.push_back(std::move(event));
+}
+
+// From the end of a stage's work on a micro-batch to the beginning of the next stage's.
+void TraceEvents::add_flows() {
+  for (const auto& [work, bar] : begun_) {
+    Work before = work;
+    before.stage = StageId{index(work.stage) + (work.is_forward ? -1 : 1)};
+    const auto source = done_.find(before);
+    if (source == done_.end()) continue;
+    ++flows_;
+    const std::string name = concat(work.is_forward ? "activation mb " : "gradient mb ", index(work.micro_batch));
+    const Bar& from = source->second;
+    add_flow_end("s", name, from.row, std::max(from.begin, from.end - 1));  // within its bar
+    add_flow_end("f", name, bar.row, bar.begin);
+  }
+}
+
+void TraceEvents::add_counters(const TracedStep& step) {
+  for (const auto& [name, value] : step.counters) {
+    events_.push_back({{"ph", "C"},
+                       {"cat", "counter"},
+                       {"name", name},
+                       {"pid", process_.pid},
+                       {"tid", 0},
+                       {"ts", time(step.spans.end)},
+                       {"args", {{"value", value}}}});
+  }
+}
+
+std::vector<TraceEvent> TraceEvents::take() {
+  std::vector<TraceEvent> all;
+  const auto name = [&](const char* what, int pid, int tid, TraceEvent args) {
+    all.push_back({{"ph", "M"}, {"name", what}, {"pid", pid}, {"tid", tid}, {"ts", 0}, {"args", std::move(args)}});
+  };
+  for (const auto& [pid, text] : pids_) {
+    const bool is_device = pid != process_.pid;
+    name("process_name", pid, 0, {{"name", text}});
+    name("process_labels", pid, 0, {{"labels", is_device ? "device" : "CPU"}});
+    name("process_sort_index", pid, 0, {{"sort_index", is_device ? pid : 0}});
+  }
+  for (const auto& [row, text] : rows_) {
+    name("thread_name", row.first, row.second, {{"name", text}});
+    name("thread_sort_index", row.first, row.second, {{"sort_index", row.second}});
+  }
+  std::ranges::move(events_, std::back_inserter(all));
+  events_.clear();
+  return all;
+}
+
+}  // namespace sluice::profiler
