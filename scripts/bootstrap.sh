@@ -164,6 +164,7 @@ has_libtorch() { [[ -n $(compgen -G '.venv/lib/python3*/site-packages/torch/lib/
 python_is_ready() {
   venv_works && has_libtorch && python_group_is_ready base "${PYTHON_PACKAGES[@]}" \
     && { [[ $check_tools -eq 0 ]] || python_group_is_ready test "${PYTHON_TEST_PACKAGES[@]}"; } \
+    && { [[ $check_tools -eq 0 ]] || python_group_is_ready trace --no-deps "${PYTHON_TRACE_PACKAGES[@]}"; } \
     && { [[ $plots -eq 0 ]] || python_group_is_ready plot "${PYTHON_PLOT_PACKAGES[@]}"; }
 }
 
@@ -219,6 +220,7 @@ install_python_packages() {
   has_libtorch || check_disk
   install_python_group base "${PYTHON_PACKAGES[@]}"
   [[ $check_tools -eq 0 ]] || install_python_group test "${PYTHON_TEST_PACKAGES[@]}"
+  [[ $check_tools -eq 0 ]] || install_python_group trace --no-deps "${PYTHON_TRACE_PACKAGES[@]}"
   [[ $plots -eq 0 ]] || install_python_group plot "${PYTHON_PLOT_PACKAGES[@]}"
 }
 

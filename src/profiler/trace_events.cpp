@@ -1,7 +1,6 @@
 #include "profiler/trace_events.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "core/concat.h"
 
@@ -11,6 +10,8 @@ namespace {
 // Rows of a place; those of its k-th stage are k further. Readers take a tid for a stream, of which 0 is special.
 constexpr int kCompute = 10, kCopies = 1010, kWaits = 2010, kSums = 3010;
 constexpr int kLanes = 16;  // rows of one stage's sums
+
+constexpr Nanoseconds kShortest = 2000;  // of what is told as a GPU's work
 
 enum class Kind { kCompute, kCopy, kWait, kSum };
 
@@ -33,20 +34,22 @@ Kind kind_of(Phase phase) {
   return Kind::kCompute;
 }
 
-// HolisticTraceAnalysis takes for communication what begins with "nccl", for memory what begins with "Memcpy".
+// HolisticTraceAnalysis takes for communication what matches "^nccl.*Kernel", for memory what begins with "Memcpy".
 std::string name_of(const Span& span) {
   const std::string of = index(span.micro_batch) >= 0 ? concat(" mb ", index(span.micro_batch)) : "";
   switch (span.phase) {
     case Phase::kHostToDevice: return concat("Memcpy HtoD (Pinned -> Device)", of);
     case Phase::kSend:
     case Phase::kReceive: return concat("Memcpy PtoP (Device -> Device) ", phase_word(span.phase), of);
-    case Phase::kAllReduce: return "nccl local sum";
+    case Phase::kAllReduce: return "ncclKernel local sum";
     default: return concat(phase_word(span.phase), of);
   }
 }
 
-std::string row_name(Kind kind, std::optional<StageId> stage) {
-  const std::string of = stage ? concat("stage ", index(*stage)) : "all stages";
+int first_row(Kind kind) { return kind == Kind::kCopy ? kCopies : kind == Kind::kWait ? kWaits : kCompute; }
+
+std::string row_name(Kind kind, StageId stage) {
+  const std::string of = index(stage) >= 0 ? concat("stage ", index(stage)) : "all stages";
   if (kind == Kind::kCopy) return concat(of, " copies");
   if (kind == Kind::kWait) return concat(of, " waits");
   return of;
@@ -107,30 +110,43 @@ void TraceEvents::add_place(const TracedStep& step, const StepSpans::Place& plac
 void TraceEvents::add_span(const StepSpans::Place& place, int pid, const Span& span, std::int64_t step) {
   const Kind kind = kind_of(span.phase);
   const auto found = std::ranges::find(place.stages, span.stage);
-  const std::optional<StageId> stage = found != place.stages.end() ? std::optional(span.stage) : std::nullopt;
+  const bool has_stage = found != place.stages.end(), has_micro_batch = index(span.micro_batch) >= 0;
   // What no stage has to itself shares the first one's row: it is the same thread.
-  const int at = stage ? static_cast<int>(found - place.stages.begin()) : 0;
-  const int rows = kind == Kind::kCopy ? kCopies : kind == Kind::kWait ? kWaits : kCompute;
-  const std::optional<StageId> of = stage || place.stages.empty() ? stage : place.stages.front();
-  const Bar bar{named_row(pid, rows + at, row_name(kind, of)), span.begin, span.end};
-  const std::string name = name_of(span);
+  const int at = has_stage ? static_cast<int>(found - place.stages.begin()) : 0;
+  const StageId of = has_stage || place.stages.empty() ? span.stage : place.stages.front();
+  const Bar bar{named_row(pid, first_row(kind) + at, row_name(kind, of)), span.begin, span.end};
   TraceEvent args{{"phase", phase_word(span.phase)}, {"step", step}, {"replica", index(place.replica)}};
-  if (stage) args["stage"] = index(*stage);
-  if (index(span.micro_batch) >= 0) args["micro_batch"] = index(span.micro_batch);
-  if (kind == Kind::kWait) return add_bar("user_annotation", name, bar, std::move(args));
-  const int correlation = ++correlations_;
-  args.update({{"device", pid - 1}, {"context", 1}, {"stream", bar.row.tid}, {"correlation", correlation}});
-  add_bar(kind == Kind::kCopy ? "gpu_memcpy" : "kernel", name, bar, std::move(args));
-  // A reader drops what no call on the host has begun.
-  const Row host = named_row(process_.pid, process_.pid + pid, concat("thread of ", pids_[pid]));
-  add_bar("cuda_runtime", concat("launch ", name), {host, span.begin, span.end}, {{"correlation", correlation}});
+  if (has_stage) args["stage"] = index(span.stage);
+  if (has_micro_batch) args["micro_batch"] = index(span.micro_batch);
+  // HolisticTraceAnalysis rounds to microseconds: what is shorter would end before it begins.
+  if (kind == Kind::kWait || span.end - span.begin < kShortest) {
+    add_bar("user_annotation", name_of(span), bar, std::move(args));
+  } else {
+    add_work(kind == Kind::kCopy ? "gpu_memcpy" : "kernel", name_of(span), bar, std::move(args));
+  }
+  if (has_stage && has_micro_batch) remember({place.replica, span.stage, span.micro_batch}, span.phase, bar);
+}
 
-  if (!stage || index(span.micro_batch) < 0) return;
-  const bool is_forward = span.phase == Phase::kForward;
-  if (!is_forward && span.phase != Phase::kBackward) return;
-  const Work work{place.replica, *stage, span.micro_batch, is_forward};
+// What arrows lead from and to.
+void TraceEvents::remember(Work work, Phase phase, const Bar& bar) {
+  work.is_forward = phase == Phase::kForward;
+  if (!work.is_forward && phase != Phase::kBackward) return;
   begun_.emplace(work, bar);
   done_.insert_or_assign(work, bar);
+}
+
+// With the call on the host that began it: a reader drops work without.
+void TraceEvents::add_work(const char* category, const std::string& name, const Bar& bar, TraceEvent args) {
+  const int correlation = ++correlations_, pid = bar.row.pid;
+  const bool has_device = pid != process_.pid;
+  args.update(
+      {{"device", has_device ? pid - 1 : 0}, {"context", 1}, {"stream", bar.row.tid}, {"correlation", correlation}});
+  add_bar(category, name, bar, std::move(args));
+  const Row host = named_row(process_.pid, process_.pid + (has_device ? pid : 0), concat("calls for ", pids_[pid]));
+  // Sums overlap; the calls that begin them do not.
+  const bool is_sum = bar.row.tid >= kSums;
+  add_bar("cuda_runtime", concat("launch ", name), {host, bar.begin, is_sum ? bar.begin : bar.end},
+          {{"correlation", correlation}});
 }
 
 // Sums of one stage that overlap have rows of their own: bars of one row must nest.
@@ -149,22 +165,15 @@ TraceEvents::Row TraceEvents::bucket_row(const BucketSpan& bucket) {
 void TraceEvents::add_buckets(const StepSpans& spans) {
   for (const BucketSpan& bucket : spans.buckets) {
     const Row row = bucket_row(bucket);
-    const int correlation = ++correlations_;
-    add_bar("kernel",
-            concat("ncclAllReduce (", process_.backend, ") stage ", index(bucket.stage), " bucket ", bucket.bucket),
-            {row, bucket.begin, bucket.end},
-            {{"phase", "all_reduce"},
-             {"step", spans.step},
-             {"stage", index(bucket.stage)},
-             {"bucket", bucket.bucket},
-             {"waited_us", static_cast<double>(bucket.all_there - bucket.begin) / 1000.0},
-             {"device", row.pid == process_.pid ? 0 : row.pid - 1},
-             {"context", 1},
-             {"stream", row.tid},
-             {"correlation", correlation}});
-    const Row host = named_row(process_.pid, process_.pid + (row.pid == process_.pid ? 0 : row.pid),
-                               concat("thread of ", pids_[row.pid]));
-    add_bar("cuda_runtime", "launch all-reduce", {host, bucket.begin, bucket.begin}, {{"correlation", correlation}});
+    add_work(
+        "kernel",
+        concat("ncclKernel AllReduce (", process_.backend, ") stage ", index(bucket.stage), " bucket ", bucket.bucket),
+        {row, bucket.begin, bucket.end},
+        {{"phase", "all_reduce"},
+         {"step", spans.step},
+         {"stage", index(bucket.stage)},
+         {"bucket", bucket.bucket},
+         {"waited_us", static_cast<double>(bucket.all_there - bucket.begin) / 1000.0}});
   }
 }
 

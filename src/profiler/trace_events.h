@@ -37,13 +37,15 @@ class TraceEvents {
     ReplicaId replica;
     StageId stage;
     MicroBatchId micro_batch;
-    bool is_forward;
+    bool is_forward = false;
     auto operator<=>(const Work&) const = default;
   };
 
   void add_step_mark(const StepSpans& spans);
   void add_place(const TracedStep& step, const StepSpans::Place& place);
   void add_span(const StepSpans::Place& place, int pid, const Span& span, std::int64_t step);
+  void remember(Work work, Phase phase, const Bar& bar);
+  void add_work(const char* category, const std::string& name, const Bar& bar, TraceEvent args);
   void add_buckets(const StepSpans& spans);
   void add_flows();
   void add_counters(const TracedStep& step);

@@ -14,6 +14,7 @@
 #include "train/choose_chunks.h"
 #include "train/composition.h"
 #include "train/feature_reuse.h"
+#include "train/finished_run.h"
 #include "train/freeze_plans.h"
 #include "train/freeze_watch.h"
 #include "train/loop.h"
@@ -143,34 +144,6 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
   engine::check_same_state(engine.composition(), "at the end");
   if (records != nullptr)
     log_info(concat("all ", peers.process().processes, " processes ended with the same parameters, bit for bit"));
-}
-
-nlohmann::ordered_json with_run_dir(const storage::RunDir& run_dir, const nlohmann::ordered_json& summary) {
-  nlohmann::ordered_json fields{{"run_dir", run_dir.path().string()}};
-  fields.update(summary);
-  return fields;
-}
-
-// A run without a step to do would only cut the records of the steps that were done after its checkpoint.
-void refuse_to_cut(const storage::CheckpointStore& checkpoints, std::int64_t step, const std::string& source) {
-  const std::vector<std::int64_t> steps = checkpoints.steps();
-  if (steps.empty() || steps.front() <= step) return;
-  throw ConfigError(concat("no step is left to do from ", source, ", and its run has gone on to step ", steps.front(),
-                           "; raise train.steps to train from there again, or use sluice eval to evaluate it"));
-}
-
-// What a run that ended at this step, its last evaluation included, has reported; nothing when it was cut off.
-std::optional<nlohmann::ordered_json> summary_of_finished_run(const storage::RunDir& run_dir,
-                                                              std::int64_t total_steps) {
-  const auto summary = report::last_event(run_dir.metrics_file(), "summary");
-  if (!summary || summary->value("outcome", "") != "done" || summary->value("steps", -1) != total_steps)
-    return std::nullopt;
-  log_info(concat("the run in ", run_dir.path().string(), " has done its ", counted(total_steps, "step"),
-                  "; raise train.steps or train.epochs to train on"));
-  nlohmann::ordered_json fields = *summary;
-  fields.erase("event");
-  fields.erase("time_s");
-  return with_run_dir(run_dir, fields);
 }
 
 // What a run leaves behind, and where; rank 0's.

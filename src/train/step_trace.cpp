@@ -29,7 +29,7 @@ std::optional<std::int64_t> step_number(std::string_view text) {
   return number;
 }
 
-std::map<std::pair<ReplicaId, DeviceId>, std::string> device_names(const Setup& setup, const Plan& plan) {
+std::map<std::pair<ReplicaId, DeviceId>, std::string> names_of_devices(const Setup& setup, const Plan& plan) {
   const std::vector<device::Device> devices = devices_for(setup, plan.devices() * plan.replicas).devices;
   std::map<std::pair<ReplicaId, DeviceId>, std::string> names;
   for (int i = 0; i < static_cast<int>(devices.size()); ++i)
@@ -103,7 +103,7 @@ StepTrace::StepTrace(const Setup& setup, const comm::Communicator* others, StepR
 void StepTrace::add(const StepSpans& spans, const StepStats& stats, const Plan& plan) {
   if (is_done_ || spans.step < range_.first) return;
   const profiler::NetworkRates& network = network_.rates();
-  profiler::TracedStep& step = steps_.emplace_back(profiler::TracedStep{spans, device_names(setup_, plan)});
+  profiler::TracedStep& step = steps_.emplace_back(profiler::TracedStep{spans, names_of_devices(setup_, plan)});
   step.counters = counters_of(step, setup_, stats, plan, network_.is_known() ? &network : nullptr);
   if (spans.step >= range_.last) write();
 }

@@ -1,5 +1,6 @@
 // Processes that find each other, agree and add tensors up; threads stand in for them. And how a start fails.
 #include "comm/processes.h"
+#include "comm/clock_offset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -91,6 +92,21 @@ TEST(Processes, WhoHoldsAnotherValueIsNamedInAll) {
     EXPECT_EQ(found->describe_ranks(), "ranks 1, 3");
     EXPECT_EQ(broadcast_text(*communicator, rank == 2 ? "from 2" : "", 2), "from 2");
     EXPECT_EQ(broadcast_text(*communicator, rank == 0 ? "" : "not mine", 0), "");
+  });
+  EXPECT_THAT(failures, testing::Each(""));
+}
+
+TEST(Processes, TellEachOtherTheirTextsAndTheirClocks) {
+  const int port = free_port();
+  const auto failures = run_ranks(3, [&](int rank) {
+    Processes processes(world_of(rank, 3, port), {}, kLimit);
+    const auto communicator = processes.make_communicator("values");
+    EXPECT_THAT(all_texts(*communicator, std::string(rank * 1000, static_cast<char>('a' + rank))),
+                testing::ElementsAre("", std::string(1000, 'b'), std::string(2000, 'c')));
+    const ClockOffset clock = measure_clock_offset(*communicator);  // all read one clock
+    EXPECT_LE(std::abs(clock.offset), clock.error);
+    EXPECT_EQ(clock.error == 0, rank == 0);
+    EXPECT_LT(clock.error, 1'000'000'000);
   });
   EXPECT_THAT(failures, testing::Each(""));
 }
