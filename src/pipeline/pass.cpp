@@ -322,7 +322,8 @@ StagePass Pass::pass_of(const Worker& worker, const Action& action) const {
                  .needs_input_gradient = index(action.stage) > first_trained_,
                  .has_loss = is_last(action.stage),
                  .splits_backward = splits(action),
-                 .keeps_transformed = request_.schedule.micro_batches > 1};
+                 .keeps_transformed = request_.schedule.micro_batches > 1,
+                 .marks = worker.spans.marks()};
   pass.context.sample_ids = micro_batch_of(worker.replica(), action.micro_batch).sample_ids;
   pass.context.replicas = worker.replicas.get();
   return pass;
