@@ -172,8 +172,8 @@ std::vector<std::optional<MicroBatchId>> Pass::last_gradients(const Place& place
 GradientReady Pass::reports_of(Worker& worker, const Action& action) {
   if (!request_.sync || !ends_gradient(action.op)) return {};
   if (worker.last_gradients[index(action.stage)] != action.micro_batch) return {};
-  return [this, &worker](ParamId param) {
-    const StreamSpanScope reducing(worker.spans, Phase::kAllReduce);
+  return [this, &worker, stage = action.stage](ParamId param) {
+    const StreamSpanScope reducing(worker.spans, Phase::kAllReduce, stage);
     request_.sync->on_grad_ready(worker.replica(), param);
   };
 }

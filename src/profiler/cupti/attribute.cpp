@@ -156,7 +156,7 @@ class Attributor {
     KernelTime& row = result_.kernels[{action.phase, layer, work.name}];
     ++row.calls;
     row.time += work.end - work.begin;
-    if (work.is_communication) {
+    if (work.is_communication && action.stage != kNoStage) {  // else statistics, which the place waits for
       sums_[index(action.stage)].push_back({work.begin, work.end});
       return;
     }

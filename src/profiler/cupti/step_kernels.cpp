@@ -3,11 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/concat.h"
+#include "core/log.h"
+
 namespace sluice::cupti {
 
 StepSpans StepKernels::attributed(StepSpans host) {
   std::vector<StreamKey> streams;
-  for (const StepSpans::Place& place : host.places) streams.push_back(session_->key_of(place.stream));
+  for (const StepSpans::Place& place : host.places) {
+    streams.push_back(session_->key_of(place.stream));
+    const bool is_unknown = place.stream.gpu >= 0 && streams.back().device < 0;
+    if (is_unknown && !std::exchange(has_warned_, true))
+      log_warning(concat("CUPTI does not know a stream of cuda:", place.stream.gpu, ": its times are those of events"));
+  }
   const Records records = session_->collect();
   if (!std::exchange(is_warm_, true)) return host;
   Attribution result = attribute(std::move(host), streams, records);

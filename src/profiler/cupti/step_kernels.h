@@ -18,7 +18,8 @@ class StepKernels {
   explicit StepKernels(std::unique_ptr<Session> session) : session_(std::move(session)) {}
 
   [[nodiscard]] Session& session() { return *session_; }
-  // Of the step that has just ended, on streams that are idle.
+  // Of the step that has just ended, on streams that are idle. A stream that CUPTI does not know keeps its events; one
+  // warning says so.
   [[nodiscard]] StepSpans attributed(StepSpans host);
   void forget() { static_cast<void>(session_->collect()); }  // what ran since the last step, such as an evaluation
 
@@ -36,6 +37,7 @@ class StepKernels {
  private:
   std::unique_ptr<Session> session_;
   bool is_warm_ = false;
+  bool has_warned_ = false;
   std::int64_t steps_ = 0;
   KernelTable kernels_;
   Counts counts_;

@@ -170,6 +170,16 @@ TEST(Attribute, KernelsOfNcclTellWhenABucketRan) {
   EXPECT_EQ(one.all_reduce_hidden(), 10);
 }
 
+// Batch-norm's statistics: the place waits for them, so they are exposed.
+TEST(Attribute, CommunicationOfNoStageIsThePlacesOwnAllReduce) {
+  const StepSpans host = step_of(place(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
+  Recording recorded;
+  recorded.work({0, 30}, 21, 40, 60, tag_of(Phase::kAllReduce, 0, -1, -1), kNccl);
+  const Attribution result = attribute(host, {{0, 7}}, recorded.records);
+  EXPECT_TRUE(result.spans.buckets.empty());
+  EXPECT_EQ(profiler::break_down(result.spans).places.at(0)[Part::kAllReduce], 20);
+}
+
 TEST(Attribute, APlaceOnACpuKeepsItsSpans) {
   const StepSpans host = step_of(place(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
   const Attribution result = attribute(host, {{}}, {});

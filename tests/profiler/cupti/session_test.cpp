@@ -129,6 +129,17 @@ TEST_F(CuptiSession, PlayedRecordsBecomeTheBreakdownAfterTheFirstStep) {
   EXPECT_EQ(rows[2].kernel, "Memcpy HtoD");
 }
 
+TEST_F(CuptiSession, AStreamThatIsNotKnownKeepsTheTimesOfItsEvents) {
+  StepKernels steps(start());
+  StepSpans host = host_step();
+  host.places[0].stream.handle = 0;
+  static_cast<void>(steps.attributed(host));
+  play_launch(1, 20, kNoTag);
+  play_kernel(1, 100, 200);
+  EXPECT_EQ(profiler::break_down(steps.attributed(host)).places.at(0)[Part::kForward], 900);
+  EXPECT_EQ(steps.counts().elsewhere, 1U);
+}
+
 TEST_F(CuptiSession, PastTheCapRecordsAreDroppedAndCounted) {
   const auto session = start({.block_bytes = 1024, .blocks = 0});
   for (std::uint32_t i = 0; i < 20; ++i) play_kernel(i, 1, 2);
