@@ -1,6 +1,7 @@
 #include "train/gpu_kernels.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "core/concat.h"
@@ -31,11 +32,24 @@ std::unique_ptr<GpuKernels> GpuKernels::start(const std::string& level, bool mak
   return std::unique_ptr<GpuKernels>(new GpuKernels(std::move(session), engine.recorder()));
 }
 
+GpuKernels::GpuKernels(std::unique_ptr<cupti::Session> session, Recorder& recorder)
+    : running_(std::make_unique<Running>(std::move(session))), recorder_(recorder) {
+  recorder_.tell(&running_->marks);
+}
+
+// A run that ends with an error may leave a thread behind, which may still mark its actions when it wakes: what it
+// calls stays until the process ends.
+GpuKernels::~GpuKernels() {
+  recorder_.tell(nullptr);
+  if (std::uncaught_exceptions() > 0) static_cast<void>(running_.release());
+}
+
 void GpuKernels::report(report::Reporter& reporter) const {
-  if (steps_.steps() == 0) return;
+  const cupti::StepKernels& steps = running_->steps;
+  if (steps.steps() == 0) return;
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   Nanoseconds rest = 0;
-  for (const cupti::StepKernels::Row& row : steps_.rows()) {
+  for (const cupti::StepKernels::Row& row : steps.rows()) {
     if (rows.size() == kMostRows) {
       rest += row.sum.time;
       continue;
@@ -46,8 +60,8 @@ void GpuKernels::report(report::Reporter& reporter) const {
                     {"calls", row.sum.calls},
                     {"time_ms", to_ms(row.sum.time)}});
   }
-  const cupti::Counts& counts = steps_.counts();
-  reporter.event("kernels", {{"steps", steps_.steps()},
+  const cupti::Counts& counts = steps.counts();
+  reporter.event("kernels", {{"steps", steps.steps()},
                              {"rows", rows},
                              {"rest_ms", to_ms(rest)},
                              {"records", counts.work},
@@ -61,7 +75,7 @@ void GpuKernels::report(report::Reporter& reporter) const {
                              {"overhead_ms", to_ms(counts.overhead)},
                              {"waits_ms", to_ms(counts.waits)}});
   log_info(concat("CUPTI: ", counted(static_cast<std::int64_t>(counts.work), "record"), " in ",
-                  counted(steps_.steps(), "step"), ", ", counts.dropped, " dropped, ", counts.disagreements,
+                  counted(steps.steps(), "step"), ", ", counts.dropped, " dropped, ", counts.disagreements,
                   " whose tag and time disagree; it cost ", fixed(to_ms(counts.overhead), 1),
                   " ms by its own account"));
 }

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "core/recorder.h"
 #include "engine/engine.h"
@@ -20,23 +21,24 @@ class GpuKernels {
   // engine outlives it.
   [[nodiscard]] static std::unique_ptr<GpuKernels> start(const std::string& level, bool makes_steps,
                                                          engine::Engine& engine);
-  ~GpuKernels() { recorder_.tell(nullptr); }
+  ~GpuKernels();
   GpuKernels(const GpuKernels&) = delete;
   GpuKernels& operator=(const GpuKernels&) = delete;
 
-  [[nodiscard]] StepSpans attributed(StepSpans host) { return steps_.attributed(std::move(host)); }
-  void forget() { steps_.forget(); }  // what ran outside of steps
+  [[nodiscard]] StepSpans attributed(StepSpans host) { return running_->steps.attributed(std::move(host)); }
+  void forget() { running_->steps.forget(); }  // what ran outside of steps
   // The event `kernels`; nothing before the second step.
   void report(report::Reporter& reporter) const;
 
  private:
-  GpuKernels(std::unique_ptr<cupti::Session> session, Recorder& recorder)
-      : steps_(std::move(session)), marks_(steps_.session()), recorder_(recorder) {
-    recorder_.tell(&marks_);
-  }
+  struct Running {
+    explicit Running(std::unique_ptr<cupti::Session> session) : steps(std::move(session)), marks(steps.session()) {}
+    cupti::StepKernels steps;
+    cupti::AutogradMarks marks;
+  };
+  GpuKernels(std::unique_ptr<cupti::Session> session, Recorder& recorder);
 
-  cupti::StepKernels steps_;
-  cupti::AutogradMarks marks_;
+  std::unique_ptr<Running> running_;
   Recorder& recorder_;
 };
 
