@@ -26,6 +26,7 @@ MAY_INCLUDE = {
     "optim": {"core"},
     "data": {"core"},
     "profiler": {"core"},
+    "profiler/cupti": {"core", "profiler"},
     "pipeline/schedule": {"core"},
     "pipeline": {"core", "nn", "device", "comm", "pipeline/schedule"},
     "ddp": {"core", "device", "comm"},

@@ -56,6 +56,14 @@ check train_grid build/release/sluice train configs/quickstart.toml "${on_gpu[@]
   --set 'device.list=["cuda:0", "cuda:0", "cuda:0", "cuda:0"]'
 check eval_on_cpu build/release/sluice eval configs/quickstart.toml "${on_gpu[@]}" --checkpoint "$out/run_grid" \
   --set 'device.list="cpu"'
+# Batches that fill the GPU: else the gaps between kernels, which only events count, are most of a phase.
+large=(--set pipeline.stages=1 --set replicas.local=1 --set train.global_batch=1000 --set data.samples=20000 --set log.every=1)
+check train_events build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" "${large[@]}" --run-dir "$out/run_events"
+check train_cupti build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" "${large[@]}" --run-dir "$out/run_cupti" \
+  --set 'profile.level="cupti"'
+check grid_cupti build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" --run-dir "$out/run_grid_cupti" \
+  --set 'device.list=["cuda:0", "cuda:0", "cuda:0", "cuda:0"]' --set 'profile.level="cupti"'
+check cupti_against_events python3 scripts/cupti_check.py "$out/run_events" "$out/run_cupti"
 # NCCL refuses two processes on one GPU; Gloo carries the tensors of a shared one.
 # shellcheck disable=SC2317 # the bash that `ranks` starts calls it
 two_ranks() {

@@ -12,8 +12,8 @@ void SpanRing::take(std::vector<Span>& into) {
   read_.store(end, std::memory_order_release);
 }
 
-Track& Recorder::add_track(ReplicaId replica, DeviceId device, std::vector<StageId> stages) {
-  return tracks_.emplace_back(replica, device, std::move(stages));
+Track& Recorder::add_track(ReplicaId replica, DeviceId device, std::vector<StageId> stages, StreamName stream) {
+  return tracks_.emplace_back(replica, device, std::move(stages), stream);
 }
 
 StepSpans Recorder::collect(std::int64_t step, Nanoseconds begin, Nanoseconds end) {
@@ -24,8 +24,8 @@ StepSpans Recorder::collect(std::int64_t step, Nanoseconds begin, Nanoseconds en
                   .late = std::exchange(late_, {})};
   if (!is_on_) return spans;
   for (Track& track : tracks_) {
-    StepSpans::Place& place =
-        spans.places.emplace_back(StepSpans::Place{track.replica(), track.device(), track.stages(), {}});
+    StepSpans::Place& place = spans.places.emplace_back(
+        StepSpans::Place{track.replica(), track.device(), track.stages(), {}, track.stream()});
     track.ring().take(place.spans);
     spans.dropped += track.ring().take_dropped();
   }
@@ -35,7 +35,9 @@ StepSpans Recorder::collect(std::int64_t step, Nanoseconds begin, Nanoseconds en
 }
 
 SpanScope::~SpanScope() {
-  if (track_ != nullptr) track_->add({phase_, micro_batch_, begin_, now_ns()});
+  if (track_ == nullptr) return;
+  const Nanoseconds end = now_ns();
+  track_->add({phase_, micro_batch_, begin_, end, kNoStage, begin_, end});
 }
 
 }  // namespace sluice

@@ -18,6 +18,8 @@
 
 namespace sluice {
 
+class ActionMarks;  // core/action_marks.h
+
 enum class Phase : std::uint8_t {
   kLoadWait,        // for the loader's next batch
   kHostToDevice,    // samples and targets onto the device
@@ -37,12 +39,24 @@ enum class Phase : std::uint8_t {
 inline constexpr MicroBatchId kNoMicroBatch{-1};
 inline constexpr StageId kNoStage{-1};
 
+// Of a device's time. On a GPU the calls run ahead of it: the host's interval is theirs, and holds the launch of all
+// that they queue. On a CPU device both are the same.
 struct Span {
   Phase phase;
   MicroBatchId micro_batch;
   Nanoseconds begin;
   Nanoseconds end;
   StageId stage = kNoStage;
+  Nanoseconds host_begin = 0;
+  Nanoseconds host_end = 0;
+};
+
+// Which queue of which GPU a place works with.
+struct StreamName {
+  int gpu = -1;              // CUDA's ordinal; -1: a CPU device, which has no queue
+  std::uint64_t handle = 0;  // the cudaStream_t
+
+  bool operator==(const StreamName&) const = default;
 };
 
 // The sum of one bucket over the processes of a run, which goes on beside the stages' own work.
@@ -91,21 +105,23 @@ class SpanRing {
 // The spans of one thread.
 class Track {
  public:
-  static constexpr std::size_t kCapacity = 1 << 13;  // 256 KiB; a stage of 512 micro-batches makes about 4000 spans
+  static constexpr std::size_t kCapacity = 1 << 13;  // 384 KiB; a stage of 512 micro-batches makes about 4000 spans
 
-  Track(ReplicaId replica, DeviceId device, std::vector<StageId> stages)
-      : replica_(replica), device_(device), stages_(std::move(stages)), ring_(kCapacity) {}
+  Track(ReplicaId replica, DeviceId device, std::vector<StageId> stages, StreamName stream)
+      : replica_(replica), device_(device), stages_(std::move(stages)), stream_(stream), ring_(kCapacity) {}
 
   void add(const Span& span) { ring_.push(span); }
   [[nodiscard]] ReplicaId replica() const { return replica_; }
   [[nodiscard]] DeviceId device() const { return device_; }
   [[nodiscard]] const std::vector<StageId>& stages() const { return stages_; }  // that the thread runs
+  [[nodiscard]] StreamName stream() const { return stream_; }
   [[nodiscard]] SpanRing& ring() { return ring_; }
 
  private:
   ReplicaId replica_;
   DeviceId device_;
   std::vector<StageId> stages_;
+  StreamName stream_;
   SpanRing ring_;
 };
 
@@ -116,6 +132,7 @@ struct StepSpans {
     DeviceId device;
     std::vector<StageId> stages;
     std::vector<Span> spans;
+    StreamName stream = {};
   };
   std::int64_t step = 0;
   Nanoseconds begin = 0, end = 0;   // of the step
@@ -128,14 +145,18 @@ struct StepSpans {
 
 class Recorder {
  public:
-  explicit Recorder(bool is_on = true) : is_on_(is_on), process_(ReplicaId{-1}, DeviceId{-1}, {}) {}
+  explicit Recorder(bool is_on = true) : is_on_(is_on), process_(ReplicaId{-1}, DeviceId{-1}, {}, {}) {}
 
-  // The three below: not while a step runs.
+  // The four below: not while a step runs.
   void switch_on(bool on) { is_on_ = on; }
   // Forgets all places, and their spans that were not collected: others follow.
   void remove_tracks() { tracks_.clear(); }
   // Of a place, whose stages are these; it lives until remove_tracks().
-  [[nodiscard]] Track& add_track(ReplicaId replica, DeviceId device, std::vector<StageId> stages);
+  [[nodiscard]] Track& add_track(ReplicaId replica, DeviceId device, std::vector<StageId> stages,
+                                 StreamName stream = {});
+  // Who is told of each action while it runs; null: nobody. They outlive the steps.
+  void tell(ActionMarks* marks) { marks_ = marks; }
+  [[nodiscard]] ActionMarks* marks() const { return marks_; }
 
   // What a thread is to write into; null while nothing is recorded.
   [[nodiscard]] Track* open(Track& track) const { return is_on_ ? &track : nullptr; }
@@ -153,6 +174,7 @@ class Recorder {
 
  private:
   bool is_on_;
+  ActionMarks* marks_ = nullptr;
   std::deque<Track> tracks_;
   Track process_;
   std::vector<BucketSpan> buckets_;

@@ -31,6 +31,7 @@ class StreamState {
   virtual void wait(const EventState& event) const = 0;
   virtual void synchronize() const = 0;
   virtual void keep_alive(const at::Tensor& tensor) const = 0;
+  [[nodiscard]] virtual std::uint64_t handle() const = 0;  // the cudaStream_t
   // Makes this stream current on the calling thread until the returned object dies.
   [[nodiscard]] virtual std::shared_ptr<void> make_current() const = 0;
 };

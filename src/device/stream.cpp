@@ -12,6 +12,8 @@ Stream Stream::current(Device device) {
   return {device, device.kind == DeviceKind::kCuda ? backend::current_cuda_stream(device.index) : nullptr};
 }
 
+StreamName Stream::name() const { return state_ ? StreamName{device_.index, state_->handle()} : StreamName{}; }
+
 Event Stream::record() const { return state_ ? Event(state_->record()) : Event(); }
 
 Moment Stream::moment() const {

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "core/recorder.h"
 #include "device/backend.h"
 #include "device/device.h"
 
@@ -48,6 +49,7 @@ class Stream {
   [[nodiscard]] static Stream current(Device device);
 
   [[nodiscard]] Device device() const { return device_; }
+  [[nodiscard]] StreamName name() const;  // by which a GPU profiler tells it
   [[nodiscard]] Event record() const;
   [[nodiscard]] Moment moment() const;
   // Later work of this stream waits. The caller does not, except on a CPU device, whose work is the caller itself.

@@ -23,9 +23,10 @@ std::vector<Place> make_places(const std::vector<std::vector<device::Device>>& d
   return places;
 }
 
-std::shared_ptr<Grid> make_grid(StageGrid stages, PrefixGrid prefixes, const std::vector<Place>& places,
+std::shared_ptr<Grid> make_grid(StageGrid stages, PrefixGrid prefixes, const WorkerPool& pool,
                                 const std::vector<int>& owners, std::shared_ptr<Recorder> recorder) {
   auto grid = std::make_shared<Grid>();
+  const std::vector<Place>& places = pool.places();
   const std::size_t devices = places.size() / stages.size();
   grid->stages = std::move(stages);
   grid->prefixes = std::move(prefixes);
@@ -39,9 +40,9 @@ std::shared_ptr<Grid> make_grid(StageGrid stages, PrefixGrid prefixes, const std
   }
   for (const auto& of_replica : grid->stages) check(of_replica.size() == owners.size(), "every stage has an owner");
   for (const auto& of_device : grid->stages_of) check(!of_device.empty(), "every device has a stage");
-  for (const Place& place : places) {
-    grid->tracks.push_back(
-        &grid->recorder->add_track(place.replica, place.device, grid->stages_of[index(place.device)]));
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    grid->tracks.push_back(&grid->recorder->add_track(
+        places[i].replica, places[i].device, grid->stages_of[index(places[i].device)], pool.streams()[i].name()));
   }
   return grid;
 }
@@ -54,7 +55,7 @@ Executor::Executor(StageGrid grid, const std::vector<std::vector<device::Device>
       pool_(options.workers ? std::move(options.workers) : std::make_shared<WorkerPool>()) {
   pool_->assign(make_places(devices, options.cpu_threads));
   auto recorder = options.recorder ? std::move(options.recorder) : std::make_shared<Recorder>(options.record_spans);
-  grid_ = make_grid(std::move(grid), std::move(prefixes), pool_->places(), owners, std::move(recorder));
+  grid_ = make_grid(std::move(grid), std::move(prefixes), *pool_, owners, std::move(recorder));
 }
 
 Executor::~Executor() = default;

@@ -38,7 +38,7 @@ struct Grid {
   }
   [[nodiscard]] Stage& stage(ReplicaId replica, StageId stage) const { return *stages[index(replica)][index(stage)]; }
   [[nodiscard]] StreamSpans open_spans(int place, const device::Stream& stream) {
-    return {recorder->open(*tracks[place]), stream};
+    return {recorder->open(*tracks[place]), stream, recorder->marks()};
   }
 };
 

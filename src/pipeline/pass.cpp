@@ -172,8 +172,8 @@ std::vector<std::optional<MicroBatchId>> Pass::last_gradients(const Place& place
 GradientReady Pass::reports_of(Worker& worker, const Action& action) {
   if (!request_.sync || !ends_gradient(action.op)) return {};
   if (worker.last_gradients[index(action.stage)] != action.micro_batch) return {};
-  return [this, &worker](ParamId param) {
-    const StreamSpanScope reducing(worker.spans, Phase::kAllReduce);
+  return [this, &worker, stage = action.stage](ParamId param) {
+    const StreamSpanScope reducing(worker.spans, Phase::kAllReduce, stage);
     request_.sync->on_grad_ready(worker.replica(), param);
   };
 }
@@ -322,7 +322,8 @@ StagePass Pass::pass_of(const Worker& worker, const Action& action) const {
                  .needs_input_gradient = index(action.stage) > first_trained_,
                  .has_loss = is_last(action.stage),
                  .splits_backward = splits(action),
-                 .keeps_transformed = request_.schedule.micro_batches > 1};
+                 .keeps_transformed = request_.schedule.micro_batches > 1,
+                 .marks = worker.spans.marks()};
   pass.context.sample_ids = micro_batch_of(worker.replica(), action.micro_batch).sample_ids;
   pass.context.replicas = worker.replicas.get();
   return pass;

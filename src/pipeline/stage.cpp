@@ -94,8 +94,10 @@ std::string Stage::work_on(const MicroBatch& samples) const {
   return concat(work_.what, " of ", name_of_layers(), shape);
 }
 
-at::Tensor Stage::run_layer(std::size_t layer, const at::Tensor& input, const nn::ForwardContext& context) {
+at::Tensor Stage::run_layer(std::size_t layer, const at::Tensor& input, const nn::ForwardContext& context,
+                            ActionMarks* marks) {
   work_.layer = layers_[layer].get();
+  const LayerMark mark(marks, work_.layer->name());
   return layers_[layer]->forward(input, context);
 }
 
@@ -106,7 +108,8 @@ at::Tensor Stage::forward(MicroBatchId micro_batch, const at::Tensor& input, con
   if (!pass.context.training) {
     const at::NoGradGuard no_grad;
     at::Tensor output = input;
-    for (std::size_t i = 0; i < layers_.size(); ++i) output = run_layer(i, output, state.pass.context);
+    for (std::size_t i = 0; i < layers_.size(); ++i)
+      output = run_layer(i, output, state.pass.context, state.pass.marks);
     work_ = {};
     return output;
   }
@@ -133,7 +136,7 @@ at::Tensor Stage::forward_keeping_graph(const at::Tensor& input, InFlight& state
     if (state.live) state.holds.push_back(state.live->hold(leaf));
   }
   at::Tensor output = leaf;
-  for (std::size_t i = 0; i < layers_.size(); ++i) output = run_layer(i, output, state.pass.context);
+  for (std::size_t i = 0; i < layers_.size(); ++i) output = run_layer(i, output, state.pass.context, state.pass.marks);
   if (state.pass.has_loss) {
     state.logits = output;
   } else if (output.requires_grad()) {
@@ -157,7 +160,7 @@ at::Tensor Stage::forward_keeping_inputs(const at::Tensor& input, InFlight& stat
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     state.inputs.push_back(i < first ? at::Tensor() : output);
     if (state.live) state.holds.push_back(state.live->hold(state.inputs.back()));
-    output = run_layer(i, output, state.pass.context);
+    output = run_layer(i, output, state.pass.context, state.pass.marks);
   }
   if (state.pass.has_loss) state.logits = output;
   return output;
@@ -235,7 +238,7 @@ at::Tensor Stage::backward_recomputing(InFlight& state, at::Tensor gradient) {
   for (std::size_t i = layers_.size(); i-- > first;) {
     const at::Tensor leaf =
         std::exchange(state.inputs[i], {}).detach().requires_grad_(i > first || state.pass.needs_input_gradient);
-    const at::Tensor output = run_layer(i, leaf, again);
+    const at::Tensor output = run_layer(i, leaf, again, state.pass.marks);
     torch::autograd::backward({output}, {gradient});
     gradient = take_gradient(leaf);
   }

@@ -18,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
 
+#include "core/action_marks.h"
 #include "core/ids.h"
 #include "device/device.h"
 #include "nn/layer.h"
@@ -39,6 +40,7 @@ struct StagePass {
   bool has_loss = false;             // the last stage, in training
   bool splits_backward = false;      // backward() leaves the weight gradients to weight_gradient()
   bool keeps_transformed = false;    // transformed weights, until end_pass(): other micro-batches come
+  ActionMarks* marks = nullptr;      // who is told of each layer
 };
 
 class Stage {
@@ -122,7 +124,8 @@ class Stage {
     const nn::Layer* layer = nullptr;  // null: all of them
   };
 
-  [[nodiscard]] at::Tensor run_layer(std::size_t layer, const at::Tensor& input, const nn::ForwardContext& context);
+  [[nodiscard]] at::Tensor run_layer(std::size_t layer, const at::Tensor& input, const nn::ForwardContext& context,
+                                     ActionMarks* marks);
   void install_gradient_hooks();
   // Layers before this one need no backward.
   [[nodiscard]] std::size_t first_trained_layer(const StagePass& pass) const;

@@ -44,6 +44,7 @@ void Loop::run() {
 void Loop::run_to_the_end() {
   run_until_done_or_stopped();
   if (parts_.trace != nullptr) parts_.trace->finish();
+  if (kernels_ && parts_.records != nullptr) kernels_->report(parts_.records->reporter);
   if (!is_finished() || progress_.evaluation_due) stop_early();
   check_records();
   if (!is_saved()) save();  // again, where the disk could not take it
@@ -202,7 +203,9 @@ std::optional<std::int64_t> Loop::proven_step() const {
 std::optional<RecordedStep> Loop::next_step(double lr) {
   const engine::StepWishes wishes{.count_correct = true, .stop = StopSignal::requested()};
   if (parts_.updates != nullptr) return parts_.updates->next_update(parts_.engine, wishes);
-  return run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, wishes);
+  RecordedStep step = run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, wishes);
+  if (kernels_) step.spans = kernels_->attributed(std::move(step.spans));
+  return step;
 }
 
 void Loop::train_one_step() {
@@ -283,6 +286,7 @@ bool Loop::checkpoint_is_due() const {
 
 void Loop::report_outside_of_steps() {
   const StepSpans spans = parts_.engine.recorder().collect(progress_.steps_done, 0, 0);
+  if (kernels_) kernels_->forget();
   if (parts_.records != nullptr) parts_.records->reporter.outside_of_steps(spans.process);
 }
 

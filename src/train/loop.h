@@ -22,6 +22,7 @@
 #include "report/reporter.h"
 #include "storage/checkpoint_store.h"
 #include "train/feature_reuse.h"
+#include "train/gpu_kernels.h"
 #include "train/plan_source.h"
 #include "train/rank_times.h"
 #include "train/step_trace.h"
@@ -39,6 +40,7 @@ struct LoopOptions {
   std::filesystem::path resumed_from;  // the checkpoint that the run went on from; empty: a new run
   bool is_saved = false;               // that checkpoint is one of this run directory's own
   bool can_resume = true;              // from its own checkpoints, with --resume
+  std::string profile_level = "events";
 };
 
 // Where a run stands between two steps.
@@ -83,6 +85,7 @@ class Loop {
         first_step_(start.steps_done),
         last_checkpoint_(options_.resumed_from) {
     if (options_.is_saved) saved_step_ = start.steps_done;
+    kernels_ = GpuKernels::start(options_.profile_level, parts_.updates == nullptr, parts_.engine);
   }
 
   // Until total_steps are done. At the end it saves and evaluates.
@@ -127,6 +130,7 @@ class Loop {
   LoopOptions options_;
   Progress progress_;
   std::unique_ptr<data::Loader> train_data_;  // stands at progress_.position; null with LoopParts::updates
+  std::unique_ptr<GpuKernels> kernels_;       // null: the spans are those of clocks and events
   std::int64_t first_step_;                   // done when this loop began
   bool stop_is_agreed_ = false;
   bool has_no_more_updates_ = false;

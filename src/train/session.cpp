@@ -76,7 +76,8 @@ LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& r
           .lr = lr_schedule(setup),
           .resumed_from = resume ? resume->source : std::string{},
           .is_saved = continues && storage::step_of(resume->source),
-          .can_resume = config.replicas.sync != "ps" || config.ps.clock == "real"};
+          .can_resume = config.replicas.sync != "ps" || config.ps.clock == "real",
+          .profile_level = config.profile.level};
 }
 
 // A model that lies on its devices, and what is to be done with it. In every process.
@@ -94,10 +95,9 @@ struct Training {
 
 RunState state_at(const Training& training, const Progress& progress, const report::MetricsPosition& metrics) {
   const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir] = training;
-  const engine::Composition& composition = engine.composition();
   return {.progress = progress,
-          .optimizer_steps = composition.optimizers.front()->steps(),
-          .plan = composition.plan,
+          .optimizer_steps = engine.composition().optimizers.front()->steps(),
+          .plan = engine.plan(),
           .changes = plans.changes,
           .norms = plans.norms,
           .processes = setup.process.processes,

@@ -205,6 +205,17 @@ class UnfinishedTest(ReportTest):
         self.assertIn('\nadvice: - (nothing was recorded: profile.level = "off")\n', text)
         self.assertNotIn("between the steps", text)
 
+    def test_where_cupti_is_unavailable_one_warning_says_so_and_events_are_used(self):
+        run_dir = self.folder / "unavailable"
+        run = cli.must_run("train", self.config, "--run-dir", run_dir, "--set", "profile.level=cupti")
+        said = [line for line in run.stderr.splitlines() if "profile.level" in line]
+        self.assertEqual(len(said), 1, run.stderr)
+        self.assertIn('profile.level = "cupti": unavailable (no device of the run is a GPU); CUDA events and clocks are used',
+                      said[0])
+        lines = [json.loads(line) for line in self.metrics(run_dir).read_text().splitlines()]
+        self.assertNotIn("kernels", [line["event"] for line in lines])
+        self.assertTrue(all(line["forward_ms"] > 0 for line in lines if line["event"] == "step"))
+
     def test_garbage_between_the_lines_is_left_out_and_said(self):
         run_dir = self.copy()
         lines = self.metrics(run_dir).read_bytes().splitlines()

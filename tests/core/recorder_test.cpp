@@ -27,6 +27,15 @@ TEST(Recorder, ASpanCoversTheLifeOfItsScope) {
   EXPECT_LE(before, span.begin);
   EXPECT_LE(span.begin, span.end);
   EXPECT_LE(span.end, after);
+  EXPECT_EQ(span.host_begin, span.begin);  // a CPU device's time is the host's
+  EXPECT_EQ(span.host_end, span.end);
+  EXPECT_EQ(spans.places[0].stream, StreamName{});
+}
+
+TEST(Recorder, APlaceKeepsTheNameOfItsStream) {
+  Recorder recorder;
+  static_cast<void>(recorder.add_track(ReplicaId{0}, DeviceId{0}, {StageId{0}}, {.gpu = 1, .handle = 42}));
+  EXPECT_EQ(recorder.collect(1, 0, 1).places[0].stream, (StreamName{.gpu = 1, .handle = 42}));
 }
 
 TEST(Recorder, CollectGivesWhatIsNewAndKeepsTheTracks) {

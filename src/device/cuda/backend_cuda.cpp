@@ -54,6 +54,8 @@ class CudaStream final : public StreamState {
     if (tensor.is_cuda()) c10::cuda::CUDACachingAllocator::recordStream(tensor.storage().data_ptr(), stream_);
   }
 
+  [[nodiscard]] std::uint64_t handle() const override { return reinterpret_cast<std::uintptr_t>(stream_.stream()); }
+
   [[nodiscard]] std::shared_ptr<void> make_current() const override {
     return std::make_shared<c10::cuda::CUDAStreamGuard>(stream_);
   }

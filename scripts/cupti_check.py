@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Compares a run with profile.level = "cupti" with the same run by events. For scripts/gpu_check.sh.
+
+usage: scripts/cupti_check.py EVENTS_RUN CUPTI_RUN
+
+Prints the median time of each phase by both, and what the records cost by CUPTI's own account and by the length of steps.
+Exit codes: 0 all agree, 70 something does not: a phase differs by more than 3 % (those above 1 % of the step), records
+were dropped, a tag disagrees, or there are no records.
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+
+PHASES = ("forward_ms", "backward_ms", "optimizer_ms")
+FIRST_STEPS = 5  # they warm up
+TOLERANCE = 0.03
+
+
+def lines_of(run):
+    """The records of a run directory's metrics.jsonl."""
+    return [json.loads(line) for line in (pathlib.Path(run) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def medians(lines):
+    """The median of each phase and of the step, without the first steps."""
+    steps = [line for line in lines if line["event"] == "step"][FIRST_STEPS:]
+    return {key: statistics.median(step[key] for step in steps) for key in (*PHASES, "step_ms")}
+
+
+def defects(events, cupti, kernels):
+    """What does not agree, one line each."""
+    for phase in PHASES:
+        if events[phase] < 0.01 * events["step_ms"]:
+            continue
+        off = cupti[phase] / events[phase] - 1
+        if abs(off) > TOLERANCE:
+            yield f"{phase} is {off:+.1%} by CUPTI"
+    if kernels is None:
+        yield "the run has no event `kernels`: CUPTI was not available"
+        return
+    for count in ("dropped", "without_times", "without_launch", "disagreements"):
+        if kernels[count]:
+            yield f"{count}: {kernels[count]}"
+
+
+def main():
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    by_events, by_cupti = lines_of(sys.argv[1]), lines_of(sys.argv[2])
+    events, cupti = medians(by_events), medians(by_cupti)
+    kernels = next((line for line in by_cupti if line["event"] == "kernels"), None)
+    for key in events:
+        print(f"{key:14} events {events[key]:9.3f}  cupti {cupti[key]:9.3f}")
+    print(f"overhead: {cupti['step_ms'] / events['step_ms'] - 1:+.2%} of a step")
+    if kernels is not None:
+        print(f"overhead by CUPTI's account: {kernels['overhead_ms']:.1f} ms in {kernels['steps']} steps")
+    found = list(defects(events, cupti, kernels))
+    for defect in found:
+        print(f"cupti_check: {defect}")
+    return 70 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

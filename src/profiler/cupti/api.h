@@ -1,0 +1,40 @@
+// api: the functions of libcupti that we call, found at run time, so that the same binary goes on where there is none.
+// LibTorch's libraries need libcupti, too: opened by the same name it is the same one. Only src/profiler/cupti includes
+// this; it needs CUPTI's headers. Threads: any.
+#pragma once
+
+#include <cupti.h>
+
+#include <optional>
+#include <string>
+
+namespace sluice::cupti {
+
+static_assert(CUPTI_API_VERSION >= 130000, "the records are read as CUDA 13 lays them out");
+
+struct Api {
+  decltype(&cuptiGetVersion) get_version;
+  decltype(&cuptiGetResultString) get_result_string;
+  decltype(&cuptiGetTimestamp) get_timestamp;
+  decltype(&cuptiSubscribe_v2) subscribe;
+  decltype(&cuptiUnsubscribe) unsubscribe;
+  decltype(&cuptiSetThreadIdType) set_thread_id_type;
+  decltype(&cuptiActivityRegisterTimestampCallback) register_timestamp;
+  decltype(&cuptiActivityRegisterCallbacks) register_callbacks;
+  decltype(&cuptiActivityEnable) enable;
+  decltype(&cuptiActivityDisable) disable;
+  decltype(&cuptiActivityEnableDriverApi) enable_driver_call;
+  decltype(&cuptiActivityFlushAll) flush_all;
+  decltype(&cuptiActivityGetNextRecord) next_record;
+  decltype(&cuptiActivityGetNumDroppedRecords) dropped_records;
+  decltype(&cuptiActivityPushExternalCorrelationId) push_external;
+  decltype(&cuptiActivityPopExternalCorrelationId) pop_external;
+  decltype(&cuptiGetStreamIdEx) stream_id;
+
+  [[nodiscard]] std::string text_of(CUptiResult result) const;
+};
+
+// Empty where it cannot be used: `why` then says so. The library stays loaded.
+[[nodiscard]] std::optional<Api> load_api(const std::string& library, std::string& why);
+
+}  // namespace sluice::cupti

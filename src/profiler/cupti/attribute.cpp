@@ -1,0 +1,227 @@
+#include "profiler/cupti/attribute.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+namespace sluice::cupti {
+namespace {
+
+// Waiting takes no device time: the events tell it, as they do without CUPTI.
+bool is_kept(Phase phase) {
+  return phase == Phase::kReceiveWait || phase == Phase::kLoadWait || phase == Phase::kEvaluation ||
+         phase == Phase::kCheckpoint;
+}
+
+// Finds, for moments in ascending order, the innermost span whose host interval contains them: of those that do, the
+// one that began last; of equal ones that which ends first, then the later one of the list.
+class InnermostSpan {
+ public:
+  explicit InnermostSpan(const std::vector<Span>& spans) : spans_(spans) {
+    for (std::size_t i = 0; i < spans.size(); ++i) order_.push_back(i);
+    std::ranges::stable_sort(order_, {}, [&](std::size_t i) { return spans[i].host_begin; });
+  }
+
+  const Span* at(Nanoseconds moment) {
+    for (; next_ < order_.size() && spans_[order_[next_]].host_begin <= moment; ++next_) {
+      const Span& span = spans_[order_[next_]];
+      open_.insert({-span.host_begin, span.host_end, -static_cast<std::int64_t>(order_[next_])});
+    }
+    // Moments ascend: a span that has ended here contains none of those that follow.
+    while (!open_.empty() && std::get<1>(*open_.begin()) <= moment) open_.erase(open_.begin());
+    return open_.empty() ? nullptr : &spans_[static_cast<std::size_t>(-std::get<2>(*open_.begin()))];
+  }
+
+ private:
+  const std::vector<Span>& spans_;
+  std::vector<std::size_t> order_;
+  std::size_t next_ = 0;
+  std::set<std::tuple<Nanoseconds, Nanoseconds, std::int64_t>> open_;  // innermost first
+};
+
+struct Placed {
+  const Work* work;
+  Nanoseconds launch;
+  Tag tag;
+};
+
+bool agree(const Span& span, ReplicaId replica, const ActionTag& tag) {
+  return tag.phase == span.phase && tag.replica == replica && tag.stage == span.stage &&
+         tag.micro_batch == span.micro_batch;
+}
+
+class Attributor {
+ public:
+  Attributor(StepSpans host, const std::vector<StreamKey>& streams, const Records& records)
+      : streams_(streams), host_places_(host.places) {
+    result_.spans = std::move(host);
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      if (streams[i].device >= 0) place_of_[streams[i]] = i;
+    }
+    for (const Launch& launch : records.launches) launches_[launch.correlation] = launch.begin;
+    for (const External& external : records.externals) tags_[external.correlation] = external.tag;
+    on_place_.resize(host_places_.size());
+  }
+
+  Attribution run(const Records& records) {
+    keep_what_the_host_knows();
+    for (const Work& work : records.work) sort_in(work);
+    for (std::size_t place = 0; place < on_place_.size(); ++place) attribute_to(place);
+    time_buckets();
+    Counts& counts = result_.counts;
+    counts.dropped = records.dropped;
+    counts.unknown = records.unknown;
+    for (const Overhead& overhead : records.overheads) counts.overhead += overhead.end - overhead.begin;
+    for (const Wait& wait : records.waits) counts.waits += wait.end - wait.begin;
+    result_.spans.dropped += counts.dropped + counts.without_times + counts.without_launch;
+    return std::move(result_);
+  }
+
+ private:
+  void keep_what_the_host_knows() {
+    for (std::size_t i = 0; i < host_places_.size(); ++i) {
+      if (streams_[i].device < 0) continue;
+      std::erase_if(result_.spans.places[i].spans, [](const Span& span) { return !is_kept(span.phase); });
+    }
+  }
+
+  void sort_in(const Work& work) {
+    const bool has_times = work.begin != 0 || work.end != 0;
+    if (has_times && work.end <= result_.spans.begin) return;  // of an evaluation before the step
+    ++result_.counts.work;
+    if (!has_times) {
+      ++result_.counts.without_times;
+      return;
+    }
+    const auto tag = tags_.find(work.correlation);
+    const Tag known_tag = tag == tags_.end() ? kNoTag : tag->second;
+    const auto place = place_of_.find(work.where);
+    if (place == place_of_.end()) return take_by_tag(work, known_tag);
+    const auto launch = launches_.find(work.correlation);
+    if (launch == launches_.end()) {
+      ++result_.counts.without_launch;
+      return;
+    }
+    on_place_[place->second].push_back({&work, launch->second, known_tag});
+  }
+
+  void attribute_to(std::size_t place) {
+    std::vector<Placed>& list = on_place_[place];
+    std::ranges::stable_sort(list, {}, &Placed::launch);
+    InnermostSpan innermost(host_places_[place].spans);
+    for (const Placed& placed : list) {
+      const Span* action = innermost.at(placed.launch);
+      if (action == nullptr) {
+        ++result_.counts.outside;
+        continue;
+      }
+      int layer = kNoLayer;
+      if (placed.tag != kNoTag) {
+        const TagFields tag = decode(placed.tag);
+        const bool same = agree(*action, host_places_[place].replica, tag.action);
+        if (same) layer = tag.layer;
+        result_.counts.disagreements += same ? 0 : 1;
+      }
+      give(place, *action, *placed.work, layer);
+    }
+  }
+
+  void take_by_tag(const Work& work, Tag tag) {
+    const TagFields fields = tag == kNoTag ? TagFields{} : decode(tag);
+    const std::optional<std::size_t> place = tag == kNoTag ? std::nullopt : place_of(fields.action);
+    if (!place) {
+      ++result_.counts.elsewhere;
+      return;
+    }
+    const ActionTag& action = fields.action;
+    give(*place, {action.phase, action.micro_batch, 0, 0, action.stage}, work, fields.layer);
+  }
+
+  // The only GPU of the replica that has the stage.
+  [[nodiscard]] std::optional<std::size_t> place_of(const ActionTag& action) const {
+    std::optional<std::size_t> found;
+    for (std::size_t i = 0; i < host_places_.size(); ++i) {
+      const StepSpans::Place& place = host_places_[i];
+      if (place.replica != action.replica || streams_[i].device < 0) continue;
+      if (action.stage != kNoStage && std::ranges::find(place.stages, action.stage) == place.stages.end()) continue;
+      if (found) return std::nullopt;
+      found = i;
+    }
+    return found;
+  }
+
+  void give(std::size_t place, const Span& action, const Work& work, int layer) {
+    KernelTime& row = result_.kernels[{action.phase, layer, work.name}];
+    ++row.calls;
+    row.time += work.end - work.begin;
+    if (work.is_communication && action.stage != kNoStage) {  // else statistics, which the place waits for
+      sums_[index(action.stage)].push_back({work.begin, work.end});
+      return;
+    }
+    if (is_kept(action.phase)) return;  // its span covers it
+    result_.spans.places[place].spans.push_back(
+        {action.phase, action.micro_batch, work.begin, work.end, action.stage, action.host_begin, action.host_end});
+  }
+
+  // NCCL's kernels tell when a stage's sums ran. Where they are as many as its buckets, each bucket keeps the moment at
+  // which the last process was there.
+  void time_buckets() {
+    std::vector<BucketSpan>& buckets = result_.spans.buckets;
+    for (auto& [stage, times] : sums_) {
+      std::ranges::sort(times);
+      std::vector<BucketSpan> own;
+      std::ranges::copy_if(buckets, std::back_inserter(own), [&](const auto& b) { return index(b.stage) == stage; });
+      std::erase_if(buckets, [&](const BucketSpan& bucket) { return index(bucket.stage) == stage; });
+      std::ranges::stable_sort(own, {}, &BucketSpan::begin);
+      const bool match = own.size() == times.size();
+      for (std::size_t i = 0; i < times.size(); ++i) {
+        const auto [begin, end] = times[i];
+        const Nanoseconds all_there = match ? std::clamp(own[i].all_there, begin, end) : begin;
+        buckets.push_back({StageId{stage}, match ? own[i].bucket : static_cast<int>(i), begin, all_there, end});
+      }
+    }
+  }
+
+  const std::vector<StreamKey>& streams_;
+  const std::vector<StepSpans::Place> host_places_;
+  std::map<StreamKey, std::size_t> place_of_;
+  std::unordered_map<std::uint32_t, Nanoseconds> launches_;
+  std::unordered_map<std::uint32_t, Tag> tags_;
+  std::vector<std::vector<Placed>> on_place_;
+  std::map<int, std::vector<std::pair<Nanoseconds, Nanoseconds>>> sums_;  // [stage]
+  Attribution result_;
+};
+
+}  // namespace
+
+void Counts::add(const Counts& other) {
+  work += other.work;
+  without_times += other.without_times;
+  without_launch += other.without_launch;
+  outside += other.outside;
+  elsewhere += other.elsewhere;
+  disagreements += other.disagreements;
+  dropped += other.dropped;
+  unknown += other.unknown;
+  overhead += other.overhead;
+  waits += other.waits;
+}
+
+void Records::append(Records more) {
+  const auto move_to_end = [](auto& to, auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  move_to_end(work, more.work);
+  move_to_end(launches, more.launches);
+  move_to_end(externals, more.externals);
+  move_to_end(waits, more.waits);
+  move_to_end(overheads, more.overheads);
+  dropped += more.dropped;
+  unknown += more.unknown;
+}
+
+Attribution attribute(StepSpans host, const std::vector<StreamKey>& streams, const Records& records) {
+  return Attributor(std::move(host), streams, records).run(records);
+}
+
+}  // namespace sluice::cupti

@@ -1,0 +1,119 @@
+#include "profiler/cupti/autograd_marks.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace sluice::cupti {
+namespace {
+
+// A kind of our own beside LibTorch's.
+constexpr auto kDebugInfo = static_cast<c10::DebugInfoKind>(0x53);
+
+// Which layer of a thread's forward made the autograd functions with which numbers. Written by that thread, read by
+// autograd's while it waits for them.
+class LayerLog {
+ public:
+  void add(std::uint64_t first, int layer) {
+    if (entries_.size() == kMost) entries_.erase(entries_.begin(), entries_.begin() + kMost / 2);
+    entries_.push_back({first, layer});
+  }
+  [[nodiscard]] int layer_of(std::uint64_t number) const {
+    const auto after = std::ranges::upper_bound(entries_, number, {}, &Entry::first);
+    return after == entries_.begin() || number == UINT64_MAX ? kNoLayer : (after - 1)->layer;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 1 << 15;  // of the newest functions, more than a step has
+  struct Entry {
+    std::uint64_t first;
+    int layer;
+  };
+  std::vector<Entry> entries_;
+};
+
+struct Carried final : c10::DebugInfoBase {
+  Carried(const TagFields& of, std::shared_ptr<const LayerLog> layers) : fields(of), log(std::move(layers)) {}
+  TagFields fields;
+  std::shared_ptr<const LayerLog> log;
+};
+
+struct Entered {
+  TagFields fields;
+  std::unique_ptr<c10::DebugInfoGuard> guard;  // null: a layer
+};
+
+struct ThreadMarks {
+  std::vector<Entered> entered;
+  std::shared_ptr<LayerLog> log = std::make_shared<LayerLog>();
+};
+
+ThreadMarks& of_this_thread() {
+  thread_local ThreadMarks marks;
+  return marks;
+}
+
+std::atomic<Session*> session_of_callback = nullptr;
+
+struct Pushed final : at::ObserverContext {};
+
+std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function) {
+  Session* const session = session_of_callback.load(std::memory_order_acquire);
+  const auto* carried = static_cast<const Carried*>(c10::ThreadLocalDebugInfo::get(kDebugInfo));
+  if (session == nullptr || carried == nullptr) return nullptr;
+  TagFields fields = carried->fields;
+  fields.layer = carried->log->layer_of(static_cast<std::uint64_t>(function.seqNr()));
+  session->push(encode(fields));
+  return std::make_unique<Pushed>();
+}
+
+void on_end(const at::RecordFunction&, at::ObserverContext* pushed) {
+  Session* const session = session_of_callback.load(std::memory_order_acquire);
+  if (pushed != nullptr && session != nullptr) session->pop();
+}
+
+}  // namespace
+
+AutogradMarks::AutogradMarks(Session& session) : session_(session) {
+  session_of_callback = &session;
+  callback_ = at::addGlobalCallback(
+      at::RecordFunctionCallback(&on_begin, &on_end).scopes({at::RecordScope::BACKWARD_FUNCTION}));
+}
+
+AutogradMarks::~AutogradMarks() {
+  at::removeCallback(callback_);
+  session_of_callback = nullptr;
+}
+
+void AutogradMarks::enter(const ActionTag& action) noexcept {
+  ThreadMarks& marks = of_this_thread();
+  const TagFields fields{action};
+  marks.entered.push_back(
+      {fields, std::make_unique<c10::DebugInfoGuard>(kDebugInfo, std::make_shared<Carried>(fields, marks.log))});
+  session_.push(encode(fields));
+}
+
+void AutogradMarks::enter_layer(const std::string& name) noexcept {
+  ThreadMarks& marks = of_this_thread();
+  TagFields fields = marks.entered.empty() ? TagFields{} : marks.entered.back().fields;
+  fields.layer = session_.names().index_of(name);
+  marks.log->add(at::sequence_number::peek(), fields.layer);
+  marks.entered.push_back({fields, nullptr});
+  session_.push(encode(fields));
+}
+
+void AutogradMarks::leave() noexcept {
+  ThreadMarks& marks = of_this_thread();
+  const bool is_layer = !marks.entered.back().guard;
+  marks.entered.pop_back();
+  if (is_layer) marks.log->add(at::sequence_number::peek(), kNoLayer);
+  session_.pop();
+}
+
+}  // namespace sluice::cupti

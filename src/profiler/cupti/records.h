@@ -1,0 +1,69 @@
+// records: what a GPU did and who asked for it, as plain values of our own. Not here: CUPTI's structures (decode.h).
+// Times in nanoseconds of the host's clock (core/clock.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/clock.h"
+#include "profiler/cupti/tag.h"
+
+namespace sluice::cupti {
+
+struct StreamKey {
+  int device = -1;
+  std::uint32_t stream = 0;  // as CUPTI numbers it
+
+  auto operator<=>(const StreamKey&) const = default;
+};
+
+enum class WorkKind : std::uint8_t { kKernel, kCopy, kPeerCopy, kSet, kGraph };
+
+// A kernel, a copy, a setting of memory, or the replay of a CUDA graph as a whole.
+struct Work {
+  WorkKind kind = WorkKind::kKernel;
+  std::uint32_t correlation = 0;  // of the call that launched it; the kernels of one replay share it
+  StreamKey where;
+  Nanoseconds begin = 0, end = 0;  // both 0: the device had no memory to keep them
+  int name = 0;                    // index of a name
+  std::uint64_t bytes = 0;
+  bool is_communication = false;  // a kernel of NCCL
+};
+
+// A call of the host that launched work.
+struct Launch {
+  std::uint32_t correlation = 0;
+  std::uint32_t thread = 0;  // gettid()
+  Nanoseconds begin = 0, end = 0;
+};
+
+struct External {
+  std::uint32_t correlation = 0;
+  Tag tag = kNoTag;
+};
+
+// A call in which the host, or a stream, waited.
+struct Wait {
+  int type = 0;  // CUpti_ActivitySynchronizationType
+  Nanoseconds begin = 0, end = 0;
+};
+
+// What the measurement itself cost.
+struct Overhead {
+  int kind = 0;  // CUpti_ActivityOverheadKind
+  Nanoseconds begin = 0, end = 0;
+};
+
+struct Records {
+  std::vector<Work> work;
+  std::vector<Launch> launches;
+  std::vector<External> externals;
+  std::vector<Wait> waits;
+  std::vector<Overhead> overheads;
+  std::uint64_t dropped = 0;  // for lack of a buffer
+  std::uint64_t unknown = 0;  // of kinds that nobody asked for
+
+  void append(Records more);
+};
+
+}  // namespace sluice::cupti

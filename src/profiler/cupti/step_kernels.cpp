@@ -1,0 +1,59 @@
+#include "profiler/cupti/step_kernels.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/log.h"
+
+namespace sluice::cupti {
+
+StepSpans StepKernels::attributed(StepSpans host) {
+  std::vector<StreamKey> streams;
+  for (const StepSpans::Place& place : host.places) {
+    streams.push_back(session_->key_of(place.stream));
+    const bool is_unknown = place.stream.gpu >= 0 && streams.back().device < 0;
+    if (is_unknown && !std::exchange(has_warned_, true))
+      log_warning(concat("CUPTI does not know a stream of cuda:", place.stream.gpu, ": its times are those of events"));
+  }
+  const Records records = session_->collect();
+  if (!std::exchange(is_warm_, true)) return host;
+  Attribution result = attribute(std::move(host), streams, records);
+  ++steps_;
+  counts_.add(result.counts);
+  for (const auto& [key, sum] : result.kernels) {
+    kernels_[key].calls += sum.calls;
+    kernels_[key].time += sum.time;
+  }
+  return std::move(result.spans);
+}
+
+std::vector<StepKernels::Row> StepKernels::rows() const {
+  std::vector<Row> rows;
+  rows.reserve(kernels_.size());
+  for (const auto& [key, sum] : kernels_)
+    rows.push_back({key.phase, session_->names().name(key.layer), session_->names().name(key.name), sum});
+  std::ranges::stable_sort(rows, [](const Row& a, const Row& b) { return a.sum.time > b.sum.time; });
+  return rows;
+}
+
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::kLoadWait: return "load";
+    case Phase::kHostToDevice: return "host to device";
+    case Phase::kForward: return "forward";
+    case Phase::kLoss: return "loss";
+    case Phase::kBackward: return "backward";
+    case Phase::kWeightGradient: return "weight gradient";
+    case Phase::kSend: return "send";
+    case Phase::kReceiveWait: return "receive wait";
+    case Phase::kReceive: return "receive";
+    case Phase::kAllReduce: return "all-reduce";
+    case Phase::kOptimizer: return "optimizer";
+    case Phase::kEvaluation: return "evaluation";
+    case Phase::kCheckpoint: return "checkpoint";
+  }
+  return "";
+}
+
+}  // namespace sluice::cupti

@@ -1,0 +1,11 @@
+// The session of a build without CUPTI's headers.
+#include "profiler/cupti/session.h"
+
+namespace sluice::cupti {
+
+std::unique_ptr<Session> Session::start(const SessionOptions&, std::string& why) {
+  why = "this build of Sluice has no CUPTI";
+  return nullptr;
+}
+
+}  // namespace sluice::cupti

@@ -1,0 +1,83 @@
+#include "train/gpu_kernels.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+
+namespace sluice::train {
+namespace {
+
+constexpr std::size_t kMostRows = 1000;  // the longest; the rest is summed up
+
+// Requires: nothing is recorded that anybody waits for.
+bool has_gpu(engine::Engine& engine) {
+  const StepSpans spans = engine.recorder().collect(0, 0, 0);
+  return std::ranges::any_of(spans.places, [](const auto& place) { return place.stream.gpu >= 0; });
+}
+
+}  // namespace
+
+std::unique_ptr<GpuKernels> GpuKernels::start(const std::string& level, bool makes_steps, engine::Engine& engine) {
+  if (level != "cupti") return nullptr;
+  std::string why = makes_steps ? "no device of the run is a GPU" : "a parameter server's workers make the steps";
+  auto session = makes_steps && has_gpu(engine) ? cupti::Session::start({}, why) : nullptr;
+  if (!session) {
+    log_warning(concat("profile.level = \"cupti\": unavailable (", why, "); CUDA events and clocks are used"));
+    return nullptr;
+  }
+  return std::unique_ptr<GpuKernels>(new GpuKernels(std::move(session), engine.recorder()));
+}
+
+GpuKernels::GpuKernels(std::unique_ptr<cupti::Session> session, Recorder& recorder)
+    : running_(std::make_unique<Running>(std::move(session))), recorder_(recorder) {
+  recorder_.tell(&running_->marks);
+}
+
+// A run that ends with an error may leave a thread behind, which may still mark its actions when it wakes: what it
+// calls stays until the process ends.
+GpuKernels::~GpuKernels() {
+  recorder_.tell(nullptr);
+  if (std::uncaught_exceptions() > 0) static_cast<void>(running_.release());
+}
+
+void GpuKernels::report(report::Reporter& reporter) const {
+  const cupti::StepKernels& steps = running_->steps;
+  if (steps.steps() == 0) return;
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  Nanoseconds rest = 0;
+  for (const cupti::StepKernels::Row& row : steps.rows()) {
+    if (rows.size() == kMostRows) {
+      rest += row.sum.time;
+      continue;
+    }
+    rows.push_back({{"phase", cupti::name_of(row.phase)},
+                    {"layer", row.layer.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.layer)},
+                    {"kernel", row.kernel},
+                    {"calls", row.sum.calls},
+                    {"time_ms", to_ms(row.sum.time)}});
+  }
+  const cupti::Counts& counts = steps.counts();
+  reporter.event("kernels", {{"steps", steps.steps()},
+                             {"rows", rows},
+                             {"rest_ms", to_ms(rest)},
+                             {"records", counts.work},
+                             {"dropped", counts.dropped},
+                             {"without_times", counts.without_times},
+                             {"without_launch", counts.without_launch},
+                             {"outside", counts.outside},
+                             {"elsewhere", counts.elsewhere},
+                             {"disagreements", counts.disagreements},
+                             {"unknown", counts.unknown},
+                             {"overhead_ms", to_ms(counts.overhead)},
+                             {"waits_ms", to_ms(counts.waits)}});
+  log_info(concat("CUPTI: ", counted(static_cast<std::int64_t>(counts.work), "record"), " in ",
+                  counted(steps.steps(), "step"), ", ", counts.dropped, " dropped, ", counts.disagreements,
+                  " whose tag and time disagree; it cost ", fixed(to_ms(counts.overhead), 1),
+                  " ms by its own account"));
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,254 @@
+#include "profiler/cupti/attribute.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "profiler/breakdown.h"
+
+namespace sluice::cupti {
+namespace {
+
+using profiler::Part;
+
+constexpr int kGemm = 0, kCopy = 1, kNccl = 2;
+
+Tag tag_of(Phase phase, int replica, int stage, int micro_batch, int layer = kNoLayer) {
+  return encode({{phase, ReplicaId{replica}, StageId{stage}, MicroBatchId{micro_batch}}, layer});
+}
+
+TEST(Tag, IsReadBackAsItWasWritten) {
+  for (const int micro_batch : {-1, 0, 5, 4094}) {
+    for (const int stage : {-1, 0, 1022}) {
+      const TagFields fields{{Phase::kCheckpoint, ReplicaId{7}, StageId{stage}, MicroBatchId{micro_batch}}, 65534};
+      EXPECT_EQ(decode(encode(fields)), fields);
+    }
+  }
+  const TagFields too_large{{Phase::kForward, ReplicaId{0}, StageId{0}, MicroBatchId{5000}}, 70000};
+  EXPECT_EQ(decode(encode(too_large)).action.micro_batch, kNoMicroBatch);
+  EXPECT_EQ(decode(encode(too_large)).layer, kNoLayer);
+  EXPECT_NE(encode({{Phase::kLoadWait, ReplicaId{-1}}}), kNoTag);
+}
+
+// A span of a GPU: by events, which are wrong on purpose (all of the step), and its host interval.
+Span action(Phase phase, int stage, int micro_batch, Nanoseconds host_begin, Nanoseconds host_end) {
+  return {phase, MicroBatchId{micro_batch}, 0, 1000, StageId{stage}, host_begin, host_end};
+}
+
+StepSpans::Place place(int replica, int stage, std::vector<Span> spans) {
+  return {ReplicaId{replica}, DeviceId{stage}, {StageId{stage}}, std::move(spans)};
+}
+
+StepSpans step_of(StepSpans::Place place) {
+  StepSpans step;
+  step.end = 100;
+  step.places = {std::move(place)};
+  return step;
+}
+
+// Device work, its launch, and its tag where it has one.
+class Recording {
+ public:
+  Recording& work(StreamKey where, Nanoseconds launch, Nanoseconds begin, Nanoseconds end, Tag tag = kNoTag,
+                  int name = kGemm) {
+    const std::uint32_t correlation = ++next_;
+    records.launches.push_back({correlation, 1, launch, launch + 1});
+    if (tag != kNoTag) records.externals.push_back({correlation, tag});
+    records.work.push_back({.correlation = correlation,
+                            .where = where,
+                            .begin = begin,
+                            .end = end,
+                            .name = name,
+                            .is_communication = name == kNccl});
+    return *this;
+  }
+  Records records;
+
+ private:
+  std::uint32_t next_ = 0;
+};
+
+constexpr std::array kStreams{StreamKey{0, 7}, StreamKey{1, 7}, StreamKey{2, 9}, StreamKey{3, 9}};
+
+// Two stages, two replicas: each place's forward and backward with times of its own, an optimizer, the peer copy that
+// runs on the source's side, what the autograd thread launches, records that lack something.
+void record_place(int replica, int stage, StepSpans& host, Recording& recorded) {
+  const Nanoseconds late = 10 * replica;
+  host.places.push_back(
+      place(replica, stage,
+            {action(Phase::kReceive, stage, 0, 5, 9), action(Phase::kForward, stage, 0, 10, 50),
+             action(Phase::kAllReduce, stage, -1, 80, 85), action(Phase::kBackward, stage, 0, 60, 100),
+             action(Phase::kOptimizer, stage, -1, 110, 120)}));
+  const StreamKey own = kStreams[2 * replica + stage];
+  recorded
+      .work({9, 1}, 6, 20, 40 + late, tag_of(Phase::kReceive, replica, stage, 0), kCopy)  // another stream
+      .work(own, 10, 100, 200, tag_of(Phase::kForward, replica, stage, 0, 3))
+      .work(own, 49, 190, 250)         // overlaps the one before
+      .work(own, 60, 300, 400 + late)  // the autograd thread's launch, by its time
+      .work(own, 82, 420, 430)         // inside the backward: adds replicas up
+      .work(own, 99, 440, 500)         // still the backward
+      .work(own, 110, 600, 640)
+      .work(own, 130, 700, 720)           // outside of any action
+      .work(own, 20, 0, 0)                // without times
+      .work({9, 2}, 20, 10, 990)          // a stream of no place, without a tag
+      .work(own, 20, host.begin - 50, 0)  // of an evaluation before the step
+      .records.work.push_back({.correlation = 9999, .where = own, .begin = 800, .end = 900});  // no launch
+}
+
+TEST(Attribute, ATwoStageTwoReplicaStepGivesThePlantedBreakdown) {
+  StepSpans host;
+  host.end = 1000;
+  Recording recorded;
+  for (int at = 0; at < 4; ++at) record_place(at / 2, at % 2, host, recorded);
+  // A graph: its kernels share the launch's correlation.
+  Work replay = recorded.records.work[1];
+  replay.kind = WorkKind::kGraph;
+  replay.begin = 250, replay.end = 260;
+  recorded.records.work.push_back(replay);
+  recorded.records.dropped = 5;
+  recorded.records.overheads = {{1, 10, 17}};
+  recorded.records.waits = {{1, 10, 13}};
+
+  const Attribution result = attribute(host, {kStreams.begin(), kStreams.end()}, recorded.records);
+  EXPECT_EQ(result.counts.work, 41U + 4U);
+  EXPECT_EQ(result.counts.without_times, 4U);
+  EXPECT_EQ(result.counts.without_launch, 4U);
+  EXPECT_EQ(result.counts.outside, 4U);
+  EXPECT_EQ(result.counts.elsewhere, 4U);
+  EXPECT_EQ(result.counts.disagreements, 0U);
+  EXPECT_EQ(result.counts.overhead, 7);
+  EXPECT_EQ(result.counts.waits, 3);
+  EXPECT_EQ(result.spans.dropped, 5U + 4 + 4);  // the breakdown is incomplete, and says so
+  const profiler::StepBreakdown breakdown = profiler::break_down(result.spans);
+  ASSERT_EQ(breakdown.places.size(), 4U);
+  for (int at = 0; at < 4; ++at) {
+    const Nanoseconds late = 10 * (at / 2);
+    const profiler::PlaceBreakdown& one = breakdown.places[at];
+    EXPECT_EQ(one[Part::kStageCopy], 20 + late);
+    EXPECT_EQ(one[Part::kForward], 150 + (at == 0 ? 10 : 0));
+    EXPECT_EQ(one[Part::kBackward], 100 + late + 60);
+    EXPECT_EQ(one[Part::kAllReduce], 10);
+    EXPECT_EQ(one[Part::kOptimizer], 40);
+    EXPECT_EQ(std::accumulate(one.parts.begin(), one.parts.end(), Nanoseconds{0}), 1000);
+  }
+  EXPECT_EQ(result.kernels.at({Phase::kForward, 3, kGemm}).calls, 4U + 1);
+  EXPECT_EQ(result.kernels.at({Phase::kForward, 3, kGemm}).time, 410);
+  EXPECT_EQ(result.kernels.at({Phase::kReceive, kNoLayer, kCopy}).calls, 4U);
+}
+
+TEST(Attribute, WhereTagAndIntervalDisagreeTheIntervalCountsAndItIsSaid) {
+  const StepSpans host = step_of(place(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
+  Recording recorded;
+  recorded.work({0, 7}, 20, 30, 40, tag_of(Phase::kBackward, 0, 0, 0, 2));
+  const Attribution result = attribute(host, {{0, 7}}, recorded.records);
+  EXPECT_EQ(result.counts.disagreements, 1U);
+  ASSERT_EQ(result.spans.places[0].spans.size(), 1U);
+  EXPECT_EQ(result.spans.places[0].spans[0].phase, Phase::kForward);
+  EXPECT_EQ(result.kernels.count({Phase::kForward, kNoLayer, kGemm}), 1U);
+}
+
+TEST(Attribute, KernelsOfNcclTellWhenABucketRan) {
+  StepSpans host = step_of(place(0, 0, {action(Phase::kBackward, 0, 0, 10, 50)}));
+  host.buckets = {{StageId{0}, 4, 20, 45, 99}, {StageId{1}, 5, 1, 1, 1}};
+  Recording recorded;
+  recorded.work({0, 7}, 20, 20, 50).work({0, 30}, 21, 40, 60, tag_of(Phase::kAllReduce, 0, 0, -1), kNccl);
+  const Attribution result = attribute(host, {{0, 7}}, recorded.records);
+  ASSERT_EQ(result.spans.buckets.size(), 2U);
+  const BucketSpan& bucket = result.spans.buckets[1];
+  EXPECT_EQ(bucket.bucket, 4);
+  EXPECT_EQ(bucket.begin, 40);
+  EXPECT_EQ(bucket.all_there, 45);
+  EXPECT_EQ(bucket.end, 60);
+  const profiler::PlaceBreakdown one = profiler::break_down(result.spans).places.at(0);
+  EXPECT_EQ(one[Part::kBackward], 30);
+  EXPECT_EQ(one.all_reduce_exposed(), 10);
+  EXPECT_EQ(one.all_reduce_hidden(), 10);
+}
+
+// Batch-norm's statistics: the place waits for them, so they are exposed.
+TEST(Attribute, CommunicationOfNoStageIsThePlacesOwnAllReduce) {
+  const StepSpans host = step_of(place(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
+  Recording recorded;
+  recorded.work({0, 30}, 21, 40, 60, tag_of(Phase::kAllReduce, 0, -1, -1), kNccl);
+  const Attribution result = attribute(host, {{0, 7}}, recorded.records);
+  EXPECT_TRUE(result.spans.buckets.empty());
+  EXPECT_EQ(profiler::break_down(result.spans).places.at(0)[Part::kAllReduce], 20);
+}
+
+TEST(Attribute, APlaceOnACpuKeepsItsSpans) {
+  const StepSpans host = step_of(place(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
+  const Attribution result = attribute(host, {{}}, {});
+  EXPECT_EQ(result.spans.places[0].spans.size(), 1U);
+  EXPECT_EQ(result.spans.dropped, 0U);
+}
+
+constexpr int kLength = 200;
+constexpr std::array kPhases{Phase::kForward, Phase::kBackward, Phase::kOptimizer};  // the first that runs counts
+
+// By looking at each span.
+const Span* innermost_of(const std::vector<Span>& spans, Nanoseconds launch) {
+  const Span* innermost = nullptr;
+  for (const Span& span : spans) {
+    if (span.host_begin > launch || span.host_end <= launch) continue;
+    const bool is_inner = innermost == nullptr || span.host_begin > innermost->host_begin ||
+                          (span.host_begin == innermost->host_begin && span.host_end <= innermost->host_end);
+    if (is_inner) innermost = &span;
+  }
+  return innermost;
+}
+
+// By looking at each nanosecond: [phase], and the number of records outside.
+std::pair<std::array<Nanoseconds, 3>, std::uint64_t> looked_at(const std::vector<Span>& spans, const Records& records) {
+  std::array<std::array<bool, kLength>, 3> runs{};
+  std::uint64_t outside = 0;
+  for (std::size_t i = 0; i < records.work.size(); ++i) {
+    const Span* innermost = innermost_of(spans, records.launches[i].begin);
+    outside += innermost == nullptr ? 1 : 0;
+    if (innermost == nullptr) continue;
+    const auto phase = std::ranges::find(kPhases, innermost->phase) - kPhases.begin();
+    const Nanoseconds end = std::min<Nanoseconds>(records.work[i].end, kLength);
+    for (Nanoseconds at = records.work[i].begin; at < end; ++at) runs[phase][at] = true;
+  }
+  std::array<Nanoseconds, 3> parts{};
+  for (int at = 0; at < kLength; ++at) {
+    const auto first = std::ranges::find_if(runs, [&](const auto& of_phase) { return of_phase[at]; });
+    if (first != runs.end()) ++parts[first - runs.begin()];
+  }
+  return {parts, outside};
+}
+
+// Random actions, which need not even lie properly inside each other, and random work.
+TEST(Attribute, RandomRecordsGiveWhatLookingAtEachNanosecondGives) {
+  std::mt19937 random(20261124);
+  const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+  for (int round = 0; round < 300; ++round) {
+    StepSpans host;
+    host.end = kLength;
+    host.places = {place(0, 0, {})};
+    std::vector<Span>& spans = host.places[0].spans;
+    for (int i = below(12); i-- > 0;) {
+      const int begin = below(kLength);
+      spans.push_back(action(kPhases[below(3)], 0, below(4), begin, begin + below(60)));
+    }
+    Recording recorded;
+    for (int i = below(30); i-- > 0;) {
+      const int begin = 1 + below(kLength - 10);
+      recorded.work({0, 7}, below(kLength), begin, begin + below(40));
+    }
+    const auto [parts, outside] = looked_at(spans, recorded.records);
+    const Attribution result = attribute(host, {{0, 7}}, recorded.records);
+    const profiler::PlaceBreakdown one = profiler::break_down(result.spans).places.at(0);
+    ASSERT_EQ(result.counts.outside, outside) << round;
+    ASSERT_EQ(one[Part::kForward], parts[0]) << round;
+    ASSERT_EQ(one[Part::kBackward], parts[1]) << round;
+    ASSERT_EQ(one[Part::kOptimizer], parts[2]) << round;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cupti
