@@ -1,6 +1,6 @@
 // gpu_kernels: what profile.level = "cupti" is in a run: the steps as the GPUs ran them, and a table of their kernels.
-// Where it cannot be, one warning says why, and the run goes on with events. Only in the process that keeps the
-// records. Threads: one. Errors: none.
+// Where it cannot be, one warning says why, and the run goes on with events. In every process of a run; the table that
+// is recorded is of the one that keeps the records. Threads: one. Errors: none.
 #pragma once
 
 #include <memory>

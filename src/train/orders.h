@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "train/resume.h"
+#include "train/step_trace.h"
 
 namespace sluice::train {
 
@@ -14,13 +15,19 @@ struct Orders {
   bool trains = true;  // false: there is no step to do
   bool tries_chunks = false;
   RunState state;  // plan, changes, progress
+  StepRange traced = {};
 
   [[nodiscard]] std::string to_text() const {
-    return nlohmann::json{{"trains", trains}, {"tries_chunks", tries_chunks}, {"state", state.to_json()}}.dump();
+    return nlohmann::json{{"trains", trains},
+                          {"tries_chunks", tries_chunks},
+                          {"state", state.to_json()},
+                          {"traced", {traced.first, traced.last}}}
+        .dump();
   }
   [[nodiscard]] static Orders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
-    return {json.at("trains"), json.at("tries_chunks"), RunState::from_json(json.at("state"), "rank 0's orders")};
+    return {json.at("trains"), json.at("tries_chunks"), RunState::from_json(json.at("state"), "rank 0's orders"),
+            StepRange{json.at("traced").at(0), json.at("traced").at(1)}};
   }
 };
 

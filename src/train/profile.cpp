@@ -41,13 +41,14 @@ constexpr int kWarmUpSteps = 3;
 struct ProfileOrders {
   Plan plan;
   std::int64_t steps = 0;
+  std::string trace = {};  // rank 0's file; empty: none
 
   [[nodiscard]] std::string to_text() const {
-    return nlohmann::json{{"state", RunState{.plan = plan}.to_json()}, {"steps", steps}}.dump();
+    return nlohmann::json{{"state", RunState{.plan = plan}.to_json()}, {"steps", steps}, {"trace", trace}}.dump();
   }
   [[nodiscard]] static ProfileOrders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
-    return {RunState::from_json(json.at("state"), "rank 0's orders").plan, json.at("steps")};
+    return {RunState::from_json(json.at("state"), "rank 0's orders").plan, json.at("steps"), json.at("trace")};
   }
 };
 
@@ -55,6 +56,9 @@ struct ProfileOrders {
 void check_writable(const config::Config& config, const ProfileOptions& options) {
   storage::check_output("--out", options.out, {options.config_file, config.pipeline.order});
   const storage::AtomicFile probe(options.out);
+  if (options.trace.empty()) return;
+  storage::check_output("--trace", options.trace, {options.config_file, config.pipeline.order, options.out});
+  const storage::AtomicFile probe_of_trace(options.trace);
 }
 
 // Those with a whole batch: the last one of an epoch may be short.
@@ -156,15 +160,16 @@ measure::ReplicaGroup replica_group(const Setup& setup, comm::Processes* process
   return group;
 }
 
-StepTrace trace_of(Peers& peers, const Setup& setup, const ProfileOptions& options, std::int64_t steps) {
-  const StepRange timed{kWarmUpSteps + 1, kWarmUpSteps + steps};
-  return {setup, peers.is_alone() ? nullptr : &peers.communicator(), options.trace.empty() ? StepRange{} : timed,
-          [&setup, file = options.trace](int rank) { return trace_file_beside(file, rank, setup.process.processes); }};
+StepTrace trace_of(Peers& peers, const Setup& setup, const ProfileOrders& orders) {
+  const StepRange timed{kWarmUpSteps + 1, kWarmUpSteps + orders.steps};
+  return {setup, peers.is_alone() ? nullptr : &peers.communicator(), orders.trace.empty() ? StepRange{} : timed,
+          [&setup, file = std::filesystem::path(orders.trace)](int rank) {
+            return trace_file_beside(file, rank, setup.process.processes);
+          }};
 }
 
 // What every process does with a model that lies on its devices; `profile` is rank 0's.
-void measure_composed(Peers& peers, const Setup& setup, const ProfileOptions& options, const ProfileOrders& orders,
-                      ProfileOutcome& outcome) {
+void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& orders, ProfileOutcome& outcome) {
   LayerProfile& profile = outcome.profile;
   engine::Engine engine(orders.plan, engine_options(setup, peers.processes()));
   engine::Composition& composition = engine.composition();
@@ -172,7 +177,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOptions& op
     if (!peers.is_alone()) engine::hand_out_state(composition);
     if (chunks_are_open(setup.config)) decide_chunks(setup, engine, {});
     if (peers.keeps_records()) log_info(concat("running ", kWarmUpSteps, " + ", orders.steps, " training steps"));
-    StepTrace trace = trace_of(peers, setup, options, orders.steps);
+    StepTrace trace = trace_of(peers, setup, orders);
     const auto trial = whole_steps(run_trial_steps(setup, engine, kWarmUpSteps, orders.steps, &trace));
     trace.finish();
     profile.step = summary_of(trial);
@@ -198,18 +203,18 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOptions& op
 ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& options) {
   ProfileOutcome outcome{.profile = measure_alone(setup, options.launch.version)};
   const Plan plan = plan_by_costs(setup, outcome.profile.costs(), outcome.profile.stage_links);
-  const ProfileOrders orders{plan, setup.config.profile.steps};
+  const ProfileOrders orders{plan, setup.config.profile.steps, options.trace.string()};
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
-  measure_composed(peers, setup, options, orders, outcome);
+  measure_composed(peers, setup, orders, outcome);
   storage::write_text_atomically(options.out, profiler::to_json_text(outcome.profile));
   log_info(concat("profile written to ", options.out.string()));
   return outcome;
 }
 
-void follow(Peers& peers, const Setup& setup, const ProfileOptions& options) {
+void follow(Peers& peers, const Setup& setup) {
   const auto orders = ProfileOrders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
   ProfileOutcome not_kept;
-  measure_composed(peers, setup, options, orders, not_kept);
+  measure_composed(peers, setup, orders, not_kept);
 }
 
 }  // namespace
@@ -229,7 +234,7 @@ std::optional<ProfileOutcome> run_profile(const config::Config& config, const Pr
       say_changes_are_left_out(config);
       outcome = lead(peers, setup, options);
     } else {
-      follow(peers, setup, options);
+      follow(peers, setup);
     }
     return nlohmann::ordered_json();
   });

@@ -231,7 +231,9 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
 nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& files,
                              std::optional<ResumePoint>& resume) {
   RunPlans plans = plan_run_from(setup, resume);
-  Orders orders{.tries_chunks = plans.tries_chunks, .state = {.plan = plans.now, .changes = plans.changes}};
+  Orders orders{.tries_chunks = plans.tries_chunks,
+                .state = {.plan = plans.now, .changes = plans.changes},
+                .traced = files.traced};
   if (resume) orders.state.progress = resume->state.progress;
   give(peers, orders);
   const auto features = make_feature_reuse(setup);
@@ -278,7 +280,7 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
 }
 
 // The part of a process that keeps no records.
-nlohmann::ordered_json follow(Peers& peers, Setup& setup, const StepRange& traced) {
+nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
   Orders orders = Orders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
   setup.total_steps = total_steps_after(setup, orders.state.progress);
   const nlohmann::ordered_json summary{
@@ -287,7 +289,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const StepRange& trace
   const auto features = make_feature_reuse(setup);
   engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes(), features));
   RunPlans plans{orders.state.plan, orders.tries_chunks, orders.state.changes};
-  const Training training{peers, setup, engine, plans, orders.state.progress, features, nullptr, traced};
+  const Training training{peers, setup, engine, plans, orders.state.progress, features, nullptr, orders.traced};
   peers.together([&] {
     check_feasible(engine, training.plans.changes, training.start.steps_done);
     hand_out_start(training);
@@ -353,7 +355,7 @@ nlohmann::ordered_json run_training(const config::Config& wanted, const SessionO
   return peers.run([&] {
     settle_together(peers, setup);
     check_changes(setup, refuse_too_many_threads);  // the processes of this machine are known
-    return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup, options.traced);
+    return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);
   });
 }
 

@@ -24,7 +24,7 @@ struct SessionOptions {
   std::string resume;
   Serving serving;               // as a parameter server of workers that are started apart (`sluice serve`)
   bool accept_new_data = false;  // go on with other training data than the checkpoint was made with
-  StepRange traced = {};         // their traces are written into the run directory
+  StepRange traced = {};         // their traces are written into the run directory; rank 0's count
   Launch launch;
   ServerPlace server = {};  // the session's own: where it serves
 };

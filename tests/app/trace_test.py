@@ -114,6 +114,17 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(traces[0]["baseTimeNanoseconds"], traces[1]["baseTimeNanoseconds"])
         self.assert_nobody_ends_a_sum_before_all_began(traces)
 
+    def test_rank_0_says_which_steps_are_traced(self):
+        config = configuration(self.folder)
+        port = free_port()
+        processes = [cli.start("train", config, *arguments, env=cli.environment_of(rank, 2, port))
+                     for rank, arguments in enumerate((["--run-dir", self.run_dir, "--trace", "3..4"], ["--trace", "6"]))]
+        for done in cli.finish_all(processes):
+            self.assertEqual(done.returncode, 0, done.stderr)
+        for rank in (0, 1):
+            trace = trace_rules.read(self.run_dir / f"trace.rank{rank}.json.gz")
+            self.assertEqual({bar["args"]["step"] for bar in trace_rules.bars(trace, phase="forward")}, {3, 4})
+
     def test_every_process_has_a_file_and_its_times_in_the_records(self):
         self.assert_nobody_ends_a_sum_before_all_began(self.two_processes())
         (line,) = cli.events(self.run_dir, "ranks")

@@ -72,9 +72,10 @@ void add_train(CLI::App& app) {
   add_session(command, arguments,
               "A worker of a parameter server writes workers/N.jsonl into it, and without it nothing");
   command
-      .add_option("--trace", arguments->traced,
-                  "Write what every process did in these steps, by their numbers, into the run directory: "
-                  "trace.rankN.json.gz, for ui.perfetto.dev, chrome://tracing and HolisticTraceAnalysis")
+      .add_option(
+          "--trace", arguments->traced,
+          "Write what every process did in these steps, by their numbers (rank 0's count), into the run directory: "
+          "trace.rankN.json.gz, for ui.perfetto.dev, chrome://tracing and HolisticTraceAnalysis")
       ->type_name("FIRST..LAST")
       ->check(not_empty);
   add_world_options(command, arguments->world);
