@@ -4,6 +4,7 @@
     report_html_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
+import gzip
 import json
 import os
 import pathlib
@@ -74,6 +75,22 @@ class KindsTest(HtmlTest):
 
     def test_a_pipeline(self):
         self.assert_holds("pipeline", "2 stages × 1 replica · 1f1b", "Stages", "fc1, fc2")
+
+    def test_a_traced_step_beside_its_simulation(self):
+        run_dir = self.copy("traced")
+        bars = [{"ph": "X", "cat": "kernel", "name": "f", "pid": stage + 1, "tid": 7, "ts": 100.0 * step + 10 * m, "dur": 9,
+                 "args": {"phase": HARM if m == 3 else "forward", "stage": stage, "micro_batch": m, "replica": 0, "step": step}}
+                for step in (10, 11) for stage in (0, 1) for m in range(4)]
+        whole = gzip.compress(json.dumps({"traceEvents": bars, "sluice": {"rank": 0}}).encode())
+        trace = run_dir / "trace.rank0.json.gz"
+        trace.write_bytes(whole)
+        text = self.document(self.page(run_dir))
+        for word in ("Measured: step 11", "Simulated: 1f1b, 2 devices, 4 micro-batches", "replica 0, stage 1", "forward 2: 0.02 to"):
+            self.assertIn(word, text)
+        trace.write_bytes(whole[:len(whole) // 2])
+        self.assertIn("trace.rank0.json.gz is damaged or was cut", self.document(self.page(run_dir)))
+        trace.unlink()
+        self.assertIn("sluice train CONFIG --trace 10..12", self.document(self.page(run_dir)))
 
     def test_replicas(self):
         self.assert_holds("replicas", "1 stage × 2 replicas")

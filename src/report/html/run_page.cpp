@@ -6,6 +6,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "report/html/gantt.h"
 #include "report/html/predictions.h"
 #include "report/html/process_times.h"
 
@@ -59,6 +60,7 @@ Json page_run(const PageRun& run, const std::string& name) {
   one["times"] = process_times(run.report.log, one["history"]["ranks"]);
   one["memory_by_kind"] = run.report.log.summary.value("peak_memory_by_kind", Json(nullptr));
   one["predictions"] = predictions_of(run.report.log, one["history"]["happenings"]);
+  one["gantt"] = gantt_of(run.report.log);
   one["notes"] = notes_of(run);
   return one;
 }

@@ -104,7 +104,7 @@ function ganttSection(run) {
   const legend = () => keys(kinds.map((kind) => [words[kind] || kind.replaceAll("_", " "), ganttColour(kind)]));
   if (gantt.measured) blocks.push(card(gantt.measured.title, drawGantt(gantt.measured, length), legend()));
   if (gantt.simulated) blocks.push(card(gantt.simulated.title, drawGantt(gantt.simulated, length), gantt.measured ? null : legend()));
-  if (gantt.note && blocks.length) blocks.push(make("p", "soft small wrap", gantt.note));
+  if (gantt.note) blocks.push(make("p", "soft small wrap", gantt.note));
   return blocks;
 }
 
