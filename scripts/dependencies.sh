@@ -7,12 +7,13 @@
 DEBIAN_BUILD_PACKAGES=(
   g++ ccache git python3 python3-venv
   libspdlog-dev libfmt-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev
-  libxxhash-dev libprotozero-dev librandom123-dev zlib1g-dev libgloo-dev libzmq3-dev cppzmq-dev
+  libxxhash-dev libprotozero-dev librandom123-dev zlib1g-dev libgloo-dev libzmq3-dev cppzmq-dev libjs-chart.js
   dataset-fashion-mnist
 )
 
 # For the tests; the command is built and run without.
-DEBIAN_TEST_PACKAGES=(libgtest-dev libgmock-dev)
+# chromium opens the pages of `sluice report --html`.
+DEBIAN_TEST_PACKAGES=(libgtest-dev libgmock-dev chromium)
 
 # Only for scripts/check.sh and scripts/test.sh --all.
 # clang 19: 14 cannot compile std::source_location of libstdc++ 12.

@@ -2,7 +2,9 @@
 
 #include <cerrno>
 #include <fstream>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -25,7 +27,64 @@ std::ifstream open_records(const fs::path& file) {
   throw DataError(concat(name, " cannot be read: ", reason, "; check its permissions"));
 }
 
+// Takes single values of the outer object until "load_ms", and ends the parsing there.
+class HeadOfStep {
+ public:
+  using Text = std::string;
+
+  [[nodiscard]] bool is_whole() const { return is_whole_; }
+  nlohmann::ordered_json& head() { return head_; }
+
+  bool null() { return put(nullptr); }
+  bool boolean(bool value) { return put(value); }
+  bool number_integer(std::int64_t value) { return put(value); }
+  bool number_unsigned(std::uint64_t value) { return put(value); }
+  bool number_float(double value, const Text&) { return put(value); }
+  bool string(Text& value) { return put(value); }
+  bool binary(nlohmann::ordered_json::binary_t&) { return false; }
+  bool start_object(std::size_t) { return depth_++ == 0; }
+  bool end_object() { return false; }
+  bool start_array(std::size_t) { return false; }
+  bool end_array() { return false; }
+  bool parse_error(std::size_t, const Text&, const nlohmann::detail::exception&) { return false; }
+  bool key(Text& name) {
+    is_whole_ = name == "load_ms";
+    if (!is_whole_) name_ = name;
+    return !is_whole_;
+  }
+
+ private:
+  template <typename Value>
+  bool put(Value&& value) {
+    head_[name_] = std::forward<Value>(value);
+    return true;
+  }
+
+  nlohmann::ordered_json head_ = nlohmann::ordered_json::object();
+  Text name_;
+  int depth_ = 0;
+  bool is_whole_ = false;
+};
+
+constexpr std::string_view kStepLine = R"({"event":"step",)";
+constexpr std::uintmax_t kBytesInWhole = 100'000'000;
+
 }  // namespace
+
+nlohmann::ordered_json head_of_step(const std::string& line) {
+  HeadOfStep head;
+  if (line.starts_with(kStepLine) && line.ends_with('}'))
+    (void)nlohmann::ordered_json::sax_parse(line, &head, nlohmann::ordered_json::input_format_t::json,
+                                            /*strict=*/false);
+  if (!head.is_whole()) return nlohmann::ordered_json::value_t::discarded;
+  return std::move(head.head());
+}
+
+std::int64_t whole_lines_of(const fs::path& file) {
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(file, error);
+  return error ? 1 : static_cast<std::int64_t>(bytes / kBytesInWhole + 1);
+}
 
 fs::file_status status_of(const fs::path& path) {
   std::error_code error;
@@ -36,13 +95,16 @@ fs::file_status status_of(const fs::path& path) {
   return status;
 }
 
-LineDamage read_records(const fs::path& file, const TakeRecord& take) {
+LineDamage read_records(const fs::path& file, const TakeRecord& take, std::int64_t every) {
   std::ifstream in = open_records(file);
   LineDamage damage;
+  std::int64_t steps = 0;
   for (std::string line; std::getline(in, line);) {
     const bool is_last = in.eof();  // no line break after it
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const auto record = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+    nlohmann::ordered_json record = nlohmann::ordered_json::value_t::discarded;
+    if (every > 1 && line.starts_with(kStepLine) && steps++ % every != 0) record = head_of_step(line);
+    if (record.is_discarded()) record = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (const auto event = text_at(record, "event")) {
       take(record, *event);
     } else if (is_last && line.starts_with('{')) {

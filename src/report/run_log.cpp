@@ -136,12 +136,15 @@ std::int64_t RunLog::count(std::string_view event) const {
   return found == counts.end() ? 0 : found->second;
 }
 
-RunLog read_run_log(const fs::path& run_dir) {
+RunLog read_run_log(const fs::path& run_dir, const TakeRecord& also) {
   require_run_dir(run_dir);
   const fs::path file = run_dir / "metrics.jsonl";
   Reader reader(run_dir);
-  const LineDamage damage =
-      read_records(file, [&](const Json& line, const std::string& event) { reader.add(line, event); });
+  const auto take = [&](const Json& line, const std::string& event) {
+    reader.add(line, event);
+    if (also) also(line, event);
+  };
+  const LineDamage damage = read_records(file, take, also ? whole_lines_of(file) : 1);
   RunLog log = reader.finish(damage);
   if (log.counts.empty() && log.unreadable_lines > 0)
     throw DataError(concat(printable(file.string()), " holds ", log.unreadable_lines,

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "report/record_fields.h"
+#include "report/record_lines.h"
 #include "report/worker_totals.h"
 
 namespace sluice::report {
@@ -72,6 +73,8 @@ struct RunLog {
   [[nodiscard]] std::int64_t count(std::string_view event) const;
 };
 
-[[nodiscard]] RunLog read_run_log(const std::filesystem::path& run_dir);
+// also: is given every record, too; with it most step lines of a very long run are read by their heads alone
+// (record_lines.h), so that means of other fields are those of every n-th step.
+[[nodiscard]] RunLog read_run_log(const std::filesystem::path& run_dir, const TakeRecord& also = {});
 
 }  // namespace sluice::report

@@ -101,8 +101,8 @@ std::vector<std::filesystem::path> add_worker_files(std::span<RunReport> runs, s
   return of_nobody;
 }
 
-RunReport read_report(const std::filesystem::path& run_dir) {
-  RunReport report{.log = read_run_log(run_dir), .config = std::nullopt, .config_problem = {}};
+RunReport read_report(const std::filesystem::path& run_dir, const TakeRecord& also) {
+  RunReport report{.log = read_run_log(run_dir, also), .config = std::nullopt, .config_problem = {}};
   const std::filesystem::path file = run_dir / "config.toml";
   std::error_code ignored;  // load() says what is wrong with a file that is there
   if (std::filesystem::status(file, ignored).type() == std::filesystem::file_type::not_found) {

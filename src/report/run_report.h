@@ -31,7 +31,8 @@ struct RunReport {
   [[nodiscard]] std::string text() const;  // lines for people, without control characters
 };
 
-[[nodiscard]] RunReport read_report(const std::filesystem::path& run_dir);
+// also: as in read_run_log().
+[[nodiscard]] RunReport read_report(const std::filesystem::path& run_dir, const TakeRecord& also = {});
 
 // Gives each run what its workers have told, wherever that is. Returns the directories that hold nothing of these runs.
 std::vector<std::filesystem::path> add_worker_files(std::span<RunReport> runs, std::span<const WorkerFiles> files);

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "app/commands.h"
+#include "app/commands/report_html.h"
 #include "app/options.h"
 #include "core/concat.h"
 #include "core/error.h"
@@ -18,6 +19,7 @@ namespace {
 struct ReportArguments {
   std::vector<std::filesystem::path> run_dirs;
   OutputArguments output;
+  HtmlArguments html;
 };
 
 struct Read {
@@ -55,7 +57,7 @@ Read read_all(const std::vector<std::filesystem::path>& dirs) {
 }
 
 // Of several directories, as `runs/*` gives them, those that are no runs are passed over and named.
-void run_report_command(const ReportArguments& arguments) {
+void print_report(const ReportArguments& arguments) {
   const auto [runs, refusals, is_one] = read_all(arguments.run_dirs);
   if (runs.empty()) {
     if (refusals.size() == 1) throw Error(refusals.front());
@@ -73,6 +75,13 @@ void run_report_command(const ReportArguments& arguments) {
   arguments.output.print(json, is_one ? runs.front().text() : report::comparison(runs));
 }
 
+// A page alone, or with --json both.
+void run_report_command(const ReportArguments& arguments) {
+  check_html_output(arguments.html, arguments.run_dirs, arguments.output.json);
+  if (!arguments.html.file.empty()) write_html(arguments.html, arguments.run_dirs);
+  if (arguments.html.file.empty() || arguments.output.json) print_report(arguments);
+}
+
 }  // namespace
 
 void add_report(CLI::App& app) {
@@ -85,6 +94,16 @@ void add_report(CLI::App& app) {
       ->required()
       ->check(not_empty);
   arguments->output.add_to(*command);
+  auto* html = command
+                   ->add_option("--html", arguments->html.file,
+                                "Write one page with plots for a browser, which needs no network, instead of the text; "
+                                "- prints it")
+                   ->type_name("FILE")
+                   ->check(not_empty);
+  command
+      ->add_flag("--watch", arguments->html.watch,
+                 "Write the page again every few seconds until the runs end, or Ctrl-C; the browser loads it anew")
+      ->needs(html);
   command->callback([arguments] { run_report_command(*arguments); });
 }
 

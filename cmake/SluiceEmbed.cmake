@@ -1,0 +1,46 @@
+# sluice_embed(OUTPUT assets.cpp HEADER report/html/assets.h NAMESPACE sluice::report::assets VALUES kPage=page.html
+#              "kScript=a.js|b.js" ...): a source file with the contents of files as std::string_view; made anew when one of
+# them changes. Several files of one value are put one after another.
+# As a script (cmake -P) it is what writes the file.
+
+if(CMAKE_SCRIPT_MODE_FILE)
+  set(text "// Made by cmake/SluiceEmbed.cmake.\n#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n")
+  string(REPLACE " " ";" values "${VALUES}")
+  foreach(value IN LISTS values)
+    string(REGEX REPLACE "=.*" "" name "${value}")
+    string(REGEX REPLACE "^[^=]*=" "" files "${value}")
+    string(REPLACE "|" ";" files "${files}")
+    string(APPEND text "\nextern const std::string_view ${name};\nconst std::string_view ${name} =")
+    foreach(file IN LISTS files)
+      file(READ "${file}" content)
+      string(APPEND text "\n    R\"SLUICE_EMBED(${content})SLUICE_EMBED\"")
+    endforeach()
+    string(APPEND text ";\n")
+  endforeach()
+  file(WRITE "${OUTPUT}" "${text}\n}  // namespace ${NAMESPACE}\n")
+  return()
+endif()
+
+set(SLUICE_EMBED_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
+function(sluice_embed)
+  cmake_parse_arguments(arg "" "OUTPUT;HEADER;NAMESPACE" "VALUES" ${ARGN})
+  set(files "")
+  set(words "")
+  foreach(value IN LISTS arg_VALUES)
+    string(REGEX REPLACE "=.*" "" name "${value}")
+    string(REGEX REPLACE "^[^=]*=" "" list "${value}")
+    string(REPLACE "|" ";" list "${list}")
+    set(whole "")
+    foreach(file IN LISTS list)
+      cmake_path(ABSOLUTE_PATH file BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+      list(APPEND files ${file})
+      list(APPEND whole ${file})
+    endforeach()
+    string(REPLACE ";" "|" whole "${whole}")
+    list(APPEND words "${name}=${whole}")
+  endforeach()
+  string(REPLACE ";" " " words "${words}")
+  add_custom_command(OUTPUT ${arg_OUTPUT} DEPENDS ${files} ${SLUICE_EMBED_SCRIPT} VERBATIM
+    COMMAND ${CMAKE_COMMAND} -D OUTPUT=${arg_OUTPUT} -D HEADER=${arg_HEADER} -D NAMESPACE=${arg_NAMESPACE}
+            -D "VALUES=${words}" -P ${SLUICE_EMBED_SCRIPT})
+endfunction()

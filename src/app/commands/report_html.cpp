@@ -1,0 +1,176 @@
+#include "app/commands/report_html.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "app/options.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "report/html/page.h"
+#include "report/html/run_page.h"
+#include "storage/files.h"
+#include "train/stop_signal.h"
+
+namespace sluice::app {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kStandardOutput = "-";
+constexpr int kRefreshSeconds = 5;
+constexpr std::chrono::minutes kMostSilence{10};  // of a run that was killed, as far as anybody can tell
+
+struct Pages {
+  std::vector<report::PageRun> runs;
+  report::PageNotes notes;
+  std::vector<Error> refusals;
+};
+
+void add_workers(Pages& pages, std::span<const report::WorkerFiles> files) {
+  std::vector<report::RunReport> reports;
+  for (report::PageRun& run : pages.runs) reports.push_back(std::move(run.report));
+  (void)report::add_worker_files(reports, files);
+  for (std::size_t i = 0; i < reports.size(); ++i) pages.runs[i].report = std::move(reports[i]);
+}
+
+// Throws where no directory is a run that can be read.
+Pages read_pages(const std::vector<fs::path>& run_dirs) {
+  Pages pages;
+  std::vector<report::WorkerFiles> of_workers;
+  for (const fs::path& dir : run_dirs) {
+    if (report::holds_workers(dir)) of_workers.push_back(report::read_worker_files(dir));
+    try {
+      pages.runs.push_back(report::read_page_run(dir));
+    } catch (const Error& error) {
+      std::error_code ignored;
+      const bool is_of_workers_alone = report::holds_workers(dir) && !fs::exists(dir / "metrics.jsonl", ignored);
+      if (!is_of_workers_alone || run_dirs.size() == 1) pages.refusals.push_back(error);
+    }
+  }
+  if (pages.runs.empty()) {
+    if (pages.refusals.size() == 1) throw Error(pages.refusals.front());
+    throw Error(pages.refusals.front().exit_code(),
+                concat("none of the ", run_dirs.size(),
+                       " paths is a run that can be read; the first: ", pages.refusals.front().what()));
+  }
+  for (const Error& refusal : pages.refusals) pages.notes.left_out.emplace_back(refusal.what());
+  add_workers(pages, of_workers);
+  return pages;
+}
+
+void write_page(const std::string& file, Pages& pages, int refresh_s) {
+  pages.notes.refresh_s = refresh_s;
+  const std::string text = report::page(report::page_data(pages.runs, pages.notes),
+                                        {.title = report::page_title(pages.runs), .refresh_s = refresh_s});
+  if (file == kStandardOutput) {
+    print_out(text);
+  } else {
+    storage::write_text_atomically(file, text);
+  }
+}
+
+bool goes_on(const Pages& pages) {
+  return std::ranges::any_of(pages.runs,
+                             [](const report::PageRun& run) { return run.report.log.outcome() == "unfinished"; });
+}
+
+// Sizes of the records: what a change is told by.
+std::vector<std::uintmax_t> sizes_of(const std::vector<fs::path>& run_dirs) {
+  std::vector<std::uintmax_t> sizes;
+  for (const fs::path& dir : run_dirs) {
+    std::error_code error;
+    const auto bytes = fs::file_size(dir / "metrics.jsonl", error);
+    sizes.push_back(error ? 0 : bytes);
+  }
+  return sizes;
+}
+
+// Until `until`, or a signal.
+void wait(Clock::time_point until) {
+  while (Clock::now() < until && !train::StopSignal::requested())
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+}
+
+class Watch {
+ public:
+  Watch(std::string file, std::vector<fs::path> run_dirs) : file_(std::move(file)), run_dirs_(std::move(run_dirs)) {}
+
+  // Why it ended, for people. The last page no longer loads itself anew.
+  std::string run() {
+    while (true) {
+      const auto begun = Clock::now();
+      sizes_ = sizes_of(run_dirs_);
+      Pages pages = read_pages(run_dirs_);
+      const std::string ending = why_it_ends(pages);
+      write_page(file_, pages, ending.empty() ? kRefreshSeconds : 0);
+      if (!ending.empty()) return ending;
+      // A page that takes long to make is made less often.
+      const auto took = Clock::now() - begun;
+      wait(Clock::now() + std::max<Clock::duration>(std::chrono::seconds(kRefreshSeconds) - took, 2 * took));
+      wait_for_change();
+    }
+  }
+
+ private:
+  std::string why_it_ends(const Pages& pages) const {
+    if (!goes_on(pages)) return run_dirs_.size() == 1 ? "the run has ended" : "all runs have ended";
+    if (train::StopSignal::requested()) return concat(train::StopSignal::name(), "");
+    if (is_silent_) return concat("nothing was recorded for ", kMostSilence.count(), " minutes");
+    return "";
+  }
+
+  void wait_for_change() {
+    const auto end = Clock::now() + kMostSilence;
+    while (sizes_of(run_dirs_) == sizes_ && !train::StopSignal::requested() && Clock::now() < end)
+      wait(std::min(end, Clock::now() + std::chrono::seconds(1)));
+    is_silent_ = Clock::now() >= end;
+  }
+
+  std::string file_;
+  std::vector<fs::path> run_dirs_;
+  std::vector<std::uintmax_t> sizes_;
+  bool is_silent_ = false;
+};
+
+}  // namespace
+
+void check_html_output(const HtmlArguments& arguments, const std::vector<fs::path>& run_dirs, bool json) {
+  if (arguments.file.empty()) return;
+  const bool is_printed = arguments.file == kStandardOutput;
+  if (is_printed && json) throw ConfigError("--json and --html - both write to standard output; give --html a file");
+  if (arguments.watch && (is_printed || json))
+    throw ConfigError("--watch writes a page again and again; give --html a file, and no --json");
+  if (is_printed) return;
+  std::vector<fs::path> inputs;
+  for (const fs::path& dir : run_dirs) {
+    for (const char* name : {"metrics.jsonl", "config.toml", "metrics.csv", "log.txt", "profile.json"})
+      inputs.push_back(dir / name);
+  }
+  std::error_code ignored;
+  if (fs::is_directory(arguments.file, ignored))
+    throw ConfigError(concat("--html ", arguments.file, " is a directory; name a file in it"));
+  storage::check_output("--html", arguments.file, inputs);
+}
+
+void write_html(const HtmlArguments& arguments, const std::vector<fs::path>& run_dirs) {
+  if (!arguments.watch) {
+    Pages pages = read_pages(run_dirs);
+    for (const std::string& why : pages.notes.left_out) log_warning(concat("left out: ", why));
+    write_page(arguments.file, pages, 0);
+    if (arguments.file != kStandardOutput) log_info(concat("wrote ", printable(arguments.file)));
+    return;
+  }
+  const train::StopSignal signal(train::StopSignal::Afterwards::kIgnored);
+  log_info(concat("writing ", printable(arguments.file), " every ", kRefreshSeconds,
+                  " s while the run goes on; it loads itself anew; Ctrl-C ends this"));
+  const std::string why = Watch(arguments.file, run_dirs).run();
+  log_info(concat("wrote ", printable(arguments.file), " for the last time: ", why));
+}
+
+}  // namespace sluice::app

@@ -1,0 +1,127 @@
+// Plots with Chart.js. What they show comes thinned; here it only gets axes, colours and the x axis that is asked for.
+
+// One colour a run or worker, the same in every plot; told apart by colour-blind people too (Okabe and Ito).
+const SERIES = 8;
+const seriesColour = (i) => colour("series" + (i % SERIES));
+
+const PHASES = [
+  ["load", "load"], ["forward", "forward"], ["backward", "backward"], ["transfer", "transfer"],
+  ["all-reduce", "allreduce"], ["waiting for others (skew)", "skew"], ["optimizer", "optimizer"], ["bubble", "bubble"],
+  ["other idle", "other"]];
+
+const plots = [];  // {chart, refill}: those that follow the switch between steps and time
+let xAxis = "step";
+
+function themeCharts() {
+  Chart.defaults.color = colour("soft");
+  Chart.defaults.borderColor = colour("line");
+  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+  Chart.defaults.font.size = 11;
+  Chart.defaults.animation = false;
+  Chart.defaults.maintainAspectRatio = false;
+  Chart.defaults.plugins.legend.labels.boxWidth = 12;
+  Chart.defaults.plugins.legend.labels.boxHeight = 8;
+}
+
+const xTitle = () => (xAxis === "step" ? "optimizer step" : "training time (s)");
+const pointsOf = (series) => series.value.map((y, i) => ({ x: series[xAxis][i], y }));
+
+function axis(title, more = {}) {
+  return { title: { display: Boolean(title), text: title }, grid: { drawTicks: false }, ...more };
+}
+
+function canvas(label) {
+  const element = make("canvas");
+  element.setAttribute("role", "img");
+  element.setAttribute("aria-label", label);
+  return element;
+}
+
+function plotCard(title, config, height) {
+  const element = canvas(title), plot = add(make("div", "plot"), element);
+  if (height) plot.style.height = height + "px";
+  const block = card(title, plot);
+  const chart = () => new Chart(element, config);
+  return { block, chart };
+}
+
+// lines: [{label, series, colour, dots, dashed, stepped}]; y: title; more: of the y axis.
+function lineCard(title, lines, y, more = {}) {
+  if (!lines.length) return null;
+  const many = lines.length > 1;
+  const dataset = (line) => ({
+    label: line.label, data: pointsOf(line.series), borderColor: line.colour, backgroundColor: line.colour,
+    borderWidth: 1.6, borderDash: line.dashed ? [5, 4] : [], stepped: Boolean(line.stepped), showLine: !line.dotsOnly,
+    pointRadius: line.dots || line.series.value.length === 1 ? 2.5 : 0, pointHitRadius: 6 });
+  const config = {
+    type: "line",
+    data: { datasets: lines.map(dataset) },
+    options: {
+      parsing: false, interaction: { mode: "nearest", axis: "x", intersect: false },
+      scales: { x: axis(xTitle(), { type: "linear" }), y: axis(y, more) },
+      plugins: { legend: { display: many }, tooltip: { callbacks: { title: (items) => (items.length ? (xAxis === "step" ? "step " : "") + number(items[0].parsed.x, 6) + (xAxis === "step" ? "" : " s") : "") } } },
+    },
+  };
+  const { block, chart } = plotCard(title, config);
+  later(() => {
+    const made = chart();
+    plots.push(() => {
+      lines.forEach((line, i) => { made.data.datasets[i].data = pointsOf(line.series); });
+      made.options.scales.x.title.text = xTitle();
+      made.update();
+    });
+  });
+  return block;
+}
+
+// Where the time went over the run: `parts` has a list for each phase.
+function areaCard(title, parts) {
+  const there = PHASES.filter(([, name]) => (parts[name] || []).some((ms) => ms > 0));
+  const points = (name) => parts[name].map((y, i) => ({ x: parts[xAxis][i], y }));
+  const config = {
+    type: "line",
+    data: { datasets: there.map(([label, name]) => ({
+      label, data: points(name), fill: true, borderWidth: 0, pointRadius: 0, backgroundColor: colour(name), borderColor: colour(name) })) },
+    options: {
+      parsing: false, interaction: { mode: "index", intersect: false },
+      scales: { x: axis(xTitle(), { type: "linear" }), y: axis("ms a step", { stacked: true, min: 0 }) },
+      plugins: { tooltip: { callbacks: { label: (item) => item.dataset.label + ": " + number(item.parsed.y, 3) + " ms" } } },
+    },
+  };
+  const { block, chart } = plotCard(title, config, 300);
+  later(() => {
+    const made = chart();
+    plots.push(() => {
+      there.forEach(([, name], i) => { made.data.datasets[i].data = points(name); });
+      made.options.scales.x.title.text = xTitle();
+      made.update();
+    });
+  });
+  return block;
+}
+
+// rows: names; stacks: [{label, colour, values}]; lying bars that add up.
+function barCard(title, rows, stacks, unit, text, lying = true) {
+  const value = lying ? "x" : "y", name = lying ? "y" : "x";
+  const config = {
+    type: "bar",
+    data: { labels: rows, datasets: stacks.map((stack) => ({
+      label: stack.label, data: stack.values, backgroundColor: stack.colour, maxBarThickness: 30, borderWidth: 0 })) },
+    options: {
+      indexAxis: lying ? "y" : "x",
+      scales: {
+        [value]: axis(unit, { stacked: true, beginAtZero: true, ticks: { callback: (tick) => text(tick), maxRotation: 0 } }),
+        [name]: axis("", { stacked: true, grid: { display: false }, ticks: { autoSkip: !lying } }) },
+      plugins: { legend: { display: stacks.length > 1 },
+                 tooltip: { callbacks: { label: (item) => item.dataset.label + ": " + text(item.raw) } } },
+    },
+  };
+  const { block, chart } = plotCard(title, config, lying ? Math.max(190, 110 + 34 * rows.length) : 250);
+  later(chart);
+  return block;
+}
+
+// Charts are drawn when their place is on the page.
+const waiting = [];
+const later = (draw) => waiting.push(draw);
+function drawWaiting() { while (waiting.length) waiting.shift()(); }

@@ -1,0 +1,90 @@
+// Elements and numbers. Text is set as text alone, so that nothing of a run becomes part of the page.
+
+function make(tag, className, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined && text !== null) element.textContent = String(text);
+  return element;
+}
+
+function add(parent, ...children) {
+  for (const child of children) if (child) parent.appendChild(child);
+  return parent;
+}
+
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+
+// A number in few digits; "-" where there is none.
+function number(value, digits = 4) {
+  if (typeof value === "string") return value;  // "NaN", "Infinity"
+  if (!isNumber(value)) return "-";
+  if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e15)) return value.toExponential(2);
+  return value.toLocaleString("en", { maximumSignificantDigits: Math.max(digits, String(Math.trunc(Math.abs(value))).length) });
+}
+
+const whole = (value) => (isNumber(value) ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : "-");
+const percent = (value, digits = 3) => (isNumber(value) ? number(value, digits) + " %" : "-");
+
+function scaled(value, step, units) {
+  if (!isNumber(value)) return "-";
+  let unit = 0;
+  while (Math.abs(value) >= step && unit + 1 < units.length) { value /= step; ++unit; }
+  return number(value, 3) + " " + units[unit];
+}
+const bytes = (value) => scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
+const rate = (value) => scaled(value, 1000, ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"]);
+
+function duration(seconds) {
+  if (!isNumber(seconds)) return "-";
+  if (seconds < 60) return number(seconds, 3) + " s";
+  const minutes = Math.floor(seconds / 60), rest = Math.round(seconds % 60);
+  if (minutes < 60) return minutes + " min " + rest + " s";
+  return Math.floor(minutes / 60) + " h " + (minutes % 60) + " min";
+}
+
+function table(heading, rows) {
+  const element = make("table"), head = add(make("thead"), add(make("tr"), ...heading.map((cell, i) => make("th", rows.length && rows[0][i] && rows[0][i].className !== undefined ? "text" : "", cell))));
+  const body = make("tbody");
+  for (const row of rows) {
+    add(body, add(make("tr"), ...row.map((cell) => {
+      if (cell && cell.text !== undefined) return make("td", cell.className, cell.text);
+      return make("td", "", cell);
+    })));
+  }
+  const scroll = add(make("div", "scroll"), add(element, head, body));
+  scroll.tabIndex = 0;
+  return scroll;
+}
+
+function facts(pairs) {
+  const list = make("dl");
+  for (const [name, value] of pairs) {
+    if (value === null || value === undefined || value === "-" || value === "") continue;
+    add(list, make("dt", "", name), make("dd", "", value));
+  }
+  return list.childElementCount ? list : null;
+}
+
+function card(title, ...content) {
+  return add(make("div", "card"), title ? make("h3", "", title) : null, ...content);
+}
+
+// Cards side by side, two by two where there is room.
+function pairs(cards) {
+  const there = cards.filter(Boolean), blocks = [];
+  for (let i = 0; i < there.length; i += 2) {
+    blocks.push(i + 1 < there.length ? add(make("div", "pair"), there[i], there[i + 1]) : there[i]);
+  }
+  return blocks;
+}
+
+function keys(names) {
+  const list = make("div", "keys");
+  for (const [label, variable] of names) {
+    const key = make("span", "", label);
+    key.style.setProperty("--key", "var(--" + variable + ")");
+    add(list, key);
+  }
+  return list;
+}

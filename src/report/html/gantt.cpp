@@ -1,0 +1,233 @@
+#include "report/html/gantt.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "pipeline/schedule/simulate.h"
+#include "report/html/thinned.h"
+
+namespace sluice::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kMostBoxes = 4000;  // of a picture: what a browser draws at once
+constexpr std::int64_t kMostDevices = 64, kMostChunks = 1024;
+
+struct RowBars {
+  std::set<int> stages, replicas;
+  std::vector<const TraceBar*> bars;
+};
+
+// The sums over processes go on beside a stage's work, so they have a row of their own.
+using RowKey = std::pair<std::int64_t, bool>;
+
+std::string row_name(const RowBars& row, bool is_sums) {
+  const std::vector<int> stages(row.stages.begin(), row.stages.end());
+  std::string name = row.replicas.empty() ? "" : concat("replica ", *row.replicas.begin());
+  if (!stages.empty()) name += concat(name.empty() ? "" : ", ", numbered("stage", stages));
+  return concat(name, is_sums ? ", sums" : "");
+}
+
+// The longest are kept where there are too many.
+double least_length(const std::map<std::string, std::vector<TraceBar>>& processes) {
+  std::vector<double> lengths;
+  for (const auto& [name, bars] : processes) {
+    for (const TraceBar& bar : bars) lengths.push_back(bar.length_us);
+  }
+  if (lengths.size() <= kMostBoxes) return 0;
+  std::ranges::nth_element(lengths, lengths.begin() + kMostBoxes, std::greater());
+  return std::nextafter(lengths[kMostBoxes], std::numeric_limits<double>::infinity());
+}
+
+std::string words_of(std::string phase) {
+  std::ranges::replace(phase, '_', ' ');
+  return phase;
+}
+
+Json boxes_of(std::vector<const TraceBar*> bars, double origin_us, double least_us) {
+  // What encloses others comes first, and is drawn below them.
+  std::ranges::sort(bars, [](const TraceBar* one, const TraceBar* other) {
+    return std::pair(one->begin_us, -one->length_us) < std::pair(other->begin_us, -other->length_us);
+  });
+  Json boxes = Json::array();
+  for (const TraceBar* bar : bars) {
+    if (bar->length_us < least_us) continue;
+    const std::string of = bar->micro_batch >= 0 ? concat(" ", bar->micro_batch) : "";
+    boxes.push_back({brief((bar->begin_us - origin_us) * 1e-3), brief(bar->length_us * 1e-3), bar->phase,
+                     words_of(bar->phase) + of});
+  }
+  return boxes;
+}
+
+std::map<RowKey, RowBars> rows_of(const std::vector<TraceBar>& bars) {
+  std::map<RowKey, RowBars> rows;
+  for (const TraceBar& bar : bars) {
+    RowBars& row = rows[{bar.pid, bar.phase == "all_reduce"}];
+    if (bar.stage >= 0) row.stages.insert(bar.stage);
+    if (bar.replica >= 0) row.replicas.insert(bar.replica);
+    row.bars.push_back(&bar);
+  }
+  return rows;
+}
+
+std::string kind_of(pipeline::Op op) {
+  switch (op) {
+    case pipeline::Op::kForward: return "forward";
+    case pipeline::Op::kBackward: return "backward";
+    case pipeline::Op::kInputGradient: return "input_gradient";
+    case pipeline::Op::kWeightGradient: return "weight_gradient";
+    case pipeline::Op::kReduceGradient: return "";
+  }
+  return "";
+}
+
+// Nothing where the records are not of a plan that we could simulate.
+std::optional<Plan> plan_in(const Json& line) {
+  Plan plan;
+  const auto devices = count_at(line, "stages", kMostDevices), chunks = count_at(line, "chunks", kMostChunks);
+  const auto list = line.find("partition");
+  const auto name = text_at(line, "schedule");
+  if (!devices || !chunks || !name || list == line.end() || !list->is_array() || *name == Plan::kOrder)
+    return std::nullopt;
+  for (const Json& layers : *list)
+    plan.partition.layers_per_stage.push_back(layers.is_number_unsigned() && layers < 100'000 ? layers.get<int>() : 1);
+  plan.virtual_stages = static_cast<int>(count_at(line, "virtual", kMostDevices).value_or(1));
+  plan.chunks = static_cast<int>(*chunks);
+  plan.schedule = *name;
+  const bool is_whole = *devices > 0 && plan.virtual_stages > 0 && plan.stages() == *devices * plan.virtual_stages;
+  return is_whole && *devices * *chunks > 1 ? std::optional(plan) : std::nullopt;
+}
+
+// Of one micro-batch on each device; empty where a device's times are not known.
+std::vector<pipeline::StepCost> device_costs(const RunLog& log, const Plan& plan) {
+  const auto places = place_times(log.summary.value("breakdown", Json(nullptr)));
+  std::vector<pipeline::StepCost> costs;
+  for (int device = 0; device < plan.devices(); ++device) {
+    double forward = 0, backward = 0;
+    int count = 0;
+    for (const PlaceTimes& place : places) {
+      if (place.device != device) continue;
+      forward += number_in(place.ms, "forward_ms").value_or(0);
+      backward += number_in(place.ms, "backward_ms").value_or(0);
+      ++count;
+    }
+    if (count == 0) {
+      forward = number_in(log.means, "forward_ms").value_or(0);
+      backward = number_in(log.means, "backward_ms").value_or(0);
+    }
+    const double share = 1.0 / (std::max(count, 1) * plan.chunks);
+    if (!(forward > 0) || !(backward > 0) || !(forward + backward < 1e12)) return {};
+    costs.push_back({.forward = forward * share, .input = backward * share / 2, .weight = backward * share / 2});
+  }
+  return costs;
+}
+
+Json simulated_row(const std::vector<pipeline::Action>& actions, const std::vector<pipeline::TimeSpan>& spans) {
+  Json boxes = Json::array();
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const std::string kind = kind_of(actions[i].op);
+    if (kind.empty() || boxes.size() >= kMostBoxes) continue;
+    const std::string of = concat(words_of(kind), ", stage ", index(actions[i].stage), ", micro-batch ");
+    boxes.push_back(
+        {brief(spans[i].start), brief(spans[i].end - spans[i].start), kind, concat(of, index(actions[i].micro_batch))});
+  }
+  return boxes;
+}
+
+// The step that all these processes have traced, the second where there are several: the first may still warm up.
+std::optional<std::int64_t> common_step(const std::vector<std::pair<std::string, Trace>>& traces) {
+  std::map<std::int64_t, std::size_t> uses;
+  for (const auto& [name, trace] : traces) {
+    for (const auto& [step, bars] : trace.steps) ++uses[step];
+  }
+  std::vector<std::int64_t> steps;
+  for (const auto& [step, count] : uses) {
+    if (count == traces.size()) steps.push_back(step);
+  }
+  if (steps.empty()) return uses.empty() ? std::nullopt : std::optional(uses.begin()->first);
+  return steps[std::min<std::size_t>(1, steps.size() - 1)];
+}
+
+Json read_measured(const RunLog& log, std::string& note) {
+  std::vector<std::pair<std::string, Trace>> traces;
+  const auto files = trace_files(log.dir, 8);
+  for (const auto& [rank, file] : files) {
+    Trace trace = read_trace(file);
+    if (!trace.problem.empty()) note += concat(note.empty() ? "" : "; ", trace.problem);
+    if (!trace.steps.empty())
+      traces.emplace_back(files.size() > 1 ? concat("rank ", rank, ", ") : "", std::move(trace));
+  }
+  const auto step = common_step(traces);
+  if (!step) return nullptr;
+  std::map<std::string, std::vector<TraceBar>> processes;
+  for (auto& [name, trace] : traces) {
+    if (trace.steps.contains(*step)) processes[name] = std::move(trace.steps[*step]);
+  }
+  return measured_gantt(processes, *step);
+}
+
+}  // namespace
+
+Json measured_gantt(const std::map<std::string, std::vector<TraceBar>>& processes, std::int64_t step) {
+  double begin = std::numeric_limits<double>::infinity(), end = -begin;
+  for (const auto& [name, bars] : processes) {
+    for (const TraceBar& bar : bars) {
+      begin = std::min(begin, bar.begin_us);
+      end = std::max(end, bar.begin_us + bar.length_us);
+    }
+  }
+  if (!(end > begin)) return nullptr;
+  Json rows = Json::array();
+  const double least = least_length(processes);
+  for (const auto& [name, bars] : processes) {
+    for (const auto& [key, row] : rows_of(bars))
+      rows.push_back({{"name", name + row_name(row, key.second)}, {"boxes", boxes_of(row.bars, begin, least)}});
+  }
+  return {{"title", concat("Measured: step ", step)}, {"length_ms", brief((end - begin) * 1e-3)}, {"rows", rows}};
+}
+
+Json simulated_gantt(const RunLog& log) {
+  const auto plan = plan_in(log.plan);
+  if (!plan) return nullptr;
+  const auto costs = device_costs(log, *plan);
+  if (costs.empty()) return nullptr;
+  try {
+    const pipeline::Schedule schedule = pipeline::make_train_schedule(*plan, plan->chunks);
+    pipeline::Costs all;
+    all.stages = pipeline::share_costs(schedule, costs);
+    const pipeline::Simulation simulation = pipeline::simulate(schedule, all);
+    Json rows = Json::array();
+    for (std::size_t device = 0; device < schedule.devices.size(); ++device)
+      rows.push_back({{"name", concat("device ", device)},
+                      {"boxes", simulated_row(schedule.devices[device], simulation.spans[device])}});
+    return {{"title", concat("Simulated: ", plan->schedule, ", ", counted(plan->devices(), "device"), ", ",
+                             counted(plan->chunks, "micro-batch"), ", bubble ",
+                             fixed(100 * simulation.bubble_fraction, 1), " %")},
+            {"length_ms", brief(simulation.makespan)},
+            {"rows", rows}};
+  } catch (const Error&) {
+    return nullptr;  // a schedule of another version
+  }
+}
+
+Json gantt_of(const RunLog& log) {
+  std::string note;
+  Json measured = read_measured(log, note);
+  Json simulated = simulated_gantt(log);
+  if (measured.is_null() && simulated.is_null() && note.empty()) return nullptr;
+  if (measured.is_null() && note.empty())
+    note = "No step of this run was traced: `sluice train CONFIG --trace 10..12` records what each stage does when.";
+  if (!simulated.is_null())
+    note +=
+        concat(note.empty() ? "" : " ", "The simulation has the devices' mean times of the run, and neither transfers ",
+               "nor what comes before and after the schedule.");
+  return {{"measured", std::move(measured)}, {"simulated", std::move(simulated)}, {"note", note}};
+}
+
+}  // namespace sluice::report

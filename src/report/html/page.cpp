@@ -1,0 +1,86 @@
+#include "report/html/page.h"
+
+#include <array>
+#include <cstdio>
+#include <random>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "report/html/assets.h"
+
+namespace sluice::report {
+namespace {
+
+void replace_all(std::string& text, std::string_view what, std::string_view with) {
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
+    text.replace(at, what.size(), with);
+}
+
+// A word that nobody who wrote the run's names could know.
+std::string fresh_nonce() {
+  std::random_device random;
+  std::string nonce;
+  for (int i = 0; i < 4; ++i) {
+    std::array<char, 9> word{};
+    (void)std::snprintf(word.data(), word.size(), "%08x", static_cast<unsigned>(random()));
+    nonce += word.data();
+  }
+  return nonce;
+}
+
+}  // namespace
+
+std::string script_json(const nlohmann::ordered_json& data) {
+  std::string text = data.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace);
+  // Outside of strings none of these can occur.
+  replace_all(text, "<", "\\u003c");
+  replace_all(text, ">", "\\u003e");
+  replace_all(text, "&", "\\u0026");
+  replace_all(text, "\xe2\x80\xa8", "\\u2028");
+  replace_all(text, "\xe2\x80\xa9", "\\u2029");
+  return text;
+}
+
+std::string html_text(std::string_view text) {
+  // Through JSON, which replaces what is not UTF-8.
+  std::string safe = nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  safe = nlohmann::json::parse(safe).get<std::string>();
+  replace_all(safe, "&", "&amp;");
+  replace_all(safe, "<", "&lt;");
+  replace_all(safe, ">", "&gt;");
+  replace_all(safe, "\"", "&quot;");
+  replace_all(safe, "'", "&#39;");
+  return safe;
+}
+
+std::string filled(std::string_view template_text, const std::map<std::string, std::string, std::less<>>& values) {
+  std::string text;
+  while (true) {
+    const std::size_t begin = template_text.find("{{");
+    if (begin == std::string_view::npos) break;
+    const std::size_t end = template_text.find("}}", begin);
+    check(end != std::string_view::npos, "a place in the template is closed");
+    const auto value = values.find(template_text.substr(begin + 2, end - begin - 2));
+    check(value != values.end(), "every place in the template has a value");
+    text += template_text.substr(0, begin);
+    text += value->second;
+    template_text.remove_prefix(end + 2);
+  }
+  text += template_text;
+  return text;
+}
+
+std::string page(const nlohmann::ordered_json& data, const PageOptions& options) {
+  return filled(
+      assets::kPage,
+      {{"TITLE", html_text(options.title)},
+       {"NONCE", fresh_nonce()},
+       {"REFRESH",
+        options.refresh_s > 0 ? concat("<meta http-equiv=\"refresh\" content=\"", options.refresh_s, "\">") : ""},
+       {"STYLE", std::string(assets::kStyle)},
+       {"CHART", std::string(assets::kChart)},
+       {"DATA", script_json(data)},
+       {"SCRIPT", std::string(assets::kScript)}});
+}
+
+}  // namespace sluice::report

@@ -1,0 +1,217 @@
+// The parts of the page. Each gives cards, or nothing where a run has no data for it.
+
+function outcomeClass(outcome) {
+  return outcome === "done" ? "good" : outcome === "failed" ? "bad" : "warn";
+}
+
+function layout(run) {
+  const parts = [];
+  const count = (value, word) => { if (isNumber(value)) parts.push(whole(value) + " " + word + (value === 1 ? "" : word === "process" ? "es" : "s")); };
+  count(run.stages, "stage");
+  count(run.replicas, "replica");
+  if (run.processes > 1) count(run.processes, "process");
+  return parts.join(" × ");
+}
+
+function tile(name, value, className) {
+  return value === "-" || value === null ? null : add(make("div", "tile"), make("div", "value " + (className || ""), value), make("div", "name", name));
+}
+
+function tiles(run) {
+  return add(make("div", "tiles"),
+    tile("outcome", run.outcome === "unfinished" ? "unfinished" : run.outcome, outcomeClass(run.outcome)),
+    tile("step" + (isNumber(run.planned_steps) ? " of " + whole(run.planned_steps) : "s"), whole(run.steps)),
+    tile("samples a second", number(run.samples_per_s)),
+    tile("validation loss", number(run.loss)),
+    tile("top-1", percent(run.top1)),
+    tile("perplexity", number(run.perplexity)),
+    tile("train loss, last step", number(run.train_loss)),
+    tile("devices busy", isNumber(run.device_busy_mean) ? percent(100 * run.device_busy_mean) : "-"),
+    tile("MFU", isNumber(run.mfu) ? percent(100 * run.mfu) : "-"),
+    tile("wall time", duration(run.wall_s)));
+}
+
+function whatRan(run) {
+  return [run.model, run.data ? "on " + run.data : null].filter(Boolean).join(" ") + [layout(run), run.schedule].filter(Boolean).map((part) => " · " + part).join("");
+}
+
+function notes(run) {
+  const list = [];
+  if (run.fault) list.push(make("div", "note bad", "fault: " + run.fault));
+  for (const note of run.notes) list.push(make("div", "note", note));
+  if (run.outcome === "unfinished") list.push(make("div", "note", "the records end without the run's end: it still goes on, or was killed"));
+  return list;
+}
+
+function comparison(runs) {
+  const memory = (run) => bytes((run.peak_memory_bytes || {}).process);
+  const of = (run, name) => number((run.means || {})[name], 3);
+  return card("", table(
+    ["run", "outcome", "model", "layout", "chunks", "schedule", "batch", "steps", "samples/s", "step ms", "busy", "bubble ms", "all-reduce ms", "memory", "top-1", "loss", "wall", "speed-up"],
+    runs.map((run) => [
+      run.name, { text: run.outcome, className: outcomeClass(run.outcome) }, run.model ?? "-", layout(run) || "-", number(run.chunks), run.schedule ?? "-",
+      whole(run.global_batch), whole(run.steps), number(run.samples_per_s), number(run.step_ms),
+      isNumber(run.device_busy_mean) ? percent(100 * run.device_busy_mean) : "-",
+      number(["fill", "steady", "drain"].reduce((sum, part) => sum + ((run.means || {})["bubble_" + part + "_ms"] ?? NaN), 0), 3),
+      of(run, "allreduce_exposed_ms"), memory(run), percent(run.top1), number(run.loss), duration(run.wall_s),
+      isNumber(run.speedup) ? number(run.speedup, 3) + "×" : "-"])));
+}
+
+// Curves of several runs in one plot: [name of the curve, words, look].
+function curveCard(title, runs, curves, y, more) {
+  const lines = [];
+  runs.forEach((run, i) => {
+    for (const [name, label, look] of curves) {
+      const series = run.history.curves[name];
+      if (!series) continue;
+      const words = runs.length > 1 ? [run.name, curves.length > 1 ? label : ""].filter(Boolean).join(", ") : label;
+      lines.push({ label: words, series, colour: seriesColour(runs.length > 1 ? i : curves.findIndex((curve) => curve[0] === name)), ...look });
+    }
+  });
+  return lineCard(title, lines, y, more);
+}
+
+function learning(runs) {
+  return pairs([
+    curveCard("Loss", runs, [["loss", "training", {}], ["eval_loss", "validation", { dashed: true, dots: true }]], "loss"),
+    curveCard("Accuracy", runs, [["top1", "training top-1", {}], ["eval_top1", "validation top-1", { dashed: true, dots: true }], ["eval_top5", "validation top-5", { dashed: true, dots: true }]], "%"),
+    curveCard("Speed", runs, [["samples_per_s", "samples/s", {}]], "samples/s", { beginAtZero: true }),
+    curveCard("Learning rate", runs, [["lr", "learning rate", {}]], "learning rate", { beginAtZero: true })]);
+}
+
+function breakdown(run) {
+  const blocks = [], times = run.times;
+  if (times) {
+    const there = PHASES.filter(([, name]) => times.rows.some((row) => row.parts[name] > 0));
+    const title = "Where the time of a step went" + (times.of === "all processes" ? "" : times.of === "rank 0" ? (run.processes > 1 ? ", devices of rank 0" : "") : ", mean of the run");
+    blocks.push(barCard(title, times.rows.map((row) => row.name),
+      there.map(([label, name]) => ({ label, colour: colour(name), values: times.rows.map((row) => row.parts[name] ?? 0) })), "ms a step", (ms) => number(ms, 3)));
+    if (times.spread && times.spread.length) {
+      blocks.push(card("Over the processes: load, forward, backward and optimizer", table(["", "mean ms", "slowest", "its ms", "spread ms"],
+        times.spread.map((row) => [row.name, number(row.mean_ms), row.slowest, number(row.slowest_ms), number(row.spread_ms)]))));
+    }
+  }
+  if (run.history.parts) blocks.push(areaCard("Over the run", run.history.parts));
+  return blocks;
+}
+
+function ganttSection(run) {
+  const gantt = run.gantt || {}, blocks = [];
+  const length = Math.max(gantt.measured ? gantt.measured.length_ms : 0, gantt.simulated ? gantt.simulated.length_ms : 0);
+  const words = { input_gradient: "input gradient", weight_gradient: "weight gradient", all_reduce: "all-reduce" };
+  const kindsOf = (one) => (one ? one.rows.flatMap((row) => row.boxes.map((box) => box[2])) : []);
+  const kinds = [...new Set([...kindsOf(gantt.measured), ...kindsOf(gantt.simulated)])];
+  const legend = () => keys(kinds.map((kind) => [words[kind] || kind.replaceAll("_", " "), ganttColour(kind)]));
+  if (gantt.measured) blocks.push(card(gantt.measured.title, drawGantt(gantt.measured, length), legend()));
+  if (gantt.simulated) blocks.push(card(gantt.simulated.title, drawGantt(gantt.simulated, length), gantt.measured ? null : legend()));
+  if (gantt.note) blocks.push(make("p", "soft small wrap", gantt.note));
+  return blocks;
+}
+
+function memory(run) {
+  const kinds = run.memory_by_kind, peak = run.peak_memory_bytes;
+  const blocks = [];
+  if (kinds && typeof kinds === "object") {
+    const devices = Object.keys(kinds), colours = { parameters: "forward", gradients: "backward", optimizer: "optimizer", activations: "transfer" };
+    const names = [...new Set(devices.flatMap((device) => Object.keys(kinds[device] || {})))];
+    if (devices.length) blocks.push(barCard("Memory of each device when it held most", devices,
+      names.map((name) => ({ label: name, colour: colour(colours[name] || "bubble"), values: devices.map((device) => (kinds[device] || {})[name] ?? 0) })), "bytes", bytes));
+  }
+  if (peak && typeof peak === "object") {
+    blocks.push(card("Peak memory", table(["", "bytes"], Object.entries(peak).map(([name, value]) => [name, bytes(value)]))));
+  }
+  return pairs(blocks);
+}
+
+function network(run) {
+  const lines = Object.entries(run.history.network).map(([name, series], i) => ({ label: name, colour: seriesColour(i), series }));
+  if (!lines.length) return [];
+  return [lineCard("Network of rank 0's machine", lines, "bytes/s", { beginAtZero: true, ticks: { callback: rate } })];
+}
+
+function planSection(run) {
+  const plan = run.plan || {}, config = run.config || {};
+  const stages = Array.isArray(plan.stage_list) ? plan.stage_list : [];
+  const blocks = [card("Plan", facts([
+    ["model", run.model], ["data", run.data], ["parameters", whole(run.parameters)], ["layout", layout(run)], ["schedule", run.schedule],
+    ["micro-batches", whole(run.chunks)], ["samples a step", whole(run.global_batch)], ["layers of the stages", Array.isArray(run.partition) ? run.partition.join(" | ") : null],
+    ["frozen layers", plan.frozen_layers ? whole(plan.frozen_layers) : null], ["optimizer", config.optimizer], ["learning rate", isNumber(config.lr) ? number(config.lr) : null],
+    ["precision", config.precision], ["seed", isNumber(config.seed) ? String(config.seed) : null], ["evaluation", duration(run.evaluation_s)], ["checkpoints", duration(run.checkpoints_s)]]))];
+  if (stages.length > 1) {
+    blocks.push(card("Stages", table(["stage", "devices", "layers", "parameters", "bytes"], stages.map((stage) => [
+      whole(stage.stage), (stage.devices || []).join(", "), layerRange(stage.layers), whole(stage.parameters), bytes(stage.bytes)]))));
+  }
+  return pairs(blocks);
+}
+
+function layerRange(layers) {
+  if (!Array.isArray(layers) || !layers.length) return "-";
+  return layers.length < 4 ? layers.join(", ") : layers[0] + " to " + layers[layers.length - 1] + " (" + layers.length + ")";
+}
+
+function advice(run) {
+  const blocks = [];
+  if (Array.isArray(run.advice) && run.advice.length) blocks.push(card("Advice", add(make("ul"), ...run.advice.map((line) => make("li", "", line)))));
+  if (run.predictions.length) {
+    blocks.push(card("Predicted against measured", table(["step of", "predicted ms", "measured ms", "measured / predicted"], run.predictions.map((row) => [
+      { text: row.what, className: "text" }, number(row.predicted_ms), number(row.measured_ms),
+      isNumber(row.measured_ms) && row.predicted_ms > 0 ? number(row.measured_ms / row.predicted_ms, 3) : "-"]))));
+  }
+  return blocks;
+}
+
+function server(run) {
+  const history = run.history, blocks = [];
+  if (!history.workers.length) return blocks;
+  const lines = (field) => history.workers.filter((worker) => worker[field].value.length).map((worker, i) => ({
+    label: "worker " + worker.worker, colour: seriesColour(i), series: worker[field], dots: worker[field].value.length < 100, dotsOnly: field === "staleness" }));
+  const cards = [
+    lineCard("Staleness of the pushes", lines("staleness"), "updates", { beginAtZero: true, ticks: { precision: 0 } }),
+    history.staleness.length ? barCard("How many pushes were how stale", history.staleness.map(([stale]) => (stale >= 64 ? "64+" : String(stale))),
+      [{ label: "pushes", colour: colour("accent"), values: history.staleness.map(([, count]) => count) }], "pushes", whole, false) : null,
+    lineCard("Batch sizes", lines("examples"), "samples a push", { beginAtZero: true, ticks: { precision: 0 } }),
+    lineCard("Compute time of a push", lines("compute_s"), (run.ps || {}).clock === "virtual" ? "virtual seconds" : "s", { beginAtZero: true })];
+  blocks.push(...pairs(cards));
+  if (Array.isArray(run.workers)) {
+    blocks.push(card("Workers", table(["worker", "pushes", "examples", "share", "compute s", "idle s", "send s", "staleness", "most", "lost", "trouble"], run.workers.map((worker) => [
+      whole(worker.worker), whole(worker.pushes), whole(worker.examples), isNumber(worker.share) ? percent(100 * worker.share) : "-", number(worker.compute_s), number(worker.idle_s),
+      number(worker.send_s), number(worker.staleness, 3), whole(worker.staleness_max), whole(worker.lost), { text: worker.trouble ? worker.trouble.why ?? "-" : "-", className: worker.trouble ? "text" : "" }]))));
+  }
+  return blocks;
+}
+
+function shape(plan) {
+  if (!plan) return "-";
+  const parts = [];
+  for (const [name, word] of [["stages", "stages"], ["replicas", "replicas"], ["chunks", "chunks"], ["frozen_layers", "frozen"]]) if (isNumber(plan[name])) parts.push(plan[name] + " " + word);
+  return parts.join(", ");
+}
+
+function happening(line) {
+  switch (line.event) {
+    case "transition": return shape(line.from) + " → " + shape(line.to) + (isNumber(line.seconds) ? "; took " + duration(line.seconds) : "");
+    case "freeze": return line.units_before + " → " + line.units + " of " + line.of_units + " units frozen" + (isNumber(line.predicted_ms) ? "; predicted step " + number(line.predicted_before_ms) + " → " + number(line.predicted_ms) + " ms" : "");
+    case "resume": return "went on from " + line.checkpoint;
+    case "fault": return line.what;
+    case "checkpoint": return line.path + (isNumber(line.save_s) ? "; saved in " + duration(line.save_s) : "");
+    case "cache": return "features kept: " + whole(line.hits) + " hits, " + whole(line.misses) + " misses";
+    case "worker": return "worker " + line.worker + " " + line.what + (line.why ? ": " + line.why : "");
+  }
+  return "";
+}
+
+function timelineSection(run) {
+  const history = run.history, blocks = [];
+  const frozen = history.curves.frozen_layers;
+  if (frozen && frozen.value.some((count) => count > 0)) {
+    blocks.push(lineCard("Frozen layers", [{ label: "frozen layers", colour: seriesColour(0), series: frozen, stepped: true }], "layers", { beginAtZero: true, ticks: { precision: 0 } }));
+    if (history.curves.step_ms) blocks.push(lineCard("Time of a step", [{ label: "step", colour: seriesColour(1), series: history.curves.step_ms }], "ms", { beginAtZero: true }));
+  }
+  const result = pairs(blocks);
+  if (history.happenings.length) {
+    const rows = history.happenings.map((line) => [whole(line.step), duration(line.time_s), { text: line.event, className: "word" }, { text: happening(line), className: "text" }]);
+    result.push(card("What happened on the way", table(["step", "time", "what", ""], rows),
+      history.more_happenings ? make("p", "soft small", "and " + whole(history.more_happenings) + " more") : null));
+  }
+  return result;
+}

@@ -1,0 +1,170 @@
+#include "report/html/trace_reader.h"
+
+#include <zlib.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <istream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <streambuf>
+
+#include "core/concat.h"
+#include "core/text.h"
+
+namespace sluice::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostSteps = 3;
+constexpr std::size_t kMostBars = 40'000;  // of a step
+
+// The unpacked bytes of a file, which may as well be plain, up to a limit.
+class UnpackedFile final : public std::streambuf {
+ public:
+  UnpackedFile(const fs::path& file, std::int64_t limit) : file_(gzopen(file.c_str(), "rb"), &gzclose), left_(limit) {}
+
+  [[nodiscard]] bool is_open() const { return file_ != nullptr; }
+  [[nodiscard]] bool is_damaged() const { return is_damaged_; }
+  [[nodiscard]] bool is_cut() const { return left_ <= 0; }
+
+ protected:
+  int_type underflow() override {
+    const int got = left_ > 0 ? gzread(file_.get(), buffer_.data(), static_cast<unsigned>(buffer_.size())) : 0;
+    int error = Z_OK;
+    (void)gzerror(file_.get(), &error);
+    is_damaged_ |= got < 0 || error != Z_OK;
+    if (got <= 0) return traits_type::eof();
+    left_ -= got;
+    setg(buffer_.data(), buffer_.data(), buffer_.data() + got);
+    return traits_type::to_int_type(buffer_.front());
+  }
+
+ private:
+  std::unique_ptr<gzFile_s, int (*)(gzFile)> file_;
+  std::int64_t left_;
+  bool is_damaged_ = false;
+  std::array<char, 65536> buffer_{};
+};
+
+// Gathers the bars as the parser comes upon them: {"traceEvents": [{"ph": "X", ..., "args": {"phase": ...}}]}.
+class BarGatherer {
+ public:
+  using Text = std::string;
+
+  explicit BarGatherer(Trace& trace) : trace_(trace) {}
+
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(std::int64_t value) { return number(static_cast<double>(value)); }
+  bool number_unsigned(std::uint64_t value) { return number(static_cast<double>(value)); }
+  bool number_float(double value, const Text&) { return number(value); }
+  bool string(Text& value) {
+    if (is_field() && key_ == "ph") is_bar_ = value == "X";
+    if (is_argument() && key_ == "phase") bar_.phase = value.substr(0, 40);
+    return true;
+  }
+  bool binary(nlohmann::json::binary_t&) { return true; }
+  bool key(Text& name) {
+    key_ = name.substr(0, 40);
+    if (depth_ == 1) in_events_ = name == "traceEvents";
+    if (depth_ == kEvent) in_arguments_ = name == "args";
+    return true;
+  }
+  bool start_object(std::size_t) {
+    if (++depth_ != kEvent || !in_events_) return true;
+    bar_ = TraceBar{};
+    step_ = 0;
+    is_bar_ = in_arguments_ = false;
+    return true;
+  }
+  bool end_object() {
+    if (depth_-- == kEvent && in_events_) keep();
+    return true;
+  }
+  bool start_array(std::size_t) { return ++depth_ > 0; }
+  bool end_array() {
+    --depth_;
+    return true;
+  }
+  bool parse_error(std::size_t, const Text&, const nlohmann::detail::exception&) { return false; }
+
+ private:
+  static constexpr int kEvent = 3;  // depth of an event's fields: the object, the list, the event
+
+  [[nodiscard]] bool is_field() const { return in_events_ && depth_ == kEvent; }
+  [[nodiscard]] bool is_argument() const { return in_events_ && in_arguments_ && depth_ == kEvent + 1; }
+
+  bool number(double value) {
+    if (is_field() && key_ == "ts") bar_.begin_us = value;
+    if (is_field() && key_ == "dur") bar_.length_us = value;
+    if (!(std::abs(value) < 1e9)) return true;  // no id of ours
+    if (is_field() && key_ == "pid") bar_.pid = static_cast<std::int64_t>(value);
+    if (!is_argument()) return true;
+    if (key_ == "stage") bar_.stage = static_cast<int>(value);
+    if (key_ == "replica") bar_.replica = static_cast<int>(value);
+    if (key_ == "micro_batch") bar_.micro_batch = static_cast<int>(value);
+    if (key_ == "step") step_ = static_cast<std::int64_t>(value);
+    return true;
+  }
+
+  void keep() {
+    const bool is_finite = std::isfinite(bar_.begin_us) && std::isfinite(bar_.length_us) && bar_.length_us >= 0;
+    if (!is_bar_ || bar_.phase.empty() || !is_finite) return;
+    if (!trace_.steps.contains(step_) && trace_.steps.size() >= kMostSteps) return;
+    auto& bars = trace_.steps[step_];
+    if (bars.size() < kMostBars) bars.push_back(bar_);
+  }
+
+  Trace& trace_;
+  TraceBar bar_;
+  std::int64_t step_ = 0;
+  std::string key_;
+  int depth_ = 0;
+  bool in_events_ = false, in_arguments_ = false, is_bar_ = false;
+};
+
+}  // namespace
+
+Trace read_trace(const fs::path& file, std::int64_t unpacked_limit) {
+  Trace trace;
+  const std::string name = printable(file.filename().string());
+  UnpackedFile unpacked(file, unpacked_limit);
+  if (!unpacked.is_open()) {
+    trace.problem = concat(name, " cannot be opened; check its permissions");
+    return trace;
+  }
+  std::istream in(&unpacked);
+  BarGatherer gatherer(trace);
+  const bool is_whole = nlohmann::json::sax_parse(in, &gatherer);
+  if (unpacked.is_cut()) {
+    trace.problem = concat(name, " is longer than ", human_bytes(static_cast<std::uint64_t>(unpacked_limit)),
+                           "; what is drawn is from its beginning");
+  } else if (!is_whole || unpacked.is_damaged()) {
+    trace.problem = concat(name, " is damaged or was cut; what is drawn is from its whole part");
+  } else if (trace.steps.empty()) {
+    trace.problem = concat(name, " holds no step of ours");
+  }
+  return trace;
+}
+
+std::map<int, fs::path> trace_files(const fs::path& run_dir, std::size_t most) {
+  constexpr std::string_view kBefore = "trace.rank", kAfter = ".json.gz";
+  std::map<int, fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(run_dir, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    if (!name.starts_with(kBefore) || !name.ends_with(kAfter) || !entry->is_regular_file(ignored)) continue;
+    const char* const last = name.data() + name.size() - kAfter.size();
+    int rank = 0;
+    const auto [stop, problem] = std::from_chars(name.data() + kBefore.size(), last, rank);
+    if (problem == std::errc() && stop == last) files[rank] = entry->path();
+  }
+  while (files.size() > most) files.erase(std::prev(files.end()));
+  return files;
+}
+
+}  // namespace sluice::report
