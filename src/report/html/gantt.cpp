@@ -87,16 +87,23 @@ std::string kind_of(pipeline::Op op) {
   return "";
 }
 
+// The layers of each stage; what is no number of layers counts as one.
+Partition partition_in(const Json& line) {
+  Partition partition;
+  const auto list = line.find("partition");
+  if (list == line.end() || !list->is_array()) return partition;
+  for (const Json& layers : *list)
+    partition.layers_per_stage.push_back(layers.is_number_unsigned() && layers < 100'000 ? layers.get<int>() : 1);
+  return partition;
+}
+
 // Nothing where the records are not of a plan that we could simulate.
 std::optional<Plan> plan_in(const Json& line) {
   Plan plan;
   const auto devices = count_at(line, "stages", kMostDevices), chunks = count_at(line, "chunks", kMostChunks);
-  const auto list = line.find("partition");
   const auto name = text_at(line, "schedule");
-  if (!devices || !chunks || !name || list == line.end() || !list->is_array() || *name == Plan::kOrder)
-    return std::nullopt;
-  for (const Json& layers : *list)
-    plan.partition.layers_per_stage.push_back(layers.is_number_unsigned() && layers < 100'000 ? layers.get<int>() : 1);
+  if (!devices || !chunks || !name || *name == Plan::kOrder) return std::nullopt;
+  plan.partition = partition_in(line);
   plan.virtual_stages = static_cast<int>(count_at(line, "virtual", kMostDevices).value_or(1));
   plan.chunks = static_cast<int>(*chunks);
   plan.schedule = *name;

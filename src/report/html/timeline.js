@@ -37,7 +37,7 @@ function ganttBox(box, x, y, width, height) {
 
 // gantt: {rows: [{name, boxes: [[start, length, kind, label]]}], length_ms}; length: of the axis, so that two compare.
 function drawGantt(gantt, length) {
-  const names = Math.min(150, 14 + 6.4 * Math.max(...gantt.rows.map((row) => row.name.length)));
+  const names = 150;  // the same in every picture, so that their axes stand below each other
   const width = 1100, right = 12, rowHeight = 24, top = 4, plot = width - names - right;
   const height = top + gantt.rows.length * rowHeight + 26;
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "what each stage does when" });

@@ -102,12 +102,15 @@ class BarGatherer {
     if (is_field() && key_ == "dur") bar_.length_us = value;
     if (!(std::abs(value) < 1e9)) return true;  // no id of ours
     if (is_field() && key_ == "pid") bar_.pid = static_cast<std::int64_t>(value);
-    if (!is_argument()) return true;
+    if (is_argument()) argument(value);
+    return true;
+  }
+
+  void argument(double value) {
     if (key_ == "stage") bar_.stage = static_cast<int>(value);
     if (key_ == "replica") bar_.replica = static_cast<int>(value);
     if (key_ == "micro_batch") bar_.micro_batch = static_cast<int>(value);
     if (key_ == "step") step_ = static_cast<std::int64_t>(value);
-    return true;
   }
 
   void keep() {
