@@ -170,6 +170,7 @@ class NetworkServer {
   Server& server_;
   data::Ledger& ledger_;
   NetworkOptions options_;
+  std::int64_t reign_;  // tells what is said of workers to other servers from what an earlier one has said
   FrameSocket socket_;
   int port_ = 0;
   Sessions sessions_;  // of the workers that are there
