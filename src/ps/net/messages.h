@@ -95,7 +95,8 @@ struct Welcome {
   std::int64_t life = 0;
   std::int64_t version = 0;  // of the weights there are
   Layout layout;
-  std::int64_t taken = 0;  // sequence of the last push of the life before that counts; 0: none is known
+  // Sequence of the last push of the life before that counts; 0: none is known, or that life was another process's.
+  std::int64_t taken = 0;
   std::string run;         // which run this is, also where it goes on later; empty: not known
   std::int64_t reign = 0;  // of this server; as a life it is nobody else's
 };

@@ -165,19 +165,21 @@ Welcome NetworkServer::welcome_of(WorkerId worker, const Session& session) const
   return {.life = session.life,
           .version = server_.progress().version,
           .layout = server_.layout(),
-          .taken = server_.taken(worker, session.life - 1),
+          .taken = session.follows_another ? 0 : server_.taken(worker, session.life - 1),
           .run = options_.run,
           .reign = reign_};
 }
 
 void NetworkServer::admit(const std::string& peer, const Hello& hello) {
   const int life = server_.join(hello.worker, now());
+  const std::string before = std::exchange(last_ids_[hello.worker], hello.session);
   const auto [at, is_new] =
       sessions_.emplace(hello.worker, Session{.peer = peer,
                                               .id = hello.session,
                                               .where = hello.where,
                                               .batch = hello.batch,
                                               .life = life,
+                                              .follows_another = !before.empty() && before != hello.session,
                                               .heard = now(),
                                               .pull = {options_.compression.pull, server_.layout()}});
   check(is_new, "a worker that is admitted is not there");
