@@ -12,7 +12,7 @@ import time
 import unittest
 
 import sluice_cli as cli
-from server_runs import BATCH, SLOW, ServerRuns, configuration
+from server_runs import BATCH, SHORT, SLOW, ServerRuns, configuration
 
 
 class ServerProcessesTest(ServerRuns):
@@ -54,7 +54,7 @@ class ServerProcessesTest(ServerRuns):
         self.assertEqual(cli.column(run_dir, "step", "eval"), [50, 100, 150])
 
     def test_bulk_synchronous_workers_go_on_without_one_that_is_killed(self):
-        config = configuration(self.folder, {"policy": "bsp", **SLOW}, train={"steps": 60})
+        config = configuration(self.folder, {"policy": "bsp", **SLOW}, train={"steps": 60}, replicas=SHORT)
         processes = self.start_all(config, 3)
         self.wait_for_step(10, processes[0])
         processes[1].kill()
@@ -67,7 +67,7 @@ class ServerProcessesTest(ServerRuns):
         self.assert_records_add_up(run_dir)
 
     def test_without_its_server_a_worker_ends(self):
-        config = configuration(self.folder, {"policy": "asp", **SLOW}, train={"steps": 100000})
+        config = configuration(self.folder, {"policy": "asp", **SLOW}, train={"steps": 100000}, replicas=SHORT)
         processes = self.start_all(config, 2)
         self.wait_for_step(5, processes[0])
         processes[0].kill()
@@ -93,8 +93,8 @@ class ServerProcessesTest(ServerRuns):
         self.assert_records_add_up(run_dir)
 
     def test_a_server_that_is_killed_goes_on_and_its_workers_with_it(self):
-        config = configuration(self.folder, {"policy": "asp", **SLOW}, replicas={"hang_timeout_s": 40},
-                               train={"steps": 160}, checkpoint={"every_steps": 10})
+        config = configuration(self.folder, {"policy": "asp", **SLOW}, train={"steps": 160},
+                               checkpoint={"every_steps": 10})
         processes = self.start_all(config, 3)
         run_dir = self.folder / "run"
         for kill_at in (25, 60, 95):
@@ -117,7 +117,8 @@ class ServerProcessesTest(ServerRuns):
         slow = ["--set", "ps.induce=exponential", "--set", "ps.induce_shift_s=0.3"]
         processes = self.start_all(half, 3, *slow)
         self.wait_for_step(6, processes[0])
-        processes[0].kill()
+        for process in processes:
+            process.kill()
         cli.finish_all(processes)
         self.assertIn(5, cli.checkpoints(run_dir))
         self.finish_well(self.start_all(half, 3, "--resume", "auto"))

@@ -14,7 +14,7 @@ import unittest
 import long_tests
 import sluice_cli as cli
 from ports import free_port
-from server_runs import BATCH, SLOW, ServerRuns, configuration
+from server_runs import BATCH, SHORT, SLOW, ServerRuns, configuration
 
 import numpy
 from safetensors.numpy import load_file
@@ -48,7 +48,7 @@ class SeveralServersTest(ServerRuns):
 
     def test_servers_that_die_at_each_moment_change_no_bit(self):
         """One worker, whose pushes have one order. The one that decides, and the one that does not, in turns."""
-        tables = {"train": {"steps": 40}, "replicas": {"hang_timeout_s": 60}, "checkpoint": {"every_steps": 6}}
+        tables = {"train": {"steps": 40}, "checkpoint": {"every_steps": 6}}
         config = self.configure(2, {"policy": "bsp", "log": "process"}, **tables)
         self.finish_well(self.start_all(config, 3, run_dir="whole"))
         moments = {1: list(long_tests.some(MOMENTS_OF_SHARDS[:3], MOMENTS_OF_SHARDS, "a server of shards dies five times")),
@@ -160,7 +160,7 @@ class SeveralServersTest(ServerRuns):
     def test_a_server_that_is_stopped_during_a_long_evaluation_has_its_weights_saved(self):
         """It does not wait for the end of the evaluation, which may be longer than anybody may be silent."""
         config = self.configure(2, {"policy": "asp", **SLOW}, train={"steps": 100000, "eval_every_steps": 8, "eval_batch": 1},
-                                data={"samples": 20000})
+                                data={"samples": 20000}, replicas=SHORT)
         processes = self.start_all(config, 3)
         self.wait_for_step(8, processes[0])
         processes[1].terminate()

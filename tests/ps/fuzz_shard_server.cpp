@@ -99,7 +99,8 @@ Frames of_lead(FuzzedDataProvider& input, std::int64_t version) {
                                 .life = nearly(input, 1),
                                 .peer = input.ConsumeIntegralInRange(0, 9) == 0 ? "" : std::to_string(worker),
                                 .version = nearly(input, version),
-                                .is_again = input.ConsumeBool()});
+                                .is_again = input.ConsumeBool(),
+                                .reign = nearly(input, 0)});
     case 4: return header(PartAsked{key_of(input, worker, wire->pushed[worker])});
     case 5: return header(StateAsked{nearly(input, version), input.ConsumeBool()});
     case 6: return header(LeadBeat{nearly(input, wire->greeting), nearly(input, wire->told)});
@@ -114,19 +115,20 @@ Frames of_worker(FuzzedDataProvider& input, std::int64_t worker) {
   const TensorsShape shape = fuzz_assignment().shape();
   const auto next = wire->pushed[worker] + 1;
   switch (input.ConsumeIntegralInRange(0, 4)) {
-    case 0: return {header_of(PartFromWorker{PartBeat{key_of(input, worker, wire->pushed[worker])}})};
+    case 0: return {header_of(PartFromWorker{PartBeat{key_of(input, worker, wire->pushed[worker]), nearly(input, 0)}})};
     case 1: {
       const auto shard = input.ConsumeIntegralInRange<std::int64_t>(0, 1);
       const std::int64_t elements = shape.shards[shard];
       const PushAhead ahead{.push = key_of(input, worker, next),
                             .lease = nearly(input, next),
                             .shard = nearly(input, shard),
-                            .spans = {{nearly(input, 0), nearly(input, elements)}}};
+                            .spans = {{nearly(input, 0), nearly(input, elements)}},
+                            .reign = nearly(input, 0)};
       return {header_of(PartFromWorker{ahead}), frame_of(numbers(input, elements))};
     }
     default: {
       const bool is_ahead = input.ConsumeIntegralInRange(0, 2) == 0;
-      const PartMade made{key_of(input, worker, next), nearly(input, 2), is_ahead};
+      const PartMade made{key_of(input, worker, next), nearly(input, 2), is_ahead, nearly(input, 0)};
       if (made.push.sequence == next) wire->pushed[worker] = next;
       Tensors tensors{.statistics = at::empty({0})};
       for (const std::int64_t elements : shape.shards) {

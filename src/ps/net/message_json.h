@@ -61,7 +61,7 @@ SLUICE_FIELDS(PushRecord, "record", field("worker", self.worker), field("life", 
 SLUICE_FIELDS(PushKey, "key", field("worker", self.worker), field("life", self.life), field("sequence", self.sequence));
 SLUICE_FIELDS(ShardSpan, "span", field("offset", self.offset), field("elements", self.elements));
 SLUICE_FIELDS(PushAhead, "ahead", field("push", self.push), field("lease", self.lease), field("shard", self.shard),
-              field("spans", self.spans));
+              field("spans", self.spans), field("reign", self.reign));
 SLUICE_FIELDS(Piece, "piece", field("parameter", self.parameter), field("begin", self.begin), field("end", self.end),
               field("offset", self.offset));
 SLUICE_FIELDS(Shard, "shard", field("pieces", self.pieces), field("elements", self.elements));

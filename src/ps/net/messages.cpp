@@ -29,7 +29,7 @@ SLUICE_FIELDS(Leaving, "leaving", (void)0);
 SLUICE_FIELDS(Failed, "failed", field("code", self.code), field("what", self.what));
 
 SLUICE_FIELDS(Welcome, "welcome", field("life", self.life), field("version", self.version), field("taken", self.taken),
-              field("run", self.run), field("layout", self.layout));
+              field("run", self.run), field("layout", self.layout), field("reign", self.reign));
 SLUICE_FIELDS(Refusal, "refusal", field("what", self.what));
 SLUICE_FIELDS(Busy, "busy", field("where", self.where));
 SLUICE_FIELDS(Who, "who", (void)0);
@@ -76,7 +76,7 @@ static bool is_sound(const WorkerAgain& again) { return again.lease >= kNone && 
 
 static bool is_sound(const Welcome& welcome) {
   return welcome.life >= 1 && std::in_range<int>(welcome.life) && welcome.version >= 0 && welcome.taken >= 0 &&
-         is_sound(welcome.layout);
+         welcome.reign >= 0 && is_sound(welcome.layout);
 }
 static bool is_sound(const LeaseGiven& given) { return given.id >= 0 && given.epoch >= 0; }
 static bool is_sound(const WeightsGiven& given) { return given.version >= 0 && given.sequence >= 1; }
@@ -108,6 +108,10 @@ void throw_where_it_failed(const Over& over) {
   if (over.code == static_cast<std::int64_t>(ExitCode::kInterrupted)) throw InterruptedError(what);
   if (over.code == static_cast<std::int64_t>(ExitCode::kDiverged)) throw DivergedError(what);
   throw PeerError(what);
+}
+
+std::string text_of(const Layout& layout) {
+  return wire::written(layout).dump(-1, ' ', false, wire::Json::error_handler_t::replace);
 }
 
 Frame header_of(const FromWorker& message) { return wire::write_header(message); }

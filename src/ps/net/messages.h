@@ -15,6 +15,10 @@
 // a Beat, what they have sent last; whoever misses it asks for it by Again, and what comes twice counts once. A server
 // that does not know a worker answers Who, and the worker says Hello.
 //
+// A server 0 that was started again may count lives, pushes and leases as its predecessor did. On a worker's connection
+// to it that does no harm: what was under way there comes before the Hello. On those to other servers it may come after
+// that worker was let in. So what is said there has the reign, too: a number of each process that is server 0.
+//
 // Every header is checked: a message with a field that is missing, of another kind or out of range is none. Whoever
 // reads one need not fear that a number is negative, or that sums of a few of them overflow.
 // Values; pure.
@@ -36,7 +40,7 @@
 
 namespace sluice::ps {
 
-inline constexpr std::int64_t kProtocol = 2;  // of these messages
+inline constexpr std::int64_t kProtocol = 3;  // of these messages
 inline constexpr std::int64_t kNone = -1;
 
 // --- From a worker.
@@ -56,6 +60,7 @@ struct PushAhead {
   std::int64_t lease = kNone;  // of the step that it is of
   std::int64_t shard = 0;      // among those of the server that it is sent to
   std::vector<ShardSpan> spans;
+  std::int64_t reign = 0;  // in which that life was counted; servers of shards look at it
   // Tensor: the elements of the spans, one after the other.
 };
 struct PushMade {
@@ -90,8 +95,10 @@ struct Welcome {
   std::int64_t life = 0;
   std::int64_t version = 0;  // of the weights there are
   Layout layout;
-  std::int64_t taken = 0;  // sequence of the last push of the life before that counts; 0: none is known
+  // Sequence of the last push of the life before that counts; 0: none is known, or that life was another process's.
+  std::int64_t taken = 0;
   std::string run;         // which run this is, also where it goes on later; empty: not known
+  std::int64_t reign = 0;  // of this server; as a life it is nobody else's
 };
 struct Refusal {
   std::string what;
@@ -139,6 +146,9 @@ struct Party {
 
 // With the server's exit code; nothing where the run is done.
 void throw_where_it_failed(const Over& over);
+
+// Layouts that differ have others.
+[[nodiscard]] std::string text_of(const Layout& layout);
 
 [[nodiscard]] Frame header_of(const FromWorker& message);
 [[nodiscard]] Frame header_of(const FromServer& message);

@@ -114,24 +114,24 @@ class NetworkLink::Connection {
   [[nodiscard]] bool takes_spans() const { return !options_.compression.push.loses(); }
   void push_ahead(std::size_t shard, std::vector<ShardSpan> spans, const at::Tensor& elements) {
     thread_.change([&] {
-      if (life_ == 0 || joinings_ != joining_of_step_) return;
+      if (is_step_void()) return;
       const PushAhead ahead{.push = {options_.worker, life_, push_.sequence() + 1},
                             .lease = lease_of_step_,
                             .shard = static_cast<std::int64_t>(shard),
-                            .spans = std::move(spans)};
+                            .spans = std::move(spans),
+                            .reign = reign_};
       if (parts_->push_ahead(ahead, elements)) return;
       thread_.send(push_.add_ahead(ahead, elements));
     });
   }
   void push(Push push) {
     thread_.change([&] {
-      if (life_ == 0 || joinings_ != joining_of_step_)
-        return log_info("a step counts for nothing: the server has not known it any more");
+      if (is_step_void()) return log_info("a step counts for nothing: the server has not known it any more");
       push.record.worker = options_.worker;
       push.record.life = life_;
       const Packed packed = push_.pack(push.record, std::move(push.tensors));
       const PushMade made{push.record, push.scores, push.times, lease_of_step_, packed.shards.empty()};
-      thread_.send(push_.make(made, parts_->push(push.record.key(), packed)));
+      thread_.send(push_.make(made, parts_->push({.push = push.record.key(), .reign = reign_}, packed)));
     });
   }
 
@@ -209,7 +209,7 @@ class NetworkLink::Connection {
     if (push_.is_open() && now_ns() - push_.made_at() > options_.patience)
       throw PeerError(concat(server(), " lives, but has not taken a push for ", human_duration(to_s(options_.patience)),
                              "; see what it says"));
-    if (weights_) parts_->look_for({life_, version_}, passed - weights_at_, options_.silence);
+    if (weights_) parts_->look_for(newest(), passed - weights_at_, options_.silence);
     if (passed - heard_ <= limit) return;
     rival_.throw_if_there(concat(server(), " has been silent for ", human_duration(to_s(limit))));
     throw PeerError(was_welcome_
@@ -227,7 +227,7 @@ class NetworkLink::Connection {
   }
 
   void take(const Welcome& welcome, const Frames&) {
-    if (welcome.life == life_) return;
+    if (welcome.life == life_ && welcome.reign == reign_) return;
     if (was_welcome_) {
       if (welcome.layout != layout_)
         throw PeerError("the server has come back with another model; start this worker again");
@@ -235,8 +235,7 @@ class NetworkLink::Connection {
           concat("the server did not know this worker any more; it has joined anew, after update ", welcome.version));
     } else {
       layout_ = welcome.layout;
-    }
-    if (!std::exchange(was_welcome_, true)) {
+      was_welcome_ = true;
       parts_->begin(layout_);
       push_.begin(options_.compression.push, layout_);
       decoder_.emplace(options_.compression.pull, parts_->first_shape());
@@ -244,6 +243,7 @@ class NetworkLink::Connection {
     is_anew_ = false;
     rival_.is_gone();
     life_ = static_cast<int>(welcome.life);
+    reign_ = welcome.reign;
     ++joinings_;
     version_ = last_lease_ = kNone;
     lease_.reset();
@@ -311,7 +311,10 @@ class NetworkLink::Connection {
             .on_change = [this] { thread_.change([this] { changed_.notify_all(); }); }};
   }
 
-  [[nodiscard]] bool has_weights() const { return weights_ && parts_->has({life_, version_}); }  // all of one version
+  // Under the lock: the server has taken this worker out, or in anew, since the step began.
+  [[nodiscard]] bool is_step_void() const { return life_ == 0 || joinings_ != joining_of_step_; }
+  [[nodiscard]] PartVersion newest() const { return {.reign = reign_, .life = life_, .version = version_}; }
+  [[nodiscard]] bool has_weights() const { return weights_ && parts_->has(newest()); }  // all of one version
 
   void forget_push(bool was_taken) {
     push_.forget(was_taken);
@@ -351,8 +354,8 @@ class NetworkLink::Connection {
   PushUnderWay push_;
   std::optional<PullDecoder> decoder_;  // since the layout is known
   double last_send_s_ = 0;
-  int life_ = 0;  // 0: not let in
-  // A server that was started again may count lives as its predecessor did.
+  int life_ = 0;                      // 0: not let in
+  std::int64_t reign_ = 0;            // in which that was counted
   std::int64_t joinings_ = 0;         // how often the server has let this worker in
   std::int64_t joining_of_step_ = 0;  // with which the step began that runs
   std::int64_t lease_of_step_ = kNone;

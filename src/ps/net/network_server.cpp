@@ -1,6 +1,7 @@
 #include "ps/net/network_server.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 #include <variant>
 
@@ -16,6 +17,11 @@ namespace {
 constexpr int kBeatsOfOneWhoLives = 4;        // so many without a sign make room for another process
 constexpr std::size_t kMoreConnections = 16;  // than workers that are there, each heard at every look
 
+std::int64_t random_reign() {
+  std::random_device random;
+  return std::uniform_int_distribution<std::int64_t>(1, std::int64_t{1} << 60)(random);
+}
+
 std::string named(WorkerId worker, const std::string& where) {
   return concat("worker ", static_cast<int>(worker), " (", where, ")");
 }
@@ -26,6 +32,7 @@ NetworkServer::NetworkServer(Server& server, data::Ledger& ledger, NetworkOption
     : server_(server),
       ledger_(ledger),
       options_(std::move(options)),
+      reign_(random_reign()),
       socket_(FrameSocket::Role::kListening, {}, limits_for(server.shape(), options_.compression.push), options_.keys),
       port_(options_.listening >= 0 ? socket_.take_over(options_.listening)
                                     : socket_.listen(options_.host, options_.port)),
@@ -155,24 +162,30 @@ void NetworkServer::refuse(const std::string& peer, const Hello& hello, const st
 }
 
 Welcome NetworkServer::welcome_of(WorkerId worker, const Session& session) const {
-  return {session.life, server_.progress().version, server_.layout(), server_.taken(worker, session.life - 1),
-          options_.run};
+  return {.life = session.life,
+          .version = server_.progress().version,
+          .layout = server_.layout(),
+          .taken = session.follows_another ? 0 : server_.taken(worker, session.life - 1),
+          .run = options_.run,
+          .reign = reign_};
 }
 
 void NetworkServer::admit(const std::string& peer, const Hello& hello) {
   const int life = server_.join(hello.worker, now());
+  const std::string before = std::exchange(last_ids_[hello.worker], hello.session);
   const auto [at, is_new] =
       sessions_.emplace(hello.worker, Session{.peer = peer,
                                               .id = hello.session,
                                               .where = hello.where,
                                               .batch = hello.batch,
                                               .life = life,
+                                              .follows_another = !before.empty() && before != hello.session,
                                               .heard = now(),
                                               .pull = {options_.compression.pull, server_.layout()}});
   check(is_new, "a worker that is admitted is not there");
   Session& session = at->second;
   say(peer, welcome_of(hello.worker, session));
-  tell_others({hello.worker, life, peer});
+  tell_others({.worker = hello.worker, .life = life, .peer = peer, .reign = reign_});
   if (!waiting_.contains(hello.worker)) give_lease(session);  // else with the weights
   if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}});
   begin_all_that_may();
@@ -290,7 +303,7 @@ void NetworkServer::remove_worker(WorkerId worker, WorkerNews::What what, const 
   const auto found = sessions_.find(worker);
   const std::string where = found->second.where;
   if (found->second.lease) ledger_.give_back(found->second.lease->id);
-  tell_others({worker, found->second.life});
+  tell_others({.worker = worker, .life = found->second.life, .reign = reign_});
   sessions_.erase(found);
   partial_.erase(worker);
   made_.forget(worker);
@@ -372,7 +385,12 @@ void NetworkServer::give_weights(Sessions::value_type& to, std::int64_t version,
   const Weights weights = server_.weights();
   check(weights.version == version, "a worker begins with the newest weights");
   session.version = version;
-  tell_others({worker, session.life, session.peer, version, is_again});
+  tell_others({.worker = worker,
+               .life = session.life,
+               .peer = session.peer,
+               .version = version,
+               .is_again = is_again,
+               .reign = reign_});
   if (is_again) session.pull.restart();
   const PackedWeights sent = session.pull.compress(weights.tensors);
   socket_.send(session.peer, with_packed(header_of(WeightsGiven{version, sent.sequence, sent.is_whole}), sent.packed));

@@ -98,6 +98,7 @@ class NetworkServer {
     std::string where;
     std::int64_t batch = 1;  // samples of a lease
     int life = 0;
+    bool follows_another = false;  // the life before was another process's, whose pushes are not to be told this one
     Nanoseconds heard = 0;
     std::optional<data::Lease> lease;  // of the step that it runs or will run next
     std::int64_t version = kNone;      // of the weights that it has been given for it
@@ -170,9 +171,11 @@ class NetworkServer {
   Server& server_;
   data::Ledger& ledger_;
   NetworkOptions options_;
+  std::int64_t reign_;  // tells what is said of workers to other servers from what an earlier one has said
   FrameSocket socket_;
   int port_ = 0;
-  Sessions sessions_;  // of the workers that are there
+  Sessions sessions_;                         // of the workers that are there
+  std::map<WorkerId, std::string> last_ids_;  // of each worker's newest session, since this server began
   PartialPushes partial_;
   std::map<WorkerId, Waiting> waiting_;
   std::vector<PushKey> unsettled_;  // pushes that count once the journal has settled

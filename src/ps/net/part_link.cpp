@@ -51,7 +51,7 @@ class PartLink::Connection {
   }
   void push(const PartMade& made, const Packed& shards) {
     thread_.change([&] {
-      push_ = made.push;
+      made_ = made;
       part_ = std::exchange(ahead_, {});
       part_.push_back(with_packed(header_of(made), shards));
       thread_.send(part_.back());
@@ -71,17 +71,18 @@ class PartLink::Connection {
   void beat() {
     if (now_ns() < next_beat_) return;
     next_beat_ = now_ns() + options_.beat;
-    say(PartBeat{part_.empty() ? PushKey{} : push_});
+    say(part_.empty() ? PartBeat{} : PartBeat{.push = made_.push, .reign = made_.reign});
   }
 
   void handle(Frames frames) {
     const auto message = shards_to_worker(frames.front());
     if (!message) return;
     if (const auto* const weights = std::get_if<WeightsPart>(&*message)) {
-      last_ = {weights->life, weights->version};
+      last_ = {.reign = weights->reign, .life = weights->life, .version = weights->version};
       options_.on_weights(*weights, std::move(frames));
     } else if (const auto* const beat = std::get_if<WeightsBeat>(&*message)) {
-      if (last_ != PartVersion{beat->life, beat->version}) options_.on_lost();
+      const PartVersion newest{.reign = beat->reign, .life = beat->life, .version = beat->version};
+      if (last_ != newest) options_.on_lost();
     } else {  // PartWanted
       const std::scoped_lock lock(mutex_);
       if (!thread_.has_sent_all()) return;  // the rest of it is still to come
@@ -101,7 +102,7 @@ class PartLink::Connection {
   SocketThread thread_;
   std::mutex& mutex_;  // the thread's
   // Guarded by mutex_.
-  PushKey push_;
+  PartMade made_;              // the last one
   std::vector<Frames> part_;   // messages of the one that has not been answered; empty: none
   std::vector<Frames> ahead_;  // of the next one
 };

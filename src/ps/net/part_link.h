@@ -15,11 +15,15 @@
 
 namespace sluice::ps {
 
-// Weights, and the worker's life that they are for.
+// Weights, and the worker's life that they are for, which only within a reign (messages.h) is one.
 struct PartVersion {
+  std::int64_t reign = 0;
   std::int64_t life = 0;
   std::int64_t version = kNone;
 
+  [[nodiscard]] bool is_of_life_of(const PartVersion& other) const {
+    return reign == other.reign && life == other.life;
+  }
   friend bool operator==(const PartVersion&, const PartVersion&) = default;
 };
 

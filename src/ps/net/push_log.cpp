@@ -13,7 +13,8 @@
 namespace sluice::ps {
 namespace {
 
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
+
 void append_text(storage::RecordLog& log, LogKind kind, const std::string& text) {
   const std::string_view part = text;
   log.append(static_cast<std::uint64_t>(kind), {&part, 1});
@@ -134,8 +135,6 @@ std::string digest_of(const Tensors& tensors) {
   return digester.digest().xxh3_128;
 }
 
-std::string digest_of(const Layout& layout) {
-  return storage::digest_text(header_of(Welcome{.layout = layout}).bytes).xxh3_128;
-}
+std::string digest_of(const Layout& layout) { return storage::digest_text(text_of(layout)).xxh3_128; }
 
 }  // namespace sluice::ps

@@ -28,7 +28,7 @@ std::optional<Message> message_in(const storage::LogRecord& record, ShardRecord 
 
 // Whether the record was one of those that follow the first.
 bool take_again(const storage::LogRecord& record, ShardKeeper& keeper) {
-  if (const auto part = message_in<PartMade>(record, ShardRecord::kPart, part_from_worker)) {
+  if (const auto part = message_in<PartKept>(record, ShardRecord::kPart, part_kept)) {
     const auto tensors = tensors_after_header(frames_of(record), keeper.shape());
     return tensors && keeper.hold(part->push, tensors->clone());
   }
@@ -46,7 +46,7 @@ void ShardLog::begin(ShardsLoaded loaded, const ShardKeeper& keeper) {
   const auto write = [&](storage::RecordLog& log) {
     append(log, ShardRecord::kLoaded, with_state(header_of(loaded), state));
     for (const auto& [push, part] : keeper.parts())
-      append(log, ShardRecord::kPart, with_tensors(header_of(PartMade{push}), part));
+      append(log, ShardRecord::kPart, with_tensors(header_of(PartKept{push}), part));
     failpoint("shard-log-begun");
   };
   log_ = begin_log(folder_, loaded.version, outlives_, log_.get(), write);
@@ -55,7 +55,7 @@ void ShardLog::begin(ShardsLoaded loaded, const ShardKeeper& keeper) {
 }
 
 void ShardLog::held(const PushKey& push, const Tensors& part) {
-  append(*log_, ShardRecord::kPart, with_tensors(header_of(PartMade{push}), part));
+  append(*log_, ShardRecord::kPart, with_tensors(header_of(PartKept{push}), part));
   failpoint("part-written");
 }
 

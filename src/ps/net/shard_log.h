@@ -1,7 +1,7 @@
 // shard_log: what a shard server (shard_server.h) must not forget, in files of its own folder (log_files.h): each
 // begins with the shards and the optimizer after some update, and with the parts of pushes that waited then; parts and
 // steps follow in their order. The newest file is all that such a server needs to be what it was, bit for bit. Records:
-// kLoaded {as ShardsLoaded travels}; kPart {as PartMade}; kStep {as StepAsked}. Threads: one. Errors: StorageError;
+// kLoaded {as ShardsLoaded travels}; kPart {as PartKept}; kStep {as StepAsked}. Threads: one. Errors: StorageError;
 // CheckpointError for files that are damaged.
 #pragma once
 

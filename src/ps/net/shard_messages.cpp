@@ -26,7 +26,7 @@ SLUICE_FIELDS(LeadHello, "lead_hello", field("protocol", self.protocol), field("
 SLUICE_FIELDS(ShardsLoaded, "load", field("run", self.run), field("version", self.version),
               field("assignment", self.assignment), field("states", self.states), field("steps_done", self.steps_done));
 SLUICE_FIELDS(WorkerThere, "worker", field("worker", self.worker), field("life", self.life), field("peer", self.peer),
-              field("version", self.version), field("is_again", self.is_again));
+              field("version", self.version), field("is_again", self.is_again), field("reign", self.reign));
 SLUICE_FIELDS(StepAsked, "step", field("commits", self.commits), field("step", self.step),
               field("update", self.update));
 SLUICE_FIELDS(PartAsked, "part_asked", field("push", self.push));
@@ -34,8 +34,9 @@ SLUICE_FIELDS(StateAsked, "state_asked", field("version", self.version), field("
 SLUICE_FIELDS(LeadBeat, "lead_beat", field("greeting", self.greeting), field("told", self.told));
 SLUICE_FIELDS(ShardsOver, "over", field("code", self.code), field("what", self.what));
 SLUICE_FIELDS(PartMade, "part", field("push", self.push), field("first_shard", self.first_shard),
-              field("is_ahead", self.is_ahead));
-SLUICE_FIELDS(PartBeat, "part_beat", field("push", self.push));
+              field("is_ahead", self.is_ahead), field("reign", self.reign));
+SLUICE_FIELDS(PartBeat, "part_beat", field("push", self.push), field("reign", self.reign));
+SLUICE_FIELDS(PartKept, "part", field("push", self.push));
 
 SLUICE_FIELDS(ShardsHere, "here", field("session", self.session), field("run", self.run),
               field("version", self.version), field("parts", self.parts), field("greeting", self.greeting));
@@ -51,8 +52,9 @@ SLUICE_FIELDS(WhoLeads, "who_leads", (void)0);
 SLUICE_FIELDS(ShardsFailed, "failed", field("code", self.code), field("what", self.what));
 SLUICE_FIELDS(WeightsPart, "weights", field("life", self.life), field("version", self.version),
               field("sequence", self.sequence), field("is_whole", self.is_whole),
-              field("first_shard", self.first_shard));
-SLUICE_FIELDS(WeightsBeat, "weights_beat", field("life", self.life), field("version", self.version));
+              field("first_shard", self.first_shard), field("reign", self.reign));
+SLUICE_FIELDS(WeightsBeat, "weights_beat", field("life", self.life), field("version", self.version),
+              field("reign", self.reign));
 SLUICE_FIELDS(PartWanted, "part_wanted", field("push", self.push));
 
 }  // namespace wire
@@ -83,6 +85,7 @@ static bool is_sound(const StepAsked& asked) {
 static bool is_sound(const PartAsked& asked) { return is_sound(asked.push); }
 static bool is_sound(const StateAsked& asked) { return asked.version >= 0; }
 static bool is_sound(const PartMade& made) { return is_sound(made.push); }
+static bool is_sound(const PartKept& kept) { return is_sound(kept.push); }
 
 static bool is_sound(const ShardsHere& here) {
   return !here.session.empty() && here.version >= kNone &&
@@ -103,6 +106,7 @@ Frame header_of(const FromLead& message) { return wire::write_header(message); }
 Frame header_of(const PartFromWorker& message) { return wire::write_header(message); }
 Frame header_of(const ShardsToLead& message) { return wire::write_header(message); }
 Frame header_of(const ShardsToWorker& message) { return wire::write_header(message); }
+Frame header_of(const PartKept& part) { return wire::write_header(std::variant<PartKept>{part}); }
 std::optional<FromLead> from_lead(const Frame& header) { return wire::read_header<FromLead>(header, kLongestOfShards); }
 std::optional<PartFromWorker> part_from_worker(const Frame& header) {
   return wire::read_header<PartFromWorker>(header, kLongestOfShards);
@@ -112,6 +116,9 @@ std::optional<ShardsToLead> shards_to_lead(const Frame& header) {
 }
 std::optional<ShardsToWorker> shards_to_worker(const Frame& header) {
   return wire::read_header<ShardsToWorker>(header, kLongestOfShards);
+}
+std::optional<std::variant<PartKept>> part_kept(const Frame& header) {
+  return wire::read_header<std::variant<PartKept>>(header, kLongestOfShards);
 }
 
 Frames with_state(Frame header, const ShardsState& state) {

@@ -68,7 +68,8 @@ struct WorkerThere {
   std::int64_t life = 0;
   std::string peer;  // its name at the socket; empty: it has gone
   std::int64_t version = kNone;
-  bool is_again = false;  // it may not have got those that were sent last
+  bool is_again = false;   // it may not have got those that were sent last
+  std::int64_t reign = 0;  // in which that life was counted (messages.h); so below
 };
 struct StepAsked {
   bool commits = false;  // the second half
@@ -100,10 +101,12 @@ struct PartMade {
   PushKey push;
   std::int64_t first_shard = 0;  // of the layout
   bool is_ahead = false;         // its shards are
+  std::int64_t reign = 0;
   // Tensors: the shards, unless they are ahead.
 };
 struct PartBeat {
   PushKey push;  // its last one; sequence 0: none yet
+  std::int64_t reign = 0;
 };
 
 using PartFromWorker = std::variant<PushAhead, PartMade, PartBeat>;
@@ -163,11 +166,13 @@ struct WeightsPart {
   std::int64_t sequence = 1;  // these two as PackedWeights has them
   bool is_whole = true;
   std::int64_t first_shard = 0;  // of the layout
+  std::int64_t reign = 0;
   // Tensors: the shards.
 };
 struct WeightsBeat {
   std::int64_t life = 0;  // of the last WeightsPart
   std::int64_t version = kNone;
+  std::int64_t reign = 0;
 };
 struct PartWanted {
   PushKey push;
@@ -175,14 +180,24 @@ struct PartWanted {
 
 using ShardsToWorker = std::variant<WeightsPart, WeightsBeat, PartWanted>;
 
+// --- In a shard server's log (shard_log.h); the lead server that comes next learns of it (ShardsHere::parts), and
+// counts no such life again. Earlier logs have a PartMade there, which is read as one of these.
+
+struct PartKept {
+  PushKey push;
+  // Tensors: the shards.
+};
+
 [[nodiscard]] Frame header_of(const FromLead& message);
 [[nodiscard]] Frame header_of(const PartFromWorker& message);
 [[nodiscard]] Frame header_of(const ShardsToLead& message);
 [[nodiscard]] Frame header_of(const ShardsToWorker& message);
+[[nodiscard]] Frame header_of(const PartKept& part);
 [[nodiscard]] std::optional<FromLead> from_lead(const Frame& header);
 [[nodiscard]] std::optional<PartFromWorker> part_from_worker(const Frame& header);
 [[nodiscard]] std::optional<ShardsToLead> shards_to_lead(const Frame& header);
 [[nodiscard]] std::optional<ShardsToWorker> shards_to_worker(const Frame& header);
+[[nodiscard]] std::optional<std::variant<PartKept>> part_kept(const Frame& header);
 
 // What follows a header: the shards, then those of each state; nothing where they are not of that shape.
 [[nodiscard]] Frames with_state(Frame header, const ShardsState& state);

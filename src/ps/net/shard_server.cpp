@@ -166,20 +166,25 @@ void ShardServer::take(const std::string&, const WorkerThere& there, const Frame
   }
   if (!assigned_) return;
   const auto found = sessions_.find(there.worker);
-  const bool goes_on = found != sessions_.end() && found->second.peer == there.peer && found->second.life == there.life;
+  const bool goes_on = found != sessions_.end() && found->second.peer == there.peer &&
+                       found->second.life == there.life && found->second.reign == there.reign;
   if (!goes_on)
-    sessions_.insert_or_assign(
-        there.worker,
-        Session{.peer = there.peer, .life = there.life, .pull = {options_.compression.pull, assigned_->layout}});
+    sessions_.insert_or_assign(there.worker, Session{.peer = there.peer,
+                                                     .life = there.life,
+                                                     .reign = there.reign,
+                                                     .pull = {options_.compression.pull, assigned_->layout}});
   Session& session = sessions_.at(there.worker);
   session.version = there.version;
   if (there.is_again) session.pull.restart();
   if (!keeper_ || there.version != keeper_->version()) return;  // it has those already, or begins again
   const PackedWeights sent = session.pull.compress(keeper_->weights());
-  socket_->send(
-      there.peer,
-      with_packed(header_of(WeightsPart{there.life, there.version, sent.sequence, sent.is_whole, first_shard()}),
-                  sent.packed));
+  const WeightsPart part{.life = there.life,
+                         .version = there.version,
+                         .sequence = sent.sequence,
+                         .is_whole = sent.is_whole,
+                         .first_shard = first_shard(),
+                         .reign = there.reign};
+  socket_->send(there.peer, with_packed(header_of(part), sent.packed));
 }
 
 void ShardServer::take(const std::string& peer, const StepAsked& asked, const Frames&) {
@@ -218,20 +223,22 @@ void ShardServer::take(const std::string&, const ShardsOver& over, const Frames&
 
 // --- From workers.
 
-ShardServer::Session* ShardServer::session_of(const std::string& peer, const PushKey& push) {
+// Nobody's: what comes late of an earlier life, or of an earlier lead server's time.
+ShardServer::Session* ShardServer::session_of(const std::string& peer, const PushKey& push, std::int64_t reign) {
   const auto found = sessions_.find(push.worker);
-  const bool is_it = found != sessions_.end() && found->second.peer == peer && found->second.life == push.life;
+  const bool is_it = found != sessions_.end() && found->second.peer == peer && found->second.life == push.life &&
+                     found->second.reign == reign;
   return is_it && keeper_ ? &found->second : nullptr;
 }
 
 void ShardServer::take(const std::string& peer, const PushAhead& ahead, const Frames& frames) {
-  Session* const session = session_of(peer, ahead.push);
+  Session* const session = session_of(peer, ahead.push, ahead.reign);
   if (session == nullptr || keeper_->has_seen(ahead.push)) return;
   if (!session->ahead.take(ahead, frames, keeper_->shape())) ++malformed_;
 }
 
 void ShardServer::take(const std::string& peer, const PartMade& part, const Frames& frames) {
-  Session* const session = session_of(peer, part.push);
+  Session* const session = session_of(peer, part.push, part.reign);
   if (session == nullptr) return;
   if (part.first_shard != first_shard()) {
     ++malformed_;
@@ -261,7 +268,8 @@ void ShardServer::take(const std::string& peer, const PartMade& part, const Fram
 }
 
 void ShardServer::take(const std::string& peer, const PartBeat& beat, const Frames&) {
-  if (beat.push.sequence < 1 || session_of(peer, beat.push) == nullptr || keeper_->has_seen(beat.push)) return;
+  if (beat.push.sequence < 1 || session_of(peer, beat.push, beat.reign) == nullptr || keeper_->has_seen(beat.push))
+    return;
   say(peer, PartWanted{beat.push});
 }
 
@@ -284,7 +292,7 @@ void ShardServer::beat() {
   if (now_ns() < next_beat_) return;
   next_beat_ = now_ns() + options_.beat;
   for (const auto& [worker, session] : sessions_) {
-    if (session.version != kNone) say(session.peer, WeightsBeat{session.life, session.version});
+    if (session.version != kNone) say(session.peer, WeightsBeat{session.life, session.version, session.reign});
   }
 }
 

@@ -70,6 +70,7 @@ class ShardServer {
   struct Session {
     std::string peer;
     std::int64_t life = 0;
+    std::int64_t reign = 0;        // in which that life was counted
     std::int64_t version = kNone;  // of the weights that it began with last
     PullCompressor pull;
     PushAssembly ahead;  // of its next push
@@ -93,7 +94,7 @@ class ShardServer {
   void take(const std::string& peer, const PartMade& part, const Frames& frames);
   void take(const std::string& peer, const PartBeat& beat, const Frames& frames);
 
-  [[nodiscard]] Session* session_of(const std::string& peer, const PushKey& push);
+  [[nodiscard]] Session* session_of(const std::string& peer, const PushKey& push, std::int64_t reign);
   void say_held(const PushKey& push);
   void settle();
   void beat();

@@ -67,7 +67,8 @@ void WorkerParts::decode() {
       const auto& [header, frames] = part.arrived.front();
       const PackedWeights message =
           weights_after_header(frames, shape_of(layout_, range_of(i + 1)), header.sequence, header.is_whole);
-      if (header.life != part.version.life) {
+      const PartVersion version{.reign = header.reign, .life = header.life, .version = header.version};
+      if (!version.is_of_life_of(part.version)) {
         part.decoder->forget();
         part.weights.reset();
       }
@@ -80,7 +81,7 @@ void WorkerParts::decode() {
         continue;
       }
       part.weights = part.decoder->take(message);
-      part.version = {header.life, header.version};
+      part.version = version;
       if (!part.weights) bad_ = concat(named(i + 1), " has sent weights of another layout");
     }
   }
@@ -98,11 +99,13 @@ void WorkerParts::forget_ahead() {
   for (const auto& link : links_) link->forget_ahead();
 }
 
-Packed WorkerParts::push(const PushKey& push, const Packed& all) {
-  const bool is_ahead = all.shards.empty();
-  for (std::size_t i = 0; i < links_.size(); ++i)
-    links_[i]->push({push, first_shard(i + 1), is_ahead},
+Packed WorkerParts::push(PartMade made, const Packed& all) {
+  const bool is_ahead = made.is_ahead = all.shards.empty();
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    made.first_shard = first_shard(i + 1);
+    links_[i]->push(made,
                     {is_ahead ? all.shards : part_of(all.shards, range_of(i + 1)), all.statistics.narrow(0, 0, 0)});
+  }
   return {is_ahead ? all.shards : part_of(all.shards, range_of(0)), all.statistics};
 }
 

@@ -39,8 +39,9 @@ class WorkerParts {
   // What goes ahead of a push to another server than that one; `shard` of the layout. False: it is that one's.
   [[nodiscard]] bool push_ahead(PushAhead ahead, const at::Tensor& elements);
   void forget_ahead();
-  // Sends the parts of the others, and returns that server's; without shards where these have gone ahead.
-  [[nodiscard]] Packed push(const PushKey& push, const Packed& all);
+  // made: which push. Sends the parts of the others, and returns that server's; without shards where these have gone
+  // ahead.
+  [[nodiscard]] Packed push(PartMade made, const Packed& all);
   // The push is answered.
   void forget();
 

@@ -1,11 +1,13 @@
-// lossy_wire: a connection that loses messages in both directions, unseen.
+// lossy_wire: a connection that loses messages in both directions, unseen, and may be slow.
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "ps/net/frame_socket.h"
 
@@ -24,6 +26,9 @@ class LossyWire {
   }
   [[nodiscard]] int port() const { return port_; }
   [[nodiscard]] int lost() const { return lost_; }
+  // What goes to the server is under way until release(), and comes in its order.
+  void hold() { holds_ = true; }
+  void release() { holds_ = false; }
 
  private:
   bool is_lost() {
@@ -37,6 +42,7 @@ class LossyWire {
   }
   void run(int server_port) {
     std::map<std::string, std::unique_ptr<FrameSocket>> back;  // by worker
+    std::deque<std::pair<FrameSocket*, Frames>> under_way;
     while (!must_stop_) {
       front_.wait(std::chrono::milliseconds(1));
       while (auto received = front_.next()) {
@@ -45,8 +51,10 @@ class LossyWire {
           socket = std::make_unique<FrameSocket>(FrameSocket::Role::kConnecting, received->peer, FrameSocket::Limits{});
           socket->connect("127.0.0.1", server_port);
         }
-        if (!is_lost()) socket->send({}, received->frames);
+        if (!is_lost()) under_way.emplace_back(socket.get(), std::move(received->frames));
       }
+      for (; !holds_ && !under_way.empty(); under_way.pop_front())
+        under_way.front().first->send({}, under_way.front().second);
       for (auto& [peer, socket] : back) {
         while (auto received = socket->next()) {
           if (!is_lost()) front_.send(peer, received->frames);
@@ -60,7 +68,7 @@ class LossyWire {
   int port_ = 0;
   std::int64_t draws_ = 0;
   std::atomic<int> lost_ = 0;
-  std::atomic<bool> must_stop_ = false;
+  std::atomic<bool> must_stop_ = false, holds_ = false;
   std::thread thread_;
 };
 

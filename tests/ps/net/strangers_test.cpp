@@ -6,64 +6,11 @@
 #include <limits>
 
 #include "ps/net/raw_peer.h"
+#include "ps/net/stranger.h"
 #include "ps/net/toy.h"
 
 namespace sluice::ps::test {
 namespace {
-
-// Speaks as a worker does, but says what it likes.
-class Stranger {
- public:
-  explicit Stranger(int port, const std::string& name = "stranger")
-      : socket_(FrameSocket::Role::kConnecting, name, {.frame_bytes = -1, .frames = 4096}) {
-    socket_.connect("127.0.0.1", port);
-  }
-  void say(const Frames& frames) { socket_.send({}, frames); }
-  void say(std::string header) { say(Frames{frame_of(std::move(header))}); }
-  std::optional<FrameSocket::Received> hear(double seconds = 2) {
-    const Nanoseconds until = now_ns() + static_cast<Nanoseconds>(seconds * 1e9);
-    while (now_ns() < until) {
-      socket_.wait(std::chrono::milliseconds(10));
-      if (auto received = socket_.next()) return received;
-    }
-    return std::nullopt;
-  }
-  // The next message of this kind.
-  template <typename T>
-  std::optional<std::pair<T, Frames>> hear_of() {
-    for (int i = 0; i < 200; ++i) {
-      auto received = hear();
-      if (!received) break;
-      const auto message = from_server(received->frames.front());
-      if (message && std::holds_alternative<T>(*message)) return std::pair{std::get<T>(*message), received->frames};
-    }
-    return std::nullopt;
-  }
-  void join(int worker) {
-    for (int i = 0; i < 100; ++i) {
-      say({header_of(Hello{.worker = WorkerId{worker}, .session = "s", .where = "here", .batch = kLease})});
-      if (hear(0.05)) return;
-    }
-    FAIL();
-  }
-  // Joins, and takes its first samples and weights.
-  struct Begun {
-    std::int64_t lease = kNone;
-    std::vector<std::int64_t> samples;
-    Tensors weights;
-  };
-  Begun begin(int worker, const Layout& layout) {
-    join(worker);
-    const auto lease = hear_of<LeaseGiven>();
-    const auto weights = hear_of<WeightsGiven>();
-    if (!lease || !weights) throw std::runtime_error("the server gave no samples or no weights");
-    return {lease->first.id, *samples_after_header(lease->second),
-            *tensors_after_header(weights->second, shape_of(layout, {0, layout.shards.size()}))};
-  }
-
- private:
-  FrameSocket socket_;
-};
 
 TEST(NetworkTest, APushThatIsSentAgainCountsOnce) {
   ToyServer server(preset_policy("asp", 1), 3, 1);
@@ -81,6 +28,37 @@ TEST(NetworkTest, APushThatIsSentAgainCountsOnce) {
             (std::vector{PushAnswer::kTaken, PushAnswer::kDuplicate, PushAnswer::kDuplicate, PushAnswer::kDuplicate}));
   server.stop();
   EXPECT_EQ(server.server().progress().version, 1);
+}
+
+// A process that knows pushes of an earlier server's time would take them for its own.
+TEST(NetworkTest, WhatAProcessHasPushedIsNotToldToAnotherOne) {
+  for (const bool is_another : {false, true}) {
+    ToyServer server(preset_policy("asp", 1), 9, 1);
+    server.start();
+    Stranger worker(server.port()), other(server.port(), "other");
+    const Stranger::Begun begun = worker.begin(0, toy_layout(1));
+    Push push = toy_push(0, begun.weights, begun.samples);
+    push.record.life = 1;
+    push.record.sequence = 1;
+    worker.say(with_tensors(header_of(PushMade{push.record, {}, {}, begun.lease}), push.tensors));
+    ASSERT_TRUE(worker.hear_of<PushAnswered>().has_value());
+    if (is_another) worker.say({header_of(Leaving{})});
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    Stranger& next = is_another ? other : worker;
+    next.say({header_of(Hello{.worker = WorkerId{0},
+                              .session = is_another ? "other" : "s",
+                              .where = "here",
+                              .batch = kLease,
+                              .is_anew = !is_another})});
+    std::optional<Welcome> welcome;
+    while (!welcome || welcome->life == 1) {
+      const auto heard = next.hear_of<Welcome>();
+      ASSERT_TRUE(heard.has_value());
+      welcome = heard->first;
+    }
+    EXPECT_EQ(std::pair(welcome->life, welcome->taken), (std::pair<std::int64_t, std::int64_t>(2, is_another ? 0 : 1)));
+    server.stop();
+  }
 }
 
 TEST(NetworkTest, WhatMakesNoSenseIsDroppedAndCounted) {

@@ -1,0 +1,70 @@
+// stranger: what speaks to a server as a worker does, but says what it likes.
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "ps/net/toy.h"
+
+namespace sluice::ps::test {
+
+class Stranger {
+ public:
+  explicit Stranger(int port, const std::string& name = "stranger")
+      : socket_(FrameSocket::Role::kConnecting, name, {.frame_bytes = -1, .frames = 4096}) {
+    socket_.connect("127.0.0.1", port);
+  }
+  void say(const Frames& frames) { socket_.send({}, frames); }
+  void say(std::string header) { say(Frames{frame_of(std::move(header))}); }
+  std::optional<FrameSocket::Received> hear(double seconds = 2) {
+    const Nanoseconds until = now_ns() + static_cast<Nanoseconds>(seconds * 1e9);
+    while (now_ns() < until) {
+      socket_.wait(std::chrono::milliseconds(10));
+      if (auto received = socket_.next()) return received;
+    }
+    return std::nullopt;
+  }
+  // The next message of this kind.
+  template <typename T>
+  std::optional<std::pair<T, Frames>> hear_of() {
+    for (int i = 0; i < 200; ++i) {
+      auto received = hear();
+      if (!received) break;
+      const auto message = from_server(received->frames.front());
+      if (message && std::holds_alternative<T>(*message)) return std::pair{std::get<T>(*message), received->frames};
+    }
+    return std::nullopt;
+  }
+  void join(int worker) {
+    for (int i = 0; i < 100; ++i) {
+      say({header_of(Hello{.worker = WorkerId{worker}, .session = "s", .where = "here", .batch = kLease})});
+      if (hear(0.05)) return;
+    }
+    FAIL();
+  }
+  // Joins, and takes its first samples and weights.
+  struct Begun {
+    std::int64_t lease = kNone;
+    std::vector<std::int64_t> samples;
+    Tensors weights;
+  };
+  Begun begin(int worker, const Layout& layout) {
+    join(worker);
+    const auto lease = hear_of<LeaseGiven>();
+    const auto weights = hear_of<WeightsGiven>();
+    if (!lease || !weights) throw std::runtime_error("the server gave no samples or no weights");
+    return {lease->first.id, *samples_after_header(lease->second),
+            *tensors_after_header(weights->second, shape_of(layout, {0, layout.shards.size()}))};
+  }
+
+ private:
+  FrameSocket socket_;
+};
+
+}  // namespace sluice::ps::test
