@@ -196,6 +196,7 @@ TEST(ShardServerTest, APartIsItsWorkersOwn) {
   std::int64_t reign = 0;
   for (int i = 0; i < 500 && reign == 0; ++i) {
     to_lead.send({}, {header_of(Hello{.worker = WorkerId{0}, .session = "s", .where = "here", .batch = kLease})});
+    to_lead.send({}, {header_of(WorkerAgain{})});  // the weights, which may have come before the connection was there
     own.wait(std::chrono::milliseconds(20));
     while (auto received = own.next()) {
       const auto message = shards_to_worker(received->frames.front());
@@ -208,7 +209,7 @@ TEST(ShardServerTest, APartIsItsWorkersOwn) {
     const Tensors part{.shards = {at::ones({layout.shards[1].elements}, at::kDouble)},
                        .statistics = at::empty({0}, at::kDouble)};
     const PartMade made{.push = push, .first_shard = 1, .reign = of_reign};
-    EXPECT_TRUE(from.send({}, with_tensors(header_of(made), part)));
+    while (!from.send({}, with_tensors(header_of(made), part))) from.wait_to_send(std::chrono::seconds(1), -1);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   };
   send(thief, {WorkerId{0}, 1, 7}, reign);
