@@ -155,6 +155,8 @@ python_group_is_ready() {
   shift
   [[ -f $file && $(<"$file") == "$*" ]] || return 1
   for pin in "$@"; do
+    [[ $pin != --* ]] || continue # an option of pip's
+    pin=${pin//-/_}               # as pip names the folders; names in lower case
     [[ -n $(compgen -G ".venv/lib/python3*/site-packages/${pin/==/-}.dist-info") ]] || return 1
   done
 }

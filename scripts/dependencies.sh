@@ -27,9 +27,9 @@ PYTHON_TEST_PACKAGES=(safetensors==0.8.0 tensorboard==2.21.0 lizard==1.24.3)
 
 # HolisticTraceAnalysis, which reads our traces in the tests, and what it imports of what it asks for: it asks for
 # JupyterLab, too, and a hundred packages with it.
-PYTHON_TRACE_PACKAGES=(HolisticTraceAnalysis==0.5.0 pandas==2.3.3 python-dateutil==2.9.0.post0 pytz==2025.2
+PYTHON_TRACE_PACKAGES=(holistictraceanalysis==0.5.0 pandas==2.3.3 python-dateutil==2.9.0.post0 pytz==2025.2
   six==1.17.0 tzdata==2026.6 networkx==3.6.1
-  plotly==7.1.0 narwhals==2.29.0 packaging==26.3 pydot==4.0.1 pyparsing==3.3.3 psutil==7.2.2 PyYAML==6.0.4)
+  plotly==7.1.0 narwhals==2.29.0 packaging==26.3 pydot==4.0.1 pyparsing==3.3.3 psutil==7.2.2 pyyaml==6.0.4)
 
 # What scripts/experiment.py draws with; without it there are tables only.
 PYTHON_PLOT_PACKAGES=(matplotlib==3.11.2)
