@@ -13,7 +13,7 @@ constexpr int kLanes = 16;  // rows of one stage's sums
 
 constexpr Nanoseconds kShortest = 2000;  // of what is told as a GPU's work
 
-enum class Kind { kCompute, kCopy, kWait, kSum };
+enum class Kind { kCompute, kCopy, kWait };
 
 Kind kind_of(Phase phase) {
   switch (phase) {
@@ -23,13 +23,13 @@ Kind kind_of(Phase phase) {
     case Phase::kWeightGradient:
     case Phase::kOptimizer:
     case Phase::kEvaluation:
-    case Phase::kCheckpoint: return Kind::kCompute;
+    case Phase::kCheckpoint:
+    case Phase::kAllReduce: return Kind::kCompute;  // of local replicas, in the stage's own thread
     case Phase::kHostToDevice:
     case Phase::kSend:
     case Phase::kReceive: return Kind::kCopy;
     case Phase::kLoadWait:
     case Phase::kReceiveWait: return Kind::kWait;
-    case Phase::kAllReduce: return Kind::kSum;
   }
   return Kind::kCompute;
 }

@@ -58,6 +58,11 @@ bool holds_workers(const fs::path& run_dir) {
   return fs::is_directory(workers_dir(run_dir), ignored);
 }
 
+bool is_of_workers_alone(const fs::path& run_dir) {
+  std::error_code ignored;
+  return holds_workers(run_dir) && !fs::exists(run_dir / "metrics.jsonl", ignored);
+}
+
 WorkerFiles read_worker_files(const fs::path& run_dir) {
   WorkerFiles all{.dir = run_dir};
   for (const fs::path& file : record_files_in(workers_dir(run_dir), all.problems)) {

@@ -32,6 +32,8 @@ struct WorkerFiles {
 
 // Whether workers have written into this directory.
 [[nodiscard]] bool holds_workers(const std::filesystem::path& run_dir);
+// They alone, where they were given a directory of their own.
+[[nodiscard]] bool is_of_workers_alone(const std::filesystem::path& run_dir);
 
 [[nodiscard]] WorkerFiles read_worker_files(const std::filesystem::path& run_dir);
 

@@ -179,7 +179,6 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     if (peers.keeps_records()) log_info(concat("running ", kWarmUpSteps, " + ", orders.steps, " training steps"));
     StepTrace trace = trace_of(peers, setup, orders);
     const auto trial = whole_steps(run_trial_steps(setup, engine, kWarmUpSteps, orders.steps, &trace));
-    trace.finish();
     profile.step = summary_of(trial);
     const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =
@@ -221,7 +220,7 @@ void follow(Peers& peers, const Setup& setup) {
 
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options) {
   check_trace_file(options.trace);
-  check_trace(options.trace.empty() ? StepRange{} : StepRange{1, 1}, config);
+  check_trace(!options.trace.empty(), config);
   Setup setup;
   Peers peers(options.launch, config, [&] {
     if (options.launch.world.rank == 0) check_writable(config, options);

@@ -135,7 +135,7 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
         .features = training.features,
         .updates = training.updates,
         .trace = &trace,
-        .times = &times},
+        .times = peers.is_alone() ? nullptr : &times},
        options, training.start)
       .run();
   if (peers.is_alone()) return;
@@ -318,7 +318,7 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
   check_feature_reuse(setup);
   check_policy(setup);
   refuse_to_go_on(config, options);
-  check_trace(options.traced, config);
+  check_trace(!options.traced.is_empty(), config);
   if (world.rank != 0 || world.is_single()) return setup;
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   if (!choice.continues_run_dir) (void)find_start(choice, options);

@@ -29,21 +29,24 @@ std::optional<std::int64_t> step_number(std::string_view text) {
   return number;
 }
 
-std::map<std::pair<ReplicaId, DeviceId>, std::string> names_of_devices(const Setup& setup, const Plan& plan) {
-  const std::vector<device::Device> devices = devices_for(setup, plan.devices() * plan.replicas).devices;
+// devices: replica by replica.
+std::map<std::pair<ReplicaId, DeviceId>, std::string> names_of(const std::vector<device::Device>& devices,
+                                                               const Plan& plan) {
   std::map<std::pair<ReplicaId, DeviceId>, std::string> names;
   for (int i = 0; i < static_cast<int>(devices.size()); ++i)
     names[{ReplicaId{i / plan.devices()}, DeviceId{i % plan.devices()}}] = device::to_string(devices[i]);
   return names;
 }
 
-std::map<std::string, double> counters_of(const profiler::TracedStep& step, const Setup& setup, const StepStats& stats,
-                                          const Plan& plan, const profiler::NetworkRates* network) {
-  const double seconds = to_s(step.spans.end - step.spans.begin);
+// network: null where it is not known.
+std::map<std::string, double> counters_of(const StepSpans& spans, const StepStats& stats,
+                                          const std::vector<device::Device>& devices,
+                                          const profiler::NetworkRates* network) {
+  const double seconds = to_s(spans.end - spans.begin);
   std::map<std::string, double> counters;
   if (seconds > 0) counters["samples/s of the run"] = static_cast<double>(stats.samples) / seconds;
   if (network != nullptr) counters["network MB/s"] = network->total * 1e-6;
-  for (const device::Device& device : devices_for(setup, plan.devices() * plan.replicas).devices) {
+  for (const device::Device& device : devices) {
     if (device.kind == device::DeviceKind::kCpu && !device::memory_is_counted()) continue;
     counters[concat("memory MB of ", device::to_string(device))] =
         static_cast<double>(device::memory_use(device).current) * 1e-6;
@@ -77,8 +80,8 @@ StepRange parse_step_range(const std::string& text, const char* option) {
   return {*first, *last};
 }
 
-void check_trace(const StepRange& steps, const config::Config& config) {
-  if (!steps.is_empty() && config.profile.level == "off")
+void check_trace(bool is_wanted, const config::Config& config) {
+  if (is_wanted && config.profile.level == "off")
     throw ConfigError("--trace needs what profile.level = \"off\" does not record; set profile.level = \"events\"");
 }
 
@@ -103,8 +106,9 @@ StepTrace::StepTrace(const Setup& setup, const comm::Communicator* others, StepR
 void StepTrace::add(const StepSpans& spans, const StepStats& stats, const Plan& plan) {
   if (is_done_ || spans.step < range_.first) return;
   const profiler::NetworkRates& network = network_.rates();
-  profiler::TracedStep& step = steps_.emplace_back(profiler::TracedStep{spans, names_of_devices(setup_, plan)});
-  step.counters = counters_of(step, setup_, stats, plan, network_.is_known() ? &network : nullptr);
+  const std::vector<device::Device> devices = devices_for(setup_, plan.devices() * plan.replicas).devices;
+  steps_.push_back(
+      {spans, names_of(devices, plan), counters_of(spans, stats, devices, network_.is_known() ? &network : nullptr)});
   if (spans.step >= range_.last) write();
 }
 

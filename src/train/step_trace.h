@@ -31,8 +31,8 @@ struct StepRange {
 // "10..14", or "10" for that step alone; empty: none. option: for the message.
 [[nodiscard]] StepRange parse_step_range(const std::string& text, const char* option);
 
-// Traces need spans, and a place to be written to.
-void check_trace(const StepRange& steps, const config::Config& config);
+// Traces need spans.
+void check_trace(bool is_wanted, const config::Config& config);
 
 // "trace.rank0.json.gz" in a run directory.
 [[nodiscard]] std::string trace_file_name(int rank);

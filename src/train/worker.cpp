@@ -330,7 +330,7 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const 
 nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlace& place, const Launch& launch,
                                   const WorkerFiles& files) {
   const auto& [run_dir, traced] = files;
-  check_trace(traced, config);
+  check_trace(!traced.is_empty(), config);
   if (!traced.is_empty() && run_dir.empty())
     throw ConfigError("--trace needs --run-dir in a worker of a parameter server, which keeps no files without it");
   const StopSignal stop_signal(launch.end_process ? StopSignal::Afterwards::kIgnored

@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
-#include <system_error>
 
 #include "app/commands.h"
 #include "app/commands/report_html.h"
@@ -28,27 +27,21 @@ struct Read {
   bool is_one = false;  // run, maybe with what its workers have written elsewhere
 };
 
-// Where a worker alone was given its own.
-bool is_of_workers_alone(const std::filesystem::path& dir) {
-  std::error_code ignored;
-  return report::holds_workers(dir) && !std::filesystem::exists(dir / "metrics.jsonl", ignored);
-}
-
 Read read_all(const std::vector<std::filesystem::path>& dirs) {
   Read all;
   std::vector<report::WorkerFiles> of_workers;
   for (const auto& dir : dirs) {
     if (report::holds_workers(dir)) of_workers.push_back(report::read_worker_files(dir));
-    if (is_of_workers_alone(dir)) continue;
+    if (report::is_of_workers_alone(dir)) continue;
     try {
       all.runs.push_back(report::read_report(dir));
     } catch (const Error& error) {
       all.refusals.push_back(error);
     }
   }
-  all.is_one = std::ranges::count_if(dirs, is_of_workers_alone) + 1 == std::ssize(dirs);
+  all.is_one = std::ranges::count_if(dirs, report::is_of_workers_alone) + 1 == std::ssize(dirs);
   for (const auto& dir : report::add_worker_files(all.runs, of_workers)) {
-    if (!is_of_workers_alone(dir)) continue;
+    if (!report::is_of_workers_alone(dir)) continue;
     all.refusals.push_back(
         ConfigError(concat(printable(dir.string()), " holds records of workers alone, and of none of these runs; give ",
                            "the run directory of their parameter server, too")));

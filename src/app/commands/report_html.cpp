@@ -48,9 +48,7 @@ Pages read_pages(const std::vector<fs::path>& run_dirs) {
     try {
       pages.runs.push_back(report::read_page_run(dir));
     } catch (const Error& error) {
-      std::error_code ignored;
-      const bool is_of_workers_alone = report::holds_workers(dir) && !fs::exists(dir / "metrics.jsonl", ignored);
-      if (!is_of_workers_alone || run_dirs.size() == 1) pages.refusals.push_back(error);
+      if (!report::is_of_workers_alone(dir) || run_dirs.size() == 1) pages.refusals.push_back(error);
     }
   }
   if (pages.runs.empty()) {
@@ -120,7 +118,7 @@ class Watch {
  private:
   std::string why_it_ends(const Pages& pages) const {
     if (!goes_on(pages)) return run_dirs_.size() == 1 ? "the run has ended" : "all runs have ended";
-    if (train::StopSignal::requested()) return concat(train::StopSignal::name(), "");
+    if (train::StopSignal::requested()) return train::StopSignal::name();
     if (is_silent_) return concat("nothing was recorded for ", kMostSilence.count(), " minutes");
     return "";
   }

@@ -9,7 +9,7 @@ const PHASES = [
   ["all-reduce", "allreduce"], ["waiting for others (skew)", "skew"], ["optimizer", "optimizer"], ["bubble", "bubble"],
   ["other idle", "other"]];
 
-const plots = [];  // {chart, refill}: those that follow the switch between steps and time
+const plots = [];  // for each that follows the switch between steps and time: what fills it anew
 let xAxis = "step";
 
 function themeCharts() {
@@ -63,14 +63,7 @@ function lineCard(title, lines, y, more = {}) {
     },
   };
   const { block, chart } = plotCard(title, config);
-  later(() => {
-    const made = chart();
-    plots.push(() => {
-      lines.forEach((line, i) => { made.data.datasets[i].data = pointsOf(line.series); });
-      made.options.scales.x.title.text = xTitle();
-      made.update();
-    });
-  });
+  laterAndAgain(chart, (i) => pointsOf(lines[i].series));
   return block;
 }
 
@@ -89,14 +82,7 @@ function areaCard(title, parts) {
     },
   };
   const { block, chart } = plotCard(title, config, 300);
-  later(() => {
-    const made = chart();
-    plots.push(() => {
-      there.forEach(([, name], i) => { made.data.datasets[i].data = points(name); });
-      made.options.scales.x.title.text = xTitle();
-      made.update();
-    });
-  });
+  laterAndAgain(chart, (i) => points(there[i][1]));
   return block;
 }
 
@@ -124,4 +110,17 @@ function barCard(title, rows, stacks, unit, text, lying = true) {
 // Charts are drawn when their place is on the page.
 const waiting = [];
 const later = (draw) => waiting.push(draw);
+
+// The same, and with other points whenever the x axis changes: data(i) are those of its i-th line.
+function laterAndAgain(chart, data) {
+  later(() => {
+    const made = chart();
+    plots.push(() => {
+      made.data.datasets.forEach((dataset, i) => { dataset.data = data(i); });
+      made.options.scales.x.title.text = xTitle();
+      made.update();
+    });
+  });
+}
+
 function drawWaiting() { while (waiting.length) waiting.shift()(); }

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cstdio>
+#include <initializer_list>
 #include <random>
+#include <utility>
 
 #include "core/check.h"
 #include "core/concat.h"
@@ -11,9 +13,15 @@
 namespace sluice::report {
 namespace {
 
-void replace_all(std::string& text, std::string_view what, std::string_view with) {
-  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
-    text.replace(at, what.size(), with);
+using Replacement = std::pair<std::string_view, std::string_view>;
+
+// One after another: what one of them puts in, a later one may find.
+std::string replaced(std::string text, std::initializer_list<Replacement> replacements) {
+  for (const auto& [what, with] : replacements) {
+    for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
+      text.replace(at, what.size(), with);
+  }
+  return text;
 }
 
 // A word that nobody who wrote the run's names could know.
@@ -31,26 +39,18 @@ std::string fresh_nonce() {
 }  // namespace
 
 std::string script_json(const nlohmann::ordered_json& data) {
-  std::string text = data.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace);
   // Outside of strings none of these can occur.
-  replace_all(text, "<", "\\u003c");
-  replace_all(text, ">", "\\u003e");
-  replace_all(text, "&", "\\u0026");
-  replace_all(text, "\xe2\x80\xa8", "\\u2028");
-  replace_all(text, "\xe2\x80\xa9", "\\u2029");
-  return text;
+  return replaced(
+      data.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace),
+      {{"<", "\\u003c"}, {">", "\\u003e"}, {"&", "\\u0026"}, {"\xe2\x80\xa8", "\\u2028"}, {"\xe2\x80\xa9", "\\u2029"}});
 }
 
 std::string html_text(std::string_view text) {
   // Through JSON, which replaces what is not UTF-8.
-  std::string safe = nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  safe = nlohmann::json::parse(safe).get<std::string>();
-  replace_all(safe, "&", "&amp;");
-  replace_all(safe, "<", "&lt;");
-  replace_all(safe, ">", "&gt;");
-  replace_all(safe, "\"", "&quot;");
-  replace_all(safe, "'", "&#39;");
-  return safe;
+  const std::string quoted =
+      nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return replaced(nlohmann::json::parse(quoted).get<std::string>(),
+                  {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
 }
 
 std::string filled(std::string_view template_text, const std::map<std::string, std::string, std::less<>>& values) {

@@ -22,6 +22,19 @@ void merge_pairs(std::vector<Bucket>& buckets) {
   buckets.resize(kept);
 }
 
+// For the next value: the last bucket, or a new one where that has its `width` values. Where there are `most`,
+// neighbours are merged, and buckets are twice as wide from then on.
+template <typename Bucket>
+Bucket& open_bucket(std::vector<Bucket>& buckets, std::size_t most, std::int64_t& width) {
+  const auto is_full = [&] { return buckets.empty() || buckets.back().count >= width; };
+  if (is_full() && buckets.size() >= most) {
+    merge_pairs(buckets);
+    width *= 2;
+  }
+  if (is_full()) buckets.emplace_back();
+  return buckets.back();
+}
+
 }  // namespace
 
 double brief(double value) {
@@ -50,16 +63,7 @@ void Thinned::add(const Point& point) {
     ++not_finite_;
     return;
   }
-  if (buckets_.empty() || buckets_.back().count >= width_) {
-    if (buckets_.size() >= most_) merge_neighbours();
-    if (buckets_.empty() || buckets_.back().count >= width_) buckets_.emplace_back();
-  }
-  buckets_.back().add(Placed{point, added_++});
-}
-
-void Thinned::merge_neighbours() {
-  merge_pairs(buckets_);
-  width_ *= 2;
+  open_bucket(buckets_, most_, width_).add(Placed{point, added_++});
 }
 
 std::vector<Point> Thinned::points() const {
@@ -96,14 +100,7 @@ void BucketMeans::Bucket::add(const Bucket& other) {
 }
 
 void BucketMeans::add(double step, double time_s, const std::map<std::string, double>& values) {
-  if (buckets_.empty() || buckets_.back().count >= width_) {
-    if (buckets_.size() >= most_) {
-      merge_pairs(buckets_);
-      width_ *= 2;
-    }
-    if (buckets_.empty() || buckets_.back().count >= width_) buckets_.emplace_back();
-  }
-  buckets_.back().add(Bucket{.step = step, .time_s = time_s, .sums = values, .count = 1});
+  open_bucket(buckets_, most_, width_).add(Bucket{.step = step, .time_s = time_s, .sums = values, .count = 1});
 }
 
 nlohmann::ordered_json BucketMeans::json() const {

@@ -43,7 +43,6 @@ class Thinned {
     void add(const Placed& value);
     void add(const Bucket& later);
   };
-  void merge_neighbours();
 
   std::size_t most_;
   std::int64_t width_ = 1;  // values of a bucket
