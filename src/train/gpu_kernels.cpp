@@ -54,7 +54,7 @@ void GpuKernels::report(report::Reporter& reporter) const {
       rest += row.sum.time;
       continue;
     }
-    rows.push_back({{"phase", cupti::name_of(row.phase)},
+    rows.push_back({{"phase", profiler::phase_word(row.phase)},
                     {"layer", row.layer.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.layer)},
                     {"kernel", row.kernel},
                     {"calls", row.sum.calls},

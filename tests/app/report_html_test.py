@@ -184,6 +184,10 @@ class HostileTest(HtmlTest):
         self.assertFalse(target.exists())
         text = self.document(self.page(self.folder / "single", self.folder / "nowhere"))
         self.assertIn("left out: there is no run directory", text)
+        workers = self.folder / "workers_alone"
+        (workers / "workers").mkdir(parents=True, exist_ok=True)
+        text = self.document(self.page(self.folder / "single", workers))
+        self.assertIn("holds records of workers alone, and of none of these runs", text)
 
 
 class OutputTest(HtmlTest):

@@ -1,15 +1,12 @@
-#include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <memory>
 
 #include "app/commands.h"
 #include "app/commands/report_html.h"
+#include "app/commands/report_runs.h"
 #include "app/options.h"
 #include "core/concat.h"
-#include "core/error.h"
 #include "core/log.h"
-#include "core/text.h"
 #include "report/run_report.h"
 
 namespace sluice::app {
@@ -21,50 +18,12 @@ struct ReportArguments {
   HtmlArguments html;
 };
 
-struct Read {
-  std::vector<report::RunReport> runs;
-  std::vector<Error> refusals;
-  bool is_one = false;  // run, maybe with what its workers have written elsewhere
-};
-
-Read read_all(const std::vector<std::filesystem::path>& dirs) {
-  Read all;
-  std::vector<report::WorkerFiles> of_workers;
-  for (const auto& dir : dirs) {
-    if (report::holds_workers(dir)) of_workers.push_back(report::read_worker_files(dir));
-    if (report::is_of_workers_alone(dir)) continue;
-    try {
-      all.runs.push_back(report::read_report(dir));
-    } catch (const Error& error) {
-      all.refusals.push_back(error);
-    }
-  }
-  all.is_one = std::ranges::count_if(dirs, report::is_of_workers_alone) + 1 == std::ssize(dirs);
-  for (const auto& dir : report::add_worker_files(all.runs, of_workers)) {
-    if (!report::is_of_workers_alone(dir)) continue;
-    all.refusals.push_back(
-        ConfigError(concat(printable(dir.string()), " holds records of workers alone, and of none of these runs; give ",
-                           "the run directory of their parameter server, too")));
-  }
-  return all;
-}
-
-// Of several directories, as `runs/*` gives them, those that are no runs are passed over and named.
 void print_report(const ReportArguments& arguments) {
-  const auto [runs, refusals, is_one] = read_all(arguments.run_dirs);
-  if (runs.empty()) {
-    if (refusals.size() == 1) throw Error(refusals.front());
-    throw Error(refusals.front().exit_code(),
-                concat("none of the ", refusals.size(),
-                       " paths is a run that can be read; the first: ", refusals.front().what()));
-  }
-  nlohmann::ordered_json skipped = nlohmann::ordered_json::array();
-  for (const Error& refusal : refusals) {
-    log_warning(concat("left out: ", refusal.what()));
-    skipped.push_back(refusal.what());
-  }
+  const auto [runs, left_out, is_one] =
+      read_runs(arguments.run_dirs, [](const auto& dir) { return report::read_report(dir); });
+  for (const std::string& why : left_out) log_warning(concat("left out: ", why));
   nlohmann::ordered_json json = report::json_of(runs);
-  json["skipped"] = skipped;
+  json["skipped"] = left_out;
   arguments.output.print(json, is_one ? runs.front().text() : report::comparison(runs));
 }
 

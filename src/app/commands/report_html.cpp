@@ -6,6 +6,7 @@
 #include <system_error>
 #include <thread>
 
+#include "app/commands/report_runs.h"
 #include "app/options.h"
 #include "core/concat.h"
 #include "core/error.h"
@@ -29,36 +30,18 @@ constexpr std::chrono::minutes kMostSilence{10};  // of a run that was killed, a
 struct Pages {
   std::vector<report::PageRun> runs;
   report::PageNotes notes;
-  std::vector<Error> refusals;
 };
 
-void add_workers(Pages& pages, std::span<const report::WorkerFiles> files) {
-  std::vector<report::RunReport> reports;
-  for (report::PageRun& run : pages.runs) reports.push_back(std::move(run.report));
-  (void)report::add_worker_files(reports, files);
-  for (std::size_t i = 0; i < reports.size(); ++i) pages.runs[i].report = std::move(reports[i]);
-}
-
-// Throws where no directory is a run that can be read.
 Pages read_pages(const std::vector<fs::path>& run_dirs) {
-  Pages pages;
-  std::vector<report::WorkerFiles> of_workers;
-  for (const fs::path& dir : run_dirs) {
-    if (report::holds_workers(dir)) of_workers.push_back(report::read_worker_files(dir));
-    try {
-      pages.runs.push_back(report::read_page_run(dir));
-    } catch (const Error& error) {
-      if (!report::is_of_workers_alone(dir) || run_dirs.size() == 1) pages.refusals.push_back(error);
-    }
-  }
-  if (pages.runs.empty()) {
-    if (pages.refusals.size() == 1) throw Error(pages.refusals.front());
-    throw Error(pages.refusals.front().exit_code(),
-                concat("none of the ", run_dirs.size(),
-                       " paths is a run that can be read; the first: ", pages.refusals.front().what()));
-  }
-  for (const Error& refusal : pages.refusals) pages.notes.left_out.emplace_back(refusal.what());
-  add_workers(pages, of_workers);
+  std::vector<report::History> histories;
+  ReportRuns read = read_runs(run_dirs, [&histories](const fs::path& dir) {
+    report::PageRun run = report::read_page_run(dir);
+    histories.push_back(std::move(run.history));
+    return std::move(run.report);
+  });
+  Pages pages{.runs = {}, .notes = {.left_out = std::move(read.left_out)}};
+  for (std::size_t i = 0; i < histories.size(); ++i)
+    pages.runs.push_back({.report = std::move(read.runs[i]), .history = std::move(histories[i])});
   return pages;
 }
 
