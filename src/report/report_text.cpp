@@ -7,6 +7,8 @@
 #include "core/concat.h"
 #include "core/text.h"
 #include "core/text_table.h"
+#include "report/kernel_table.h"
+#include "report/rank_spread.h"
 #include "report/run_report.h"
 #include "report/time_table.h"
 
@@ -167,6 +169,15 @@ std::string between_text(const RunLog& log, const Json& run) {
                 human_duration(*checkpoints), "\n");
 }
 
+// With what each process, and each kernel of a GPU, tells; empty where they tell nothing.
+std::string details_text(const Json& run) {
+  std::string text;
+  for (const std::string& part : {rank_spread_text(run.at("rank_spread")), kernel_table_text(run.at("kernels"))}) {
+    if (!part.empty()) text += part + "\n";
+  }
+  return text;
+}
+
 std::string memory_text(const Json& run) {
   std::vector<std::string> parts;
   for (const auto& [kind, bytes] : child(run, "peak_memory_bytes").items()) {
@@ -318,9 +329,9 @@ std::string RunReport::text() const {
                   of.is_torn ? "; the only line of metrics.jsonl is torn" : "");
   const Json run = printable_json(safe.json());
   return concat(of.dir.string(), ": ", outcome_text(of, run), "\n", what_ran(run), "\n", times_text(of, run), "\n",
-                rates_text(of, run), "\n", server_text(run), between_text(of, run), "peak memory", since_text(of), ": ",
-                memory_text(run), "\n", counts_text(of), "\n", evaluations_text(of), notes_text(safe), "\n",
-                advice_text(of, run));
+                details_text(run), rates_text(of, run), "\n", server_text(run), between_text(of, run), "peak memory",
+                since_text(of), ": ", memory_text(run), "\n", counts_text(of), "\n", evaluations_text(of),
+                notes_text(safe), "\n", advice_text(of, run));
 }
 
 std::string comparison(std::span<const RunReport> runs) {

@@ -39,9 +39,10 @@ class Reader {
     if (event == "summary") log_.summary = line;
     if (event == "step" || event == "plan" || event == "resume") {  // the run went on after what ended it before
       log_.summary = Json::object();
+      log_.ranks = log_.kernels = nullptr;
       log_.ends_in_fault = false;
     }
-    add_of_server(line, event);
+    add_of_others(line, event);
   }
 
   RunLog finish(const LineDamage& damage) {
@@ -53,7 +54,10 @@ class Reader {
   }
 
  private:
-  void add_of_server(const Json& line, const std::string& event) {
+  // What a server, the processes and the GPUs tell.
+  void add_of_others(const Json& line, const std::string& event) {
+    if (event == "ranks") log_.ranks = line.value("ranks", Json(nullptr));
+    if (event == "kernels") log_.kernels = line;
     if (event == "ps") log_.server = line;
     if (event == "push") add_push(log_.workers, line);
     if (event == "worker") add_news(log_.workers, line);

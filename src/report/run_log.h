@@ -42,7 +42,9 @@ struct RunLog {
   nlohmann::ordered_json summary = nlohmann::ordered_json::object();  // empty unless it is how the records end
   nlohmann::ordered_json fault = nlohmann::ordered_json::object();    // the last `fault`; empty when there is none
   bool ends_in_fault = false;
-  double time_s = 0;  // of the last record
+  nlohmann::ordered_json ranks = nullptr;    // the list of `ranks`, and the last `kernels`; of the last start, as
+  nlohmann::ordered_json kernels = nullptr;  // `summary`; null where there is none
+  double time_s = 0;                         // of the last record
 
   std::map<std::string, std::int64_t, std::less<>> counts;  // records by event
   std::int64_t steps = 0;                                   // recorded

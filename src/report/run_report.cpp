@@ -6,6 +6,8 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "report/kernel_table.h"
+#include "report/rank_spread.h"
 
 namespace sluice::report {
 namespace {
@@ -63,6 +65,8 @@ void add_measurements(Json& report, const RunLog& log) {
   for (const char* name : {"evaluation_s", "checkpoints_s"}) report[name] = value_at(log.summary, name);
   report["peak_memory_bytes"] = value_at(log.summary, "peak_memory_bytes");
   report["advice"] = value_at(log.summary, "advice");
+  report["rank_spread"] = rank_spread(log.ranks);
+  report["kernels"] = kernel_table(log.kernels);
 }
 
 void add_evaluations(Json& report, const RunLog& log) {

@@ -96,7 +96,7 @@ class KindsTest(HtmlTest):
         self.assert_holds("replicas", "1 stage × 2 replicas")
 
     def test_two_processes(self):
-        self.assert_holds("processes", "1 stage × 2 replicas × 2 processes")
+        self.assert_holds("processes", "1 stage × 2 replicas × 2 processes", "Over the processes: load,")
 
     def test_layers_that_freeze_and_a_plan_that_changes(self):
         self.assert_holds("freeze", "Frozen layers", "What happened on the way", "units frozen", "2 stages, 1 replicas",

@@ -135,33 +135,29 @@ TEST(HistoryTest, PartsAddUpToTheStep) {
 TEST(HistoryTest, TakesRecordsOfAnyKind) {
   History history;
   for (const char* text : {R"({"event":"step"})", R"({"event":"step","step":"x","net":[1]})", R"({"event":"push"})",
-                           R"({"event":"push","worker":-1,"step":1})", R"({"event":"ranks","ranks":3})",
-                           R"({"event":"transition","from":3})", R"({"event":"eval","step":{},"loss":[]})"}) {
+                           R"({"event":"push","worker":-1,"step":1})", R"({"event":"transition","from":3})",
+                           R"({"event":"eval","step":{},"loss":[]})"}) {
     const Json line = Json::parse(text);
     history.add(line, line["event"]);
   }
   EXPECT_TRUE(history.json()["curves"].empty());
-  EXPECT_TRUE(history.json()["ranks"].is_null());
 }
 
-TEST(ProcessTimesTest, SlowestProcessAndSpread) {
+TEST(ProcessTimesTest, APlaceOfEachProcess) {
   const auto place = [](double forward) {
     return Json{{"replica", 0},          {"stage", 0}, {"steps", 4}, {"step_ms", 5}, {"forward_ms", forward},
                 {"idle_ms", 5 - forward}};
   };
-  const Json ranks = {{{"rank", 0}, {"host", "a"}, {"places", {place(2)}}},
-                      {{"rank", 1}, {"host", "b"}, {"places", {place(4)}}},
-                      "no rank",
-                      {{"rank", 2}, {"places", "none"}}};
-  const Json times = process_times(RunLog{}, ranks);
+  RunLog log;
+  log.ranks = {{{"rank", 0}, {"host", "a"}, {"places", {place(2)}}},
+               {{"rank", 1}, {"host", "b"}, {"places", {place(4)}}},
+               "no rank",
+               {{"rank", 2}, {"places", "none"}}};
+  const Json times = process_times(log);
   EXPECT_EQ(times["of"], "all processes");
   ASSERT_EQ(times["rows"].size(), 2U);
   EXPECT_EQ(times["rows"][1]["name"], "rank 1, replica 0, stage 0");
-  EXPECT_EQ(
-      times["spread"],
-      Json::array(
-          {{{"name", "stage 0"}, {"mean_ms", 3.0}, {"slowest", "rank 1 b"}, {"slowest_ms", 4.0}, {"spread_ms", 2.0}}}));
-  EXPECT_TRUE(process_times(RunLog{}, nullptr).is_null());
+  EXPECT_TRUE(process_times(RunLog{}).is_null());
 }
 
 }  // namespace

@@ -50,9 +50,6 @@ void History::add(const Json& line, const std::string& event) {
     add_evaluation(line);
   } else if (event == "push") {
     add_push(line);
-  } else if (event == "ranks") {
-    const auto ranks = line.find("ranks");
-    if (ranks != line.end() && ranks->is_array()) ranks_ = *ranks;
   } else {
     add_happening(line, event);
   }
@@ -143,7 +140,6 @@ Json History::json() const {
   history["happenings"] = happenings_;
   history["more_happenings"] = more_happenings_;
   history["pushes_of_more_workers"] = more_workers_;
-  history["ranks"] = ranks_;
   return history;
 }
 

@@ -20,7 +20,7 @@ class History {
  public:
   void add(const nlohmann::ordered_json& line, const std::string& event);
 
-  // "curves": by name, "parts": means over time, "network", "workers", "staleness", "events", "transitions", "ranks".
+  // "curves": by name, "parts": means over time, "network", "workers", "staleness", "events", "transitions".
   [[nodiscard]] nlohmann::ordered_json json() const;
 
  private:
@@ -43,7 +43,6 @@ class History {
   std::int64_t more_workers_ = 0;                   // pushes of workers beyond the most that are drawn
   nlohmann::ordered_json happenings_ = nlohmann::ordered_json::array();
   std::int64_t more_happenings_ = 0;
-  nlohmann::ordered_json ranks_ = nullptr;
 };
 
 }  // namespace sluice::report

@@ -1,8 +1,5 @@
 #include "report/html/process_times.h"
 
-#include <map>
-#include <numeric>
-
 #include "core/concat.h"
 #include "report/html/history.h"
 
@@ -39,57 +36,16 @@ void add_rows(Json& rows, const Json& places, const std::string& before) {
   }
 }
 
-// What a place computes: waiting is what differs least where the slowest holds all up.
-double computing(const Json& place) {
-  const auto parts = parts_of(place);
-  if (parts.empty()) return 0;
-  return parts.at("load") + parts.at("forward") + parts.at("backward") + parts.at("optimizer");
-}
-
-struct OfPlace {
-  double sum = 0, most = 0, least = 0;
-  int count = 0;
-  std::string slowest;
-};
-
-Json spread_of(const Json& ranks) {
-  std::map<std::string, OfPlace> places;
-  for (const Json& rank : ranks) {
-    const auto list = rank.find("places");
-    if (!rank.is_object() || list == rank.end() || !list->is_array()) continue;
-    for (const Json& place : *list) {
-      const double ms = computing(place);
-      OfPlace& of = places[concat("stage ", integer_at(place, "stage").value_or(0))];
-      of.sum += ms;
-      if (of.count == 0 || ms > of.most) {
-        of.most = ms;
-        of.slowest = concat("rank ", integer_at(rank, "rank").value_or(0), " ", text_at(rank, "host").value_or(""));
-      }
-      of.least = of.count == 0 ? ms : std::min(of.least, ms);
-      ++of.count;
-    }
-  }
-  Json rows = Json::array();
-  for (const auto& [name, of] : places)
-    rows.push_back({{"name", name},
-                    {"mean_ms", of.sum / of.count},
-                    {"slowest", of.slowest},
-                    {"slowest_ms", of.most},
-                    {"spread_ms", of.most - of.least}});
-  return rows;
-}
-
 }  // namespace
 
-Json process_times(const RunLog& log, const Json& ranks) {
-  Json times{{"of", "mean"}, {"rows", Json::array()}, {"spread", nullptr}};
-  if (ranks.is_array()) {
-    for (const Json& rank : ranks) {
+Json process_times(const RunLog& log) {
+  Json times{{"of", "mean"}, {"rows", Json::array()}};
+  if (log.ranks.is_array()) {
+    for (const Json& rank : log.ranks) {
       if (!rank.is_object()) continue;
       add_rows(times["rows"], rank.value("places", Json(nullptr)),
                concat("rank ", integer_at(rank, "rank").value_or(0), ", "));
     }
-    times["spread"] = spread_of(ranks);
     times["of"] = "all processes";
   }
   if (times["rows"].empty()) {

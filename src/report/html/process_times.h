@@ -1,6 +1,6 @@
 // process_times: where the time of a step went, for each place of a run, as rows that a page stacks: the places of all
 // processes where the records tell of them (event `ranks`), else those of rank 0, else the mean over the run.
-// Of several processes with the same place also mean, slowest and spread. Pure.
+// Not here: mean, slowest and spread over the processes (rank_spread.h). Pure.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,8 +9,8 @@
 
 namespace sluice::report {
 
-// {"of": "all processes" | "rank 0" | "mean", "rows": [{"name", "steps", "parts": {...}, "step_ms"}],
-//  "spread": [{"name", "mean_ms", "slowest", "slowest_ms", "spread_ms"}]}; null where no time is recorded.
-[[nodiscard]] nlohmann::ordered_json process_times(const RunLog& log, const nlohmann::ordered_json& ranks);
+// {"of": "all processes" | "rank 0" | "mean", "rows": [{"name", "steps", "parts": {...}, "step_ms"}]}; null where no
+// time is recorded.
+[[nodiscard]] nlohmann::ordered_json process_times(const RunLog& log);
 
 }  // namespace sluice::report

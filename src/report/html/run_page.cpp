@@ -57,7 +57,7 @@ Json page_run(const PageRun& run, const std::string& name) {
   one["name"] = name;
   one["plan"] = run.report.log.plan;
   one["history"] = run.history.json();
-  one["times"] = process_times(run.report.log, one["history"]["ranks"]);
+  one["times"] = process_times(run.report.log);
   one["memory_by_kind"] = run.report.log.summary.value("peak_memory_by_kind", Json(nullptr));
   one["predictions"] = predictions_of(run.report.log, one["history"]["happenings"]);
   one["gantt"] = gantt_of(run.report.log);

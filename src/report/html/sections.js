@@ -86,12 +86,17 @@ function breakdown(run) {
     const title = "Where the time of a step went" + (times.of === "all processes" ? "" : times.of === "rank 0" ? (run.processes > 1 ? ", devices of rank 0" : "") : ", mean of the run");
     blocks.push(barCard(title, times.rows.map((row) => row.name),
       there.map(([label, name]) => ({ label, colour: colour(name), values: times.rows.map((row) => row.parts[name] ?? 0) })), "ms a step", (ms) => number(ms, 3)));
-    if (times.spread && times.spread.length) {
-      blocks.push(card("Over the processes: load, forward, backward and optimizer", table(["", "mean ms", "slowest", "its ms", "spread ms"],
-        times.spread.map((row) => [row.name, number(row.mean_ms), row.slowest, number(row.slowest_ms), number(row.spread_ms)]))));
-    }
+  }
+  if (run.rank_spread) {
+    blocks.push(card("Over the processes: load, forward, backward and optimizer", table(["", "mean ms", "slowest", "its ms", "spread ms"],
+      run.rank_spread.map((row) => ["stage " + row.stage, number(row.mean_ms), ["rank", row.slowest_rank, row.slowest_host].join(" "), number(row.slowest_ms), number(row.spread_ms)]))));
   }
   if (run.history.parts) blocks.push(areaCard("Over the run", run.history.parts));
+  if (run.kernels) {
+    const title = "Kernels of the GPUs: " + number(run.kernels.kernel_ms, 3) + " ms a step" + (run.kernels.left_out_ms > 0 ? ", of it " + number(run.kernels.left_out_ms, 3) + " ms of shorter ones" : "");
+    blocks.push(card(title, table(["kernel", "phase", "layer", "calls a step", "ms a step", "share"], run.kernels.rows.map((row) => [
+      { text: row.kernel, className: "text" }, row.phase.replaceAll("_", " "), row.layer ?? "-", number(row.calls, 3), number(row.time_ms, 3), percent(100 * row.share)]))));
+  }
   return blocks;
 }
 

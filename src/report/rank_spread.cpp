@@ -1,0 +1,92 @@
+#include "report/rank_spread.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/concat.h"
+#include "core/text.h"
+#include "core/text_table.h"
+#include "report/record_fields.h"
+
+namespace sluice::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Work {
+  double ms = 0;
+  std::int64_t rank = 0;
+  std::string host;
+};
+
+// Nothing where a part is unknown.
+std::optional<double> work_ms(const Json& place) {
+  double sum = 0;
+  for (const char* part : {"load_ms", "forward_ms", "backward_ms", "optimizer_ms"}) {
+    const auto ms = number_at(place, part);
+    if (!ms || !std::isfinite(*ms)) return std::nullopt;
+    sum += *ms;
+  }
+  return sum;
+}
+
+std::map<std::int64_t, std::vector<Work>> work_by_stage(const Json& ranks) {
+  std::map<std::int64_t, std::vector<Work>> stages;
+  for (const Json& rank : ranks) {
+    const auto number = integer_at(rank, "rank");
+    const auto places = rank.is_object() ? rank.find("places") : rank.end();
+    if (!number || places == rank.end() || !places->is_array()) continue;
+    for (const Json& place : *places) {
+      const auto stage = integer_at(place, "stage");
+      const auto ms = work_ms(place);
+      if (stage && ms) stages[*stage].push_back({*ms, *number, text_at(rank, "host").value_or("")});
+    }
+  }
+  return stages;
+}
+
+std::size_t count_ranks(const std::vector<Work>& works) {
+  std::set<std::int64_t> ranks;
+  for (const Work& work : works) ranks.insert(work.rank);
+  return ranks.size();
+}
+
+}  // namespace
+
+Json rank_spread(const Json& ranks) {
+  if (!ranks.is_array()) return nullptr;
+  Json rows = Json::array();
+  for (const auto& [stage, works] : work_by_stage(ranks)) {
+    if (count_ranks(works) < 2) continue;
+    const auto [least, most] = std::ranges::minmax_element(works, {}, &Work::ms);
+    double sum = 0;
+    for (const Work& work : works) sum += work.ms;
+    rows.push_back({{"stage", stage},
+                    {"places", works.size()},
+                    {"mean_ms", sum / static_cast<double>(works.size())},
+                    {"slowest_ms", most->ms},
+                    {"slowest_rank", most->rank},
+                    {"slowest_host", most->host},
+                    {"spread_ms", most->ms - least->ms}});
+  }
+  return rows.empty() ? Json(nullptr) : rows;
+}
+
+std::string rank_spread_text(const Json& spread) {
+  if (!spread.is_array()) return "";
+  std::vector<TextRow> rows{{"over the processes, ms a step", "mean", "slowest", "spread", "slowest rank"}};
+  const auto ms = [](const Json& row, const char* name) { return fixed(row.at(name).get<double>(), 2); };
+  for (const Json& row : spread)
+    rows.push_back(
+        {concat("stage ", row.at("stage").get<std::int64_t>()), ms(row, "mean_ms"), ms(row, "slowest_ms"),
+         ms(row, "spread_ms"),
+         concat(row.at("slowest_rank").get<std::int64_t>(), " ", row.at("slowest_host").get<std::string>())});
+  return concat(text_table(rows, std::array{Align::kLeft, Align::kRight}),
+                "\n(load, forward, backward and optimizer; the rest of a step is waiting or moving tensors)");
+}
+
+}  // namespace sluice::report
