@@ -5,7 +5,6 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "core/concat.h"
 #include "core/text.h"
@@ -34,25 +33,34 @@ std::optional<double> work_ms(const Json& place) {
   return sum;
 }
 
+struct Mean {
+  double sum = 0, steps = 0;
+};
+
+// Of a process, stage by stage: its places (replicas), each as often as it ran; under some plans it may not have been.
+std::map<std::int64_t, Mean> means_of(const Json& places) {
+  std::map<std::int64_t, Mean> means;
+  for (const Json& place : places) {
+    const auto stage = integer_at(place, "stage");
+    const auto ms = work_ms(place);
+    if (!stage || !ms) continue;
+    const auto steps = static_cast<double>(std::max<std::int64_t>(integer_at(place, "steps").value_or(1), 1));
+    means[*stage].sum += *ms * steps;
+    means[*stage].steps += steps;
+  }
+  return means;
+}
+
 std::map<std::int64_t, std::vector<Work>> work_by_stage(const Json& ranks) {
   std::map<std::int64_t, std::vector<Work>> stages;
   for (const Json& rank : ranks) {
     const auto number = integer_at(rank, "rank");
     const auto places = rank.is_object() ? rank.find("places") : rank.end();
     if (!number || places == rank.end() || !places->is_array()) continue;
-    for (const Json& place : *places) {
-      const auto stage = integer_at(place, "stage");
-      const auto ms = work_ms(place);
-      if (stage && ms) stages[*stage].push_back({*ms, *number, text_at(rank, "host").value_or("")});
-    }
+    for (const auto& [stage, mean] : means_of(*places))
+      stages[stage].push_back({mean.sum / mean.steps, *number, text_at(rank, "host").value_or("")});
   }
   return stages;
-}
-
-std::size_t count_ranks(const std::vector<Work>& works) {
-  std::set<std::int64_t> ranks;
-  for (const Work& work : works) ranks.insert(work.rank);
-  return ranks.size();
 }
 
 }  // namespace
@@ -61,12 +69,12 @@ Json rank_spread(const Json& ranks) {
   if (!ranks.is_array()) return nullptr;
   Json rows = Json::array();
   for (const auto& [stage, works] : work_by_stage(ranks)) {
-    if (count_ranks(works) < 2) continue;
+    if (works.size() < 2) continue;
     const auto [least, most] = std::ranges::minmax_element(works, {}, &Work::ms);
     double sum = 0;
     for (const Work& work : works) sum += work.ms;
     rows.push_back({{"stage", stage},
-                    {"places", works.size()},
+                    {"processes", works.size()},
                     {"mean_ms", sum / static_cast<double>(works.size())},
                     {"slowest_ms", most->ms},
                     {"slowest_rank", most->rank},

@@ -1,5 +1,6 @@
 // rank_spread: what the processes of a run say of their times (event `ranks`), stage by stage: mean, slowest, spread.
-// Compared is what a stage computes and loads: where one process is slow the others wait, and all have steps as long.
+// Compared is what a stage computes and loads, the mean of a process's replicas: where one process is slow the others
+// wait, and all have steps as long.
 // Pure functions. What a rank did not tell is left out.
 #pragma once
 
@@ -9,7 +10,7 @@
 
 namespace sluice::report {
 
-// `ranks`: the list of the event. A list of {"stage", "places", "mean_ms", "slowest_ms", "slowest_rank",
+// `ranks`: the list of the event. A list of {"stage", "processes", "mean_ms", "slowest_ms", "slowest_rank",
 // "slowest_host", "spread_ms"}, by stage; null where it tells of fewer than two processes.
 [[nodiscard]] nlohmann::ordered_json rank_spread(const nlohmann::ordered_json& ranks);
 

@@ -67,6 +67,7 @@ class HeadOfStep {
 };
 
 constexpr std::string_view kStepLine = R"({"event":"step",)";
+constexpr std::string_view kDropped = R"("spans_dropped")";  // only in few lines, which are taken whole
 constexpr std::uintmax_t kBytesInWhole = 100'000'000;
 
 }  // namespace
@@ -77,6 +78,8 @@ nlohmann::ordered_json head_of_step(const std::string& line) {
     (void)nlohmann::ordered_json::sax_parse(line, &head, nlohmann::ordered_json::input_format_t::json,
                                             /*strict=*/false);
   if (!head.is_whole()) return nlohmann::ordered_json::value_t::discarded;
+  const auto samples = number_at(head.head(), "samples"), ms = number_at(head.head(), "step_ms");
+  if (samples && ms && *ms > 0) head.head()["samples_per_s"] = *samples / *ms * 1e3;
   return std::move(head.head());
 }
 
@@ -103,7 +106,8 @@ LineDamage read_records(const fs::path& file, const TakeRecord& take, std::int64
     const bool is_last = in.eof();  // no line break after it
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     nlohmann::ordered_json record = nlohmann::ordered_json::value_t::discarded;
-    if (every > 1 && line.starts_with(kStepLine) && steps++ % every != 0) record = head_of_step(line);
+    const bool may_be_short = every > 1 && line.starts_with(kStepLine) && steps++ % every != 0;
+    if (may_be_short && line.find(kDropped) == std::string::npos) record = head_of_step(line);
     if (record.is_discarded()) record = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (const auto event = text_at(record, "event")) {
       take(record, *event);

@@ -1,7 +1,8 @@
 // record_lines: a file of records, metrics.jsonl or a worker's, line by line, whatever became of who wrote it: a line
 // that is no record is counted and left out, one that is torn at the end of the file is only noted. Memory does not
 // grow with the lines. Of a file with very many steps a reader may ask for the head of most step lines only (step,
-// loss, samples, learning rate, time, top-1, top-5), which come first in a line: a tenth of the time.
+// loss, samples, learning rate, time, top-1, top-5), which come first in a line, and the rate of samples that follows
+// from it: a tenth of the time.
 // Threads: a pure function. Errors: DataError where the file cannot be read.
 #pragma once
 
@@ -26,7 +27,8 @@ LineDamage read_records(const std::filesystem::path& file, const TakeRecord& tak
 // `every` for a file of this many bytes, so that at most about 100 MB of it are parsed.
 [[nodiscard]] std::int64_t whole_lines_of(const std::filesystem::path& file);
 
-// The fields of a step line before "load_ms"; `discarded` where the line does not begin as our own do.
+// The fields of a step line before "load_ms", and samples_per_s; `discarded` where the line does not begin as our own
+// do.
 [[nodiscard]] nlohmann::ordered_json head_of_step(const std::string& line);
 
 // Of a path; not_found where there is nothing. DataError where nobody can tell.

@@ -7,14 +7,21 @@
 namespace sluice::report {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+// Time times devices, in a unit that is the same in all lines of a run: the FLOPs that the devices could have done.
+double device_time(const Json& line, double mfu, double time) {
+  const auto flops = number_at(line, "flops_per_s");
+  if (!flops) return time;  // of a worker's records
+  return mfu > 0 ? *flops / mfu * time : 0;
+}
+
 bool is_finite_at(const nlohmann::ordered_json& line, const char* name) {
   const auto number = number_at(line, name);
   return number && std::isfinite(*number);
 }
 
 }  // namespace
-
-using Json = nlohmann::ordered_json;
 
 void RecordSums::WeightedSum::add(double value, double of_weight) {
   if (!std::isfinite(value) || !(of_weight > 0)) return;
@@ -42,6 +49,8 @@ void RecordSums::add(const RecordSums& more) {
   flops_.add(more.flops_);
   if (busy_.size() < more.busy_.size()) busy_.resize(more.busy_.size());
   for (std::size_t i = 0; i < more.busy_.size(); ++i) busy_[i].add(more.busy_[i]);
+  timed_steps_ += more.timed_steps_;
+  timed_ms_ += more.timed_ms_;
 }
 
 void RecordSums::add(const Json& line) {
@@ -49,7 +58,9 @@ void RecordSums::add(const Json& line) {
   for (const auto& [name, value] : line.items()) {
     const auto number = number_of(value);
     if (!number || name == "time_s") continue;
-    if (name.ends_with("_per_s") || name == "mfu") {
+    if (name == "mfu") {
+      sums_[name].add(*number, device_time(line, *number, time));
+    } else if (name.ends_with("_per_s")) {
       sums_[name].add(*number, time);
     } else if (name.ends_with("_ms") || name == "sync_bytes") {
       sums_[name].add(*number, 1);
@@ -59,6 +70,9 @@ void RecordSums::add(const Json& line) {
   if (is_finite_at(line, "net_bytes_per_s")) add_network(line, time);
   if (is_finite_at(line, "flops_per_s")) add_flops(line, time);
   add_busy(line, time);
+  if (!is_finite_at(line, "forward_ms")) return;
+  ++timed_steps_;
+  timed_ms_ += time;
 }
 
 Numbers RecordSums::means() const {
@@ -76,6 +90,16 @@ std::vector<double> RecordSums::busy() const {
   std::vector<double> busy;
   for (const WeightedSum& device : busy_) busy.push_back(device.weight > 0 ? device.sum / device.weight : 0.0);
   return busy;
+}
+
+std::optional<double> RecordSums::busy_mean() const {
+  WeightedSum all;
+  for (const WeightedSum& device : busy_) all.add(device);
+  return all.weight > 0 ? std::optional(all.sum / all.weight) : std::nullopt;
+}
+
+double RecordSums::timed_step_ms() const {
+  return timed_steps_ > 0 ? timed_ms_ / static_cast<double>(timed_steps_) : 0;
 }
 
 void RecordSums::add_network(const Json& line, double time) {

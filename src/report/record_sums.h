@@ -1,9 +1,10 @@
 // record_sums: what the step lines of a run, or of a worker, add up to: times (_ms) and sync_bytes over the steps,
-// rates
-// (_per_s, mfu) over their time. The parts of a rate are averaged over the same steps as the rate. Not here: reading
-// the lines (record_lines.h). Values.
+// rates (_per_s) over their time, mfu and what devices were busy over the time of devices, whose number may change.
+// The parts of a rate are averaged over the same steps as the rate. Not here: reading the lines (record_lines.h).
+// Values.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,7 +22,11 @@ class RecordSums {
 
   // By field; of the parts "net/<interface>/sent" and "/received" (net_bytes_per_s), "flops_per_s_by_kind/<kind>".
   [[nodiscard]] Numbers means() const;
-  [[nodiscard]] std::vector<double> busy() const;  // by device, mean over the time; empty when not recorded
+  [[nodiscard]] std::vector<double> busy() const;         // by device, mean over the time; empty when not recorded
+  [[nodiscard]] std::optional<double> busy_mean() const;  // of all devices
+  // Steps with a breakdown, and what one took in the mean.
+  [[nodiscard]] std::int64_t timed_steps() const { return timed_steps_; }
+  [[nodiscard]] double timed_step_ms() const;
 
  private:
   struct WeightedSum {
@@ -47,6 +52,8 @@ class RecordSums {
   std::map<std::string, WeightedSum> sums_;
   PartSums network_, flops_;
   std::vector<WeightedSum> busy_;
+  std::int64_t timed_steps_ = 0;
+  double timed_ms_ = 0;
 };
 
 }  // namespace sluice::report

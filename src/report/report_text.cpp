@@ -21,6 +21,8 @@ using Number = std::optional<double>;
 std::string text_or_dash(const Json& object, const char* name) {
   if (const auto text = text_at(object, name)) return *text;
   const Number number = number_at(object, name);
+  if (const auto whole = integer_at(object, name); whole && static_cast<double>(*whole) == *number)
+    return std::to_string(*whole);
   return number ? (std::isfinite(*number) ? concat(*number) : fixed(*number, 0)) : "-";
 }
 
@@ -133,8 +135,10 @@ std::string rates_text(const RunLog& log, const Json& run) {
   const Number flops = number_at(run, "flops_per_s"), mfu = number_at(run, "mfu");
   add(mean("samples_per_s"), 1, "", " samples/s");
   add(mean("step_ms"), 2, "step ", " ms");
+  const bool is_busy_of_part = log.timed_steps > 0 && log.timed_steps < log.steps;
   add(times(number_at(run, "device_busy_mean"), 100), 1,
-      has_processes(run) ? "devices of rank 0 busy " : "devices busy ", " %");
+      has_processes(run) ? "devices of rank 0 busy " : "devices busy ",
+      is_busy_of_part ? concat(" % (of ", counted(log.timed_steps, "step"), ")") : " %");
   add(mean("allreduce_hidden_ms"), 2, "allreduce hidden ", " ms");
   add(mean("syncs_per_s"), 2, "", " syncs/s");
   add(times(mean("sync_bytes"), 1e-6), 2, "", " MB synchronised a step");
@@ -149,14 +153,17 @@ std::string rates_text(const RunLog& log, const Json& run) {
 std::string times_text(const RunLog& log, const Json& run) {
   if (log.steps == 0) return "where the time went: no step is recorded yet";
   const auto places = place_times(run.at("breakdown"));
-  const std::int64_t steps = places.empty() ? log.steps : log.steps_since_resume;
+  Numbers means = log.means;
+  if (places.empty() && log.timed_steps > 0) means["step_ms"] = log.timed_step_ms;
+  const std::int64_t recorded = log.timed_steps > 0 ? log.timed_steps : log.steps;
+  const std::int64_t steps = places.empty() ? recorded : log.steps_since_resume;
   std::string which;
   if (log.resumed_at) {
     which = places.empty() && is_partly_old(log)
-                ? concat("of the ", whole_run_text(log))
+                ? concat("of the whole run (", counted(recorded, "step"), ")")
                 : concat("since the resume at step ", *log.resumed_at, " (", counted(steps, "step"), ")");
   }
-  return time_table(places, log.means, steps, integer_at(run, "processes").value_or(1), which);
+  return time_table(places, means, steps, integer_at(run, "processes").value_or(1), which);
 }
 
 // What the run's end tells is of its last start only.

@@ -111,6 +111,7 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   if (is_known) advice = tune::advise(advice_input(settled_.steps >= kUnsettledSteps ? settled_ : of_plan_, facts_));
   ordered_json fields{{"outcome", outcome}, {"steps", steps_done}, {"wall_s", wall_s}};
   if (const auto of_plan = step_ms_of_plan()) fields["step_ms_of_last_plan"] = *of_plan;
+  if (is_known) fields["breakdown_of_last_plan"] = mean_breakdown(of_plan_.places);
   fields.update(summary_fields(totals_, is_known ? &advice : nullptr, last_eval_, facts_));
   const auto train_loss = last_step_ ? std::optional(epoch_.loss()) : std::nullopt;
   for (const auto& sink : sinks_)

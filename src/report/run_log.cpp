@@ -50,6 +50,9 @@ class Reader {
     log_.is_torn = damage.is_torn;
     log_.means = sums_.means();
     log_.device_busy = sums_.busy();
+    log_.device_busy_mean = sums_.busy_mean();
+    log_.timed_steps = sums_.timed_steps();
+    log_.timed_step_ms = sums_.timed_step_ms();
     return std::move(log_);
   }
 
@@ -58,6 +61,7 @@ class Reader {
   void add_of_others(const Json& line, const std::string& event) {
     if (event == "ranks") log_.ranks = line.value("ranks", Json(nullptr));
     if (event == "kernels") log_.kernels = line;
+    if (event == "transition") log_.plan_since = integer_at(line, "step").value_or(log_.plan_since);
     if (event == "ps") log_.server = line;
     if (event == "push") add_push(log_.workers, line);
     if (event == "worker") add_news(log_.workers, line);

@@ -52,6 +52,7 @@ struct RunLog {
   std::optional<std::int64_t> resumed_at;                   // the step of the last `resume`
   std::int64_t last_step = 0;                               // steps done; 0: none recorded
   std::int64_t incomplete_steps = 0;                        // in which spans were dropped
+  std::int64_t plan_since = 0;                              // the step after which the plan last changed; 0: it did not
   // Steps at which one was saved: the lines, and what the run resumed from, whose own line every resume cuts off.
   std::set<std::int64_t> checkpoints;
   // Means over the steps that have the field: of times (_ms) and sync_bytes over the steps; of rates (_per_s, mfu) over
@@ -59,8 +60,11 @@ struct RunLog {
   // steps as the rate, so that they add up to it: "net/<interface>/sent" and "/received" (net_bytes_per_s),
   // "flops_per_s_by_kind/<kind>".
   Numbers means;
-  std::vector<double> device_busy;  // by device, mean over the time; empty when not recorded
-  std::optional<double> last_loss;  // of training
+  std::int64_t timed_steps = 0;  // of them those with a breakdown; what their step took in the mean
+  double timed_step_ms = 0;
+  std::vector<double> device_busy;         // by device, mean over the time; empty when not recorded
+  std::optional<double> device_busy_mean;  // over the time of all devices
+  std::optional<double> last_loss;         // of training
 
   nlohmann::ordered_json server = nlohmann::ordered_json::object();  // `ps`; empty where there is no parameter server
   WorkersTotals workers;                                             // of it

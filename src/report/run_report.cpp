@@ -1,7 +1,6 @@
 #include "report/run_report.h"
 
 #include <cmath>
-#include <numeric>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -53,8 +52,7 @@ void add_measurements(Json& report, const RunLog& log) {
   const auto mean = [&](const char* name) { return or_null(number_in(log.means, name)); };
   for (const char* name : {"samples_per_s", "step_ms"}) report[name] = mean(name);
   const auto& busy = log.device_busy;
-  report["device_busy_mean"] =
-      busy.empty() ? Json(nullptr) : Json(std::reduce(busy.begin(), busy.end()) / static_cast<double>(busy.size()));
+  report["device_busy_mean"] = or_null(log.device_busy_mean);
   report["mfu"] = or_null(number_in(log.means, "mfu"));
   report["flops_per_s"] = or_null(number_in(log.means, "flops_per_s"));
   report["means"] = log.means;

@@ -117,7 +117,11 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const auto written = ::write(file_.get(), bytes.data(), std::min(bytes.size(), kMaxWrite));
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) throw_storage_error(written == 0 ? ENOSPC : errno, "write", target_, expected_bytes_);
+    if (written <= 0) {
+      const int error = written == 0 ? ENOSPC : errno;
+      static_cast<void>(::ftruncate(file_.get(), 0));  // so that the free space that is told is what there will be
+      throw_storage_error(error, "write", target_, expected_bytes_);
+    }
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
 }

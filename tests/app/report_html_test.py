@@ -200,6 +200,11 @@ class OutputTest(HtmlTest):
         run_dir = self.folder / "single"
         self.refused(2, "is a directory", "--html", run_dir)
         self.refused(2, "is a file to read", "--html", run_dir / "metrics.jsonl")
+        for name in ("trace.rank0.json.gz", ".lock", "notes.txt"):  # whatever it is, it is no page
+            path = self.copy("kept", "single") / name
+            path.write_bytes(b"\x1f\x8b not to be lost")
+            self.refused(2, "is there already and is no page", "--html", path)
+            self.assertEqual(path.read_bytes(), b"\x1f\x8b not to be lost")
         self.refused(8, "No such file or directory", "--html", self.folder / "none" / "r.html")
         self.refused(2, "give --html a file", "--html", "-", "--json")
         self.refused(2, "--html", "--watch")
@@ -244,6 +249,19 @@ class OutputTest(HtmlTest):
         done = cli.stop(watch, signal.SIGINT)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("SIGINT", done.stderr)
+        self.assertNotIn('http-equiv="refresh"', target.read_text(encoding="utf-8"))
+
+    def test_a_run_that_is_removed_ends_the_watch_with_a_page_that_stays(self):
+        run_dir, target = self.copy("removed"), self.folder / "removed.html"
+        metrics = run_dir / "metrics.jsonl"
+        metrics.write_text("".join(line + "\n" for line in metrics.read_text().splitlines() if '"summary"' not in line))
+        watch = cli.start("report", run_dir, "--html", target, "--watch")
+        cli.wait_until(target.exists, watch)
+        self.assertIn('http-equiv="refresh"', target.read_text(encoding="utf-8"))
+        shutil.rmtree(run_dir)
+        done = cli.finish(watch)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("no run is left to watch: there is no run directory", done.stderr)
         self.assertNotIn('http-equiv="refresh"', target.read_text(encoding="utf-8"))
 
 

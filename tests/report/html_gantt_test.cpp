@@ -104,6 +104,52 @@ TEST(SimulatedGanttTest, OneForwardOneBackward) {
   EXPECT_EQ(gantt["rows"][0]["boxes"].size(), 8U);
 }
 
+// The times of an earlier plan's places are none of the last one's.
+TEST(SimulatedGanttTest, AfterAChangeWithTheTimesOfTheLastPlan) {
+  RunLog log = log_of(R"({"stages":2,"virtual":1,"chunks":4,"schedule":"1f1b","partition":[2,1]})");
+  const auto place = [](int replica, int stage, int steps, double forward) {
+    return Json{{"replica", replica},
+                {"stage", stage},
+                {"steps", steps},
+                {"forward_ms", forward},
+                {"backward_ms", 2 * forward}};
+  };
+  log.summary["breakdown"] = {place(0, 0, 100, 40), place(0, 1, 10, 4)};
+  log.plan_since = 90;
+  EXPECT_TRUE(simulated_gantt(log).is_null()) << "older records do not tell the last plan's times";
+  log.summary["breakdown_of_last_plan"] = {place(0, 0, 10, 4), place(0, 1, 10, 4)};
+  EXPECT_EQ(simulated_gantt(log)["length_ms"], 15.0);
+  log.plan_since = 0;
+  log.summary.erase("breakdown_of_last_plan");
+  log.summary["breakdown"] = {place(0, 0, 9, 4), place(1, 0, 1, 14), place(0, 1, 10, 5)};
+  EXPECT_EQ(simulated_gantt(log)["length_ms"], 5 * 3 * 5 / 4.0) << "each place as often as it ran";
+}
+
+TEST_F(GanttTest, NoSimulationOfAnotherPlanThanTheTracedStepHad) {
+  RunLog log;
+  log.dir = folder_.path();
+  log.plan = Json::parse(R"({"stages":2,"virtual":1,"chunks":4,"schedule":"1f1b","partition":[2,1]})");
+  log.summary["breakdown_of_last_plan"] =
+      Json::parse(R"([{"replica":0,"stage":0,"steps":1,"forward_ms":1,"backward_ms":2},
+      {"replica":0,"stage":1,"steps":1,"forward_ms":1,"backward_ms":2}])");
+  packed(trace_text());  // of steps 10 and 11
+  log.plan_since = 10;
+  EXPECT_FALSE(gantt_of(log)["simulated"].is_null());
+  log.plan_since = 11;
+  EXPECT_TRUE(gantt_of(log)["simulated"].is_null());
+  EXPECT_THAT(gantt_of(log)["note"].get<std::string>(), HasSubstr("the last time after step 11"));
+}
+
+TEST_F(GanttTest, TracesThatShareNoStep) {
+  packed(trace_text());
+  packed(concat(R"({"traceEvents":[)", event_text(0, 0, 1000, 50), "]}"), "trace.rank1.json.gz");
+  RunLog log;
+  log.dir = folder_.path();
+  const Json gantt = gantt_of(log);
+  EXPECT_EQ(gantt["measured"]["title"], "Measured: step 10");
+  EXPECT_THAT(gantt["note"].get<std::string>(), HasSubstr("share no step; 1 of them are left out"));
+}
+
 TEST(SimulatedGanttTest, PlansOfNobody) {
   for (const char* plan : {"{}", R"({"stages":1,"chunks":1,"schedule":"1f1b","partition":[1]})",
                            R"({"stages":1000000000,"chunks":4,"schedule":"1f1b","partition":[1]})",

@@ -7,11 +7,14 @@
 #include <limits>
 #include <random>
 
+#include "core/concat.h"
 #include "report/html/history.h"
 #include "report/html/page.h"
 #include "report/html/process_times.h"
 #include "report/html/thinned.h"
 #include "report/record_lines.h"
+#include "report/record_sums.h"
+#include "support/files.h"
 
 namespace sluice::report {
 namespace {
@@ -141,6 +144,37 @@ TEST(HistoryTest, TakesRecordsOfAnyKind) {
     history.add(line, line["event"]);
   }
   EXPECT_TRUE(history.json()["curves"].empty());
+}
+
+// Of a long file most lines of steps are read by their heads; what the heads tell is exact all the same.
+TEST(RecordLines, HeadsTellTheRateAndLinesWithDroppedSpansAreWhole) {
+  const test::TempDir dir;
+  std::string lines;
+  for (int step = 1; step <= 100; ++step)
+    lines += concat(R"({"event":"step","step":)", step, R"(,"samples":8,"step_ms":)", step % 2 ? 50 : 150,
+                    R"(,"load_ms":1,"samples_per_s":)", step % 2 ? 160 : 8e3 / 150,
+                    step == 42 ? R"(,"spans_dropped":3)" : "", "}\n");
+  test::spill(dir / "metrics.jsonl", lines);
+  RecordSums sums;
+  std::int64_t incomplete = 0;
+  const auto take = [&](const Json& line, const std::string&) {
+    sums.add(line);
+    incomplete += line.contains("spans_dropped");
+  };
+  (void)read_records(dir / "metrics.jsonl", take, 10);
+  EXPECT_NEAR(sums.means().at("samples_per_s"), 80, 1e-9);
+  EXPECT_EQ(incomplete, 1);
+}
+
+// An interface that a step does not name carried nothing in it, as in the means (record_sums.h).
+TEST(HistoryTest, AnInterfaceThatIsNotNamedCarriedNothing) {
+  History history;
+  for (int step = 1; step <= 4; ++step) {
+    Json line{{"event", "step"}, {"step", step}, {"net_bytes_per_s", step == 4 ? Json(nullptr) : Json(1.0)}};
+    if (step % 2 == 1) line["net"] = {{"eth0", {{"sent", 7.0}, {"received", 3.0}}}};
+    history.add(line, "step");
+  }
+  EXPECT_EQ(history.json()["network"]["eth0 sent"]["value"], Json({7.0, 0.0, 7.0}));
 }
 
 TEST(ProcessTimesTest, APlaceOfEachProcess) {

@@ -51,6 +51,27 @@ TEST(RunLog, AveragesTimesOverStepsAndRatesOverTime) {
   EXPECT_FALSE(number_in(log.means, "skew_ms")) << "null in one line, absent in the other";
 }
 
+// 4 devices in a step of 10 ms, 1 in one of 10 ms: 40 and 10 ms of devices.
+TEST(RunLog, WhatIsOfDevicesIsAveragedOverTheTimeOfDevices) {
+  const test::TempDir dir;
+  const RunLog log =
+      log_of(dir, step_line(1, R"(,"forward_ms":1,"mfu":0.1,"flops_per_s":40,"device_busy":[0.1,0.2,0.3,0.4])") +
+                      step_line(2, R"(,"forward_ms":1,"mfu":0.6,"flops_per_s":60,"device_busy":[0.75])"));
+  EXPECT_DOUBLE_EQ(log.means.at("mfu"), (0.1 * 40 + 0.6 * 10) / 50);
+  EXPECT_DOUBLE_EQ(log.device_busy_mean.value(), (0.25 * 40 + 0.75 * 10) / 50);
+}
+
+TEST(RunLog, StepsWithABreakdownHaveAMeanOfTheirOwn) {
+  const test::TempDir dir;
+  const RunLog log = log_of(dir, R"({"event":"step","step":1,"step_ms":1000,"forward_ms":null})"
+                                 "\n" +
+                                     step_line(2, R"(,"forward_ms":4)") + step_line(3, R"(,"forward_ms":6)"));
+  EXPECT_EQ(log.timed_steps, 2);
+  EXPECT_DOUBLE_EQ(log.timed_step_ms, 10);
+  EXPECT_DOUBLE_EQ(log.means.at("forward_ms"), 5);
+  EXPECT_DOUBLE_EQ(log.means.at("step_ms"), 340);
+}
+
 TEST(RunLog, PartsOfARateAddUpToIt) {
   const test::TempDir dir;
   const auto net = [](const char* total, const char* more) {

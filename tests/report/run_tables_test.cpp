@@ -30,15 +30,25 @@ TEST(RankSpread, ComparesTheWorkOfEachStageOverTheProcesses) {
   const Json spread = rank_spread(ranks);
   ASSERT_EQ(spread.size(), 2U);
   EXPECT_EQ(spread[0], Json({{"stage", 0},
-                             {"places", 3},
-                             {"mean_ms", 6.0},
-                             {"slowest_ms", 9.0},
+                             {"processes", 2},
+                             {"mean_ms", 5.5},
+                             {"slowest_ms", 7.0},
                              {"slowest_rank", 1},
                              {"slowest_host", "b"},
-                             {"spread_ms", 5.0}}));
+                             {"spread_ms", 3.0}}));
   EXPECT_EQ(spread[1]["spread_ms"], 0.0);
   EXPECT_THAT(rank_spread_text(spread),
-              HasSubstr("stage 0                         6.00     9.00    5.00           1 b\n"));
+              HasSubstr("stage 0                         5.50     7.00    3.00           1 b\n"));
+}
+
+// A replica of a process that ran 1 step in 100 counts as one in a hundred.
+TEST(RankSpread, APlaceCountsAsOftenAsItRan) {
+  Json often = place(0, 2), seldom = place(0, 102, 1);
+  often["steps"] = 99;
+  seldom["steps"] = 1;
+  const Json ranks = {{{"rank", 0}, {"places", {often, seldom}}}, {{"rank", 1}, {"places", {place(0, 4)}}}};
+  EXPECT_EQ(rank_spread(ranks)[0]["slowest_rank"], 1);
+  EXPECT_NEAR(rank_spread(ranks)[0]["spread_ms"], 1, 1e-9);
 }
 
 TEST(RankSpread, WhatIsUnknownIsLeftOut) {

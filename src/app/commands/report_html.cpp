@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -84,12 +85,19 @@ class Watch {
 
   // Why it ended, for people. The last page no longer loads itself anew.
   std::string run() {
+    std::optional<Pages> pages;
     while (true) {
       const auto begun = Clock::now();
       sizes_ = sizes_of(run_dirs_);
-      Pages pages = read_pages(run_dirs_);
-      const std::string ending = why_it_ends(pages);
-      write_page(file_, pages, ending.empty() ? kRefreshSeconds : 0);
+      try {
+        pages = read_pages(run_dirs_);
+      } catch (const Error& error) {
+        if (!pages) throw;
+        write_page(file_, *pages, 0);
+        return concat("no run is left to watch: ", error.what());
+      }
+      const std::string ending = why_it_ends(*pages);
+      write_page(file_, *pages, ending.empty() ? kRefreshSeconds : 0);
       if (!ending.empty()) return ending;
       // A page that takes long to make is made less often.
       const auto took = Clock::now() - begun;
@@ -119,6 +127,16 @@ class Watch {
   bool is_silent_ = false;
 };
 
+// Whatever it is, it is not ours to replace: a trace, the events of TensorBoard, somebody's notes.
+bool is_another_file(const std::string& file) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error) || fs::file_size(file, error) == 0) return false;
+  std::ifstream in(file, std::ios::binary);
+  std::string begin(report::kPageBegin.size(), ' ');
+  in.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return begin != report::kPageBegin;
+}
+
 }  // namespace
 
 void check_html_output(const HtmlArguments& arguments, const std::vector<fs::path>& run_dirs, bool json) {
@@ -137,6 +155,8 @@ void check_html_output(const HtmlArguments& arguments, const std::vector<fs::pat
   if (fs::is_directory(arguments.file, ignored))
     throw ConfigError(concat("--html ", arguments.file, " is a directory; name a file in it"));
   storage::check_output("--html", arguments.file, inputs);
+  if (is_another_file(arguments.file))
+    throw ConfigError(concat("--html ", arguments.file, " is there already and is no page; name another file"));
 }
 
 void write_html(const HtmlArguments& arguments, const std::vector<fs::path>& run_dirs) {

@@ -3,6 +3,7 @@
 // One colour a run or worker, the same in every plot; told apart by colour-blind people too (Okabe and Ito).
 const SERIES = 8;
 const seriesColour = (i) => colour("series" + (i % SERIES));
+const seriesDash = (i) => [[], [7, 3], [2, 3], [9, 3, 2, 3]][Math.floor(i / SERIES) % 4];  // when the colours are used up
 
 const PHASES = [
   ["load", "load"], ["forward", "forward"], ["backward", "backward"], ["transfer", "transfer"],
@@ -45,13 +46,13 @@ function plotCard(title, config, height) {
   return { block, chart };
 }
 
-// lines: [{label, series, colour, dots, dashed, stepped}]; y: title; more: of the y axis.
+// lines: [{label, series, colour, dash, dots, dashed, stepped}]; y: title; more: of the y axis.
 function lineCard(title, lines, y, more = {}) {
   if (!lines.length) return null;
   const many = lines.length > 1;
   const dataset = (line) => ({
     label: line.label, data: pointsOf(line.series), borderColor: line.colour, backgroundColor: line.colour,
-    borderWidth: 1.6, borderDash: line.dashed ? [5, 4] : [], stepped: Boolean(line.stepped), showLine: !line.dotsOnly,
+    borderWidth: 1.6, borderDash: line.dashed ? [5, 4] : line.dash || [], stepped: Boolean(line.stepped), showLine: !line.dotsOnly,
     pointRadius: line.dots || line.series.value.length === 1 ? 2.5 : 0, pointHitRadius: 6 });
   const config = {
     type: "line",
@@ -62,7 +63,11 @@ function lineCard(title, lines, y, more = {}) {
       plugins: { legend: { display: many }, tooltip: { callbacks: { title: (items) => (items.length ? (xAxis === "step" ? "step " : "") + number(items[0].parsed.x, 6) + (xAxis === "step" ? "" : " s") : "") } } },
     },
   };
-  const { block, chart } = plotCard(title, config);
+  // A legend of many lines needs room of its own: about four to a row on a desk, one on a phone.
+  const rows = many ? lines.length / (window.innerWidth > 760 ? 4 : 1.3) : 0;
+  const { block, chart } = plotCard(title, config, rows > 3 ? 250 + 20 * Math.ceil(rows) : 0);
+  const lost = lines.reduce((sum, line) => sum + (line.series.not_finite || 0), 0);
+  if (lost) add(block, make("p", "soft small", "not drawn: " + whole(lost) + " values that are not finite"));
   laterAndAgain(chart, (i) => pointsOf(lines[i].series));
   return block;
 }
@@ -87,7 +92,8 @@ function areaCard(title, parts) {
 }
 
 // rows: names; stacks: [{label, colour, values}]; lying bars that add up.
-function barCard(title, rows, stacks, unit, text, lying = true) {
+// step: between two ticks; nothing: as it comes.
+function barCard(title, rows, stacks, unit, text, lying = true, step = undefined) {
   const value = lying ? "x" : "y", name = lying ? "y" : "x";
   const config = {
     type: "bar",
@@ -96,7 +102,7 @@ function barCard(title, rows, stacks, unit, text, lying = true) {
     options: {
       indexAxis: lying ? "y" : "x",
       scales: {
-        [value]: axis(unit, { stacked: true, beginAtZero: true, ticks: { callback: (tick) => text(tick), maxRotation: 0 } }),
+        [value]: axis(unit, { stacked: true, beginAtZero: true, ticks: { callback: (tick) => text(tick), maxRotation: 0, stepSize: step } }),
         [name]: axis("", { stacked: true, grid: { display: false }, ticks: { autoSkip: !lying } }) },
       plugins: { legend: { display: stacks.length > 1 },
                  tooltip: { callbacks: { label: (item) => item.dataset.label + ": " + text(item.raw) } } },

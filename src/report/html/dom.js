@@ -37,8 +37,8 @@ const rate = (value) => scaled(value, 1000, ["B/s", "kB/s", "MB/s", "GB/s", "TB/
 
 function duration(seconds) {
   if (!isNumber(seconds)) return "-";
-  if (seconds < 60) return number(seconds, 3) + " s";
-  const minutes = Math.floor(seconds / 60), rest = Math.round(seconds % 60);
+  if (seconds < 59.95) return number(seconds, 3) + " s";
+  const all = Math.round(seconds), minutes = Math.floor(all / 60), rest = all % 60;
   if (minutes < 60) return minutes + " min " + rest + " s";
   return Math.floor(minutes / 60) + " h " + (minutes % 60) + " min";
 }

@@ -111,24 +111,32 @@ std::optional<Plan> plan_in(const Json& line) {
   return is_whole && *devices * *chunks > 1 ? std::optional(plan) : std::nullopt;
 }
 
+// The times of the last plan's places; those of the whole run where it is the only one; else nothing.
+std::vector<PlaceTimes> places_of_last_plan(const RunLog& log) {
+  const char* const name = log.summary.contains("breakdown_of_last_plan") ? "breakdown_of_last_plan" : "breakdown";
+  if (log.plan_since > 0 && name == std::string_view("breakdown")) return {};
+  return place_times(log.summary.value(name, Json(nullptr)));
+}
+
 // Of one micro-batch on each device; empty where a device's times are not known.
 std::vector<pipeline::StepCost> device_costs(const RunLog& log, const Plan& plan) {
-  const auto places = place_times(log.summary.value("breakdown", Json(nullptr)));
+  const auto places = places_of_last_plan(log);
+  if (places.empty() && log.plan_since > 0) return {};
   std::vector<pipeline::StepCost> costs;
   for (int device = 0; device < plan.devices(); ++device) {
-    double forward = 0, backward = 0;
-    int count = 0;
+    double forward = 0, backward = 0, count = 0;
     for (const PlaceTimes& place : places) {
       if (place.device != device) continue;
-      forward += number_in(place.ms, "forward_ms").value_or(0);
-      backward += number_in(place.ms, "backward_ms").value_or(0);
-      ++count;
+      const auto steps = static_cast<double>(std::max<std::int64_t>(place.steps, 1));
+      forward += number_in(place.ms, "forward_ms").value_or(0) * steps;
+      backward += number_in(place.ms, "backward_ms").value_or(0) * steps;
+      count += steps;
     }
     if (count == 0) {
       forward = number_in(log.means, "forward_ms").value_or(0);
       backward = number_in(log.means, "backward_ms").value_or(0);
     }
-    const double share = 1.0 / (std::max(count, 1) * plan.chunks);
+    const double share = 1.0 / (std::max(count, 1.0) * plan.chunks);
     if (!(forward > 0) || !(backward > 0) || !(forward + backward < 1e12)) return {};
     costs.push_back({.forward = forward * share, .input = backward * share / 2, .weight = backward * share / 2});
   }
@@ -147,7 +155,8 @@ Json simulated_row(const std::vector<pipeline::Action>& actions, const std::vect
   return boxes;
 }
 
-// The step that all these processes have traced, the second where there are several: the first may still warm up.
+// The step that all these processes have traced, the second where there are several: the first may still warm up. Where
+// they share none, the first of any.
 std::optional<std::int64_t> common_step(const std::vector<std::pair<std::string, Trace>>& traces) {
   std::map<std::int64_t, std::size_t> uses;
   for (const auto& [name, trace] : traces) {
@@ -161,21 +170,30 @@ std::optional<std::int64_t> common_step(const std::vector<std::pair<std::string,
   return steps[std::min<std::size_t>(1, steps.size() - 1)];
 }
 
-Json read_measured(const RunLog& log, std::string& note) {
+void add_to(std::string& note, const std::string& sentence) { note += concat(note.empty() ? "" : " ", sentence); }
+
+Json read_measured(const RunLog& log, std::string& note, std::optional<std::int64_t>& step) {
   std::vector<std::pair<std::string, Trace>> traces;
   const auto files = trace_files(log.dir, 8);
   for (const auto& [rank, file] : files) {
     Trace trace = read_trace(file);
-    if (!trace.problem.empty()) note += concat(note.empty() ? "" : "; ", trace.problem);
+    if (!trace.problem.empty()) add_to(note, trace.problem + ".");
     if (!trace.steps.empty())
       traces.emplace_back(files.size() > 1 ? concat("rank ", rank, ", ") : "", std::move(trace));
   }
-  const auto step = common_step(traces);
+  step = common_step(traces);
   if (!step) return nullptr;
+  // One replica has nothing to add up.
+  const bool has_sums = count_at(log.plan, "replicas", kMostDevices).value_or(2) > 1 ||
+                        count_at(log.plan, "processes", kMostDevices).value_or(2) > 1;
   std::map<std::string, std::vector<TraceBar>> processes;
   for (auto& [name, trace] : traces) {
-    if (trace.steps.contains(*step)) processes[name] = std::move(trace.steps[*step]);
+    if (!trace.steps.contains(*step)) continue;
+    std::vector<TraceBar>& bars = processes[name] = std::move(trace.steps[*step]);
+    if (!has_sums) std::erase_if(bars, [](const TraceBar& bar) { return bar.phase == "all_reduce"; });
   }
+  if (processes.size() < traces.size())
+    add_to(note, concat("The traces share no step; ", traces.size() - processes.size(), " of them are left out."));
   return measured_gantt(processes, *step);
 }
 
@@ -225,15 +243,20 @@ Json simulated_gantt(const RunLog& log) {
 
 Json gantt_of(const RunLog& log) {
   std::string note;
-  Json measured = read_measured(log, note);
-  Json simulated = simulated_gantt(log);
+  std::optional<std::int64_t> step;
+  Json measured = read_measured(log, note, step);
+  const bool is_of_old_plan = step && *step <= log.plan_since;
+  Json simulated = is_of_old_plan ? Json(nullptr) : simulated_gantt(log);
   if (measured.is_null() && simulated.is_null() && note.empty()) return nullptr;
+  if (is_of_old_plan)
+    add_to(note, concat("The plan changed after this step (the last time after step ", log.plan_since,
+                        "), so no simulated one stands beside it."));
   if (measured.is_null() && note.empty())
     note = "No step of this run was traced: `sluice train CONFIG --trace 10..12` records what each stage does when.";
   if (!simulated.is_null())
-    note +=
-        concat(note.empty() ? "" : " ", "The simulation has the devices' mean times of the run, and neither transfers ",
-               "nor what comes before and after the schedule.");
+    add_to(note,
+           concat("The simulation has the devices' mean times ", log.plan_since > 0 ? "of the last plan" : "of the run",
+                  ", and neither transfers nor what comes before and after the schedule."));
   return {{"measured", std::move(measured)}, {"simulated", std::move(simulated)}, {"note", note}};
 }
 

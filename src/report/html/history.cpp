@@ -19,6 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMostInterfaces = 16;
 constexpr std::size_t kMostDrawnWorkers = 24;
 constexpr std::size_t kMostHappenings = 300;
+constexpr std::size_t kMostTransitions = 1000;
 constexpr std::int64_t kMostStale = 64;  // and more
 
 double part(const Json& line, const char* name) {
@@ -71,17 +72,19 @@ void History::add_step(const Json& line) {
 }
 
 void History::add_network(const Json& line) {
-  const auto net = line.find("net");
-  const auto step = number_at(line, "step");
-  if (net == line.end() || !net->is_object() || !step) return;
-  for (const auto& [interface, rates] : net->items()) {
+  const auto step = number_at(line, "step"), all = number_at(line, "net_bytes_per_s");
+  if (!step || !all || !std::isfinite(*all)) return;
+  std::map<std::string, double> rates;  // an interface that is not named carried nothing
+  for (const auto& [name, series] : network_) rates[name] = 0;
+  const Json net = line.value("net", Json::object());
+  for (const auto& [interface, told] : net.items()) {
     for (const char* way : {"sent", "received"}) {
-      const auto rate = rates.is_object() ? number_at(rates, way) : std::nullopt;
+      const auto rate = told.is_object() ? number_at(told, way) : std::nullopt;
       const std::string name = concat(interface, " ", way);
-      if (!rate || (!network_.contains(name) && network_.size() >= kMostInterfaces)) continue;
-      network_[name].add({*step, number_at(line, "time_s").value_or(0), *rate});
+      if (rate && (network_.contains(name) || network_.size() < kMostInterfaces)) rates[name] = *rate;
     }
   }
+  for (const auto& [name, rate] : rates) network_[name].add({*step, number_at(line, "time_s").value_or(0), rate});
 }
 
 void History::add_evaluation(const Json& line) {
@@ -113,6 +116,7 @@ void History::add_happening(const Json& line, const std::string& event) {
   static const std::set<std::string_view> kTold{"transition", "freeze", "resume", "fault",
                                                 "checkpoint", "worker", "cache"};
   if (!kTold.contains(event)) return;
+  if (event == "transition" && transitions_.size() < kMostTransitions) transitions_.push_back(line);
   if (happenings_.size() < kMostHappenings) {
     happenings_.push_back(line);
   } else {

@@ -20,8 +20,10 @@ class History {
  public:
   void add(const nlohmann::ordered_json& line, const std::string& event);
 
-  // "curves": by name, "parts": means over time, "network", "workers", "staleness", "events", "transitions".
+  // "curves": by name, "parts": means over time, "network", "workers", "staleness", "happenings".
   [[nodiscard]] nlohmann::ordered_json json() const;
+  // The lines of the changes of plan, however much else happened.
+  [[nodiscard]] const nlohmann::ordered_json& transitions() const { return transitions_; }
 
  private:
   struct Worker {
@@ -42,6 +44,7 @@ class History {
   std::map<std::int64_t, std::int64_t> staleness_;  // how many pushes were so stale
   std::int64_t more_workers_ = 0;                   // pushes of workers beyond the most that are drawn
   nlohmann::ordered_json happenings_ = nlohmann::ordered_json::array();
+  nlohmann::ordered_json transitions_ = nlohmann::ordered_json::array();
   std::int64_t more_happenings_ = 0;
 };
 

@@ -10,6 +10,8 @@
 
 namespace sluice::report {
 
+inline constexpr std::string_view kPageBegin = "<!DOCTYPE html>";
+
 // As text between <script type="application/json"> and its end: no '<', '>' or '&', no line separators of JavaScript,
 // bytes that are not UTF-8 replaced.
 [[nodiscard]] std::string script_json(const nlohmann::ordered_json& data);

@@ -1,7 +1,10 @@
 #include "report/html/predictions.h"
 
+#include <cmath>
+
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "profiler/layer_profile.h"
 
 namespace sluice::report {
@@ -11,12 +14,42 @@ using Json = nlohmann::ordered_json;
 
 Json number_or_null(std::optional<double> value) { return value ? Json(*value) : Json(nullptr); }
 
+void add_sentence(Json& rows, const std::string& text) {
+  rows.push_back({{"what", text}, {"predicted_ms", nullptr}, {"measured_ms", nullptr}});
+}
+
+// Under the last plan and without a run's first steps where its end tells that, as the profile is.
+std::optional<double> without_load(const RunLog& log) {
+  const auto settled = number_at(log.summary, "step_ms_of_last_plan");
+  const auto step = settled ? settled : number_in(log.means, "step_ms");
+  return step ? std::optional(*step - number_in(log.means, "load_ms").value_or(0)) : std::nullopt;
+}
+
 void add(Json& rows, const std::string& what, std::optional<double> predicted, std::optional<double> measured) {
   if (predicted)
     rows.push_back({{"what", what}, {"predicted_ms", *predicted}, {"measured_ms", number_or_null(measured)}});
 }
 
-void add_of_profile(Json& rows, const RunLog& log) {
+// What the profile was made for and this run is not; empty where they are the same.
+std::string difference(const profiler::LayerProfile& profile, const RunReport& run) {
+  const Json& plan = run.log.plan;
+  const auto batch = count_at(plan, "global_batch", 1'000'000'000);
+  const double profiled = profile.step->samples_per_s * profile.step->median_s;
+  if (batch && std::lround(profiled) != *batch) return concat(std::lround(profiled), " samples a step, not ", *batch);
+  if (const auto name = text_at(plan, "model"); name && *name != profile.fingerprint.model.name)
+    return concat("the model ", profile.fingerprint.model.name);
+  if (!run.config) return "";
+  if (profile.fingerprint.precision != run.config->train.precision) return profile.fingerprint.precision;
+  if (profile.fingerprint.optimizer != run.config->train.optimizer) return profile.fingerprint.optimizer;
+  const auto stages = static_cast<std::int64_t>(profile.stage_memory.size());
+  const std::int64_t devices = count_at(plan, "stages", 1'000'000).value_or(stages);
+  if (stages > 0 && stages != devices && stages != devices * count_at(plan, "virtual", 1'000'000).value_or(1))
+    return counted(stages, "stage");
+  return "";
+}
+
+void add_of_profile(Json& rows, const RunReport& run) {
+  const RunLog& log = run.log;
   std::error_code ignored;
   const auto file = log.dir / "profile.json";
   if (!std::filesystem::is_regular_file(file, ignored)) return;
@@ -24,29 +57,30 @@ void add_of_profile(Json& rows, const RunLog& log) {
     const auto profile = profiler::read_profile(file);
     if (!profile.step) return;
     add(rows, "the step that `sluice profile` measured", profile.step->predicted_s * 1e3, profile.step->median_s * 1e3);
-    add(rows, "the steps of this run, from profile.json", profile.step->predicted_s * 1e3,
-        number_in(log.means, "step_ms"));
+    if (const std::string other = difference(profile, run); !other.empty()) {
+      add_sentence(rows, concat("profile.json is of ", other, ", so this run's steps are not compared with it"));
+      return;
+    }
+    add(rows, "the steps of this run without load, from profile.json", profile.step->predicted_s * 1e3,
+        without_load(log));
   } catch (const Error& error) {
-    rows.push_back({{"what", concat("profile.json cannot be used: ", error.what())},
-                    {"predicted_ms", nullptr},
-                    {"measured_ms", nullptr}});
+    add_sentence(rows, concat("profile.json cannot be used: ", error.what()));
   }
 }
 
 }  // namespace
 
-Json predictions_of(const RunLog& log, const Json& happenings) {
+Json predictions_of(const RunReport& run, const Json& transitions) {
   Json rows = Json::array();
-  add_of_profile(rows, log);
+  add_of_profile(rows, run);
   std::optional<double> of_last_plan;
-  for (const Json& line : happenings) {
-    if (text_at(line, "event") != "transition") continue;
+  for (const Json& line : transitions) {
     const auto step = integer_at(line, "step").value_or(0);
     add(rows, concat("the plan until step ", step), number_at(line, "predicted_before_ms"),
         number_at(line, "measured_before_ms"));
     of_last_plan = number_at(line, "predicted_ms");
   }
-  add(rows, "the last plan", of_last_plan, number_at(log.summary, "step_ms_of_last_plan"));
+  add(rows, "the last plan", of_last_plan, number_at(run.log.summary, "step_ms_of_last_plan"));
   return rows;
 }
 

@@ -23,33 +23,42 @@ Json stacked_row(const std::string& name, const Json& place) {
   return row;
 }
 
-std::string place_name(const Json& place) {
+std::string place_name(const Json& place, std::int64_t of_steps) {
+  const std::int64_t steps = integer_at(place, "steps").value_or(0);
   return concat("replica ", integer_at(place, "replica").value_or(0), ", stage ",
-                integer_at(place, "stage").value_or(0));
+                integer_at(place, "stage").value_or(0),
+                steps > 0 && steps < of_steps ? concat(" (", counted(steps, "step"), ")") : "");
 }
 
-void add_rows(Json& rows, const Json& places, const std::string& before) {
+// Beyond what a page can show they are counted.
+void add_rows(Json& times, const Json& places, const std::string& before) {
   if (!places.is_array()) return;
+  std::int64_t steps = 0;
+  for (const Json& place : places) steps = std::max(steps, integer_at(place, "steps").value_or(0));
   for (const Json& place : places) {
-    Json row = stacked_row(before + place_name(place), place);
-    if (!row.is_null() && rows.size() < kMostRows) rows.push_back(std::move(row));
+    Json row = stacked_row(before + place_name(place, steps), place);
+    if (row.is_null()) continue;
+    if (times["rows"].size() < kMostRows) {
+      times["rows"].push_back(std::move(row));
+    } else {
+      times["left_out"] = times["left_out"].get<std::int64_t>() + 1;
+    }
   }
 }
 
 }  // namespace
 
 Json process_times(const RunLog& log) {
-  Json times{{"of", "mean"}, {"rows", Json::array()}};
+  Json times{{"of", "mean"}, {"rows", Json::array()}, {"left_out", 0}};
   if (log.ranks.is_array()) {
     for (const Json& rank : log.ranks) {
       if (!rank.is_object()) continue;
-      add_rows(times["rows"], rank.value("places", Json(nullptr)),
-               concat("rank ", integer_at(rank, "rank").value_or(0), ", "));
+      add_rows(times, rank.value("places", Json(nullptr)), concat("rank ", integer_at(rank, "rank").value_or(0), ", "));
     }
     times["of"] = "all processes";
   }
   if (times["rows"].empty()) {
-    add_rows(times["rows"], log.summary.value("breakdown", Json(nullptr)), "");
+    add_rows(times, log.summary.value("breakdown", Json(nullptr)), "");
     times["of"] = "rank 0";
   }
   if (times["rows"].empty()) {

@@ -33,9 +33,25 @@ std::vector<std::string> short_names(std::span<const PageRun> runs) {
   return names;
 }
 
+// What the numbers are of, where that is not the whole run on all devices.
+void add_scope(Json& notes, const RunLog& log) {
+  if (log.resumed_at && !log.summary.empty())
+    notes.push_back(concat("the run was resumed at step ", *log.resumed_at, ": where the time of a step went, peak ",
+                           "memory, advice, and the time of evaluations and checkpoints are since then"));
+  if (const std::int64_t changes = log.count("transition"); changes > 0)
+    notes.push_back(concat("the plan changed ", counted(changes, "time"), ": the shape is that of the last one, times ",
+                           "and rates are of all"));
+  const std::int64_t processes = count_at(log.plan, "processes", 1'000'000).value_or(1);
+  if (processes > 1)
+    notes.push_back(concat("of ", processes, " processes: loss, rates and wall time are of all; devices busy, memory ",
+                           "and the times over the run are those of rank 0",
+                           log.ranks.is_null() ? ", and so are the times of its stages" : ""));
+}
+
 Json notes_of(const PageRun& run) {
   const RunLog& log = run.report.log;
   Json notes = Json::array();
+  add_scope(notes, log);
   if (!run.report.config_problem.empty()) notes.push_back(run.report.config_problem);
   if (log.unreadable_lines > 0)
     notes.push_back(concat(counted(log.unreadable_lines, "line"), " of metrics.jsonl cannot be read and ",
@@ -47,7 +63,7 @@ Json notes_of(const PageRun& run) {
   const std::int64_t every = whole_lines_of(log.dir / "metrics.jsonl");
   if (every > 1)
     notes.push_back(concat("metrics.jsonl is long: loss, accuracy and step time are of all steps; means of other ",
-                           "numbers, and where the time went over the run, are of every ", every, "th step"));
+                           "numbers, and where the time went over the run, are of one step in ", every));
   for (const std::string& problem : run.report.worker_problems) notes.push_back(problem);
   return notes;
 }
@@ -59,7 +75,7 @@ Json page_run(const PageRun& run, const std::string& name) {
   one["history"] = run.history.json();
   one["times"] = process_times(run.report.log);
   one["memory_by_kind"] = run.report.log.summary.value("peak_memory_by_kind", Json(nullptr));
-  one["predictions"] = predictions_of(run.report.log, one["history"]["happenings"]);
+  one["predictions"] = predictions_of(run.report, run.history.transitions());
   one["gantt"] = gantt_of(run.report.log);
   one["notes"] = notes_of(run);
   return one;

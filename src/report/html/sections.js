@@ -43,17 +43,22 @@ function notes(run) {
   return list;
 }
 
+function allReduceWithoutSkew(run) {
+  const means = run.means || {};
+  return (means.allreduce_exposed_ms ?? NaN) - (means.skew_ms ?? 0);
+}
+
 function comparison(runs) {
   const memory = (run) => bytes((run.peak_memory_bytes || {}).process);
   const of = (run, name) => number((run.means || {})[name], 3);
   return card("", table(
-    ["run", "outcome", "model", "layout", "chunks", "schedule", "batch", "steps", "samples/s", "step ms", "busy", "bubble ms", "all-reduce ms", "memory", "top-1", "loss", "wall", "speed-up"],
+    ["run", "outcome", "model", "layout", "chunks", "schedule", "batch", "steps", "samples/s", "step ms", "busy", "bubble ms", "all-reduce ms", "skew ms", "memory", "top-1", "loss", "wall", "speed-up"],
     runs.map((run) => [
       run.name, { text: run.outcome, className: outcomeClass(run.outcome) }, run.model ?? "-", layout(run) || "-", number(run.chunks), run.schedule ?? "-",
       whole(run.global_batch), whole(run.steps), number(run.samples_per_s), number(run.step_ms),
       isNumber(run.device_busy_mean) ? percent(100 * run.device_busy_mean) : "-",
       number(["fill", "steady", "drain"].reduce((sum, part) => sum + ((run.means || {})["bubble_" + part + "_ms"] ?? NaN), 0), 3),
-      of(run, "allreduce_exposed_ms"), memory(run), percent(run.top1), number(run.loss), duration(run.wall_s),
+      number(allReduceWithoutSkew(run), 3), of(run, "skew_ms"), memory(run), percent(run.top1), number(run.loss), duration(run.wall_s),
       isNumber(run.speedup) ? number(run.speedup, 3) + "×" : "-"])));
 }
 
@@ -65,7 +70,8 @@ function curveCard(title, runs, curves, y, more) {
       const series = run.history.curves[name];
       if (!series) continue;
       const words = runs.length > 1 ? [run.name, curves.length > 1 ? label : ""].filter(Boolean).join(", ") : label;
-      lines.push({ label: words, series, colour: seriesColour(runs.length > 1 ? i : curves.findIndex((curve) => curve[0] === name)), ...look });
+      const which = runs.length > 1 ? i : curves.findIndex((curve) => curve[0] === name);
+      lines.push({ label: words, series, colour: seriesColour(which), dash: seriesDash(which), ...look });
     }
   });
   return lineCard(title, lines, y, more);
@@ -74,7 +80,8 @@ function curveCard(title, runs, curves, y, more) {
 function learning(runs) {
   return pairs([
     curveCard("Loss", runs, [["loss", "training", {}], ["eval_loss", "validation", { dashed: true, dots: true }]], "loss"),
-    curveCard("Accuracy", runs, [["top1", "training top-1", {}], ["eval_top1", "validation top-1", { dashed: true, dots: true }], ["eval_top5", "validation top-5", { dashed: true, dots: true }]], "%"),
+    curveCard("Accuracy", runs, [["top1", "training top-1", {}], ["eval_top1", "validation top-1", { dashed: true, dots: true }],
+      ...(runs.length > 1 ? [] : [["eval_top5", "validation top-5", { dashed: true, dots: true }]])], "%"),
     curveCard("Speed", runs, [["samples_per_s", "samples/s", {}]], "samples/s", { beginAtZero: true }),
     curveCard("Learning rate", runs, [["lr", "learning rate", {}]], "learning rate", { beginAtZero: true })]);
 }
@@ -86,6 +93,7 @@ function breakdown(run) {
     const title = "Where the time of a step went" + (times.of === "all processes" ? "" : times.of === "rank 0" ? (run.processes > 1 ? ", devices of rank 0" : "") : ", mean of the run");
     blocks.push(barCard(title, times.rows.map((row) => row.name),
       there.map(([label, name]) => ({ label, colour: colour(name), values: times.rows.map((row) => row.parts[name] ?? 0) })), "ms a step", (ms) => number(ms, 3)));
+    if (times.left_out) blocks.push(make("p", "soft small", "and " + whole(times.left_out) + " places more"));
   }
   if (run.rank_spread) {
     blocks.push(card("Over the processes: load, forward, backward and optimizer", table(["", "mean ms", "slowest", "its ms", "spread ms"],
@@ -113,17 +121,21 @@ function ganttSection(run) {
   return blocks;
 }
 
+// About five ticks, whole in KiB, MiB or GiB.
+const roundBytes = (largest) => 2 ** Math.max(Math.ceil(Math.log2(largest / 6)), 0);
+const most = (devices, kinds) => Math.max(1, ...devices.map((device) => Object.values(kinds[device] || {}).reduce((sum, value) => sum + value, 0)));
+
 function memory(run) {
   const kinds = run.memory_by_kind, peak = run.peak_memory_bytes;
   const blocks = [];
   if (kinds && typeof kinds === "object") {
-    const devices = Object.keys(kinds), colours = { parameters: "forward", gradients: "backward", optimizer: "optimizer", activations: "transfer" };
+    const devices = Object.keys(kinds);
     const names = [...new Set(devices.flatMap((device) => Object.keys(kinds[device] || {})))];
     if (devices.length) blocks.push(barCard("Memory of each device when it held most", devices,
-      names.map((name) => ({ label: name, colour: colour(colours[name] || "bubble"), values: devices.map((device) => (kinds[device] || {})[name] ?? 0) })), "bytes", bytes));
+      names.map((name, i) => ({ label: name, colour: seriesColour(i), values: devices.map((device) => (kinds[device] || {})[name] ?? 0) })), "", bytes, true, roundBytes(most(devices, kinds))));
   }
   if (peak && typeof peak === "object") {
-    blocks.push(card("Peak memory", table(["", "bytes"], Object.entries(peak).map(([name, value]) => [name, bytes(value)]))));
+    blocks.push(card("Peak memory", table(["", "at most"], Object.entries(peak).map(([name, value]) => [name, bytes(value)]))));
   }
   return pairs(blocks);
 }
@@ -165,8 +177,23 @@ function advice(run) {
   return blocks;
 }
 
+// Where a worker's time went, as it has told it itself.
+function ownTimes(run) {
+  const told = (run.workers || []).filter((worker) => worker.own_records && worker.own_records.pushes > 0);
+  if (!told.length) return null;
+  const parts = [["load", "load_ms"], ["forward", "forward_ms"], ["backward", "backward_ms"], ["transfer", "transfer_ms"], ["optimizer", "optimizer_ms"],
+    ["wait", "wait_ms"], ["stall", "sleep_ms"], ["idle", "idle_ms"], ["step", "step_ms"]];
+  return card("Where the workers' time went, as they have told it: ms of a push (wait and stall are idle time)", table(["worker", "pushes", ...parts.map(([name]) => name)],
+    told.map((worker) => [whole(worker.worker), whole(worker.own_records.pushes), ...parts.map(([, field]) => number((worker.own_records.means || {})[field], 3))])));
+}
+
 function server(run) {
-  const history = run.history, blocks = [];
+  const history = run.history, ps = run.ps || {}, blocks = [];
+  const unit = ps.clock === "virtual" ? "virtual s" : "s";
+  if (run.ps) {
+    blocks.push(card("", facts([["servers", isNumber(ps.servers) ? whole(ps.servers) : null], ["policy", ps.policy], ["workers", whole(ps.workers)],
+      ["samples of a worker's batch", whole(ps.worker_batch)], ["clock", ps.clock]])));
+  }
   if (!history.workers.length) return blocks;
   const lines = (field) => history.workers.filter((worker) => worker[field].value.length).map((worker, i) => ({
     label: "worker " + worker.worker, colour: seriesColour(i), series: worker[field], dots: worker[field].value.length < 100, dotsOnly: field === "staleness" }));
@@ -175,12 +202,14 @@ function server(run) {
     history.staleness.length ? barCard("How many pushes were how stale", history.staleness.map(([stale]) => (stale >= 64 ? "64+" : String(stale))),
       [{ label: "pushes", colour: colour("accent"), values: history.staleness.map(([, count]) => count) }], "pushes", whole, false) : null,
     lineCard("Batch sizes", lines("examples"), "samples a push", { beginAtZero: true, ticks: { precision: 0 } }),
-    lineCard("Compute time of a push", lines("compute_s"), (run.ps || {}).clock === "virtual" ? "virtual seconds" : "s", { beginAtZero: true })];
+    lineCard("Compute time of a push", lines("compute_s"), unit, { beginAtZero: true })];
   blocks.push(...pairs(cards));
+  if (history.pushes_of_more_workers) blocks.push(make("p", "soft small", "not drawn: " + whole(history.pushes_of_more_workers) + " pushes of further workers"));
   if (Array.isArray(run.workers)) {
-    blocks.push(card("Workers", table(["worker", "pushes", "examples", "share", "compute s", "idle s", "send s", "staleness", "most", "lost", "trouble"], run.workers.map((worker) => [
+    blocks.push(card("Workers", table(["worker", "pushes", "examples", "share", "compute " + unit, "idle " + unit, "send " + unit, "stall " + unit, "staleness", "most", "joined", "left", "failed", "lost", "trouble"], run.workers.map((worker) => [
       whole(worker.worker), whole(worker.pushes), whole(worker.examples), isNumber(worker.share) ? percent(100 * worker.share) : "-", number(worker.compute_s), number(worker.idle_s),
-      number(worker.send_s), number(worker.staleness, 3), whole(worker.staleness_max), whole(worker.lost), { text: worker.trouble ? worker.trouble.why ?? "-" : "-", className: worker.trouble ? "text" : "" }]))));
+      number(worker.send_s), number(worker.sleep_s), number(worker.staleness, 3), whole(worker.staleness_max), whole(worker.joined), whole(worker.left), whole(worker.failed), whole(worker.lost), { text: worker.trouble ? worker.trouble.why ?? "-" : "-", className: worker.trouble ? "text" : "" }]))));
+    blocks.push(ownTimes(run));
   }
   return blocks;
 }
@@ -188,7 +217,7 @@ function server(run) {
 function shape(plan) {
   if (!plan) return "-";
   const parts = [];
-  for (const [name, word] of [["stages", "stages"], ["replicas", "replicas"], ["chunks", "chunks"], ["frozen_layers", "frozen"]]) if (isNumber(plan[name])) parts.push(plan[name] + " " + word);
+  for (const [name, word] of [["stages", "stages"], ["replicas", "replicas"], ["chunks", "chunks"], ["frozen_layers", "frozen"]]) if (isNumber(plan[name])) parts.push(plan[name] + " " + (plan[name] === 1 ? word.replace(/s$/, "") : word));
   return parts.join(", ");
 }
 
