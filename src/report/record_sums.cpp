@@ -55,22 +55,27 @@ void RecordSums::add(const RecordSums& more) {
 
 void RecordSums::add(const Json& line) {
   const double time = number_at(line, "step_ms").value_or(0);
-  for (const auto& [name, value] : line.items()) {
-    const auto number = number_of(value);
-    if (!number || name == "time_s") continue;
-    if (name == "mfu") {
-      sums_[name].add(*number, device_time(line, *number, time));
-    } else if (name.ends_with("_per_s")) {
-      sums_[name].add(*number, time);
-    } else if (name.ends_with("_ms") || name == "sync_bytes") {
-      sums_[name].add(*number, 1);
-    }
-  }
+  for (const auto& [name, value] : line.items()) add_number(line, name, value, time);
   if (!(time > 0) || !std::isfinite(time)) return;
   if (is_finite_at(line, "net_bytes_per_s")) add_network(line, time);
   if (is_finite_at(line, "flops_per_s")) add_flops(line, time);
   add_busy(line, time);
-  if (!is_finite_at(line, "forward_ms")) return;
+  if (is_finite_at(line, "forward_ms")) add_timed(time);
+}
+
+void RecordSums::add_number(const Json& line, const std::string& name, const Json& value, double time) {
+  const auto number = number_of(value);
+  if (!number || name == "time_s") return;
+  if (name == "mfu") {
+    sums_[name].add(*number, device_time(line, *number, time));
+  } else if (name.ends_with("_per_s")) {
+    sums_[name].add(*number, time);
+  } else if (name.ends_with("_ms") || name == "sync_bytes") {
+    sums_[name].add(*number, 1);
+  }
+}
+
+void RecordSums::add_timed(double time) {
   ++timed_steps_;
   timed_ms_ += time;
 }

@@ -45,6 +45,9 @@ class RecordSums {
     void add(const PartSums& more);
   };
 
+  void add_number(const nlohmann::ordered_json& line, const std::string& name, const nlohmann::ordered_json& value,
+                  double time);
+  void add_timed(double time);
   void add_network(const nlohmann::ordered_json& line, double time);
   void add_flops(const nlohmann::ordered_json& line, double time);
   void add_busy(const nlohmann::ordered_json& line, double time);

@@ -96,15 +96,16 @@ class KindsTest(HtmlTest):
         self.assert_holds("replicas", "1 stage × 2 replicas")
 
     def test_two_processes(self):
-        self.assert_holds("processes", "1 stage × 2 replicas × 2 processes", "Over the processes: load,")
+        self.assert_holds("processes", "1 stage × 2 replicas × 2 processes", "Over the processes: load,",
+                           "of 2 processes: loss, rates and wall time are of all")
 
     def test_layers_that_freeze_and_a_plan_that_changes(self):
-        self.assert_holds("freeze", "Frozen layers", "What happened on the way", "units frozen", "2 stages, 1 replicas",
+        self.assert_holds("freeze", "the plan changed ", "Frozen layers", "What happened on the way", "units frozen", "2 stages, 1 replicas",
                           "Predicted against measured", "the last plan")
 
     def test_a_parameter_server(self):
         self.assert_holds("server", "Staleness of the pushes", "Batch sizes", "Compute time of a push", "How many pushes were how stale",
-                          "Workers")
+                          "Workers", "<dd>asp</dd>", "<dd>virtual</dd>", "compute virtual s")
 
     def test_several_runs_are_in_one_table_and_one_plot(self):
         kinds = ("single", "pipeline", "server")

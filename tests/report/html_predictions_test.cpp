@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "profiler/layer_profile.h"
 #include "report/html/history.h"
 #include "report/html/predictions.h"
 #include "support/files.h"
