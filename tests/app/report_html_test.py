@@ -100,7 +100,7 @@ class KindsTest(HtmlTest):
                            "of 2 processes: loss, rates and wall time are of all")
 
     def test_layers_that_freeze_and_a_plan_that_changes(self):
-        self.assert_holds("freeze", "the plan changed ", "Frozen layers", "What happened on the way", "units frozen", "2 stages, 1 replicas",
+        self.assert_holds("freeze", "the plan changed ", "Frozen layers", "What happened on the way", "units frozen", "2 stages, 1 replica, ",
                           "Predicted against measured", "the last plan")
 
     def test_a_parameter_server(self):

@@ -19,10 +19,35 @@ class PredictionsTest : public testing::Test {
     run_.log.dir = folder_.path();
     run_.log.plan = {{"model", "mlp"}, {"stages", 2}, {"virtual", 1}, {"global_batch", 64}};
     run_.log.means = {{"step_ms", 5.0}, {"load_ms", 1.0}};
-    profile_.fingerprint.model.name = "mlp";
-    profile_.step = profiler::StepSummary{
-        .steps = 3, .median_s = 0.004, .fastest_s = 0.004, .samples_per_s = 16000, .predicted_s = 0.003};
-    profile_.stage_memory = {{.stage = 0}, {.stage = 1}};
+    profile_.fingerprint = {.cpu = "one",
+                            .cores = 2,
+                            .threads_per_device = 1,
+                            .memory_bytes = 1ULL << 30,
+                            .device = "cpu:0",
+                            .precision = "fp32",
+                            .optimizer = "momentum",
+                            .batch_norm = "micro",
+                            .model = {.name = "mlp", .classes = 10, .channels = 1, .image_size = 8}};
+    profile_.micro_batch = 16;
+    profiler::MeasuredLayer& layer = profile_.layers.emplace_back();
+    layer.name = "fc";
+    layer.cost = {.forward = {1e-5, 1e-6, 0.01},
+                  .input_gradient = {1e-5, 1e-6, 0.01},
+                  .weight_gradient = {0, 1e-6, 0},
+                  .input_bytes = 2048,
+                  .output_bytes = 4096,
+                  .parameter_bytes = 1000,
+                  .gradient_bytes = 1000};
+    layer.times = {{16, 1e-3, 2e-3, 3e-3}};
+    profile_.step = profiler::StepSummary{.steps = 3,
+                                          .median_s = 0.004,
+                                          .fastest_s = 0.004,
+                                          .samples_per_s = 16000,
+                                          .predicted_s = 0.003,
+                                          .predicted_allreduce_s = 0,
+                                          .predicted_update_s = 0};
+    profile_.stage_memory = {{.stage = 0, .device = "cpu:0", .live_bytes = 1},
+                             {.stage = 1, .device = "cpu:1", .live_bytes = 1}};
   }
 
   Json rows() {

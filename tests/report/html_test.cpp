@@ -162,7 +162,7 @@ TEST(RecordLines, HeadsTellTheRateAndLinesWithDroppedSpansAreWhole) {
     incomplete += line.contains("spans_dropped");
   };
   (void)read_records(dir / "metrics.jsonl", take, 10);
-  EXPECT_NEAR(sums.means().at("samples_per_s"), 80, 1e-9);
+  EXPECT_NEAR(sums.means().at("samples_per_s"), 80, 1e-4);
   EXPECT_EQ(incomplete, 1);
 }
 
