@@ -76,7 +76,7 @@ class BarGatherer {
   bool start_object(std::size_t) {
     if (++depth_ != kEvent || !in_events_) return true;
     bar_ = TraceBar{};
-    step_ = 0;
+    step_ = -1;
     is_bar_ = in_arguments_ = false;
     return true;
   }
@@ -115,7 +115,7 @@ class BarGatherer {
 
   void keep() {
     const bool is_finite = std::isfinite(bar_.begin_us) && std::isfinite(bar_.length_us) && bar_.length_us >= 0;
-    if (!is_bar_ || bar_.phase.empty() || !is_finite) return;
+    if (!is_bar_ || step_ < 0 || bar_.phase.empty() || !is_finite) return;
     if (!trace_.steps.contains(step_) && trace_.steps.size() >= kMostSteps) return;
     auto& bars = trace_.steps[step_];
     if (bars.size() < kMostBars) bars.push_back(bar_);
@@ -123,7 +123,7 @@ class BarGatherer {
 
   Trace& trace_;
   TraceBar bar_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = -1;  // of none
   std::string key_;
   int depth_ = 0;
   bool in_events_ = false, in_arguments_ = false, is_bar_ = false;
