@@ -3,7 +3,6 @@
 #include <zlib.h>
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <istream>
 #include <memory>
@@ -109,6 +108,7 @@ class BarGatherer {
   void argument(double value) {
     if (key_ == "stage") bar_.stage = static_cast<int>(value);
     if (key_ == "replica") bar_.replica = static_cast<int>(value);
+    if (key_ == "worker") bar_.worker = static_cast<int>(value);
     if (key_ == "micro_batch") bar_.micro_batch = static_cast<int>(value);
     if (key_ == "step") step_ = static_cast<std::int64_t>(value);
   }
@@ -151,23 +151,6 @@ Trace read_trace(const fs::path& file, std::int64_t unpacked_limit) {
     trace.problem = concat(name, " holds no step of ours");
   }
   return trace;
-}
-
-std::map<int, fs::path> trace_files(const fs::path& run_dir, std::size_t most) {
-  constexpr std::string_view kBefore = "trace.rank", kAfter = ".json.gz";
-  std::map<int, fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator entry(run_dir, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    std::error_code ignored;
-    if (!name.starts_with(kBefore) || !name.ends_with(kAfter) || !entry->is_regular_file(ignored)) continue;
-    const char* const last = name.data() + name.size() - kAfter.size();
-    int rank = 0;
-    const auto [stop, problem] = std::from_chars(name.data() + kBefore.size(), last, rank);
-    if (problem == std::errc() && stop == last) files[rank] = entry->path();
-  }
-  while (files.size() > most) files.erase(std::prev(files.end()));
-  return files;
 }
 
 }  // namespace sluice::report
