@@ -57,7 +57,9 @@ void check_writable(const config::Config& config, const ProfileOptions& options)
   storage::check_output("--out", options.out, {options.config_file, config.pipeline.order});
   const storage::AtomicFile probe(options.out);
   if (options.trace.empty()) return;
-  storage::check_output("--trace", options.trace, {options.config_file, config.pipeline.order, options.out});
+  storage::check_output("--trace", options.trace, {options.config_file, config.pipeline.order});
+  if (fs::weakly_canonical(fs::absolute(options.trace)) == fs::weakly_canonical(fs::absolute(options.out)))
+    throw ConfigError(concat("--trace ", options.trace.string(), " is the file of --out; give it another name"));
   const storage::AtomicFile probe_of_trace(options.trace);
 }
 
