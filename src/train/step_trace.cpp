@@ -218,7 +218,7 @@ void StepTrace::write() {
   std::vector<std::string> texts{text_of(process)};
   if (others_ != nullptr) texts = comm::gather_texts(*others_, texts.front(), /*root=*/0);
   const std::scoped_lock lock(mutex_);
-  if (std::exchange(is_done_, true)) return;
+  if (is_done_.exchange(true)) return;
   const auto traced = static_cast<std::int64_t>(steps_.size());
   steps_.clear();
   if (setup_.process.rank != 0) return;
@@ -233,7 +233,7 @@ void StepTrace::write() {
 
 void StepTrace::rescue() noexcept {
   const std::scoped_lock lock(mutex_);
-  if (std::exchange(is_done_, true) || setup_.process.rank != 0) return;
+  if (is_done_.exchange(true) || setup_.process.rank != 0) return;
   try {
     if (steps_.empty()) return log_warning(none_was_made());
     profiler::TraceProcess process = own_process();

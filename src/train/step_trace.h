@@ -5,6 +5,7 @@
 // that is full costs the trace and gives a warning.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -98,8 +99,8 @@ class StepTrace {
   profiler::NetworkSampler network_;
   std::optional<comm::ClockOffset> clock_;  // after the first traced step
   std::mutex mutex_;
-  // Both are changed under the mutex, by the thread of the loop; rescue() changes is_done_.
-  bool is_done_;
+  // Both are changed under the mutex: by the thread of the loop, and is_done_ by rescue(), too.
+  std::atomic<bool> is_done_;
   std::vector<profiler::TracedStep> steps_;
 };
 
