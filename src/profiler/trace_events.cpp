@@ -15,7 +15,7 @@ constexpr int kLanes = 16;  // rows of one stage's sums
 constexpr int kFirstPlace = 1 << 22;
 
 // Rows of the process, after that of its loop: of what the loop does beside its steps, of the calls for each place.
-constexpr int kBeside = 1, kFirstCalls = 1;
+constexpr int kBeside = 1, kFirstCalls = 2;
 
 constexpr Nanoseconds kShortest = 2000;  // of what is told as a GPU's work
 
