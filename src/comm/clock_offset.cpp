@@ -22,6 +22,12 @@ ClockOffset clock_offset(std::span<const Meeting> own, std::span<const Meeting> 
   return {least + (most - least) / 2, error};
 }
 
+ClockOffset covering(const ClockOffset& one, const ClockOffset& other) {
+  const Nanoseconds least = std::min(one.offset - one.error, other.offset - other.error);
+  const Nanoseconds most = std::max(one.offset + one.error, other.offset + other.error);
+  return {least + (most - least) / 2, (most - least + 1) / 2};
+}
+
 ClockOffset measure_clock_offset(const Communicator& communicator) {
   constexpr int kMeetings = 32;
   const bool is_reference = communicator.rank() == 0;

@@ -1,5 +1,6 @@
 #include "comm/communicator.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -126,6 +127,22 @@ void Communicator::broadcast(const at::Tensor& tensor, int root) const {
   });
 }
 
+std::vector<at::Tensor> Communicator::gather(const at::Tensor& tensor, int root) const {
+  const std::string what = concat("the gathering of ", name_);
+  return as_peer_error(what, [&] {
+    std::vector<at::Tensor> own{tensor};
+    std::vector<at::Tensor> from_all;
+    std::vector<std::vector<at::Tensor>> all;  // none where they do not come
+    if (rank() == root) {
+      for (int i = 0; i < size(); ++i) from_all.push_back(at::empty_like(tensor));
+      all.push_back(from_all);
+    }
+    const auto work = start([&] { return backend_->gather(all, own, {.rootRank = root}); });
+    wait_for(*work, is_nccl(*backend_), limit_, what);
+    return from_all;
+  });
+}
+
 void Communicator::barrier() const {
   const std::string what = concat("the barrier of ", name_);
   as_peer_error(what, [&] {
@@ -144,10 +161,18 @@ std::string broadcast_text(const Communicator& communicator, const std::string& 
   return result;
 }
 
-std::vector<std::string> all_texts(const Communicator& communicator, const std::string& own) {
-  std::vector<std::string> texts(communicator.size());
-  for (int rank = 0; rank < communicator.size(); ++rank)
-    texts[rank] = broadcast_text(communicator, rank == communicator.rank() ? own : std::string(), rank);
+std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& own, int root) {
+  const at::Tensor sizes = at::zeros({communicator.size()}, at::kLong);
+  sizes[communicator.rank()] = static_cast<std::int64_t>(own.size());
+  communicator.all_reduce(sizes).wait();
+  std::string padded = own;
+  padded.resize(std::max<std::int64_t>(sizes.max().item<std::int64_t>(), 1));
+  const at::Tensor bytes = at::from_blob(padded.data(), {static_cast<std::int64_t>(padded.size())}, at::kByte);
+  std::vector<std::string> texts;
+  for (const at::Tensor& text : communicator.gather(bytes, root)) {
+    const auto size = sizes[static_cast<std::int64_t>(texts.size())].item<std::int64_t>();
+    texts.emplace_back(reinterpret_cast<const char*>(text.const_data_ptr<std::uint8_t>()), size);
+  }
   return texts;
 }
 

@@ -72,6 +72,8 @@ class Communicator {
   [[nodiscard]] Pending all_reduce(const at::Tensor& tensor, EndTime end_time = EndTime::kUnknown) const;
   // `tensor` of process `root` in all; blocks.
   void broadcast(const at::Tensor& tensor, int root) const;
+  // The tensors of all processes, by rank, in process `root`; nothing in the others. All of one size; blocks.
+  [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& tensor, int root) const;
   // Blocks until every process has come here.
   void barrier() const;
 
@@ -84,7 +86,8 @@ class Communicator {
 
 // The text of process `root` in all; blocks.
 [[nodiscard]] std::string broadcast_text(const Communicator& communicator, const std::string& text, int root);
-// The texts of all processes, by rank, in all; blocks.
-[[nodiscard]] std::vector<std::string> all_texts(const Communicator& communicator, const std::string& own);
+// The texts of all processes, by rank, in process `root`; nothing in the others. Blocks. Takes the longest text's bytes
+// in each, and as often as there are processes in `root`.
+[[nodiscard]] std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& own, int root);
 
 }  // namespace sluice::comm

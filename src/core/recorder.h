@@ -134,6 +134,11 @@ struct StepSpans {
     std::vector<Span> spans;
     StreamName stream = {};
   };
+  // One training step of a worker that shares the places with others, one after the other (train/virtual_workers.h).
+  struct Turn {
+    int worker = 0;
+    Nanoseconds begin = 0, end = 0;
+  };
   std::int64_t step = 0;
   Nanoseconds begin = 0, end = 0;   // of the step
   std::vector<Place> places;        // in the order of their tracks
@@ -141,6 +146,7 @@ struct StepSpans {
   std::vector<BucketSpan> buckets;  // empty in a run of one process
   LateProcess late;
   std::uint64_t dropped = 0;  // not 0: the spans do not tell all
+  std::vector<Turn> turns;    // in their order; empty: nobody takes turns
 };
 
 class Recorder {

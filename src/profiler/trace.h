@@ -6,7 +6,9 @@
 // Pure. Times in nanoseconds here, microseconds in the file.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -29,8 +31,10 @@ struct TraceProcess {
   int processes = 1;
   std::string host;
   int pid = 0;
+  std::string part = {};     // where ranks are no name: "server", "worker 0"
   std::string backend = {};  // of the sums over the processes: "gloo", "nccl"; empty with one process
-  TraceClock clock = {};
+  std::optional<TraceClock> clock = TraceClock{};  // nothing: not known, times are by its own
+  bool tells_waits = true;                         // false: nobody knows when all were there for a sum
   Nanoseconds base = 0;        // by rank 0's clock: the moment that is 0 in the files of all processes
   Nanoseconds base_epoch = 0;  // the same, since 1970
 };
@@ -39,10 +43,14 @@ struct TracedStep {
   StepSpans spans;
   std::map<std::pair<ReplicaId, DeviceId>, std::string> devices;  // names of the places' devices: "cpu:0"
   std::map<std::string, double> counters = {};                    // by name, as of the step's end
+  std::vector<Span> outside = {};  // what the loop did between this step and the next: evaluation, checkpoints
 };
 
 // "forward", "all_reduce": the phase of a span, for programs.
 [[nodiscard]] std::string phase_word(Phase phase);
+
+// That these steps have lost: not 0, and the trace does not tell all.
+[[nodiscard]] std::uint64_t spans_dropped(std::span<const TracedStep> steps);
 
 // The whole file.
 [[nodiscard]] std::string trace_text(const TraceProcess& process, std::span<const TracedStep> steps);

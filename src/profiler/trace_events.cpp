@@ -7,9 +7,15 @@
 namespace sluice::profiler {
 namespace {
 
-// Rows of a place; those of its k-th stage are k further. Readers take a tid for a stream, of which 0 is special.
+// Rows of a place; those of stage k are k further. Readers take a tid for a stream, of which 0 is special.
 constexpr int kCompute = 10, kCopies = 1010, kWaits = 2010, kSums = 3010;
 constexpr int kLanes = 16;  // rows of one stage's sums
+
+// A place's number is no process's: the kernel gives none above 2^22 (proc(5), pid_max).
+constexpr int kFirstPlace = 1 << 22;
+
+// Rows of the process, after that of its loop: of what the loop does beside its steps, of the calls for each place.
+constexpr int kBeside = 1, kFirstCalls = 2;
 
 constexpr Nanoseconds kShortest = 2000;  // of what is told as a GPU's work
 
@@ -48,6 +54,12 @@ std::string name_of(const Span& span) {
 
 int first_row(Kind kind) { return kind == Kind::kCopy ? kCopies : kind == Kind::kWait ? kWaits : kCompute; }
 
+// -1: nobody took turns.
+int turn_at(const StepSpans& spans, Nanoseconds at) {
+  const auto next = std::ranges::upper_bound(spans.turns, at, {}, &StepSpans::Turn::begin);
+  return static_cast<int>(next - spans.turns.begin()) - 1;
+}
+
 std::string row_name(Kind kind, StageId stage) {
   const std::string of = index(stage) >= 0 ? concat("stage ", index(stage)) : "all stages";
   if (kind == Kind::kCopy) return concat(of, " copies");
@@ -58,19 +70,23 @@ std::string row_name(Kind kind, StageId stage) {
 }  // namespace
 
 double TraceEvents::time(Nanoseconds at) const {
-  return static_cast<double>(at - process_.clock.offset - process_.base) / 1000.0;
+  return static_cast<double>(at - (process_.clock ? process_.clock->offset : 0) - process_.base) / 1000.0;
 }
 
-TraceEvents::Row TraceEvents::named_row(int pid, int tid, const std::string& name) {
-  rows_.emplace(std::pair(pid, tid), name);
-  return {pid, tid};
+int TraceEvents::pid_of(int group) const { return group == kProcess ? process_.pid : kFirstPlace + group; }
+
+TraceEvents::Row TraceEvents::named_row(int group, int tid, const std::string& name) {
+  rows_.emplace(std::pair(group, tid), name);
+  return {group, tid};
 }
+
+TraceEvents::Row TraceEvents::loop_row() { return named_row(kProcess, process_.pid, "training loop"); }
 
 void TraceEvents::add_bar(const char* category, const std::string& name, const Bar& bar, TraceEvent args) {
   events_.push_back({{"ph", "X"},
                      {"cat", category},
                      {"name", name},
-                     {"pid", bar.row.pid},
+                     {"pid", pid_of(bar.row.group)},
                      {"tid", bar.row.tid},
                      {"ts", time(bar.begin)},
                      {"dur", static_cast<double>(bar.end - bar.begin) / 1000.0},
@@ -78,7 +94,7 @@ void TraceEvents::add_bar(const char* category, const std::string& name, const B
 }
 
 void TraceEvents::add(const TracedStep& step) {
-  stage_pids_.clear();
+  stage_groups_.clear();
   done_.clear();
   begun_.clear();
   add_step_mark(step.spans);
@@ -86,36 +102,55 @@ void TraceEvents::add(const TracedStep& step) {
   add_buckets(step.spans);
   add_flows();
   add_counters(step);
+  outside_.insert(outside_.end(), step.outside.begin(), step.outside.end());
 }
 
 void TraceEvents::add_step_mark(const StepSpans& spans) {
-  pids_[process_.pid] = concat("process of rank ", process_.rank, " on ", process_.host);
-  const Row row = named_row(process_.pid, process_.pid, "training loop");
-  add_bar("user_annotation", concat("ProfilerStep#", spans.step), {row, spans.begin, spans.end},
-          {{"step", spans.step}});
+  const std::string part = process_.part.empty() ? "" : concat(" (", process_.part, ")");
+  groups_[kProcess] = concat("process of rank ", process_.rank, part, " on ", process_.host);
+  const Row row = loop_row();
+  TraceEvent args{{"step", spans.step}};
+  if (spans.dropped > 0) args["spans_dropped"] = spans.dropped;
+  marks_.push_back({row, spans.begin, spans.end});
+  add_bar("user_annotation", concat("ProfilerStep#", spans.step), marks_.back(), std::move(args));
   for (const Span& span : spans.process)
     add_bar("user_annotation", name_of(span), {row, span.begin, span.end}, {{"phase", phase_word(span.phase)}});
 }
 
 void TraceEvents::add_place(const TracedStep& step, const StepSpans::Place& place) {
-  const auto key = std::pair(place.replica, place.device);
-  const int pid = places_.emplace(key, 1 + static_cast<int>(places_.size())).first->second;
-  const auto device = step.devices.find(key);
-  pids_[pid] = concat("rank ", process_.rank, " replica ", index(place.replica), ": ",
-                      device != step.devices.end() ? device->second : concat("device ", index(place.device)));
-  for (const StageId stage : place.stages) stage_pids_.try_emplace(stage, pid);
-  for (const Span& span : place.spans) add_span(place, pid, span, step.spans.step);
+  const auto device = step.devices.find({place.replica, place.device});
+  Place key{place.replica, place.device,
+            device != step.devices.end() ? device->second : concat("device ", index(place.device))};
+  const std::vector<StepSpans::Turn>& turns = step.spans.turns;
+  if (turns.empty()) {
+    const int group = group_of(key);
+    for (const StageId stage : place.stages) stage_groups_.try_emplace(stage, group);
+  }
+  for (const Span& span : place.spans) {
+    const int turn = turn_at(step.spans, span.begin);
+    key.worker = turn >= 0 ? turns[turn].worker : -1;
+    add_span(place, group_of(key), span, step.spans, turn);
+  }
 }
 
-void TraceEvents::add_span(const StepSpans::Place& place, int pid, const Span& span, std::int64_t step) {
+int TraceEvents::group_of(const Place& place) {
+  const int group = places_.emplace(place, 1 + static_cast<int>(places_.size())).first->second;
+  groups_.try_emplace(group, concat("rank ", process_.rank, place.worker >= 0 ? concat(" worker ", place.worker) : "",
+                                    " replica ", index(place.replica), ": ", place.name));
+  return group;
+}
+
+void TraceEvents::add_span(const StepSpans::Place& place, int group, const Span& span, const StepSpans& spans,
+                           int turn) {
   const Kind kind = kind_of(span.phase);
-  const auto found = std::ranges::find(place.stages, span.stage);
-  const bool has_stage = found != place.stages.end(), has_micro_batch = index(span.micro_batch) >= 0;
+  const bool has_stage = std::ranges::find(place.stages, span.stage) != place.stages.end();
+  const bool has_micro_batch = index(span.micro_batch) >= 0;
   // What no stage has to itself shares the first one's row: it is the same thread.
-  const int at = has_stage ? static_cast<int>(found - place.stages.begin()) : 0;
   const StageId of = has_stage || place.stages.empty() ? span.stage : place.stages.front();
-  const Bar bar{named_row(pid, first_row(kind) + at, row_name(kind, of)), span.begin, span.end};
-  TraceEvent args{{"phase", phase_word(span.phase)}, {"step", step}, {"replica", index(place.replica)}};
+  const Row row = named_row(group, first_row(kind) + std::max(index(of), 0), row_name(kind, of));
+  const Bar bar{row, span.begin, span.end};
+  TraceEvent args{{"phase", phase_word(span.phase)}, {"step", spans.step}, {"replica", index(place.replica)}};
+  if (turn >= 0) args["worker"] = spans.turns[turn].worker;
   if (has_stage) args["stage"] = index(span.stage);
   if (has_micro_batch) args["micro_batch"] = index(span.micro_batch);
   // HolisticTraceAnalysis rounds to microseconds: what is shorter would end before it begins.
@@ -124,7 +159,7 @@ void TraceEvents::add_span(const StepSpans::Place& place, int pid, const Span& s
   } else {
     add_work(kind == Kind::kCopy ? "gpu_memcpy" : "kernel", name_of(span), bar, std::move(args));
   }
-  if (has_stage && has_micro_batch) remember({place.replica, span.stage, span.micro_batch}, span.phase, bar);
+  if (has_stage && has_micro_batch) remember({place.replica, span.stage, span.micro_batch, turn}, span.phase, bar);
 }
 
 // What arrows lead from and to.
@@ -137,12 +172,11 @@ void TraceEvents::remember(Work work, Phase phase, const Bar& bar) {
 
 // With the call on the host that began it: a reader drops work without.
 void TraceEvents::add_work(const char* category, const std::string& name, const Bar& bar, TraceEvent args) {
-  const int correlation = ++correlations_, pid = bar.row.pid;
-  const bool has_device = pid != process_.pid;
+  const int correlation = ++correlations_, group = bar.row.group;
   args.update(
-      {{"device", has_device ? pid - 1 : 0}, {"context", 1}, {"stream", bar.row.tid}, {"correlation", correlation}});
+      {{"device", std::max(group - 1, 0)}, {"context", 1}, {"stream", bar.row.tid}, {"correlation", correlation}});
   add_bar(category, name, bar, std::move(args));
-  const Row host = named_row(process_.pid, process_.pid + (has_device ? pid : 0), concat("calls for ", pids_[pid]));
+  const Row host = named_row(kProcess, process_.pid + kFirstCalls + group, concat("calls for ", groups_[group]));
   // Sums overlap; the calls that begin them do not.
   const bool is_sum = bar.row.tid >= kSums;
   add_bar("cuda_runtime", concat("launch ", name), {host, bar.begin, is_sum ? bar.begin : bar.end},
@@ -151,35 +185,34 @@ void TraceEvents::add_work(const char* category, const std::string& name, const 
 
 // Sums of one stage that overlap have rows of their own: bars of one row must nest.
 TraceEvents::Row TraceEvents::bucket_row(const BucketSpan& bucket) {
-  const auto found = stage_pids_.find(bucket.stage);
-  const int pid = found != stage_pids_.end() ? found->second : process_.pid;
-  std::vector<Nanoseconds>& lanes = lanes_[{pid, bucket.stage}];
+  const auto found = stage_groups_.find(bucket.stage);
+  const int group = found != stage_groups_.end() ? found->second : kProcess;
+  std::vector<Nanoseconds>& lanes = lanes_[{group, bucket.stage}];
   auto lane = std::ranges::find_if(lanes, [&](Nanoseconds until) { return until <= bucket.begin; });
   if (lane == lanes.end() && lanes.size() < kLanes) lane = lanes.insert(lane, 0);
   if (lane == lanes.end()) lane = std::ranges::min_element(lanes);  // more at once than anybody can read
   *lane = std::max(*lane, bucket.end);
   const int tid = kSums + index(bucket.stage) * kLanes + static_cast<int>(lane - lanes.begin());
-  return named_row(pid, tid, concat("stage ", index(bucket.stage), " all-reduce"));
+  return named_row(group, group == kProcess ? process_.pid + tid : tid,
+                   concat("stage ", index(bucket.stage), " all-reduce"));
 }
 
 void TraceEvents::add_buckets(const StepSpans& spans) {
   for (const BucketSpan& bucket : spans.buckets) {
     const Row row = bucket_row(bucket);
+    TraceEvent args{
+        {"phase", "all_reduce"}, {"step", spans.step}, {"stage", index(bucket.stage)}, {"bucket", bucket.bucket}};
+    if (process_.tells_waits) args["waited_us"] = static_cast<double>(bucket.all_there - bucket.begin) / 1000.0;
     add_work(
         "kernel",
         concat("ncclKernel AllReduce (", process_.backend, ") stage ", index(bucket.stage), " bucket ", bucket.bucket),
-        {row, bucket.begin, bucket.end},
-        {{"phase", "all_reduce"},
-         {"step", spans.step},
-         {"stage", index(bucket.stage)},
-         {"bucket", bucket.bucket},
-         {"waited_us", static_cast<double>(bucket.all_there - bucket.begin) / 1000.0}});
+        {row, bucket.begin, bucket.end}, std::move(args));
   }
 }
 
 void TraceEvents::add_flow_end(const char* phase, const std::string& name, const Row& row, Nanoseconds at) {
-  TraceEvent event{{"ph", phase},    {"cat", "pipeline"}, {"name", name},  {"id", flows_},
-                   {"pid", row.pid}, {"tid", row.tid},    {"ts", time(at)}};
+  TraceEvent event{{"ph", phase},    {"cat", "pipeline"},        {"name", name},  {"id", flows_},
+                   {"tid", row.tid}, {"pid", pid_of(row.group)}, {"ts", time(at)}};
   if (*phase == 'f') event["bp"] = "e";
   events_.push_back(std::move(event));
 }
@@ -211,16 +244,28 @@ void TraceEvents::add_counters(const TracedStep& step) {
   }
 }
 
+// The steps of a server go on beside what its loop does meanwhile; bars that cut each other need two rows.
+void TraceEvents::add_outside() {
+  for (const Span& span : outside_) {
+    const bool is_beside =
+        std::ranges::any_of(marks_, [&](const Bar& mark) { return mark.begin < span.end && span.begin < mark.end; });
+    const Row row =
+        is_beside ? named_row(kProcess, process_.pid + kBeside, "training loop, beside the steps") : loop_row();
+    add_bar("user_annotation", name_of(span), {row, span.begin, span.end}, {{"phase", phase_word(span.phase)}});
+  }
+}
+
 std::vector<TraceEvent> TraceEvents::take() {
+  add_outside();
   std::vector<TraceEvent> all;
-  const auto name = [&](const char* what, int pid, int tid, TraceEvent args) {
-    all.push_back({{"ph", "M"}, {"name", what}, {"pid", pid}, {"tid", tid}, {"ts", 0}, {"args", std::move(args)}});
+  const auto name = [&](const char* what, int group, int tid, TraceEvent args) {
+    all.push_back(
+        {{"ph", "M"}, {"name", what}, {"pid", pid_of(group)}, {"tid", tid}, {"ts", 0}, {"args", std::move(args)}});
   };
-  for (const auto& [pid, text] : pids_) {
-    const bool is_device = pid != process_.pid;
-    name("process_name", pid, 0, {{"name", text}});
-    name("process_labels", pid, 0, {{"labels", is_device ? "device" : "CPU"}});
-    name("process_sort_index", pid, 0, {{"sort_index", is_device ? pid : 0}});
+  for (const auto& [group, text] : groups_) {
+    name("process_name", group, 0, {{"name", text}});
+    name("process_labels", group, 0, {{"labels", group == kProcess ? "CPU" : "device"}});
+    name("process_sort_index", group, 0, {{"sort_index", group}});
   }
   for (const auto& [row, text] : rows_) {
     name("thread_name", row.first, row.second, {{"name", text}});

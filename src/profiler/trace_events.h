@@ -23,9 +23,18 @@ class TraceEvents {
   [[nodiscard]] std::vector<TraceEvent> take();
 
  private:
-  // Where a bar is drawn: of a device or of the process; a row of it. Readers call them process and thread.
+  // A device as one plan has it; of workers that take turns on it, one of them.
+  struct Place {
+    ReplicaId replica;
+    DeviceId device;
+    std::string name;
+    int worker = -1;
+    auto operator<=>(const Place&) const = default;
+  };
+  static constexpr int kProcess = 0;
+  // Where a bar is drawn: kProcess, or the number of a place; a row of it. Readers call them process and thread.
   struct Row {
-    int pid = 0;
+    int group = kProcess;
     int tid = 0;
   };
   struct Bar {
@@ -37,32 +46,40 @@ class TraceEvents {
     ReplicaId replica;
     StageId stage;
     MicroBatchId micro_batch;
+    int turn = -1;
     bool is_forward = false;
     auto operator<=>(const Work&) const = default;
   };
 
   void add_step_mark(const StepSpans& spans);
   void add_place(const TracedStep& step, const StepSpans::Place& place);
-  void add_span(const StepSpans::Place& place, int pid, const Span& span, std::int64_t step);
+  [[nodiscard]] int group_of(const Place& place);
+  // turn: of StepSpans::turns; -1: of none.
+  void add_span(const StepSpans::Place& place, int group, const Span& span, const StepSpans& spans, int turn);
   void remember(Work work, Phase phase, const Bar& bar);
   void add_work(const char* category, const std::string& name, const Bar& bar, TraceEvent args);
   void add_buckets(const StepSpans& spans);
   void add_flows();
   void add_counters(const TracedStep& step);
+  void add_outside();
 
-  [[nodiscard]] Row named_row(int pid, int tid, const std::string& name);
+  [[nodiscard]] int pid_of(int group) const;
+  [[nodiscard]] Row named_row(int group, int tid, const std::string& name);
+  [[nodiscard]] Row loop_row();
   [[nodiscard]] Row bucket_row(const BucketSpan& bucket);
   [[nodiscard]] double time(Nanoseconds at) const;  // in the file
   void add_bar(const char* category, const std::string& name, const Bar& bar, TraceEvent args);
   void add_flow_end(const char* phase, const std::string& name, const Row& row, Nanoseconds at);
 
   const TraceProcess& process_;
-  std::map<std::pair<ReplicaId, DeviceId>, int> places_;               // their pids
-  std::map<int, std::string> pids_;                                    // and names
-  std::map<std::pair<int, int>, std::string> rows_;                    // by pid and tid
+  std::map<Place, int> places_;                                        // their numbers
+  std::map<int, std::string> groups_;                                  // names of places and of the process
+  std::map<std::pair<int, int>, std::string> rows_;                    // by group and tid
   std::map<std::pair<int, StageId>, std::vector<Nanoseconds>> lanes_;  // of sums: until when each row is taken
-  std::map<StageId, int> stage_pids_;                                  // of the step: replica 0's place of each stage
+  std::map<StageId, int> stage_groups_;                                // of the step: replica 0's place of each stage
   std::map<Work, Bar> done_, begun_;                                   // of the step
+  std::vector<Bar> marks_;                                             // of the steps
+  std::vector<Span> outside_;
   std::vector<TraceEvent> events_;
   int correlations_ = 0;
   int flows_ = 0;

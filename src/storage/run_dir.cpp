@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <ctime>
 #include <functional>
 #include <map>
@@ -22,6 +23,8 @@ namespace sluice::storage {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kTrace = "trace.rank", kTraceEnding = ".json.gz";
 
 // What shows that `dir` holds a run; empty when nothing does.
 std::string trace_of_run(const fs::path& dir) {
@@ -131,6 +134,24 @@ std::vector<fs::path> RunDir::named(const fs::path& parent, std::string_view con
   std::vector<fs::path> directories;
   for (const auto& [stamp, directory] : found) directories.push_back(directory);
   return directories;
+}
+
+std::string RunDir::trace_name(int rank) { return concat(kTrace, rank, kTraceEnding); }
+
+std::string RunDir::worker_trace_name(int worker) { return concat("trace.worker", worker, kTraceEnding); }
+
+std::map<int, fs::path> RunDir::traces(const fs::path& dir) {
+  std::map<int, fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    if (!name.starts_with(kTrace) || !entry->is_regular_file(ignored)) continue;
+    int rank = -1;
+    std::from_chars(name.data() + kTrace.size(), name.data() + name.size(), rank);
+    if (rank >= 0 && name == trace_name(rank)) files[rank] = entry->path();
+  }
+  return files;
 }
 
 RunDir RunDir::create_named(const fs::path& parent, std::string_view config_name) {

@@ -43,6 +43,7 @@ void Loop::run() {
 
 void Loop::run_to_the_end() {
   run_until_done_or_stopped();
+  report_outside_of_steps();
   if (parts_.trace != nullptr) parts_.trace->finish();
   if (kernels_ && parts_.records != nullptr) kernels_->report(parts_.records->reporter);
   if (!is_finished() || progress_.evaluation_due) stop_early();
@@ -287,6 +288,7 @@ bool Loop::checkpoint_is_due() const {
 void Loop::report_outside_of_steps() {
   const StepSpans spans = parts_.engine.recorder().collect(progress_.steps_done, 0, 0);
   if (kernels_) kernels_->forget();
+  if (parts_.trace != nullptr) parts_.trace->add_outside(spans.process);
   if (parts_.records != nullptr) parts_.records->reporter.outside_of_steps(spans.process);
 }
 

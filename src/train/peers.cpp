@@ -126,6 +126,11 @@ void Peers::together(const std::function<void()>& action) {
 
 std::unique_lock<std::timed_mutex> Peers::hold() { return std::unique_lock(saving_); }
 
+void Peers::before_end(std::function<void()> act) {
+  const std::scoped_lock lock(before_end_mutex_);
+  before_end_ = std::move(act);
+}
+
 void Peers::part() {
   communicator_->barrier();
   {
@@ -143,6 +148,10 @@ void Peers::stop(const InterruptedError& why) {
 
 void Peers::end(const Error& error) {
   if (error.exit_code() == ExitCode::kInterrupted) before_training_.discard();
+  {
+    const std::scoped_lock lock(before_end_mutex_);
+    if (before_end_) before_end_();
+  }
   launch_.end_process(error);
 }
 

@@ -66,6 +66,10 @@ class Peers {
   // While it lives, the loss of another process ends this one only after a while: a checkpoint is being written.
   [[nodiscard]] std::unique_lock<std::timed_mutex> hold();
 
+  // What is done before a failure ends this process, from whichever thread does so; it has an end of its own. Empty:
+  // nothing any more; returns when it is not under way.
+  void before_end(std::function<void()> act);
+
   // Until training begins a StopSignal ends all processes of the run at once, and this one while it prepares.
   [[nodiscard]] StopBeforeTraining& before_training() { return before_training_; }
 
@@ -85,6 +89,8 @@ class Peers {
   std::optional<comm::Processes> processes_;
   std::shared_ptr<comm::Communicator> communicator_;
   std::timed_mutex saving_;
+  std::mutex before_end_mutex_;
+  std::function<void()> before_end_;  // guarded by before_end_mutex_
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::optional<comm::LostProcess> lost_;  // guarded by mutex_

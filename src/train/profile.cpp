@@ -57,7 +57,9 @@ void check_writable(const config::Config& config, const ProfileOptions& options)
   storage::check_output("--out", options.out, {options.config_file, config.pipeline.order});
   const storage::AtomicFile probe(options.out);
   if (options.trace.empty()) return;
-  storage::check_output("--trace", options.trace, {options.config_file, config.pipeline.order, options.out});
+  storage::check_output("--trace", options.trace, {options.config_file, config.pipeline.order});
+  if (fs::weakly_canonical(fs::absolute(options.trace)) == fs::weakly_canonical(fs::absolute(options.out)))
+    throw ConfigError(concat("--trace ", options.trace.string(), " is the file of --out; give it another name"));
   const storage::AtomicFile probe_of_trace(options.trace);
 }
 
@@ -160,10 +162,11 @@ measure::ReplicaGroup replica_group(const Setup& setup, comm::Processes* process
   return group;
 }
 
-StepTrace trace_of(Peers& peers, const Setup& setup, const ProfileOrders& orders) {
+TraceOptions trace_of(const Setup& setup, const ProfileOrders& orders) {
   const StepRange timed{kWarmUpSteps + 1, kWarmUpSteps + orders.steps};
-  return {setup, peers.is_alone() ? nullptr : &peers.communicator(), orders.trace.empty() ? StepRange{} : timed,
-          [&setup, file = std::filesystem::path(orders.trace)](int rank) {
+  return {.steps = orders.trace.empty() ? StepRange{} : timed,
+          .part = part_of_process(setup),
+          .file = [&setup, file = fs::path(orders.trace)](int rank) {
             return trace_file_beside(file, rank, setup.process.processes);
           }};
 }
@@ -177,8 +180,10 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     if (!peers.is_alone()) engine::hand_out_state(composition);
     if (chunks_are_open(setup.config)) decide_chunks(setup, engine, {});
     if (peers.keeps_records()) log_info(concat("running ", kWarmUpSteps, " + ", orders.steps, " training steps"));
-    StepTrace trace = trace_of(peers, setup, orders);
-    const auto trial = whole_steps(run_trial_steps(setup, engine, kWarmUpSteps, orders.steps, &trace));
+    StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), trace_of(setup, orders));
+    std::vector<TrialStep> trial;
+    run_traced(peers, trace,
+               [&] { trial = whole_steps(run_trial_steps(setup, engine, kWarmUpSteps, orders.steps, &trace)); });
     profile.step = summary_of(trial);
     const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =
@@ -210,8 +215,9 @@ ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& opti
   return outcome;
 }
 
-void follow(Peers& peers, const Setup& setup) {
+void follow(Peers& peers, const Setup& setup, const ProfileOptions& options) {
   const auto orders = ProfileOrders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
+  warn_of_own_trace(setup, !options.trace.empty(), !orders.trace.empty());
   ProfileOutcome not_kept;
   measure_composed(peers, setup, orders, not_kept);
 }
@@ -233,7 +239,7 @@ std::optional<ProfileOutcome> run_profile(const config::Config& config, const Pr
       say_changes_are_left_out(config);
       outcome = lead(peers, setup, options);
     } else {
-      follow(peers, setup);
+      follow(peers, setup, options);
     }
     return nlohmann::ordered_json();
   });

@@ -15,7 +15,7 @@ class RankTimes {
  public:
   void add(const profiler::StepBreakdown& breakdown) { report::add_step(totals_, breakdown); }
 
-  // The fields of `ranks` (docs/files.md); all processes call it together.
+  // The fields of `ranks` (docs/files.md), in rank 0; all processes call it together.
   [[nodiscard]] nlohmann::ordered_json of_all(const comm::Communicator& all) const;
 
  private:

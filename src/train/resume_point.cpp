@@ -66,6 +66,17 @@ void refuse_to_go_on(const config::Config& config, const SessionOptions& options
                            "model.weights set to the checkpoint's model.safetensors"));
 }
 
+report::ReporterStart start_of_records(const storage::RunDir& run_dir, bool continues,
+                                       const std::optional<ResumePoint>& resume) {
+  if (continues) {
+    const Progress& progress = resume->state.progress;
+    return {resume->state.metrics, progress.steps_done + (progress.evaluation_due ? 0 : 1)};
+  }
+  report::ReporterStart start;
+  if (run_dir.resumes()) start.first_step = 0;
+  return start;
+}
+
 void load_start(engine::Composition& composition, const Setup& setup, std::optional<ResumePoint>& resume) {
   const std::string& weights = setup.config.model.weights;
   if (resume) {

@@ -9,7 +9,9 @@
 #include <string>
 
 #include "engine/compose.h"
+#include "report/reporter.h"
 #include "storage/checkpoint.h"
+#include "storage/run_dir.h"
 #include "train/resume.h"
 #include "train/session.h"
 #include "train/setup.h"
@@ -33,6 +35,11 @@ struct ResumePoint {
 // Whether it goes on with what its parameter server had taken after the checkpoint, too: not where it goes back to a
 // checkpoint that was named, nor in another directory, which is said.
 [[nodiscard]] bool goes_on_with_pushes(const ResumeChoice& choice, const std::optional<ResumePoint>& resume);
+
+// A run directory's own records are continued where the checkpoint left them; any other run begins its own, and what an
+// earlier start left in TensorBoard's files before its first checkpoint is made void.
+[[nodiscard]] report::ReporterStart start_of_records(const storage::RunDir& run_dir, bool continues,
+                                                     const std::optional<ResumePoint>& resume);
 
 // Where a run of this kind can never go on.
 void refuse_to_go_on(const config::Config& config, const SessionOptions& options);

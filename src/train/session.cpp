@@ -53,19 +53,6 @@ void give(Peers& peers, const Orders& orders) {
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
 }
 
-// A run directory's own records are continued where the checkpoint left them; any other run begins its own, and what an
-// earlier start left in TensorBoard's files before its first checkpoint is made void.
-report::ReporterStart start_of_records(const storage::RunDir& run_dir, bool continues,
-                                       const std::optional<ResumePoint>& resume) {
-  if (continues) {
-    const Progress& progress = resume->state.progress;
-    return {resume->state.metrics, progress.steps_done + (progress.evaluation_due ? 0 : 1)};
-  }
-  report::ReporterStart start;
-  if (run_dir.resumes()) start.first_step = 0;
-  return start;
-}
-
 LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues) {
   const config::Config& config = setup.config;
   return {.total_steps = setup.total_steps,
@@ -124,20 +111,22 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
   std::optional<FreezeWatch> watch;
   if (!is_known_beforehand(policy_of(setup))) watch.emplace(peers, setup, engine, training.plans, training.start);
   const PlanSource source = watch ? watch->source() : source_of(training.plans.changes);
-  StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), training.traced,
-                  [&](int rank) { return training.run_dir / trace_file_name(rank); });
+  const bool serves = training.updates != nullptr && !setup.servers.empty();
+  StepTrace trace(
+      setup, peers.is_alone() ? nullptr : &peers.communicator(),
+      traces_of_run(training.traced, serves ? part_of_server(setup) : part_of_process(setup), training.run_dir));
   RankTimes times;
-  Loop({.engine = engine,
-        .open_train_data = open_train_data,
-        .open_eval_data = open_eval_data,
-        .plans = source,
-        .records = records,
-        .features = training.features,
-        .updates = training.updates,
-        .trace = &trace,
-        .times = peers.is_alone() ? nullptr : &times},
-       options, training.start)
-      .run();
+  Loop loop({.engine = engine,
+             .open_train_data = open_train_data,
+             .open_eval_data = open_eval_data,
+             .plans = source,
+             .records = records,
+             .features = training.features,
+             .updates = training.updates,
+             .trace = &trace,
+             .times = peers.is_alone() ? nullptr : &times},
+            options, training.start);
+  run_traced(peers, trace, [&] { loop.run(); });
   if (peers.is_alone()) return;
   const nlohmann::ordered_json of_all = times.of_all(peers.communicator());
   if (records != nullptr) records->reporter.event("ranks", of_all);
@@ -267,6 +256,7 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
     refuse_to_cut(checkpoints, setup.total_steps, resume->source);
     if (auto summary = summary_of_finished_run(run_dir, setup.total_steps)) {
       give(peers, {.trains = false, .state = {.progress = resume->state.progress}});
+      warn_of_no_steps(options.traced, setup.total_steps);
       tell_that_it_was_done(setup, options.server, options.launch.version);
       return *summary;
     }
@@ -280,8 +270,9 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
 }
 
 // The part of a process that keeps no records.
-nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
+nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& options) {
   Orders orders = Orders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
+  warn_of_own_trace(setup, !options.traced.is_empty(), options.traced == orders.traced);
   setup.total_steps = total_steps_after(setup, orders.state.progress);
   const nlohmann::ordered_json summary{
       {"rank", peers.process().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
@@ -355,7 +346,7 @@ nlohmann::ordered_json run_training(const config::Config& wanted, const SessionO
   return peers.run([&] {
     settle_together(peers, setup);
     check_changes(setup, refuse_too_many_threads);  // the processes of this machine are known
-    return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup);
+    return peers.keeps_records() ? lead(peers, setup, options) : follow(peers, setup, options);
   });
 }
 

@@ -3,11 +3,10 @@
 #include <unistd.h>
 #include <charconv>
 #include <chrono>
+#include <exception>
 #include <map>
-#include <optional>
 #include <system_error>
 
-#include "comm/clock_offset.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/host.h"
@@ -16,6 +15,8 @@
 #include "device/memory.h"
 #include "storage/files.h"
 #include "storage/gzip.h"
+#include "storage/run_dir.h"
+#include "train/sum_waits.h"
 
 namespace sluice::train {
 namespace {
@@ -85,8 +86,6 @@ void check_trace(bool is_wanted, const config::Config& config) {
     throw ConfigError("--trace needs what profile.level = \"off\" does not record; set profile.level = \"events\"");
 }
 
-std::string trace_file_name(int rank) { return concat("trace.rank", rank, ".json.gz"); }
-
 std::filesystem::path trace_file_beside(const std::filesystem::path& file, int rank, int processes) {
   if (processes == 1) return file;
   const std::string name = file.filename().string();
@@ -100,58 +99,177 @@ void check_trace_file(const std::filesystem::path& file) {
   throw ConfigError(concat("--trace ", file.string(), ": a trace ends in .json or .json.gz, else nothing reads it"));
 }
 
-StepTrace::StepTrace(const Setup& setup, const comm::Communicator* others, StepRange steps, File file)
-    : setup_(setup), others_(others), range_(steps), file_(std::move(file)), is_done_(steps.is_empty()) {}
+void warn_of_own_trace(const Setup& setup, bool is_wanted, bool is_rank_0s) {
+  if (!is_wanted || setup.process.rank == 0 || is_rank_0s) return;
+  log_warning(concat("--trace of rank ", setup.process.rank, " is not heeded: rank 0's counts for all, give it there"));
+}
+
+void warn_of_no_steps(const StepRange& steps, std::int64_t steps_done) {
+  if (steps.is_empty()) return;
+  log_warning(concat("--trace: the run was done before, after step ", steps_done, ", so there is no trace"));
+}
+
+TracePart part_of_process(const Setup& setup) { return {setup.process.rank, setup.process.processes}; }
+
+// Servers that keep shards only trace nothing, but count: nobody shall take their number.
+TracePart part_of_server(const Setup& setup) {
+  return {0, static_cast<int>(setup.config.ps.workers + setup.config.ps.servers), "parameter server"};
+}
+
+TracePart part_of_worker(const Setup& setup, int worker) {
+  return {worker + 1, part_of_server(setup).processes, concat("worker ", worker)};
+}
+
+TraceOptions traces_of_run(const StepRange& steps, TracePart part, const std::filesystem::path& run_dir) {
+  return {.steps = steps,
+          .part = std::move(part),
+          .file = [run_dir](int rank) { return run_dir / storage::RunDir::trace_name(rank); },
+          .run_dir = run_dir};
+}
+
+StepTrace::StepTrace(const Setup& setup, const comm::Communicator* others, TraceOptions options)
+    : setup_(setup), others_(others), options_(std::move(options)), is_done_(options_.steps.is_empty()) {}
 
 void StepTrace::add(const StepSpans& spans, const StepStats& stats, const Plan& plan) {
-  if (is_done_ || spans.step < range_.first) return;
+  if (is_done_ || spans.step < options_.steps.first) return;
+  if (spans.step > options_.steps.last) return finish();  // the run begins there, or a worker's versions leap
   const profiler::NetworkRates& network = network_.rates();
   const std::vector<device::Device> devices = devices_for(setup_, plan.devices() * plan.replicas).devices;
-  steps_.push_back(
-      {spans, names_of(devices, plan), counters_of(spans, stats, devices, network_.is_known() ? &network : nullptr)});
-  if (spans.step >= range_.last) write();
+  {
+    const std::scoped_lock lock(mutex_);
+    steps_.push_back(
+        {spans, names_of(devices, plan), counters_of(spans, stats, devices, network_.is_known() ? &network : nullptr)});
+  }
+  if (others_ != nullptr && steps_.size() == 1) clock_ = comm::measure_clock_offset(*others_);
+  if (spans.step == options_.steps.last) write();
+}
+
+void StepTrace::add_outside(const std::vector<Span>& spans) {
+  if (is_done_ || steps_.empty()) return;
+  const std::scoped_lock lock(mutex_);
+  steps_.back().outside.insert(steps_.back().outside.end(), spans.begin(), spans.end());
+}
+
+std::string StepTrace::none_was_made() const {
+  return concat("--trace: no step from ", options_.steps.first, " to ", options_.steps.last,
+                " was made, so there is no trace");
 }
 
 void StepTrace::finish() {
   if (is_done_) return;
   if (!steps_.empty()) return write();
+  const std::scoped_lock lock(mutex_);
   is_done_ = true;
-  if (setup_.process.rank == 0)
-    log_warning(concat("--trace: no step from ", range_.first, " to ", range_.last, " was made, so there is no trace"));
+  if (setup_.process.rank == 0) log_warning(none_was_made());
 }
 
-void StepTrace::write() {
-  is_done_ = true;
-  profiler::TraceProcess process{.rank = setup_.process.rank,
-                                 .processes = setup_.process.processes,
+profiler::TraceProcess StepTrace::own_process() const {
+  profiler::TraceProcess process{.rank = options_.part.rank,
+                                 .processes = options_.part.processes,
                                  .host = host_name(),
                                  .pid = static_cast<int>(getpid()),
+                                 .part = options_.part.name,
                                  .backend = backend_of(setup_),
                                  .base = steps_.front().spans.begin};
   process.base_epoch = since_1970() - (now_ns() - process.base);
-  if (others_ != nullptr) {
-    const comm::ClockOffset clock = comm::measure_clock_offset(*others_);
-    process.clock = {clock.offset, clock.error};
-    const std::string of_rank_0 = comm::broadcast_text(*others_, concat(process.base, " ", process.base_epoch), 0);
-    const std::size_t space = of_rank_0.find(' ');
-    process.base = std::stoll(of_rank_0.substr(0, space));
-    process.base_epoch = std::stoll(of_rank_0.substr(space + 1));
+  if (!process.part.empty()) process.clock = std::nullopt;
+  return process;
+}
+
+void StepTrace::agree_with_others(profiler::TraceProcess& process) {
+  const comm::ClockOffset clock = comm::covering(*clock_, comm::measure_clock_offset(*others_));
+  process.clock = {clock.offset, clock.error};
+  const std::string of_rank_0 = comm::broadcast_text(*others_, concat(process.base, " ", process.base_epoch), 0);
+  const std::size_t space = of_rank_0.find(' ');
+  process.base = std::stoll(of_rank_0.substr(0, space));
+  process.base_epoch = std::stoll(of_rank_0.substr(space + 1));
+  const auto times = when_all_were_there(*others_, clock.offset, steps_);
+  process.tells_waits = times.has_value();
+  if (!times) return;
+  const std::scoped_lock lock(mutex_);
+  auto next = times->begin();
+  for (profiler::TracedStep& step : steps_) {
+    for (BucketSpan& bucket : step.spans.buckets) bucket.all_there = *next++;
   }
-  const std::string own = profiler::trace_text(process, steps_);
+}
+
+std::string StepTrace::text_of(const profiler::TraceProcess& process) const {
+  if (const std::uint64_t dropped = profiler::spans_dropped(steps_); dropped > 0)
+    log_warning(concat("the trace of ", process.part.empty() ? concat("rank ", process.rank) : process.part, " lacks ",
+                       counted(dropped, "span"), " that found no room while a step ran; fewer micro-batches ",
+                       "(pipeline.chunks) make fewer"));
+  const std::string text = profiler::trace_text(process, steps_);
+  return options_.file(0).extension() == ".gz" ? storage::gzip(text) : text;
+}
+
+void StepTrace::write_files(const std::vector<std::string>& texts) const {
+  const int count = static_cast<int>(texts.size());
+  for (int rank = 0; rank < count; ++rank) storage::write_text_atomically(options_.file(rank), texts[rank]);
+  if (options_.run_dir.empty()) return;
+  std::error_code ignored;
+  for (const auto& [rank, file] : storage::RunDir::traces(options_.run_dir)) {
+    if (rank >= count) std::filesystem::remove(file, ignored);  // of an earlier run of more processes
+  }
+}
+
+void StepTrace::write() {
+  profiler::TraceProcess process = own_process();
+  if (others_ != nullptr) agree_with_others(process);
+  std::vector<std::string> texts{text_of(process)};
+  if (others_ != nullptr) texts = comm::gather_texts(*others_, texts.front(), /*root=*/0);
+  const std::scoped_lock lock(mutex_);
+  if (is_done_.exchange(true)) return;
   const auto traced = static_cast<std::int64_t>(steps_.size());
   steps_.clear();
-  const bool is_compressed = file_(process.rank).extension() == ".gz";
-  std::vector<std::string> texts{is_compressed ? storage::gzip(own) : own};
-  if (others_ != nullptr) texts = comm::all_texts(*others_, texts.front());
   if (setup_.process.rank != 0) return;
   try {
-    for (int rank = 0; rank < static_cast<int>(texts.size()); ++rank)
-      storage::write_text_atomically(file_(rank), texts[rank]);
-    log_info(concat("trace of ", counted(traced, "step"), " written to ", file_(0).string(),
+    write_files(texts);
+    log_info(concat("trace of ", counted(traced, "step"), " written to ", options_.file(0).string(),
                     texts.size() > 1 ? concat(" and ", texts.size() - 1, " more, one of each process") : ""));
   } catch (const StorageError& error) {
     log_warning(concat("the trace is lost, the run goes on: ", error.what()));
   }
+}
+
+void StepTrace::rescue() noexcept {
+  const std::scoped_lock lock(mutex_);
+  if (is_done_.exchange(true) || setup_.process.rank != 0) return;
+  try {
+    if (steps_.empty()) return log_warning(none_was_made());
+    profiler::TraceProcess process = own_process();
+    process.tells_waits = others_ == nullptr;
+    write_files({text_of(process)});
+    const int missing = setup_.process.processes - 1;
+    log_warning(concat("the run ends before its trace is whole: ", counted(steps_.size(), "step"), " written to ",
+                       options_.file(0).string(),
+                       missing > 0 ? concat("; what ", counted(missing, "other process"), " traced is lost") : ""));
+  } catch (const std::exception& error) {
+    log_warning(concat("the trace is lost: ", error.what()));
+  }
+}
+
+void run_traced(StepTrace& trace, const std::function<void()>& steps) {
+  try {
+    steps();
+  } catch (...) {
+    trace.rescue();
+    throw;
+  }
+}
+
+void run_traced(Peers& peers, StepTrace& trace, const std::function<void()>& steps) {
+  peers.before_end([&trace] { trace.rescue(); });
+  try {
+    steps();
+  } catch (...) {
+    {
+      const auto held = peers.hold();
+      trace.rescue();
+    }
+    peers.before_end({});
+    throw;
+  }
+  peers.before_end({});
 }
 
 }  // namespace sluice::train

@@ -98,6 +98,7 @@ class VirtualWorkers final : public UpdateSource {
     if (is_local_) state.optimizer.clear();  // the engine's are its workers'
     load_from_server(engine, server_->layout(), state);
     done.spans = engine.recorder().collect(update.done.update.version, begin, now_ns());
+    done.spans.turns = std::exchange(turns_, {});
     return done;
   }
 
@@ -161,8 +162,16 @@ class VirtualWorkers final : public UpdateSource {
     std::int64_t step = round * share.steps();
     const double lr = rate_(server_->progress());
     for (const data::Lease& samples : steps_of(own.lease, share))
-      add_to(own.flops, run_step(samples, step++, lr, clock).flops);
+      add_to(own.flops, take_turn(worker, samples, step++, lr, clock).flops);
     if (is_local_) own.optimizer.take_from(engine_->composition());
+  }
+
+  StepStats take_turn(ps::WorkerId worker, const data::Lease& samples, std::int64_t step, double lr,
+                      ps::SliceClock& clock) {
+    const Nanoseconds begin = now_ns();
+    StepStats stats = run_step(samples, step, lr, clock);
+    turns_.push_back({static_cast<int>(worker), begin, now_ns()});
+    return stats;
   }
 
   StepStats run_step(const data::Lease& samples, std::int64_t step, double lr, ps::SliceClock& clock) {
@@ -192,7 +201,8 @@ class VirtualWorkers final : public UpdateSource {
   std::shared_ptr<ps::WorkerSync> sync_;
   std::unique_ptr<ps::Server> server_;
   std::unique_ptr<ps::VirtualCluster> cluster_;
-  std::vector<Step> steps_;  // [worker]
+  std::vector<Step> steps_;             // [worker]
+  std::vector<StepSpans::Turn> turns_;  // since the last update
   engine::Engine* engine_ = nullptr;
   engine::StepWishes wishes_;
   ps::SliceClock* clock_ = nullptr;  // of the step that runs; null: it has no deadline

@@ -21,6 +21,7 @@
 #include "ps/policy/stragglers.h"
 #include "ps/worker_sync.h"
 #include "report/worker_writer.h"
+#include "storage/run_dir.h"
 #include "train/choose_chunks.h"
 #include "train/composition.h"
 #include "train/machine_fit.h"
@@ -304,10 +305,10 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const 
     const auto unsent = take_unsent(unsent_place(), compression_options(setup.config.ps).push);
     if (!unsent.empty()) link->load_residuals(unsent);
     has_taken = true;
-    StepTrace trace(setup, nullptr, traced,
-                    [&](int) { return run_dir / concat("trace.worker", place.worker, ".json.gz"); });
+    const auto trace_file = [&](int) { return run_dir / storage::RunDir::worker_trace_name(place.worker); };
+    StepTrace trace(setup, nullptr, {.steps = traced, .part = part_of_worker(setup, place.worker), .file = trace_file});
     Worker worker(setup, place, link, records.get(), trace);
-    worker.run();
+    run_traced(trace, [&] { worker.run(); });
     trace.finish();
     end("done");
     log_result(concat("worker ", place.worker, ": the run is over, after ", worker.pushes(), " pushes of this worker"));
@@ -328,14 +329,16 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const 
 }  // namespace
 
 nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlace& place, const Launch& launch,
-                                  const WorkerFiles& files) {
-  const auto& [run_dir, traced] = files;
-  check_trace(!traced.is_empty(), config);
-  if (!traced.is_empty() && run_dir.empty())
-    throw ConfigError("--trace needs --run-dir in a worker of a parameter server, which keeps no files without it");
+                                  const WorkerFiles& wanted) {
+  WorkerFiles files = wanted;
+  check_trace(!files.traced.is_empty(), config);
+  if (!files.traced.is_empty() && files.run_dir.empty()) {
+    log_warning(concat("worker ", place.worker, " keeps no files without a --run-dir of its own: it is not traced"));
+    files.traced = {};
+  }
   const StopSignal stop_signal(launch.end_process ? StopSignal::Afterwards::kIgnored
                                                   : StopSignal::Afterwards::kAsBefore);
-  check_run_dir(run_dir);
+  check_run_dir(files.run_dir);
   const ProcessRank of_launch = process_rank(launch.world);
   Setup setup = make_setup(config, {.local_rank = of_launch.local_rank, .local_size = of_launch.local_size});
   setup.servers = addresses_of(place);

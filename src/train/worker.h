@@ -23,6 +23,6 @@ struct WorkerFiles {
 
 // Returns when the run is over: what this worker has done.
 nlohmann::ordered_json run_worker(const config::Config& config, const ServerPlace& place, const Launch& launch,
-                                  const WorkerFiles& files);
+                                  const WorkerFiles& wanted);
 
 }  // namespace sluice::train

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import tempfile
 import unittest
 
@@ -80,10 +81,10 @@ class TraceTest(unittest.TestCase):
         counters = {event["name"] for event in trace["traceEvents"] if event["ph"] == "C"}
         self.assertLessEqual({"samples/s of the run", "memory MB of cpu:0", "memory MB of cpu:1"}, counters)
 
-    def two_processes(self, **popen_of_1):
+    def two_processes(self, steps="3..5", **popen_of_1):
         config = configuration(self.folder, pipeline={"chunks": 2}, replicas={"bucket_mb": 0.01})
         port = free_port()
-        processes = [cli.start("train", config, "--trace", "3..5", *(["--run-dir", self.run_dir] if rank == 0 else []),
+        processes = [cli.start("train", config, "--trace", steps, *(["--run-dir", self.run_dir] if rank == 0 else []),
                                env=cli.environment_of(rank, 2, port), **(popen_of_1 if rank == 1 else {}))
                      for rank in (0, 1)]
         for done in cli.finish_all(processes):
@@ -116,14 +117,32 @@ class TraceTest(unittest.TestCase):
 
     def test_rank_0_says_which_steps_are_traced(self):
         config = configuration(self.folder)
-        port = free_port()
-        processes = [cli.start("train", config, *arguments, env=cli.environment_of(rank, 2, port))
-                     for rank, arguments in enumerate((["--run-dir", self.run_dir, "--trace", "3..4"], ["--trace", "6"]))]
-        for done in cli.finish_all(processes):
-            self.assertEqual(done.returncode, 0, done.stderr)
-        for rank in (0, 1):
-            trace = trace_rules.read(self.run_dir / f"trace.rank{rank}.json.gz")
-            self.assertEqual({bar["args"]["step"] for bar in trace_rules.bars(trace, phase="forward")}, {3, 4})
+        for name, of_0, of_1, traced in (("both", ["--trace", "3..4"], ["--trace", "6"], True),
+                                         ("first", ["--trace", "3..4"], [], True), ("second", [], ["--trace", "6"], False)):
+            with self.subTest(name):
+                run_dir = self.folder / name
+                processes = cli.start_ranks(2, "train", config, arguments_of={0: ["--run-dir", run_dir, *of_0], 1: of_1})
+                done = cli.finish_all(processes)
+                self.assertEqual([process.returncode for process in done], [0, 0], done[0].stderr + done[1].stderr)
+                self.assertEqual("--trace of rank 1 is not heeded" in done[1].stderr, bool(of_1))
+                names = [f"trace.rank{rank}.json.gz" for rank in (0, 1)] if traced else []
+                self.assertEqual(sorted(file.name for file in run_dir.glob("trace*")), names)
+                for file in names:
+                    trace = trace_rules.read(run_dir / file)
+                    self.assertEqual({bar["args"]["step"] for bar in trace_rules.bars(trace, phase="forward")}, {3, 4})
+
+    def test_waits_for_sums_are_right_from_the_first_step_on(self):
+        """Whatever the clocks: until the last process began, by the bars of both files."""
+        traces = self.two_processes("1..2", **({"preexec_fn": clock_ahead} if may_change_clocks() else {}))
+        sums = [{(bar["args"]["step"], bar["args"]["stage"], bar["args"]["bucket"]): bar
+                 for bar in trace_rules.bars(trace, phase="all_reduce") if "bucket" in bar["args"]} for trace in traces]
+        self.assertEqual(sums[0].keys(), sums[1].keys())
+        self.assertEqual({step for step, _, _ in sums[0]}, {1, 2})
+        for key in sums[0]:
+            last = max(of_rank[key]["ts"] for of_rank in sums)
+            for of_rank in sums:
+                bar = of_rank[key]
+                self.assertAlmostEqual(bar["args"]["waited_us"], min(last - bar["ts"], bar["dur"]), delta=0.01)
 
     def test_every_process_has_a_file_and_its_times_in_the_records(self):
         self.assert_nobody_ends_a_sum_before_all_began(self.two_processes())
@@ -149,6 +168,159 @@ class TraceTest(unittest.TestCase):
         trace = trace_rules.read(own / "trace.worker0.json.gz")
         trace_rules.check(trace)
         self.assertEqual({bar["args"]["step"] for bar in trace_rules.bars(trace, phase="forward")}, {2, 3, 4})
+        self.assertIsNone(trace["sluice"]["clock"])
+
+    def serve(self, arguments, **ps):
+        """A server and its workers, with the further arguments of each."""
+        config = configuration(self.folder, replicas={"sync": "ps"}, ps={"policy": "bsp", "worker_batch": 8} | ps,
+                               train={"steps": STEPS, "lr": 0.05})
+        return cli.finish_all(cli.start_ranks(len(arguments), "train", config, arguments_of=dict(enumerate(arguments))))
+
+    def test_the_parts_of_a_parameter_server_have_ranks_of_their_own(self):
+        folders = [self.run_dir, self.folder / "one", self.folder / "two"]
+        for done in self.serve([["--run-dir", folder, "--trace", "2..4"] for folder in folders]):
+            self.assertEqual(done.returncode, 0, done.stderr)
+        files = [folders[0] / "trace.rank0.json.gz", *(folders[i] / f"trace.worker{i - 1}.json.gz" for i in (1, 2))]
+        for rank, file in enumerate(files):
+            trace = trace_rules.read(file)
+            trace_rules.check(trace)
+            self.assertEqual(trace["distributedInfo"], {"backend": "", "rank": rank, "world_size": 3})
+        self.hta_reads(files[1:], [1, 2])  # it cannot read what has no device, as the server
+
+    def hta_reads(self, files, ranks):
+        """HolisticTraceAnalysis reads them as these ranks, if it is installed."""
+        if not importlib.util.find_spec("hta"):
+            return
+        from hta.trace_analysis import TraceAnalysis
+
+        folder = self.folder / "gathered"
+        folder.mkdir()
+        for file in files:
+            shutil.copy(file, folder)
+        with contextlib.redirect_stdout(io.StringIO()):
+            analysis = TraceAnalysis(trace_dir=str(folder))
+            breakdown = analysis.get_temporal_breakdown(visualize=False)
+        self.assertEqual(sorted(analysis.t.traces), ranks)
+        self.assertEqual(sorted(breakdown["rank"]), ranks)
+
+    def test_a_worker_that_keeps_no_files_trains_untraced(self):
+        done = self.serve([["--run-dir", self.run_dir], ["--trace", "2..4"]])
+        self.assertEqual([process.returncode for process in done], [0, 0], done[0].stderr + done[1].stderr)
+        self.assertIn("worker 0 keeps no files without a --run-dir of its own: it is not traced", done[1].stderr)
+
+    def test_workers_in_virtual_time_have_rows_of_their_own(self):
+        config = configuration(self.folder, replicas={"sync": "ps"}, pipeline={"stages": 2, "chunks": 2},
+                               ps={"clock": "virtual", "policy": "bsp", "workers": 3, "worker_batch": 8},
+                               train={"steps": STEPS, "lr": 0.05})
+        cli.must_run("train", config, "--run-dir", self.run_dir, "--trace", "2..3")
+        trace = trace_rules.read(self.run_dir / "trace.rank0.json.gz")
+        trace_rules.check(trace)
+        groups = trace_rules.group_names(trace)
+        forward = trace_rules.bars(trace, phase="forward")
+        self.assertEqual(len(forward), 2 * 3 * 2 * 2)
+        self.assertEqual({(groups[bar["pid"]], bar["args"]["worker"]) for bar in forward},
+                         {(f"rank 0 worker {worker} replica 0: cpu:{device}", worker)
+                          for worker in range(3) for device in range(2)})
+
+    def test_rows_after_a_change_of_plan_have_its_names(self):
+        config = configuration(self.folder, replicas={"local": 2},
+                               pipeline={"stages": 2, "chunks": 2, "changes": ["4: stages = 1, replicas = 4"]})
+        cli.must_run("train", config, "--run-dir", self.run_dir, "--trace", "4..5")
+        trace = trace_rules.read(self.run_dir / "trace.rank0.json.gz")
+        trace_rules.check(trace)
+        groups, rows = trace_rules.group_names(trace), trace_rules.row_names(trace)
+        for step, stages in ((4, 2), (5, 1)):
+            named = {(groups[bar["pid"]], rows[bar["pid"], bar["tid"]])
+                     for bar in trace_rules.bars(trace, phase="optimizer", step=step)}
+            self.assertEqual(named, {(f"rank 0 replica {device // stages}: cpu:{device}", f"stage {device % stages}")
+                                     for device in range(4)})
+
+    def test_evaluations_and_checkpoints_stand_between_the_steps(self):
+        config = configuration(self.folder, checkpoint={"every_steps": 5})
+        cli.must_run("train", config, "--run-dir", self.run_dir, "--trace", "3..20")  # evaluates after steps 4 and 8
+        trace = trace_rules.read(self.run_dir / "trace.rank0.json.gz")
+        trace_rules.check(trace)
+        marks = {bar["args"]["step"]: bar for bar in trace_rules.bars(trace) if bar["name"].startswith("ProfilerStep#")}
+        for phase, steps in (("evaluation", (4, 8)), ("checkpoint", (5, 8))):
+            bars = trace_rules.bars(trace, phase=phase)
+            self.assertEqual(len(bars), len(steps), phase)
+            for bar, step in zip(bars, steps):
+                self.assertEqual((bar["pid"], bar["tid"]), (marks[step]["pid"], marks[step]["tid"]))
+                self.assertLessEqual(trace_rules.end(marks[step]), bar["ts"] + 1e-3)
+                self.assertLessEqual(trace_rules.end(bar), marks[step + 1]["ts"] + 1e-3 if step < STEPS else float("inf"))
+
+    def test_spans_that_found_no_room_are_told(self):
+        config = configuration(self.folder, pipeline={"stages": 2, "chunks": 3000}, data={"name": "shapes", "samples": 3000},
+                               train={"steps": 2, "global_batch": 3000, "lr": 0.05})
+        done = cli.must_run("train", config, "--run-dir", self.run_dir, "--trace", "2")
+        trace = trace_rules.read(self.run_dir / "trace.rank0.json.gz")
+        dropped = trace["sluice"]["spans_dropped"]
+        self.assertGreater(dropped, 0)
+        self.assertIn(f"the trace of rank 0 lacks {dropped} spans", done.stderr)
+
+    def test_a_run_that_diverges_leaves_its_trace(self):
+        config = configuration(self.folder, train={"steps": STEPS, "global_batch": 16, "lr": 1e30})
+        done = cli.run("train", config, "--run-dir", self.run_dir, "--trace", "1..8")
+        self.assertEqual(done.returncode, 6, done.stderr)
+        trace = trace_rules.read(self.run_dir / "trace.rank0.json.gz")
+        trace_rules.check(trace)
+        steps = {bar["args"]["step"] for bar in trace_rules.bars(trace, phase="forward")}
+        self.assertIn(1, steps)
+        self.assertIn(f"the run ends before its trace is whole: {len(steps)} step", done.stderr)
+        # Before the first of the steps there is nothing to write.
+        done = cli.run("train", config, "--run-dir", self.folder / "other", "--trace", "8")
+        self.assertIn("--trace: no step from 8 to 8 was made", done.stderr)
+        self.assertEqual(list((self.folder / "other").glob("trace*")), [])
+
+    def lose_rank_1(self, how):
+        """A run of two processes that loses one while both trace; rank 0's end."""
+        config = configuration(self.folder, train={"steps": 100_000, "global_batch": 16, "lr": 1e-6},
+                               replicas={"hang_timeout_s": 5.0})
+        processes = cli.start_ranks(2, "train", config, "--trace", "3..1000", arguments_of={0: ["--run-dir", self.run_dir]})
+        cli.wait_until(lambda: len(cli.events(self.run_dir, "step")) >= 4, processes[0])
+        processes[1].send_signal(how)
+        done = cli.finish(processes[0])
+        processes[1].kill()
+        cli.finish(processes[1])
+        self.assertEqual(done.returncode, 5, done.stderr)
+        trace = trace_rules.read(self.run_dir / "trace.rank0.json.gz")
+        trace_rules.check(trace)
+        steps = {bar["args"]["step"] for bar in trace_rules.bars(trace, phase="forward")}
+        self.assertEqual(steps, set(range(3, max(steps) + 1)))
+        self.assertIn(f"{len(steps)} steps written to", done.stderr)
+        self.assertIn("what 1 other process traced is lost", done.stderr)
+        self.assertFalse(any("waited_us" in bar["args"] for bar in trace_rules.bars(trace)))
+        self.assertEqual([file.name for file in self.run_dir.glob("trace*")], ["trace.rank0.json.gz"])
+
+    def test_a_process_that_dies_leaves_rank_0_its_own_trace(self):
+        self.run_dir.mkdir()
+        (self.run_dir / "trace.rank1.json.gz").write_bytes(b"of an earlier run")
+        self.lose_rank_1(signal.SIGKILL)
+
+    def test_a_process_that_hangs_leaves_rank_0_its_own_trace(self):
+        self.lose_rank_1(signal.SIGSTOP)
+
+    def test_a_signal_leaves_the_trace_of_all(self):
+        config = configuration(self.folder, train={"steps": 100_000, "global_batch": 16, "lr": 1e-6})
+        processes = cli.start_ranks(2, "train", config, "--trace", "3..1000", arguments_of={0: ["--run-dir", self.run_dir]})
+        cli.wait_until(lambda: len(cli.events(self.run_dir, "step")) >= 4, processes[0])
+        processes[1].send_signal(signal.SIGTERM)
+        for done in cli.finish_all(processes):
+            self.assertEqual(done.returncode, 130, done.stderr)
+        steps = [{bar["args"]["step"] for bar in trace_rules.bars(
+            trace_rules.read(self.run_dir / f"trace.rank{rank}.json.gz"), phase="forward")} for rank in (0, 1)]
+        self.assertEqual(steps[0], steps[1])
+
+    def test_traces_of_processes_that_are_no_more_go(self):
+        config = configuration(self.folder)
+        self.run_dir.mkdir()
+        stale = ["trace.rank1.json.gz", "trace.rank12.json.gz"]
+        others = ["trace.rank01.json.gz", "trace.rank1.json", "trace.rankx.json.gz", "trace.worker1.json.gz", "my.json.gz"]
+        for name in stale + others:
+            (self.run_dir / name).write_bytes(b"")
+        cli.must_run("train", config, "--run-dir", self.run_dir, "--trace", "3")
+        self.assertEqual({file.name for file in self.run_dir.glob("*.json*")} - {"metrics.jsonl"},
+                         {*others, "trace.rank0.json.gz"})
 
     def test_profile_traces_the_steps_that_it_times(self):
         config = configuration(self.folder, profile={"steps": 4})
@@ -158,6 +330,28 @@ class TraceTest(unittest.TestCase):
         trace_rules.check(trace)
         marks = [bar for bar in trace_rules.bars(trace) if bar["name"].startswith("ProfilerStep#")]
         self.assertEqual(len(marks), 4)
+
+    def test_rank_0_says_whether_a_profile_is_traced(self):
+        config = configuration(self.folder, profile={"steps": 2})
+        for of_rank, other in ((0, 1), (1, 0)):
+            with self.subTest(of_rank):
+                folder = self.folder / str(of_rank)
+                folder.mkdir()
+                arguments = {of_rank: ["--trace", folder / "steps.json.gz"], other: []}
+                arguments[0] = [*arguments[0], "--out", folder / "profile.json"]
+                done = cli.finish_all(cli.start_ranks(2, "profile", config, arguments_of=arguments))
+                self.assertEqual([process.returncode for process in done], [0, 0], done[0].stderr + done[1].stderr)
+                self.assertEqual("--trace of rank 1 is not heeded" in done[1].stderr, of_rank == 1)
+                names = ["steps.rank0.json.gz", "steps.rank1.json.gz"] if of_rank == 0 else []
+                self.assertEqual(sorted(file.name for file in folder.glob("steps*")), names)
+
+    def test_a_profile_refuses_a_trace_that_it_cannot_write(self):
+        config = configuration(self.folder, profile={"steps": 2})
+        out = self.folder / "profile.json"
+        self.assertIn("--trace", self.refused("profile", config, "--out", out, "--trace", self.folder / "none" / "t.json",
+                                              code=8))
+        self.assertIn("--trace", self.refused("profile", config, "--out", out, "--trace", out))
+        self.assertFalse(out.exists())
 
     def test_what_cannot_be_traced_is_said_before_anything_begins(self):
         config = configuration(self.folder)
@@ -176,6 +370,13 @@ class TraceTest(unittest.TestCase):
         trace_rules.check(trace_rules.read(self.run_dir / "trace.rank0.json.gz"))
         done = cli.must_run("train", config, "--run-dir", self.folder / "other", "--trace", "20")
         self.assertIn("--trace: no step from 20 to 20 was made", done.stderr)
+        self.assertEqual(list((self.folder / "other").glob("trace*")), [])
+        # What was done before is not made again.
+        done = cli.must_run("train", config, "--run-dir", self.folder / "other", "--resume", "auto", "--trace", "3..4")
+        self.assertIn("--trace: the run was done before", done.stderr)
+        done = cli.must_run("train", config, "--run-dir", self.folder / "other", "--resume", "auto", "--trace", "3..4", "--set",
+                            f"train.steps={STEPS + 2}")
+        self.assertIn("--trace: no step from 3 to 4 was made", done.stderr)
         self.assertEqual(list((self.folder / "other").glob("trace*")), [])
 
     @unittest.skipUnless(importlib.util.find_spec("hta"), "HolisticTraceAnalysis is not installed (bootstrap.sh --check-tools)")

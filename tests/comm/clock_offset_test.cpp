@@ -33,6 +33,15 @@ TEST(ClockOffset, TheDifferenceLiesWithinTheError) {
   }
 }
 
+TEST(ClockOffset, WhatWasMeasuredTwiceHoldsInBetween) {
+  const ClockOffset both = covering({.offset = 100, .error = 10}, {.offset = 180, .error = 31});
+  EXPECT_EQ(both.offset, 150);  // 90 .. 211
+  EXPECT_EQ(both.error, 61);
+  const ClockOffset same = covering({.offset = -7, .error = 3}, {.offset = -7, .error = 5});
+  EXPECT_EQ(same.offset, -7);
+  EXPECT_EQ(same.error, 5);
+}
+
 TEST(ClockOffset, ManyMeetingsNarrowIt) {
   // One way takes 10, the other 30: the middle is off by 10, and the error says so.
   const std::vector<Meeting> reference{{0, 100}, {200, 240}}, own{{1000, 1100}, {1210, 1250}};

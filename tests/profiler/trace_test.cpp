@@ -143,21 +143,22 @@ TEST(Trace, NamesTellComputingFromSumsAndTimesAddUpToTheBreakdown) {
   const TracedStep step = two_stages(7, 1000);
   const json trace = parsed({.pid = 4711, .backend = "gloo"}, {step});
   const std::regex is_sum("^nccl.*Kernel"), is_copy("^(Memcpy|Memset)");
-  std::map<int, std::set<int>> computing, summing;  // by device: microseconds
+  std::map<int, std::set<int>> computing, summing;  // by device, in the order of places: microseconds
   for (const json& bar : events_of(trace, "X")) {
     if (!bar.at("args").contains("stream")) continue;
     const std::string name = bar.at("name");
     auto& into = std::regex_search(name, is_sum) ? summing : computing;
     if (std::regex_search(name, is_copy)) continue;
-    for (int us = bar.at("ts"); us < double(bar.at("ts")) + double(bar.at("dur")); ++us) into[bar.at("pid")].insert(us);
+    for (int us = bar.at("ts"); us < double(bar.at("ts")) + double(bar.at("dur")); ++us)
+      into[bar.at("args").at("device")].insert(us);
   }
   const StepBreakdown breakdown = break_down(step.spans);
   for (const PlaceBreakdown& place : breakdown.places) {
     const Nanoseconds busy = place.forward() + place.backward() + place[Part::kOptimizer];
-    EXPECT_EQ(static_cast<Nanoseconds>(computing[1 + index(place.device)].size()) * kUs, busy) << index(place.device);
+    EXPECT_EQ(static_cast<Nanoseconds>(computing[index(place.device)].size()) * kUs, busy) << index(place.device);
   }
-  EXPECT_EQ(summing[2].size(), 50);  // 125 .. 175
-  EXPECT_EQ(summing[1].size(), 13);  // 165 .. 178
+  EXPECT_EQ(summing[1].size(), 50);  // 125 .. 175
+  EXPECT_EQ(summing[0].size(), 13);  // 165 .. 178
 }
 
 TEST(Trace, TimesAreRankZeroSAndTheRankIsFoundLineByLine) {
@@ -167,7 +168,7 @@ TEST(Trace, TimesAreRankZeroSAndTheRankIsFoundLineByLine) {
                              .host = "a\"b\\\n\xff<script>",
                              .pid = 4711,
                              .backend = "gloo",
-                             .clock = {.offset = 50'000'123, .error = 77},
+                             .clock = TraceClock{.offset = 50'000'123, .error = 77},
                              .base = -49'000'000,
                              .base_epoch = 42};
   const std::string text = trace_text(process, std::vector{step});
@@ -192,6 +193,117 @@ TEST(Trace, CountersStandAtTheEndsOfSteps) {
   EXPECT_EQ(counters[0].at("name"), "samples/s of the run");
   EXPECT_EQ(counters[0].at("args").at("value"), 320.5);
   EXPECT_EQ(double(counters[0].at("ts")), 1200.0);
+}
+
+// {group, row} of each bar of a stage's work, as a reader names them.
+std::set<std::pair<std::string, std::string>> rows_of_work(const json& trace) {
+  std::map<int, std::string> groups;
+  std::map<std::pair<int, int>, std::string> rows;
+  for (const json& event : events_of(trace, "M")) {
+    if (event.at("name") == "process_name") groups[event.at("pid")] = event.at("args").at("name");
+    if (event.at("name") == "thread_name") rows[{event.at("pid"), event.at("tid")}] = event.at("args").at("name");
+  }
+  std::set<std::pair<std::string, std::string>> found;
+  for (const json& bar : events_of(trace, "X")) {
+    if (bar.at("args").contains("stage")) found.emplace(groups.at(bar.at("pid")), rows[{bar.at("pid"), bar.at("tid")}]);
+  }
+  return found;
+}
+
+TracedStep one_stage(std::int64_t number, Nanoseconds at, int stage, const std::string& device) {
+  StepSpans spans{.step = number, .begin = at * kUs, .end = (at + 100) * kUs};
+  spans.places = {{ReplicaId{0}, DeviceId{0}, {StageId{stage}}, {span(Phase::kForward, stage, 0, at + 10, at + 30)}}};
+  return {std::move(spans), {{{ReplicaId{0}, DeviceId{0}}, device}}};
+}
+
+// Freezing cuts the model anew: another stage may come to a place, and another device.
+TEST(Trace, AnotherPlanHasItsOwnNames) {
+  const json trace = parsed(
+      {.pid = 4711}, {one_stage(7, 1000, 0, "cpu:0"), one_stage(8, 1100, 1, "cpu:0"), one_stage(9, 1200, 0, "cpu:3")});
+  EXPECT_THAT(rows_of_work(trace), testing::UnorderedElementsAre(std::pair("rank 0 replica 0: cpu:0", "stage 0"),
+                                                                 std::pair("rank 0 replica 0: cpu:0", "stage 1"),
+                                                                 std::pair("rank 0 replica 0: cpu:3", "stage 0")));
+}
+
+// The first process of a container is process 1, and a small number is no rarity there.
+TEST(Trace, NoNumberOfAProcessIsThatOfAPlace) {
+  for (const int pid : {1, 2, 3, 10, 3010, 4'194'304}) {
+    const json trace = parsed({.host = "a", .pid = pid, .backend = "gloo"}, {two_stages(7, 1000)});
+    expect_bars_nest(trace);
+    std::map<int, std::set<std::string>> names;  // of groups
+    std::map<std::pair<int, int>, std::set<std::string>> rows;
+    for (const json& event : events_of(trace, "M")) {
+      if (event.at("name") == "process_name") names[event.at("pid")].insert(event.at("args").at("name"));
+      if (event.at("name") == "thread_name")
+        rows[{event.at("pid"), event.at("tid")}].insert(event.at("args").at("name"));
+    }
+    EXPECT_EQ(names.size(), 3) << pid;
+    EXPECT_THAT(names[pid], testing::ElementsAre("process of rank 0 on a"));
+    for (const auto& [row, of_row] : rows) EXPECT_EQ(of_row.size(), 1) << pid << " " << *of_row.begin();
+  }
+}
+
+TEST(Trace, WorkersThatTakeTurnsHaveRowsOfTheirOwn) {
+  TracedStep step{{.step = 7, .begin = 0, .end = 500 * kUs}, {{{ReplicaId{0}, DeviceId{0}}, "cpu:0"}}};
+  auto& place =
+      step.spans.places.emplace_back(StepSpans::Place{ReplicaId{0}, DeviceId{0}, {StageId{0}, StageId{1}}, {}});
+  for (const int begin : {0, 100, 200}) {
+    const int worker = begin == 100 ? 1 : 0;
+    step.spans.turns.push_back({worker, begin * kUs, (begin + 90) * kUs});
+    for (const int stage : {0, 1})
+      place.spans.push_back(span(Phase::kForward, stage, 0, begin + 10 + 20 * stage, begin + 20 + 20 * stage));
+  }
+  const json trace = parsed({.pid = 4711}, {step});
+  EXPECT_THAT(rows_of_work(trace),
+              testing::UnorderedElementsAre(std::pair("rank 0 worker 0 replica 0: cpu:0", "stage 0"),
+                                            std::pair("rank 0 worker 0 replica 0: cpu:0", "stage 1"),
+                                            std::pair("rank 0 worker 1 replica 0: cpu:0", "stage 0"),
+                                            std::pair("rank 0 worker 1 replica 0: cpu:0", "stage 1")));
+  // Of each turn an activation, which leads to its own next stage.
+  std::map<int, double> starts;
+  for (const json& start : events_of(trace, "s")) starts[start.at("id")] = start.at("ts");
+  const auto ends = events_of(trace, "f");
+  EXPECT_EQ(ends.size(), 3);
+  for (const json& end : ends) EXPECT_NEAR(double(end.at("ts")) - starts.at(end.at("id")), 10, 0.01);
+}
+
+TEST(Trace, WhatTheLoopDoesBetweenStepsStandsInItsRow) {
+  TracedStep step = two_stages(7, 1000);  // to 1200
+  step.outside = {span(Phase::kEvaluation, -1, -1, 1210, 1250), span(Phase::kCheckpoint, -1, -1, 1250, 1260)};
+  const auto row_of = [](const json& trace, const std::string& name) {
+    for (const json& bar : events_of(trace, "X")) {
+      if (bar.at("name") == name) return std::pair(int(bar.at("pid")), int(bar.at("tid")));
+    }
+    return std::pair(-1, -1);
+  };
+  const json trace = parsed({.pid = 4711}, {step, two_stages(8, 1300)});
+  expect_bars_nest(trace);
+  EXPECT_EQ(row_of(trace, "evaluation"), row_of(trace, "ProfilerStep#7"));
+  EXPECT_EQ(row_of(trace, "checkpoint"), row_of(trace, "ProfilerStep#7"));
+  // A server's steps do not wait for its loop.
+  const json of_server = parsed({.pid = 4711}, {step, two_stages(8, 1220)});
+  expect_bars_nest(of_server);
+  EXPECT_NE(row_of(of_server, "evaluation"), row_of(of_server, "ProfilerStep#7"));
+}
+
+TEST(Trace, WhatIsMissingIsSaid) {
+  TracedStep step = two_stages(7, 1000);
+  step.spans.dropped = 5;
+  const json trace = parsed({.pid = 4711, .clock = std::nullopt, .tells_waits = false}, {step, two_stages(8, 1300)});
+  EXPECT_EQ(trace.at("sluice").at("spans_dropped"), 5);
+  EXPECT_TRUE(trace.at("sluice").at("clock").is_null());
+  for (const json& bar : events_of(trace, "X")) {
+    if (bar.at("name") == "ProfilerStep#7") {
+      EXPECT_EQ(bar.at("args").at("spans_dropped"), 5);
+    } else {
+      EXPECT_FALSE(bar.at("args").contains("spans_dropped"));
+    }
+    EXPECT_FALSE(bar.at("args").contains("waited_us"));
+  }
+  const json whole = parsed({.pid = 4711}, {two_stages(7, 1000)});
+  EXPECT_EQ(whole.at("sluice").at("spans_dropped"), 0);
+  EXPECT_TRUE(
+      std::ranges::any_of(events_of(whole, "X"), [](const json& bar) { return bar.at("args").contains("waited_us"); }));
 }
 
 // Spans of a thread nest as calls do; buckets overlap as they like.

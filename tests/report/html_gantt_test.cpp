@@ -80,12 +80,20 @@ TEST_F(GanttTest, LongTracesAreBounded) {
   EXPECT_LE(picture["rows"][0]["boxes"].size(), 4000U);
 }
 
-TEST_F(GanttTest, FilesByRank) {
-  for (const char* name : {"trace.rank10.json.gz", "trace.rank2.json.gz", "trace.rankx.json.gz", "trace.rank.json.gz"})
-    packed("{}", name);
-  const auto files = trace_files(folder_.path());
-  ASSERT_EQ(files.size(), 2U);
-  EXPECT_TRUE(files.contains(2) && files.contains(10));
+TEST_F(GanttTest, WorkersThatTakeTurnsOnADeviceAreToldApart) {
+  const auto bar = [](int worker, std::int64_t pid) {
+    return TraceBar{.length_us = 50, .phase = "forward", .stage = 0, .replica = 0, .worker = worker, .pid = pid};
+  };
+  const Json rows = measured_gantt({{"", {bar(0, 5), bar(1, 6)}}}, 1)["rows"];
+  EXPECT_EQ(rows[0]["name"], "worker 0, replica 0, stage 0");
+  EXPECT_EQ(rows[1]["name"], "worker 1, replica 0, stage 0");
+}
+
+// What goes on outside of all devices has no row here, and is no step.
+TEST_F(GanttTest, BarsOfNoStepAreLeftOut) {
+  const Trace trace = read_trace(packed(concat(
+      R"({"traceEvents":[{"ph":"X","ts":1,"dur":2,"args":{"phase":"load_wait"}},)", event_text(0, 0, 1000, 10), "]}")));
+  EXPECT_EQ(trace.steps.size(), 1U);
 }
 
 RunLog log_of(const char* plan) {

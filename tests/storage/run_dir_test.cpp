@@ -129,6 +129,19 @@ TEST(RunDir, NamedOnesNeverCollide) {
   EXPECT_EQ(first.path().parent_path(), dir / "runs");
 }
 
+TEST(RunDir, TracesAreThoseOfItsOwnNames) {
+  const test::TempDir dir;
+  for (const char* name :
+       {"trace.rank0.json.gz", "trace.rank12.json.gz", "trace.rank03.json.gz", "trace.rank-1.json.gz",
+        "trace.rank4.json", "trace.rank5.json.gz.old", "my.trace.rank6.json.gz", "trace.worker7.json.gz",
+        "trace.rank8x.json.gz", "trace.rank.json.gz"})
+    test::spill(dir / name, "");
+  std::filesystem::create_directory(dir / "trace.rank9.json.gz");
+  EXPECT_THAT(RunDir::traces(dir.path()), testing::ElementsAre(std::pair(0, dir / "trace.rank0.json.gz"),
+                                                               std::pair(12, dir / "trace.rank12.json.gz")));
+  EXPECT_TRUE(RunDir::traces(dir / "none").empty());
+}
+
 TEST(RunDir, AFileInTheWayIsNamed) {
   const test::TempDir dir;
   test::spill(dir / "run", "");

@@ -42,6 +42,17 @@ def arrows(trace):
     return [(starts[number], ends[number]) for number in sorted(starts)]
 
 
+def group_names(trace):
+    """{pid: name}"""
+    return {event["pid"]: event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"}
+
+
+def row_names(trace):
+    """{(pid, tid): name}"""
+    return {(event["pid"], event["tid"]): event["args"]["name"]
+            for event in trace["traceEvents"] if event["name"] == "thread_name"}
+
+
 def check(trace):
     """Bars of a row nest, arrows lead forward, every row has a name, every piece of work was begun by a call."""
     rows = {}

@@ -10,6 +10,7 @@
 #include "pipeline/schedule/plan_schedule.h"
 #include "pipeline/schedule/simulate.h"
 #include "report/html/thinned.h"
+#include "storage/run_dir.h"
 
 namespace sluice::report {
 namespace {
@@ -17,10 +18,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kMostBoxes = 4000;  // of a picture: what a browser draws at once
+constexpr std::size_t kMostProcesses = 8;
 constexpr std::int64_t kMostDevices = 64, kMostChunks = 1024;
 
 struct RowBars {
-  std::set<int> stages, replicas;
+  std::set<int> stages, replicas, workers;
   std::vector<const TraceBar*> bars;
 };
 
@@ -29,7 +31,8 @@ using RowKey = std::pair<std::int64_t, bool>;
 
 std::string row_name(const RowBars& row, bool is_sums) {
   const std::vector<int> stages(row.stages.begin(), row.stages.end());
-  std::string name = row.replicas.empty() ? "" : concat("replica ", *row.replicas.begin());
+  std::string name = row.workers.empty() ? "" : concat("worker ", *row.workers.begin());
+  if (!row.replicas.empty()) name += concat(name.empty() ? "" : ", ", "replica ", *row.replicas.begin());
   if (!stages.empty()) name += concat(name.empty() ? "" : ", ", numbered("stage", stages));
   return concat(name, is_sums ? ", sums" : "");
 }
@@ -71,6 +74,7 @@ std::map<RowKey, RowBars> rows_of(const std::vector<TraceBar>& bars) {
     RowBars& row = rows[{bar.pid, bar.phase == "all_reduce"}];
     if (bar.stage >= 0) row.stages.insert(bar.stage);
     if (bar.replica >= 0) row.replicas.insert(bar.replica);
+    if (bar.worker >= 0) row.workers.insert(bar.worker);
     row.bars.push_back(&bar);
   }
   return rows;
@@ -174,7 +178,8 @@ void add_to(std::string& note, const std::string& sentence) { note += concat(not
 
 Json read_measured(const RunLog& log, std::string& note, std::optional<std::int64_t>& step) {
   std::vector<std::pair<std::string, Trace>> traces;
-  const auto files = trace_files(log.dir, 8);
+  auto files = storage::RunDir::traces(log.dir);
+  while (files.size() > kMostProcesses) files.erase(std::prev(files.end()));
   for (const auto& [rank, file] : files) {
     Trace trace = read_trace(file);
     if (!trace.problem.empty()) add_to(note, trace.problem + ".");

@@ -3,7 +3,6 @@
 #include <zlib.h>
 
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <istream>
 #include <memory>
@@ -76,7 +75,7 @@ class BarGatherer {
   bool start_object(std::size_t) {
     if (++depth_ != kEvent || !in_events_) return true;
     bar_ = TraceBar{};
-    step_ = 0;
+    step_ = -1;
     is_bar_ = in_arguments_ = false;
     return true;
   }
@@ -109,13 +108,14 @@ class BarGatherer {
   void argument(double value) {
     if (key_ == "stage") bar_.stage = static_cast<int>(value);
     if (key_ == "replica") bar_.replica = static_cast<int>(value);
+    if (key_ == "worker") bar_.worker = static_cast<int>(value);
     if (key_ == "micro_batch") bar_.micro_batch = static_cast<int>(value);
     if (key_ == "step") step_ = static_cast<std::int64_t>(value);
   }
 
   void keep() {
     const bool is_finite = std::isfinite(bar_.begin_us) && std::isfinite(bar_.length_us) && bar_.length_us >= 0;
-    if (!is_bar_ || bar_.phase.empty() || !is_finite) return;
+    if (!is_bar_ || step_ < 0 || bar_.phase.empty() || !is_finite) return;
     if (!trace_.steps.contains(step_) && trace_.steps.size() >= kMostSteps) return;
     auto& bars = trace_.steps[step_];
     if (bars.size() < kMostBars) bars.push_back(bar_);
@@ -123,7 +123,7 @@ class BarGatherer {
 
   Trace& trace_;
   TraceBar bar_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = -1;  // of none
   std::string key_;
   int depth_ = 0;
   bool in_events_ = false, in_arguments_ = false, is_bar_ = false;
@@ -151,23 +151,6 @@ Trace read_trace(const fs::path& file, std::int64_t unpacked_limit) {
     trace.problem = concat(name, " holds no step of ours");
   }
   return trace;
-}
-
-std::map<int, fs::path> trace_files(const fs::path& run_dir, std::size_t most) {
-  constexpr std::string_view kBefore = "trace.rank", kAfter = ".json.gz";
-  std::map<int, fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator entry(run_dir, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    std::error_code ignored;
-    if (!name.starts_with(kBefore) || !name.ends_with(kAfter) || !entry->is_regular_file(ignored)) continue;
-    const char* const last = name.data() + name.size() - kAfter.size();
-    int rank = 0;
-    const auto [stop, problem] = std::from_chars(name.data() + kBefore.size(), last, rank);
-    if (problem == std::errc() && stop == last) files[rank] = entry->path();
-  }
-  while (files.size() > most) files.erase(std::prev(files.end()));
-  return files;
 }
 
 }  // namespace sluice::report

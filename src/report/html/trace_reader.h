@@ -1,4 +1,4 @@
-// trace_reader: what each stage did in one traced step, from the traces of a run's processes (trace.rankN.json.gz).
+// trace_reader: what each stage did in one traced step, from the traces of a run's processes (RunDir::traces()).
 // Takes every bar that names its phase. Memory is bounded whatever the file holds. Not here: writing traces, drawing
 // (gantt.h). Errors: none; what cannot be read is a sentence.
 #pragma once
@@ -18,6 +18,7 @@ struct TraceBar {
   int stage = -1;  // -1: of none
   int replica = -1;
   int micro_batch = -1;
+  int worker = -1;       // of those that take turns
   std::int64_t pid = 0;  // the trace's row of a device
 };
 
@@ -28,9 +29,5 @@ struct Trace {
 
 // unpacked_limit: bytes after which reading ends.
 [[nodiscard]] Trace read_trace(const std::filesystem::path& file, std::int64_t unpacked_limit = 256'000'000);
-
-// trace.rank0.json.gz, ... of a run directory, by rank; not more than `most`.
-[[nodiscard]] std::map<int, std::filesystem::path> trace_files(const std::filesystem::path& run_dir,
-                                                               std::size_t most = 16);
 
 }  // namespace sluice::report
