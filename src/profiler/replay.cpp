@@ -69,7 +69,8 @@ LayerTimes layer_times(std::int64_t samples, const CallTime& forward, const Call
 LaunchBound launch_bound_layers(const LayerProfile& profile, std::int64_t samples) {
   LaunchBound bound;
   for (const MeasuredLayer& layer : profile.layers) {
-    const auto at = std::ranges::find(layer.times, samples, &LayerTimes::samples);
+    auto at = std::ranges::upper_bound(layer.times, samples, {}, &LayerTimes::samples);
+    if (at != layer.times.begin()) --at;
     if (at == layer.times.end() || !at->gpu || !at->gpu->is_launch_bound) continue;
     const CallTime all = sum_of(std::array{at->gpu->forward, at->gpu->input_gradient, at->gpu->weight_gradient});
     ++bound.layers;

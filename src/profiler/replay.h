@@ -46,7 +46,8 @@ void keep_shortest(CallTime& best, const CallTime& other);
 [[nodiscard]] LayerTimes layer_times(std::int64_t samples, const CallTime& forward, const CallTime& input_gradient,
                                      const CallTime& weight_gradient);
 
-// The layers that are launch-bound at `samples`, and what they take.
+// The layers that are launch-bound at the largest size measured that is not above `samples` (else at the smallest), and
+// what they take.
 struct LaunchBound {
   int layers = 0;
   double host_s = 0;

@@ -107,7 +107,10 @@ TEST(LaunchBoundLayers, AreCountedAtOneSize) {
   EXPECT_EQ(bound.host_s, 70);
   EXPECT_EQ(bound.device_s, 20);
   EXPECT_EQ(launch_bound_layers(profile, 1).layers, 3);
-  EXPECT_EQ(launch_bound_layers(profile, 2).layers, 0);
+  EXPECT_EQ(launch_bound_layers(profile, 7).layers, 3) << "the next smaller size";
+  EXPECT_EQ(launch_bound_layers(profile, 100).layers, 2);
+  EXPECT_EQ(launch_bound_layers(profile, 0).layers, 3) << "the smallest one";
+  EXPECT_EQ(launch_bound_layers(LayerProfile{.layers = std::vector<MeasuredLayer>(2)}, 8).layers, 0);
 }
 
 }  // namespace
