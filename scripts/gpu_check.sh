@@ -106,7 +106,7 @@ on_gpu=(--set 'device.list="cuda"' --set 'data.name="shapes"' --set data.samples
 one_place=(--set pipeline.stages=1 --set replicas.local=1)
 four_places=(--set 'device.list=["cuda:0", "cuda:0", "cuda:0", "cuda:0"]')
 # Batches that fill the GPU: else the gaps between kernels, which only events count, are most of a phase.
-large=("${one_place[@]}" --set train.global_batch=1000 --set data.samples=20000 --set log.every=1)
+large=("${one_place[@]}" --set pipeline.chunks=1 --set train.global_batch=1000 --set data.samples=20000 --set log.every=1)
 
 # NCCL refuses two processes on one GPU; Gloo carries the tensors of a shared one.
 # shellcheck disable=SC2317 # the bash that `ranks` starts calls it

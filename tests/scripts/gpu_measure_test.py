@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What the helpers of scripts/gpu_check.sh make of numbers, records and logs; nothing here needs a GPU or PyTorch."""
+"""What the helpers of scripts/gpu_check.sh make of numbers, records and logs; nothing here needs a GPU."""
 
+import importlib.util
 import json
 import pathlib
 import subprocess
@@ -139,6 +140,18 @@ class CompareTest(unittest.TestCase):
         done = subprocess.run([sys.executable, REPOSITORY / "scripts" / "gpu_compare.py", "--list"], capture_output=True, text=True,
                               check=True)
         self.assertEqual(done.stdout.split(), list(gpu_compare.MODELS))
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+class PeerTest(unittest.TestCase):
+    def test_it_answers_each_line_with_the_rate_of_a_step_that_learns(self):
+        done = subprocess.run(
+            [sys.executable, REPOSITORY / "bench" / "peer_gpu.py", '{"name": "vit", "size": "nano", "patch": 16}', "4", "64", "3",
+             "--device", "cpu"], input="run\n" * 3, capture_output=True, text=True, check=True)
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(len(answers), 3)
+        self.assertGreater(min(answer["samples_per_s"] for answer in answers), 0)
+        self.assertLess(answers[-1]["loss"], answers[0]["loss"])
 
 
 PAGE = """# Page
