@@ -147,7 +147,6 @@ TEST_P(ReplayTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
     if (part == Part::kForward) outputs.push_back(bench.running(i).output.detach());
     if (part == Part::kBackward) gradients.push_back(bench.running(i).input.grad());
   });
-  at::manual_seed(0);
   std::size_t output = 0, gradient = 0;
   int weights = 0;
   bench.run_repeatably(3, [&](Part part, std::size_t i, const std::function<void()>& work) {
