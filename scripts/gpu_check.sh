@@ -1,30 +1,56 @@
 #!/usr/bin/env bash
 # Runs what only a machine with a GPU can show, with programs that were built elsewhere. For docs/gpu.md.
 #
-# usage: scripts/gpu_check.sh [OUT_DIR]
+# usage: scripts/gpu_check.sh [right|shape|costs] [OUT_DIR]
+#        scripts/gpu_check.sh --record FILE
 #
-# Needs build/release (carried here when this machine cannot build) and Python's torch of the same version, whose
-# libraries the programs then use; others that it lacks (libzmq) are carried in build/release/lib. Writes OUT_DIR/gpu_check.txt (default: build/gpu_check): one line a check.
-# Exit codes: 0 all passed, 2 no GPU or nothing built, 70 a check failed.
+#   right   results are right: tests, parity under compute-sanitizer, number formats, NCCL, Gloo, stages that share the
+#           GPU, memory, CUPTI beside events
+#   shape   what the GPU can do and how a step uses it: product rates, copies, kernels and idle time, what recording costs
+#   costs   samples/s beside PyTorch; the predicted step beside the measured one
+#   none    all three, one after the other
+#
+# A part takes at most 10 minutes: a check that finds no time left is not run. Needs build/release (carried here when this
+# machine cannot build) and Python's torch of the same version, whose libraries the programs then use; others that it lacks
+# (libzmq) are carried in build/release/lib. Prints one line a check and writes them to OUT_DIR/gpu_check.txt (default:
+# build/gpu_check), and as rows of a table to OUT_DIR/gpu_results.md and docs/gpu.md. Where this repository is a copy that
+# will be gone, bring the file back and give it to --record.
+# Exit codes: 0 all passed, 2 bad usage, no GPU or nothing built, 70 a check failed.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
 # shellcheck source=scripts/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
+readonly page=$SLUICE_ROOT/docs/gpu.md
+budget_s=590 # of a part; the tests take less
+[[ ! ${SLUICE_GPU_CHECK_BUDGET_S:-} =~ ^[0-9]{1,4}$ ]] || budget_s=$((10#$SLUICE_GPU_CHECK_BUDGET_S))
+python=python3
+[[ ! -x $SLUICE_ROOT/.venv/bin/python ]] || python=$SLUICE_ROOT/.venv/bin/python
+
+parts=(right shape costs)
 case ${1:-} in
   -h | --help)
     print_help
     exit 0
     ;;
+  --record)
+    [[ $# -eq 2 ]] || die 2 "--record takes the file gpu_results.md of a run; see scripts/gpu_check.sh --help"
+    exec "$python" "$SLUICE_ROOT/scripts/gpu_record.py" "$page" "$2"
+    ;;
+  right | shape | costs)
+    parts=("$1")
+    shift
+    ;;
+  -*) die 2 "unknown option '$1'; see scripts/gpu_check.sh --help" ;;
 esac
-out=${1:-$SLUICE_ROOT/build/gpu_check}
+[[ $# -le 1 ]] || die 2 "unknown argument '$2'; see scripts/gpu_check.sh --help"
+out=$(absolute "${1:-$SLUICE_ROOT/build/gpu_check}")
 mkdir -p "$out"
-out=$(cd "$out" && pwd)
 cd "$SLUICE_ROOT"
 [[ -x build/release/sluice ]] || die 2 "build/release/sluice is missing: run scripts/bootstrap.sh, or carry the build here"
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >"$out/gpu.txt" 2>/dev/null || die 2 "no NVIDIA GPU answers here"
 if [[ ! -d .venv ]]; then
-  LD_LIBRARY_PATH=$(python3 -c 'import glob, os, torch
+  LD_LIBRARY_PATH=$("$python" -c 'import glob, os, torch
 root = os.path.dirname(torch.__file__)
 print(":".join([root + "/lib", *glob.glob(os.path.dirname(root) + "/nvidia/*/lib")]))')${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   export LD_LIBRARY_PATH
@@ -33,37 +59,55 @@ export LD_LIBRARY_PATH=$SLUICE_ROOT/build/release/lib${LD_LIBRARY_PATH:+:$LD_LIB
 export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-3000}
 
 failed=0
+part=
+part_began=0
 : >"$out/gpu_check.txt"
-# check NAME COMMAND...: its output goes to OUT_DIR/NAME.log.
-check() {
-  local name=$1 start=$SECONDS verdict=passed
-  shift
-  timeout 300 "$@" >"$out/$name.log" 2>&1 || { verdict="FAILED (exit code $?)" && failed=70; }
-  # A test that skips proves nothing here.
-  if grep -q '\[  SKIPPED \]' "$out/$name.log"; then verdict="FAILED (skipped)" && failed=70; fi
-  echo "$name: $verdict after $((SECONDS - start)) s" | tee -a "$out/gpu_check.txt"
+: >"$out/gpu_results.md"
+today=$(date +%Y-%m-%d)
+IFS=, read -r gpu_name driver <"$out/gpu.txt"
+
+# answer NAME VERDICT: the check's line, and its row.
+answer() {
+  printf '%s: %s\n' "$1" "$2" | tee -a "$out/gpu_check.txt"
+  # shellcheck disable=SC2016 # these are a table's
+  printf '| %s | %s | %s | %s | `%s` | %s |\n' "$today" "$gpu_name" "${driver# }" "$part" "$1" "${2//|/\/}" >>"$out/gpu_results.md"
 }
 
-tests=build/release/tests
-check devices build/release/sluice devices
-check transfer "$tests/device/device_test" --gtest_filter='*Gpu*'
-check features "$tests/data/data_feature_cache_test" --gtest_filter='*Gpu*'
-check parity "$tests/engine/engine_cuda_parity_test"
+# check NAME SECONDS COMMAND...: its output goes to OUT_DIR/NAME.log; what it says in a line `result: ...` stands in the
+# answer. Exit code 77: it cannot be run here, and says why in that line.
+check() {
+  local name=$1 limit=$2 left=$((budget_s - (SECONDS - part_began))) start=$SECONDS code=0 verdict said
+  shift 2
+  if [[ $left -lt 5 ]]; then
+    answer "$name" "not run: out of time"
+    return
+  fi
+  [[ $limit -le $left ]] || limit=$left
+  timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1 || code=$?
+  said=$(sed -n 's/^result: //p' "$out/$name.log" | tail -n 1)
+  case $code in
+    0) verdict=passed ;;
+    77)
+      answer "$name" "not run: ${said:-it says no reason}"
+      return
+      ;;
+    124 | 137) verdict="FAILED (not done after $limit s)" ;;
+    *) verdict="FAILED (exit code $code)" ;;
+  esac
+  # A test that skips proves nothing here.
+  if grep -q '\[  SKIPPED \]' "$out/$name.log"; then verdict="FAILED (skipped)"; fi
+  [[ $verdict == passed ]] || failed=70
+  answer "$name" "$verdict after $((SECONDS - start)) s${said:+; $said}"
+}
+
+readonly tests=build/release/tests
+train=(build/release/sluice train configs/quickstart.toml)
 on_gpu=(--set 'device.list="cuda"' --set 'data.name="shapes"' --set data.samples=2000 --set train.steps=40)
-check train_one build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" --run-dir "$out/run_one" \
-  --set pipeline.stages=1 --set replicas.local=1
-check train_grid build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" --run-dir "$out/run_grid" \
-  --set 'device.list=["cuda:0", "cuda:0", "cuda:0", "cuda:0"]'
-check eval_on_cpu build/release/sluice eval configs/quickstart.toml "${on_gpu[@]}" --checkpoint "$out/run_grid" \
-  --set 'device.list="cpu"'
+one_place=(--set pipeline.stages=1 --set replicas.local=1)
+four_places=(--set 'device.list=["cuda:0", "cuda:0", "cuda:0", "cuda:0"]')
 # Batches that fill the GPU: else the gaps between kernels, which only events count, are most of a phase.
-large=(--set pipeline.stages=1 --set replicas.local=1 --set train.global_batch=1000 --set data.samples=20000 --set log.every=1)
-check train_events build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" "${large[@]}" --run-dir "$out/run_events"
-check train_cupti build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" "${large[@]}" --run-dir "$out/run_cupti" \
-  --set 'profile.level="cupti"'
-check grid_cupti build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" --run-dir "$out/run_grid_cupti" \
-  --set 'device.list=["cuda:0", "cuda:0", "cuda:0", "cuda:0"]' --set 'profile.level="cupti"'
-check cupti_against_events python3 scripts/cupti_check.py "$out/run_events" "$out/run_cupti"
+large=("${one_place[@]}" --set pipeline.chunks=1 --set train.global_batch=1000 --set data.samples=20000 --set log.every=1)
+
 # NCCL refuses two processes on one GPU; Gloo carries the tensors of a shared one.
 # shellcheck disable=SC2317 # the bash that `ranks` starts calls it
 two_ranks() {
@@ -75,14 +119,95 @@ two_ranks() {
   for rank in 0 1; do wait "${pids[rank]}" || code=$?; done
   return "$code"
 }
-export -f two_ranks
-ranks() { check "$1" bash -c 'two_ranks "$@"' bash "${@:2}"; }
-ranks ranks_gloo build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" --run-dir "$out/run_ranks" \
-  --set 'device.list=["cuda:0", "cuda:0"]' --set replicas.local=1 --set 'replicas.backend="gloo"'
-if [[ $(wc -l <"$out/gpu.txt") -ge 2 ]]; then
-  ranks ranks_nccl build/release/sluice train configs/quickstart.toml "${on_gpu[@]}" --run-dir "$out/run_nccl" \
-    --set pipeline.stages=1 --set replicas.local=1 --set 'replicas.backend="nccl"'
-else
-  echo "ranks_nccl: not run: it needs two GPUs" | tee -a "$out/gpu_check.txt"
-fi
+# shellcheck disable=SC2317 # likewise
+ends_with() {
+  local expected=$1 code=0
+  shift
+  "$@" || code=$?
+  echo "result: it ended with exit code $code"
+  [[ $code -eq $expected ]]
+}
+# shellcheck disable=SC2317 # likewise
+sanitized() {
+  local tool=$1
+  shift
+  if ! command -v compute-sanitizer >/dev/null; then
+    echo "result: compute-sanitizer is not installed"
+    return 77
+  fi
+  compute-sanitizer --tool "$tool" --error-exitcode 70 "$@"
+}
+export -f two_ranks ends_with sanitized
+# shellcheck disable=SC2016 # the inner bash expands it
+by_function() { check "$1" "$2" bash -c '"$@"' bash "${@:3}"; }
+
+measure=("$python" scripts/gpu_measure.py)
+
+part_right() {
+  check devices 30 build/release/sluice devices
+  check transfer 60 "$tests/device/device_test" --gtest_filter='*Gpu*'
+  check features 60 "$tests/data/data_feature_cache_test" --gtest_filter='*Gpu*'
+  check parity 120 "$tests/engine/engine_cuda_parity_test"
+  check layer_times 90 "$tests/train/train_layer_timer_test" --gtest_filter='*Gpu*'
+  check number_formats 60 "${measure[@]}" formats
+  check nccl_one 60 "$tests/comm/comm_test" --gtest_filter='*ByNccl'
+  check gloo_tensors 60 "$tests/comm/comm_test" --gtest_filter='*ByGloo'
+  check train_one 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$out/run_one" "${one_place[@]}"
+  check train_grid 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$out/run_grid" "${four_places[@]}"
+  check eval_on_cpu 60 build/release/sluice eval configs/quickstart.toml "${on_gpu[@]}" --checkpoint "$out/run_grid" \
+    --set 'device.list="cpu"'
+  by_function ranks_gloo 60 two_ranks "${train[@]}" "${on_gpu[@]}" --run-dir "$out/run_ranks" \
+    --set 'device.list=["cuda:0", "cuda:0"]' --set replicas.local=1 --set 'replicas.backend="gloo"'
+  if [[ $(wc -l <"$out/gpu.txt") -ge 2 ]]; then
+    by_function ranks_nccl 60 two_ranks "${train[@]}" "${on_gpu[@]}" --run-dir "$out/run_nccl" "${one_place[@]}" \
+      --set 'replicas.backend="nccl"'
+  else
+    answer ranks_nccl "not run: it needs two GPUs"
+  fi
+  check train_events 60 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$out/run_events"
+  check train_cupti 60 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$out/run_cupti" --set 'profile.level="cupti"'
+  check grid_cupti 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$out/run_grid_cupti" "${four_places[@]}" --set 'profile.level="cupti"'
+  check cupti_against_events 20 "$python" scripts/cupti_check.py "$out/run_events" "$out/run_cupti"
+  by_function out_of_memory 60 ends_with 4 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$out/run_too_large" \
+    --set 'device.memory_limit="64MiB"'
+  check memory_profile 90 build/release/sluice profile configs/quickstart.toml "${on_gpu[@]}" "${large[@]}" --out "$out/memory.json"
+  check memory 10 "${measure[@]}" memory "$out/memory.json"
+  check warnings 10 "${measure[@]}" warnings "$out"
+  # The slowest ones last: they give way where time is short.
+  local smallest='*toy_cnn_2stages_2replicas'
+  by_function sanitizer_memory 150 sanitized memcheck "$tests/engine/engine_cuda_parity_test" --gtest_filter="$smallest"
+  by_function sanitizer_races 150 sanitized racecheck "$tests/engine/engine_cuda_parity_test" --gtest_filter="$smallest"
+}
+
+part_shape() {
+  check product_rates 120 "${measure[@]}" rates
+  check copies 60 "${measure[@]}" copies
+  check train_kernels 90 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$out/run_kernels" --set 'profile.level="cupti"'
+  check kernels 10 "${measure[@]}" kernels "$out/run_kernels"
+  check recording 250 "${measure[@]}" recording "$out/recording" "${train[@]}" "${on_gpu[@]}" "${large[@]}"
+}
+
+part_costs() {
+  local model models
+  models=$("$python" scripts/gpu_compare.py --list) || die 2 "scripts/gpu_compare.py has no list of models"
+  for model in $models; do
+    check "speed_$model" 220 "$python" scripts/gpu_compare.py "$model" "$out/speed_$model"
+  done
+  local level
+  for level in events cupti; do
+    check "profile_$level" 60 build/release/sluice profile configs/quickstart.toml "${on_gpu[@]}" "${large[@]}" \
+      --out "$out/profile_$level.json" --set "profile.level=\"$level\""
+    check "predicted_$level" 10 "${measure[@]}" predicted "$out/profile_$level.json"
+  done
+}
+
+for part in "${parts[@]}"; do
+  part_began=$SECONDS
+  case $part in
+    right) part_right ;;
+    shape) part_shape ;;
+    costs) part_costs ;;
+  esac
+done
+"$python" scripts/gpu_record.py "$page" "$out/gpu_results.md" || say "the results are in $out/gpu_results.md only"
 exit "$failed"

@@ -30,6 +30,7 @@ class StreamState {
   [[nodiscard]] virtual std::shared_ptr<EventState> record_with_time() const = 0;
   virtual void wait(const EventState& event) const = 0;
   virtual void synchronize() const = 0;
+  virtual void delay(Nanoseconds at_least) const = 0;
   virtual void keep_alive(const at::Tensor& tensor) const = 0;
   [[nodiscard]] virtual std::uint64_t handle() const = 0;  // the cudaStream_t
   // Makes this stream current on the calling thread until the returned object dies.

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace sluice::device {
 
 Stream Stream::make(Device device) {
@@ -44,6 +46,11 @@ void Stream::wait(const Event& event) const {
 
 void Stream::synchronize() const {
   if (state_) state_->synchronize();
+}
+
+void Stream::delay(Nanoseconds at_least) const {
+  constexpr Nanoseconds kMost = 1'000'000'000;
+  if (state_ && at_least > 0) state_->delay(std::min(at_least, kMost));
 }
 
 void Stream::keep_alive(const at::Tensor& tensor) const {

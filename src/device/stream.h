@@ -55,6 +55,9 @@ class Stream {
   // Later work of this stream waits. The caller does not, except on a CPU device, whose work is the caller itself.
   void wait(const Event& event) const;
   void synchronize() const;  // the caller waits until all queued work is over
+  // Keeps a GPU's queue busy for at least so long, so that what is queued meanwhile waits and then runs without gaps;
+  // at most a second. Nothing on a CPU device, and where the GPU does not tell its clock.
+  void delay(Nanoseconds at_least) const;
   // The memory of `tensor`, allocated on another stream, is not reused before this stream's queued work is over.
   void keep_alive(const at::Tensor& tensor) const;
 

@@ -27,6 +27,16 @@ class JsonWriter {
     object_[name] = write(value);
   }
 
+  // A field that came after its schema version: readers of that version do without it. An empty value is left out.
+  template <typename Value>
+  void if_there(const char* name, Value& value) {
+    (*this)(name, value);
+  }
+  template <typename Value>
+  void if_there(const char* name, std::optional<Value>& value) {
+    if (value) (*this)(name, *value);
+  }
+
   // The object of all fields.
   template <typename Value>
   [[nodiscard]] static nlohmann::ordered_json object_of(Value& value) {
@@ -72,6 +82,12 @@ class JsonReader {
     const auto found = object_.find(name);
     if (found == object_.end()) refuse(field, "is missing");
     read(*found, field, value);
+  }
+
+  // Else the value stays as it is.
+  template <typename Value>
+  void if_there(const char* name, Value& value) {
+    if (object_.contains(name)) (*this)(name, value);
   }
 
   [[noreturn]] void refuse(const std::string& field, const std::string& what) const {

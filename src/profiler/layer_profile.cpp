@@ -9,11 +9,28 @@ namespace sluice::profiler {
 
 // Found through their arguments, so not in an anonymous namespace with those of sluice.
 template <typename Io>
+void fields(Io& io, CallTime& value) {
+  io("events_s", value.events_s);
+  io("host_s", value.host_s);
+  io("kernels_s", value.kernels_s);
+}
+
+template <typename Io>
+void fields(Io& io, GpuTimes& value) {
+  io("forward", value.forward);
+  io("input_gradient", value.input_gradient);
+  io("weight_gradient", value.weight_gradient);
+  io("launch_bound", value.is_launch_bound);
+}
+
+template <typename Io>
 void fields(Io& io, LayerTimes& value) {
   io("samples", value.samples);
   io("forward_s", value.forward_s);
   io("input_gradient_s", value.input_gradient_s);
   io("weight_gradient_s", value.weight_gradient_s);
+  io.if_there("timed_by", value.timed_by);
+  io.if_there("gpu", value.gpu);
 }
 
 template <typename Io>
@@ -136,14 +153,21 @@ namespace {
 
 constexpr auto kKind = "sluice layer profile";
 
+bool is_way_of_timing(const std::string& word) {
+  return word == kTimedByClock || word == kTimedByEvents || word == kTimedByCupti;
+}
+
 // What the types of the fields do not say.
 void check_values(const JsonReader& reader, const LayerProfile& profile) {
   if (profile.layers.empty()) reader.refuse("layers", "is empty");
   if (profile.micro_batch == 0) reader.refuse("micro_batch", "is 0");
   for (std::size_t i = 0; i < profile.layers.size(); ++i) {
     for (std::size_t t = 0; t < profile.layers[i].times.size(); ++t) {
-      if (profile.layers[i].times[t].samples == 0)
-        reader.refuse(concat("layers[", i, "].times[", t, "].samples"), "is 0");
+      const LayerTimes& times = profile.layers[i].times[t];
+      const auto field = [&](const char* name) { return concat("layers[", i, "].times[", t, "].", name); };
+      if (times.samples == 0) reader.refuse(field("samples"), "is 0");
+      if (!is_way_of_timing(times.timed_by))
+        reader.refuse(field("timed_by"), concat("is \"", times.timed_by, "\", but should be clock, events or cupti"));
     }
   }
   const auto check_link = [&](const std::string& field, const LinkCost& link) {

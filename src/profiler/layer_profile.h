@@ -20,12 +20,37 @@ namespace sluice::profiler {
 
 inline constexpr int kProfileVersion = 5;
 
+// How times were obtained.
+inline constexpr auto kTimedByClock = "clock";    // by the host's, after each part
+inline constexpr auto kTimedByEvents = "events";  // by events around repeated calls (replay.h)
+inline constexpr auto kTimedByCupti = "cupti";    // by the records of the kernels of such calls
+
+// One call of a layer's part on a GPU.
+struct CallTime {
+  double events_s = 0;              // between events
+  double host_s = 0;                // until it is enqueued
+  std::optional<double> kernels_s;  // sum of its kernels; nothing where they are not recorded
+
+  bool operator==(const CallTime&) const = default;
+};
+
+struct GpuTimes {
+  CallTime forward;
+  CallTime input_gradient;
+  CallTime weight_gradient;
+  bool is_launch_bound = false;  // the host takes longer for the three than the GPU
+
+  bool operator==(const GpuTimes&) const = default;
+};
+
 // The best of several measurements at one micro-batch size.
 struct LayerTimes {
   std::int64_t samples = 0;
   double forward_s = 0;
   double input_gradient_s = 0;
   double weight_gradient_s = 0;
+  std::string timed_by = kTimedByClock;
+  std::optional<GpuTimes> gpu;  // where they were replayed
 
   bool operator==(const LayerTimes&) const = default;
 };

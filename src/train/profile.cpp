@@ -140,9 +140,12 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   const auto sizes = measure::sizes_to_profile(profile.micro_batch);
   log_info(concat("measuring ", counted(setup.layers, "layer"), " on ", profile.fingerprint.device, " at ",
                   sizes.size(), " sizes of up to ", counted(sizes.back(), "sample")));
-  profile.layers = measure::measure_layers(
-      workload_of(setup),
-      {.sizes = sizes, .least_rounds = 5, .most_rounds = 40, .budget_s = 10, .needed_size = profile.micro_batch});
+  profile.layers = measure::measure_layers(workload_of(setup), {.sizes = sizes,
+                                                                .least_rounds = 5,
+                                                                .most_rounds = 40,
+                                                                .budget_s = 10,
+                                                                .needed_size = profile.micro_batch,
+                                                                .with_kernels = setup.config.profile.level == "cupti"});
   log_info("measuring the links and the optimizer");
   profile.stage_links = measure_borders(setup);
   std::uint64_t trained_bytes = 0;

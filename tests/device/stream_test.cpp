@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include "core/clock.h"
+
 namespace sluice::device {
 namespace {
 
@@ -30,6 +32,28 @@ TEST(Transfer, ToAGpuAndBackKeepsTheValues) {
   const at::Tensor back = transfer(doubled, gpu.record(), cpu);
   gpu.synchronize();
   EXPECT_TRUE(at::equal(back, tensor * 2));
+}
+
+TEST(Stream, ADelayKeepsAGpuBusyForAtLeastSoLong) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
+  const Stream gpu = Stream::make({DeviceKind::kCuda, 0});
+  gpu.delay(1);  // the kernel is loaded
+  gpu.synchronize();
+  const Nanoseconds before = now_ns();
+  const Moment begin = gpu.moment();
+  gpu.delay(20'000'000);
+  const Moment end = gpu.moment();
+  EXPECT_LT(now_ns() - before, 20'000'000) << "the host does not wait";
+  gpu.synchronize();
+  EXPECT_GE(end.time(begin, 0), 20'000'000);
+  EXPECT_LT(end.time(begin, 0), 1'000'000'000);
+}
+
+TEST(Stream, ACpuDeviceHasNoDelay) {
+  const Stream cpu = Stream::make({DeviceKind::kCpu, 0});
+  const Nanoseconds before = now_ns();
+  cpu.delay(1'000'000'000);
+  EXPECT_LT(now_ns() - before, 500'000'000);
 }
 
 TEST(Stream, AnEmptyEventIsOver) {

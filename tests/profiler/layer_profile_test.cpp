@@ -61,6 +61,12 @@ LayerProfile example() {
                 .gradient_bytes = 1000,
                 .optimizer_bytes = 2000};
   layer.times = {{1, 1e-4, 2e-4, 3e-4}, {16, 1e-3, 2e-3, 3e-3}};
+  layer.times.push_back({.samples = 32,
+                         .forward_s = 4e-3,
+                         .input_gradient_s = 5e-3,
+                         .weight_gradient_s = 6e-3,
+                         .timed_by = kTimedByCupti,
+                         .gpu = GpuTimes{{5e-3, 1e-5, 4e-3}, {6e-3, 2e-5, 5e-3}, {7e-3, 3e-5, std::nullopt}, true}});
   profile.stage_links = {{0, 1, "cpu:0", "cpu:1", {1e-6, std::nullopt, 0}},
                          {1, 2, "cpu:1", "cuda:0", {1e-5, 1e10, 0.1}}};
   profile.all_reduce = {2, 3, {1e-4, 1.25e7, 0.3}};
@@ -120,12 +126,35 @@ TEST(LayerProfile, EveryFieldIsNeeded) {
   for (const auto& [pointer, value] : whole.items()) {
     ordered_json json = whole.unflatten();
     const ordered_json::json_pointer place(pointer);
-    if (json.at(place.parent_pointer()).is_array()) continue;
+    if (json.at(place.parent_pointer()).is_array() || place.back() == "timed_by") continue;
     json.at(place.parent_pointer()).erase(place.back());
     EXPECT_NE(refusal(json.dump()), "nothing was refused") << pointer;
     ++fields;
   }
   EXPECT_GT(fields, 60);
+}
+
+TEST(LayerProfile, FilesWithoutWhatCameLaterAreRead) {
+  ordered_json json = ordered_json::parse(to_json_text(example()));
+  for (auto& times : json["layers"][0]["times"]) {
+    times.erase("timed_by");
+    times.erase("gpu");
+  }
+  const LayerProfile read = parse_profile(json.dump(), "p.json");
+  for (const LayerTimes& times : read.layers.at(0).times) {
+    EXPECT_EQ(times.timed_by, kTimedByClock);
+    EXPECT_FALSE(times.gpu.has_value());
+  }
+}
+
+TEST(LayerProfile, TimesOfAClockSayNothingOfAGpu) {
+  const ordered_json times = ordered_json::parse(to_json_text(example())).at("layers").at(0).at("times");
+  EXPECT_FALSE(times.at(0).contains("gpu"));
+  EXPECT_EQ(times.at(0).at("timed_by"), "clock");
+  EXPECT_EQ(times.at(2).at("timed_by"), "cupti");
+  EXPECT_EQ(times.at(2).at("gpu").at("forward").at("kernels_s"), 4e-3);
+  EXPECT_TRUE(times.at(2).at("gpu").at("weight_gradient").at("kernels_s").is_null());
+  EXPECT_EQ(times.at(2).at("gpu").at("launch_bound"), true);
 }
 
 TEST(LayerProfile, UnknownFieldsArePassedOver) {
@@ -142,6 +171,8 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["layers"][0]["name"] = nullptr; }, "layers[0].name is null"},
       {[](auto& j) { j["layers"][0]["times"][1].erase("samples"); }, "layers[0].times[1].samples is missing"},
       {[](auto& j) { j["layers"][0]["times"][1]["samples"] = 0; }, "layers[0].times[1].samples is 0"},
+      {[](auto& j) { j["layers"][0]["times"][0]["timed_by"] = "sun"; }, "layers[0].times[0].timed_by is \"sun\""},
+      {[](auto& j) { j["layers"][0]["times"][2]["gpu"] = 3; }, "layers[0].times[2].gpu should be an object"},
       {[](auto& j) { j["layers"] = ordered_json::array(); }, "layers is empty"},
       {[](auto& j) { j["layers"] = 3; }, "layers should be a list"},
       {[](auto& j) { j["step"] = 3; }, "step should be an object"},

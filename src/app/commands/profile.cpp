@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "core/text_table.h"
 #include "profiler/layer_profile.h"
+#include "profiler/replay.h"
 #include "train/profile.h"
 
 namespace sluice::app {
@@ -111,10 +112,20 @@ std::string memory_text(const LayerProfile& profile) {
   return text;
 }
 
+// At the configured micro-batch, where layers were measured on a GPU.
+std::string launches_text(const LayerProfile& profile) {
+  const profiler::LaunchBound bound = profiler::launch_bound_layers(profile, profile.micro_batch);
+  if (bound.layers == 0) return "";
+  return concat("\n\n", counted(bound.layers, "layer"), bound.layers == 1 ? " is" : " are",
+                " launch-bound: their calls take the host ", milliseconds(bound.host_s), " ms a micro-batch, the GPU ",
+                milliseconds(bound.device_s), " ms; larger micro-batches would use it better");
+}
+
 std::string text_of(const LayerProfile& profile) {
   return concat("micro-batches of n = ", counted(profile.micro_batch, "sample"), "; times as fitted, a + b n\n",
-                times_table(profile), "\n\nbytes a sample (output, saved), and of all (the others)\n",
-                bytes_table(profile), "\n", links_text(profile), profile.step ? steps_text(*profile.step) : "",
+                times_table(profile), launches_text(profile),
+                "\n\nbytes a sample (output, saved), and of all (the others)\n", bytes_table(profile), "\n",
+                links_text(profile), profile.step ? steps_text(*profile.step) : "",
                 profile.stage_memory.empty() ? "" : memory_text(profile));
 }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/Sleep.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -49,6 +50,18 @@ class CudaStream final : public StreamState {
   }
 
   void synchronize() const override { stream_.synchronize(); }
+
+  // A kernel that counts the processor's cycles: at its highest clock they take as long as asked, else longer.
+  void delay(Nanoseconds at_least) const override {
+    const auto index = static_cast<int>(stream_.device_index());
+    int kilohertz = 0;
+    if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, index) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // else the next call of LibTorch would report it
+      return;
+    }
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    at::cuda::sleep(at_least * kilohertz / 1'000'000);
+  }
 
   void keep_alive(const at::Tensor& tensor) const override {
     if (tensor.is_cuda()) c10::cuda::CUDACachingAllocator::recordStream(tensor.storage().data_ptr(), stream_);

@@ -16,6 +16,11 @@ class OwnShare final : public nn::ReplicaSum {
   [[nodiscard]] at::Tensor sum(const at::Tensor& own) override { return own.clone(); }
 };
 
+// A second backward pass would add to it, which takes a kernel more than the first.
+void forget_gradient(const at::Tensor& leaf) {
+  if (leaf.requires_grad()) leaf.mutable_grad() = at::Tensor();
+}
+
 }  // namespace
 
 LayerBench::LayerBench(const Workload& workload)
@@ -38,14 +43,23 @@ void LayerBench::forget_transformed() {
   for (nn::TransformedWeights& of_layer : transformed_) of_layer.clear();
 }
 
-void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& around) {
-  const Around watched = [&](Part part, std::size_t layer, const std::function<void()>& work) {
+LayerBench::Around LayerBench::watched(const Around& around) const {
+  return [this, &around](Part part, std::size_t layer, const std::function<void()>& work) {
     around(part, layer, work);
     if (after_) after_(part, layer);
   };
+}
+
+void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& around) {
   runs_.clear();
-  forward(samples, puts_off_weights, watched);
-  backward(output_gradient(watched), watched);
+  forward(samples, puts_off_weights, watched(around));
+  backward(output_gradient(watched(around), /*repeatable=*/false), watched(around), /*repeatable=*/false);
+}
+
+void LayerBench::run_repeatably(std::int64_t samples, const Around& around) {
+  runs_.clear();
+  forward(samples, /*puts_off_weights=*/true, watched(around));
+  backward(output_gradient(watched(around), /*repeatable=*/true), watched(around), /*repeatable=*/true);
 }
 
 const at::Tensor& LayerBench::input_of(std::int64_t samples) {
@@ -78,22 +92,37 @@ void LayerBench::forward(std::int64_t samples, bool puts_off_weights, const Arou
   }
 }
 
-at::Tensor LayerBench::output_gradient(const Around& around) const {
+at::Tensor LayerBench::output_gradient(const Around& around, bool repeatable) const {
   const std::size_t last = runs_.size() - 1;
   const at::Tensor output = runs_.back().output.detach().requires_grad_(true);
   at::Tensor sum;
   around(Part::kLoss, last, [&] { sum = loss_(output, targets_); });
-  around(Part::kLossBackward, last, [&] { torch::autograd::backward({std::exchange(sum, {})}, {}); });
+  around(Part::kLossBackward, last, [&] {
+    if (!repeatable) return torch::autograd::backward({std::exchange(sum, {})}, {});
+    forget_gradient(output);
+    torch::autograd::backward({sum}, {}, /*retain_graph=*/true);
+  });
   return output.grad();
 }
 
-void LayerBench::backward(at::Tensor gradient, const Around& around) {
+void LayerBench::backward(at::Tensor gradient, const Around& around, bool repeatable) {
   for (std::size_t i = runs_.size(); i-- > 0;) {
     Run& run = runs_[i];
     if (!run.output.requires_grad()) break;  // nothing to train from here to the front
     run.output_gradient = gradient;
-    around(Part::kBackward, i, [&] { torch::autograd::backward({std::exchange(run.output, {})}, {gradient}); });
-    if (!run.put_off.empty()) around(Part::kWeightGradient, i, [&] { run.put_off.run(); });
+    around(Part::kBackward, i, [&] {
+      if (!repeatable) return torch::autograd::backward({std::exchange(run.output, {})}, {gradient});
+      forget_gradient(run.input);
+      run.put_off = {};
+      torch::autograd::backward({run.output}, {gradient}, /*retain_graph=*/true);
+    });
+    run.output = at::Tensor();  // and its graph
+    if (!run.put_off.empty())
+      around(Part::kWeightGradient, i, [&] {
+        if (!repeatable) return run.put_off.run();
+        nn::WeightGradQueue copy = run.put_off;
+        copy.run();
+      });
     gradient = run.input.grad();
     run = {};
   }

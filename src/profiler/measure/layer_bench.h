@@ -30,7 +30,7 @@ class LayerBench {
  public:
   // The loss belongs to the last layer. kBackward computes the input gradient alone where weight gradients are put off.
   enum class Part { kForward, kLoss, kLossBackward, kBackward, kWeightGradient };
-  // Runs `work`, a part of that layer's.
+  // Runs `work`, a part of that layer's: once, or where it can be repeated, as often as wanted.
   using Around = std::function<void(Part part, std::size_t layer, const std::function<void()>& work)>;
   // Of one layer, until its backward is over.
   struct Run {
@@ -46,19 +46,24 @@ class LayerBench {
   void watch(std::function<void(Part part, std::size_t layer)> after) { after_ = std::move(after); }
   // A forward pass through all layers, the loss, and a backward pass.
   void run(std::int64_t samples, bool puts_off_weights, const Around& around);
+  // The same with work that can be repeated: each call does what the first one did. What a part needs is kept until it
+  // is over, and weight gradients are put off.
+  void run_repeatably(std::int64_t samples, const Around& around);
   [[nodiscard]] const Run& running(std::size_t layer) const { return runs_[layer]; }  // while run() runs
 
   [[nodiscard]] const std::vector<std::unique_ptr<nn::Layer>>& layers() const { return model_.layers; }
   [[nodiscard]] std::uint64_t transformed_bytes(std::size_t layer) const { return transformed_[layer].bytes(); }
   void forget_transformed();
   [[nodiscard]] const at::Tensor& targets() const { return targets_; }  // of the last run
+  [[nodiscard]] const device::Stream& stream() const { return stream_; }
   void synchronize() const { stream_.synchronize(); }
 
  private:
   [[nodiscard]] const at::Tensor& input_of(std::int64_t samples);
+  [[nodiscard]] Around watched(const Around& around) const;
   void forward(std::int64_t samples, bool puts_off_weights, const Around& around);
-  [[nodiscard]] at::Tensor output_gradient(const Around& around) const;
-  void backward(at::Tensor gradient, const Around& around);
+  [[nodiscard]] at::Tensor output_gradient(const Around& around, bool repeatable) const;
+  void backward(at::Tensor gradient, const Around& around, bool repeatable);
 
   const Workload& workload_;
   device::Stream stream_;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "core/check.h"
@@ -13,7 +15,6 @@
 #include "core/log.h"
 #include "core/progress_line.h"
 #include "core/text.h"
-#include "core/thread_time.h"
 #include "device/cpu_threads.h"
 #include "optim/optimizer.h"
 #include "pipeline/failure.h"
@@ -21,6 +22,7 @@
 #include "profiler/affine_fit.h"
 #include "profiler/measure/layer_bench.h"
 #include "profiler/measure/layer_bytes.h"
+#include "profiler/measure/layer_timer.h"
 
 namespace sluice::measure {
 namespace {
@@ -37,25 +39,6 @@ constexpr std::int64_t kFewSamples = 16;
 // Where this thread does all the work, its own processor time: others that take the core in between do not count.
 bool works_alone(const Workload& workload) {
   return workload.device.kind == device::DeviceKind::kCpu && workload.threads == 1;
-}
-
-std::vector<LayerTimes> times_at(LayerBench& bench, bool works_alone, std::int64_t samples) {
-  const auto clock = [works_alone] { return works_alone ? thread_time_ns() : now_ns(); };
-  std::vector<LayerTimes> layers(bench.layers().size(), LayerTimes{.samples = samples});
-  bench.run(samples, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
-    const Nanoseconds begin = clock();
-    work();
-    bench.synchronize();
-    const double seconds = to_s(clock() - begin);
-    switch (part) {
-      case Part::kForward:
-      case Part::kLoss: layers[i].forward_s += seconds; break;
-      case Part::kLossBackward:
-      case Part::kBackward: layers[i].input_gradient_s += seconds; break;
-      case Part::kWeightGradient: layers[i].weight_gradient_s = seconds; break;
-    }
-  });
-  return layers;
 }
 
 // Names, and the bytes of what has a size of its own.
@@ -87,24 +70,12 @@ void add_bytes(LayerBench& bench, const Workload& workload, std::int64_t micro_b
   for (std::size_t i = 0; i < costs.size(); ++i) measured[i].cost = costs[i];
 }
 
-// [size][layer]
-using AllTimes = std::vector<std::vector<LayerTimes>>;
-
-void keep_shortest(std::vector<LayerTimes>& best, const std::vector<LayerTimes>& times) {
-  if (best.empty()) best = times;
-  for (std::size_t i = 0; i < best.size(); ++i) {
-    best[i].forward_s = std::min(best[i].forward_s, times[i].forward_s);
-    best[i].input_gradient_s = std::min(best[i].input_gradient_s, times[i].input_gradient_s);
-    best[i].weight_gradient_s = std::min(best[i].weight_gradient_s, times[i].weight_gradient_s);
-  }
-}
-
-// Runs every size once and gives those that fit.
-std::vector<std::int64_t> warm_up(LayerBench& bench, const LayerMeasurement& what) {
+// Warms every size up and gives those that fit.
+std::vector<std::int64_t> warm_up(LayerTimer& timer, const LayerMeasurement& what) {
   std::vector<std::int64_t> fitting;
   for (const std::int64_t size : what.sizes) {
     try {
-      (void)times_at(bench, /*works_alone=*/true, size);
+      timer.warm_up(size);
       fitting.push_back(size);
     } catch (...) {
       const Error error = pipeline::describe_failure(std::current_exception(), concat("a micro-batch of ", size));
@@ -117,21 +88,17 @@ std::vector<std::int64_t> warm_up(LayerBench& bench, const LayerMeasurement& wha
 }
 
 // begin: of the budget.
-AllTimes measure_times(LayerBench& bench, bool works_alone, const std::vector<std::int64_t>& sizes,
-                       const LayerMeasurement& what, Nanoseconds begin) {
-  AllTimes best(sizes.size());
+void measure_times(LayerTimer& timer, const std::vector<std::int64_t>& sizes, const LayerMeasurement& what,
+                   Nanoseconds begin) {
   for (int round = 0; round < what.most_rounds; ++round) {
     if (round >= what.least_rounds && to_s(now_ns() - begin) > what.budget_s) break;
     // Up and down in turn, so that a drift of the machine does not lean on one end.
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       const std::size_t place = round % 2 == 0 ? i : sizes.size() - 1 - i;
       // Twice in a row, as in training micro-batch follows micro-batch: caches hold the weights.
-      for (int repeat = 0; repeat < 2; ++repeat) {
-        keep_shortest(best[place], times_at(bench, works_alone, sizes[place]));
-      }
+      for (int repeat = 0; repeat < 2; ++repeat) timer.pass(sizes[place]);
     }
   }
-  return best;
 }
 
 AffineCost fit(const std::vector<LayerTimes>& times, double LayerTimes::*kind) {
@@ -168,21 +135,44 @@ LayerMeasurement within_budget(LayerMeasurement what, double seconds_per_sample)
   return what;
 }
 
+// The GPU's own records; null where they are not asked for, or cannot be had, which a warning says.
+std::unique_ptr<cupti::Session> start_session(const Workload& workload, const LayerMeasurement& what) {
+  if (!what.with_kernels) return nullptr;
+  std::string why = "the layers are measured on a CPU device";
+  auto session = workload.device.kind == device::DeviceKind::kCuda ? cupti::Session::start({}, why) : nullptr;
+  if (!session) {
+    log_warning(
+        concat("profile.level = \"cupti\": unavailable for the layers (", why, "); CUDA events and clocks are used"));
+  }
+  return session;
+}
+
+std::unique_ptr<LayerTimer> make_timer(LayerBench& bench, const Workload& workload, const LayerMeasurement& what) {
+  auto session = start_session(workload, what);
+  if (workload.device.kind == device::DeviceKind::kCuda) return make_replay_timer(bench, std::move(session));
+  return make_clock_timer(bench, works_alone(workload));
+}
+
 std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, LayerMeasurement what) {
   device::use_cpu_threads(workload.threads);
   LayerBench bench(workload);
   ProgressLine progress;
   const std::size_t before = what.with_memory ? passes_for_bytes(workload) : 1;
-  show_passes(bench, progress, before + what.sizes.size() * static_cast<std::size_t>(1 + 2 * what.most_rounds));
+  const auto timer = make_timer(bench, workload, what);
+  show_passes(bench, progress,
+              before + what.sizes.size() * static_cast<std::size_t>(timer->warm_up_passes() + 2 * what.most_rounds));
   const Nanoseconds begin = now_ns();
   const std::int64_t few = std::min(what.needed_size, kFewSamples);
   std::vector<MeasuredLayer> measured = describe(bench, workload, few);
   if (what.fits_budget) what = within_budget(std::move(what), to_s(now_ns() - begin) / static_cast<double>(few));
-  const std::vector<std::int64_t> sizes = warm_up(bench, what);
+  const std::vector<std::int64_t> sizes = warm_up(*timer, what);
   if (what.with_memory) add_bytes(bench, workload, what.fits_budget ? few : what.needed_size, measured);
-  const AllTimes times = measure_times(bench, works_alone(workload), sizes, what, what.fits_budget ? begin : now_ns());
+  measure_times(*timer, sizes, what, what.fits_budget ? begin : now_ns());
+  for (const std::int64_t size : sizes) {
+    const std::vector<LayerTimes> times = timer->times(size);
+    for (std::size_t i = 0; i < measured.size(); ++i) measured[i].times.push_back(times[i]);
+  }
   for (std::size_t i = 0; i < measured.size(); ++i) {
-    for (const auto& of_size : times) measured[i].times.push_back(of_size[i]);
     LayerCost& cost = measured[i].cost;
     cost.forward = fit(measured[i].times, &LayerTimes::forward_s);
     cost.input_gradient = fit(measured[i].times, &LayerTimes::input_gradient_s);

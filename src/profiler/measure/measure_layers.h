@@ -3,7 +3,8 @@
 // A measurement is a forward pass through all layers and a backward pass back, as a stage does it, with each layer's
 // part timed by itself: forward, input gradient, weight gradient (nn/weight_queue.h). Passes of different sizes take
 // turns, and the shortest time of each counts: what else the machine does only adds. On a CPU device of one thread it
-// is that thread's processor time. The loss is part of the last layer. Not here: optimizer, copies between stages
+// is that thread's processor time. On a GPU each part is a sequence of repeated calls between events (layer_timer.h).
+// The loss is part of the last layer. Not here: optimizer, copies between stages
 // (measure_links.h); what to make of the costs (tune/). Threads: works in one of its own; the caller waits. Errors:
 // those of describe_failure(), "measuring the layers: ...".
 #pragma once
@@ -26,7 +27,8 @@ struct LayerMeasurement {
   bool fits_budget = false;
   // Sizes above this one are left out, with a warning, where the device has no memory for them.
   std::int64_t needed_size = 0;
-  bool with_memory = true;  // bytes of activations too
+  bool with_memory = true;    // bytes of activations too
+  bool with_kernels = false;  // on a GPU, times of its kernels by CUPTI where it can be had, else of events
 };
 
 [[nodiscard]] std::vector<profiler::MeasuredLayer> measure_layers(const Workload& workload,

@@ -11,7 +11,9 @@
 #include "profiler/arbiter.h"
 #include "profiler/breakdown.h"
 #include "profiler/cupti/played_cupti.h"
+#include "profiler/cupti/sequence_kernels.h"
 #include "profiler/cupti/step_kernels.h"
+#include "profiler/replay.h"
 
 namespace sluice::cupti {
 namespace {
@@ -127,6 +129,42 @@ TEST_F(CuptiSession, PlayedRecordsBecomeTheBreakdownAfterTheFirstStep) {
   EXPECT_EQ(rows[0].sum.time, 200);
   EXPECT_EQ(rows[1].kernel, "CUDA graph 6");
   EXPECT_EQ(rows[2].kernel, "Memcpy HtoD");
+}
+
+// As a layer is measured: its parts one after another, each two calls, after a delay of the queue.
+TEST_F(CuptiSession, PlayedRecordsOfSequencesBecomeTheTimesOfALayer) {
+  const auto session = start();
+  const std::vector<SequenceSpan> spans{{100, 200, 1000}, {2000, 2100, 3000}, {4000, 4100, 5000}};
+  const auto play_part = [](std::uint32_t first, Nanoseconds begin, Nanoseconds kernel) {
+    play_launch(first, begin - 50, kNoTag);
+    play_kernel(first, begin - 40, begin + 150, "spin_kernel");
+    for (std::uint32_t call = 1; call <= 2; ++call) {
+      play_launch(first + call, begin + call * 10, kNoTag);
+      play_kernel(first + call, begin + 100 + call * 100, begin + 100 + call * 100 + kernel);
+    }
+  };
+  play_part(10, 100, 60);
+  play_part(20, 2000, 80);
+  play_part(30, 4000, 50);
+  const auto kernels = sequence_kernels(session->collect(), spans);
+  std::vector<profiler::CallTime> calls;
+  for (const auto& time : kernels)
+    calls.push_back(profiler::call_time({.calls = 2, .events = 200, .host = 400, .kernels = time}));
+  const profiler::LayerTimes times = profiler::layer_times(8, calls.at(0), calls.at(1), calls.at(2));
+  EXPECT_EQ(times.timed_by, profiler::kTimedByCupti);
+  EXPECT_DOUBLE_EQ(times.forward_s, 60e-9);
+  EXPECT_DOUBLE_EQ(times.input_gradient_s, 80e-9);
+  EXPECT_DOUBLE_EQ(times.weight_gradient_s, 50e-9);
+  EXPECT_DOUBLE_EQ(times.gpu->forward.events_s, 100e-9);
+  EXPECT_TRUE(times.gpu->is_launch_bound);
+}
+
+TEST_F(CuptiSession, SequencesOfWhichRecordsAreDroppedAreNotKnown) {
+  const auto session = start({.block_bytes = 1024, .blocks = 0});
+  play_launch(1, 110, kNoTag);
+  play_kernel(1, 120, 130);
+  const std::vector<SequenceSpan> spans{{100, 200, 1000}};
+  EXPECT_FALSE(sequence_kernels(session->collect(), spans).at(0).has_value());
 }
 
 TEST_F(CuptiSession, AStreamThatIsNotKnownKeepsTheTimesOfItsEvents) {

@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""The parts of scripts/gpu_check.sh that measure with PyTorch or read what a run has written.
+
+usage: scripts/gpu_measure.py formats                  which number formats fp32 products and convolutions use, and their error
+                              rates                    matrix products of ViT-B/16, TFLOP/s
+                              copies                   bandwidth between host and GPU and within it
+                              kernels RUN              the longest kernels of a run and how much of a step the GPU was idle
+                              recording DIR TRAIN...   what profile.level costs: the training command at each level in turn
+                              memory PROFILE           memory of devices, predicted beside measured
+                              predicted PROFILE        the step, predicted beside measured; layers that are launch-bound
+                              warnings DIR             warnings in the logs of a folder
+
+Each prints what it saw and last a line `result: ...`. Times on the GPU are those of events around repeated calls.
+Exit codes: 0 done, 2 bad usage, 70 something is not as it should be.
+"""
+
+import inspect
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+LEVELS = ("off", "events", "cupti")
+ROUNDS = 3
+FIRST_STEPS = 5  # they warm up
+SEQUENCE_S = 0.1
+MEMORY_SHORT = 0.9  # of what was measured: less predicted memory would let plans run out of it
+TOKENS, WIDTH, HIDDEN = 64 * 197, 768, 3072  # of ViT-B/16 at 224 pixels, 64 images
+PRODUCTS = {"query, key, value": (TOKENS, 3 * WIDTH, WIDTH), "attention output": (TOKENS, WIDTH, WIDTH),
+            "MLP in": (TOKENS, HIDDEN, WIDTH), "MLP out": (TOKENS, WIDTH, HIDDEN)}
+COPY_BYTES = 256 << 20
+WARNING = re.compile("warning", re.IGNORECASE)
+
+
+class NotAsItShould(Exception):
+    """What is not as it should be: one sentence."""
+
+
+# Pure: what the numbers say.
+
+def lines_of(run):
+    """The records of a run directory's metrics.jsonl."""
+    text = (pathlib.Path(run) / "metrics.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def steps_of(lines):
+    """The steps of a run without the first ones."""
+    steps = [line for line in lines if line["event"] == "step"][FIRST_STEPS:]
+    if not steps:
+        raise NotAsItShould(f"the run has no more than {FIRST_STEPS} steps")
+    return steps
+
+
+def step_ms(lines):
+    """The median step without its wait for data, which is not the GPU's matter."""
+    return statistics.median(step["step_ms"] - (step["load_ms"] or 0) for step in steps_of(lines))
+
+
+def tflops(shape, seconds):
+    """Of the product of [m, k] and [k, n]."""
+    rows, columns, inner = shape
+    return 2 * rows * columns * inner / seconds / 1e12
+
+
+def kernel_summary(lines, longest=5):
+    """Text of the longest kernels, and the result: how much of a step the GPU worked."""
+    kernels = next((line for line in lines if line["event"] == "kernels"), None)
+    if kernels is None:
+        raise NotAsItShould("the run has no event `kernels`: CUPTI was not available")
+    by_name = {}
+    for row in kernels["rows"]:
+        calls, time = by_name.get(row["kernel"], (0, 0.0))
+        by_name[row["kernel"]] = (calls + row["calls"], time + row["time_ms"])
+    whole = sum(time for _, time in by_name.values()) + kernels["rest_ms"]
+    ordered = sorted(by_name.items(), key=lambda item: -item[1][1])
+    table = [f"{time / kernels['steps']:9.3f} ms a step  {calls / kernels['steps']:7.1f} calls  {name}"
+             for name, (calls, time) in ordered]
+    step = step_ms(lines)
+    busy = whole / kernels["steps"]
+    names = ", ".join(f"{name.split('(')[0][:40]} {time / whole:.0%}" for name, (_, time) in ordered[:longest])
+    return table, f"kernels {busy:.2f} ms of a step of {step:.2f} ms, idle {max(1 - busy / step, 0):.0%}; {names}"
+
+
+def recording_summary(times):
+    """times: {level: [median step of each round, ms]}. The levels took turns, so each round is a comparison by itself."""
+    medians = {level: statistics.median(values) for level, values in times.items()}
+    ratios = {level: statistics.median(a / b for a, b in zip(times[level], times["off"])) for level in times}
+    parts = [f"{level} {medians[level]:.2f} ms" + (f" (x {ratios[level]:.3f})" if level != "off" else "") for level in times]
+    return ", ".join(parts)
+
+
+def memory_summary(profile):
+    """Raises where less was predicted than taken."""
+    devices = profile["device_memory"]
+    if not devices:
+        raise NotAsItShould("the profile has no memory of devices")
+    text = ", ".join(f"{one['device']}: predicted {one['predicted_peak_bytes'] / 2**20:.0f} MiB, took "
+                     f"{one['peak_bytes'] / 2**20:.0f} MiB (x {one['predicted_peak_bytes'] / one['peak_bytes']:.2f})"
+                     for one in devices)
+    if any(one["predicted_peak_bytes"] < MEMORY_SHORT * one["peak_bytes"] for one in devices):
+        raise NotAsItShould(text)
+    return text
+
+
+def predicted_summary(profile):
+    """The step, and how the layers were timed at the largest size."""
+    step, layers = profile["step"], profile["layers"]
+    last = [layer["times"][-1] for layer in layers]
+    bound = [layer["name"] for layer, times in zip(layers, last) if times.get("gpu", {}).get("launch_bound")]
+    ways = ", ".join(sorted({times.get("timed_by", "clock") for times in last}))
+    return (f"predicted {1e3 * step['predicted_s']:.2f} ms, measured {1e3 * step['median_s']:.2f} ms "
+            f"(x {step['predicted_s'] / step['median_s']:.2f}); layers timed by {ways}, launch-bound {len(bound)} of {len(layers)}")
+
+
+def warnings_of(texts):
+    """{name: text} to the distinct lines with a warning, the first of each with its name."""
+    found = {}
+    for name, text in sorted(texts.items()):
+        for line in text.splitlines():
+            match = WARNING.search(line)
+            if match:  # what differs before the word is the time of day
+                found.setdefault(line[match.start():].strip(), f"{name}: {line.strip()}")
+    return list(found.values())
+
+
+# With the GPU.
+
+def seconds_of(torch, call):
+    """A call's, by events around a sequence that lasts SEQUENCE_S; the shortest of three."""
+    call()
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def sequence(calls):
+        first.record()
+        for _ in range(calls):
+            call()
+        last.record()
+        torch.cuda.synchronize()
+        return first.elapsed_time(last) / 1e3 / calls
+
+    calls = max(int(SEQUENCE_S / max(sequence(3), 1e-6)), 1)
+    return min(sequence(calls) for _ in range(3))
+
+
+def formats():
+    """TF32 rounds factors to 10 bits: an error near 1e-3 of a product, where fp32 has 1e-6."""
+    import torch  # pylint: disable=import-outside-toplevel
+    flags = {"products": torch.backends.cuda.matmul.allow_tf32, "convolutions": torch.backends.cudnn.allow_tf32}
+    for name in ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"):
+        print(f"{name}={os.environ.get(name, '(not set)')}")
+    torch.manual_seed(0)
+    a, b = (torch.randn(1024, 1024, device="cuda") for _ in range(2))
+    image, filters = torch.randn(16, 64, 32, 32, device="cuda"), torch.randn(64, 64, 3, 3, device="cuda")
+    exact = {"products": a.double() @ b.double(),
+             "convolutions": torch.nn.functional.conv2d(image.double(), filters.double(), padding=1)}
+    plain = {"products": a @ b, "convolutions": torch.nn.functional.conv2d(image, filters, padding=1)}
+    parts = []
+    for what, value in plain.items():
+        error = ((value.double() - exact[what]).norm() / exact[what].norm()).item()
+        parts.append(f"{what}: TF32 {'allowed' if flags[what] else 'not allowed'}, error {error:.1e}")
+        if not flags[what] and error > 1e-5:
+            raise NotAsItShould("; ".join(parts) + ", which is not that of fp32")
+    return "; ".join(parts) + " (LibTorch's own settings, which our programs leave as they are)"
+
+
+def rates():
+    import torch  # pylint: disable=import-outside-toplevel
+    best = {}
+    for name, dtype, tf32 in (("fp32", torch.float32, False), ("TF32", torch.float32, True), ("bf16", torch.bfloat16, False)):
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        for what, (rows, columns, inner) in PRODUCTS.items():
+            a, b = torch.randn(rows, inner, device="cuda", dtype=dtype), torch.randn(columns, inner, device="cuda", dtype=dtype)
+            out = torch.empty(rows, columns, device="cuda", dtype=dtype)
+            rate = tflops((rows, columns, inner), seconds_of(torch, lambda a=a, b=b, out=out: torch.mm(a, b.t(), out=out)))
+            print(f"{name}  {what:18} [{rows}, {inner}] x [{inner}, {columns}]  {rate:7.1f} TFLOP/s")
+            best.setdefault(name, []).append(rate)
+    return ", ".join(f"{name} {min(values):.0f} to {max(values):.0f} TFLOP/s" for name, values in best.items())
+
+
+def copies():
+    import torch  # pylint: disable=import-outside-toplevel
+    gpu, other = (torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda") for _ in range(2))
+    parts = []
+    for name, host in (("pageable", torch.empty(COPY_BYTES, dtype=torch.uint8)),
+                       ("pinned", torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True))):
+        host.fill_(1)
+        there = COPY_BYTES / seconds_of(torch, lambda host=host: gpu.copy_(host, non_blocking=True)) / 1e9
+        back = COPY_BYTES / seconds_of(torch, lambda host=host: host.copy_(gpu, non_blocking=True)) / 1e9
+        parts += [f"{name} to the GPU {there:.1f}", f"back {back:.1f}"]
+    within = COPY_BYTES / seconds_of(torch, lambda: other.copy_(gpu)) / 1e9
+    return ", ".join(parts) + f", within the GPU {within:.0f} GB/s (bytes copied)"
+
+
+def recording(folder, *train):
+    times = {level: [] for level in LEVELS}
+    for number in range(ROUNDS):
+        for level in LEVELS if number % 2 == 0 else reversed(LEVELS):  # so that a drift favours none
+            run = pathlib.Path(folder) / f"{level}-{number}"
+            subprocess.run([*train, "--set", f'profile.level="{level}"', "--run-dir", run], check=True)
+            lines = lines_of(run)
+            # By the step alone: with "off" nobody knows how long it waited for data.
+            times[level].append(statistics.median(step["step_ms"] for step in steps_of(lines)))
+            print(f"{level}: {times[level][-1]:.3f} ms a step", flush=True)
+    return recording_summary(times)
+
+
+def kernels(run):
+    table, result = kernel_summary(lines_of(run))
+    print("\n".join(table))
+    return result
+
+
+def load(file):
+    return json.loads(pathlib.Path(file).read_text(encoding="utf-8"))
+
+
+def warnings(folder):
+    found = warnings_of({file.stem: file.read_text(encoding="utf-8", errors="replace")
+                         for file in pathlib.Path(folder).glob("*.log") if file.stem != "warnings"})
+    print("\n".join(found))
+    return f"{len(found)}" + (": " + "; ".join(found)[:400] if found else "")
+
+
+CHECKS = {"formats": formats, "rates": rates, "copies": copies, "kernels": kernels, "recording": recording, "warnings": warnings,
+          "memory": lambda file: memory_summary(load(file)), "predicted": lambda file: predicted_summary(load(file))}
+
+
+def main():
+    check = CHECKS.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    try:
+        inspect.signature(check or main).bind(*sys.argv[2 if check else 0:])
+    except TypeError:
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        print(f"result: {check(*sys.argv[2:])}")
+    except NotAsItShould as error:
+        print(f"result: {error}")
+        return 70
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+#include "profiler/measure/layer_timer.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/thread_time.h"
+#include "profiler/cupti/sequence_kernels.h"
+#include "profiler/replay.h"
+
+namespace sluice::measure {
+namespace {
+
+using profiler::CallTime;
+using profiler::LayerTimes;
+using Part = LayerBench::Part;
+
+class ClockTimer final : public LayerTimer {
+ public:
+  ClockTimer(LayerBench& bench, bool works_alone) : bench_(bench), works_alone_(works_alone) {}
+
+  void warm_up(std::int64_t samples) override { (void)times_of_pass(samples); }
+  [[nodiscard]] int warm_up_passes() const override { return 1; }
+  void pass(std::int64_t samples) override { keep_shortest(best_[samples], times_of_pass(samples)); }
+  [[nodiscard]] std::vector<LayerTimes> times(std::int64_t samples) const override { return best_.at(samples); }
+
+ private:
+  std::vector<LayerTimes> times_of_pass(std::int64_t samples) {
+    const auto clock = [this] { return works_alone_ ? thread_time_ns() : now_ns(); };
+    std::vector<LayerTimes> layers(bench_.layers().size(), LayerTimes{.samples = samples});
+    bench_.run(samples, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
+      const Nanoseconds begin = clock();
+      work();
+      bench_.synchronize();
+      const double seconds = to_s(clock() - begin);
+      switch (part) {
+        case Part::kForward:
+        case Part::kLoss: layers[i].forward_s += seconds; break;
+        case Part::kLossBackward:
+        case Part::kBackward: layers[i].input_gradient_s += seconds; break;
+        case Part::kWeightGradient: layers[i].weight_gradient_s = seconds; break;
+      }
+    });
+    return layers;
+  }
+
+  static void keep_shortest(std::vector<LayerTimes>& best, const std::vector<LayerTimes>& times) {
+    if (best.empty()) best = times;
+    for (std::size_t i = 0; i < best.size(); ++i) {
+      best[i].forward_s = std::min(best[i].forward_s, times[i].forward_s);
+      best[i].input_gradient_s = std::min(best[i].input_gradient_s, times[i].input_gradient_s);
+      best[i].weight_gradient_s = std::min(best[i].weight_gradient_s, times[i].weight_gradient_s);
+    }
+  }
+
+  LayerBench& bench_;
+  bool works_alone_;
+  std::map<std::int64_t, std::vector<LayerTimes>> best_;  // by samples
+};
+
+class ReplayTimer final : public LayerTimer {
+ public:
+  ReplayTimer(LayerBench& bench, std::unique_ptr<cupti::Session> session)
+      : bench_(bench), session_(std::move(session)) {}
+
+  // Once for what is loaded, planned and allocated at this size, once more for how long calls take.
+  void warm_up(std::int64_t samples) override {
+    for (int pass_number = 0; pass_number < warm_up_passes(); ++pass_number) (void)run(samples, /*is_warm=*/false);
+    if (session_) (void)session_->collect();  // of no use: CUPTI has instrumented what it met
+  }
+  [[nodiscard]] int warm_up_passes() const override { return 2; }
+
+  void pass(std::int64_t samples) override {
+    const std::vector<Seen> seen = run(samples, /*is_warm=*/true);
+    if (!session_) return;
+    std::vector<cupti::SequenceSpan> spans;
+    for (const Seen& sequence : seen) spans.push_back(sequence.span);
+    const auto kernels = cupti::sequence_kernels(session_->collect(), spans);
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+      profiler::SequenceTime time = seen[i].time;
+      time.kernels = kernels[i];
+      keep(samples, seen[i], time);
+    }
+  }
+
+  [[nodiscard]] std::vector<LayerTimes> times(std::int64_t samples) const override {
+    std::vector<LayerTimes> layers;
+    for (const PartTimes& parts : best_.at(samples)) {
+      const auto sum = [&parts](std::initializer_list<Part> some) {
+        std::vector<CallTime> calls;
+        for (const Part part : some) {
+          if (const auto& call = parts[static_cast<std::size_t>(part)]) calls.push_back(*call);
+        }
+        return profiler::sum_of(calls);
+      };
+      layers.push_back(profiler::layer_times(samples, sum({Part::kForward, Part::kLoss}),
+                                             sum({Part::kLossBackward, Part::kBackward}),
+                                             sum({Part::kWeightGradient})));
+    }
+    return layers;
+  }
+
+ private:
+  using PartTimes = std::array<std::optional<CallTime>, 5>;  // [Part]
+  struct Seen {
+    Part part;
+    std::size_t layer;
+    profiler::SequenceTime time;
+    cupti::SequenceSpan span;
+  };
+
+  // A pass, one sequence after another.
+  std::vector<Seen> run(std::int64_t samples, bool is_warm) {
+    std::vector<PartTimes>& best = best_[samples];
+    best.resize(bench_.layers().size());
+    std::vector<Seen> seen;
+    bench_.run_repeatably(samples, [&](Part part, std::size_t layer, const std::function<void()>& work) {
+      const std::optional<CallTime>& known = best[layer][static_cast<std::size_t>(part)];
+      const bool is_known = is_warm && known.has_value();
+      seen.push_back(run_sequence(part, layer, is_known ? profiler::sequence_for(*known) : profiler::Sequence{}, work));
+      keep(samples, seen.back(), seen.back().time);
+    });
+    return seen;
+  }
+
+  Seen run_sequence(Part part, std::size_t layer, const profiler::Sequence& sequence,
+                    const std::function<void()>& work) const {
+    const device::Stream& stream = bench_.stream();
+    stream.delay(sequence.delay);
+    const device::Moment first = stream.moment();
+    const Nanoseconds begin = now_ns();
+    for (int call = 0; call < sequence.calls; ++call) work();
+    const Nanoseconds end = now_ns();
+    const device::Moment last = stream.moment();
+    stream.synchronize();
+    const Nanoseconds idle = now_ns();
+    const Nanoseconds events = last.is_known() ? last.known_time() - first.known_time() : last.time(first, 0);
+    return {part,
+            layer,
+            {.calls = sequence.calls, .events = events, .host = end - begin},
+            {.begin = begin, .end = end, .idle = idle}};
+  }
+
+  void keep(std::int64_t samples, const Seen& seen, const profiler::SequenceTime& time) {
+    std::optional<CallTime>& best = best_.at(samples)[seen.layer][static_cast<std::size_t>(seen.part)];
+    const CallTime call = profiler::call_time(time);
+    if (best)
+      profiler::keep_shortest(*best, call);
+    else
+      best = call;
+  }
+
+  LayerBench& bench_;
+  std::unique_ptr<cupti::Session> session_;              // null: events alone
+  std::map<std::int64_t, std::vector<PartTimes>> best_;  // by samples
+};
+
+}  // namespace
+
+std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, bool works_alone) {
+  return std::make_unique<ClockTimer>(bench, works_alone);
+}
+
+std::unique_ptr<LayerTimer> make_replay_timer(LayerBench& bench, std::unique_ptr<cupti::Session> session) {
+  return std::make_unique<ReplayTimer>(bench, std::move(session));
+}
+
+}  // namespace sluice::measure

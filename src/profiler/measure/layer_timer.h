@@ -1,0 +1,36 @@
+// layer_timer: the times of each layer's parts, the shortest of any number of passes through the model: on a CPU device
+// by the clock around each part, on a GPU by sequences of repeated calls (profiler/replay.h), between whose calls
+// nothing waits. Such a call of a backward part counts, of the host, its way to autograd's thread, which a stage takes
+// once for all of its layers. Only src/profiler/measure and its test include this.
+// Not here: which sizes, how often (measure_layers.h). Threads: one. Errors: those of the layers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "profiler/cupti/session.h"
+#include "profiler/layer_profile.h"
+#include "profiler/measure/layer_bench.h"
+
+namespace sluice::measure {
+
+class LayerTimer {
+ public:
+  virtual ~LayerTimer() = default;
+  // So that what is done the first time at a size is done. Out of memory shows here.
+  virtual void warm_up(std::int64_t samples) = 0;
+  [[nodiscard]] virtual int warm_up_passes() const = 0;
+  virtual void pass(std::int64_t samples) = 0;
+  // Of each layer. Requires: a pass at this size.
+  [[nodiscard]] virtual std::vector<profiler::LayerTimes> times(std::int64_t samples) const = 0;
+};
+
+// By the processor time of this thread where it does all the work itself: others that take the core do not count.
+[[nodiscard]] std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, bool works_alone);
+
+// session: whose records tell the times of kernels; null: none do. On a CPU device, whose work is done when a call
+// returns, events and host tell the same.
+[[nodiscard]] std::unique_ptr<LayerTimer> make_replay_timer(LayerBench& bench, std::unique_ptr<cupti::Session> session);
+
+}  // namespace sluice::measure

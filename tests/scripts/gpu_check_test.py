@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""scripts/gpu_check.sh with stand-ins for the GPU and the programs: its parts, their time, what counts as a failure, and
+what it records."""
+
+import re
+import unittest
+
+from script_copy import REPOSITORY, ScriptCopy
+
+TESTS = ("device/device_test", "data/data_feature_cache_test", "engine/engine_cuda_parity_test", "train/train_layer_timer_test",
+         "comm/comm_test")
+PAGE = (REPOSITORY / "docs" / "gpu.md").read_text(encoding="utf-8")
+# The helpers that need PyTorch or files of runs; the script that records is the real one.
+PYTHON = r"""case "$*" in
+  *gpu_record.py*) exec /usr/bin/env -S python3 "$@" ;;
+  *--list*) printf 'small\nlarge\n' ;;
+  *'import glob'*) echo /nowhere ;;
+  *'gpu_measure.py formats'*) echo 'result: TF32 | as LibTorch has it' ;;
+  *) echo 'result: measured' ;;
+esac
+"""
+
+
+class GpuCheckTest(unittest.TestCase):
+    def setUp(self):
+        self.copy = self.enterContext(ScriptCopy())
+        self.copy.write("docs/gpu.md", PAGE)
+        self.copy.write("configs/quickstart.toml", "")
+        self.copy.stand_in(self.copy.bin / "nvidia-smi", "echo 'NVIDIA H100 80GB HBM3, 580.1'\n")
+        self.copy.stand_in(self.copy.bin / "compute-sanitizer", "echo '========= ERROR SUMMARY: 0 errors'\n")
+        self.copy.stand_in(".venv/bin/python", PYTHON)
+        self.sluice()
+        for test in TESTS:
+            self.copy.stand_in(f"build/release/tests/{test}", "echo '[  PASSED  ] 1 test.'\n")
+
+    def sluice(self, more=""):
+        """A run that meets a small limit of memory ends with 4."""
+        self.copy.stand_in("build/release/sluice", more + 'case "$*" in *memory_limit*) exit 4 ;; esac\n')
+
+    def check(self, *arguments, code=0, **variables):
+        done = self.copy.run("gpu_check.sh", *arguments, **variables)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return dict(line.split(": ", 1) for line in done.stdout.splitlines())
+
+    def page(self):
+        return (self.copy.root / "docs" / "gpu.md").read_text(encoding="utf-8")
+
+    def results(self, out="build/gpu_check"):
+        return (self.copy.root / out / "gpu_results.md").read_text(encoding="utf-8").splitlines()
+
+    def test_each_part_has_its_checks_and_all_are_told_on_the_page(self):
+        everything = self.check()
+        of_part = {part: set() for part in ("right", "shape", "costs")}
+        for row in self.results():
+            of_part[row.split(" | ")[3]].add(row.split("`")[1])
+        self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 23, "shape": 5, "costs": 6})
+        self.assertEqual(set(everything), set().union(*of_part.values()))
+        real = {name.replace("speed_small", "speed_resnet50").replace("speed_large", "speed_vit_b16") for name in everything}
+        table = PAGE.split("## Results")[0]
+        told = {part: set(re.findall(r"^\| `([a-z0-9_]+)` \|", text, re.MULTILINE))
+                for part, text in zip(("right", "shape", "costs"), re.split(r"^## (?:Right|Shape|Costs)\n", table, flags=re.MULTILINE)[1:])}
+        self.assertEqual(set().union(*told.values()), real)
+        for part in ("right", "shape"):
+            self.assertEqual(told[part], of_part[part])
+
+    def test_what_passed_is_recorded_with_date_gpu_and_driver(self):
+        self.assertIn("not run yet", re.search(r"^\| `copies` .*$", self.page(), re.MULTILINE)[0])
+        checks = self.check("shape", "my out")
+        self.assertRegex(checks["copies"], r"^passed after \d+ s; measured$")
+        row = next(line for line in self.results("my out") if "`copies`" in line)
+        self.assertRegex(row, r"^\| \d{4}-\d\d-\d\d \| NVIDIA H100 80GB HBM3 \| 580\.1 \| shape \| `copies` \| passed after \d+ s; measured \|$")
+        page = self.page()
+        self.assertIn(row, page.split("## Results")[1])
+        self.assertRegex(page, r"\| `copies` \|.*\| \d{4}-\d\d-\d\d, NVIDIA H100 80GB HBM3: passed after \d+ s; measured \|\n")
+        self.assertIn("not run yet", re.search(r"^\| `parity` .*$", page, re.MULTILINE)[0])
+
+    def test_a_file_that_was_brought_back_is_recorded(self):
+        self.check("right")
+        results = "\n".join(self.results())
+        self.assertIn("TF32 / as LibTorch has it", results, "a column's border is no text")
+        recorded = self.page()
+        self.copy.write("docs/gpu.md", PAGE)
+        self.copy.write("brought.md", results + "\n")
+        done = self.copy.run("gpu_check.sh", "--record", "brought.md")
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        self.assertEqual(self.page(), recorded)
+        self.copy.write("brought.md", "no results\n")
+        self.assertEqual(self.copy.run("gpu_check.sh", "--record", "brought.md").returncode, 2)
+        self.assertEqual(self.copy.run("gpu_check.sh", "--record").returncode, 2)
+        self.assertEqual(self.page(), recorded)
+
+    def test_a_failure_does_not_stop_the_rest(self):
+        self.copy.stand_in("build/release/tests/device/device_test", "exit 3\n")
+        self.copy.stand_in("build/release/tests/comm/comm_test", "echo '[  SKIPPED ] 1 test, listed below:'\n")
+        checks = self.check("right", code=70)
+        self.assertRegex(checks["transfer"], r"^FAILED \(exit code 3\)")
+        self.assertRegex(checks["nccl_one"], r"^FAILED \(skipped\)", "a test that skips proves nothing")
+        self.assertRegex(checks["parity"], "^passed")
+        self.assertRegex(checks["sanitizer_races"], "^passed")
+        self.assertIn("FAILED (skipped)", "\n".join(self.results()))
+
+    def test_out_of_memory_has_to_end_with_4(self):
+        self.assertRegex(self.check("right")["out_of_memory"], "^passed .*exit code 4$")
+        self.copy.stand_in("build/release/sluice", "exit 0\n")
+        self.assertRegex(self.check("right", code=70)["out_of_memory"], r"^FAILED \(exit code 1\).*exit code 0$")
+
+    def test_what_is_missing_is_no_failure(self):
+        (self.copy.bin / "compute-sanitizer").unlink()
+        checks = self.check("right")
+        self.assertEqual(checks["sanitizer_memory"], "not run: compute-sanitizer is not installed")
+        self.assertEqual(checks["ranks_nccl"], "not run: it needs two GPUs")
+        self.copy.stand_in(self.copy.bin / "nvidia-smi", "echo 'H100, 580.1'; echo 'H100, 580.1'\n")
+        self.assertRegex(self.check("right")["ranks_nccl"], "^passed")
+
+    def test_no_check_begins_when_its_parts_time_is_over(self):
+        self.assertEqual(set(self.check("shape", SLUICE_GPU_CHECK_BUDGET_S="4").values()), {"not run: out of time"})
+        self.sluice("case \"$*\" in *devices*) sleep 60 ;; esac\n")
+        checks = self.check("right", code=70, SLUICE_GPU_CHECK_BUDGET_S="6")
+        self.assertRegex(checks["devices"], r"^FAILED \(not done after 6 s\)", "what is left of the part limits a check")
+        self.assertEqual(checks["parity"], "not run: out of time")
+        self.assertRegex(self.check(code=70, SLUICE_GPU_CHECK_BUDGET_S="6")["copies"], "^passed", "each part has time of its own")
+
+    def test_what_cannot_be_begun(self):
+        self.assertIn("--record FILE", self.copy.run("gpu_check.sh", "--help").stdout)
+        for arguments, said in ((("right", "a", "b"), "'b'"), (("--fast",), "'--fast'")):
+            done = self.copy.run("gpu_check.sh", *arguments)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, done.stderr)
+        self.copy.stand_in(self.copy.bin / "nvidia-smi", "exit 9\n")
+        done = self.copy.run("gpu_check.sh")
+        self.assertEqual((done.returncode, "no NVIDIA GPU" in done.stderr), (2, True))
+        (self.copy.root / "build" / "release" / "sluice").unlink()
+        done = self.copy.run("gpu_check.sh")
+        self.assertEqual((done.returncode, "bootstrap.sh" in done.stderr), (2, True))
+        self.assertEqual(self.page(), PAGE)
+
+
+if __name__ == "__main__":
+    unittest.main()

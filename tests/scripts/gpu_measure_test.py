@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""What the helpers of scripts/gpu_check.sh make of numbers, records and logs; nothing here needs a GPU."""
+
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from script_copy import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+import gpu_compare  # noqa: E402
+import gpu_measure  # noqa: E402
+import gpu_record  # noqa: E402
+
+
+def steps(*times, load=1.0, **more):
+    """Lines of metrics.jsonl: the warm-up, which must not count, and steps of these milliseconds."""
+    return [{"event": "plan"}] + [
+        {"event": "step", "samples": 64, "step_ms": time, "load_ms": load, "samples_per_s": 64e3 / time,
+         "flops_per_s": 5e9 * 64e3 / time, **more} for time in times]
+
+
+class MeasureTest(unittest.TestCase):
+    def test_a_product_is_two_operations_a_multiply_add(self):
+        self.assertAlmostEqual(gpu_measure.tflops((1000, 2000, 500), 1e-3), 2.0)
+
+    def test_the_step_leaves_the_warm_up_and_the_load_out(self):
+        self.assertEqual(gpu_measure.step_ms(steps(*[900] * 5, 11, 13, 90)), 12)
+        with self.assertRaisesRegex(gpu_measure.NotAsItShould, "no more than 5 steps"):
+            gpu_measure.step_ms(steps(1, 2, 3))
+
+    def kernels(self):
+        rows = [{"kernel": "gemm(float*)", "calls": 40, "time_ms": 60.0, "phase": "forward"},
+                {"kernel": "gemm(float*)", "calls": 20, "time_ms": 20.0, "phase": "backward"},
+                {"kernel": "relu(float*)", "calls": 10, "time_ms": 10.0, "phase": "forward"}]
+        return {"event": "kernels", "steps": 10, "rows": rows, "rest_ms": 10.0}
+
+    def test_kernels_are_summed_over_phases_and_the_rest_is_idle(self):
+        table, result = gpu_measure.kernel_summary([*steps(*[9] * 5, *[21] * 3), self.kernels()])
+        self.assertEqual(len(table), 2)
+        self.assertRegex(table[0], r"8\.000 ms a step\s+6\.0 calls\s+gemm")
+        self.assertEqual(result, "kernels 10.00 ms of a step of 20.00 ms, idle 50%; gemm 80%, relu 10%")
+
+    def test_without_records_there_are_no_kernels(self):
+        with self.assertRaisesRegex(gpu_measure.NotAsItShould, "CUPTI"):
+            gpu_measure.kernel_summary(steps(*[9] * 8))
+
+    def test_recording_compares_within_rounds(self):
+        # A machine that is twice as slow in the second round says nothing about recording.
+        text = gpu_measure.recording_summary({"off": [10, 20, 10], "events": [10, 20, 10], "cupti": [11, 22, 11]})
+        self.assertEqual(text, "off 10.00 ms, events 10.00 ms (x 1.000), cupti 11.00 ms (x 1.100)")
+
+    def test_recording_runs_each_level_in_turn(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fake = pathlib.Path(folder) / "train.py"
+            fake.write_text("import json, pathlib, sys\n"
+                            "run = pathlib.Path(sys.argv[-1]); run.mkdir(parents=True)\n"
+                            "cost = 20 if 'cupti' in sys.argv[-3] else 10\n"
+                            "line = json.dumps({'event': 'step', 'step_ms': cost, 'load_ms': None})\n"
+                            "(run / 'metrics.jsonl').write_text((line + '\\n') * 7)\n", encoding="utf-8")
+            out = pathlib.Path(folder) / "out"
+            text = gpu_measure.recording(out, sys.executable, str(fake))
+            self.assertEqual(text, "off 10.00 ms, events 10.00 ms (x 1.000), cupti 20.00 ms (x 2.000)")
+            self.assertEqual(len(list(out.iterdir())), 9)
+
+    def test_memory_is_short_where_less_was_predicted(self):
+        def profile(predicted):
+            return {"device_memory": [{"device": "cuda:0", "peak_bytes": 100 << 20, "predicted_peak_bytes": predicted << 20}]}
+
+        self.assertEqual(gpu_measure.memory_summary(profile(110)), "cuda:0: predicted 110 MiB, took 100 MiB (x 1.10)")
+        with self.assertRaisesRegex(gpu_measure.NotAsItShould, "predicted 80 MiB, took 100 MiB"):
+            gpu_measure.memory_summary(profile(80))
+        with self.assertRaisesRegex(gpu_measure.NotAsItShould, "no memory"):
+            gpu_measure.memory_summary({"device_memory": []})
+
+    def test_the_predicted_step_says_how_layers_were_timed(self):
+        layers = [{"name": "a", "times": [{"timed_by": "cupti", "gpu": {"launch_bound": True}}]},
+                  {"name": "b", "times": [{"timed_by": "clock"}, {"timed_by": "events", "gpu": {"launch_bound": False}}]}]
+        text = gpu_measure.predicted_summary({"step": {"predicted_s": 0.009, "median_s": 0.01}, "layers": layers})
+        self.assertEqual(text, "predicted 9.00 ms, measured 10.00 ms (x 0.90); layers timed by cupti, events, launch-bound 1 of 2")
+
+    def test_warnings_are_told_once(self):
+        found = gpu_measure.warnings_of({"b": "12:00 Warning: slow\n12:01 Warning: slow\nfine\n", "a": "x.py:3: UserWarning: old\n"})
+        self.assertEqual(found, ["a: x.py:3: UserWarning: old", "b: 12:00 Warning: slow"])
+
+    def test_the_command(self):
+        def run(*arguments):
+            return subprocess.run([sys.executable, REPOSITORY / "scripts" / "gpu_measure.py", *arguments], capture_output=True,
+                                  text=True, check=False)
+
+        self.assertEqual(run().returncode, 2)
+        self.assertEqual(run("colors").returncode, 2)
+        self.assertEqual(run("memory").returncode, 2)
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "a.log").write_text("one warning here\n", encoding="utf-8")
+            done = run("warnings", folder)
+            self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (0, "result: 1: a: one warning here"))
+            lines = [*steps(*[9] * 5, *[21] * 3), self.kernels()]
+            (pathlib.Path(folder) / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+            self.assertEqual(run("kernels", folder).returncode, 0)
+            (pathlib.Path(folder) / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines[:-1])), encoding="utf-8")
+            self.assertEqual(run("kernels", folder).returncode, 70)
+
+
+class CompareTest(unittest.TestCase):
+    def test_our_rate_leaves_the_wait_for_data_out(self):
+        rate, flop = gpu_compare.rate_of(steps(*[900] * 10, 17, 17, 65))
+        self.assertAlmostEqual(rate, 4000, places=6)
+        self.assertAlmostEqual(flop, 5e9, delta=1)
+        with self.assertRaises(ValueError):
+            gpu_compare.rate_of(steps(1, 2))
+
+    def test_the_summary(self):
+        rates = {"ours": [1000, 2000, 1100], "eager": [500, 1000, 550], "torch.compile": []}
+        text = gpu_compare.summary("vit_b16", rates, 100e9, "NVIDIA H100 80GB HBM3")
+        self.assertEqual(text, "ours 1100 samples/s, MFU 22.3%; eager 550 samples/s, MFU 11.1%, ours x 2.00; torch.compile: not available")
+        self.assertIn("110.0 model TFLOP/s", gpu_compare.summary("vit_b16", rates, 100e9, "some GPU"))
+        self.assertTrue(gpu_compare.summary("resnet50", rates, 1e9, "H200").startswith("ResNet-18 in its place"))
+
+    def test_the_first_name_that_fits_has_the_peak(self):
+        self.assertEqual([gpu_compare.peak_of(name) for name in ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", "Tesla T4")],
+                         [378, 494, None])
+
+    def test_a_peer_that_does_not_start_is_not_available(self):
+        peer = gpu_compare.Peer.__new__(gpu_compare.Peer)
+        peer.name = "eager"
+        peer.process = subprocess.Popen([sys.executable, "-c", "import sys; sys.exit('no GPU')"], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        peer.answers = gpu_compare.queue.Queue()
+        gpu_compare.threading.Thread(target=peer._read, daemon=True).start()  # pylint: disable=protected-access
+        self.assertIsNone(peer.rate(patience_s=30))
+        peer.process.stdout.close()
+        self.assertIsNotNone(peer.process.returncode)
+
+    def test_the_list(self):
+        done = subprocess.run([sys.executable, REPOSITORY / "scripts" / "gpu_compare.py", "--list"], capture_output=True, text=True,
+                              check=True)
+        self.assertEqual(done.stdout.split(), list(gpu_compare.MODELS))
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+class PeerTest(unittest.TestCase):
+    def test_it_answers_each_line_with_the_rate_of_a_step_that_learns(self):
+        done = subprocess.run(
+            [sys.executable, REPOSITORY / "bench" / "peer_gpu.py", '{"name": "vit", "size": "nano", "patch": 16}', "4", "64", "3",
+             "--device", "cpu"], input="run\n" * 3, capture_output=True, text=True, check=True)
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(len(answers), 3)
+        self.assertGreater(min(answer["samples_per_s"] for answer in answers), 0)
+        self.assertLess(answers[-1]["loss"], answers[0]["loss"])
+
+
+PAGE = """# Page
+
+| check | what | last result |
+|---|---|---|
+| `copies` | bandwidth | not run yet |
+| `rates` | products | not run yet |
+
+After it.
+"""
+
+
+def row(check, result, date="2026-11-24"):
+    return f"| {date} | H100 | 580.1 | shape | `{check}` | {result} |"
+
+
+class RecordTest(unittest.TestCase):
+    def test_rows_are_added_and_the_last_result_is_shown(self):
+        page = gpu_record.recorded(PAGE, row("copies", "passed after 3 s; 50 GB/s") + "\n")
+        self.assertIn("| `copies` | bandwidth | 2026-11-24, H100: passed after 3 s; 50 GB/s |", page)
+        self.assertIn("| `rates` | products | not run yet |", page)
+        self.assertIn("After it.\n\n## Results\n\n" + gpu_record.COLUMNS + row("copies", "passed after 3 s; 50 GB/s"), page)
+        later = gpu_record.recorded(page, row("copies", "FAILED (exit code 1) after 2 s", "2026-12-01"))
+        self.assertIn("bandwidth | 2026-12-01, H100: FAILED (exit code 1) after 2 s |", later)
+        rows = later.split("## Results")[1].strip().splitlines()
+        self.assertEqual(len(rows), 4)
+        self.assertIn("2026-12-01", rows[-1])
+
+    def test_the_same_run_is_recorded_once(self):
+        text = row("rates", "passed after 3 s")
+        page = gpu_record.recorded(PAGE, text)
+        self.assertEqual(gpu_record.recorded(page, text), page)
+
+    def test_what_was_not_run_leaves_what_is_known(self):
+        page = gpu_record.recorded(PAGE, row("rates", "passed after 3 s"))
+        later = gpu_record.recorded(page, row("rates", "not run: out of time", "2026-12-01"))
+        self.assertIn("products | 2026-11-24, H100: passed after 3 s |", later)
+        self.assertIn("out of time", later)
+        first = gpu_record.recorded(PAGE, row("rates", "not run: out of time"))
+        self.assertIn("products | 2026-11-24, H100: not run: out of time |", first)
+
+    def test_another_file_is_refused(self):
+        for text in ("", "hello\n", row("a b", "passed")):
+            with self.assertRaises(gpu_record.RecordError):
+                gpu_record.recorded(PAGE, text)
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder) / "gpu.md"
+            page.write_text(PAGE, encoding="utf-8")
+            script = REPOSITORY / "scripts" / "gpu_record.py"
+            for arguments, code in (((), 2), ((page, pathlib.Path(folder) / "none"), 2), ((page, page), 2)):
+                done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, code, done.stderr)
+            self.assertEqual(page.read_text(encoding="utf-8"), PAGE)
+
+
+if __name__ == "__main__":
+    unittest.main()

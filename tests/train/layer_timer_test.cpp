@@ -1,0 +1,215 @@
+// Sequences of repeated calls, on a CPU device: that each call does what the first one did, and that records of what
+// the calls launched become the layers' times. Each of LibTorch's operators plays a kernel of a microsecond.
+#include "profiler/measure/layer_timer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+
+#include <mutex>
+
+#include "device/device.h"
+#include "profiler/measure/measure_layers.h"
+#include "profiler/replay.h"
+
+namespace sluice::train {
+namespace {
+
+using measure::LayerBench;
+using profiler::LayerTimes;
+using Part = LayerBench::Part;
+
+constexpr Nanoseconds kKernel = 1000;
+
+measure::Workload workload_on(device::Device device, const std::string& model) {
+  measure::Workload workload{.device = device};
+  workload.model.name = model;
+  workload.model.size = "nano";
+  workload.model.image_size = model == "vit" ? 32 : 16;
+  workload.layers = models::count_layers(workload.model);
+  return workload;
+}
+
+// While it lives, LibTorch's operators (not those that they call) are launches of kernels.
+class PlayedGpu {
+ public:
+  PlayedGpu() {
+    records = {};
+    handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&on_call).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~PlayedGpu() { at::removeCallback(handle_); }
+  PlayedGpu(const PlayedGpu&) = delete;
+  PlayedGpu& operator=(const PlayedGpu&) = delete;
+
+  inline static cupti::Records records;
+  inline static std::mutex mutex;
+
+ private:
+  static std::unique_ptr<at::ObserverContext> on_call(const at::RecordFunction&) {
+    const std::scoped_lock lock(mutex);
+    const auto number = static_cast<std::uint32_t>(records.work.size() + 1);
+    const Nanoseconds now = now_ns();
+    records.launches.push_back({.correlation = number, .begin = now, .end = now + 1});
+    records.work.push_back({.correlation = number, .begin = now + 10, .end = now + 10 + kKernel});
+    return nullptr;
+  }
+
+  at::CallbackHandle handle_;
+};
+
+class PlayedSession final : public cupti::Session {
+ public:
+  explicit PlayedSession(std::uint64_t dropped) : dropped_(dropped) {}
+  [[nodiscard]] cupti::Records collect() override {
+    const std::scoped_lock lock(PlayedGpu::mutex);
+    cupti::Records records = std::exchange(PlayedGpu::records, {});
+    records.dropped = dropped_;
+    return records;
+  }
+  void push(cupti::Tag) noexcept override {}
+  void pop() noexcept override {}
+  [[nodiscard]] cupti::StreamKey key_of(const StreamName&) const override { return {}; }
+  [[nodiscard]] cupti::Names& names() override { return names_; }
+
+ private:
+  cupti::Names names_;
+  std::uint64_t dropped_;
+};
+
+// Operators of each layer's parts in one plain pass: forward, input gradient, weight gradient.
+std::vector<std::array<int, 3>> operators_of(LayerBench& bench, std::int64_t samples) {
+  std::vector<std::array<int, 3>> counts(bench.layers().size());
+  PlayedGpu gpu;
+  bench.run(samples, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
+    const std::size_t before = PlayedGpu::records.work.size();
+    work();
+    const int place = part == Part::kForward || part == Part::kLoss ? 0 : part == Part::kWeightGradient ? 2 : 1;
+    counts[i].at(place) += static_cast<int>(PlayedGpu::records.work.size() - before);
+  });
+  return counts;
+}
+
+class ReplayTimer : public testing::TestWithParam<const char*> {};
+
+TEST_P(ReplayTimer, TimesOfKernelsAreThoseOfTheOperatorsOfOneCall) {
+  const measure::Workload workload = workload_on({}, GetParam());
+  LayerBench bench(workload);
+  (void)operators_of(bench, 2);  // transformed weights are made once
+  const auto operators = operators_of(bench, 2);
+  const auto timer = measure::make_replay_timer(bench, std::make_unique<PlayedSession>(0));
+  PlayedGpu gpu;
+  timer->warm_up(2);
+  for (int pass = 0; pass < 2; ++pass) timer->pass(2);
+  const std::vector<LayerTimes> times = timer->times(2);
+  ASSERT_EQ(times.size(), operators.size());
+  int all = 0;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const auto in_kernels = [](double seconds) { return seconds / to_s(kKernel); };
+    EXPECT_EQ(times[i].timed_by, "cupti") << i;
+    EXPECT_EQ(times[i].samples, 2);
+    EXPECT_NEAR(in_kernels(times[i].forward_s), operators[i][0], 1e-6) << i;
+    EXPECT_NEAR(in_kernels(times[i].weight_gradient_s), operators[i][2], 1e-6) << i;
+    // That the graph is kept costs nothing; that a leaf's gradient is forgotten, nothing.
+    EXPECT_NEAR(in_kernels(times[i].input_gradient_s), operators[i][1], 1e-6) << i;
+    EXPECT_GT(times[i].gpu->forward.events_s, 0) << i;
+    EXPECT_EQ(
+        times[i].gpu->is_launch_bound,
+        times[i].gpu->forward.host_s + times[i].gpu->input_gradient.host_s + times[i].gpu->weight_gradient.host_s >
+            times[i].forward_s + times[i].input_gradient_s + times[i].weight_gradient_s)
+        << i;
+    for (const int count : operators[i]) all += count;
+  }
+  EXPECT_GT(all, 20);
+}
+
+TEST_P(ReplayTimer, WhereRecordsAreDroppedTimesAreThoseOfEvents) {
+  const measure::Workload workload = workload_on({}, GetParam());
+  LayerBench bench(workload);
+  const auto timer = measure::make_replay_timer(bench, std::make_unique<PlayedSession>(1));
+  PlayedGpu gpu;
+  timer->warm_up(2);
+  timer->pass(2);
+  for (const LayerTimes& times : timer->times(2)) {
+    EXPECT_EQ(times.timed_by, "events");
+    EXPECT_FALSE(times.gpu->forward.kernels_s.has_value());
+    EXPECT_EQ(times.forward_s, std::max(times.gpu->forward.events_s, times.gpu->forward.host_s));
+  }
+}
+
+TEST_P(ReplayTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
+  const measure::Workload workload = workload_on({}, GetParam());
+  LayerBench bench(workload);
+  std::vector<at::Tensor> outputs, gradients;
+  bench.run(3, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
+    work();
+    if (part == Part::kForward) outputs.push_back(bench.running(i).output.detach());
+    if (part == Part::kBackward) gradients.push_back(bench.running(i).input.grad());
+  });
+  std::size_t output = 0, gradient = 0;
+  int weights = 0;
+  bench.run_repeatably(3, [&](Part part, std::size_t i, const std::function<void()>& work) {
+    for (int call = 0; call < 3; ++call) work();
+    if (part == Part::kForward) {
+      EXPECT_TRUE(at::equal(bench.running(i).output.detach(), outputs.at(output++))) << i;
+    }
+    // The targets are others, so of the gradients only that they do not grow with the calls.
+    if (part == Part::kBackward && bench.running(i).input.grad().defined()) {
+      const at::Tensor own = bench.running(i).input.grad().clone();
+      work();
+      EXPECT_TRUE(at::equal(bench.running(i).input.grad(), own)) << i;
+      EXPECT_EQ(own.sizes(), gradients.at(gradient).sizes());
+    }
+    gradient += part == Part::kBackward ? 1 : 0;
+    if (part == Part::kWeightGradient) {
+      ++weights;
+      EXPECT_FALSE(bench.running(i).put_off.empty()) << "a copy has run";
+    }
+  });
+  EXPECT_EQ(output, outputs.size());
+  EXPECT_EQ(gradient, gradients.size());
+  EXPECT_GT(weights, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ReplayTimer, testing::Values("mlp", "toy_cnn", "resnet8", "vit"),
+                         [](const auto& parameter) { return std::string(parameter.param); });
+
+TEST(MeasureLayersOfACpuDevice, AreTimedByAClock) {
+  const auto measured = measure::measure_layers(
+      workload_on({}, "mlp"),
+      {.sizes = {2}, .least_rounds = 1, .most_rounds = 1, .needed_size = 2, .with_kernels = true});
+  for (const profiler::MeasuredLayer& layer : measured) {
+    EXPECT_EQ(layer.times.at(0).timed_by, "clock");
+    EXPECT_FALSE(layer.times.at(0).gpu.has_value());
+  }
+}
+
+// The kernels of a layer take as long by their records as by events, but for the gaps between them.
+TEST(MeasureLayersOfAGpu, ByRecordsAreThoseByEvents) {
+  if (device::cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
+  measure::Workload workload = workload_on({device::DeviceKind::kCuda, 0}, "vit");
+  workload.model.size = "tiny";
+  const auto measured = measure::measure_layers(workload, {.sizes = {64, 256},
+                                                           .least_rounds = 3,
+                                                           .most_rounds = 10,
+                                                           .budget_s = 10,
+                                                           .needed_size = 256,
+                                                           .with_memory = false,
+                                                           .with_kernels = true});
+  double events = 0, kernels = 0;
+  for (const profiler::MeasuredLayer& layer : measured) {
+    const LayerTimes& times = layer.times.at(1);
+    ASSERT_EQ(times.timed_by, "cupti") << layer.name;
+    for (const profiler::CallTime& call : {times.gpu->forward, times.gpu->input_gradient, times.gpu->weight_gradient}) {
+      EXPECT_GE(call.events_s * 1.02 + 2e-6, *call.kernels_s) << layer.name;
+      events += call.events_s;
+      kernels += *call.kernels_s;
+    }
+  }
+  EXPECT_GT(kernels, 0);
+  EXPECT_LT(events / kernels, 1.15) << "sequences whose queue was kept busy have no gaps but those between kernels";
+}
+
+}  // namespace
+}  // namespace sluice::train
