@@ -7,6 +7,7 @@
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "profiler/phase_names.h"
 
 namespace sluice::train {
 namespace {
@@ -54,7 +55,7 @@ void GpuKernels::report(report::Reporter& reporter) const {
       rest += row.sum.time;
       continue;
     }
-    rows.push_back({{"phase", cupti::name_of(row.phase)},
+    rows.push_back({{"phase", profiler::name_of(row.phase)},
                     {"layer", row.layer.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.layer)},
                     {"kernel", row.kernel},
                     {"calls", row.sum.calls},

@@ -44,11 +44,17 @@ void Loop::run() {
 void Loop::run_to_the_end() {
   run_until_done_or_stopped();
   if (parts_.trace != nullptr) parts_.trace->finish();
+  if (parts_.torch != nullptr) report_torch();
   if (kernels_ && parts_.records != nullptr) kernels_->report(parts_.records->reporter);
   if (!is_finished() || progress_.evaluation_due) stop_early();
   check_records();
   if (!is_saved()) save();  // again, where the disk could not take it
   report_outside_of_steps();
+}
+
+void Loop::report_torch() {
+  parts_.torch->finish();
+  if (parts_.records != nullptr) parts_.torch->report(&parts_.records->reporter);
 }
 
 void Loop::report_fault(const Error& error) {
@@ -212,6 +218,7 @@ void Loop::train_one_step() {
   report_outside_of_steps();
   const std::int64_t number = progress_.steps_done + 1;
   const double lr = options_.lr.at(progress_.steps_done);
+  if (parts_.torch != nullptr) parts_.torch->before_step(number);
   const std::optional<RecordedStep> step = next_step(lr);
   has_no_more_updates_ = !step;
   if (!step) {
@@ -226,6 +233,7 @@ void Loop::train_one_step() {
   progress_ = {number, data::position_after(batch)};
   progress_.evaluation_due = evaluation_is_due_after(batch);
   if (parts_.trace != nullptr) parts_.trace->add(spans, stats, parts_.engine.plan());
+  if (parts_.torch != nullptr) parts_.torch->after_step(number, progress_.evaluation_due);
   const profiler::StepBreakdown breakdown = profiler::break_down(spans);
   if (parts_.times != nullptr) parts_.times->add(breakdown);
   if (parts_.records == nullptr) return;

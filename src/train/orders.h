@@ -16,18 +16,21 @@ struct Orders {
   bool tries_chunks = false;
   RunState state;  // plan, changes, progress
   StepRange traced = {};
+  StepRange torch_traced = {};  // by LibTorch's profiler
 
   [[nodiscard]] std::string to_text() const {
     return nlohmann::json{{"trains", trains},
                           {"tries_chunks", tries_chunks},
                           {"state", state.to_json()},
-                          {"traced", {traced.first, traced.last}}}
+                          {"traced", {traced.first, traced.last}},
+                          {"torch_traced", {torch_traced.first, torch_traced.last}}}
         .dump();
   }
   [[nodiscard]] static Orders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
     return {json.at("trains"), json.at("tries_chunks"), RunState::from_json(json.at("state"), "rank 0's orders"),
-            StepRange{json.at("traced").at(0), json.at("traced").at(1)}};
+            StepRange{json.at("traced").at(0), json.at("traced").at(1)},
+            StepRange{json.at("torch_traced").at(0), json.at("torch_traced").at(1)}};
   }
 };
 

@@ -14,8 +14,6 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "device/memory.h"
-#include "storage/files.h"
-#include "storage/gzip.h"
 
 namespace sluice::train {
 namespace {
@@ -140,18 +138,7 @@ void StepTrace::write() {
   const std::string own = profiler::trace_text(process, steps_);
   const auto traced = static_cast<std::int64_t>(steps_.size());
   steps_.clear();
-  const bool is_compressed = file_(process.rank).extension() == ".gz";
-  std::vector<std::string> texts{is_compressed ? storage::gzip(own) : own};
-  if (others_ != nullptr) texts = comm::all_texts(*others_, texts.front());
-  if (setup_.process.rank != 0) return;
-  try {
-    for (int rank = 0; rank < static_cast<int>(texts.size()); ++rank)
-      storage::write_text_atomically(file_(rank), texts[rank]);
-    log_info(concat("trace of ", counted(traced, "step"), " written to ", file_(0).string(),
-                    texts.size() > 1 ? concat(" and ", texts.size() - 1, " more, one of each process") : ""));
-  } catch (const StorageError& error) {
-    log_warning(concat("the trace is lost, the run goes on: ", error.what()));
-  }
+  write_trace_files(others_, own, file_, concat("trace of ", counted(traced, "step")));
 }
 
 }  // namespace sluice::train

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "profiler/network.h"
 #include "profiler/trace.h"
 #include "train/setup.h"
+#include "train/trace_files.h"
 
 namespace sluice::train {
 
@@ -43,7 +43,7 @@ void check_trace_file(const std::filesystem::path& file);
 
 class StepTrace {
  public:
-  using File = std::function<std::filesystem::path(int rank)>;
+  using File = TraceFile;
 
   // others: of all processes; null: there are none. file: of each rank, which rank 0 writes.
   StepTrace(const Setup& setup, const comm::Communicator* others, StepRange steps, File file);

@@ -43,7 +43,4 @@ class StepKernels {
   Counts counts_;
 };
 
-// Of a phase, in records.
-[[nodiscard]] const char* name_of(Phase phase);
-
 }  // namespace sluice::cupti

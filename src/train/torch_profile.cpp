@@ -1,0 +1,182 @@
+#include "train/torch_profile.h"
+
+#include <unistd.h>
+#include <algorithm>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "profiler/cupti/session.h"
+#include "report/operator_table.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kFirstSkipped = 1;        // a run's first step allocates and chooses kernels
+constexpr std::int64_t kSteps = 5;               // without --trace
+constexpr std::uint64_t kMostCalls = 200'000;    // each takes about 1 KB until it is written
+constexpr std::size_t kMostRows = 1000;          // of the event; the rest is summed up
+
+void warn(const std::string& why) {
+  log_warning(concat("profile.level = \"torch\": unavailable (", why, "); events and clocks alone are used"));
+}
+
+// Beside the files of rank 0; the others have no run directory.
+fs::path file_for_a_while(const TraceFile& file, int rank) {
+  const fs::path folder = rank == 0 ? file(0).parent_path() : fs::temp_directory_path();
+  return folder / concat("torch_trace.", ::getpid(), ".json");
+}
+
+// LibTorch says nothing where it could not write all of it.
+std::string read_whole(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!nlohmann::json::accept(text))
+    throw StorageError(concat("LibTorch's profiler could not write all of ", file.string(),
+                              "; make room there, or let it be written to"));
+  return text;
+}
+
+}  // namespace
+
+StepRange torch_steps(const std::string& level, StepRange traced, std::int64_t first) {
+  if (level != "torch") return {};
+  if (!traced.is_empty()) return traced;
+  return {first + kFirstSkipped, first + kFirstSkipped + kSteps - 1};
+}
+
+std::string torch_trace_file_name(int rank) { return concat("torch_trace.rank", rank, ".json.gz"); }
+
+// The watch ends before the marks that tell it, and both before the profiler.
+struct TorchProfile::Running {
+  Running(std::unique_ptr<torch_trace::TorchProfiler> of, bool watches)
+      : profiler(std::move(of)),
+        watch(watches ? std::make_unique<operators::OperatorWatch>(operators::OperatorWatch::Threads::kAll) : nullptr),
+        marks(watch.get()) {}
+
+  std::unique_ptr<torch_trace::TorchProfiler> profiler;
+  std::unique_ptr<operators::OperatorWatch> watch;  // null: not on GPUs
+  torch_trace::TraceMarks marks;
+};
+
+TorchProfile::TorchProfile(const comm::Communicator* others, engine::Engine& engine, bool with_gpus, StepRange steps,
+                           TraceFile file)
+    : others_(others),
+      engine_(engine),
+      with_gpus_(with_gpus),
+      range_(steps),
+      file_(std::move(file)),
+      is_done_(steps.is_empty()) {}
+
+// A run that ends with an error may leave a thread behind, which may still mark its actions when it wakes: what it
+// calls stays until the process ends.
+TorchProfile::~TorchProfile() {
+  engine_.recorder().tell(nullptr);
+  if (std::uncaught_exceptions() > 0) static_cast<void>(running_.release());
+}
+
+void TorchProfile::before_step(std::int64_t number) {
+  if (is_done_ || number < range_.first) return;
+  if (!running_ && steps_ == 0) start(number);
+  if (!running_) return;
+  engine_.recorder().tell(&running_->marks);
+  running_->profiler->begin_step(number);
+}
+
+void TorchProfile::start(std::int64_t number) {
+  range_.first = number;
+  std::string why;
+  if (with_gpus_ && cupti::Session::is_taken({}, why)) return warn(why);
+  auto profiler = torch_trace::TorchProfiler::start(with_gpus_, why);
+  if (!profiler) return warn(why);
+  running_ = std::make_unique<Running>(std::move(profiler), !with_gpus_);
+}
+
+void TorchProfile::after_step(std::int64_t number, bool evaluation_follows) {
+  if (is_done_ || number < range_.first) return;
+  if (running_) {
+    running_->profiler->end_step();
+    engine_.recorder().tell(nullptr);
+    ++steps_;
+    if (running_->watch) {
+      for (const auto& [key, sum] : running_->watch->take()) {
+        sums_[key] += sum;
+        calls_ += sum.calls;
+      }
+    }
+    if (calls_ > kMostCalls && number < range_.last) {
+      log_warning(concat("the trace of LibTorch's profiler ends with step ", number, ": ", calls_,
+                         " operators are as many as are kept in memory"));
+      stop();
+    }
+  }
+  if (number >= range_.last || evaluation_follows) write();
+}
+
+void TorchProfile::finish() {
+  if (is_done_) return;
+  if (steps_ == 0)
+    log_warning(concat("profile.level = \"torch\": no step from ", range_.first, " to ", range_.last,
+                       " was made, so there is no trace"));
+  write();
+}
+
+// Its memory goes as soon as the text is there.
+void TorchProfile::stop() {
+  for (int i = 0; running_->watch && !running_->marks.layers().name(i).empty(); ++i)
+    layers_.push_back(running_->marks.layers().name(i));
+  const auto running = std::exchange(running_, nullptr);
+  const fs::path file = file_for_a_while(file_, others_ == nullptr ? 0 : others_->rank());
+  std::error_code ignored;
+  try {
+    running->profiler->stop();
+    running->profiler->save(file);
+    text_ = read_whole(file);
+  } catch (const std::exception& error) {
+    log_warning(concat("the trace of LibTorch's profiler: ", first_line(error.what())));
+  }
+  fs::remove(file, ignored);
+}
+
+void TorchProfile::write() {
+  is_done_ = true;
+  if (running_) stop();
+  if (steps_ == 0 && others_ == nullptr) return;
+  write_trace_files(others_, std::exchange(text_, {}), file_,
+                    concat("LibTorch's trace of ", counted(steps_, "step")));
+}
+
+void TorchProfile::report(report::Reporter* reporter) const {
+  if (sums_.empty()) return;
+  std::vector<report::OperatorLine> lines;
+  for (const auto& [key, sum] : sums_) {
+    const std::string layer = key.layer < 0 ? std::string() : layers_.at(static_cast<std::size_t>(key.layer));
+    lines.push_back({layer, key.pass, key.name, sum});
+  }
+  std::ranges::stable_sort(lines, std::greater<>(), [](const auto& line) { return line.sum.self; });
+  log_table(report::slowest_operators(lines, steps_));
+  if (reporter == nullptr) return;
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  Nanoseconds rest = 0;
+  for (const report::OperatorLine& line : lines) {
+    if (rows.size() == kMostRows) {
+      rest += line.sum.self;
+      continue;
+    }
+    rows.push_back(report::operator_fields(line));
+  }
+  reporter->event("operators", {{"steps", steps_}, {"rows", rows}, {"rest_ms", to_ms(rest)}});
+}
+
+}  // namespace sluice::train
