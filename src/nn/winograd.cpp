@@ -118,7 +118,8 @@ bool winograd_pays(const at::Tensor& x, const at::Tensor& weight, std::int64_t s
 
 at::Tensor winograd_forward(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                             TransformedWeights* transformed) {
-  const at::Tensor offset = bias.has_value() ? bias->contiguous() : at::Tensor(), x_last = x.contiguous(kWinogradLayout);
+  const at::Tensor offset = bias.has_value() ? bias->contiguous() : at::Tensor(),
+                   x_last = x.contiguous(kWinogradLayout);
   OwnOperator call("sluice::winograd_convolution", {x_last, weight, offset});
   at::Tensor y = convolved(x_last, transformed_for(Use::kForward, weight, transformed), weight.size(0),
                            offset.defined() ? offset.const_data_ptr<float>() : nullptr);

@@ -1,6 +1,6 @@
-// layer_log: which layer of a thread's forward passes made the autograd functions with which sequence numbers, so that a
-// backward function is known by its number. Layers are indices of names (names.h). Threads: written by the one that runs
-// the forward pass, read by autograd's while that one waits for them.
+// layer_log: which layer of a thread's forward passes made the autograd functions with which sequence numbers, so that
+// a backward function is known by its number. Layers are indices of names (names.h). Threads: written by the one that
+// runs the forward pass, read by autograd's while that one waits for them.
 #pragma once
 
 #include <algorithm>

@@ -28,7 +28,8 @@ OwnCost NestedCalls::leave(Nanoseconds ended, CallCost whole) {
   settle(whole.touched);
   settle(call.touched);
   for (const Touched& one : whole.touched) {
-    if (!std::ranges::binary_search(call.touched, one.begin, std::less<>(), &Touched::begin)) own.bytes += one.bytes;
+    if (own.flops > 0 || !std::ranges::binary_search(call.touched, one.begin, std::less<>(), &Touched::begin))
+      own.bytes += one.bytes;
   }
   if (open_.empty()) return own;
   Open& outer = open_.back();

@@ -1,8 +1,8 @@
 // nested_calls: of the calls of one thread, which lie within each other, what each did itself: its time without that of
-// the calls within it and of whoever watches, and what those calls are not counted for already. Operations belong to the
-// innermost call that has any, so that a convolution, which calls another one, is counted once; a tensor's bytes to the
-// innermost call that touches it. Units: nanoseconds, bytes. Threads: one. Errors: none. Requires: each enter() has its
-// leave() and left(), the last one first.
+// the calls within it and of whoever watches, and what those calls are not counted for already. Operations belong to
+// the innermost call that has any, so that a convolution, which calls another one, is counted once; a tensor's bytes to
+// the innermost call that touches it, and to the one that has operations. Units: nanoseconds, bytes. Threads: one.
+// Errors: none. Requires: each enter() has its leave() and left(), the last one first.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,9 @@ double product(const Shape& left, const Shape& right) { return 2 * numel(left) *
 
 // Multiply-adds for each value of the side that the kernel slides over: of a [out, in / groups, ...] weight, which a
 // transposed convolution has as [in, out / groups, ...].
-double taps(const Shape& weight) { return weight.front() == 0 ? 0 : numel(weight) / static_cast<double>(weight.front()); }
+double taps(const Shape& weight) {
+  return weight.front() == 0 ? 0 : numel(weight) / static_cast<double>(weight.front());
+}
 
 bool flag(const CallShapes& call, std::size_t place) {
   return place < call.flags.size() && !call.flags[place].empty() && call.flags[place].front();
@@ -83,9 +85,7 @@ double own_attention_product(const Shape& query, const Shape& packed) {
   const double width = static_cast<double>(packed.at(2)) / (is_self ? 3 : 2);
   return 2 * static_cast<double>(packed.at(0) * packed.at(1) * (is_self ? packed.at(1) : query.at(1))) * width;
 }
-double own_attention(const CallShapes& call) {
-  return 2 * own_attention_product(call.inputs.at(0), call.inputs.at(1));
-}
+double own_attention(const CallShapes& call) { return 2 * own_attention_product(call.inputs.at(0), call.inputs.at(1)); }
 // The probabilities are kept: none is repeated.
 double own_attention_backward(const CallShapes& call) {
   return 4 * own_attention_product(call.inputs.at(1), call.inputs.at(2));

@@ -1,7 +1,7 @@
 // operator_flops: the floating-point operations of one call of an operator, from the shapes of its arguments. One
-// multiply-add is two. Counted: matrix products, convolutions and attention, forward and backward, of ATen and of our own
-// kernels (nn/own_operator.h); all else has no formula and counts none. They are those of the direct algorithm: a kernel
-// that saves some (nn/winograd.h) is counted as if it did not. What PyTorch's own counter counts
+// multiply-add is two. Counted: matrix products, convolutions and attention, forward and backward, of ATen and of our
+// own kernels (nn/own_operator.h); all else has no formula and counts none. They are those of the direct algorithm: a
+// kernel that saves some (nn/winograd.h) is counted as if it did not. What PyTorch's own counter counts
 // (torch.utils.flop_counter) is counted as there: attention's backward as five products, one of them repeating the
 // scores. Not here: taking the shapes from a call (operators/call_cost.h). Pure.
 #pragma once

@@ -24,8 +24,8 @@ struct OperatorMean {
 
 // Of a layer.
 struct PassOperators {
-  double seconds = 0;           // while nobody watches
-  double watched_s = 0;         // in the passes whose operators these are
+  double seconds = 0;                   // while nobody watches
+  double watched_s = 0;                 // in the passes whose operators these are
   std::vector<OperatorMean> operators;  // the slowest first
 
   [[nodiscard]] double operators_s() const;  // their sum

@@ -15,7 +15,7 @@ using profiler::MachinePeaks;
 using profiler::OperatorMean;
 using profiler::PassOperators;
 
-constexpr std::size_t kSlowest = 5;     // of a layer's pass
+constexpr std::size_t kSlowest = 5;   // of a layer's pass
 constexpr double kLeastShare = 0.01;  // of its time, of those beside the first
 
 std::string percent(double share) { return concat(fixed(100 * share, share < 0.0995 ? 1 : 0), " %"); }
@@ -25,7 +25,7 @@ const char* pass_name(profiler::Pass pass) { return pass == profiler::Pass::kFor
 // Two digits and more of something counted in billions.
 std::string billions(double number) { return fixed(number * 1e-9, number < 1e10 ? 2 : 1); }
 
-TextRow row_of(const OperatorMean& one, double pass_s, const MachinePeaks& peaks) {
+TextRow operator_row(const OperatorMean& one, double pass_s, const MachinePeaks& peaks) {
   const profiler::Roofline line = profiler::roofline_of(one.flops, one.bytes, one.self_s, peaks);
   const auto where = [](double amount, const std::string& text) { return amount > 0 ? text : std::string("-"); };
   return {concat("  ", one.name),
@@ -57,16 +57,17 @@ void add_pass(const std::string& title, const PassOperators& pass, const Machine
   const auto& all = pass.operators;
   double flops = 0, bytes = 0, calls = 0;
   for (const OperatorMean& one : all) flops += one.flops, bytes += one.bytes, calls += one.calls;
-  TextRow whole = row_of({title, calls, pass.watched_s, flops, bytes}, pass.watched_s, peaks);
+  TextRow whole = operator_row({title, calls, pass.watched_s, flops, bytes}, pass.watched_s, peaks);
   whole.front() = title;
   whole.back() = profiler::name_of(profiler::bound_of(pass, peaks));
   rows.push_back(std::move(whole));
   const std::size_t most = std::min(kSlowest, all.size());
   std::size_t shown = 1;
   while (shown < most && all[shown].self_s >= kLeastShare * pass.watched_s) ++shown;
-  for (std::size_t i = 0; i < shown; ++i) rows.push_back(row_of(all[i], pass.watched_s, peaks));
+  for (std::size_t i = 0; i < shown; ++i) rows.push_back(operator_row(all[i], pass.watched_s, peaks));
   if (shown < all.size())
-    rows.push_back(row_of(sum_of(all.begin() + static_cast<std::ptrdiff_t>(shown), all.end()), pass.watched_s, peaks));
+    rows.push_back(
+        operator_row(sum_of(all.begin() + static_cast<std::ptrdiff_t>(shown), all.end()), pass.watched_s, peaks));
 }
 
 }  // namespace

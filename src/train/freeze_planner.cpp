@@ -28,8 +28,8 @@ double seconds_of_one_change(const Setup& setup) {
 }
 
 // About what a change of shape takes: the model is made once more for each replica, and its state, which is up to three
-// times its parameters, is copied out and in. A small model's is the fastest of three, for a busy machine adds more to one
-// than the change takes.
+// times its parameters, is copied out and in. A small model's is the fastest of three, for a busy machine adds more to
+// one than the change takes.
 double seconds_of_change(const Setup& setup) {
   constexpr double kSmall = 0.1;
   double fastest = seconds_of_one_change(setup);

@@ -42,17 +42,22 @@ constexpr int kWarmUpSteps = 3;
 struct ProfileOrders {
   Plan plan;
   std::int64_t steps = 0;
-  std::string trace = {};  // rank 0's file; empty: none
-  std::string torch_folder = {};  // of the traces of LibTorch's profiler; empty: none
+  std::string trace = {};       // rank 0's file; empty: none
+  StepRange torch_traced = {};  // by LibTorch's profiler, into rank 0's folder
+  std::string torch_folder = {};
 
   [[nodiscard]] std::string to_text() const {
-    return nlohmann::json{{"state", RunState{.plan = plan}.to_json()}, {"steps", steps}, {"trace", trace}, {"torch_folder", torch_folder}}
+    return nlohmann::json{{"state", RunState{.plan = plan}.to_json()},
+                          {"steps", steps},
+                          {"trace", trace},
+                          {"torch_traced", {torch_traced.first, torch_traced.last}},
+                          {"torch_folder", torch_folder}}
         .dump();
   }
   [[nodiscard]] static ProfileOrders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
     return {RunState::from_json(json.at("state"), "rank 0's orders").plan, json.at("steps"), json.at("trace"),
-            json.at("torch_folder")};
+            StepRange{json.at("torch_traced").at(0), json.at("torch_traced").at(1)}, json.at("torch_folder")};
   }
 };
 
@@ -185,13 +190,10 @@ StepTrace trace_of(Peers& peers, const Setup& setup, const ProfileOrders& orders
 
 // LibTorch's profiler slows what it sees down: it sees further steps, which are not timed.
 void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, const ProfileOrders& orders) {
-  if (orders.torch_folder.empty()) return;
-  const bool with_gpus = std::ranges::any_of(
-      setup.devices, [](const auto& one) { return one.kind == device::DeviceKind::kCuda; });
-  const StepRange steps = torch_steps("torch", {}, /*first=*/1);
-  TorchProfile torch(peers.is_alone() ? nullptr : &peers.communicator(), engine, with_gpus, steps,
-                     [&](int rank) { return fs::path(orders.torch_folder) / torch_trace_file_name(rank); });
-  (void)run_trial_steps(setup, engine, /*warm_up=*/1, steps.last - 1, nullptr, &torch);
+  if (orders.torch_traced.is_empty()) return;
+  TorchProfile torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, orders.torch_traced,
+                     orders.torch_folder);
+  (void)run_trial_steps(setup, engine, /*warm_up=*/1, orders.torch_traced.last - 1, nullptr, &torch);
   if (peers.keeps_records()) torch.report(nullptr);
 }
 
@@ -232,7 +234,7 @@ ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& opti
   if (options.with_operators) outcome.operators = operators_of(setup);
   const Plan plan = plan_by_costs(setup, outcome.profile.costs(), outcome.profile.stage_links);
   const ProfileOrders orders{plan, setup.config.profile.steps, options.trace.string(),
-                             setup.config.profile.level == "torch" ? fs::absolute(options.out).parent_path().string() : ""};
+                             torch_steps(setup, {}, /*first=*/1), fs::absolute(options.out).parent_path().string()};
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
   measure_composed(peers, setup, orders, outcome);
   storage::write_text_atomically(options.out, concat(outcome.to_json().dump(2), "\n"));

@@ -1,6 +1,5 @@
 #include "train/session.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "core/concat.h"
@@ -90,13 +89,12 @@ struct Training {
   Progress start;
   std::shared_ptr<FeatureReuse> features;  // null: nothing is kept
   UpdateSource* updates = nullptr;         // of a parameter server; null: there is none
-  StepRange traced = {};
-  StepRange torch_traced = {};
+  TracedSteps traced = {};
   std::filesystem::path run_dir = {};  // of a process that keeps records
 };
 
 RunState state_at(const Training& training, const Progress& progress, const report::MetricsPosition& metrics) {
-  const auto& [peers, setup, engine, plans, start, features, updates, traced, torch_traced, run_dir] = training;
+  const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir] = training;
   return {.progress = progress,
           .optimizer_steps = engine.composition().optimizers.front()->steps(),
           .plan = engine.plan(),
@@ -107,21 +105,6 @@ RunState state_at(const Training& training, const Progress& progress, const repo
           .metrics = metrics,
           .config_toml = config::to_toml(setup.config),
           .data = setup.data};
-}
-
-bool has_gpus(const Setup& setup) {
-  return std::ranges::any_of(setup.devices, [](const auto& one) { return one.kind == device::DeviceKind::kCuda; });
-}
-
-// The workers of a parameter server make the steps of its run, in processes of their own or in virtual time.
-StepRange torch_traced(const Setup& setup, StepRange traced, const Progress& start) {
-  const std::string& level = setup.config.profile.level;
-  if (level == "torch" && setup.config.replicas.sync == "ps") {
-    log_warning("profile.level = \"torch\": unavailable (a parameter server's workers make the steps); events and clocks "
-                "alone are used");
-    return {};
-  }
-  return torch_steps(level, traced, start.steps_done + 1);
 }
 
 // records: null in a process that keeps none.
@@ -141,10 +124,10 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
   std::optional<FreezeWatch> watch;
   if (!is_known_beforehand(policy_of(setup))) watch.emplace(peers, setup, engine, training.plans, training.start);
   const PlanSource source = watch ? watch->source() : source_of(training.plans.changes);
-  StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), training.traced,
+  StepTrace trace(setup, peers.is_alone() ? nullptr : &peers.communicator(), training.traced.own,
                   [&](int rank) { return training.run_dir / trace_file_name(rank); });
-  TorchProfile torch(peers.is_alone() ? nullptr : &peers.communicator(), engine, has_gpus(setup), training.torch_traced,
-                     [&](int rank) { return training.run_dir / torch_trace_file_name(rank); });
+  TorchProfile torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, training.traced.torch,
+                     training.run_dir);
   RankTimes times;
   Loop({.engine = engine,
         .open_train_data = open_train_data,
@@ -198,7 +181,7 @@ void settle_chunks(const Training& training) {
 
 // What the user reads before the first step.
 void tell_plans(const Training& training) {
-  const auto& [peers, setup, engine, plans, start, features, updates, traced, torch_traced, run_dir] = training;
+  const auto& [peers, setup, engine, plans, start, features, updates, traced, run_dir] = training;
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
   if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
   warn_of_late_changes(plans.changes, setup.total_steps);
@@ -251,11 +234,9 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
 nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& files,
                              std::optional<ResumePoint>& resume) {
   RunPlans plans = plan_run_from(setup, resume);
-  Orders orders{.tries_chunks = plans.tries_chunks,
-                .state = {.plan = plans.now, .changes = plans.changes},
-                .traced = files.traced};
+  Orders orders{.tries_chunks = plans.tries_chunks, .state = {.plan = plans.now, .changes = plans.changes}};
   if (resume) orders.state.progress = resume->state.progress;
-  orders.torch_traced = torch_traced(setup, files.traced, orders.state.progress);
+  orders.traced = {files.traced, torch_steps(setup, files.traced, orders.state.progress.steps_done + 1)};
   give(peers, orders);
   const auto features = make_feature_reuse(setup);
   const std::unique_ptr<UpdateSource> updates = make_update_source(setup, files, resume ? &resume->state : nullptr);
@@ -263,8 +244,8 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
       engine_options(setup, peers.processes(), features, updates ? updates->sync_factory() : engine::make_sync);
   if (updates) composed.compose.optimizer = updates->optimizer();
   engine::Engine engine(plans.now, std::move(composed));
-  const Training training{peers,    setup,         engine,       plans,           orders.state.progress,
-                          features, updates.get(), files.traced, orders.torch_traced,    files.dir.path()};
+  const Training training{peers,    setup,         engine,        plans,           orders.state.progress,
+                          features, updates.get(), orders.traced, files.dir.path()};
   nlohmann::ordered_json summary;
   peers.together([&] { summary = train_composed(training, files, resume); });
   return summary;
@@ -310,7 +291,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup) {
   const auto features = make_feature_reuse(setup);
   engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes(), features));
   RunPlans plans{orders.state.plan, orders.tries_chunks, orders.state.changes};
-  const Training training{peers, setup, engine, plans, orders.state.progress, features, nullptr, orders.traced, orders.torch_traced};
+  const Training training{peers, setup, engine, plans, orders.state.progress, features, nullptr, orders.traced};
   peers.together([&] {
     check_feasible(engine, training.plans.changes, training.start.steps_done);
     hand_out_start(training);

@@ -17,25 +17,32 @@
 #include "core/text.h"
 #include "profiler/cupti/session.h"
 #include "report/operator_table.h"
+#include "train/trace_files.h"
 
 namespace sluice::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kFirstSkipped = 1;        // a run's first step allocates and chooses kernels
-constexpr std::int64_t kSteps = 5;               // without --trace
-constexpr std::uint64_t kMostCalls = 200'000;    // each takes about 1 KB until it is written
-constexpr std::size_t kMostRows = 1000;          // of the event; the rest is summed up
+constexpr std::int64_t kFirstSkipped = 1;      // a run's first step allocates and chooses kernels
+constexpr std::int64_t kSteps = 5;             // without --trace
+constexpr std::uint64_t kMostCalls = 200'000;  // each takes about 1 KB until it is written
+constexpr std::size_t kMostOperators = 1000;   // of the event; the rest is summed up
 
 void warn(const std::string& why) {
   log_warning(concat("profile.level = \"torch\": unavailable (", why, "); events and clocks alone are used"));
 }
 
-// Beside the files of rank 0; the others have no run directory.
-fs::path file_for_a_while(const TraceFile& file, int rank) {
-  const fs::path folder = rank == 0 ? file(0).parent_path() : fs::temp_directory_path();
-  return folder / concat("torch_trace.", ::getpid(), ".json");
+// "torch_trace.rank0.json.gz"
+std::string file_name(int rank) { return concat("torch_trace.rank", rank, ".json.gz"); }
+
+// In the folder of rank 0; the others may have none.
+fs::path file_for_a_while(const fs::path& folder, int rank) {
+  return (rank == 0 ? folder : fs::temp_directory_path()) / concat("torch_trace.", ::getpid(), ".json");
+}
+
+bool has_gpus(const Setup& setup) {
+  return std::ranges::any_of(setup.devices, [](const auto& one) { return one.kind == device::DeviceKind::kCuda; });
 }
 
 // LibTorch says nothing where it could not write all of it.
@@ -50,13 +57,15 @@ std::string read_whole(const fs::path& file) {
 
 }  // namespace
 
-StepRange torch_steps(const std::string& level, StepRange traced, std::int64_t first) {
-  if (level != "torch") return {};
+StepRange torch_steps(const Setup& setup, StepRange traced, std::int64_t first) {
+  if (setup.config.profile.level != "torch") return {};
+  if (setup.config.replicas.sync == "ps") {
+    warn("a parameter server's workers make the steps");
+    return {};
+  }
   if (!traced.is_empty()) return traced;
   return {first + kFirstSkipped, first + kFirstSkipped + kSteps - 1};
 }
-
-std::string torch_trace_file_name(int rank) { return concat("torch_trace.rank", rank, ".json.gz"); }
 
 // The watch ends before the marks that tell it, and both before the profiler.
 struct TorchProfile::Running {
@@ -70,13 +79,13 @@ struct TorchProfile::Running {
   torch_trace::TraceMarks marks;
 };
 
-TorchProfile::TorchProfile(const comm::Communicator* others, engine::Engine& engine, bool with_gpus, StepRange steps,
-                           TraceFile file)
+TorchProfile::TorchProfile(const Setup& setup, const comm::Communicator* others, engine::Engine& engine,
+                           StepRange steps, fs::path folder)
     : others_(others),
       engine_(engine),
-      with_gpus_(with_gpus),
+      with_gpus_(has_gpus(setup)),
       range_(steps),
-      file_(std::move(file)),
+      folder_(std::move(folder)),
       is_done_(steps.is_empty()) {}
 
 // A run that ends with an error may leave a thread behind, which may still mark its actions when it wakes: what it
@@ -137,7 +146,7 @@ void TorchProfile::stop() {
   for (int i = 0; running_->watch && !running_->marks.layers().name(i).empty(); ++i)
     layers_.push_back(running_->marks.layers().name(i));
   const auto running = std::exchange(running_, nullptr);
-  const fs::path file = file_for_a_while(file_, others_ == nullptr ? 0 : others_->rank());
+  const fs::path file = file_for_a_while(folder_, others_ == nullptr ? 0 : others_->rank());
   std::error_code ignored;
   try {
     running->profiler->stop();
@@ -153,8 +162,8 @@ void TorchProfile::write() {
   is_done_ = true;
   if (running_) stop();
   if (steps_ == 0 && others_ == nullptr) return;
-  write_trace_files(others_, std::exchange(text_, {}), file_,
-                    concat("LibTorch's trace of ", counted(steps_, "step")));
+  const auto file = [this](int rank) { return folder_ / file_name(rank); };
+  write_trace_files(others_, std::exchange(text_, {}), file, concat("LibTorch's trace of ", counted(steps_, "step")));
 }
 
 void TorchProfile::report(report::Reporter* reporter) const {
@@ -170,7 +179,7 @@ void TorchProfile::report(report::Reporter* reporter) const {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   Nanoseconds rest = 0;
   for (const report::OperatorLine& line : lines) {
-    if (rows.size() == kMostRows) {
+    if (rows.size() == kMostOperators) {
       rest += line.sum.self;
       continue;
     }

@@ -1,7 +1,7 @@
-// torch_profile: what profile.level = "torch" is in a run: LibTorch's own profiler over some steps, its trace written for
-// every process beside the run's other files; and on CPU devices which operators each layer spent these steps in. The
-// spans and their breakdown stay those of events. Where it cannot be, one warning says why, and the run goes on without.
-// Threads: one. Errors: those of the communicator; a trace that is lost is a warning.
+// torch_profile: what profile.level = "torch" is in a run: LibTorch's own profiler over some steps, its trace written
+// for every process beside the run's other files; and on CPU devices which operators each layer spent these steps in.
+// The spans and their breakdown stay those of events. Where it cannot be, one warning says why, and the run goes on
+// without. Threads: one. Errors: those of the communicator; a trace that is lost is a warning.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@
 #include "profiler/torch_trace/torch_profiler.h"
 #include "profiler/torch_trace/trace_marks.h"
 #include "report/reporter.h"
+#include "train/setup.h"
 #include "train/step_trace.h"
-#include "train/trace_files.h"
 
 namespace sluice::train {
 
-// Of a run whose next step is `first`: those of --trace where it is given, else the five after the first.
-[[nodiscard]] StepRange torch_steps(const std::string& level, StepRange traced, std::int64_t first);
-
-// "torch_trace.rank0.json.gz"
-[[nodiscard]] std::string torch_trace_file_name(int rank);
+// Of a run whose next step is `first`: those of --trace where it is given, else the five after the first. Empty at
+// another level, and, with a warning, where a parameter server's workers make the steps.
+[[nodiscard]] StepRange torch_steps(const Setup& setup, StepRange traced, std::int64_t first);
 
 class TorchProfile {
  public:
-  // steps: the same in all processes; it ends before them where an evaluation follows, or where so many operators have run
-  // that they would fill the memory. others: of all processes; null: there are none. Requires: the engine outlives it.
-  TorchProfile(const comm::Communicator* others, engine::Engine& engine, bool with_gpus, StepRange steps, TraceFile file);
+  // steps: the same in all processes; it ends before them where an evaluation follows, or where so many operators have
+  // run that they would fill the memory. others: of all processes; null: there are none. folder: rank 0's. Requires:
+  // the engine outlives it.
+  TorchProfile(const Setup& setup, const comm::Communicator* others, engine::Engine& engine, StepRange steps,
+               std::filesystem::path folder);
   ~TorchProfile();
   TorchProfile(const TorchProfile&) = delete;
   TorchProfile& operator=(const TorchProfile&) = delete;
@@ -53,9 +53,9 @@ class TorchProfile {
 
   const comm::Communicator* others_;
   engine::Engine& engine_;
-  bool with_gpus_;
+  bool with_gpus_;  // some device of this process is one
   StepRange range_;
-  TraceFile file_;
+  std::filesystem::path folder_;
   bool is_done_;
   std::unique_ptr<Running> running_;  // from the first step to the last
   std::string text_;                  // of the trace, until it is written

@@ -121,8 +121,8 @@ std::string text_of(const LayerProfile& profile) {
 
 std::string operators_text(const profiler::OperatorProfile& operators) {
   return concat("\n\noperators, the slowest first; means of ", counted(operators.passes, "pass"), " with ",
-                counted(operators.micro_batch, "sample"), "; measured peaks: ",
-                fixed(operators.peaks.flops_per_s * 1e-9, 1), " GFLOP/s, ",
+                counted(operators.micro_batch, "sample"),
+                "; measured peaks: ", fixed(operators.peaks.flops_per_s * 1e-9, 1), " GFLOP/s, ",
                 fixed(operators.peaks.bytes_per_s * 1e-9, 1), " GB/s\n", report::operator_table(operators));
 }
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "profiler/cupti/api.h"
-#include "profiler/names.h"
 #include "profiler/cupti/records.h"
+#include "profiler/names.h"
 
 namespace sluice::cupti {
 

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "core/recorder.h"
-#include "profiler/names.h"
 #include "profiler/cupti/records.h"
+#include "profiler/names.h"
 
 namespace sluice::cupti {
 

@@ -29,12 +29,10 @@ using profiler::PassOperators;
 constexpr int kFewestRounds = 5;
 constexpr int kMostRounds = 40;
 constexpr double kRoundsBudget_s = 4;
-constexpr double kPeakBudget_s = 1;  // of each of four kinds of work
+constexpr double kPeakBudget_s = 0.5;  // of each of four kinds of work
 
 // Where this thread does all the work, its own processor time: others that take the core in between do not count.
-OperatorWatch::Clock clock_for(const Workload& workload) {
-  return workload.threads == 1 ? &thread_time_ns : &now_ns;
-}
+OperatorWatch::Clock clock_for(const Workload& workload) { return workload.threads == 1 ? &thread_time_ns : &now_ns; }
 
 Pass pass_of(LayerBench::Part part) {
   return part == LayerBench::Part::kForward || part == LayerBench::Part::kLoss ? Pass::kForward : Pass::kBackward;
@@ -133,7 +131,7 @@ profiler::MachinePeaks peaks_on_this_thread(const Workload& workload) {
   return {product_rate(clock, workload.model.dtype), memory_rate(clock, workload.model.dtype)};
 }
 
-void measure_apart(const Workload& workload, const std::function<void()>& work) {
+void measure_operators_apart(const Workload& workload, const std::function<void()>& work) {
   check(workload.device.kind == device::DeviceKind::kCpu, "operators are read on CPU devices only");
   if (const auto failure = run_as_worker(workload.threads, work))
     throw pipeline::describe_failure(failure, "measuring the operators");
@@ -143,7 +141,7 @@ void measure_apart(const Workload& workload, const std::function<void()>& work) 
 
 OperatorProfile measure_operators(const Workload& workload, std::int64_t micro_batch) {
   OperatorProfile profile{.micro_batch = micro_batch};
-  measure_apart(workload, [&] {
+  measure_operators_apart(workload, [&] {
     profile.peaks = peaks_on_this_thread(workload);
     LayerBench bench(workload);
     for (const auto& layer : bench.layers()) profile.layers.push_back({.layer = layer->name()});
@@ -154,7 +152,7 @@ OperatorProfile measure_operators(const Workload& workload, std::int64_t micro_b
 
 profiler::MachinePeaks measure_peaks(const Workload& workload) {
   profiler::MachinePeaks peaks;
-  measure_apart(workload, [&] { peaks = peaks_on_this_thread(workload); });
+  measure_operators_apart(workload, [&] { peaks = peaks_on_this_thread(workload); });
   return peaks;
 }
 

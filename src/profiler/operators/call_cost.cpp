@@ -14,10 +14,9 @@ using profiler::Shape;
 using profiler::Touched;
 
 // They hand memory out, or take it in, whose values are another call's.
-constexpr std::array<std::string_view, 7> kMemoryAlone{"aten::empty",        "aten::empty_like",
-                                                       "aten::empty_strided", "aten::new_empty",
-                                                       "aten::new_empty_strided", "aten::resize_",
-                                                       "aten::set_"};
+constexpr std::array<std::string_view, 7> kMemoryAlone{
+    "aten::empty",   "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",
+    "aten::resize_", "aten::set_"};
 
 // All its results are other names for its arguments' memory, which it only reads.
 bool makes_views(const at::RecordFunction& call) {

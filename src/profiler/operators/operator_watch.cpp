@@ -39,6 +39,7 @@ struct ThreadCalls {
   profiler::NestedCalls calls;
   profiler::OperatorSums sums;
   std::map<std::string, OperatorTraits, std::less<>> traits;
+  int last_layer = profiler::kNoLayer;  // of autograd's function before; a parameter's, which adds up, has no number
   Nanoseconds cost = 0;
 };
 
@@ -56,11 +57,17 @@ struct InCall final : at::ObserverContext {
 
 const OperatorTraits& traits_in(ThreadCalls& thread, const at::RecordFunction& call) {
   const auto found = thread.traits.find(std::string_view(call.name()));
-  return found != thread.traits.end() ? found->second : thread.traits.emplace(call.name(), traits_of(call)).first->second;
+  return found != thread.traits.end() ? found->second
+                                      : thread.traits.emplace(call.name(), traits_of(call)).first->second;
 }
 
-void add(ThreadCalls& thread, const char* name, const profiler::OwnCost& own) {
-  OperatorSum& sum = thread.sums[OperatorKey{thread.at.layer, thread.at.pass, name}];
+// The engine calls each function of a graph under a name that holds the function's.
+std::string_view row_of(std::string_view name) { return name.starts_with("autograd::") ? "autograd" : name; }
+
+void add(ThreadCalls& thread, std::string_view name, const profiler::OwnCost& own) {
+  const bool follows = thread.at.layer == profiler::kNoLayer && thread.at.pass == Pass::kBackward;
+  const int layer = follows ? thread.last_layer : thread.at.layer;
+  OperatorSum& sum = thread.sums[OperatorKey{layer, thread.at.pass, std::string(row_of(name))}];
   sum += {1, own.self, own.flops, static_cast<double>(own.bytes)};
 }
 
@@ -76,8 +83,10 @@ struct Observer {
     auto context = std::make_unique<InCall>(thread);
     if (call.scope() == at::RecordScope::BACKWARD_FUNCTION) {
       thread.before.push_back(thread.at);
-      const int layer = thread.log.layer_of(static_cast<std::uint64_t>(call.seqNr()));
+      const int layer =
+          call.seqNr() < 0 ? thread.last_layer : thread.log.layer_of(static_cast<std::uint64_t>(call.seqNr()));
       if (layer != profiler::kNoLayer) thread.at.layer = layer;
+      thread.last_layer = layer;
       return context;
     }
     context->traits = traits_in(thread, call);
@@ -146,6 +155,7 @@ ThreadCalls& OperatorWatch::of_this_thread() {
 void OperatorWatch::enter(int layer, Pass pass) {
   ThreadCalls& thread = of_this_thread();
   thread.before.push_back(std::exchange(thread.at, {layer, pass, true}));
+  thread.last_layer = profiler::kNoLayer;
 }
 
 void OperatorWatch::enter_nowhere() {

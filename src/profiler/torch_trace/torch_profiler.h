@@ -1,6 +1,6 @@
-// torch_profiler: LibTorch's own profiler (Kineto), over all threads of the process, from its start until it is saved or
-// destroyed: every operator with its shapes, and with GPUs what CUPTI records. Its file is the Trace Event Format, as
-// PyTorch's Python profiler writes it. One at a time, and of one claim to CUPTI (profiler/arbiter.h) where GPUs are
+// torch_profiler: LibTorch's own profiler (Kineto), over all threads of the process, from its start until it is saved
+// or destroyed: every operator with its shapes, and with GPUs what CUPTI records. Its file is the Trace Event Format,
+// as PyTorch's Python profiler writes it. One at a time, and of one claim to CUPTI (profiler/arbiter.h) where GPUs are
 // recorded. Memory: every operator stays in memory until the end: the caller bounds how many there are.
 // Threads: one, while no step runs. Errors: save() throws StorageError where the file is not whole, and Error for what
 // LibTorch says; start() says why it could not.

@@ -1,6 +1,6 @@
-// trace_marks: names what the executor does in the traces of LibTorch's profiler ("forward, replica 0 stage 1, micro-batch
-// 2", and within it each layer), and tells a watch of operators, if there is one, where each thread is. The loss counts as a
-// layer of its own, "loss". Threads: any, each for itself (core/action_marks.h).
+// trace_marks: names what the executor does in the traces of LibTorch's profiler ("forward, replica 0 stage 1,
+// micro-batch 2", and within it each layer), and tells a watch of operators, if there is one, where each thread is. The
+// loss counts as a layer of its own, "loss". Threads: any, each for itself (core/action_marks.h).
 #pragma once
 
 #include <string>
