@@ -156,6 +156,7 @@ void TorchProfile::stop() {
     log_warning(concat("the trace of LibTorch's profiler: ", first_line(error.what())));
   }
   fs::remove(file, ignored);
+  fs::remove(file.string() + ".tmp", ignored);  // LibTorch's own, where it could not finish
 }
 
 void TorchProfile::write() {

@@ -19,7 +19,7 @@ import torch_models
 
 IMAGE, BATCH = 32, 16
 # What lies between the operators, and one pass that is slower than another.
-LEAST_SHARE, MOST_SHARE = 0.85, 1.15
+LEAST_SHARE, MOST_SHARE = 0.85, 1.2
 
 
 def flops_of(run):
@@ -118,11 +118,12 @@ class OperatorsTest(unittest.TestCase):
                 self.assertAlmostEqual(found, flops, delta=1, msg=f"{name} {direction}")
 
     def names_in_pytorch(self, module, x):
-        """Operators of a forward pass that PyTorch's profiler sees nothing within, as the model calls ATen."""
+        """Operators of a forward pass as PyTorch's profiler names them: all, and those that it sees nothing within."""
         module(x)
         with profile(activities=[ProfilerActivity.CPU]) as seen:
             module(x)
-        return {event.name for event in seen.events() if event.name.startswith("aten::") and not event.cpu_children}
+        events = [event for event in seen.events() if event.name.startswith("aten::")]
+        return {event.name for event in events}, {event.name for event in events if not event.cpu_children}
 
     def test_it_names_the_operators_that_pytorchs_profiler_names(self):
         """In float64 all of a layer is ATen's, in both."""
@@ -137,22 +138,23 @@ class OperatorsTest(unittest.TestCase):
         twin = torch_models.ViTLayer(width, heads, hidden).double().train()
         x = torch.randn(BATCH, (IMAGE // 4) ** 2 + 1, width, dtype=torch.float64, requires_grad=True)
         name = next(layer["name"] for layer in profile["layers"] if layer["name"].endswith("mlp"))
-        ours = {row["name"] for row in self.layer(profile, name)["forward"]["operators"]}
-        theirs = self.names_in_pytorch(twin.feed_forward, x)
-        self.assertEqual(theirs - of_no_work - ours, set())
-        self.assertEqual({row["name"] for row in self.layer(profile, name)["forward"]["operators"] if row["flops"] or row["bytes"]},
-                         theirs - of_no_work)
+        rows = self.layer(profile, name)["forward"]["operators"]
+        everything, innermost = self.names_in_pytorch(twin.feed_forward, x)
+        self.assertEqual(innermost - of_no_work - {row["name"] for row in rows}, set())
+        working = {row["name"] for row in rows if row["flops"] or row["bytes"]}
+        self.assertEqual(working - everything, set())
+        self.assertLessEqual({"aten::addmm", "aten::native_layer_norm", "aten::gelu", "aten::add"}, working)
 
         _, profile = self.profile("resnet8", "fp64")
         twin = torch_models.ResNet8().double().train().to(memory_format=torch.channels_last)
         x = torch.randn(BATCH, 16, IMAGE, IMAGE, dtype=torch.float64, requires_grad=True).to(memory_format=torch.channels_last)
         block = self.layer(profile, "layer1.0")["forward"]["operators"]
-        theirs = self.names_in_pytorch(twin.layer1, x)
+        everything, innermost = self.names_in_pytorch(twin.layer1, x)
         # The twin counts its batches and adds in place; ours makes sure of not-finite values (nn/batch_norm.h).
         in_place = {"aten::add_", "aten::relu_", "aten::clamp_min_"}
-        self.assertEqual({name for name in theirs - of_no_work - in_place} - {row["name"] for row in block}, set())
+        self.assertEqual(innermost - of_no_work - in_place - {row["name"] for row in block}, set())
         products = {row["name"] for row in block if row["flops"]}
-        self.assertLessEqual(products, theirs)
+        self.assertLessEqual(products | {"aten::native_batch_norm", "aten::relu"} & {row["name"] for row in block}, everything)
         self.assertTrue(products)
 
     def test_a_json_without_layers_has_no_operators(self):

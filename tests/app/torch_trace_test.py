@@ -105,6 +105,7 @@ class TorchTraceTest(unittest.TestCase):
         reducing = operators_in(trace, self.annotations(trace, "all-reduce, "))
         ours = sum((calls for (_, direction), calls in rows.items() if direction == "backward"), collections.Counter())
         # What a stage does for the sum over replicas lies within its backward, and is no layer's.
+        del ours["autograd"]  # its engine's own work, under many names in the trace
         for name, calls in ours.items():
             self.assertLessEqual(calls, all_backward[name], name)
             self.assertGreaterEqual(calls, all_backward[name] - reducing[name], name)
@@ -132,9 +133,8 @@ class TorchTraceTest(unittest.TestCase):
     def test_every_process_has_a_file_through_rank_0(self):
         port = free_port()
         processes = []
-        for rank, level in enumerate(("torch", "events")):  # rank 0's level and steps count
-            (self.folder / level).mkdir()
-            config = configuration(self.folder / level, profile={"level": level})
+        config = configuration(self.folder)
+        for rank in (0, 1):  # rank 0's steps count
             arguments = ["--run-dir", self.run_dir, "--trace", "3..4"] if rank == 0 else []
             processes.append(cli.start("train", config, *arguments, env=cli.environment_of(rank, 2, port)))
         for done in cli.finish_all(processes):
