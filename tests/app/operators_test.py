@@ -154,7 +154,7 @@ class OperatorsTest(unittest.TestCase):
         in_place = {"aten::add_", "aten::relu_", "aten::clamp_min_"}
         self.assertEqual(innermost - of_no_work - in_place - {row["name"] for row in block}, set())
         products = {row["name"] for row in block if row["flops"]}
-        self.assertLessEqual(products | {"aten::native_batch_norm", "aten::relu"} & {row["name"] for row in block}, everything)
+        self.assertLessEqual(products | {"aten::native_batch_norm"}, everything & {row["name"] for row in block})
         self.assertTrue(products)
 
     def test_a_json_without_layers_has_no_operators(self):

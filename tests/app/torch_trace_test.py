@@ -52,7 +52,7 @@ def operators_in(trace, annotations):
     for bar in annotations:
         by_thread[bar["tid"]].append(bar)
     for bar in bars(trace):
-        if bar["cat"] == "cpu_op" and "::" in bar["name"] and not bar["name"].startswith("autograd::"):
+        if bar["cat"] == "cpu_op" and not bar["name"].startswith("autograd::"):
             calls[bar["name"]] += any(within(bar, outer) for outer in by_thread[bar["tid"]])
     return +calls
 
