@@ -24,10 +24,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kFirstSkipped = 1;      // a run's first step allocates and chooses kernels
-constexpr std::int64_t kSteps = 5;             // without --trace
-constexpr std::uint64_t kMostCalls = 200'000;  // each takes about 1 KB until it is written
-constexpr std::size_t kMostOperators = 1000;   // of the event; the rest is summed up
+constexpr std::int64_t kFirstSkipped = 1;           // a run's first step allocates and chooses kernels
+constexpr std::int64_t kSteps = 5;                  // without --trace
+constexpr std::uint64_t kMostCalls = 50'000;        // of a trace; each takes about 4.5 KB until it is written
+constexpr std::uint64_t kMostCallsOfOne = 200'000;  // of a step, which is traced whole or not at all
+constexpr std::size_t kMostOperators = 1000;        // of the event; the rest is summed up
 
 void warn(const std::string& why) {
   log_warning(concat("profile.level = \"torch\": unavailable (", why, "); events and clocks alone are used"));
@@ -95,17 +96,29 @@ TorchProfile::~TorchProfile() {
   if (std::uncaught_exceptions() > 0) static_cast<void>(running_.release());
 }
 
-void TorchProfile::before_step(std::int64_t number) {
-  if (is_done_ || number < range_.first) return;
-  if (!running_ && steps_ == 0) start(number);
-  if (!running_) return;
-  engine_.recorder().tell(&running_->marks);
-  running_->profiler->begin_step(number);
+// Nothing is to be done in this step; the one before the range is watched.
+bool TorchProfile::leaves_out(std::int64_t number) const {
+  return is_done_ || number + 1 < range_.first || number > range_.last;
 }
 
-void TorchProfile::start(std::int64_t number) {
-  range_.first = number;
+void TorchProfile::before_step(std::int64_t number) {
+  if (leaves_out(number)) return;
+  if (number + 1 == range_.first) {
+    running_ = std::make_unique<Running>(nullptr, !with_gpus_);
+  } else if (!has_begun_) {
+    start();
+  }
+  if (!running_) return;
+  engine_.recorder().tell(&running_->marks);
+  if (running_->profiler) running_->profiler->begin_step(number);
+}
+
+void TorchProfile::start() {
+  has_begun_ = true;
+  running_.reset();
   std::string why;
+  if (calls_of_step_ > kMostCallsOfOne)
+    return warn(concat("the ", calls_of_step_, " operators of a step would fill the memory; lower pipeline.chunks"));
   if (with_gpus_ && cupti::Session::is_taken({}, why)) return warn(why);
   auto profiler = torch_trace::TorchProfiler::start(with_gpus_, why);
   if (!profiler) return warn(why);
@@ -113,29 +126,32 @@ void TorchProfile::start(std::int64_t number) {
 }
 
 void TorchProfile::after_step(std::int64_t number, bool evaluation_follows) {
-  if (is_done_ || number < range_.first) return;
-  if (running_) {
-    running_->profiler->end_step();
-    engine_.recorder().tell(nullptr);
-    ++steps_;
-    if (running_->watch) {
-      for (const auto& [key, sum] : running_->watch->take()) {
-        sums_[key] += sum;
-        calls_ += sum.calls;
-      }
-    }
-    if (calls_ > kMostCalls && number < range_.last) {
-      log_warning(concat("the trace of LibTorch's profiler ends with step ", number, ": ", calls_,
-                         " operators are as many as are kept in memory"));
-      stop();
-    }
-  }
-  if (number >= range_.last || evaluation_follows) write();
+  if (leaves_out(number)) return;
+  if (running_) take_step();
+  if (number < range_.first) return;
+  if (number >= range_.last || evaluation_follows) return write();
+  if (!running_ || calls_ + calls_of_step_ <= kMostCalls) return;
+  log_warning(concat("the trace of LibTorch's profiler ends with step ", number, ": it holds ", calls_,
+                     " operators, and the memory is to hold no more than ", kMostCalls));
+  stop();
+}
+
+// Of the step before the range only the number of its operators is of use.
+void TorchProfile::take_step() {
+  engine_.recorder().tell(nullptr);
+  const profiler::OperatorSums sums = running_->watch ? running_->watch->take() : profiler::OperatorSums{};
+  calls_of_step_ = 0;
+  for (const auto& [key, sum] : sums) calls_of_step_ += sum.calls;
+  if (!running_->profiler) return;
+  running_->profiler->end_step();
+  ++steps_;
+  calls_ += calls_of_step_;
+  for (const auto& [key, sum] : sums) sums_[key] += sum;
 }
 
 void TorchProfile::finish() {
   if (is_done_) return;
-  if (steps_ == 0)
+  if (!has_begun_ && (others_ == nullptr || others_->rank() == 0))
     log_warning(concat("profile.level = \"torch\": no step from ", range_.first, " to ", range_.last,
                        " was made, so there is no trace"));
   write();
@@ -146,15 +162,17 @@ void TorchProfile::stop() {
   for (int i = 0; running_->watch && !running_->marks.layers().name(i).empty(); ++i)
     layers_.push_back(running_->marks.layers().name(i));
   const auto running = std::exchange(running_, nullptr);
-  const fs::path file = file_for_a_while(folder_, others_ == nullptr ? 0 : others_->rank());
-  std::error_code ignored;
+  if (!running->profiler) return;  // the range was not reached
+  fs::path file;
   try {
+    file = file_for_a_while(folder_, others_ == nullptr ? 0 : others_->rank());
     running->profiler->stop();
     running->profiler->save(file);
     text_ = read_whole(file);
   } catch (const std::exception& error) {
     log_warning(concat("the trace of LibTorch's profiler: ", first_line(error.what())));
   }
+  std::error_code ignored;
   fs::remove(file, ignored);
   fs::remove(file.string() + ".tmp", ignored);  // LibTorch's own, where it could not finish
 }

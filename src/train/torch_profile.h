@@ -47,7 +47,9 @@ class TorchProfile {
  private:
   struct Running;
 
-  void start(std::int64_t number);
+  [[nodiscard]] bool leaves_out(std::int64_t number) const;
+  void start();
+  void take_step();
   void stop();
   void write();
 
@@ -61,8 +63,10 @@ class TorchProfile {
   std::string text_;                  // of the trace, until it is written
   profiler::OperatorSums sums_;       // of all steps, by the layers' index in layers_
   std::vector<std::string> layers_;
+  bool has_begun_ = false;
   std::int64_t steps_ = 0;
-  std::uint64_t calls_ = 0;
+  std::uint64_t calls_ = 0;          // of all steps
+  std::uint64_t calls_of_step_ = 0;  // the last one
 };
 
 }  // namespace sluice::train

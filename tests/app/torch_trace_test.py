@@ -155,6 +155,19 @@ class TorchTraceTest(unittest.TestCase):
         trace = read(self.run_dir / "torch_trace.rank0.json.gz")
         self.assertEqual(len(self.annotations(trace, "ProfilerStep#")), 3)
 
+    def test_a_long_trace_ends_where_the_memory_is_full(self):
+        config = configuration(self.folder, model={"name": "mlp", "image_size": 8}, pipeline={"chunks": 16},
+                               train={"steps": 80, "global_batch": 16}, data={"samples": 2048})
+        done = self.train(config, "--trace", "2..79")
+        self.assertIn("the memory is to hold no more than 50000", done.stderr)
+        (event,) = cli.events(self.run_dir, "operators")
+        calls = sum(row["calls"] for row in event["rows"])
+        self.assertLess(event["steps"], 78)
+        self.assertLessEqual(calls, 50_000)
+        self.assertGreater(calls + calls / event["steps"], 50_000)
+        trace = read(self.run_dir / "torch_trace.rank0.json.gz")
+        self.assertEqual(len(self.annotations(trace, "ProfilerStep#")), event["steps"])
+
     def test_a_trace_that_cannot_be_written_costs_the_trace_alone(self):
         self.run_dir.mkdir()
         (self.run_dir / "torch_trace.rank0.json.gz").mkdir()
