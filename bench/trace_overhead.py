@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What `train --trace` costs the steps that it traces: ten of them beside the ten before and the ten after, in one run.
 
-    .venv/bin/python bench/trace_overhead.py [--rounds 7] [--models resnet18 vit]
+    .venv/bin/python bench/trace_overhead.py [--rounds 7] [--models resnet18 vit] [--level torch]
 
 Prints for each model the ratio of the medians, traced over not traced, of each round, and their median. Writing
 the files comes after the last one and is in none of these. One run, because two processes differ by some per cent.
@@ -36,6 +36,8 @@ samples = 4096
 steps = {FIRST + 2 * TRACED}
 global_batch = {args.batch}
 lr = 0.01
+[profile]
+level = "{args.level}"
 [pipeline]
 stages = {args.stages}
 chunks = {args.chunks}
@@ -57,6 +59,7 @@ def main():
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--stages", type=int, default=2)
     parser.add_argument("--chunks", type=int, default=4)
+    parser.add_argument("--level", default="events", help="of profile.level; torch: LibTorch's profiler runs in these steps")
     parser.add_argument("--models", nargs="+", default=["resnet18", "vit"])
     args = parser.parse_args()
     for model in args.models:

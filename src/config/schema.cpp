@@ -263,10 +263,10 @@ Keys other_keys() {
       {"checkpoint.every_minutes", checkpoint<&CheckpointConfig::every_minutes>(), real_at_least(0), "minutes",
        "minutes between checkpoints; 0 = never by time"},
       {"checkpoint.keep", checkpoint<&CheckpointConfig::keep>(), at_least(1), "checkpoints", "newest checkpoints kept"},
-      {"profile.level", field<&Config::profile, &ProfileConfig::level>(), words({"off", "events", "cupti"}), "",
+      {"profile.level", field<&Config::profile, &ProfileConfig::level>(), words({"off", "events", "cupti", "torch"}),
+       "",
        "events: spans of load, forward, backward, transfer, all-reduce and optimizer in every step; cupti: on GPUs "
-       "each "
-       "kernel and copy, else events; off: nothing"},
+       "each kernel and copy, else events; torch: events, and LibTorch's own profiler over some steps; off: nothing"},
       {"profile.peak_tflops", field<&Config::profile, &ProfileConfig::peak_tflops>(), real_at_least(0), "TFLOP/s",
        "peak of one device at the run's precision, by which model FLOP/s become a utilisation (MFU); 0 = unknown"},
       {"profile.steps", field<&Config::profile, &ProfileConfig::steps>(), between(1, 1'000'000), "steps",

@@ -11,6 +11,7 @@
 #include "nn/dropout.h"
 #include "nn/flops.h"
 #include "nn/kernels/kernels.h"
+#include "nn/own_operator.h"
 #include "nn/parallel.h"
 
 namespace sluice::nn {
@@ -60,6 +61,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* ctx, const std::optional<at::Tensor>& query, const at::Tensor& packed,
                             std::int64_t heads) {
     const Operands in{query ? query->contiguous() : at::Tensor(), packed.contiguous(), heads};
+    OwnOperator call("sluice::attention", {in.query, in.packed});
     const auto shape = in.shape();
     const auto& kernel = kernels::best().attention;
     const std::int64_t samples = packed.size(0), matrix = shape.queries * kernel.padded(shape.keys);
@@ -76,6 +78,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
                        outs + sample * shape.queries * in.width() + head * shape.head_width, scratch.data());
       }
     });
+    call.made({out, probabilities});
     ctx->save_for_backward({in.query, in.packed, probabilities});
     ctx->saved_data["heads"] = heads;
     return out;
@@ -89,6 +92,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     const auto& kernel = kernels::best().attention;
     const std::int64_t samples = in.packed.size(0), matrix = shape.queries * kernel.padded(shape.keys);
     const at::Tensor grad = grads[0].contiguous();
+    OwnOperator call("sluice::attention_backward", {grad, in.query, in.packed, saved[2]});
     const at::Tensor grad_query = in.is_self() ? at::Tensor() : at::empty_like(in.query);
     const at::Tensor grad_packed = at::empty_like(in.packed);
     float *qs = mutable_data(in.query), *kvs = mutable_data(in.packed), *ps = mutable_data(saved[2]),
@@ -104,6 +108,7 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
                         scratch.data());
       }
     });
+    call.made({grad_query, grad_packed});
     return {grad_query, grad_packed, {}};
   }
 };

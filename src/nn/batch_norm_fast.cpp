@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "nn/kernels/kernels.h"
+#include "nn/own_operator.h"
 #include "nn/parallel.h"
 
 namespace sluice::nn {
@@ -89,6 +90,7 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& residual,
                             const at::Tensor& weight, const at::Tensor& bias, double epsilon, bool relu,
                             BatchStatistics* statistics) {
+    OwnOperator call("sluice::batch_norm", {x, residual.value_or(at::Tensor()), weight, bias});
     *statistics = measure(x);
     const Rows rows(x);
     const at::Tensor inverse = (statistics->variance + epsilon).rsqrt_();
@@ -103,6 +105,7 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
       const std::int64_t at = row * rows.channels;
       kernel.apply(from + at, other == nullptr ? nullptr : other + at, a, b, count, rows.channels, relu, to + at);
     });
+    call.made({y, statistics->mean, statistics->variance});
     ctx->save_for_backward({x, relu ? y : at::Tensor(), weight, statistics->mean, inverse});
     ctx->saved_data["residual"] = residual.has_value();
     return y;
@@ -113,6 +116,7 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
     const at::Tensor &x = saved[0], &y = saved[1], &weight = saved[2], &mean = saved[3], &inverse = saved[4];
     const bool has_residual = ctx->saved_data["residual"].toBool();
     const at::Tensor grad = grads[0].contiguous(kLayout);
+    OwnOperator call("sluice::batch_norm_backward", {grad, x, y, weight, mean, inverse});
     const Rows rows(x);
     const float *xs = x.const_data_ptr<float>(), *ys = data_or_null(y), *gs = grad.const_data_ptr<float>(),
                 *middle = mean.const_data_ptr<float>();
@@ -135,6 +139,7 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
       kernel.gradient(xs + at, ys == nullptr ? nullptr : ys + at, gs + at, middle, ka, kb, kc, count, rows.channels,
                       to + at, to_residual == nullptr ? nullptr : to_residual + at);
     });
+    call.made({grad_x, grad_residual, grad_weight, grad_bias});
     return {grad_x, grad_residual, grad_weight, grad_bias, {}, {}, {}};
   }
 

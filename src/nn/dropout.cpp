@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/rng.h"
+#include "nn/own_operator.h"
 #include "nn/parallel.h"
 
 namespace sluice::nn {
@@ -36,6 +37,7 @@ at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, c
   const auto kept = static_cast<float>(1.0 / (1.0 - p));
 
   const std::int64_t count = samples == 0 ? 0 : x.numel() / samples;
+  OwnOperator call("sluice::dropout_mask", {ids});
   at::Tensor mask = at::empty(x.sizes(), at::kFloat);
   auto* factors = mask.mutable_data_ptr<float>();
   parallel_for(0, samples, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -44,6 +46,7 @@ at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, c
                   factors + s * count);
     }
   });
+  call.made({mask});
   return mask.to(x.options());
 }
 

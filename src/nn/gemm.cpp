@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "nn/kernels/kernels.h"
+#include "nn/own_operator.h"
 #include "nn/parallel.h"
 
 namespace sluice::nn {
@@ -41,6 +42,7 @@ at::Tensor onednn_product(const at::Tensor& a, const at::Tensor& right, const st
 at::Tensor transposed(const at::Tensor& matrix) {
   const at::Tensor in = matrix.stride(1) == 1 ? matrix : matrix.contiguous();
   const std::int64_t rows = in.size(0), columns = in.size(1);
+  OwnOperator call("sluice::transpose", {in});
   at::Tensor out = at::empty({columns, rows}, in.options());
   const auto* from = in.const_data_ptr<float>();
   auto* to = out.mutable_data_ptr<float>();
@@ -48,6 +50,7 @@ at::Tensor transposed(const at::Tensor& matrix) {
   parallel_for(0, rows, 64, [&](std::int64_t begin, std::int64_t end) {
     kernel.transpose(from + begin * in.stride(0), end - begin, columns, in.stride(0), to + begin, rows);
   });
+  call.made({out});
   return out;
 }
 

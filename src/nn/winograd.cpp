@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "nn/kernels/kernels.h"
+#include "nn/own_operator.h"
 #include "nn/parallel.h"
 
 namespace sluice::nn {
@@ -117,19 +118,28 @@ bool winograd_pays(const at::Tensor& x, const at::Tensor& weight, std::int64_t s
 
 at::Tensor winograd_forward(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                             TransformedWeights* transformed) {
-  const at::Tensor offset = bias.has_value() ? bias->contiguous() : at::Tensor();
-  return convolved(x.contiguous(kWinogradLayout), transformed_for(Use::kForward, weight, transformed), weight.size(0),
-                   offset.defined() ? offset.const_data_ptr<float>() : nullptr);
+  const at::Tensor offset = bias.has_value() ? bias->contiguous() : at::Tensor(),
+                   x_last = x.contiguous(kWinogradLayout);
+  OwnOperator call("sluice::winograd_convolution", {x_last, weight, offset});
+  at::Tensor y = convolved(x_last, transformed_for(Use::kForward, weight, transformed), weight.size(0),
+                           offset.defined() ? offset.const_data_ptr<float>() : nullptr);
+  call.made({y});
+  return y;
 }
 
 at::Tensor winograd_input_gradient(const at::Tensor& grad, const at::Tensor& weight, TransformedWeights* transformed) {
-  return convolved(grad.contiguous(kWinogradLayout), transformed_for(Use::kInputGradient, weight, transformed),
-                   weight.size(1), nullptr);
+  const at::Tensor grad_last = grad.contiguous(kWinogradLayout);
+  OwnOperator call("sluice::winograd_input_gradient", {grad_last, weight});
+  at::Tensor grad_x =
+      convolved(grad_last, transformed_for(Use::kInputGradient, weight, transformed), weight.size(1), nullptr);
+  call.made({grad_x});
+  return grad_x;
 }
 
 at::Tensor winograd_weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight) {
   const auto& kernel = kernels::best().winograd;
   const at::Tensor grad_last = grad.contiguous(kWinogradLayout), x_last = x.contiguous(kWinogradLayout);
+  OwnOperator call("sluice::winograd_weight_gradient", {grad_last, x_last});
   const kernels::WinogradMap in = map_of(x), out = map_of(grad);
   const auto *inputs = x_last.const_data_ptr<float>(), *slopes = grad_last.const_data_ptr<float>();
   at::Tensor result = at::empty_like(weight);
@@ -154,6 +164,7 @@ at::Tensor winograd_weight_gradient(const at::Tensor& grad, const at::Tensor& x,
   auto* to = result.mutable_data_ptr<float>();
   for_rows(shape,
            [&](std::int64_t begin, std::int64_t end) { kernel.weight_gradient(shape, sum.get(), begin, end, to); });
+  call.made({result});
   return result;
 }
 

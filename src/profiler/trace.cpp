@@ -31,31 +31,6 @@ std::string head_text(const TraceProcess& process, std::uint64_t dropped) {
 
 }  // namespace
 
-std::string phase_word(Phase phase) {
-  switch (phase) {
-    case Phase::kLoadWait: return "load_wait";
-    case Phase::kHostToDevice: return "host_to_device";
-    case Phase::kForward: return "forward";
-    case Phase::kLoss: return "loss";
-    case Phase::kBackward: return "backward";
-    case Phase::kWeightGradient: return "weight_gradient";
-    case Phase::kSend: return "send";
-    case Phase::kReceiveWait: return "receive_wait";
-    case Phase::kReceive: return "receive";
-    case Phase::kAllReduce: return "all_reduce";
-    case Phase::kOptimizer: return "optimizer";
-    case Phase::kEvaluation: return "evaluation";
-    case Phase::kCheckpoint: return "checkpoint";
-  }
-  return "other";
-}
-
-std::uint64_t spans_dropped(std::span<const TracedStep> steps) {
-  std::uint64_t dropped = 0;
-  for (const TracedStep& step : steps) dropped += step.spans.dropped;
-  return dropped;
-}
-
 std::string trace_text(const TraceProcess& process, std::span<const TracedStep> steps) {
   TraceEvents events(process);
   for (const TracedStep& step : steps) events.add(step);

@@ -46,9 +46,6 @@ struct TracedStep {
   std::vector<Span> outside = {};  // what the loop did between this step and the next: evaluation, checkpoints
 };
 
-// "forward", "all_reduce": the phase of a span, for programs.
-[[nodiscard]] std::string phase_word(Phase phase);
-
 // That these steps have lost: not 0, and the trace does not tell all.
 [[nodiscard]] std::uint64_t spans_dropped(std::span<const TracedStep> steps);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/concat.h"
+#include "profiler/phase_names.h"
 
 namespace sluice::profiler {
 namespace {

@@ -7,6 +7,7 @@
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "profiler/phase_names.h"
 
 namespace sluice::train {
 namespace {

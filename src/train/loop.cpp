@@ -45,11 +45,17 @@ void Loop::run_to_the_end() {
   run_until_done_or_stopped();
   report_outside_of_steps();
   if (parts_.trace != nullptr) parts_.trace->finish();
+  if (parts_.torch != nullptr) report_torch();
   if (kernels_ && parts_.records != nullptr) kernels_->report(parts_.records->reporter);
   if (!is_finished() || progress_.evaluation_due) stop_early();
   check_records();
   if (!is_saved()) save();  // again, where the disk could not take it
   report_outside_of_steps();
+}
+
+void Loop::report_torch() {
+  parts_.torch->finish();
+  if (parts_.records != nullptr) parts_.torch->report(&parts_.records->reporter);
 }
 
 void Loop::report_fault(const Error& error) {
@@ -204,6 +210,7 @@ std::optional<std::int64_t> Loop::proven_step() const {
 std::optional<RecordedStep> Loop::next_step(double lr) {
   const engine::StepWishes wishes{.count_correct = true, .stop = StopSignal::requested()};
   if (parts_.updates != nullptr) return parts_.updates->next_update(parts_.engine, wishes);
+  if (parts_.torch != nullptr) parts_.torch->before_step(progress_.steps_done + 1);
   RecordedStep step = run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, wishes);
   if (kernels_) step.spans = kernels_->attributed(std::move(step.spans));
   return step;
@@ -226,7 +233,7 @@ void Loop::train_one_step() {
 
   progress_ = {number, data::position_after(batch)};
   progress_.evaluation_due = evaluation_is_due_after(batch);
-  if (parts_.trace != nullptr) parts_.trace->add(spans, stats, parts_.engine.plan());
+  tell_traces(spans, stats);
   const profiler::StepBreakdown breakdown = profiler::break_down(spans);
   if (parts_.times != nullptr) parts_.times->add(breakdown);
   if (parts_.records == nullptr) return;
@@ -241,6 +248,11 @@ void Loop::train_one_step() {
                                  .evaluation_follows = progress_.evaluation_due},
                                 spans, number % options_.log_every == 0 || is_finished());
   if (batch.batch + 1 == batch.batches || is_finished()) report_features();
+}
+
+void Loop::tell_traces(const StepSpans& spans, const StepStats& stats) {
+  if (parts_.trace != nullptr) parts_.trace->add(spans, stats, parts_.engine.plan());
+  if (parts_.torch != nullptr) parts_.torch->after_step(progress_.steps_done, progress_.evaluation_due);
 }
 
 void Loop::report_features() {

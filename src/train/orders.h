@@ -2,6 +2,8 @@
 // pipeline.order (order.h).
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -15,19 +17,20 @@ struct Orders {
   bool trains = true;  // false: there is no step to do
   bool tries_chunks = false;
   RunState state;  // plan, changes, progress
-  StepRange traced = {};
+  TracedSteps traced = {};
 
   [[nodiscard]] std::string to_text() const {
     return nlohmann::json{{"trains", trains},
                           {"tries_chunks", tries_chunks},
                           {"state", state.to_json()},
-                          {"traced", {traced.first, traced.last}}}
+                          {"traced", {traced.own.first, traced.own.last, traced.torch.first, traced.torch.last}}}
         .dump();
   }
   [[nodiscard]] static Orders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
+    const auto traced = json.at("traced").get<std::array<std::int64_t, 4>>();
     return {json.at("trains"), json.at("tries_chunks"), RunState::from_json(json.at("state"), "rank 0's orders"),
-            StepRange{json.at("traced").at(0), json.at("traced").at(1)}};
+            TracedSteps{{traced[0], traced[1]}, {traced[2], traced[3]}}};
   }
 };
 

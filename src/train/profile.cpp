@@ -14,6 +14,7 @@
 #include "profiler/measure/fingerprint_of.h"
 #include "profiler/measure/measure_layers.h"
 #include "profiler/measure/measure_links.h"
+#include "profiler/measure/measure_operators.h"
 #include "profiler/measure/measure_update.h"
 #include "report/run_totals.h"
 #include "report/time_table.h"
@@ -41,14 +42,22 @@ constexpr int kWarmUpSteps = 3;
 struct ProfileOrders {
   Plan plan;
   std::int64_t steps = 0;
-  std::string trace = {};  // rank 0's file; empty: none
+  std::string trace = {};       // rank 0's file; empty: none
+  StepRange torch_traced = {};  // by LibTorch's profiler, into rank 0's folder
+  std::string torch_folder = {};
 
   [[nodiscard]] std::string to_text() const {
-    return nlohmann::json{{"state", RunState{.plan = plan}.to_json()}, {"steps", steps}, {"trace", trace}}.dump();
+    return nlohmann::json{{"state", RunState{.plan = plan}.to_json()},
+                          {"steps", steps},
+                          {"trace", trace},
+                          {"torch_traced", {torch_traced.first, torch_traced.last}},
+                          {"torch_folder", torch_folder}}
+        .dump();
   }
   [[nodiscard]] static ProfileOrders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
-    return {RunState::from_json(json.at("state"), "rank 0's orders").plan, json.at("steps"), json.at("trace")};
+    return {RunState::from_json(json.at("state"), "rank 0's orders").plan, json.at("steps"), json.at("trace"),
+            StepRange{json.at("torch_traced").at(0), json.at("torch_traced").at(1)}, json.at("torch_folder")};
   }
 };
 
@@ -155,6 +164,17 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   return profile;
 }
 
+std::optional<profiler::OperatorProfile> operators_of(const Setup& setup) {
+  const measure::Workload workload = workload_of(setup);
+  if (workload.device.kind != device::DeviceKind::kCpu) {
+    log_warning(concat("--layers: operators are read on CPU devices only, and the layers run on ",
+                       device::to_string(workload.device)));
+    return std::nullopt;
+  }
+  log_info("measuring the operators of the layers, and the machine's peaks");
+  return measure::measure_operators(workload, micro_batch_size(setup));
+}
+
 measure::ReplicaGroup replica_group(const Setup& setup, comm::Processes* processes) {
   measure::ReplicaGroup group{.processes = processes,
                               .collectives = collectives_of(setup.config),
@@ -174,6 +194,15 @@ TraceOptions trace_of(const Setup& setup, const ProfileOrders& orders) {
           }};
 }
 
+// LibTorch's profiler slows what it sees down: it sees further steps, which are not timed.
+void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, const ProfileOrders& orders) {
+  if (orders.torch_traced.is_empty()) return;
+  TorchProfile torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, orders.torch_traced,
+                     orders.torch_folder);
+  (void)run_trial_steps(setup, engine, /*warm_up=*/1, orders.torch_traced.last - 1, nullptr, &torch);
+  if (peers.keeps_records()) torch.report(nullptr);
+}
+
 // What every process does with a model that lies on its devices; `profile` is rank 0's.
 void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& orders, ProfileOutcome& outcome) {
   LayerProfile& profile = outcome.profile;
@@ -188,6 +217,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     run_traced(peers, trace,
                [&] { trial = whole_steps(run_trial_steps(setup, engine, kWarmUpSteps, orders.steps, &trace)); });
     profile.step = summary_of(trial);
+    trace_with_torch(peers, setup, engine, orders);
     const double replica_samples = static_cast<double>(setup.global_batch) / static_cast<double>(count_replicas(setup));
     profile.micro_batch =
         std::max<std::int64_t>(static_cast<std::int64_t>(replica_samples / composition.plan.chunks), 1);
@@ -209,11 +239,13 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
 
 ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& options) {
   ProfileOutcome outcome{.profile = measure_alone(setup, options.launch.version)};
+  if (options.with_operators) outcome.operators = operators_of(setup);
   const Plan plan = plan_by_costs(setup, outcome.profile.costs(), outcome.profile.stage_links);
-  const ProfileOrders orders{plan, setup.config.profile.steps, options.trace.string()};
+  const ProfileOrders orders{plan, setup.config.profile.steps, options.trace.string(),
+                             torch_steps(setup, {}, /*first=*/1), fs::absolute(options.out).parent_path().string()};
   if (!peers.is_alone()) (void)comm::broadcast_text(peers.communicator(), orders.to_text(), /*root=*/0);
   measure_composed(peers, setup, orders, outcome);
-  storage::write_text_atomically(options.out, profiler::to_json_text(outcome.profile));
+  storage::write_text_atomically(options.out, concat(outcome.to_json().dump(2), "\n"));
   log_info(concat("profile written to ", options.out.string()));
   return outcome;
 }
@@ -226,6 +258,12 @@ void follow(Peers& peers, const Setup& setup, const ProfileOptions& options) {
 }
 
 }  // namespace
+
+nlohmann::ordered_json ProfileOutcome::to_json() const {
+  auto json = nlohmann::ordered_json::parse(profiler::to_json_text(profile));
+  if (operators) json["operators"] = profiler::to_json(*operators);
+  return json;
+}
 
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options) {
   check_trace_file(options.trace);

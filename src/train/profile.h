@@ -12,6 +12,7 @@
 
 #include "config/config.h"
 #include "profiler/layer_profile.h"
+#include "profiler/operator_profile.h"
 #include "train/peers.h"
 #include "train/setup.h"
 #include "tune/advice.h"
@@ -22,13 +23,17 @@ struct ProfileOptions {
   std::filesystem::path config_file;  // for refusing to write over it
   std::filesystem::path out;          // profile.json
   std::filesystem::path trace = {};   // of its training steps; empty: none
+  bool with_operators = false;        // of each layer
   Launch launch;
 };
 
 struct ProfileOutcome {
   profiler::LayerProfile profile;
+  std::optional<profiler::OperatorProfile> operators;  // nothing where they were not asked for, or cannot be read
   std::string step_table;  // where the time of the training steps went; empty with profile.level = "off"
   std::vector<tune::Advice> advice;
+
+  [[nodiscard]] nlohmann::ordered_json to_json() const;  // as in the file
 };
 
 // Nothing in a process other than rank 0.

@@ -76,7 +76,7 @@ struct Training {
   Progress start;
   std::shared_ptr<FeatureReuse> features;  // null: nothing is kept
   UpdateSource* updates = nullptr;         // of a parameter server; null: there is none
-  StepRange traced = {};
+  TracedSteps traced = {};
   std::filesystem::path run_dir = {};  // of a process that keeps records
 };
 
@@ -114,7 +114,9 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
   const bool serves = training.updates != nullptr && !setup.servers.empty();
   StepTrace trace(
       setup, peers.is_alone() ? nullptr : &peers.communicator(),
-      traces_of_run(training.traced, serves ? part_of_server(setup) : part_of_process(setup), training.run_dir));
+      traces_of_run(training.traced.own, serves ? part_of_server(setup) : part_of_process(setup), training.run_dir));
+  TorchProfile torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, training.traced.torch,
+                     training.run_dir);
   RankTimes times;
   Loop loop({.engine = engine,
              .open_train_data = open_train_data,
@@ -124,6 +126,7 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
              .features = training.features,
              .updates = training.updates,
              .trace = &trace,
+             .torch = &torch,
              .times = peers.is_alone() ? nullptr : &times},
             options, training.start);
   run_traced(peers, trace, [&] { loop.run(); });
@@ -220,10 +223,9 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
 nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& files,
                              std::optional<ResumePoint>& resume) {
   RunPlans plans = plan_run_from(setup, resume);
-  Orders orders{.tries_chunks = plans.tries_chunks,
-                .state = {.plan = plans.now, .changes = plans.changes},
-                .traced = files.traced};
+  Orders orders{.tries_chunks = plans.tries_chunks, .state = {.plan = plans.now, .changes = plans.changes}};
   if (resume) orders.state.progress = resume->state.progress;
+  orders.traced = {files.traced, torch_steps(setup, files.traced, orders.state.progress.steps_done + 1)};
   give(peers, orders);
   const auto features = make_feature_reuse(setup);
   const std::unique_ptr<UpdateSource> updates = make_update_source(setup, files, resume ? &resume->state : nullptr);
@@ -231,8 +233,8 @@ nlohmann::ordered_json train(Peers& peers, const Setup& setup, const RunFiles& f
       engine_options(setup, peers.processes(), features, updates ? updates->sync_factory() : engine::make_sync);
   if (updates) composed.compose.optimizer = updates->optimizer();
   engine::Engine engine(plans.now, std::move(composed));
-  const Training training{peers,    setup,         engine,       plans,           orders.state.progress,
-                          features, updates.get(), files.traced, files.dir.path()};
+  const Training training{peers,    setup,         engine,        plans,           orders.state.progress,
+                          features, updates.get(), orders.traced, files.dir.path()};
   nlohmann::ordered_json summary;
   peers.together([&] { summary = train_composed(training, files, resume); });
   return summary;
@@ -272,7 +274,7 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
 // The part of a process that keeps no records.
 nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& options) {
   Orders orders = Orders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
-  warn_of_own_trace(setup, !options.traced.is_empty(), options.traced == orders.traced);
+  warn_of_own_trace(setup, !options.traced.is_empty(), options.traced == orders.traced.own);
   setup.total_steps = total_steps_after(setup, orders.state.progress);
   const nlohmann::ordered_json summary{
       {"rank", peers.process().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};

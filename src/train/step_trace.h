@@ -34,6 +34,12 @@ struct StepRange {
   bool operator==(const StepRange&) const = default;
 };
 
+// Of a run: of --trace, and those that LibTorch's profiler sees (torch_profile.h).
+struct TracedSteps {
+  StepRange own = {};
+  StepRange torch = {};
+};
+
 // "10..14", or "10" for that step alone; empty: none. option: for the message.
 [[nodiscard]] StepRange parse_step_range(const std::string& text, const char* option);
 

@@ -10,6 +10,7 @@
 #include "profiler/breakdown.h"
 #include "train/setup.h"
 #include "train/step_trace.h"
+#include "train/torch_profile.h"
 
 namespace sluice::train {
 
@@ -18,8 +19,9 @@ struct TrialStep {
   StepStats stats;
 };
 
-// The last `steps` of `warm_up` + `steps`. trace: of these; null: none.
+// The last `steps` of `warm_up` + `steps`. trace, torch: of these; null: none.
 [[nodiscard]] std::vector<TrialStep> run_trial_steps(const Setup& setup, engine::Engine& engine, int warm_up,
-                                                     std::int64_t steps, StepTrace* trace = nullptr);
+                                                     std::int64_t steps, StepTrace* trace = nullptr,
+                                                     TorchProfile* torch = nullptr);
 
 }  // namespace sluice::train

@@ -92,7 +92,7 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["p.json", "small.toml"])
 
     def test_every_field_is_documented_and_the_other_way_round(self):
-        self.profile("--set", "replicas.local=2", "--set", "pipeline.stages=2")
+        self.profile("--set", "replicas.local=2", "--set", "pipeline.stages=2", "--layers")
         names = set()
 
         def collect(value):

@@ -10,6 +10,7 @@
 #include "core/text_table.h"
 #include "profiler/layer_profile.h"
 #include "profiler/replay.h"
+#include "report/operator_table.h"
 #include "train/profile.h"
 
 namespace sluice::app {
@@ -129,6 +130,13 @@ std::string text_of(const LayerProfile& profile) {
                 profile.stage_memory.empty() ? "" : memory_text(profile));
 }
 
+std::string operators_text(const profiler::OperatorProfile& operators) {
+  return concat("\n\noperators, the slowest first; means of ", counted(operators.passes, "pass"), " with ",
+                counted(operators.micro_batch, "sample"),
+                "; measured peaks: ", fixed(operators.peaks.flops_per_s * 1e-9, 1), " GFLOP/s, ",
+                fixed(operators.peaks.bytes_per_s * 1e-9, 1), " GB/s\n", report::operator_table(operators));
+}
+
 void run_profile_command(ProfileArguments& arguments) {
   arguments.profile.config_file = arguments.config.file;
   const config::Config config = arguments.config.load();
@@ -137,9 +145,10 @@ void run_profile_command(ProfileArguments& arguments) {
   const auto outcome = train::run_profile(config, arguments.profile);
   if (!outcome) return;
   std::string text = text_of(outcome->profile);
+  if (outcome->operators) text += operators_text(*outcome->operators);
   if (!outcome->step_table.empty()) text += concat("\n\n", outcome->step_table);
   for (const tune::Advice& one : outcome->advice) text += concat("\nadvice: ", one.sentence);
-  arguments.output.print(nlohmann::ordered_json::parse(profiler::to_json_text(outcome->profile)), text);
+  arguments.output.print(outcome->to_json(), text);
 }
 
 }  // namespace
@@ -163,6 +172,8 @@ void add_profile(CLI::App& app) {
                    "chrome://tracing and HolisticTraceAnalysis; with several processes FILE.rankN.json")
       ->type_name("FILE")
       ->check(not_empty);
+  command->add_flag("--layers", arguments->profile.with_operators,
+                    "Name the slowest operators of each layer on a CPU device, and what bounds them");
   arguments->output.add_to(*command);
   add_world_options(*command, arguments->world);
   command->callback([arguments] { run_profile_command(*arguments); });

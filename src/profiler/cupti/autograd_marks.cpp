@@ -4,11 +4,12 @@
 #include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
+
+#include "profiler/layer_log.h"
 
 namespace sluice::cupti {
 namespace {
@@ -16,27 +17,7 @@ namespace {
 // A kind of our own beside LibTorch's.
 constexpr auto kDebugInfo = static_cast<c10::DebugInfoKind>(0x53);
 
-// Which layer of a thread's forward made the autograd functions with which numbers. Written by that thread, read by
-// autograd's while it waits for them.
-class LayerLog {
- public:
-  void add(std::uint64_t first, int layer) {
-    if (entries_.size() == kMost) entries_.erase(entries_.begin(), entries_.begin() + kMost / 2);
-    entries_.push_back({first, layer});
-  }
-  [[nodiscard]] int layer_of(std::uint64_t number) const {
-    const auto after = std::ranges::upper_bound(entries_, number, {}, &Entry::first);
-    return after == entries_.begin() || number == UINT64_MAX ? kNoLayer : (after - 1)->layer;
-  }
-
- private:
-  static constexpr std::size_t kMost = 1 << 15;  // of the newest functions, more than a step has
-  struct Entry {
-    std::uint64_t first;
-    int layer;
-  };
-  std::vector<Entry> entries_;
-};
+using profiler::LayerLog;
 
 struct Carried final : c10::DebugInfoBase {
   Carried(const TagFields& of, std::shared_ptr<const LayerLog> layers) : fields(of), log(std::move(layers)) {}

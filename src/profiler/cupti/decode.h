@@ -6,10 +6,12 @@
 #include <cstdint>
 
 #include "profiler/cupti/api.h"
-#include "profiler/cupti/names.h"
 #include "profiler/cupti/records.h"
+#include "profiler/names.h"
 
 namespace sluice::cupti {
+
+using profiler::Names;
 
 // Of the first `valid` bytes. `offset` is added to every time that is known. Names are copied: CUPTI owns its own.
 [[nodiscard]] Records decode_block(const Api& api, std::uint8_t* block, std::size_t valid, Nanoseconds offset,

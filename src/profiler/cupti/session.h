@@ -12,10 +12,12 @@
 #include <string>
 
 #include "core/recorder.h"
-#include "profiler/cupti/names.h"
 #include "profiler/cupti/records.h"
+#include "profiler/names.h"
 
 namespace sluice::cupti {
+
+using profiler::Names;
 
 struct SessionOptions {
   std::string library = "libcupti.so.13";
@@ -28,6 +30,8 @@ class Session {
   // Null where there is no driver, where another client has CUPTI, or in a build without it; `why` then says so.
   [[nodiscard]] static std::unique_ptr<Session> start(const SessionOptions& options, std::string& why);
   virtual ~Session() = default;
+  // Another client has CUPTI at this moment; `why` then names it. It is neither taken nor kept.
+  [[nodiscard]] static bool is_taken(const SessionOptions& options, std::string& why);
 
   // Records that are complete, since the last call. Requires, for those of a step: its streams are idle.
   [[nodiscard]] virtual Records collect() = 0;

@@ -6,12 +6,13 @@
 #include <cstdint>
 
 #include "core/action_marks.h"
+#include "profiler/layer_log.h"
 
 namespace sluice::cupti {
 
 using Tag = std::uint64_t;
 inline constexpr Tag kNoTag = 0;
-inline constexpr int kNoLayer = -1;
+using profiler::kNoLayer;
 
 struct TagFields {
   ActionTag action;

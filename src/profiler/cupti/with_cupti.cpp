@@ -118,6 +118,12 @@ class CuptiSession final : public Session {
     if (subscriber_ != nullptr) static_cast<void>(api_.unsubscribe(subscriber_));
   }
 
+  // Asked of CUPTI itself; what was begun ends with the object.
+  [[nodiscard]] bool is_taken(std::string& why) {
+    CUptiResult result = CUPTI_SUCCESS;
+    return !subscribe(why, &result) && result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  }
+
   // False where it cannot be; what was begun ends with the object.
   bool open(const SessionOptions& options, std::string& why) {
     if (!subscribe(why)) return false;
@@ -171,7 +177,7 @@ class CuptiSession final : public Session {
   [[nodiscard]] Names& names() override { return sink().names; }
 
  private:
-  bool subscribe(std::string& why) {
+  bool subscribe(std::string& why, CUptiResult* code = nullptr) {
     std::array<char, CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN> other{};
     CUpti_SubscriberParams params{};
     params.structSize = CUpti_SubscriberParams_STRUCT_SIZE;
@@ -179,6 +185,7 @@ class CuptiSession final : public Session {
     params.oldSubscriberName = other.data();
     params.oldSubscriberSize = other.size();
     const CUptiResult result = api_.subscribe(&subscriber_, &on_callback, nullptr, &params);
+    if (code != nullptr) *code = result;
     if (result == CUPTI_SUCCESS) return true;
     subscriber_ = nullptr;
     other.back() = '\0';
@@ -233,6 +240,17 @@ std::unique_ptr<Session> Session::start(const SessionOptions& options, std::stri
   auto session = std::make_unique<CuptiSession>(std::move(claim), *api);
   if (!session->open(options, why)) return nullptr;
   return session;
+}
+
+bool Session::is_taken(const SessionOptions& options, std::string& why) {
+  profiler::CuptiClaim claim(profiler::GpuProfiler::kCupti);
+  if (!claim.is_valid()) {
+    why = concat("another client has CUPTI: ", to_string(claim.holder()));
+    return true;
+  }
+  std::string none;
+  const std::optional<Api> api = load_api(options.library, none);
+  return api && CuptiSession(std::move(claim), *api).is_taken(why);
 }
 
 }  // namespace sluice::cupti

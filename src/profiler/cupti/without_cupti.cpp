@@ -8,4 +8,6 @@ std::unique_ptr<Session> Session::start(const SessionOptions&, std::string& why)
   return nullptr;
 }
 
+bool Session::is_taken(const SessionOptions&, std::string&) { return false; }
+
 }  // namespace sluice::cupti

@@ -209,6 +209,23 @@ TEST_F(CuptiSession, AnotherClientIsNamed) {
   EXPECT_EQ(why, "another client has CUPTI: Nsight Systems");
 }
 
+TEST_F(CuptiSession, WhoHasItIsAskedWithoutTakingIt) {
+  const SessionOptions played{.library = PLAYED_CUPTI};
+  EXPECT_FALSE(Session::is_taken(played, why)) << why;
+  EXPECT_EQ(profiler::holder_of_cupti(), profiler::GpuProfiler::kOff);
+  {
+    const auto session = start();
+    ASSERT_NE(session, nullptr) << why;
+    EXPECT_TRUE(Session::is_taken(played, why));
+    EXPECT_EQ(why, "another client has CUPTI: Sluice's CUPTI session");
+  }
+  played_subscribe_answers(CUPTI_ERROR_UNKNOWN, "");
+  EXPECT_FALSE(Session::is_taken(played, why)) << "without a driver nobody has it";
+  played_subscribe_answers(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, "Nsight Systems");
+  EXPECT_TRUE(Session::is_taken(played, why));
+  EXPECT_EQ(why, "another client has CUPTI: Nsight Systems");
+}
+
 TEST_F(CuptiSession, OneOfUsHasItAtATime) {
   {
     const auto session = start();

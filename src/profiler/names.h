@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace sluice::cupti {
+namespace sluice::profiler {
 
 class Names {
  public:
@@ -30,4 +30,4 @@ class Names {
   std::map<std::string, int, std::less<>> indices_;
 };
 
-}  // namespace sluice::cupti
+}  // namespace sluice::profiler

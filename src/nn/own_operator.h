@@ -1,0 +1,37 @@
+// own_operator: tells LibTorch's observers (its profiler, profiler/operators) of a kernel of ours, as the dispatcher
+// tells them of ATen's operators: name, inputs, outputs, begin and end. It is told of the object's life. Nothing
+// observes: one branch. Threads: any. Errors: those of the observers.
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+
+namespace sluice::nn {
+
+class OwnOperator {
+ public:
+  // name: "sluice::gelu". inputs: may be undefined.
+  OwnOperator(const char* name, std::initializer_list<at::Tensor> inputs) : call_(at::RecordScope::FUNCTION) {
+    if (!call_.isActive()) return;
+    const std::vector<c10::IValue> values = values_of(inputs);
+    call_.before(name, c10::ArrayRef<const c10::IValue>(values.data(), values.size()));
+  }
+  void made(std::initializer_list<at::Tensor> outputs) {
+    if (call_.isActive() && call_.needsOutputs()) call_.setOutputs(values_of(outputs));
+  }
+
+ private:
+  static std::vector<c10::IValue> values_of(std::initializer_list<at::Tensor> tensors) {
+    std::vector<c10::IValue> values;
+    for (const at::Tensor& tensor : tensors) values.emplace_back(tensor);
+    return values;
+  }
+
+  at::RecordFunction call_;
+};
+
+}  // namespace sluice::nn

@@ -1,0 +1,128 @@
+#include "profiler/operator_flops.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+
+namespace sluice::profiler {
+namespace {
+
+double numel(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), 1.0,
+                         [](double all, std::int64_t size) { return all * static_cast<double>(size); });
+}
+
+// The last dimensions of both, multiplied as matrices [m, k] and [k, n]; those before them are batches.
+double product(const Shape& left, const Shape& right) { return 2 * numel(left) * static_cast<double>(right.back()); }
+
+// Multiply-adds for each value of the side that the kernel slides over: of a [out, in / groups, ...] weight, which a
+// transposed convolution has as [in, out / groups, ...].
+double taps(const Shape& weight) {
+  return weight.front() == 0 ? 0 : numel(weight) / static_cast<double>(weight.front());
+}
+
+bool flag(const CallShapes& call, std::size_t place) {
+  return place < call.flags.size() && !call.flags[place].empty() && call.flags[place].front();
+}
+
+double wanted_gradients(const CallShapes& call, std::size_t mask) {
+  const auto& flags = call.flags.at(mask);
+  return static_cast<double>(std::count(flags.begin(), flags.begin() + 2, true));  // the bias's is a sum
+}
+
+double first_two(const CallShapes& call) { return product(call.inputs.at(0), call.inputs.at(1)); }
+double second_and_third(const CallShapes& call) { return product(call.inputs.at(1), call.inputs.at(2)); }
+
+double plain_convolution(const CallShapes& call) { return 2 * numel(call.outputs.at(0)) * taps(call.inputs.at(1)); }
+
+double convolution(const CallShapes& call) {
+  constexpr std::size_t kTransposed = 6;
+  return flag(call, kTransposed) ? 2 * numel(call.inputs.at(0)) * taps(call.inputs.at(1)) : plain_convolution(call);
+}
+
+double convolution_backward(const CallShapes& call) {
+  constexpr std::size_t kTransposed = 7, kMask = 10;
+  const Shape& slid_over = call.inputs.at(flag(call, kTransposed) ? 1 : 0);
+  return 2 * numel(slid_over) * taps(call.inputs.at(2)) * wanted_gradients(call, kMask);
+}
+
+double slow_convolution_backward(const CallShapes& call) {
+  constexpr std::size_t kMask = 6;
+  return 2 * numel(call.inputs.at(0)) * taps(call.inputs.at(2)) * wanted_gradients(call, kMask);
+}
+
+// [.., queries, width] and [.., keys, width of value]: the scores, and what is made of the values.
+double attention_of(const Shape& query, const Shape& key, const Shape& value) {
+  const double scores = numel(query) * static_cast<double>(key.at(key.size() - 2));
+  return 2 * (scores + scores / static_cast<double>(query.back()) * static_cast<double>(value.back()));
+}
+
+double attention(const CallShapes& call) {
+  return attention_of(call.inputs.at(0), call.inputs.at(1), call.inputs.at(2));
+}
+
+// The scores again; the gradients of probabilities and values; those of queries and keys.
+double attention_backward(const CallShapes& call) {
+  const Shape &query = call.inputs.at(1), &key = call.inputs.at(2), &value = call.inputs.at(3);
+  const double scores = numel(query) * static_cast<double>(key.at(key.size() - 2));
+  return 2 * (3 * scores + 2 * scores / static_cast<double>(query.back()) * static_cast<double>(value.back()));
+}
+
+// x [.., in] with a weight [out, in].
+double linear(const CallShapes& call) {
+  return 2 * numel(call.inputs.at(0)) * static_cast<double>(call.inputs.at(1).front());
+}
+
+// Gradient of the output [n, out, ..] and weight.
+double own_input_gradient(const CallShapes& call) { return 2 * numel(call.inputs.at(0)) * taps(call.inputs.at(1)); }
+// Gradient of the output, input; the result is the weight's.
+double own_weight_gradient(const CallShapes& call) { return 2 * numel(call.inputs.at(0)) * taps(call.outputs.at(0)); }
+
+// query [n, queries, width] or nothing, and the others packed side by side [n, keys, 2 or 3 widths]: each product.
+double own_attention_product(const Shape& query, const Shape& packed) {
+  const bool is_self = query.empty();
+  const double width = static_cast<double>(packed.at(2)) / (is_self ? 3 : 2);
+  return 2 * static_cast<double>(packed.at(0) * packed.at(1) * (is_self ? packed.at(1) : query.at(1))) * width;
+}
+double own_attention(const CallShapes& call) { return 2 * own_attention_product(call.inputs.at(0), call.inputs.at(1)); }
+// The probabilities are kept: none is repeated.
+double own_attention_backward(const CallShapes& call) {
+  return 4 * own_attention_product(call.inputs.at(1), call.inputs.at(2));
+}
+
+struct Named {
+  std::string_view name;
+  FlopFormula formula;
+};
+
+constexpr std::array kFormulas{
+    Named{"aten::mm", first_two},
+    Named{"aten::bmm", first_two},
+    Named{"aten::addmm", second_and_third},
+    Named{"aten::baddbmm", second_and_third},
+    Named{"aten::convolution", convolution},
+    Named{"aten::_convolution", convolution},
+    Named{"aten::convolution_overrideable", convolution},
+    Named{"aten::mkldnn_convolution", plain_convolution},
+    Named{"aten::_slow_conv2d_forward", plain_convolution},
+    Named{"aten::convolution_backward", convolution_backward},
+    Named{"aten::_slow_conv2d_backward", slow_convolution_backward},
+    Named{"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
+    Named{"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},
+    Named{"mkldnn::_linear_pointwise", linear},
+    Named{"sluice::winograd_convolution", plain_convolution},
+    Named{"sluice::winograd_input_gradient", own_input_gradient},
+    Named{"sluice::winograd_weight_gradient", own_weight_gradient},
+    Named{"sluice::attention", own_attention},
+    Named{"sluice::attention_backward", own_attention_backward},
+};
+
+}  // namespace
+
+FlopFormula flop_formula(std::string_view name) {
+  const auto* const found = std::ranges::find(kFormulas, name, &Named::name);
+  return found == kFormulas.end() ? nullptr : found->formula;
+}
+
+}  // namespace sluice::profiler

@@ -1,0 +1,88 @@
+#include "profiler/operators/call_cost.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace sluice::operators {
+namespace {
+
+using profiler::Shape;
+using profiler::Touched;
+
+// They hand memory out, or take it in, whose values are another call's.
+constexpr std::array<std::string_view, 7> kMemoryAlone{
+    "aten::empty",   "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",
+    "aten::resize_", "aten::set_"};
+
+// All its results are other names for its arguments' memory, which it only reads.
+bool makes_views(const at::RecordFunction& call) {
+  const std::optional<c10::OperatorName> name = call.operator_name();
+  if (!name) return false;
+  const auto handle = c10::Dispatcher::singleton().findSchema(*name);
+  if (!handle) return false;
+  const auto& results = handle->schema().returns();
+  return !results.empty() && std::ranges::all_of(results, [](const c10::Argument& result) {
+    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  });
+}
+
+void add_tensor(const at::Tensor& tensor, std::vector<Touched>& all) {
+  if (!tensor.defined() || tensor.numel() == 0 || !tensor.has_storage()) return;
+  std::uint64_t values = 1;
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.stride(i) != 0) values *= static_cast<std::uint64_t>(tensor.size(i));
+  }
+  const std::uint64_t offset = static_cast<std::uint64_t>(tensor.storage_offset()) * tensor.itemsize();
+  const auto* const memory = static_cast<const char*>(tensor.storage().data());
+  if (memory == nullptr) return;
+  all.push_back({memory + offset, values * tensor.itemsize()});
+}
+
+Shape shape_of(const c10::IValue& value) {
+  if (!value.isTensor() || !value.toTensor().defined()) return {};
+  return value.toTensor().sizes().vec();
+}
+
+}  // namespace
+
+OperatorTraits traits_of(const at::RecordFunction& call) {
+  const std::string_view name = call.name();
+  return {.formula = profiler::flop_formula(name),
+          .touches_nothing = std::ranges::find(kMemoryAlone, name) != kMemoryAlone.end() || makes_views(call)};
+}
+
+void add_touched(std::span<const c10::IValue> values, std::vector<Touched>& all) {
+  for (const c10::IValue& value : values) {
+    if (value.isTensor()) {
+      add_tensor(value.toTensor(), all);
+    } else if (value.isList()) {
+      for (const c10::IValue& one : value.toListRef()) {
+        if (!one.isTensor()) break;
+        add_tensor(one.toTensor(), all);
+      }
+    }
+  }
+}
+
+std::vector<Shape> shapes_of(std::span<const c10::IValue> values) {
+  std::vector<Shape> shapes;
+  for (const c10::IValue& value : values) shapes.push_back(shape_of(value));
+  return shapes;
+}
+
+std::vector<std::vector<bool>> flags_of(std::span<const c10::IValue> values) {
+  std::vector<std::vector<bool>> flags;
+  for (const c10::IValue& value : values) {
+    std::vector<bool>& own = flags.emplace_back();
+    if (value.isBool()) own.push_back(value.toBool());
+    if (!value.isBoolList()) continue;
+    for (const bool one : value.toBoolList()) own.push_back(one);
+  }
+  return flags;
+}
+
+}  // namespace sluice::operators

@@ -1,0 +1,31 @@
+// call_cost: what the arguments and results of an operator's call tell of its cost: the tensors that it must touch at
+// least, and the shapes that its operations are counted by (profiler/operator_flops.h). Threads: any; pure but for
+// LibTorch's table of operators.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+
+#include "profiler/nested_calls.h"
+#include "profiler/operator_flops.h"
+
+namespace sluice::operators {
+
+// What is the same for all calls of a name.
+struct OperatorTraits {
+  profiler::FlopFormula formula = nullptr;
+  bool touches_nothing = false;  // it makes views, or memory without values
+};
+[[nodiscard]] OperatorTraits traits_of(const at::RecordFunction& call);
+
+// Each tensor that has memory, also in lists; of an expanded one what there is of it.
+void add_touched(std::span<const c10::IValue> values, std::vector<profiler::Touched>& all);
+
+[[nodiscard]] std::vector<profiler::Shape> shapes_of(std::span<const c10::IValue> values);
+[[nodiscard]] std::vector<std::vector<bool>> flags_of(std::span<const c10::IValue> values);
+
+}  // namespace sluice::operators

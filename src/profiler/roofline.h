@@ -1,0 +1,31 @@
+// roofline: what bounds an operator (Williams et al. 2009): how near it comes to the machine's peaks, which are
+// measured. The rule: of the two peaks, that of products and that of memory, the one counts of which it reaches the
+// larger share; it bounds the operator if that share is at least kBoundShare. Else neither does: launching, waiting,
+// work that is not counted, too little of it. Pure. Units: seconds, operations, bytes.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice::profiler {
+
+struct MachinePeaks {
+  double flops_per_s = 0;  // of a large matrix product
+  double bytes_per_s = 0;  // of tensors larger than the caches
+};
+
+enum class Bound : std::uint8_t { kCompute, kMemory, kNeither };
+[[nodiscard]] const char* name_of(Bound bound);
+
+inline constexpr double kBoundShare = 1.0 / 3;
+
+struct Roofline {
+  double flops_per_s = 0;
+  double bytes_per_s = 0;
+  double of_flops = 0;  // share of the peak; above 1: a kernel that saves operations
+  double of_bytes = 0;  // above 1: tensors that lie in the caches
+  Bound bound = Bound::kNeither;
+};
+
+[[nodiscard]] Roofline roofline_of(double flops, double bytes, double seconds, const MachinePeaks& peaks);
+
+}  // namespace sluice::profiler

@@ -1,0 +1,210 @@
+#include "train/torch_profile.h"
+
+#include <unistd.h>
+#include <algorithm>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "profiler/cupti/session.h"
+#include "report/operator_table.h"
+#include "train/trace_files.h"
+
+namespace sluice::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kFirstSkipped = 1;           // a run's first step allocates and chooses kernels
+constexpr std::int64_t kSteps = 5;                  // without --trace
+constexpr std::uint64_t kMostCalls = 50'000;        // of a trace; each takes about 4.5 KB until it is written
+constexpr std::uint64_t kMostCallsOfOne = 200'000;  // of a step, which is traced whole or not at all
+constexpr std::size_t kMostOperators = 1000;        // of the event; the rest is summed up
+
+void warn(const std::string& why) {
+  log_warning(concat("profile.level = \"torch\": unavailable (", why, "); events and clocks alone are used"));
+}
+
+// "torch_trace.rank0.json.gz"
+std::string file_name(int rank) { return concat("torch_trace.rank", rank, ".json.gz"); }
+
+// In the folder of rank 0; the others may have none.
+fs::path file_for_a_while(const fs::path& folder, int rank) {
+  return (rank == 0 ? folder : fs::temp_directory_path()) / concat("torch_trace.", ::getpid(), ".json");
+}
+
+bool has_gpus(const Setup& setup) {
+  return std::ranges::any_of(setup.devices, [](const auto& one) { return one.kind == device::DeviceKind::kCuda; });
+}
+
+// LibTorch says nothing where it could not write all of it.
+std::string read_whole(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!nlohmann::json::accept(text))
+    throw StorageError(concat("LibTorch's profiler could not write all of ", file.string(),
+                              "; make room there, or let it be written to"));
+  return text;
+}
+
+}  // namespace
+
+StepRange torch_steps(const Setup& setup, StepRange traced, std::int64_t first) {
+  if (setup.config.profile.level != "torch") return {};
+  if (setup.config.replicas.sync == "ps") {
+    warn("a parameter server's workers make the steps");
+    return {};
+  }
+  if (!traced.is_empty()) return traced;
+  return {first + kFirstSkipped, first + kFirstSkipped + kSteps - 1};
+}
+
+// The watch ends before the marks that tell it, and both before the profiler.
+struct TorchProfile::Running {
+  Running(std::unique_ptr<torch_trace::TorchProfiler> of, bool watches)
+      : profiler(std::move(of)),
+        watch(watches ? std::make_unique<operators::OperatorWatch>(operators::OperatorWatch::Threads::kAll) : nullptr),
+        marks(watch.get()) {}
+
+  std::unique_ptr<torch_trace::TorchProfiler> profiler;
+  std::unique_ptr<operators::OperatorWatch> watch;  // null: not on GPUs
+  torch_trace::TraceMarks marks;
+};
+
+TorchProfile::TorchProfile(const Setup& setup, const comm::Communicator* others, engine::Engine& engine,
+                           StepRange steps, fs::path folder)
+    : others_(others),
+      engine_(engine),
+      with_gpus_(has_gpus(setup)),
+      range_(steps),
+      folder_(std::move(folder)),
+      is_done_(steps.is_empty()) {}
+
+// A run that ends with an error may leave a thread behind, which may still mark its actions when it wakes: what it
+// calls stays until the process ends.
+TorchProfile::~TorchProfile() {
+  engine_.recorder().tell(nullptr);
+  if (std::uncaught_exceptions() > 0) static_cast<void>(running_.release());
+}
+
+// Nothing is to be done in this step; the one before the range is watched.
+bool TorchProfile::leaves_out(std::int64_t number) const {
+  return is_done_ || number + 1 < range_.first || number > range_.last;
+}
+
+void TorchProfile::before_step(std::int64_t number) {
+  if (leaves_out(number)) return;
+  if (number + 1 == range_.first) {
+    running_ = std::make_unique<Running>(nullptr, !with_gpus_);
+  } else if (!has_begun_) {
+    start();
+  }
+  if (!running_) return;
+  engine_.recorder().tell(&running_->marks);
+  if (running_->profiler) running_->profiler->begin_step(number);
+}
+
+void TorchProfile::start() {
+  has_begun_ = true;
+  running_.reset();
+  std::string why;
+  if (calls_of_step_ > kMostCallsOfOne)
+    return warn(concat("the ", calls_of_step_, " operators of a step would fill the memory; lower pipeline.chunks"));
+  if (with_gpus_ && cupti::Session::is_taken({}, why)) return warn(why);
+  auto profiler = torch_trace::TorchProfiler::start(with_gpus_, why);
+  if (!profiler) return warn(why);
+  running_ = std::make_unique<Running>(std::move(profiler), !with_gpus_);
+}
+
+void TorchProfile::after_step(std::int64_t number, bool evaluation_follows) {
+  if (leaves_out(number)) return;
+  if (running_) take_step();
+  if (number < range_.first) return;
+  if (number >= range_.last || evaluation_follows) return write();
+  if (!running_ || calls_ + calls_of_step_ <= kMostCalls) return;
+  log_warning(concat("the trace of LibTorch's profiler ends with step ", number, ": it holds ", calls_,
+                     " operators, and the memory is to hold no more than ", kMostCalls));
+  stop();
+}
+
+// Of the step before the range only the number of its operators is of use.
+void TorchProfile::take_step() {
+  engine_.recorder().tell(nullptr);
+  const profiler::OperatorSums sums = running_->watch ? running_->watch->take() : profiler::OperatorSums{};
+  calls_of_step_ = 0;
+  for (const auto& [key, sum] : sums) calls_of_step_ += sum.calls;
+  if (!running_->profiler) return;
+  running_->profiler->end_step();
+  ++steps_;
+  calls_ += calls_of_step_;
+  for (const auto& [key, sum] : sums) sums_[key] += sum;
+}
+
+void TorchProfile::finish() {
+  if (is_done_) return;
+  if (!has_begun_ && (others_ == nullptr || others_->rank() == 0))
+    log_warning(concat("profile.level = \"torch\": no step from ", range_.first, " to ", range_.last,
+                       " was made, so there is no trace"));
+  write();
+}
+
+// Its memory goes as soon as the text is there.
+void TorchProfile::stop() {
+  for (int i = 0; running_->watch && !running_->marks.layers().name(i).empty(); ++i)
+    layers_.push_back(running_->marks.layers().name(i));
+  const auto running = std::exchange(running_, nullptr);
+  if (!running->profiler) return;  // the range was not reached
+  fs::path file;
+  try {
+    file = file_for_a_while(folder_, others_ == nullptr ? 0 : others_->rank());
+    running->profiler->stop();
+    running->profiler->save(file);
+    text_ = read_whole(file);
+  } catch (const std::exception& error) {
+    log_warning(concat("the trace of LibTorch's profiler: ", first_line(error.what())));
+  }
+  std::error_code ignored;
+  fs::remove(file, ignored);
+  fs::remove(file.string() + ".tmp", ignored);  // LibTorch's own, where it could not finish
+}
+
+void TorchProfile::write() {
+  is_done_ = true;
+  if (running_) stop();
+  if (steps_ == 0 && others_ == nullptr) return;
+  const auto file = [this](int rank) { return folder_ / file_name(rank); };
+  write_trace_files(others_, std::exchange(text_, {}), file, concat("LibTorch's trace of ", counted(steps_, "step")));
+}
+
+void TorchProfile::report(report::Reporter* reporter) const {
+  if (sums_.empty()) return;
+  std::vector<report::OperatorLine> lines;
+  for (const auto& [key, sum] : sums_) {
+    const std::string layer = key.layer < 0 ? std::string() : layers_.at(static_cast<std::size_t>(key.layer));
+    lines.push_back({layer, key.pass, key.name, sum});
+  }
+  std::ranges::stable_sort(lines, std::greater<>(), [](const auto& line) { return line.sum.self; });
+  log_table(report::slowest_operators(lines, steps_));
+  if (reporter == nullptr) return;
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  Nanoseconds rest = 0;
+  for (const report::OperatorLine& line : lines) {
+    if (rows.size() == kMostOperators) {
+      rest += line.sum.self;
+      continue;
+    }
+    rows.push_back(report::operator_fields(line));
+  }
+  reporter->event("operators", {{"steps", steps_}, {"rows", rows}, {"rest_ms", to_ms(rest)}});
+}
+
+}  // namespace sluice::train
