@@ -40,7 +40,7 @@ def defects(events, cupti, kernels):
     if kernels is None:
         yield "the run has no event `kernels`: CUPTI was not available"
         return
-    for count in ("dropped", "without_times", "without_launch", "disagreements"):
+    for count in ("dropped", "without_times", "without_launch", "late", "disagreements"):
         if kernels[count]:
             yield f"{count}: {kernels[count]}"
 

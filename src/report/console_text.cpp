@@ -119,6 +119,7 @@ std::string full_lines(const StepRecord& record, const RunFacts& facts, std::opt
   const auto ms = [](Nanoseconds time) { return fixed(to_ms(time), kDecimals); };
   const auto whole = [](double number) { return fixed(std::floor(number), 0); };
   const bool crosses = facts.sync_bytes > 0 && facts.spans_machines;
+  const auto of_syncs = [&](double number) { return facts.by_pushes ? "not known" : fixed(number, kDecimals); };
   std::string times;
   if (!record.breakdown.places.empty()) {
     const PlaceBreakdown mean = record.breakdown.mean();
@@ -131,8 +132,8 @@ std::string full_lines(const StepRecord& record, const RunFacts& facts, std::opt
       times, "sample_num_throughput (images/second): ",
       whole(per_second(static_cast<double>(record.stats.samples), record.breakdown.step)),
       "\ncommunication frequency (cross machine sync/second): ",
-      fixed(crosses ? per_second(1.0, record.breakdown.step) : 0.0, kDecimals),
-      "\nsize_params_ddp_sum: ", fixed(static_cast<double>(facts.sync_bytes), kDecimals),
+      of_syncs(crosses ? per_second(1.0, record.breakdown.step) : 0.0),
+      "\nsize_params_ddp_sum: ", of_syncs(static_cast<double>(facts.sync_bytes)),
       "\nnetwork bandwidth (bytes/second): ", network_bytes_per_s ? whole(*network_bytes_per_s) : "not known yet",
       "\nepoch = ", record.epoch, ", batch index = ", record.batch, "/", record.batches);
 }

@@ -37,6 +37,9 @@ struct RunFacts {
   bool has_perplexity = false;  // the loss is the plain cross-entropy of tokens
   bool spans_machines = false;
   bool logs_full_lines = false;  // log.lines
+  // A step is an update that pushes of a parameter server's workers have made: what these computed and sent for it is
+  // not known here.
+  bool by_pushes = false;
 
   [[nodiscard]] bool is_on_gpu() const { return devices.front().kind == device::DeviceKind::kCuda; }
   [[nodiscard]] int all_devices() const { return static_cast<int>(devices.size()) * processes; }

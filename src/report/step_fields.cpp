@@ -40,16 +40,24 @@ void add_breakdown(ordered_json& fields, const profiler::StepBreakdown& breakdow
   if (breakdown.dropped > 0) fields["spans_dropped"] = breakdown.dropped;
 }
 
-// Model FLOP/s, whole and by kind of product, and their share of the stated peak.
+// Model FLOP/s, whole and by kind of product, and their share of the stated peak; null where they are not known.
 void add_flops(ordered_json& fields, const FlopCount& flops, Nanoseconds duration, double device_s,
                const RunFacts& facts) {
-  fields["flops_per_s"] = per_second(all_flops(flops), duration);
+  fields["flops_per_s"] =
+      facts.by_pushes ? ordered_json(nullptr) : ordered_json(per_second(all_flops(flops), duration));
   for (int kind = 0; kind < kProductKinds; ++kind) {
     if (flops[kind] > 0)
       fields["flops_per_s_by_kind"][name_of(static_cast<ProductKind>(kind))] = per_second(flops[kind], duration);
   }
-  const auto mfu = utilisation(flops, device_s, facts);
+  const auto mfu = facts.by_pushes ? std::nullopt : utilisation(flops, device_s, facts);
   fields["mfu"] = mfu ? ordered_json(*mfu) : ordered_json(nullptr);
+}
+
+// Of the replicas, or of the processes; null where workers push in their place.
+void add_syncs(ordered_json& fields, Nanoseconds duration, const RunFacts& facts) {
+  const auto known = [&](const ordered_json& value) { return facts.by_pushes ? ordered_json(nullptr) : value; };
+  fields["syncs_per_s"] = known(facts.sync_bytes > 0 ? per_second(1.0, duration) : 0.0);
+  fields["sync_bytes"] = known(facts.sync_bytes);
 }
 
 // How many of the targets were predicted right before the update.
@@ -99,8 +107,7 @@ ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates*
   add_correct(fields, record.stats);
   add_breakdown(fields, record.breakdown);
   fields["samples_per_s"] = per_second(static_cast<double>(record.stats.samples), record.breakdown.step);
-  fields["syncs_per_s"] = facts.sync_bytes > 0 ? per_second(1.0, record.breakdown.step) : 0.0;
-  fields["sync_bytes"] = facts.sync_bytes;
+  add_syncs(fields, record.breakdown.step, facts);
   fields["net_bytes_per_s"] = network != nullptr ? ordered_json(network->total) : ordered_json(nullptr);
   for (const auto& [name, rate] : network != nullptr ? network->interfaces : decltype(network->interfaces){}) {
     if (rate.sent + rate.received > 0) fields["net"][name] = {{"sent", rate.sent}, {"received", rate.received}};

@@ -117,19 +117,23 @@ Json trouble_json(const WorkerTotals::Trouble& trouble) {
 }  // namespace
 
 OwnRecordsOfAll own_records_of(const WorkersTotals& workers, std::span<const WorkerFiles> files) {
-  OwnRecordsOfAll all;
-  std::set<std::string> seen;
+  std::map<std::string, const WorkerStart*> fullest;  // by its line; a copy may be older than the file that it is of
   for (const WorkerFiles& of_dir : files) {
     for (const WorkerStart& start : of_dir.starts) {
       const auto worker = workers.find(start.worker);
-      if (worker == workers.end() || !worker->second.places.contains(start.where)) continue;
-      if (!seen.insert(start.line.dump(-1, ' ', false, Json::error_handler_t::replace)).second) continue;
-      OwnRecords& own = all[start.worker];
-      ++own.starts;
-      own.pushes += start.pushes;
-      own.places.insert(start.where);
-      own.sums.add(start.sums);
+      const std::string session = text_at(start.line, "session").value_or("");
+      if (worker == workers.end() || !worker->second.has_joined(start.where, session)) continue;
+      const WorkerStart*& best = fullest[start.line.dump(-1, ' ', false, Json::error_handler_t::replace)];
+      if (best == nullptr || best->pushes < start.pushes) best = &start;
     }
+  }
+  OwnRecordsOfAll all;
+  for (const auto& [line, start] : fullest) {
+    OwnRecords& own = all[start->worker];
+    ++own.starts;
+    own.pushes += start->pushes;
+    own.places.insert(start->where);
+    own.sums.add(start->sums);
   }
   return all;
 }

@@ -27,6 +27,12 @@ std::int64_t WorkerTotals::count(std::string_view what) const {
   return found == news.end() ? 0 : found->second;
 }
 
+bool WorkerTotals::has_joined(std::string_view where, const std::string& session) const {
+  const auto found = places.find(where);
+  if (found == places.end()) return false;
+  return session.empty() || found->second.contains(session) || found->second.contains("");
+}
+
 std::optional<int> worker_in(const Json& line) {
   const auto worker = count_at(line, "worker", kMostWorkers);
   return worker ? std::optional(static_cast<int>(*worker)) : std::nullopt;
@@ -55,7 +61,8 @@ void add_news(WorkersTotals& workers, const Json& line) {
   if (!number || std::ranges::find(kNews, what) == kNews.end()) return;
   WorkerTotals& worker = workers[*number];
   ++worker.news[what];
-  if (what == "joined") worker.places.insert(text_at(line, "where").value_or(""));
+  if (what == "joined")
+    worker.places[text_at(line, "where").value_or("")].insert(text_at(line, "session").value_or(""));
   if (what == "failed" || what == "lost")
     worker.trouble = {.step = integer_at(line, "step"), .what = what, .why = text_at(line, "why").value_or("")};
 }

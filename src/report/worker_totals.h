@@ -30,11 +30,14 @@ struct WorkerTotals {
   std::map<std::string, Mean, std::less<>> means;  // compute_s, idle_s, send_s, sleep_s, staleness
   std::optional<std::int64_t> most_stale;
   std::map<std::string, std::int64_t, std::less<>> news;  // joined, left, failed, lost; how often
-  std::set<std::string> places;                           // that it has joined from: machine and process
+  // By where it has joined from, machine and process: what these processes called themselves; empty: not known.
+  std::map<std::string, std::set<std::string>, std::less<>> places;
   std::optional<Trouble> trouble;
 
   [[nodiscard]] std::optional<double> mean(std::string_view name) const;
   [[nodiscard]] std::int64_t count(std::string_view what) const;
+  // Whether that process has. In containers machine and process may be those of others before it.
+  [[nodiscard]] bool has_joined(std::string_view where, const std::string& session) const;
 };
 
 // [number]. A line that names no worker is left out.

@@ -25,9 +25,11 @@ bool has_gpu(engine::Engine& engine) {
 std::unique_ptr<GpuKernels> GpuKernels::start(const std::string& level, bool makes_steps, engine::Engine& engine) {
   if (level != "cupti") return nullptr;
   std::string why = makes_steps ? "no device of the run is a GPU" : "a parameter server's workers make the steps";
-  auto session = makes_steps && has_gpu(engine) ? cupti::Session::start({}, why) : nullptr;
+  const bool has_events = makes_steps && has_gpu(engine);
+  auto session = has_events ? cupti::Session::start({}, why) : nullptr;
   if (!session) {
-    log_warning(concat("profile.level = \"cupti\": unavailable (", why, "); CUDA events and clocks are used"));
+    log_warning(concat("profile.level = \"cupti\": unavailable (", why, "); ",
+                       has_events ? "CUDA events and clocks" : "clocks", " are used"));
     return nullptr;
   }
   return std::unique_ptr<GpuKernels>(new GpuKernels(std::move(session), engine.recorder()));
@@ -69,6 +71,7 @@ void GpuKernels::report(report::Reporter& reporter) const {
                              {"dropped", counts.dropped},
                              {"without_times", counts.without_times},
                              {"without_launch", counts.without_launch},
+                             {"late", counts.late},
                              {"outside", counts.outside},
                              {"elsewhere", counts.elsewhere},
                              {"disagreements", counts.disagreements},
@@ -76,8 +79,8 @@ void GpuKernels::report(report::Reporter& reporter) const {
                              {"overhead_ms", to_ms(counts.overhead)},
                              {"waits_ms", to_ms(counts.waits)}});
   log_info(concat("CUPTI: ", counted(static_cast<std::int64_t>(counts.work), "record"), " in ",
-                  counted(steps.steps(), "step"), ", ", counts.dropped, " dropped, ", counts.disagreements,
-                  " whose tag and time disagree; it cost ", fixed(to_ms(counts.overhead), 1),
+                  counted(steps.steps(), "step"), ", ", counts.dropped, " dropped, ", counts.late, " late, ",
+                  counts.disagreements, " whose tag and time disagree; it cost ", fixed(to_ms(counts.overhead), 1),
                   " ms by its own account"));
 }
 

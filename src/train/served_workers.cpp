@@ -254,16 +254,18 @@ class ServedWorkers final : public UpdateSource {
   RecordedStep as_step(engine::Engine& engine, const ServerThread::Told& told) {
     const ps::NetworkUpdate& update = told.update;
     const std::int64_t version = update.done.update.version;
+    // What it waits for the first workers is no part of a step.
+    const Nanoseconds begin = std::max(last_, update.open_since.value_or(last_)), end = std::max(update.at, begin);
     RecordedStep step = step_of(setup_, {.done = update.done,
                                          .pushes = update.pushes,
                                          .before = update.before,
                                          .after = update.after,
-                                         .seconds = to_s(update.at - last_)});
+                                         .seconds = to_s(end - begin)});
     const Events news = events_of(told.news, version);
     step.events.insert(step.events.begin(), news.begin(), news.end());
-    step.spans = engine.recorder().collect(version, last_, std::max(update.at, last_));
+    step.spans = engine.recorder().collect(version, begin, end);
     step.spans.places.clear();  // nobody trains here
-    last_ = std::max(update.at, last_);
+    last_ = end;
     return step;
   }
 

@@ -200,8 +200,9 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   report::Reporter reporter(files.dir, {.tensorboard = setup.config.log.tensorboard, .csv = setup.config.log.csv},
                             start_of_records(files.dir, files.continues, resume));
   const auto tell_plan = [&](std::int64_t steps_done) {
-    reporter.plan(facts_of(setup, composition), describe_plan(setup, composition, /*chunks_are_open=*/false).json,
-                  steps_done);
+    report::RunFacts facts = facts_of(setup, composition);
+    facts.by_pushes = training.updates != nullptr;
+    reporter.plan(std::move(facts), describe_plan(setup, composition, /*chunks_are_open=*/false).json, steps_done);
   };
   tell_plan(start.steps_done);
   if (training.updates != nullptr) reporter.event("ps", training.updates->fields());

@@ -111,14 +111,16 @@ ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const
           .is_stopped = StopSignal::requested};
 }
 
-// By which a worker's own records say who it is; "where" is what the server's records call it.
-nlohmann::ordered_json identity_of(const Setup& setup, const ServerPlace& place) {
+// By which a worker's own records say who it is; "where" and "session" are what the server's records call
+// it.
+nlohmann::ordered_json identity_of(const Setup& setup, const ServerPlace& place, const std::string& session) {
   const WorkerShare share = share_of(setup, place.worker);
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
   return {{"worker", place.worker},
           {"host", host_name()},
           {"pid", ::getpid()},
           {"where", process_name()},
+          {"session", session},
           {"server", concat(place.host, ":", place.port)},
           {"unix_s", std::chrono::duration<double>(since_1970).count()},
           {"batch", share.batch},
@@ -301,7 +303,8 @@ nlohmann::ordered_json work(const Setup& setup, const ServerPlace& place, const 
   };
   try {
     if (!run_dir.empty())
-      records = std::make_unique<report::WorkerWriter>(run_dir, place.worker, identity_of(setup, place));
+      records =
+          std::make_unique<report::WorkerWriter>(run_dir, place.worker, identity_of(setup, place, link->session()));
     const auto unsent = take_unsent(unsent_place(), compression_options(setup.config.ps).push);
     if (!unsent.empty()) link->load_residuals(unsent);
     has_taken = true;

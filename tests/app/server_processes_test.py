@@ -66,6 +66,23 @@ class ServerProcessesTest(ServerRuns):
                                                 if line["what"] == "lost"][0])
         self.assert_records_add_up(run_dir)
 
+    def test_waiting_for_the_first_worker_is_no_part_of_a_step(self):
+        late_s = 1.5
+        config = configuration(self.folder, {"policy": "asp"}, train={"steps": 3})
+        server = self.start(config, 0, 2)
+        run_dir = self.folder / "run"
+        log = run_dir / "log.txt"
+        cli.wait_until(lambda: log.exists() and "parameter server for" in log.read_text(), server)
+        time.sleep(late_s)
+        self.finish_well([server, self.start(config, 1, 2)])
+        first = cli.events(run_dir, "step")[0]
+        self.assertGreater(first["time_s"] - first["step_ms"] / 1000, late_s, "when it began")
+        for name in ("syncs_per_s", "sync_bytes", "flops_per_s", "mfu"):
+            self.assertIsNone(first[name], "the workers know")
+        text = cli.must_run("report", run_dir).stdout
+        for words in ("syncs/s", "synchronised", "GFLOP/s"):
+            self.assertNotIn(words, text)
+
     def test_without_its_server_a_worker_ends(self):
         config = configuration(self.folder, {"policy": "asp", **SLOW}, train={"steps": 100000}, replicas=SHORT)
         processes = self.start_all(config, 2)

@@ -89,6 +89,8 @@ class WorkerRecordsTest(unittest.TestCase):
         expected = {"worker": number, "batch": BATCH, "stages": 1, "replicas": 1, "chunks": 2, "devices": ["cpu:0"]}
         self.assertEqual({name: start[name] for name in expected}, expected)
         self.assertEqual(start["where"], f"{start['host']}, process {start['pid']}")
+        joined = [line for line in cli.events(self.run_dir, "worker") if (line["worker"], line["what"]) == (number, "joined")]
+        self.assertEqual([line["session"] for line in joined], [start["session"]])
         for index, step in enumerate(steps):
             self.assertEqual((step["event"], step["step"]), ("step", index + 1))
             self.assertAlmostEqual(sum(step[name] for name in DISJOINT), step["step_ms"], 3)

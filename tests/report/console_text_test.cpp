@@ -58,6 +58,10 @@ TEST(FullLines, AreTheNineLinesInTheWordsOfTheNotes) {
             "size_params_ddp_sum: 312192.000000\n"
             "network bandwidth (bytes/second): 1234567\n"
             "epoch = 0, batch index = 8/391");
+  RunFacts of_server = facts();
+  of_server.by_pushes = true;
+  EXPECT_THAT(full_lines(record_of_step(), of_server, {}),
+              AllOf(HasSubstr("sync/second): not known\n"), HasSubstr("size_params_ddp_sum: not known\n")));
 }
 
 TEST(FullLines, NameTheClockOfTheGpu) {

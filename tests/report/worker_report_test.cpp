@@ -21,13 +21,19 @@ std::string push_line(int worker, int examples, int staleness, double compute_s,
                 R"(,"compute_s":)", compute_s, R"(,"idle_s":0.5,"send_s":0.25,"sleep_s":0)", more, "}\n");
 }
 
-std::string news_line(int worker, const char* what, const char* where, const char* why = "") {
-  return concat(R"({"event":"worker","step":7,"worker":)", worker, R"(,"what":")", what, R"(","where":")", where,
-                R"(","why":")", why, "\"}\n");
+// session: null where none is told, as in records of earlier versions.
+std::string session_field(const char* session) {
+  return session == nullptr ? "" : concat(R"(,"session":")", session, '"');
 }
 
-std::string start_line(int worker, const char* where) {
-  return concat(R"({"event":"start","worker":)", worker, R"(,"where":")", where, "\"}\n");
+std::string news_line(int worker, const char* what, const char* where, const char* why = "",
+                      const char* session = nullptr) {
+  return concat(R"({"event":"worker","step":7,"worker":)", worker, R"(,"what":")", what, R"(","where":")", where,
+                R"(","why":")", why, '"', session_field(session), "}\n");
+}
+
+std::string start_line(int worker, const char* where, const char* session = nullptr) {
+  return concat(R"({"event":"start","worker":)", worker, R"(,"where":")", where, '"', session_field(session), "}\n");
 }
 
 std::string own_step(double step_ms, double forward_ms, double wait_ms) {
@@ -132,6 +138,38 @@ TEST_F(WorkerReport, WhatAWorkerHasToldIsFoundByItsProcessWhereverItLies) {
 worker 0 (3 pushes, 2 starts)     -     6.00         -         -          -     -          -       -  4.00   1.00   9.00  20.00  30.0 %
 worker 1 (1 push)                 -    10.00         -         -          -     -          -       -  5.00   1.00  24.00  40.00  25.0 %
 )"));
+}
+
+std::string own_steps(int count) {
+  std::string lines;
+  for (int i = 0; i < count; ++i) lines += own_step(10, 4, 2);
+  return lines;
+}
+
+TEST_F(WorkerReport, OfAStartThatWasCopiedWhileItRanTheFullestCountsInAnyOrder) {
+  const auto run = run_of("run", concat(kServer, news_line(0, "joined", "a, process 1"), push_line(0, 8, 0, 1)));
+  told("run", 0, concat(start_line(0, "a, process 1"), own_steps(2)));
+  const auto own = told("own", 0, concat(start_line(0, "a, process 1"), own_steps(10)));
+  for (const auto& dirs : {std::vector{run, own}, std::vector{own, run}}) {
+    const auto told = report_of(run, dirs).json().at("workers").at(0).at("own_records");
+    EXPECT_EQ(told.at("pushes"), 10);
+    EXPECT_EQ(told.at("starts"), 1);
+  }
+}
+
+// Containers: their host and process are the same each time, and a worker goes on in its file.
+TEST_F(WorkerReport, AStartOfAnEarlierRunWithTheSameHostAndProcessIsNotTaken) {
+  const auto run = run_of("run", concat(kServer, news_line(0, "joined", "a, process 1", "", "second"),
+                                        news_line(0, "joined", "a, process 1", "", "third"), push_line(0, 8, 0, 1)));
+  told("run", 0,
+       concat(start_line(0, "a, process 1", "first"), own_steps(20), start_line(0, "a, process 1", "second"),
+              own_steps(3), start_line(0, "a, process 1", "third"), own_steps(4)));
+  const auto told_own = report_of(run, {run}).json().at("workers").at(0).at("own_records");
+  EXPECT_EQ(told_own.at("pushes"), 7);
+  EXPECT_EQ(told_own.at("starts"), 2);
+  // Where one side does not tell it, host and process decide.
+  const auto older = run_of("older", concat(kServer, news_line(0, "joined", "a, process 1"), push_line(0, 8, 0, 1)));
+  EXPECT_EQ(report_of(older, {run}).json().at("workers").at(0).at("own_records").at("starts"), 3);
 }
 
 TEST_F(WorkerReport, DamageIsLeftOutAndSaid) {

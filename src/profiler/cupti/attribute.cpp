@@ -75,7 +75,7 @@ class Attributor {
     counts.unknown = records.unknown;
     for (const Overhead& overhead : records.overheads) counts.overhead += overhead.end - overhead.begin;
     for (const Wait& wait : records.waits) counts.waits += wait.end - wait.begin;
-    result_.spans.dropped += counts.dropped + counts.without_times + counts.without_launch;
+    result_.spans.dropped += counts.dropped + counts.without_times + counts.without_launch + counts.late;
     return std::move(result_);
   }
 
@@ -88,11 +88,13 @@ class Attributor {
   }
 
   void sort_in(const Work& work) {
-    const bool has_times = work.begin != 0 || work.end != 0;
-    if (has_times && work.end <= result_.spans.begin) return;  // of an evaluation before the step
     ++result_.counts.work;
-    if (!has_times) {
+    if (work.begin == 0 && work.end == 0) {
       ++result_.counts.without_times;
+      return;
+    }
+    if (work.end <= result_.spans.begin) {
+      ++result_.counts.late;
       return;
     }
     const auto tag = tags_.find(work.correlation);
@@ -130,7 +132,7 @@ class Attributor {
 
   void take_by_tag(const Work& work, Tag tag) {
     const TagFields fields = tag == kNoTag ? TagFields{} : decode(tag);
-    const std::optional<std::size_t> place = tag == kNoTag ? std::nullopt : place_of(fields.action);
+    const std::optional<std::size_t> place = tag == kNoTag ? std::nullopt : place_of(fields.action, work.where.device);
     if (!place) {
       ++result_.counts.elsewhere;
       return;
@@ -139,17 +141,17 @@ class Attributor {
     give(*place, {action.phase, action.micro_batch, 0, 0, action.stage}, work, fields.layer);
   }
 
-  // The only GPU of the replica that has the stage.
-  [[nodiscard]] std::optional<std::size_t> place_of(const ActionTag& action) const {
-    std::optional<std::size_t> found;
+  // The GPU of the replica that has the stage. Statistics, which have none, belong to the one that they ran on.
+  [[nodiscard]] std::optional<std::size_t> place_of(const ActionTag& action, int device) const {
+    std::vector<std::size_t> found;
     for (std::size_t i = 0; i < host_places_.size(); ++i) {
       const StepSpans::Place& place = host_places_[i];
       if (place.replica != action.replica || streams_[i].device < 0) continue;
       if (action.stage != kNoStage && std::ranges::find(place.stages, action.stage) == place.stages.end()) continue;
-      if (found) return std::nullopt;
-      found = i;
+      found.push_back(i);
     }
-    return found;
+    if (found.size() > 1) std::erase_if(found, [&](std::size_t i) { return streams_[i].device != device; });
+    return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
   }
 
   void give(std::size_t place, const Span& action, const Work& work, int layer) {
@@ -165,8 +167,8 @@ class Attributor {
         {action.phase, action.micro_batch, work.begin, work.end, action.stage, action.host_begin, action.host_end});
   }
 
-  // NCCL's kernels tell when a stage's sums ran. Where they are as many as its buckets, each bucket keeps the moment at
-  // which the last process was there.
+  // NCCL's kernels tell when a stage's sums ran; the buckets know when the last process was there. The sums of a stage
+  // run in the order of its buckets.
   void time_buckets() {
     std::vector<BucketSpan>& buckets = result_.spans.buckets;
     for (auto& [stage, times] : sums_) {
@@ -175,13 +177,25 @@ class Attributor {
       std::ranges::copy_if(buckets, std::back_inserter(own), [&](const auto& b) { return index(b.stage) == stage; });
       std::erase_if(buckets, [&](const BucketSpan& bucket) { return index(bucket.stage) == stage; });
       std::ranges::stable_sort(own, {}, &BucketSpan::begin);
-      const bool match = own.size() == times.size();
       for (std::size_t i = 0; i < times.size(); ++i) {
         const auto [begin, end] = times[i];
-        const Nanoseconds all_there = match ? std::clamp(own[i].all_there, begin, end) : begin;
-        buckets.push_back({StageId{stage}, match ? own[i].bucket : static_cast<int>(i), begin, all_there, end});
+        const BucketSpan* const bucket = own.size() == times.size() ? &own[i] : last_in(own, end);
+        const Nanoseconds all_there = bucket != nullptr ? std::clamp(bucket->all_there, begin, end) : begin;
+        buckets.push_back(
+            {StageId{stage}, bucket != nullptr ? bucket->bucket : static_cast<int>(i), begin, all_there, end});
       }
     }
+  }
+
+  // The last bucket that a kernel with this end can have summed, where NCCL made one kernel of several buckets or
+  // several of one: none ends before all processes were there. Else the one for which all were there first.
+  static const BucketSpan* last_in(const std::vector<BucketSpan>& buckets, Nanoseconds end) {
+    const auto order = [end](const BucketSpan& bucket) {
+      const bool fits = bucket.all_there <= end;
+      return std::pair(!fits, fits ? -bucket.all_there : bucket.all_there);
+    };
+    const auto first = std::ranges::min_element(buckets, {}, order);
+    return first != buckets.end() ? &*first : nullptr;
   }
 
   const std::vector<StreamKey>& streams_;
@@ -200,6 +214,7 @@ void Counts::add(const Counts& other) {
   work += other.work;
   without_times += other.without_times;
   without_launch += other.without_launch;
+  late += other.late;
   outside += other.outside;
   elsewhere += other.elsewhere;
   disagreements += other.disagreements;
@@ -218,6 +233,15 @@ void Records::append(Records more) {
   move_to_end(overheads, more.overheads);
   dropped += more.dropped;
   unknown += more.unknown;
+}
+
+std::uint64_t count_late(const Records& records, Nanoseconds end) {
+  std::unordered_map<std::uint32_t, Nanoseconds> launches;
+  for (const Launch& launch : records.launches) launches[launch.correlation] = launch.begin;
+  return static_cast<std::uint64_t>(std::ranges::count_if(records.work, [&](const Work& work) {
+    const auto launch = launches.find(work.correlation);
+    return (launch != launches.end() ? launch->second : work.begin) < end;
+  }));
 }
 
 Attribution attribute(StepSpans host, const std::vector<StreamKey>& streams, const Records& records) {

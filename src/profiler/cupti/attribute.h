@@ -17,9 +17,10 @@
 namespace sluice::cupti {
 
 struct Counts {
-  std::uint64_t work = 0;            // records of device work, the next four included
+  std::uint64_t work = 0;            // records of device work, the next five included
   std::uint64_t without_times = 0;   // the breakdown lacks them
   std::uint64_t without_launch = 0;  // on a place's stream, and no record of their launch: the breakdown lacks them
+  std::uint64_t late = 0;            // of a step before, whose breakdown lacks them
   std::uint64_t outside = 0;         // launched outside of any action
   std::uint64_t elsewhere = 0;       // on streams of no place, and not tagged
   std::uint64_t disagreements = 0;   // the tag says another action than the intervals, which count
@@ -45,12 +46,17 @@ struct KernelTime {
 };
 using KernelTable = std::map<KernelKey, KernelTime>;
 
+// Of work that began, or was launched, before `end`: where a step ended then, and its records were collected, these
+// came too late for it.
+[[nodiscard]] std::uint64_t count_late(const Records& records, Nanoseconds end);
+
 struct Attribution {
   StepSpans spans;  // for profiler::break_down(); `dropped` counts what the records lack
   KernelTable kernels;
   Counts counts;
 };
 
+// Requires: what ran before the step has been collected, so records of it are late.
 // streams: of each place of `host`; device -1: it is no GPU, and its spans stay as they are.
 [[nodiscard]] Attribution attribute(StepSpans host, const std::vector<StreamKey>& streams, const Records& records);
 

@@ -60,7 +60,7 @@ struct Records {
   std::vector<External> externals;
   std::vector<Wait> waits;
   std::vector<Overhead> overheads;
-  std::uint64_t dropped = 0;  // for lack of a buffer
+  std::uint64_t dropped = 0;  // for lack of a buffer, or of time to read it
   std::uint64_t unknown = 0;  // of kinds that nobody asked for
 
   void append(Records more);

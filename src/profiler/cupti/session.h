@@ -7,6 +7,7 @@
 // after the end. Past the cap CUPTI drops records and counts them.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -22,7 +23,8 @@ using profiler::Names;
 struct SessionOptions {
   std::string library = "libcupti.so.13";
   std::size_t block_bytes = std::size_t{4} << 20;
-  std::size_t blocks = 64;  // one a thread that launches work is under way at a time
+  std::size_t blocks = 64;                   // one a thread that launches work is under way at a time
+  std::chrono::milliseconds patience{1000};  // with CUPTI's thread, where it is handing records back
 };
 
 class Session {
@@ -33,7 +35,9 @@ class Session {
   // Another client has CUPTI at this moment; `why` then names it. It is neither taken nor kept.
   [[nodiscard]] static bool is_taken(const SessionOptions& options, std::string& why);
 
-  // Records that are complete, since the last call. Requires, for those of a step: its streams are idle.
+  // Records that are complete, since the last call. Requires, for those of a step: its streams are idle. A block with
+  // one incomplete record comes later as a whole, and so does one that CUPTI's thread does not hand over in time: each
+  // of the latter counts as one record dropped, at least.
   [[nodiscard]] virtual Records collect() = 0;
   // What the calling thread launches from now on is tagged with this, until pop().
   virtual void push(Tag tag) noexcept = 0;

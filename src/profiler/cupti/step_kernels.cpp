@@ -18,7 +18,9 @@ StepSpans StepKernels::attributed(StepSpans host) {
   }
   const Records records = session_->collect();
   if (!std::exchange(is_warm_, true)) return host;
+  end_of_last_ = host.end;
   Attribution result = attribute(std::move(host), streams, records);
+  result.spans.dropped += std::exchange(late_, 0);
   ++steps_;
   counts_.add(result.counts);
   for (const auto& [key, sum] : result.kernels) {
@@ -26,6 +28,15 @@ StepSpans StepKernels::attributed(StepSpans host) {
     kernels_[key].time += sum.time;
   }
   return std::move(result.spans);
+}
+
+void StepKernels::forget() {
+  const Records records = session_->collect();
+  if (end_of_last_ == 0) return;
+  const std::uint64_t late = count_late(records, end_of_last_);
+  late_ += late;
+  counts_.work += late;
+  counts_.late += late;
 }
 
 std::vector<StepKernels::Row> StepKernels::rows() const {

@@ -21,7 +21,9 @@ class StepKernels {
   // Of the step that has just ended, on streams that are idle. A stream that CUPTI does not know keeps its events; one
   // warning says so.
   [[nodiscard]] StepSpans attributed(StepSpans host);
-  void forget() { static_cast<void>(session_->collect()); }  // what ran since the last step, such as an evaluation
+  // What ran since the last step, such as an evaluation. What it finds of that step came too late for it, and counts as
+  // dropped in the next one.
+  void forget();
 
   // Of all steps but the first.
   struct Row {
@@ -39,6 +41,8 @@ class StepKernels {
   bool is_warm_ = false;
   bool has_warned_ = false;
   std::int64_t steps_ = 0;
+  Nanoseconds end_of_last_ = 0;  // step whose records count; 0: there is none
+  std::uint64_t late_ = 0;       // found since then
   KernelTable kernels_;
   Counts counts_;
 };

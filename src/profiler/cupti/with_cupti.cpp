@@ -1,5 +1,6 @@
 #include <array>
-#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <limits>
 #include <mutex>
@@ -36,6 +37,8 @@ struct Sink {
   std::size_t block_bytes = 0;
   std::size_t most_blocks = 0;
   std::size_t blocks_out = 0;  // with CUPTI
+  std::size_t under_way = 0;   // came back, and are being read
+  std::condition_variable came_back;
   std::vector<std::pair<std::uint8_t*, std::size_t>> free_blocks;
   Records records;
 
@@ -58,11 +61,27 @@ struct Sink {
     return {memory, block_bytes};
   }
 
-  void take_back(std::uint8_t* block, std::size_t size, Records more) {
+  void begin_to_read() {
     const std::scoped_lock lock(mutex);
-    if (is_on) records.append(std::move(more));
-    free_blocks.emplace_back(block, size);
-    if (blocks_out > 0) --blocks_out;
+    ++under_way;
+  }
+
+  void take_back(std::uint8_t* block, std::size_t size, Records more) {
+    {
+      const std::scoped_lock lock(mutex);
+      if (is_on) records.append(std::move(more));
+      free_blocks.emplace_back(block, size);
+      if (blocks_out > 0) --blocks_out;
+      --under_way;
+    }
+    came_back.notify_all();
+  }
+
+  // A flush promises nothing of what CUPTI's own thread hands back meanwhile. The blocks that are still being read when
+  // `patience` ends: their records come late.
+  std::size_t wait_for_reads(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds patience) {
+    came_back.wait_for(lock, patience, [this] { return under_way == 0; });
+    return under_way;
   }
 };
 
@@ -79,6 +98,7 @@ void CUPTIAPI on_requested(std::uint8_t** block, std::size_t* size, std::size_t*
 void CUPTIAPI on_completed(CUcontext, std::uint32_t, std::uint8_t* block, std::size_t size, std::size_t valid) {
   if (block == nullptr) return;
   Sink& to = sink();
+  to.begin_to_read();
   to.take_back(block, size, decode_block(to.api, block, valid, to.offset, to.names));
 }
 
@@ -111,7 +131,8 @@ class CuptiSession final : public Session {
     for (const auto call : driver_calls_) static_cast<void>(api_.enable_driver_call(call, 0));
     if (has_callbacks_) static_cast<void>(api_.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED));
     {
-      const std::scoped_lock lock(sink().mutex);
+      std::unique_lock lock(sink().mutex);
+      static_cast<void>(sink().wait_for_reads(lock, patience_));
       sink().is_on = false;
       sink().records = {};
     }
@@ -129,6 +150,7 @@ class CuptiSession final : public Session {
     if (!subscribe(why)) return false;
     static_cast<void>(api_.set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM));
     const bool has_our_clock = api_.register_timestamp(&our_time) == CUPTI_SUCCESS;
+    patience_ = options.patience;
     Sink& to = sink();
     {
       const std::scoped_lock lock(to.mutex);
@@ -152,7 +174,8 @@ class CuptiSession final : public Session {
     static_cast<void>(api_.dropped_records(nullptr, 0, &dropped));
     Records records;
     {
-      const std::scoped_lock lock(sink().mutex);
+      std::unique_lock lock(sink().mutex);
+      dropped += sink().wait_for_reads(lock, patience_);
       records = std::exchange(sink().records, {});
     }
     records.dropped += dropped;
@@ -221,6 +244,7 @@ class CuptiSession final : public Session {
   Api api_;
   CUpti_SubscriberHandle subscriber_ = nullptr;
   bool has_callbacks_ = false;
+  std::chrono::milliseconds patience_{0};
   std::vector<CUpti_ActivityKind> enabled_;
   std::vector<CUpti_CallbackId> driver_calls_;
 };

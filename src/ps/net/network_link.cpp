@@ -34,9 +34,8 @@ class NetworkLink::Connection {
  public:
   explicit Connection(LinkOptions options)
       : options_(std::move(options)),
-        session_(unique_name()),
         rival_(options_.worker, options_.rivalry),
-        socket_(FrameSocket::Role::kConnecting, session_, with_few_unsent(kFromServers), options_.keys),
+        socket_(FrameSocket::Role::kConnecting, options_.session, with_few_unsent(kFromServers), options_.keys),
         thread_(socket_, {.take = [this](const Frames& message) { hear(message); },
                           .turn = [this] { return turn(); },
                           .fail = [this](std::exception_ptr failure) { fail(std::move(failure)); }}),
@@ -194,7 +193,8 @@ class NetworkLink::Connection {
     next_beat_ = now_ns() + (life_ == 0 ? std::min(options_.beat, kHello) : options_.beat);
     if (is_over_ || has_said_last_) return;
     if (life_ == 0) {
-      say(Hello{kProtocol, options_.worker, session_, options_.where, options_.batch, is_anew_, options_.agreement});
+      say(Hello{kProtocol, options_.worker, options_.session, options_.where, options_.batch, is_anew_,
+                options_.agreement});
     } else {
       say(WorkerBeat{push_.sequence()});
       if (parts_->take_lost() && !has_weights()) say(WorkerAgain{last_lease_, version_ - 1});
@@ -305,7 +305,7 @@ class NetworkLink::Connection {
   WorkerPartsOptions parts_options() {
     return {.servers = options_.others,
             .keys = options_.keys,
-            .session = session_,
+            .session = options_.session,
             .beat = options_.beat,
             .pull = options_.compression.pull,
             .on_change = [this] { thread_.change([this] { changed_.notify_all(); }); }};
@@ -334,7 +334,6 @@ class NetworkLink::Connection {
   void say(const FromWorker& message) { thread_.send_now({header_of(message)}); }
 
   LinkOptions options_;
-  std::string session_;
   Layout layout_;  // written once, before anybody else reads it
 
   Rival rival_;  // of the connection's thread; where the run is over, of nobody else
@@ -372,7 +371,8 @@ class NetworkLink::Connection {
   std::exception_ptr failure_;
 };
 
-NetworkLink::NetworkLink(LinkOptions options) : connection_(std::make_unique<Connection>(std::move(options))) {
+NetworkLink::NetworkLink(LinkOptions options)
+    : session_(options.session), connection_(std::make_unique<Connection>(std::move(options))) {
   connection_->wait_until_welcome();
 }
 NetworkLink::~NetworkLink() = default;

@@ -187,7 +187,7 @@ void NetworkServer::admit(const std::string& peer, const Hello& hello) {
   say(peer, welcome_of(hello.worker, session));
   tell_others({.worker = hello.worker, .life = life, .peer = peer, .reign = reign_});
   if (!waiting_.contains(hello.worker)) give_lease(session);  // else with the weights
-  if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}});
+  if (options_.tell) options_.tell({hello.worker, WorkerNews::What::kJoined, hello.where, {}, hello.session});
   begin_all_that_may();
 }
 
@@ -331,7 +331,7 @@ void NetworkServer::tell(UpdateRecord done, const ServerProgress& before) {
     throw DivergedError(concat("update ", done.update.version,
                                ": the pushes are finite, but not what comes of them; lower the learning rate"));
   }
-  NetworkUpdate update{.before = before, .after = server_.progress(), .at = now()};
+  NetworkUpdate update{.before = before, .after = server_.progress(), .at = now(), .open_since = open_since_};
   std::vector<PushKey> untimed;
   for (const PushRecord& record : done.update.pushes) {
     const auto waiting = waiting_.extract(record.worker);
@@ -385,6 +385,7 @@ void NetworkServer::give_weights(Sessions::value_type& to, std::int64_t version,
   const Weights weights = server_.weights();
   check(weights.version == version, "a worker begins with the newest weights");
   session.version = version;
+  if (!open_since_) open_since_ = now();
   tell_others({.worker = worker,
                .life = session.life,
                .peer = session.peer,

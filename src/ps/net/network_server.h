@@ -42,8 +42,9 @@ struct WorkerNews {
   enum class What { kJoined, kLeft, kFailed, kLost };
   WorkerId worker{};
   What what = What::kJoined;
-  std::string where;  // its machine and process
-  std::string why;    // empty where there is nothing to say
+  std::string where;         // its machine and process
+  std::string why;           // empty where there is nothing to say
+  std::string session = {};  // of one that has joined: its own name of its process (Hello)
 };
 
 struct NetworkOptions {
@@ -184,7 +185,7 @@ class NetworkServer {
   Nanoseconds next_beat_ = 0;
   Nanoseconds drained_at_ = 0;  // who had said anything by then has been heard
   Nanoseconds empty_since_;
-  bool is_open_ = false;  // training has begun
+  std::optional<Nanoseconds> open_since_;  // training has begun
   bool is_over_ = false;
   bool was_over_ = false;  // from the beginning
   Over why_over_;

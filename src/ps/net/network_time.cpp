@@ -41,22 +41,19 @@ void NetworkServer::look_for_lost() {
 }
 
 void NetworkServer::look_for_the_end() {
-  if (!is_open_ && !sessions_.empty() &&
-      std::ranges::any_of(sessions_, [](const auto& worker) { return worker.second.version != kNone; })) {
-    is_open_ = true;
-  }
   const std::string waited = human_duration(to_s(options_.patience));
   if (sessions_.empty()) {
-    if (is_open_ && last_one_left_) throw PeerError("all workers have left before the run was over");
+    if (open_since_ && last_one_left_) throw PeerError("all workers have left before the run was over");
     if (now() - empty_since_ < options_.patience) return;
-    throw PeerError(is_open_ ? concat("no worker has been there for ", waited, "; start them again")
-                             : concat(last_one_left_
-                                          ? "all workers have left before training began, and no other has come within "
-                                          : "no worker has come within ",
-                                      waited, refusals_.but_last(),
-                                      "; start them with the same configuration and, with keys, the same keys"));
+    throw PeerError(open_since_
+                        ? concat("no worker has been there for ", waited, "; start them again")
+                        : concat(last_one_left_
+                                     ? "all workers have left before training began, and no other has come within "
+                                     : "no worker has come within ",
+                                 waited, refusals_.but_last(),
+                                 "; start them with the same configuration and, with keys, the same keys"));
   }
-  if (is_open_ || now() - begin_ < options_.patience) return;
+  if (open_since_ || now() - begin_ < options_.patience) return;
   log_warning(concat("after ", waited, " only ", counted(sessions_.size(), "worker"), " of the policy's ",
                      server_.policy().workers, " have come: training begins without the others"));
   server_.open(now());

@@ -20,6 +20,9 @@ struct NetworkUpdate {
   ServerProgress before;
   ServerProgress after;
   Nanoseconds at = 0;
+  // When this server first gave a worker weights to begin with: before that it waited for workers. Nothing: it has not
+  // yet, as where an earlier server had taken the pushes.
+  std::optional<Nanoseconds> open_since = {};
   std::optional<data::LedgerState> ledger;  // right after it; there where state is
   std::optional<ServerState> state;         // likewise, where NetworkOptions::wants_state said so
 };

@@ -96,7 +96,7 @@ void record_place(int replica, int stage, StepSpans& host, Recording& recorded) 
       .work(own, 130, 700, 720)           // outside of any action
       .work(own, 20, 0, 0)                // without times
       .work({9, 2}, 20, 10, 990)          // a stream of no place, without a tag
-      .work(own, 20, host.begin - 50, 0)  // of an evaluation before the step
+      .work(own, 20, host.begin - 50, 0)  // came late: of the step before
       .records.work.push_back({.correlation = 9999, .where = own, .begin = 800, .end = 900});  // no launch
 }
 
@@ -115,7 +115,8 @@ TEST(Attribute, ATwoStageTwoReplicaStepGivesThePlantedBreakdown) {
   recorded.records.waits = {{1, 10, 13}};
 
   const Attribution result = attribute(host, {kStreams.begin(), kStreams.end()}, recorded.records);
-  EXPECT_EQ(result.counts.work, 41U + 4U);
+  EXPECT_EQ(result.counts.work, 45U + 4U);
+  EXPECT_EQ(result.counts.late, 4U);
   EXPECT_EQ(result.counts.without_times, 4U);
   EXPECT_EQ(result.counts.without_launch, 4U);
   EXPECT_EQ(result.counts.outside, 4U);
@@ -123,7 +124,7 @@ TEST(Attribute, ATwoStageTwoReplicaStepGivesThePlantedBreakdown) {
   EXPECT_EQ(result.counts.disagreements, 0U);
   EXPECT_EQ(result.counts.overhead, 7);
   EXPECT_EQ(result.counts.waits, 3);
-  EXPECT_EQ(result.spans.dropped, 5U + 4 + 4);  // the breakdown is incomplete, and says so
+  EXPECT_EQ(result.spans.dropped, 5U + 4 + 4 + 4);  // the breakdown is incomplete, and says so
   const profiler::StepBreakdown breakdown = profiler::break_down(result.spans);
   ASSERT_EQ(breakdown.places.size(), 4U);
   for (int at = 0; at < 4; ++at) {
@@ -178,6 +179,49 @@ TEST(Attribute, CommunicationOfNoStageIsThePlacesOwnAllReduce) {
   const Attribution result = attribute(host, {{0, 7}}, recorded.records);
   EXPECT_TRUE(result.spans.buckets.empty());
   EXPECT_EQ(profiler::break_down(result.spans).places.at(0)[Part::kAllReduce], 20);
+}
+
+// Both stages' GPUs belong to the replica, and the tag names no stage.
+TEST(Attribute, StatisticsOfAReplicaOfSeveralGpusAreOfTheOneThatTheyRanOn) {
+  StepSpans host = step_of(place(0, 0, {action(Phase::kForward, 0, 0, 10, 50)}));
+  host.places.push_back(place(0, 1, {action(Phase::kForward, 1, 0, 10, 50)}));
+  const Tag tag = tag_of(Phase::kAllReduce, 0, -1, -1);
+  Recording recorded;
+  recorded.work({0, 30}, 21, 40, 60, tag, kNccl).work({1, 30}, 22, 40, 70, tag, kNccl);
+  recorded.work({2, 30}, 23, 40, 90, tag, kNccl);  // a GPU that is none of theirs
+  const Attribution result = attribute(host, {{0, 7}, {1, 7}}, recorded.records);
+  const profiler::StepBreakdown breakdown = profiler::break_down(result.spans);
+  EXPECT_EQ(breakdown.places.at(0)[Part::kAllReduce], 20);
+  EXPECT_EQ(breakdown.places.at(1)[Part::kAllReduce], 30);
+  EXPECT_EQ(result.counts.elsewhere, 1U);
+}
+
+// What NCCL's kernels of one stage, [begin, end), are told by its buckets: when the last process was there.
+std::vector<Nanoseconds> all_there(std::vector<BucketSpan> buckets,
+                                   const std::vector<std::pair<Nanoseconds, Nanoseconds>>& kernels) {
+  StepSpans host = step_of(place(0, 0, {action(Phase::kBackward, 0, 0, 10, 50)}));
+  host.end = 1000;
+  host.buckets = std::move(buckets);
+  Recording recorded;
+  for (const auto& [begin, end] : kernels)
+    recorded.work({0, 30}, 21, begin, end, tag_of(Phase::kBackward, 0, 0, 0), kNccl);
+  std::vector<Nanoseconds> moments;
+  for (const BucketSpan& bucket : attribute(host, {{0, 7}}, recorded.records).spans.buckets)
+    moments.push_back(bucket.all_there);
+  return moments;
+}
+
+// Else what is waited for the slowest process would count as transfer.
+TEST(Attribute, WhereNcclsKernelsAreNotAsManyAsTheBucketsTheSkewIsStillTold) {
+  const std::vector<BucketSpan> two{{StageId{0}, 0, 100, 300, 990}, {StageId{0}, 1, 100, 900, 990}};
+  using Moments = std::vector<Nanoseconds>;
+  EXPECT_EQ(all_there(two, {{100, 350}, {350, 970}}), (Moments{300, 900}));
+  EXPECT_EQ(all_there(two, {{100, 970}}), (Moments{900}));                                    // both in one kernel
+  EXPECT_EQ(all_there(two, {{100, 340}, {340, 360}, {360, 970}}), (Moments{300, 340, 900}));  // the first in two
+  EXPECT_EQ(all_there(two, {{100, 340}, {340, 920}, {920, 970}}), (Moments{300, 900, 920}));  // the second in two
+  const std::vector<BucketSpan> late{{StageId{0}, 0, 100, 900, 990}, {StageId{0}, 1, 100, 900, 990}};
+  EXPECT_EQ(all_there(late, {{100, 390}, {390, 680}, {680, 970}}), (Moments{390, 680, 900}));
+  EXPECT_EQ(all_there({}, {{100, 390}}), (Moments{100}));
 }
 
 TEST(Attribute, APlaceOnACpuKeepsItsSpans) {

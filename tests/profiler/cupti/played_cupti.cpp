@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <semaphore>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -28,6 +30,13 @@ struct Device {
 
 Device device;
 thread_local std::vector<std::uint64_t> tags;
+
+struct Worker {
+  std::thread thread;
+  std::binary_semaphore reads{0}, may_go_on{0};
+};
+Worker worker;
+thread_local bool stops_at_next_record = false;
 
 std::size_t size_of(int kind) {
   switch (kind) {
@@ -84,6 +93,17 @@ void played_record(const void* record, std::size_t size) {
 }
 void played_flush_from_worker() {
   std::thread([] { cuptiActivityFlushAll(0); }).join();
+}
+void played_worker_begins() {
+  worker.thread = std::thread([] {
+    stops_at_next_record = true;
+    cuptiActivityFlushAll(0);
+  });
+  worker.reads.acquire();
+}
+void played_worker_goes_on() {
+  worker.may_go_on.release();
+  worker.thread.join();
 }
 int played_enabled_kinds() { return static_cast<int>(device.enabled.size()); }
 int played_subscribers() { return device.subscribers; }
@@ -147,6 +167,10 @@ CUptiResult cuptiActivityFlushAll(std::uint32_t) {
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityGetNextRecord(std::uint8_t* block, std::size_t valid, CUpti_Activity** record) {
+  if (std::exchange(stops_at_next_record, false)) {
+    worker.reads.release();
+    worker.may_go_on.acquire();
+  }
   auto* const now = reinterpret_cast<std::uint8_t*>(*record);
   std::uint8_t* const next = now == nullptr ? block : now + size_of(kind_of(now));
   if (next >= block + valid) return CUPTI_ERROR_MAX_LIMIT_REACHED;

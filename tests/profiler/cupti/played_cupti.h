@@ -1,5 +1,6 @@
 // played_cupti: steers the library that stands in for libcupti in tests: it has the same symbols, and plays records
-// back through the buffers that its client lends, as a device's would come. Threads: one.
+// back through the buffers that its client lends, as a device's would come. Threads: one;
+// played_worker_goes_on() from any.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,9 @@ void played_version(unsigned version);
 void played_record(const void* record, std::size_t size);
 // Flushes from a thread of its own, as CUPTI's worker does, and waits for it.
 void played_flush_from_worker();
+// Likewise, but returns while the client is reading the first record there, which takes until played_worker_goes_on().
+void played_worker_begins();
+void played_worker_goes_on();  // and waits for the worker's end
 // Records that found no buffer are counted as dropped, as CUPTI does it. Of the client:
 int played_enabled_kinds();
 int played_subscribers();

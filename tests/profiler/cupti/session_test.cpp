@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <thread>
 
@@ -165,6 +166,74 @@ TEST_F(CuptiSession, SequencesOfWhichRecordsAreDroppedAreNotKnown) {
   play_kernel(1, 120, 130);
   const std::vector<SequenceSpan> spans{{100, 200, 1000}};
   EXPECT_FALSE(sequence_kernels(session->collect(), spans).at(0).has_value());
+}
+
+// The step that begins at `begin`; the records of play_step() are of it.
+StepSpans host_step_at(Nanoseconds begin) {
+  StepSpans step = host_step();
+  step.begin += begin, step.end += begin;
+  Span& forward = step.places[0].spans[0];
+  forward.begin += begin, forward.end += begin, forward.host_begin += begin, forward.host_end += begin;
+  return step;
+}
+
+void play_step(Nanoseconds begin) {
+  play_launch(static_cast<std::uint32_t>(begin), begin + 20, kNoTag);
+  play_kernel(static_cast<std::uint32_t>(begin), begin + 100, begin + 300);
+}
+
+// CUPTI's own thread hands records over while a flush returns: nothing is promised of those.
+TEST_F(CuptiSession, AStepWaitsForRecordsThatAreBeingReadInAnotherThread) {
+  StepKernels steps(start());
+  static_cast<void>(steps.attributed(host_step()));
+  play_step(1000);
+  played_worker_begins();
+  std::thread later([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    played_worker_goes_on();
+  });
+  const StepSpans step = steps.attributed(host_step_at(1000));
+  later.join();
+  EXPECT_EQ(profiler::break_down(step).places.at(0)[Part::kForward], 200);
+  EXPECT_EQ(step.dropped, 0U);
+  steps.forget();
+  EXPECT_EQ(steps.counts().late, 0U);
+}
+
+TEST_F(CuptiSession, RecordsThatAreNotReadInTimeAreMissedAndLate) {
+  StepKernels steps(start({.patience = std::chrono::milliseconds(1)}));
+  static_cast<void>(steps.attributed(host_step()));
+  play_step(1000);
+  played_worker_begins();
+  const StepSpans step = steps.attributed(host_step_at(1000));
+  EXPECT_EQ(step.dropped, 1U);
+  played_worker_goes_on();
+  play_step(2000);
+  const StepSpans next = steps.attributed(host_step_at(2000));  // without forget(): they are found here
+  EXPECT_EQ(profiler::break_down(next).places.at(0)[Part::kForward], 200);
+  EXPECT_EQ(next.dropped, 1U);
+  EXPECT_EQ(steps.counts().late, 1U);
+}
+
+// A block with one record that is not complete is held back by a flush, all of it.
+TEST_F(CuptiSession, RecordsOfAStepThatComeAfterItCountAsDroppedAndThoseOfAnEvaluationDoNot) {
+  StepKernels steps(start());
+  play_step(100);
+  static_cast<void>(steps.attributed(host_step()));
+  play_step(200);
+  steps.forget();  // of the warm-up, which nobody reports
+  static_cast<void>(steps.attributed(host_step_at(1000)));
+  play_step(1000);
+  play_step(2500);                // an evaluation
+  play_kernel(1001, 1900, 1950);  // its launch came with the step
+  steps.forget();
+  steps.forget();
+  EXPECT_EQ(steps.counts().late, 2U);
+  play_step(3000);
+  EXPECT_EQ(steps.attributed(host_step_at(3000)).dropped, 2U);
+  play_step(4000);
+  EXPECT_EQ(steps.attributed(host_step_at(4000)).dropped, 0U);
+  EXPECT_EQ(steps.counts().work, 4U);
 }
 
 TEST_F(CuptiSession, AStreamThatIsNotKnownKeepsTheTimesOfItsEvents) {

@@ -40,6 +40,19 @@ TEST_P(Network, BulkSynchronousWorkersLearnWhatOneDoesFromAllTheirSamples) {
 }
 INSTANTIATE_TEST_SUITE_P(Workers, Network, testing::Values(1, 2, 5));
 
+TEST(NetworkTest, EachUpdateTellsWhenTheFirstWorkerBegan) {
+  ToyServer server(preset_policy("asp", 1), 3);
+  server.start();
+  const Nanoseconds before = now_ns();
+  work(toy_link(server.port(), 0));
+  server.join();
+  ASSERT_EQ(server.updates.size(), 3U);
+  for (const NetworkUpdate& update : server.updates) {
+    EXPECT_GE(update.open_since, before);
+    EXPECT_LE(update.open_since, server.updates.front().at);
+  }
+}
+
 TEST(NetworkTest, AsynchronousWorkersEachUpdateAlone) {
   ToyServer server(preset_policy("asp", 3), 60);
   server.start();
