@@ -21,10 +21,4 @@ const char* phase_word(Phase phase) {
   return "other";
 }
 
-std::uint64_t spans_dropped(std::span<const TracedStep> steps) {
-  std::uint64_t dropped = 0;
-  for (const TracedStep& step : steps) dropped += step.spans.dropped;
-  return dropped;
-}
-
 }  // namespace sluice::profiler

@@ -31,6 +31,12 @@ std::string head_text(const TraceProcess& process, std::uint64_t dropped) {
 
 }  // namespace
 
+std::uint64_t spans_dropped(std::span<const TracedStep> steps) {
+  std::uint64_t dropped = 0;
+  for (const TracedStep& step : steps) dropped += step.spans.dropped;
+  return dropped;
+}
+
 std::string trace_text(const TraceProcess& process, std::span<const TracedStep> steps) {
   TraceEvents events(process);
   for (const TracedStep& step : steps) events.add(step);
