@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <numeric>
 
 namespace sluice::profiler {
@@ -13,14 +12,14 @@ double numel(const Shape& shape) {
                          [](double all, std::int64_t size) { return all * static_cast<double>(size); });
 }
 
+double last(const Shape& shape) { return static_cast<double>(shape.at(shape.size() - 1)); }
+
 // The last dimensions of both, multiplied as matrices [m, k] and [k, n]; those before them are batches.
-double product(const Shape& left, const Shape& right) { return 2 * numel(left) * static_cast<double>(right.back()); }
+double product(const Shape& left, const Shape& right) { return 2 * numel(left) * last(right); }
 
 // Multiply-adds for each value of the side that the kernel slides over: of a [out, in / groups, ...] weight, which a
 // transposed convolution has as [in, out / groups, ...].
-double taps(const Shape& weight) {
-  return weight.front() == 0 ? 0 : numel(weight) / static_cast<double>(weight.front());
-}
+double taps(const Shape& weight) { return weight.at(0) == 0 ? 0 : numel(weight) / static_cast<double>(weight.at(0)); }
 
 bool flag(const CallShapes& call, std::size_t place) {
   return place < call.flags.size() && !call.flags[place].empty() && call.flags[place].front();
@@ -28,7 +27,7 @@ bool flag(const CallShapes& call, std::size_t place) {
 
 double wanted_gradients(const CallShapes& call, std::size_t mask) {
   const auto& flags = call.flags.at(mask);
-  return static_cast<double>(std::count(flags.begin(), flags.begin() + 2, true));  // the bias's is a sum
+  return (flags.at(0) ? 1.0 : 0.0) + (flags.at(1) ? 1.0 : 0.0);  // the bias's is a sum
 }
 
 double first_two(const CallShapes& call) { return product(call.inputs.at(0), call.inputs.at(1)); }
@@ -55,7 +54,7 @@ double slow_convolution_backward(const CallShapes& call) {
 // [.., queries, width] and [.., keys, width of value]: the scores, and what is made of the values.
 double attention_of(const Shape& query, const Shape& key, const Shape& value) {
   const double scores = numel(query) * static_cast<double>(key.at(key.size() - 2));
-  return 2 * (scores + scores / static_cast<double>(query.back()) * static_cast<double>(value.back()));
+  return 2 * (scores + scores / last(query) * last(value));
 }
 
 double attention(const CallShapes& call) {
@@ -66,12 +65,12 @@ double attention(const CallShapes& call) {
 double attention_backward(const CallShapes& call) {
   const Shape &query = call.inputs.at(1), &key = call.inputs.at(2), &value = call.inputs.at(3);
   const double scores = numel(query) * static_cast<double>(key.at(key.size() - 2));
-  return 2 * (3 * scores + 2 * scores / static_cast<double>(query.back()) * static_cast<double>(value.back()));
+  return 2 * (3 * scores + 2 * scores / last(query) * last(value));
 }
 
 // x [.., in] with a weight [out, in].
 double linear(const CallShapes& call) {
-  return 2 * numel(call.inputs.at(0)) * static_cast<double>(call.inputs.at(1).front());
+  return 2 * numel(call.inputs.at(0)) * static_cast<double>(call.inputs.at(1).at(0));
 }
 
 // Gradient of the output [n, out, ..] and weight.

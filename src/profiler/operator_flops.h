@@ -21,7 +21,7 @@ struct CallShapes {
   std::vector<Shape> outputs;
 };
 
-// Requires: the shapes of a call that the operator takes.
+// Throws std::out_of_range where the shapes are not those of such a call.
 using FlopFormula = double (*)(const CallShapes& call);
 
 // Null: none. name: without the overload, "aten::mm".

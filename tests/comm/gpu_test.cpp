@@ -1,45 +1,53 @@
-// Tensors of a GPU between processes: NCCL in a run of one, Gloo between two that share the GPU, for which threads
-// stand in. Skips without a GPU, but for the run of one on a CPU.
+// Tensors of a GPU between processes: NCCL in a world of one, which a run of one process never asks for, and Gloo
+// between two that share the GPU, for which threads stand in; the same on a CPU. The rest skips without a GPU.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "comm/nccl/nccl.h"
 #include "comm/processes.h"
 #include "comm/ranks.h"
 
 namespace sluice::comm {
 namespace {
 
-constexpr TimeLimits kMinute{std::chrono::milliseconds(60000), std::chrono::milliseconds(60000)};
+constexpr std::chrono::milliseconds kMinute(60000);
 
-// Sums over `size` ranks of tensors on `device`, in several sizes.
-void expect_sums(int size, device::Device device, Collectives collectives) {
+void expect_sums(const Communicator& communicator, device::Device device) {
+  const int rank = communicator.rank(), size = communicator.size();
+  for (const std::int64_t numbers : {1, 1000, 1 << 20}) {
+    const at::TensorOptions options = at::TensorOptions().dtype(at::kDouble).device(device::torch_device(device));
+    const at::Tensor tensor = at::arange(numbers, options) * (rank + 1);
+    communicator.all_reduce(tensor).wait();
+    EXPECT_TRUE(at::equal(tensor, at::arange(numbers, options) * (size * (size + 1) / 2))) << numbers;
+  }
+  communicator.barrier();
+}
+
+void expect_sums_of_two(device::Device device) {
   const int port = test::free_port();
-  const auto failures = test::run_ranks(size, [&](int rank) {
-    Processes processes(test::world_of(rank, size, port), {}, kMinute);
-    const auto communicator = processes.make_communicator("gradients", device, collectives);
-    for (const std::int64_t numbers : {1, 1000, 1 << 20}) {
-      const at::TensorOptions options = at::TensorOptions().dtype(at::kDouble).device(device::torch_device(device));
-      const at::Tensor tensor = at::arange(numbers, options) * (rank + 1);
-      communicator->all_reduce(tensor).wait();
-      EXPECT_TRUE(at::equal(tensor, at::arange(numbers, options) * (size * (size + 1) / 2))) << numbers;
-    }
-    communicator->barrier();
+  const auto failures = test::run_ranks(2, [&](int rank) {
+    Processes processes(test::world_of(rank, 2, port), {}, {kMinute, kMinute});
+    expect_sums(*processes.make_communicator("gradients", device, Collectives::kGloo), device);
   });
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");
 }
 
-TEST(CommunicatorOfOne, AddsUpToItself) { expect_sums(1, {}, Collectives::kGloo); }
-
 TEST(CommunicatorOfOne, GpuTensorsAddUpByNccl) {
   if (device::cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
-  expect_sums(1, {device::DeviceKind::kCuda, 0}, Collectives::kNccl);
+  const device::Device gpu{device::DeviceKind::kCuda, 0};
+  const auto backend = nccl::make_backend(c10::make_intrusive<c10d::HashStore>(), /*rank=*/0, /*size=*/1, kMinute);
+  expect_sums(Communicator("gradients", gpu, backend, kMinute), gpu);
 }
 
 TEST(CommunicatorOfTwo, GpuTensorsAddUpByGloo) {
   if (device::cuda_device_count() == 0) GTEST_SKIP() << "no CUDA device is visible";
-  expect_sums(2, {device::DeviceKind::kCuda, 0}, Collectives::kGloo);
+  expect_sums_of_two({device::DeviceKind::kCuda, 0});
 }
+
+TEST(CommunicatorOfTwo, CpuTensorsAddUpAlike) { expect_sums_of_two({}); }
 
 }  // namespace
 }  // namespace sluice::comm

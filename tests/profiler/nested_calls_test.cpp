@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -137,6 +138,8 @@ TEST(OperatorFlops, AreThoseOfClosedForms) {
   EXPECT_EQ(flops("sluice::attention", {{{2, 1, 16}, {2, 9, 2 * 16}}, {}, {{2, 1, 16}}}), 2 * 2.0 * 2 * 1 * 9 * 16);
   EXPECT_EQ(flops("sluice::attention_backward", {{{2, 9, 16}, {}, {2, 9, 3 * 16}, {2, 4, 96}}, {}, {}}),
             4 * 2.0 * 2 * 9 * 9 * 16);
+  EXPECT_THROW(static_cast<void>(flops("aten::mm", {})), std::out_of_range);
+  EXPECT_THROW(static_cast<void>(flops("aten::convolution", {{{}, {}}, {}, {{}}})), std::out_of_range);
   EXPECT_EQ(flop_formula("aten::relu"), nullptr);
   EXPECT_EQ(flop_formula("aten::m"), nullptr);
 }

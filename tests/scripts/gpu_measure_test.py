@@ -66,6 +66,12 @@ class MeasureTest(unittest.TestCase):
             text = gpu_measure.recording(out, sys.executable, str(fake))
             self.assertEqual(text, "off 10.00 ms, events 10.00 ms (x 1.000), cupti 20.00 ms (x 2.000)")
             self.assertEqual(len(list(out.iterdir())), 9)
+            fake.write_text("import sys; sys.exit(4 if 'events' in sys.argv[-3] else 'off' not in sys.argv[-3])", encoding="utf-8")
+            fake_run = pathlib.Path(folder) / "again" / "off-0"
+            fake_run.mkdir(parents=True)
+            (fake_run / "metrics.jsonl").write_text((out / "off-0" / "metrics.jsonl").read_text(encoding="utf-8"), encoding="utf-8")
+            with self.assertRaisesRegex(gpu_measure.NotAsItShould, "with events ended with exit code 4"):
+                gpu_measure.recording(fake_run.parent, sys.executable, str(fake))
 
     def test_memory_is_short_where_less_was_predicted(self):
         def profile(predicted):

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -61,6 +63,17 @@ const OperatorTraits& traits_in(ThreadCalls& thread, const at::RecordFunction& c
                                       : thread.traits.emplace(call.name(), traits_of(call)).first->second;
 }
 
+// None for a call that has thrown, or whose arguments are not those that its formula knows.
+double flops_of(InCall& call, std::span<const c10::IValue> outputs) {
+  if (call.traits.formula == nullptr || outputs.empty()) return 0;
+  call.shapes.outputs = shapes_of(outputs);
+  try {
+    return call.traits.formula(call.shapes);
+  } catch (const std::out_of_range&) {
+    return 0;
+  }
+}
+
 // The engine calls each function of a graph under a name that holds the function's.
 std::string_view row_of(std::string_view name) { return name.starts_with("autograd::") ? "autograd" : name; }
 
@@ -112,10 +125,7 @@ struct Observer {
     }
     profiler::CallCost whole{.touched = std::move(in_call.touched)};
     if (!in_call.traits.touches_nothing) add_touched(call.outputs(), whole.touched);
-    if (in_call.traits.formula != nullptr && !call.outputs().empty()) {  // empty: it has thrown
-      in_call.shapes.outputs = shapes_of(call.outputs());
-      whole.flops = in_call.traits.formula(in_call.shapes);
-    }
+    whole.flops = flops_of(in_call, call.outputs());
     add(thread, call.name(), thread.calls.leave(ended, std::move(whole)));
     const Nanoseconds done = watch->clock_();
     thread.cost += done - ended;
