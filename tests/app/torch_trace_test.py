@@ -102,7 +102,7 @@ class TorchTraceTest(unittest.TestCase):
             own = [bar for bar in bars(trace) if bar["name"] == layer and any(within(bar, outer) for outer in forward)]
             self.assertEqual(rows[layer, "forward"], operators_in(trace, own), layer)
         all_backward = operators_in(trace, self.annotations(trace, "backward, "))
-        reducing = operators_in(trace, self.annotations(trace, "all-reduce, "))
+        reducing = operators_in(trace, self.annotations(trace, "all_reduce, "))
         ours = sum((calls for (_, direction), calls in rows.items() if direction == "backward"), collections.Counter())
         # What a stage does for the sum over replicas lies within its backward, and is no layer's.
         del ours["autograd"]  # its engine's own work, under many names in the trace

@@ -38,13 +38,13 @@ std::string difference(const profiler::LayerProfile& profile, const RunReport& r
   if (batch && std::lround(profiled) != *batch) return concat(std::lround(profiled), " samples a step, not ", *batch);
   if (const auto name = text_at(plan, "model"); name && *name != profile.fingerprint.model.name)
     return concat("the model ", profile.fingerprint.model.name);
-  if (!run.config) return "";
-  if (profile.fingerprint.precision != run.config->train.precision) return profile.fingerprint.precision;
-  if (profile.fingerprint.optimizer != run.config->train.optimizer) return profile.fingerprint.optimizer;
   const auto stages = static_cast<std::int64_t>(profile.stage_memory.size());
   const std::int64_t devices = count_at(plan, "stages", 1'000'000).value_or(stages);
   if (stages > 0 && stages != devices && stages != devices * count_at(plan, "virtual", 1'000'000).value_or(1))
     return counted(stages, "stage");
+  if (!run.config) return "";
+  if (profile.fingerprint.precision != run.config->train.precision) return profile.fingerprint.precision;
+  if (profile.fingerprint.optimizer != run.config->train.optimizer) return profile.fingerprint.optimizer;
   return "";
 }
 

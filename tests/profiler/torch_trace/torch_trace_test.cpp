@@ -95,7 +95,7 @@ TEST_F(TorchTrace, AThreadThatWasThereBeforeIsSeen) {
   EXPECT_EQ(bars["ProfilerStep#7"], 1);
   EXPECT_EQ(bars["forward, replica 0 stage 1, micro-batch 2"], 1);
   EXPECT_EQ(bars["backward, replica 0 stage 1, micro-batch 2"], 1);
-  EXPECT_EQ(bars["all-reduce, replica 0 stage 1"], 1);
+  EXPECT_EQ(bars["all_reduce, replica 0 stage 1"], 1);
   EXPECT_EQ(bars["first"], 1);
   EXPECT_EQ(bars["aten::mm"], 5) << "two forward, three backward";
   EXPECT_EQ(threads.size(), 1U);
