@@ -20,8 +20,6 @@ constexpr double kLeastShare = 0.01;  // of its time, of those beside the first
 
 std::string percent(double share) { return concat(fixed(100 * share, share < 0.0995 ? 1 : 0), " %"); }
 
-const char* pass_name(profiler::Pass pass) { return pass == profiler::Pass::kForward ? "forward" : "backward"; }
-
 // Two digits and more of something counted in billions.
 std::string billions(double number) { return fixed(number * 1e-9, number < 1e10 ? 2 : 1); }
 
@@ -80,33 +78,6 @@ std::string operator_table(const profiler::OperatorProfile& profile) {
     add_pass(concat(layer.layer, " backward"), layer.backward, profile.peaks, rows);
   }
   return text_table(rows, std::array{Align::kLeft, Align::kRight});
-}
-
-std::string slowest_operators(const std::vector<OperatorLine>& lines, std::int64_t steps) {
-  constexpr std::size_t kMost = 20;
-  Nanoseconds all = 0;
-  for (const OperatorLine& line : lines) all += line.sum.self;
-  std::vector<TextRow> rows{{"operator", "layer", "pass", "self ms a step", "share", "calls", "GFLOP/s", "GB/s"}};
-  for (std::size_t i = 0; i < std::min(lines.size(), kMost); ++i) {
-    const auto& [layer, pass, name, sum] = lines[i];
-    const auto rate = [&](double amount) { return amount > 0 ? billions(per_second(amount, sum.self)) : "-"; };
-    rows.push_back({name, layer.empty() ? "-" : layer, pass_name(pass),
-                    fixed(to_ms(sum.self) / static_cast<double>(steps), 3),
-                    percent(static_cast<double>(sum.self) / static_cast<double>(std::max<Nanoseconds>(all, 1))),
-                    std::to_string(sum.calls), rate(sum.flops), rate(sum.bytes)});
-  }
-  return concat("operators of ", counted(steps, "step"), ", the slowest of ", lines.size(), "\n",
-                text_table(rows, std::array{Align::kLeft, Align::kLeft, Align::kLeft, Align::kRight}));
-}
-
-nlohmann::ordered_json operator_fields(const OperatorLine& line) {
-  return {{"layer", line.layer.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(line.layer)},
-          {"pass", pass_name(line.pass)},
-          {"operator", line.name},
-          {"calls", line.sum.calls},
-          {"self_ms", to_ms(line.sum.self)},
-          {"flops", line.sum.flops},
-          {"bytes", line.sum.bytes}};
 }
 
 }  // namespace sluice::report

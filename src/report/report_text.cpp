@@ -7,7 +7,7 @@
 #include "core/concat.h"
 #include "core/text.h"
 #include "core/text_table.h"
-#include "report/kernel_table.h"
+#include "report/call_table.h"
 #include "report/rank_spread.h"
 #include "report/run_report.h"
 #include "report/time_table.h"
@@ -176,10 +176,11 @@ std::string between_text(const RunLog& log, const Json& run) {
                 human_duration(*checkpoints), "\n");
 }
 
-// With what each process, and each kernel of a GPU, tells; empty where they tell nothing.
+// What each process, kernel and operator tells; empty where they tell nothing.
 std::string details_text(const Json& run) {
   std::string text;
-  for (const std::string& part : {rank_spread_text(run.at("rank_spread")), kernel_table_text(run.at("kernels"))}) {
+  for (const std::string& part : {rank_spread_text(run.at("rank_spread")), kernel_table_text(run.at("kernels")),
+                                  run_operators_text(run.at("operators"))}) {
     if (!part.empty()) text += part + "\n";
   }
   return text;

@@ -39,7 +39,7 @@ class Reader {
     if (event == "summary") log_.summary = line;
     if (event == "step" || event == "plan" || event == "resume") {  // the run went on after what ended it before
       log_.summary = Json::object();
-      log_.ranks = log_.kernels = nullptr;
+      log_.ranks = log_.kernels = log_.operators = nullptr;
       log_.ends_in_fault = false;
     }
     add_of_others(line, event);
@@ -61,6 +61,7 @@ class Reader {
   void add_of_others(const Json& line, const std::string& event) {
     if (event == "ranks") log_.ranks = line.value("ranks", Json(nullptr));
     if (event == "kernels") log_.kernels = line;
+    if (event == "operators") log_.operators = line;
     if (event == "transition") log_.plan_since = integer_at(line, "step").value_or(log_.plan_since);
     if (event == "ps") log_.server = line;
     if (event == "push") add_push(log_.workers, line);

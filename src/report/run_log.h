@@ -42,9 +42,11 @@ struct RunLog {
   nlohmann::ordered_json summary = nlohmann::ordered_json::object();  // empty unless it is how the records end
   nlohmann::ordered_json fault = nlohmann::ordered_json::object();    // the last `fault`; empty when there is none
   bool ends_in_fault = false;
-  nlohmann::ordered_json ranks = nullptr;    // the list of `ranks`, and the last `kernels`; of the last start, as
-  nlohmann::ordered_json kernels = nullptr;  // `summary`; null where there is none
-  double time_s = 0;                         // of the last record
+  // The list of `ranks`, the last `kernels` and `operators`: of the last start, as `summary`; null where there is none.
+  nlohmann::ordered_json ranks = nullptr;
+  nlohmann::ordered_json kernels = nullptr;
+  nlohmann::ordered_json operators = nullptr;
+  double time_s = 0;  // of the last record
 
   std::map<std::string, std::int64_t, std::less<>> counts;  // records by event
   std::int64_t steps = 0;                                   // recorded

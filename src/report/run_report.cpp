@@ -5,7 +5,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "report/kernel_table.h"
+#include "report/call_table.h"
 #include "report/rank_spread.h"
 
 namespace sluice::report {
@@ -65,6 +65,7 @@ void add_measurements(Json& report, const RunLog& log) {
   report["advice"] = value_at(log.summary, "advice");
   report["rank_spread"] = rank_spread(log.ranks);
   report["kernels"] = kernel_table(log.kernels);
+  report["operators"] = run_operators(log.operators);
 }
 
 void add_evaluations(Json& report, const RunLog& log) {

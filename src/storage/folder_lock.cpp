@@ -1,11 +1,13 @@
 #include "storage/folder_lock.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <sstream>
 #include <string>
 #include <system_error>
 
@@ -48,6 +50,16 @@ FileDescriptor lock_folder(const std::filesystem::path& folder, std::string_view
     log_debug(concat("cannot write the owner into ", file.string()));
   }
   return lock;
+}
+
+bool owner_is_gone(const std::filesystem::path& folder) {
+  const FileDescriptor lock(::open((folder / ".lock").c_str(), O_RDONLY | O_CLOEXEC));
+  if (lock.get() < 0) return false;
+  std::istringstream owner(read_owner(lock.get()));
+  std::string process, on, host;
+  ::pid_t number = 0;
+  if (!(owner >> process >> number >> on >> host) || number <= 0 || host != host_name()) return false;
+  return ::kill(number, 0) != 0 && errno == ESRCH;
 }
 
 }  // namespace sluice::storage

@@ -14,4 +14,8 @@ namespace sluice::storage {
 [[nodiscard]] FileDescriptor lock_folder(const std::filesystem::path& folder, std::string_view name,
                                          std::string_view advice);
 
+// Whether the process that locked it last is known to be gone: it was on this host, and no process has its number.
+// False where nobody can tell.
+[[nodiscard]] bool owner_is_gone(const std::filesystem::path& folder);
+
 }  // namespace sluice::storage

@@ -16,7 +16,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "profiler/cupti/session.h"
-#include "report/operator_table.h"
+#include "report/call_table.h"
 #include "train/trace_files.h"
 
 namespace sluice::train {
@@ -54,6 +54,28 @@ std::string read_whole(const fs::path& file) {
     throw StorageError(concat("LibTorch's profiler could not write all of ", file.string(),
                               "; make room there, or let it be written to"));
   return text;
+}
+
+using OperatorRow = profiler::OperatorSums::value_type;
+
+std::vector<const OperatorRow*> longest_first(const profiler::OperatorSums& sums) {
+  std::vector<const OperatorRow*> rows;
+  for (const OperatorRow& row : sums) rows.push_back(&row);
+  std::ranges::stable_sort(rows, std::greater<>(), [](const OperatorRow* row) { return row->second.self; });
+  return rows;
+}
+
+// Of the event `operators`: sums over the steps, of all places of this process.
+nlohmann::ordered_json operator_fields(const OperatorRow& row, const std::vector<std::string>& layers) {
+  const auto& [key, sum] = row;
+  const bool is_known = key.layer >= 0;
+  return {{"layer", is_known ? nlohmann::ordered_json(layers.at(static_cast<std::size_t>(key.layer))) : nullptr},
+          {"pass", key.pass == profiler::Pass::kForward ? "forward" : "backward"},
+          {"operator", key.name},
+          {"calls", sum.calls},
+          {"self_ms", to_ms(sum.self)},
+          {"flops", sum.flops},
+          {"bytes", sum.bytes}};
 }
 
 }  // namespace
@@ -187,24 +209,19 @@ void TorchProfile::write() {
 
 void TorchProfile::report(report::Reporter* reporter) const {
   if (sums_.empty()) return;
-  std::vector<report::OperatorLine> lines;
-  for (const auto& [key, sum] : sums_) {
-    const std::string layer = key.layer < 0 ? std::string() : layers_.at(static_cast<std::size_t>(key.layer));
-    lines.push_back({layer, key.pass, key.name, sum});
-  }
-  std::ranges::stable_sort(lines, std::greater<>(), [](const auto& line) { return line.sum.self; });
-  log_table(report::slowest_operators(lines, steps_));
-  if (reporter == nullptr) return;
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  const auto rows = longest_first(sums_);
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
   Nanoseconds rest = 0;
-  for (const report::OperatorLine& line : lines) {
-    if (rows.size() == kMostOperators) {
-      rest += line.sum.self;
+  for (const OperatorRow* row : rows) {
+    if (list.size() == kMostOperators) {
+      rest += row->second.self;
       continue;
     }
-    rows.push_back(report::operator_fields(line));
+    list.push_back(operator_fields(*row, layers_));
   }
-  reporter->event("operators", {{"steps", steps_}, {"rows", rows}, {"rest_ms", to_ms(rest)}});
+  const nlohmann::ordered_json event{{"steps", steps_}, {"rows", std::move(list)}, {"rest_ms", to_ms(rest)}};
+  log_table(report::run_operators_text(report::run_operators(event)));
+  if (reporter != nullptr) reporter->event("operators", event);
 }
 
 }  // namespace sluice::train

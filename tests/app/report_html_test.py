@@ -151,6 +151,22 @@ class HostileTest(HtmlTest):
         self.assertNotIn("<title>harm", text)
         self.assertIn("&lt;img src=x onerror=alert(1)&gt;", text)
 
+    def test_characters_that_cannot_be_read_are_their_numbers(self):
+        run_dir = self.copy("unseen")
+        metrics = run_dir / "metrics.jsonl"
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        lines.insert(2, {"event": "fault", "time_s": 0, "step": 1, "what": "a\x1b[31mred\x00 \u202egnp.exe \\u001b \x9b tab\there"})
+        lines.insert(2, {"event": "operators", "time_s": 0, "step": 1, "steps": 4, "rest_ms": 0, "rows": [
+            {"layer": "fc", "pass": "forward", "operator": "aten::\u202emm", "calls": 8, "self_ms": 6.0, "flops": 12e6, "bytes": 0}]})
+        # The records end without a summary, so that what was inserted is of the last start.
+        metrics.write_text("".join(json.dumps(line) + "\n" for line in lines[:4]))
+        text = self.document(self.page(run_dir))
+        self.assertIn("fault: a\\u001b[31mred\\u0000 \\u202egnp.exe \\u001b \\u009b tab\there", text)
+        self.assertIn("Operators: 1.5 ms a step", text)
+        self.assertIn('<td class="text">aten::\\u202emm</td>', text)
+        for unseen in "\x1b\u202e\x9b\x00":
+            self.assertNotIn(unseen, text)
+
     def test_records_cut_anywhere_are_a_page_or_one_sentence(self):
         whole = (self.folder / "freeze" / "metrics.jsonl").read_bytes()
         run_dir = self.copy("cut", "freeze")
@@ -238,6 +254,25 @@ class OutputTest(HtmlTest):
                     process.kill()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("the run has ended", done.stderr)
+
+    def test_a_run_that_was_killed_is_watched_no_longer(self):
+        run_dir, target = self.folder / "killed", self.folder / "killed.html"
+        run = cli.start("train", self.config, "--run-dir", run_dir, "--set", "train.steps=10000000")
+        watch = None
+        try:
+            cli.wait_until(lambda: len(cli.events(run_dir, "step")) > 0, run)
+            watch = cli.start("report", run_dir, "--html", target, "--watch")
+            cli.wait_until(target.exists, watch)
+            run.kill()
+            cli.finish(run)
+            done = cli.finish(watch)
+        finally:
+            for process in (run, watch):
+                if process is not None and process.poll() is None:
+                    process.kill()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("no process makes the run any more", done.stderr)
+        self.assertNotIn('http-equiv="refresh"', target.read_text(encoding="utf-8"))
         self.assertNotIn('http-equiv="refresh"', target.read_text(encoding="utf-8"))
         self.assertEqual([path.name for path in self.folder.glob("live.html*")], ["live.html"])
 

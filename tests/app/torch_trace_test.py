@@ -88,7 +88,17 @@ class TorchTraceTest(unittest.TestCase):
         (event,) = cli.events(self.run_dir, "operators")
         self.assertEqual(event["steps"], 5)
         self.assert_names_what_libtorch_saw(trace, event)
-        self.assertIn("operators of 5 steps", done.stderr)
+        self.assert_report_has_its_longest(event)
+        self.assertIn("ms a step (mean of 5 steps):", done.stderr)
+
+    def assert_report_has_its_longest(self, event):
+        (run,) = json.loads(cli.must_run("report", self.run_dir, "--json").stdout)["runs"]
+        told = run["operators"]
+        self.assertEqual(told["steps"], 5)
+        self.assertAlmostEqual(told["operator_ms"], (sum(row["self_ms"] for row in event["rows"]) + event["rest_ms"]) / 5)
+        self.assertEqual([row["operator"] for row in told["rows"]], [row["operator"] for row in event["rows"][:30]])
+        self.assertAlmostEqual(told["rows"][0]["self_ms"], event["rows"][0]["self_ms"] / 5)
+        self.assertIn("\noperators, ", cli.must_run("report", self.run_dir).stdout)
 
     def assert_names_what_libtorch_saw(self, trace, event):
         rows = collections.defaultdict(collections.Counter)
@@ -191,7 +201,7 @@ class TorchTraceTest(unittest.TestCase):
         done = cli.must_run("profile", config, "--out", self.folder / "profile.json")
         trace = read(self.folder / "torch_trace.rank0.json.gz")
         self.assertEqual(len(self.annotations(trace, "ProfilerStep#")), 5)
-        self.assertIn("operators of 5 steps", done.stderr)
+        self.assertIn("ms a step (mean of 5 steps):", done.stderr)
 
     def test_a_parameter_server_has_no_steps_of_its_own(self):
         config = configuration(self.folder, model={"name": "mlp", "image_size": 8}, replicas={"sync": "ps"},

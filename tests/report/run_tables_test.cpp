@@ -1,11 +1,11 @@
-// What every process, and every kernel, says of its time: from the records to the report.
+// What every process, kernel and operator says of its time: from the records to the report.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <cmath>
 #include <limits>
 
 #include "core/concat.h"
-#include "report/kernel_table.h"
+#include "report/call_table.h"
 #include "report/rank_spread.h"
 #include "report/run_report.h"
 #include "support/files.h"
@@ -84,6 +84,42 @@ TEST(KernelTable, ShareAndMeansOfAStep) {
                                     {"share", 0.75}}));
   EXPECT_EQ(table["rows"][1]["share"], 0.125);
   EXPECT_THAT(kernel_table_text(table), HasSubstr("   75.0      1.500    2.0  forward    fc     gemm\n"));
+}
+
+TEST(RunOperators, RatesAreOfTheirOwnTime) {
+  const Json table = run_operators({{"steps", 2},
+                                    {"rows",
+                                     {{{"layer", "fc"},
+                                       {"pass", "backward"},
+                                       {"operator", "aten::mm"},
+                                       {"calls", 6},
+                                       {"self_ms", 4.0},
+                                       {"flops", 8e6},
+                                       {"bytes", 1e6}},
+                                      {{"layer", nullptr},
+                                       {"pass", "forward"},
+                                       {"operator", "aten::view"},
+                                       {"calls", 1},
+                                       {"self_ms", 0.0},
+                                       {"flops", 0.0},
+                                       {"bytes", 16.0}}}},
+                                    {"rest_ms", 4.0}});
+  EXPECT_EQ(table["operator_ms"], 4.0);
+  EXPECT_EQ(table["left_out_ms"], 2.0);
+  EXPECT_EQ(table["rows"][0], Json({{"pass", "backward"},
+                                    {"layer", "fc"},
+                                    {"operator", "aten::mm"},
+                                    {"calls", 3.0},
+                                    {"self_ms", 2.0},
+                                    {"share", 0.5},
+                                    {"flops_per_s", 2e9},
+                                    {"bytes_per_s", 2.5e8}}));
+  EXPECT_TRUE(table["rows"][1]["flops_per_s"].is_null());
+  EXPECT_TRUE(table["rows"][1]["bytes_per_s"].is_null()) << "in no time";
+  EXPECT_THAT(run_operators_text(table),
+              HasSubstr("   50.0           2.000    3.0     2.00  0.25  backward  fc     aten::mm"));
+  EXPECT_TRUE(run_operators(nullptr).is_null());
+  EXPECT_EQ(run_operators_text(nullptr), "");
 }
 
 TEST(KernelTable, OfManyTheLongestStay) {

@@ -16,6 +16,7 @@
 #include "report/html/page.h"
 #include "report/html/run_page.h"
 #include "storage/files.h"
+#include "storage/folder_lock.h"
 #include "train/stop_signal.h"
 
 namespace sluice::app {
@@ -26,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kStandardOutput = "-";
 constexpr int kRefreshSeconds = 5;
-constexpr std::chrono::minutes kMostSilence{10};  // of a run that was killed, as far as anybody can tell
+constexpr std::chrono::minutes kMostSilence{10};  // of a run on another machine, which may have been killed
 
 struct Pages {
   std::vector<report::PageRun> runs;
@@ -57,9 +58,13 @@ void write_page(const std::string& file, Pages& pages, int refresh_s) {
   }
 }
 
-bool goes_on(const Pages& pages) {
-  return std::ranges::any_of(pages.runs,
-                             [](const report::PageRun& run) { return run.report.log.outcome() == "unfinished"; });
+// Of the runs whose records have no end.
+std::vector<fs::path> unfinished(const Pages& pages) {
+  std::vector<fs::path> dirs;
+  for (const report::PageRun& run : pages.runs) {
+    if (run.report.log.outcome() == "unfinished") dirs.push_back(run.report.log.dir);
+  }
+  return dirs;
 }
 
 // Sizes of the records: what a change is told by.
@@ -102,28 +107,34 @@ class Watch {
       // A page that takes long to make is made less often.
       const auto took = Clock::now() - begun;
       wait(Clock::now() + std::max<Clock::duration>(std::chrono::seconds(kRefreshSeconds) - took, 2 * took));
-      wait_for_change();
+      wait_for_change(unfinished(*pages));
     }
   }
 
  private:
   std::string why_it_ends(const Pages& pages) const {
-    if (!goes_on(pages)) return run_dirs_.size() == 1 ? "the run has ended" : "all runs have ended";
+    if (unfinished(pages).empty()) return run_dirs_.size() == 1 ? "the run has ended" : "all runs have ended";
     if (train::StopSignal::requested()) return train::StopSignal::name();
+    if (is_killed_) return "no process makes the run any more";
     if (is_silent_) return concat("nothing was recorded for ", kMostSilence.count(), " minutes");
     return "";
   }
 
-  void wait_for_change() {
+  // Or until none can come: whoever is gone writes nothing after its end is seen.
+  void wait_for_change(const std::vector<fs::path>& running) {
     const auto end = Clock::now() + kMostSilence;
-    while (sizes_of(run_dirs_) == sizes_ && !train::StopSignal::requested() && Clock::now() < end)
+    is_killed_ = std::ranges::all_of(running, storage::owner_is_gone);
+    while (sizes_of(run_dirs_) == sizes_ && !is_killed_ && !train::StopSignal::requested() && Clock::now() < end) {
       wait(std::min(end, Clock::now() + std::chrono::seconds(1)));
+      is_killed_ = std::ranges::all_of(running, storage::owner_is_gone);
+    }
     is_silent_ = Clock::now() >= end;
   }
 
   std::string file_;
   std::vector<fs::path> run_dirs_;
   std::vector<std::uintmax_t> sizes_;
+  bool is_killed_ = false;
   bool is_silent_ = false;
 };
 

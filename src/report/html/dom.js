@@ -7,6 +7,18 @@ function make(tag, className, text) {
   return element;
 }
 
+// Control characters, and those that turn the text after them around, become their numbers.
+const unreadable = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+const readableText = (text) => text.replace(unreadable, (one) => "\\u" + one.charCodeAt(0).toString(16).padStart(4, "0"));
+
+// The same value with every text in it, names of fields too, as people can read it.
+function readable(value) {
+  if (typeof value === "string") return readableText(value);
+  if (Array.isArray(value)) return value.map(readable);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [readableText(name), readable(one)]));
+}
+
 function add(parent, ...children) {
   for (const child of children) if (child) parent.appendChild(child);
   return parent;

@@ -59,7 +59,7 @@ function render(data) {
   document.documentElement.dataset.ready = "yes";
 }
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const data = readable(JSON.parse(document.getElementById("data").textContent));
 render(data);
 // Colours are those of the theme: when it changes, all is drawn anew.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {

@@ -100,10 +100,21 @@ function breakdown(run) {
       run.rank_spread.map((row) => ["stage " + row.stage, number(row.mean_ms), ["rank", row.slowest_rank, row.slowest_host].join(" "), number(row.slowest_ms), number(row.spread_ms)]))));
   }
   if (run.history.parts) blocks.push(areaCard("Over the run", run.history.parts));
-  if (run.kernels) {
-    const title = "Kernels of the GPUs: " + number(run.kernels.kernel_ms, 3) + " ms a step" + (run.kernels.left_out_ms > 0 ? ", of it " + number(run.kernels.left_out_ms, 3) + " ms of shorter ones" : "");
-    blocks.push(card(title, table(["kernel", "phase", "layer", "calls a step", "ms a step", "share"], run.kernels.rows.map((row) => [
-      { text: row.kernel, className: "text" }, row.phase.replaceAll("_", " "), row.layer ?? "-", number(row.calls, 3), number(row.time_ms, 3), percent(100 * row.share)]))));
+  return blocks.concat(longestCalls(run));
+}
+
+// Kernels of GPUs, operators of CPU devices.
+function longestCalls(run) {
+  const { kernels, operators } = run, blocks = [];
+  const heading = (what, ms, rest) => what + ": " + number(ms, 3) + " ms a step" + (rest > 0 ? ", of it " + number(rest, 3) + " ms of shorter ones" : "");
+  const billions = (value) => (isNumber(value) ? number(value / 1e9, 3) : "-");
+  if (kernels) {
+    blocks.push(card(heading("Kernels of the GPUs", kernels.kernel_ms, kernels.left_out_ms), table(["kernel", "phase", "layer", "calls a step", "ms a step", "share"],
+      kernels.rows.map((row) => [{ text: row.kernel, className: "text" }, row.phase.replaceAll("_", " "), row.layer ?? "-", number(row.calls, 3), number(row.time_ms, 3), percent(100 * row.share)]))));
+  }
+  if (operators) {
+    blocks.push(card(heading("Operators", operators.operator_ms, operators.left_out_ms), table(["operator", "pass", "layer", "calls a step", "self ms a step", "share", "GFLOP/s", "GB/s"],
+      operators.rows.map((row) => [{ text: row.operator, className: "text" }, row.pass, row.layer ?? "-", number(row.calls, 3), number(row.self_ms, 3), percent(100 * row.share), billions(row.flops_per_s), billions(row.bytes_per_s)]))));
   }
   return blocks;
 }
