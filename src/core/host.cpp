@@ -3,11 +3,39 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string_view>
 
 #include "core/concat.h"
 
 namespace sluice {
+namespace {
+
+// The number after a word, in a file of lines such as "MemAvailable:   123 kB"; without a word, at its beginning.
+std::optional<std::uint64_t> number_in(const char* file, std::string_view word) {
+  std::ifstream in(file);
+  std::string read;
+  while (!word.empty() && in >> read && read != word) {
+  }
+  std::uint64_t number = 0;
+  return in >> number ? std::optional(number) : std::nullopt;
+}
+
+// Of the container, as control groups (version 2) tell; files that it has read are given up first.
+std::optional<std::uint64_t> left_of_limit() {
+  const auto limit = number_in("/sys/fs/cgroup/memory.max", "");  // "max": there is none
+  const auto taken = number_in("/sys/fs/cgroup/memory.current", "");
+  if (!limit || !taken) return std::nullopt;
+  const std::uint64_t files = number_in("/sys/fs/cgroup/memory.stat", "inactive_file").value_or(0);
+  const std::uint64_t kept = *taken - std::min(*taken, files);
+  return *limit - std::min(*limit, kept);
+}
+
+}  // namespace
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -16,6 +44,12 @@ std::string host_name() {
 }
 
 std::string process_name() { return concat(host_name(), ", process ", ::getpid()); }
+
+std::uint64_t available_memory() {
+  constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t of_machine = 1024 * number_in("/proc/meminfo", "MemAvailable:").value_or(0);
+  return std::min(of_machine, left_of_limit().value_or(kNoLimit));
+}
 
 std::uint64_t peak_process_memory() {
   rusage usage{};

@@ -10,6 +10,9 @@ namespace sluice {
 [[nodiscard]] std::string host_name();     // "localhost" where it has none
 [[nodiscard]] std::string process_name();  // "HOST, process PID"
 
+// Bytes that this process could still take without anything being swapped out, also within its container's limit.
+[[nodiscard]] std::uint64_t available_memory();
+
 // Largest resident memory of this process so far, in bytes.
 [[nodiscard]] std::uint64_t peak_process_memory();
 

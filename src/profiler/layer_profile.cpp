@@ -68,6 +68,7 @@ template <typename Io>
 void fields(Io& io, StepSummary& value) {
   io("steps", value.steps);
   io("median_s", value.median_s);
+  io("median_without_load_s", value.median_without_load_s);
   io("fastest_s", value.fastest_s);
   io("samples_per_s", value.samples_per_s);
   io("predicted_s", value.predicted_s);

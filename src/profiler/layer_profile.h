@@ -18,7 +18,7 @@
 
 namespace sluice::profiler {
 
-inline constexpr int kProfileVersion = 5;
+inline constexpr int kProfileVersion = 6;
 
 // How times were obtained.
 inline constexpr auto kTimedByClock = "clock";    // by the host's, after each part
@@ -82,6 +82,7 @@ struct AllReduceLink {
 struct StepSummary {
   int steps = 0;  // with a whole batch
   double median_s = 0;
+  double median_without_load_s = 0;  // what predicted_s is to be compared with
   double fastest_s = 0;
   double samples_per_s = 0;          // at the median, over all processes
   double predicted_s = 0;            // without loading

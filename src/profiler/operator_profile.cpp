@@ -72,6 +72,7 @@ nlohmann::ordered_json to_json(const OperatorProfile& profile) {
           {"passes", profile.passes},
           {"peak_flops_per_s", profile.peaks.flops_per_s},
           {"peak_bytes_per_s", profile.peaks.bytes_per_s},
+          {"peak_of_cache", profile.peaks.is_of_cache},
           {"layers", layers}};
 }
 

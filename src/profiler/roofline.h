@@ -9,8 +9,9 @@
 namespace sluice::profiler {
 
 struct MachinePeaks {
-  double flops_per_s = 0;  // of a large matrix product
-  double bytes_per_s = 0;  // of tensors larger than the caches
+  double flops_per_s = 0;    // of a large matrix product
+  double bytes_per_s = 0;    // of tensors larger than the caches
+  bool is_of_cache = false;  // bytes_per_s, because memory had no room for such tensors
 };
 
 enum class Bound : std::uint8_t { kCompute, kMemory, kNeither };

@@ -81,11 +81,15 @@ std::vector<TrialStep> whole_steps(std::vector<TrialStep> trial) {
 }
 
 profiler::StepSummary summary_of(const std::vector<TrialStep>& trial) {
-  std::vector<double> seconds;
-  for (const TrialStep& step : trial) seconds.push_back(to_s(step.breakdown.step));
+  std::vector<double> seconds, without_load;
+  for (const TrialStep& step : trial) {
+    seconds.push_back(to_s(step.breakdown.step));
+    without_load.push_back(to_s(step.breakdown.step - step.breakdown.mean().load()));
+  }
   const double middle = median(seconds);
   return {.steps = static_cast<int>(seconds.size()),
           .median_s = middle,
+          .median_without_load_s = median(without_load),
           .fastest_s = *std::ranges::min_element(seconds),
           .samples_per_s = static_cast<double>(trial.front().stats.samples) / middle};
 }

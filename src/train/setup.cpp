@@ -339,7 +339,8 @@ measure::Workload workload_of(const Setup& setup) {
           .label_smoothing = train.label_smoothing,
           .optimizer = train.optimizer,
           .nesterov_delay = config::nesterov_delay(setup.config),
-          .is_deterministic = train.deterministic};
+          .is_deterministic = train.deterministic,
+          .memory_limit = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes)};
 }
 
 optim::LrSchedule lr_schedule(const Setup& setup) {

@@ -65,7 +65,7 @@ class ProfileTest(unittest.TestCase):
         done = self.profile("--json", "--set", "pipeline.stages=2", "--set", "pipeline.partition=[1, 2]")
         profile = json.loads(self.out.read_text(encoding="utf-8"))
         self.assertEqual(json.loads(done.stdout), profile)
-        self.assertEqual(profile["schema_version"], 5)
+        self.assertEqual(profile["schema_version"], 6)
         self.assertEqual(profile["micro_batch"], 8)
         self.assertEqual(len(profile["layers"]), 3)
         self.assertEqual(profile["fingerprint"]["model"], "mlp")
@@ -136,6 +136,12 @@ class ProfileTest(unittest.TestCase):
         profile = json.loads(self.profile("--json", "--set", "data.samples=65").stdout)
         self.assertEqual(profile["step"]["steps"], 1)
         self.assertAlmostEqual(profile["step"]["samples_per_s"], 16 / profile["step"]["median_s"])
+
+    def test_what_is_predicted_stands_beside_the_step_without_its_load(self):
+        done = self.profile("--json", "--set", "data.workers=0", "--set", "model.image_size=64")
+        step = json.loads(done.stdout)["step"]
+        self.assertLess(step["median_without_load_s"], step["median_s"])
+        self.assertGreater(step["median_without_load_s"], 0)
 
     def test_open_chunks_are_chosen_as_in_training(self):
         self.config.write_text(self.config.read_text().replace("chunks = 2", 'chunks = "auto"'), encoding="utf-8")

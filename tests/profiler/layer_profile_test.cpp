@@ -182,7 +182,7 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["fingerprint"]["cores"] = 4; }, "fingerprint_hash"},
       {[](auto& j) { j["stage_links"][1]["bytes_per_s"] = 0; }, "stage_links[1].bytes_per_s is 0"},
       {[](auto& j) { j["all_reduce"]["bytes_per_s"] = 0; }, "all_reduce.bytes_per_s is 0"},
-      {[](auto& j) { j["schema_version"] = 6; }, "schema_version is 6, but this version of sluice reads 5"},
+      {[](auto& j) { j["schema_version"] = 5; }, "schema_version is 5, but this version of sluice reads 6"},
       {[](auto& j) { j["kind"] = "plan"; }, "p.json is no layer profile"},
   };
   for (const auto& [change, part] : cases) EXPECT_THAT(refusal_after(change), HasSubstr(part));

@@ -41,6 +41,7 @@ class PredictionsTest : public testing::Test {
     layer.times = {{16, 1e-3, 2e-3, 3e-3}};
     profile_.step = profiler::StepSummary{.steps = 3,
                                           .median_s = 0.004,
+                                          .median_without_load_s = 0.0035,
                                           .fastest_s = 0.004,
                                           .samples_per_s = 16000,
                                           .predicted_s = 0.003,

@@ -93,9 +93,10 @@ std::string links_text(const LayerProfile& profile) {
 std::string steps_text(const profiler::StepSummary& step) {
   const auto ms = [](double seconds) { return concat(fixed(seconds * 1e3, 1), " ms"); };
   return concat("\nmedian of ", counted(step.steps, "step"), ": ", ms(step.median_s), ", ",
-                fixed(step.samples_per_s, 1), " samples/s; the fastest: ", ms(step.fastest_s),
-                "; predicted: ", ms(step.predicted_s), ", of it all-reduce that nothing hides ",
-                ms(step.predicted_allreduce_s), ", optimizer ", ms(step.predicted_update_s), " (data not counted)");
+                fixed(step.samples_per_s, 1), " samples/s; the fastest: ", ms(step.fastest_s), "; without load ",
+                ms(step.median_without_load_s), ", predicted ", ms(step.predicted_s),
+                ", of it all-reduce that nothing hides ", ms(step.predicted_allreduce_s), ", optimizer ",
+                ms(step.predicted_update_s));
 }
 
 // Counted beside predicted.
@@ -134,7 +135,9 @@ std::string operators_text(const profiler::OperatorProfile& operators) {
   return concat("\n\noperators, the slowest first; means of ", counted(operators.passes, "pass"), " with ",
                 counted(operators.micro_batch, "sample"),
                 "; measured peaks: ", fixed(operators.peaks.flops_per_s * 1e-9, 1), " GFLOP/s, ",
-                fixed(operators.peaks.bytes_per_s * 1e-9, 1), " GB/s\n", report::operator_table(operators));
+                fixed(operators.peaks.bytes_per_s * 1e-9, 1), " GB/s",
+                operators.peaks.is_of_cache ? " (of the cache: memory has no room for tensors that are larger)" : "",
+                "\n", report::operator_table(operators));
 }
 
 void run_profile_command(ProfileArguments& arguments) {

@@ -10,6 +10,7 @@
 
 #include "core/clock.h"
 #include "core/thread_time.h"
+#include "profiler/cupti/attribute.h"
 #include "profiler/cupti/sequence_kernels.h"
 #include "profiler/replay.h"
 
@@ -27,7 +28,7 @@ class ClockTimer final : public LayerTimer {
   void warm_up(std::int64_t samples) override { (void)times_of_pass(samples); }
   [[nodiscard]] int warm_up_passes() const override { return 1; }
   void pass(std::int64_t samples) override { keep_shortest(best_[samples], times_of_pass(samples)); }
-  [[nodiscard]] std::vector<LayerTimes> times(std::int64_t samples) const override { return best_.at(samples); }
+  [[nodiscard]] std::vector<LayerTimes> times(std::int64_t samples) override { return best_.at(samples); }
 
  private:
   std::vector<LayerTimes> times_of_pass(std::int64_t samples) {
@@ -76,19 +77,19 @@ class ReplayTimer final : public LayerTimer {
   [[nodiscard]] int warm_up_passes() const override { return 2; }
 
   void pass(std::int64_t samples) override {
-    const std::vector<Seen> seen = run(samples, /*is_warm=*/true);
+    std::vector<Seen> seen = run(samples, /*is_warm=*/true);
     if (!session_) return;
+    const cupti::Records records = session_->collect();
+    keep_last_kernels(records);
     std::vector<cupti::SequenceSpan> spans;
     for (const Seen& sequence : seen) spans.push_back(sequence.span);
-    const auto kernels = cupti::sequence_kernels(session_->collect(), spans);
-    for (std::size_t i = 0; i < seen.size(); ++i) {
-      profiler::SequenceTime time = seen[i].time;
-      time.kernels = kernels[i];
-      keep(samples, seen[i], time);
-    }
+    const auto kernels = cupti::sequence_kernels(records, spans);
+    for (std::size_t i = 0; i < seen.size(); ++i) seen[i].time.kernels = kernels[i];
+    last_ = {samples, std::move(seen)};
   }
 
-  [[nodiscard]] std::vector<LayerTimes> times(std::int64_t samples) const override {
+  [[nodiscard]] std::vector<LayerTimes> times(std::int64_t samples) override {
+    if (session_ && !last_.seen.empty()) keep_last_kernels(session_->collect());
     std::vector<LayerTimes> layers;
     for (const PartTimes& parts : best_.at(samples)) {
       const auto sum = [&parts](std::initializer_list<Part> some) {
@@ -113,6 +114,18 @@ class ReplayTimer final : public LayerTimer {
     profiler::SequenceTime time;
     cupti::SequenceSpan span;
   };
+
+  struct Pass {
+    std::int64_t samples = 0;
+    std::vector<Seen> seen;
+  };
+
+  // later: what was collected after those of the last pass. Where some of them are that pass's, its sums lack them.
+  void keep_last_kernels(const cupti::Records& later) {
+    const Pass pass = std::exchange(last_, {});
+    if (pass.seen.empty() || cupti::count_late(later, pass.seen.back().span.idle) > 0) return;
+    for (const Seen& seen : pass.seen) keep(pass.samples, seen, seen.time);
+  }
 
   // A pass, one sequence after another.
   std::vector<Seen> run(std::int64_t samples, bool is_warm) {
@@ -158,6 +171,7 @@ class ReplayTimer final : public LayerTimer {
   LayerBench& bench_;
   std::unique_ptr<cupti::Session> session_;              // null: events alone
   std::map<std::int64_t, std::vector<PartTimes>> best_;  // by samples
+  Pass last_;                                            // whose kernels are not kept yet; empty: there is none
 };
 
 }  // namespace

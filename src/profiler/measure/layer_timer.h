@@ -23,7 +23,7 @@ class LayerTimer {
   [[nodiscard]] virtual int warm_up_passes() const = 0;
   virtual void pass(std::int64_t samples) = 0;
   // Of each layer. Requires: a pass at this size.
-  [[nodiscard]] virtual std::vector<profiler::LayerTimes> times(std::int64_t samples) const = 0;
+  [[nodiscard]] virtual std::vector<profiler::LayerTimes> times(std::int64_t samples) = 0;
 };
 
 // By the processor time of this thread where it does all the work itself: others that take the core do not count.

@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/host.h"
 #include "core/log.h"
 #include "core/thread_time.h"
 #include "nn/gemm.h"
@@ -108,16 +109,21 @@ double product_rate(OperatorWatch::Clock clock, at::ScalarType dtype) {
                   best_rate(clock, flops, [&] { out = nn::linear_forward(a, b, std::nullopt); }));  // another library
 }
 
-// Of a tensor: four times the last-level cache, but no more than a sixteenth of the memory that is free.
-std::int64_t beyond_caches() {
-  constexpr std::int64_t kLeast = std::int64_t{64} << 20;
-  const std::int64_t cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);  // 0: not known
-  const std::int64_t free = ::sysconf(_SC_AVPHYS_PAGES) * ::sysconf(_SC_PAGESIZE);
-  return std::max(std::min(std::max(4 * cache, kLeast), free / 16), kLeast / 4);
+// What memory there is for tensors: what the machine has available, and device.memory_limit.
+std::int64_t room_for(const Workload& workload) {
+  const auto available = static_cast<std::int64_t>(available_memory());
+  const auto limit = static_cast<std::int64_t>(workload.memory_limit);
+  return limit > 0 ? std::min(available, limit) : available;
 }
 
-double memory_rate(OperatorWatch::Clock clock, at::ScalarType dtype) {
-  const std::int64_t bytes = beyond_caches(), size = bytes / static_cast<std::int64_t>(at::elementSize(dtype));
+// Of a tensor: four times the last-level cache. There are three, which take a quarter of the room at most.
+std::int64_t bytes_of_tensor(const Workload& workload, std::int64_t cache) {
+  constexpr std::int64_t kLeast = std::int64_t{64} << 20;
+  return std::min(std::max(4 * cache, kLeast), room_for(workload) / 12);
+}
+
+double memory_rate(OperatorWatch::Clock clock, at::ScalarType dtype, std::int64_t bytes) {
+  const std::int64_t size = std::max<std::int64_t>(bytes / static_cast<std::int64_t>(at::elementSize(dtype)), 1);
   const at::Tensor a = at::ones({size}, dtype), b = at::ones({size}, dtype);
   at::Tensor out = at::zeros({size}, dtype);
   const auto one = static_cast<double>(out.nbytes());
@@ -128,7 +134,11 @@ double memory_rate(OperatorWatch::Clock clock, at::ScalarType dtype) {
 profiler::MachinePeaks peaks_on_this_thread(const Workload& workload) {
   const at::NoGradGuard no_grad;
   const OperatorWatch::Clock clock = clock_for(workload);
-  return {product_rate(clock, workload.model.dtype), memory_rate(clock, workload.model.dtype)};
+  const std::int64_t cache = std::max(::sysconf(_SC_LEVEL3_CACHE_SIZE), 0L);  // 0: not known
+  const std::int64_t bytes = bytes_of_tensor(workload, cache);
+  return {.flops_per_s = product_rate(clock, workload.model.dtype),
+          .bytes_per_s = memory_rate(clock, workload.model.dtype, bytes),
+          .is_of_cache = 3 * bytes <= cache};
 }
 
 void measure_operators_apart(const Workload& workload, const std::function<void()>& work) {

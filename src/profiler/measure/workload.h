@@ -2,6 +2,7 @@
 // measurement from another. A value.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "device/device.h"
@@ -21,6 +22,7 @@ struct Workload {
   std::string optimizer = "momentum";  // as optim::OptimizerOptions::kind
   int nesterov_delay = 0;              // likewise
   bool is_deterministic = false;
+  std::uint64_t memory_limit = 0;  // bytes of tensors that a device may hold; 0: no limit
 };
 
 }  // namespace sluice::measure

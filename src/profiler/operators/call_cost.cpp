@@ -8,15 +8,46 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 namespace sluice::operators {
+
+// Operators that read of one argument, a table, only what an index points at: slices of it, or single values.
+struct TableReader {
+  std::string_view name;
+  std::size_t table, index;  // which arguments
+  bool reads_slices;         // of the dimension that the second argument names, where that is a number; else the first
+};
+
 namespace {
 
 using profiler::Shape;
 using profiler::Touched;
 
 // They hand memory out, or take it in, whose values are another call's.
-constexpr std::array<std::string_view, 7> kMemoryAlone{
-    "aten::empty",   "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",
-    "aten::resize_", "aten::set_"};
+// Autograd's own `detach` has no schema that says so.
+constexpr std::array<std::string_view, 8> kMemoryAlone{"aten::empty",
+                                                       "aten::empty_like",
+                                                       "aten::empty_strided",
+                                                       "aten::new_empty",
+                                                       "aten::new_empty_strided",
+                                                       "aten::resize_",
+                                                       "aten::set_",
+                                                       "detach"};
+
+constexpr std::array kTableReaders{TableReader{"aten::index_select", 0, 2, true},
+                                   TableReader{"aten::embedding", 0, 1, true},
+                                   TableReader{"aten::gather", 0, 2, false},
+                                   TableReader{"aten::nll_loss_forward", 0, 1, false},
+                                   TableReader{"aten::nll_loss2d_forward", 0, 1, false},
+                                   TableReader{"aten::nll_loss_backward", 1, 2, false},
+                                   TableReader{"aten::nll_loss2d_backward", 1, 2, false}};
+
+std::uint64_t bytes_read(const TableReader& reader, const at::Tensor& table, std::span<const c10::IValue> inputs) {
+  auto values = static_cast<std::uint64_t>(inputs[reader.index].toTensor().numel());
+  if (reader.reads_slices && table.dim() > 0) {
+    const std::int64_t dim = inputs[1].isInt() ? inputs[1].toInt() : 0;
+    values *= static_cast<std::uint64_t>(table.numel() / std::max<std::int64_t>(table.size(dim), 1));
+  }
+  return values * table.itemsize();
+}
 
 // All its results are other names for its arguments' memory, which it only reads.
 bool makes_views(const at::RecordFunction& call) {
@@ -42,6 +73,17 @@ void add_tensor(const at::Tensor& tensor, std::vector<Touched>& all) {
   all.push_back({memory + offset, values * tensor.itemsize()});
 }
 
+void add_value(const c10::IValue& value, std::vector<Touched>& all) {
+  if (value.isTensor()) {
+    add_tensor(value.toTensor(), all);
+  } else if (value.isList()) {
+    for (const c10::IValue& one : value.toListRef()) {
+      if (!one.isTensor()) break;
+      add_tensor(one.toTensor(), all);
+    }
+  }
+}
+
 Shape shape_of(const c10::IValue& value) {
   if (!value.isTensor() || !value.toTensor().defined()) return {};
   return value.toTensor().sizes().vec();
@@ -51,20 +93,23 @@ Shape shape_of(const c10::IValue& value) {
 
 OperatorTraits traits_of(const at::RecordFunction& call) {
   const std::string_view name = call.name();
+  const auto* const reader = std::ranges::find(kTableReaders, name, &TableReader::name);
   return {.formula = profiler::flop_formula(name),
-          .touches_nothing = std::ranges::find(kMemoryAlone, name) != kMemoryAlone.end() || makes_views(call)};
+          .touches_nothing = std::ranges::find(kMemoryAlone, name) != kMemoryAlone.end() || makes_views(call),
+          .table_reader = reader == kTableReaders.end() ? nullptr : reader};
 }
 
 void add_touched(std::span<const c10::IValue> values, std::vector<Touched>& all) {
-  for (const c10::IValue& value : values) {
-    if (value.isTensor()) {
-      add_tensor(value.toTensor(), all);
-    } else if (value.isList()) {
-      for (const c10::IValue& one : value.toListRef()) {
-        if (!one.isTensor()) break;
-        add_tensor(one.toTensor(), all);
-      }
-    }
+  for (const c10::IValue& value : values) add_value(value, all);
+}
+
+void add_touched_inputs(const OperatorTraits& traits, std::span<const c10::IValue> inputs, std::vector<Touched>& all) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::size_t before = all.size();
+    add_value(inputs[i], all);
+    const TableReader* const reader = traits.table_reader;
+    if (reader == nullptr || i != reader->table || all.size() == before) continue;
+    all.back().bytes = std::min(all.back().bytes, bytes_read(*reader, inputs[i].toTensor(), inputs));
   }
 }
 

@@ -15,15 +15,21 @@
 
 namespace sluice::operators {
 
+struct TableReader;
+
 // What is the same for all calls of a name.
 struct OperatorTraits {
   profiler::FlopFormula formula = nullptr;
   bool touches_nothing = false;  // it makes views, or memory without values
+  const TableReader* table_reader = nullptr;
 };
 [[nodiscard]] OperatorTraits traits_of(const at::RecordFunction& call);
 
 // Each tensor that has memory, also in lists; of an expanded one what there is of it.
 void add_touched(std::span<const c10::IValue> values, std::vector<profiler::Touched>& all);
+// The same of a call's arguments; of a table that is read by an index no more than what it points at.
+void add_touched_inputs(const OperatorTraits& traits, std::span<const c10::IValue> inputs,
+                        std::vector<profiler::Touched>& all);
 
 [[nodiscard]] std::vector<profiler::Shape> shapes_of(std::span<const c10::IValue> values);
 [[nodiscard]] std::vector<std::vector<bool>> flags_of(std::span<const c10::IValue> values);

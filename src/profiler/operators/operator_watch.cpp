@@ -105,7 +105,7 @@ struct Observer {
     context->traits = traits_in(thread, call);
     if (context->traits.formula != nullptr)
       context->shapes = {.inputs = shapes_of(call.inputs()), .flags = flags_of(call.inputs())};
-    if (!context->traits.touches_nothing) add_touched(call.inputs(), context->touched);
+    if (!context->traits.touches_nothing) add_touched_inputs(context->traits, call.inputs(), context->touched);
     const Nanoseconds begins = watch->clock_();
     thread.cost += begins - called;
     thread.calls.enter(called, begins);

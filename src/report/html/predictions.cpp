@@ -56,7 +56,8 @@ void add_of_profile(Json& rows, const RunReport& run) {
   try {
     const auto profile = profiler::read_profile(file);
     if (!profile.step) return;
-    add(rows, "the step that `sluice profile` measured", profile.step->predicted_s * 1e3, profile.step->median_s * 1e3);
+    add(rows, "the step that `sluice profile` measured, without load", profile.step->predicted_s * 1e3,
+        profile.step->median_without_load_s * 1e3);
     if (const std::string other = difference(profile, run); !other.empty()) {
       add_sentence(rows, concat("profile.json is of ", other, ", so this run's steps are not compared with it"));
       return;

@@ -52,6 +52,38 @@ TEST(OperatorWatch, BytesAreThoseOfTheDistinctTensors) {
   EXPECT_EQ(sum_of(watched([&] { z = at::neg(x.narrow(0, 2, 2)); }), "aten::neg").bytes, 2 * 10 * kFloat);
 }
 
+TEST(OperatorWatch, OfATableOnlyWhatTheIndexPointsAtIsRead) {
+  constexpr std::uint64_t kIndex = 8;
+  const at::Tensor table = at::ones({100, 6}), rows = at::tensor({3, 99, 3, 0}, at::kLong);
+  at::Tensor z;
+  EXPECT_EQ(sum_of(watched([&] { z = at::index_select(table, 0, rows); }), "aten::index_select").bytes,
+            2 * 4 * 6 * kFloat + 4 * kIndex);
+  const at::Tensor wide = at::ones({6, 100});
+  EXPECT_EQ(sum_of(watched([&] { z = at::index_select(wide, 1, rows); }), "aten::index_select").bytes,
+            2 * 4 * 6 * kFloat + 4 * kIndex);
+  EXPECT_EQ(sum_of(watched([&] {
+                     z = at::gather(table, 1, at::zeros({7, 2}, at::kLong));
+                   }),
+                   "aten::gather")
+                .bytes,
+            2 * 7 * 2 * kFloat + 14 * kIndex);
+  double of_embedding = 0;  // whichever of the operators within it reads the table
+  for (const auto& [key, sum] : watched([&] { z = at::embedding(table, rows); })) of_embedding += sum.bytes;
+  EXPECT_EQ(of_embedding, 2 * 4 * 6 * kFloat + 4 * kIndex);
+  const at::Tensor targets = at::tensor({1, 2, 5}, at::kLong), scores = at::ones({3, 50000}).log_softmax(1);
+  double of_loss = 0;
+  for (const auto& [key, sum] : watched([&] { z = at::nll_loss(scores, targets); })) of_loss += sum.bytes;
+  EXPECT_GE(of_loss, 3 * (kFloat + kIndex));
+  EXPECT_LE(of_loss, 3 * (kFloat + kIndex) + 4 * kFloat) << "and the results: the loss and the sum of the weights";
+}
+
+// Autograd's engine calls `detach` without a schema.
+TEST(OperatorWatch, ADetachedTensorIsAnotherName) {
+  const at::Tensor x = at::ones({30}).requires_grad_();
+  at::Tensor z;
+  for (const auto& [key, sum] : watched([&] { z = x.detach(); })) EXPECT_EQ(sum.bytes, 0) << key.name;
+}
+
 TEST(OperatorWatch, AProductWithinALinearLayerIsCountedOnce) {
   const at::Tensor x = at::ones({6, 5}), weight = at::ones({7, 5}), bias = at::ones({7});
   at::Tensor y;
