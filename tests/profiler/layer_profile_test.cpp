@@ -71,7 +71,7 @@ LayerProfile example() {
                          {1, 2, "cpu:1", "cuda:0", {1e-5, 1e10, 0.1}}};
   profile.all_reduce = {2, 3, {1e-4, 1.25e7, 0.3}};
   profile.update = AffineCost{1e-6, 2e-10, 0.05};
-  profile.step = {10, 0.5, 0.45, 32.0, 0.4, 0.03, 0.02};
+  profile.step = {10, 0.5, 0.48, 0.45, 32.0, 0.4, 0.03, 0.02};
   profile.stage_memory = {{0, "cpu:0", 1000, 1001}};
   profile.device_memory = {{"cpu:0", 2000, 2002}};
   return profile;
