@@ -14,7 +14,6 @@
 #include "core/text.h"
 #include "device/memory.h"
 #include "storage/files.h"
-#include "storage/gzip.h"
 #include "storage/run_dir.h"
 #include "train/sum_waits.h"
 
@@ -198,37 +197,24 @@ std::string StepTrace::text_of(const profiler::TraceProcess& process) const {
     log_warning(concat("the trace of ", process.part.empty() ? concat("rank ", process.rank) : process.part, " lacks ",
                        counted(dropped, "span"), " that found no room while a step ran; fewer micro-batches ",
                        "(pipeline.chunks) make fewer"));
-  const std::string text = profiler::trace_text(process, steps_);
-  return options_.file(0).extension() == ".gz" ? storage::gzip(text) : text;
+  return packed_text(profiler::trace_text(process, steps_), options_.file(0));
 }
 
-void StepTrace::write_files(const std::vector<std::string>& texts) const {
-  const int count = static_cast<int>(texts.size());
-  for (int rank = 0; rank < count; ++rank) storage::write_text_atomically(options_.file(rank), texts[rank]);
+void StepTrace::remove_stale(std::size_t processes) const {
   if (options_.run_dir.empty()) return;
-  std::error_code ignored;
-  for (const auto& [rank, file] : storage::RunDir::traces(options_.run_dir)) {
-    if (rank >= count) std::filesystem::remove(file, ignored);  // of an earlier run of more processes
-  }
+  remove_traces_beyond(static_cast<int>(processes), storage::RunDir::traces(options_.run_dir));
 }
 
 void StepTrace::write() {
   profiler::TraceProcess process = own_process();
   if (others_ != nullptr) agree_with_others(process);
-  std::vector<std::string> texts{text_of(process)};
-  if (others_ != nullptr) texts = comm::gather_texts(*others_, texts.front(), /*root=*/0);
+  const std::vector<std::string> texts = gather_trace(others_, text_of(process));
   const std::scoped_lock lock(mutex_);
   if (is_done_.exchange(true)) return;
   const auto traced = static_cast<std::int64_t>(steps_.size());
   steps_.clear();
   if (setup_.process.rank != 0) return;
-  try {
-    write_files(texts);
-    log_info(concat("trace of ", counted(traced, "step"), " written to ", options_.file(0).string(),
-                    texts.size() > 1 ? concat(" and ", texts.size() - 1, " more, one of each process") : ""));
-  } catch (const StorageError& error) {
-    log_warning(concat("the trace is lost, the run goes on: ", error.what()));
-  }
+  if (write_gathered(texts, options_.file, concat("trace of ", counted(traced, "step")))) remove_stale(texts.size());
 }
 
 void StepTrace::rescue() noexcept {
@@ -238,7 +224,8 @@ void StepTrace::rescue() noexcept {
     if (steps_.empty()) return log_warning(none_was_made());
     profiler::TraceProcess process = own_process();
     process.tells_waits = others_ == nullptr;
-    write_files({text_of(process)});
+    storage::write_text_atomically(options_.file(0), text_of(process));
+    remove_stale(/*processes=*/1);
     const int missing = setup_.process.processes - 1;
     log_warning(concat("the run ends before its trace is whole: ", counted(steps_.size(), "step"), " written to ",
                        options_.file(0).string(),

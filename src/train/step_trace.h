@@ -22,6 +22,7 @@
 #include "profiler/trace.h"
 #include "train/peers.h"
 #include "train/setup.h"
+#include "train/trace_files.h"
 
 namespace sluice::train {
 
@@ -69,8 +70,8 @@ struct TracePart {
 struct TraceOptions {
   StepRange steps = {};
   TracePart part = {};
-  std::function<std::filesystem::path(int rank)> file;  // of each rank, which rank 0 writes
-  std::filesystem::path run_dir = {};  // whose traces of more processes than these are removed; empty: none are
+  TraceFile file;                      // of each rank, which rank 0 writes
+  std::filesystem::path run_dir = {};  // traces there of ranks beyond this run's are removed; empty: none are
 };
 // Into a run directory. run_dir: empty in processes that keep no records.
 [[nodiscard]] TraceOptions traces_of_run(const StepRange& steps, TracePart part, const std::filesystem::path& run_dir);
@@ -96,7 +97,7 @@ class StepTrace {
   [[nodiscard]] profiler::TraceProcess own_process() const;
   void agree_with_others(profiler::TraceProcess& process);
   [[nodiscard]] std::string text_of(const profiler::TraceProcess& process) const;
-  void write_files(const std::vector<std::string>& texts) const;
+  void remove_stale(std::size_t processes) const;
   [[nodiscard]] std::string none_was_made() const;
 
   const Setup& setup_;

@@ -17,6 +17,7 @@
 #include "core/text.h"
 #include "profiler/cupti/session.h"
 #include "report/call_table.h"
+#include "storage/run_dir.h"
 #include "train/trace_files.h"
 
 namespace sluice::train {
@@ -33,9 +34,6 @@ constexpr std::size_t kMostOperators = 1000;        // of the event; the rest is
 void warn(const std::string& why) {
   log_warning(concat("profile.level = \"torch\": unavailable (", why, "); events and clocks alone are used"));
 }
-
-// "torch_trace.rank0.json.gz"
-std::string file_name(int rank) { return concat("torch_trace.rank", rank, ".json.gz"); }
 
 // In the folder of rank 0; the others may have none.
 fs::path file_for_a_while(const fs::path& folder, int rank) {
@@ -203,8 +201,11 @@ void TorchProfile::write() {
   is_done_ = true;
   if (running_) stop();
   if (steps_ == 0 && others_ == nullptr) return;
-  const auto file = [this](int rank) { return folder_ / file_name(rank); };
-  write_trace_files(others_, std::exchange(text_, {}), file, concat("LibTorch's trace of ", counted(steps_, "step")));
+  const TraceFile file = [this](int rank) { return folder_ / storage::RunDir::torch_trace_name(rank); };
+  const auto texts = gather_trace(others_, packed_text(std::exchange(text_, {}), file(0)));
+  if (others_ != nullptr && others_->rank() != 0) return;
+  if (write_gathered(texts, file, concat("LibTorch's trace of ", counted(steps_, "step"))))
+    remove_traces_beyond(static_cast<int>(texts.size()), storage::RunDir::torch_traces(folder_));
 }
 
 void TorchProfile::report(report::Reporter* reporter) const {

@@ -160,6 +160,17 @@ class TorchTraceTest(unittest.TestCase):
         self.assertEqual(sorted(file.name for file in self.run_dir.glob("*trace*")),
                          ["torch_trace.rank0.json.gz", "torch_trace.rank1.json.gz", "trace.rank0.json.gz", "trace.rank1.json.gz"])
 
+    def test_traces_of_processes_that_are_no_more_go(self):
+        config = configuration(self.folder, model={"name": "mlp", "image_size": 8}, train={"steps": 4})
+        cli.must_run_ranks(2, "train", config, "--run-dir", self.run_dir, "--trace", "3")
+        self.assertTrue((self.run_dir / "torch_trace.rank1.json.gz").exists())
+        (self.run_dir / "torch_trace.rankx.json.gz").write_bytes(b"of somebody else")
+        self.train(config, "--resume", "auto", "--trace", "6", "--set", "train.steps=6")
+        self.assertEqual(sorted(file.name for file in self.run_dir.glob("*trace*")),
+                         ["torch_trace.rank0.json.gz", "torch_trace.rankx.json.gz", "trace.rank0.json.gz"])
+        trace = read(self.run_dir / "torch_trace.rank0.json.gz")
+        self.assertEqual([bar["name"] for bar in self.annotations(trace, "ProfilerStep#")], ["ProfilerStep#6"])
+
     def test_an_evaluation_ends_the_trace(self):
         self.train(configuration(self.folder, train={"eval_every_steps": 4}))
         trace = read(self.run_dir / "torch_trace.rank0.json.gz")
