@@ -39,8 +39,6 @@ class NestedCalls {
   // The watcher is done with it.
   void left(Nanoseconds done);
 
-  [[nodiscard]] bool empty() const { return open_.empty(); }
-
  private:
   struct Open {
     Nanoseconds called, begins;

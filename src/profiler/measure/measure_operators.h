@@ -17,6 +17,4 @@ namespace sluice::measure {
 // micro_batch: samples.
 [[nodiscard]] profiler::OperatorProfile measure_operators(const Workload& workload, std::int64_t micro_batch);
 
-[[nodiscard]] profiler::MachinePeaks measure_peaks(const Workload& workload);
-
 }  // namespace sluice::measure
