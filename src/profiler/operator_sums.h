@@ -11,7 +11,7 @@
 
 namespace sluice::profiler {
 
-enum class Pass : std::uint8_t { kForward, kBackward };  // the loss is of the last layer; weight gradients are backward
+enum class Pass : std::uint8_t { kForward, kBackward };  // weight gradients are backward
 
 struct OperatorKey {
   int layer;  // kNoLayer: not known
