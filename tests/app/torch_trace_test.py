@@ -16,6 +16,7 @@ import unittest
 
 import sluice_cli as cli
 from ports import free_port
+from trace_rules import bars, within
 
 STEPS, CHUNKS = 8, 2
 
@@ -30,19 +31,8 @@ def configuration(folder, **more):
 
 
 def read(file):
+    """LibTorch's trace: it need not be what readers of ours look for (trace_rules.read)."""
     return json.loads(gzip.decompress(file.read_bytes()))
-
-
-def bars(trace):
-    return [event for event in trace["traceEvents"] if event.get("ph") == "X"]
-
-
-def ends(bar):
-    return bar["ts"] + bar["dur"]
-
-
-def within(inner, outer):
-    return (inner["pid"], inner["tid"]) == (outer["pid"], outer["tid"]) and outer["ts"] <= inner["ts"] and ends(inner) <= ends(outer)
 
 
 def operators_in(trace, annotations):

@@ -11,6 +11,7 @@ import unittest
 import sluice_cli as cli
 import trace_rules
 
+
 class TraceServerTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))

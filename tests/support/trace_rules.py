@@ -1,4 +1,4 @@
-"""What a trace file must be for those who read it (docs/profiling.md), and its events."""
+"""What a trace file of ours must be for those who read it (docs/profiling.md), and the events of any trace."""
 
 import contextlib
 import gzip
@@ -24,12 +24,18 @@ def read(file):
 
 def bars(trace, **arguments):
     """Events with a duration that have these arguments."""
-    return [event for event in trace["traceEvents"] if event["ph"] == "X"
+    return [event for event in trace["traceEvents"] if event.get("ph") == "X"
             and all(event["args"].get(name) == value for name, value in arguments.items())]
 
 
 def end(bar):
     return bar["ts"] + bar["dur"]
+
+
+def within(inner, outer):
+    """One bar in another one of the same row."""
+    same_row = (inner["pid"], inner["tid"]) == (outer["pid"], outer["tid"])
+    return same_row and outer["ts"] <= inner["ts"] and end(inner) <= end(outer)
 
 
 def time_of_union(some):
