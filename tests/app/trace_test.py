@@ -5,7 +5,6 @@
 """
 
 import ctypes
-import os
 import pathlib
 import signal
 import tempfile
