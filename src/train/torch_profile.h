@@ -17,7 +17,7 @@
 #include "profiler/torch_trace/trace_marks.h"
 #include "report/reporter.h"
 #include "train/setup.h"
-#include "train/step_trace.h"
+#include "train/traced_steps.h"
 
 namespace sluice::train {
 

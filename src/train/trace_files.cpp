@@ -28,6 +28,13 @@ std::vector<int> write(const std::vector<std::string>& texts, const TraceFile& f
 
 }  // namespace
 
+std::filesystem::path trace_file_beside(const std::filesystem::path& file, int rank, int processes) {
+  if (processes == 1) return file;
+  const std::string name = file.filename().string();
+  const std::size_t ending = name.rfind(".json");
+  return file.parent_path() / concat(name.substr(0, ending), ".rank", rank, name.substr(ending));
+}
+
 std::string packed_text(std::string text, const std::filesystem::path& file) {
   return file.extension() == ".gz" && !text.empty() ? storage::gzip(text) : text;
 }

@@ -14,6 +14,9 @@ namespace sluice::train {
 
 using TraceFile = std::function<std::filesystem::path(int rank)>;
 
+// FILE of `profile --trace`: with several processes the rank stands before its ending.
+[[nodiscard]] std::filesystem::path trace_file_beside(const std::filesystem::path& file, int rank, int processes);
+
 // Compressed where `file` ends in .gz. No text stays none.
 [[nodiscard]] std::string packed_text(std::string text, const std::filesystem::path& file);
 
