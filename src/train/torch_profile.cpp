@@ -18,6 +18,7 @@
 #include "profiler/cupti/session.h"
 #include "report/call_table.h"
 #include "storage/run_dir.h"
+#include "train/longest_rows.h"
 #include "train/trace_files.h"
 
 namespace sluice::train {
@@ -29,7 +30,6 @@ constexpr std::int64_t kFirstSkipped = 1;           // a run's first step alloca
 constexpr std::int64_t kSteps = 5;                  // without --trace
 constexpr std::uint64_t kMostCalls = 50'000;        // of a trace; each takes about 4.5 KB until it is written
 constexpr std::uint64_t kMostCallsOfOne = 200'000;  // of a step, which is traced whole or not at all
-constexpr std::size_t kMostOperators = 1000;        // of the event; the rest is summed up
 
 void warn(const std::string& why) {
   log_warning(concat("profile.level = \"torch\": unavailable (", why, "); events and clocks alone are used"));
@@ -103,18 +103,13 @@ struct TorchProfile::Running {
 TorchProfile::TorchProfile(const Setup& setup, const comm::Communicator* others, engine::Engine& engine,
                            StepRange steps, fs::path folder)
     : others_(others),
-      engine_(engine),
       with_gpus_(has_gpus(setup)),
       range_(steps),
       folder_(std::move(folder)),
-      is_done_(steps.is_empty()) {}
+      is_done_(steps.is_empty()),
+      running_(engine.recorder()) {}
 
-// A run that ends with an error may leave a thread behind, which may still mark its actions when it wakes: what it
-// calls stays until the process ends.
-TorchProfile::~TorchProfile() {
-  engine_.recorder().tell(nullptr);
-  if (std::uncaught_exceptions() > 0) static_cast<void>(running_.release());
-}
+TorchProfile::~TorchProfile() = default;
 
 // Nothing is to be done in this step; the one before the range is watched.
 bool TorchProfile::leaves_out(std::int64_t number) const {
@@ -124,25 +119,25 @@ bool TorchProfile::leaves_out(std::int64_t number) const {
 void TorchProfile::before_step(std::int64_t number) {
   if (leaves_out(number)) return;
   if (number + 1 == range_.first) {
-    running_ = std::make_unique<Running>(nullptr, !with_gpus_);
+    running_.hold(std::make_unique<Running>(nullptr, !with_gpus_));
   } else if (!has_begun_) {
     start();
   }
   if (!running_) return;
-  engine_.recorder().tell(&running_->marks);
+  running_.begin_telling();
   if (running_->profiler) running_->profiler->begin_step(number);
 }
 
 void TorchProfile::start() {
   has_begun_ = true;
-  running_.reset();
+  running_.hold(nullptr);
   std::string why;
   if (calls_of_step_ > kMostCallsOfOne)
     return warn(concat("the ", calls_of_step_, " operators of a step would fill the memory; lower pipeline.chunks"));
   if (with_gpus_ && cupti::Session::is_taken({}, why)) return warn(why);
   auto profiler = torch_trace::TorchProfiler::start(with_gpus_, why);
   if (!profiler) return warn(why);
-  running_ = std::make_unique<Running>(std::move(profiler), !with_gpus_);
+  running_.hold(std::make_unique<Running>(std::move(profiler), !with_gpus_));
 }
 
 void TorchProfile::after_step(std::int64_t number, bool evaluation_follows) {
@@ -158,7 +153,7 @@ void TorchProfile::after_step(std::int64_t number, bool evaluation_follows) {
 
 // Of the step before the range only the number of its operators is of use.
 void TorchProfile::take_step() {
-  engine_.recorder().tell(nullptr);
+  running_.end_telling();
   const profiler::OperatorSums sums = running_->watch ? running_->watch->take() : profiler::OperatorSums{};
   calls_of_step_ = 0;
   for (const auto& [key, sum] : sums) calls_of_step_ += sum.calls;
@@ -181,7 +176,7 @@ void TorchProfile::finish() {
 void TorchProfile::stop() {
   for (int i = 0; running_->watch && !running_->marks.layers().name(i).empty(); ++i)
     layers_.push_back(running_->marks.layers().name(i));
-  const auto running = std::exchange(running_, nullptr);
+  const auto running = running_.take();
   if (!running->profiler) return;  // the range was not reached
   fs::path file;
   try {
@@ -210,17 +205,9 @@ void TorchProfile::write() {
 
 void TorchProfile::report(report::Reporter* reporter) const {
   if (sums_.empty()) return;
-  const auto rows = longest_first(sums_);
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  Nanoseconds rest = 0;
-  for (const OperatorRow* row : rows) {
-    if (list.size() == kMostOperators) {
-      rest += row->second.self;
-      continue;
-    }
-    list.push_back(operator_fields(*row, layers_));
-  }
-  const nlohmann::ordered_json event{{"steps", steps_}, {"rows", std::move(list)}, {"rest_ms", to_ms(rest)}};
+  LongestRows table;
+  for (const OperatorRow* row : longest_first(sums_)) table.add(operator_fields(*row, layers_), row->second.self);
+  const nlohmann::ordered_json event{{"steps", steps_}, {"rows", table.rows()}, {"rest_ms", table.rest_ms()}};
   log_table(report::run_operators_text(report::run_operators(event)));
   if (reporter != nullptr) reporter->event("operators", event);
 }

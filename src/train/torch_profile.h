@@ -16,6 +16,7 @@
 #include "profiler/torch_trace/torch_profiler.h"
 #include "profiler/torch_trace/trace_marks.h"
 #include "report/reporter.h"
+#include "train/marks_holder.h"
 #include "train/setup.h"
 #include "train/traced_steps.h"
 
@@ -54,14 +55,13 @@ class TorchProfile {
   void write();
 
   const comm::Communicator* others_;
-  engine::Engine& engine_;
   bool with_gpus_;  // some device of this process is one
   StepRange range_;
   std::filesystem::path folder_;
   bool is_done_;
-  std::unique_ptr<Running> running_;  // from the first step to the last
-  std::string text_;                  // of the trace, until it is written
-  profiler::OperatorSums sums_;       // of all steps, by the layers' index in layers_
+  MarksHolder<Running> running_;  // from the step before the range to the last one
+  std::string text_;              // of the trace, until it is written
+  profiler::OperatorSums sums_;   // of all steps, by the layers' index in layers_
   std::vector<std::string> layers_;
   bool has_begun_ = false;
   std::int64_t steps_ = 0;

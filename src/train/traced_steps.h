@@ -1,5 +1,5 @@
-// traced_steps: which steps of a run are traced: what --trace may say, and what is said where it comes to nothing. Values.
-// Not here: tracing them (step_trace.h, torch_profile.h). Errors: ConfigError.
+// traced_steps: which steps of a run are traced: what --trace may say, and what is said where it comes to nothing.
+// Values. Not here: tracing them (step_trace.h, torch_profile.h). Errors: ConfigError.
 #pragma once
 
 #include <cstdint>
