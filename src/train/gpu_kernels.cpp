@@ -6,6 +6,7 @@
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "profiler/level_warning.h"
 #include "profiler/phase_names.h"
 #include "train/longest_rows.h"
 
@@ -26,8 +27,7 @@ std::unique_ptr<GpuKernels> GpuKernels::start(const std::string& level, bool mak
   const bool has_events = makes_steps && has_gpu(engine);
   auto session = has_events ? cupti::Session::start({}, why) : nullptr;
   if (!session) {
-    log_warning(concat("profile.level = \"cupti\": unavailable (", why, "); ",
-                       has_events ? "CUDA events and clocks" : "clocks", " are used"));
+    profiler::warn_of_level(level, why, has_events ? "CUDA events and clocks" : "clocks");
     return nullptr;
   }
   return std::unique_ptr<GpuKernels>(new GpuKernels(std::move(session), engine.recorder()));

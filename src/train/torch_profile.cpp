@@ -16,6 +16,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "profiler/cupti/session.h"
+#include "profiler/level_warning.h"
 #include "report/call_table.h"
 #include "storage/run_dir.h"
 #include "train/longest_rows.h"
@@ -31,9 +32,7 @@ constexpr std::int64_t kSteps = 5;                  // without --trace
 constexpr std::uint64_t kMostCalls = 50'000;        // of a trace; each takes about 4.5 KB until it is written
 constexpr std::uint64_t kMostCallsOfOne = 200'000;  // of a step, which is traced whole or not at all
 
-void warn(const std::string& why) {
-  log_warning(concat("profile.level = \"torch\": unavailable (", why, "); events and clocks alone are used"));
-}
+void warn(const std::string& why) { profiler::warn_of_level("torch", why, "events and clocks alone"); }
 
 // In the folder of rank 0; the others may have none.
 fs::path file_for_a_while(const fs::path& folder, int rank) {
