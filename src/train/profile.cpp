@@ -197,8 +197,8 @@ TraceOptions trace_of(const Setup& setup, const ProfileOrders& orders) {
 // LibTorch's profiler slows what it sees down: it sees further steps, which are not timed.
 void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, const ProfileOrders& orders) {
   if (orders.torch_traced.is_empty()) return;
-  TorchProfile torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, orders.torch_traced,
-                     orders.torch_folder);
+  TorchSteps torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, orders.torch_traced,
+                   orders.torch_folder);
   const auto [first, last] = orders.torch_traced;
   (void)run_trial_steps(setup, engine, /*warm_up=*/static_cast<int>(first - 1), /*steps=*/last - first + 1,
                         /*trace=*/nullptr, &torch);

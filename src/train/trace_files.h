@@ -1,5 +1,5 @@
 // trace_files: a trace file of each process of a run, all written by rank 0, so that no disk need be shared. Not here:
-// what is in them (step_trace.h, torch_profile.h). Threads: any, one at a time. Errors: those of the communicator.
+// what is in them (step_trace.h, torch_steps.h). Threads: any, one at a time. Errors: those of the communicator.
 #pragma once
 
 #include <filesystem>

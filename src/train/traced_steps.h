@@ -1,5 +1,5 @@
 // traced_steps: which steps of a run are traced: what --trace may say, and what is said where it comes to nothing.
-// Values. Not here: tracing them (step_trace.h, torch_profile.h). Errors: ConfigError.
+// Values. Not here: tracing them (step_trace.h, torch_steps.h). Errors: ConfigError.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct StepRange {
   [[nodiscard]] static StepRange from_json(const nlohmann::json& json) { return {json.at(0), json.at(1)}; }
 };
 
-// Of a run: of --trace, and those that LibTorch's profiler sees (torch_profile.h).
+// Of a run: of --trace, and those that LibTorch's profiler sees (torch_steps.h).
 struct TracedSteps {
   StepRange own = {};
   StepRange torch = {};

@@ -25,7 +25,7 @@ struct Made {
   Nanoseconds called, begins, ended, done;
   CallCost cost;
   std::vector<int> within;  // all calls in it, of any depth
-  OwnCost told;
+  SelfCost told;
 };
 
 // Random calls within each other, told to NestedCalls as they begin and end.
@@ -60,10 +60,10 @@ class RandomCalls {
     made.cost.flops = below(3) == 0 ? 1 + below(100) : 0;
     for (int i = below(4); i > 0; --i)
       made.cost.touched.push_back({&kMemory[below(kMemory.size())], 1 + static_cast<std::uint64_t>(below(9))});
-    made.told = nested_.leave(time_, made.cost);
+    made.told = nested_.end_call(time_, made.cost);
     time_ += below(4);
     made.done = time_;
-    nested_.left(time_);
+    nested_.end_watch(time_);
     made.within = within;
     within.push_back(number);
     return within;

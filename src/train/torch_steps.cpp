@@ -1,4 +1,4 @@
-#include "train/torch_profile.h"
+#include "train/torch_steps.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -35,7 +35,7 @@ constexpr std::uint64_t kMostCallsOfOne = 200'000;  // of a step, which is trace
 void warn(const std::string& why) { profiler::warn_of_level("torch", why, "events and clocks alone"); }
 
 // In the folder of rank 0; the others may have none.
-fs::path file_for_a_while(const fs::path& folder, int rank) {
+fs::path scratch_file(const fs::path& folder, int rank) {
   return (rank == 0 ? folder : fs::temp_directory_path()) / concat("torch_trace.", ::getpid(), ".json");
 }
 
@@ -88,7 +88,7 @@ StepRange torch_steps(const Setup& setup, StepRange traced, std::int64_t first) 
 }
 
 // The watch ends before the marks that tell it, and both before the profiler.
-struct TorchProfile::Running {
+struct TorchSteps::Running {
   Running(std::unique_ptr<torch_trace::TorchProfiler> of, bool watches)
       : profiler(std::move(of)),
         watch(watches ? std::make_unique<operators::OperatorWatch>(operators::OperatorWatch::Threads::kAll) : nullptr),
@@ -99,8 +99,8 @@ struct TorchProfile::Running {
   torch_trace::TraceMarks marks;
 };
 
-TorchProfile::TorchProfile(const Setup& setup, const comm::Communicator* others, engine::Engine& engine,
-                           StepRange steps, fs::path folder)
+TorchSteps::TorchSteps(const Setup& setup, const comm::Communicator* others, engine::Engine& engine, StepRange steps,
+                       fs::path folder)
     : others_(others),
       with_gpus_(has_gpus(setup)),
       range_(steps),
@@ -108,14 +108,14 @@ TorchProfile::TorchProfile(const Setup& setup, const comm::Communicator* others,
       is_done_(steps.is_empty()),
       running_(engine.recorder()) {}
 
-TorchProfile::~TorchProfile() = default;
+TorchSteps::~TorchSteps() = default;
 
 // Nothing is to be done in this step; the one before the range is watched.
-bool TorchProfile::leaves_out(std::int64_t number) const {
+bool TorchSteps::leaves_out(std::int64_t number) const {
   return is_done_ || number + 1 < range_.first || number > range_.last;
 }
 
-void TorchProfile::before_step(std::int64_t number) {
+void TorchSteps::before_step(std::int64_t number) {
   if (leaves_out(number)) return;
   if (number + 1 == range_.first) {
     running_.hold(std::make_unique<Running>(nullptr, !with_gpus_));
@@ -127,7 +127,7 @@ void TorchProfile::before_step(std::int64_t number) {
   if (running_->profiler) running_->profiler->begin_step(number);
 }
 
-void TorchProfile::start() {
+void TorchSteps::start() {
   has_begun_ = true;
   running_.hold(nullptr);
   std::string why;
@@ -139,7 +139,7 @@ void TorchProfile::start() {
   running_.hold(std::make_unique<Running>(std::move(profiler), !with_gpus_));
 }
 
-void TorchProfile::after_step(std::int64_t number, bool evaluation_follows) {
+void TorchSteps::after_step(std::int64_t number, bool evaluation_follows) {
   if (leaves_out(number)) return;
   if (running_) take_step();
   if (number < range_.first) return;
@@ -151,7 +151,7 @@ void TorchProfile::after_step(std::int64_t number, bool evaluation_follows) {
 }
 
 // Of the step before the range only the number of its operators is of use.
-void TorchProfile::take_step() {
+void TorchSteps::take_step() {
   running_.end_telling();
   const profiler::OperatorSums sums = running_->watch ? running_->watch->take() : profiler::OperatorSums{};
   calls_of_step_ = 0;
@@ -163,7 +163,7 @@ void TorchProfile::take_step() {
   for (const auto& [key, sum] : sums) sums_[key] += sum;
 }
 
-void TorchProfile::finish() {
+void TorchSteps::finish() {
   if (is_done_) return;
   if (!has_begun_ && (others_ == nullptr || others_->rank() == 0))
     log_warning(concat("profile.level = \"torch\": no step from ", range_.first, " to ", range_.last,
@@ -172,14 +172,14 @@ void TorchProfile::finish() {
 }
 
 // Its memory goes as soon as the text is there.
-void TorchProfile::stop() {
+void TorchSteps::stop() {
   for (int i = 0; running_->watch && !running_->marks.layers().name(i).empty(); ++i)
     layers_.push_back(running_->marks.layers().name(i));
   const auto running = running_.take();
   if (!running->profiler) return;  // the range was not reached
   fs::path file;
   try {
-    file = file_for_a_while(folder_, others_ == nullptr ? 0 : others_->rank());
+    file = scratch_file(folder_, others_ == nullptr ? 0 : others_->rank());
     running->profiler->stop();
     running->profiler->save(file);
     text_ = read_whole(file);
@@ -191,7 +191,7 @@ void TorchProfile::stop() {
   fs::remove(file.string() + ".tmp", ignored);  // LibTorch's own, where it could not finish
 }
 
-void TorchProfile::write() {
+void TorchSteps::write() {
   is_done_ = true;
   if (running_) stop();
   if (steps_ == 0 && others_ == nullptr) return;
@@ -202,7 +202,7 @@ void TorchProfile::write() {
     remove_traces_beyond(static_cast<int>(texts.size()), storage::RunDir::torch_traces(folder_));
 }
 
-void TorchProfile::report(report::Reporter* reporter) const {
+void TorchSteps::report(report::Reporter* reporter) const {
   if (sums_.empty()) return;
   LongestRows table;
   for (const OperatorRow* row : longest_first(sums_)) table.add(operator_fields(*row, layers_), row->second.self);
