@@ -55,7 +55,7 @@ class GpuCheckTest(unittest.TestCase):
             of_part[row.split(" | ")[3]].add(row.split("`")[1])
         self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 23, "shape": 5, "costs": 6})
         self.assertEqual(set(everything), set().union(*of_part.values()))
-        real = {name.replace("speed_small", "speed_resnet50").replace("speed_large", "speed_vit_b16") for name in everything}
+        real = {name.replace("speed_small", "speed_resnet18").replace("speed_large", "speed_vit_b16") for name in everything}
         table = PAGE.split("## Results")[0]
         told = {part: set(re.findall(r"^\| `([a-z0-9_]+)` \|", text, re.MULTILINE))
                 for part, text in zip(("right", "shape", "costs"), re.split(r"^## (?:Right|Shape|Costs)\n", table, flags=re.MULTILINE)[1:])}
