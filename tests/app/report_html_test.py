@@ -277,7 +277,7 @@ class OutputTest(HtmlTest):
         self.assertEqual([path.name for path in self.folder.glob("live.html*")], ["live.html"])
 
     def test_ctrl_c_ends_the_watch_with_a_last_page(self):
-        run_dir, target = self.copy("killed"), self.folder / "killed.html"
+        run_dir, target = self.copy("stopped"), self.folder / "stopped.html"
         metrics = run_dir / "metrics.jsonl"
         metrics.write_text("".join(line + "\n" for line in metrics.read_text().splitlines() if '"summary"' not in line))
         watch = cli.start("report", run_dir, "--html", target, "--watch")
