@@ -36,7 +36,8 @@ std::filesystem::path trace_file_beside(const std::filesystem::path& file, int r
 }
 
 std::string packed_text(std::string text, const std::filesystem::path& file) {
-  return file.extension() == ".gz" && !text.empty() ? storage::gzip(text) : text;
+  if (file.extension() != ".gz" || text.empty()) return text;
+  return storage::gzip(text);
 }
 
 std::vector<std::string> gather_trace(const comm::Communicator* others, std::string text) {
