@@ -14,7 +14,8 @@ import sys
 import time
 
 import torch
-from torch.nn import functional as F
+
+from peer_trainer import Trainer
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "models"))
 import torch_models  # noqa: E402  (the twins live with the parity test)
@@ -30,31 +31,24 @@ def make_model(twin, image):
     return torch_models.make(twin.pop("name"), image=image, class_token_only=True, **twin)
 
 
-class Trainer:
-    def __init__(self, args):
-        torch.manual_seed(0)
-        self.device = torch.device(args.device)
-        self.model = make_model(json.loads(args.twin), args.image).to(self.device)
-        self.images = torch.randn(args.batch, 3, args.image, args.image, device=self.device)
-        self.targets = torch.randint(0, 10, (args.batch,), device=self.device)
-        if any(isinstance(module, torch.nn.BatchNorm2d) for module in self.model.modules()):  # a CNN, as ours
-            self.model = self.model.to(memory_format=torch.channels_last)
-            self.images = self.images.to(memory_format=torch.channels_last)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001, momentum=0.9, fused=True)
-        self.forward = torch.compile(self.loss) if args.compile else self.loss
+def make_trainer(args):
+    torch.manual_seed(0)
+    model = make_model(json.loads(args.twin), args.image).to(args.device)
+    images = torch.randn(args.batch, 3, args.image, args.image, device=args.device)
+    targets = torch.randint(0, 10, (args.batch,), device=args.device)
+    if any(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules()):  # a CNN, as ours
+        model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9, fused=True)
+    return Trainer(model, optimizer, images, targets, args.compile)
 
-    def loss(self):
-        return F.cross_entropy(self.model(self.images), self.targets)
 
-    def steps(self, count):
-        for _ in range(count):
-            self.optimizer.zero_grad(set_to_none=True)
-            loss = self.forward()
-            loss.backward()
-            self.optimizer.step()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        return loss
+def make_steps(trainer, count):
+    """The last loss; until the GPU is idle."""
+    for _ in range(count):
+        loss = trainer.step()
+    if trainer.images.is_cuda:
+        torch.cuda.synchronize()
+    return loss
 
 
 def main():
@@ -66,11 +60,11 @@ def main():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--device", default="cuda")
     args = parser.parse_args()
-    trainer = Trainer(args)
-    trainer.steps(min(WARM_UP, args.steps))
+    trainer = make_trainer(args)
+    make_steps(trainer, min(WARM_UP, args.steps))
     for _ in sys.stdin:
         began = time.perf_counter()
-        loss = trainer.steps(args.steps)
+        loss = make_steps(trainer, args.steps)
         seconds = time.perf_counter() - began
         print(json.dumps({"samples_per_s": args.batch * args.steps / seconds, "loss": loss.item()}), flush=True)
 

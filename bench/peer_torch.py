@@ -27,8 +27,9 @@ for name, (parameter, value) in MALLOC_SETTINGS.items():
 
 import torch  # noqa: E402
 from torch import distributed  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+from peer_trainer import Trainer  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "models"))
 import torch_models  # noqa: E402  (the twins live with the parity test)
@@ -40,33 +41,21 @@ def make_optimizer(model, name, fused):
     return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, fused=fused)
 
 
-class Trainer:
-    def __init__(self, args):
-        torch.manual_seed(0)
-        processes = int(os.environ.get("WORLD_SIZE", "1"))
-        if processes > 1:
-            distributed.init_process_group("gloo")
-        self.model = torch_models.make(args.model, args.size, class_token_only=True)
-        torch.manual_seed(int(os.environ.get("RANK", "0")))
-        self.images = torch.randn(args.batch // processes, 3, 32, 32)
-        self.targets = torch.randint(0, 10, (args.batch // processes,))
-        if args.layout == "channels_last":
-            self.model = self.model.to(memory_format=torch.channels_last)
-            self.images = self.images.to(memory_format=torch.channels_last)
-        if processes > 1:
-            self.model = DistributedDataParallel(self.model, gradient_as_bucket_view=True)
-        self.optimizer = make_optimizer(self.model, args.model, args.optimizer == "fused" or None)
-        self.forward = torch.compile(self.loss) if args.compile else self.loss
-
-    def loss(self):
-        return F.cross_entropy(self.model(self.images), self.targets)
-
-    def step(self):
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self.forward()
-        loss.backward()
-        self.optimizer.step()
-        return loss
+def make_trainer(args):
+    torch.manual_seed(0)
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes > 1:
+        distributed.init_process_group("gloo")
+    model = torch_models.make(args.model, args.size, class_token_only=True)
+    torch.manual_seed(int(os.environ.get("RANK", "0")))
+    images = torch.randn(args.batch // processes, 3, 32, 32)
+    targets = torch.randint(0, 10, (args.batch // processes,))
+    if args.layout == "channels_last":
+        model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
+    if processes > 1:
+        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    optimizer = make_optimizer(model, args.model, args.optimizer == "fused" or None)
+    return Trainer(model, optimizer, images, targets, args.compile)
 
 
 def measure(trainer, args):
@@ -102,7 +91,7 @@ def main():
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    trainer = Trainer(args)
+    trainer = make_trainer(args)
     for _ in range(3):
         trainer.step()
     asked = False

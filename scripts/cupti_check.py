@@ -8,24 +8,18 @@ Exit codes: 0 all agree, 70 something does not: a phase differs by more than 3 %
 were dropped, a tag disagrees, or there are no records.
 """
 
-import json
-import pathlib
 import statistics
 import sys
 
+import gpu_measure
+
 PHASES = ("forward_ms", "backward_ms", "optimizer_ms")
-FIRST_STEPS = 5  # they warm up
 TOLERANCE = 0.03
-
-
-def lines_of(run):
-    """The records of a run directory's metrics.jsonl."""
-    return [json.loads(line) for line in (pathlib.Path(run) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def medians(lines):
     """The median of each phase and of the step, without the first steps."""
-    steps = [line for line in lines if line["event"] == "step"][FIRST_STEPS:]
+    steps = gpu_measure.steps_of(lines)
     return {key: statistics.median(step[key] for step in steps) for key in (*PHASES, "step_ms")}
 
 
@@ -49,7 +43,7 @@ def main():
     if len(sys.argv) != 3:
         print(__doc__, file=sys.stderr)
         return 2
-    by_events, by_cupti = lines_of(sys.argv[1]), lines_of(sys.argv[2])
+    by_events, by_cupti = gpu_measure.lines_of(sys.argv[1]), gpu_measure.lines_of(sys.argv[2])
     events, cupti = medians(by_events), medians(by_cupti)
     kernels = next((line for line in by_cupti if line["event"] == "kernels"), None)
     for key in events:

@@ -20,19 +20,19 @@ import subprocess
 import sys
 import threading
 
+import gpu_measure
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# The one list of what is compared. `ours`: keys of the configuration; `twin`: of tests/models/torch_models.py; `note`: where
-# it is not what the name says.
+# The one list of what is compared. `ours`: keys of the configuration; `twin`: of tests/models/torch_models.py.
 BATCH, IMAGE = 64, 224
 MODELS = {
-    "resnet50": {"ours": {"model.name": "resnet18", "model.stem": "imagenet"}, "twin": {"name": "resnet18", "stem": "imagenet"},
-                 "note": "ResNet-18 in its place, as `sluice models` has no ResNet-50 yet"},
+    "resnet18": {"ours": {"model.name": "resnet18", "model.stem": "imagenet"}, "twin": {"name": "resnet18", "stem": "imagenet"}},
     "vit_b16": {"ours": {"model.name": "vit", "model.size": "base", "model.patch_size": 16},
-                "twin": {"name": "vit", "size": "base", "patch": 16}, "note": ""},
+                "twin": {"name": "vit", "size": "base", "patch": 16}},
 }
 PEERS = {"eager": [], "torch.compile": ["--compile"]}
-ROUNDS, STEPS, FIRST_STEPS = 3, 30, 10
+ROUNDS, STEPS = 3, 30
 PATIENCE_S = {"eager": 40, "torch.compile": 110}  # for a peer's first answer
 # TF32 without sparsity, TFLOP/s, as NVIDIA's data sheets have it; the first name that fits.
 PEAKS = (("H100 PCIe", 378), ("H100 NVL", 418), ("H100", 494), ("H200", 494), ("A100", 156))
@@ -45,19 +45,16 @@ def peak_of(gpu):
 
 def rate_of(lines):
     """(samples/s without the wait for data, FLOP of a sample) of our run."""
-    steps = [line for line in lines if line["event"] == "step"][FIRST_STEPS:]
-    if not steps:
-        raise ValueError(f"our run has no more than {FIRST_STEPS} steps")
+    steps = gpu_measure.steps_of(lines)
     rate = statistics.median(1e3 * step["samples"] / (step["step_ms"] - step["load_ms"]) for step in steps)
     flop = statistics.median(step["flops_per_s"] / step["samples_per_s"] for step in steps)
     return rate, flop
 
 
-def summary(model, rates, flop, gpu):
+def summary(rates, flop, gpu):
     """rates: {side: samples/s of each round}, ours among them; a side without any was not available."""
     peak = peak_of(gpu)
-    parts = [MODELS[model]["note"]] if MODELS[model]["note"] else []
-    ours = rates["ours"]
+    parts, ours = [], rates["ours"]
     for side, values in rates.items():
         if not values:
             parts.append(f"{side}: not available")
@@ -78,14 +75,17 @@ def our_command(model, folder):
     return [ROOT / "build" / "release" / "sluice", "train", ROOT / "configs" / "quickstart.toml", *sets, "--run-dir", folder]
 
 
+def peer_command(model, name):
+    return [sys.executable, ROOT / "bench" / "peer_gpu.py", json.dumps(MODELS[model]["twin"]), str(BATCH), str(IMAGE), str(STEPS),
+            *PEERS[name]]
+
+
 class Peer:
     """A process that times STEPS steps for every line; not available where its first answer does not come."""
 
-    def __init__(self, name, model):
+    def __init__(self, name, command):
         self.name = name
-        self.process = subprocess.Popen(
-            [sys.executable, ROOT / "bench" / "peer_gpu.py", json.dumps(MODELS[model]["twin"]), str(BATCH), str(IMAGE), str(STEPS),
-             *PEERS[name]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.answers = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -114,7 +114,7 @@ class Peer:
 
 def compare(model, folder):
     rates = {"ours": [], **{name: [] for name in PEERS}}
-    peers = [Peer(name, model) for name in PEERS]
+    peers = [Peer(name, peer_command(model, name)) for name in PEERS]
     try:
         for peer in list(peers):  # the first turn warms it up
             if peer.rate(PATIENCE_S[peer.name]) is None:
@@ -124,9 +124,8 @@ def compare(model, folder):
             run = pathlib.Path(folder) / f"ours-{number}"
             code = subprocess.run(our_command(model, run), check=False).returncode
             if code != 0:
-                raise ValueError(f"our run ended with exit code {code}")
-            text = (run / "metrics.jsonl").read_text(encoding="utf-8")
-            rate, flop = rate_of([json.loads(line) for line in text.splitlines()])
+                raise gpu_measure.NotAsItShould(f"our run ended with exit code {code}")
+            rate, flop = rate_of(gpu_measure.lines_of(run))
             rates["ours"].append(rate)
             for peer in list(peers):
                 its = peer.rate(patience_s=60)
@@ -152,10 +151,10 @@ def main():
     gpu = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], check=True, capture_output=True, text=True)
     try:
         rates, flop = compare(*sys.argv[1:])
-    except (ValueError, OSError) as error:
+    except (gpu_measure.NotAsItShould, ValueError, OSError) as error:
         print(f"result: {error}")
         return 70
-    print(f"result: {summary(sys.argv[1], rates, flop, gpu.stdout)}")
+    print(f"result: {summary(rates, flop, gpu.stdout)}")
     return 0
 
 

@@ -27,7 +27,7 @@ struct Meeting {
 // Of the same meetings, not none.
 [[nodiscard]] ClockOffset clock_offset(std::span<const Meeting> own, std::span<const Meeting> of_rank_0);
 
-// What holds whenever the clocks were between these two: they drift, and do so steadily.
+// Bounds the offset at any time between the two measurements, for clocks that drift steadily.
 [[nodiscard]] ClockOffset covering(const ClockOffset& one, const ClockOffset& other);
 
 // All processes call it together.

@@ -86,8 +86,8 @@ class Communicator {
 
 // The text of process `root` in all; blocks.
 [[nodiscard]] std::string broadcast_text(const Communicator& communicator, const std::string& text, int root);
-// The texts of all processes, by rank, in process `root`; nothing in the others. Blocks. Takes the longest text's bytes
-// in each, and as often as there are processes in `root`.
+// The texts of all processes, by rank, in process `root`; nothing in the others. Blocks. Memory: the longest text's
+// size in each process, times the processes in `root`.
 [[nodiscard]] std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& own, int root);
 
 }  // namespace sluice::comm

@@ -1,5 +1,5 @@
-// action_marks: what tells a GPU profiler, while work is being queued, whose work it is. Null where none is on: then it
-// costs one branch. Not here: what it does with it (profiler/cupti).
+// action_marks: what tells a profiler, while an action runs or its work is being queued, whose work it is. Null where
+// none is on: then it costs one branch. Not here: what is done with it (profiler/cupti, profiler/torch_trace).
 // Threads: each calls leave() as often as it has called enter() or enter_layer(), the last one first. None throws.
 #pragma once
 

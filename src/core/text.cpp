@@ -149,6 +149,8 @@ std::string human_count(std::uint64_t count) {
   return concat(fixed(value, unit == 0 ? 0 : 1), kUnits[unit]);
 }
 
+std::string percent(double share) { return concat(fixed(100 * share, share < 0.0995 ? 1 : 0), " %"); }
+
 std::string human_duration(double seconds) {
   constexpr double kNoDuration = 1e15;  // nor is what is no number
   if (seconds < 60.0 || !(seconds < kNoDuration)) return concat(fixed(seconds, 1), " s");

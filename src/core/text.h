@@ -40,6 +40,8 @@ namespace sluice {
 [[nodiscard]] std::string human_count(std::uint64_t count);  // "11.2 M"
 [[nodiscard]] std::string human_duration(double seconds);    // "1 h 02 min", "3 min 20 s", "4.2 s"
 
+[[nodiscard]] std::string percent(double share);  // "12 %"; of less than ten: "9.5 %"
+
 // "3.14"; "1.00e+15" from there on; "NaN", "Infinity" and "-Infinity", as metrics.jsonl names them.
 [[nodiscard]] std::string fixed(double value, int decimals);
 

@@ -1,6 +1,6 @@
 // own_operator: tells LibTorch's observers (its profiler, profiler/operators) of a kernel of ours, as the dispatcher
-// tells them of ATen's operators: name, inputs, outputs, begin and end. It is told of the object's life. Nothing
-// observes: one branch. Threads: any. Errors: those of the observers.
+// tells them of ATen's operators: name, inputs, outputs, begin and end. The call lasts as long as the object. Without
+// an observer it costs asking for one (docs/performance.md). Threads: any. Errors: those of the observers.
 #pragma once
 
 #include <initializer_list>

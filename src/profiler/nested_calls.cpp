@@ -20,11 +20,11 @@ void settle(std::vector<Touched>& all) {
 
 void NestedCalls::enter(Nanoseconds called, Nanoseconds begins) { open_.push_back({called, begins}); }
 
-OwnCost NestedCalls::leave(Nanoseconds ended, CallCost whole) {
+SelfCost NestedCalls::end_call(Nanoseconds ended, CallCost whole) {
   Open call = std::move(open_.back());
   open_.pop_back();
   last_called_ = call.called;
-  OwnCost own{.self = ended - call.begins - call.within, .flops = call.has_flops ? 0 : whole.flops};
+  SelfCost own{.self = ended - call.begins - call.within, .flops = call.has_flops ? 0 : whole.flops};
   settle(whole.touched);
   settle(call.touched);
   for (const Touched& one : whole.touched) {
@@ -39,7 +39,7 @@ OwnCost NestedCalls::leave(Nanoseconds ended, CallCost whole) {
   return own;
 }
 
-void NestedCalls::left(Nanoseconds done) {
+void NestedCalls::end_watch(Nanoseconds done) {
   if (!open_.empty()) open_.back().within += done - last_called_;
 }
 

@@ -1,8 +1,8 @@
-// nested_calls: of the calls of one thread, which lie within each other, what each did itself: its time without that of
-// the calls within it and of whoever watches, and what those calls are not counted for already. Operations belong to
-// the innermost call that has any, so that a convolution, which calls another one, is counted once; a tensor's bytes to
-// the innermost call that touches it, and to the one that has operations. Units: nanoseconds, bytes. Threads: one.
-// Errors: none. Requires: each enter() has its leave() and left(), the last one first.
+// nested_calls: splits nested calls of one thread into what each did itself: self time without inner calls and the
+// observer, operations and bytes counted once. Operations belong to the innermost call that has any, so that a
+// convolution, which calls another one, is counted once; a tensor's bytes to the innermost call that touches it, and to
+// the one that has operations. Units: nanoseconds, bytes. Threads: one.
+// Errors: none. Requires: each enter() has its end_call() and end_watch(), the last one first.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct CallCost {
   std::vector<Touched> touched;
 };
 
-struct OwnCost {
+struct SelfCost {
   Nanoseconds self = 0;
   double flops = 0;
   std::uint64_t bytes = 0;
@@ -32,14 +32,12 @@ struct OwnCost {
 
 class NestedCalls {
  public:
-  // The watcher was called; the call itself begins.
+  // called: the observer was entered; begins: the operator itself.
   void enter(Nanoseconds called, Nanoseconds begins);
-  // It has ended.
-  [[nodiscard]] OwnCost leave(Nanoseconds ended, CallCost whole);
-  // The watcher is done with it.
-  void left(Nanoseconds done);
-
-  [[nodiscard]] bool empty() const { return open_.empty(); }
+  // The operator ended.
+  [[nodiscard]] SelfCost end_call(Nanoseconds ended, CallCost whole);
+  // The observer returned.
+  void end_watch(Nanoseconds done);
 
  private:
   struct Open {

@@ -1,5 +1,5 @@
 // operator_sums: what the operators of a model's layers did, as values: calls, self time, operations, bytes. Not here:
-// how they are seen (operators/operator_watch.h), what bounds them (roofline.h).
+// how they are seen (operators/operator_watch.h), what bounds them (roofline.h). Units: nanoseconds, operations, bytes.
 #pragma once
 
 #include <compare>
@@ -11,7 +11,7 @@
 
 namespace sluice::profiler {
 
-enum class Pass : std::uint8_t { kForward, kBackward };  // the loss is of the last layer; weight gradients are backward
+enum class Pass : std::uint8_t { kForward, kBackward };  // weight gradients are backward
 
 struct OperatorKey {
   int layer;  // kNoLayer: not known

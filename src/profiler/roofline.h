@@ -1,7 +1,7 @@
-// roofline: what bounds an operator (Williams et al. 2009): how near it comes to the machine's peaks, which are
-// measured. The rule: of the two peaks, that of products and that of memory, the one counts of which it reaches the
-// larger share; it bounds the operator if that share is at least kBoundShare. Else neither does: launching, waiting,
-// work that is not counted, too little of it. Pure. Units: seconds, operations, bytes.
+// roofline: what bounds an operator (Williams et al. 2009): how near it comes to the machine's peaks, of products and
+// of memory, which are measured. The peak of which it reaches the larger share bounds it, if that share is at least
+// kBoundShare; else neither does: launching, waiting, work that is not counted, too little of it. Pure.
+// Units: seconds, operations, bytes.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ struct TraceProcess {
   int processes = 1;
   std::string host;
   int pid = 0;
-  std::string part = {};     // where ranks are no name: "server", "worker 0"
+  std::string part = {};     // where ranks are no name: "parameter server", "worker 0"
   std::string backend = {};  // of the sums over the processes: "gloo", "nccl"; empty with one process
   std::optional<TraceClock> clock = TraceClock{};  // nothing: not known, times are by its own
   bool tells_waits = true;                         // false: nobody knows when all were there for a sum

@@ -18,22 +18,20 @@ using profiler::PassOperators;
 constexpr std::size_t kSlowest = 5;   // of a layer's pass
 constexpr double kLeastShare = 0.01;  // of its time, of those beside the first
 
-std::string percent(double share) { return concat(fixed(100 * share, share < 0.0995 ? 1 : 0), " %"); }
-
 // Two digits and more of something counted in billions.
 std::string billions(double number) { return fixed(number * 1e-9, number < 1e10 ? 2 : 1); }
 
 TextRow operator_row(const OperatorMean& one, double pass_s, const MachinePeaks& peaks) {
   const profiler::Roofline line = profiler::roofline_of(one.flops, one.bytes, one.self_s, peaks);
-  const auto where = [](double amount, const std::string& text) { return amount > 0 ? text : std::string("-"); };
+  const auto or_dash = [](double amount, const std::string& text) { return amount > 0 ? text : std::string("-"); };
   return {concat("  ", one.name),
           fixed(one.self_s * 1e3, 3),
           percent(pass_s > 0 ? one.self_s / pass_s : 0),
           fixed(one.calls, one.calls < 10 && one.calls != static_cast<double>(static_cast<int>(one.calls)) ? 1 : 0),
-          where(one.flops, billions(line.flops_per_s)),
-          where(one.flops, percent(line.of_flops)),
-          where(one.bytes, billions(line.bytes_per_s)),
-          where(one.bytes, percent(line.of_bytes)),
+          or_dash(one.flops, billions(line.flops_per_s)),
+          or_dash(one.flops, percent(line.of_flops)),
+          or_dash(one.bytes, billions(line.bytes_per_s)),
+          or_dash(one.bytes, percent(line.of_bytes)),
           profiler::name_of(line.bound)};
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Time times devices, in a unit that is the same in all lines of a run: the FLOPs that the devices could have done.
+// Weight of a line's mfu: the FLOPs that all devices could have done in `time`.
 double device_time(const Json& line, double mfu, double time) {
   const auto flops = number_at(line, "flops_per_s");
   if (!flops) return time;  // of a worker's records

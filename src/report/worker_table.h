@@ -23,8 +23,8 @@ struct OwnRecords {
 };
 using OwnRecordsOfAll = std::map<int, OwnRecords>;  // [number]
 
-// The starts that these workers have joined with; one that lies in several directories counts once,
-// as where it has most pushes: elsewhere it is an older copy.
+// The starts that these workers have joined with; one that lies in several directories counts once, as where it has
+// most pushes: elsewhere it is an older copy.
 [[nodiscard]] OwnRecordsOfAll own_records_of(const WorkersTotals& workers, std::span<const WorkerFiles> files);
 
 // A list, an object a worker.

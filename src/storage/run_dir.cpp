@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kTrace = "trace.rank", kTraceEnding = ".json.gz";
+constexpr std::string_view kTrace = "trace.rank", kTorchTrace = "torch_trace.rank", kTraceEnding = ".json.gz";
 
 // What shows that `dir` holds a run; empty when nothing does.
 std::string trace_of_run(const fs::path& dir) {
@@ -70,6 +70,21 @@ std::optional<std::pair<std::string, int>> stamp_of(const std::string& directory
   const bool is_number =
       rest[kStamp] == '-' && !number.empty() && number.size() < 9 && std::ranges::all_of(number, is_digit);
   return is_number ? std::optional(std::pair{stamp, std::stoi(number)}) : std::nullopt;
+}
+
+// Those named BEGIN<rank>.json.gz.
+std::map<int, fs::path> files_by_rank(const fs::path& dir, std::string_view begin) {
+  std::map<int, fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    if (!name.starts_with(begin) || !entry->is_regular_file(ignored)) continue;
+    int rank = -1;
+    std::from_chars(name.data() + begin.size(), name.data() + name.size(), rank);
+    if (rank >= 0 && name == concat(begin, rank, kTraceEnding)) files[rank] = entry->path();
+  }
+  return files;
 }
 
 }  // namespace
@@ -140,19 +155,11 @@ std::string RunDir::trace_name(int rank) { return concat(kTrace, rank, kTraceEnd
 
 std::string RunDir::worker_trace_name(int worker) { return concat("trace.worker", worker, kTraceEnding); }
 
-std::map<int, fs::path> RunDir::traces(const fs::path& dir) {
-  std::map<int, fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    std::error_code ignored;
-    if (!name.starts_with(kTrace) || !entry->is_regular_file(ignored)) continue;
-    int rank = -1;
-    std::from_chars(name.data() + kTrace.size(), name.data() + name.size(), rank);
-    if (rank >= 0 && name == trace_name(rank)) files[rank] = entry->path();
-  }
-  return files;
-}
+std::string RunDir::torch_trace_name(int rank) { return concat(kTorchTrace, rank, kTraceEnding); }
+
+std::map<int, fs::path> RunDir::traces(const fs::path& dir) { return files_by_rank(dir, kTrace); }
+
+std::map<int, fs::path> RunDir::torch_traces(const fs::path& dir) { return files_by_rank(dir, kTorchTrace); }
 
 RunDir RunDir::create_named(const fs::path& parent, std::string_view config_name) {
   make_directories(parent);

@@ -1,9 +1,9 @@
 // run_dir: the directory of one run: its layout, its creation and the lock that keeps other processes out.
 // Not here: what is in the files. Only rank 0 makes one.
 // Layout: config.toml (resolved), metrics.jsonl, log.txt, tensorboard/, checkpoints/step-N/, pushes/,
-// trace.rankN.json.gz, workers/ (not the owner's: report/worker_writer.h), .lock (holds host and process of the owner;
-// stays behind, an flock on it is what counts). Threads: one. Errors: ConfigError when the directory is not for us
-// (another run, in use, nothing to resume); StorageError when it cannot be written.
+// trace.rankN.json.gz, torch_trace.rankN.json.gz, workers/ (not the owner's: report/worker_writer.h), .lock (holds host
+// and process of the owner; stays behind, an flock on it is what counts). Threads: one. Errors: ConfigError when the
+// directory is not for us (another run, in use, nothing to resume); StorageError when it cannot be written.
 #pragma once
 
 #include <filesystem>
@@ -34,11 +34,14 @@ class RunDir {
   // The directories that create_named(parent, config_name) has made, newest first.
   static std::vector<std::filesystem::path> named(const std::filesystem::path& parent, std::string_view config_name);
 
-  // Of a process's trace; of one by a worker of a parameter server, in its own directory.
+  // Of a process's trace; of one by a worker of a parameter server, in its own directory; of one by LibTorch's
+  // profiler.
   static std::string trace_name(int rank);
   static std::string worker_trace_name(int worker);
-  // The traces in `dir` that have such a name, by rank.
+  static std::string torch_trace_name(int rank);
+  // The files in `dir` that have such a name, by rank.
   static std::map<int, std::filesystem::path> traces(const std::filesystem::path& dir);
+  static std::map<int, std::filesystem::path> torch_traces(const std::filesystem::path& dir);
 
   // True when the directory held a run before.
   [[nodiscard]] bool resumes() const { return resumes_; }

@@ -1,18 +1,17 @@
 #include "train/gpu_kernels.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "core/concat.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "profiler/level_warning.h"
 #include "profiler/phase_names.h"
+#include "train/longest_rows.h"
 
 namespace sluice::train {
 namespace {
-
-constexpr std::size_t kMostRows = 1000;  // the longest; the rest is summed up
 
 // Requires: nothing is recorded that anybody waits for.
 bool has_gpu(engine::Engine& engine) {
@@ -28,45 +27,32 @@ std::unique_ptr<GpuKernels> GpuKernels::start(const std::string& level, bool mak
   const bool has_events = makes_steps && has_gpu(engine);
   auto session = has_events ? cupti::Session::start({}, why) : nullptr;
   if (!session) {
-    log_warning(concat("profile.level = \"cupti\": unavailable (", why, "); ",
-                       has_events ? "CUDA events and clocks" : "clocks", " are used"));
+    profiler::warn_of_level(level, why, has_events ? "CUDA events and clocks" : "clocks");
     return nullptr;
   }
   return std::unique_ptr<GpuKernels>(new GpuKernels(std::move(session), engine.recorder()));
 }
 
 GpuKernels::GpuKernels(std::unique_ptr<cupti::Session> session, Recorder& recorder)
-    : running_(std::make_unique<Running>(std::move(session))), recorder_(recorder) {
-  recorder_.tell(&running_->marks);
-}
-
-// A run that ends with an error may leave a thread behind, which may still mark its actions when it wakes: what it
-// calls stays until the process ends.
-GpuKernels::~GpuKernels() {
-  recorder_.tell(nullptr);
-  if (std::uncaught_exceptions() > 0) static_cast<void>(running_.release());
+    : running_(recorder, std::make_unique<Running>(std::move(session))) {
+  running_.begin_telling();
 }
 
 void GpuKernels::report(report::Reporter& reporter) const {
   const cupti::StepKernels& steps = running_->steps;
   if (steps.steps() == 0) return;
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  Nanoseconds rest = 0;
-  for (const cupti::StepKernels::Row& row : steps.rows()) {
-    if (rows.size() == kMostRows) {
-      rest += row.sum.time;
-      continue;
-    }
-    rows.push_back({{"phase", profiler::phase_word(row.phase)},
-                    {"layer", row.layer.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.layer)},
-                    {"kernel", row.kernel},
-                    {"calls", row.sum.calls},
-                    {"time_ms", to_ms(row.sum.time)}});
-  }
+  LongestRows table;
+  for (const cupti::StepKernels::Row& row : steps.rows())
+    table.add({{"phase", profiler::phase_word(row.phase)},
+               {"layer", row.layer.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.layer)},
+               {"kernel", row.kernel},
+               {"calls", row.sum.calls},
+               {"time_ms", to_ms(row.sum.time)}},
+              row.sum.time);
   const cupti::Counts& counts = steps.counts();
   reporter.event("kernels", {{"steps", steps.steps()},
-                             {"rows", rows},
-                             {"rest_ms", to_ms(rest)},
+                             {"rows", table.rows()},
+                             {"rest_ms", table.rest_ms()},
                              {"records", counts.work},
                              {"dropped", counts.dropped},
                              {"without_times", counts.without_times},

@@ -12,6 +12,7 @@
 #include "profiler/cupti/autograd_marks.h"
 #include "profiler/cupti/step_kernels.h"
 #include "report/reporter.h"
+#include "train/marks_holder.h"
 
 namespace sluice::train {
 
@@ -21,10 +22,6 @@ class GpuKernels {
   // engine outlives it.
   [[nodiscard]] static std::unique_ptr<GpuKernels> start(const std::string& level, bool makes_steps,
                                                          engine::Engine& engine);
-  ~GpuKernels();
-  GpuKernels(const GpuKernels&) = delete;
-  GpuKernels& operator=(const GpuKernels&) = delete;
-
   [[nodiscard]] StepSpans attributed(StepSpans host) { return running_->steps.attributed(std::move(host)); }
   void forget() { running_->steps.forget(); }  // what ran outside of steps
   // The event `kernels`; nothing before the second step.
@@ -38,8 +35,7 @@ class GpuKernels {
   };
   GpuKernels(std::unique_ptr<cupti::Session> session, Recorder& recorder);
 
-  std::unique_ptr<Running> running_;
-  Recorder& recorder_;
+  MarksHolder<Running> running_;
 };
 
 }  // namespace sluice::train

@@ -26,7 +26,7 @@
 #include "train/plan_source.h"
 #include "train/rank_times.h"
 #include "train/step_trace.h"
-#include "train/torch_profile.h"
+#include "train/torch_steps.h"
 #include "train/update_source.h"
 
 namespace sluice::train {
@@ -72,9 +72,9 @@ struct LoopParts {
   std::shared_ptr<const FeatureReuse> features = nullptr;  // null: nothing is kept of what frozen layers make
   // Makes the steps; null: run_recorded_step() does, on the batches of open_train_data.
   UpdateSource* updates = nullptr;
-  StepTrace* trace = nullptr;     // null: no step is traced
-  TorchProfile* torch = nullptr;  // null: LibTorch's profiler is not asked for
-  RankTimes* times = nullptr;     // null: nobody asks where the time of this process went
+  StepTrace* trace = nullptr;   // null: no step is traced
+  TorchSteps* torch = nullptr;  // null: LibTorch's profiler is not asked for
+  RankTimes* times = nullptr;   // null: nobody asks where the time of this process went
 };
 
 class Loop {

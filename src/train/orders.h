@@ -2,14 +2,12 @@
 // pipeline.order (order.h).
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
 #include "train/resume.h"
-#include "train/step_trace.h"
+#include "train/traced_steps.h"
 
 namespace sluice::train {
 
@@ -23,14 +21,14 @@ struct Orders {
     return nlohmann::json{{"trains", trains},
                           {"tries_chunks", tries_chunks},
                           {"state", state.to_json()},
-                          {"traced", {traced.own.first, traced.own.last, traced.torch.first, traced.torch.last}}}
+                          {"traced", traced.own.to_json()},
+                          {"traced_by_torch", traced.torch.to_json()}}
         .dump();
   }
   [[nodiscard]] static Orders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
-    const auto traced = json.at("traced").get<std::array<std::int64_t, 4>>();
     return {json.at("trains"), json.at("tries_chunks"), RunState::from_json(json.at("state"), "rank 0's orders"),
-            TracedSteps{{traced[0], traced[1]}, {traced[2], traced[3]}}};
+            TracedSteps{StepRange::from_json(json.at("traced")), StepRange::from_json(json.at("traced_by_torch"))}};
   }
 };
 

@@ -50,14 +50,14 @@ struct ProfileOrders {
     return nlohmann::json{{"state", RunState{.plan = plan}.to_json()},
                           {"steps", steps},
                           {"trace", trace},
-                          {"torch_traced", {torch_traced.first, torch_traced.last}},
+                          {"torch_traced", torch_traced.to_json()},
                           {"torch_folder", torch_folder}}
         .dump();
   }
   [[nodiscard]] static ProfileOrders from_text(const std::string& text) {
     const auto json = nlohmann::json::parse(text);
     return {RunState::from_json(json.at("state"), "rank 0's orders").plan, json.at("steps"), json.at("trace"),
-            StepRange{json.at("torch_traced").at(0), json.at("torch_traced").at(1)}, json.at("torch_folder")};
+            StepRange::from_json(json.at("torch_traced")), json.at("torch_folder")};
   }
 };
 
@@ -201,9 +201,11 @@ TraceOptions trace_of(const Setup& setup, const ProfileOrders& orders) {
 // LibTorch's profiler slows what it sees down: it sees further steps, which are not timed.
 void trace_with_torch(Peers& peers, const Setup& setup, engine::Engine& engine, const ProfileOrders& orders) {
   if (orders.torch_traced.is_empty()) return;
-  TorchProfile torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, orders.torch_traced,
-                     orders.torch_folder);
-  (void)run_trial_steps(setup, engine, /*warm_up=*/1, orders.torch_traced.last - 1, nullptr, &torch);
+  TorchSteps torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, orders.torch_traced,
+                   orders.torch_folder);
+  const auto [first, last] = orders.torch_traced;
+  (void)run_trial_steps(setup, engine, /*warm_up=*/static_cast<int>(first - 1), /*steps=*/last - first + 1,
+                        /*trace=*/nullptr, &torch);
   if (peers.keeps_records()) torch.report(nullptr);
 }
 

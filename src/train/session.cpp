@@ -115,8 +115,8 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
   StepTrace trace(
       setup, peers.is_alone() ? nullptr : &peers.communicator(),
       traces_of_run(training.traced.own, serves ? part_of_server(setup) : part_of_process(setup), training.run_dir));
-  TorchProfile torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, training.traced.torch,
-                     training.run_dir);
+  TorchSteps torch(setup, peers.is_alone() ? nullptr : &peers.communicator(), engine, training.traced.torch,
+                   training.run_dir);
   RankTimes times;
   Loop loop({.engine = engine,
              .open_train_data = open_train_data,

@@ -1,34 +1,23 @@
 #include "train/step_trace.h"
 
 #include <unistd.h>
-#include <charconv>
 #include <chrono>
 #include <exception>
 #include <map>
-#include <system_error>
+
+#include <ATen/ATen.h>
 
 #include "core/concat.h"
-#include "core/error.h"
 #include "core/host.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "device/memory.h"
 #include "storage/files.h"
-#include "storage/gzip.h"
 #include "storage/run_dir.h"
 #include "train/sum_waits.h"
 
 namespace sluice::train {
 namespace {
-
-constexpr std::int64_t kMostSteps = 1000;  // their spans stay in memory until they are written
-
-std::optional<std::int64_t> step_number(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 1) return std::nullopt;
-  return number;
-}
 
 // devices: replica by replica.
 std::map<std::pair<ReplicaId, DeviceId>, std::string> names_of(const std::vector<device::Device>& devices,
@@ -68,56 +57,16 @@ Nanoseconds since_1970() {
 
 }  // namespace
 
-StepRange parse_step_range(const std::string& text, const char* option) {
-  if (text.empty()) return {};
-  const std::size_t dots = text.find("..");
-  const auto first = step_number(std::string_view(text).substr(0, dots));
-  const auto last = dots == std::string::npos ? first : step_number(std::string_view(text).substr(dots + 2));
-  if (!first || !last || *last < *first)
-    throw ConfigError(concat(option, " ", text, " names no steps; write 10..14, or 10 for that step alone"));
-  if (*last - *first >= kMostSteps)
-    throw ConfigError(concat(option, " ", text, " asks for ", *last - *first + 1, " steps; at most ", kMostSteps,
-                             " are kept in memory"));
-  return {*first, *last};
-}
-
-void check_trace(bool is_wanted, const config::Config& config) {
-  if (is_wanted && config.profile.level == "off")
-    throw ConfigError("--trace needs what profile.level = \"off\" does not record; set profile.level = \"events\"");
-}
-
-std::filesystem::path trace_file_beside(const std::filesystem::path& file, int rank, int processes) {
-  if (processes == 1) return file;
-  const std::string name = file.filename().string();
-  const std::size_t ending = name.rfind(".json");
-  return file.parent_path() / concat(name.substr(0, ending), ".rank", rank, name.substr(ending));
-}
-
-void check_trace_file(const std::filesystem::path& file) {
-  const std::string name = file.filename().string();
-  if (file.empty() || name.ends_with(".json") || name.ends_with(".json.gz")) return;
-  throw ConfigError(concat("--trace ", file.string(), ": a trace ends in .json or .json.gz, else nothing reads it"));
-}
-
-void warn_of_own_trace(const Setup& setup, bool is_wanted, bool is_rank_0s) {
-  if (!is_wanted || setup.process.rank == 0 || is_rank_0s) return;
-  log_warning(concat("--trace of rank ", setup.process.rank, " is not heeded: rank 0's counts for all, give it there"));
-}
-
-void warn_of_no_steps(const StepRange& steps, std::int64_t steps_done) {
-  if (steps.is_empty()) return;
-  log_warning(concat("--trace: the run was done before, after step ", steps_done, ", so there is no trace"));
-}
-
 TracePart part_of_process(const Setup& setup) { return {setup.process.rank, setup.process.processes}; }
 
 // Servers that keep shards only trace nothing, but count: nobody shall take their number.
 TracePart part_of_server(const Setup& setup) {
-  return {0, static_cast<int>(setup.config.ps.workers + setup.config.ps.servers), "parameter server"};
+  return {0, static_cast<int>(setup.config.ps.workers + setup.config.ps.servers), "parameter server",
+          /*has_own_clock=*/true};
 }
 
 TracePart part_of_worker(const Setup& setup, int worker) {
-  return {worker + 1, part_of_server(setup).processes, concat("worker ", worker)};
+  return {worker + 1, part_of_server(setup).processes, concat("worker ", worker), /*has_own_clock=*/true};
 }
 
 TraceOptions traces_of_run(const StepRange& steps, TracePart part, const std::filesystem::path& run_dir) {
@@ -172,17 +121,17 @@ profiler::TraceProcess StepTrace::own_process() const {
                                  .backend = backend_of(setup_),
                                  .base = steps_.front().spans.begin};
   process.base_epoch = since_1970() - (now_ns() - process.base);
-  if (!process.part.empty()) process.clock = std::nullopt;
+  if (options_.part.has_own_clock) process.clock = std::nullopt;
   return process;
 }
 
 void StepTrace::agree_with_others(profiler::TraceProcess& process) {
   const comm::ClockOffset clock = comm::covering(*clock_, comm::measure_clock_offset(*others_));
   process.clock = {clock.offset, clock.error};
-  const std::string of_rank_0 = comm::broadcast_text(*others_, concat(process.base, " ", process.base_epoch), 0);
-  const std::size_t space = of_rank_0.find(' ');
-  process.base = std::stoll(of_rank_0.substr(0, space));
-  process.base_epoch = std::stoll(of_rank_0.substr(space + 1));
+  const at::Tensor of_rank_0 = at::tensor({process.base, process.base_epoch}, at::kLong);
+  others_->broadcast(of_rank_0, /*root=*/0);
+  process.base = of_rank_0[0].item<std::int64_t>();
+  process.base_epoch = of_rank_0[1].item<std::int64_t>();
   const auto times = when_all_were_there(*others_, clock.offset, steps_);
   process.tells_waits = times.has_value();
   if (!times) return;
@@ -198,37 +147,24 @@ std::string StepTrace::text_of(const profiler::TraceProcess& process) const {
     log_warning(concat("the trace of ", process.part.empty() ? concat("rank ", process.rank) : process.part, " lacks ",
                        counted(dropped, "span"), " that found no room while a step ran; fewer micro-batches ",
                        "(pipeline.chunks) make fewer"));
-  const std::string text = profiler::trace_text(process, steps_);
-  return options_.file(0).extension() == ".gz" ? storage::gzip(text) : text;
+  return packed_text(profiler::trace_text(process, steps_), options_.file(0));
 }
 
-void StepTrace::write_files(const std::vector<std::string>& texts) const {
-  const int count = static_cast<int>(texts.size());
-  for (int rank = 0; rank < count; ++rank) storage::write_text_atomically(options_.file(rank), texts[rank]);
+void StepTrace::remove_stale(std::size_t processes) const {
   if (options_.run_dir.empty()) return;
-  std::error_code ignored;
-  for (const auto& [rank, file] : storage::RunDir::traces(options_.run_dir)) {
-    if (rank >= count) std::filesystem::remove(file, ignored);  // of an earlier run of more processes
-  }
+  remove_traces_beyond(static_cast<int>(processes), storage::RunDir::traces(options_.run_dir));
 }
 
 void StepTrace::write() {
   profiler::TraceProcess process = own_process();
   if (others_ != nullptr) agree_with_others(process);
-  std::vector<std::string> texts{text_of(process)};
-  if (others_ != nullptr) texts = comm::gather_texts(*others_, texts.front(), /*root=*/0);
+  const std::vector<std::string> texts = gather_trace(others_, text_of(process));
   const std::scoped_lock lock(mutex_);
   if (is_done_.exchange(true)) return;
   const auto traced = static_cast<std::int64_t>(steps_.size());
   steps_.clear();
   if (setup_.process.rank != 0) return;
-  try {
-    write_files(texts);
-    log_info(concat("trace of ", counted(traced, "step"), " written to ", options_.file(0).string(),
-                    texts.size() > 1 ? concat(" and ", texts.size() - 1, " more, one of each process") : ""));
-  } catch (const StorageError& error) {
-    log_warning(concat("the trace is lost, the run goes on: ", error.what()));
-  }
+  if (write_gathered(texts, options_.file, concat("trace of ", counted(traced, "step")))) remove_stale(texts.size());
 }
 
 void StepTrace::rescue() noexcept {
@@ -238,7 +174,8 @@ void StepTrace::rescue() noexcept {
     if (steps_.empty()) return log_warning(none_was_made());
     profiler::TraceProcess process = own_process();
     process.tells_waits = others_ == nullptr;
-    write_files({text_of(process)});
+    storage::write_text_atomically(options_.file(0), text_of(process));
+    remove_stale(/*processes=*/1);
     const int missing = setup_.process.processes - 1;
     log_warning(concat("the run ends before its trace is whole: ", counted(steps_.size(), "step"), " written to ",
                        options_.file(0).string(),

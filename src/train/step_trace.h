@@ -1,7 +1,7 @@
 // step_trace: `--trace`: keeps what the recorder saw of some steps, and writes it when they are done: a trace file
 // (profiler/trace.h) for each process, all by rank 0's clock. Rank 0 writes them all, so no disk need be shared; a
 // worker of a parameter server writes its own. Where a run fails before, rank 0 writes what it has itself.
-// Threads: one, and any for rescue(). Errors: ConfigError for steps that are none; those of the communicator. A disk
+// Not here: which steps (traced_steps.h). Threads: one, and any for rescue(). Errors: those of the communicator. A disk
 // that is full costs the trace and gives a warning.
 #pragma once
 
@@ -22,45 +22,17 @@
 #include "profiler/trace.h"
 #include "train/peers.h"
 #include "train/setup.h"
+#include "train/trace_files.h"
+#include "train/traced_steps.h"
 
 namespace sluice::train {
-
-// Steps by their numbers, from 1, the last one included.
-struct StepRange {
-  std::int64_t first = 1;
-  std::int64_t last = 0;
-
-  [[nodiscard]] bool is_empty() const { return last < first; }
-  bool operator==(const StepRange&) const = default;
-};
-
-// Of a run: of --trace, and those that LibTorch's profiler sees (torch_profile.h).
-struct TracedSteps {
-  StepRange own = {};
-  StepRange torch = {};
-};
-
-// "10..14", or "10" for that step alone; empty: none. option: for the message.
-[[nodiscard]] StepRange parse_step_range(const std::string& text, const char* option);
-
-// Traces need spans.
-void check_trace(bool is_wanted, const config::Config& config);
-
-// FILE of `profile --trace`: with several processes the rank stands before its ending.
-[[nodiscard]] std::filesystem::path trace_file_beside(const std::filesystem::path& file, int rank, int processes);
-// Readers refuse other endings.
-void check_trace_file(const std::filesystem::path& file);
-
-// --trace of a process that is not rank 0: where rank 0's is another one, a warning.
-void warn_of_own_trace(const Setup& setup, bool is_wanted, bool is_rank_0s);
-// Of a run whose steps were all done before.
-void warn_of_no_steps(const StepRange& steps, std::int64_t steps_done);
 
 // Whose trace it is.
 struct TracePart {
   int rank = 0;
   int processes = 1;
-  std::string name = {};  // of the parts of a run on a parameter server, whose clocks are their own
+  std::string name = {};       // "parameter server" or "worker 0"; empty: a process that its rank names
+  bool has_own_clock = false;  // nobody measures it beside rank 0's
 };
 [[nodiscard]] TracePart part_of_process(const Setup& setup);
 [[nodiscard]] TracePart part_of_server(const Setup& setup);
@@ -69,15 +41,15 @@ struct TracePart {
 struct TraceOptions {
   StepRange steps = {};
   TracePart part = {};
-  std::function<std::filesystem::path(int rank)> file;  // of each rank, which rank 0 writes
-  std::filesystem::path run_dir = {};  // whose traces of more processes than these are removed; empty: none are
+  TraceFile file;                      // of each rank, which rank 0 writes
+  std::filesystem::path run_dir = {};  // traces there of ranks beyond this run's are removed; empty: none are
 };
 // Into a run directory. run_dir: empty in processes that keep no records.
 [[nodiscard]] TraceOptions traces_of_run(const StepRange& steps, TracePart part, const std::filesystem::path& run_dir);
 
 class StepTrace {
  public:
-  // others: of all processes; null: there are none.
+  // others: of all processes; null: there are none. Requires: it and the setup outlive this.
   StepTrace(const Setup& setup, const comm::Communicator* others, TraceOptions options);
 
   // After every step, with all its spans. After the first and the last one of the range all processes together measure
@@ -96,7 +68,7 @@ class StepTrace {
   [[nodiscard]] profiler::TraceProcess own_process() const;
   void agree_with_others(profiler::TraceProcess& process);
   [[nodiscard]] std::string text_of(const profiler::TraceProcess& process) const;
-  void write_files(const std::vector<std::string>& texts) const;
+  void remove_stale(std::size_t processes) const;
   [[nodiscard]] std::string none_was_made() const;
 
   const Setup& setup_;
@@ -105,7 +77,7 @@ class StepTrace {
   profiler::NetworkSampler network_;
   std::optional<comm::ClockOffset> clock_;  // after the first traced step
   std::mutex mutex_;
-  // Both are changed under the mutex: by the thread of the loop, and is_done_ by rescue(), too.
+  // Both change under the mutex; rescue() sets is_done_, too.
   std::atomic<bool> is_done_;
   std::vector<profiler::TracedStep> steps_;
 };

@@ -15,8 +15,8 @@
 namespace sluice::train {
 
 // Of each bucket of each step, in their order, by this process's clock and within the bucket's own begin and end. All
-// processes call it together. offset: this process's clock minus rank 0's. Nothing in all of them where they do not
-// know of the same sums, as a process that reads its GPU's records may.
+// processes call it together. offset: this process's clock minus rank 0's. nullopt in every process where their sums
+// differ, as those of a process that reads its GPU's records may.
 [[nodiscard]] std::optional<std::vector<Nanoseconds>> when_all_were_there(const comm::Communicator& all,
                                                                           Nanoseconds offset,
                                                                           std::span<const profiler::TracedStep> steps);

@@ -1,11 +1,11 @@
 #include "train/trace_files.h"
 
-#include <vector>
+#include <system_error>
+#include <utility>
 
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/text.h"
 #include "storage/files.h"
 #include "storage/gzip.h"
 
@@ -28,20 +28,40 @@ std::vector<int> write(const std::vector<std::string>& texts, const TraceFile& f
 
 }  // namespace
 
-void write_trace_files(const comm::Communicator* others, const std::string& own, const TraceFile& file,
-                       const std::string& what) {
-  const int rank = others == nullptr ? 0 : others->rank();
-  const bool is_compressed = file(rank).extension() == ".gz" && !own.empty();
-  std::vector<std::string> texts{is_compressed ? storage::gzip(own) : own};
-  if (others != nullptr) texts = comm::gather_texts(*others, texts.front(), /*root=*/0);
-  if (rank != 0) return;
+std::filesystem::path trace_file_beside(const std::filesystem::path& file, int rank, int processes) {
+  if (processes == 1) return file;
+  const std::string name = file.filename().string();
+  const std::size_t ending = name.rfind(".json");
+  return file.parent_path() / concat(name.substr(0, ending), ".rank", rank, name.substr(ending));
+}
+
+std::string packed_text(std::string text, const std::filesystem::path& file) {
+  if (file.extension() != ".gz" || text.empty()) return text;
+  return storage::gzip(text);
+}
+
+std::vector<std::string> gather_trace(const comm::Communicator* others, std::string text) {
+  if (others != nullptr) return comm::gather_texts(*others, text, /*root=*/0);
+  return {std::move(text)};
+}
+
+bool write_gathered(const std::vector<std::string>& texts, const TraceFile& file, const std::string& what) {
   try {
     const std::vector<int> written = write(texts, file);
-    if (written.empty()) return;
+    if (written.empty()) return false;
     log_info(concat(what, " written to ", file(written.front()).string(),
                     written.size() > 1 ? concat(" and ", written.size() - 1, " more, one of each process") : ""));
+    return true;
   } catch (const StorageError& error) {
     log_warning(concat("the trace is lost, the run goes on: ", error.what()));
+    return false;
+  }
+}
+
+void remove_traces_beyond(int processes, const std::map<int, std::filesystem::path>& there) {
+  std::error_code ignored;
+  for (const auto& [rank, file] : there) {
+    if (rank >= processes) std::filesystem::remove(file, ignored);
   }
 }
 

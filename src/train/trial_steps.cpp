@@ -9,7 +9,7 @@
 namespace sluice::train {
 
 std::vector<TrialStep> run_trial_steps(const Setup& setup, engine::Engine& engine, int warm_up, std::int64_t steps,
-                                       StepTrace* trace, TorchProfile* torch) {
+                                       StepTrace* trace, TorchSteps* torch) {
   data::Loader loader(*setup.train_set, train_loader_options(setup));
   const optim::LrSchedule lr = lr_schedule(setup);
   std::vector<TrialStep> trial;

@@ -10,7 +10,7 @@
 #include "profiler/breakdown.h"
 #include "train/setup.h"
 #include "train/step_trace.h"
-#include "train/torch_profile.h"
+#include "train/torch_steps.h"
 
 namespace sluice::train {
 
@@ -22,6 +22,6 @@ struct TrialStep {
 // The last `steps` of `warm_up` + `steps`. trace, torch: of these; null: none.
 [[nodiscard]] std::vector<TrialStep> run_trial_steps(const Setup& setup, engine::Engine& engine, int warm_up,
                                                      std::int64_t steps, StepTrace* trace = nullptr,
-                                                     TorchProfile* torch = nullptr);
+                                                     TorchSteps* torch = nullptr);
 
 }  // namespace sluice::train

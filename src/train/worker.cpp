@@ -111,8 +111,7 @@ ps::LinkOptions link_options(const Setup& setup, const ServerPlace& place, const
           .is_stopped = StopSignal::requested};
 }
 
-// By which a worker's own records say who it is; "where" and "session" are what the server's records call
-// it.
+// By which a worker's own records say who it is; "where" and "session" are what the server's records call it.
 nlohmann::ordered_json identity_of(const Setup& setup, const ServerPlace& place, const std::string& session) {
   const WorkerShare share = share_of(setup, place.worker);
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();

@@ -19,7 +19,6 @@ namespace {
 using DevicePart = double DeviceSeconds::*;
 
 std::string ms(double seconds) { return concat(fixed(seconds * 1e3, 1), " ms"); }
-std::string percent(double share) { return concat(fixed(share * 100, share < 0.1 ? 1 : 0), " %"); }
 std::string bytes_text(double bytes) { return human_bytes(static_cast<std::uint64_t>(std::max(bytes, 0.0))); }
 
 double mean_of(const std::vector<DeviceSeconds>& devices, DevicePart part) {

@@ -277,7 +277,7 @@ class OutputTest(HtmlTest):
         self.assertNotIn('http-equiv="refresh"', target.read_text(encoding="utf-8"))
 
     def test_ctrl_c_ends_the_watch_with_a_last_page(self):
-        run_dir, target = self.copy("killed"), self.folder / "killed.html"
+        run_dir, target = self.copy("stopped"), self.folder / "stopped.html"
         metrics = run_dir / "metrics.jsonl"
         metrics.write_text("".join(line + "\n" for line in metrics.read_text().splitlines() if '"summary"' not in line))
         watch = cli.start("report", run_dir, "--html", target, "--watch")

@@ -16,6 +16,7 @@ import unittest
 
 import sluice_cli as cli
 from ports import free_port
+from trace_rules import bars, within
 
 STEPS, CHUNKS = 8, 2
 
@@ -30,19 +31,8 @@ def configuration(folder, **more):
 
 
 def read(file):
+    """LibTorch's trace: it need not be what readers of ours look for (trace_rules.read)."""
     return json.loads(gzip.decompress(file.read_bytes()))
-
-
-def bars(trace):
-    return [event for event in trace["traceEvents"] if event.get("ph") == "X"]
-
-
-def ends(bar):
-    return bar["ts"] + bar["dur"]
-
-
-def within(inner, outer):
-    return (inner["pid"], inner["tid"]) == (outer["pid"], outer["tid"]) and outer["ts"] <= inner["ts"] and ends(inner) <= ends(outer)
 
 
 def operators_in(trace, annotations):
@@ -159,6 +149,17 @@ class TorchTraceTest(unittest.TestCase):
         self.assertEqual(len(pids), 2, "one process wrote both")
         self.assertEqual(sorted(file.name for file in self.run_dir.glob("*trace*")),
                          ["torch_trace.rank0.json.gz", "torch_trace.rank1.json.gz", "trace.rank0.json.gz", "trace.rank1.json.gz"])
+
+    def test_traces_of_processes_that_are_no_more_go(self):
+        config = configuration(self.folder, model={"name": "mlp", "image_size": 8}, train={"steps": 4})
+        cli.must_run_ranks(2, "train", config, "--run-dir", self.run_dir, "--trace", "3")
+        self.assertTrue((self.run_dir / "torch_trace.rank1.json.gz").exists())
+        (self.run_dir / "torch_trace.rankx.json.gz").write_bytes(b"of somebody else")
+        self.train(config, "--resume", "auto", "--trace", "6", "--set", "train.steps=6")
+        self.assertEqual(sorted(file.name for file in self.run_dir.glob("*trace*")),
+                         ["torch_trace.rank0.json.gz", "torch_trace.rankx.json.gz", "trace.rank0.json.gz"])
+        trace = read(self.run_dir / "torch_trace.rank0.json.gz")
+        self.assertEqual([bar["name"] for bar in self.annotations(trace, "ProfilerStep#")], ["ProfilerStep#6"])
 
     def test_an_evaluation_ends_the_trace(self):
         self.train(configuration(self.folder, train={"eval_every_steps": 4}))

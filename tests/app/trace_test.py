@@ -4,14 +4,8 @@
     trace_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
-import contextlib
 import ctypes
-import importlib.util
-import io
-import json
-import os
 import pathlib
-import shutil
 import signal
 import tempfile
 import unittest
@@ -97,8 +91,7 @@ class TraceTest(unittest.TestCase):
     def assert_nobody_ends_a_sum_before_all_began(self, traces):
         """A sum's bars in all processes, by one clock: the last begin comes before the first end."""
         error_us = traces[1]["sluice"]["clock"]["error_ns"] / 1e3
-        sums = [{(bar["args"]["step"], bar["args"]["stage"], bar["args"]["bucket"]): bar
-                 for bar in trace_rules.bars(trace, phase="all_reduce") if "bucket" in bar["args"]} for trace in traces]
+        sums = [trace_rules.sums(trace) for trace in traces]
         self.assertEqual(sums[0].keys(), sums[1].keys())
         self.assertGreater(len(sums[0]), 3)
         for key in sums[0]:
@@ -134,8 +127,7 @@ class TraceTest(unittest.TestCase):
     def test_waits_for_sums_are_right_from_the_first_step_on(self):
         """Whatever the clocks: until the last process began, by the bars of both files."""
         traces = self.two_processes("1..2", **({"preexec_fn": clock_ahead} if may_change_clocks() else {}))
-        sums = [{(bar["args"]["step"], bar["args"]["stage"], bar["args"]["bucket"]): bar
-                 for bar in trace_rules.bars(trace, phase="all_reduce") if "bucket" in bar["args"]} for trace in traces]
+        sums = [trace_rules.sums(trace) for trace in traces]
         self.assertEqual(sums[0].keys(), sums[1].keys())
         self.assertEqual({step for step, _, _ in sums[0]}, {1, 2})
         for key in sums[0]:
@@ -154,73 +146,6 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(other["steps"], STEPS)
         parts = ("load_ms", "forward_ms", "backward_ms", "transfer_ms", "allreduce_exposed_ms", "optimizer_ms", "idle_ms")
         self.assertAlmostEqual(sum(other[part] for part in parts), other["step_ms"], places=6)
-
-    def test_a_worker_of_a_server_traces_its_own_steps(self):
-        ps = {"policy": "bsp", "worker_batch": 8}
-        config = configuration(self.folder, replicas={"sync": "ps"}, ps=ps,
-                               train={"steps": STEPS, "lr": 0.05})
-        port = free_port()
-        own = self.folder / "own"
-        arguments = {0: ["--run-dir", self.run_dir], 1: ["--run-dir", own, "--trace", "2..4"], 2: []}
-        processes = [cli.start("train", config, *arguments[rank], env=cli.environment_of(rank, 3, port)) for rank in range(3)]
-        for done in cli.finish_all(processes):
-            self.assertEqual(done.returncode, 0, done.stderr)
-        trace = trace_rules.read(own / "trace.worker0.json.gz")
-        trace_rules.check(trace)
-        self.assertEqual({bar["args"]["step"] for bar in trace_rules.bars(trace, phase="forward")}, {2, 3, 4})
-        self.assertIsNone(trace["sluice"]["clock"])
-
-    def serve(self, arguments, **ps):
-        """A server and its workers, with the further arguments of each."""
-        config = configuration(self.folder, replicas={"sync": "ps"}, ps={"policy": "bsp", "worker_batch": 8} | ps,
-                               train={"steps": STEPS, "lr": 0.05})
-        return cli.finish_all(cli.start_ranks(len(arguments), "train", config, arguments_of=dict(enumerate(arguments))))
-
-    def test_the_parts_of_a_parameter_server_have_ranks_of_their_own(self):
-        folders = [self.run_dir, self.folder / "one", self.folder / "two"]
-        for done in self.serve([["--run-dir", folder, "--trace", "2..4"] for folder in folders]):
-            self.assertEqual(done.returncode, 0, done.stderr)
-        files = [folders[0] / "trace.rank0.json.gz", *(folders[i] / f"trace.worker{i - 1}.json.gz" for i in (1, 2))]
-        for rank, file in enumerate(files):
-            trace = trace_rules.read(file)
-            trace_rules.check(trace)
-            self.assertEqual(trace["distributedInfo"], {"backend": "", "rank": rank, "world_size": 3})
-        self.hta_reads(files[1:], [1, 2])  # it cannot read what has no device, as the server
-
-    def hta_reads(self, files, ranks):
-        """HolisticTraceAnalysis reads them as these ranks, if it is installed."""
-        if not importlib.util.find_spec("hta"):
-            return
-        from hta.trace_analysis import TraceAnalysis
-
-        folder = self.folder / "gathered"
-        folder.mkdir()
-        for file in files:
-            shutil.copy(file, folder)
-        with contextlib.redirect_stdout(io.StringIO()):
-            analysis = TraceAnalysis(trace_dir=str(folder))
-            breakdown = analysis.get_temporal_breakdown(visualize=False)
-        self.assertEqual(sorted(analysis.t.traces), ranks)
-        self.assertEqual(sorted(breakdown["rank"]), ranks)
-
-    def test_a_worker_that_keeps_no_files_trains_untraced(self):
-        done = self.serve([["--run-dir", self.run_dir], ["--trace", "2..4"]])
-        self.assertEqual([process.returncode for process in done], [0, 0], done[0].stderr + done[1].stderr)
-        self.assertIn("worker 0 keeps no files without a --run-dir of its own: it is not traced", done[1].stderr)
-
-    def test_workers_in_virtual_time_have_rows_of_their_own(self):
-        config = configuration(self.folder, replicas={"sync": "ps"}, pipeline={"stages": 2, "chunks": 2},
-                               ps={"clock": "virtual", "policy": "bsp", "workers": 3, "worker_batch": 8},
-                               train={"steps": STEPS, "lr": 0.05})
-        cli.must_run("train", config, "--run-dir", self.run_dir, "--trace", "2..3")
-        trace = trace_rules.read(self.run_dir / "trace.rank0.json.gz")
-        trace_rules.check(trace)
-        groups = trace_rules.group_names(trace)
-        forward = trace_rules.bars(trace, phase="forward")
-        self.assertEqual(len(forward), 2 * 3 * 2 * 2)
-        self.assertEqual({(groups[bar["pid"]], bar["args"]["worker"]) for bar in forward},
-                         {(f"rank 0 worker {worker} replica 0: cpu:{device}", worker)
-                          for worker in range(3) for device in range(2)})
 
     def test_rows_after_a_change_of_plan_have_its_names(self):
         config = configuration(self.folder, replicas={"local": 2},
@@ -379,19 +304,12 @@ class TraceTest(unittest.TestCase):
         self.assertIn("--trace: no step from 3 to 4 was made", done.stderr)
         self.assertEqual(list((self.folder / "other").glob("trace*")), [])
 
-    @unittest.skipUnless(importlib.util.find_spec("hta"), "HolisticTraceAnalysis is not installed (bootstrap.sh --check-tools)")
+    @unittest.skipUnless(trace_rules.HAS_HTA, "HolisticTraceAnalysis is not installed (bootstrap.sh --check-tools)")
     def test_holistic_trace_analysis_reads_what_we_wrote(self):
-        from hta.trace_analysis import TraceAnalysis
-
         traces = self.two_processes()
-        folder = self.folder / "traces"
-        folder.mkdir()
-        for rank in (0, 1):
-            shutil.copy(self.run_dir / f"trace.rank{rank}.json.gz", folder)
-        with contextlib.redirect_stdout(io.StringIO()):
-            analysis = TraceAnalysis(trace_dir=str(folder))
-            breakdown = analysis.get_temporal_breakdown(visualize=False)
-        self.assertEqual(sorted(breakdown["rank"]), [0, 1])
+        files = [self.run_dir / f"trace.rank{rank}.json.gz" for rank in (0, 1)]
+        breakdown, ranks = trace_rules.hta_breakdown(files, self.folder)
+        self.assertEqual(ranks, [0, 1])
         for rank, trace in enumerate(traces):
             row = breakdown[breakdown["rank"] == rank].iloc[0]
             # It leaves the last step out, and rounds every event to microseconds.

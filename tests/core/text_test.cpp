@@ -39,6 +39,13 @@ TEST(Counted, KnowsOneAndMany) {
   EXPECT_EQ(counted(3, "process"), "3 processes");
 }
 
+TEST(Text, SharesHaveTwoDigitsOrMore) {
+  EXPECT_EQ(percent(0.004), "0.4 %");
+  EXPECT_EQ(percent(0.0994), "9.9 %");
+  EXPECT_EQ(percent(0.0996), "10 %");
+  EXPECT_EQ(percent(1.234), "123 %");
+}
+
 TEST(Human, SizesAndDurations) {
   EXPECT_EQ(human_bytes(512), "512 B");
   EXPECT_EQ(human_bytes(1536), "1.5 KiB");

@@ -55,7 +55,7 @@ class GpuCheckTest(unittest.TestCase):
             of_part[row.split(" | ")[3]].add(row.split("`")[1])
         self.assertEqual({part: len(checks) for part, checks in of_part.items()}, {"right": 23, "shape": 5, "costs": 6})
         self.assertEqual(set(everything), set().union(*of_part.values()))
-        real = {name.replace("speed_small", "speed_resnet50").replace("speed_large", "speed_vit_b16") for name in everything}
+        real = {name.replace("speed_small", "speed_resnet18").replace("speed_large", "speed_vit_b16") for name in everything}
         table = PAGE.split("## Results")[0]
         told = {part: set(re.findall(r"^\| `([a-z0-9_]+)` \|", text, re.MULTILINE))
                 for part, text in zip(("right", "shape", "costs"), re.split(r"^## (?:Right|Shape|Costs)\n", table, flags=re.MULTILINE)[1:])}
@@ -116,9 +116,10 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(set(self.check("shape", SLUICE_GPU_CHECK_BUDGET_S="4").values()), {"not run: out of time"})
         self.sluice("case \"$*\" in *devices*) sleep 60 ;; esac\n")
         checks = self.check("right", code=70, SLUICE_GPU_CHECK_BUDGET_S="6")
-        self.assertRegex(checks["devices"], r"^FAILED \(not done after 6 s\)", "what is left of the part limits a check")
+        self.assertRegex(checks["devices"], r"^FAILED \(not done after [56] s\)", "what is left of the part limits a check")
         self.assertEqual(checks["parity"], "not run: out of time")
-        self.assertRegex(self.check(code=70, SLUICE_GPU_CHECK_BUDGET_S="6")["copies"], "^passed", "each part has time of its own")
+        checks = self.check(code=70, SLUICE_GPU_CHECK_BUDGET_S="6")
+        self.assertRegex(checks["product_rates"], "^passed", "each part has time of its own")
 
     def test_what_cannot_be_begun(self):
         self.assertIn("--record FILE", self.copy.run("gpu_check.sh", "--help").stdout)

@@ -66,6 +66,7 @@ class MeasureTest(unittest.TestCase):
             text = gpu_measure.recording(out, sys.executable, str(fake))
             self.assertEqual(text, "off 10.00 ms, events 10.00 ms (x 1.000), cupti 20.00 ms (x 2.000)")
             self.assertEqual(len(list(out.iterdir())), 9)
+            # With "off" it ends well, whose records are there already; with "events" it ends with 4.
             fake.write_text("import sys; sys.exit(4 if 'events' in sys.argv[-3] else 'off' not in sys.argv[-3])", encoding="utf-8")
             fake_run = pathlib.Path(folder) / "again" / "off-0"
             fake_run.mkdir(parents=True)
@@ -114,30 +115,24 @@ class MeasureTest(unittest.TestCase):
 
 class CompareTest(unittest.TestCase):
     def test_our_rate_leaves_the_wait_for_data_out(self):
-        rate, flop = gpu_compare.rate_of(steps(*[900] * 10, 17, 17, 65))
+        rate, flop = gpu_compare.rate_of(steps(*[900] * 5, 17, 17, 65))
         self.assertAlmostEqual(rate, 4000, places=6)
         self.assertAlmostEqual(flop, 5e9, delta=1)
-        with self.assertRaises(ValueError):
+        with self.assertRaises(gpu_measure.NotAsItShould):
             gpu_compare.rate_of(steps(1, 2))
 
     def test_the_summary(self):
         rates = {"ours": [1000, 2000, 1100], "eager": [500, 1000, 550], "torch.compile": []}
-        text = gpu_compare.summary("vit_b16", rates, 100e9, "NVIDIA H100 80GB HBM3")
+        text = gpu_compare.summary(rates, 100e9, "NVIDIA H100 80GB HBM3")
         self.assertEqual(text, "ours 1100 samples/s, MFU 22.3%; eager 550 samples/s, MFU 11.1%, ours x 2.00; torch.compile: not available")
-        self.assertIn("110.0 model TFLOP/s", gpu_compare.summary("vit_b16", rates, 100e9, "some GPU"))
-        self.assertTrue(gpu_compare.summary("resnet50", rates, 1e9, "H200").startswith("ResNet-18 in its place"))
+        self.assertIn("110.0 model TFLOP/s", gpu_compare.summary(rates, 100e9, "some GPU"))
 
     def test_the_first_name_that_fits_has_the_peak(self):
         self.assertEqual([gpu_compare.peak_of(name) for name in ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", "Tesla T4")],
                          [378, 494, None])
 
     def test_a_peer_that_does_not_start_is_not_available(self):
-        peer = gpu_compare.Peer.__new__(gpu_compare.Peer)
-        peer.name = "eager"
-        peer.process = subprocess.Popen([sys.executable, "-c", "import sys; sys.exit('no GPU')"], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        peer.answers = gpu_compare.queue.Queue()
-        gpu_compare.threading.Thread(target=peer._read, daemon=True).start()  # pylint: disable=protected-access
+        peer = gpu_compare.Peer("eager", [sys.executable, "-c", "import sys; sys.exit(3)"])
         self.assertIsNone(peer.rate(patience_s=30))
         peer.process.stdout.close()
         self.assertIsNotNone(peer.process.returncode)

@@ -1,8 +1,15 @@
-"""What a trace file must be for those who read it (docs/profiling.md), and its events."""
+"""What a trace file of ours must be for those who read it (docs/profiling.md), and the events of any trace."""
 
+import contextlib
 import gzip
+import importlib.util
+import io
 import json
 import re
+import shutil
+import tempfile
+
+HAS_HTA = importlib.util.find_spec("hta") is not None  # HolisticTraceAnalysis
 
 
 def read(file):
@@ -17,12 +24,18 @@ def read(file):
 
 def bars(trace, **arguments):
     """Events with a duration that have these arguments."""
-    return [event for event in trace["traceEvents"] if event["ph"] == "X"
+    return [event for event in trace["traceEvents"] if event.get("ph") == "X"
             and all(event["args"].get(name) == value for name, value in arguments.items())]
 
 
 def end(bar):
     return bar["ts"] + bar["dur"]
+
+
+def within(inner, outer):
+    """One bar in another one of the same row."""
+    same_row = (inner["pid"], inner["tid"]) == (outer["pid"], outer["tid"])
+    return same_row and outer["ts"] <= inner["ts"] and end(inner) <= end(outer)
 
 
 def time_of_union(some):
@@ -74,3 +87,23 @@ def check(trace):
     work = [bar["args"]["correlation"] for bar in bars(trace) if bar["cat"] in ("kernel", "gpu_memcpy")]
     calls = [bar["args"]["correlation"] for bar in bars(trace) if bar["cat"] == "cuda_runtime"]
     assert sorted(work) == sorted(calls) and len(set(work)) == len(work), "work and calls do not match"
+
+
+def sums(trace):
+    """The sums over processes: {(step, stage, bucket): bar}"""
+    return {(bar["args"]["step"], bar["args"]["stage"], bar["args"]["bucket"]): bar
+            for bar in bars(trace, phase="all_reduce") if "bucket" in bar["args"]}
+
+
+def hta_breakdown(files, folder):
+    """What HolisticTraceAnalysis reads from these files alone: (its temporal breakdown, the ranks). folder: of copies."""
+    from hta.trace_analysis import TraceAnalysis
+
+    copies = tempfile.mkdtemp(dir=folder)
+    for file in files:
+        shutil.copy(file, copies)
+    with contextlib.redirect_stdout(io.StringIO()):
+        analysis = TraceAnalysis(trace_dir=copies)
+        breakdown = analysis.get_temporal_breakdown(visualize=False)
+    assert sorted(analysis.t.traces) == sorted(breakdown["rank"]), "a trace was left out"
+    return breakdown, sorted(analysis.t.traces)

@@ -123,11 +123,6 @@ TEST_P(ReplayTimer, TimesOfKernelsAreThoseOfTheOperatorsOfOneCall) {
     // That the graph is kept costs nothing; that a leaf's gradient is forgotten, nothing.
     EXPECT_NEAR(in_kernels(times[i].input_gradient_s), operators[i][1], 1e-6) << i;
     EXPECT_GT(times[i].gpu->forward.events_s, 0) << i;
-    EXPECT_EQ(
-        times[i].gpu->is_launch_bound,
-        times[i].gpu->forward.host_s + times[i].gpu->input_gradient.host_s + times[i].gpu->weight_gradient.host_s >
-            times[i].forward_s + times[i].input_gradient_s + times[i].weight_gradient_s)
-        << i;
     for (const int count : operators[i]) all += count;
   }
   EXPECT_GT(all, 20);
@@ -160,12 +155,15 @@ TEST_P(ReplayTimer, WhereRecordsComeLateTimesAreThoseOfEvents) {
 TEST_P(ReplayTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
   const measure::Workload workload = workload_on({}, GetParam());
   LayerBench bench(workload);
+  bench.run(3, /*puts_off_weights=*/true, [](Part, std::size_t, const auto& work) { work(); });  // draws the input
   std::vector<at::Tensor> outputs, gradients;
+  at::manual_seed(1);  // of the targets, which each run draws
   bench.run(3, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
     work();
     if (part == Part::kForward) outputs.push_back(bench.running(i).output.detach());
     if (part == Part::kBackward) gradients.push_back(bench.running(i).input.grad());
   });
+  at::manual_seed(1);
   std::size_t output = 0, gradient = 0;
   int weights = 0;
   bench.run_repeatably(3, [&](Part part, std::size_t i, const std::function<void()>& work) {
@@ -173,14 +171,11 @@ TEST_P(ReplayTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
     if (part == Part::kForward) {
       EXPECT_TRUE(at::equal(bench.running(i).output.detach(), outputs.at(output++))) << i;
     }
-    // The targets are others, so of the gradients only that they do not grow with the calls.
-    if (part == Part::kBackward && bench.running(i).input.grad().defined()) {
-      const at::Tensor own = bench.running(i).input.grad().clone();
-      work();
-      EXPECT_TRUE(at::equal(bench.running(i).input.grad(), own)) << i;
-      EXPECT_EQ(own.sizes(), gradients.at(gradient).sizes());
+    if (part == Part::kBackward) {
+      const at::Tensor own = bench.running(i).input.grad(), plain = gradients.at(gradient++);
+      ASSERT_EQ(own.defined(), plain.defined()) << i;
+      EXPECT_TRUE(!own.defined() || at::equal(own, plain)) << i;
     }
-    gradient += part == Part::kBackward ? 1 : 0;
     if (part == Part::kWeightGradient) {
       ++weights;
       EXPECT_FALSE(bench.running(i).put_off.empty()) << "a copy has run";

@@ -187,8 +187,8 @@ class Attributor {
     }
   }
 
-  // The last bucket that a kernel with this end can have summed, where NCCL made one kernel of several buckets or
-  // several of one: none ends before all processes were there. Else the one for which all were there first.
+  // The latest bucket for which all processes were there before this kernel ended; if none, the earliest. For NCCL's
+  // kernels where they are not one for each bucket.
   static const BucketSpan* last_in(const std::vector<BucketSpan>& buckets, Nanoseconds end) {
     const auto order = [end](const BucketSpan& bucket) {
       const bool fits = bucket.all_there <= end;

@@ -46,8 +46,8 @@ struct KernelTime {
 };
 using KernelTable = std::map<KernelKey, KernelTime>;
 
-// Of work that began, or was launched, before `end`: where a step ended then, and its records were collected, these
-// came too late for it.
+// Records of work launched (without a record of its launch: begun) before `end`: too late for the step that ended then
+// and whose records were collected.
 [[nodiscard]] std::uint64_t count_late(const Records& records, Nanoseconds end);
 
 struct Attribution {

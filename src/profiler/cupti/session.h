@@ -36,8 +36,8 @@ class Session {
   [[nodiscard]] static bool is_taken(const SessionOptions& options, std::string& why);
 
   // Records that are complete, since the last call. Requires, for those of a step: its streams are idle. A block with
-  // one incomplete record comes later as a whole, and so does one that CUPTI's thread does not hand over in time: each
-  // of the latter counts as one record dropped, at least.
+  // one incomplete record comes later as a whole. A block that CUPTI's thread does not hand over within `patience`
+  // counts as one dropped record; its records come with a later call.
   [[nodiscard]] virtual Records collect() = 0;
   // What the calling thread launches from now on is tagged with this, until pop().
   virtual void push(Tag tag) noexcept = 0;

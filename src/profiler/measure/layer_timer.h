@@ -1,7 +1,7 @@
 // layer_timer: the times of each layer's parts, the shortest of any number of passes through the model: on a CPU device
 // by the clock around each part, on a GPU by sequences of repeated calls (profiler/replay.h), between whose calls
-// nothing waits. Such a call of a backward part counts, of the host, its way to autograd's thread, which a stage takes
-// once for all of its layers. Only src/profiler/measure and its test include this.
+// nothing waits. In a backward part the host time includes the hand-over to autograd's thread, which a stage pays once
+// for all layers. Only src/profiler/measure and its test include this.
 // Not here: which sizes, how often (measure_layers.h). Threads: one. Errors: those of the layers.
 #pragma once
 
@@ -26,6 +26,7 @@ class LayerTimer {
   [[nodiscard]] virtual std::vector<profiler::LayerTimes> times(std::int64_t samples) = 0;
 };
 
+// Both require that the bench outlives the timer.
 // By the processor time of this thread where it does all the work itself: others that take the core do not count.
 [[nodiscard]] std::unique_ptr<LayerTimer> make_clock_timer(LayerBench& bench, bool works_alone);
 

@@ -20,6 +20,7 @@
 #include "pipeline/failure.h"
 #include "pipeline/state_memory.h"
 #include "profiler/affine_fit.h"
+#include "profiler/level_warning.h"
 #include "profiler/measure/layer_bench.h"
 #include "profiler/measure/layer_bytes.h"
 #include "profiler/measure/layer_timer.h"
@@ -138,12 +139,9 @@ LayerMeasurement within_budget(LayerMeasurement what, double seconds_per_sample)
 // The GPU's own records; null where they are not asked for, or cannot be had, which a warning says.
 std::unique_ptr<cupti::Session> start_session(const Workload& workload, const LayerMeasurement& what) {
   if (!what.with_kernels) return nullptr;
-  std::string why = "the layers are measured on a CPU device";
+  std::string why = "they are measured on a CPU device";
   auto session = workload.device.kind == device::DeviceKind::kCuda ? cupti::Session::start({}, why) : nullptr;
-  if (!session) {
-    log_warning(
-        concat("profile.level = \"cupti\": unavailable for the layers (", why, "); CUDA events and clocks are used"));
-  }
+  if (!session) profiler::warn_of_level("cupti", concat("for the layers: ", why), "CUDA events and clocks");
   return session;
 }
 

@@ -141,29 +141,19 @@ profiler::MachinePeaks peaks_on_this_thread(const Workload& workload) {
           .is_of_cache = 3 * bytes <= cache};
 }
 
-void measure_operators_apart(const Workload& workload, const std::function<void()>& work) {
-  check(workload.device.kind == device::DeviceKind::kCpu, "operators are read on CPU devices only");
-  if (const auto failure = run_as_worker(workload.threads, work))
-    throw pipeline::describe_failure(failure, "measuring the operators");
-}
-
 }  // namespace
 
 OperatorProfile measure_operators(const Workload& workload, std::int64_t micro_batch) {
+  check(workload.device.kind == device::DeviceKind::kCpu, "operators are read on CPU devices only");
   OperatorProfile profile{.micro_batch = micro_batch};
-  measure_operators_apart(workload, [&] {
+  const auto failure = run_as_worker(workload.threads, [&] {
     profile.peaks = peaks_on_this_thread(workload);
     LayerBench bench(workload);
     for (const auto& layer : bench.layers()) profile.layers.push_back({.layer = layer->name()});
     run_rounds(bench, clock_for(workload), profile);
   });
+  if (failure) throw pipeline::describe_failure(failure, "measuring the operators");
   return profile;
-}
-
-profiler::MachinePeaks measure_peaks(const Workload& workload) {
-  profiler::MachinePeaks peaks;
-  measure_operators_apart(workload, [&] { peaks = peaks_on_this_thread(workload); });
-  return peaks;
 }
 
 }  // namespace sluice::measure

@@ -41,7 +41,8 @@ struct ThreadCalls {
   profiler::NestedCalls calls;
   profiler::OperatorSums sums;
   std::map<std::string, OperatorTraits, std::less<>> traits;
-  int last_layer = profiler::kNoLayer;  // of autograd's function before; a parameter's, which adds up, has no number
+  // Of the last autograd function: AccumulateGrad, which follows it, has no sequence number.
+  int last_layer = profiler::kNoLayer;
   Nanoseconds cost = 0;
 };
 
@@ -77,7 +78,7 @@ double flops_of(InCall& call, std::span<const c10::IValue> outputs) {
 // The engine calls each function of a graph under a name that holds the function's.
 std::string_view row_of(std::string_view name) { return name.starts_with("autograd::") ? "autograd" : name; }
 
-void add(ThreadCalls& thread, std::string_view name, const profiler::OwnCost& own) {
+void add(ThreadCalls& thread, std::string_view name, const profiler::SelfCost& own) {
   const bool follows = thread.at.layer == profiler::kNoLayer && thread.at.pass == Pass::kBackward;
   const int layer = follows ? thread.last_layer : thread.at.layer;
   OperatorSum& sum = thread.sums[OperatorKey{layer, thread.at.pass, std::string(row_of(name))}];
@@ -126,10 +127,10 @@ struct Observer {
     profiler::CallCost whole{.touched = std::move(in_call.touched)};
     if (!in_call.traits.touches_nothing) add_touched(call.outputs(), whole.touched);
     whole.flops = flops_of(in_call, call.outputs());
-    add(thread, call.name(), thread.calls.leave(ended, std::move(whole)));
+    add(thread, call.name(), thread.calls.end_call(ended, std::move(whole)));
     const Nanoseconds done = watch->clock_();
     thread.cost += done - ended;
-    thread.calls.left(done);
+    thread.calls.end_watch(done);
   }
 };
 

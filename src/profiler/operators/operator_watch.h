@@ -1,9 +1,10 @@
 // operator_watch: sees the operators that run, by callbacks of LibTorch's (at::RecordFunction), and adds up what those
 // of each layer did: ATen's, our own kernels (nn/own_operator.h), and autograd's engine as one, "autograd". A call
 // counts for the layer that its thread is at; in autograd for that of the forward pass which made the function, as its
-// number tells. Calls of threads that are at none are not looked at. Watching takes about half a microsecond a call,
-// which is left out of the times of the calls around it, but for what LibTorch itself takes to call back. While no
-// object of this class lives nothing of it is called. CPU only: on a GPU a call ends when its work is queued.
+// number tells. Calls outside of enter() and leave() are ignored. Watching costs 0.65 us a call (docs/performance.md):
+// nearly half is this class's work, which is left out of all times; the rest is LibTorch's calling back, which is in
+// them. While no object of this class lives nothing of it is called. CPU only: on a GPU a call ends when its work is
+// queued.
 //
 // Threads: one object at a time; made, destroyed and take() while no thread is at a layer; the rest from any thread,
 // each for itself. Errors: none.

@@ -10,8 +10,7 @@
 namespace sluice::report {
 
 // {"of": "all processes" | "rank 0" | "mean", "rows": [{"name", "steps", "parts": {...}, "step_ms"}],
-//  "left_out": rows beyond the most that are drawn}; null where no
-// time is recorded.
+//  "left_out": rows beyond the most that are drawn}; null where no time is recorded.
 [[nodiscard]] nlohmann::ordered_json process_times(const RunLog& log);
 
 }  // namespace sluice::report

@@ -184,7 +184,7 @@ void play_step(Nanoseconds begin) {
 
 // CUPTI's own thread hands records over while a flush returns: nothing is promised of those.
 TEST_F(CuptiSession, AStepWaitsForRecordsThatAreBeingReadInAnotherThread) {
-  StepKernels steps(start());
+  StepKernels steps(start({.patience = std::chrono::seconds(60)}));
   static_cast<void>(steps.attributed(host_step()));
   play_step(1000);
   played_worker_begins();

@@ -1,4 +1,4 @@
-// torch_profile: what profile.level = "torch" is in a run: LibTorch's own profiler over some steps, its trace written
+// torch_steps: what profile.level = "torch" is in a run: LibTorch's own profiler over some steps, its trace written
 // for every process beside the run's other files; and on CPU devices which operators each layer spent these steps in.
 // The spans and their breakdown stay those of events. Where it cannot be, one warning says why, and the run goes on
 // without. Threads: one. Errors: those of the communicator; a trace that is lost is a warning.
@@ -16,8 +16,9 @@
 #include "profiler/torch_trace/torch_profiler.h"
 #include "profiler/torch_trace/trace_marks.h"
 #include "report/reporter.h"
+#include "train/marks_holder.h"
 #include "train/setup.h"
-#include "train/step_trace.h"
+#include "train/traced_steps.h"
 
 namespace sluice::train {
 
@@ -25,16 +26,16 @@ namespace sluice::train {
 // another level, and, with a warning, where a parameter server's workers make the steps.
 [[nodiscard]] StepRange torch_steps(const Setup& setup, StepRange traced, std::int64_t first);
 
-class TorchProfile {
+class TorchSteps {
  public:
   // steps: the same in all processes; it ends before them where an evaluation follows, or where so many operators have
   // run that they would fill the memory. others: of all processes; null: there are none. folder: rank 0's. Requires:
   // the engine outlives it.
-  TorchProfile(const Setup& setup, const comm::Communicator* others, engine::Engine& engine, StepRange steps,
-               std::filesystem::path folder);
-  ~TorchProfile();
-  TorchProfile(const TorchProfile&) = delete;
-  TorchProfile& operator=(const TorchProfile&) = delete;
+  TorchSteps(const Setup& setup, const comm::Communicator* others, engine::Engine& engine, StepRange steps,
+             std::filesystem::path folder);
+  ~TorchSteps();
+  TorchSteps(const TorchSteps&) = delete;
+  TorchSteps& operator=(const TorchSteps&) = delete;
 
   // Around every step, in all processes. The last one of the range writes the files.
   void before_step(std::int64_t number);
@@ -54,14 +55,13 @@ class TorchProfile {
   void write();
 
   const comm::Communicator* others_;
-  engine::Engine& engine_;
   bool with_gpus_;  // some device of this process is one
   StepRange range_;
   std::filesystem::path folder_;
   bool is_done_;
-  std::unique_ptr<Running> running_;  // from the first step to the last
-  std::string text_;                  // of the trace, until it is written
-  profiler::OperatorSums sums_;       // of all steps, by the layers' index in layers_
+  MarksHolder<Running> running_;  // from the step before the range to the last one
+  std::string text_;              // of the trace, until it is written
+  profiler::OperatorSums sums_;   // of all steps, by the layers' index in layers_
   std::vector<std::string> layers_;
   bool has_begun_ = false;
   std::int64_t steps_ = 0;

@@ -1,4 +1,4 @@
-#include "train/torch_profile.h"
+#include "train/torch_steps.h"
 
 #include <unistd.h>
 #include <algorithm>
@@ -16,7 +16,10 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "profiler/cupti/session.h"
+#include "profiler/level_warning.h"
 #include "report/call_table.h"
+#include "storage/run_dir.h"
+#include "train/longest_rows.h"
 #include "train/trace_files.h"
 
 namespace sluice::train {
@@ -28,17 +31,11 @@ constexpr std::int64_t kFirstSkipped = 1;           // a run's first step alloca
 constexpr std::int64_t kSteps = 5;                  // without --trace
 constexpr std::uint64_t kMostCalls = 50'000;        // of a trace; each takes about 4.5 KB until it is written
 constexpr std::uint64_t kMostCallsOfOne = 200'000;  // of a step, which is traced whole or not at all
-constexpr std::size_t kMostOperators = 1000;        // of the event; the rest is summed up
 
-void warn(const std::string& why) {
-  log_warning(concat("profile.level = \"torch\": unavailable (", why, "); events and clocks alone are used"));
-}
-
-// "torch_trace.rank0.json.gz"
-std::string file_name(int rank) { return concat("torch_trace.rank", rank, ".json.gz"); }
+void warn(const std::string& why) { profiler::warn_of_level("torch", why, "events and clocks alone"); }
 
 // In the folder of rank 0; the others may have none.
-fs::path file_for_a_while(const fs::path& folder, int rank) {
+fs::path scratch_file(const fs::path& folder, int rank) {
   return (rank == 0 ? folder : fs::temp_directory_path()) / concat("torch_trace.", ::getpid(), ".json");
 }
 
@@ -91,7 +88,7 @@ StepRange torch_steps(const Setup& setup, StepRange traced, std::int64_t first) 
 }
 
 // The watch ends before the marks that tell it, and both before the profiler.
-struct TorchProfile::Running {
+struct TorchSteps::Running {
   Running(std::unique_ptr<torch_trace::TorchProfiler> of, bool watches)
       : profiler(std::move(of)),
         watch(watches ? std::make_unique<operators::OperatorWatch>(operators::OperatorWatch::Threads::kAll) : nullptr),
@@ -102,52 +99,47 @@ struct TorchProfile::Running {
   torch_trace::TraceMarks marks;
 };
 
-TorchProfile::TorchProfile(const Setup& setup, const comm::Communicator* others, engine::Engine& engine,
-                           StepRange steps, fs::path folder)
+TorchSteps::TorchSteps(const Setup& setup, const comm::Communicator* others, engine::Engine& engine, StepRange steps,
+                       fs::path folder)
     : others_(others),
-      engine_(engine),
       with_gpus_(has_gpus(setup)),
       range_(steps),
       folder_(std::move(folder)),
-      is_done_(steps.is_empty()) {}
+      is_done_(steps.is_empty()),
+      running_(engine.recorder()) {}
 
-// A run that ends with an error may leave a thread behind, which may still mark its actions when it wakes: what it
-// calls stays until the process ends.
-TorchProfile::~TorchProfile() {
-  engine_.recorder().tell(nullptr);
-  if (std::uncaught_exceptions() > 0) static_cast<void>(running_.release());
-}
+TorchSteps::~TorchSteps() = default;
 
 // Nothing is to be done in this step; the one before the range is watched.
-bool TorchProfile::leaves_out(std::int64_t number) const {
+bool TorchSteps::leaves_out(std::int64_t number) const {
   return is_done_ || number + 1 < range_.first || number > range_.last;
 }
 
-void TorchProfile::before_step(std::int64_t number) {
+void TorchSteps::before_step(std::int64_t number) {
   if (leaves_out(number)) return;
   if (number + 1 == range_.first) {
-    running_ = std::make_unique<Running>(nullptr, !with_gpus_);
+    running_.hold(std::make_unique<Running>(nullptr, !with_gpus_));
   } else if (!has_begun_) {
     start();
   }
   if (!running_) return;
-  engine_.recorder().tell(&running_->marks);
+  running_.begin_telling();
   if (running_->profiler) running_->profiler->begin_step(number);
 }
 
-void TorchProfile::start() {
+void TorchSteps::start() {
   has_begun_ = true;
-  running_.reset();
+  running_.hold(nullptr);
   std::string why;
   if (calls_of_step_ > kMostCallsOfOne)
     return warn(concat("the ", calls_of_step_, " operators of a step would fill the memory; lower pipeline.chunks"));
   if (with_gpus_ && cupti::Session::is_taken({}, why)) return warn(why);
   auto profiler = torch_trace::TorchProfiler::start(with_gpus_, why);
   if (!profiler) return warn(why);
-  running_ = std::make_unique<Running>(std::move(profiler), !with_gpus_);
+  running_.hold(std::make_unique<Running>(std::move(profiler), !with_gpus_));
 }
 
-void TorchProfile::after_step(std::int64_t number, bool evaluation_follows) {
+void TorchSteps::after_step(std::int64_t number, bool evaluation_follows) {
   if (leaves_out(number)) return;
   if (running_) take_step();
   if (number < range_.first) return;
@@ -159,8 +151,8 @@ void TorchProfile::after_step(std::int64_t number, bool evaluation_follows) {
 }
 
 // Of the step before the range only the number of its operators is of use.
-void TorchProfile::take_step() {
-  engine_.recorder().tell(nullptr);
+void TorchSteps::take_step() {
+  running_.end_telling();
   const profiler::OperatorSums sums = running_->watch ? running_->watch->take() : profiler::OperatorSums{};
   calls_of_step_ = 0;
   for (const auto& [key, sum] : sums) calls_of_step_ += sum.calls;
@@ -171,7 +163,7 @@ void TorchProfile::take_step() {
   for (const auto& [key, sum] : sums) sums_[key] += sum;
 }
 
-void TorchProfile::finish() {
+void TorchSteps::finish() {
   if (is_done_) return;
   if (!has_begun_ && (others_ == nullptr || others_->rank() == 0))
     log_warning(concat("profile.level = \"torch\": no step from ", range_.first, " to ", range_.last,
@@ -180,14 +172,14 @@ void TorchProfile::finish() {
 }
 
 // Its memory goes as soon as the text is there.
-void TorchProfile::stop() {
+void TorchSteps::stop() {
   for (int i = 0; running_->watch && !running_->marks.layers().name(i).empty(); ++i)
     layers_.push_back(running_->marks.layers().name(i));
-  const auto running = std::exchange(running_, nullptr);
+  const auto running = running_.take();
   if (!running->profiler) return;  // the range was not reached
   fs::path file;
   try {
-    file = file_for_a_while(folder_, others_ == nullptr ? 0 : others_->rank());
+    file = scratch_file(folder_, others_ == nullptr ? 0 : others_->rank());
     running->profiler->stop();
     running->profiler->save(file);
     text_ = read_whole(file);
@@ -199,27 +191,22 @@ void TorchProfile::stop() {
   fs::remove(file.string() + ".tmp", ignored);  // LibTorch's own, where it could not finish
 }
 
-void TorchProfile::write() {
+void TorchSteps::write() {
   is_done_ = true;
   if (running_) stop();
   if (steps_ == 0 && others_ == nullptr) return;
-  const auto file = [this](int rank) { return folder_ / file_name(rank); };
-  write_trace_files(others_, std::exchange(text_, {}), file, concat("LibTorch's trace of ", counted(steps_, "step")));
+  const TraceFile file = [this](int rank) { return folder_ / storage::RunDir::torch_trace_name(rank); };
+  const auto texts = gather_trace(others_, packed_text(std::exchange(text_, {}), file(0)));
+  if (others_ != nullptr && others_->rank() != 0) return;
+  if (write_gathered(texts, file, concat("LibTorch's trace of ", counted(steps_, "step"))))
+    remove_traces_beyond(static_cast<int>(texts.size()), storage::RunDir::torch_traces(folder_));
 }
 
-void TorchProfile::report(report::Reporter* reporter) const {
+void TorchSteps::report(report::Reporter* reporter) const {
   if (sums_.empty()) return;
-  const auto rows = longest_first(sums_);
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  Nanoseconds rest = 0;
-  for (const OperatorRow* row : rows) {
-    if (list.size() == kMostOperators) {
-      rest += row->second.self;
-      continue;
-    }
-    list.push_back(operator_fields(*row, layers_));
-  }
-  const nlohmann::ordered_json event{{"steps", steps_}, {"rows", std::move(list)}, {"rest_ms", to_ms(rest)}};
+  LongestRows table;
+  for (const OperatorRow* row : longest_first(sums_)) table.add(operator_fields(*row, layers_), row->second.self);
+  const nlohmann::ordered_json event{{"steps", steps_}, {"rows", table.rows()}, {"rest_ms", table.rest_ms()}};
   log_table(report::run_operators_text(report::run_operators(event)));
   if (reporter != nullptr) reporter->event("operators", event);
 }
