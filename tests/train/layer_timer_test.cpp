@@ -172,7 +172,8 @@ TEST_P(ReplayTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
       EXPECT_TRUE(at::equal(bench.running(i).output.detach(), outputs.at(output++))) << i;
     }
     if (part == Part::kBackward) {
-      const at::Tensor own = bench.running(i).input.grad(), plain = gradients.at(gradient++);
+      const at::Tensor own = bench.running(i).input.grad();
+      const at::Tensor& plain = gradients.at(gradient++);
       ASSERT_EQ(own.defined(), plain.defined()) << i;
       EXPECT_TRUE(!own.defined() || at::equal(own, plain)) << i;
     }

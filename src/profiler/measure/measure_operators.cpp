@@ -29,8 +29,8 @@ using profiler::PassOperators;
 
 constexpr int kFewestRounds = 5;
 constexpr int kMostRounds = 40;
-constexpr double kRoundsBudget_s = 4;
-constexpr double kPeakBudget_s = 0.5;  // of each of four kinds of work
+constexpr double kRoundsSeconds = 4;
+constexpr double kPeakSeconds = 0.5;  // of each of four kinds of work
 
 // Where this thread does all the work, its own processor time: others that take the core in between do not count.
 OperatorWatch::Clock clock_for(const Workload& workload) { return workload.threads == 1 ? &thread_time_ns : &now_ns; }
@@ -69,7 +69,7 @@ void run_rounds(LayerBench& bench, OperatorWatch::Clock clock, OperatorProfile& 
   run_once(bench, clock, nullptr, not_kept);
   profiler::OperatorSums all;
   for (const Nanoseconds begin = now_ns(); profile.passes < kMostRounds; ++profile.passes) {
-    if (profile.passes >= kFewestRounds && to_s(now_ns() - begin) > kRoundsBudget_s) break;
+    if (profile.passes >= kFewestRounds && to_s(now_ns() - begin) > kRoundsSeconds) break;
     run_once(bench, clock, nullptr, profile);
     OperatorWatch watch(OperatorWatch::Threads::kThisOne, clock);
     run_once(bench, clock, &watch, profile);
@@ -91,7 +91,7 @@ double best_rate(OperatorWatch::Clock clock, double amount, const std::function<
   work();
   double least = 0;
   const Nanoseconds start = now_ns();
-  for (int i = 0; i < kFewest || to_s(now_ns() - start) < kPeakBudget_s; ++i) {
+  for (int i = 0; i < kFewest || to_s(now_ns() - start) < kPeakSeconds; ++i) {
     const Nanoseconds begin = clock();
     work();
     const double seconds = to_s(clock() - begin);
