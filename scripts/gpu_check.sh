@@ -13,8 +13,9 @@
 # A part takes at most 10 minutes: a check that finds no time left is not run. Needs build/release (carried here when this
 # machine cannot build) and Python's torch of the same version, whose libraries the programs then use; others that it lacks
 # (libzmq) are carried in build/release/lib. Prints one line a check and writes them to OUT_DIR/gpu_check.txt (default:
-# build/gpu_check), and as rows of a table to OUT_DIR/gpu_results.md and docs/gpu.md. Where this repository is a copy that
-# will be gone, bring the file back and give it to --record.
+# build/gpu_check), and as rows of a table to OUT_DIR/gpu_results.md and docs/gpu.md. Logs and runs of a part are in
+# OUT_DIR/PART, which begins empty. Where this repository is a copy that will be gone, bring gpu_results.md back and give it
+# to --record.
 # Exit codes: 0 all passed, 2 bad usage, no GPU or nothing built, 70 a check failed.
 [ -n "${BASH_VERSION:-}" ] || exec bash -- "$0" "$@" # `sh SCRIPT` works too
 set +o posix -euo pipefail
@@ -61,19 +62,32 @@ export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-3000}
 failed=0
 part=
 part_began=0
+work=            # the folder of the part
+declare -A ended # by check: passed, FAILED or not run
 : >"$out/gpu_check.txt"
 : >"$out/gpu_results.md"
 today=$(date +%Y-%m-%d)
 IFS=, read -r gpu_name driver <"$out/gpu.txt"
 
+# An earlier run's logs and runs must not be taken for today's; what somebody else has put there is not ours to remove.
+begin_part() {
+  work=$out/$part
+  [[ ! -e $work || -e $work/.gpu_check ]] || die 2 "$work is there already and is not of this script; give another OUT_DIR"
+  rm -rf -- "$work"
+  mkdir -p "$work"
+  : >"$work/.gpu_check"
+  part_began=$SECONDS
+}
+
 # answer NAME VERDICT: the check's line, and its row.
 answer() {
+  case $2 in passed*) ended[$1]=passed ;; *) ended[$1]=other ;; esac
   printf '%s: %s\n' "$1" "$2" | tee -a "$out/gpu_check.txt"
   # shellcheck disable=SC2016 # these are a table's
   printf '| %s | %s | %s | %s | `%s` | %s |\n' "$today" "$gpu_name" "${driver# }" "$part" "$1" "${2//|/\/}" >>"$out/gpu_results.md"
 }
 
-# check NAME SECONDS COMMAND...: its output goes to OUT_DIR/NAME.log; what it says in a line `result: ...` stands in the
+# check NAME SECONDS COMMAND...: its output goes to OUT_DIR/PART/NAME.log; what it says in a line `result: ...` stands in the
 # answer. Exit code 77: it cannot be run here, and says why in that line.
 check() {
   local name=$1 limit=$2 left=$((budget_s - (SECONDS - part_began))) start=$SECONDS code=0 verdict said
@@ -83,8 +97,8 @@ check() {
     return
   fi
   [[ $limit -le $left ]] || limit=$left
-  timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1 || code=$?
-  said=$(sed -n 's/^result: //p' "$out/$name.log" | tail -n 1)
+  timeout -k 5 "$limit" "$@" >"$work/$name.log" 2>&1 || code=$?
+  said=$(sed -n 's/^result: //p' "$work/$name.log" | tail -n 1)
   case $code in
     0) verdict=passed ;;
     77)
@@ -95,9 +109,22 @@ check() {
     *) verdict="FAILED (exit code $code)" ;;
   esac
   # A test that skips proves nothing here.
-  if grep -q '\[  SKIPPED \]' "$out/$name.log"; then verdict="FAILED (skipped)"; fi
+  if grep -q '\[  SKIPPED \]' "$work/$name.log"; then verdict="FAILED (skipped)"; fi
   [[ $verdict == passed ]] || failed=70
   answer "$name" "$verdict after $((SECONDS - start)) s${said:+; $said}"
+}
+
+# check_of "OTHER..." NAME SECONDS COMMAND...: a check that reads what the others have left.
+check_of() {
+  local others=$1 other
+  shift
+  for other in $others; do
+    if [[ ${ended[$other]:-} != passed ]]; then
+      answer "$1" "not run: it needs $other, which did not pass"
+      return
+    fi
+  done
+  check "$@"
 }
 
 readonly tests=build/release/tests
@@ -105,8 +132,10 @@ train=(build/release/sluice train configs/quickstart.toml)
 on_gpu=(--set 'device.list="cuda"' --set 'data.name="shapes"' --set data.samples=2000 --set train.steps=40)
 one_place=(--set pipeline.stages=1 --set replicas.local=1)
 four_places=(--set 'device.list=["cuda:0", "cuda:0", "cuda:0", "cuda:0"]')
-# Batches that fill the GPU: else the gaps between kernels, which only events count, are most of a phase.
-large=("${one_place[@]}" --set pipeline.chunks=1 --set train.global_batch=1000 --set data.samples=20000 --set log.every=1)
+# Batches that fill the GPU: else the gaps between kernels, which only events count, are most of a phase. One loader thread
+# would not keep up with them.
+large=("${one_place[@]}" --set pipeline.chunks=1 --set train.global_batch=1000 --set data.samples=20000 --set data.workers=8
+  --set log.every=1)
 
 # NCCL refuses two processes on one GPU; Gloo carries the tensors of a shared one.
 # shellcheck disable=SC2317 # the bash that `ranks` starts calls it
@@ -118,6 +147,15 @@ two_ranks() {
   done
   for rank in 0 1; do wait "${pids[rank]}" || code=$?; done
   return "$code"
+}
+# shellcheck disable=SC2317 # likewise
+lists_gpu() {
+  local listed
+  listed=$(build/release/sluice devices) || return
+  echo "$listed"
+  [[ $listed != *cuda:0* ]] || return 0
+  echo "result: it does not list cuda:0"
+  return 70
 }
 # shellcheck disable=SC2317 # likewise
 ends_with() {
@@ -137,14 +175,14 @@ sanitized() {
   fi
   compute-sanitizer --tool "$tool" --error-exitcode 70 "$@"
 }
-export -f two_ranks ends_with sanitized
+export -f two_ranks lists_gpu ends_with sanitized
 # shellcheck disable=SC2016 # the inner bash expands it
 by_function() { check "$1" "$2" bash -c '"$@"' bash "${@:3}"; }
 
 measure=("$python" scripts/gpu_measure.py)
 
 part_right() {
-  check devices 30 build/release/sluice devices
+  by_function devices 30 lists_gpu
   check transfer 60 "$tests/device/device_test" --gtest_filter='*Gpu*'
   check features 60 "$tests/data/data_feature_cache_test" --gtest_filter='*Gpu*'
   check parity 120 "$tests/engine/engine_cuda_parity_test"
@@ -152,27 +190,27 @@ part_right() {
   check number_formats 60 "${measure[@]}" formats
   check nccl_one 60 "$tests/comm/comm_test" --gtest_filter='*ByNccl'
   check gloo_tensors 60 "$tests/comm/comm_test" --gtest_filter='*ByGloo'
-  check train_one 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$out/run_one" "${one_place[@]}"
-  check train_grid 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$out/run_grid" "${four_places[@]}"
-  check eval_on_cpu 60 build/release/sluice eval configs/quickstart.toml "${on_gpu[@]}" --checkpoint "$out/run_grid" \
+  check train_one 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_one" "${one_place[@]}"
+  check train_grid 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_grid" "${four_places[@]}"
+  check_of train_grid eval_on_cpu 60 build/release/sluice eval configs/quickstart.toml "${on_gpu[@]}" --checkpoint "$work/run_grid" \
     --set 'device.list="cpu"'
-  by_function ranks_gloo 60 two_ranks "${train[@]}" "${on_gpu[@]}" --run-dir "$out/run_ranks" \
+  by_function ranks_gloo 60 two_ranks "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_ranks" \
     --set 'device.list=["cuda:0", "cuda:0"]' --set replicas.local=1 --set 'replicas.backend="gloo"'
   if [[ $(wc -l <"$out/gpu.txt") -ge 2 ]]; then
-    by_function ranks_nccl 60 two_ranks "${train[@]}" "${on_gpu[@]}" --run-dir "$out/run_nccl" "${one_place[@]}" \
+    by_function ranks_nccl 60 two_ranks "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_nccl" "${one_place[@]}" \
       --set 'replicas.backend="nccl"'
   else
     answer ranks_nccl "not run: it needs two GPUs"
   fi
-  check train_events 60 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$out/run_events"
-  check train_cupti 60 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$out/run_cupti" --set 'profile.level="cupti"'
-  check grid_cupti 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$out/run_grid_cupti" "${four_places[@]}" --set 'profile.level="cupti"'
-  check cupti_against_events 20 "$python" scripts/cupti_check.py "$out/run_events" "$out/run_cupti"
-  by_function out_of_memory 60 ends_with 4 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$out/run_too_large" \
+  check train_events 60 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$work/run_events"
+  check train_cupti 60 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$work/run_cupti" --set 'profile.level="cupti"'
+  check grid_cupti 60 "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_grid_cupti" "${four_places[@]}" --set 'profile.level="cupti"'
+  check_of "train_events train_cupti" cupti_against_events 20 "$python" scripts/cupti_check.py "$work/run_events" "$work/run_cupti"
+  by_function out_of_memory 60 ends_with 4 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$work/run_too_large" \
     --set 'device.memory_limit="64MiB"'
-  check memory_profile 90 build/release/sluice profile configs/quickstart.toml "${on_gpu[@]}" "${large[@]}" --out "$out/memory.json"
-  check memory 10 "${measure[@]}" memory "$out/memory.json"
-  check warnings 10 "${measure[@]}" warnings "$out"
+  check memory_profile 90 build/release/sluice profile configs/quickstart.toml "${on_gpu[@]}" "${large[@]}" --out "$work/memory.json"
+  check_of memory_profile memory 10 "${measure[@]}" memory "$work/memory.json"
+  check warnings 10 "${measure[@]}" warnings "$work"
   # The slowest ones last: they give way where time is short.
   local smallest='*toy_cnn_2stages_2replicas'
   by_function sanitizer_memory 150 sanitized memcheck "$tests/engine/engine_cuda_parity_test" --gtest_filter="$smallest"
@@ -182,27 +220,27 @@ part_right() {
 part_shape() {
   check product_rates 120 "${measure[@]}" rates
   check copies 60 "${measure[@]}" copies
-  check train_kernels 90 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$out/run_kernels" --set 'profile.level="cupti"'
-  check kernels 10 "${measure[@]}" kernels "$out/run_kernels"
-  check recording 250 "${measure[@]}" recording "$out/recording" "${train[@]}" "${on_gpu[@]}" "${large[@]}"
+  check train_kernels 90 "${train[@]}" "${on_gpu[@]}" "${large[@]}" --run-dir "$work/run_kernels" --set 'profile.level="cupti"'
+  check_of train_kernels kernels 10 "${measure[@]}" kernels "$work/run_kernels"
+  check recording 250 "${measure[@]}" recording "$work/recording" "${train[@]}" "${on_gpu[@]}" "${large[@]}"
 }
 
 part_costs() {
   local model models
   models=$("$python" scripts/gpu_compare.py --list) || die 2 "scripts/gpu_compare.py has no list of models"
   for model in $models; do
-    check "speed_$model" 220 "$python" scripts/gpu_compare.py "$model" "$out/speed_$model"
+    check "speed_$model" 220 "$python" scripts/gpu_compare.py "$model" "$work/speed_$model"
   done
   local level
   for level in events cupti; do
     check "profile_$level" 60 build/release/sluice profile configs/quickstart.toml "${on_gpu[@]}" "${large[@]}" \
-      --out "$out/profile_$level.json" --set "profile.level=\"$level\""
-    check "predicted_$level" 10 "${measure[@]}" predicted "$out/profile_$level.json"
+      --out "$work/profile_$level.json" --set "profile.level=\"$level\""
+    check_of "profile_$level" "predicted_$level" 10 "${measure[@]}" predicted "$work/profile_$level.json"
   done
 }
 
 for part in "${parts[@]}"; do
-  part_began=$SECONDS
+  begin_part
   case $part in
     right) part_right ;;
     shape) part_shape ;;

@@ -6,7 +6,8 @@ usage: scripts/gpu_compare.py MODEL DIR
 
 The sides take turns: a run of `sluice train` into DIR, then so many steps of each peer, ROUNDS times; medians and ratios.
 All train fp32 with the number formats that LibTorch has by itself (scripts/gpu_measure.py formats), SGD with momentum, and
-the same model; ours without its wait for data, the peers on one batch that lies on the GPU. MFU counts the model's own
+the same model: the mean over the wall time of the steps, ours without its wait for data, the peers' on one batch that lies
+on the GPU. MFU counts the model's own
 operations (docs/profiling.md) by the GPU's peak for TF32.
 Exit codes: 0 done, 2 bad usage, 70 a side failed.
 """
@@ -35,7 +36,7 @@ PEERS = {"eager": [], "torch.compile": ["--compile"]}
 ROUNDS, STEPS = 3, 30
 PATIENCE_S = {"eager": 40, "torch.compile": 110}  # for a peer's first answer
 # TF32 without sparsity, TFLOP/s, as NVIDIA's data sheets have it; the first name that fits.
-PEAKS = (("H100 PCIe", 378), ("H100 NVL", 418), ("H100", 494), ("H200", 494), ("A100", 156))
+PEAKS = (("H100 PCIe", 378), ("H100 NVL", 418), ("H100", 494), ("H200 NVL", 418), ("H200", 494), ("A100", 156))
 
 
 def peak_of(gpu):
@@ -46,7 +47,9 @@ def peak_of(gpu):
 def rate_of(lines):
     """(samples/s without the wait for data, FLOP of a sample) of our run."""
     steps = gpu_measure.steps_of(lines)
-    rate = statistics.median(1e3 * step["samples"] / (step["step_ms"] - step["load_ms"]) for step in steps)
+    before = lines[lines.index(steps[0]) - 1]
+    wall_s = steps[-1]["time_s"] - before["time_s"]  # with what lies between the steps, as the peers' has
+    rate = sum(step["samples"] for step in steps) / (wall_s - sum(step["load_ms"] for step in steps) / 1e3)
     flop = statistics.median(step["flops_per_s"] / step["samples_per_s"] for step in steps)
     return rate, flop
 
@@ -118,6 +121,8 @@ def compare(model, folder):
     try:
         for peer in list(peers):  # the first turn warms it up
             if peer.rate(PATIENCE_S[peer.name]) is None:
+                if peer.name == "eager":
+                    raise ValueError("PyTorch's steps without torch.compile do not run, so there is nothing to compare with")
                 print(f"{peer.name} is not available", flush=True)
                 peers.remove(peer)
         for number in range(ROUNDS):

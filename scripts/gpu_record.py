@@ -16,6 +16,8 @@ HEADING = "## Results"
 COLUMNS = "| date | GPU | driver | part | check | result |\n|---|---|---|---|---|---|\n"
 ROW = re.compile(r"\| (\d{4}-\d\d-\d\d) \| ([^|]+) \| ([^|]*) \| ([^|]+) \| `([a-z0-9_]+)` \| ([^|]+) \|")
 
+LAST_RESULT = re.compile(r"\| (\d{4}-\d\d-\d\d), [^|]*\|$")
+
 
 class RecordError(Exception):
     """A file that cannot be recorded: one sentence."""
@@ -34,10 +36,15 @@ def rows_of(text, name):
 
 def with_last_results(page, rows):
     """The rows of the table of checks, whose first cell is the check's name, end with the last result."""
+    def is_older(match, line):
+        known = LAST_RESULT.search(line)
+        return known is not None and match[1] < known[1]
+
     def renewed(line):
         for _, match in reversed(rows):
             # Without a time the check was not run: what an earlier run showed is still the last result.
-            if line.startswith(f"| `{match[5]}` |") and not (match[6].startswith("not run") and "not run yet" not in line):
+            not_run = match[6].startswith("not run") and "not run yet" not in line
+            if line.startswith(f"| `{match[5]}` |") and not not_run and not is_older(match, line):
                 return f"{line.rsplit('|', 2)[0]}| {match[1]}, {match[2]}: {match[6]} |"
         return line
 

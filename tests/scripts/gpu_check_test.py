@@ -19,6 +19,15 @@ PYTHON = r"""case "$*" in
   *) echo 'result: measured' ;;
 esac
 """
+SLUICE = r"""case "$*" in devices*) echo 'cuda:0  NVIDIA H100' ;; *memory_limit*) exit 4 ;; esac
+run=
+while [[ $# -gt 1 ]]; do
+  [[ $1 != --run-dir ]] || run=$2
+  shift
+done
+[[ -n $run && ${RANK:-0} == 0 ]] || exit 0
+mkdir -- "$run"
+"""
 
 
 class GpuCheckTest(unittest.TestCase):
@@ -34,8 +43,8 @@ class GpuCheckTest(unittest.TestCase):
             self.copy.stand_in(f"build/release/tests/{test}", "echo '[  PASSED  ] 1 test.'\n")
 
     def sluice(self, more=""):
-        """A run that meets a small limit of memory ends with 4."""
-        self.copy.stand_in("build/release/sluice", more + 'case "$*" in *memory_limit*) exit 4 ;; esac\n')
+        """It lists a GPU and refuses a directory that holds a run; one that meets a small limit of memory ends with 4."""
+        self.copy.stand_in("build/release/sluice", more + SLUICE)
 
     def check(self, *arguments, code=0, **variables):
         done = self.copy.run("gpu_check.sh", *arguments, **variables)
@@ -99,9 +108,36 @@ class GpuCheckTest(unittest.TestCase):
         self.assertRegex(checks["sanitizer_races"], "^passed")
         self.assertIn("FAILED (skipped)", "\n".join(self.results()))
 
+    def test_a_second_run_takes_nothing_of_the_first_for_its_own(self):
+        everything = self.check("right", "kept") | self.check("shape", "kept") | self.check("costs", "kept")
+        for verdict in everything.values():
+            self.assertRegex(verdict, "^passed|two GPUs")
+        again = self.check("right", "kept") | self.check("shape", "kept") | self.check("costs", "kept")
+        self.assertEqual(self.without_times(again), self.without_times(everything))
+        self.sluice("case \"$*\" in *run_kernels*|*run_cupti*|*memory.json*|*profile_cupti.json*|*run_grid\\ *) exit 3 ;; esac\n")
+        failed = self.check("right", "kept", code=70) | self.check("shape", "kept", code=70) | self.check("costs", "kept", code=70)
+        for reader, of in (("kernels", "train_kernels"), ("cupti_against_events", "train_cupti"), ("memory", "memory_profile"),
+                           ("predicted_cupti", "profile_cupti"), ("eval_on_cpu", "train_grid")):
+            self.assertEqual(failed[reader], f"not run: it needs {of}, which did not pass")
+        self.assertRegex(failed["predicted_events"], "^passed")
+
+    def without_times(self, checks):
+        return {name: re.sub(r"after \d+ s", "", verdict) for name, verdict in checks.items()}
+
+    def test_what_is_not_its_own_is_not_removed(self):
+        self.copy.write("mine/right/notes.txt", "not to be lost")
+        done = self.copy.run("gpu_check.sh", "right", "mine")
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("give another OUT_DIR", done.stderr)
+        self.assertEqual((self.copy.root / "mine" / "right" / "notes.txt").read_text(encoding="utf-8"), "not to be lost")
+
+    def test_a_machine_whose_gpu_is_not_listed_fails(self):
+        self.copy.stand_in("build/release/sluice", "echo cpu:0\n")
+        self.assertRegex(self.check("right", code=70)["devices"], "^FAILED .*does not list cuda:0$")
+
     def test_out_of_memory_has_to_end_with_4(self):
         self.assertRegex(self.check("right")["out_of_memory"], "^passed .*exit code 4$")
-        self.copy.stand_in("build/release/sluice", "exit 0\n")
+        self.copy.stand_in("build/release/sluice", "echo cuda:0\n")
         self.assertRegex(self.check("right", code=70)["out_of_memory"], r"^FAILED \(exit code 1\).*exit code 0$")
 
     def test_what_is_missing_is_no_failure(self):
@@ -113,7 +149,8 @@ class GpuCheckTest(unittest.TestCase):
         self.assertRegex(self.check("right")["ranks_nccl"], "^passed")
 
     def test_no_check_begins_when_its_parts_time_is_over(self):
-        self.assertEqual(set(self.check("shape", SLUICE_GPU_CHECK_BUDGET_S="4").values()), {"not run: out of time"})
+        checks = self.check("shape", SLUICE_GPU_CHECK_BUDGET_S="4")
+        self.assertEqual(set(checks.values()), {"not run: out of time", "not run: it needs train_kernels, which did not pass"})
         self.sluice("case \"$*\" in *devices*) sleep 60 ;; esac\n")
         checks = self.check("right", code=70, SLUICE_GPU_CHECK_BUDGET_S="6")
         self.assertRegex(checks["devices"], r"^FAILED \(not done after [56] s\)", "what is left of the part limits a check")

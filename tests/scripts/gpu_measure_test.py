@@ -12,16 +12,17 @@ import unittest
 from script_copy import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
+import cupti_check  # noqa: E402
 import gpu_compare  # noqa: E402
 import gpu_measure  # noqa: E402
 import gpu_record  # noqa: E402
 
 
-def steps(*times, load=1.0, **more):
-    """Lines of metrics.jsonl: the warm-up, which must not count, and steps of these milliseconds."""
-    return [{"event": "plan"}] + [
-        {"event": "step", "samples": 64, "step_ms": time, "load_ms": load, "samples_per_s": 64e3 / time,
-         "flops_per_s": 5e9 * 64e3 / time, **more} for time in times]
+def steps(*times, load=1.0, between=0.0, **more):
+    """Lines of metrics.jsonl: steps of so many milliseconds, the first of which are the warm-up, one after another."""
+    return [{"event": "plan", "time_s": 0.0}] + [
+        {"event": "step", "time_s": sum(times[:i + 1]) / 1e3 + (i + 1) * between / 1e3, "samples": 64, "step_ms": time,
+         "load_ms": load, "samples_per_s": 64e3 / time, "flops_per_s": 5e9 * 64e3 / time, **more} for i, time in enumerate(times)]
 
 
 class MeasureTest(unittest.TestCase):
@@ -60,7 +61,8 @@ class MeasureTest(unittest.TestCase):
             fake.write_text("import json, pathlib, sys\n"
                             "run = pathlib.Path(sys.argv[-1]); run.mkdir(parents=True)\n"
                             "cost = 20 if 'cupti' in sys.argv[-3] else 10\n"
-                            "line = json.dumps({'event': 'step', 'step_ms': cost, 'load_ms': None})\n"
+                            "load = None if 'off' in sys.argv[-3] else 0.1\n"
+                            "line = json.dumps({'event': 'step', 'step_ms': cost, 'load_ms': load})\n"
                             "(run / 'metrics.jsonl').write_text((line + '\\n') * 7)\n", encoding="utf-8")
             out = pathlib.Path(folder) / "out"
             text = gpu_measure.recording(out, sys.executable, str(fake))
@@ -73,6 +75,16 @@ class MeasureTest(unittest.TestCase):
             (fake_run / "metrics.jsonl").write_text((out / "off-0" / "metrics.jsonl").read_text(encoding="utf-8"), encoding="utf-8")
             with self.assertRaisesRegex(gpu_measure.NotAsItShould, "with events ended with exit code 4"):
                 gpu_measure.recording(fake_run.parent, sys.executable, str(fake))
+
+    def test_recording_costs_cannot_be_seen_where_steps_wait_for_data(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fake = pathlib.Path(folder) / "train.py"
+            fake.write_text("import json, pathlib, sys\n"
+                            "run = pathlib.Path(sys.argv[-1]); run.mkdir(parents=True)\n"
+                            "line = json.dumps({'event': 'step', 'step_ms': 25, 'load_ms': 13 if 'cupti' in sys.argv[-3] else 1})\n"
+                            "(run / 'metrics.jsonl').write_text((line + '\\n') * 7)\n", encoding="utf-8")
+            with self.assertRaisesRegex(gpu_measure.NotAsItShould, "steps with cupti wait 52% of their time for data"):
+                gpu_measure.recording(pathlib.Path(folder) / "out", sys.executable, str(fake))
 
     def test_memory_is_short_where_less_was_predicted(self):
         def profile(predicted):
@@ -87,8 +99,8 @@ class MeasureTest(unittest.TestCase):
     def test_the_predicted_step_says_how_layers_were_timed(self):
         layers = [{"name": "a", "times": [{"timed_by": "cupti", "gpu": {"launch_bound": True}}]},
                   {"name": "b", "times": [{"timed_by": "clock"}, {"timed_by": "events", "gpu": {"launch_bound": False}}]}]
-        text = gpu_measure.predicted_summary({"step": {"predicted_s": 0.009, "median_s": 0.01}, "layers": layers})
-        self.assertEqual(text, "predicted 9.00 ms, measured 10.00 ms (x 0.90); layers timed by cupti, events, launch-bound 1 of 2")
+        text = gpu_measure.predicted_summary({"step": {"predicted_s": 0.009, "median_s": 0.03, "median_without_load_s": 0.01}, "layers": layers})
+        self.assertEqual(text, "predicted 9.00 ms, measured without load 10.00 ms (x 0.90); layers timed by cupti, events, launch-bound 1 of 2")
 
     def test_warnings_are_told_once(self):
         found = gpu_measure.warnings_of({"b": "12:00 Warning: slow\n12:01 Warning: slow\nfine\n", "a": "x.py:3: UserWarning: old\n"})
@@ -113,13 +125,47 @@ class MeasureTest(unittest.TestCase):
             self.assertEqual(run("kernels", folder).returncode, 70)
 
 
+class CuptiCheckTest(unittest.TestCase):
+    KERNELS = {"dropped": 0, "without_times": 0, "without_launch": 0, "late": 0, "disagreements": 0}
+
+    def defects(self, events, cupti, **kernels):
+        names = (*cupti_check.PHASES, "step_ms")
+        return list(cupti_check.defects(dict(zip(names, events)), dict(zip(names, cupti)), self.KERNELS | kernels))
+
+    def test_phases_agree_within_three_percent(self):
+        self.assertEqual(self.defects((3, 6, 0.01, 10), (3.05, 6, 0.02, 10)), [])
+        self.assertEqual(len(self.defects((3, 6, 1, 10), (3.2, 6.5, 1.1, 10))), 3)
+        self.assertEqual(self.defects((3, 6, 1, 10), (3, 6, 1, 10), late=2), ["late: 2"])
+
+    def test_what_one_side_does_not_see_or_what_is_no_number_fails(self):
+        self.assertRegex(self.defects((0.05, 6, 1, 10), (6, 6, 1, 10))[0], "forward_ms is 6.000 ms by CUPTI and 0.050")
+        self.assertEqual(len(self.defects((3, 6, 1, 10), (float("nan"), 6, 1, 10))), 1)
+        self.assertEqual(len(self.defects((float("nan"), 6, 1, 10), (3, 6, 1, 10))), 1)
+        self.assertEqual(self.defects((0, 0, 0, 10), (0, 0, 0, 10)), ["no phase is long enough to be compared"])
+
+    def test_the_step_is_without_its_load(self):
+        lines = steps(*[900] * 5, 20, 20, load=15.0, forward_ms=1, backward_ms=2, optimizer_ms=1)
+        self.assertEqual(cupti_check.medians(lines)["step_ms"], 5)
+
+
 class CompareTest(unittest.TestCase):
     def test_our_rate_leaves_the_wait_for_data_out(self):
-        rate, flop = gpu_compare.rate_of(steps(*[900] * 5, 17, 17, 65))
+        rate, flop = gpu_compare.rate_of(steps(*[900] * 5, 17, 17, 17))
         self.assertAlmostEqual(rate, 4000, places=6)
         self.assertAlmostEqual(flop, 5e9, delta=1)
         with self.assertRaises(gpu_measure.NotAsItShould):
             gpu_compare.rate_of(steps(1, 2))
+
+    def test_a_slow_step_and_the_time_between_steps_count_as_they_do_for_the_peers(self):
+        rate, _ = gpu_compare.rate_of(steps(*[900] * 5, 10, 10, 100, load=0.0, between=2.0))
+        self.assertAlmostEqual(rate, 3 * 64 / 0.126, places=6)  # 64 samples three times in 10 + 10 + 100 + 3 x 2 ms
+
+    def test_without_pytorchs_own_steps_there_is_no_comparison(self):
+        peers = gpu_compare.peer_command
+        self.addCleanup(setattr, gpu_compare, "peer_command", peers)
+        gpu_compare.peer_command = lambda *_: [sys.executable, "-c", "import sys; sys.exit(3)"]
+        with self.assertRaisesRegex(ValueError, "nothing to compare with"):
+            gpu_compare.compare("resnet18", "nowhere")
 
     def test_the_summary(self):
         rates = {"ours": [1000, 2000, 1100], "eager": [500, 1000, 550], "torch.compile": []}
@@ -128,8 +174,8 @@ class CompareTest(unittest.TestCase):
         self.assertIn("110.0 model TFLOP/s", gpu_compare.summary(rates, 100e9, "some GPU"))
 
     def test_the_first_name_that_fits_has_the_peak(self):
-        self.assertEqual([gpu_compare.peak_of(name) for name in ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", "Tesla T4")],
-                         [378, 494, None])
+        self.assertEqual([gpu_compare.peak_of(name) for name in ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", "NVIDIA H200 NVL", "NVIDIA H200", "Tesla T4")],
+                         [378, 494, 418, 494, None])
 
     def test_a_peer_that_does_not_start_is_not_available(self):
         peer = gpu_compare.Peer("eager", [sys.executable, "-c", "import sys; sys.exit(3)"])
@@ -186,6 +232,14 @@ class RecordTest(unittest.TestCase):
         text = row("rates", "passed after 3 s")
         page = gpu_record.recorded(PAGE, text)
         self.assertEqual(gpu_record.recorded(page, text), page)
+
+    def test_an_older_run_that_is_recorded_later_is_not_the_last_result(self):
+        page = gpu_record.recorded(PAGE, row("rates", "passed after 3 s", "2026-11-25"))
+        older = row("rates", "FAILED (exit code 1) after 2 s", "2026-11-20")
+        for _ in range(2):
+            page = gpu_record.recorded(page, older)
+            self.assertIn("products | 2026-11-25, H100: passed after 3 s |", page)
+        self.assertIn(older, page)
 
     def test_what_was_not_run_leaves_what_is_known(self):
         page = gpu_record.recorded(PAGE, row("rates", "passed after 3 s"))
