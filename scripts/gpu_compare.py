@@ -71,7 +71,8 @@ def summary(rates, flop, gpu):
 
 def our_command(model, folder):
     keys = {"device.list": "cuda", "data.name": "shapes", "data.samples": 2 * BATCH * STEPS, "data.workers": 8,
-            "model.image_size": IMAGE, "train.global_batch": BATCH, "train.steps": STEPS, "train.eval_limit": BATCH,
+            "model.image_size": IMAGE, "train.global_batch": BATCH,
+            "train.steps": gpu_measure.FIRST_STEPS + STEPS, "train.eval_limit": BATCH,
             "train.optimizer": "momentum", "train.lr": 0.001, "train.lr_schedule": "constant", "train.weight_decay": 0.0,
             "pipeline.stages": 1, "pipeline.chunks": 1, "replicas.local": 1, "log.every": 10, **MODELS[model]["ours"]}
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]

@@ -329,17 +329,16 @@ nn::BatchNormMode batch_norm_mode(const config::Config& config) {
 }
 
 measure::Workload workload_of(const Setup& setup) {
-  const config::TrainConfig& train = setup.config.train;
   return {.model = setup.model,
           .layers = setup.layers,
           .device = setup.devices.front(),
           .threads = setup.cpu_threads,
           .batch_norm = batch_norm_mode(setup.config),
           .replicas = count_replicas(setup),
-          .label_smoothing = train.label_smoothing,
-          .optimizer = train.optimizer,
+          .label_smoothing = setup.config.train.label_smoothing,
+          .optimizer = setup.config.train.optimizer,
           .nesterov_delay = config::nesterov_delay(setup.config),
-          .is_deterministic = train.deterministic,
+          .is_deterministic = setup.config.train.deterministic,
           .memory_limit = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes)};
 }
 
