@@ -61,11 +61,12 @@ class PlayedGpu {
 
 class PlayedSession final : public cupti::Session {
  public:
-  explicit PlayedSession(std::uint64_t dropped) : dropped_(dropped) {}
+  // in_warm_up: only what is collected first.
+  explicit PlayedSession(std::uint64_t dropped, bool in_warm_up = false) : dropped_(dropped), in_warm_up_(in_warm_up) {}
   [[nodiscard]] cupti::Records collect() override {
     const std::scoped_lock lock(PlayedGpu::mutex);
     cupti::Records records = std::exchange(PlayedGpu::records, {});
-    records.dropped = dropped_;
+    records.dropped = in_warm_up_ ? std::exchange(dropped_, 0) : dropped_;
     return records;
   }
   void push(cupti::Tag) noexcept override {}
@@ -76,6 +77,7 @@ class PlayedSession final : public cupti::Session {
  private:
   cupti::Names names_;
   std::uint64_t dropped_;
+  bool in_warm_up_;
 };
 
 // Operators of each layer's parts in one plain pass: forward, input gradient, weight gradient.
@@ -136,6 +138,16 @@ TEST_P(ReplayTimer, WhereRecordsAreDroppedTimesAreThoseOfEvents) {
     EXPECT_FALSE(times.gpu->forward.kernels_s.has_value());
     EXPECT_EQ(times.forward_s, std::max(times.gpu->forward.events_s, times.gpu->forward.host_s));
   }
+}
+
+TEST_P(ReplayTimer, WhatTheWarmUpDropsIsNotMissed) {
+  const measure::Workload workload = workload_on({}, GetParam());
+  LayerBench bench(workload);
+  const auto timer = measure::make_replay_timer(bench, std::make_unique<PlayedSession>(1, /*in_warm_up=*/true));
+  PlayedGpu gpu;
+  timer->warm_up(2);
+  timer->pass(2);
+  for (const LayerTimes& times : timer->times(2)) EXPECT_EQ(times.timed_by, "cupti");
 }
 
 TEST_P(ReplayTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {
