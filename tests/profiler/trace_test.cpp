@@ -122,6 +122,32 @@ TEST(Trace, ArrowsLeadFromEachStagesEndToTheNextOnesBeginning) {
               testing::UnorderedElementsAre("activation mb 0", "activation mb 1", "gradient mb 0", "gradient mb 1"));
 }
 
+// A number is one arrow's in the whole file, and no arrow leads to another replica.
+TEST(Trace, ArrowsOfReplicasAndStepsAreTheirOwn) {
+  std::vector<TracedStep> steps{two_stages(7, 1000), two_stages(8, 1300)};
+  for (TracedStep& step : steps) {
+    for (int device = 0; device < 2; ++device) {
+      StepSpans::Place other = step.spans.places[device];
+      other.replica = ReplicaId{1};
+      step.spans.places.push_back(std::move(other));
+    }
+  }
+  const json trace = parsed({.pid = 4711}, steps);
+  std::map<int, std::string> groups;
+  for (const json& event : events_of(trace, "M")) {
+    if (event.at("name") == "process_name") groups[event.at("pid")] = event.at("args").at("name");
+  }
+  const auto is_of_replica_1 = [&](const json& at) {
+    return groups.at(at.at("pid")).find("replica 1") != std::string::npos;
+  };
+  std::map<int, json> starts;
+  for (const json& start : events_of(trace, "s")) EXPECT_TRUE(starts.emplace(start.at("id"), start).second) << start;
+  const auto ends = events_of(trace, "f");
+  EXPECT_EQ(ends.size(), 2 * 2 * 4);
+  EXPECT_EQ(std::ranges::count_if(ends, is_of_replica_1), 2 * 4);
+  for (const json& end : ends) EXPECT_EQ(is_of_replica_1(starts.at(end.at("id"))), is_of_replica_1(end)) << end;
+}
+
 TEST(Trace, EveryPieceOfWorkIsBegunByACallOnTheHost) {
   const json trace = parsed({.pid = 4711, .backend = "gloo"}, {two_stages(7, 1000)});
   std::map<int, int> calls, pieces;

@@ -129,6 +129,21 @@ TEST(RunLog, ReadsWhatTheWriterWrites) {
   EXPECT_EQ(log.count("checkpoint"), 0);
 }
 
+TEST(RunLog, OfSeveralPlansTheLastCounts) {
+  const test::TempDir dir;
+  {
+    MetricsWriter writer(dir / "metrics.jsonl");
+    writer.write("plan", {{"stages", 2}, {"chunks", 4}});
+    writer.write("step", {{"step", 1}, {"step_ms", 5.0}});
+    writer.write("transition", {{"step", 1}});
+    writer.write("plan", {{"stages", 3}});
+  }
+  const RunLog log = read_run_log(dir.path());
+  EXPECT_EQ(log.plan.at("stages"), 3);
+  EXPECT_FALSE(log.plan.contains("chunks")) << "nothing of an earlier one stays";
+  EXPECT_EQ(log.plan_since, 1);
+}
+
 TEST(RunLog, ToleratesATornLastLineAndCountsOtherDamage) {
   const test::TempDir dir;
   const std::string last = step_line(2);

@@ -135,6 +135,11 @@ class GpuCheckTest(unittest.TestCase):
         self.copy.stand_in("build/release/sluice", "echo cpu:0\n")
         self.assertRegex(self.check("right", code=70)["devices"], "^FAILED .*does not list cuda:0$")
 
+    def test_either_of_two_ranks_may_fail_the_check(self):
+        for rank in (0, 1):
+            self.sluice(f"[[ ${{RANK:-}} != {rank} ]] || exit 9\n")
+            self.assertRegex(self.check("right", code=70)["ranks_gloo"], r"^FAILED \(exit code 9\)", f"rank {rank}")
+
     def test_out_of_memory_has_to_end_with_4(self):
         self.assertRegex(self.check("right")["out_of_memory"], "^passed .*exit code 4$")
         self.copy.stand_in("build/release/sluice", "echo cuda:0\n")

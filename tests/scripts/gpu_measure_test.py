@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-from script_copy import REPOSITORY
+from script_copy import REPOSITORY, ScriptCopy
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 import cupti_check  # noqa: E402
@@ -261,6 +261,19 @@ class RecordTest(unittest.TestCase):
                 done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=False)
                 self.assertEqual(done.returncode, code, done.stderr)
             self.assertEqual(page.read_text(encoding="utf-8"), PAGE)
+
+
+class CompareCommandTest(unittest.TestCase):
+    def test_a_run_of_ours_that_fails_is_a_failure(self):
+        """Whatever records it leaves."""
+        copy = self.enterContext(ScriptCopy())
+        copy.stand_in(copy.bin / "nvidia-smi", "echo 'NVIDIA H100 80GB HBM3'\n")
+        copy.write("steps.jsonl", "\n".join(map(json.dumps, steps(*[9] * 20))))
+        for code, expected in ((0, 0), (3, 70)):
+            copy.stand_in("build/release/sluice", f'mkdir -p "${{@: -1}}"; cp steps.jsonl "${{@: -1}}/metrics.jsonl"; exit {code}\n')
+            done = copy.run("gpu_compare.py", "vit_b16", copy.root / "out")
+            self.assertEqual(done.returncode, expected, done.stdout + done.stderr)
+        self.assertIn("result: our run ended with exit code 3", done.stdout)
 
 
 if __name__ == "__main__":

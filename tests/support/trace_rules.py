@@ -49,6 +49,9 @@ def time_of_union(some):
 
 def arrows(trace):
     """[(start, end)] by their number."""
+    for phase in "sf":
+        numbers = [event["id"] for event in trace["traceEvents"] if event["ph"] == phase]
+        assert len(numbers) == len(set(numbers)), "two arrows have one number"
     starts = {event["id"]: event for event in trace["traceEvents"] if event["ph"] == "s"}
     ends = {event["id"]: event for event in trace["traceEvents"] if event["ph"] == "f"}
     assert starts.keys() == ends.keys(), "an arrow has one end only"

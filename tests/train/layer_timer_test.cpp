@@ -61,18 +61,21 @@ class PlayedGpu {
 
 class PlayedSession final : public cupti::Session {
  public:
-  // late: each time the records of so many kernels come with the next collect() only.
-  explicit PlayedSession(std::uint64_t dropped, std::size_t late = 0) : dropped_(dropped), late_(late) {}
+  struct Faults {
+    std::uint64_t dropped = 0;     // each time
+    bool only_in_warm_up = false;  // dropped the first time alone
+    std::size_t late = 0;          // each time the records of so many kernels come with the next collect() only
+  };
+  explicit PlayedSession(Faults faults) : faults_(faults) {}
   [[nodiscard]] cupti::Records collect() override {
     const std::scoped_lock lock(PlayedGpu::mutex);
     cupti::Records records = std::exchange(PlayedGpu::records, {});
-    const std::size_t in_time = records.work.size() - std::min(late_, records.work.size());
-    const std::vector<cupti::Work> late(records.work.begin() + static_cast<std::ptrdiff_t>(in_time),
-                                        records.work.end());
-    records.work.resize(in_time);
+    const auto in_time = static_cast<std::ptrdiff_t>(records.work.size() - std::min(faults_.late, records.work.size()));
+    const std::vector<cupti::Work> late(records.work.begin() + in_time, records.work.end());
+    records.work.resize(static_cast<std::size_t>(in_time));
     records.work.insert(records.work.end(), kept_back_.begin(), kept_back_.end());
     kept_back_ = late;
-    records.dropped = dropped_;
+    records.dropped = faults_.only_in_warm_up ? std::exchange(faults_.dropped, 0) : faults_.dropped;
     return records;
   }
   void push(cupti::Tag) noexcept override {}
@@ -82,8 +85,7 @@ class PlayedSession final : public cupti::Session {
 
  private:
   cupti::Names names_;
-  std::uint64_t dropped_;
-  std::size_t late_;
+  Faults faults_;
   std::vector<cupti::Work> kept_back_;
 };
 
@@ -107,7 +109,7 @@ TEST_P(ReplayTimer, TimesOfKernelsAreThoseOfTheOperatorsOfOneCall) {
   LayerBench bench(workload);
   (void)operators_of(bench, 2);  // transformed weights are made once
   const auto operators = operators_of(bench, 2);
-  const auto timer = measure::make_replay_timer(bench, std::make_unique<PlayedSession>(0));
+  const auto timer = measure::make_replay_timer(bench, std::make_unique<PlayedSession>(PlayedSession::Faults{}));
   PlayedGpu gpu;
   timer->warm_up(2);
   for (int pass = 0; pass < 2; ++pass) timer->pass(2);
@@ -131,7 +133,8 @@ TEST_P(ReplayTimer, TimesOfKernelsAreThoseOfTheOperatorsOfOneCall) {
 TEST_P(ReplayTimer, WhereRecordsAreDroppedTimesAreThoseOfEvents) {
   const measure::Workload workload = workload_on({}, GetParam());
   LayerBench bench(workload);
-  const auto timer = measure::make_replay_timer(bench, std::make_unique<PlayedSession>(1));
+  const auto timer =
+      measure::make_replay_timer(bench, std::make_unique<PlayedSession>(PlayedSession::Faults{.dropped = 1}));
   PlayedGpu gpu;
   timer->warm_up(2);
   timer->pass(2);
@@ -145,11 +148,23 @@ TEST_P(ReplayTimer, WhereRecordsAreDroppedTimesAreThoseOfEvents) {
 TEST_P(ReplayTimer, WhereRecordsComeLateTimesAreThoseOfEvents) {
   const measure::Workload workload = workload_on({}, GetParam());
   LayerBench bench(workload);
-  const auto timer = measure::make_replay_timer(bench, std::make_unique<PlayedSession>(0, 1));
+  const auto timer =
+      measure::make_replay_timer(bench, std::make_unique<PlayedSession>(PlayedSession::Faults{.late = 1}));
   PlayedGpu gpu;
   timer->warm_up(2);
   for (int pass = 0; pass < 3; ++pass) timer->pass(2);
   for (const LayerTimes& times : timer->times(2)) EXPECT_EQ(times.timed_by, "events");
+}
+
+TEST_P(ReplayTimer, WhatTheWarmUpDropsIsNotMissed) {
+  const measure::Workload workload = workload_on({}, GetParam());
+  LayerBench bench(workload);
+  const auto timer = measure::make_replay_timer(
+      bench, std::make_unique<PlayedSession>(PlayedSession::Faults{.dropped = 1, .only_in_warm_up = true}));
+  PlayedGpu gpu;
+  timer->warm_up(2);
+  timer->pass(2);
+  for (const LayerTimes& times : timer->times(2)) EXPECT_EQ(times.timed_by, "cupti");
 }
 
 TEST_P(ReplayTimer, ACallThatIsRepeatedGivesWhatThePlainOneGives) {

@@ -5,10 +5,14 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
+#include <tuple>
+#include <vector>
 
 #include "nn/own_operator.h"
+#include "profiler/operator_profile.h"
 
 namespace sluice::operators {
 namespace {
@@ -50,6 +54,10 @@ TEST(OperatorWatch, BytesAreThoseOfTheDistinctTensors) {
   EXPECT_EQ(sum_of(watched([&] { z = x.view({5, 6}).t(); }), "aten::view").bytes, 0) << "another name";
   EXPECT_EQ(sum_of(watched([&] { z = at::empty({99}); }), "aten::empty").bytes, 0) << "no values yet";
   EXPECT_EQ(sum_of(watched([&] { z = at::neg(x.narrow(0, 2, 2)); }), "aten::neg").bytes, 2 * 10 * kFloat);
+  at::Tensor places;
+  EXPECT_EQ(sum_of(watched([&] { std::tie(z, places) = at::max(x, 1); }), "aten::max").bytes,
+            (30 + 6) * kFloat + 6 * sizeof(std::int64_t))
+      << "two results";
 }
 
 TEST(OperatorWatch, OfATableOnlyWhatTheIndexPointsAtIsRead) {
@@ -146,6 +154,33 @@ TEST(OperatorWatch, BackwardBelongsToTheLayerWhoseForwardMadeIt) {
   EXPECT_TRUE(watch.take().empty());
 }
 
+// Autograd adds a gradient up in a function of its own, which has no number.
+TEST(OperatorWatch, AParametersGradientIsAddedUpInTheLayerThatHasIt) {
+  const at::Tensor x = at::ones({4, 4});
+  const std::array weights{at::ones({4, 4}).requires_grad_(), at::ones({4, 4}).requires_grad_()};
+  OperatorWatch watch(OperatorWatch::Threads::kThisOne);
+  for (int pass = 0; pass < 3; ++pass) {  // the first one only keeps it
+    watch.enter(profiler::kNoLayer, Pass::kForward);
+    at::Tensor y = x;
+    for (int layer = 0; layer < 2; ++layer) {
+      watch.enter_layer(layer);
+      y = at::mm(y, weights.at(layer));
+      watch.leave_layer();
+    }
+    y = y.sum();
+    watch.leave();
+    watch.enter(profiler::kNoLayer, Pass::kBackward);
+    torch::autograd::backward({y}, {});
+    watch.leave();
+  }
+  const OperatorSums sums = watch.take();
+  for (const int layer : {0, 1}) {
+    const auto found = sums.find({layer, Pass::kBackward, "aten::add_"});
+    ASSERT_NE(found, sums.end()) << layer;
+    EXPECT_EQ(found->second.calls, 2) << layer;
+  }
+}
+
 TEST(OperatorWatch, NothingIsCalledWhereNobodyWatches) {
   { const OperatorWatch watch(OperatorWatch::Threads::kAll); }
   EXPECT_FALSE(at::hasCallbacks());
@@ -160,6 +195,21 @@ TEST(OperatorWatch, ACallThatThrowsLeavesTheOthersAsTheyAre) {
     at::mm(x, x);
   });
   EXPECT_EQ(sum_of(sums, "aten::mm").flops, 2 * 4 * 4 * 4);
+}
+
+TEST(OperatorMeans, AreOfOneMicroBatchAndTheSlowestComesFirst) {
+  const OperatorSums sums{{{0, Pass::kForward, "a"}, {8, 4'000, 12, 20}},
+                          {{0, Pass::kForward, "b"}, {4, 6'000, 2, 4}},
+                          {{0, Pass::kBackward, "c"}, {4, 8'000, 4, 4}},
+                          {{1, Pass::kForward, "d"}, {4, 8'000, 4, 4}}};
+  const std::vector<profiler::OperatorMean> means = profiler::means_of(sums, 0, Pass::kForward, 4);
+  ASSERT_EQ(means.size(), 2);
+  EXPECT_EQ(means[0].name, "b");
+  EXPECT_EQ(means[1].name, "a");
+  EXPECT_DOUBLE_EQ(means[1].calls, 2);
+  EXPECT_DOUBLE_EQ(means[1].self_s, 1e-6);
+  EXPECT_DOUBLE_EQ(means[1].flops, 3);
+  EXPECT_DOUBLE_EQ(means[1].bytes, 5);
 }
 
 }  // namespace
