@@ -269,6 +269,7 @@ class CompareCommandTest(unittest.TestCase):
         copy = self.enterContext(ScriptCopy())
         copy.stand_in(copy.bin / "nvidia-smi", "echo 'NVIDIA H100 80GB HBM3'\n")
         copy.write("steps.jsonl", "\n".join(map(json.dumps, steps(*[9] * 20))))
+        copy.write("bench/peer_gpu.py", "import sys\nfor _ in sys.stdin:\n    print('{\"samples_per_s\": 1}', flush=True)\n")
         for code, expected in ((0, 0), (3, 70)):
             copy.stand_in("build/release/sluice", f'mkdir -p "${{@: -1}}"; cp steps.jsonl "${{@: -1}}/metrics.jsonl"; exit {code}\n')
             done = copy.run("gpu_compare.py", "vit_b16", copy.root / "out")

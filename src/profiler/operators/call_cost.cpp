@@ -21,16 +21,12 @@ namespace {
 using profiler::Shape;
 using profiler::Touched;
 
-// They hand memory out, or take it in, whose values are another call's.
-// Autograd's own `detach` has no schema that says so.
-constexpr std::array<std::string_view, 8> kMemoryAlone{"aten::empty",
-                                                       "aten::empty_like",
-                                                       "aten::empty_strided",
-                                                       "aten::new_empty",
-                                                       "aten::new_empty_strided",
-                                                       "aten::resize_",
-                                                       "aten::set_",
-                                                       "detach"};
+// They hand memory out, take it in, or give it another shape; its values are another call's. A schema says so of views,
+// but not of those in place, nor of autograd's own `detach`.
+constexpr auto kMemoryAlone = std::to_array<std::string_view>(
+    {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",
+     "aten::resize_", "aten::set_", "aten::as_strided_", "aten::squeeze_", "aten::unsqueeze_", "aten::t_",
+     "aten::transpose_", "aten::detach_", "detach"});
 
 constexpr std::array kTableReaders{TableReader{"aten::index_select", 0, 2, true},
                                    TableReader{"aten::embedding", 0, 1, true},

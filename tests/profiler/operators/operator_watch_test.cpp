@@ -80,6 +80,16 @@ TEST(OperatorWatch, OfATableOnlyWhatTheIndexPointsAtIsRead) {
   EXPECT_LE(of_loss, 3 * (kFloat + kIndex) + 4 * kFloat) << "and the results: the loss and the sum of the weights";
 }
 
+TEST(OperatorWatch, EveryResultCounts) {
+  const at::Tensor image = at::ones({1, 1, 4, 4}), x = at::ones({6, 4});
+  double all = 0;  // whichever of the operators within it does the work
+  for (const auto& [key, sum] : watched([&] { (void)at::max_pool2d_with_indices(image, {2, 2}); })) all += sum.bytes;
+  EXPECT_EQ(all, (16 + 4) * kFloat + 4 * 8) << "the indices, too";
+  double of_max = 0;
+  for (const auto& [key, sum] : watched([&] { (void)at::max(x, 1); })) of_max += sum.bytes;
+  EXPECT_EQ(of_max, (24 + 6) * kFloat + 6 * 8) << "it squeezes its results in place, which moves nothing";
+}
+
 // Autograd's engine calls `detach` without a schema.
 TEST(OperatorWatch, ADetachedTensorIsAnotherName) {
   const at::Tensor x = at::ones({30}).requires_grad_();
