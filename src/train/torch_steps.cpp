@@ -95,7 +95,7 @@ struct TorchSteps::Running {
         marks(watch.get()) {}
 
   std::unique_ptr<torch_trace::TorchProfiler> profiler;
-  std::unique_ptr<operators::OperatorWatch> watch;  // null: not on GPUs
+  std::unique_ptr<operators::OperatorWatch> watch;  // null: not with GPUs, whose operators take their time elsewhere
   torch_trace::TraceMarks marks;
 };
 
@@ -118,7 +118,7 @@ bool TorchSteps::leaves_out(std::int64_t number) const {
 void TorchSteps::before_step(std::int64_t number) {
   if (leaves_out(number)) return;
   if (number + 1 == range_.first) {
-    running_.hold(std::make_unique<Running>(nullptr, !with_gpus_));
+    running_.hold(std::make_unique<Running>(nullptr, /*watches=*/true));
   } else if (!has_begun_) {
     start();
   }
@@ -150,11 +150,12 @@ void TorchSteps::after_step(std::int64_t number, bool evaluation_follows) {
   stop();
 }
 
-// Of the step before the range only the number of its operators is of use.
+// Of the step before the range only the number of its operators is of use; it stands for those of steps that nobody
+// watches.
 void TorchSteps::take_step() {
   running_.end_telling();
   const profiler::OperatorSums sums = running_->watch ? running_->watch->take() : profiler::OperatorSums{};
-  calls_of_step_ = 0;
+  if (running_->watch) calls_of_step_ = 0;
   for (const auto& [key, sum] : sums) calls_of_step_ += sum.calls;
   if (!running_->profiler) return;
   running_->profiler->end_step();
