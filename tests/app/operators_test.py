@@ -6,6 +6,7 @@
 
 import json
 import pathlib
+import subprocess
 import tempfile
 import unittest
 
@@ -92,6 +93,13 @@ class OperatorsTest(unittest.TestCase):
         self.assertIn("layer1.0 forward", done.stdout)
         self.assertIn(norms[0]["name"], done.stdout)
         self.assertIn("measured peaks", done.stdout)
+
+    def test_a_peak_that_has_room_in_the_cache_alone_is_said_to_be_the_caches(self):
+        done, profile = self.profile("mlp", "fp32", "--set", 'device.memory_limit="16MiB"')
+        level3 = subprocess.run(["getconf", "LEVEL3_CACHE_SIZE"], capture_output=True, text=True, check=False).stdout.strip()
+        fits = int(level3 or 0) >= 4 << 20  # three tensors take a quarter of the limit
+        self.assertEqual(profile["peak_of_cache"], fits)
+        self.assertEqual("of the cache: memory has no room" in done.stdout, fits)
 
     def test_vit_counts_what_pytorch_counts(self):
         _, profile = self.profile("vit")
