@@ -44,12 +44,13 @@ class PlayedGpu {
   PlayedGpu& operator=(const PlayedGpu&) = delete;
 
   inline static cupti::Records records;
+  inline static std::uint32_t launches = 0;  // in all, so that a late record belongs to none of a later pass
   inline static std::mutex mutex;
 
  private:
   static std::unique_ptr<at::ObserverContext> on_call(const at::RecordFunction&) {
     const std::scoped_lock lock(mutex);
-    const auto number = static_cast<std::uint32_t>(records.work.size() + 1);
+    const std::uint32_t number = ++launches;
     const Nanoseconds now = now_ns();
     records.launches.push_back({.correlation = number, .begin = now, .end = now + 1});
     records.work.push_back({.correlation = number, .begin = now + 10, .end = now + 10 + kKernel});
