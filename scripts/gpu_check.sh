@@ -46,10 +46,10 @@ case ${1:-} in
 esac
 [[ $# -le 1 ]] || die 2 "unknown argument '$2'; see scripts/gpu_check.sh --help"
 out=$(absolute "${1:-$SLUICE_ROOT/build/gpu_check}")
-mkdir -p "$out"
 cd "$SLUICE_ROOT"
 [[ -x build/release/sluice ]] || die 2 "build/release/sluice is missing: run scripts/bootstrap.sh, or carry the build here"
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >"$out/gpu.txt" 2>/dev/null || die 2 "no NVIDIA GPU answers here"
+gpus=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null) || die 2 "no NVIDIA GPU answers here"
+mkdir -p "$out"
 if [[ ! -d .venv ]]; then
   LD_LIBRARY_PATH=$("$python" -c 'import glob, os, torch
 root = os.path.dirname(torch.__file__)
@@ -67,7 +67,7 @@ declare -A ended # by check: passed, FAILED or not run
 : >"$out/gpu_check.txt"
 : >"$out/gpu_results.md"
 today=$(date +%Y-%m-%d)
-IFS=, read -r gpu_name driver <"$out/gpu.txt"
+IFS=, read -r gpu_name driver <<<"$gpus"
 
 # An earlier run's logs and runs must not be taken for today's; what somebody else has put there is not ours to remove.
 begin_part() {
@@ -196,7 +196,7 @@ part_right() {
     --set 'device.list="cpu"'
   by_function ranks_gloo 60 two_ranks "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_ranks" \
     --set 'device.list=["cuda:0", "cuda:0"]' --set replicas.local=1 --set 'replicas.backend="gloo"'
-  if [[ $(wc -l <"$out/gpu.txt") -ge 2 ]]; then
+  if [[ $(wc -l <<<"$gpus") -ge 2 ]]; then
     by_function ranks_nccl 60 two_ranks "${train[@]}" "${on_gpu[@]}" --run-dir "$work/run_nccl" "${one_place[@]}" \
       --set 'replicas.backend="nccl"'
   else
