@@ -20,12 +20,12 @@ using Numbers = std::map<std::string, double, std::less<>>;
 [[nodiscard]] std::optional<double> number_of(const nlohmann::ordered_json& value);
 
 // The number that a field holds. Nothing when it is absent or no number.
-[[nodiscard]] std::optional<double> number_at(const nlohmann::ordered_json& object, const char* name);
+[[nodiscard]] std::optional<double> number_at(const nlohmann::ordered_json& object, std::string_view name);
 // Nothing also beyond what a double holds exactly: no count of ours is so large.
-[[nodiscard]] std::optional<std::int64_t> integer_at(const nlohmann::ordered_json& object, const char* name);
+[[nodiscard]] std::optional<std::int64_t> integer_at(const nlohmann::ordered_json& object, std::string_view name);
 // Nothing where it is negative, or more than any run has.
-[[nodiscard]] std::optional<std::int64_t> count_at(const nlohmann::ordered_json& object, const char* name,
+[[nodiscard]] std::optional<std::int64_t> count_at(const nlohmann::ordered_json& object, std::string_view name,
                                                    std::int64_t most);
-[[nodiscard]] std::optional<std::string> text_at(const nlohmann::ordered_json& object, const char* name);
+[[nodiscard]] std::optional<std::string> text_at(const nlohmann::ordered_json& object, std::string_view name);
 
 }  // namespace sluice::report

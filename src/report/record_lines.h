@@ -24,7 +24,7 @@ using TakeRecord = std::function<void(const nlohmann::ordered_json& line, const 
 // every: the first of so many lines of steps in a row is taken whole, of the others the head; 1: all are whole.
 LineDamage read_records(const std::filesystem::path& file, const TakeRecord& take, std::int64_t every = 1);
 
-// `every` for a file of this many bytes, so that at most about 100 MB of it are parsed.
+// `every` for a file of this many bytes, so that at most about 50 MB of it are parsed whole.
 [[nodiscard]] std::int64_t whole_lines_of(const std::filesystem::path& file);
 
 // The fields of a step line before "load_ms", and samples_per_s; `discarded` where the line does not begin as our own

@@ -1,12 +1,12 @@
 #include "storage/folder_lock.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <sstream>
 #include <string>
 #include <system_error>

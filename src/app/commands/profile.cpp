@@ -172,7 +172,7 @@ void add_profile(CLI::App& app) {
   command
       ->add_option("--trace", arguments->profile.trace,
                    "Write what every process did in the training steps: .json or .json.gz, for ui.perfetto.dev, "
-                   "chrome://tracing and HolisticTraceAnalysis; with several processes FILE.rankN.json")
+                   "chrome://tracing and HolisticTraceAnalysis; with several processes FILE.rankN.json.gz")
       ->type_name("FILE")
       ->check(not_empty);
   command->add_flag("--layers", arguments->profile.with_operators,

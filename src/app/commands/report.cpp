@@ -53,8 +53,10 @@ void add_report(CLI::App& app) {
                    ->type_name("FILE")
                    ->check(not_empty);
   command
-      ->add_flag("--watch", arguments->html.watch,
-                 "Write the page again every few seconds until the runs end, or Ctrl-C; the browser loads it anew")
+      ->add_flag(
+          "--watch", arguments->html.watch,
+          "Write the page again every few seconds until the runs end or are gone, nothing comes for 10 minutes, or "
+          "Ctrl-C; the browser loads it anew")
       ->needs(html);
   command->callback([arguments] { run_report_command(*arguments); });
 }

@@ -75,7 +75,8 @@ void add_train(CLI::App& app) {
       .add_option(
           "--trace", arguments->traced,
           "Write what every process did in these steps, by their numbers (rank 0's count), into the run directory: "
-          "trace.rankN.json.gz, for ui.perfetto.dev, chrome://tracing and HolisticTraceAnalysis")
+          "trace.rankN.json.gz, for ui.perfetto.dev, chrome://tracing and HolisticTraceAnalysis; with profile.level = "
+          "\"torch\" also torch_trace.rankN.json.gz of LibTorch's own profiler")
       ->type_name("FIRST..LAST")
       ->check(not_empty);
   add_world_options(command, arguments->world);
