@@ -23,7 +23,7 @@ def medians(lines):
     """The median of each phase and of the step without its wait for data; the first steps do not count."""
     steps = gpu_measure.steps_of(lines)
     return {**{phase: statistics.median(step[phase] for step in steps) for phase in PHASES},
-            "step_ms": statistics.median(step["step_ms"] - step["load_ms"] for step in steps)}
+            "step_ms": gpu_measure.step_ms(lines)}
 
 
 def defects(events, cupti, kernels):

@@ -55,15 +55,19 @@ class MeasureTest(unittest.TestCase):
         text = gpu_measure.recording_summary({"off": [10, 20, 10], "events": [10, 20, 10], "cupti": [11, 22, 11]})
         self.assertEqual(text, "off 10.00 ms, events 10.00 ms (x 1.000), cupti 11.00 ms (x 1.100)")
 
+    def fake_train(self, folder, step_ms, load_ms):
+        """A training command whose steps take so long, by expressions of `off` and `cupti`."""
+        fake = pathlib.Path(folder) / "train.py"
+        fake.write_text("import json, pathlib, sys\n"
+                        "off, cupti = ('off' in sys.argv[-3]), ('cupti' in sys.argv[-3])\n"
+                        "run = pathlib.Path(sys.argv[-1]); run.mkdir(parents=True)\n"
+                        f"line = json.dumps({{'event': 'step', 'step_ms': {step_ms}, 'load_ms': {load_ms}}})\n"
+                        "(run / 'metrics.jsonl').write_text((line + '\\n') * 7)\n", encoding="utf-8")
+        return fake
+
     def test_recording_runs_each_level_in_turn(self):
         with tempfile.TemporaryDirectory() as folder:
-            fake = pathlib.Path(folder) / "train.py"
-            fake.write_text("import json, pathlib, sys\n"
-                            "run = pathlib.Path(sys.argv[-1]); run.mkdir(parents=True)\n"
-                            "cost = 20 if 'cupti' in sys.argv[-3] else 10\n"
-                            "load = None if 'off' in sys.argv[-3] else 0.1\n"
-                            "line = json.dumps({'event': 'step', 'step_ms': cost, 'load_ms': load})\n"
-                            "(run / 'metrics.jsonl').write_text((line + '\\n') * 7)\n", encoding="utf-8")
+            fake = self.fake_train(folder, step_ms="20 if cupti else 10", load_ms="None if off else 0.1")
             out = pathlib.Path(folder) / "out"
             text = gpu_measure.recording(out, sys.executable, str(fake))
             self.assertEqual(text, "off 10.00 ms, events 10.00 ms (x 1.000), cupti 20.00 ms (x 2.000)")
@@ -78,11 +82,7 @@ class MeasureTest(unittest.TestCase):
 
     def test_recording_costs_cannot_be_seen_where_steps_wait_for_data(self):
         with tempfile.TemporaryDirectory() as folder:
-            fake = pathlib.Path(folder) / "train.py"
-            fake.write_text("import json, pathlib, sys\n"
-                            "run = pathlib.Path(sys.argv[-1]); run.mkdir(parents=True)\n"
-                            "line = json.dumps({'event': 'step', 'step_ms': 25, 'load_ms': 13 if 'cupti' in sys.argv[-3] else 1})\n"
-                            "(run / 'metrics.jsonl').write_text((line + '\\n') * 7)\n", encoding="utf-8")
+            fake = self.fake_train(folder, step_ms="25", load_ms="13 if cupti else 1")
             with self.assertRaisesRegex(gpu_measure.NotAsItShould, "steps with cupti wait 52% of their time for data"):
                 gpu_measure.recording(pathlib.Path(folder) / "out", sys.executable, str(fake))
 
