@@ -4,6 +4,7 @@
     report_html_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
+import contextlib
 import gzip
 import json
 import os
@@ -235,43 +236,39 @@ class OutputTest(HtmlTest):
         self.assertEqual(len(json.loads(done.stdout)["runs"]), 1)
         self.assertTrue(target.exists())
 
-    def test_a_run_that_goes_on_is_watched_until_it_ends(self):
-        run_dir, target = self.folder / "live", self.folder / "live.html"
+    @contextlib.contextmanager
+    def watched(self, name):
+        """(a run that goes on, the watch of it, its page)"""
+        run_dir, target = self.folder / name, self.folder / f"{name}.html"
         run = cli.start("train", self.config, "--run-dir", run_dir, "--set", "train.steps=10000000")
         watch = None
         try:
             cli.wait_until(lambda: len(cli.events(run_dir, "step")) > 0, run)
             watch = cli.start("report", run_dir, "--html", target, "--watch")
             cli.wait_until(target.exists, watch)
+            yield run, watch, target
+        finally:
+            for process in (run, watch):
+                if process is not None and process.poll() is None:
+                    process.kill()
+
+    def test_a_run_that_goes_on_is_watched_until_it_ends(self):
+        with self.watched("live") as (run, watch, target):
             first = target.read_text(encoding="utf-8")
             self.assertIn('http-equiv="refresh"', first)
             cli.wait_until(lambda: target.read_text(encoding="utf-8") != first, watch)
             cli.stop(run, signal.SIGTERM)
             done = cli.finish(watch)
-        finally:
-            for process in (run, watch):
-                if process is not None and process.poll() is None:
-                    process.kill()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("the run has ended", done.stderr)
         self.assertNotIn('http-equiv="refresh"', target.read_text(encoding="utf-8"))
         self.assertEqual([path.name for path in self.folder.glob("live.html*")], ["live.html"])
 
     def test_a_run_that_was_killed_is_watched_no_longer(self):
-        run_dir, target = self.folder / "gone", self.folder / "gone.html"
-        run = cli.start("train", self.config, "--run-dir", run_dir, "--set", "train.steps=10000000")
-        watch = None
-        try:
-            cli.wait_until(lambda: len(cli.events(run_dir, "step")) > 0, run)
-            watch = cli.start("report", run_dir, "--html", target, "--watch")
-            cli.wait_until(target.exists, watch)
+        with self.watched("gone") as (run, watch, target):
             run.kill()
             cli.finish(run)
             done = cli.finish(watch)
-        finally:
-            for process in (run, watch):
-                if process is not None and process.poll() is None:
-                    process.kill()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("no process makes the run any more", done.stderr)
         self.assertNotIn('http-equiv="refresh"', target.read_text(encoding="utf-8"))
