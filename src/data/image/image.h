@@ -1,0 +1,51 @@
+// image: pixels of one picture as bytes, and parts of them. Values only. Not here: formats (decode.h), transforms.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace sluice::data {
+
+struct ImageSize {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  bool operator==(const ImageSize&) const = default;
+};
+
+// A part of an image, in whole pixels.
+struct Box {
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  bool operator==(const Box&) const = default;
+};
+
+// Row by row, the channels of a pixel side by side: [height, width, channels].
+struct Image {
+  ImageSize size;
+  std::int64_t channels = 0;
+  std::vector<std::uint8_t> pixels;
+
+  Image() = default;
+  Image(ImageSize its_size, std::int64_t its_channels)
+      : size(its_size),
+        channels(its_channels),
+        pixels(static_cast<std::size_t>(its_size.height * its_size.width * its_channels)) {}
+
+  [[nodiscard]] std::int64_t row_bytes() const { return size.width * channels; }
+  [[nodiscard]] std::uint8_t* row(std::int64_t y) { return pixels.data() + y * row_bytes(); }
+  [[nodiscard]] const std::uint8_t* row(std::int64_t y) const { return pixels.data() + y * row_bytes(); }
+};
+
+// Requires: the box lies inside the image.
+[[nodiscard]] inline Image part_of(const Image& whole, const Box& box) {
+  Image part({box.height, box.width}, whole.channels);
+  for (std::int64_t y = 0; y < box.height; ++y)
+    std::copy_n(whole.row(box.top + y) + box.left * whole.channels, part.row_bytes(), part.row(y));
+  return part;
+}
+
+}  // namespace sluice::data

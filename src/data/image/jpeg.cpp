@@ -1,0 +1,133 @@
+// JPEG by libjpeg-turbo, with the settings that Pillow has too: the accurate integer transform, smooth chroma.
+#include <array>
+#include <csetjmp>
+#include <cstdio>  // jpeglib.h needs it
+#include <string>
+
+#include <jpeglib.h>
+
+#include <jerror.h>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "data/image/formats.h"
+
+namespace sluice::data {
+namespace {
+
+constexpr int kMostScans = 500;  // of a progressive file; real ones have about ten
+
+struct Decompression : jpeg_decompress_struct {
+  Decompression() : jpeg_decompress_struct{} {}
+  ~Decompression() { jpeg_destroy_decompress(this); }
+  Decompression(const Decompression&) = delete;
+  Decompression& operator=(const Decompression&) = delete;
+};
+
+// One file. libjpeg reports errors by a call that must not return: it jumps back into guarded().
+class JpegReader {
+ public:
+  explicit JpegReader(EncodedBytes file) {
+    info_.err = jpeg_std_error(&errors_);
+    info_.client_data = this;
+    errors_.error_exit = [](j_common_ptr info) { of(info).leave(); };
+    errors_.emit_message = [](j_common_ptr info, int level) { of(info).take_message(level); };
+    progress_.progress_monitor = [](j_common_ptr info) { of(info).check_scans(); };
+    guarded([&] {
+      jpeg_create_decompress(&info_);
+      info_.progress = &progress_;
+      jpeg_mem_src(&info_, file.data(), file.size());
+      jpeg_read_header(&info_, TRUE);
+    });
+    check_image_size(size());
+  }
+
+  [[nodiscard]] ImageSize size() const { return {info_.image_height, info_.image_width}; }
+
+  Image read(const Box& box) {
+    const bool is_cmyk = info_.num_components == 4;
+    info_.out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
+    guarded([&] { jpeg_start_decompress(&info_); });
+    const std::int64_t first = skip_to(box);
+    std::vector<std::uint8_t> row(std::size_t{info_.output_width} * info_.output_components);
+    Image image({box.height, box.width}, 3);
+    for (std::int64_t y = 0; y < box.height; ++y) {
+      JSAMPROW to = row.data();
+      guarded([&] { jpeg_read_scanlines(&info_, &to, 1); });
+      const std::uint8_t* from = row.data() + (box.left - first) * info_.output_components;
+      if (is_cmyk) {
+        write_rgb(from, box.width, image.row(y));
+      } else {
+        std::copy_n(from, image.row_bytes(), image.row(y));
+      }
+    }
+    return image;
+  }
+
+ private:
+  static JpegReader& of(j_common_ptr info) { return *static_cast<JpegReader*>(info->client_data); }
+
+  // `action` may be left in the middle: it has nothing to destroy.
+  template <typename Action>
+  void guarded(const Action& action) {
+    if (setjmp(back_) != 0) throw DataError(message_.data());
+    action();
+  }
+
+  [[noreturn]] void leave() {
+    errors_.format_message(reinterpret_cast<j_common_ptr>(&info_), message_.data());
+    longjmp(back_, 1);
+  }
+
+  // A file that ends too early is filled up with grey, with a mere warning. Other warnings: Pillow takes no notice.
+  void take_message(int level) {
+    if (level < 0 && errors_.msg_code == JWRN_JPEG_EOF) leave();
+  }
+
+  // Thousands of scans in a small file take minutes.
+  void check_scans() {
+    if (info_.input_scan_number <= kMostScans) return;
+    std::snprintf(message_.data(), message_.size(), "more than %d scans", kMostScans);
+    longjmp(back_, 1);
+  }
+
+  // To the first row of the box and, where that leaves something out, near its columns; gives the column where rows
+  // begin now. Smooth chroma needs the neighbours, which are read beyond the box.
+  std::int64_t skip_to(const Box& box) {
+    constexpr std::int64_t kNeighbours = 4;
+    const std::int64_t end = std::min<std::int64_t>(box.left + box.width + kNeighbours, info_.output_width);
+    auto begin = static_cast<JDIMENSION>(std::max<std::int64_t>(box.left - kNeighbours, 0));
+    auto width = static_cast<JDIMENSION>(end) - begin;
+    guarded([&] {
+      if (width < info_.output_width) jpeg_crop_scanline(&info_, &begin, &width);
+      if (box.top > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(box.top));
+    });
+    return begin;
+  }
+
+  // Adobe's CMYK is inverted: 255 is no ink. As Pillow mixes it.
+  static void write_rgb(const std::uint8_t* cmyk, std::int64_t pixels, std::uint8_t* rgb) {
+    for (std::int64_t x = 0; x < pixels; ++x, cmyk += 4, rgb += 3) {
+      for (int c = 0; c < 3; ++c) rgb[c] = product(cmyk[c], cmyk[3]);
+    }
+  }
+
+  static std::uint8_t product(int cyan, int black) {
+    const int rest = (255 - cyan) * black + 128;  // 255 times what the ink takes of what black leaves
+    return static_cast<std::uint8_t>(black - (((rest >> 8) + rest) >> 8));
+  }
+
+  jpeg_error_mgr errors_{};
+  jpeg_progress_mgr progress_{};
+  Decompression info_;
+  std::jmp_buf back_{};
+  std::array<char, JMSG_LENGTH_MAX> message_{};
+};
+
+}  // namespace
+
+ImageSize read_jpeg_size(EncodedBytes file) { return JpegReader(file).size(); }
+Image decode_jpeg(EncodedBytes file, const Box& box) { return JpegReader(file).read(box); }
+
+}  // namespace sluice::data

@@ -1,0 +1,208 @@
+"""Our decoder and resizer beside Pillow's, as torchvision's ImageFolder and Resize use them: byte for byte.
+
+    compare_with_pillow.py --dump image_dump
+
+Pictures of every kind are made here: greyscale, palette, 16 bits, transparency, progressive, every subsampling, CMYK,
+EXIF orientation, interlaced, animated, cut off. With ../shared/data at hand some of its photographs are read as well.
+"""
+
+import argparse
+import io
+import pathlib
+import random
+import subprocess
+import tempfile
+import unittest
+import zlib
+
+import numpy as np
+from PIL import Image
+
+DUMP = None
+PHOTOGRAPHS = pathlib.Path(__file__).resolve().parents[4] / "shared" / "data" / "caltech101-16"
+
+
+def photograph(height, width, seed=0):
+    """Smooth shapes, sharp edges and a little noise."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    waves = [127 + 120 * np.sin(x / rng.uniform(3, 30) + y / rng.uniform(3, 30) + c) for c in range(3)]
+    pixels = np.stack(waves, -1) + rng.normal(0, 6, (height, width, 3))
+    pixels[(x - width / 2) ** 2 + (y - height / 2) ** 2 < (min(height, width) / 5) ** 2] = rng.integers(0, 255, 3)
+    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+
+
+def encoded(image, form, **options):
+    file = io.BytesIO()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+def pictures():
+    """Name -> bytes of a file."""
+    made = {}
+    rgb = photograph(75, 101)
+    for sampling in ("4:4:4", "4:2:2", "4:2:0"):
+        for progressive in (False, True):
+            name = f"jpeg {sampling}{' progressive' if progressive else ''}"
+            made[name] = encoded(rgb, "JPEG", quality=85, subsampling=sampling, progressive=progressive)
+    made["jpeg 4:2:0 large"] = encoded(photograph(350, 481, 1), "JPEG", quality=90)
+    made["jpeg low quality"] = encoded(rgb, "JPEG", quality=8)
+    made["jpeg grey"] = encoded(rgb.convert("L"), "JPEG")
+    made["jpeg grey progressive"] = encoded(rgb.convert("L"), "JPEG", progressive=True)
+    made["jpeg CMYK"] = encoded(rgb.convert("CMYK"), "JPEG", quality=90)
+    made["jpeg restart markers"] = encoded(rgb, "JPEG", restart_marker_rows=1)
+    made["jpeg one pixel"] = encoded(photograph(1, 1), "JPEG")
+    made["jpeg one row"] = encoded(photograph(1, 90), "JPEG")
+    made["jpeg one column"] = encoded(photograph(90, 1), "JPEG")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    made["jpeg EXIF orientation"] = encoded(rgb, "JPEG", exif=exif)
+    made["png"] = encoded(rgb, "PNG")
+    made["png grey"] = encoded(rgb.convert("L"), "PNG")
+    made["png 1 bit"] = encoded(rgb.convert("1"), "PNG")
+    for bits in (1, 2, 4, 8):
+        made[f"png palette of {bits} bits"] = encoded(rgb.quantize(2**bits), "PNG", bits=bits)
+    made["png palette, transparent"] = encoded(rgb.quantize(16), "PNG", transparency=3)
+    with_alpha = rgb.copy()
+    with_alpha.putalpha(rgb.convert("L"))
+    made["png alpha"] = encoded(with_alpha, "PNG")
+    made["png grey alpha"] = encoded(with_alpha.convert("LA"), "PNG")
+    made["png transparent colour"] = encoded(rgb, "PNG", transparency=(1, 2, 3))
+    made["webp"] = encoded(rgb, "WEBP", quality=80)
+    made["webp lossless"] = encoded(rgb, "WEBP", lossless=True)
+    made["webp alpha"] = encoded(with_alpha, "WEBP", quality=80)
+    made["webp animated"] = encoded(rgb, "WEBP", save_all=True, append_images=[photograph(75, 101, 3)])
+    for path in sorted(PHOTOGRAPHS.glob("train/*/*.jpg"))[::97]:
+        made[f"photograph {path.parent.name}/{path.name}"] = path.read_bytes()
+    return made
+
+
+def is_refused_by_pillow(data):
+    try:
+        Image.open(io.BytesIO(data)).convert("RGB")
+    except (OSError, SyntaxError, ValueError):
+        return True
+    return False
+
+
+class Dumper:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.process = subprocess.Popen([DUMP], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+    def ask(self, what, data, *numbers):
+        """The answer's words, and the bytes."""
+        (self.folder / "in").write_bytes(data)
+        (self.folder / "out").write_bytes(b"")
+        words = [what, self.folder / "in", self.folder / "out", *numbers]
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip(), (self.folder / "out").read_bytes()
+
+    def pixels(self, what, data, height, width, *numbers):
+        answer, raw = self.ask(what, data, *numbers)
+        if not answer.startswith("ok"):
+            raise AssertionError(answer)
+        return np.frombuffer(raw, np.uint8).reshape(height, width, 3)
+
+
+class EqualToPillow(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.dumper = Dumper(cls.folder.name)
+        cls.pictures = pictures()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.dumper.close()
+        cls.folder.cleanup()
+
+    def test_whole_pictures(self):
+        for name, data in self.pictures.items():
+            with self.subTest(name):
+                theirs = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+                ours = self.dumper.pixels("decode", data, *theirs.shape[:2], 0, 0, 0, 0)
+                np.testing.assert_array_equal(ours, theirs)
+
+    def test_parts_are_parts_of_the_whole(self):
+        draw = random.Random(5)
+        for name, data in self.pictures.items():
+            with self.subTest(name):
+                theirs = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+                for _ in range(40):
+                    height, width = (draw.randint(1, n) for n in theirs.shape[:2])
+                    top, left = draw.randint(0, theirs.shape[0] - height), draw.randint(0, theirs.shape[1] - width)
+                    ours = self.dumper.pixels("decode", data, height, width, top, left, height, width)
+                    np.testing.assert_array_equal(ours, theirs[top : top + height, left : left + width])
+
+    def test_sizes(self):
+        """Rows first: Pillow 13 takes columns first where the height shrinks more, which may differ by 1."""
+        draw = random.Random(6)
+        kinds = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+        for name, data in self.pictures.items():
+            theirs = Image.open(io.BytesIO(data)).convert("RGB")
+            for kind, resampling in kinds.items():
+                for _ in range(10):
+                    height, width = draw.randint(1, 300), draw.randint(1, 300)
+                    if draw.random() < 0.2:
+                        height = theirs.height
+                    with self.subTest(name, kind=kind, height=height, width=width):
+                        whole = np.asarray(theirs.resize((width, theirs.height), resampling).resize((width, height), resampling))
+                        top, left = draw.randint(0, height - 1), draw.randint(0, width - 1)
+                        rows, columns = draw.randint(1, height - top), draw.randint(1, width - left)
+                        box = (top, left, rows, columns)
+                        ours = self.dumper.pixels("resize", data, rows, columns, kind, height, width, *box)
+                        np.testing.assert_array_equal(ours, whole[top : top + rows, left : left + columns])
+                        at_once = np.asarray(theirs.resize((width, height), resampling)).astype(int)
+                        if height >= theirs.height:
+                            np.testing.assert_array_equal(at_once, whole)
+                        elif kind == "bilinear":
+                            self.assertLessEqual(np.abs(at_once - whole).max(), 1)
+
+    def test_what_is_cut_off_is_refused(self):
+        for name, data in self.pictures.items():
+            for kept in (0, 1, 10, len(data) // 3, len(data) // 2, len(data) - 60):
+                with self.subTest(name, kept=kept):
+                    if kept < len(data) - 1 and is_refused_by_pillow(data[:kept]):
+                        answer, _ = self.dumper.ask("decode", data[:kept], 0, 0, 0, 0)
+                        self.assertRegex(answer, "^error .+")
+
+    def test_damaged_files_are_as_pillow_sees_them_or_refused(self):
+        draw = random.Random(8)
+        for name, data in self.pictures.items():
+            for _ in range(10):
+                damaged = bytearray(data)
+                damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+                answer, _ = self.dumper.ask("decode", bytes(damaged), 0, 0, 0, 0)
+                self.assertRegex(answer, "^(ok|error) .+", name)
+
+    def test_huge_headers_are_refused(self):
+        png = bytearray(self.pictures["png"])
+        png[16:24] = (60000).to_bytes(4, "big") * 2
+        png[29:33] = zlib.crc32(png[12:29]).to_bytes(4, "big")
+        jpeg = bytearray(self.pictures["jpeg 4:4:4"])
+        frame = jpeg.index(b"\xff\xc0")
+        jpeg[frame + 5 : frame + 9] = (60000).to_bytes(2, "big") * 2
+        for data in (png, jpeg):
+            answer, _ = self.dumper.ask("decode", bytes(data), 0, 0, 0, 0)
+            self.assertIn("60000x60000 pixels, at most 100000000 are read", answer)
+
+    def test_other_files_are_refused(self):
+        for data in (b"no picture", encoded(photograph(8, 8), "BMP")):
+            answer, _ = self.dumper.ask("decode", data, 0, 0, 0, 0)
+            self.assertIn("no JPEG, PNG or WebP", answer)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dump", required=True)
+    options, rest = parser.parse_known_args()
+    DUMP = options.dump
+    unittest.main(argv=[__file__, *rest])
