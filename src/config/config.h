@@ -55,8 +55,12 @@ struct DataConfig {
   int prefetch = 4;              // batches
   std::int64_t limit = 0;        // samples; 0 = all
   std::int64_t samples = 10000;  // training samples of a synthetic data set
+  int resize = 0;                // pixels of the shorter side before the middle is cut out; 0 = model.image_size
+  std::string interpolation = "bilinear";
+  double crop_area = 0;          // least part of a random resized crop; 0 = none
   int crop_padding = 0;          // pixels
   bool flip = false;
+  std::string broken = "fatal";
   std::int64_t views = 0;  // of a sample; 0 = a new one each epoch
 
   bool operator==(const DataConfig&) const = default;

@@ -255,12 +255,21 @@ class Rules {
                    "choose a pipeline.schedule"));
   }
 
+  [[nodiscard]] bool has_random_views() const {
+    const auto& data = config_.data;
+    return data.crop_area > 0 || data.crop_padding > 0 || data.flip;
+  }
+
   void check_views() const {
     const auto& data = config_.data;
-    require(
-        data.views == 0 || data.crop_padding > 0 || data.flip, {"data.views", "data.crop_padding", "data.flip"},
-        concat("data.views=", data.views,
-               " beside neither data.crop_padding nor data.flip: all views of a sample are the same; leave it out"));
+    require(data.views == 0 || has_random_views(),
+            {"data.views", "data.crop_area", "data.crop_padding", "data.flip"},
+            concat("data.views=", data.views,
+                   " beside none of data.crop_area, data.crop_padding and data.flip: all views of a sample are the "
+                   "same; leave it out"));
+    require(data.crop_area == 0 || data.crop_padding == 0, {"data.crop_area", "data.crop_padding"},
+            concat("data.crop_area=", data.crop_area, " beside data.crop_padding=", data.crop_padding,
+                   ": both are random crops; leave one of them out"));
   }
 
   void check_feature_cache() const {
@@ -274,10 +283,14 @@ class Rules {
         concat("freeze.cache=\"", freeze.cache,
                "\" beside train.deterministic: a run that goes on from a checkpoint begins with an empty cache, and "
                "what it computes anew may differ in the last bit; choose freeze.cache=\"off\""));
-    require(data.views > 0 || (data.crop_padding == 0 && !data.flip), {"freeze.cache", "data.views"},
+    require(data.views > 0 || !has_random_views(), {"freeze.cache", "data.views"},
             concat("freeze.cache=\"", freeze.cache,
                    "\" beside crops or flips that are new in each epoch: no sample would come twice; set data.views to "
                    "how many of them a sample shall have, such as 3"));
+    require(config_.data.broken == "fatal", {"freeze.cache", "data.broken"},
+            concat("freeze.cache=\"", freeze.cache,
+                   "\" beside data.broken=\"skip\": features are kept by sample, and another sample may take its "
+                   "place; choose \"fatal\" or freeze.cache=\"off\""));
     require(freeze.cache != "memory" || freeze.cache_bytes.bytes > 0, {"freeze.cache", "freeze.cache_bytes"},
             "freeze.cache=\"memory\" beside freeze.cache_bytes=0 has no room for anything; raise it");
     require(freeze.cache != "disk" || freeze.cache_disk_bytes.bytes > 0, {"freeze.cache", "freeze.cache_disk_bytes"},

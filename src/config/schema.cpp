@@ -77,7 +77,8 @@ Keys model_keys() {
       {"model.classes", model<&C::classes>(), between(0, 10'000'000), "",
        "outputs of the classifier; 0 = from the data"},
       {"model.image_size", model<&C::image_size>(), between(0, 65'536), "pixels",
-       "height and width of the input; 0 = from the data"},
+       "height and width of the input, to which images of other sizes are resized; 0 = from the data, 224 of pictures "
+       "in files"},
       {"model.patch_size", model<&C::patch_size>(), between(1, 65'536), "pixels",
        "height and width of a patch of a vision transformer"},
       {"model.stem", model<&C::stem>(), words({"cifar", "imagenet"}), "",
@@ -108,9 +109,19 @@ Keys data_keys() {
        "use only the first samples of the training set and of the test set; 0 = all"},
       {"data.samples", data<&C::samples>(), at_least(1), "samples",
        "training samples of a synthetic data set; a fifth of it more for testing"},
+      {"data.resize", data<&C::resize>(), between(0, 65'536), "pixels",
+       "images are resized so that their shorter side has so many and the middle is cut out, model.image_size square, "
+       "in training without data.crop_area and in evaluation; 0 = model.image_size"},
+      {"data.interpolation", data<&C::interpolation>(), words({"bilinear", "bicubic"}), "",
+       "how images are resized, always with antialias"},
+      {"data.crop_area", data<&C::crop_area>(), real_between(0, 1), "part",
+       "random resized crops in training: the least part of an image's area that one takes, such as 0.08; 0 = none"},
       {"data.crop_padding", data<&C::crop_padding>(), between(0, 64), "pixels",
        "random crops after padding by this much; 0 = none"},
       {"data.flip", data<&C::flip>(), any(), "", "mirror half of the training images"},
+      {"data.broken", data<&C::broken>(), words({"fatal", "skip"}), "",
+       "what a picture does that cannot be read: end the run, or be named and counted while the next sample takes its "
+       "place"},
       {"data.views", data<&C::views>(), between(0, 1'000'000), "views",
        "how many different crops and flips a sample has, which the epochs take in turn; 0 = a new one in each epoch"},
   };

@@ -1,17 +1,30 @@
 #include "data/augment.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/check.h"
 #include "core/rng.h"
 
 namespace sluice::data {
 
+namespace {
+
+std::uint64_t view_key(std::string_view purpose, std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
+  const auto epoch_key = derive_key(derive_key(seed, hash_name(purpose)), static_cast<std::uint64_t>(epoch));
+  return derive_key(epoch_key, static_cast<std::uint64_t>(index));
+}
+
+}  // namespace
+
+std::uint64_t crop_key(std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
+  return view_key("crop", seed, epoch, index);
+}
+
 View draw_view(const AugmentOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
   View view{.top = options.crop_padding, .left = options.crop_padding, .flip = false};
   if (options.crop_padding == 0 && !options.horizontal_flip) return view;
-  const auto epoch_key = derive_key(derive_key(seed, hash_name("augment")), static_cast<std::uint64_t>(epoch));
-  RngStream rng(derive_key(epoch_key, static_cast<std::uint64_t>(index)));
+  RngStream rng(view_key("augment", seed, epoch, index));
   // All three are always drawn: switching the crop off does not change who is flipped.
   const auto offsets = static_cast<std::uint64_t>(2 * options.crop_padding + 1);
   view.top = static_cast<std::int64_t>(rng.below(offsets));

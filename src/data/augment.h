@@ -1,5 +1,5 @@
 // augment: one image of bytes -> normalised floating point, with a random crop and flip in training.
-// In the pixel domain and in this order: zero padding, crop to the old size, horizontal flip, then
+// In the pixel domain, after image_sizer.h, and in this order: zero padding, crop to the old size, horizontal flip, then
 // (pixel / 255 - mean) / stddev, computed in T (as torchvision's ToTensor and Normalize round).
 // A sample's view depends only on (seed, epoch, index): not on batches, workers or replicas.
 // Threads: const and shared freely. Cost: one table look-up per pixel.
@@ -15,10 +15,12 @@
 namespace sluice::data {
 
 struct AugmentOptions {
-  std::int64_t crop_padding = 0;  // pixels on every side; 0 = no crop
+  double crop_area = 0;           // least part of an image that a random resized crop takes (image_sizer.h); 0 = no crop
+  std::int64_t crop_padding = 0;  // pixels on every side; 0 = no padded crop
   bool horizontal_flip = false;   // with probability 1/2
 
-  [[nodiscard]] bool has_views() const { return crop_padding > 0 || horizontal_flip; }  // more than one of a sample
+  // More than one of a sample.
+  [[nodiscard]] bool has_views() const { return crop_area > 0 || crop_padding > 0 || horizontal_flip; }
 };
 
 // Where in the padded image the crop begins, and whether it is mirrored. {padding, padding, false} changes nothing.
@@ -30,6 +32,9 @@ struct View {
 };
 
 [[nodiscard]] View draw_view(const AugmentOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t index);
+
+// Of the random resized crop of a view.
+[[nodiscard]] std::uint64_t crop_key(std::uint64_t seed, std::int64_t epoch, std::int64_t index);
 
 // Writes views of the images of one dataset. T: float or double.
 template <typename T>

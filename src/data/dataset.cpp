@@ -10,6 +10,7 @@
 #include "core/text.h"
 #include "data/cifar.h"
 #include "data/idx_dataset.h"
+#include "data/image_folder.h"
 #include "data/shapes.h"
 #include "data/text.h"
 
@@ -45,6 +46,10 @@ std::unique_ptr<Dataset> open_shapes(const DatasetOptions& options, Split split)
                      split);
 }
 
+std::unique_ptr<Dataset> open_folder(const DatasetOptions& options, Split split) {
+  return open_image_folder(options.path, split);
+}
+
 std::unique_ptr<Dataset> open_text_file(const DatasetOptions& options, Split split) {
   return open_text(options.path, options.context, split);
 }
@@ -75,6 +80,11 @@ const std::vector<Entry>& entries() {
         .default_path = {},
         .files = cifar_file_names(CifarKind::k100)},
        open_cifar_folder<CifarKind::k100>},
+      {{.name = "image_folder",
+        .what = "JPEG, PNG and WebP files, a folder a class, as torchvision's ImageFolder has them",
+        .default_path = {},
+        .files = {"train/CLASS/PICTURE", "val/CLASS/PICTURE"}},
+       open_folder},
       {{.name = "shapes",
         .what = "drawn from a seed: noisy coloured figures of 10 kinds; needs no files",
         .default_path = {},
@@ -94,7 +104,7 @@ const std::vector<Entry>& entries() {
   return kAll;
 }
 
-// The first samples of another dataset.
+// The first samples of another dataset, or evenly spaced ones of one that comes class by class.
 class LimitedDataset final : public Dataset {
  public:
   LimitedDataset(std::unique_ptr<Dataset> whole, std::int64_t limit)
@@ -103,16 +113,19 @@ class LimitedDataset final : public Dataset {
   [[nodiscard]] const DatasetInfo& info() const override { return whole_->info(); }
   [[nodiscard]] std::int64_t size() const override { return size_; }
   [[nodiscard]] bool is_in_memory() const override { return whole_->is_in_memory(); }
-  void read(std::int64_t index, std::span<std::uint8_t> sample) const override {
-    check(index < size_, "a sample beyond data.limit was read");
-    whole_->read(index, sample);
+  void read(std::int64_t index, std::span<std::uint8_t> sample) const override { whole_->read(place(index), sample); }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return whole_->target(place(index)); }
+  [[nodiscard]] std::vector<std::uint8_t> encoded(std::int64_t index) const override {
+    return whole_->encoded(place(index));
   }
-  [[nodiscard]] std::int64_t target(std::int64_t index) const override {
-    check(index < size_, "a target beyond data.limit was read");
-    return whole_->target(index);
-  }
+  [[nodiscard]] std::string file_of(std::int64_t index) const override { return whole_->file_of(place(index)); }
 
  private:
+  [[nodiscard]] std::int64_t place(std::int64_t index) const {
+    check(index < size_, "a sample beyond data.limit was read");
+    return info().is_encoded ? index * whole_->size() / size_ : index;
+  }
+
   std::unique_ptr<Dataset> whole_;
   std::int64_t size_;
 };
@@ -129,6 +142,16 @@ class LimitedDataset final : public Dataset {
 std::int64_t Dataset::target(std::int64_t) const {
   check(false, concat("data set ", info().name, " has no targets besides its samples"));
   return 0;
+}
+
+std::vector<std::uint8_t> Dataset::encoded(std::int64_t) const {
+  check(false, concat("data set ", info().name, " has no files of pictures"));
+  return {};
+}
+
+std::string Dataset::file_of(std::int64_t) const {
+  check(false, concat("data set ", info().name, " has no files of pictures"));
+  return {};
 }
 
 std::string_view name_of(Split split) { return split == Split::kTrain ? "train" : "test"; }

@@ -30,6 +30,9 @@ struct DatasetInfo {
   std::vector<double> stddev;  // [channels], likewise
   SampleKind kind = SampleKind::kImage;
   std::int64_t context = 0;  // tokens of an input; its targets are as many, each one place further on
+  // Each image is a file of its own format and size: encoded() has its bytes, height and width are 0. They come class
+  // by class.
+  bool is_encoded = false;
 
   [[nodiscard]] std::int64_t pixels() const { return channels * height * width; }
   [[nodiscard]] std::int64_t sample_bytes() const { return kind == SampleKind::kImage ? pixels() : context + 1; }
@@ -46,6 +49,9 @@ class Dataset : public std::enable_shared_from_this<Dataset> {  // for the loade
   virtual void read(std::int64_t index, std::span<std::uint8_t> sample) const = 0;
   // An image's class, 0 .. classes - 1. Not for tokens: a sequence holds its own targets.
   [[nodiscard]] virtual std::int64_t target(std::int64_t index) const;
+  // Of data sets that are encoded, which have no read(): the bytes of a picture's file, and the file's name.
+  [[nodiscard]] virtual std::vector<std::uint8_t> encoded(std::int64_t index) const;
+  [[nodiscard]] virtual std::string file_of(std::int64_t index) const;
   // True where read() copies from memory and costs next to nothing.
   [[nodiscard]] virtual bool is_in_memory() const { return false; }
 };
@@ -53,7 +59,9 @@ class Dataset : public std::enable_shared_from_this<Dataset> {  // for the loade
 struct DatasetOptions {
   std::string name = "shapes";
   std::filesystem::path path;    // folder of the files, or the file itself; empty: the default of that name
-  std::int64_t limit = 0;        // use only the first so many samples of each split; 0 = all
+  // Use only so many samples of each split, the first ones; of a set that comes class by class evenly spaced ones. 0 =
+  // all.
+  std::int64_t limit = 0;
   std::int64_t samples = 10000;  // synthetic sets only: size of the training split (test: a fifth of it)
   std::int64_t channels = 3;     // synthetic sets only: 1 or 3
   std::int64_t image_size = 32;  // synthetic sets only: height and width, 8 to 1024 pixels

@@ -56,10 +56,12 @@ struct LoaderOptions {
   int prefetch = 4;                   // batches ahead of the consumer; below `workers` some of them idle
   bool endless = true;                // training: epoch after epoch; false: to the end of the first epoch
   bool shuffle = true;                // false: 0 .. size-1
-  AugmentOptions augment;             // SampleReaderOptions
+  SizeOptions sizes;                  // SampleReaderOptions
+  AugmentOptions augment;             // likewise
   std::int64_t views = 0;             // likewise
   std::uint64_t seed = 0;             // of the order and of the augmentation
   at::ScalarType dtype = at::kFloat;  // likewise
+  bool skips_broken = false;          // likewise
   std::int64_t epochs = 1;            // of the run, for Batch::view_comes_again
   // Images whose features it has are not read. When an epoch begins it is told which training samples come; those of an
   // evaluation, which may come in between, would take the place of that list. null: none.
@@ -67,7 +69,7 @@ struct LoaderOptions {
   // Each process takes the same samples in every epoch, as far as its share of each batch allows (samples_at_home()).
   bool keeps_samples_at_home = false;
 
-  [[nodiscard]] SampleReaderOptions reading() const { return {augment, views, seed, dtype}; }
+  [[nodiscard]] SampleReaderOptions reading() const { return {sizes, augment, views, seed, dtype, skips_broken}; }
   std::chrono::seconds wait_limit{300};  // longest wait for one batch
 };
 

@@ -36,8 +36,9 @@ SampleReader::SampleReader(const Dataset& dataset, const SampleReaderOptions& op
     : owner_(dataset.weak_from_this().lock()),
       dataset_(dataset),
       options_(options),
-      floats_(dataset.info(), options.augment),
-      doubles_(dataset.info(), options.augment) {}
+      sizer_(dataset, options.sizes, options.augment.crop_area),
+      floats_(sizer_.info(), options.augment),
+      doubles_(sizer_.info(), options.augment) {}
 
 int SampleReader::view_in(std::int64_t epoch) const {
   if (dataset_.info().split == Split::kTest) return kTestView;
@@ -53,8 +54,8 @@ bool SampleReader::comes_again(std::int64_t epoch, std::int64_t epochs) const {
 
 Samples SampleReader::read(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
                            const std::stop_token& stop) const {
-  const auto& info = dataset_.info();
-  if (info.kind == SampleKind::kTokens) return read_tokens(ids, stop);
+  if (dataset_.info().kind == SampleKind::kTokens) return read_tokens(ids, stop);
+  const DatasetInfo& info = sizer_.info();
   const auto count = static_cast<std::int64_t>(ids.size());
   Samples samples{uninitialized({count, info.channels, info.height, info.width}, options_.dtype),
                   uninitialized({count}, at::kLong)};
@@ -69,7 +70,7 @@ Samples SampleReader::read(std::span<const std::int64_t> ids, int view, const st
 template <typename T>
 void SampleReader::read_images(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
                                const Samples& samples, const std::stop_token& stop) const {
-  const auto size = static_cast<std::size_t>(dataset_.info().pixels());
+  const auto size = static_cast<std::size_t>(sizer_.info().pixels());
   std::vector<std::uint8_t> pixels(size);
   const std::span targets(samples.targets.mutable_data_ptr<std::int64_t>(), ids.size());
   const std::span inputs(samples.inputs.mutable_data_ptr<T>(), ids.size() * size);
@@ -77,8 +78,7 @@ void SampleReader::read_images(std::span<const std::int64_t> ids, int view, cons
     const std::span own = inputs.subspan(i * size, size);
     const bool has_inputs = without_inputs.empty() || !without_inputs[i];
     try {
-      targets[i] = dataset_.target(ids[i]);
-      if (has_inputs) dataset_.read(ids[i], pixels);
+      targets[i] = dataset_.target(has_inputs ? read_picture(ids[i], view, pixels) : ids[i]);
     } catch (...) {
       rethrow_with_sample(dataset_.info(), ids[i]);
     }
@@ -88,6 +88,23 @@ void SampleReader::read_images(std::span<const std::int64_t> ids, int view, cons
       floats_.write(pixels, draw_view(options_.augment, options_.seed, view, ids[i]), own);
     } else {
       doubles_.write(pixels, draw_view(options_.augment, options_.seed, view, ids[i]), own);
+    }
+  }
+}
+
+std::int64_t SampleReader::read_picture(std::int64_t index, int view, std::span<std::uint8_t> pixels) const {
+  for (std::int64_t next = index;; next = (next + 1) % dataset_.size()) {
+    try {
+      sizer_.read(next, crop_key(options_.seed, view, next), pixels);
+      return next;
+    } catch (const DataError& error) {
+      if (!dataset_.info().is_encoded) throw;
+      if (!options_.skips_broken) {
+        throw DataError(concat(error.what(), "; mend or remove the file, or go on without such ones with "
+                                             "data.broken = \"skip\""));
+      }
+      broken_->add(next, error.what());
+      if (next == (index + std::min(kMostBroken, dataset_.size()) - 1) % dataset_.size()) throw;
     }
   }
 }

@@ -1,7 +1,8 @@
-// sample_reader: samples of a data set as tensors: images as normalised views (augment.h), tokens with the targets that
+// sample_reader: samples of a data set as tensors: images as normalised views (image_sizer.h, augment.h), tokens with the targets that
 // follow them. Not here: which samples come when (sampler.h), ahead of time (loader.h).
 // Threads: const, any number at once; no parallel region of ATen (OpenMP). Errors: what Dataset::read throws, with the
-// sample named and its exit code kept.
+// sample named and its exit code kept. With skips_broken the next sample that can be read takes the place of a broken
+// picture, and its target; after kMostBroken in a row it is an error.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,15 +14,19 @@
 #include <vector>
 
 #include "data/augment.h"
+#include "data/broken_files.h"
 #include "data/dataset.h"
+#include "data/image_sizer.h"
 
 namespace sluice::data {
 
 struct SampleReaderOptions {
+  SizeOptions sizes;                  // of images
   AugmentOptions augment;             // leave it off for evaluation
   std::int64_t views = 0;             // so many augmented views of a sample, in turn; 0: a new one in each epoch
   std::uint64_t seed = 0;             // of the augmentation
   at::ScalarType dtype = at::kFloat;  // of images; or at::kDouble
+  bool skips_broken = false;          // false: a picture that cannot be read is an error
 };
 
 struct Samples {
@@ -31,6 +36,8 @@ struct Samples {
 
 class SampleReader {
  public:
+  static constexpr std::int64_t kMostBroken = 100;
+
   // As Loader about the life of `dataset`.
   SampleReader(const Dataset& dataset, const SampleReaderOptions& options);
 
@@ -50,11 +57,15 @@ class SampleReader {
   template <typename T>
   void read_images(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
                    const Samples& samples, const std::stop_token& stop) const;
+  // Which sample it is of: `index`, or the one that takes its place.
+  std::int64_t read_picture(std::int64_t index, int view, std::span<std::uint8_t> pixels) const;
   [[nodiscard]] Samples read_tokens(std::span<const std::int64_t> ids, const std::stop_token& stop) const;
 
   const std::shared_ptr<const Dataset> owner_;  // empty: the caller keeps the dataset
   const Dataset& dataset_;
   const SampleReaderOptions options_;
+  const ImageSizer sizer_;
+  const std::shared_ptr<BrokenFiles> broken_ = std::make_shared<BrokenFiles>();
   const ViewWriter<float> floats_;
   const ViewWriter<double> doubles_;
 };

@@ -1,6 +1,7 @@
 #include "train/data_identity.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <span>
 #include <vector>
 
@@ -11,6 +12,7 @@ namespace sluice::train {
 namespace {
 
 constexpr std::int64_t kBytesInMemory = std::int64_t{64} << 20;
+constexpr std::int64_t kFilesRead = 64;
 constexpr std::int64_t kBytesMade = std::int64_t{1} << 20;  // drawn or decoded one by one
 
 template <typename T>
@@ -18,7 +20,16 @@ void feed(storage::Digester& digester, const std::vector<T>& values) {
   digester.update(std::as_bytes(std::span(values)));
 }
 
+// Of an encoded set every file's name is part of what it is, and the bytes of some.
+void feed_names(storage::Digester& digester, const data::Dataset& dataset) {
+  for (std::int64_t i = 0; i < dataset.size(); ++i) {
+    const std::string name = std::filesystem::path(dataset.file_of(i)).filename();
+    digester.update(std::as_bytes(std::span(name)));
+  }
+}
+
 std::int64_t samples_to_read(const data::Dataset& dataset) {
+  if (dataset.info().is_encoded) return std::min(kFilesRead, dataset.size());
   const std::int64_t bytes = dataset.is_in_memory() ? kBytesInMemory : kBytesMade;
   const std::int64_t wanted = bytes / std::max<std::int64_t>(dataset.info().sample_bytes(), 1);
   return std::min(std::max<std::int64_t>(wanted, 2), dataset.size());
@@ -46,12 +57,17 @@ SplitIdentity identity_of(const data::Dataset& dataset) {
   storage::Digester digester;
   feed(digester, std::vector<std::int64_t>{has_targets ? 0 : 1, info.channels, info.height, info.width, info.classes,
                                            info.context, dataset.size()});
+  if (info.is_encoded) feed_names(digester, dataset);
   const std::int64_t count = samples_to_read(dataset);
-  std::vector<std::uint8_t> sample(dataset.info().sample_bytes());
+  std::vector<std::uint8_t> sample(info.sample_bytes());
   std::vector<std::int64_t> targets;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t index = i * (dataset.size() - 1) / std::max<std::int64_t>(count - 1, 1);
-    dataset.read(index, sample);
+    if (info.is_encoded) {
+      sample = dataset.encoded(index);
+    } else {
+      dataset.read(index, sample);
+    }
     feed(digester, sample);
     if (has_targets) targets.push_back(dataset.target(index));
   }

@@ -274,6 +274,9 @@ void check_resumable(const config::Config& config, const RunState& state, const 
     refuse("data.limit", config.data.limit, saved.data.limit);
     refuse("data.samples", config.data.samples, saved.data.samples);
   }
+  refuse("data.resize", config.data.resize, saved.data.resize);
+  refuse("data.interpolation", config.data.interpolation, saved.data.interpolation);
+  refuse("data.crop_area", config.data.crop_area, saved.data.crop_area);
   refuse("data.crop_padding", config.data.crop_padding, saved.data.crop_padding);
   refuse("data.views", config.data.views, saved.data.views);
   refuse("data.flip", config.data.flip, saved.data.flip);

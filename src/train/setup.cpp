@@ -73,6 +73,16 @@ models::ModelOptions token_model(const config::Config& config, const data::Datas
   return options;
 }
 
+// Images are brought to the size that the configuration names; without one they have to be of one size and square.
+int image_size(const config::Config& config, const data::DatasetInfo& info) {
+  constexpr int kOfPictures = 224;
+  if (config.model.image_size != 0) return config.model.image_size;
+  if (info.is_encoded) return kOfPictures;
+  if (info.height == info.width) return static_cast<int>(info.height);
+  throw ConfigError(concat("data set ", info.name, " has images of ", info.height, "x", info.width,
+                           ", but models need square ones; set model.image_size, to which they are resized"));
+}
+
 models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info) {
   const SampleKind kind = models::kind_of(config.model.name);
   if (kind != info.kind) {
@@ -80,16 +90,17 @@ models::ModelOptions model_options(const config::Config& config, const data::Dat
                              info.name, " has ", name_of(info.kind), "; choose another model.name or data.name"));
   }
   if (kind == SampleKind::kTokens) return token_model(config, info);
-  if (info.height != info.width)
-    throw ConfigError(
-        concat("data set ", info.name, " has images of ", info.height, "x", info.width, "; models need square ones"));
   if (config.model.classes != 0 && config.model.classes < info.classes) {
     throw ConfigError(concat("model.classes = ", config.model.classes, ", but data set ", info.name, " has ",
                              info.classes, "; set model.classes = 0 to take it from the data"));
   }
   models::ModelOptions options(config.model, dtype_of(config), config.train.seed);
   if (options.classes == 0) options.classes = static_cast<int>(info.classes);
-  options.image_size = size_from_data("model.image_size", config.model.image_size, info.height, info.name);
+  options.image_size = image_size(config, info);
+  if (config.data.resize != 0 && config.data.resize < options.image_size) {
+    throw ConfigError(concat("data.resize = ", config.data.resize, " is less than the ", options.image_size,
+                             " pixels of the model's images, which are cut out of it; set it to that or more"));
+  }
   options.channels = size_from_data("model.channels", config.model.channels, info.channels, info.name);
   return options;
 }
@@ -371,10 +382,17 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
                     .parts = std::int64_t{setup.process.processes} * replicas},
           .workers = config.data.workers,
           .prefetch = config.data.prefetch,
-          .augment = {.crop_padding = config.data.crop_padding, .horizontal_flip = config.data.flip},
+          .sizes = {.image_size = setup.model.image_size,
+                    .resize = config.data.resize,
+                    .interpolation = config.data.interpolation == "bicubic" ? data::Interpolation::kBicubic
+                                                                             : data::Interpolation::kBilinear},
+          .augment = {.crop_area = config.data.crop_area,
+                      .crop_padding = config.data.crop_padding,
+                      .horizontal_flip = config.data.flip},
           .views = config.data.views,
           .seed = config.train.seed,
           .dtype = dtype_of(config),
+          .skips_broken = config.data.broken == "skip",
           .epochs = epochs_of(setup),
           .keeps_samples_at_home = keeps_features(config) && setup.process.processes > 1};
 }

@@ -12,17 +12,17 @@
 namespace sluice::data {
 namespace {
 
-using Image = std::vector<std::uint8_t>;
+using Pixels = std::vector<std::uint8_t>;
 
-Image read(const Dataset& dataset, std::int64_t index) {
-  Image pixels(static_cast<std::size_t>(dataset.info().pixels()));
+Pixels read(const Dataset& dataset, std::int64_t index) {
+  Pixels pixels(static_cast<std::size_t>(dataset.info().pixels()));
   dataset.read(index, pixels);
   return pixels;
 }
 
 // For sets: g++ 12 warns without cause about ordering vectors of bytes.
 std::string content(const Dataset& dataset, std::int64_t index) {
-  const Image pixels = read(dataset, index);
+  const Pixels pixels = read(dataset, index);
   return {pixels.begin(), pixels.end()};
 }
 
@@ -56,7 +56,7 @@ TEST(Shapes, TheNoiseIsAsStrongAsDocumented) {
   const auto dataset = make_shapes({.samples = 20, .image_size = kSide}, Split::kTrain);
   int widest = 0;
   for (std::int64_t i = 0; i < dataset->size(); ++i) {
-    const Image pixels = read(*dataset, i);
+    const Pixels pixels = read(*dataset, i);
     for (std::int64_t channel = 0; channel < 3; ++channel) {
       std::vector<int> ground;
       for (std::int64_t row = 0; row < kCorner; ++row) {
@@ -106,7 +106,7 @@ TEST(Shapes, StatesItsOwnMeanAndDeviation) {
 }
 
 // Image less its mean, over the channels' sum: what a linear look sees of the figure.
-std::vector<double> centred(const Image& image, std::size_t plane) {
+std::vector<double> centred(const Pixels& image, std::size_t plane) {
   std::vector<double> grey(plane, 0.0);
   double mean = 0;
   for (std::size_t i = 0; i < image.size(); ++i) {

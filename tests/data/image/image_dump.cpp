@@ -2,15 +2,24 @@
 //   decode FILE OUT TOP LEFT HEIGHT WIDTH            a part of the picture (HEIGHT 0: all)
 //   resize FILE OUT bilinear|bicubic HEIGHT WIDTH TOP LEFT HEIGHT WIDTH    to a size, of which a part
 // OUT gets the bytes. Answers with "ok HEIGHT WIDTH" of the picture, or "error " and what is wrong.
+//   list FOLDER OUT train|test                       of an image folder: OUT gets a line a sample, LABEL FILE
+//   sized FOLDER OUT train|test INDEX SIZE RESIZE bilinear|bicubic    a sample as evaluation takes it: OUT gets planes
+//   sample FOLDER OUT train|test INDEX SIZE skip|fatal    likewise, normalised, OUT gets float32; answers "ok TARGET"
+//   crops - OUT HEIGHT WIDTH AREA COUNT              OUT gets a line a draw, TOP LEFT HEIGHT WIDTH
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <sstream>
 #include <string>
 
 #include "core/error.h"
+#include "data/image/crop.h"
 #include "data/image/decode.h"
 #include "data/image/resample.h"
+#include "data/image_folder.h"
+#include "data/image_sizer.h"
+#include "data/sample_reader.h"
 
 namespace sluice::data {
 namespace {
@@ -26,6 +35,62 @@ Box read_box(std::istream& line) {
   return box;
 }
 
+Interpolation read_interpolation(std::istream& line) {
+  std::string name;
+  line >> name;
+  return name == "bicubic" ? Interpolation::kBicubic : Interpolation::kBilinear;
+}
+
+std::unique_ptr<Dataset> read_folder(const std::string& path, std::istream& line) {
+  std::string split;
+  line >> split;
+  return open_image_folder(path, split == "train" ? Split::kTrain : Split::kTest);
+}
+
+std::string list_folder(const std::string& path, std::istream& line) {
+  const auto folder = read_folder(path, line);
+  std::ostringstream out;
+  for (std::int64_t i = 0; i < folder->size(); ++i) out << folder->target(i) << ' ' << folder->file_of(i) << '\n';
+  return out.str();
+}
+
+std::string sized(const std::string& path, std::istream& line) {
+  const auto folder = read_folder(path, line);
+  std::int64_t index = 0;
+  SizeOptions options;
+  line >> index >> options.image_size >> options.resize;
+  options.interpolation = read_interpolation(line);
+  const ImageSizer sizer(*folder, options, 0);
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(sizer.info().pixels()));
+  sizer.read(index, 0, pixels);
+  return {pixels.begin(), pixels.end()};
+}
+
+std::string sample(const std::string& path, std::istream& line, std::ostream& to) {
+  const auto folder = read_folder(path, line);
+  std::int64_t index = 0, size = 0;
+  std::string broken;
+  line >> index >> size >> broken;
+  const SampleReader reader(*folder, {.sizes = {.image_size = size}, .skips_broken = broken == "skip"});
+  const Samples samples = reader.read(std::vector{index}, 0);
+  to.write(static_cast<const char*>(samples.inputs.const_data_ptr()), static_cast<std::streamsize>(samples.inputs.nbytes()));
+  return "ok " + std::to_string(samples.targets.item<std::int64_t>());
+}
+
+std::string draw_crops(std::istream& line) {
+  ImageSize image;
+  double area = 0;
+  int count = 0;
+  line >> image.height >> image.width >> area >> count;
+  std::ostringstream out;
+  for (int i = 0; i < count; ++i) {
+    RngStream rng(derive_key(7, static_cast<std::uint64_t>(i)));
+    const Box box = random_crop(image, area, rng);
+    out << box.top << ' ' << box.left << ' ' << box.height << ' ' << box.width << '\n';
+  }
+  return out.str();
+}
+
 Image run(const std::string& what, EncodedBytes file, std::istream& line) {
   const ImageSize whole = read_image_size(file);
   if (what == "decode") {
@@ -33,11 +98,9 @@ Image run(const std::string& what, EncodedBytes file, std::istream& line) {
     if (box.height == 0) box = {0, 0, whole.height, whole.width};
     return decode_image(file, box);
   }
-  std::string interpolation;
-  Resizing resizing{.whole = whole};
-  line >> interpolation >> resizing.size.height >> resizing.size.width;
+  Resizing resizing{.whole = whole, .interpolation = read_interpolation(line)};
+  line >> resizing.size.height >> resizing.size.width;
   resizing.window = read_box(line);
-  if (interpolation == "bicubic") resizing.interpolation = Interpolation::kBicubic;
   return resample(decode_image(file, needed_source(resizing)), resizing);
 }
 
@@ -46,10 +109,14 @@ std::string answer(const std::string& text) {
   std::string what, in, out;
   line >> what >> in >> out;
   try {
+    std::ofstream to(out, std::ios::binary);
+    if (what == "list") return to << list_folder(in, line), "ok";
+    if (what == "sized") return to << sized(in, line), "ok";
+    if (what == "sample") return sample(in, line, to);
+    if (what == "crops") return to << draw_crops(line), "ok";
     const std::vector<std::uint8_t> file = read_file(in);
     const Image image = run(what, file, line);
-    std::ofstream(out, std::ios::binary)
-        .write(reinterpret_cast<const char*>(image.pixels.data()), std::ssize(image.pixels));
+    to.write(reinterpret_cast<const char*>(image.pixels.data()), std::ssize(image.pixels));
     const ImageSize size = read_image_size(file);
     return "ok " + std::to_string(size.height) + " " + std::to_string(size.width);
   } catch (const Error& error) {

@@ -1,0 +1,154 @@
+#include "data/image_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "data/file.h"
+
+namespace sluice::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array kEndings{".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
+constexpr std::uint64_t kMostFileBytes = std::uint64_t{256} << 20;
+
+// One picture: its class and its path below the split's folder.
+struct Picture {
+  std::string file;
+  std::int64_t label = 0;
+};
+
+class ImageFolder final : public Dataset {
+ public:
+  ImageFolder(DatasetInfo info, fs::path folder, std::vector<Picture> pictures)
+      : info_(std::move(info)), folder_(std::move(folder)), pictures_(std::move(pictures)) {}
+
+  [[nodiscard]] const DatasetInfo& info() const override { return info_; }
+  [[nodiscard]] std::int64_t size() const override { return std::ssize(pictures_); }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return picture(index).label; }
+  [[nodiscard]] std::string file_of(std::int64_t index) const override { return path_of(index).native(); }
+  [[nodiscard]] std::vector<std::uint8_t> encoded(std::int64_t index) const override {
+    return read_bytes(path_of(index), kMostFileBytes);
+  }
+  void read(std::int64_t, std::span<std::uint8_t>) const override { check(false, "pictures of a folder are encoded"); }
+
+ private:
+  [[nodiscard]] const Picture& picture(std::int64_t index) const {
+    check(index >= 0 && index < size(), "sample index out of range");
+    return pictures_[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] fs::path path_of(std::int64_t index) const { return folder_ / picture(index).file; }
+
+  DatasetInfo info_;
+  fs::path folder_;
+  std::vector<Picture> pictures_;
+};
+
+bool is_picture(const fs::path& file) {
+  std::string ending = file.extension().native();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::ranges::find(kEndings, ending) != kEndings.end();
+}
+
+[[noreturn]] void reject_folder(const fs::path& folder, const std::string& what) {
+  throw DataError(concat(folder.native(), ": ", what,
+                         "; data.path is to hold train/CLASS/PICTURE and val/CLASS/PICTURE, or choose another data.name"));
+}
+
+// The entries of a folder, folders and files apart, each by name.
+struct Listing {
+  std::vector<std::string> folders, files;
+};
+
+Listing list(const fs::path& folder) {
+  Listing listing;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;  // a link that leads nowhere is a file that cannot be read
+    const bool is_folder = entry->is_directory(ignored);
+    (is_folder ? listing.folders : listing.files).push_back(entry->path().filename().native());
+  }
+  if (error) reject_folder(folder, concat("cannot be listed (", error.message(), ")"));
+  std::ranges::sort(listing.folders);
+  std::ranges::sort(listing.files);
+  return listing;
+}
+
+// Folders below `folder`, itself with "", by their whole path as Python compares it.
+std::vector<std::string> folders_below(const fs::path& folder, const std::string& own, std::set<fs::path>& seen) {
+  std::error_code error;
+  if (!seen.insert(fs::canonical(folder, error)).second) reject_folder(folder, "a link leads back to its own folder");
+  std::vector<std::string> found{own};
+  for (const std::string& name : list(folder).folders) {
+    const std::string below = own.empty() ? name : concat(own, "/", name);
+    std::ranges::copy(folders_below(folder / name, below, seen), std::back_inserter(found));
+  }
+  seen.erase(fs::canonical(folder, error));
+  return found;
+}
+
+std::vector<Picture> pictures_of(const fs::path& split_folder, const std::string& name, std::int64_t label) {
+  std::set<fs::path> seen;
+  std::vector<std::string> folders = folders_below(split_folder / name, name, seen);
+  std::ranges::sort(folders);
+  std::vector<Picture> pictures;
+  for (const std::string& folder : folders) {
+    for (const std::string& file : list(split_folder / folder).files) {
+      if (is_picture(file)) pictures.push_back({concat(folder, "/", file), label});
+    }
+  }
+  if (pictures.empty())
+    reject_folder(split_folder / name, concat("no file ends with one of ", join(std::vector<std::string>(kEndings.begin(), kEndings.end()), " ")));
+  return pictures;
+}
+
+std::vector<std::string> classes_of(const fs::path& split_folder) {
+  if (!is_there(split_folder)) reject_folder(split_folder, "no such folder");
+  std::vector<std::string> classes = list(split_folder).folders;
+  if (classes.empty()) reject_folder(split_folder, "there are no folders of classes");
+  return classes;
+}
+
+void check_classes(const fs::path& folder, const std::vector<std::string>& train) {
+  const std::vector<std::string> own = classes_of(folder);
+  std::vector<std::string> other;
+  std::ranges::set_symmetric_difference(own, train, std::back_inserter(other));
+  if (other.empty()) return;
+  const bool is_here = std::ranges::binary_search(own, other.front());
+  reject_folder(folder, concat("class ", other.front(), is_here ? " is not among" : " is missing, which is among",
+                               " those of train (", other.size(), " of ", train.size(), " differ)"));
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_image_folder(const fs::path& path, Split split) {
+  const std::vector<std::string> classes = classes_of(path / "train");
+  const fs::path folder = path / (split == Split::kTrain ? "train" : "val");
+  if (split == Split::kTest) check_classes(folder, classes);
+  std::vector<Picture> pictures;
+  for (std::size_t label = 0; label < classes.size(); ++label) {
+    std::ranges::move(pictures_of(folder, classes[label], static_cast<std::int64_t>(label)),
+                      std::back_inserter(pictures));
+  }
+  DatasetInfo info{.name = "image_folder",
+                   .split = split,
+                   .channels = 3,
+                   .classes = std::ssize(classes),
+                   .mean = {0.485, 0.456, 0.406},  // of ImageNet, which torchvision's models are trained with
+                   .stddev = {0.229, 0.224, 0.225},
+                   .is_encoded = true};
+  return std::make_unique<ImageFolder>(std::move(info), folder, std::move(pictures));
+}
+
+}  // namespace sluice::data

@@ -1,0 +1,102 @@
+#include "data/image_sizer.h"
+
+#include <vector>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "data/image/crop.h"
+#include "data/image/decode.h"
+
+namespace sluice::data {
+namespace {
+
+// A stored image, of which parts can be had.
+class Stored {
+ public:
+  Stored(const Dataset& dataset, std::int64_t index) : info_(dataset.info()) {
+    if (info_.is_encoded) {
+      bytes_ = dataset.encoded(index);
+      size_ = read_image_size(bytes_);
+    } else {
+      bytes_.resize(static_cast<std::size_t>(info_.pixels()));
+      dataset.read(index, bytes_);
+      size_ = {info_.height, info_.width};
+    }
+  }
+
+  [[nodiscard]] const ImageSize& size() const { return size_; }
+  [[nodiscard]] Image part(const Box& box) const {
+    return info_.is_encoded ? decode_image(bytes_, box) : part_of_planes(box);
+  }
+
+ private:
+  [[nodiscard]] Image part_of_planes(const Box& box) const {
+    Image image({box.height, box.width}, info_.channels);
+    for (std::int64_t c = 0; c < info_.channels; ++c) {
+      for (std::int64_t y = 0; y < box.height; ++y) {
+        const std::uint8_t* from = bytes_.data() + ((c * size_.height + box.top + y) * size_.width + box.left);
+        std::uint8_t* to = image.row(y) + c;
+        for (std::int64_t x = 0; x < box.width; ++x, to += info_.channels) *to = from[x];
+      }
+    }
+    return image;
+  }
+
+  const DatasetInfo& info_;
+  std::vector<std::uint8_t> bytes_;
+  ImageSize size_;
+};
+
+void write_planes(const Image& image, std::span<std::uint8_t> planes) {
+  const std::int64_t plane = image.size.height * image.size.width;
+  for (std::int64_t c = 0; c < image.channels; ++c) {
+    std::uint8_t* to = planes.data() + c * plane;
+    const std::uint8_t* from = image.pixels.data() + c;
+    for (std::int64_t i = 0; i < plane; ++i, from += image.channels) to[i] = *from;
+  }
+}
+
+}  // namespace
+
+ImageSizer::ImageSizer(const Dataset& dataset, const SizeOptions& options, double crop_area)
+    : dataset_(dataset), options_(options), crop_area_(crop_area), info_(dataset.info()) {
+  check(options.image_size > 0 || !info_.is_encoded, "images of all sizes need one to be brought to");
+  check(options.resize == 0 || options.resize >= options.image_size, "a part larger than the image is wanted");
+  const bool is_resized = options.resize != 0 && options.resize != options.image_size;
+  const auto is_size = [&](std::int64_t side) { return options.image_size == 0 || options.image_size == side; };
+  changes_size_ = info_.is_encoded || is_resized || crop_area > 0 || !is_size(info_.height) || !is_size(info_.width);
+  if (options.image_size > 0) info_.height = info_.width = options.image_size;
+}
+
+void ImageSizer::read(std::int64_t index, std::uint64_t key, std::span<std::uint8_t> pixels) const {
+  check(std::ssize(pixels) == info_.pixels(), "the buffer has not the size of one image");
+  if (!changes_size_) return dataset_.read(index, pixels);
+  try {
+    write_planes(sized(index, key), pixels);
+  } catch (const DataError& error) {
+    if (!dataset_.info().is_encoded) throw;
+    throw DataError(concat(dataset_.file_of(index), ": ", error.what()));
+  }
+}
+
+Image ImageSizer::sized(std::int64_t index, std::uint64_t key) const {
+  const Stored stored(dataset_, index);
+  Box taken{0, 0, stored.size().height, stored.size().width};
+  Resizing resizing{.interpolation = options_.interpolation};
+  if (crop_area_ > 0) {
+    RngStream rng(key);
+    taken = random_crop(stored.size(), crop_area_, rng);
+    resizing.size = {info_.height, info_.width};
+    resizing.window = {0, 0, info_.height, info_.width};
+  } else {
+    resizing.size = with_shorter_side(stored.size(), options_.resize > 0 ? options_.resize : info_.height);
+    resizing.window = middle_of(resizing.size, info_.height);
+  }
+  resizing.whole = {taken.height, taken.width};
+  const Box source = needed_source(resizing);
+  return resample(stored.part({taken.top + source.top, taken.left + source.left, source.height, source.width}),
+                  resizing);
+}
+
+}  // namespace sluice::data
