@@ -54,7 +54,7 @@ class ImageFolderTest(unittest.TestCase):
         return cli.write_config(self.folder / f"{name}.toml", **tables)
 
     def train(self, name, *arguments, **changes):
-        cli.must_run("train", self.configuration(name, **changes), "--out", self.folder / name, *arguments)
+        cli.must_run("train", self.configuration(name, **changes), "--run-dir", self.folder / name, *arguments)
         return self.folder / name
 
     def losses(self, name, **changes):
@@ -74,7 +74,7 @@ class ImageFolderTest(unittest.TestCase):
     def test_a_broken_file_ends_the_run(self):
         broken = self.data / "train" / "checks" / "004.png"
         broken.write_bytes(broken.read_bytes()[:200])
-        done = cli.run("train", self.configuration(), "--out", self.folder / "run")
+        done = cli.run("train", self.configuration(), "--run-dir", self.folder / "run")
         self.assertEqual(done.returncode, 3, done.stderr)
         for part in (str(broken), "sample 44 of image_folder (train)", 'data.broken = "skip"'):
             self.assertIn(part, cli.error_of(done))
@@ -84,7 +84,7 @@ class ImageFolderTest(unittest.TestCase):
         for file in broken:
             file.write_bytes(b"")
         config = self.configuration("skip", data={"broken": "skip"})
-        done = cli.must_run("train", config, "--out", self.folder / "skip")
+        done = cli.must_run("train", config, "--run-dir", self.folder / "skip")
         for file in broken:
             self.assertIn(str(file), done.stderr)
         self.assertIn("broken files so far: 1", done.stderr)
@@ -95,23 +95,23 @@ class ImageFolderTest(unittest.TestCase):
         (self.data / "train" / "checks" / "011.webp").write_bytes(b"RIFF")
         changes = {"data": {"broken": "skip"}, "train": {"precision": "fp64"}, "model": {"name": "mlp"}}
         alone = self.configuration("alone", **changes)
-        cli.must_run("train", alone, "--out", self.folder / "alone")
+        cli.must_run("train", alone, "--run-dir", self.folder / "alone")
         both = self.configuration("both", **changes)
-        cli.must_run_ranks(2, "train", both, "--out", self.folder / "both")
+        cli.must_run_ranks(2, "train", both, "--run-dir", self.folder / "both")
         for a, b in zip(cli.column(self.folder / "alone", "loss"), cli.column(self.folder / "both", "loss")):
             self.assertAlmostEqual(a, b, delta=1e-9)
 
     def test_resume_goes_on_with_the_same_views(self):
         whole = self.losses("whole", train={"steps": 8})
         self.train("part", train={"steps": 4})
-        cli.must_run("train", self.configuration("more", train={"steps": 8}), "--resume", self.folder / "part", "--out",
+        cli.must_run("train", self.configuration("more", train={"steps": 8}), "--resume", self.folder / "part", "--run-dir",
                      self.folder / "more")
         self.assertEqual(whole[4:], cli.column(self.folder / "more", "loss"))
 
     def test_a_changed_folder_is_not_resumed(self):
         self.train("part", train={"steps": 2})
         (self.data / "train" / "bars" / "000.jpg").rename(self.data / "train" / "bars" / "000x.jpg")
-        done = cli.run("train", self.configuration(train={"steps": 4}), "--resume", self.folder / "part", "--out",
+        done = cli.run("train", self.configuration(train={"steps": 4}), "--resume", self.folder / "part", "--run-dir",
                        self.folder / "more")
         self.assertEqual(done.returncode, 7, done.stderr)
         self.assertIn("not those of the checkpoint", done.stderr)
@@ -129,18 +129,18 @@ class ImageFolderTest(unittest.TestCase):
         ]
         for code, changes, text in refused:
             with self.subTest(text):
-                done = cli.run("train", self.configuration("refused", **changes), "--out", self.folder / "refused")
+                done = cli.run("train", self.configuration("refused", **changes), "--run-dir", self.folder / "refused")
                 self.assertEqual(done.returncode, code, done.stderr)
                 self.assertIn(text, cli.error_of(done))
 
     def test_folders_that_do_not_fit(self):
         (self.data / "val" / "spots").rename(self.data / "val" / "stains")
-        done = cli.run("train", self.configuration(), "--out", self.folder / "run")
+        done = cli.run("train", self.configuration(), "--run-dir", self.folder / "run")
         self.assertEqual(done.returncode, 3)
         self.assertIn("class spots is missing", cli.error_of(done))
         empty = self.data / "train" / "empty"
         empty.mkdir()
-        done = cli.run("train", self.configuration(), "--out", self.folder / "run")
+        done = cli.run("train", self.configuration(), "--run-dir", self.folder / "run")
         self.assertIn("empty: no file ends with one of .jpg", cli.error_of(done))
 
 
@@ -153,7 +153,7 @@ class OtherSizesTest(unittest.TestCase):
                                       model={"name": "toy_cnn", "image_size": 40},
                                       data={"name": "fashion_mnist", "limit": 64, "crop_area": 0.5},
                                       train={"epochs": 1, "global_batch": 32})
-            cli.must_run("train", config, "--out", pathlib.Path(folder) / "run")
+            cli.must_run("train", config, "--run-dir", pathlib.Path(folder) / "run")
 
 
 if __name__ == "__main__":
