@@ -32,10 +32,11 @@ data::LoaderOptions options_of(const std::string& kind, int image_size) {
 
 int run(const std::vector<std::string>& words) {
   check(words.size() >= 2, "usage: bench_loader folder|cifar10 PATH [SIZE [BATCH [BATCHES [WORKERS]]]]");
-  const auto number = [&](std::size_t at, int otherwise) { return words.size() > at ? std::stoi(words[at]) : otherwise; };
+  const auto number = [&](std::size_t at, int otherwise) {
+    return words.size() > at ? std::stoi(words[at]) : otherwise;
+  };
   const std::string name = words[0] == "folder" ? "image_folder" : words[0];
-  const std::shared_ptr<data::Dataset> set =
-      data::open_dataset({.name = name, .path = words[1]}, data::Split::kTrain);
+  const std::shared_ptr<data::Dataset> set = data::open_dataset({.name = name, .path = words[1]}, data::Split::kTrain);
   data::LoaderOptions options = options_of(words[0], number(2, 224));
   options.batch_size = number(3, 64);
   options.workers = number(5, 1);

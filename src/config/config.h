@@ -57,9 +57,13 @@ struct DataConfig {
   std::int64_t samples = 10000;  // training samples of a synthetic data set
   int resize = 0;                // pixels of the shorter side before the middle is cut out; 0 = model.image_size
   std::string interpolation = "bilinear";
-  double crop_area = 0;          // least part of a random resized crop; 0 = none
-  int crop_padding = 0;          // pixels
+  double crop_area = 0;  // least part of a random resized crop; 0 = none
+  int crop_padding = 0;  // pixels
   bool flip = false;
+  double brightness = 0, contrast = 0, saturation = 0, hue = 0;  // colour jitter
+  int rand_augment = 0;                                          // operations
+  int rand_augment_strength = 9;
+  double erasing = 0;  // probability
   std::string broken = "fatal";
   std::int64_t views = 0;  // of a sample; 0 = a new one each epoch
 

@@ -257,16 +257,16 @@ class Rules {
 
   [[nodiscard]] bool has_random_views() const {
     const auto& data = config_.data;
-    return data.crop_area > 0 || data.crop_padding > 0 || data.flip;
+    return data.crop_area > 0 || data.crop_padding > 0 || data.flip || data.brightness > 0 || data.contrast > 0 ||
+           data.saturation > 0 || data.hue > 0 || data.rand_augment > 0 || data.erasing > 0;
   }
 
   void check_views() const {
     const auto& data = config_.data;
-    require(data.views == 0 || has_random_views(),
-            {"data.views", "data.crop_area", "data.crop_padding", "data.flip"},
+    require(data.views == 0 || has_random_views(), {"data.views", "data.crop_area", "data.crop_padding", "data.flip"},
             concat("data.views=", data.views,
-                   " beside none of data.crop_area, data.crop_padding and data.flip: all views of a sample are the "
-                   "same; leave it out"));
+                   " beside no crop, flip or other random change of images: all views of a sample are the same; leave "
+                   "it out"));
     require(data.crop_area == 0 || data.crop_padding == 0, {"data.crop_area", "data.crop_padding"},
             concat("data.crop_area=", data.crop_area, " beside data.crop_padding=", data.crop_padding,
                    ": both are random crops; leave one of them out"));
@@ -285,7 +285,8 @@ class Rules {
                "what it computes anew may differ in the last bit; choose freeze.cache=\"off\""));
     require(data.views > 0 || !has_random_views(), {"freeze.cache", "data.views"},
             concat("freeze.cache=\"", freeze.cache,
-                   "\" beside crops or flips that are new in each epoch: no sample would come twice; set data.views to "
+                   "\" beside crops, flips or other changes of images that are new in each epoch: no sample would come "
+                   "twice; set data.views to "
                    "how many of them a sample shall have, such as 3"));
     require(config_.data.broken == "fatal", {"freeze.cache", "data.broken"},
             concat("freeze.cache=\"", freeze.cache,

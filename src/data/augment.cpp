@@ -1,24 +1,16 @@
 #include "data/augment.h"
 
 #include <algorithm>
-#include <string_view>
+#include <type_traits>
 
 #include "core/check.h"
 #include "core/rng.h"
 
 namespace sluice::data {
 
-namespace {
-
 std::uint64_t view_key(std::string_view purpose, std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
   const auto epoch_key = derive_key(derive_key(seed, hash_name(purpose)), static_cast<std::uint64_t>(epoch));
   return derive_key(epoch_key, static_cast<std::uint64_t>(index));
-}
-
-}  // namespace
-
-std::uint64_t crop_key(std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
-  return view_key("crop", seed, epoch, index);
 }
 
 View draw_view(const AugmentOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t index) {
@@ -43,7 +35,12 @@ ViewWriter<T>::ViewWriter(const DatasetInfo& info, const AugmentOptions& options
     check(info.stddev[c] > 0, "a dataset needs positive deviations");
     auto& table = tables_.emplace_back();
     for (std::size_t pixel = 0; pixel < table.size(); ++pixel) {
-      table[pixel] = (static_cast<T>(pixel) / T{255} - static_cast<T>(info.mean[c])) / static_cast<T>(info.stddev[c]);
+      const auto value = static_cast<T>(pixel);
+      if constexpr (std::is_floating_point_v<T>) {
+        table[pixel] = (value / T{255} - static_cast<T>(info.mean[c])) / static_cast<T>(info.stddev[c]);
+      } else {
+        table[pixel] = value;
+      }
     }
   }
 }
@@ -88,5 +85,6 @@ void ViewWriter<T>::write_row(const std::uint8_t* row, const View& view, const T
 
 template class ViewWriter<float>;
 template class ViewWriter<double>;
+template class ViewWriter<std::uint8_t>;
 
 }  // namespace sluice::data

@@ -1,26 +1,35 @@
 // augment: one image of bytes -> normalised floating point, with a random crop and flip in training.
-// In the pixel domain, after image_sizer.h, and in this order: zero padding, crop to the old size, horizontal flip, then
-// (pixel / 255 - mean) / stddev, computed in T (as torchvision's ToTensor and Normalize round).
-// A sample's view depends only on (seed, epoch, index): not on batches, workers or replicas.
-// Threads: const and shared freely. Cost: one table look-up per pixel.
+// In the pixel domain, after image_sizer.h, and in this order: zero padding, crop to the old size, horizontal flip,
+// then (pixel / 255 - mean) / stddev, computed in T (as torchvision's ToTensor and Normalize round). A sample's view
+// depends only on (seed, epoch, index): not on batches, workers or replicas. Threads: const and shared freely. Cost:
+// one table look-up per pixel.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/image/rand_augment.h"
 
 namespace sluice::data {
 
 struct AugmentOptions {
-  double crop_area = 0;           // least part of an image that a random resized crop takes (image_sizer.h); 0 = no crop
+  double crop_area = 0;  // least part of an image that a random resized crop takes (image_sizer.h); 0 = no crop
   std::int64_t crop_padding = 0;  // pixels on every side; 0 = no padded crop
   bool horizontal_flip = false;   // with probability 1/2
+  ColorJitter jitter;             // color_view.h, as the rest
+  int rand_augment = 0;           // operations of RandAugment; 0 = none
+  int rand_augment_strength = 9;  // 0 .. kMostStrength
+  double erasing = 0;             // probability that a part is erased
 
   // More than one of a sample.
-  [[nodiscard]] bool has_views() const { return crop_area > 0 || crop_padding > 0 || horizontal_flip; }
+  [[nodiscard]] bool has_views() const {
+    return crop_area > 0 || crop_padding > 0 || horizontal_flip || changes_colors() || erasing > 0;
+  }
+  [[nodiscard]] bool changes_colors() const { return jitter.is_any() || rand_augment > 0; }
 };
 
 // Where in the padded image the crop begins, and whether it is mirrored. {padding, padding, false} changes nothing.
@@ -33,10 +42,11 @@ struct View {
 
 [[nodiscard]] View draw_view(const AugmentOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t index);
 
-// Of the random resized crop of a view.
-[[nodiscard]] std::uint64_t crop_key(std::uint64_t seed, std::int64_t epoch, std::int64_t index);
+// Of what else is random in a view: "crop" (random resized), "colors", "erasing".
+[[nodiscard]] std::uint64_t view_key(std::string_view purpose, std::uint64_t seed, std::int64_t epoch,
+                                     std::int64_t index);
 
-// Writes views of the images of one dataset. T: float or double.
+// Writes views of the images of one dataset. T: float or double, normalised; or bytes as they are.
 template <typename T>
 class ViewWriter {
  public:
@@ -57,5 +67,6 @@ class ViewWriter {
 
 extern template class ViewWriter<float>;
 extern template class ViewWriter<double>;
+extern template class ViewWriter<std::uint8_t>;
 
 }  // namespace sluice::data

@@ -11,6 +11,7 @@
 #include "data/cifar.h"
 #include "data/idx_dataset.h"
 #include "data/image_folder.h"
+#include "data/npy_dataset.h"
 #include "data/shapes.h"
 #include "data/text.h"
 
@@ -50,6 +51,10 @@ std::unique_ptr<Dataset> open_folder(const DatasetOptions& options, Split split)
   return open_image_folder(options.path, split);
 }
 
+std::unique_ptr<Dataset> open_npy_folder(const DatasetOptions& options, Split split) {
+  return open_npy_dataset(options.path, split);
+}
+
 std::unique_ptr<Dataset> open_text_file(const DatasetOptions& options, Split split) {
   return open_text(options.path, options.context, split);
 }
@@ -85,6 +90,11 @@ const std::vector<Entry>& entries() {
         .default_path = {},
         .files = {"train/CLASS/PICTURE", "val/CLASS/PICTURE"}},
        open_folder},
+      {{.name = "npy",
+        .what = "images of your own as NumPy arrays of bytes, with labels",
+        .default_path = {},
+        .files = npy_file_names()},
+       open_npy_folder},
       {{.name = "shapes",
         .what = "drawn from a seed: noisy coloured figures of 10 kinds; needs no files",
         .default_path = {},

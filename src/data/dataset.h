@@ -58,7 +58,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {  // for the loade
 
 struct DatasetOptions {
   std::string name = "shapes";
-  std::filesystem::path path;    // folder of the files, or the file itself; empty: the default of that name
+  std::filesystem::path path;  // folder of the files, or the file itself; empty: the default of that name
   // Use only so many samples of each split, the first ones; of a set that comes class by class evenly spaced ones. 0 =
   // all.
   std::int64_t limit = 0;

@@ -62,8 +62,9 @@ bool is_picture(const fs::path& file) {
 }
 
 [[noreturn]] void reject_folder(const fs::path& folder, const std::string& what) {
-  throw DataError(concat(folder.native(), ": ", what,
-                         "; data.path is to hold train/CLASS/PICTURE and val/CLASS/PICTURE, or choose another data.name"));
+  throw DataError(
+      concat(folder.native(), ": ", what,
+             "; data.path is to hold train/CLASS/PICTURE and val/CLASS/PICTURE, or choose another data.name"));
 }
 
 // The entries of a folder, folders and files apart, each by name.
@@ -109,7 +110,8 @@ std::vector<Picture> pictures_of(const fs::path& split_folder, const std::string
     }
   }
   if (pictures.empty())
-    reject_folder(split_folder / name, concat("no file ends with one of ", join(std::vector<std::string>(kEndings.begin(), kEndings.end()), " ")));
+    reject_folder(split_folder / name, concat("no file ends with one of ",
+                                              join(std::vector<std::string>(kEndings.begin(), kEndings.end()), " ")));
   return pictures;
 }
 

@@ -48,15 +48,6 @@ class Stored {
   ImageSize size_;
 };
 
-void write_planes(const Image& image, std::span<std::uint8_t> planes) {
-  const std::int64_t plane = image.size.height * image.size.width;
-  for (std::int64_t c = 0; c < image.channels; ++c) {
-    std::uint8_t* to = planes.data() + c * plane;
-    const std::uint8_t* from = image.pixels.data() + c;
-    for (std::int64_t i = 0; i < plane; ++i, from += image.channels) to[i] = *from;
-  }
-}
-
 }  // namespace
 
 ImageSizer::ImageSizer(const Dataset& dataset, const SizeOptions& options, double crop_area)

@@ -2,7 +2,8 @@
 // part of the image, resized (image/crop.h); else the image resized so that its shorter side has `resize` pixels, and
 // the middle of that. Only what the result needs of a file is decoded.
 // Not here: padded crops, flips and normalisation, which come after (augment.h).
-// Threads: const, any number at once. Errors: what the data set throws; DataError with the file for one that is damaged.
+// Threads: const, any number at once. Errors: what the data set throws; DataError with the file for one that is
+// damaged.
 #pragma once
 
 #include <cstdint>

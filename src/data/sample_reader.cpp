@@ -37,6 +37,7 @@ SampleReader::SampleReader(const Dataset& dataset, const SampleReaderOptions& op
       dataset_(dataset),
       options_(options),
       sizer_(dataset, options.sizes, options.augment.crop_area),
+      colors_(sizer_.info(), options.augment),
       floats_(sizer_.info(), options.augment),
       doubles_(sizer_.info(), options.augment) {}
 
@@ -84,24 +85,40 @@ void SampleReader::read_images(std::span<const std::int64_t> ids, int view, cons
     }
     if (!has_inputs) {
       std::ranges::fill(own, std::numeric_limits<T>::quiet_NaN());
-    } else if constexpr (std::is_same_v<T, float>) {
-      floats_.write(pixels, draw_view(options_.augment, options_.seed, view, ids[i]), own);
     } else {
-      doubles_.write(pixels, draw_view(options_.augment, options_.seed, view, ids[i]), own);
+      write_view(ids[i], view, pixels, own);
     }
   }
+}
+
+template <typename T>
+void SampleReader::write_view(std::int64_t id, int view, std::span<std::uint8_t> pixels, std::span<T> out) const {
+  const AugmentOptions& augment = options_.augment;
+  const auto draw = [&](std::string_view purpose) { return RngStream(view_key(purpose, options_.seed, view, id)); };
+  View part = draw_view(augment, options_.seed, view, id);
+  if (colors_.is_any()) {
+    colors_.apply(pixels, part, draw("colors"));
+    part = {.top = augment.crop_padding, .left = augment.crop_padding, .flip = false};
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    floats_.write(pixels, part, out);
+  } else {
+    doubles_.write(pixels, part, out);
+  }
+  if (augment.erasing > 0) erase_part(out, {sizer_.info().height, sizer_.info().width}, augment, draw("erasing"));
 }
 
 std::int64_t SampleReader::read_picture(std::int64_t index, int view, std::span<std::uint8_t> pixels) const {
   for (std::int64_t next = index;; next = (next + 1) % dataset_.size()) {
     try {
-      sizer_.read(next, crop_key(options_.seed, view, next), pixels);
+      sizer_.read(next, view_key("crop", options_.seed, view, next), pixels);
       return next;
     } catch (const DataError& error) {
       if (!dataset_.info().is_encoded) throw;
       if (!options_.skips_broken) {
-        throw DataError(concat(error.what(), "; mend or remove the file, or go on without such ones with "
-                                             "data.broken = \"skip\""));
+        throw DataError(concat(error.what(),
+                               "; mend or remove the file, or go on without such ones with "
+                               "data.broken = \"skip\""));
       }
       broken_->add(next, error.what());
       if (next == (index + std::min(kMostBroken, dataset_.size()) - 1) % dataset_.size()) throw;

@@ -1,8 +1,8 @@
-// sample_reader: samples of a data set as tensors: images as normalised views (image_sizer.h, augment.h), tokens with the targets that
-// follow them. Not here: which samples come when (sampler.h), ahead of time (loader.h).
-// Threads: const, any number at once; no parallel region of ATen (OpenMP). Errors: what Dataset::read throws, with the
-// sample named and its exit code kept. With skips_broken the next sample that can be read takes the place of a broken
-// picture, and its target; after kMostBroken in a row it is an error.
+// sample_reader: samples of a data set as tensors: images as normalised views (image_sizer.h, augment.h), tokens with
+// the targets that follow them. Not here: which samples come when (sampler.h), ahead of time (loader.h). Threads:
+// const, any number at once; no parallel region of ATen (OpenMP). Errors: what Dataset::read throws, with the sample
+// named and its exit code kept. With skips_broken the next sample that can be read takes the place of a broken picture,
+// and its target; after kMostBroken in a row it is an error.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +15,7 @@
 
 #include "data/augment.h"
 #include "data/broken_files.h"
+#include "data/color_view.h"
 #include "data/dataset.h"
 #include "data/image_sizer.h"
 
@@ -57,6 +58,9 @@ class SampleReader {
   template <typename T>
   void read_images(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
                    const Samples& samples, const std::stop_token& stop) const;
+  // The view of one sample; `pixels` as stored or sized.
+  template <typename T>
+  void write_view(std::int64_t id, int view, std::span<std::uint8_t> pixels, std::span<T> out) const;
   // Which sample it is of: `index`, or the one that takes its place.
   std::int64_t read_picture(std::int64_t index, int view, std::span<std::uint8_t> pixels) const;
   [[nodiscard]] Samples read_tokens(std::span<const std::int64_t> ids, const std::stop_token& stop) const;
@@ -66,6 +70,7 @@ class SampleReader {
   const SampleReaderOptions options_;
   const ImageSizer sizer_;
   const std::shared_ptr<BrokenFiles> broken_ = std::make_shared<BrokenFiles>();
+  const ColorView colors_;
   const ViewWriter<float> floats_;
   const ViewWriter<double> doubles_;
 };

@@ -71,9 +71,10 @@ void refuse_too_many_threads(const Setup& setup) {
 
 void refuse_too_large_batch(const Setup& setup) {
   const data::DatasetInfo& info = setup.train_set->info();
-  const auto sample =
-      static_cast<double>(info.kind == SampleKind::kImage ? setup.model.channels * setup.model.image_size * setup.model.image_size * c10::elementSize(setup.model.dtype)
-                                                          : 2 * info.context * sizeof(std::int64_t));
+  const auto sample = static_cast<double>(info.kind == SampleKind::kImage
+                                              ? setup.model.channels * setup.model.image_size * setup.model.image_size *
+                                                    c10::elementSize(setup.model.dtype)
+                                              : 2 * info.context * sizeof(std::int64_t));
   const double bytes = sample * static_cast<double>(divided_up(setup.global_batch, setup.process.processes));
   const std::uint64_t memory = device::list_devices().front().memory_bytes;
   if (bytes <= static_cast<double>(memory)) return;

@@ -280,6 +280,13 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   refuse("data.crop_padding", config.data.crop_padding, saved.data.crop_padding);
   refuse("data.views", config.data.views, saved.data.views);
   refuse("data.flip", config.data.flip, saved.data.flip);
+  refuse("data.brightness", config.data.brightness, saved.data.brightness);
+  refuse("data.contrast", config.data.contrast, saved.data.contrast);
+  refuse("data.saturation", config.data.saturation, saved.data.saturation);
+  refuse("data.hue", config.data.hue, saved.data.hue);
+  refuse("data.rand_augment", config.data.rand_augment, saved.data.rand_augment);
+  refuse("data.rand_augment_strength", config.data.rand_augment_strength, saved.data.rand_augment_strength);
+  refuse("data.erasing", config.data.erasing, saved.data.erasing);
   refuse("train.precision", config.train.precision, saved.train.precision);
   refuse("train.optimizer", config.train.optimizer, saved.train.optimizer);
   warn_of_changes(config, saved, source);

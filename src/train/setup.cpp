@@ -15,95 +15,11 @@
 #include "pipeline/schedule/plan_schedule.h"
 #include "pipeline/split.h"
 #include "pipeline/state_memory.h"
+#include "train/model_options.h"
 #include "train/order.h"
 
 namespace sluice::train {
 namespace {
-
-at::ScalarType dtype_of(const config::Config& config) {
-  return config.train.precision == "fp64" ? at::kDouble : at::kFloat;
-}
-
-// Of a model of tokens.
-models::ModelOptions token_options(const config::Config& config) {
-  models::ModelOptions options(config.model, dtype_of(config), config.train.seed);
-  options.patch_size = 0;
-  return options;
-}
-
-data::DatasetOptions dataset_options(const config::Config& config) {
-  data::DatasetOptions options{.name = config.data.name,
-                               .path = config.data.path,
-                               .limit = config.data.limit,
-                               .samples = config.data.samples,
-                               .seed = config.train.seed};
-  if (config.model.channels > 0) options.channels = config.model.channels;
-  if (config.model.image_size > 0) options.image_size = config.model.image_size;
-  if (models::kind_of(config.model.name) == SampleKind::kTokens)
-    options.context = models::token_sizes(token_options(config)).context;
-  return options;
-}
-
-// A size that the configuration leaves to the data (0), or that must agree with it.
-int size_from_data(const char* key, int configured, std::int64_t of_data, const std::string& data_name) {
-  if (configured != 0 && configured != of_data) {
-    throw ConfigError(concat(key, " = ", configured, ", but data set ", data_name, " has ", of_data, "; set ", key,
-                             " = 0 to take it from the data"));
-  }
-  return static_cast<int>(of_data);
-}
-
-models::ModelOptions token_model(const config::Config& config, const data::DatasetInfo& info) {
-  const auto refuse = [&](const char* key, int value) {
-    if (value == 0) return;
-    throw ConfigError(
-        concat(key, " = ", value, " has no place in ", config.model.name, ", a model of tokens; leave it out"));
-  };
-  refuse("model.classes", config.model.classes);
-  refuse("model.image_size", config.model.image_size);
-  refuse("model.channels", config.model.channels);
-  models::ModelOptions options = token_options(config);
-  const models::TokenSizes sizes = models::token_sizes(options);
-  if (sizes.vocabulary < info.classes) {
-    throw ConfigError(concat("model.vocabulary = ", sizes.vocabulary, ", but data set ", info.name, " has ",
-                             info.classes, " different tokens; set it to ", info.classes, " or more"));
-  }
-  options.vocabulary = sizes.vocabulary;
-  options.context = sizes.context;
-  return options;
-}
-
-// Images are brought to the size that the configuration names; without one they have to be of one size and square.
-int image_size(const config::Config& config, const data::DatasetInfo& info) {
-  constexpr int kOfPictures = 224;
-  if (config.model.image_size != 0) return config.model.image_size;
-  if (info.is_encoded) return kOfPictures;
-  if (info.height == info.width) return static_cast<int>(info.height);
-  throw ConfigError(concat("data set ", info.name, " has images of ", info.height, "x", info.width,
-                           ", but models need square ones; set model.image_size, to which they are resized"));
-}
-
-models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info) {
-  const SampleKind kind = models::kind_of(config.model.name);
-  if (kind != info.kind) {
-    throw ConfigError(concat("model.name = \"", config.model.name, "\" takes ", name_of(kind), ", but data set ",
-                             info.name, " has ", name_of(info.kind), "; choose another model.name or data.name"));
-  }
-  if (kind == SampleKind::kTokens) return token_model(config, info);
-  if (config.model.classes != 0 && config.model.classes < info.classes) {
-    throw ConfigError(concat("model.classes = ", config.model.classes, ", but data set ", info.name, " has ",
-                             info.classes, "; set model.classes = 0 to take it from the data"));
-  }
-  models::ModelOptions options(config.model, dtype_of(config), config.train.seed);
-  if (options.classes == 0) options.classes = static_cast<int>(info.classes);
-  options.image_size = image_size(config, info);
-  if (config.data.resize != 0 && config.data.resize < options.image_size) {
-    throw ConfigError(concat("data.resize = ", config.data.resize, " is less than the ", options.image_size,
-                             " pixels of the model's images, which are cut out of it; set it to that or more"));
-  }
-  options.channels = size_from_data("model.channels", config.model.channels, info.channels, info.name);
-  return options;
-}
 
 std::vector<std::string> device_names(const config::DeviceList& list) {
   return list.names.empty() ? std::vector<std::string>{list.choice} : list.names;
@@ -385,10 +301,17 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
           .sizes = {.image_size = setup.model.image_size,
                     .resize = config.data.resize,
                     .interpolation = config.data.interpolation == "bicubic" ? data::Interpolation::kBicubic
-                                                                             : data::Interpolation::kBilinear},
+                                                                            : data::Interpolation::kBilinear},
           .augment = {.crop_area = config.data.crop_area,
                       .crop_padding = config.data.crop_padding,
-                      .horizontal_flip = config.data.flip},
+                      .horizontal_flip = config.data.flip,
+                      .jitter = {.brightness = config.data.brightness,
+                                 .contrast = config.data.contrast,
+                                 .saturation = config.data.saturation,
+                                 .hue = config.data.hue},
+                      .rand_augment = config.data.rand_augment,
+                      .rand_augment_strength = config.data.rand_augment_strength,
+                      .erasing = config.data.erasing},
           .views = config.data.views,
           .seed = config.train.seed,
           .dtype = dtype_of(config),

@@ -108,6 +108,15 @@ class ImageFolderTest(unittest.TestCase):
                      self.folder / "more")
         self.assertEqual(whole[4:], cli.column(self.folder / "more", "loss"))
 
+    def test_all_random_changes_together(self):
+        every = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1, "rand_augment": 2, "erasing": 0.5}
+        changes = {"data": {**every, "views": 0}}
+        some = self.losses("some", **changes)
+        self.assertEqual(some, self.losses("none", data={**every, "workers": 0}))
+        for key in every:
+            with self.subTest(key):
+                self.assertNotEqual(some, self.losses(key, data={**every, key: 0}))
+
     def test_a_changed_folder_is_not_resumed(self):
         self.train("part", train={"steps": 2})
         (self.data / "train" / "bars" / "000.jpg").rename(self.data / "train" / "bars" / "000x.jpg")
@@ -154,6 +163,19 @@ class OtherSizesTest(unittest.TestCase):
                                       data={"name": "fashion_mnist", "limit": 64, "crop_area": 0.5},
                                       train={"epochs": 1, "global_batch": 32})
             cli.must_run("train", config, "--run-dir", pathlib.Path(folder) / "run")
+
+    def test_padded_crops_and_rand_augment(self):
+        with tempfile.TemporaryDirectory() as folder:
+            losses = []
+            for operations in (0, 2):
+                config = cli.write_config(pathlib.Path(folder) / "c.toml", device={"list": "cpu", "threads": 1},
+                                          model={"name": "toy_cnn", "image_size": 16},
+                                          data={"name": "shapes", "samples": 64, "crop_padding": 2, "flip": True,
+                                                "rand_augment": operations},
+                                          train={"epochs": 1, "global_batch": 32})
+                cli.must_run("train", config, "--run-dir", pathlib.Path(folder) / str(operations))
+                losses.append(cli.column(pathlib.Path(folder) / str(operations), "loss"))
+            self.assertNotEqual(*losses)
 
 
 if __name__ == "__main__":

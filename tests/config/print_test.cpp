@@ -114,9 +114,13 @@ void repair_freezing(Config& config) {
 void repair_cache(Config& config) {
   auto& freeze = config.freeze;
   auto& data = config.data;
-  if (data.crop_padding == 0 && !data.flip) data.views = 0;
-  const bool augments_anew = data.views == 0 && (data.crop_padding > 0 || data.flip);
-  if (config.train.deterministic || augments_anew) freeze.cache = "off";
+  if (data.crop_area > 0) data.crop_padding = 0;
+  const bool is_random = data.crop_area > 0 || data.crop_padding > 0 || data.flip || data.brightness > 0 ||
+                         data.contrast > 0 || data.saturation > 0 || data.hue > 0 || data.rand_augment > 0 ||
+                         data.erasing > 0;
+  if (!is_random) data.views = 0;
+  const bool augments_anew = data.views == 0 && is_random;
+  if (config.train.deterministic || augments_anew || data.broken != "fatal") freeze.cache = "off";
   if (freeze.cache == "disk" && freeze.cache_disk_bytes.bytes == 0) freeze.cache = "memory";
   if (freeze.cache == "memory") freeze.cache_disk_bytes.bytes = 0;
   if (freeze.cache == "memory" && freeze.cache_bytes.bytes == 0) freeze.cache_bytes.bytes = 1;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "data/image/draw.h"
 
 namespace sluice::data {
 namespace {
@@ -11,8 +12,6 @@ namespace {
 constexpr double kNarrowest = 3.0 / 4;  // width / height
 constexpr double kWidest = 4.0 / 3;
 constexpr int kDraws = 10;
-
-double between(double low, double high, RngStream& rng) { return low + (high - low) * rng.uniform(); }
 
 // As Python rounds: halves to the even number.
 std::int64_t rounded(double value) { return std::llrint(value); }
@@ -42,6 +41,19 @@ Box random_crop(const ImageSize& image, double min_area, RngStream& rng) {
     return {top, any_start(image.width, width, rng), height, width};
   }
   return middle_part(image);
+}
+
+std::optional<Box> random_part_to_erase(const ImageSize& image, RngStream& rng) {
+  const auto area = static_cast<double>(image.height * image.width);
+  for (int draw = 0; draw < kDraws; ++draw) {
+    const double part = area * between(0.02, 0.33, rng);
+    const double ratio = std::exp(between(std::log(0.3), std::log(3.3), rng));
+    const std::int64_t height = rounded(std::sqrt(part * ratio)), width = rounded(std::sqrt(part / ratio));
+    if (height >= image.height || width >= image.width) continue;
+    const std::int64_t top = any_start(image.height, height, rng);
+    return Box{top, any_start(image.width, width, rng), height, width};
+  }
+  return std::nullopt;
 }
 
 ImageSize with_shorter_side(const ImageSize& image, std::int64_t side) {

@@ -32,8 +32,8 @@ Format format_of(EncodedBytes file) {
 void check_image_size(const ImageSize& size) {
   if (size.height < 1 || size.width < 1) throw DataError("its header names no pixels");
   if (size.height > kMostPixels / size.width) {
-    throw DataError(concat("its header names ", size.width, "x", size.height, " pixels, at most ", kMostPixels,
-                           " are read"));
+    throw DataError(
+        concat("its header names ", size.width, "x", size.height, " pixels, at most ", kMostPixels, " are read"));
   }
 }
 

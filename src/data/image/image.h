@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace sluice::data {
@@ -46,6 +47,28 @@ struct Image {
   for (std::int64_t y = 0; y < box.height; ++y)
     std::copy_n(whole.row(box.top + y) + box.left * whole.channels, part.row_bytes(), part.row(y));
   return part;
+}
+
+// To and from planes, [channels, height, width].
+inline void write_planes(const Image& image, std::span<std::uint8_t> planes) {
+  const std::int64_t plane = image.size.height * image.size.width;
+  for (std::int64_t c = 0; c < image.channels; ++c) {
+    std::uint8_t* to = planes.data() + c * plane;
+    const std::uint8_t* from = image.pixels.data() + c;
+    for (std::int64_t i = 0; i < plane; ++i, from += image.channels) to[i] = *from;
+  }
+}
+
+[[nodiscard]] inline Image from_planes(std::span<const std::uint8_t> planes, const ImageSize& size,
+                                       std::int64_t channels) {
+  Image image(size, channels);
+  const std::int64_t plane = size.height * size.width;
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const std::uint8_t* from = planes.data() + c * plane;
+    std::uint8_t* to = image.pixels.data() + c;
+    for (std::int64_t i = 0; i < plane; ++i, to += channels) *to = from[i];
+  }
+  return image;
 }
 
 }  // namespace sluice::data

@@ -36,7 +36,9 @@ class PngReader {
     check_image_size(size());
   }
 
-  [[nodiscard]] ImageSize size() const { return {png_get_image_height(png(), info()), png_get_image_width(png(), info())}; }
+  [[nodiscard]] ImageSize size() const {
+    return {png_get_image_height(png(), info()), png_get_image_width(png(), info())};
+  }
 
   Image read(const Box& box) {
     guarded([&] { ask_for_rgb(); });

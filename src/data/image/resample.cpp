@@ -113,9 +113,7 @@ Plan plan_axis(const Axis& axis, Interpolation interpolation) {
   return plan;
 }
 
-std::uint8_t to_byte(std::int32_t sum) {
-  return static_cast<std::uint8_t>(std::clamp(sum >> kFractionBits, 0, 255));
-}
+std::uint8_t to_byte(std::int32_t sum) { return static_cast<std::uint8_t>(std::clamp(sum >> kFractionBits, 0, 255)); }
 
 constexpr std::int32_t kHalf = 1 << (kFractionBits - 1);
 

@@ -31,8 +31,7 @@ Image first_frame(EncodedBytes file, const ImageSize& size) {
   if (!decoder || WebPAnimDecoderGetNext(decoder.get(), &rgba, &time_ms) == 0)
     throw DataError("its first frame is damaged or cut off");
   Image image(size, 3);
-  for (std::int64_t i = 0; i < size.height * size.width; ++i)
-    std::copy_n(rgba + i * 4, 3, image.pixels.data() + i * 3);
+  for (std::int64_t i = 0; i < size.height * size.width; ++i) std::copy_n(rgba + i * 4, 3, image.pixels.data() + i * 3);
   return image;
 }
 

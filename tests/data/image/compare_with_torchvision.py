@@ -10,11 +10,13 @@ import tempfile
 import unittest
 
 import numpy as np
+import torch
 from PIL import Image
 from torchvision import datasets, transforms
-from torchvision.transforms import InterpolationMode
+from torchvision.transforms import InterpolationMode, RandAugment, functional
+from torchvision.transforms.autoaugment import _apply_op
 
-from pictures import PHOTOGRAPHS, Dumper, photograph
+from pictures import PHOTOGRAPHS, Dumper, encoded, photograph
 
 DUMP = None
 
@@ -118,13 +120,59 @@ class EqualToTorchvision(unittest.TestCase):
             pathlib.Path(file).write_bytes(b"")
         self.assertIn("the file is empty", self.sample(root, 3, "skip"))
 
-    def test_random_crops_are_distributed_as_theirs(self):
+    def test_operations_of_rand_augment(self):
+        names = list(RandAugment()._augmentation_space(31, (8, 8)))
+        draw = random.Random(4)
+        for i, (height, width) in enumerate(((37, 50), (64, 64), (5, 9), (1, 1), (224, 224))):
+            image = photograph(height, width, i)
+            if i == 1:
+                image = Image.new("RGB", (64, 64), (9, 200, 77))
+            file = encoded(image, "PNG")
+            space = RandAugment()._augmentation_space(31, (height, width))
+            for number, name in enumerate(names):
+                magnitudes, signed = space[name]
+                for _ in range(12):
+                    magnitude = float(magnitudes[draw.randrange(31)]) if magnitudes.ndim else 0.0
+                    if signed and draw.random() < 0.5:
+                        magnitude = -magnitude
+                    theirs = np.asarray(_apply_op(image, name, magnitude, InterpolationMode.NEAREST, None))
+                    ours = self.dumper.pixels("operation", file, height, width, number, repr(magnitude))
+                    with self.subTest(name, magnitude=magnitude, size=(height, width)):
+                        np.testing.assert_array_equal(ours, theirs)
+
+    def test_magnitudes_of_rand_augment(self):
+        rows = self.ask("magnitudes", "-", self.dumper.out, 224, 160).decode().splitlines()
+        for row, (magnitudes, _) in zip(rows, RandAugment()._augmentation_space(31, (224, 160)).values(), strict=True):
+            expected = magnitudes.numpy() if magnitudes.ndim else np.zeros(31)
+            np.testing.assert_allclose([float(word) for word in row.split()], expected, rtol=2e-5)
+
+    def test_hues_and_factors_of_colour_jitter(self):
+        draw = random.Random(9)
+        image = photograph(60, 70, 2)
+        file = encoded(image, "PNG")
+        for _ in range(60):
+            turn = draw.uniform(-0.5, 0.5)
+            theirs = np.asarray(functional.adjust_hue(image, turn))
+            np.testing.assert_array_equal(self.dumper.pixels("hue", file, 60, 70, repr(turn)), theirs)
+        adjust = {6: functional.adjust_brightness, 7: functional.adjust_saturation, 8: functional.adjust_contrast,
+                  9: functional.adjust_sharpness}
+        for number, function in adjust.items():
+            for _ in range(30):
+                factor = draw.uniform(0, 2.5)
+                theirs = np.asarray(function(image, 1.0 + (factor - 1)))
+                ours = self.dumper.pixels("operation", file, 60, 70, number, repr(factor - 1))
+                np.testing.assert_array_equal(ours, theirs, str(function))
+
+    def test_random_parts_are_distributed_as_theirs(self):
         """Chi-square of 10^4 draws each, over eight classes of height, width, top and left."""
         count, classes = 10_000, 8
-        for height, width, area in ((300, 400, 0.08), (64, 200, 0.08), (333, 91, 0.5), (224, 224, 0.08)):
-            image = Image.new("RGB", (width, height))
-            draw = transforms.RandomResizedCrop.get_params
-            theirs = np.array([draw(image, (area, 1), (3 / 4, 4 / 3)) for _ in range(count)])[:, [0, 1, 2, 3]]
+        for height, width, area in ((300, 400, 0.08), (64, 200, 0.08), (333, 91, 0.5), (224, 224, 0.08), (224, 224, 0)):
+            if area:
+                image, draw = Image.new("RGB", (width, height)), transforms.RandomResizedCrop.get_params
+                theirs = np.array([draw(image, (area, 1), (3 / 4, 4 / 3)) for _ in range(count)])
+            else:
+                image, draw = torch.empty(1, height, width), transforms.RandomErasing.get_params
+                theirs = np.array([draw(image, (0.02, 0.33), (0.3, 3.3), [0.0])[:4] for _ in range(count)])
             text = self.ask("crops", "-", self.dumper.out, height, width, area, count).decode()
             ours = np.array([line.split() for line in text.splitlines()], int)
             self.assertEqual(len(ours), count)

@@ -5,7 +5,12 @@
 //   list FOLDER OUT train|test                       of an image folder: OUT gets a line a sample, LABEL FILE
 //   sized FOLDER OUT train|test INDEX SIZE RESIZE bilinear|bicubic    a sample as evaluation takes it: OUT gets planes
 //   sample FOLDER OUT train|test INDEX SIZE skip|fatal    likewise, normalised, OUT gets float32; answers "ok TARGET"
-//   crops - OUT HEIGHT WIDTH AREA COUNT              OUT gets a line a draw, TOP LEFT HEIGHT WIDTH
+//   operation FILE OUT NUMBER MAGNITUDE              of RandAugment, on the whole picture
+//   hue FILE OUT TURN
+//   magnitudes - OUT HEIGHT WIDTH                    OUT gets a line an operation: that of each strength
+//   stored FOLDER OUT NAME train|test INDEX          of any data set, as read() has it; answers "ok TARGET of CLASSES"
+//   numbers FOLDER OUT NAME train|test               answers "ok ", its means and its deviations
+//   crops - OUT HEIGHT WIDTH AREA COUNT              OUT gets a line a draw, TOP LEFT HEIGHT WIDTH; AREA 0: erasing
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -14,8 +19,10 @@
 #include <string>
 
 #include "core/error.h"
+#include "data/image/adjust.h"
 #include "data/image/crop.h"
 #include "data/image/decode.h"
+#include "data/image/rand_augment.h"
 #include "data/image/resample.h"
 #include "data/image_folder.h"
 #include "data/image_sizer.h"
@@ -73,8 +80,47 @@ std::string sample(const std::string& path, std::istream& line, std::ostream& to
   line >> index >> size >> broken;
   const SampleReader reader(*folder, {.sizes = {.image_size = size}, .skips_broken = broken == "skip"});
   const Samples samples = reader.read(std::vector{index}, 0);
-  to.write(static_cast<const char*>(samples.inputs.const_data_ptr()), static_cast<std::streamsize>(samples.inputs.nbytes()));
+  to.write(static_cast<const char*>(samples.inputs.const_data_ptr()),
+           static_cast<std::streamsize>(samples.inputs.nbytes()));
   return "ok " + std::to_string(samples.targets.item<std::int64_t>());
+}
+
+std::unique_ptr<Dataset> read_dataset(const std::string& path, std::istream& line) {
+  std::string name, split;
+  line >> name >> split;
+  return open_dataset({.name = name, .path = path}, split == "train" ? Split::kTrain : Split::kTest);
+}
+
+std::string stored(const std::string& path, std::istream& line, std::ostream& to) {
+  const auto set = read_dataset(path, line);
+  std::int64_t index = 0;
+  line >> index;
+  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(set->info().pixels()));
+  set->read(index, pixels);
+  to.write(reinterpret_cast<const char*>(pixels.data()), std::ssize(pixels));
+  return "ok " + std::to_string(set->target(index)) + " of " + std::to_string(set->info().classes);
+}
+
+std::string numbers(const std::string& path, std::istream& line) {
+  const auto set = read_dataset(path, line);
+  std::ostringstream out;
+  out << "ok";
+  for (const auto& values : {set->info().mean, set->info().stddev}) {
+    for (const double value : values) out << ' ' << value;
+  }
+  return out.str();
+}
+
+std::string list_magnitudes(std::istream& line) {
+  ImageSize image;
+  line >> image.height >> image.width;
+  std::ostringstream out;
+  for (int number = 0; number < kOperations; ++number) {
+    for (int strength = 0; strength <= kMostStrength; ++strength)
+      out << magnitude_of(static_cast<Operation>(number), strength, image) << ' ';
+    out << '\n';
+  }
+  return out.str();
 }
 
 std::string draw_crops(std::istream& line) {
@@ -85,7 +131,7 @@ std::string draw_crops(std::istream& line) {
   std::ostringstream out;
   for (int i = 0; i < count; ++i) {
     RngStream rng(derive_key(7, static_cast<std::uint64_t>(i)));
-    const Box box = random_crop(image, area, rng);
+    const Box box = area > 0 ? random_crop(image, area, rng) : random_part_to_erase(image, rng).value_or(Box{});
     out << box.top << ' ' << box.left << ' ' << box.height << ' ' << box.width << '\n';
   }
   return out.str();
@@ -93,6 +139,16 @@ std::string draw_crops(std::istream& line) {
 
 Image run(const std::string& what, EncodedBytes file, std::istream& line) {
   const ImageSize whole = read_image_size(file);
+  if (what == "operation" || what == "hue") {
+    Image image = decode_image(file, {0, 0, whole.height, whole.width});
+    int number = 0;
+    double magnitude = 0;
+    if (what == "operation") line >> number;
+    line >> magnitude;
+    if (what == "hue") adjust_hue(image, magnitude);
+    if (what == "operation") apply(image, static_cast<Operation>(number), magnitude);
+    return image;
+  }
   if (what == "decode") {
     Box box = read_box(line);
     if (box.height == 0) box = {0, 0, whole.height, whole.width};
@@ -113,6 +169,9 @@ std::string answer(const std::string& text) {
     if (what == "list") return to << list_folder(in, line), "ok";
     if (what == "sized") return to << sized(in, line), "ok";
     if (what == "sample") return sample(in, line, to);
+    if (what == "stored") return stored(in, line, to);
+    if (what == "numbers") return numbers(in, line);
+    if (what == "magnitudes") return to << list_magnitudes(line), "ok";
     if (what == "crops") return to << draw_crops(line), "ok";
     const std::vector<std::uint8_t> file = read_file(in);
     const Image image = run(what, file, line);

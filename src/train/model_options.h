@@ -1,0 +1,18 @@
+// model_options: what a configuration says of the model and of the data set, each where the other leaves it open:
+// classes, channels and image size, which the data may have; the sizes of images that are drawn or cut for the model.
+// Threads: pure. Errors: ConfigError for what does not fit, with the key and what to do.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include "config/config.h"
+#include "data/dataset.h"
+#include "models/model.h"
+
+namespace sluice::train {
+
+[[nodiscard]] at::ScalarType dtype_of(const config::Config& config);
+[[nodiscard]] data::DatasetOptions dataset_options(const config::Config& config);
+[[nodiscard]] models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info);
+
+}  // namespace sluice::train
