@@ -111,13 +111,16 @@ void repair_freezing(Config& config) {
   if (config.freeze.policy != "none") config.pipeline.order.clear(), config.pipeline.changes.clear();
 }
 
+bool has_random_views(const DataConfig& data) {
+  return data.crop_area > 0 || data.crop_padding > 0 || data.flip || data.brightness > 0 || data.contrast > 0 ||
+         data.saturation > 0 || data.hue > 0 || data.rand_augment > 0 || data.erasing > 0;
+}
+
 void repair_cache(Config& config) {
   auto& freeze = config.freeze;
   auto& data = config.data;
   if (data.crop_area > 0) data.crop_padding = 0;
-  const bool is_random = data.crop_area > 0 || data.crop_padding > 0 || data.flip || data.brightness > 0 ||
-                         data.contrast > 0 || data.saturation > 0 || data.hue > 0 || data.rand_augment > 0 ||
-                         data.erasing > 0;
+  const bool is_random = has_random_views(data);
   if (!is_random) data.views = 0;
   const bool augments_anew = data.views == 0 && is_random;
   if (config.train.deterministic || augments_anew || data.broken != "fatal") freeze.cache = "off";
