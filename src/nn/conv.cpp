@@ -9,12 +9,17 @@
 namespace sluice::nn {
 namespace {
 
+constexpr double kSmallDeviation = 0.02;
+
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct Geometry {
   std::int64_t stride, padding;
 };
+
+// An output channel reads weight.size(1) of the input channels.
+std::int64_t groups_of(const at::Tensor& x, const at::Tensor& weight) { return x.size(1) / weight.size(1); }
 
 struct Wanted {
   bool x, weight, bias;
@@ -27,9 +32,10 @@ struct Gradients {
 Gradients aten_gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
                          const Geometry& geometry, Wanted wanted) {
   const std::int64_t outputs = weight.size(0);
-  auto [grad_x, grad_weight, grad_bias] = at::convolution_backward(
-      grad, x, weight, at::OptionalIntArrayRef(outputs), {geometry.stride, geometry.stride},
-      {geometry.padding, geometry.padding}, {1, 1}, false, {0, 0}, 1, {wanted.x, wanted.weight, wanted.bias});
+  auto [grad_x, grad_weight, grad_bias] =
+      at::convolution_backward(grad, x, weight, at::OptionalIntArrayRef(outputs), {geometry.stride, geometry.stride},
+                               {geometry.padding, geometry.padding}, {1, 1}, false, {0, 0}, groups_of(x, weight),
+                               {wanted.x, wanted.weight, wanted.bias});
   return {grad_x, grad_weight, grad_bias};
 }
 
@@ -81,7 +87,8 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
     ctx->saved_data["queue"] = reinterpret_cast<std::int64_t>(queue);
     ctx->saved_data["transformed"] = reinterpret_cast<std::int64_t>(transformed);
     if (winograd_pays(x, weight, stride, padding)) return winograd_forward(x, weight, bias, transformed);
-    return at::convolution(x, weight, bias, {stride, stride}, {padding, padding}, {1, 1}, false, {0, 0}, 1)
+    return at::convolution(x, weight, bias, {stride, stride}, {padding, padding}, {1, 1}, false, {0, 0},
+                           groups_of(x, weight))
         .contiguous(at::MemoryFormat::ChannelsLast);
   }
 
@@ -116,8 +123,17 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
 
 Init weight_init(const ConvShape& shape, Conv2d::Bias bias) {
   const std::int64_t area = shape.kernel * shape.kernel;
-  return bias == Conv2d::Bias::kTorchDefault ? Init::uniform_fan_in(shape.in * area)
-                                             : Init::kaiming_fan_out(shape.out * area);
+  switch (bias) {
+    case Conv2d::Bias::kTorchDefault: return Init::uniform_fan_in(shape.in / shape.groups * area);
+    case Conv2d::Bias::kZeroNormal: return Init::normal(kSmallDeviation);
+    case Conv2d::Bias::kNone:
+    case Conv2d::Bias::kZero: break;
+  }
+  return Init::kaiming_fan_out(shape.out * area);
+}
+
+Init bias_init(const ConvShape& shape, Conv2d::Bias bias) {
+  return bias == Conv2d::Bias::kTorchDefault ? weight_init(shape, bias) : Init::constant(0);
 }
 
 }  // namespace
@@ -132,11 +148,11 @@ at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::opti
 
 Conv2d::Conv2d(Registry& registry, const std::string& name, const ConvShape& shape, Bias bias)
     : shape_(shape),
-      weight_(&registry.add_parameter(name + ".weight", {shape.out, shape.in, shape.kernel, shape.kernel},
+      weight_(&registry.add_parameter(name + ".weight",
+                                      {shape.out, shape.in / shape.groups, shape.kernel, shape.kernel},
                                       weight_init(shape, bias), at::MemoryFormat::ChannelsLast)) {
   if (bias == Bias::kNone) return;
-  bias_ = &registry.add_parameter(name + ".bias", {shape.out},
-                                  bias == Bias::kZero ? Init::constant(0) : weight_init(shape, bias));
+  bias_ = &registry.add_parameter(name + ".bias", {shape.out}, bias_init(shape, bias));
 }
 
 at::Tensor Conv2d::operator()(const at::Tensor& x, const ForwardContext& context) const {

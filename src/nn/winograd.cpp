@@ -107,12 +107,17 @@ at::Tensor convolved(const at::Tensor& x, const at::Tensor& planes, std::int64_t
   return y;
 }
 
+// Of one group.
+bool is_whole_3x3(const at::Tensor& x, const at::Tensor& weight) {
+  return weight.size(1) == x.size(1) && weight.size(2) == 3 && weight.size(3) == 3;
+}
+
 }  // namespace
 
 bool winograd_pays(const at::Tensor& x, const at::Tensor& weight, std::int64_t stride, std::int64_t padding) {
   const auto fits = [](std::int64_t channels) { return channels > 0 && channels % kernels::kChannelStep == 0; };
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && weight.scalar_type() == at::kFloat && stride == 1 &&
-         padding == 1 && weight.size(2) == 3 && weight.size(3) == 3 && has_even_taps(weight) && fits(weight.size(0)) &&
+         padding == 1 && is_whole_3x3(x, weight) && has_even_taps(weight) && fits(weight.size(0)) &&
          fits(weight.size(1)) && tiles_of(x) >= kMinimumTiles;
 }
 

@@ -1,8 +1,8 @@
-// winograd: 3x3 convolutions of stride 1 and padding 1 with 16 multiplications where the plain sum needs 36 (Winograd's
-// F(2x2, 3x3); kernels/kernels.h has the formulas). Float32 on the CPU, channels_last, channels in multiples of 16.
-// Rounding: about that of the plain sum (docs/performance.md); small integers come out exact. Answers are the same, bit
-// for bit, for any number of threads and any number of other images in the batch.
-// Not here: autograd (conv.h). x [N, in, H, W], weight [out, in, 3, 3] of any strides, bias [out], grad [N, out, H, W].
+// winograd: 3x3 convolutions (one group, stride 1, padding 1) with 16 multiplications where the plain sum needs 36
+// (Winograd's F(2x2, 3x3); kernels/kernels.h has the formulas). Float32 on the CPU, channels_last, channels in
+// multiples of 16. Rounding: about that of the plain sum (docs/performance.md); small integers come out exact. Answers
+// are the same, bit for bit, for any number of threads and any number of other images in the batch. Not here: autograd
+// (conv.h). x [N, in, H, W], weight [out, in, 3, 3] of any strides, bias [out], grad [N, out, H, W].
 #pragma once
 
 #include <ATen/ATen.h>

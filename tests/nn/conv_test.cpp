@@ -25,6 +25,34 @@ TEST_P(ConvTest, EqualsAutograd) {
   }
 }
 
+// Depthwise, as ConvNeXt has it, and groups of several channels; 16 channels a group would fit winograd.h.
+TEST_P(ConvTest, GroupsEqualAutogradAlsoThroughTheQueue) {
+  struct Shape {
+    std::int64_t in, out, groups, kernel, stride;
+  };
+  for (const auto& s : {Shape{24, 24, 24, 7, 1}, Shape{6, 12, 6, 3, 2}, Shape{8, 6, 2, 1, 1}, Shape{32, 32, 2, 3, 1}}) {
+    const std::int64_t padding = s.kernel / 2;
+    const Tensors inputs{random({3, s.in, 8, 8}), random({s.out, s.in / s.groups, s.kernel, s.kernel}),
+                         random({s.out})};
+    const auto theirs = [&](const Tensors& t) { return at::conv2d(t[0], t[1], t[2], s.stride, padding, 1, s.groups); };
+    const auto ours = [&](const Tensors& t) { return conv2d(t[0], t[1], t[2], s.stride, padding, nullptr, nullptr); };
+    expect_equal_gradients(ours, theirs, inputs, tolerance_of(GetParam()));
+
+    Tensors expected, queued;
+    for (const at::Tensor& t : inputs) {
+      expected.push_back(t.clone().requires_grad_());
+      queued.push_back(t.clone().requires_grad_());
+    }
+    theirs(expected).square().sum().backward();
+    WeightGradQueue queue;
+    conv2d(queued[0], queued[1], queued[2], s.stride, padding, &queue, nullptr).square().sum().backward();
+    EXPECT_FALSE(queued[1].grad().defined());
+    queue.run();
+    for (std::size_t i = 0; i < queued.size(); ++i)
+      EXPECT_LE(relative_error(queued[i].grad(), expected[i].grad()), tolerance_of(GetParam())) << i;
+  }
+}
+
 TEST_P(ConvTest, AnswersInChannelsLast) {
   const at::Tensor y = conv2d(random({2, 3, 8, 8}), random({16, 3, 3, 3}), {}, 1, 1, nullptr, nullptr);
   EXPECT_TRUE(y.is_contiguous(at::MemoryFormat::ChannelsLast));

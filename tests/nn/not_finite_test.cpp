@@ -117,19 +117,20 @@ TEST_P(NotFinite, Convolution) {
     std::vector<std::int64_t> x, weight;
     std::int64_t stride, padding;
     bool winograd;
+    std::int64_t groups = 1;
   };
   const std::vector<Shape> shapes{
       {{2, 16, 8, 8}, {16, 16, 3, 3}, 1, 1, true},  {{3, 16, 5, 7}, {32, 16, 3, 3}, 1, 1, true},
       {{1, 16, 4, 4}, {16, 16, 3, 3}, 1, 1, false},  // too few tiles
       {{2, 3, 8, 8}, {16, 3, 3, 3}, 1, 1, false},   {{2, 16, 8, 8}, {8, 16, 1, 1}, 2, 0, false},
-      {{1, 3, 16, 16}, {8, 3, 7, 7}, 2, 3, false}};
+      {{1, 3, 16, 16}, {8, 3, 7, 7}, 2, 3, false},  {{2, 16, 8, 8}, {16, 1, 7, 7}, 1, 3, false, 16}};
   for (const Shape& s : shapes) {
     const Tensors inputs{images(s.x), images(s.weight), random({s.weight[0]})};
     ASSERT_EQ(winograd_pays(inputs[0], inputs[1], s.stride, s.padding), s.winograd && is_float());
     expect_like(
         concat("convolution of ", inputs[0].sizes()),
         [&](const Tensors& t) { return conv2d(t[0], t[1], t[2], s.stride, s.padding, nullptr, nullptr); },
-        [&](const Tensors& t) { return at::conv2d(t[0], t[1], t[2], s.stride, s.padding); }, inputs,
+        [&](const Tensors& t) { return at::conv2d(t[0], t[1], t[2], s.stride, s.padding, 1, s.groups); }, inputs,
         s.winograd && is_float() ? MaySpread::kInItsRow : MaySpread::kNowhere);
   }
 }
