@@ -13,10 +13,9 @@ namespace sluice::models {
 
 using Layers = std::vector<std::unique_ptr<nn::Layer>>;
 
-Layers make_resnet8(const ModelOptions& options);
-Layers make_resnet18(const ModelOptions& options);
-Layers make_vgg16(const ModelOptions& options);
-Layers make_vgg16_bn(const ModelOptions& options);
+Layers make_resnet(const ModelOptions& options);  // resnet8 ... resnet152, by the name
+Layers make_vgg(const ModelOptions& options);     // vgg11 ... vgg19_bn, by the name
+Layers make_convnext(const ModelOptions& options);
 Layers make_vit(const ModelOptions& options);
 Layers make_gpt2(const ModelOptions& options);  // after token_sizes(): no 0 in vocabulary and context
 Layers make_mlp(const ModelOptions& options);
@@ -26,6 +25,7 @@ inline nn::LayerOptions layer_options(const ModelOptions& options) {
   return {.seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights};
 }
 
+std::vector<std::string> convnext_sizes();        // smallest first
 std::vector<std::string> vit_sizes();             // smallest first
 std::vector<std::string> gpt2_sizes();            // smallest first
 std::vector<std::string> resnet_stems();          // what model.stem can be

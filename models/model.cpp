@@ -19,15 +19,27 @@ struct Family {
   std::vector<std::string> (*stems)() = nullptr;            // null: no choice
   TokenSizes (*tokens)(const std::string& size) = nullptr;  // null: the models take images
   bool has_dropout = false;
+  bool has_stochastic_depth = false;
 
   [[nodiscard]] SampleKind kind() const { return tokens == nullptr ? SampleKind::kImage : SampleKind::kTokens; }
 };
 
 constexpr std::array kFamilies{
-    Family{.name = "resnet8", .make = make_resnet8},
-    Family{.name = "resnet18", .make = make_resnet18, .stems = resnet_stems},
-    Family{.name = "vgg16", .make = make_vgg16, .has_dropout = true},
-    Family{.name = "vgg16_bn", .make = make_vgg16_bn, .has_dropout = true},
+    Family{.name = "resnet8", .make = make_resnet},
+    Family{.name = "resnet18", .make = make_resnet, .stems = resnet_stems},
+    Family{.name = "resnet34", .make = make_resnet, .stems = resnet_stems},
+    Family{.name = "resnet50", .make = make_resnet, .stems = resnet_stems},
+    Family{.name = "resnet101", .make = make_resnet, .stems = resnet_stems},
+    Family{.name = "resnet152", .make = make_resnet, .stems = resnet_stems},
+    Family{.name = "vgg11", .make = make_vgg, .has_dropout = true},
+    Family{.name = "vgg11_bn", .make = make_vgg, .has_dropout = true},
+    Family{.name = "vgg13", .make = make_vgg, .has_dropout = true},
+    Family{.name = "vgg13_bn", .make = make_vgg, .has_dropout = true},
+    Family{.name = "vgg16", .make = make_vgg, .has_dropout = true},
+    Family{.name = "vgg16_bn", .make = make_vgg, .has_dropout = true},
+    Family{.name = "vgg19", .make = make_vgg, .has_dropout = true},
+    Family{.name = "vgg19_bn", .make = make_vgg, .has_dropout = true},
+    Family{.name = "convnext", .make = make_convnext, .sizes = convnext_sizes, .has_stochastic_depth = true},
     Family{.name = "vit", .make = make_vit, .sizes = vit_sizes, .has_dropout = true},
     Family{.name = "gpt2", .make = make_gpt2, .sizes = gpt2_sizes, .tokens = gpt2_tokens, .has_dropout = true},
     Family{.name = "mlp", .make = make_mlp, .has_dropout = true},
@@ -54,6 +66,13 @@ void check_word(const char* key, const std::string& word, const Family& family, 
       concat("model.", key, "=\"", word, "\" is not a ", key, " of ", family.name, "; use one of ", join(known, ", ")));
 }
 
+void check_probability(const char* key, double value, bool has_place, const Family& family) {
+  if (!(value >= 0 && value < 1))
+    throw ConfigError(concat("model.", key, "=", value, " must be at least 0 and below 1"));
+  if (value == 0 || has_place) return;
+  throw ConfigError(concat("model.", key, "=", value, " has no place in ", family.name, "; set model.", key, "=0"));
+}
+
 void check_images(const ModelOptions& options, const Family& family) {
   require_at_least_one("classes", options.classes);
   require_at_least_one("image_size", options.image_size);
@@ -78,13 +97,8 @@ void check_common(const ModelOptions& options, const Family& family) {
   } else {
     check_tokens(options);
   }
-  if (!(options.dropout >= 0 && options.dropout < 1)) {
-    throw ConfigError(concat("model.dropout=", options.dropout, " must be at least 0 and below 1"));
-  }
-  if (options.dropout > 0 && !family.has_dropout) {
-    throw ConfigError(
-        concat("model.dropout=", options.dropout, " has no place in ", family.name, "; set model.dropout=0"));
-  }
+  check_probability("dropout", options.dropout, family.has_dropout, family);
+  check_probability("stochastic_depth", options.stochastic_depth, family.has_stochastic_depth, family);
   if (family.sizes != nullptr) check_word("size", options.size, family, family.sizes());
   if (family.stems != nullptr) check_word("stem", options.stem, family, family.stems());
   if (family.stems == nullptr && options.stem != ModelSpec().stem) {

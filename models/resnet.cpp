@@ -1,10 +1,13 @@
-// ResNets of basic blocks (He et al. 2016), names and initial distributions of torchvision's ResNet.
+// ResNets (He et al. 2016), names and initial distributions of torchvision's ResNet.
 // resnet8: for small images (section 4.2, n = 1): a 3x3 stem of 16 channels and blocks of 16, 32 and 64 channels.
-// resnet18: two blocks each of 64, 128, 256 and 512 channels behind one of two stems (model.stem).
+// resnet18 to resnet152: groups of 64, 128, 256 and 512 channels behind one of two stems (model.stem). From resnet50 on
+// the blocks are bottlenecks of four times as many channels, with the stride in the 3x3 convolution (torchvision's,
+// "v1.5").
 // Layers: conv1 (the stem), layer1.0, ..., fc (average pooling and the classifier). A block is one layer.
+#include <algorithm>
 #include <array>
-#include <span>
 
+#include "core/check.h"
 #include "core/concat.h"
 #include "models/families.h"
 #include "nn/batch_norm.h"
@@ -47,45 +50,103 @@ class Stem : public nn::RegisteredLayer {
   nn::BatchNorm2d norm_;
 };
 
-// relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)): [N, in, H, W] -> [N, out, H / stride, W / stride]
-class BasicBlock : public nn::RegisteredLayer {
+// What the input of a block becomes before it is added: itself, or a 1x1 convolution and a batch-norm where the block
+// changes its shape.
+class Shortcut {
  public:
-  BasicBlock(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t stride,
-             const nn::LayerOptions& options)
-      : RegisteredLayer(name, options),
-        conv1_(registry_, name + ".conv1", {.in = in, .out = out, .kernel = 3, .stride = stride, .padding = 1},
-               nn::Conv2d::Bias::kNone),
-        norm1_(registry_, name + ".bn1", out),
-        conv2_(registry_, name + ".conv2", {.in = out, .out = out, .kernel = 3, .padding = 1}, nn::Conv2d::Bias::kNone),
-        norm2_(registry_, name + ".bn2", out) {
+  Shortcut(nn::Registry& registry, const std::string& block, std::int64_t in, std::int64_t out, std::int64_t stride) {
     if (stride == 1 && in == out) return;
-    shortcut_ = std::make_unique<Shortcut>(
-        Shortcut{nn::Conv2d(registry_, name + ".downsample.0", {.in = in, .out = out, .kernel = 1, .stride = stride},
-                            nn::Conv2d::Bias::kNone),
-                 nn::BatchNorm2d(registry_, name + ".downsample.1", out)});
+    conv_ = std::make_unique<nn::Conv2d>(registry, block + ".downsample.0",
+                                         nn::ConvShape{.in = in, .out = out, .kernel = 1, .stride = stride},
+                                         nn::Conv2d::Bias::kNone);
+    norm_ = std::make_unique<nn::BatchNorm2d>(registry, block + ".downsample.1", out);
   }
 
-  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
-    const at::Tensor identity =
-        shortcut_ ? shortcut_->norm(shortcut_->conv(x, context), context, Activation::kNone) : x;
-    const at::Tensor inner = norm1_(conv1_(x, context), context, Activation::kRelu);
-    return norm2_(conv2_(inner, context), context, Activation::kRelu, identity);
+  at::Tensor operator()(const at::Tensor& x, const nn::ForwardContext& context) {
+    return norm_ ? (*norm_)((*conv_)(x, context), context, Activation::kNone) : x;
   }
-  std::vector<nn::BatchNorm2d*> batch_norms() override {
-    if (!shortcut_) return {&norm1_, &norm2_};
-    return {&shortcut_->norm, &norm1_, &norm2_};
+
+  // Its own, which runs first, then these.
+  [[nodiscard]] std::vector<nn::BatchNorm2d*> before(std::vector<nn::BatchNorm2d*> norms) {
+    if (norm_) norms.insert(norms.begin(), norm_.get());
+    return norms;
   }
 
  private:
-  struct Shortcut {
-    nn::Conv2d conv;
-    nn::BatchNorm2d norm;
-  };
+  std::unique_ptr<nn::Conv2d> conv_;
+  std::unique_ptr<nn::BatchNorm2d> norm_;
+};
+
+struct BlockShape {
+  std::int64_t in, width, stride;
+};
+
+// relu(bn2(conv2(relu(bn1(conv1(x))))) + shortcut(x)): [N, in, H, W] -> [N, width, H / stride, W / stride]
+class BasicBlock : public nn::RegisteredLayer {
+ public:
+  static constexpr std::int64_t kExpansion = 1;
+
+  BasicBlock(const std::string& name, const BlockShape& shape, const nn::LayerOptions& options)
+      : RegisteredLayer(name, options),
+        conv1_(registry_, name + ".conv1",
+               {.in = shape.in, .out = shape.width, .kernel = 3, .stride = shape.stride, .padding = 1},
+               nn::Conv2d::Bias::kNone),
+        norm1_(registry_, name + ".bn1", shape.width),
+        conv2_(registry_, name + ".conv2", {.in = shape.width, .out = shape.width, .kernel = 3, .padding = 1},
+               nn::Conv2d::Bias::kNone),
+        norm2_(registry_, name + ".bn2", shape.width),
+        shortcut_(registry_, name, shape.in, shape.width, shape.stride) {}
+
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    const at::Tensor identity = shortcut_(x, context);
+    const at::Tensor inner = norm1_(conv1_(x, context), context, Activation::kRelu);
+    return norm2_(conv2_(inner, context), context, Activation::kRelu, identity);
+  }
+  std::vector<nn::BatchNorm2d*> batch_norms() override { return shortcut_.before({&norm1_, &norm2_}); }
+
+ private:
   nn::Conv2d conv1_;
   nn::BatchNorm2d norm1_;
   nn::Conv2d conv2_;
   nn::BatchNorm2d norm2_;
-  std::unique_ptr<Shortcut> shortcut_;
+  Shortcut shortcut_;
+};
+
+// relu(bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x)))))))) + shortcut(x)):
+// [N, in, H, W] -> [N, 4 * width, H / stride, W / stride]
+class Bottleneck : public nn::RegisteredLayer {
+ public:
+  static constexpr std::int64_t kExpansion = 4;
+
+  Bottleneck(const std::string& name, const BlockShape& shape, const nn::LayerOptions& options)
+      : RegisteredLayer(name, options),
+        conv1_(registry_, name + ".conv1", {.in = shape.in, .out = shape.width, .kernel = 1}, nn::Conv2d::Bias::kNone),
+        norm1_(registry_, name + ".bn1", shape.width),
+        conv2_(registry_, name + ".conv2",
+               {.in = shape.width, .out = shape.width, .kernel = 3, .stride = shape.stride, .padding = 1},
+               nn::Conv2d::Bias::kNone),
+        norm2_(registry_, name + ".bn2", shape.width),
+        conv3_(registry_, name + ".conv3", {.in = shape.width, .out = kExpansion * shape.width, .kernel = 1},
+               nn::Conv2d::Bias::kNone),
+        norm3_(registry_, name + ".bn3", kExpansion * shape.width),
+        shortcut_(registry_, name, shape.in, kExpansion * shape.width, shape.stride) {}
+
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    const at::Tensor identity = shortcut_(x, context);
+    const at::Tensor narrow = norm1_(conv1_(x, context), context, Activation::kRelu);
+    const at::Tensor mixed = norm2_(conv2_(narrow, context), context, Activation::kRelu);
+    return norm3_(conv3_(mixed, context), context, Activation::kRelu, identity);
+  }
+  std::vector<nn::BatchNorm2d*> batch_norms() override { return shortcut_.before({&norm1_, &norm2_, &norm3_}); }
+
+ private:
+  nn::Conv2d conv1_;
+  nn::BatchNorm2d norm1_;
+  nn::Conv2d conv2_;
+  nn::BatchNorm2d norm2_;
+  nn::Conv2d conv3_;
+  nn::BatchNorm2d norm3_;
+  Shortcut shortcut_;
 };
 
 // [N, in, H, W] -> [N, classes]
@@ -102,35 +163,58 @@ class PooledHead : public nn::RegisteredLayer {
   nn::Linear linear_;
 };
 
-// Group i has `blocks` basic blocks of widths[i] channels; every group but the first halves the image.
-Layers make_resnet(const ModelOptions& options, StemKind stem, std::span<const std::int64_t> widths, int blocks) {
-  const nn::LayerOptions layer = layer_options(options);
-  Layers layers;
-  layers.push_back(std::make_unique<Stem>(stem, options.channels, widths[0], layer));
-  std::int64_t in = widths[0];
-  for (std::size_t group = 0; group < widths.size(); ++group) {
-    for (int block = 0; block < blocks; ++block) {
-      const std::int64_t stride = group > 0 && block == 0 ? 2 : 1;
-      layers.push_back(
-          std::make_unique<BasicBlock>(concat("layer", group + 1, ".", block), in, widths[group], stride, layer));
-      in = widths[group];
+enum class BlockKind { kBasic, kBottleneck };
+
+struct ResNet {
+  const char* name;
+  BlockKind kind;
+  std::vector<std::int64_t> widths;  // of the groups; every group but the first halves the image
+  std::vector<int> blocks;
+};
+
+ResNet resnet_of(const std::string& name) {
+  const std::vector<std::int64_t> widths{64, 128, 256, 512};
+  const std::array known{
+      ResNet{"resnet8", BlockKind::kBasic, {16, 32, 64}, {1, 1, 1}},
+      ResNet{"resnet18", BlockKind::kBasic, widths, {2, 2, 2, 2}},
+      ResNet{"resnet34", BlockKind::kBasic, widths, {3, 4, 6, 3}},
+      ResNet{"resnet50", BlockKind::kBottleneck, widths, {3, 4, 6, 3}},
+      ResNet{"resnet101", BlockKind::kBottleneck, widths, {3, 4, 23, 3}},
+      ResNet{"resnet152", BlockKind::kBottleneck, widths, {3, 8, 36, 3}},
+  };
+  const auto* const found = std::ranges::find_if(known, [&](const ResNet& resnet) { return name == resnet.name; });
+  check(found != known.end(), "make_resnet: " + name);
+  return *found;
+}
+
+// Returns the channels behind the last block.
+template <typename Block>
+std::int64_t add_blocks(Layers& layers, const ResNet& resnet, const nn::LayerOptions& options) {
+  std::int64_t in = resnet.widths[0];
+  for (std::size_t group = 0; group < resnet.widths.size(); ++group) {
+    for (int block = 0; block < resnet.blocks[group]; ++block) {
+      const BlockShape shape{in, resnet.widths[group], group > 0 && block == 0 ? 2 : 1};
+      layers.push_back(std::make_unique<Block>(concat("layer", group + 1, ".", block), shape, options));
+      in = Block::kExpansion * shape.width;
     }
   }
-  layers.push_back(std::make_unique<PooledHead>(in, options.classes, layer));
-  return layers;
+  return in;
 }
 
 }  // namespace
 
 std::vector<std::string> resnet_stems() { return {"cifar", "imagenet"}; }
 
-Layers make_resnet8(const ModelOptions& options) {
-  return make_resnet(options, StemKind::kCifar, std::array<std::int64_t, 3>{16, 32, 64}, 1);
-}
-
-Layers make_resnet18(const ModelOptions& options) {
+Layers make_resnet(const ModelOptions& options) {
+  const ResNet resnet = resnet_of(options.name);
+  const nn::LayerOptions layer = layer_options(options);
   const StemKind stem = options.stem == "imagenet" ? StemKind::kImagenet : StemKind::kCifar;
-  return make_resnet(options, stem, std::array<std::int64_t, 4>{64, 128, 256, 512}, 2);
+  Layers layers;
+  layers.push_back(std::make_unique<Stem>(stem, options.channels, resnet.widths[0], layer));
+  const std::int64_t width = resnet.kind == BlockKind::kBasic ? add_blocks<BasicBlock>(layers, resnet, layer)
+                                                              : add_blocks<Bottleneck>(layers, resnet, layer);
+  layers.push_back(std::make_unique<PooledHead>(width, options.classes, layer));
+  return layers;
 }
 
 }  // namespace sluice::models

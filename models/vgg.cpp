@@ -1,9 +1,12 @@
-// VGG-16 (Simonyan and Zisserman 2015, configuration D), without and with batch-norm: names, numerics and initial
-// distributions of torchvision's vgg16 and vgg16_bn. Layers: the 13 convolutions, each with its batch-norm, ReLU and
-// the pooling that follows it, under the name of the convolution (features.0, features.2, ...), then classifier.0 (with
-// the pooling to 7x7 before it), classifier.3, classifier.6. 134 million parameters, 103 of them in classifier.0.
+// VGG-11 to VGG-19 (Simonyan and Zisserman 2015, configurations A, B, D and E), without and with batch-norm: names,
+// numerics and initial distributions of torchvision's vgg11 ... vgg19_bn. Layers: the convolutions, each with its
+// batch-norm, ReLU and the pooling that follows it, under the name of the convolution (features.0, features.2, ...),
+// then classifier.0 (with the pooling to 7x7 before it), classifier.3, classifier.6. 129 to 144 million parameters, 103
+// of them in classifier.0.
+#include <algorithm>
 #include <array>
 
+#include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "models/families.h"
@@ -19,14 +22,23 @@ namespace {
 constexpr std::int64_t kGrid = 7;       // height and width of what the classifier reads
 constexpr std::int64_t kHidden = 4096;  // of the classifier
 
-struct Group {  // convolutions of one width, then a pooling
-  std::int64_t width;
-  int convolutions;
-};
-constexpr std::array kGroups{Group{64, 2}, Group{128, 2}, Group{256, 3}, Group{512, 3}, Group{512, 3}};
-constexpr int kSmallestImage = 1 << kGroups.size();  // every pooling halves it
+// Convolutions of one width, then a pooling, five times.
+constexpr std::array<std::int64_t, 5> kWidths{64, 128, 256, 512, 512};
+constexpr int kSmallestImage = 1 << kWidths.size();  // every pooling halves it
 
 enum class Norm { kNone, kBatch };
+
+struct Vgg {
+  const char* name;
+  Norm norm;
+  std::array<int, kWidths.size()> convolutions;  // of each width
+};
+constexpr std::array kVggs{
+    Vgg{"vgg11", Norm::kNone, {1, 1, 2, 2, 2}}, Vgg{"vgg11_bn", Norm::kBatch, {1, 1, 2, 2, 2}},
+    Vgg{"vgg13", Norm::kNone, {2, 2, 2, 2, 2}}, Vgg{"vgg13_bn", Norm::kBatch, {2, 2, 2, 2, 2}},
+    Vgg{"vgg16", Norm::kNone, {2, 2, 3, 3, 3}}, Vgg{"vgg16_bn", Norm::kBatch, {2, 2, 3, 3, 3}},
+    Vgg{"vgg19", Norm::kNone, {2, 2, 4, 4, 4}}, Vgg{"vgg19_bn", Norm::kBatch, {2, 2, 4, 4, 4}},
+};
 enum class Pool { kNone, kHalve };
 
 // [N, in, H, W] -> [N, out, H, W], or [N, out, H / 2, W / 2] with a pooling.
@@ -98,41 +110,43 @@ class Logits : public nn::RegisteredLayer {
   nn::Linear linear_;
 };
 
-Layers make_features(const ModelOptions& options, Norm norm) {
+Layers make_features(const ModelOptions& options, const Vgg& vgg) {
   Layers layers;
   int index = 0;
   std::int64_t in = options.channels;
-  for (const Group& group : kGroups) {
-    for (int i = 0; i < group.convolutions; ++i) {
-      const Pool pool = i + 1 == group.convolutions ? Pool::kHalve : Pool::kNone;
-      layers.push_back(std::make_unique<Convolution>(Convolution::Shape{index, in, group.width, norm, pool},
+  for (std::size_t group = 0; group < kWidths.size(); ++group) {
+    for (int i = 0; i < vgg.convolutions[group]; ++i) {
+      const Pool pool = i + 1 == vgg.convolutions[group] ? Pool::kHalve : Pool::kNone;
+      layers.push_back(std::make_unique<Convolution>(Convolution::Shape{index, in, kWidths[group], vgg.norm, pool},
                                                      layer_options(options)));
-      index += norm == Norm::kBatch ? 3 : 2;  // the convolution, its batch-norm, its ReLU
-      in = group.width;
+      index += vgg.norm == Norm::kBatch ? 3 : 2;  // the convolution, its batch-norm, its ReLU
+      in = kWidths[group];
     }
     ++index;  // the pooling
   }
   return layers;
 }
 
-Layers make_vgg(const ModelOptions& options, Norm norm) {
-  if (options.image_size < kSmallestImage) {
-    throw ConfigError(concat("model.image_size=", options.image_size, " is too small for ", options.name,
-                             ", which halves it ", kGroups.size(), " times; use images of at least ", kSmallestImage,
-                             " pixels or another model"));
-  }
-  Layers layers = make_features(options, norm);
+void check_vgg_image(const ModelOptions& options) {
+  if (options.image_size >= kSmallestImage) return;
+  throw ConfigError(concat("model.image_size=", options.image_size, " is too small for ", options.name,
+                           ", which halves it ", kWidths.size(), " times; use images of at least ", kSmallestImage,
+                           " pixels or another model"));
+}
+
+}  // namespace
+
+Layers make_vgg(const ModelOptions& options) {
+  check_vgg_image(options);
+  const auto* const vgg = std::ranges::find_if(kVggs, [&](const Vgg& known) { return options.name == known.name; });
+  check(vgg != kVggs.end(), "make_vgg: " + options.name);
+  Layers layers = make_features(options, *vgg);
   const nn::LayerOptions layer = layer_options(options);
-  const std::int64_t features = kGroups.back().width * kGrid * kGrid;
+  const std::int64_t features = kWidths.back() * kGrid * kGrid;
   layers.push_back(std::make_unique<Hidden>("classifier.0", features, options.dropout, layer));
   layers.push_back(std::make_unique<Hidden>("classifier.3", kHidden, options.dropout, layer));
   layers.push_back(std::make_unique<Logits>("classifier.6", options.classes, layer));
   return layers;
 }
-
-}  // namespace
-
-Layers make_vgg16(const ModelOptions& options) { return make_vgg(options, Norm::kNone); }
-Layers make_vgg16_bn(const ModelOptions& options) { return make_vgg(options, Norm::kBatch); }
 
 }  // namespace sluice::models

@@ -24,10 +24,8 @@ struct VitSize {
   std::int64_t width, blocks, heads, hidden;
 };
 constexpr std::array kVitSizes{
-    VitSize{"nano", 64, 4, 4, 128},
-    VitSize{"tiny", 192, 12, 3, 768},
-    VitSize{"small", 384, 12, 6, 1536},
-    VitSize{"base", 768, 12, 12, 3072},
+    VitSize{"nano", 64, 4, 4, 128},     VitSize{"tiny", 192, 12, 3, 768},     VitSize{"small", 384, 12, 6, 1536},
+    VitSize{"base", 768, 12, 12, 3072}, VitSize{"large", 1024, 24, 16, 4096},
 };
 
 struct VitOptions {

@@ -22,8 +22,9 @@ DEBIAN_CHECK_PACKAGES=(clang-format-14 clang-tidy-19 clang-19 libclang-rt-19-dev
 
 PYTHON_PACKAGES=(torch==2.11.0 numpy==2.4.6 cmake==3.31.10 ninja==1.13.2)
 
-# Readers and metrics that only the tests and checks use.
-PYTHON_TEST_PACKAGES=(safetensors==0.8.0 tensorboard==2.21.0 torchvision==0.26.0 timm==1.0.31 transformers==5.24.0 lizard==1.24.3)
+# Readers and metrics that only the tests and checks use, and the public models that ours are compared with.
+PYTHON_TEST_PACKAGES=(safetensors==0.8.0 tensorboard==2.21.0 lizard==1.24.3
+  torchvision==0.26.0 timm==1.0.31 transformers==5.24.0)
 
 # HolisticTraceAnalysis, which reads our traces in the tests, and what it imports of what it asks for: it asks for
 # JupyterLab, too, and a hundred packages with it.

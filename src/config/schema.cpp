@@ -82,17 +82,23 @@ Keys model_keys() {
       {"model.patch_size", model<&C::patch_size>(), between(1, 65'536), "pixels",
        "height and width of a patch of a vision transformer"},
       {"model.stem", model<&C::stem>(), words({"cifar", "imagenet"}), "",
-       "first convolution of resnet18: cifar = 3x3, keeps the size; imagenet = 7x7 and a pooling, which quarter it"},
+       "first convolution of resnet18 and deeper ones: cifar = 3x3, keeps the size; imagenet = 7x7 and a pooling, "
+       "which quarter it"},
       {"model.channels", model<&C::channels>(), between(0, 65'536), "", "channels of the input; 0 = from the data"},
       {"model.vocabulary", model<&C::vocabulary>(), between(0, 10'000'000), "tokens",
        "different tokens that a language model knows; 0 = those of model.size"},
       {"model.context", model<&C::context>(), between(0, 1'000'000), "tokens",
        "positions of a language model, and the length of the sequences that text is cut into; 0 = that of model.size"},
       {"model.dropout", model<&C::dropout>(), fraction(), "",
-       "probability that an activation is dropped; in vgg16 behind the first two linear maps, where torchvision has "
+       "probability that an activation is dropped; in VGG behind the first two linear maps, where torchvision has "
        "0.5"},
+      {"model.stochastic_depth", model<&C::stochastic_depth>(), fraction(), "",
+       "probability that the last block of convnext leaves a sample as it is, falling evenly to 0 in the first block; "
+       "torchvision has 0.1 (tiny), 0.4 (small), 0.5 (base, large)"},
       {"model.weights", model<&C::weights>(), any(), "",
-       "safetensors file to start from, whose head may be for another number of classes; empty = fresh weights"},
+       "weights to start from, ours or another library's: a safetensors file, or a folder or index of several; the "
+       "head "
+       "may be for another number of classes; empty = fresh weights"},
   };
 }
 

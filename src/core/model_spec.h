@@ -10,7 +10,7 @@ namespace sluice {
 struct ModelSpec {
   std::string name = "resnet8";
   std::string size = "tiny";   // only families that have sizes read it
-  std::string stem = "cifar";  // resnet18: "cifar" or "imagenet"
+  std::string stem = "cifar";  // resnet18 and deeper: "cifar" or "imagenet"
   int classes = 0;             // of images; in a configuration 0 = from the data, here and in the next two
   int channels = 0;
   int image_size = 0;  // pixels; images are square
@@ -18,6 +18,7 @@ struct ModelSpec {
   int vocabulary = 0;  // tokens; models of tokens; 0 = that of the size
   int context = 0;     // positions, the longest sequence; models of tokens; 0 = that of the size
   double dropout = 0;
+  double stochastic_depth = 0;  // convnext: that the last block is left out; less before it
 
   bool operator==(const ModelSpec&) const = default;
 };
@@ -35,6 +36,7 @@ void for_each_key(const Visit& visit, Specs&... specs) {
   visit("vocabulary", specs.vocabulary...);
   visit("context", specs.context...);
   visit("dropout", specs.dropout...);
+  visit("stochastic_depth", specs.stochastic_depth...);
 }
 
 }  // namespace sluice

@@ -264,7 +264,7 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   for_each_key(
       [&](const std::string& key, const auto& now, const auto& then) {
         // Another dropout changes what is learned, which is said; other classes do not fit the tensors.
-        if (key != "dropout" && key != "classes") refuse(concat("model.", key), now, then);
+        if (key != "dropout" && key != "stochastic_depth" && key != "classes") refuse(concat("model.", key), now, then);
       },
       config.model, saved.model);
   refuse("train.seed", config.train.seed, saved.train.seed);

@@ -34,14 +34,19 @@ TEST(FreezePoints, OfEveryModelGrowAndLeaveTheHead) {
   }
 }
 
-// The blocks that the papers of these models count; of VGG-16 the convolutions.
+// The blocks that the papers of these models count; of VGG the convolutions.
 TEST(FreezePoints, CountTheBlocksOfThePapers) {
   const std::map<std::pair<std::string, std::string>, std::pair<int, int>> expected{
-      {{"vit", "nano"}, {4, 8}},     {{"vit", "tiny"}, {12, 24}},  {{"vit", "small"}, {12, 24}},
-      {{"vit", "base"}, {12, 24}},   {{"gpt2", "nano"}, {2, 4}},   {{"gpt2", "tiny"}, {4, 8}},
-      {{"gpt2", "small"}, {12, 24}}, {{"resnet8", ""}, {3, 3}},    {{"resnet18", ""}, {8, 8}},
-      {{"vgg16", ""}, {13, 13}},     {{"vgg16_bn", ""}, {13, 13}}, {{"mlp", ""}, {2, 2}},
-      {{"toy_cnn", ""}, {3, 3}},
+      {{"vit", "nano"}, {4, 8}},         {{"vit", "tiny"}, {12, 24}},       {{"vit", "small"}, {12, 24}},
+      {{"vit", "base"}, {12, 24}},       {{"gpt2", "nano"}, {2, 4}},        {{"gpt2", "tiny"}, {4, 8}},
+      {{"gpt2", "small"}, {12, 24}},     {{"resnet8", ""}, {3, 3}},         {{"resnet18", ""}, {8, 8}},
+      {{"vgg16", ""}, {13, 13}},         {{"vgg16_bn", ""}, {13, 13}},      {{"mlp", ""}, {2, 2}},
+      {{"toy_cnn", ""}, {3, 3}},         {{"vit", "large"}, {24, 48}},      {{"resnet34", ""}, {16, 16}},
+      {{"resnet50", ""}, {16, 16}},      {{"resnet101", ""}, {33, 33}},     {{"resnet152", ""}, {50, 50}},
+      {{"vgg11", ""}, {8, 8}},           {{"vgg11_bn", ""}, {8, 8}},        {{"vgg13", ""}, {10, 10}},
+      {{"vgg13_bn", ""}, {10, 10}},      {{"vgg19", ""}, {16, 16}},         {{"vgg19_bn", ""}, {16, 16}},
+      {{"convnext", "tiny"}, {18, 18}},  {{"convnext", "small"}, {36, 36}}, {{"convnext", "base"}, {36, 36}},
+      {{"convnext", "large"}, {36, 36}},
   };
   for (const ModelInfo& info : list_models()) {
     const ModelOptions options = options_of(info.name, info.size);
@@ -83,6 +88,12 @@ TEST(FreezePoints, OfVitBase16HaveThePublishedParameters) {
   halves.front() += kEmbeddings;
   halves.push_back(blocks.back());
   EXPECT_THAT(parameters_by_unit(options, FreezeUnit::kHalfBlock), ElementsAreArray(halves));
+}
+
+// What halves the image freezes with the block behind it, the stem with the first one.
+TEST(FreezePoints, OfConvNextKeepTheLayersBetweenItsBlocks) {
+  EXPECT_THAT(freeze_points(options_of("convnext", "tiny"), FreezeUnit::kBlock),
+              ElementsAre(0, 2, 3, 4, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 21, 22));
 }
 
 TEST(FreezePoints, OfVggLeaveTheClassifier) {

@@ -29,11 +29,13 @@ TEST(Models, AreListedWithTheirSizes) {
   for (const ModelInfo& info : list_models()) {
     parameters[info.size.empty() ? info.name : info.name + " " + info.size] = info.parameters;
   }
-  EXPECT_EQ(parameters.size(), 13U);
+  EXPECT_EQ(parameters.size(), 28U);
   EXPECT_EQ(parameters.at("resnet8"), 78042);
-  EXPECT_EQ(parameters.at("resnet18"), 11173962);     // torchvision's 11181642, with a stem of 3x3 instead of 7x7
-  EXPECT_EQ(parameters.at("vit tiny"), 5362762);      // 12 * 444864 + (1 + 65) * 192 + 49 * 192 + 2 * 192 + 193 * 10
-  EXPECT_EQ(parameters.at("gpt2 small"), 124439808);  // Hugging Face's, whose head has no matrix of its own
+  EXPECT_EQ(parameters.at("resnet18"), 11173962);       // torchvision's 11181642, with a stem of 3x3 instead of 7x7
+  EXPECT_EQ(parameters.at("resnet50"), 23520842);       // torchvision's 23528522, likewise
+  EXPECT_EQ(parameters.at("convnext tiny"), 27827818);  // torchvision's, with 10 classes
+  EXPECT_EQ(parameters.at("vit tiny"), 5362762);        // 12 * 444864 + (1 + 65) * 192 + 49 * 192 + 2 * 192 + 193 * 10
+  EXPECT_EQ(parameters.at("gpt2 small"), 124439808);    // Hugging Face's, whose head has no matrix of its own
   EXPECT_EQ(parameters.at("mlp"), 3073 * 128 + 129 * 128 + 129 * 10);
 }
 
@@ -132,7 +134,12 @@ TEST_P(EveryModel, KeepsMicroBatchesInFlightApart) {
 
 INSTANTIATE_TEST_SUITE_P(All, EveryModel, testing::Values("resnet8", "vit", "gpt2", "mlp", "toy_cnn"));
 
-// Not one of EveryModel, because drawing its weights takes half a second; its blocks are resnet8's.
+// These are none of EveryModel, because drawing their weights takes up to two seconds.
+TEST(Bottleneck, LeavesTheInputsOfItsLayersAlone) { expect_inputs_left_alone(make_model(options_of("resnet50"))); }
+TEST(ConvNext, LeavesTheInputsOfItsLayersAlone) {
+  expect_inputs_left_alone(make_model(options_of("convnext", "tiny")));
+}
+
 TEST(Resnet18, TheStemForLargeImagesQuartersThem) {
   ModelOptions options = options_of("resnet18");
   options.stem = "imagenet";
@@ -206,7 +213,7 @@ TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
   EXPECT_THAT(refusal(options), HasSubstr("did you mean 'resnet8'"));
   options = options_of("vit", "huge");
   EXPECT_THAT(refusal(options),
-              HasSubstr("model.size=\"huge\" is not a size of vit; use one of nano, tiny, small, base"));
+              HasSubstr("model.size=\"huge\" is not a size of vit; use one of nano, tiny, small, base, large"));
   options = options_of("vit");
   options.patch_size = 5;
   EXPECT_THAT(refusal(options), HasSubstr("model.patch_size=5 does not divide model.image_size=32"));
@@ -217,6 +224,15 @@ TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
   EXPECT_THAT(refusal(options), HasSubstr("model.dropout=0.1 has no place in resnet8"));
   options.dropout = 1;
   EXPECT_THAT(refusal(options), HasSubstr("model.dropout=1"));
+  options.dropout = 0;
+  options.stochastic_depth = 0.1;
+  EXPECT_THAT(refusal(options), HasSubstr("model.stochastic_depth=0.1 has no place in resnet8"));
+  options = options_of("convnext", "tiny");
+  options.stochastic_depth = 1;
+  EXPECT_THAT(refusal(options), HasSubstr("model.stochastic_depth=1 must be at least 0 and below 1"));
+  options.stochastic_depth = 0;
+  options.image_size = 31;
+  EXPECT_THAT(refusal(options), HasSubstr("model.image_size=31 is too small for convnext"));
   options = options_of("resnet18");
   options.stem = "mnist";
   EXPECT_THAT(refusal(options),

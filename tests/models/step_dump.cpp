@@ -1,6 +1,8 @@
 // step_dump MODEL SIZE STEM fp32|fp64 FILE: one forward and backward pass of a model on random samples, everything that
 // went in and came out written as safetensors for compare_with_torch.py. Batch-norm gets weights and buffers off their
 // initial values, so that a swapped or ignored one shows.
+// step_dump names MODEL SIZE STEM: "NAME [SHAPE]" of every parameter and buffer, as for ImageNet, for
+// public_names_test.py.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
@@ -90,9 +92,33 @@ Tensors run(const sluice::models::ModelOptions& options) {
   return all;
 }
 
+void print_names(const char* name, const char* size, const char* stem) {
+  sluice::models::ModelOptions options;
+  options.name = name;
+  options.size = size;
+  options.stem = stem;
+  options.classes = 1000;
+  options.image_size = 224;
+  options.patch_size = 16;
+  options.draw_weights = false;
+  const auto print = [](const auto& named) {
+    std::string sizes;
+    for (const auto size : named.value.sizes()) sizes += sluice::concat(sizes.empty() ? "" : ", ", size);
+    std::printf("%s [%s]\n", named.name.c_str(), sizes.c_str());
+  };
+  for (const auto& layer : make_model(options).layers) {
+    for (const auto* p : layer->parameters()) print(*p);
+    for (const auto* b : layer->buffers()) print(*b);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc == 5 && std::string(argv[1]) == "names") {
+    print_names(argv[2], argv[3], argv[4]);
+    return 0;
+  }
   if (argc != 6) throw std::runtime_error("usage: step_dump MODEL SIZE STEM fp32|fp64 FILE");
   at::set_num_threads(1);
   // With seed 0 an activation of toy_cnn is 2e-8: which side of ReLU it falls on is rounding's choice, and differs

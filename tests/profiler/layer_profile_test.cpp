@@ -243,6 +243,7 @@ TEST(Fingerprint, EveryFieldChangesTheHash) {
       {"context", [](auto& f) { ++f.model.context; }},
       {"patch_size", [](auto& f) { ++f.model.patch_size; }},
       {"dropout", [](auto& f) { f.model.dropout = 0.2; }},
+      {"stochastic_depth", [](auto& f) { f.model.stochastic_depth = 0.2; }},
       {"label_smoothing", [](auto& f) { f.label_smoothing = 0.1; }},
       {"deterministic", [](auto& f) { f.deterministic = true; }},
   };
