@@ -14,8 +14,10 @@
 #include "engine/state.h"
 #include "report/run_totals.h"
 #include "storage/files.h"
+#include "storage/weights_files.h"
 #include "train/choose_plan.h"
 #include "train/composition.h"
+#include "train/foreign_weights.h"
 #include "train/machine_fit.h"
 #include "train/order.h"
 #include "train/plan_changes.h"
@@ -69,7 +71,7 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
                                "name a configuration: sluice eval CONFIG --weights FILE"));
     }
     evaluated.file = options.weights;
-    evaluated.tensors = storage::read_safetensors(options.weights).tensors;
+    evaluated.tensors = storage::read_weights(options.weights);
     return evaluated;
   }
   evaluated.checkpoint = checkpoint_in(options.checkpoint);
@@ -205,6 +207,9 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   const Setup setup = make_setup(evaluated.config, {}, SetupFor::kRun, evaluated.order);
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();
+  if (evaluated.checkpoint.empty()) {
+    evaluated.tensors = to_our_names(setup.model, std::move(evaluated.tensors), evaluated.file.string()).tensors;
+  }
   engine::load_model(composition, evaluated.tensors, evaluated.file.string());
   engine::TrainStep& step = engine.step();
   data::Loader loader(*setup.test_set, eval_loader_options(setup));

@@ -11,6 +11,7 @@
 #include "engine/state.h"
 #include "report/reporter.h"
 #include "report/run_totals.h"
+#include "storage/weights_files.h"
 #include "train/choose_chunks.h"
 #include "train/composition.h"
 #include "train/feature_reuse.h"
@@ -316,7 +317,7 @@ Setup prepare(const config::Config& config, const SessionOptions& options) {
   if (world.rank != 0 || world.is_single()) return setup;
   const ResumeChoice choice = choose_resume(options.resume, options.run_dir, options.config_file);
   if (!choice.continues_run_dir) (void)find_start(choice, options);
-  if (options.resume.empty() && !config.model.weights.empty()) (void)storage::read_safetensors(config.model.weights);
+  if (options.resume.empty() && !config.model.weights.empty()) (void)storage::read_weights(config.model.weights);
   return setup;
 }
 

@@ -9,6 +9,8 @@
 #include "core/text.h"
 #include "engine/state.h"
 #include "models/freeze_points.h"
+#include "storage/weights_files.h"
+#include "train/foreign_weights.h"
 
 namespace sluice::train {
 namespace {
@@ -126,6 +128,16 @@ std::string names_and_sizes(const storage::TensorMap& tensors) {
   return join(words, ", ");
 }
 
+// Of foreign names, what in_words() says behind "taken".
+std::string how_in_words(const ForeignWeights& foreign) {
+  std::string text;
+  if (foreign.names != models::NamesOf::kOurs) text += concat(" under ", models::in_words(foreign.names), " names");
+  if (!foreign.interpolated.empty()) text += concat("; interpolated: ", foreign.interpolated);
+  if (foreign.new_counters > 0)
+    text += concat("; ", counted(foreign.new_counters, "counter"), " of batches begin at 0 (not in the file)");
+  return text;
+}
+
 }  // namespace
 
 StartingWeights choose_starting_weights(const models::ModelOptions& model, storage::TensorMap file) {
@@ -149,7 +161,8 @@ StartingWeights choose_starting_weights(const models::ModelOptions& model, stora
 }
 
 std::string in_words(const StartingWeights& weights) {
-  std::string text = concat(counted(static_cast<std::int64_t>(weights.taken.size()), "tensor"), " taken");
+  const auto of_file = static_cast<std::int64_t>(weights.taken.size()) - weights.new_counters;
+  std::string text = concat(counted(of_file, "tensor"), " taken", weights.how);
   if (!weights.of_other_classes.empty()) {
     text += concat("; fresh: ", join(weights.of_other_classes, ", "), " (the file has ", weights.file_classes,
                    weights.file_classes == 1 ? " class" : " classes", ", the model ", weights.own_classes, ")");
@@ -161,7 +174,11 @@ std::string in_words(const StartingWeights& weights) {
 
 void load_starting_weights(engine::Composition& composition, const models::ModelOptions& model,
                            const std::filesystem::path& file) {
-  const StartingWeights weights = choose_starting_weights(model, storage::read_safetensors(file).tensors);
+  ForeignWeights foreign = to_our_names(model, storage::read_weights(file), file.string());
+  StartingWeights weights = choose_starting_weights(model, std::move(foreign.tensors));
+  weights.how = how_in_words(foreign);
+  weights.new_counters = foreign.new_counters;
+  weights.unused.merge(foreign.left_out);
   engine::refuse_not_finite(weights.unused, file.string());
   storage::TensorMap tensors = weights.taken;
   for (const auto* fresh : {&weights.of_other_classes, &weights.lacking}) {

@@ -53,7 +53,7 @@ void add_eval(CLI::App& app) {
       ->check(not_empty);
   source
       ->add_option("--weights", arguments->evaluation.weights,
-                   "A safetensors file with the model's public parameter names")
+                   "Weights that fit whole: a safetensors file, or a folder or index of several")
       ->type_name("FILE")
       ->check(not_empty);
   source->require_option(1);

@@ -29,7 +29,8 @@ void add_step(CLI::App& app) {
   const auto arguments = std::make_shared<StepArguments>();
   arguments->config.add_to(*command);
   command
-      ->add_option("--weights", arguments->step.weights, "A safetensors file; default: model.weights, or fresh weights")
+      ->add_option("--weights", arguments->step.weights,
+                   "A safetensors file, or a folder or index of several; default: model.weights, or fresh weights")
       ->type_name("FILE")
       ->check(not_empty);
   command

@@ -1,0 +1,92 @@
+#include "storage/weights_files.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "storage/files.h"
+#include "storage/safetensors_header.h"
+
+namespace sluice::storage {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kOneFile = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+[[noreturn]] void refuse_index(const fs::path& index, const std::string& why) {
+  throw CheckpointError(concat(index.string(), " ", why, "; fetch or save the weights again"));
+}
+
+// The name of a file beside the index, whatever a stranger wrote there.
+void check_shard_name(const fs::path& index, const std::string& name) {
+  const fs::path path(name);
+  if (!name.empty() && path == path.filename() && name != "." && name != "..") return;
+  refuse_index(index, concat("names ", quoted_name(name), ", which is no file beside it"));
+}
+
+// The file of each tensor.
+std::map<std::string, std::string> files_by_tensor(const fs::path& index) {
+  const auto json = nlohmann::json::parse(read_text(index), nullptr, /*allow_exceptions=*/false);
+  const auto found = json.is_object() ? json.find("weight_map") : json.end();
+  if (!json.is_object() || found == json.end() || !found->is_object() || found->empty())
+    refuse_index(index, "is no index of weights: it has no 'weight_map' with the file of each tensor");
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, file] : found->items()) {
+    if (!file.is_string()) refuse_index(index, concat("names no file for ", quoted_name(tensor)));
+    check_shard_name(index, file.get<std::string>());
+    files[tensor] = file.get<std::string>();
+  }
+  return files;
+}
+
+// Adds the tensors of a file to `all`; `from`: where those are from.
+void add_file(const fs::path& index, const std::string& name, TensorMap& all,
+              std::map<std::string, std::string>& from) {
+  const fs::path file = index.parent_path() / name;
+  if (!is_there(file)) refuse_index(index, concat("names ", quoted_name(name), ", which is missing"));
+  for (auto& [tensor, value] : read_safetensors(file).tensors) {
+    const auto [known, is_new] = from.emplace(tensor, name);
+    if (!is_new)
+      refuse_index(index, concat("has tensor ", quoted_name(tensor), " twice, in ", known->second, " and in ", name));
+    all.emplace(tensor, std::move(value));
+  }
+}
+
+TensorMap read_shards(const fs::path& index) {
+  const auto files = files_by_tensor(index);
+  TensorMap all;
+  std::map<std::string, std::string> from;
+  std::map<std::string, bool> read;
+  for (const auto& [tensor, file] : files) {
+    if (!std::exchange(read[file], true)) add_file(index, file, all, from);
+  }
+  for (const auto& [tensor, file] : files) {
+    const auto found = from.find(tensor);
+    if (found == from.end() || found->second != file)
+      refuse_index(index, concat("says that ", file, " has tensor ", quoted_name(tensor), ", which it has not"));
+  }
+  return all;
+}
+
+}  // namespace
+
+TensorMap read_weights(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored))
+    return path.extension() == ".json" ? read_shards(path) : read_safetensors(path).tensors;
+  if (is_there(path / kOneFile)) return read_safetensors(path / kOneFile).tensors;
+  if (is_there(path / kIndex)) return read_shards(path / kIndex);
+  throw CheckpointError(concat(path.string(), " has neither ", kOneFile, " nor ", kIndex,
+                               "; name a safetensors file, an index of several, or a folder with one of these"));
+}
+
+}  // namespace sluice::storage

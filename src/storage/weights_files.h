@@ -1,0 +1,17 @@
+// weights_files: the tensors of a model as people keep them: one safetensors file; a folder with model.safetensors, or
+// with several and model.safetensors.index.json, which says which file has which tensor; that index itself.
+// Not here: what the names mean (models/foreign_names.h). Threads: any.
+// Errors: as of safetensors.h; CheckpointError too for an index that is none, that names a file which is not there or
+// in another folder, or a tensor that its file lacks, and for a tensor that two files have.
+#pragma once
+
+#include <filesystem>
+
+#include "storage/safetensors.h"
+
+namespace sluice::storage {
+
+// Maps the files, as read_safetensors() does.
+[[nodiscard]] TensorMap read_weights(const std::filesystem::path& path);
+
+}  // namespace sluice::storage

@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""model.weights under the names of torchvision, transformers and timm, in files that these wrote. Exits 77 without them.
+
+    public_weights_test.py [unittest options]        SLUICE_BINARY names the binary
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import torch
+from torch import nn
+
+import long_tests
+import sluice_cli as cli
+
+try:
+    import public_models
+    import timm
+    import torchvision
+    import transformers
+    from safetensors.torch import load_file, save_file
+    from timm.layers import resample_abs_pos_embed
+    from torchvision.models.vision_transformer import interpolate_embeddings
+except ImportError as missing:
+    print(f"skipped: {missing}; install PYTHON_TEST_PACKAGES of scripts/dependencies.sh")
+    sys.exit(77)
+
+CLASSES, IMAGE, PATCH, LR = 10, 32, 8, 0.05
+VIT_EPSILON = 1e-12  # ours and Hugging Face's; the others' is 1e-6, which shows in the seventh digit
+POSITIONS = "vit.embeddings.position_embeddings"
+
+
+def with_our_epsilon(model):
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = VIT_EPSILON
+    return model
+
+
+def torchvision_vit(classes=CLASSES):
+    return with_our_epsilon(torchvision.models.VisionTransformer(IMAGE, PATCH, 12, 3, 192, 768, num_classes=classes))
+
+
+def timm_vit(classes=CLASSES):
+    return with_our_epsilon(timm.create_model("vit_tiny_patch16_224", img_size=IMAGE, patch_size=PATCH, num_classes=classes))
+
+
+def transformers_resnet(blocks, kind, widths):
+    return transformers.ResNetForImageClassification(transformers.ResNetConfig(
+        depths=blocks, layer_type=kind, hidden_sizes=widths, num_labels=CLASSES))
+
+
+def transformers_convnext():
+    return transformers.ConvNextForImageClassification(transformers.ConvNextConfig(
+        num_labels=CLASSES, layer_norm_eps=1e-6))  # torchvision's and ours; its default for the last norm is 1e-12
+
+
+def randomised(model):
+    torch.manual_seed(7)
+    model = public_models.leave_initial_values(model.train())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith((".gamma", "layer_scale_parameter")):
+                parameter.copy_(0.2 + 0.3 * torch.rand_like(parameter))
+            if name.endswith(("pos_embed", "pos_embedding", "cls_token", "class_token")):
+                parameter.copy_(torch.randn_like(parameter))
+    return model
+
+
+def logits_of(model, images):
+    found = model(images)
+    return found if isinstance(found, torch.Tensor) else found.logits
+
+
+class PublicWeightsTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        torch.manual_seed(3)
+        self.batch = {"inputs": torch.randn(4, 3, IMAGE, IMAGE), "targets": torch.randint(0, CLASSES, (4,))}
+
+    def configuration(self, model, **tables):
+        keys = {"classes": CLASSES, "image_size": IMAGE, "patch_size": PATCH, **model}
+        return cli.write_config(
+            self.folder / "step.toml", device={"list": "cpu"}, model=keys,
+            data={"name": "shapes", "samples": 20}, train={"precision": "fp64", "global_batch": 4, "optimizer": "sgd",
+                                                           "lr": LR, "weight_decay": 0, "steps": 1}, **tables)
+
+    def step(self, weights, **model):
+        """The tensors of one step in float64, and what it said of the weights."""
+        batch = dict(self.batch, inputs=torch.zeros(4, 3, *[model.get("image_size", IMAGE)] * 2))
+        if model.get("image_size", IMAGE) == IMAGE:
+            batch = self.batch
+        save_file(batch, self.folder / "batch.safetensors")
+        done = cli.must_run("step", self.configuration(model), "--weights", weights,
+                            "--batch", self.folder / "batch.safetensors", "--out", self.folder / "out.safetensors")
+        said = [line for line in done.stderr.splitlines() if "weights of" in line]
+        return load_file(self.folder / "out.safetensors"), said[0] if said else ""
+
+    def refusal(self, weights, **model):
+        done = cli.run("step", self.configuration(model), "--weights", weights, "--out", self.folder / "none.safetensors")
+        self.assertEqual(done.returncode, 7, done.stderr)
+        return cli.error_of(done)
+
+    def save(self, tensors, name="model.safetensors"):
+        save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, self.folder / name)
+        return self.folder / name
+
+    def assert_answers_alike(self, module, weights, source, **model):
+        """Its logits; and every tensor of the file is in ours somewhere."""
+        found, said = self.step(weights, **model)
+        with torch.no_grad():
+            expected = logits_of(module.double(), self.batch["inputs"].double())
+        error = ((found["logits"] - expected).norm() / expected.norm()).item()
+        print(f"{source or 'our'} {model}: logits differ by {error:.1e}; {said.rpartition('safetensors: ')[2]}", flush=True)
+        self.assertLessEqual(error, 1e-9)
+        self.assertRegex(said, rf": \d+ tensors taken{f' under {source} names' if source else ''}(;|$)")
+        self.assertNotIn("fresh", said)
+        return said
+
+    def test_vision_transformers_of_all_three(self):
+        for module, source in ((torchvision_vit(), "torchvision's"), (timm_vit(), "timm's"),
+                               (public_models.vit("tiny", CLASSES, IMAGE, PATCH), "Hugging Face's")):
+            randomised(module)
+            self.assert_answers_alike(module, self.save(module.state_dict()), source, name="vit", size="tiny")
+
+    def test_convolutional_networks_under_other_names(self):
+        cases = [
+            (transformers_resnet([2, 2, 2, 2], "basic", [64, 128, 256, 512]), "Hugging Face's",
+             {"name": "resnet18", "stem": "imagenet"}),
+            (timm.create_model("convnext_tiny", num_classes=CLASSES), "timm's", {"name": "convnext"}),
+            (transformers_convnext(), "Hugging Face's", {"name": "convnext"})]
+        for module, source, keys in cases:
+            randomised(module)
+            self.assert_answers_alike(module, self.save(module.state_dict()), source, **keys)
+
+    @long_tests.only("130 million parameters, and a ResNet-50")
+    def test_large_ones(self):
+        cases = [
+            (timm.create_model("vgg11_bn", num_classes=CLASSES, img_size=IMAGE), "timm's", {"name": "vgg11_bn"}),
+            (timm.create_model("resnet50", num_classes=CLASSES), "", {"name": "resnet50", "stem": "imagenet"}),
+            (transformers_resnet([3, 4, 6, 3], "bottleneck", [256, 512, 1024, 2048]), "Hugging Face's",
+             {"name": "resnet50", "stem": "imagenet"})]
+        for module, source, keys in cases:
+            randomised(module)
+            if source == "timm's":
+                self.batch["inputs"] = torch.randn(4, 3, 224, 224)  # its classifier reads 7x7 pixels, and pools none
+                keys = {**keys, "image_size": 224}
+            self.assert_answers_alike(module, self.save(module.state_dict()), source, **keys)
+
+    def test_a_language_model_without_its_prefix_and_with_old_masks(self):
+        module = randomised(transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            vocab_size=256, n_positions=32, n_embd=32, n_layer=2, n_head=2))).eval()
+        masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 32, 32) for i in range(2)}
+        weights = self.save({**module.transformer.state_dict(), **masks})
+        tokens = torch.randint(0, 256, (4, 9))
+        save_file({"inputs": tokens, "targets": tokens.clone()}, self.folder / "batch.safetensors")
+        config = cli.write_config(
+            self.folder / "gpt2.toml", device={"list": "cpu"}, model={"name": "gpt2", "size": "nano"}, data={"name": "toy"},
+            train={"precision": "fp64", "global_batch": 4, "optimizer": "sgd", "lr": LR, "steps": 1})
+        done = cli.must_run("step", config, "--weights", weights, "--batch", self.folder / "batch.safetensors",
+                            "--out", self.folder / "out.safetensors")
+        self.assertIn("28 tensors taken under Hugging Face's names; unused: h.0.attn.bias [1, 1, 32, 32], h.1", done.stderr)
+        with torch.no_grad():
+            torch.testing.assert_close(load_file(self.folder / "out.safetensors")["logits"], module.double()(tokens).logits,
+                                       rtol=1e-9, atol=1e-9)
+
+    def test_several_files_with_an_index(self):
+        module = randomised(public_models.vit("tiny", CLASSES, IMAGE, PATCH))
+        whole = self.folder / "whole"
+        module.save_pretrained(whole, max_shard_size="5MB")
+        self.assertGreater(len(list(whole.glob("model-*.safetensors"))), 3)
+        self.assert_answers_alike(module, whole, "", name="vit", size="tiny")
+        shards = sorted(whole.glob("model-*.safetensors"))
+        index = json.loads((whole / "model.safetensors.index.json").read_text())["weight_map"]
+        first = next(name for name, file in index.items() if file == shards[0].name)
+        tensors = load_file(shards[1])
+        save_file({**tensors, first: torch.ones(1)}, shards[1])
+        self.assertIn(f'has tensor "{first}" twice', self.refusal(whole, name="vit"))
+        save_file(tensors, shards[1])
+        shards[2].write_bytes(shards[2].read_bytes()[:-100])
+        self.assertIn("(truncated)", self.refusal(whole, name="vit"))
+        shards[2].unlink()
+        self.assertIn(f'names "{shards[2].name}", which is missing', self.refusal(whole, name="vit"))
+
+    def test_position_embeddings_for_another_image_size_are_those_of_each_library(self):
+        def of_torchvision(module, side):
+            state = interpolate_embeddings(side * PATCH, PATCH, module.state_dict())
+            return state["encoder.pos_embedding"]
+
+        def of_timm(module, side):
+            return resample_abs_pos_embed(module.pos_embed, [side, side], num_prefix_tokens=1)
+
+        def of_transformers(module, side):
+            tokens = torch.zeros(1, 1 + side * side, 192)
+            return module.vit.embeddings.interpolate_pos_encoding(tokens, side * PATCH, side * PATCH)
+
+        for module, source, interpolate in ((torchvision_vit(), " under torchvision's names", of_torchvision),
+                                            (timm_vit(), " under timm's names", of_timm),
+                                            (public_models.vit("tiny", CLASSES, IMAGE, PATCH), "", of_transformers)):
+            family = "vit" if not source else "another"
+            weights = self.save({public_models.name_in_files(family, name): tensor
+                                 for name, tensor in randomised(module).state_dict().items()})
+            for side in (6, 3):
+                found, said = self.step(weights, name="vit", size="tiny", image_size=side * PATCH)
+                self.assertIn(f"taken{source}; interpolated: {POSITIONS} from 4 x 4 to {side} x {side} patches", said)
+                begun = found[f"param/{POSITIONS}"] + LR * found[f"grad/{POSITIONS}"]
+                expected = interpolate(module, side).detach().double()
+                print(f"{source or ' ours'}, 4 x 4 to {side} x {side}: {(begun - expected).abs().max().item():.1e}", flush=True)
+                torch.testing.assert_close(begun, expected, rtol=0, atol=2e-6)
+
+    def test_a_new_head_and_what_nothing_needs_are_said(self):
+        weights = self.save(randomised(timm_vit(classes=5)).state_dict())
+        _, said = self.step(weights, name="vit", size="tiny")
+        self.assertIn("198 tensors taken under timm's names; fresh: classifier.weight, classifier.bias (the file has 5 "
+                      "classes, the model 10); unused: classifier.bias [5], classifier.weight [5, 192]", said)
+        body = public_models.vit("tiny", CLASSES, IMAGE, PATCH).vit.state_dict()
+        _, said = self.step(self.save({**body, "pooler.dense.bias": torch.zeros(192)}), name="vit", size="tiny")
+        self.assertIn("198 tensors taken under Hugging Face's names; fresh: classifier.weight, classifier.bias (not in the "
+                      "file); unused: pooler.dense.bias [192]", said)
+        old = {name: tensor for name, tensor in torchvision.models.resnet18(num_classes=CLASSES).state_dict().items()
+               if not name.endswith("num_batches_tracked")}
+        _, said = self.step(self.save(old), name="resnet18", stem="imagenet")
+        self.assertIn("102 tensors taken; 20 counters of batches begin at 0 (not in the file)", said)
+
+    def test_half_precision_and_evaluation(self):
+        module = randomised(timm_vit())
+        whole = self.save(module.state_dict(), "whole.safetensors")
+        half = self.save({name: tensor.bfloat16() for name, tensor in module.state_dict().items()}, "half.safetensors")
+        losses = []
+        for weights in (whole, half):
+            done = cli.must_run("eval", self.configuration({"name": "vit", "size": "tiny"}), "--weights", weights, "--json")
+            losses.append(json.loads(done.stdout)["loss"])
+        self.assertAlmostEqual(*losses, delta=0.2)
+        body = self.save({name: tensor for name, tensor in module.state_dict().items() if "head" not in name})
+        done = cli.run("eval", self.configuration({"name": "vit", "size": "tiny"}), "--weights", body)
+        self.assertEqual(done.returncode, 7)
+        self.assertIn("has no tensor 'classifier.", cli.error_of(done))
+
+    def test_files_of_other_models_are_7_in_one_sentence(self):
+        timms = randomised(timm_vit()).state_dict()
+        weights = self.save(timms)
+        self.assertIn("or any other of resnet18, nor any under Hugging Face's names; its first is 'blocks.0.attn.proj.bias': "
+                      "it is of another model", self.refusal(weights, name="resnet18", stem="imagenet"))
+        self.assertIn("tensor 'vit.", self.refusal(weights, name="vit", size="small"))
+        self.assertIn("tensor 'vit.embeddings.patch_embeddings.projection.weight' is [192, 3, 8, 8]",
+                      self.refusal(weights, name="vit", size="tiny", patch_size=4))
+        timms["blocks.3.attn.qkv.weight"] = torch.zeros(575, 192)
+        self.assertIn("'blocks.3.attn.qkv.weight' is [575, 192], which are not 3 tensors: 'vit.encoder.layer.3.attention",
+                      self.refusal(self.save(timms), name="vit", size="tiny"))
+        timms["blocks.3.attn.qkv.weight"] = torch.zeros(576, 191)
+        self.assertIn("tensor 'vit.encoder.layer.3.attention.attention.", self.refusal(self.save(timms), name="vit", size="tiny"))
+        del timms["blocks.3.attn.qkv.weight"]
+        self.assertIn("has no tensor 'vit.encoder.layer.3.attention.attention.",
+                      self.refusal(self.save(timms), name="vit", size="tiny"))
+        registers = {**randomised(timm_vit()).state_dict(), "reg_token": torch.zeros(1, 4, 192)}
+        self.assertIn("'reg_token'", self.refusal(self.save(registers), name="vit", size="tiny"))
+        twice = {**randomised(timm_vit()).state_dict(), "vit.layernorm.weight": torch.ones(192)}
+        self.assertIn("has 'vit.layernorm.weight' twice", self.refusal(self.save(twice), name="vit", size="tiny"))
+        for error in (self.refusal(self.folder, name="convnext"), self.refusal(self.folder / "step.toml", name="vit")):
+            self.assertEqual(len(error.splitlines()), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,90 @@
+#include "storage/weights_files.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "storage/files.h"
+#include "support/files.h"
+
+namespace sluice::storage {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+class WeightsFiles : public testing::Test {
+ protected:
+  // A folder whose index says: a and b in one.safetensors, c in two.safetensors.
+  void SetUp() override {
+    write_safetensors(dir_ / "one.safetensors", {{"a", at::ones({2})}, {"b", at::zeros({3})}});
+    write_safetensors(dir_ / "two.safetensors", {{"c", at::ones({4, 5})}});
+    write_index(R"({"weight_map": {"a": "one.safetensors", "c": "two.safetensors", "b": "one.safetensors"}})");
+  }
+  void write_index(const std::string& text) const { write_text_atomically(dir_ / kIndex, text); }
+  static std::string refusal(const fs::path& path) {
+    try {
+      (void)read_weights(path);
+    } catch (const CheckpointError& error) {
+      return error.what();
+    }
+    return "accepted";
+  }
+  [[nodiscard]] fs::path folder() const { return dir_ / ""; }
+
+  test::TempDir dir_;
+};
+
+TEST_F(WeightsFiles, AreOneTableWhetherNamedByTheFolderOrTheIndex) {
+  for (const fs::path& path : {folder(), dir_ / kIndex}) {
+    const TensorMap tensors = read_weights(path);
+    ASSERT_EQ(tensors.size(), 3U);
+    EXPECT_TRUE(at::equal(tensors.at("b"), at::zeros({3})));
+    EXPECT_EQ(tensors.at("c").sizes(), (std::vector<std::int64_t>{4, 5}));
+  }
+  EXPECT_EQ(read_weights(dir_ / "one.safetensors").size(), 2U);
+  write_safetensors(dir_ / "model.safetensors", {{"whole", at::ones({1})}});
+  EXPECT_TRUE(read_weights(folder()).contains("whole")) << "one file goes before several";
+}
+
+TEST_F(WeightsFiles, ThatAreMissingOrDamagedAreRefused) {
+  fs::resize_file(dir_ / "two.safetensors", fs::file_size(dir_ / "two.safetensors") - 3);
+  EXPECT_THAT(refusal(folder()), HasSubstr("two.safetensors"));
+  fs::remove(dir_ / "two.safetensors");
+  EXPECT_THAT(refusal(folder()), AllOf(HasSubstr(kIndex), HasSubstr("names \"two.safetensors\", which is missing")));
+  fs::remove(dir_ / kIndex);
+  EXPECT_THAT(refusal(folder()), HasSubstr("has neither model.safetensors nor model.safetensors.index.json"));
+  EXPECT_THAT(refusal(dir_ / "none.safetensors"), HasSubstr("none.safetensors"));
+  EXPECT_THAT(refusal(dir_ / "none.json"), HasSubstr("none.json"));
+}
+
+TEST_F(WeightsFiles, ThatDisagreeWithTheirIndexAreRefused) {
+  write_safetensors(dir_ / "two.safetensors", {{"c", at::ones({4})}, {"a", at::ones({2})}});
+  EXPECT_THAT(refusal(folder()), HasSubstr("has tensor \"a\" twice, in one.safetensors and in two.safetensors"));
+  write_safetensors(dir_ / "two.safetensors", {{"d", at::ones({4})}});
+  EXPECT_THAT(refusal(folder()), HasSubstr("says that two.safetensors has tensor \"c\", which it has not"));
+}
+
+TEST_F(WeightsFiles, WithAnIndexThatIsNoneAreRefused) {
+  for (const char* text :
+       {"", "[]", "3", "{", "{\"weight_map\": {}}", "{\"weight_map\": [\"a\"]}", "{\"metadata\": {}}"}) {
+    write_index(text);
+    EXPECT_THAT(refusal(folder()), HasSubstr("is no index of weights")) << text;
+  }
+  write_index(R"({"weight_map": {"a": 3}})");
+  EXPECT_THAT(refusal(folder()), HasSubstr("names no file for \"a\""));
+  for (const char* name :
+       {"../one.safetensors", "/etc/passwd", "", ".", "..", "x/one.safetensors", "one.safetensors/"}) {
+    write_index(concat(R"({"weight_map": {"a": ")", name, R"("}})"));
+    EXPECT_THAT(refusal(folder()), HasSubstr("which is no file beside it")) << name;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::storage
