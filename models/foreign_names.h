@@ -1,7 +1,7 @@
 // foreign_names: the names that torchvision, Hugging Face's transformers and timm give the tensors of models that we
 // have, as tables of text. Our own names are torchvision's for CNNs and Hugging Face's for ViT and GPT-2, so only the
 // others need a table; timm's ResNets have torchvision's names.
-// Not here: tensors (train/foreign_weights.h). Threads: any; pure.
+// Not here: tensors (foreign_weights.h). Threads: any; pure.
 #pragma once
 
 #include <optional>

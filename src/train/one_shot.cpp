@@ -12,12 +12,12 @@
 #include "data/loader.h"
 #include "engine/divergence.h"
 #include "engine/state.h"
+#include "models/foreign_weights.h"
 #include "report/run_totals.h"
 #include "storage/files.h"
 #include "storage/weights_files.h"
 #include "train/choose_plan.h"
 #include "train/composition.h"
-#include "train/foreign_weights.h"
 #include "train/machine_fit.h"
 #include "train/order.h"
 #include "train/plan_changes.h"
@@ -208,7 +208,8 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();
   if (evaluated.checkpoint.empty()) {
-    evaluated.tensors = to_our_names(setup.model, std::move(evaluated.tensors), evaluated.file.string()).tensors;
+    evaluated.tensors =
+        models::to_our_names(setup.model, std::move(evaluated.tensors), evaluated.file.string()).tensors;
   }
   engine::load_model(composition, evaluated.tensors, evaluated.file.string());
   engine::TrainStep& step = engine.step();

@@ -8,9 +8,9 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "engine/state.h"
+#include "models/foreign_weights.h"
 #include "models/freeze_points.h"
 #include "storage/weights_files.h"
-#include "train/foreign_weights.h"
 
 namespace sluice::train {
 namespace {
@@ -129,7 +129,7 @@ std::string names_and_sizes(const storage::TensorMap& tensors) {
 }
 
 // Of foreign names, what in_words() says behind "taken".
-std::string how_in_words(const ForeignWeights& foreign) {
+std::string how_in_words(const models::ForeignWeights& foreign) {
   std::string text;
   if (foreign.names != models::NamesOf::kOurs) text += concat(" under ", models::in_words(foreign.names), " names");
   if (!foreign.interpolated.empty()) text += concat("; interpolated: ", foreign.interpolated);
@@ -174,7 +174,7 @@ std::string in_words(const StartingWeights& weights) {
 
 void load_starting_weights(engine::Composition& composition, const models::ModelOptions& model,
                            const std::filesystem::path& file) {
-  ForeignWeights foreign = to_our_names(model, storage::read_weights(file), file.string());
+  models::ForeignWeights foreign = models::to_our_names(model, storage::read_weights(file), file.string());
   StartingWeights weights = choose_starting_weights(model, std::move(foreign.tensors));
   weights.how = how_in_words(foreign);
   weights.new_counters = foreign.new_counters;

@@ -1,9 +1,9 @@
 // starting_weights: a model that begins to train with the tensors of safetensors files (storage/weights_files.h), under
-// our names or others' (foreign_weights.h). They have to hold exactly the model's, but for the head (what comes after
-// the last block of models/freeze_points.h): parts of it that were made for another number of classes, and those at its
-// end that the file lacks, keep the values the model was made with. A part is what has its name in common but for the
-// last word, "classifier.weight" and "classifier.bias"; it is taken whole or not at all. Not here: checkpoints and
-// evaluation, which need exactly the model's tensors (engine::load_model). Errors: CheckpointError as of
+// our names or others' (models/foreign_weights.h). They have to hold exactly the model's, but for the head (what comes
+// after the last block of models/freeze_points.h): parts of it that were made for another number of classes, and those
+// at its end that the file lacks, keep the values the model was made with. A part is what has its name in common but
+// for the last word, "classifier.weight" and "classifier.bias"; it is taken whole or not at all. Not here: checkpoints
+// and evaluation, which need exactly the model's tensors (engine::load_model). Errors: CheckpointError as of
 // engine::load_model, also for a file that is not whole; values that are not finite are refused in what stays unused,
 // too.
 #pragma once

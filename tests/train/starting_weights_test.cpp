@@ -177,7 +177,7 @@ TEST_F(StartingWeightsFile, RefusesAllElseInTheWordsOfACheckpoint) {
       {"a body tensor is missing", [&](auto& t) { t.erase(body); }},
       {"a body tensor has another shape", [&](auto& t) { t[body] = at::zeros({63}, at::kDouble); }},
       {"a body tensor has integers", [&](auto& t) { t[body] = at::zeros({64}, at::kLong); }},
-      {"a tensor is left over", [](auto& t) { t["vit.pooler.dense.bias"] = at::zeros({64}, at::kDouble); }},
+      {"a tensor is left over", [](auto& t) { t["vit.encoder.norm.bias"] = at::zeros({64}, at::kDouble); }},
       {"the norm before the classifier is missing",
        [](auto& t) { t.erase("vit.layernorm.weight"), t.erase("vit.layernorm.bias"); }},
       {"half of the norm is missing", [](auto& t) { t.erase("vit.layernorm.bias"); }},

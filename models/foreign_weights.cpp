@@ -1,4 +1,4 @@
-#include "train/foreign_weights.h"
+#include "models/foreign_weights.h"
 
 #include <ATen/ATen.h>
 
@@ -11,19 +11,17 @@
 #include "core/error.h"
 #include "core/text.h"
 
-namespace sluice::train {
+namespace sluice::models {
 namespace {
-
-using models::NamesOf;
 
 constexpr const char* kPositions = "vit.embeddings.position_embeddings";
 constexpr const char* kCounter = ".num_batches_tracked";
 
 // Names and shapes, without values.
-storage::TensorMap tensors_of(models::ModelOptions model) {
+NamedTensors tensors_of(ModelOptions model) {
   model.draw_weights = false;
-  storage::TensorMap tensors;
-  for (const auto& layer : models::make_model(model).layers) {
+  NamedTensors tensors;
+  for (const auto& layer : make_model(model).layers) {
     for (const nn::Parameter* parameter : layer->parameters()) tensors[parameter->name] = parameter->value;
     for (const nn::Buffer* buffer : layer->buffers()) tensors[buffer->name] = buffer->value;
   }
@@ -33,32 +31,31 @@ storage::TensorMap tensors_of(models::ModelOptions model) {
 std::optional<std::vector<std::string>> names_of_ours(NamesOf source, const std::string& model,
                                                       const std::string& name) {
   if (source == NamesOf::kOurs) return std::vector{name};
-  return models::our_names(source, model, name);
+  return our_names(source, model, name);
 }
 
 // How many of the file's names are tensors of the model under the names of `source`, or known to be none.
-std::int64_t count_known(NamesOf source, const std::string& model, const storage::TensorMap& file,
-                         const storage::TensorMap& ours) {
+std::int64_t count_known(NamesOf source, const std::string& model, const NamedTensors& file, const NamedTensors& ours) {
   return std::ranges::count_if(file, [&](const auto& entry) {
     const auto names = names_of_ours(source, model, entry.first);
     return names && std::ranges::all_of(*names, [&](const std::string& name) { return ours.contains(name); });
   });
 }
 
-[[noreturn]] void refuse_file(const std::string& source, const std::string& model, const storage::TensorMap& file,
-                              const storage::TensorMap& ours) {
+[[noreturn]] void refuse_file(const std::string& source, const std::string& model, const NamedTensors& file,
+                              const NamedTensors& ours) {
   std::vector<std::string> libraries;
-  for (const NamesOf names : models::foreign_sources(model)) libraries.push_back(models::in_words(names));
+  for (const NamesOf names : foreign_sources(model)) libraries.push_back(in_words(names));
   const std::string others = libraries.empty() ? "" : concat(", nor any under ", join(libraries, ", "), " names");
   throw CheckpointError(concat(source, " has no tensor '", ours.rbegin()->first, "' or any other of ", model, others,
                                "; its first is '", file.begin()->first, "': it is of another model"));
 }
 
-NamesOf choose_names(const std::string& source, const std::string& model, const storage::TensorMap& file,
-                     const storage::TensorMap& ours) {
+NamesOf choose_names(const std::string& source, const std::string& model, const NamedTensors& file,
+                     const NamedTensors& ours) {
   NamesOf best = NamesOf::kOurs;
   std::int64_t most = count_known(best, model, file, ours);
-  for (const NamesOf names : models::foreign_sources(model)) {
+  for (const NamesOf names : foreign_sources(model)) {
     const std::int64_t known = count_known(names, model, file, ours);
     if (known > most) best = names, most = known;
   }
@@ -68,7 +65,7 @@ NamesOf choose_names(const std::string& source, const std::string& model, const 
 
 class Renaming {
  public:
-  Renaming(const std::string& source, const storage::TensorMap& ours, ForeignWeights& result)
+  Renaming(const std::string& source, const NamedTensors& ours, ForeignWeights& result)
       : source_(source), ours_(ours), result_(result) {}
 
   void take(const std::string& foreign, const at::Tensor& tensor, const std::vector<std::string>& names) {
@@ -104,7 +101,7 @@ class Renaming {
   }
 
   const std::string& source_;
-  const storage::TensorMap& ours_;
+  const NamedTensors& ours_;
   ForeignWeights& result_;
 };
 
@@ -137,7 +134,7 @@ at::Tensor interpolated(const at::Tensor& positions, std::int64_t from, std::int
   return at::cat({positions.narrow(1, 0, 1).to(exact), patches}, 1);
 }
 
-void fit_positions(const storage::TensorMap& ours, ForeignWeights& result) {
+void fit_positions(const NamedTensors& ours, ForeignWeights& result) {
   const auto own = ours.find(kPositions);
   const auto found = result.tensors.find(kPositions);
   if (own == ours.end() || found == result.tensors.end()) return;
@@ -148,7 +145,7 @@ void fit_positions(const storage::TensorMap& ours, ForeignWeights& result) {
 }
 
 // Only where all are missing: a file that has some is damaged.
-void add_counters(const storage::TensorMap& ours, ForeignWeights& result) {
+void add_counters(const NamedTensors& ours, ForeignWeights& result) {
   const auto is_counter = [](const auto& entry) { return entry.first.ends_with(kCounter); };
   if (std::ranges::any_of(result.tensors, is_counter)) return;
   for (const auto& entry : ours) {
@@ -162,8 +159,8 @@ void add_counters(const storage::TensorMap& ours, ForeignWeights& result) {
 
 }  // namespace
 
-ForeignWeights to_our_names(const models::ModelOptions& model, storage::TensorMap file, const std::string& source) {
-  const storage::TensorMap ours = tensors_of(model);
+ForeignWeights to_our_names(const ModelOptions& model, NamedTensors file, const std::string& source) {
+  const NamedTensors ours = tensors_of(model);
   ForeignWeights result{.names = choose_names(source, model.name, file, ours)};
   Renaming renaming(source, ours, result);
   for (const auto& [name, tensor] : file) {
@@ -175,4 +172,4 @@ ForeignWeights to_our_names(const models::ModelOptions& model, storage::TensorMa
   return result;
 }
 
-}  // namespace sluice::train
+}  // namespace sluice::models

@@ -3,29 +3,29 @@
 // vision transformer interpolated to its image size. Values are shared with the file's where nothing is computed.
 // Interpolation is bicubic, as the library whose names the file has does it: Hugging Face's without antialias, timm's
 // with it, torchvision's with the corners kept in place.
-// Not here: whether the tensors fit (engine::load_model), heads for other classes (starting_weights.h).
+// Not here: files; whether the tensors fit (engine::load_model), heads for other classes (train/starting_weights.h).
 // Errors: CheckpointError names the file and the tensor.
 #pragma once
 
+#include <map>
 #include <string>
-#include <vector>
 
 #include "models/foreign_names.h"
 #include "models/model.h"
-#include "storage/safetensors.h"
 
-namespace sluice::train {
+namespace sluice::models {
+
+using NamedTensors = std::map<std::string, at::Tensor>;
 
 struct ForeignWeights {
-  storage::TensorMap tensors;     // by our names; what the tables do not know keeps its own
-  storage::TensorMap left_out;    // by the file's names: what our models have no use for
-  models::NamesOf names = {};     // whose the file has
+  NamedTensors tensors;           // by our names; what the tables do not know keeps its own
+  NamedTensors left_out;          // by the file's names: what our models have no use for
+  NamesOf names = {};             // whose the file has
   std::string interpolated;       // "vit...position_embeddings from 14 x 14 to 24 x 24 patches"; empty: nothing
   std::int64_t new_counters = 0;  // of batches, which older files of models with batch-norm lack: set to 0
 };
 
 // `source` names the file in errors.
-[[nodiscard]] ForeignWeights to_our_names(const models::ModelOptions& model, storage::TensorMap file,
-                                          const std::string& source);
+[[nodiscard]] ForeignWeights to_our_names(const ModelOptions& model, NamedTensors file, const std::string& source);
 
-}  // namespace sluice::train
+}  // namespace sluice::models
