@@ -42,24 +42,26 @@ std::int64_t count_known(NamesOf source, const std::string& model, const NamedTe
   });
 }
 
-[[noreturn]] void refuse_file(const std::string& source, const std::string& model, const NamedTensors& file,
-                              const NamedTensors& ours) {
+[[noreturn]] void refuse_file(const std::string& source, ModelOptions model, const NamedTensors& file) {
+  model.draw_weights = false;
+  const Model made = make_model(model);
   std::vector<std::string> libraries;
-  for (const NamesOf names : foreign_sources(model)) libraries.push_back(in_words(names));
+  for (const NamesOf names : foreign_sources(model.name)) libraries.push_back(in_words(names));
   const std::string others = libraries.empty() ? "" : concat(", nor any under ", join(libraries, ", "), " names");
-  throw CheckpointError(concat(source, " has no tensor '", ours.rbegin()->first, "' or any other of ", model, others,
-                               "; its first is '", file.begin()->first, "': it is of another model"));
+  throw CheckpointError(concat(source, " has no tensor '", made.layers.front()->parameters().front()->name,
+                               "' or any other of ", model.name, others, "; its first is '", file.begin()->first,
+                               "': it is of another model"));
 }
 
-NamesOf choose_names(const std::string& source, const std::string& model, const NamedTensors& file,
+NamesOf choose_names(const std::string& source, const ModelOptions& model, const NamedTensors& file,
                      const NamedTensors& ours) {
   NamesOf best = NamesOf::kOurs;
-  std::int64_t most = count_known(best, model, file, ours);
-  for (const NamesOf names : foreign_sources(model)) {
-    const std::int64_t known = count_known(names, model, file, ours);
+  std::int64_t most = count_known(best, model.name, file, ours);
+  for (const NamesOf names : foreign_sources(model.name)) {
+    const std::int64_t known = count_known(names, model.name, file, ours);
     if (known > most) best = names, most = known;
   }
-  if (most == 0 && !file.empty() && !ours.empty()) refuse_file(source, model, file, ours);
+  if (most == 0 && !file.empty() && !ours.empty()) refuse_file(source, model, file);
   return best;
 }
 
@@ -161,7 +163,7 @@ void add_counters(const NamedTensors& ours, ForeignWeights& result) {
 
 ForeignWeights to_our_names(const ModelOptions& model, NamedTensors file, const std::string& source) {
   const NamedTensors ours = tensors_of(model);
-  ForeignWeights result{.names = choose_names(source, model.name, file, ours)};
+  ForeignWeights result{.names = choose_names(source, model, file, ours)};
   Renaming renaming(source, ours, result);
   for (const auto& [name, tensor] : file) {
     const auto names = names_of_ours(result.names, model.name, name);
