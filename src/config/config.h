@@ -87,9 +87,13 @@ struct TrainConfig {
   double rms_alpha = 0.99;
   std::string lr_schedule = "constant";
   std::int64_t warmup_steps = 0;
+  double warmup_epochs = 0;  // in the place of warmup_steps
   double lr_min = 0;
   std::vector<std::int64_t> lr_decay_steps;
   std::int64_t lr_decay_every = 0;  // steps; 0 = at lr_decay_steps
+  std::vector<std::int64_t> lr_decay_epochs;
+  std::int64_t lr_decay_every_epochs = 0;
+  double lr_power = 1;
   double lr_decay = 0.1;
   double label_smoothing = 0;
   double clip_norm = 0;  // 0 = not

@@ -326,11 +326,22 @@ class Rules {
     const auto& train = config_.train;
     require(train.lr_min <= train.lr, {"train.lr_min", "train.lr"},
             concat("train.lr_min=", train.lr_min, " > train.lr=", train.lr, "; it is the lower end"));
-    const bool has_steps = !train.lr_decay_steps.empty(), has_every = train.lr_decay_every > 0;
-    require(train.lr_schedule != "step" || has_steps || has_every, {"train.lr_schedule"},
-            "train.lr_schedule=\"step\" needs train.lr_decay_steps, for example [1000, 2000], or train.lr_decay_every");
-    require(!has_steps || !has_every, {"train.lr_decay_steps", "train.lr_decay_every"},
-            "train.lr_decay_steps and train.lr_decay_every are both set; leave one of them out");
+    const int intervals = (train.lr_decay_every > 0 ? 1 : 0) + (train.lr_decay_every_epochs > 0 ? 1 : 0);
+    const int lists = (train.lr_decay_steps.empty() ? 0 : 1) + (train.lr_decay_epochs.empty() ? 0 : 1);
+    require(train.lr_schedule != "step" || intervals + lists > 0, {"train.lr_schedule"},
+            "train.lr_schedule=\"step\" needs train.lr_decay_steps, for example [1000, 2000], train.lr_decay_every, or "
+            "one of them in epochs, train.lr_decay_epochs or train.lr_decay_every_epochs");
+    require(train.lr_schedule != "exponential" || intervals > 0, {"train.lr_schedule"},
+            "train.lr_schedule=\"exponential\" needs train.lr_decay_every or train.lr_decay_every_epochs, after which "
+            "the rate is train.lr_decay of what it was");
+    require(intervals + lists <= 1,
+            {"train.lr_decay_steps", "train.lr_decay_every", "train.lr_decay_epochs", "train.lr_decay_every_epochs"},
+            "more than one of train.lr_decay_steps, train.lr_decay_every, train.lr_decay_epochs and "
+            "train.lr_decay_every_epochs is set; leave all but one of them out");
+    require(train.warmup_steps == 0 || train.warmup_epochs == 0, {"train.warmup_steps", "train.warmup_epochs"},
+            "train.warmup_steps and train.warmup_epochs are both set; leave one of them out");
+    require(std::ranges::adjacent_find(train.lr_decay_epochs, std::greater_equal<>{}) == train.lr_decay_epochs.end(),
+            {"train.lr_decay_epochs"}, "train.lr_decay_epochs must rise from entry to entry");
     require(std::ranges::adjacent_find(train.lr_decay_steps, std::greater_equal<>{}) == train.lr_decay_steps.end(),
             {"train.lr_decay_steps"}, "train.lr_decay_steps must rise from entry to entry");
   }

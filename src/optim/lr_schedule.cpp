@@ -35,9 +35,16 @@ double after_warmup(const LrSchedule& schedule, std::int64_t step) {
   if (schedule.kind == "constant") return schedule.lr;
   if (schedule.kind == "step")
     return schedule.lr * std::pow(schedule.decay, static_cast<double>(count_decays(schedule, step)));
-  check(schedule.kind == "cosine", "an unknown learning-rate schedule came through the configuration");
+  if (schedule.kind == "exponential")
+    return schedule.lr *
+           std::pow(schedule.decay, static_cast<double>(step) / static_cast<double>(schedule.decay_every));
   const auto length = static_cast<double>(std::max<std::int64_t>(schedule.total_steps - schedule.warmup_steps, 1));
-  return cosine_between(schedule.lr, schedule.lr_min, static_cast<double>(step - schedule.warmup_steps) / length);
+  const double progress = static_cast<double>(step - schedule.warmup_steps) / length;
+  if (schedule.kind == "cosine") return cosine_between(schedule.lr, schedule.lr_min, progress);
+  const bool is_linear = schedule.kind == "linear";
+  check(is_linear || schedule.kind == "polynomial", "an unknown learning-rate schedule came through the configuration");
+  const double left = std::pow(std::max(1 - progress, 0.0), is_linear ? 1 : schedule.power);
+  return schedule.lr_min + (schedule.lr - schedule.lr_min) * left;
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 // lr_schedule: the learning rate as a pure function of the optimizer step. One unit everywhere: optimizer steps, from
-// 0. "constant", "cosine" and "step" (times `decay` at each of `decay_steps`, or every `decay_every` steps) begin with
-// a linear warm-up: step s < warmup_steps uses lr * (s + 1) / warmup_steps. "cosine" falls over the steps that remain
-// as torch's CosineAnnealingLR with T_max = their number: it would be at lr_min one step after the last. "onecycle" is
+// 0. All but "onecycle" begin with a linear warm-up: step s < warmup_steps uses lr * (s + 1) / warmup_steps.
+//   "constant"
+//   "step"         times `decay` at each of `decay_steps`, or every `decay_every` steps
+//   "exponential"  times decay^(s / decay_every): torch's ExponentialLR with decay_every = 1
+//   "cosine", "linear", "polynomial"  fall over the steps that remain, and would be at lr_min one step after the last:
+//                  as torch's CosineAnnealingLR, LinearLR and PolynomialLR (of `power`) with their number
+// "onecycle" is
 // Smith & Topin's (2018) as torch.optim.lr_scheduler.OneCycleLR computes it: cosine from lr / 25 up to lr, then down to
 // lr / 250000 at the last step; the rise takes warmup_steps, or 30 % when that is 0.
 #pragma once
@@ -19,8 +23,9 @@ struct LrSchedule {
   std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 1;
   std::vector<std::int64_t> decay_steps;
-  std::int64_t decay_every = 0;  // 0: at decay_steps
+  std::int64_t decay_every = 0;  // 0: at decay_steps, of "step"
   double decay = 0.1;
+  double power = 1;
 
   [[nodiscard]] double at(std::int64_t step) const;
 };

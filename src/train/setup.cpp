@@ -1,6 +1,7 @@
 #include "train/setup.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <ATen/Context.h>
 
@@ -109,10 +110,30 @@ void open_data(Setup& setup, bool of_own_batch) {
 }
 
 // Without a data set there are no epochs to count; the first step's rate is that of any long run.
+constexpr std::int64_t kLongRun = 1'000'000;
+
 std::int64_t count_steps(const config::TrainConfig& train, std::int64_t batches_per_epoch) {
-  constexpr std::int64_t kLongRun = 1'000'000;
   if (train.steps > 0) return train.steps;
   return batches_per_epoch > 0 ? train.epochs * batches_per_epoch : train.warmup_steps + kLongRun;
+}
+
+std::int64_t count_warmup_steps(const Setup& setup) {
+  const config::TrainConfig& train = setup.config.train;
+  return train.warmup_steps + std::llround(train.warmup_epochs * static_cast<double>(setup.batches_per_epoch));
+}
+
+void check_warmup(const Setup& setup) {
+  const config::TrainConfig& train = setup.config.train;
+  if (train.warmup_epochs > 0 && setup.batches_per_epoch == 0) {
+    throw ConfigError(concat("train.warmup_epochs = ", train.warmup_epochs,
+                             " has no epochs to count by beside a batch of your own; set train.warmup_steps instead"));
+  }
+  const std::int64_t steps = count_warmup_steps(setup);
+  if (steps < setup.total_steps) return;
+  throw ConfigError(concat(train.warmup_epochs > 0 ? concat("train.warmup_epochs = ", train.warmup_epochs, " of ")
+                                                   : std::string("train.warmup_steps = "),
+                           steps, train.warmup_epochs > 0 ? " steps" : "", " leaves none of the ", setup.total_steps,
+                           " steps of the run at the full learning rate; set it lower or train longer"));
 }
 
 // That the cut suits stages and layers.
@@ -204,11 +225,7 @@ Setup make_setup(const config::Config& wanted, const ProcessRank& process, Setup
   if (setup.train_set != nullptr)
     setup.batches_per_epoch = data::batches_per_epoch(setup.train_set->size(), setup.global_batch);
   setup.total_steps = count_steps(config.train, setup.batches_per_epoch);
-  if (config.train.warmup_steps >= setup.total_steps) {
-    throw ConfigError(concat("train.warmup_steps = ", config.train.warmup_steps, " leaves none of the ",
-                             setup.total_steps,
-                             " steps of the run at the full learning rate; set it lower or train longer"));
-  }
+  check_warmup(setup);
   return setup;
 }
 
@@ -271,14 +288,18 @@ measure::Workload workload_of(const Setup& setup) {
 
 optim::LrSchedule lr_schedule(const Setup& setup) {
   const config::TrainConfig& train = setup.config.train;
+  const std::int64_t epoch = setup.batches_per_epoch > 0 ? setup.batches_per_epoch : kLongRun;
+  std::vector<std::int64_t> decay_steps = train.lr_decay_steps;
+  for (const std::int64_t epochs : train.lr_decay_epochs) decay_steps.push_back(epochs * epoch);
   return {.kind = train.lr_schedule,
           .lr = train.lr,
           .lr_min = train.lr_min,
-          .warmup_steps = train.warmup_steps,
+          .warmup_steps = count_warmup_steps(setup),
           .total_steps = setup.total_steps,
-          .decay_steps = train.lr_decay_steps,
-          .decay_every = train.lr_decay_every,
-          .decay = train.lr_decay};
+          .decay_steps = std::move(decay_steps),
+          .decay_every = train.lr_decay_every + train.lr_decay_every_epochs * epoch,  // one of them is 0
+          .decay = train.lr_decay,
+          .power = train.lr_power};
 }
 
 bool keeps_features(const config::Config& config) {

@@ -201,8 +201,18 @@ void repair_decay(TrainConfig& train) {
   std::ranges::sort(train.lr_decay_steps);
   const auto repeats = std::ranges::unique(train.lr_decay_steps);
   train.lr_decay_steps.erase(repeats.begin(), repeats.end());
-  if (!train.lr_decay_steps.empty()) train.lr_decay_every = 0;
-  const bool has_none = train.lr_decay_every == 0 && train.lr_decay_steps.empty();
+  std::ranges::sort(train.lr_decay_epochs);
+  const auto same = std::ranges::unique(train.lr_decay_epochs);
+  train.lr_decay_epochs.erase(same.begin(), same.end());
+  if (train.warmup_epochs > 0) train.warmup_steps = 0;
+  if (train.lr_schedule == "exponential") train.lr_decay_steps.clear(), train.lr_decay_epochs.clear();
+  if (train.lr_schedule == "exponential" && train.lr_decay_every_epochs == 0) train.lr_decay_every = 3;
+  if (train.lr_decay_every > 0) train.lr_decay_every_epochs = 0;
+  if (train.lr_decay_every + train.lr_decay_every_epochs > 0)
+    train.lr_decay_steps.clear(), train.lr_decay_epochs.clear();
+  if (!train.lr_decay_steps.empty()) train.lr_decay_epochs.clear();
+  const bool has_none = train.lr_decay_every + train.lr_decay_every_epochs == 0 && train.lr_decay_steps.empty() &&
+                        train.lr_decay_epochs.empty();
   if (train.lr_schedule == "step" && has_none) train.lr_decay_steps = {1};
 }
 

@@ -247,6 +247,29 @@ TEST(RejectRule, LengthOfTheRun) {
               HasSubstr("run.toml:3: train.warmup_steps=11 > train.steps=10"));
 }
 
+TEST(RejectRule, LengthsOfTheLearningRateAreSaidOnce) {
+  EXPECT_THAT(error_of("[train]\nwarmup_steps = 3\nwarmup_epochs = 0.5\n"), HasSubstr("are both set"));
+  EXPECT_EQ(error_of("[train]\nwarmup_epochs = 0.5\n"), "accepted");
+  const std::string step = "[train]\nlr_schedule = 'step'\n", exponential = "[train]\nlr_schedule = 'exponential'\n";
+  EXPECT_THAT(error_of(step), HasSubstr("needs train.lr_decay_steps"));
+  EXPECT_EQ(error_of(step + "lr_decay_epochs = [30, 60]\n"), "accepted");
+  EXPECT_THAT(error_of(step + "lr_decay_epochs = [30, 30]\n"), HasSubstr("must rise"));
+  EXPECT_THAT(error_of(step + "lr_decay_epochs = [30]\nlr_decay_every = 5\n"), HasSubstr("more than one of"));
+  EXPECT_THAT(error_of(step + "lr_decay_every_epochs = 3\nlr_decay_every = 5\n"), HasSubstr("more than one of"));
+  EXPECT_THAT(error_of(exponential + "lr_decay_epochs = [30]\n"), HasSubstr("needs train.lr_decay_every or"));
+  EXPECT_EQ(error_of(exponential + "lr_decay_every_epochs = 3\n"), "accepted");
+}
+
+TEST(RejectRule, RandomViewsOfImages) {
+  EXPECT_THAT(error_of("[data]\ncrop_area = 0.08\ncrop_padding = 4\n"), HasSubstr("both are random crops"));
+  EXPECT_EQ(error_of("[data]\nviews = 3\nrand_augment = 2\n"), "accepted");
+  EXPECT_THAT(error_of("[data]\nviews = 3\n"), HasSubstr("all views of a sample are the same"));
+  EXPECT_THAT(error_of("[data]\nbroken = 'skip'\n[freeze]\npolicy = 'linear'\ncache = 'memory'\n"),
+              HasSubstr("another sample may take its place"));
+  EXPECT_THAT(error_of("[data]\nerasing = 0.1\n[freeze]\npolicy = 'linear'\ncache = 'memory'\n"),
+              HasSubstr("new in each epoch"));
+}
+
 TEST(RejectRule, FreezingGoesWithItsScheduleAndNoOtherPlanOfChanges) {
   EXPECT_THAT(error_of("[freeze]\npolicy = 'schedule'\n"),
               HasSubstr(R"(freeze.policy="schedule" needs freeze.schedule, for example ["3: 7", "5: 9"])"));

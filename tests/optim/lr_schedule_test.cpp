@@ -35,6 +35,41 @@ TEST(LrSchedule, CosineAfterAWarmUpFallsOverTheStepsThatRemain) {
                 0.03454915028125263, 0.009549150281252633});
 }
 
+TEST(LrSchedule, LinearIsTorchs) {
+  // torch: LinearLR(start_factor=1, end_factor=0.1, total_iters=8)
+  expect_rates({.kind = "linear", .lr = 0.1, .lr_min = 0.01, .total_steps = 8},
+               {0.1, 0.08875, 0.07749999999999999, 0.06624999999999999, 0.05499999999999999, 0.04374999999999999,
+                0.032499999999999994, 0.021249999999999995});
+}
+
+TEST(LrSchedule, PolynomialIsTorchs) {
+  // torch: PolynomialLR(total_iters=8, power=2)
+  expect_rates({.kind = "polynomial", .lr = 0.1, .total_steps = 8, .power = 2},
+               {0.1, 0.0765625, 0.05625, 0.03906250000000001, 0.02500000000000001, 0.014062500000000006,
+                0.006250000000000002, 0.0015625000000000005});
+}
+
+TEST(LrSchedule, ExponentialIsTorchs) {
+  // torch: ExponentialLR(gamma=0.9)
+  expect_rates({.kind = "exponential", .lr = 0.1, .total_steps = 8, .decay_every = 1, .decay = 0.9},
+               {0.1, 0.09000000000000001, 0.08100000000000002, 0.07290000000000002, 0.06561000000000002,
+                0.05904900000000002, 0.05314410000000002, 0.04782969000000002});
+  const LrSchedule slow{
+      .kind = "exponential", .lr = 0.1, .warmup_steps = 2, .total_steps = 80, .decay_every = 10, .decay = 0.5};
+  EXPECT_NEAR(slow.at(10), 0.05, 1e-15);
+  EXPECT_NEAR(slow.at(15), 0.1 * std::pow(0.5, 1.5), 1e-15);
+  EXPECT_NEAR(slow.at(0), 0.05, 1e-15);
+}
+
+TEST(LrSchedule, WhatFallsOverTheStepsThatRemainBeginsAfterTheWarmUp) {
+  for (const char* kind : {"linear", "polynomial"}) {
+    const LrSchedule schedule{.kind = kind, .lr = 0.1, .warmup_steps = 4, .total_steps = 9};
+    EXPECT_NEAR(schedule.at(3), 0.1, 1e-15);
+    EXPECT_NEAR(schedule.at(4), 0.1, 1e-15);
+    EXPECT_NEAR(schedule.at(8), 0.02, 1e-15);
+  }
+}
+
 TEST(LrSchedule, StepMultipliesAtEachOfItsSteps) {
   // torch: MultiStepLR([2, 5], gamma=0.1)
   expect_rates({.kind = "step", .lr = 0.1, .total_steps = 7, .decay_steps = {2, 5}, .decay = 0.1},
@@ -75,11 +110,15 @@ TEST(LrSchedule, OneCycleRisesOverTheWarmUpWhenThereIsOne) {
 }
 
 TEST(LrSchedule, IsPositiveAndAtMostLrForTinyRuns) {
-  for (const char* kind : {"constant", "cosine", "step", "onecycle"}) {
+  for (const char* kind : {"constant", "cosine", "linear", "polynomial", "exponential", "step", "onecycle"}) {
     for (std::int64_t total = 1; total <= 5; ++total) {
       for (std::int64_t warmup = 0; warmup <= total; ++warmup) {
-        const LrSchedule schedule{
-            .kind = kind, .lr = 0.1, .warmup_steps = warmup, .total_steps = total, .decay_steps = {1}};
+        const LrSchedule schedule{.kind = kind,
+                                  .lr = 0.1,
+                                  .warmup_steps = warmup,
+                                  .total_steps = total,
+                                  .decay_steps = {1},
+                                  .decay_every = 2};
         for (std::int64_t step = 0; step < total; ++step) {
           EXPECT_GT(schedule.at(step), 0) << kind << " " << total << " " << warmup << " " << step;
           EXPECT_LE(schedule.at(step), 0.1 + 1e-15) << kind << " " << total << " " << warmup << " " << step;

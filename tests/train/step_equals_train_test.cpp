@@ -78,6 +78,9 @@ std::vector<Key> keys_of(const std::string& optimizer) {
       {"lr_decay_every",
        [](auto& c) { c.train.lr_schedule = "step", c.train.lr_decay_every = 1, c.train.lr_decay = 0.5; }, false},
   };
+  keys.push_back({"linear", [](auto& c) { c.train.lr_schedule = "linear"; }, false});
+  keys.push_back(
+      {"lr_decay_epochs", [](auto& c) { c.train.lr_schedule = "step", c.train.lr_decay_epochs = {1}; }, false});
   if (optimizer == "momentum") {
     keys.push_back({"momentum", [](auto& c) { c.train.momentum = 0.5; }, false});
     keys.push_back({"nesterov", [](auto& c) { c.train.nesterov = true; }});
@@ -146,6 +149,43 @@ TEST(LearningRate, OfStepNIsTheSchedulesAtNMinusOneAlsoAfterAResume) {
   const auto steps = events_of(dir / "run", "step");
   ASSERT_EQ(steps.size(), 6U);
   for (std::int64_t done = 0; done < 6; ++done) EXPECT_EQ(steps[done].at("lr").get<double>(), schedule.at(done));
+}
+
+// Ten batches an epoch.
+config::Config ten_batches() {
+  config::Config config = small_run();
+  config.data.samples = 10 * config.train.global_batch;
+  config.train.steps = 100;
+  return config;
+}
+
+TEST(LearningRate, LengthsMayBeInEpochs) {
+  config::Config config = ten_batches();
+  config.train.lr_schedule = "step";
+  config.train.warmup_epochs = 0.5;
+  config.train.lr_decay_epochs = {2, 5};
+  config.train.lr_decay = 0.1;
+  optim::LrSchedule schedule = lr_schedule(make_setup(config));
+  EXPECT_EQ(schedule.warmup_steps, 5);
+  EXPECT_EQ(schedule.decay_steps, (std::vector<std::int64_t>{20, 50}));
+  EXPECT_NEAR(schedule.at(49), 0.1 * config.train.lr, 1e-15);
+  EXPECT_NEAR(schedule.at(50), 0.01 * config.train.lr, 1e-15);
+  config.train.lr_decay_epochs.clear();
+  config.train.lr_decay_every_epochs = 3;
+  config.train.lr_schedule = "exponential";
+  schedule = lr_schedule(make_setup(config));
+  EXPECT_NEAR(schedule.at(30), 0.1 * config.train.lr, 1e-15);
+}
+
+TEST(LearningRate, AWarmUpAsLongAsTheRunIsRefused) {
+  config::Config config = ten_batches();
+  config.train.warmup_epochs = 10;
+  try {
+    static_cast<void>(make_setup(config));
+    FAIL() << "nothing was refused";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("train.warmup_epochs = 10 of 100 steps leaves none of the 100 steps"));
+  }
 }
 
 }  // namespace
