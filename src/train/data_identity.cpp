@@ -20,11 +20,13 @@ void feed(storage::Digester& digester, const std::vector<T>& values) {
   digester.update(std::as_bytes(std::span(values)));
 }
 
-// Of an encoded set every file's name is part of what it is, and the bytes of some.
-void feed_names(storage::Digester& digester, const data::Dataset& dataset) {
+// Of an encoded set every file's name and class are part of what it is, and the bytes of some. Not the folder: it may
+// lie elsewhere in another process.
+void feed_files(storage::Digester& digester, const data::Dataset& dataset) {
   for (std::int64_t i = 0; i < dataset.size(); ++i) {
     const std::string name = std::filesystem::path(dataset.file_of(i)).filename();
-    digester.update(std::as_bytes(std::span(name)));
+    const std::string line = concat(dataset.target(i), " ", name, "\n");
+    digester.update(std::as_bytes(std::span(line)));
   }
 }
 
@@ -57,7 +59,7 @@ SplitIdentity identity_of(const data::Dataset& dataset) {
   storage::Digester digester;
   feed(digester, std::vector<std::int64_t>{has_targets ? 0 : 1, info.channels, info.height, info.width, info.classes,
                                            info.context, dataset.size()});
-  if (info.is_encoded) feed_names(digester, dataset);
+  if (info.is_encoded) feed_files(digester, dataset);
   const std::int64_t count = samples_to_read(dataset);
   std::vector<std::uint8_t> sample(info.sample_bytes());
   std::vector<std::int64_t> targets;
