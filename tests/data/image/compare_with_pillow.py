@@ -16,7 +16,7 @@ import zlib
 import numpy as np
 from PIL import Image
 
-from pictures import Dumper, encoded, is_refused_by_pillow, photograph, pictures
+from pictures import Dumper, encoded, is_refused_by_pillow, photograph, pictures, png
 
 DUMP = None
 
@@ -39,6 +39,12 @@ class EqualToPillow(unittest.TestCase):
                 theirs = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
                 ours = self.dumper.pixels("decode", data, *theirs.shape[:2], 0, 0, 0, 0)
                 np.testing.assert_array_equal(ours, theirs)
+
+    def test_grey_of_16_bits_keeps_its_upper_half(self):
+        """Unlike Pillow, which makes everything above 255 of 65535 white."""
+        values = np.random.default_rng(1).integers(0, 65536, (7, 5, 1))
+        ours = self.dumper.pixels("decode", png(values, 0, 16), 7, 5, 0, 0, 0, 0)
+        np.testing.assert_array_equal(ours, np.repeat(values >> 8, 3, axis=2))
 
     def test_parts_are_parts_of_the_whole(self):
         draw = random.Random(5)

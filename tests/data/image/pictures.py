@@ -2,7 +2,9 @@
 
 import io
 import pathlib
+import struct
 import subprocess
+import zlib
 
 import numpy as np
 from PIL import Image
@@ -24,6 +26,21 @@ def encoded(image, form, **options):
     file = io.BytesIO()
     image.save(file, form, **options)
     return file.getvalue()
+
+
+ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+
+
+def png(pixels, kind, depth=8, interlaced=False):
+    """What Pillow cannot write. pixels: [height, width, channels]; kind: PNG's colour type."""
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    height, width = pixels.shape[:2]
+    passes = [pixels[top::down, left::right] for top, left, down, right in ADAM7] if interlaced else [pixels]
+    rows = b"".join(b"\0" + row.astype(f">u{depth // 8}").tobytes() for part in passes if part.size for row in part)
+    header = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, int(interlaced))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
 def pictures():
@@ -57,6 +74,11 @@ def pictures():
     made["png alpha"] = encoded(with_alpha, "PNG")
     made["png grey alpha"] = encoded(with_alpha.convert("LA"), "PNG")
     made["png transparent colour"] = encoded(rgb, "PNG", transparency=(1, 2, 3))
+    made["png interlaced"] = png(np.asarray(rgb), 2, interlaced=True)
+    made["png grey interlaced"] = png(np.asarray(rgb.convert("L"))[..., None], 0, interlaced=True)
+    deep = np.random.default_rng(2).integers(0, 65536, (9, 12, 4))
+    for name, kind, channels in (("RGB", 2, 3), ("RGBA", 6, 4), ("grey alpha", 4, 2)):
+        made[f"png {name} of 16 bits"] = png(deep[..., :channels], kind, 16)
     made["webp"] = encoded(rgb, "WEBP", quality=80)
     made["webp lossless"] = encoded(rgb, "WEBP", lossless=True)
     made["webp alpha"] = encoded(with_alpha, "WEBP", quality=80)
