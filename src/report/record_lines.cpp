@@ -1,6 +1,7 @@
 #include "report/record_lines.h"
 
 #include <string.h>
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <string_view>
@@ -77,6 +78,25 @@ constexpr std::string_view kStepLine = R"({"event":"step",)";
 constexpr std::string_view kDropped = R"("spans_dropped")";  // only in few lines, which are taken whole
 constexpr std::uintmax_t kBytesInWhole = 50'000'000;
 
+// Too deep for what walks through a record by calling itself. A line that is shorter cannot be. Brackets in strings
+// count, too: no record has a thousand of them that are never closed.
+bool is_too_deep(std::string_view line) {
+  constexpr std::size_t kHarmless = 65'536;
+  constexpr std::int64_t kDeepest = 1000;
+  if (line.size() < kHarmless) return false;
+  std::int64_t depth = 0, deepest = 0;
+  for (const char c : line) {
+    depth += (c == '[' || c == '{' ? 1 : 0) - (c == ']' || c == '}' ? 1 : 0);
+    deepest = std::max(deepest, depth);
+  }
+  return deepest > kDeepest;
+}
+
+nlohmann::ordered_json whole_record(const std::string& line) {
+  if (is_too_deep(line)) return nlohmann::ordered_json::value_t::discarded;
+  return nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+}
+
 // memmem() alone is fast where the word's first letter is everywhere.
 bool tells_of_drops(const std::string& line) {
   return ::memmem(line.data(), line.size(), kDropped.data(), kDropped.size()) != nullptr;
@@ -120,7 +140,7 @@ LineDamage read_records(const fs::path& file, const TakeRecord& take, std::int64
     nlohmann::ordered_json record = nlohmann::ordered_json::value_t::discarded;
     const bool may_be_short = every > 1 && line.starts_with(kStepLine) && steps++ % every != 0;
     if (may_be_short && !tells_of_drops(line)) record = head_of_step(line);
-    if (record.is_discarded()) record = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (record.is_discarded()) record = whole_record(line);
     if (const auto event = text_at(record, "event")) {
       take(record, *event);
     } else if (is_last && line.starts_with('{')) {

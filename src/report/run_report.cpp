@@ -108,8 +108,13 @@ RunReport read_report(const std::filesystem::path& run_dir, const TakeRecord& al
   RunReport report{.log = read_run_log(run_dir, also), .config = std::nullopt, .config_problem = {}};
   const std::filesystem::path file = run_dir / "config.toml";
   std::error_code ignored;  // load() says what is wrong with a file that is there
-  if (std::filesystem::status(file, ignored).type() == std::filesystem::file_type::not_found) {
+  const std::filesystem::file_type type = std::filesystem::status(file, ignored).type();
+  if (type == std::filesystem::file_type::not_found) {
     report.config_problem = "config.toml is missing";
+    return report;
+  }
+  if (type != std::filesystem::file_type::regular) {  // a pipe would keep the report waiting
+    report.config_problem = "config.toml is left out: it is no file";
     return report;
   }
   try {

@@ -104,6 +104,13 @@ std::string StepTrace::none_was_made() const {
                 " was made, so there is no trace");
 }
 
+void StepTrace::warn_of_missing() const {
+  const std::int64_t first = steps_.front().spans.step, last = steps_.back().spans.step;
+  if (setup_.process.rank != 0 || (first <= options_.steps.first && last >= options_.steps.last)) return;
+  log_warning(concat("--trace: of the steps ", options_.steps.first, " to ", options_.steps.last, " only ", first,
+                     " to ", last, " were made"));
+}
+
 void StepTrace::finish() {
   if (is_done_) return;
   if (!steps_.empty()) return write();
@@ -156,6 +163,7 @@ void StepTrace::remove_stale(std::size_t processes) const {
 }
 
 void StepTrace::write() {
+  warn_of_missing();
   profiler::TraceProcess process = own_process();
   if (others_ != nullptr) agree_with_others(process);
   const std::vector<std::string> texts = gather_trace(others_, text_of(process));

@@ -70,6 +70,7 @@ class StepTrace {
   [[nodiscard]] std::string text_of(const profiler::TraceProcess& process) const;
   void remove_stale(std::size_t processes) const;
   [[nodiscard]] std::string none_was_made() const;
+  void warn_of_missing() const;  // where the range was not made whole
 
   const Setup& setup_;
   const comm::Communicator* others_;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 #include <algorithm>
+#include <cctype>
 #include <exception>
 #include <fstream>
 #include <functional>
@@ -37,6 +38,16 @@ void warn(const std::string& why) { profiler::warn_of_level("torch", why, "event
 // In the folder of rank 0; the others may have none.
 fs::path scratch_file(const fs::path& folder, int rank) {
   return (rank == 0 ? folder : fs::temp_directory_path()) / concat("torch_trace.", ::getpid(), ".json");
+}
+
+// Of processes that were killed while they wrote; the folder is this run's alone.
+void remove_leftovers(const fs::path& folder) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool has_number = name.starts_with("torch_trace.") && name.size() > 12 && std::isdigit(name[12]) != 0;
+    if (has_number && name.find(".json") != std::string::npos) fs::remove(entry.path(), ignored);
+  }
 }
 
 bool has_gpus(const Setup& setup) {
@@ -108,7 +119,10 @@ TorchSteps::TorchSteps(const Setup& setup, const comm::Communicator* others, eng
       is_done_(steps.is_empty()),
       running_(engine.recorder()) {}
 
-TorchSteps::~TorchSteps() = default;
+TorchSteps::~TorchSteps() {
+  if (!is_done_ && steps_ > 0)
+    log_warning(concat("LibTorch's trace of ", counted(steps_, "step"), " is lost, as the run did not end well"));
+}
 
 // Nothing is to be done in this step; the one before the range is watched.
 bool TorchSteps::leaves_out(std::int64_t number) const {
@@ -130,6 +144,7 @@ void TorchSteps::before_step(std::int64_t number) {
 void TorchSteps::start() {
   has_begun_ = true;
   running_.hold(nullptr);
+  if (others_ == nullptr || others_->rank() == 0) remove_leftovers(folder_);
   std::string why;
   if (calls_of_step_ > kMostCallsOfOne)
     return warn(concat("the ", calls_of_step_, " operators of a step would fill the memory; lower pipeline.chunks"));

@@ -5,6 +5,7 @@
 """
 
 import json
+import os
 import pathlib
 import shutil
 import tempfile
@@ -225,6 +226,18 @@ class UnfinishedTest(ReportTest):
         self.assertEqual(damaged["unreadable_lines"], len(junk))
         self.assertEqual(damaged["means"], whole["means"])
         self.assertIn(f"{len(junk)} lines of metrics.jsonl cannot be read", cli.must_run("report", run_dir).stdout)
+
+    def test_a_line_that_is_nested_too_deep_is_left_out(self):
+        run_dir = self.copy()
+        deep = b'{"event":"plan","a":' + b"[" * 200_000 + b"]" * 200_000 + b"}\n"
+        self.metrics(run_dir).write_bytes(deep + self.metrics(run_dir).read_bytes())
+        self.assertEqual(self.report(run_dir)[0]["unreadable_lines"], 1)
+
+    def test_a_configuration_that_is_a_pipe_keeps_nobody_waiting(self):
+        run_dir = self.copy()
+        (run_dir / "config.toml").unlink()
+        os.mkfifo(run_dir / "config.toml")
+        self.assertIn("\nnote: config.toml is left out: it is no file\n", cli.must_run("report", run_dir).stdout)
 
     def test_a_run_without_its_configuration_is_told_from_its_plan(self):
         run_dir = self.copy()

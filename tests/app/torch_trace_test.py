@@ -58,6 +58,20 @@ class TorchTraceTest(unittest.TestCase):
     def train(self, config, *arguments, **more):
         return cli.must_run("train", config, "--run-dir", self.run_dir, *arguments, **more)
 
+    def test_a_run_that_diverges_says_that_its_trace_is_lost(self):
+        config = configuration(self.folder, train={"steps": STEPS, "global_batch": 16, "lr": 1e30})
+        done = cli.run("train", config, "--run-dir", self.run_dir, "--trace", "1..8")
+        self.assertEqual(done.returncode, 6, done.stderr)
+        self.assertRegex(done.stderr, r"warning LibTorch's trace of \d steps? is lost, as the run did not end well")
+
+    def test_what_a_killed_process_left_goes(self):
+        self.train(configuration(self.folder, train={"steps": 2, "global_batch": 16}))
+        left = self.run_dir / "torch_trace.12345.json"
+        left.write_text("{")
+        self.train(configuration(self.folder), "--resume", "auto")
+        self.assertFalse(left.exists())
+        self.assertTrue((self.run_dir / "torch_trace.rank0.json.gz").exists())
+
     def test_every_stage_is_there_with_the_operators_that_the_run_names(self):
         config = configuration(self.folder, pipeline={"stages": 2, "chunks": CHUNKS}, replicas={"local": 2})
         done = self.train(config)

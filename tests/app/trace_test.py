@@ -292,6 +292,7 @@ class TraceTest(unittest.TestCase):
         config = configuration(self.folder)
         done = cli.must_run("train", config, "--run-dir", self.run_dir, "--trace", "7..20")
         self.assertIn("trace of 2 steps", done.stderr)
+        self.assertIn("--trace: of the steps 7 to 20 only 7 to 8 were made", done.stderr)
         trace_rules.check(trace_rules.read(self.run_dir / "trace.rank0.json.gz"))
         done = cli.must_run("train", config, "--run-dir", self.folder / "other", "--trace", "20")
         self.assertIn("--trace: no step from 20 to 20 was made", done.stderr)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "config/reject_support.h"
 #include "core/error.h"
 
 namespace sluice::config {
@@ -17,15 +18,6 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-std::string error_of(std::string_view text, const std::vector<std::string>& sets = {}) {
-  try {
-    (void)parse(text, "run.toml", sets);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 std::string set_error(const std::string& set) { return error_of("", {set}); }
 
@@ -237,143 +229,6 @@ TEST(RejectSet, NamesTheSet) {
             EndsWith("; pipeline.partition needs an array of integers or \"auto\", for example partition = [3, 4]")));
   EXPECT_THAT(set_error("train.lr=1\nmomentum=2"), HasSubstr("expected one TOML value"));
   EXPECT_THAT(set_error("model.name=\xff"), HasSubstr("not valid TOML"));
-}
-
-TEST(RejectRule, LengthOfTheRun) {
-  EXPECT_EQ(error_of("[train]\nepochs = 0\n"),
-            "run.toml:2: train.epochs and train.steps are both 0; set one of them above 0");
-  EXPECT_EQ(error_of("[train]\nepochs = 0\nsteps = 1\n"), "accepted");
-  EXPECT_THAT(error_of("[train]\nsteps = 10\nwarmup_steps = 11\n"),
-              HasSubstr("run.toml:3: train.warmup_steps=11 > train.steps=10"));
-}
-
-TEST(RejectRule, LengthsOfTheLearningRateAreSaidOnce) {
-  EXPECT_THAT(error_of("[train]\nwarmup_steps = 3\nwarmup_epochs = 0.5\n"), HasSubstr("are both set"));
-  EXPECT_EQ(error_of("[train]\nwarmup_epochs = 0.5\n"), "accepted");
-  const std::string step = "[train]\nlr_schedule = 'step'\n", exponential = "[train]\nlr_schedule = 'exponential'\n";
-  EXPECT_THAT(error_of(step), HasSubstr("needs train.lr_decay_steps"));
-  EXPECT_EQ(error_of(step + "lr_decay_epochs = [30, 60]\n"), "accepted");
-  EXPECT_THAT(error_of(step + "lr_decay_epochs = [30, 30]\n"), HasSubstr("must rise"));
-  EXPECT_THAT(error_of(step + "lr_decay_epochs = [30]\nlr_decay_every = 5\n"), HasSubstr("more than one of"));
-  EXPECT_THAT(error_of(step + "lr_decay_every_epochs = 3\nlr_decay_every = 5\n"), HasSubstr("more than one of"));
-  EXPECT_THAT(error_of(exponential + "lr_decay_epochs = [30]\n"), HasSubstr("needs train.lr_decay_every or"));
-  EXPECT_EQ(error_of(exponential + "lr_decay_every_epochs = 3\n"), "accepted");
-}
-
-TEST(RejectRule, RandomViewsOfImages) {
-  EXPECT_THAT(error_of("[data]\ncrop_area = 0.08\ncrop_padding = 4\n"), HasSubstr("both are random crops"));
-  EXPECT_EQ(error_of("[data]\nviews = 3\nrand_augment = 2\n"), "accepted");
-  EXPECT_THAT(error_of("[data]\nviews = 3\n"), HasSubstr("all views of a sample are the same"));
-  EXPECT_THAT(error_of("[data]\nbroken = 'skip'\n[freeze]\npolicy = 'linear'\ncache = 'memory'\n"),
-              HasSubstr("another sample may take its place"));
-  EXPECT_THAT(error_of("[data]\nerasing = 0.1\n[freeze]\npolicy = 'linear'\ncache = 'memory'\n"),
-              HasSubstr("new in each epoch"));
-}
-
-TEST(RejectRule, FreezingGoesWithItsScheduleAndNoOtherPlanOfChanges) {
-  EXPECT_THAT(error_of("[freeze]\npolicy = 'schedule'\n"),
-              HasSubstr(R"(freeze.policy="schedule" needs freeze.schedule, for example ["3: 7", "5: 9"])"));
-  EXPECT_THAT(error_of("[freeze]\nschedule = ['3: 7']\n"),
-              HasSubstr(R"(freeze.schedule is for freeze.policy="schedule", but that is "none")"));
-  EXPECT_THAT(error_of("[pipeline]\nchanges = ['20: stages = 2']\n[freeze]\npolicy = 'linear'\n"),
-              HasSubstr("both say when the plan changes"));
-  EXPECT_THAT(error_of("[pipeline]\norder = 'mine'\n[freeze]\npolicy = 'linear'\n"), HasSubstr("an order is for one"));
-  EXPECT_THAT(error_of("[freeze]\nalpha = 0\n"), HasSubstr("freeze.alpha"));
-  const std::string linear = "[freeze]\npolicy = 'linear'\n";
-  EXPECT_EQ(error_of("[freeze]\ncache = 'memory'\n"), "accepted") << "with a policy for comparison";
-  EXPECT_THAT(error_of(linear + "cache = 'memory'\ncache_bytes = 0\n"), HasSubstr("has no room for anything"));
-  EXPECT_THAT(error_of(linear + "cache = 'disk'\n"), HasSubstr("needs freeze.cache_disk_bytes, for example"));
-  EXPECT_THAT(error_of(linear + "cache = 'memory'\ncache_disk_bytes = 1\n"),
-              HasSubstr("is for freeze.cache=\"disk\" or \"auto\""));
-  EXPECT_THAT(error_of(linear + "cache = 'auto'\n[train]\ndeterministic = true\n"), HasSubstr("an empty cache"));
-  for (const char* data : {"flip = true", "crop_padding = 1"}) {
-    EXPECT_THAT(error_of(linear + "cache = 'auto'\n[data]\n" + data), HasSubstr("no sample would come twice"));
-    EXPECT_EQ(error_of(linear + "cache = 'auto'\n[data]\nviews = 1\n" + data), "accepted");
-  }
-  EXPECT_EQ(error_of(linear + "cache = 'auto'\n"), "accepted");
-  EXPECT_THAT(error_of("[data]\nviews = 2\n"), HasSubstr("all views of a sample are the same"));
-}
-
-TEST(RejectRule, PartitionHasAnEntryPerStage) {
-  EXPECT_EQ(error_of("[pipeline]\nstages = 3\npartition = [1, 2]\n"),
-            "run.toml:3: pipeline.partition has 2 entries, but pipeline.stages=3; give one number of layers per stage");
-}
-
-TEST(RejectRule, AnOrderIsTheSchedule) {
-  EXPECT_EQ(error_of("[pipeline]\norder = \"mine.txt\"\nschedule = \"zb-h1\"\n"),
-            "run.toml:2: pipeline.order=\"mine.txt\" beside pipeline.schedule=\"zb-h1\": an order is the schedule "
-            "itself; leave one of them out (pipeline.schedule at \"1f1b\")");
-  EXPECT_EQ(error_of("[pipeline]\norder = \"mine.txt\"\nschedule = \"1f1b\"\n"), "accepted");
-}
-
-TEST(RejectRule, ReplicasWithoutSyncWouldDriftApart) {
-  EXPECT_EQ(error_of("[replicas]\nlocal = 2\nsync = \"none\"\n"),
-            "run.toml:3: replicas.sync=\"none\" leaves replicas.local=2 replicas out of step; use \"allreduce\" or "
-            "replicas.local=1");
-  EXPECT_EQ(error_of("[replicas]\nlocal = 1\nsync = \"none\"\n"), "accepted");
-}
-
-TEST(RejectRule, EveryMicroBatchHasASample) {
-  EXPECT_EQ(error_of("[replicas]\nlocal = 65\n"),
-            "run.toml:2: train.global_batch=64 < replicas.local=65; every replica needs a sample");
-  EXPECT_EQ(
-      error_of("[replicas]\nlocal = 2\n[pipeline]\nchunks = 33\n"),
-      "run.toml:4: pipeline.chunks=33 x replicas.local=2 > train.global_batch=64; every micro-batch needs a sample");
-}
-
-TEST(RejectRule, MicroBatchAndChunksAgree) {
-  EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n"), "accepted");
-  EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n[pipeline]\nchunks = 4\n"), "accepted");
-  EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n[pipeline]\nchunks = 2\n"), "accepted");  // with two processes
-  EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n[pipeline]\nchunks = \"auto\"\n"), "accepted");
-  EXPECT_EQ(error_of("[train]\nmicro_batch = 16\n[pipeline]\nchunks = 3\n"),
-            "run.toml:2: train.micro_batch=16 contradicts pipeline.chunks=3: times replicas.local=1 they do not divide "
-            "train.global_batch=64; give only one of the two");
-  EXPECT_THAT(error_of("[train]\nmicro_batch = 65\n"),
-              HasSubstr("train.micro_batch=65 x replicas.local=1 > train.global_batch=64"));
-}
-
-TEST(RejectRule, NamedDevicesCoverTheGrid) {
-  EXPECT_EQ(
-      error_of("[pipeline]\nstages = 2\n[device]\nlist = [\"cpu:0\"]\n"),
-      "run.toml:4: device.list names 1 devices, but pipeline.stages=2 x replicas.local=1 needs 2 per process; name "
-      "one per stage and replica (repeats allowed)");
-  EXPECT_EQ(error_of("[device]\nlist = [\"cpu:0\", \"cpu:1\"]\n"), "accepted");  // the first is taken
-  EXPECT_EQ(error_of("[replicas]\nlocal = 2\n[device]\nlist = [\"cpu:0\", \"cpu:0\"]\n"), "accepted");
-}
-
-TEST(RejectRule, ADeviceListIsNotEmpty) {
-  Config config;
-  config.device.list = {.choice = "", .names = {}};
-  EXPECT_THROW(validate(config), ConfigError);
-}
-
-TEST(RejectRule, OptimizerAndLearningRate) {
-  EXPECT_THAT(error_of("[train]\nnesterov = true\noptimizer = \"sgd\"\n"),
-              HasSubstr("run.toml:2: train.nesterov=true needs train.optimizer=\"momentum\""));
-  EXPECT_THAT(error_of("[train]\nlr_min = 0.5\n"), HasSubstr("train.lr_min=0.5 > train.lr=0.01"));
-  EXPECT_THAT(error_of("[train]\nlr_schedule = \"step\"\n"), HasSubstr("needs train.lr_decay_steps"));
-  EXPECT_THAT(error_of("[train]\nlr_decay_steps = [2, 2]\n"), HasSubstr("must rise"));
-}
-
-TEST(RejectRule, WhatIsCompressedIsASum) {
-  const std::string head = "train.steps = 1\nreplicas.sync = \"ps\"\nps.clock = \"virtual\"\n";
-  EXPECT_EQ(error_of(head + "ps.push_compression = \"topk\"\nps.topk_ratio = 1\nps.policy = \"diloco\"\n"), "accepted");
-  EXPECT_THAT(error_of(head + "ps.pull_compression = \"bf16\"\nps.policy = \"local_sgd\"\n"),
-              HasSubstr("run.toml:4: "));
-  EXPECT_THAT(error_of(head + "ps.push_compression = \"bf16\"\nps.topk_ratio = 0.5\n"), HasSubstr("leave it out"));
-}
-
-TEST(RejectRule, PlaceIsTheFileWhenOnlyDefaultsClash) {
-  EXPECT_THAT(error_of("", {"train.epochs=0"}), StartsWith("--set train.epochs=0: "));
-  Config config;
-  config.train.epochs = 0;
-  try {
-    validate(config);
-    FAIL() << "accepted";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), StartsWith("configuration: train.epochs and train.steps are both 0"));
-  }
 }
 
 TEST(RejectFile, SaysWhatToDo) {
