@@ -61,13 +61,18 @@ at::Tensor features_of(FeatureReuse& reuse, const FrozenPrefix& prefix, const Mi
   return reuse.complete(share, found, prefix.forward(found.inputs, nullptr));
 }
 
+data::SampleReaderOptions reading(const Setup& setup) {
+  data::SampleReaderOptions options = train_loader_options(setup).reading();
+  options.dtype = at::kDouble;
+  return options;
+}
+
 // One process of a run: its loader, its cache, and what has to be in it.
 class Process {
  public:
   Process(const config::Config& config, int rank, int processes)
       : setup_(make_setup(config, {.rank = rank, .processes = processes})),
-        reader_(*setup_.train_set,
-                {train_loader_options(setup_).augment, config.data.views, config.train.seed, at::kDouble}),
+        reader_(*setup_.train_set, reading(setup_)),
         reuse_(setup_) {}
 
   [[nodiscard]] FeatureReuse& reuse() { return reuse_; }
