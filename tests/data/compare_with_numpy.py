@@ -4,7 +4,6 @@ wrong with the files.
     compare_with_numpy.py --dump image_dump
 """
 
-import argparse
 import pathlib
 import sys
 import tempfile
@@ -13,15 +12,13 @@ import unittest
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "image"))
-from pictures import Dumper  # noqa: E402
-
-DUMP = None
+from pictures import Dumper, run_tests  # noqa: E402
 
 
 class EqualToNumpy(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.dumper = Dumper(DUMP, self.folder)
+        self.dumper = Dumper(self.folder)
         self.addCleanup(self.dumper.close)
 
     def save(self, shape, label_type="<i8", count=9):
@@ -106,8 +103,4 @@ class EqualToNumpy(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--dump", required=True)
-    options, rest = parser.parse_known_args()
-    DUMP = options.dump
-    unittest.main(argv=[__file__, *rest])
+    run_tests()

@@ -6,7 +6,6 @@ Pictures of every kind are made here: greyscale, palette, 16 bits, transparency,
 EXIF orientation, interlaced, animated, cut off. With ../shared/data at hand some of its photographs are read as well.
 """
 
-import argparse
 import io
 import random
 import tempfile
@@ -16,16 +15,14 @@ import zlib
 import numpy as np
 from PIL import Image
 
-from pictures import Dumper, encoded, is_refused_by_pillow, photograph, pictures, png
-
-DUMP = None
+from pictures import Dumper, encoded, is_refused_by_pillow, photograph, pictures, png, run_tests
 
 
 class EqualToPillow(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.dumper = Dumper(DUMP, cls.folder.name)
+        cls.dumper = Dumper(cls.folder.name)
         cls.pictures = pictures()
 
     @classmethod
@@ -116,8 +113,4 @@ class EqualToPillow(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--dump", required=True)
-    options, rest = parser.parse_known_args()
-    DUMP = options.dump
-    unittest.main(argv=[__file__, *rest])
+    run_tests()

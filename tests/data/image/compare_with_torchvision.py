@@ -3,7 +3,6 @@
     compare_with_torchvision.py --dump image_dump
 """
 
-import argparse
 import pathlib
 import random
 import tempfile
@@ -16,9 +15,7 @@ from torchvision import datasets, transforms
 from torchvision.transforms import InterpolationMode, RandAugment, functional
 from torchvision.transforms.autoaugment import _apply_op
 
-from pictures import PHOTOGRAPHS, Dumper, encoded, photograph
-
-DUMP = None
+from pictures import PHOTOGRAPHS, Dumper, encoded, photograph, run_tests
 
 # Names whose order is not that of people, hidden folders, folders in folders, endings in capitals, other files.
 FILES = """
@@ -46,7 +43,7 @@ class EqualToTorchvision(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.root = pathlib.Path(cls.folder.name) / "data"
         make_folder(cls.root)
-        cls.dumper = Dumper(DUMP, cls.folder.name)
+        cls.dumper = Dumper(cls.folder.name)
 
     @classmethod
     def tearDownClass(cls):
@@ -188,8 +185,4 @@ class EqualToTorchvision(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--dump", required=True)
-    options, rest = parser.parse_known_args()
-    DUMP = options.dump
-    unittest.main(argv=[__file__, *rest])
+    run_tests()

@@ -1,9 +1,12 @@
 """Picture files of every kind, made here, and image_dump, which reads them."""
 
+import argparse
 import io
 import pathlib
 import struct
 import subprocess
+import sys
+import unittest
 import zlib
 
 import numpy as np
@@ -96,11 +99,22 @@ def is_refused_by_pillow(data):
     return False
 
 
+def run_tests():
+    """The main of a test that is given the program: --dump image_dump, then unittest's own options."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dump", required=True)
+    options, rest = parser.parse_known_args()
+    Dumper.program = options.dump
+    unittest.main(argv=[sys.argv[0], *rest])
+
+
 class Dumper:
-    def __init__(self, program, folder):
+    program = None
+
+    def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         self.out = self.folder / "out"
-        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def close(self):
         self.process.stdin.close()
