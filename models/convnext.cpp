@@ -130,13 +130,6 @@ class ConvNextHead : public nn::RegisteredLayer {
   nn::Linear linear_;
 };
 
-const ConvNextSize& convnext_size(const std::string& name) {
-  for (const ConvNextSize& size : kConvNextSizes) {
-    if (name == size.name) return size;
-  }
-  return kConvNextSizes.front();
-}
-
 void check_convnext_image(const ModelOptions& options) {
   if (options.image_size >= kSmallestConvNextImage) return;
   throw ConfigError(concat("model.image_size=", options.image_size,
@@ -146,15 +139,11 @@ void check_convnext_image(const ModelOptions& options) {
 
 }  // namespace
 
-std::vector<std::string> convnext_sizes() {
-  std::vector<std::string> names;
-  for (const ConvNextSize& size : kConvNextSizes) names.emplace_back(size.name);
-  return names;
-}
+std::vector<std::string> convnext_sizes() { return names_of(kConvNextSizes); }
 
 Layers make_convnext(const ModelOptions& options) {
   check_convnext_image(options);
-  const ConvNextSize& size = convnext_size(options.size);
+  const ConvNextSize& size = size_named(kConvNextSizes, options.size);
   const nn::LayerOptions layer = layer_options(options);
   int blocks = 0, made = 0;
   for (const int count : size.blocks) blocks += count;

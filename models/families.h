@@ -2,10 +2,12 @@
 // Each checks its own part of the options and throws ConfigError.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/check.h"
 #include "models/model.h"
 #include "nn/registry.h"
 
@@ -23,6 +25,20 @@ Layers make_toy_cnn(const ModelOptions& options);
 
 inline nn::LayerOptions layer_options(const ModelOptions& options) {
   return {.seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights};
+}
+
+// Of a table of sizes, whose rows have a `name`.
+template <typename Sizes>
+std::vector<std::string> names_of(const Sizes& sizes) {
+  std::vector<std::string> names;
+  for (const auto& size : sizes) names.emplace_back(size.name);
+  return names;
+}
+template <typename Sizes>
+const auto& size_named(const Sizes& sizes, const std::string& name) {
+  const auto found = std::ranges::find_if(sizes, [&](const auto& size) { return size.name == name; });
+  check(found != std::ranges::end(sizes), "the size of a model was not checked");
+  return *found;
 }
 
 std::vector<std::string> convnext_sizes();        // smallest first

@@ -34,13 +34,6 @@ constexpr std::array kGpt2Sizes{
     Gpt2Size{"small", 768, 12, 12, 50257, 1024},
 };
 
-const Gpt2Size& size_of(const std::string& name) {
-  for (const Gpt2Size& size : kGpt2Sizes) {
-    if (name == size.name) return size;
-  }
-  return kGpt2Sizes.front();
-}
-
 struct Gpt2Options {
   Gpt2Size size;
   std::int64_t vocabulary, context;
@@ -151,16 +144,15 @@ class Gpt2Head : public nn::RegisteredLayer {
 
 }  // namespace
 
-std::vector<std::string> gpt2_sizes() {
-  std::vector<std::string> names;
-  for (const Gpt2Size& size : kGpt2Sizes) names.emplace_back(size.name);
-  return names;
+std::vector<std::string> gpt2_sizes() { return names_of(kGpt2Sizes); }
+
+TokenSizes gpt2_tokens(const std::string& size) {
+  const Gpt2Size& sizes = size_named(kGpt2Sizes, size);
+  return {sizes.vocabulary, sizes.context};
 }
 
-TokenSizes gpt2_tokens(const std::string& size) { return {size_of(size).vocabulary, size_of(size).context}; }
-
 Layers make_gpt2(const ModelOptions& options) {
-  const Gpt2Options gpt2{.size = size_of(options.size),
+  const Gpt2Options gpt2{.size = size_named(kGpt2Sizes, options.size),
                          .vocabulary = options.vocabulary,
                          .context = options.context,
                          .dropout = options.dropout,

@@ -170,24 +170,17 @@ void check_patches(const ModelOptions& options) {
 
 }  // namespace
 
-std::vector<std::string> vit_sizes() {
-  std::vector<std::string> names;
-  for (const VitSize& size : kVitSizes) names.emplace_back(size.name);
-  return names;
-}
+std::vector<std::string> vit_sizes() { return names_of(kVitSizes); }
 
 Layers make_vit(const ModelOptions& options) {
   check_patches(options);
-  VitOptions vit{.size = kVitSizes[0],
-                 .image_size = options.image_size,
-                 .patch_size = options.patch_size,
-                 .channels = options.channels,
-                 .classes = options.classes,
-                 .dropout = options.dropout,
-                 .layer = layer_options(options)};
-  for (const VitSize& size : kVitSizes) {
-    if (options.size == size.name) vit.size = size;
-  }
+  const VitOptions vit{.size = size_named(kVitSizes, options.size),
+                       .image_size = options.image_size,
+                       .patch_size = options.patch_size,
+                       .channels = options.channels,
+                       .classes = options.classes,
+                       .dropout = options.dropout,
+                       .layer = layer_options(options)};
   Layers layers;
   layers.push_back(std::make_unique<VitEmbeddings>(vit));
   for (std::int64_t i = 0; i < vit.size.blocks; ++i) {

@@ -143,6 +143,11 @@ Config parse(std::string_view text, std::string_view name, std::span<const std::
 
 int nesterov_delay(const Config& config) { return config.ps.policy == "diloco" ? 0 : config.ps.nesterov_delay; }
 
+bool DataConfig::has_random_views() const {
+  return crop_area > 0 || crop_padding > 0 || flip || brightness > 0 || contrast > 0 || saturation > 0 || hue > 0 ||
+         rand_augment > 0 || erasing > 0;
+}
+
 std::int64_t step_batch(const Config& config) {
   if (config.replicas.sync != "ps") return config.train.global_batch;
   return config.ps.worker_batch > 0 ? config.ps.worker_batch : config.train.global_batch / config.ps.workers;

@@ -64,10 +64,18 @@ struct DataConfig {
   int rand_augment = 0;                                          // operations
   int rand_augment_strength = 9;
   double erasing = 0;  // probability
+  double mixup = 0;    // alpha of the Beta distribution; likewise cutmix
+  double cutmix = 0;
+  std::string order = "shuffled";
+  std::int64_t shuffle_window = 4096;  // samples; of the order "shards"
+  double validation = 0;               // part of the training set; 0 = the test set
   std::string broken = "fatal";
   std::int64_t views = 0;  // of a sample; 0 = a new one each epoch
 
   bool operator==(const DataConfig&) const = default;
+
+  // Whether training sees a sample otherwise than it is: a crop, a flip, a change of colours, and so on.
+  [[nodiscard]] bool has_random_views() const;
 };
 
 struct TrainConfig {
@@ -85,6 +93,11 @@ struct TrainConfig {
   double beta2 = 0.999;
   double eps = 1e-8;
   double rms_alpha = 0.99;
+  bool amsgrad = false;
+  std::vector<std::string> no_decay;
+  double head_lr = 1;    // times the learning rate
+  double ema_decay = 0;  // 0 = no averaged weights
+  std::int64_t ema_every_steps = 1;
   std::string lr_schedule = "constant";
   std::int64_t warmup_steps = 0;
   double warmup_epochs = 0;  // in the place of warmup_steps
@@ -95,13 +108,17 @@ struct TrainConfig {
   std::int64_t lr_decay_every_epochs = 0;
   double lr_power = 1;
   double lr_decay = 0.1;
+  int lr_patience = 10;  // evaluations
   double label_smoothing = 0;
   double clip_norm = 0;  // 0 = not
   std::string precision = "fp32";
   std::uint64_t seed = 1;
   bool deterministic = false;
-  std::int64_t eval_every_steps = 0;  // 0 = after each epoch
-  std::int64_t eval_limit = 0;        // samples; 0 = the whole test set
+  std::int64_t eval_every_steps = 0;  // 0 = by eval_every_epochs
+  std::int64_t eval_every_epochs = 1;
+  std::int64_t eval_limit = 0;  // samples; 0 = the whole test set
+  std::string best_by = "top1";
+  int stop_patience = 0;  // evaluations; 0 = does not stop early
   double step_timeout_s = 60;
 
   bool operator==(const TrainConfig&) const = default;
@@ -193,6 +210,7 @@ struct CheckpointConfig {
   std::int64_t every_steps = 0;  // 0 = never
   double every_minutes = 0;      // 0 = never
   int keep = 3;
+  bool best = false;
 
   bool operator==(const CheckpointConfig&) const = default;
 };

@@ -20,6 +20,7 @@ inline Limit fraction() { return RealRange{.low = 0, .high = 1, .high_open = tru
 inline Limit any() { return std::monostate{}; }
 inline Limit words(Words list) { return list; }
 
-[[nodiscard]] Keys ps_keys();  // [ps]
+[[nodiscard]] Keys ps_keys();     // [ps]
+[[nodiscard]] Keys train_keys();  // [train]
 
 }  // namespace sluice::config::internal

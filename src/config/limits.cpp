@@ -105,10 +105,13 @@ void check_range(const Key& key, const Value& value, const RealRange& range) {
 }
 
 void check_range(const Key& key, const Value& value, const Words& words) {
-  const auto& word = std::get<std::string>(value);
-  if (std::ranges::find(words, word) != words.end()) return;
-  throw ConfigError(concat(key.name, " = ", one_line(to_text(value)), " is unknown; it must be ", described(words),
-                           did_you_mean(word, words)));
+  const auto check_one = [&](const std::string& word) {
+    if (std::ranges::find(words, word) != words.end()) return;
+    throw ConfigError(concat(key.name, " = ", one_line(to_text(Value{word})), " is unknown; it must be ",
+                             described(words), did_you_mean(word, words)));
+  };
+  if (const auto* word = std::get_if<std::string>(&value)) check_one(*word);
+  if (const auto* list = std::get_if<std::vector<std::string>>(&value)) std::ranges::for_each(*list, check_one);
 }
 
 void check_range(const Key&, const Value&, std::monostate) {}
@@ -152,6 +155,7 @@ void check_devices(const Key& key, const Value& value) {
 
 // Of keys that are lists of entries.
 const char* example_of_entries(std::string_view key) {
+  if (key == "train.no_decay") return R"(["norm", "bias"])";
   return key == "freeze.schedule" ? R"(["3: 7", "5: 9"])" : R"(["20: stages = 2, chunks = 4"])";
 }
 

@@ -27,6 +27,8 @@ class Rules {
     check_devices();
     check_optimizer();
     check_lr_schedule();
+    check_evaluation();
+    check_is_built();
   }
 
  private:
@@ -255,15 +257,10 @@ class Rules {
                    "choose a pipeline.schedule"));
   }
 
-  [[nodiscard]] bool has_random_views() const {
-    const auto& data = config_.data;
-    return data.crop_area > 0 || data.crop_padding > 0 || data.flip || data.brightness > 0 || data.contrast > 0 ||
-           data.saturation > 0 || data.hue > 0 || data.rand_augment > 0 || data.erasing > 0;
-  }
-
   void check_views() const {
     const auto& data = config_.data;
-    require(data.views == 0 || has_random_views(), {"data.views", "data.crop_area", "data.crop_padding", "data.flip"},
+    require(data.views == 0 || data.has_random_views(),
+            {"data.views", "data.crop_area", "data.crop_padding", "data.flip"},
             concat("data.views=", data.views,
                    " beside no crop, flip or other random change of images: all views of a sample are the same; leave "
                    "it out"));
@@ -283,11 +280,14 @@ class Rules {
         concat("freeze.cache=\"", freeze.cache,
                "\" beside train.deterministic: a run that goes on from a checkpoint begins with an empty cache, and "
                "what it computes anew may differ in the last bit; choose freeze.cache=\"off\""));
-    require(data.views > 0 || !has_random_views(), {"freeze.cache", "data.views"},
+    require(data.views > 0 || !data.has_random_views(), {"freeze.cache", "data.views"},
             concat("freeze.cache=\"", freeze.cache,
                    "\" beside crops, flips or other changes of images that are new in each epoch: no sample would come "
-                   "twice; set data.views to "
-                   "how many of them a sample shall have, such as 3"));
+                   "twice; set data.views to how many of them a sample shall have, such as 3"));
+    require(data.mixup == 0 && data.cutmix == 0, {"freeze.cache", "data.mixup", "data.cutmix"},
+            concat("freeze.cache=\"", freeze.cache,
+                   "\" beside data.mixup or data.cutmix: no blend of two samples comes twice; choose "
+                   "freeze.cache=\"off\""));
     require(config_.data.broken == "fatal", {"freeze.cache", "data.broken"},
             concat("freeze.cache=\"", freeze.cache,
                    "\" beside data.broken=\"skip\": features are kept by sample, and another sample may take its "
@@ -320,6 +320,47 @@ class Rules {
             {"train.nesterov", "train.optimizer", "train.momentum"},
             concat(R"(train.nesterov=true needs train.optimizer="momentum" and train.momentum > 0; found ")",
                    train.optimizer, R"(" and )", train.momentum));
+    require(
+        !train.amsgrad || train.optimizer == "adam" || train.optimizer == "adamw", {"train.amsgrad", "train.optimizer"},
+        concat("train.amsgrad=true is for train.optimizer=\"adam\" and \"adamw\"; found \"", train.optimizer, "\""));
+    require(train.ema_every_steps == 1 || train.ema_decay > 0, {"train.ema_every_steps", "train.ema_decay"},
+            concat("train.ema_every_steps=", train.ema_every_steps,
+                   " beside train.ema_decay=0, which keeps no average of the weights; set it, for example to 0.9999"));
+  }
+
+  void check_evaluation() const {
+    const auto& train = config_.train;
+    require(train.eval_every_steps == 0 || train.eval_every_epochs == 1,
+            {"train.eval_every_epochs", "train.eval_every_steps"},
+            "train.eval_every_steps and train.eval_every_epochs are both set; leave one of them out");
+    const bool is_plateau = train.lr_schedule == "plateau";
+    require(config_.replicas.sync != "ps" || (!is_plateau && train.stop_patience == 0),
+            {"train.lr_schedule", "train.stop_patience", "replicas.sync"},
+            concat(is_plateau ? "train.lr_schedule=\"plateau\"" : "train.stop_patience",
+                   " goes by evaluations, but workers of a parameter server go on while one runs; leave it out with "
+                   "replicas.sync=\"ps\""));
+    require(is_plateau || train.lr_patience == TrainConfig{}.lr_patience, {"train.lr_patience", "train.lr_schedule"},
+            concat("train.lr_patience=", train.lr_patience, " is for train.lr_schedule=\"plateau\"; leave it out"));
+  }
+
+  // Keys whose rooms are still being built; each goes with what it stands for.
+  void check_is_built() const {
+    const auto refuse = [&](bool is_set, std::string_view key) {
+      require(!is_set, {key}, concat(key, " is not built yet; leave it out"));
+    };
+    refuse(config_.data.mixup > 0, "data.mixup");
+    refuse(config_.data.cutmix > 0, "data.cutmix");
+    refuse(config_.data.order != "shuffled", "data.order");
+    refuse(config_.data.validation > 0, "data.validation");
+    refuse(config_.train.amsgrad, "train.amsgrad");
+    refuse(config_.train.optimizer == "lamb", "train.optimizer");
+    refuse(!config_.train.no_decay.empty(), "train.no_decay");
+    refuse(config_.train.head_lr != 1, "train.head_lr");
+    refuse(config_.train.ema_decay > 0, "train.ema_decay");
+    refuse(config_.train.lr_schedule == "plateau", "train.lr_schedule");
+    refuse(config_.train.eval_every_epochs > 1, "train.eval_every_epochs");
+    refuse(config_.train.stop_patience > 0, "train.stop_patience");
+    refuse(config_.checkpoint.best, "checkpoint.best");
   }
 
   void check_lr_schedule() const {

@@ -20,7 +20,6 @@ using internal::real_between;
 using internal::words;
 
 constexpr std::int64_t kLargestMemory = std::int64_t{1} << 50;
-constexpr std::int64_t kLargestSeed = std::numeric_limits<std::int64_t>::max();
 
 template <auto kMember>
 Field device() {
@@ -33,10 +32,6 @@ Field model() {
 template <auto kMember>
 Field data() {
   return field<&Config::data, kMember>();
-}
-template <auto kMember>
-Field train() {
-  return field<&Config::train, kMember>();
 }
 template <auto kMember>
 Field pipeline() {
@@ -97,8 +92,7 @@ Keys model_keys() {
        "torchvision has 0.1 (tiny), 0.4 (small), 0.5 (base, large)"},
       {"model.weights", model<&C::weights>(), any(), "",
        "weights to start from, ours or another library's: a safetensors file, or a folder or index of several; the "
-       "head "
-       "may be for another number of classes; empty = fresh weights"},
+       "head may be for another number of classes; empty = fresh weights"},
   };
 }
 
@@ -137,72 +131,24 @@ Keys data_keys() {
        "torchvision's magnitude of these operations"},
       {"data.erasing", data<&C::erasing>(), real_between(0, 1), "",
        "torchvision's RandomErasing in training: probability that a part of the image is erased"},
+      {"data.mixup", data<&C::mixup>(), real_at_least(0), "",
+       "mixup in training: a batch is blended with itself, moved on by one sample, by a share drawn from Beta(a, a) "
+       "with this a, and so are its targets; 0 = none"},
+      {"data.cutmix", data<&C::cutmix>(), real_at_least(0), "",
+       "CutMix in training: likewise, but a rectangle is taken from the other sample; with data.mixup each batch has "
+       "one of the two, drawn evenly; 0 = none"},
+      {"data.order", data<&C::order>(), words({"shuffled", "shards"}), "",
+       "order of the samples of an epoch: shuffled = any; shards = the tar files in a shuffled order, each from its "
+       "beginning to its end, so that a disk reads on"},
+      {"data.shuffle_window", data<&C::shuffle_window>(), at_least(1), "samples",
+       "samples in a row that are shuffled among each other, of the order shards"},
+      {"data.validation", data<&C::validation>(), real_between(0, 0.9), "part",
+       "this part of the training set is held out and evaluated in the place of the test set; 0 = none"},
       {"data.broken", data<&C::broken>(), words({"fatal", "skip"}), "",
        "what a picture does that cannot be read: end the run, or be named and counted while the next sample takes its "
        "place"},
       {"data.views", data<&C::views>(), between(0, 1'000'000), "views",
        "how many different crops and flips a sample has, which the epochs take in turn; 0 = a new one in each epoch"},
-  };
-}
-
-Keys train_keys() {
-  using C = TrainConfig;
-  return {
-      {"train.epochs", train<&C::epochs>(), at_least(0), "epochs",
-       "passes over the training data; ignored when train.steps > 0"},
-      {"train.steps", train<&C::steps>(), at_least(0), "steps",
-       "train exactly this many optimizer steps; 0 = as many as train.epochs take"},
-      {"train.global_batch", train<&C::global_batch>(), at_least(1), "samples",
-       "samples per optimizer step, over all replicas"},
-      {"train.micro_batch", train<&C::micro_batch>(), at_least(0), "samples",
-       "samples per micro-batch; 0 = from pipeline.chunks, else the chunks follow from it"},
-      {"train.eval_batch", train<&C::eval_batch>(), at_least(1), "samples", "samples per evaluation batch"},
-      {"train.optimizer", train<&C::optimizer>(), words({"sgd", "momentum", "rmsprop", "adam", "adamw"}), "",
-       "update rule"},
-      {"train.lr", train<&C::lr>(), above(0), "", "learning rate after the warm-up"},
-      {"train.momentum", train<&C::momentum>(), fraction(), "", "momentum of the optimizer \"momentum\""},
-      {"train.nesterov", train<&C::nesterov>(), any(), "",
-       "momentum by Nesterov; needs train.optimizer = \"momentum\""},
-      {"train.weight_decay", train<&C::weight_decay>(), real_at_least(0), "", "L2 penalty; adamw decouples it"},
-      {"train.beta1", train<&C::beta1>(), fraction(), "", "decay of the mean gradient in adam and adamw"},
-      {"train.beta2", train<&C::beta2>(), fraction(), "", "decay of the mean squared gradient in adam and adamw"},
-      {"train.eps", train<&C::eps>(), above(0), "", "added to the denominator in rmsprop, adam and adamw"},
-      {"train.rms_alpha", train<&C::rms_alpha>(), fraction(), "", "decay of the mean squared gradient in rmsprop"},
-      {"train.lr_schedule", train<&C::lr_schedule>(),
-       words({"constant", "cosine", "linear", "polynomial", "exponential", "step", "onecycle"}), "",
-       "how the learning rate changes"},
-      {"train.warmup_steps", train<&C::warmup_steps>(), at_least(0), "steps", "steps of linear rise to train.lr"},
-      {"train.warmup_epochs", train<&C::warmup_epochs>(), real_at_least(0), "epochs",
-       "likewise in epochs, also a part of one; in the place of train.warmup_steps"},
-      {"train.lr_min", train<&C::lr_min>(), real_at_least(0), "",
-       "learning rate at the end of cosine, linear and polynomial"},
-      {"train.lr_decay_steps", train<&C::lr_decay_steps>(), at_least(1), "steps",
-       "optimizer steps at which the schedule \"step\" multiplies the rate"},
-      {"train.lr_decay", train<&C::lr_decay>(), RealRange{.low = 0, .high = 1, .low_open = true}, "",
-       "factor of \"step\" and \"exponential\""},
-      {"train.lr_decay_every", train<&C::lr_decay_every>(), at_least(0), "steps",
-       "the schedule \"step\" multiplies the rate every so many steps; 0 = at train.lr_decay_steps"},
-      {"train.lr_decay_epochs", train<&C::lr_decay_epochs>(), at_least(1), "epochs",
-       "train.lr_decay_steps in epochs, and in its place"},
-      {"train.lr_decay_every_epochs", train<&C::lr_decay_every_epochs>(), at_least(0), "epochs",
-       "train.lr_decay_every in epochs, and in its place"},
-      {"train.lr_power", train<&C::lr_power>(), above(0), "", "exponent of \"polynomial\""},
-      {"train.label_smoothing", train<&C::label_smoothing>(), fraction(), "",
-       "share of the target spread over all classes"},
-      {"train.clip_norm", train<&C::clip_norm>(), real_at_least(0), "",
-       "largest norm of the gradient of all parameters together; a longer one is scaled down; 0 = any"},
-      {"train.precision", train<&C::precision>(), words({"fp32", "fp64"}), "",
-       "number format of weights, activations and gradients"},
-      {"train.seed", train<&C::seed>(), between(0, kLargestSeed), "",
-       "seed of weights, sample order, augmentation and dropout"},
-      {"train.deterministic", train<&C::deterministic>(), any(), "",
-       "use only kernels whose result does not vary; slower on GPUs"},
-      {"train.eval_every_steps", train<&C::eval_every_steps>(), at_least(0), "steps",
-       "steps between evaluations; 0 = after each epoch"},
-      {"train.eval_limit", train<&C::eval_limit>(), at_least(0), "samples",
-       "evaluate on the first so many of the test set only; 0 = all"},
-      {"train.step_timeout_s", train<&C::step_timeout_s>(), real_between(0.001, 1e6), "s",
-       "a step that takes longer is reported as hung; what it waits for other processes does not count"},
   };
 }
 
@@ -220,8 +166,8 @@ Keys pipeline_keys() {
        "order of the micro-batches on the stages; `sluice schedule` draws and costs them"},
       {"pipeline.order", pipeline<&C::order>(), any(), "",
        "file with an order of your own, as `sluice schedule NAME --text FILE` writes it, in place of "
-       "pipeline.schedule; "
-       "pipeline.stages, virtual and chunks follow from it where they are left at their defaults; empty = none"},
+       "pipeline.schedule; pipeline.stages, virtual and chunks follow from it where they are left at their defaults; "
+       "empty = none"},
       {"pipeline.partition", pipeline<&C::partition>(), at_least(1), "layers",
        "layers per stage, first stage first; auto = balance the measured costs"},
       {"pipeline.recompute", pipeline<&C::recompute>(), words({"none", "layer", "auto"}), "",
@@ -301,6 +247,10 @@ Keys other_keys() {
       {"checkpoint.every_minutes", checkpoint<&CheckpointConfig::every_minutes>(), real_at_least(0), "minutes",
        "minutes between checkpoints; 0 = never by time"},
       {"checkpoint.keep", checkpoint<&CheckpointConfig::keep>(), at_least(1), "checkpoints", "newest checkpoints kept"},
+      {"checkpoint.best", checkpoint<&CheckpointConfig::best>(), any(), "",
+       "save whenever an evaluation is the best one so far by train.best_by, and keep that checkpoint beside the "
+       "newest "
+       "ones"},
       {"profile.level", field<&Config::profile, &ProfileConfig::level>(), words({"off", "events", "cupti", "torch"}),
        "",
        "events: spans of load, forward, backward, transfer, all-reduce and optimizer in every step; cupti: on GPUs "
@@ -322,8 +272,8 @@ Keys other_keys() {
 
 Keys all_keys() {
   Keys all;
-  for (auto* keys :
-       {device_keys, model_keys, data_keys, train_keys, pipeline_keys, internal::ps_keys, freeze_keys, other_keys}) {
+  for (auto* keys : {device_keys, model_keys, data_keys, internal::train_keys, pipeline_keys, internal::ps_keys,
+                     freeze_keys, other_keys}) {
     std::ranges::move(keys(), std::back_inserter(all));
   }
   return all;

@@ -23,7 +23,7 @@ void ColorView::apply(std::span<std::uint8_t> pixels, const View& view, RngStrea
   Image image = from_planes(planes, size_, channels_);
   if (options_.jitter.is_any()) jitter_colors(image, options_.jitter, rng);
   rand_augment(image, options_.rand_augment, options_.rand_augment_strength, rng);
-  write_planes(image, pixels);
+  write_planes(image.pixels, image.channels, pixels);
 }
 
 template <typename T>

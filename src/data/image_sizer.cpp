@@ -1,5 +1,6 @@
 #include "data/image_sizer.h"
 
+#include <optional>
 #include <vector>
 
 #include "core/check.h"
@@ -14,37 +15,27 @@ namespace {
 // A stored image, of which parts can be had.
 class Stored {
  public:
-  Stored(const Dataset& dataset, std::int64_t index) : info_(dataset.info()) {
-    if (info_.is_encoded) {
-      bytes_ = dataset.encoded(index);
-      size_ = read_image_size(bytes_);
+  Stored(const Dataset& dataset, std::int64_t index) {
+    const DatasetInfo& info = dataset.info();
+    if (info.is_encoded) {
+      file_ = dataset.encoded(index);
+      size_ = read_image_size(file_);
     } else {
-      bytes_.resize(static_cast<std::size_t>(info_.pixels()));
-      dataset.read(index, bytes_);
-      size_ = {info_.height, info_.width};
+      std::vector<std::uint8_t> planes(static_cast<std::size_t>(info.pixels()));
+      dataset.read(index, planes);
+      size_ = {info.height, info.width};
+      decoded_ = from_planes(planes, size_, info.channels);
     }
   }
 
   [[nodiscard]] const ImageSize& size() const { return size_; }
   [[nodiscard]] Image part(const Box& box) const {
-    return info_.is_encoded ? decode_image(bytes_, box) : part_of_planes(box);
+    return decoded_ ? part_of(*decoded_, box) : decode_image(file_, box);
   }
 
  private:
-  [[nodiscard]] Image part_of_planes(const Box& box) const {
-    Image image({box.height, box.width}, info_.channels);
-    for (std::int64_t c = 0; c < info_.channels; ++c) {
-      for (std::int64_t y = 0; y < box.height; ++y) {
-        const std::uint8_t* from = bytes_.data() + ((c * size_.height + box.top + y) * size_.width + box.left);
-        std::uint8_t* to = image.row(y) + c;
-        for (std::int64_t x = 0; x < box.width; ++x, to += info_.channels) *to = from[x];
-      }
-    }
-    return image;
-  }
-
-  const DatasetInfo& info_;
-  std::vector<std::uint8_t> bytes_;
+  std::vector<std::uint8_t> file_;
+  std::optional<Image> decoded_;  // of a data set that has pixels
   ImageSize size_;
 };
 
@@ -64,7 +55,8 @@ void ImageSizer::read(std::int64_t index, std::uint64_t key, std::span<std::uint
   check(std::ssize(pixels) == info_.pixels(), "the buffer has not the size of one image");
   if (!changes_size_) return dataset_.read(index, pixels);
   try {
-    write_planes(sized(index, key), pixels);
+    const Image image = sized(index, key);
+    write_planes(image.pixels, image.channels, pixels);
   } catch (const DataError& error) {
     if (!dataset_.info().is_encoded) throw;
     throw DataError(concat(dataset_.file_of(index), ": ", error.what()));

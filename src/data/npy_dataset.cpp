@@ -108,14 +108,11 @@ class NpyDataset final : public Dataset {
   void read(std::int64_t index, std::span<std::uint8_t> pixels) const override {
     check(index >= 0 && index < size(), "sample index out of range");
     check(std::ssize(pixels) == images_.values_of_one(), "the buffer has not the size of one image");
-    const std::uint8_t* from = images_.values.data() + index * images_.values_of_one();
+    const auto image = images_.values.subspan(static_cast<std::size_t>(index) * pixels.size(), pixels.size());
     if (images_.layout == Layout::kPlanes) {
-      std::copy_n(from, pixels.size(), pixels.begin());
-      return;
-    }
-    const std::int64_t plane = images_.size.height * images_.size.width;
-    for (std::int64_t i = 0; i < plane; ++i) {
-      for (std::int64_t c = 0; c < images_.channels; ++c) pixels[c * plane + i] = *from++;
+      std::ranges::copy(image, pixels.begin());
+    } else {
+      write_planes(image, images_.channels, pixels);
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "core/concat.h"
@@ -65,9 +66,9 @@ TensorMap read_shards(const fs::path& index) {
   const auto files = files_by_tensor(index);
   TensorMap all;
   std::map<std::string, std::string> from;
-  std::map<std::string, bool> read;
+  std::set<std::string> read;
   for (const auto& [tensor, file] : files) {
-    if (!std::exchange(read[file], true)) add_file(index, file, all, from);
+    if (read.insert(file).second) add_file(index, file, all, from);
   }
   for (const auto& [tensor, file] : files) {
     const auto found = from.find(tensor);

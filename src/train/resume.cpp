@@ -64,13 +64,31 @@ bool changes_training(const std::string& key) {
          std::ranges::find(of_no_effect, key) == of_no_effect.end();
 }
 
-void warn_of_changes(const config::Config& config, const config::Config& saved, const std::string& source) {
-  std::vector<std::string> changes;
+struct Difference {
+  std::string key, now, then;
+};
+
+std::vector<Difference> differences(const config::Config& config, const config::Config& saved) {
+  std::vector<Difference> all;
   const auto now = config::values(config), then = config::values(saved);
   for (std::size_t i = 0; i < now.size(); ++i) {
     const auto& [key, value] = now[i];
-    if (changes_training(key) && value != then[i].second)
-      changes.push_back(concat(key, " = ", value, " (was ", then[i].second, ")"));
+    if (value != then[i].second) all.push_back({key, value, then[i].second});
+  }
+  return all;
+}
+
+// Of the keys of [data]: where the data come from, which is compared by itself, and how they are read.
+bool may_change(const std::string& key) {
+  constexpr std::array<std::string_view, 7> free{"data.name",    "data.path",     "data.limit", "data.samples",
+                                                 "data.workers", "data.prefetch", "data.broken"};
+  return std::ranges::find(free, key) != free.end();
+}
+
+void warn_of_changes(const config::Config& config, const config::Config& saved, const std::string& source) {
+  std::vector<std::string> changes;
+  for (const auto& [key, now, then] : differences(config, saved)) {
+    if (changes_training(key)) changes.push_back(concat(key, " = ", now, " (was ", then, ")"));
   }
   if (!changes.empty())
     log_warning(concat(source, " was made with other settings; from here on ", join(changes, ", ")));
@@ -274,19 +292,9 @@ void check_resumable(const config::Config& config, const RunState& state, const 
     refuse("data.limit", config.data.limit, saved.data.limit);
     refuse("data.samples", config.data.samples, saved.data.samples);
   }
-  refuse("data.resize", config.data.resize, saved.data.resize);
-  refuse("data.interpolation", config.data.interpolation, saved.data.interpolation);
-  refuse("data.crop_area", config.data.crop_area, saved.data.crop_area);
-  refuse("data.crop_padding", config.data.crop_padding, saved.data.crop_padding);
-  refuse("data.views", config.data.views, saved.data.views);
-  refuse("data.flip", config.data.flip, saved.data.flip);
-  refuse("data.brightness", config.data.brightness, saved.data.brightness);
-  refuse("data.contrast", config.data.contrast, saved.data.contrast);
-  refuse("data.saturation", config.data.saturation, saved.data.saturation);
-  refuse("data.hue", config.data.hue, saved.data.hue);
-  refuse("data.rand_augment", config.data.rand_augment, saved.data.rand_augment);
-  refuse("data.rand_augment_strength", config.data.rand_augment_strength, saved.data.rand_augment_strength);
-  refuse("data.erasing", config.data.erasing, saved.data.erasing);
+  for (const auto& [key, now, then] : differences(config, saved)) {
+    if (key.starts_with("data.") && !may_change(key)) refuse(key, now, then);
+  }
   refuse("train.precision", config.train.precision, saved.train.precision);
   refuse("train.optimizer", config.train.optimizer, saved.train.optimizer);
   warn_of_changes(config, saved, source);

@@ -37,7 +37,7 @@ class RandomValues {
       case Kind::kIntegerOrAuto: return flip() ? Value{std::string("auto")} : Value{integer(key)};
       case Kind::kIntegers: return integers(key, below(4));
       case Kind::kIntegersOrAuto: return flip() ? Value{std::string("auto")} : Value{integers(key, 1 + below(4))};
-      case Kind::kStrings: return changes();
+      case Kind::kStrings: return std::holds_alternative<Words>(key.limit) ? some_words(key) : changes();
       case Kind::kDevices: return devices();
       case Kind::kBytes: return bytes(key);
     }
@@ -80,6 +80,14 @@ class RandomValues {
     return text;
   }
 
+  Value some_words(const Key& key) {
+    std::vector<std::string> some;
+    for (const std::string& word : std::get<Words>(key.limit)) {
+      if (flip()) some.push_back(word);
+    }
+    return some;
+  }
+
   // As they are printed: with the largest unit that gives an integer, else as a number.
   Value bytes(const Key& key) {
     const std::int64_t count = flip() ? integer(key) : below(1000) << 20;
@@ -111,19 +119,15 @@ void repair_freezing(Config& config) {
   if (config.freeze.policy != "none") config.pipeline.order.clear(), config.pipeline.changes.clear();
 }
 
-bool has_random_views(const DataConfig& data) {
-  return data.crop_area > 0 || data.crop_padding > 0 || data.flip || data.brightness > 0 || data.contrast > 0 ||
-         data.saturation > 0 || data.hue > 0 || data.rand_augment > 0 || data.erasing > 0;
-}
-
 void repair_cache(Config& config) {
   auto& freeze = config.freeze;
   auto& data = config.data;
   if (data.crop_area > 0) data.crop_padding = 0;
-  const bool is_random = has_random_views(data);
+  const bool is_random = data.has_random_views();
   if (!is_random) data.views = 0;
   const bool augments_anew = data.views == 0 && is_random;
-  if (config.train.deterministic || augments_anew || data.broken != "fatal") freeze.cache = "off";
+  if (config.train.deterministic || augments_anew || data.broken != "fatal" || data.mixup + data.cutmix > 0)
+    freeze.cache = "off";
   if (freeze.cache == "disk" && freeze.cache_disk_bytes.bytes == 0) freeze.cache = "memory";
   if (freeze.cache == "memory") freeze.cache_disk_bytes.bytes = 0;
   if (freeze.cache == "memory" && freeze.cache_bytes.bytes == 0) freeze.cache_bytes.bytes = 1;
@@ -216,6 +220,34 @@ void repair_decay(TrainConfig& train) {
   if (train.lr_schedule == "step" && has_none) train.lr_decay_steps = {1};
 }
 
+void repair_evaluation(Config& config) {
+  auto& train = config.train;
+  if (config.replicas.sync == "ps") {
+    train.stop_patience = 0;
+    if (train.lr_schedule == "plateau") train.lr_schedule = "constant";
+  }
+  if (train.lr_schedule != "plateau") train.lr_patience = TrainConfig{}.lr_patience;
+  if (train.eval_every_steps > 0) train.eval_every_epochs = 1;
+  if (train.optimizer != "adam" && train.optimizer != "adamw") train.amsgrad = false;
+  if (train.ema_decay == 0) train.ema_every_steps = 1;
+}
+
+void leave_out_what_is_not_built(Config& config) {
+  auto& train = config.train;
+  config.data.mixup = config.data.cutmix = config.data.validation = 0;
+  config.data.order = "shuffled";
+  if (train.optimizer == "lamb") train.optimizer = "sgd";
+  if (train.lr_schedule == "plateau") train.lr_schedule = "constant";
+  train.lr_patience = TrainConfig{}.lr_patience;
+  train.amsgrad = false;
+  train.no_decay.clear();
+  train.head_lr = 1;
+  train.ema_decay = 0;
+  train.ema_every_steps = train.eval_every_epochs = 1;
+  train.stop_patience = 0;
+  config.checkpoint.best = false;
+}
+
 // Changes what the rules between keys forbid, and nothing else.
 Config repaired(Config config) {
   auto& train = config.train;
@@ -238,6 +270,8 @@ Config repaired(Config config) {
   train.nesterov = train.nesterov && train.optimizer == "momentum" && train.momentum > 0;
   train.lr_min = std::min(train.lr_min, train.lr);
   repair_decay(train);
+  repair_evaluation(config);
+  leave_out_what_is_not_built(config);
   return config;
 }
 

@@ -193,7 +193,7 @@ TEST(RejectRange, ANulIsInNoString) {
 TEST(RejectRange, WordsAreListed) {
   EXPECT_EQ(error_of("[train]\noptimizer = \"adamm\"\n"),
             "run.toml:2: train.optimizer = \"adamm\" is unknown; it must be one of \"sgd\", \"momentum\", "
-            "\"rmsprop\", \"adam\", \"adamw\"; did you mean 'adam'?");
+            "\"rmsprop\", \"adam\", \"adamw\", \"lamb\"; did you mean 'adam'?");
   EXPECT_EQ(error_of("[pipeline]\nschedule = \"zb-h3\"\n"),
             "run.toml:2: pipeline.schedule = \"zb-h3\" is unknown; it must be one of \"gpipe\", \"1f1b\", "
             "\"eager-1f1b\", \"interleaved\", \"looped-bfs\", \"zb-h1\", \"zb-h2\", \"zb-v\", \"dualpipe-v\"; "

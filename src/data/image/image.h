@@ -50,12 +50,12 @@ struct Image {
 }
 
 // To and from planes, [channels, height, width].
-inline void write_planes(const Image& image, std::span<std::uint8_t> planes) {
-  const std::int64_t plane = image.size.height * image.size.width;
-  for (std::int64_t c = 0; c < image.channels; ++c) {
+inline void write_planes(std::span<const std::uint8_t> pixels, std::int64_t channels, std::span<std::uint8_t> planes) {
+  const std::int64_t plane = std::ssize(pixels) / channels;
+  for (std::int64_t c = 0; c < channels; ++c) {
     std::uint8_t* to = planes.data() + c * plane;
-    const std::uint8_t* from = image.pixels.data() + c;
-    for (std::int64_t i = 0; i < plane; ++i, from += image.channels) to[i] = *from;
+    const std::uint8_t* from = pixels.data() + c;
+    for (std::int64_t i = 0; i < plane; ++i, from += channels) to[i] = *from;
   }
 }
 
