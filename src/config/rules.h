@@ -17,9 +17,13 @@ struct Sources {
 
   // The place of the first of these keys that was given; the name when all are defaults.
   [[nodiscard]] std::string place(std::initializer_list<std::string_view> keys) const;
+  // ConfigError that says `what`, with that place, unless `ok`.
+  void require(bool ok, std::initializer_list<std::string_view> keys, const std::string& what) const;
 };
 
 // Errors: ConfigError naming the keys, their values and what to change.
 void check_rules(const Config& config, const Sources& sources);
+// Those of [ps], of which it is a part.
+void check_parameter_server(const Config& config, const Sources& sources);
 
 }  // namespace sluice::config

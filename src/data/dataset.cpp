@@ -13,6 +13,7 @@
 #include "data/image_folder.h"
 #include "data/npy_dataset.h"
 #include "data/shapes.h"
+#include "data/subset.h"
 #include "data/text.h"
 
 namespace sluice::data {
@@ -114,32 +115,6 @@ const std::vector<Entry>& entries() {
   return kAll;
 }
 
-// The first samples of another dataset, or evenly spaced ones of one that comes class by class.
-class LimitedDataset final : public Dataset {
- public:
-  LimitedDataset(std::unique_ptr<Dataset> whole, std::int64_t limit)
-      : whole_(std::move(whole)), size_(std::min(limit, whole_->size())) {}
-
-  [[nodiscard]] const DatasetInfo& info() const override { return whole_->info(); }
-  [[nodiscard]] std::int64_t size() const override { return size_; }
-  [[nodiscard]] bool is_in_memory() const override { return whole_->is_in_memory(); }
-  void read(std::int64_t index, std::span<std::uint8_t> sample) const override { whole_->read(place(index), sample); }
-  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return whole_->target(place(index)); }
-  [[nodiscard]] std::vector<std::uint8_t> encoded(std::int64_t index) const override {
-    return whole_->encoded(place(index));
-  }
-  [[nodiscard]] std::string file_of(std::int64_t index) const override { return whole_->file_of(place(index)); }
-
- private:
-  [[nodiscard]] std::int64_t place(std::int64_t index) const {
-    check(index < size_, "a sample beyond data.limit was read");
-    return info().is_encoded ? index * whole_->size() / size_ : index;
-  }
-
-  std::unique_ptr<Dataset> whole_;
-  std::int64_t size_;
-};
-
 [[noreturn]] void reject_name(const std::string& name) {
   std::vector<std::string> names;
   for (const auto& entry : entries()) names.push_back(entry.description.name);
@@ -179,8 +154,7 @@ std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split
                              "\" has no default folder; set data.path to the folder of its files"));
   }
   auto dataset = entry->open(resolved, split);
-  if (options.limit == 0) return dataset;
-  return std::make_unique<LimitedDataset>(std::move(dataset), options.limit);
+  return options.limit == 0 ? std::move(dataset) : limited(std::move(dataset), options.limit);
 }
 
 std::vector<DatasetDescription> list_datasets() {

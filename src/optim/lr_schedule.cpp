@@ -31,8 +31,13 @@ std::int64_t count_decays(const LrSchedule& schedule, std::int64_t step) {
   return std::ranges::count_if(schedule.decay_steps, [&](auto at) { return at <= step; });
 }
 
-double after_warmup(const LrSchedule& schedule, std::int64_t step) {
+double on_plateau(const LrSchedule& schedule, int falls) {
+  return std::max(schedule.lr * std::pow(schedule.decay, falls), schedule.lr_min);
+}
+
+double after_warmup(const LrSchedule& schedule, std::int64_t step, int falls) {
   if (schedule.kind == "constant") return schedule.lr;
+  if (schedule.kind == "plateau") return on_plateau(schedule, falls);
   if (schedule.kind == "step")
     return schedule.lr * std::pow(schedule.decay, static_cast<double>(count_decays(schedule, step)));
   if (schedule.kind == "exponential")
@@ -49,10 +54,10 @@ double after_warmup(const LrSchedule& schedule, std::int64_t step) {
 
 }  // namespace
 
-double LrSchedule::at(std::int64_t step) const {
+double LrSchedule::at(std::int64_t step, int falls) const {
   if (kind == "onecycle") return one_cycle(*this, step);
   if (step < warmup_steps) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
-  return after_warmup(*this, step);
+  return after_warmup(*this, step, falls);
 }
 
 }  // namespace sluice::optim

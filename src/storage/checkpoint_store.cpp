@@ -29,6 +29,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kTemporaryMark = ".tmp-";  // step-N.tmp-<pid>
 constexpr std::string_view kReplacedMark = ".replaced";
 constexpr std::string_view kLeftMark = ".left";  // of a history that the run has left
+constexpr std::string_view kBestName = "best";   // a link
 constexpr double kSpaceMargin = 1.2;
 
 std::vector<fs::path> entries_of(const fs::path& dir) {
@@ -141,7 +142,9 @@ fs::path CheckpointStore::save(std::int64_t step, const CheckpointContents& cont
     fs::remove_all(temporary, ignored);
     throw;
   }
-  apply_retention(step, proven);
+  saved_ = step;
+  proven_ = proven;
+  apply_retention();
   remove_set_aside();
   return checkpoint;
 }
@@ -174,14 +177,27 @@ void CheckpointStore::publish(const fs::path& temporary, const fs::path& final_d
   remove(replaced);
 }
 
-void CheckpointStore::apply_retention(std::int64_t saved, std::optional<std::int64_t> proven) const {
+void CheckpointStore::keep_best(std::int64_t step) {
+  const fs::path link = dir_ / kBestName, temporary = temporary_for(link);
+  std::error_code error;
+  if (!fs::exists(dir_ / checkpoint_name(step), error)) return;
+  best_ = step;
+  fs::remove(temporary, error);
+  fs::create_directory_symlink(checkpoint_name(step), temporary, error);
+  if (!error) fs::rename(temporary, link, error);
+  if (error) log_warning(concat("cannot link ", link.string(), " to the best checkpoint: ", error.message()));
+  apply_retention();
+}
+
+void CheckpointStore::apply_retention() const {
+  if (!saved_) return;
   int complete = 0;
   for (const auto step : steps_in(dir_)) {
-    if (step > saved) continue;
+    if (step > *saved_) continue;
     const auto checkpoint = dir_ / checkpoint_name(step);
     if (complete == keep_) {
-      if (step != proven) remove(checkpoint);
-    } else if (step == saved || looks_complete(checkpoint)) {
+      if (step != proven_ && step != best_) remove(checkpoint);
+    } else if (step == saved_ || looks_complete(checkpoint)) {
       ++complete;
     }
   }

@@ -38,6 +38,9 @@ class CheckpointStore {
   // the directory. `proven` is a step that stays too, because this one's weights may be no good.
   std::filesystem::path save(std::int64_t step, const CheckpointContents& contents,
                              std::optional<std::int64_t> proven = {});
+  // That checkpoint stays from now on, until another one is the best, and DIR/best is a link to it. Nothing where there
+  // is none of that step. A link that cannot be made is a warning.
+  void keep_best(std::int64_t step);
   // Steps for which there is a directory, newest first.
   [[nodiscard]] std::vector<std::int64_t> steps() const;
 
@@ -50,13 +53,15 @@ class CheckpointStore {
   void clean_up();
   void require_own_place() const;
   void publish(const std::filesystem::path& temporary, const std::filesystem::path& final_dir) const;
-  void apply_retention(std::int64_t saved, std::optional<std::int64_t> proven) const;
+  void apply_retention() const;
   void remove_set_aside() const;
   void remove(const std::filesystem::path& checkpoint) const;
 
   std::filesystem::path dir_;
   int keep_;
   std::function<bool()> is_replaced_;
+  std::optional<std::int64_t> saved_, proven_;  // what the last save was told
+  std::optional<std::int64_t> best_;
 };
 
 }  // namespace sluice::storage

@@ -42,6 +42,8 @@ void Loop::run() {
 }
 
 void Loop::run_to_the_end() {
+  if (parts_.records != nullptr && options_.keeps_best && progress_.evaluations.best)
+    parts_.records->checkpoints.keep_best(progress_.evaluations.best_step);
   run_until_done_or_stopped();
   report_outside_of_steps();
   if (parts_.trace != nullptr) parts_.trace->finish();
@@ -50,7 +52,16 @@ void Loop::run_to_the_end() {
   if (!is_finished() || progress_.evaluation_due) stop_early();
   check_records();
   if (!is_saved()) save();  // again, where the disk could not take it
+  tell_best();
   report_outside_of_steps();
+}
+
+void Loop::tell_best() const {
+  const EvalHistory& history = progress_.evaluations;
+  if (parts_.records == nullptr || !history.best || history.since_best == 0) return;
+  const bool is_loss = options_.train.best_by == "loss";
+  log_info(concat("the best evaluation was after step ", history.best_step, ": ", is_loss ? "loss " : "top-1 ",
+                  fixed(std::abs(*history.best), is_loss ? 4 : 2), is_loss ? "" : " %"));
 }
 
 void Loop::report_torch() {
@@ -73,24 +84,6 @@ void Loop::check_records() {
   if (parts_.records == nullptr) return;
   last_look_ = now_ns();
   if (const auto gone = parts_.records->reporter.missing()) end_without_records(*gone);
-}
-
-void Loop::end_without_records(const std::filesystem::path& gone) {
-  const std::string what = concat(gone.string(), " was removed or renamed while the run wrote to it, and what it had ",
-                                  "recorded there is gone");
-  if (parts_.records->reporter.is_replaced())
-    throw StorageError(concat(what, "; another directory is in its place, so nothing was saved"));
-  std::string rescued;
-  try {
-    if (parts_.updates != nullptr && !parts_.updates->holds_weights())
-      throw StorageError("its weights are the server's alone, whose run has ended");
-    save();
-    rescued = concat("the state after step ", progress_.steps_done,
-                     " was saved: ", options_.can_resume ? "go on with --resume " : "", last_checkpoint_.string());
-  } catch (const Error& error) {
-    rescued = concat("the state after step ", progress_.steps_done, " could not be saved either: ", error.what());
-  }
-  throw StorageError(concat(what, "; ", rescued));
 }
 
 bool Loop::must_stop() const {
@@ -166,45 +159,26 @@ void Loop::evaluate_and_report() {
     throw DivergedError(concat("after step ", progress_.steps_done, ": the loss on the test set is ",
                                fixed(record->counts.loss(), 4), "; ", engine::smaller_updates_advice()));
   }
+  heed(*record);
 }
 
-// A step with a finite loss after a checkpoint shows that its weights are good. The newest one may be of the very
-// weights that gave the bad loss.
-std::optional<fs::path> Loop::checkpoint_to_go_back_to() const {
-  if (!proven_checkpoint_.empty()) return proven_checkpoint_;
-  const auto newest = storage::step_of(last_checkpoint_);
-  if (!newest) return std::nullopt;
-  for (const std::int64_t step : parts_.records->checkpoints.steps()) {
-    if (step < *newest) return last_checkpoint_.parent_path() / storage::checkpoint_name(step);
+void Loop::heed(const report::EvalRecord& record) {
+  EvalHistory& history = progress_.evaluations;
+  const int falls = history.plateau.falls;
+  add(history, record.counts, progress_.steps_done, options_.train);
+  if (parts_.records == nullptr) return;
+  const std::string& best_by = options_.train.best_by;
+  if (options_.keeps_best && history.best_step == progress_.steps_done) keep_best();
+  if (options_.train.lr_schedule == "plateau" && history.plateau.falls > falls) {
+    log_info(concat("after step ", progress_.steps_done, ": no better ", best_by, " in ",
+                    counted(options_.train.lr_patience + 1, "evaluation"), "; the learning rate falls to ",
+                    options_.lr.at(progress_.steps_done, history.plateau.falls)));
   }
-  return std::nullopt;
-}
-
-std::string Loop::where_to_go_back(const std::optional<fs::path>& good, bool goes_on_there) const {
-  if (last_checkpoint_.empty()) return "no checkpoint was saved before it";
-  const std::string good_one = good ? concat("the last good checkpoint is ", good->string()) : "";
-  if (good == last_checkpoint_) return good_one;
-  return concat(last_checkpoint_.string(), " holds the weights that gave this loss, ",
-                good ? good_one : "and there is no earlier one",
-                goes_on_there && options_.can_resume ? ", from which --resume auto goes on" : "");
-}
-
-// --resume auto would take the newest checkpoint, and its weights give the same loss again. False where that may
-// happen.
-bool Loop::set_aside_what_follows(const fs::path& good) {
-  const auto step = storage::step_of(good);
-  if (!step || good.parent_path() != last_checkpoint_.parent_path()) return false;
-  try {
-    parts_.records->checkpoints.set_aside_newer_than(*step);
-  } catch (const StorageError& error) {
-    log_warning(error.what());
-    return false;
-  }
-  return true;
-}
-
-std::optional<std::int64_t> Loop::proven_step() const {
-  return proven_checkpoint_.empty() ? std::nullopt : storage::step_of(proven_checkpoint_);
+  if (!ends_early(history, options_.train) || progress_.steps_done == options_.total_steps) return;
+  log_info(concat("the run ends early after step ", progress_.steps_done, " of ", options_.total_steps, ": no better ",
+                  best_by, " than after step ", history.best_step, " in ", counted(history.since_best, "evaluation"),
+                  " (train.stop_patience)"));
+  parts_.records->reporter.event("early_stop", {{"step", progress_.steps_done}, {"best_step", history.best_step}});
 }
 
 std::optional<RecordedStep> Loop::next_step(double lr) {
@@ -219,7 +193,7 @@ std::optional<RecordedStep> Loop::next_step(double lr) {
 void Loop::train_one_step() {
   report_outside_of_steps();
   const std::int64_t number = progress_.steps_done + 1;
-  const double lr = options_.lr.at(progress_.steps_done);
+  const double lr = options_.lr.at(progress_.steps_done, progress_.evaluations.plateau.falls);
   const std::optional<RecordedStep> step = next_step(lr);
   has_no_more_updates_ = !step;
   if (!step) {
@@ -231,7 +205,8 @@ void Loop::train_one_step() {
   stop_is_agreed_ = stats.stop;
   if (!stats.skipped) proven_checkpoint_ = last_checkpoint_;  // the loss of one that is may be anything
 
-  progress_ = {number, data::position_after(batch)};
+  progress_.steps_done = number;
+  progress_.position = data::position_after(batch);
   progress_.evaluation_due = evaluation_is_due_after(batch);
   tell_traces(spans, stats);
   const profiler::StepBreakdown breakdown = profiler::break_down(spans);
@@ -265,8 +240,9 @@ void Loop::report_features() {
 bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
   if (is_finished()) return true;
   if (parts_.updates != nullptr && !parts_.updates->holds_weights()) return false;  // it is far behind
-  const bool epoch_ends = batch.batch + 1 == batch.batches;
-  return options_.eval_every_steps > 0 ? progress_.steps_done % options_.eval_every_steps == 0 : epoch_ends;
+  const config::TrainConfig& train = options_.train;
+  if (train.eval_every_steps > 0) return progress_.steps_done % train.eval_every_steps == 0;
+  return batch.batch + 1 == batch.batches && (batch.epoch + 1) % train.eval_every_epochs == 0;
 }
 
 std::optional<report::EvalRecord> Loop::evaluate() {
@@ -285,87 +261,11 @@ std::optional<report::EvalRecord> Loop::evaluate() {
   return record;
 }
 
-bool Loop::checkpoint_is_due() const {
-  if (progress_.steps_done == 0 || is_saved()) return false;
-  const bool by_steps =
-      options_.checkpoint_every_steps > 0 && progress_.steps_done % options_.checkpoint_every_steps == 0;
-  const bool by_time =
-      options_.checkpoint_every_minutes > 0 && to_s(now_ns() - last_save_) >= options_.checkpoint_every_minutes * 60.0;
-  if (!by_steps && !by_time) return false;
-  const bool has_weights = parts_.updates == nullptr || parts_.updates->holds_weights();
-  if (!has_weights) parts_.updates->want_weights();
-  return has_weights;
-}
-
 void Loop::report_outside_of_steps() {
   const StepSpans spans = parts_.engine.recorder().collect(progress_.steps_done, 0, 0);
   if (kernels_) kernels_->forget();
   if (parts_.trace != nullptr) parts_.trace->add_outside(spans.process);
   if (parts_.records != nullptr) parts_.records->reporter.outside_of_steps(spans.process);
-}
-
-void Loop::save() {
-  const Nanoseconds begin = now_ns();
-  const SpanScope span(parts_.engine.recorder().process(), Phase::kCheckpoint);
-  Records& records = *parts_.records;
-  const auto held = records.hold ? records.hold() : std::unique_lock<std::timed_mutex>();
-  try {
-    last_checkpoint_ = records.checkpoints.save(progress_.steps_done, records.capture(progress_), proven_step());
-  } catch (const DivergedError& error) {
-    throw DivergedError(concat(error.what(), "; ", engine::smaller_updates_advice()));
-  }
-  if (parts_.updates != nullptr) parts_.updates->saved(records.checkpoints.steps());
-  saved_step_ = progress_.steps_done;
-  last_save_ = now_ns();
-  const double seconds = to_s(last_save_ - begin);
-  records.reporter.event("checkpoint",
-                         {{"step", progress_.steps_done}, {"path", last_checkpoint_.string()}, {"save_s", seconds}});
-  log_info(concat("checkpoint ", last_checkpoint_.string(), " saved in ", fixed(seconds, 2), " s"));
-}
-
-void Loop::save_or_warn() {
-  try {
-    save();
-  } catch (const StorageError& error) {
-    last_save_ = now_ns();
-    report_fault(error);
-    log_warning(concat("training goes on without this checkpoint: ", error.what()));
-  }
-}
-
-void Loop::stop_early() {
-  const auto why = parts_.updates != nullptr ? parts_.updates->why_over() : std::nullopt;
-  if (!why) stop_for_signal();
-  if (progress_.steps_done > first_step_ && !is_saved()) save();
-  const std::string what =
-      concat(why->what(), " (after step ", progress_.steps_done, " of ", options_.total_steps, "); ",
-             last_checkpoint_.empty() ? "no checkpoint was saved" : concat("checkpoint ", last_checkpoint_.string()));
-  if (why->exit_code() != ExitCode::kInterrupted) throw Error(why->exit_code(), what);
-  report_outside_of_steps();
-  parts_.records->reporter.summary("interrupted", progress_.steps_done);
-  throw InterruptedError(concat(what, "; go on with --resume auto"));
-}
-
-void Loop::stop_for_signal() {
-  const std::string signal = StopSignal::requested() ? StopSignal::name() : "a signal to another process of the run";
-  const bool has_trained = progress_.steps_done > first_step_;
-  const std::string stopped = concat("stopped by ", signal, has_trained ? " after step " : " at step ",
-                                     progress_.steps_done, " of ", options_.total_steps);
-  if (parts_.records == nullptr) throw InterruptedError(concat(stopped, "; rank 0 keeps the checkpoint"));
-  if (!has_trained && !is_saved()) {  // another run's checkpoint is no better for being saved again
-    report_outside_of_steps();
-    parts_.records->reporter.summary("interrupted", progress_.steps_done);
-    throw InterruptedError(concat(stopped, "; nothing was trained, and no checkpoint was saved"));
-  }
-  check_records();
-  log_info(concat("received ", signal, ": saving a checkpoint before stopping (a second signal stops at once)"));
-  if (!is_saved()) save();
-  report_outside_of_steps();
-  parts_.records->reporter.summary("interrupted", progress_.steps_done);
-  throw InterruptedError(concat(stopped, "; checkpoint ", last_checkpoint_.string(),
-                                options_.can_resume ? "; go on with --resume auto"
-                                                    : "; a new run can begin with its model.safetensors "
-                                                      "(model.weights)"));
 }
 
 }  // namespace sluice::train

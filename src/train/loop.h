@@ -21,6 +21,7 @@
 #include "optim/lr_schedule.h"
 #include "report/reporter.h"
 #include "storage/checkpoint_store.h"
+#include "train/eval_history.h"
 #include "train/feature_reuse.h"
 #include "train/gpu_kernels.h"
 #include "train/plan_source.h"
@@ -33,7 +34,8 @@ namespace sluice::train {
 
 struct LoopOptions {
   std::int64_t total_steps = 0;
-  std::int64_t eval_every_steps = 0;        // 0: after each epoch
+  config::TrainConfig train;                // when it evaluates, and what follows from that
+  bool keeps_best = false;                  // the checkpoint of the best evaluation
   std::int64_t checkpoint_every_steps = 0;  // 0: not by steps
   double checkpoint_every_minutes = 0;      // 0: not by time
   std::int64_t log_every = 10;
@@ -49,6 +51,7 @@ struct Progress {
   std::int64_t steps_done = 0;
   data::Position position;      // of the next batch
   bool evaluation_due = false;  // after these steps, and not done yet
+  EvalHistory evaluations;
 };
 
 // What a run leaves behind, and what keeps it.
@@ -90,13 +93,16 @@ class Loop {
     kernels_ = GpuKernels::start(options_.profile_level, parts_.updates == nullptr, parts_.engine);
   }
 
-  // Until total_steps are done. At the end it saves and evaluates.
+  // Until total_steps are done, or the evaluations end it. At the end it saves and evaluates.
   void run();
+  [[nodiscard]] std::int64_t steps_done() const { return progress_.steps_done; }
 
  private:
   void run_to_the_end();
   void run_until_done_or_stopped();
-  [[nodiscard]] bool is_finished() const { return progress_.steps_done == options_.total_steps; }
+  [[nodiscard]] bool is_finished() const {
+    return progress_.steps_done == options_.total_steps || ends_early(progress_.evaluations, options_.train);
+  }
   // Some process has received a signal, and all of them know.
   [[nodiscard]] bool must_stop() const;
   void take_next_plan();
@@ -112,6 +118,10 @@ class Loop {
   [[nodiscard]] std::optional<std::int64_t> proven_step() const;
   [[nodiscard]] bool evaluation_is_due_after(const data::Batch& batch) const;
   void evaluate_and_report();
+  // What follows from an evaluation: the best checkpoint, an early end, a lower rate.
+  void heed(const report::EvalRecord& record);
+  void keep_best();
+  void tell_best() const;
   // All test samples, each once; nothing when a signal has cut it off.
   [[nodiscard]] std::optional<report::EvalRecord> evaluate();
   [[nodiscard]] bool checkpoint_is_due() const;

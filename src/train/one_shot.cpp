@@ -204,6 +204,11 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
     storage::check_output("--logits", options.logits, {options.config_file, options.weights});
   EvaluatedModel evaluated = evaluated_model(options);
   evaluated.config.pipeline.recompute = "none";  // nothing to measure for what has no backward
+  if (options.of_validation && evaluated.config.data.validation == 0) {
+    throw ConfigError(
+        "--validation: data.validation is 0, so nothing is held out; leave it out to evaluate the test set");
+  }
+  if (!options.of_validation) evaluated.config.data.validation = 0;
   const Setup setup = make_setup(evaluated.config, {}, SetupFor::kRun, evaluated.order);
   engine::Engine engine(decide_plan(setup), engine_options(setup));
   engine::Composition& composition = engine.composition();

@@ -21,7 +21,8 @@ struct EvaluationOptions {
   std::vector<std::string> sets;      // "key=value", on top of it
   std::filesystem::path checkpoint;   // a checkpoint or run directory; empty: `weights`
   std::filesystem::path weights;      // a safetensors file
-  std::filesystem::path logits;       // when set: receives {logits, labels} of the test set in data order
+  std::filesystem::path logits;       // when set: receives {logits, labels} of the samples in data order
+  bool of_validation = false;         // of what data.validation holds out, instead of the test set
 };
 struct Evaluation {
   EvalCounts counts;

@@ -57,9 +57,11 @@ fs::path newest_run(const fs::path& config_file) {
 
 // Settings that may change on the way, and change what is learned. Others say how it is done, or how long.
 bool changes_training(const std::string& key) {
-  constexpr std::array<std::string_view, 8> of_no_effect{
-      "model.weights",          "train.steps",      "train.epochs",        "train.micro_batch", "train.eval_batch",
-      "train.eval_every_steps", "train.eval_limit", "train.step_timeout_s"};
+  constexpr std::array<std::string_view, 10> of_no_effect{"model.weights",       "train.steps",
+                                                          "train.epochs",        "train.micro_batch",
+                                                          "train.eval_batch",    "train.eval_every_steps",
+                                                          "train.eval_limit",    "train.eval_every_epochs",
+                                                          "train.stop_patience", "train.step_timeout_s"};
   return (key.starts_with("model.") || key.starts_with("train.")) &&
          std::ranges::find(of_no_effect, key) == of_no_effect.end();
 }
@@ -203,6 +205,7 @@ nlohmann::json RunState::to_json() const {
                       {"step", progress.steps_done},
                       {"position", {{"epoch", progress.position.epoch}, {"batch", progress.position.batch}}},
                       {"evaluation_due", progress.evaluation_due},
+                      {"evaluations", progress.evaluations.to_json()},
                       {"optimizer_steps", optimizer_steps},
                       {"plan", nlohmann::json(plan_json(plan))},
                       {"metrics", {{"bytes", metrics.bytes}, {"time_s", metrics.time_s}}},
@@ -227,8 +230,11 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
                                    "; resume with the version of Sluice that wrote it"));
     }
     RunState state;
-    state.progress = {
-        json.at("step"), {json.at("position").at("epoch"), json.at("position").at("batch")}, json.at("evaluation_due")};
+    state.progress = {json.at("step"),
+                      {json.at("position").at("epoch"), json.at("position").at("batch")},
+                      json.at("evaluation_due"),
+                      {}};
+    if (json.contains("evaluations")) state.progress.evaluations = EvalHistory::from_json(json.at("evaluations"));
     state.optimizer_steps = json.at("optimizer_steps");
     state.plan = plan_from(json.at("plan"));
     for (const auto& change : json.value("changes", nlohmann::json::array()))
@@ -326,6 +332,7 @@ Progress progress_in(const Setup& setup, const RunState& state, const std::strin
 }
 
 std::int64_t total_steps_after(const Setup& setup, const Progress& progress) {
+  if (ends_early(progress.evaluations, setup.config.train)) return progress.steps_done;
   if (setup.config.train.steps > 0) return setup.total_steps;
   const data::Position& position = progress.position;
   return progress.steps_done + (setup.config.train.epochs - position.epoch) * setup.batches_per_epoch - position.batch;

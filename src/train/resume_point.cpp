@@ -11,6 +11,18 @@
 
 namespace sluice::train {
 
+namespace {
+
+// So that the evaluations to come can be compared with those before.
+bool evaluates_alike(const Setup& setup, const RunState& state) {
+  if (!state.progress.evaluations.best) return true;
+  const config::Config saved = config::parse(state.config_toml, "the checkpoint's configuration");
+  const bool is_same_data = !state.data || state.data->test == setup.data.test;
+  return is_same_data && saved.train.best_by == setup.config.train.best_by;
+}
+
+}  // namespace
+
 std::optional<std::filesystem::path> find_start(const ResumeChoice& choice, const SessionOptions& options) {
   const auto found = choice.from.empty() ? std::nullopt : find_checkpoint(choice.from);
   if (!found && !options.resume.empty() && options.resume != "auto") {
@@ -44,6 +56,10 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
   }
   check_resumable(setup.config, point.state, point.source, new_data);
   point.state.progress = progress_in(setup, point.state, point.source, new_data);
+  if (!evaluates_alike(setup, point.state)) {
+    log_info("evaluations are of other data or compared by something else than before; the best one is found anew");
+    point.state.progress.evaluations = {};
+  }
   setup.total_steps = total_steps_after(setup, point.state.progress);
   check_end(setup.total_steps, point.state, point.source);
   return point;

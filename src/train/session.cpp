@@ -57,7 +57,8 @@ void give(Peers& peers, const Orders& orders) {
 LoopOptions loop_options(const Setup& setup, const std::optional<ResumePoint>& resume, bool continues) {
   const config::Config& config = setup.config;
   return {.total_steps = setup.total_steps,
-          .eval_every_steps = config.train.eval_every_steps,
+          .train = config.train,
+          .keeps_best = config.checkpoint.best,
           .checkpoint_every_steps = config.checkpoint.every_steps,
           .checkpoint_every_minutes = config.checkpoint.every_minutes,
           .log_every = config.log.every,
@@ -95,8 +96,8 @@ RunState state_at(const Training& training, const Progress& progress, const repo
           .data = setup.data};
 }
 
-// records: null in a process that keeps none.
-void run_loop(const Training& training, const LoopOptions& options, Records* records) {
+// Gives the steps that are done then. records: null in a process that keeps none.
+std::int64_t run_loop(const Training& training, const LoopOptions& options, Records* records) {
   Peers& peers = training.peers;
   const Setup& setup = training.setup;
   engine::Engine& engine = training.engine;
@@ -131,12 +132,13 @@ void run_loop(const Training& training, const LoopOptions& options, Records* rec
              .times = peers.is_alone() ? nullptr : &times},
             options, training.start);
   run_traced(peers, trace, [&] { loop.run(); });
-  if (peers.is_alone()) return;
+  if (peers.is_alone()) return loop.steps_done();
   const nlohmann::ordered_json of_all = times.of_all(peers.communicator());
   if (records != nullptr) records->reporter.event("ranks", of_all);
   engine::check_same_state(engine.composition(), "at the end");
   if (records != nullptr)
     log_info(concat("all ", peers.process().processes, " processes ended with the same parameters, bit for bit"));
+  return loop.steps_done();
 }
 
 // What a run leaves behind, and where; rank 0's.
@@ -217,8 +219,8 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   };
   Records records{reporter, files.checkpoints, capture, tell_plan, [&] { return peers.hold(); }};
   if (!peers.is_alone()) records.explain = [&](const Error& error) { return peers.explain(error); };
-  run_loop(training, loop_options(setup, resume, files.continues), &records);
-  return with_run_dir(files.dir, reporter.summary("done", setup.total_steps));
+  const std::int64_t done = run_loop(training, loop_options(setup, resume, files.continues), &records);
+  return with_run_dir(files.dir, reporter.summary("done", done));
 }
 
 // Rank 0's part in a run whose directory is ours.
@@ -278,8 +280,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& 
   Orders orders = Orders::from_text(comm::broadcast_text(peers.communicator(), {}, /*root=*/0));
   warn_of_own_trace(setup, !options.traced.is_empty(), options.traced == orders.traced.own);
   setup.total_steps = total_steps_after(setup, orders.state.progress);
-  const nlohmann::ordered_json summary{
-      {"rank", peers.process().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
+  nlohmann::ordered_json summary{{"rank", peers.process().rank}, {"outcome", "done"}, {"steps", setup.total_steps}};
   if (!orders.trains) return summary;
   const auto features = make_feature_reuse(setup);
   engine::Engine engine(orders.state.plan, engine_options(setup, peers.processes(), features));
@@ -290,7 +291,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& 
     hand_out_start(training);
     settle_chunks(training);
     peers.before_training().training_begins();
-    run_loop(training, loop_options(setup, {}, /*continues=*/false), nullptr);
+    summary["steps"] = run_loop(training, loop_options(setup, {}, /*continues=*/false), nullptr);
   });
   return summary;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <utility>
 
 #include <ATen/Context.h>
 
@@ -11,6 +13,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "data/sampler.h"
+#include "data/subset.h"
 #include "device/cpu_threads.h"
 #include "pipeline/schedule/generators.h"
 #include "pipeline/schedule/plan_schedule.h"
@@ -95,14 +98,30 @@ data::DatasetInfo info_of_batch(const config::Config& config, const data::Datase
   return info;
 }
 
+std::shared_ptr<data::Dataset> open_test_set(data::DatasetOptions options, std::int64_t most) {
+  if (most > 0) options.limit = options.limit > 0 ? std::min(options.limit, most) : most;
+  return data::open_dataset(options, data::Split::kTest);
+}
+
+// What is trained with, and what is held out.
+std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> cut_in_two(
+    const std::shared_ptr<data::Dataset>& whole, const config::Config& config) {
+  auto [train, validation] = data::hold_out(whole, config.data.validation);
+  const std::int64_t most = config.train.eval_limit;
+  if (most > 0) validation = data::limited(std::move(validation), most);
+  return {std::move(train), std::move(validation)};
+}
+
 void open_data(Setup& setup, bool of_own_batch) {
   const config::Config& config = setup.config;
   if (!of_own_batch || !model_sizes_are_given(config.model)) {
-    data::DatasetOptions options = dataset_options(config);
+    const data::DatasetOptions options = dataset_options(config);
     setup.train_set = data::open_dataset(options, data::Split::kTrain);
-    const std::int64_t most = config.train.eval_limit;
-    if (most > 0) options.limit = options.limit > 0 ? std::min(options.limit, most) : most;
-    setup.test_set = data::open_dataset(options, data::Split::kTest);
+    if (config.data.validation > 0) {
+      std::tie(setup.train_set, setup.test_set) = cut_in_two(setup.train_set, config);
+    } else {
+      setup.test_set = open_test_set(options, config.train.eval_limit);
+    }
   }
   setup.global_batch = config::step_batch(config);
   if (!of_own_batch)

@@ -119,15 +119,17 @@ void repair_freezing(Config& config) {
   if (config.freeze.policy != "none") config.pipeline.order.clear(), config.pipeline.changes.clear();
 }
 
+void repair_views(DataConfig& data) {
+  if (data.crop_area > 0) data.crop_padding = 0;
+  if (!data.has_random_views()) data.views = 0;
+}
+
 void repair_cache(Config& config) {
   auto& freeze = config.freeze;
-  auto& data = config.data;
-  if (data.crop_area > 0) data.crop_padding = 0;
-  const bool is_random = data.has_random_views();
-  if (!is_random) data.views = 0;
-  const bool augments_anew = data.views == 0 && is_random;
-  if (config.train.deterministic || augments_anew || data.broken != "fatal" || data.mixup + data.cutmix > 0)
-    freeze.cache = "off";
+  const auto& data = config.data;
+  const bool augments_anew = data.views == 0 && data.has_random_views();
+  const bool has_same_samples = data.broken == "fatal" && data.mixup + data.cutmix == 0;
+  if (config.train.deterministic || augments_anew || !has_same_samples) freeze.cache = "off";
   if (freeze.cache == "disk" && freeze.cache_disk_bytes.bytes == 0) freeze.cache = "memory";
   if (freeze.cache == "memory") freeze.cache_disk_bytes.bytes = 0;
   if (freeze.cache == "memory" && freeze.cache_bytes.bytes == 0) freeze.cache_bytes.bytes = 1;
@@ -234,18 +236,14 @@ void repair_evaluation(Config& config) {
 
 void leave_out_what_is_not_built(Config& config) {
   auto& train = config.train;
-  config.data.mixup = config.data.cutmix = config.data.validation = 0;
+  config.data.mixup = config.data.cutmix = 0;
   config.data.order = "shuffled";
   if (train.optimizer == "lamb") train.optimizer = "sgd";
-  if (train.lr_schedule == "plateau") train.lr_schedule = "constant";
-  train.lr_patience = TrainConfig{}.lr_patience;
   train.amsgrad = false;
   train.no_decay.clear();
   train.head_lr = 1;
   train.ema_decay = 0;
-  train.ema_every_steps = train.eval_every_epochs = 1;
-  train.stop_patience = 0;
-  config.checkpoint.best = false;
+  train.ema_every_steps = 1;
 }
 
 // Changes what the rules between keys forbid, and nothing else.
@@ -254,6 +252,7 @@ Config repaired(Config config) {
   auto& pipeline = config.pipeline;
   repair_parameter_server(config);
   repair_freezing(config);
+  repair_views(config.data);
   repair_cache(config);
   if (!pipeline.order.empty()) pipeline.schedule = PipelineConfig{}.schedule;
   if (pipeline.partition) pipeline.stages = static_cast<int>(pipeline.partition->size());

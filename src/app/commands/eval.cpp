@@ -40,7 +40,7 @@ void run_eval_command(const EvalArguments& arguments) {
 }  // namespace
 
 void add_eval(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("eval", "Evaluate a checkpoint or weights file on the whole test set");
+  CLI::App* command = app.add_subcommand("eval", "Evaluate a checkpoint or weights file on the test set");
   const auto arguments = std::make_shared<EvalArguments>();
   arguments->config.add_to(*command, /*required=*/false);
   command->get_option("CONFIG")->description(
@@ -60,6 +60,8 @@ void add_eval(CLI::App& app) {
   command->add_option("--logits", arguments->evaluation.logits, "Write {logits, labels} in data order as safetensors")
       ->type_name("FILE")
       ->check(not_empty);
+  command->add_flag("--validation", arguments->evaluation.of_validation,
+                    "On the samples that data.validation holds out of training, instead of the test set");
   arguments->output.add_to(*command);
   command->callback([arguments] {
     arguments->evaluation.config_file = arguments->config.file;

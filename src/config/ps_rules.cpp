@@ -1,0 +1,176 @@
+// The rules between the keys of [ps], and between them and others.
+#include <algorithm>
+
+#include "config/addresses.h"
+#include "config/rules.h"
+#include "core/concat.h"
+
+namespace sluice::config {
+namespace {
+
+class PsRules {
+ public:
+  PsRules(const Config& config, const Sources& sources) : config_(config), sources_(sources) {}
+
+  void check() const {
+    const PsConfig& ps = config_.ps;
+    const bool is_used = config_.replicas.sync == "ps";
+    require(is_used || ps == PsConfig{}, {"replicas.sync", "ps.policy"},
+            concat("[ps] is set, but replicas.sync=\"", config_.replicas.sync,
+                   "\"; set replicas.sync=\"ps\" or leave [ps] out"));
+    if (!is_used) return;
+    require(config_.train.steps > 0, {"train.steps", "train.epochs"},
+            "with a parameter server the length of a run is given in updates; set train.steps");
+    check_addresses();
+    check_places_of_workers();
+    check_local_training();
+    check_dual_batch();
+    check_delay();
+    check_compression();
+    require(config_.freeze.policy == "none" && config_.pipeline.changes.empty(), {"freeze.policy", "pipeline.changes"},
+            "workers of a parameter server keep their plan; leave freeze.policy and pipeline.changes out");
+    require(ps.policy != "amb" || ps.time_limit_s > 0, {"ps.policy", "ps.time_limit_s"},
+            "ps.policy=\"amb\" needs ps.time_limit_s");
+    require(ps.partitions == 0 || config_.pipeline.chunks.value_or(1) == 1 || config_.pipeline.chunks == ps.partitions,
+            {"ps.partitions", "pipeline.chunks"}, "ps.partitions are the micro-batches; leave pipeline.chunks out");
+    const auto& schedule = config_.pipeline.schedule;
+    require(ps.time_limit_s == 0 || ((schedule == "1f1b" || schedule == "gpipe") && config_.pipeline.order.empty()),
+            {"ps.time_limit_s", "pipeline.schedule", "pipeline.order"},
+            concat("ps.time_limit_s beside pipeline.schedule=\"", schedule, "\"; set \"1f1b\" or \"gpipe\""));
+    require(config_.pipeline.batch_norm == "micro", {"pipeline.batch_norm", "replicas.sync"},
+            concat("pipeline.batch_norm=\"", config_.pipeline.batch_norm,
+                   "\" takes statistics over all replicas, but workers of a parameter server are on their own; set "
+                   "\"micro\""));
+    const std::int64_t batch = step_batch(config_);
+    const std::int64_t slices = std::max({ps.partitions, config_.pipeline.chunks.value_or(1), 1});
+    require(batch >= slices && batch >= config_.train.micro_batch,
+            {"ps.worker_batch", "ps.workers", "ps.partitions", "pipeline.chunks", "train.micro_batch"},
+            concat("a worker's step has ", batch,
+                   " samples (ps.worker_batch, or train.global_batch / ps.workers), too few for ",
+                   batch < slices ? concat(slices, " micro-batches")
+                                  : concat("train.micro_batch=", config_.train.micro_batch)));
+  }
+
+  // Momentum that comes with every so many-th push.
+  void check_delay() const {
+    const PsConfig& ps = config_.ps;
+    if (ps.nesterov_delay == 0) return;
+    const bool is_diloco = ps.policy == "diloco";
+    const bool by_optimizer = config_.train.optimizer == "momentum" && config_.train.nesterov;
+    require(is_diloco ? ps.outer_momentum > 0 : by_optimizer,
+            {"ps.nesterov_delay", "train.optimizer", "train.nesterov", "ps.outer_momentum"},
+            concat("ps.nesterov_delay=", ps.nesterov_delay, " delays Nesterov's momentum; set ",
+                   is_diloco ? "ps.outer_momentum" : "train.optimizer=\"momentum\" and train.nesterov=true"));
+    require(ps.policy == "asp" || ps.policy == "ssp" || (is_diloco && ps.quorum == 1),
+            {"ps.nesterov_delay", "ps.policy", "ps.quorum"},
+            concat("ps.nesterov_delay=", ps.nesterov_delay, " beside ps.policy=\"", ps.policy,
+                   "\"; it is for \"asp\", \"ssp\", and \"diloco\" with ps.quorum=1, where each push is an update"));
+  }
+
+  // What is left out of a message is made up for in the next one of its kind: a sum may be sent so, weights that take
+  // the place of others may not.
+  void check_compression() const {
+    const PsConfig& ps = config_.ps;
+    const bool has_topk = ps.push_compression == "topk" || ps.pull_compression == "topk";
+    require(has_topk || ps.topk_ratio == PsConfig{}.topk_ratio,
+            {"ps.topk_ratio", "ps.push_compression", "ps.pull_compression"},
+            concat("ps.topk_ratio=", ps.topk_ratio, R"( is for ps.push_compression or ps.pull_compression = "topk")",
+                   "; leave it out"));
+    if (ps.push_compression == "none" && ps.pull_compression == "none") return;
+    require(ps.policy != "dual_batch" && ps.policy != "local_sgd",
+            {"ps.push_compression", "ps.pull_compression", "ps.policy"},
+            concat("ps.push_compression and ps.pull_compression beside ps.policy=\"", ps.policy,
+                   "\", whose workers push weights: what is left out of those would be lost; leave them out, or set "
+                   "\"diloco\", which pushes what weights have moved"));
+  }
+
+  void check_addresses() const {
+    const std::vector<std::string> addresses = addresses_in(config_.ps.address);
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+      require(!addresses[i].empty(), {"ps.address"},
+              concat("ps.address=\"", config_.ps.address,
+                     "\" has an empty entry; write HOST:PORT of each server, with a comma between two"));
+      const auto first = static_cast<std::size_t>(std::ranges::find(addresses, addresses[i]) - addresses.begin());
+      require(first == i, {"ps.address"},
+              concat("ps.address names ", addresses[i], " twice, for servers ", first, " and ", i,
+                     "; give each server an address of its own"));
+    }
+  }
+
+  // What goes with virtual time, and what with processes.
+  void check_places_of_workers() const {
+    const PsConfig& ps = config_.ps;
+    const PsConfig defaults;
+    const bool is_virtual = ps.clock == "virtual";
+    require(config_.replicas.local == 1 || !(is_virtual || ps.time_limit_s > 0), {"replicas.local", "ps.clock"},
+            concat("replicas.local=", config_.replicas.local, ": a worker ",
+                   is_virtual ? "in virtual time" : "with ps.time_limit_s", " is one pipeline; set 1"));
+    const bool plans_batches = ps.policy == "dual_batch";
+    require(
+        is_virtual || ((plans_batches || (ps.sample_s == defaults.sample_s && ps.step_s == 0)) && ps.bytes_per_s == 0),
+        {"ps.clock", "ps.sample_s", "ps.step_s", "ps.bytes_per_s"},
+        "ps.sample_s, ps.step_s and ps.bytes_per_s are charged in virtual time; leave them out with "
+        "ps.clock=\"real\"");
+    if (is_virtual) check_virtual_place();
+  }
+
+  // All of it is in one process, which does not go on from where it was.
+  void check_virtual_place() const {
+    const PsConfig& ps = config_.ps;
+    const PsConfig defaults;
+    require(ps.log == defaults.log, {"ps.clock", "ps.log"},
+            "a run in virtual time does not go on from its checkpoints; leave ps.log out");
+    require(
+        ps.placement == defaults.placement && ps.address.empty() && ps.keys.empty() && ps.servers == defaults.servers,
+        {"ps.clock", "ps.placement", "ps.address", "ps.keys", "ps.servers"},
+        "with ps.clock=\"virtual\" the server and its workers are one process; leave ps.placement, ps.address, "
+        "ps.keys and ps.servers out");
+  }
+
+  // Workers that make updates of their own.
+  void check_local_training() const {
+    const PsConfig& ps = config_.ps;
+    const PsConfig defaults;
+    const bool is_dual = ps.policy == "dual_batch", is_diloco = ps.policy == "diloco",
+               is_local = ps.policy == "local_sgd";
+    require(ps.local_steps == 0 || is_diloco || is_local, {"ps.local_steps", "ps.policy"},
+            concat("ps.local_steps=", ps.local_steps, " beside ps.policy=\"", ps.policy,
+                   "\", whose workers make no steps of their own; leave it out, or set \"local_sgd\" or \"diloco\""));
+    require(is_diloco || (ps.outer_lr == defaults.outer_lr && ps.outer_momentum == defaults.outer_momentum),
+            {"ps.outer_lr", "ps.outer_momentum", "ps.policy"},
+            concat("ps.outer_lr and ps.outer_momentum belong to ps.policy=\"diloco\"; leave them out with \"",
+                   ps.policy, "\""));
+    const bool trains_alone = is_dual || is_diloco || is_local;
+    require(!trains_alone || (ps.time_limit_s == 0 && ps.lr_by == defaults.lr_by),
+            {"ps.time_limit_s", "ps.lr_by", "ps.policy"},
+            "ps.time_limit_s and ps.lr_by go with policies whose workers push gradients; leave them out");
+  }
+
+  void check_dual_batch() const {
+    const PsConfig& ps = config_.ps;
+    const PsConfig defaults;
+    const bool is_dual = ps.policy == "dual_batch";
+    require(
+        is_dual || (ps.small_workers == 0 && ps.extra_time == defaults.extra_time && ps.merge == defaults.merge),
+        {"ps.small_workers", "ps.extra_time", "ps.merge", "ps.policy"},
+        concat(
+            "ps.small_workers, ps.extra_time and ps.merge belong to ps.policy=\"dual_batch\"; leave them out with \"",
+            ps.policy, "\""));
+    require(!is_dual || ps.small_workers <= ps.workers, {"ps.small_workers", "ps.workers"},
+            concat("ps.small_workers=", ps.small_workers, " of ps.workers=", ps.workers, "; set fewer"));
+  }
+
+ private:
+  void require(bool ok, std::initializer_list<std::string_view> keys, const std::string& what) const {
+    sources_.require(ok, keys, what);
+  }
+
+  const Config& config_;
+  const Sources& sources_;
+};
+
+}  // namespace
+
+void check_parameter_server(const Config& config, const Sources& sources) { PsRules(config, sources).check(); }
+
+}  // namespace sluice::config

@@ -1,0 +1,75 @@
+#include "data/subset.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "data/sampler.h"
+
+namespace sluice::data {
+namespace {
+
+class Subset final : public Dataset {
+ public:
+  Subset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> places, DatasetInfo info)
+      : whole_(std::move(whole)), places_(std::move(places)), info_(std::move(info)) {}
+
+  [[nodiscard]] const DatasetInfo& info() const override { return info_; }
+  [[nodiscard]] std::int64_t size() const override { return std::ssize(places_); }
+  [[nodiscard]] bool is_in_memory() const override { return whole_->is_in_memory(); }
+  void read(std::int64_t index, std::span<std::uint8_t> sample) const override { whole_->read(place(index), sample); }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return whole_->target(place(index)); }
+  [[nodiscard]] std::vector<std::uint8_t> encoded(std::int64_t index) const override {
+    return whole_->encoded(place(index));
+  }
+  [[nodiscard]] std::string file_of(std::int64_t index) const override { return whole_->file_of(place(index)); }
+
+ private:
+  [[nodiscard]] std::int64_t place(std::int64_t index) const {
+    check(index >= 0 && index < size(), "a sample beyond the end of a part of a data set was read");
+    return places_[static_cast<std::size_t>(index)];
+  }
+
+  const std::shared_ptr<const Dataset> whole_;
+  const std::vector<std::int64_t> places_;
+  const DatasetInfo info_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> subset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> places,
+                                DatasetInfo info) {
+  return std::make_unique<Subset>(std::move(whole), std::move(places), std::move(info));
+}
+
+std::unique_ptr<Dataset> limited(std::unique_ptr<Dataset> whole, std::int64_t limit) {
+  const std::int64_t all = whole->size();
+  if (limit >= all) return whole;
+  const bool is_spread = whole->info().is_encoded;
+  std::vector<std::int64_t> places;
+  for (std::int64_t i = 0; i < limit; ++i) places.push_back(is_spread ? i * all / limit : i);
+  DatasetInfo info = whole->info();
+  return subset(std::move(whole), std::move(places), std::move(info));
+}
+
+HeldOut hold_out(const std::shared_ptr<const Dataset>& whole, double part) {
+  constexpr std::uint64_t kSeed = 20'240'229;  // any; never another, or runs could not be compared
+  const std::int64_t size = whole->size();
+  const std::int64_t held = std::max<std::int64_t>(std::llround(part * static_cast<double>(size)), 1);
+  if (held >= size) {
+    throw ConfigError(concat("data.validation = ", part, " holds ", held, " of ", size,
+                             " samples out, and none is left to train with; set it lower or data.limit higher"));
+  }
+  std::vector<std::int64_t> out = epoch_order(kSeed, /*epoch=*/0, size);
+  std::vector<std::int64_t> kept(out.begin() + held, out.end());
+  out.resize(static_cast<std::size_t>(held));
+  std::ranges::sort(out);
+  std::ranges::sort(kept);
+  DatasetInfo info = whole->info();
+  info.split = Split::kTest;
+  return {subset(whole, std::move(kept), whole->info()), subset(whole, std::move(out), std::move(info))};
+}
+
+}  // namespace sluice::data
