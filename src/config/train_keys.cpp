@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "config/keys.h"
 
 namespace sluice::config::internal {
@@ -10,9 +13,7 @@ Field train() {
   return field<&Config::train, kMember>();
 }
 
-}  // namespace
-
-Keys train_keys() {
+Keys keys_of_steps() {
   using C = TrainConfig;
   return {
       {"train.epochs", train<&C::epochs>(), at_least(0), "epochs",
@@ -24,6 +25,12 @@ Keys train_keys() {
       {"train.micro_batch", train<&C::micro_batch>(), at_least(0), "samples",
        "samples per micro-batch; 0 = from pipeline.chunks, else the chunks follow from it"},
       {"train.eval_batch", train<&C::eval_batch>(), at_least(1), "samples", "samples per evaluation batch"},
+  };
+}
+
+Keys keys_of_updates() {
+  using C = TrainConfig;
+  return {
       {"train.optimizer", train<&C::optimizer>(), words({"sgd", "momentum", "rmsprop", "adam", "adamw", "lamb"}), "",
        "update rule"},
       {"train.lr", train<&C::lr>(), above(0), "", "learning rate after the warm-up"},
@@ -42,6 +49,12 @@ Keys train_keys() {
       {"train.amsgrad", train<&C::amsgrad>(), any(), "",
        "adam and adamw divide by the largest mean squared gradient so far"},
       {"train.rms_alpha", train<&C::rms_alpha>(), fraction(), "", "decay of the mean squared gradient in rmsprop"},
+  };
+}
+
+Keys keys_of_rates() {
+  using C = TrainConfig;
+  return {
       {"train.lr_schedule", train<&C::lr_schedule>(),
        words({"constant", "cosine", "linear", "polynomial", "exponential", "step", "onecycle", "plateau"}), "",
        "how the learning rate changes; plateau: by evaluations, train.lr_patience"},
@@ -66,6 +79,12 @@ Keys train_keys() {
       {"train.lr_patience", train<&C::lr_patience>(), at_least(0), "evaluations",
        "after more evaluations in a row than this that were no better by train.best_by, \"plateau\" multiplies the "
        "rate"},
+  };
+}
+
+Keys keys_of_the_rest() {
+  using C = TrainConfig;
+  return {
       {"train.label_smoothing", train<&C::label_smoothing>(), fraction(), "",
        "share of the target spread over all classes"},
       {"train.ema_decay", train<&C::ema_decay>(), fraction(), "",
@@ -96,6 +115,15 @@ Keys train_keys() {
       {"train.step_timeout_s", train<&C::step_timeout_s>(), real_between(0.001, 1e6), "s",
        "a step that takes longer is reported as hung; what it waits for other processes does not count"},
   };
+}
+
+}  // namespace
+
+Keys train_keys() {
+  Keys all;
+  for (auto* keys : {keys_of_steps, keys_of_updates, keys_of_rates, keys_of_the_rest})
+    std::ranges::move(keys(), std::back_inserter(all));
+  return all;
 }
 
 }  // namespace sluice::config::internal
