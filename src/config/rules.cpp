@@ -199,8 +199,6 @@ class Rules {
     const auto refuse = [&](bool is_set, std::string_view key) {
       require(!is_set, {key}, concat(key, " is not built yet; leave it out"));
     };
-    refuse(config_.data.mixup > 0, "data.mixup");
-    refuse(config_.data.cutmix > 0, "data.cutmix");
     refuse(config_.data.order != "shuffled", "data.order");
     refuse(config_.train.amsgrad, "train.amsgrad");
     refuse(config_.train.optimizer == "lamb", "train.optimizer");

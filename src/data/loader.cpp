@@ -59,6 +59,12 @@ LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, cons
     throw ConfigError(concat("data.crop_padding and data.flip are for images, but data set ", dataset.info().name,
                              " has tokens; leave them out"));
   }
+  if (options.mix.is_any() && dataset.info().kind == SampleKind::kTokens) {
+    throw ConfigError(concat("data.mixup and data.cutmix are for images, but data set ", dataset.info().name,
+                             " has tokens; leave them out"));
+  }
+  check(!options.mix.is_any() || (!options.features && !options.keeps_samples_at_home),
+        "samples are mixed, so nothing can be kept of one");
   check(options.dtype == at::kFloat || options.dtype == at::kDouble, "batches are float32 or float64");
   check(start.epoch >= 0 && start.batch >= 0 && start.batch <= batches_per_epoch(dataset.size(), options.batch_size),
         "a loader starts outside the epoch");
@@ -97,7 +103,8 @@ class Loader::BatchMaker {
     result.sample_ids = at::detail::empty_cpu({static_cast<std::int64_t>(ids.size())}, at::kLong);
     std::ranges::copy(ids, result.sample_ids.mutable_data_ptr<std::int64_t>());
     if (options_.features) result.without_inputs = options_.features->has(keys_of(ids, result.view));
-    Samples samples = reader_.read(ids, result.view, result.without_inputs, stop);
+    Samples samples = options_.mix.is_any() ? read_mixed(ids, result, stop)
+                                            : reader_.read(ids, result.view, result.without_inputs, stop);
     result.inputs = std::move(samples.inputs);
     result.targets = std::move(samples.targets);
     return result;
@@ -126,6 +133,19 @@ class Loader::BatchMaker {
     if (options_.keeps_samples_at_home) return samples_at_home(all, options_.share);
     const Slice mine = share_slice(count, options_.share);
     return {all.begin() + mine.begin, all.begin() + mine.begin + mine.count};
+  }
+
+  // Each with the sample before it in the whole batch, wherever that one goes.
+  [[nodiscard]] Samples read_mixed(std::span<const std::int64_t> ids, const Batch& batch, const std::stop_token& stop) {
+    const auto [begin, count] = whole(batch.batch);
+    const std::int64_t mine = share_slice(count, options_.share).begin;
+    std::vector<std::int64_t> with_first{orders_.get(batch.epoch)->at(begin + (mine + count - 1) % count)};
+    with_first.insert(with_first.end(), ids.begin(), ids.end());
+    const Samples samples = reader_.read(with_first, batch.view, {}, stop);
+    const ImageSize size{samples.inputs.size(2), samples.inputs.size(3)};
+    const Mix mix = draw_mix(options_.mix, view_key("mix", options_.seed, batch.epoch, batch.batch), size);
+    return {mix_inputs(samples.inputs, mix),
+            mix_targets(samples.targets, mix, reader_.dataset().info().classes, options_.dtype)};
   }
 
   const LoaderOptions options_;

@@ -18,6 +18,7 @@
 #include "data/augment.h"
 #include "data/dataset.h"
 #include "data/feature_cache.h"
+#include "data/mix.h"
 #include "data/prefetch.h"
 #include "data/sample_reader.h"
 #include "data/sampler.h"
@@ -32,8 +33,9 @@ struct Position {
 
 // This process's share of one global batch. On the CPU; the tensors belong to the receiver.
 struct Batch {
-  at::Tensor inputs;             // [n, channels, height, width], LoaderOptions::dtype; tokens: [n, context] int64
-  at::Tensor targets;            // [n] int64; tokens: [n, context], the inputs one place further on
+  at::Tensor inputs;  // [n, channels, height, width], LoaderOptions::dtype; tokens: [n, context] int64
+  // [n] int64; mixed: [n, classes], LoaderOptions::dtype; tokens: [n, context], the inputs one place further on.
+  at::Tensor targets;
   at::Tensor sample_ids;         // [n] int64, indices into the dataset
   std::int64_t epoch = 0;        // from 0
   std::int64_t batch = 0;        // from 0 in its epoch
@@ -59,6 +61,7 @@ struct LoaderOptions {
   SizeOptions sizes;                  // SampleReaderOptions
   AugmentOptions augment;             // likewise
   std::int64_t views = 0;             // likewise
+  MixOptions mix;                     // of the samples of a batch; leave it off for evaluation
   std::uint64_t seed = 0;             // of the order and of the augmentation
   at::ScalarType dtype = at::kFloat;  // likewise
   bool skips_broken = false;          // likewise

@@ -40,6 +40,11 @@ Counts count_on_cpu(const at::Tensor& logits, const at::Tensor& targets) {
   return is_double ? count_rows<double>(logits, targets) : count_rows<float>(logits, targets);
 }
 
+bool are_shares(const at::Tensor& targets) { return targets.is_floating_point(); }
+
+// What is to be predicted.
+at::Tensor classes_of(const at::Tensor& targets) { return are_shares(targets) ? targets.argmax(1) : targets; }
+
 // Few enough to be counted on the CPU after the step: three small kernels instead of twenty.
 constexpr std::int64_t kFewLogits = 1 << 17;
 
@@ -47,15 +52,18 @@ constexpr std::int64_t kFewLogits = 1 << 17;
 
 LossFunction cross_entropy_sum(double label_smoothing) {
   return [label_smoothing](const at::Tensor& logits, const at::Tensor& targets) {
-    return at::cross_entropy_loss(logits.flatten(0, -2), targets.flatten(), {}, at::Reduction::Sum, kNoTarget,
-                                  label_smoothing);
+    return at::cross_entropy_loss(logits.flatten(0, -2), are_shares(targets) ? targets : targets.flatten(), {},
+                                  at::Reduction::Sum, kNoTarget, label_smoothing);
   };
 }
 
-std::int64_t count_targets(const at::Tensor& targets) { return targets.ne(kNoTarget).sum().item<std::int64_t>(); }
+std::int64_t count_targets(const at::Tensor& targets) {
+  if (are_shares(targets)) return targets.size(0);
+  return targets.ne(kNoTarget).sum().item<std::int64_t>();
+}
 
 at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets) {
-  const at::Tensor all = targets.to(logits.device()).flatten(), rows = logits.flatten(0, -2);
+  const at::Tensor all = classes_of(targets.to(logits.device())).flatten(), rows = logits.flatten(0, -2);
   const bool is_plain = rows.scalar_type() == at::kFloat || rows.scalar_type() == at::kDouble;
   if (logits.is_cpu() && is_plain) {
     const Counts counts = count_on_cpu(rows.contiguous(), all.contiguous());
@@ -73,7 +81,7 @@ at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets) {
 
 at::Tensor logits_to_count(const at::Tensor& logits, const at::Tensor& targets) {
   const at::Tensor rows = logits.flatten(0, -2).to(at::kDouble);
-  return at::cat({rows, targets.to(logits.device()).flatten().to(at::kDouble).unsqueeze(1)}, 1);
+  return at::cat({rows, classes_of(targets.to(logits.device())).flatten().to(at::kDouble).unsqueeze(1)}, 1);
 }
 
 EvalCounts counts_of(const at::Tensor& counted) {

@@ -1,5 +1,6 @@
 // loss: cross-entropy summed over the targets (so that micro-batches of any size weigh every target equally), and the
-// counts that evaluation reports. A target is the class of a sample, [n], or each place's token in a sequence, [n, T].
+// counts that evaluation reports. A target is the class of a sample, [n], each place's token in a sequence, [n, T], or
+// the shares that the classes have in a sample, [n, classes] of floating point, whose largest is the one that counts.
 // One of kNoTarget (padding, a masked token) counts nowhere: not in the loss, not among the right ones, not in the
 // number that sums are divided by. That number is the global batch's: micro-batches hold different numbers of targets.
 #pragma once
@@ -18,7 +19,8 @@ using LossFunction = std::function<at::Tensor(const at::Tensor& logits, const at
 
 inline constexpr std::int64_t kNoTarget = -100;  // PyTorch's and Hugging Face's ignore_index
 
-// logits [n, classes], targets [n] int64, or logits [n, T, classes], targets [n, T] -> scalar.
+// logits [n, classes], targets [n] int64 or [n, classes] of shares; or logits [n, T, classes], targets [n, T] ->
+// scalar.
 [[nodiscard]] LossFunction cross_entropy_sum(double label_smoothing);
 
 // How many of them count.

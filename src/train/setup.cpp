@@ -353,6 +353,7 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
                       .rand_augment_strength = config.data.rand_augment_strength,
                       .erasing = config.data.erasing},
           .views = config.data.views,
+          .mix = {.mixup = config.data.mixup, .cutmix = config.data.cutmix},
           .seed = config.train.seed,
           .dtype = dtype_of(config),
           .skips_broken = config.data.broken == "skip",
@@ -370,6 +371,7 @@ data::LoaderOptions eval_loader_options(const Setup& setup, int replicas) {
   options.endless = false;
   options.shuffle = false;
   options.augment = {};
+  options.mix = {};
   options.keeps_samples_at_home = false;  // they come in the same order each time
   return options;
 }

@@ -124,6 +124,25 @@ class RecipeTest(unittest.TestCase):
         self.assertEqual(set(cli.checkpoints(run_dir)), {best_step(run_dir), first_end, end})
         self.assertEqual(link.resolve(), cli.checkpoints(run_dir)[best_step(run_dir)].resolve())
 
+    def test_mixed_batches_are_the_same_however_they_are_divided(self):
+        config = self.configuration("mixed", data={"mixup": 0.8, "cutmix": 1.0, "flip": True}, train={"epochs": 4})
+        run_dir, _ = self.train(config, "alone")
+        losses = cli.column(run_dir, "loss")
+        plain, _ = self.train(config, "plain", "--set", "data.mixup=0", "--set", "data.cutmix=0")
+        self.assertNotEqual(losses[0], cli.column(plain, "loss")[0])
+        for name, size, sets in (("stages", 1, {"pipeline.stages": 2, "pipeline.chunks": 4}),
+                                 ("replicas", 1, {"replicas.local": 2}), ("processes", 2, {"pipeline.stages": 2}),
+                                 ("workers", 1, {"data.workers": 2})):
+            with self.subTest(name):
+                words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+                divided, _ = self.train(config, name, *words, size=size)
+                for ours, whole in zip(cli.column(divided, "loss"), losses, strict=True):
+                    self.assertAlmostEqual(ours, whole, delta=1e-9 * whole)
+        refused = cli.run("train", config, "--set", "model.name=gpt2", "--set", "model.size=nano", "--set",
+                          "data.name=toy", "--set", "data.flip=false")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("data.mixup and data.cutmix are for images", cli.error_of(refused))
+
     def test_epochs_between_evaluations(self):
         config = self.configuration("every", train={"eval_every_epochs": 5})
         run_dir, _ = self.train(config, "every")

@@ -236,7 +236,6 @@ void repair_evaluation(Config& config) {
 
 void leave_out_what_is_not_built(Config& config) {
   auto& train = config.train;
-  config.data.mixup = config.data.cutmix = 0;
   config.data.order = "shuffled";
   if (train.optimizer == "lamb") train.optimizer = "sgd";
   train.amsgrad = false;

@@ -47,6 +47,24 @@ TEST(CrossEntropySum, OfTokensIsThatOfAllPlacesInARowWithoutTheMaskedOnes) {
   EXPECT_NEAR(logits.grad()[1][2][2].item<double>(), log_p[1][2][2].exp().item<double>() - 1, 1e-14);
 }
 
+TEST(CrossEntropySum, OfSharesIsTheMeanOfTheClassesLossesByTheirShares) {
+  const at::Tensor logits = at::arange(12, at::kDouble).reshape({4, 3}).sin();
+  const at::Tensor first = ids({0, 2, 1, 1}), second = ids({1, 2, 0, 2});
+  const auto share_of = [](const at::Tensor& classes, double share) {
+    return at::zeros({4, 3}, at::kDouble).scatter_(1, classes.unsqueeze(1), share);
+  };
+  const at::Tensor shares = share_of(first, 0.7) + share_of(second, 0.3);
+  for (const double smoothing : {0.0, 0.1}) {
+    const auto loss = cross_entropy_sum(smoothing);
+    const double expected = 0.7 * loss(logits, first).item<double>() + 0.3 * loss(logits, second).item<double>();
+    EXPECT_NEAR(loss(logits, shares).item<double>(), expected, 1e-14);
+  }
+  EXPECT_EQ(count_targets(shares), 4);
+  EXPECT_TRUE(at::equal(count_correct(logits, shares), count_correct(logits, first)));
+  EXPECT_TRUE(at::equal(logits_to_count(logits, shares), logits_to_count(logits, first)));
+  EXPECT_EQ(cross_entropy_sum(0)(logits.narrow(0, 0, 0), shares.narrow(0, 0, 0)).item<double>(), 0);
+}
+
 // Micro-batches hold different numbers of targets: their sums are divided by the number in all of them, not averaged.
 TEST(CountTargets, IsWhatTheLossOfPartsIsDividedBy) {
   const at::Tensor logits = at::arange(60, at::kDouble).reshape({3, 4, 5}).cos();

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torchvision import datasets, transforms
-from torchvision.transforms import InterpolationMode, RandAugment, functional
+from torchvision.transforms import InterpolationMode, RandAugment, functional, v2
 from torchvision.transforms.autoaugment import _apply_op
 
 from pictures import PHOTOGRAPHS, Dumper, encoded, photograph, run_tests
@@ -162,7 +162,7 @@ class EqualToTorchvision(unittest.TestCase):
 
     def test_random_parts_are_distributed_as_theirs(self):
         """Chi-square of 10^4 draws each, over eight classes of height, width, top and left."""
-        count, classes = 10_000, 8
+        count = 10_000
         for height, width, area in ((300, 400, 0.08), (64, 200, 0.08), (333, 91, 0.5), (224, 224, 0.08), (224, 224, 0)):
             if area:
                 image, draw = Image.new("RGB", (width, height)), transforms.RandomResizedCrop.get_params
@@ -175,13 +175,38 @@ class EqualToTorchvision(unittest.TestCase):
             self.assertEqual(len(ours), count)
             self.assertTrue((ours[:, 0] + ours[:, 2] <= height).all() and (ours[:, 1] + ours[:, 3] <= width).all())
             for i, name in enumerate(("top", "left", "height", "width")):
-                edges = np.unique(np.quantile(theirs[:, i], np.linspace(0, 1, classes + 1)[1:-1]))
-                a = np.bincount(np.searchsorted(edges, theirs[:, i], "right"), minlength=len(edges) + 1)
-                b = np.bincount(np.searchsorted(edges, ours[:, i], "right"), minlength=len(edges) + 1)
-                used = a + b > 0
-                chi = (((a - b) ** 2)[used] / (a + b)[used]).sum()
                 with self.subTest(name, height=height, width=width):
-                    self.assertLess(chi, 35)  # 7 degrees of freedom: once in 10^5
+                    self.assert_same_distribution(ours[:, i], theirs[:, i])
+
+    def test_mixtures_are_distributed_as_theirs(self):
+        count, height, width = 10_000, 20, 30
+        batch = torch.stack([torch.zeros(1, height, width), torch.ones(1, height, width)])
+        targets = torch.tensor([0, 1])
+        for name, a in (("MixUp", 0.2), ("MixUp", 1.0), ("CutMix", 0.5), ("CutMix", 1.0)):
+            mixer = getattr(v2, name)(alpha=a, num_classes=2)
+            theirs = []
+            for _ in range(count):
+                images, shares = mixer(batch, targets)  # 0 where a sample's pixels are its own
+                taken = images[0, 0].nonzero() if name == "CutMix" else []
+                box = [*taken.min(0).values, *(taken.max(0).values - taken.min(0).values + 1)] if len(taken) else [0] * 4
+                theirs.append([shares[0, 0], *box])
+            options = (a, 0) if name == "MixUp" else (0, a)
+            text = self.ask("mixes", "-", self.dumper.out, height, width, *options, count).decode()
+            ours, theirs = np.array([line.split() for line in text.splitlines()], float), np.array(theirs, float)
+            ours[ours[:, 3] * ours[:, 4] == 0, 1:] = 0  # where nothing is taken
+            if name == "CutMix":  # of whole pixels, whatever the rounding
+                ours[:, 0], theirs[:, 0] = (np.round(of[:, 0] * height * width) for of in (ours, theirs))
+            for i, number in enumerate(("share", "top", "left", "height", "width")[:5 if name == "CutMix" else 1]):
+                with self.subTest(name, a=a, number=number):
+                    self.assert_same_distribution(ours[:, i], theirs[:, i])
+
+    def assert_same_distribution(self, ours, theirs, classes=8):
+        """Chi-square over classes that are equally frequent in theirs."""
+        edges = np.unique(np.quantile(theirs, np.linspace(0, 1, classes + 1)[1:-1]))
+        a = np.bincount(np.searchsorted(edges, theirs, "right"), minlength=len(edges) + 1)
+        b = np.bincount(np.searchsorted(edges, ours, "right"), minlength=len(edges) + 1)
+        used = a + b > 0
+        self.assertLess((((a - b) ** 2)[used] / (a + b)[used]).sum(), 35)  # 7 degrees of freedom: once in 10^5
 
 
 if __name__ == "__main__":

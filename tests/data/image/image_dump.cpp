@@ -10,6 +10,7 @@
 //   magnitudes - OUT HEIGHT WIDTH                    OUT gets a line an operation: that of each strength
 //   stored FOLDER OUT NAME train|test INDEX          of any data set, as read() has it; answers "ok TARGET of CLASSES"
 //   numbers FOLDER OUT NAME train|test               answers "ok ", its means and its deviations
+//   mixes - OUT HEIGHT WIDTH MIXUP CUTMIX COUNT      OUT gets a line a draw, SHARE TOP LEFT HEIGHT WIDTH; blended: -1s
 //   crops - OUT HEIGHT WIDTH AREA COUNT              OUT gets a line a draw, TOP LEFT HEIGHT WIDTH; AREA 0: erasing
 #include <fstream>
 #include <iostream>
@@ -26,6 +27,7 @@
 #include "data/image/resample.h"
 #include "data/image_folder.h"
 #include "data/image_sizer.h"
+#include "data/mix.h"
 #include "data/sample_reader.h"
 
 namespace sluice::data {
@@ -137,6 +139,20 @@ std::string draw_crops(std::istream& line) {
   return out.str();
 }
 
+std::string draw_mixes(std::istream& line) {
+  ImageSize image;
+  MixOptions options;
+  int count = 0;
+  line >> image.height >> image.width >> options.mixup >> options.cutmix >> count;
+  std::ostringstream out;
+  for (int i = 0; i < count; ++i) {
+    const Mix mix = draw_mix(options, derive_key(7, static_cast<std::uint64_t>(i)), image);
+    const Box box = mix.box.value_or(Box{-1, -1, -1, -1});
+    out << mix.share << ' ' << box.top << ' ' << box.left << ' ' << box.height << ' ' << box.width << '\n';
+  }
+  return out.str();
+}
+
 Image run(const std::string& what, EncodedBytes file, std::istream& line) {
   const ImageSize whole = read_image_size(file);
   if (what == "operation" || what == "hue") {
@@ -172,6 +188,7 @@ std::string answer(const std::string& text) {
     if (what == "stored") return stored(in, line, to);
     if (what == "numbers") return numbers(in, line);
     if (what == "magnitudes") return to << list_magnitudes(line), "ok";
+    if (what == "mixes") return to << draw_mixes(line), "ok";
     if (what == "crops") return to << draw_crops(line), "ok";
     const std::vector<std::uint8_t> file = read_file(in);
     const Image image = run(what, file, line);
