@@ -54,7 +54,7 @@ class Gpt2Embeddings : public nn::RegisteredLayer {
         context_(options.context),
         tokens_(registry_, kTokenTable, options.vocabulary, options.size.width, nn::Init::normal(kDeviation)),
         positions_(registry_.add_parameter("transformer.wpe.weight", {options.context, options.size.width},
-                                           nn::Init::normal(kDeviation))) {}
+                                           nn::Init::normal(kDeviation), nn::ParameterRole::kPosition)) {}
 
   at::Tensor forward(const at::Tensor& tokens, const nn::ForwardContext& context) override {
     check(tokens.dim() == 2 && tokens.size(1) <= context_,

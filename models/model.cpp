@@ -120,11 +120,22 @@ TokenSizes token_sizes(const ModelOptions& options) {
           options.context != 0 ? options.context : own.context};
 }
 
+namespace {
+
+// What stands behind the last normalisation of the last layer: the classifier. Tied copies are the owner's layer's.
+std::vector<std::unique_ptr<nn::Layer>> with_head(std::vector<std::unique_ptr<nn::Layer>> layers) {
+  for (nn::Parameter* parameter : layers.back()->parameters())
+    parameter->is_head = parameter->role != nn::ParameterRole::kNorm && parameter->tied_to.empty();
+  return layers;
+}
+
+}  // namespace
+
 Model make_model(const ModelOptions& options) {
   const Family& family = find_family(options.name);
   check_common(options, family);
   if (family.kind() == SampleKind::kImage) {
-    return {.layers = family.make(options),
+    return {.layers = with_head(family.make(options)),
             .kind = SampleKind::kImage,
             .sample_shape = {options.channels, options.image_size, options.image_size},
             .classes = options.classes};
@@ -133,7 +144,7 @@ Model make_model(const ModelOptions& options) {
   const TokenSizes sizes = token_sizes(options);
   complete.vocabulary = sizes.vocabulary;
   complete.context = sizes.context;
-  return {.layers = family.make(complete),
+  return {.layers = with_head(family.make(complete)),
           .kind = SampleKind::kTokens,
           .sample_shape = {sizes.context},
           .classes = sizes.vocabulary};

@@ -42,16 +42,16 @@ class VitEmbeddings : public nn::RegisteredLayer {
   explicit VitEmbeddings(const VitOptions& options)
       : RegisteredLayer("vit.embeddings", options.layer),
         options_(options),
-        class_token_(
-            registry_.add_parameter(name() + ".cls_token", {1, 1, options.size.width}, nn::Init::normal(0.02))),
+        class_token_(registry_.add_parameter(name() + ".cls_token", {1, 1, options.size.width}, nn::Init::normal(0.02),
+                                             nn::ParameterRole::kPosition)),
         positions_(registry_.add_parameter(name() + ".position_embeddings",
                                            {1, options.grid() * options.grid() + 1, options.size.width},
-                                           nn::Init::normal(0.02))),
+                                           nn::Init::normal(0.02), nn::ParameterRole::kPosition)),
         weight_(registry_.add_parameter(name() + ".patch_embeddings.projection.weight",
                                         {options.size.width, options.channels, options.patch_size, options.patch_size},
                                         nn::Init::normal(0.02))),
         bias_(registry_.add_parameter(name() + ".patch_embeddings.projection.bias", {options.size.width},
-                                      nn::Init::constant(0))) {}
+                                      nn::Init::constant(0), nn::ParameterRole::kBias)) {}
 
   at::Tensor forward(const at::Tensor& images, const nn::ForwardContext& context) override {
     const std::int64_t count = images.size(0), grid = options_.grid(), patch = options_.patch_size;

@@ -26,6 +26,7 @@ class Rules {
     check_devices();
     check_optimizer();
     check_lr_schedule();
+    check_groups();
     check_evaluation();
     check_is_built();
   }
@@ -179,6 +180,25 @@ class Rules {
                    " beside train.ema_decay=0, which keeps no average of the weights; set it, for example to 0.9999"));
   }
 
+  // What goes by whole parameters, or by all of the weights.
+  void check_groups() const {
+    const auto& train = config_.train;
+    const bool is_alone = config_.replicas.sync != "ps";
+    const auto need_all = [&](bool is_set, std::string_view key) {
+      require(is_alone || !is_set, {key, "replicas.sync"},
+              concat(key,
+                     " needs whole parameters, but a parameter server keeps them in pieces; leave it out with "
+                     "replicas.sync=\"ps\""));
+    };
+    need_all(train.optimizer == "lamb", "train.optimizer");
+    need_all(!train.no_decay.empty(), "train.no_decay");
+    need_all(train.head_lr != 1, "train.head_lr");
+    need_all(train.ema_decay > 0, "train.ema_decay");
+    require(train.ema_decay == 0 || config_.freeze.policy == "none", {"train.ema_decay", "freeze.policy"},
+            concat("train.ema_decay=", train.ema_decay, " beside freeze.policy=\"", config_.freeze.policy,
+                   "\": frozen layers have no average of their own; leave one of them out"));
+  }
+
   void check_evaluation() const {
     const auto& train = config_.train;
     require(train.eval_every_steps == 0 || train.eval_every_epochs == 1,
@@ -200,11 +220,6 @@ class Rules {
       require(!is_set, {key}, concat(key, " is not built yet; leave it out"));
     };
     refuse(config_.data.order != "shuffled", "data.order");
-    refuse(config_.train.amsgrad, "train.amsgrad");
-    refuse(config_.train.optimizer == "lamb", "train.optimizer");
-    refuse(!config_.train.no_decay.empty(), "train.no_decay");
-    refuse(config_.train.head_lr != 1, "train.head_lr");
-    refuse(config_.train.ema_decay > 0, "train.ema_decay");
   }
 
   void check_lr_schedule() const {

@@ -184,7 +184,7 @@ std::vector<std::shared_ptr<comm::Communicator>> connect_statistics(Communicator
 }
 
 // Of the stages of replica 0.
-std::vector<std::shared_ptr<optim::Optimizer>> make_optimizers(const optim::OptimizerOptions& options,
+std::vector<std::shared_ptr<optim::Optimizer>> make_optimizers(const ComposeOptions& options,
                                                                const std::vector<std::unique_ptr<Stage>>& stages,
                                                                const std::vector<device::Device>& devices,
                                                                const std::vector<int>& owners) {
@@ -193,8 +193,9 @@ std::vector<std::shared_ptr<optim::Optimizer>> make_optimizers(const optim::Opti
     const device::MemoryScope charge(devices[owners[s]], device::MemoryKind::kOptimizer);
     const FlatParameters& parameters = stages[s]->parameters();
     const std::int64_t updated = parameters.updated_elements();
-    optimizers.push_back(std::make_shared<optim::Optimizer>(options, parameters.values().narrow(0, 0, updated),
-                                                            parameters.gradients().narrow(0, 0, updated)));
+    optimizers.push_back(std::make_shared<optim::Optimizer>(
+        options.optimizer, parameters.values().narrow(0, 0, updated), parameters.gradients().narrow(0, 0, updated),
+        update_ranges(parameters, options.groups)));
   }
   return optimizers;
 }
@@ -240,7 +241,7 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
                                         .communicators = has_peers ? options.communicators.get() : nullptr,
                                         .bucket_bytes = options.bucket_bytes,
                                         .record_times = options.record_spans});
-  composition.optimizers = make_optimizers(options.optimizer, grid.front(), devices.front(), owners);
+  composition.optimizers = make_optimizers(options, grid.front(), devices.front(), owners);
   composition.frozen_optimizer = frozen_states(prefixes, composition.optimizers);
   composition.executor =
       std::make_unique<pipeline::Executor>(std::move(grid), devices, owners,

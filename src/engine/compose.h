@@ -16,6 +16,7 @@
 #include "core/plan.h"
 #include "engine/communicators.h"
 #include "engine/make_sync.h"
+#include "engine/parameter_groups.h"
 #include "engine/tied_parameters.h"
 #include "optim/optimizer.h"
 #include "pipeline/executor.h"
@@ -34,6 +35,7 @@ struct ComposeOptions {
   bool synchronises_batch_norm = false;
   std::size_t bucket_bytes = std::size_t{25} << 20;
   optim::OptimizerOptions optimizer;
+  GroupOptions groups;
   std::shared_ptr<Communicators> communicators = nullptr;  // with the other processes of the run; null: there are none
   std::uint64_t memory_limit = 0;                          // bytes of tensors that a device may hold; 0: no limit
   pipeline::ListedSettings listed = {};                    // for what is said where the limit is too small

@@ -290,6 +290,33 @@ void TrainStep::update_weights(double lr, double divisor) {
   spread_weights();
 }
 
+void TrainStep::with_average(const std::function<void()>& evaluate) {
+  check(has_average(), "there is no average of the weights");
+  exchange_average();
+  try {
+    evaluate();
+  } catch (...) {
+    exchange_average();
+    throw;
+  }
+  exchange_average();
+}
+
+// Of replica 0, then of all.
+void TrainStep::exchange_average() {
+  const at::NoGradGuard no_grad;
+  const auto& executor = *composition_.executor;
+  for (int s = 0; s < executor.stages(); ++s) {
+    const at::Tensor average = composition_.optimizers[s]->average();
+    const at::Tensor values =
+        executor.stage(ReplicaId{0}, StageId{s}).parameters().values().narrow(0, 0, average.numel());
+    const at::Tensor weights = values.clone();
+    values.copy_(average);
+    average.copy_(weights);
+  }
+  take_weights();
+}
+
 std::vector<double> TrainStep::take_gradient_norms() {
   check(sums_.has_value(), "norms of gradients are asked for that TrainStepOptions::sums_gradients has not added up");
   return sums_->take();

@@ -100,6 +100,11 @@ class TrainStep {
   // Requires: options.sums_gradients.
   [[nodiscard]] std::vector<double> take_gradient_norms();
 
+  // Whether an average of the weights is kept (optim::OptimizerOptions::ema_decay).
+  [[nodiscard]] bool has_average() const { return composition_.optimizers.front()->average().defined(); }
+  // Calls evaluate() with the average in the place of the weights; buffers stay as they are. Requires: has_average().
+  void with_average(const std::function<void()>& evaluate);
+
   // Loss and correct predictions over one batch; `logits`, when not null, receives this process's, in order, on the
   // CPU. Every process evaluates its share of the same batches.
   EvalStats evaluate(const pipeline::MicroBatch& batch, bool stop = false, at::Tensor* logits = nullptr);
@@ -115,6 +120,7 @@ class TrainStep {
   Contributed contribute(const StepBatch& batch, std::int64_t step, int chunks, double gradient_scale,
                          const StepWishes& wishes);
   [[nodiscard]] std::vector<std::vector<optim::BufferPart>> plan_update() const;  // [replica][stage]
+  void exchange_average();
   // Replica 0's weights into the copies of tied parameters and the replicas that have weights of their own.
   void spread_weights();
   // The same for weights that the sync has written.

@@ -63,8 +63,8 @@ BatchStatistics from_sums(const at::Tensor& sums) {
 }
 
 BatchNorm2d::BatchNorm2d(Registry& registry, const std::string& name, std::int64_t channels)
-    : weight_(&registry.add_parameter(name + ".weight", {channels}, Init::constant(1))),
-      bias_(&registry.add_parameter(name + ".bias", {channels}, Init::constant(0))),
+    : weight_(&registry.add_parameter(name + ".weight", {channels}, Init::constant(1), ParameterRole::kNorm)),
+      bias_(&registry.add_parameter(name + ".bias", {channels}, Init::constant(0), ParameterRole::kNorm)),
       running_mean_(&registry.add_buffer(name + ".running_mean", at::zeros({channels}, registry.dtype()))),
       running_var_(&registry.add_buffer(name + ".running_var", at::ones({channels}, registry.dtype()))),
       batches_tracked_(&registry.add_buffer(name + ".num_batches_tracked", at::zeros({}, at::kLong))) {}

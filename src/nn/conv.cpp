@@ -152,7 +152,7 @@ Conv2d::Conv2d(Registry& registry, const std::string& name, const ConvShape& sha
                                       {shape.out, shape.in / shape.groups, shape.kernel, shape.kernel},
                                       weight_init(shape, bias), at::MemoryFormat::ChannelsLast)) {
   if (bias == Bias::kNone) return;
-  bias_ = &registry.add_parameter(name + ".bias", {shape.out}, bias_init(shape, bias));
+  bias_ = &registry.add_parameter(name + ".bias", {shape.out}, bias_init(shape, bias), ParameterRole::kBias);
 }
 
 at::Tensor Conv2d::operator()(const at::Tensor& x, const ForwardContext& context) const {

@@ -19,6 +19,14 @@ class ReplicaSum;
 class TransformedWeights;
 class WeightGradQueue;
 
+// What a parameter is to the layer that has it: recipes treat them differently (engine/parameter_groups.h).
+enum class ParameterRole : std::uint8_t {
+  kWeight,
+  kBias,
+  kNorm,      // weight and bias of a normalisation
+  kPosition,  // position embeddings and class tokens
+};
+
 // A leaf that requires a gradient. A stage replaces `value` by a view into its flat buffer (same sizes and strides).
 //
 // Tied parameters are one parameter of the public model that two layers use, maybe in different stages: GPT-2's token
@@ -31,6 +39,8 @@ struct Parameter {
   std::string name;  // global and public: "layer1.0.conv1.weight"
   at::Tensor value;
   std::string tied_to;  // name of the parameter that this one must equal; empty: none
+  ParameterRole role = ParameterRole::kWeight;
+  bool is_head = false;  // of the classifier, which the model sets (models/model.h)
 };
 
 // State that is saved but not trained: running statistics.

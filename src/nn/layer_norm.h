@@ -10,8 +10,8 @@ class LayerNorm {
  public:
   // Registers `name`.weight (ones) and `name`.bias (zeros).
   LayerNorm(Registry& registry, const std::string& name, std::int64_t width, double epsilon)
-      : weight_(&registry.add_parameter(name + ".weight", {width}, Init::constant(1))),
-        bias_(&registry.add_parameter(name + ".bias", {width}, Init::constant(0))),
+      : weight_(&registry.add_parameter(name + ".weight", {width}, Init::constant(1), ParameterRole::kNorm)),
+        bias_(&registry.add_parameter(name + ".bias", {width}, Init::constant(0), ParameterRole::kNorm)),
         epsilon_(epsilon) {}
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const {

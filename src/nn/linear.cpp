@@ -131,7 +131,7 @@ Linear::Linear(Registry& registry, const std::string& name, std::int64_t in, std
                WeightLayout layout)
     : layout_(layout),
       weight_(&registry.add_parameter(name + ".weight", weight_sizes(in, out, layout), init.weight)),
-      bias_(&registry.add_parameter(name + ".bias", {out}, init.bias)) {}
+      bias_(&registry.add_parameter(name + ".bias", {out}, init.bias, ParameterRole::kBias)) {}
 
 at::Tensor Linear::operator()(const at::Tensor& x, const ForwardContext& context) const {
   return linear(x, {weight_->value}, {bias_->value}, context.weight_queue, layout_);

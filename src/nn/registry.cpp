@@ -8,6 +8,13 @@ Parameter& Registry::add_parameter(const std::string& name, at::IntArrayRef size
   return *parameters_.back();
 }
 
+Parameter& Registry::add_parameter(const std::string& name, at::IntArrayRef sizes, const Init& init,
+                                   ParameterRole role) {
+  Parameter& parameter = add_parameter(name, sizes, init);
+  parameter.role = role;
+  return parameter;
+}
+
 Parameter& Registry::add_tied_parameter(const std::string& name, const std::string& tied_to, at::IntArrayRef sizes,
                                         const Init& init) {
   parameters_.push_back(std::make_unique<Parameter>(

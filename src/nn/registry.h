@@ -30,6 +30,7 @@ class Registry {
   // order. Without draw_weights it has no values and no memory (torch's meta device), only its shape and type.
   Parameter& add_parameter(const std::string& name, at::IntArrayRef sizes, const Init& init,
                            at::MemoryFormat layout = at::MemoryFormat::Contiguous);
+  Parameter& add_parameter(const std::string& name, at::IntArrayRef sizes, const Init& init, ParameterRole role);
   // A copy of another layer's parameter (Parameter::tied_to), drawn as that one is: under its name.
   Parameter& add_tied_parameter(const std::string& name, const std::string& tied_to, at::IntArrayRef sizes,
                                 const Init& init);

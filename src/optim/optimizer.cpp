@@ -6,6 +6,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "core/check.h"
+#include "core/concat.h"
+#include "optim/lamb.h"
 
 namespace sluice::optim {
 namespace {
@@ -29,30 +31,55 @@ std::optional<at::Tensor> as_scale(double divisor, const at::Tensor& gradients) 
   return at::full({}, divisor, at::kFloat);
 }
 
+// Neighbours that are updated alike become one, with what is between them.
+std::vector<UpdateRange> merged(const std::vector<UpdateRange>& ranges) {
+  std::vector<UpdateRange> all;
+  for (const UpdateRange& range : ranges) {
+    const bool is_alike = !all.empty() && all.back().decays == range.decays && all.back().lr_factor == range.lr_factor;
+    if (is_alike) {
+      all.back().end = range.end;
+    } else {
+      all.push_back(range);
+    }
+  }
+  return all;
+}
+
+std::vector<const char*> state_names(const OptimizerOptions& options) {
+  std::vector<const char*> names;
+  if (options.kind == "momentum") {
+    names = {"momentum_buffer"};
+    if (options.nesterov_delay > 0) names.push_back("gradient_sum");
+  } else if (options.kind == "rmsprop") {
+    names = {"square_avg"};
+  } else if (options.kind == "adam" || options.kind == "adamw" || options.kind == "lamb") {
+    names = {"exp_avg", "exp_avg_sq"};
+    if (options.amsgrad) names.push_back("max_exp_avg_sq");
+  } else {
+    check(options.kind == "sgd", "an unknown optimizer came through the configuration");
+  }
+  if (options.ema_decay > 0) names.push_back(kAverage);
+  return names;
+}
+
 }  // namespace
 
-int count_states(const OptimizerOptions& options) {
-  const at::Tensor one = at::zeros({1});
-  return static_cast<int>(Optimizer(options, one, one).states().size());
+std::string name_of(const OptimizerOptions& options) {
+  return concat(options.kind, options.amsgrad ? "+amsgrad" : "", options.ema_decay > 0 ? "+ema" : "");
 }
 
-Optimizer::Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gradients)
+int count_states(const OptimizerOptions& options) { return static_cast<int>(state_names(options).size()); }
+
+Optimizer::Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gradients, std::vector<UpdateRange> ranges)
     : options_(std::move(options)), values_(std::move(values)), gradients_(std::move(gradients)) {
-  const auto add_state = [&](const char* name) { states_.emplace_back(name, at::zeros_like(values_)); };
-  if (options_.kind == "momentum") {
-    add_state("momentum_buffer");
-    if (options_.nesterov_delay > 0) add_state("gradient_sum");
-  } else if (options_.kind == "rmsprop") {
-    add_state("square_avg");
-  } else if (options_.kind == "adam" || options_.kind == "adamw") {
-    add_state("exp_avg");
-    add_state("exp_avg_sq");
-  } else {
-    check(options_.kind == "sgd", "an unknown optimizer came through the configuration");
-  }
+  if (ranges.empty()) ranges = {{.begin = 0, .end = values_.numel()}};
+  ranges_ = options_.kind == "lamb" ? std::move(ranges) : merged(ranges);
+  for (const char* name : state_names(options_)) states_.emplace_back(name, at::zeros_like(values_));
 }
 
-bool Optimizer::is_fused() const { return options_.kind != "rmsprop" && options_.nesterov_delay == 0; }
+bool Optimizer::is_fused() const {
+  return options_.kind != "rmsprop" && options_.kind != "lamb" && options_.nesterov_delay == 0;
+}
 
 Optimizer::Slice Optimizer::slice(std::int64_t begin, std::int64_t end) const {
   const auto part_of = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };
@@ -63,32 +90,69 @@ Optimizer::Slice Optimizer::slice(std::int64_t begin, std::int64_t end) const {
 
 void Optimizer::update(double lr, double divisor, BufferPart part) {
   const auto [begin, end] = bounds(values_.numel(), part);
-  if (begin >= end) return;
   const at::NoGradGuard no_grad;
-  const Slice whole = slice(begin, end);
-  const auto scale = is_fused() ? as_scale(divisor, whole.gradients) : std::nullopt;
-  if (divisor != 1.0 && !scale) whole.gradients.div_(divisor);
-
-  if (options_.kind == "adam" || options_.kind == "adamw") return update_adam(whole, lr, scale);
-  if (is_fused()) return update_sgd(whole, lr, scale);
-  for (std::int64_t at = begin; at < end; at += kBlock) {
-    const Slice block = slice(at, std::min(at + kBlock, end));
-    const at::Tensor gradient =
-        options_.weight_decay == 0 ? block.gradients : at::add(block.gradients, block.values, options_.weight_decay);
-    if (options_.kind == "rmsprop") {
-      update_rmsprop(block, gradient, lr);
-    } else {
-      update_delayed_nesterov(block, gradient, lr);
+  for (const UpdateRange& range : ranges_) {
+    const Rates rates{.lr = lr * range.lr_factor, .weight_decay = range.decays ? options_.weight_decay : 0.0};
+    if (options_.kind == "lamb") {
+      const bool is_ours = range.begin >= begin && range.begin < end;
+      if (is_ours) update_range(range.begin, range.end, rates, divisor);
+    } else if (std::max(begin, range.begin) < std::min(end, range.end)) {
+      update_range(std::max(begin, range.begin), std::min(end, range.end), rates, divisor);
     }
   }
 }
 
-void Optimizer::update_sgd(const Slice& slice, double lr, const std::optional<at::Tensor>& divisor) const {
+void Optimizer::update_range(std::int64_t begin, std::int64_t end, const Rates& rates, double divisor) const {
+  const Slice whole = slice(begin, end);
+  const auto scale = is_fused() ? as_scale(divisor, whole.gradients) : std::nullopt;
+  if (divisor != 1.0 && !scale) whole.gradients.div_(divisor);
+  if (options_.kind == "lamb") {
+    update_lamb({.lr = rates.lr,
+                 .beta1 = options_.beta1,
+                 .beta2 = options_.beta2,
+                 .eps = options_.eps,
+                 .weight_decay = rates.weight_decay,
+                 .steps = steps_},
+                whole.values, whole.gradients, whole.states[0], whole.states[1]);
+  } else if (options_.kind == "adam" || options_.kind == "adamw") {
+    update_adam(whole, rates, scale);
+  } else if (is_fused()) {
+    update_sgd(whole, rates, scale);
+  } else {
+    update_in_blocks(begin, end, rates);
+  }
+  if (options_.ema_decay > 0) update_average(whole);
+}
+
+void Optimizer::update_in_blocks(std::int64_t begin, std::int64_t end, const Rates& rates) const {
+  for (std::int64_t at = begin; at < end; at += kBlock) {
+    const Slice block = slice(at, std::min(at + kBlock, end));
+    const at::Tensor gradient =
+        rates.weight_decay == 0 ? block.gradients : at::add(block.gradients, block.values, rates.weight_decay);
+    if (options_.kind == "rmsprop") {
+      update_rmsprop(block, gradient, rates.lr);
+    } else {
+      update_delayed_nesterov(block, gradient, rates.lr);
+    }
+  }
+}
+
+void Optimizer::update_average(const Slice& slice) const {
+  const at::Tensor& average = slice.states.back();
+  if (steps_ <= options_.ema_every) {
+    average.copy_(slice.values);
+  } else if (steps_ % options_.ema_every == 0) {
+    average.lerp_(slice.values, 1 - options_.ema_decay);
+  }
+}
+
+void Optimizer::update_sgd(const Slice& slice, const Rates& rates, const std::optional<at::Tensor>& divisor) const {
   // A zero buffer makes the first step the same as any other: buffer = momentum * 0 + gradient.
-  const bool has_buffer = !slice.states.empty();
-  at::_fused_sgd_(
-      {slice.values}, {slice.gradients}, slice.states, options_.weight_decay, has_buffer ? options_.momentum : 0.0, lr,
-      /*dampening=*/0.0, has_buffer && options_.nesterov, /*maximize=*/false, /*is_first_step=*/false, divisor);
+  const bool has_buffer = options_.kind == "momentum";
+  const std::vector<at::Tensor> buffer(slice.states.begin(), slice.states.begin() + (has_buffer ? 1 : 0));
+  at::_fused_sgd_({slice.values}, {slice.gradients}, buffer, rates.weight_decay, has_buffer ? options_.momentum : 0.0,
+                  rates.lr, /*dampening=*/0.0, has_buffer && options_.nesterov, /*maximize=*/false,
+                  /*is_first_step=*/false, divisor);
 }
 
 void Optimizer::update_rmsprop(const Slice& slice, const at::Tensor& gradient, double lr) const {
@@ -108,13 +172,15 @@ void Optimizer::update_delayed_nesterov(const Slice& slice, const at::Tensor& gr
   sum.zero_();
 }
 
-void Optimizer::update_adam(const Slice& slice, double lr, const std::optional<at::Tensor>& divisor) const {
+void Optimizer::update_adam(const Slice& slice, const Rates& rates, const std::optional<at::Tensor>& divisor) const {
   const at::Tensor steps =
       at::full({}, static_cast<double>(steps_), at::TensorOptions().dtype(at::kFloat).device(slice.values.device()));
   auto* fused = &at::_ops::_fused_adam_::call;
   if (options_.kind == "adamw") fused = &at::_ops::_fused_adamw_::call;
-  fused({slice.values}, {slice.gradients}, {slice.states[0]}, {slice.states[1]}, {}, {steps}, lr, options_.beta1,
-        options_.beta2, options_.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, divisor, {});
+  const std::vector<at::Tensor> largest(slice.states.begin() + 2, slice.states.begin() + (options_.amsgrad ? 3 : 2));
+  fused({slice.values}, {slice.gradients}, {slice.states[0]}, {slice.states[1]}, largest, {steps}, rates.lr,
+        options_.beta1, options_.beta2, rates.weight_decay, options_.eps, options_.amsgrad, /*maximize=*/false, divisor,
+        {});
 }
 
 }  // namespace sluice::optim

@@ -1,5 +1,8 @@
-// optimizer: SGD, momentum, RMSprop, Adam and AdamW over a stage's flat buffer, with ATen's fused kernels where it has
-// them: a few calls per step whatever the number of parameters. Equal to torch.optim's update rules.
+// optimizer: SGD, momentum, RMSprop, Adam, AdamW (both also with AMSGrad) and LAMB (lamb.h) over a stage's flat buffer,
+// with ATen's fused kernels where it has them: a few calls per step whatever the number of parameters. Equal to
+// torch.optim's update rules.
+// An exponential moving average of the weights is kept beside them on demand, as torch.optim.swa_utils.AveragedModel
+// with get_ema_multi_avg_fn does: the first average is a copy, and until then it is what the weights are.
 // Delayed Nesterov (Liu et al., 2024, arXiv 2401.09135) is for gradients that are taken in one by one, each of older
 // weights: of N in a row each moves the weights by its N-th part, and only the last one brings momentum, of their mean.
 // Together they do what one Nesterov step on that mean does.
@@ -18,7 +21,8 @@
 namespace sluice::optim {
 
 struct OptimizerOptions {
-  std::string kind = "momentum";  // sgd, momentum, rmsprop, adam (weight decay in the gradient), adamw (decoupled)
+  // sgd, momentum, rmsprop, adam (weight decay in the gradient), adamw (decoupled), lamb
+  std::string kind = "momentum";
   double momentum = 0.9;
   bool nesterov = false;
   int nesterov_delay = 0;  // N of delayed Nesterov, of the kind "momentum"; 0: not
@@ -27,8 +31,23 @@ struct OptimizerOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
+  bool amsgrad = false;        // of adam and adamw
+  double ema_decay = 0;        // 0: no average of the weights
+  std::int64_t ema_every = 1;  // steps
 };
 
+inline constexpr const char* kAverage = "ema";  // the name of its state
+
+// Elements that are updated alike. For lamb: one parameter.
+struct UpdateRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool decays = true;
+  double lr_factor = 1;
+};
+
+// What it costs goes by this: its kind, and what it keeps besides: "adamw", "adam+amsgrad+ema".
+[[nodiscard]] std::string name_of(const OptimizerOptions& options);
 // Tensors of the parameters' size that it keeps.
 [[nodiscard]] int count_states(const OptimizerOptions& options);
 
@@ -40,19 +59,23 @@ struct BufferPart {
 
 class Optimizer {
  public:
-  // `values` and `gradients`: flat, same layout; read and written by update().
-  Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gradients);
+  // `values` and `gradients`: flat, same layout; read and written by update(). ranges: in order, without overlap; what
+  // is between them is left alone. Empty: all is one range.
+  Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gradients, std::vector<UpdateRange> ranges = {});
 
   // Of the updates to come, in the place of those before.
   void use_values(at::Tensor values) { values_ = std::move(values); }
   void use_gradients(at::Tensor gradients) { gradients_ = std::move(gradients); }
 
   void begin_step() { ++steps_; }
-  // Applies the current gradients, divided by `divisor`, to one part.
+  // Applies the current gradients, divided by `divisor`, to one part; of lamb to the parameters that begin there.
   void update(double lr, double divisor, BufferPart part);
 
-  // Flat state tensors by name: momentum_buffer, with a delay also gradient_sum; square_avg; exp_avg, exp_avg_sq.
+  // Flat state tensors by name: momentum_buffer, with a delay also gradient_sum; square_avg; exp_avg, exp_avg_sq, with
+  // amsgrad max_exp_avg_sq; last the average of the weights, kAverage.
   [[nodiscard]] const std::vector<std::pair<std::string, at::Tensor>>& states() const { return states_; }
+  // The average of the weights; undefined where there is none.
+  [[nodiscard]] at::Tensor average() const { return options_.ema_decay > 0 ? states_.back().second : at::Tensor(); }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
 
@@ -62,16 +85,25 @@ class Optimizer {
     std::vector<at::Tensor> states;
   };
 
+  struct Rates {
+    double lr = 0;
+    double weight_decay = 0;
+  };
+
   [[nodiscard]] bool is_fused() const;
   [[nodiscard]] Slice slice(std::int64_t begin, std::int64_t end) const;
-  void update_sgd(const Slice& slice, double lr, const std::optional<at::Tensor>& divisor) const;
+  void update_range(std::int64_t begin, std::int64_t end, const Rates& rates, double divisor) const;
+  void update_in_blocks(std::int64_t begin, std::int64_t end, const Rates& rates) const;
+  void update_average(const Slice& slice) const;
+  void update_sgd(const Slice& slice, const Rates& rates, const std::optional<at::Tensor>& divisor) const;
   void update_rmsprop(const Slice& slice, const at::Tensor& gradient, double lr) const;
   void update_delayed_nesterov(const Slice& slice, const at::Tensor& gradient, double lr) const;
-  void update_adam(const Slice& slice, double lr, const std::optional<at::Tensor>& divisor) const;
+  void update_adam(const Slice& slice, const Rates& rates, const std::optional<at::Tensor>& divisor) const;
 
   OptimizerOptions options_;
   at::Tensor values_;
   at::Tensor gradients_;
+  std::vector<UpdateRange> ranges_;
   std::vector<std::pair<std::string, at::Tensor>> states_;
   std::int64_t steps_ = 0;
 };

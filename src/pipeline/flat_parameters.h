@@ -28,6 +28,8 @@ struct ParameterSlot {
   std::int64_t numel;
   std::string tied_to;  // nn::Parameter
   bool is_trained;      // its value required a gradient
+  nn::ParameterRole role = nn::ParameterRole::kWeight;
+  bool is_head = false;
 };
 
 class FlatParameters {

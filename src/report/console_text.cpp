@@ -61,7 +61,8 @@ std::string loss_text(double loss, const RunFacts& facts) {
 std::string validation_text(const EvalRecord& record, const RunFacts& facts) {
   const EvalCounts& counts = record.counts;
   return concat("validation ", loss_text(counts.loss(), facts), percent_text("top-1", counts.top1_percent()),
-                percent_text("top-5", counts.top5_percent()));
+                percent_text("top-5", counts.top5_percent()),
+                record.averaged ? percent_text("averaged weights top-1", record.averaged->top1_percent()) : "");
 }
 
 // "epoch 3 of 5"; epochs before a resume may have had another number of batches than those that follow.

@@ -150,6 +150,11 @@ ordered_json eval_fields(const EvalRecord& record, const RunFacts& facts) {
   ordered_json fields{{"epoch", record.epoch}, {"step", record.step}};
   add_counts(fields, record.counts.loss(), record.counts, facts);
   fields["samples"] = record.counts.targets;
+  if (record.averaged) {
+    fields["ema_loss"] = record.averaged->loss();
+    fields["ema_top1"] = record.averaged->top1_percent();
+    fields["ema_top5"] = record.averaged->top5_percent();
+  }
   fields["eval_s"] = record.seconds;
   return fields;
 }

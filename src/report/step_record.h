@@ -26,6 +26,7 @@ struct EvalRecord {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
   EvalCounts counts;
+  std::optional<EvalCounts> averaged = {};  // with the average of the weights, where one is kept
   double seconds = 0;
 };
 

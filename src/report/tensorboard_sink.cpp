@@ -34,6 +34,10 @@ void TensorBoardSink::eval(const EvalRecord& record, const ordered_json&, bool) 
   events_.scalar(record.step, "Loss/val", record.counts.loss());
   events_.scalar(record.step, "acc1/val", record.counts.top1_percent());
   events_.scalar(record.step, "acc5/val", record.counts.top5_percent());
+  if (!record.averaged) return;
+  events_.scalar(record.step, "Loss/val_ema", record.averaged->loss());
+  events_.scalar(record.step, "acc1/val_ema", record.averaged->top1_percent());
+  events_.scalar(record.step, "acc5/val_ema", record.averaged->top5_percent());
 }
 
 }  // namespace sluice::report

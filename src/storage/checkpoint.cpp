@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "core/check.h"
 #include "core/concat.h"
@@ -22,6 +23,7 @@ constexpr int kFormat = 1;
 constexpr std::string_view kStateFile = "state.json";
 constexpr std::string_view kModelFile = "model.safetensors";
 constexpr std::string_view kOptimizerFile = "optimizer.safetensors";
+constexpr std::string_view kAverageFile = "ema.safetensors";
 constexpr std::string_view kStepPrefix = "step-";
 
 // state.json begins with these bytes, 32 hexadecimal digits and kHashEnd; the hash covers what follows.
@@ -109,11 +111,22 @@ void check_step(const json& document, const fs::path& dir) {
   }
 }
 
+bool has_average(const json& document) {
+  const auto files = document.find("files");
+  return files != document.end() && files->is_object() && files->contains(std::string(kAverageFile));
+}
+
+std::vector<std::string_view> files_of(const json& document) {
+  std::vector<std::string_view> files{kModelFile, kOptimizerFile};
+  if (has_average(document)) files.push_back(kAverageFile);
+  return files;
+}
+
 // The state of `dir` with every hash verified.
 json verified_state(const fs::path& dir) {
   auto document = read_state(dir);
   check_step(document, dir);
-  for (const auto name : {kModelFile, kOptimizerFile}) {
+  for (const auto name : files_of(document)) {
     const auto expected = expected_digest(document, name, dir);
     check_size(dir, name, expected);
     const auto found = digest_file(dir / name);
@@ -147,16 +160,20 @@ void write_checkpoint(const fs::path& dir, std::int64_t step, const CheckpointCo
   document["format"] = kFormat;
   document["files"][std::string(kModelFile)] = write_tensors(dir / kModelFile, step, contents.model);
   document["files"][std::string(kOptimizerFile)] = write_tensors(dir / kOptimizerFile, step, contents.optimizer);
+  if (!contents.average.empty())
+    document["files"][std::string(kAverageFile)] = write_tensors(dir / kAverageFile, step, contents.average);
   write_text_atomically(dir / kStateFile, encode_state(document));
 }
 
 CheckpointContents load_checkpoint(const fs::path& dir) {
   try {
     auto state = verified_state(dir);
+    TensorMap average;
+    if (has_average(state)) average = read_safetensors(dir / kAverageFile).tensors;
     state.erase("files");
     state.erase("format");
     return {read_safetensors(dir / kModelFile).tensors, read_safetensors(dir / kOptimizerFile).tensors,
-            std::move(state)};
+            std::move(state), std::move(average)};
   } catch (const CheckpointError& error) {
     throw CheckpointError(concat(error.what(), kAdvice));
   }
@@ -168,7 +185,7 @@ bool looks_complete(const fs::path& dir) {
   try {
     const auto document = read_state(dir);
     check_step(document, dir);
-    for (const auto name : {kModelFile, kOptimizerFile}) check_size(dir, name, expected_digest(document, name, dir));
+    for (const auto name : files_of(document)) check_size(dir, name, expected_digest(document, name, dir));
     return true;
   } catch (const Error&) {
     return false;
@@ -189,8 +206,10 @@ std::string checkpoint_name(std::int64_t step) { return concat(kStepPrefix, step
 
 std::uint64_t checkpoint_bytes(const CheckpointContents& contents) {
   constexpr std::uint64_t kHeaderBytes = 160;  // a usual entry: name, dtype, shape, offsets
-  return tensor_bytes(contents.model) + tensor_bytes(contents.optimizer) +
-         kHeaderBytes * (contents.model.size() + contents.optimizer.size()) + contents.state.dump().size();
+  std::uint64_t bytes = contents.state.dump().size();
+  for (const TensorMap* tensors : {&contents.model, &contents.optimizer, &contents.average})
+    bytes += tensor_bytes(*tensors) + kHeaderBytes * tensors->size();
+  return bytes;
 }
 
 }  // namespace sluice::storage

@@ -1,4 +1,5 @@
-// checkpoint: one checkpoint directory: model.safetensors, optimizer.safetensors, state.json.
+// checkpoint: one checkpoint directory: model.safetensors, optimizer.safetensors, state.json, and ema.safetensors where
+// an average of the weights is kept.
 // Not here: which checkpoints are kept and how a directory appears atomically (checkpoint_store.h); what the tensors
 // and the state mean, whether their shapes fit a model (train/).
 // state.json is one JSON object: first "xxh3_128" (the hash of every byte after that field), then "files" (size and
@@ -24,9 +25,10 @@ struct CheckpointContents {
   // An object of finite numbers and UTF-8 strings, without the keys xxh3_128, files, format. "step" is added by
   // save; if it is there already it must be the step of the save.
   nlohmann::json state = nlohmann::json::object();
+  TensorMap average = {};  // of the weights, under their names, with the buffers; empty: none is kept
 };
 
-// Writes the three files into `dir`, which exists, and makes them durable.
+// Writes the files into `dir`, which exists, and makes them durable.
 void write_checkpoint(const std::filesystem::path& dir, std::int64_t step, const CheckpointContents& contents);
 
 // Reads and verifies every byte. Tensors are mapped (read_safetensors) and outlive the directory's removal.

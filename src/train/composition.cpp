@@ -1,11 +1,21 @@
 #include "train/composition.h"
 
+#include <algorithm>
+
 #include "models/model.h"
 #include "train/freeze_planner.h"
 #include "train/memory_advice.h"
 
 namespace sluice::train {
 namespace {
+
+engine::GroupOptions group_options(const config::TrainConfig& train) {
+  const auto decays = [&](const char* role) { return std::ranges::find(train.no_decay, role) == train.no_decay.end(); };
+  return {.decays_norms = decays("norm"),
+          .decays_biases = decays("bias"),
+          .decays_positions = decays("position"),
+          .head_lr = train.head_lr};
+}
 
 engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* processes) {
   const config::Config& config = setup.config;
@@ -17,6 +27,7 @@ engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* proc
       .synchronises_batch_norm = config.pipeline.batch_norm == "sync",
       .bucket_bytes = static_cast<std::size_t>(config.replicas.bucket_mb * 1024 * 1024),
       .optimizer = optimizer_options(config),
+      .groups = group_options(config.train),
       .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes),
       .listed = listed_settings(config)};
   if (processes != nullptr)
@@ -49,7 +60,10 @@ optim::OptimizerOptions optimizer_options(const config::Config& config) {
           .rms_alpha = train.rms_alpha,
           .beta1 = train.beta1,
           .beta2 = train.beta2,
-          .eps = train.eps};
+          .eps = train.eps,
+          .amsgrad = train.amsgrad,
+          .ema_decay = train.ema_decay,
+          .ema_every = train.ema_every_steps};
 }
 
 engine::EngineOptions engine_options(const Setup& setup, comm::Processes* processes,

@@ -165,7 +165,7 @@ void Loop::evaluate_and_report() {
 void Loop::heed(const report::EvalRecord& record) {
   EvalHistory& history = progress_.evaluations;
   const int falls = history.plateau.falls;
-  add(history, record.counts, progress_.steps_done, options_.train);
+  add(history, record.averaged.value_or(record.counts), progress_.steps_done, options_.train);
   if (parts_.records == nullptr) return;
   const std::string& best_by = options_.train.best_by;
   if (options_.keeps_best && history.best_step == progress_.steps_done) keep_best();
@@ -248,17 +248,28 @@ bool Loop::evaluation_is_due_after(const data::Batch& batch) const {
 std::optional<report::EvalRecord> Loop::evaluate() {
   const Nanoseconds begin = now_ns();
   const SpanScope span(parts_.engine.recorder().process(), Phase::kEvaluation);
-  report::EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch};
+  const std::optional<EvalCounts> counts = count_right();
+  if (!counts) return std::nullopt;
+  report::EvalRecord record{.step = progress_.steps_done, .epoch = progress_.position.epoch, .counts = *counts};
+  if (engine::TrainStep& step = parts_.engine.step(); step.has_average()) {
+    step.with_average([&] { record.averaged = count_right(); });
+    if (!record.averaged) return std::nullopt;
+  }
+  record.seconds = to_s(now_ns() - begin);
+  return record;
+}
+
+std::optional<EvalCounts> Loop::count_right() {
+  EvalCounts counts;
   const auto eval_data = parts_.open_eval_data();
   while (const auto batch = eval_data->next()) {
     const engine::EvalStats stats = parts_.engine.step().evaluate(as_micro_batch(*batch), StopSignal::requested());
     report_outside_of_steps();  // makes room for the spans of the next batch
     stop_is_agreed_ = stats.stop;
     if (stop_is_agreed_) return std::nullopt;
-    record.counts += stats.counts;
+    counts += stats.counts;
   }
-  record.seconds = to_s(now_ns() - begin);
-  return record;
+  return counts;
 }
 
 void Loop::report_outside_of_steps() {

@@ -123,6 +123,8 @@ class Loop {
   void keep_best();
   void tell_best() const;
   // All test samples, each once; nothing when a signal has cut it off.
+  [[nodiscard]] std::optional<EvalCounts> count_right();
+  // The weights, and their average where there is one.
   [[nodiscard]] std::optional<report::EvalRecord> evaluate();
   [[nodiscard]] bool checkpoint_is_due() const;
   [[nodiscard]] bool is_saved() const { return parts_.records == nullptr || saved_step_ == progress_.steps_done; }

@@ -77,8 +77,12 @@ EvaluatedModel evaluated_model(const EvaluationOptions& options) {
   evaluated.checkpoint = checkpoint_in(options.checkpoint);
   storage::CheckpointContents contents = storage::load_checkpoint(evaluated.checkpoint);
   if (options.config_file.empty()) evaluated.config = config_of(evaluated.checkpoint, contents.state, options.sets);
-  evaluated.file = evaluated.checkpoint / "model.safetensors";
-  evaluated.tensors = std::move(contents.model);
+  if (options.takes_average && contents.average.empty()) {
+    throw ConfigError(concat("--ema: ", evaluated.checkpoint.string(),
+                             " has no averaged weights; leave it out, or train with train.ema_decay"));
+  }
+  evaluated.file = evaluated.checkpoint / (options.takes_average ? "ema.safetensors" : "model.safetensors");
+  evaluated.tensors = std::move(options.takes_average ? contents.average : contents.model);
   evaluated.step = contents.state.at("step");
   evaluated.order = kept_order(evaluated.config, contents.state, evaluated.checkpoint.string());
   return evaluated;

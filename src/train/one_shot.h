@@ -22,6 +22,7 @@ struct EvaluationOptions {
   std::filesystem::path checkpoint;   // a checkpoint or run directory; empty: `weights`
   std::filesystem::path weights;      // a safetensors file
   std::filesystem::path logits;       // when set: receives {logits, labels} of the samples in data order
+  bool takes_average = false;         // of the checkpoint's weights, instead of them
   bool of_validation = false;         // of what data.validation holds out, instead of the test set
 };
 struct Evaluation {

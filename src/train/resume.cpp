@@ -303,6 +303,9 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   }
   refuse("train.precision", config.train.precision, saved.train.precision);
   refuse("train.optimizer", config.train.optimizer, saved.train.optimizer);
+  refuse("train.amsgrad", config.train.amsgrad, saved.train.amsgrad);
+  if ((config.train.ema_decay > 0) != (saved.train.ema_decay > 0))
+    refuse("train.ema_decay", config.train.ema_decay, saved.train.ema_decay);
   warn_of_changes(config, saved, source);
 }
 

@@ -28,6 +28,7 @@
 #include "train/resume_point.h"
 #include "train/run_facts.h"
 #include "train/same_start.h"
+#include "train/saved_average.h"
 #include "train/served_workers.h"
 #include "train/server_run.h"
 #include "train/shard_run.h"
@@ -214,8 +215,10 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
     log_info(concat("resumed from ", resume->source, " at step ", start.steps_done, " of ", setup.total_steps));
   }
   const auto capture = [&](const Progress& progress) {
-    return storage::CheckpointContents{engine::model_tensors(composition), engine::optimizer_tensors(composition),
-                                       state_at(training, progress, reporter.sync()).to_json()};
+    storage::CheckpointContents contents{engine::model_tensors(composition), engine::optimizer_tensors(composition),
+                                         state_at(training, progress, reporter.sync()).to_json()};
+    set_average_apart(contents);
+    return contents;
   };
   Records records{reporter, files.checkpoints, capture, tell_plan, [&] { return peers.hold(); }};
   if (!peers.is_alone()) records.explain = [&](const Error& error) { return peers.explain(error); };

@@ -19,6 +19,7 @@
 #include "pipeline/schedule/plan_schedule.h"
 #include "pipeline/split.h"
 #include "pipeline/state_memory.h"
+#include "train/composition.h"
 #include "train/model_options.h"
 #include "train/order.h"
 
@@ -299,8 +300,7 @@ measure::Workload workload_of(const Setup& setup) {
           .batch_norm = batch_norm_mode(setup.config),
           .replicas = count_replicas(setup),
           .label_smoothing = setup.config.train.label_smoothing,
-          .optimizer = setup.config.train.optimizer,
-          .nesterov_delay = config::nesterov_delay(setup.config),
+          .optimizer = optimizer_options(setup.config),
           .is_deterministic = setup.config.train.deterministic,
           .memory_limit = static_cast<std::uint64_t>(setup.config.device.memory_limit.bytes)};
 }

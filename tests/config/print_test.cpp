@@ -227,23 +227,19 @@ void repair_evaluation(Config& config) {
   if (config.replicas.sync == "ps") {
     train.stop_patience = 0;
     if (train.lr_schedule == "plateau") train.lr_schedule = "constant";
+    if (train.optimizer == "lamb") train.optimizer = "sgd";
+    train.no_decay.clear();
+    train.head_lr = 1;
+    train.ema_decay = 0;
   }
+  if (config.freeze.policy != "none") train.ema_decay = 0;
   if (train.lr_schedule != "plateau") train.lr_patience = TrainConfig{}.lr_patience;
   if (train.eval_every_steps > 0) train.eval_every_epochs = 1;
   if (train.optimizer != "adam" && train.optimizer != "adamw") train.amsgrad = false;
   if (train.ema_decay == 0) train.ema_every_steps = 1;
 }
 
-void leave_out_what_is_not_built(Config& config) {
-  auto& train = config.train;
-  config.data.order = "shuffled";
-  if (train.optimizer == "lamb") train.optimizer = "sgd";
-  train.amsgrad = false;
-  train.no_decay.clear();
-  train.head_lr = 1;
-  train.ema_decay = 0;
-  train.ema_every_steps = 1;
-}
+void leave_out_what_is_not_built(Config& config) { config.data.order = "shuffled"; }
 
 // Changes what the rules between keys forbid, and nothing else.
 Config repaired(Config config) {

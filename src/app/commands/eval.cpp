@@ -60,6 +60,10 @@ void add_eval(CLI::App& app) {
   command->add_option("--logits", arguments->evaluation.logits, "Write {logits, labels} in data order as safetensors")
       ->type_name("FILE")
       ->check(not_empty);
+  command
+      ->add_flag("--ema", arguments->evaluation.takes_average,
+                 "The averaged weights of a run with train.ema_decay, instead of its weights")
+      ->excludes("--weights");
   command->add_flag("--validation", arguments->evaluation.of_validation,
                     "On the samples that data.validation holds out of training, instead of the test set");
   arguments->output.add_to(*command);

@@ -27,7 +27,7 @@ profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string
                                     .sluice = version,
                                     .libtorch = TORCH_VERSION,
                                     .precision = workload.model.dtype == at::kDouble ? "fp64" : "fp32",
-                                    .optimizer = workload.optimizer,
+                                    .optimizer = optim::name_of(workload.optimizer),
                                     .batch_norm = name_of(workload.batch_norm),
                                     .model = workload.model,
                                     .label_smoothing = workload.label_smoothing,

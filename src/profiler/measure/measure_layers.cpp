@@ -44,8 +44,7 @@ bool works_alone(const Workload& workload) {
 
 // Names, and the bytes of what has a size of its own.
 std::vector<MeasuredLayer> describe(LayerBench& bench, const Workload& workload, std::int64_t micro_batch) {
-  const int optimizer_states =
-      optim::count_states({.kind = workload.optimizer, .nesterov_delay = workload.nesterov_delay});
+  const int optimizer_states = optim::count_states(workload.optimizer);
   std::vector<MeasuredLayer> measured(bench.layers().size());
   bench.run(micro_batch, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
     work();

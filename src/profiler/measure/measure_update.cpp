@@ -22,8 +22,7 @@ double time_update(const Workload& workload, const device::Stream& stream, const
                    std::uint64_t bytes) {
   const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(workload.model.dtype));
   const auto options = at::TensorOptions(workload.model.dtype).device(device::torch_device(workload.device));
-  optim::Optimizer optimizer({.kind = workload.optimizer, .nesterov_delay = workload.nesterov_delay},
-                             at::zeros({elements}, options), at::zeros({elements}, options));
+  optim::Optimizer optimizer(workload.optimizer, at::zeros({elements}, options), at::zeros({elements}, options));
   const auto update = [&] {
     optimizer.begin_step();
     optimizer.update(/*lr=*/0.01, /*divisor=*/1, {});

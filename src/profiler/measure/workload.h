@@ -8,6 +8,7 @@
 #include "device/device.h"
 #include "models/model.h"
 #include "nn/layer.h"
+#include "optim/optimizer.h"
 
 namespace sluice::measure {
 
@@ -19,8 +20,7 @@ struct Workload {
   nn::BatchNormMode batch_norm = nn::BatchNormMode::kMicro;
   int replicas = 1;  // over all processes
   double label_smoothing = 0;
-  std::string optimizer = "momentum";  // as optim::OptimizerOptions::kind
-  int nesterov_delay = 0;              // likewise
+  optim::OptimizerOptions optimizer;
   bool is_deterministic = false;
   std::uint64_t memory_limit = 0;  // bytes of tensors that a device may hold; 0: no limit
 };

@@ -1,0 +1,32 @@
+#include "train/saved_average.h"
+
+#include "core/concat.h"
+#include "optim/optimizer.h"
+
+namespace sluice::train {
+namespace {
+
+std::string name_of_average(const std::string& parameter) { return concat(optim::kAverage, "/", parameter); }
+
+}  // namespace
+
+void set_average_apart(storage::CheckpointContents& contents) {
+  storage::TensorMap average;
+  for (const auto& [name, tensor] : contents.model) {
+    auto found = contents.optimizer.extract(name_of_average(name));
+    if (found) average[name] = found.mapped();
+  }
+  if (average.empty()) return;
+  average.insert(contents.model.begin(), contents.model.end());  // what has no average: buffers
+  contents.average = std::move(average);
+}
+
+void put_average_back(storage::CheckpointContents& contents, const storage::TensorMap& states) {
+  for (const auto& [name, tensor] : contents.average) {
+    const std::string state = name_of_average(name);
+    if (states.contains(state)) contents.optimizer[state] = tensor;
+  }
+  contents.average.clear();
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Fifty steps of each optimizer under each setting of parameter groups beside torch.optim's and timm's, in float64: values
+and states. Exits 77 without timm.
+
+    compare_with_torch.py --dump optimizer_dump
+"""
+
+import argparse
+import itertools
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+try:
+    from safetensors.torch import load_file, save_file
+    from timm.optim import Lamb
+except ModuleNotFoundError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+STEPS, LR = 50, 0.02
+SIZES = (1000, 24, 8, 333, 64, 8)  # of parameters; each begins at a multiple of 8, as in a stage
+GROUPS = {
+    "none": [(True, 1.0)] * len(SIZES),
+    "no decay": [(True, 1.0), (False, 1.0), (False, 1.0), (True, 1.0), (True, 1.0), (False, 1.0)],
+    "head": [(True, 1.0)] * 4 + [(True, 5.0)] * 2,
+    "both": [(True, 1.0), (False, 1.0), (True, 1.0), (False, 1.0), (True, 0.1), (False, 0.1)],
+}
+BETAS = {"beta1": 0.8, "beta2": 0.95, "eps": 1e-6}
+KINDS = {
+    "sgd": ({"kind": "sgd"}, lambda groups: torch.optim.SGD(groups)),
+    "momentum": ({"kind": "momentum", "momentum": 0.8}, lambda groups: torch.optim.SGD(groups, momentum=0.8)),
+    "nesterov": ({"kind": "momentum", "momentum": 0.8, "nesterov": True},
+                 lambda groups: torch.optim.SGD(groups, momentum=0.8, nesterov=True)),
+    "rmsprop": ({"kind": "rmsprop", "rms_alpha": 0.9, "eps": 1e-6},
+                lambda groups: torch.optim.RMSprop(groups, alpha=0.9, eps=1e-6)),
+    **{name + ("+amsgrad" if amsgrad else ""): (
+        {"kind": name, "amsgrad": amsgrad, **BETAS},
+        lambda groups, make=make, amsgrad=amsgrad: make(groups, betas=(0.8, 0.95), eps=1e-6, amsgrad=amsgrad))
+       for name, make in (("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)) for amsgrad in (False, True)},
+    "lamb": ({"kind": "lamb", **BETAS},
+             lambda groups: Lamb(groups, betas=(0.8, 0.95), eps=1e-6, max_grad_norm=None)),
+}
+STATES = {"momentum_buffer", "square_avg", "exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
+DUMP = None
+
+
+class FiftySteps(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        draw = torch.Generator().manual_seed(3)
+        starts = [0, *itertools.accumulate(-(-size // 8) * 8 for size in SIZES)]
+        self.places = [(start, start + size) for start, size in zip(starts, SIZES)]
+        used = torch.zeros(starts[-1], dtype=torch.float64)
+        for begin, end in self.places:
+            used[begin:end] = 1  # what is between the parameters is 0 and stays so
+        self.values = torch.randn(starts[-1], generator=draw, dtype=torch.float64) * used
+        self.gradients = torch.randn(STEPS, starts[-1], generator=draw, dtype=torch.float64) * used
+        self.gradients[STEPS // 2:] *= 0.1  # what amsgrad remembers is larger
+        save_file({"values": self.values, "gradients": self.gradients}, self.folder / "in")
+
+    def ours(self, options, groups, parts=1, decay=0.1):
+        ranges = [[begin, end, *group] for (begin, end), group in zip(self.places, groups)]
+        words = {**options, "lr": LR, "weight_decay": decay, "ranges": ranges, "parts": parts}
+        subprocess.run([DUMP, self.folder / "in", self.folder / "out", json.dumps(words)], check=True)
+        return load_file(self.folder / "out")
+
+    def theirs(self, make, groups, decay=0.1):
+        """Their parameters, optimizer, and the average of the parameters over every third step."""
+        parameters = [torch.nn.Parameter(self.values[begin:end].clone()) for begin, end in self.places]
+        optimizer = make([{"params": [parameter], "lr": LR * factor, "weight_decay": decay if decays else 0.0}
+                          for parameter, (decays, factor) in zip(parameters, groups)])
+        module = torch.nn.ParameterList(parameters)
+        average = torch.optim.swa_utils.AveragedModel(
+            module, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.7))
+        for step, gradient in enumerate(self.gradients):
+            for parameter, (begin, end) in zip(parameters, self.places):
+                parameter.grad = gradient[begin:end].clone()
+            optimizer.step()
+            if (step + 1) % 3 == 0:
+                average.update_parameters(module)
+        return parameters, optimizer, list(average.module.parameters())
+
+    def assert_near(self, ours, theirs, what):
+        self.assertLessEqual((ours - theirs).norm().item(), 1e-10 * theirs.norm().item(), what)
+
+    def test_values_and_states(self):
+        for (name, (options, make)), (setting, groups) in itertools.product(KINDS.items(), GROUPS.items()):
+            with self.subTest(name, groups=setting):
+                found = self.ours({**options, "ema_decay": 0.7, "ema_every": 3}, groups)
+                parameters, optimizer, averages = self.theirs(make, groups)
+                states = STATES & set(optimizer.state[parameters[0]])
+                if name in ("sgd", "momentum", "nesterov"):
+                    states = {"momentum_buffer"} - ({"momentum_buffer"} if name == "sgd" else set())
+                self.assertEqual(set(found), {"values", "ema", *states})
+                for parameter, average, (begin, end) in zip(parameters, averages, self.places):
+                    self.assert_near(found["values"][begin:end], parameter.detach(), "values")
+                    self.assert_near(found["ema"][begin:end], average.detach(), "average")
+                    for state in states:
+                        self.assert_near(found[state][begin:end], optimizer.state[parameter][state], state)
+                for tensor in found.values():
+                    gaps = tensor.clone()
+                    for begin, end in self.places:
+                        gaps[begin:end] = 0
+                    self.assertEqual(gaps.abs().sum().item(), 0)
+
+    def test_parts_make_no_difference(self):
+        for name, (options, _) in KINDS.items():
+            whole = self.ours(options, GROUPS["both"])
+            for parts in (2, 3, 7):
+                with self.subTest(name, parts=parts):
+                    for key, tensor in self.ours(options, GROUPS["both"], parts).items():
+                        self.assertTrue(torch.equal(tensor, whole[key]), key)
+
+    def test_without_decay(self):
+        """LAMB has no trust ratio then."""
+        for name in ("lamb", "adamw"):
+            options, make = KINDS[name]
+            found = self.ours(options, GROUPS["head"], decay=0.0)
+            parameters, _, _ = self.theirs(make, GROUPS["head"], decay=0.0)
+            for parameter, (begin, end) in zip(parameters, self.places):
+                self.assert_near(found["values"][begin:end], parameter.detach(), name)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dump", required=True)
+    DUMP, rest = (lambda parsed: (parsed[0].dump, parsed[1]))(parser.parse_known_args())
+    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
