@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Training runs against torch.optim and its schedulers over many steps: weights, optimizer state and rates, also across a
-resume; and evaluation on a part of the test set. Exits 77 without safetensors.
+resume; and evaluation on a part of the test set. Exits 77 without safetensors
+or timm.
 
     optimizers_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
+import itertools
+import json
 import pathlib
 import struct
 import tempfile
@@ -18,6 +21,7 @@ import torch_models
 
 try:
     from safetensors.torch import load_file, save_file
+    from timm.optim import Lamb
 except ModuleNotFoundError as missing:
     print(f"skipped: {missing}")
     raise SystemExit(77) from None
@@ -105,6 +109,85 @@ class OptimizersTest(unittest.TestCase):
         for file in ("model.safetensors", "optimizer.safetensors"):
             self.assertEqual((cli.checkpoints(half)[STEPS] / file).read_bytes(), (last / file).read_bytes())
         self.assertEqual(cli.column(half, "lr"), cli.column(run_dir, "lr"))
+
+    def test_groups_are_torchs_however_the_run_is_divided(self):
+        """The last layer learns faster, and no bias decays."""
+        keys = {"optimizer": "adamw", "weight_decay": 0.3, "no_decay": ["bias"], "head_lr": 4.0, "eps": 1e-5}
+        config = self.configuration("groups.toml", **keys)
+        layers = [module for module in self.twin.modules() if isinstance(module, torch.nn.Linear)]
+        groups = [{"params": [parameter], "lr": LR * (4 if layer is layers[-1] else 1),
+                   "weight_decay": 0.3 if name == "weight" else 0.0}
+                  for layer in layers for name, parameter in layer.named_parameters()]
+        self.train_twin(torch.optim.AdamW(groups, eps=1e-5))
+        for name, sets in (("stages", []), ("alone", ["pipeline.stages=1"]), ("replicas", ["replicas.local=2"])):
+            with self.subTest(name):
+                words = [word for pair in sets for word in ("--set", pair)]
+                run_dir = self.train(config, f"groups-{name}", *words)
+                model = load_file(cli.checkpoints(run_dir)[STEPS] / "model.safetensors")
+                for key, parameter in self.twin.named_parameters():
+                    self.assert_near(model[key], parameter.detach())
+
+    def test_averaged_weights_are_torchs_and_are_evaluated_and_saved(self):
+        keys = {"optimizer": "lamb", "weight_decay": 0.1, "amsgrad": False, "ema_decay": 0.8, "ema_every_steps": 3}
+        config = self.configuration("ema.toml", **keys)
+        run_dir = self.train(config, "ema")
+        average = torch.optim.swa_utils.AveragedModel(
+            self.twin, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.8))
+        optimizer = Lamb(self.twin.parameters(), lr=LR, weight_decay=0.1, eps=1e-8, max_grad_norm=None)
+        optimizer.register_step_post_hook(self.every(3, lambda: average.update_parameters(self.twin)))
+        self.train_twin(optimizer)
+        last = cli.checkpoints(run_dir)[STEPS]
+        saved = load_file(last / "ema.safetensors")
+        self.assertEqual(saved.keys(), self.twin.state_dict().keys())
+        for name, parameter in average.module.named_parameters():
+            self.assert_near(saved[name], parameter.detach())
+        record = cli.events(run_dir, "eval")[-1]
+        for prefix, model in (("", self.twin), ("ema_", average.module)):
+            logits = model(self.test[0])
+            self.assertAlmostEqual(record[f"{prefix}loss"], F.cross_entropy(logits, self.test[1]).item(), delta=1e-9)
+            right = (logits.argmax(1) == self.test[1]).double().mean().item()
+            self.assertAlmostEqual(record[f"{prefix}top1"], 100 * right, delta=1e-9)
+        self.assertNotAlmostEqual(record["loss"], record["ema_loss"], delta=1e-4)
+        for flags, key in (([], "loss"), (["--ema"], "ema_loss")):
+            found = json.loads(cli.must_run("eval", "--checkpoint", run_dir, "--json", *flags).stdout)
+            self.assertEqual(found["loss"], record[key])
+
+        half = self.train(config, "ema-half", "--set", "train.steps=13")
+        self.train(config, "ema-half", "--resume", half, "--set", f"train.steps={STEPS}")
+        for file in ("model.safetensors", "optimizer.safetensors", "ema.safetensors"):
+            self.assertEqual((cli.checkpoints(half)[STEPS] / file).read_bytes(), (last / file).read_bytes(), file)
+        both = self.folder / "ema-both"
+        cli.must_run_ranks(2, "train", config, "--run-dir", both)
+        found = load_file(cli.checkpoints(both)[STEPS] / "ema.safetensors")
+        for name, tensor in saved.items():
+            self.assert_near(found[name], tensor)
+        other = cli.run("train", config, "--run-dir", half, "--resume", "auto", "--set", "train.ema_decay=0",
+                        "--set", "train.ema_every_steps=1", "--set", f"train.steps={STEPS + 1}")
+        self.assertEqual(other.returncode, 2)
+        self.assertIn("train.ema_decay", cli.error_of(other))
+        plain = self.train(self.configuration("plain.toml", steps=2), "plain")
+        refused = cli.run("eval", "--checkpoint", plain, "--ema")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("no averaged weights", cli.error_of(refused))
+
+    @staticmethod
+    def every(steps, action):
+        """A hook of an optimizer that acts after every so many steps."""
+        counter = itertools.count(1)
+        return lambda *_: action() if next(counter) % steps == 0 else None
+
+    def test_amsgrad_goes_on_from_a_checkpoint_bit_for_bit(self):
+        config = self.configuration("amsgrad.toml", optimizer="adam", amsgrad=True, weight_decay=0.1)
+        whole = self.train(config, "amsgrad")
+        half = self.train(config, "amsgrad-half", "--set", "train.steps=13")
+        self.train(config, "amsgrad-half", "--resume", half, "--set", f"train.steps={STEPS}")
+        for file in ("model.safetensors", "optimizer.safetensors"):
+            self.assertEqual((cli.checkpoints(half)[STEPS] / file).read_bytes(),
+                             (cli.checkpoints(whole)[STEPS] / file).read_bytes(), file)
+        self.train_twin(torch.optim.Adam(self.twin.parameters(), lr=LR, weight_decay=0.1, amsgrad=True))
+        model = load_file(cli.checkpoints(whole)[STEPS] / "model.safetensors")
+        for key, parameter in self.twin.named_parameters():
+            self.assert_near(model[key], parameter.detach())
 
     def test_evaluation_on_the_first_samples_of_the_test_set(self):
         config = self.configuration("eval.toml", steps=2, global_batch=5)

@@ -63,6 +63,23 @@ TEST(Gpt2, TheHeadDeclaresThatItsMatrixIsTheTokenTable) {
   EXPECT_TRUE(at::equal(parameters.at("lm_head.weight")->value, parameters.at("transformer.wte.weight")->value));
 }
 
+TEST(Gpt2, SaysWhatItsParametersAre) {
+  ModelOptions options;
+  options.name = "gpt2";
+  options.size = "nano";
+  for (const auto& layer : make_model(options).layers) {
+    for (const nn::Parameter* parameter : layer->parameters()) {
+      const std::string& name = parameter->name;
+      auto role = nn::ParameterRole::kWeight;
+      if (name.ends_with(".bias")) role = nn::ParameterRole::kBias;
+      if (name.find(".ln_") != std::string::npos) role = nn::ParameterRole::kNorm;
+      if (name == "transformer.wpe.weight") role = nn::ParameterRole::kPosition;
+      EXPECT_EQ(parameter->role, role) << name;
+      EXPECT_FALSE(parameter->is_head) << name << ": the matrix of the head is the token table";
+    }
+  }
+}
+
 TEST(Gpt2, StartsFromTheDistributionsOfThePublicCode) {
   const Model model = make_model(options_of("gpt2", "tiny"));
   for (const auto& [name, p] : by_name(model)) {

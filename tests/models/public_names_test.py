@@ -1,4 +1,4 @@
-"""Names and shapes of all our models beside those of torchvision and transformers themselves, one for one.
+"""Names, shapes and roles of the parameters of all our models beside torchvision and transformers themselves, one for one.
 
     public_names_test.py PROGRAM        tests/models/step_dump; exits 77 without these packages
 """
@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import torch
+from torch import nn
 
 try:
     import public_models
@@ -20,10 +21,25 @@ def names_of_ours(program, name, size, stem):
     return set(done.stdout.splitlines())
 
 
+NORMS = (nn.BatchNorm2d, nn.LayerNorm)
+
+
+def role_of(key, module, is_head):
+    """By the module that has a parameter, and of embeddings by their public names."""
+    leaf = key.rpartition(".")[2]
+    role = ("norm" if isinstance(module, NORMS) else "position" if leaf in ("cls_token", "position_embeddings") else
+            "bias" if leaf == "bias" else "weight")
+    return f" head {role}" if is_head else f" {role}"
+
+
 def names_of_theirs(name, size, stem):
     with torch.device("meta"):
         model = public_models.make(name, size, stem)
-    return {f"{public_models.name_in_files(name, key)} {list(value.shape)}" for key, value in model.state_dict().items()}
+    head = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+    roles = {(f"{prefix}." if prefix else "") + key: role_of(key, module, module is head)
+             for prefix, module in model.named_modules() for key, _ in module.named_parameters(recurse=False)}
+    return {f"{public_models.name_in_files(name, key)} {list(value.shape)}{roles.get(key, '')}"
+            for key, value in model.state_dict().items()}
 
 
 def main():

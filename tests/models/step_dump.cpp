@@ -1,12 +1,13 @@
 // step_dump MODEL SIZE STEM fp32|fp64 FILE: one forward and backward pass of a model on random samples, everything that
 // went in and came out written as safetensors for compare_with_torch.py. Batch-norm gets weights and buffers off their
 // initial values, so that a swapped or ignored one shows.
-// step_dump names MODEL SIZE STEM: "NAME [SHAPE]" of every parameter and buffer, as for ImageNet, for
-// public_names_test.py.
+// step_dump names MODEL SIZE STEM: "NAME [SHAPE]" of every parameter and buffer, as for ImageNet, and behind it the
+// role of a parameter ("norm", "head bias", ...), for public_names_test.py.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
+#include <array>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -92,6 +93,11 @@ Tensors run(const sluice::models::ModelOptions& options) {
   return all;
 }
 
+std::string role_of(const sluice::nn::Parameter& parameter) {
+  constexpr std::array kRoles{"weight", "bias", "norm", "position"};
+  return sluice::concat(parameter.is_head ? " head " : " ", kRoles.at(static_cast<std::size_t>(parameter.role)));
+}
+
 void print_names(const char* name, const char* size, const char* stem) {
   sluice::models::ModelOptions options;
   options.name = name;
@@ -101,14 +107,14 @@ void print_names(const char* name, const char* size, const char* stem) {
   options.image_size = 224;
   options.patch_size = 16;
   options.draw_weights = false;
-  const auto print = [](const auto& named) {
+  const auto print = [](const auto& named, const std::string& role) {
     std::string sizes;
     for (const auto size : named.value.sizes()) sizes += sluice::concat(sizes.empty() ? "" : ", ", size);
-    std::printf("%s [%s]\n", named.name.c_str(), sizes.c_str());
+    std::printf("%s [%s]%s\n", named.name.c_str(), sizes.c_str(), role.c_str());
   };
   for (const auto& layer : make_model(options).layers) {
-    for (const auto* p : layer->parameters()) print(*p);
-    for (const auto* b : layer->buffers()) print(*b);
+    for (const auto* p : layer->parameters()) print(*p, role_of(*p));
+    for (const auto* b : layer->buffers()) print(*b, "");
   }
 }
 
