@@ -24,7 +24,7 @@ PYTHON_PACKAGES=(torch==2.11.0 numpy==2.4.6 cmake==3.31.10 ninja==1.13.2)
 
 # Readers and metrics that only the tests and checks use, and the public models that ours are compared with.
 PYTHON_TEST_PACKAGES=(safetensors==0.8.0 tensorboard==2.21.0 lizard==1.24.3
-  torchvision==0.26.0 timm==1.0.31 transformers==5.24.0)
+  torchvision==0.26.0 timm==1.0.31 transformers==5.24.0 webdataset==1.0.2 braceexpand==0.1.7)
 
 # HolisticTraceAnalysis, which reads our traces in the tests, and what it imports of what it asks for: it asks for
 # JupyterLab, too, and a hundred packages with it.

@@ -22,13 +22,13 @@ class Rules {
     check_order();
     check_freezing();
     check_views();
+    check_order_of_samples();
     check_feature_cache();
     check_devices();
     check_optimizer();
     check_lr_schedule();
     check_groups();
     check_evaluation();
-    check_is_built();
   }
 
  private:
@@ -119,6 +119,15 @@ class Rules {
     require(data.crop_area == 0 || data.crop_padding == 0, {"data.crop_area", "data.crop_padding"},
             concat("data.crop_area=", data.crop_area, " beside data.crop_padding=", data.crop_padding,
                    ": both are random crops; leave one of them out"));
+  }
+
+  void check_order_of_samples() const {
+    const auto& data = config_.data;
+    const bool has_shards = data.order == "shards";
+    require(has_shards || data.shuffle_window == DataConfig{}.shuffle_window, {"data.shuffle_window", "data.order"},
+            concat("data.shuffle_window=", data.shuffle_window, " is for data.order=\"shards\"; leave it out"));
+    require(!has_shards || config_.replicas.sync != "ps", {"data.order", "replicas.sync"},
+            "data.order=\"shards\" beside replicas.sync=\"ps\", whose server deals the samples out; leave it out");
   }
 
   void check_feature_cache() const {
@@ -212,14 +221,6 @@ class Rules {
                    "replicas.sync=\"ps\""));
     require(is_plateau || train.lr_patience == TrainConfig{}.lr_patience, {"train.lr_patience", "train.lr_schedule"},
             concat("train.lr_patience=", train.lr_patience, " is for train.lr_schedule=\"plateau\"; leave it out"));
-  }
-
-  // Keys whose rooms are still being built; each goes with what it stands for.
-  void check_is_built() const {
-    const auto refuse = [&](bool is_set, std::string_view key) {
-      require(!is_set, {key}, concat(key, " is not built yet; leave it out"));
-    };
-    refuse(config_.data.order != "shuffled", "data.order");
   }
 
   void check_lr_schedule() const {

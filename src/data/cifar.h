@@ -10,11 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "data/cifar_records.h"
 #include "data/dataset.h"
 
 namespace sluice::data {
-
-enum class CifarKind { k10, k100 };
 
 // `folder`: that of the files, or one in which the folder lies that the authors' archive unpacks to.
 [[nodiscard]] std::unique_ptr<Dataset> open_cifar(CifarKind kind, const std::filesystem::path& folder, Split split);

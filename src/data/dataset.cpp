@@ -14,6 +14,7 @@
 #include "data/npy_dataset.h"
 #include "data/shapes.h"
 #include "data/subset.h"
+#include "data/tar_dataset.h"
 #include "data/text.h"
 
 namespace sluice::data {
@@ -50,6 +51,10 @@ std::unique_ptr<Dataset> open_shapes(const DatasetOptions& options, Split split)
 
 std::unique_ptr<Dataset> open_folder(const DatasetOptions& options, Split split) {
   return open_image_folder(options.path, split);
+}
+
+std::unique_ptr<Dataset> open_tar_folder(const DatasetOptions& options, Split split) {
+  return open_tar_dataset(options.path, split);
 }
 
 std::unique_ptr<Dataset> open_npy_folder(const DatasetOptions& options, Split split) {
@@ -96,6 +101,11 @@ const std::vector<Entry>& entries() {
         .default_path = {},
         .files = npy_file_names()},
        open_npy_folder},
+      {{.name = "tar",
+        .what = "pictures and their classes in tar files, as WebDataset lays them out",
+        .default_path = {},
+        .files = {"train/*.tar", "val/*.tar"}},
+       open_tar_folder},
       {{.name = "shapes",
         .what = "drawn from a seed: noisy coloured figures of 10 kinds; needs no files",
         .default_path = {},

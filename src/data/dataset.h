@@ -52,6 +52,8 @@ class Dataset : public std::enable_shared_from_this<Dataset> {  // for the loade
   // Of data sets that are encoded, which have no read(): the bytes of a picture's file, and the file's name.
   [[nodiscard]] virtual std::vector<std::uint8_t> encoded(std::int64_t index) const;
   [[nodiscard]] virtual std::string file_of(std::int64_t index) const;
+  // Where the files begin that samples lie in one after the other, 0 first (tar); empty: they do not.
+  [[nodiscard]] virtual std::vector<std::int64_t> shard_begins() const { return {}; }
   // True where read() copies from memory and costs next to nothing.
   [[nodiscard]] virtual bool is_in_memory() const { return false; }
 };

@@ -23,7 +23,10 @@ using Order = std::shared_ptr<const std::vector<std::int64_t>>;
 // side by side; another one is drawn again.
 class EpochOrders {
  public:
-  EpochOrders(std::int64_t size, bool shuffle, std::uint64_t seed) : size_(size), shuffle_(shuffle), seed_(seed) {}
+  EpochOrders(const Dataset& dataset, const LoaderOptions& options)
+      : size_(dataset.size()), shuffle_(options.shuffle), seed_(options.seed), window_(options.shard_window) {
+    if (window_ > 0) shards_ = dataset.shard_begins();
+  }
 
   Order get(std::int64_t epoch) {
     const std::int64_t key = shuffle_ ? epoch : 0;
@@ -31,8 +34,7 @@ class EpochOrders {
     for (const auto& [known, order] : recent_) {
       if (known == key) return order;
     }
-    auto order = std::make_shared<const std::vector<std::int64_t>>(shuffle_ ? epoch_order(seed_, key, size_)
-                                                                            : sequential_order(size_));
+    auto order = std::make_shared<const std::vector<std::int64_t>>(make(key));
     constexpr std::size_t kKept = 2;
     if (recent_.size() == kKept) recent_.erase(recent_.begin());
     recent_.emplace_back(key, order);
@@ -40,29 +42,43 @@ class EpochOrders {
   }
 
  private:
+  [[nodiscard]] std::vector<std::int64_t> make(std::int64_t epoch) const {
+    if (!shuffle_) return sequential_order(size_);
+    return window_ > 0 ? shard_order(seed_, epoch, size_, shards_, window_) : epoch_order(seed_, epoch, size_);
+  }
+
   const std::int64_t size_;
   const bool shuffle_;
   const std::uint64_t seed_;
+  const std::int64_t window_;
+  std::vector<std::int64_t> shards_;
   std::mutex mutex_;
   std::vector<std::pair<std::int64_t, Order>> recent_;
 };
 
-LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, const Position& start) {
-  if (dataset.size() == 0) throw DataError(concat("dataset ", dataset.info().name, " is empty; check data.path"));
+void check_numbers(const LoaderOptions& options) {
   if (options.batch_size < 1) throw ConfigError(concat("a batch size of ", options.batch_size, "; set at least 1"));
   if (options.workers < 0) throw ConfigError(concat("data.workers = ", options.workers, "; set 0 or more"));
   if (options.prefetch < 1) throw ConfigError(concat("a prefetch of ", options.prefetch, " batches; set at least 1"));
   if (options.augment.crop_padding < 0) {
     throw ConfigError(concat("a crop padding of ", options.augment.crop_padding, " pixels; set 0 or more"));
   }
-  if (options.augment.has_views() && dataset.info().kind == SampleKind::kTokens) {
-    throw ConfigError(concat("data.crop_padding and data.flip are for images, but data set ", dataset.info().name,
-                             " has tokens; leave them out"));
-  }
-  if (options.mix.is_any() && dataset.info().kind == SampleKind::kTokens) {
-    throw ConfigError(concat("data.mixup and data.cutmix are for images, but data set ", dataset.info().name,
-                             " has tokens; leave them out"));
-  }
+}
+
+void check_kind(const DatasetInfo& info, const LoaderOptions& options) {
+  if (info.kind == SampleKind::kImage) return;
+  const char* const keys = options.augment.has_views() ? "data.crop_padding and data.flip"
+                           : options.mix.is_any()      ? "data.mixup and data.cutmix"
+                                                       : nullptr;
+  if (keys != nullptr)
+    throw ConfigError(concat(keys, " are for images, but data set ", info.name, " has tokens; leave them out"));
+}
+
+LoaderOptions checked(const Dataset& dataset, const LoaderOptions& options, const Position& start) {
+  if (dataset.size() == 0) throw DataError(concat("dataset ", dataset.info().name, " is empty; check data.path"));
+  check_numbers(options);
+  check_kind(dataset.info(), options);
+  check(options.shard_window == 0 || !dataset.shard_begins().empty(), "there are no shards to keep together");
   check(!options.mix.is_any() || (!options.features && !options.keeps_samples_at_home),
         "samples are mixed, so nothing can be kept of one");
   check(options.dtype == at::kFloat || options.dtype == at::kDouble, "batches are float32 or float64");
@@ -81,7 +97,7 @@ class Loader::BatchMaker {
         reader_(dataset, options.reading()),
         batches_(batches_per_epoch(dataset.size(), options.batch_size)),
         start_(start.epoch * batches_ + start.batch),
-        orders_(dataset.size(), options.shuffle, options.seed) {}
+        orders_(dataset, options) {}
 
   [[nodiscard]] std::int64_t batches() const { return batches_; }
   // How many batches the loader gives.

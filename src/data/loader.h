@@ -58,6 +58,7 @@ struct LoaderOptions {
   int prefetch = 4;                   // batches ahead of the consumer; below `workers` some of them idle
   bool endless = true;                // training: epoch after epoch; false: to the end of the first epoch
   bool shuffle = true;                // false: 0 .. size-1
+  std::int64_t shard_window = 0;      // of shard_order(), which comes in the place of epoch_order(); 0: it does not
   SizeOptions sizes;                  // SampleReaderOptions
   AugmentOptions augment;             // likewise
   std::int64_t views = 0;             // likewise

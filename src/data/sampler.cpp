@@ -28,6 +28,25 @@ std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, st
   return order;
 }
 
+std::vector<std::int64_t> shard_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size,
+                                      std::span<const std::int64_t> begins, std::int64_t window) {
+  check(!begins.empty() && begins.front() == 0 && window > 0, "samples without shards, or no window");
+  std::vector<std::int64_t> order;
+  for (const std::int64_t shard : epoch_order(derive_key(seed, hash_name("shards")), epoch, std::ssize(begins))) {
+    const bool is_last = shard + 1 == std::ssize(begins);
+    const std::int64_t end = is_last ? size : begins[static_cast<std::size_t>(shard + 1)];
+    for (std::int64_t i = begins[static_cast<std::size_t>(shard)]; i < end; ++i) order.push_back(i);
+  }
+  const std::uint64_t key = derive_key(derive_key(seed, hash_name("windows")), static_cast<std::uint64_t>(epoch));
+  for (std::int64_t begin = 0; begin < size; begin += window) {
+    const std::int64_t length = std::min(window, size - begin);
+    const std::vector<std::int64_t> from(order.begin() + begin, order.begin() + begin + length);
+    const std::vector<std::int64_t> places = epoch_order(key, begin / window, length);
+    for (std::int64_t i = 0; i < length; ++i) order[begin + i] = from[places[i]];
+  }
+  return order;
+}
+
 std::vector<std::int64_t> sequential_order(std::int64_t size) {
   check(size >= 0, "a negative number of samples");
   std::vector<std::int64_t> order(static_cast<std::size_t>(size));

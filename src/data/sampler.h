@@ -12,6 +12,11 @@ namespace sluice::data {
 // The seeded permutation of 0 .. size-1 that one epoch of training goes through.
 [[nodiscard]] std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size);
 
+// Likewise, but the shards, which begin at `begins`, come one after the other in a permutation of theirs, each from its
+// beginning on; only samples of the same window, so many places in a row, are shuffled among each other.
+[[nodiscard]] std::vector<std::int64_t> shard_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size,
+                                                    std::span<const std::int64_t> begins, std::int64_t window);
+
 // 0 .. size-1.
 [[nodiscard]] std::vector<std::int64_t> sequential_order(std::int64_t size);
 

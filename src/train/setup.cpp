@@ -113,6 +113,13 @@ std::pair<std::shared_ptr<data::Dataset>, std::shared_ptr<data::Dataset>> cut_in
   return {std::move(train), std::move(validation)};
 }
 
+void check_order_of_samples(const config::Config& config, const data::Dataset& train) {
+  if (config.data.order != "shards" || !train.shard_begins().empty()) return;
+  throw ConfigError(concat("data.order = \"shards\" is for whole sets of tar files, but data set ", train.info().name,
+                           " does not come in any, or data.limit or data.validation takes a part of it; choose "
+                           "\"shuffled\""));
+}
+
 void open_data(Setup& setup, bool of_own_batch) {
   const config::Config& config = setup.config;
   if (!of_own_batch || !model_sizes_are_given(config.model)) {
@@ -124,6 +131,7 @@ void open_data(Setup& setup, bool of_own_batch) {
       setup.test_set = open_test_set(options, config.train.eval_limit);
     }
   }
+  if (setup.train_set != nullptr) check_order_of_samples(config, *setup.train_set);
   setup.global_batch = config::step_batch(config);
   if (!of_own_batch)
     setup.global_batch = std::min(setup.global_batch, std::max<std::int64_t>(setup.train_set->size(), 1));
@@ -338,6 +346,7 @@ data::LoaderOptions train_loader_options(const Setup& setup, int replicas) {
                     .parts = std::int64_t{setup.process.processes} * replicas},
           .workers = config.data.workers,
           .prefetch = config.data.prefetch,
+          .shard_window = config.data.order == "shards" ? config.data.shuffle_window : 0,
           .sizes = {.image_size = setup.model.image_size,
                     .resize = config.data.resize,
                     .interpolation = config.data.interpolation == "bicubic" ? data::Interpolation::kBicubic
@@ -370,6 +379,7 @@ data::LoaderOptions eval_loader_options(const Setup& setup, int replicas) {
   options.batch_size = setup.config.train.eval_batch;
   options.endless = false;
   options.shuffle = false;
+  options.shard_window = 0;
   options.augment = {};
   options.mix = {};
   options.keeps_samples_at_home = false;  // they come in the same order each time

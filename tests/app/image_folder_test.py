@@ -4,7 +4,9 @@
     image_folder_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
+import io
 import pathlib
+import tarfile
 import tempfile
 import unittest
 
@@ -70,6 +72,45 @@ class ImageFolderTest(unittest.TestCase):
         some = self.losses("some")
         self.assertEqual(some, self.losses("none", data={"workers": 0}))
         self.assertNotEqual(some, self.losses("other", train={"seed": 5}))
+
+    def pack(self, shards):
+        """The folder's pictures as tar files, in the folder's order; returns where they are."""
+        packed = self.folder / "packed"
+        for split in ("train", "val"):
+            (packed / split).mkdir(parents=True)
+            files = sorted(path for path in (self.data / split).glob("*/*"))
+            for shard in range(shards):
+                with tarfile.open(packed / split / f"{shard:02}.tar", "w") as archive:
+                    for i in range(shard * len(files) // shards, (shard + 1) * len(files) // shards):
+                        archive.add(files[i], f"{i:04}{files[i].suffix}")
+                        label = tarfile.TarInfo(f"{i:04}.cls")
+                        text = str(CLASSES.index(files[i].parent.name)).encode()
+                        label.size = len(text)
+                        archive.addfile(label, io.BytesIO(text))
+        return packed
+
+    def test_tar_files_of_the_same_pictures_give_the_same_losses(self):
+        self.assertEqual(self.losses("tar", data={"name": "tar", "path": str(self.pack(4))}), self.losses("folder"))
+
+    def test_shards_come_one_after_the_other_also_across_a_resume(self):
+        data = {"name": "tar", "path": str(self.pack(6)), "order": "shards", "shuffle_window": 15}
+        whole = self.losses("whole", data=data, train={"epochs": 3})
+        self.assertNotEqual(whole, self.losses("shuffled", data={"name": "tar", "path": data["path"]}, train={"epochs": 3}))
+        half = self.train("half", data=data, train={"steps": 8})
+        cli.must_run("train", self.configuration("half", data=data, train={"steps": 18}), "--run-dir", half, "--resume", half)
+        self.assertEqual(cli.column(half, "loss"), whole)
+        both = self.folder / "both"
+        cli.must_run_ranks(2, "train", self.configuration("both", data=data, train={"epochs": 3}), "--run-dir", both)
+        for ours, alone in zip(cli.column(both, "loss")[:3], whole):
+            self.assertAlmostEqual(ours, alone, delta=0.02 * alone)  # batch-norm sees half a batch in each process
+        for changes, said in (({"limit": 30}, "whole sets of tar files"), ({"validation": 0.2}, "whole sets of tar files"),
+                              ({"name": "image_folder", "path": str(self.data)}, "whole sets of tar files"),
+                              ({"shuffle_window": 16}, "data.shuffle_window")):
+            done = cli.run("train", self.configuration("other", data={**data, **changes}, train={"steps": 18}),
+                           "--run-dir", half if "shuffle_window" in changes else self.folder / "other",
+                           *(["--resume", half] if "shuffle_window" in changes else []))
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(said, cli.error_of(done))
 
     def test_a_broken_file_ends_the_run(self):
         broken = self.data / "train" / "checks" / "004.png"

@@ -120,6 +120,7 @@ void repair_freezing(Config& config) {
 }
 
 void repair_views(DataConfig& data) {
+  if (data.order != "shards") data.shuffle_window = DataConfig{}.shuffle_window;
   if (data.crop_area > 0) data.crop_padding = 0;
   if (!data.has_random_views()) data.views = 0;
 }
@@ -231,6 +232,8 @@ void repair_evaluation(Config& config) {
     train.no_decay.clear();
     train.head_lr = 1;
     train.ema_decay = 0;
+    config.data.order = "shuffled";
+    config.data.shuffle_window = DataConfig{}.shuffle_window;
   }
   if (config.freeze.policy != "none") train.ema_decay = 0;
   if (train.lr_schedule != "plateau") train.lr_patience = TrainConfig{}.lr_patience;
@@ -238,8 +241,6 @@ void repair_evaluation(Config& config) {
   if (train.optimizer != "adam" && train.optimizer != "adamw") train.amsgrad = false;
   if (train.ema_decay == 0) train.ema_every_steps = 1;
 }
-
-void leave_out_what_is_not_built(Config& config) { config.data.order = "shuffled"; }
 
 // Changes what the rules between keys forbid, and nothing else.
 Config repaired(Config config) {
@@ -265,7 +266,6 @@ Config repaired(Config config) {
   train.lr_min = std::min(train.lr_min, train.lr);
   repair_decay(train);
   repair_evaluation(config);
-  leave_out_what_is_not_built(config);
   return config;
 }
 

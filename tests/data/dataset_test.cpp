@@ -160,8 +160,8 @@ TEST(Dataset, TheListNamesWhatCanBeOpened) {
     const bool needs_folder = description.name != "shapes" && description.name != "text" && description.name != "toy";
     EXPECT_EQ(description.files.empty(), !needs_folder);
   }
-  EXPECT_THAT(names, ElementsAre("fashion_mnist", "mnist", "cifar10", "cifar100", "image_folder", "npy", "shapes",
-                                 "text", "toy"));
+  EXPECT_THAT(names, ElementsAre("fashion_mnist", "mnist", "cifar10", "cifar100", "image_folder", "npy", "tar",
+                                 "shapes", "text", "toy"));
 }
 
 TEST(Dataset, FashionMnistOfTheDebianPackage) {

@@ -98,6 +98,32 @@ std::vector<std::vector<std::int64_t>> homes_of(const std::vector<std::int64_t>&
   return shares;
 }
 
+// Windows, taken from the order that the shards come in, hold the same samples as there.
+TEST(Sampler, ShardsComeWholeAndSamplesStayInTheirWindow) {
+  const std::vector<std::int64_t> begins{0, 7, 8, 30, 55};
+  constexpr std::int64_t kSize = 61;
+  std::set<std::vector<std::int64_t>> orders;
+  for (std::int64_t epoch = 0; epoch < 20; ++epoch) {
+    const auto plain = shard_order(3, epoch, kSize, begins, 1);  // a window of one: as the shards have them
+    for (std::size_t i = 0; i + 1 < plain.size(); ++i) {
+      const bool begins_shard = std::ranges::binary_search(begins, plain[i + 1]);
+      EXPECT_TRUE(plain[i + 1] == plain[i] + 1 || begins_shard) << "epoch " << epoch << " place " << i;
+    }
+    for (const std::int64_t window : {4, 10, 61, 1000}) {
+      const auto order = shard_order(3, epoch, kSize, begins, window);
+      ASSERT_EQ(std::ssize(order), kSize);
+      for (std::int64_t begin = 0; begin < kSize; begin += window) {
+        const std::int64_t end = std::min(begin + window, kSize);
+        const std::set<std::int64_t> mine(order.begin() + begin, order.begin() + end);
+        EXPECT_EQ(mine, std::set<std::int64_t>(plain.begin() + begin, plain.begin() + end)) << "window " << window;
+      }
+      EXPECT_EQ(order, shard_order(3, epoch, kSize, begins, window));
+      orders.insert(order);
+    }
+  }
+  EXPECT_EQ(orders.size(), 60U) << "each epoch has another order, and the last two windows take all samples";
+}
+
 TEST(Sampler, SamplesAtHomeAreTheBatchOnceInItsOrder) {
   for (const std::int64_t processes : {1, 2, 3}) {
     for (const std::int64_t replicas : {1, 2, 3}) {

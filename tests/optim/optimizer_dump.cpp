@@ -1,6 +1,7 @@
 // Runs our optimizer over given gradients, for compare_with_torch.py: optimizer_dump IN OUT OPTIONS
-// IN: safetensors, values [elements] and gradients [steps, elements]. OPTIONS: JSON with the members of OptimizerOptions
-// that are asked for, "lr", and "ranges": [[begin, end, decays, lr_factor], ...]. OUT: values and each state.
+// IN: safetensors, values [elements] and gradients [steps, elements]. OPTIONS: JSON with the members of
+// OptimizerOptions that are asked for, "lr", and "ranges": [[begin, end, decays, lr_factor], ...]. OUT: values and each
+// state.
 #include <fstream>
 #include <iostream>
 

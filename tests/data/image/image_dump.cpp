@@ -9,6 +9,8 @@
 //   hue FILE OUT TURN
 //   magnitudes - OUT HEIGHT WIDTH                    OUT gets a line an operation: that of each strength
 //   stored FOLDER OUT NAME train|test INDEX          of any data set, as read() has it; answers "ok TARGET of CLASSES"
+//   encoded FOLDER OUT NAME train|val INDEX          of one that is encoded: OUT gets the bytes of the file
+//   files FOLDER OUT NAME train|val                  OUT gets a line a sample, LABEL FILE
 //   numbers FOLDER OUT NAME train|test               answers "ok ", its means and its deviations
 //   mixes - OUT HEIGHT WIDTH MIXUP CUTMIX COUNT      OUT gets a line a draw, SHARE TOP LEFT HEIGHT WIDTH; blended: -1s
 //   crops - OUT HEIGHT WIDTH AREA COUNT              OUT gets a line a draw, TOP LEFT HEIGHT WIDTH; AREA 0: erasing
@@ -56,12 +58,13 @@ std::unique_ptr<Dataset> read_folder(const std::string& path, std::istream& line
   return open_image_folder(path, split == "train" ? Split::kTrain : Split::kTest);
 }
 
-std::string list_folder(const std::string& path, std::istream& line) {
-  const auto folder = read_folder(path, line);
+std::string list_files(const Dataset& set) {
   std::ostringstream out;
-  for (std::int64_t i = 0; i < folder->size(); ++i) out << folder->target(i) << ' ' << folder->file_of(i) << '\n';
+  for (std::int64_t i = 0; i < set.size(); ++i) out << set.target(i) << ' ' << set.file_of(i) << '\n';
   return out.str();
 }
+
+std::string list_folder(const std::string& path, std::istream& line) { return list_files(*read_folder(path, line)); }
 
 std::string sized(const std::string& path, std::istream& line) {
   const auto folder = read_folder(path, line);
@@ -101,6 +104,15 @@ std::string stored(const std::string& path, std::istream& line, std::ostream& to
   set->read(index, pixels);
   to.write(reinterpret_cast<const char*>(pixels.data()), std::ssize(pixels));
   return "ok " + std::to_string(set->target(index)) + " of " + std::to_string(set->info().classes);
+}
+
+std::string encoded(const std::string& path, std::istream& line, std::ostream& to) {
+  const auto set = read_dataset(path, line);
+  std::int64_t index = 0;
+  line >> index;
+  const std::vector<std::uint8_t> file = set->encoded(index);
+  to.write(reinterpret_cast<const char*>(file.data()), std::ssize(file));
+  return "ok";
 }
 
 std::string numbers(const std::string& path, std::istream& line) {
@@ -186,6 +198,8 @@ std::string answer(const std::string& text) {
     if (what == "sized") return to << sized(in, line), "ok";
     if (what == "sample") return sample(in, line, to);
     if (what == "stored") return stored(in, line, to);
+    if (what == "encoded") return encoded(in, line, to);
+    if (what == "files") return to << list_files(*read_dataset(in, line)), "ok";
     if (what == "numbers") return numbers(in, line);
     if (what == "magnitudes") return to << list_magnitudes(line), "ok";
     if (what == "mixes") return to << draw_mixes(line), "ok";

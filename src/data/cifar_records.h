@@ -1,0 +1,32 @@
+// cifar_records: the binary layout of CIFAR's authors: what a record is, and whether a file is records. No LibTorch:
+// the fuzzer builds it. Not here: files and folders, samples (cifar.h). Threads: pure. Errors: DataError.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace sluice::data {
+
+enum class CifarKind { k10, k100 };
+
+inline constexpr std::int64_t kCifarChannels = 3, kCifarSide = 32;
+inline constexpr std::int64_t kCifarPixels = kCifarChannels * kCifarSide * kCifarSide;
+
+struct CifarFormat {
+  std::string name, archive, unpacked;  // the data set, where it comes from, the folder in the archive
+  std::vector<std::string> train, test;
+  std::vector<int> labels;  // classes of each label byte; the last byte is the target
+  std::vector<double> mean, stddev;
+
+  [[nodiscard]] std::int64_t label_bytes() const { return std::ssize(labels); }
+  [[nodiscard]] std::int64_t record_bytes() const { return label_bytes() + kCifarPixels; }
+};
+
+[[nodiscard]] const CifarFormat& cifar_format(CifarKind kind);
+
+// Whole records, at least one, every label in its range. file: in messages.
+void check_cifar_records(const CifarFormat& format, std::span<const std::uint8_t> bytes, const std::string& file);
+
+}  // namespace sluice::data

@@ -1,0 +1,255 @@
+#include "data/tar_dataset.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "core/concat.h"
+#include "core/error.h"
+#include "data/file.h"
+#include "data/tar.h"
+
+namespace sluice::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMostPictureBytes = std::int64_t{256} << 20, kMostLabelBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kMostClasses = 1'000'000;
+
+// A file that is read by place; closed with it.
+class Shard {
+ public:
+  explicit Shard(const fs::path& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (file_ < 0)
+      reject_file(path_.native(), concat("it cannot be opened (", std::system_category().message(errno), ")"));
+  }
+  ~Shard() { ::close(file_); }
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+
+  [[nodiscard]] std::int64_t size() const {
+    std::error_code error;
+    const auto size = fs::file_size(path_, error);
+    if (error) reject_file(path_.native(), concat("it cannot be read (", error.message(), ")"));
+    return static_cast<std::int64_t>(size);
+  }
+  void read(std::int64_t offset, std::span<std::uint8_t> bytes) const {
+    while (!bytes.empty()) {
+      const ssize_t done = ::pread(file_, bytes.data(), bytes.size(), offset);
+      if (done < 0 && errno == EINTR) continue;
+      if (done < 0)
+        reject_file(path_.native(), concat("it cannot be read (", std::system_category().message(errno), ")"));
+      if (done == 0)
+        reject_file(path_.native(), concat("it ends at byte ", offset, ", before it did when it was opened"));
+      bytes = bytes.subspan(static_cast<std::size_t>(done));
+      offset += done;
+    }
+  }
+
+ private:
+  const fs::path& path_;
+  int file_;
+};
+
+struct PackedPicture {
+  std::int32_t shard = 0;
+  std::int32_t label = 0;
+  std::int64_t offset = 0;
+  std::int64_t size = 0;
+  std::string name;  // of the member
+};
+
+class TarDataset final : public Dataset {
+ public:
+  TarDataset(DatasetInfo info, std::vector<fs::path> shards, std::vector<PackedPicture> pictures)
+      : info_(std::move(info)), shards_(std::move(shards)), pictures_(std::move(pictures)) {}
+
+  [[nodiscard]] const DatasetInfo& info() const override { return info_; }
+  [[nodiscard]] std::int64_t size() const override { return std::ssize(pictures_); }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return picture(index).label; }
+  [[nodiscard]] std::string file_of(std::int64_t index) const override {
+    return concat(shard_of(index).native(), "/", picture(index).name);
+  }
+  [[nodiscard]] std::vector<std::uint8_t> encoded(std::int64_t index) const override {
+    const PackedPicture& wanted = picture(index);
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(wanted.size));
+    Shard(shard_of(index)).read(wanted.offset, bytes);
+    return bytes;
+  }
+  void read(std::int64_t, std::span<std::uint8_t>) const override {
+    check(false, "pictures of a tar file are encoded");
+  }
+  [[nodiscard]] std::vector<std::int64_t> shard_begins() const override {
+    std::vector<std::int64_t> begins;
+    for (std::int64_t i = 0; i < size(); ++i) {
+      if (i == 0 || picture(i).shard != picture(i - 1).shard) begins.push_back(i);
+    }
+    return begins;
+  }
+
+ private:
+  [[nodiscard]] const PackedPicture& picture(std::int64_t index) const {
+    check(index >= 0 && index < size(), "sample index out of range");
+    return pictures_[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] const fs::path& shard_of(std::int64_t index) const {
+    return shards_[static_cast<std::size_t>(picture(index).shard)];
+  }
+
+  DatasetInfo info_;
+  std::vector<fs::path> shards_;
+  std::vector<PackedPicture> pictures_;
+};
+
+// "a/b.left.jpg" is the part "left.jpg" of sample "a/b". Empty: none.
+std::pair<std::string, std::string> key_and_part(const std::string& name) {
+  const std::size_t slash = name.rfind('/') == std::string::npos ? 0 : name.rfind('/') + 1;
+  const std::size_t dot = name.find('.', slash);
+  if (dot == std::string::npos || dot == slash) return {};
+  std::string part = name.substr(dot + 1);
+  std::ranges::transform(part, part.begin(), [](unsigned char c) { return std::tolower(c); });
+  return {name.substr(0, dot), std::move(part)};
+}
+
+bool is_picture_part(const std::string& part) {
+  constexpr std::array kEndings{"jpg", "jpeg", "png", "webp"};
+  return std::ranges::find(kEndings, part) != kEndings.end();
+}
+
+// The samples of one shard.
+class ShardReader {
+ public:
+  ShardReader(const fs::path& path, std::int32_t number) : name_(path.native()), shard_(path), number_(number) {}
+
+  void add_to(std::vector<PackedPicture>& pictures) {
+    const ReadAt read = [this](std::int64_t offset, std::span<std::uint8_t> bytes) { shard_.read(offset, bytes); };
+    for (const TarMember& member : list_tar(shard_.size(), read, name_)) {
+      auto [key, part] = key_and_part(member.name);
+      if (key.empty()) continue;
+      if (key != key_) finish(pictures);
+      key_ = std::move(key);
+      take(member, part);
+    }
+    finish(pictures);
+  }
+
+ private:
+  void take(const TarMember& member, const std::string& part) {
+    if (is_picture_part(part)) {
+      if (picture_)
+        reject_file(name_, concat("sample ", key_, " has two pictures, ", picture_->name, " and ", member.name));
+      if (member.size > kMostPictureBytes)
+        reject_file(name_, concat(member.name, " has ", member.size, " bytes, too many"));
+      picture_ = member;
+    } else if (part == "cls") {
+      label_ = number_in(member, text_of(member));
+    } else if (part == "json" && !label_) {
+      const auto json = nlohmann::json::parse(text_of(member), nullptr, /*allow_exceptions=*/false);
+      const auto label = json.is_object() ? json.find("label") : json.end();
+      if (json.is_object() && label != json.end()) label_ = number_in(member, label->dump());
+    }
+  }
+
+  [[nodiscard]] std::string text_of(const TarMember& member) const {
+    if (member.size > kMostLabelBytes)
+      reject_file(name_, concat(member.name, " has ", member.size, " bytes, too many"));
+    std::string text(static_cast<std::size_t>(member.size), '\0');
+    shard_.read(member.offset, {reinterpret_cast<std::uint8_t*>(text.data()), text.size()});
+    return text;
+  }
+
+  [[nodiscard]] std::int32_t number_in(const TarMember& member, const std::string& text) const {
+    const std::size_t begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
+    std::int32_t number = -1;
+    if (begin != std::string::npos) {
+      const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end + 1, number);
+      if (error != std::errc{} || stop != text.data() + end + 1) number = -1;
+    }
+    if (number < 0 || number >= kMostClasses)
+      reject_file(name_, concat(member.name, " is to hold the number of a class, 0 to ", kMostClasses - 1));
+    return number;
+  }
+
+  void finish(std::vector<PackedPicture>& pictures) {
+    if (picture_.has_value() != label_.has_value()) {
+      reject_file(name_, concat("sample ", key_, " has ", picture_ ? "no class" : "no picture",
+                                "; it is to be KEY.jpg, .png or .webp with its class in KEY.cls or as \"label\" in "
+                                "KEY.json, side by side"));
+    }
+    if (picture_) pictures.push_back({number_, *label_, picture_->offset, picture_->size, std::move(picture_->name)});
+    picture_.reset();
+    label_.reset();
+  }
+
+  const std::string name_;
+  const Shard shard_;
+  const std::int32_t number_;
+  std::string key_;
+  std::optional<TarMember> picture_;
+  std::optional<std::int32_t> label_;
+};
+
+std::vector<fs::path> shards_in(const fs::path& folder) {
+  std::vector<fs::path> shards;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().extension() == ".tar") shards.push_back(entry->path());
+  }
+  if (error || shards.empty()) {
+    throw DataError(concat(folder.native(), ": ",
+                           error ? concat("cannot be listed (", error.message(), ")") : "no tar files",
+                           "; data.path is to hold train/*.tar and val/*.tar, or choose another data.name"));
+  }
+  std::ranges::sort(shards);
+  return shards;
+}
+
+std::vector<PackedPicture> pictures_in(const std::vector<fs::path>& shards) {
+  std::vector<PackedPicture> pictures;
+  for (std::size_t i = 0; i < shards.size(); ++i) ShardReader(shards[i], static_cast<std::int32_t>(i)).add_to(pictures);
+  if (pictures.empty()) reject_file(shards.front().native(), "neither it nor the other tar files hold a sample");
+  return pictures;
+}
+
+std::int64_t count_classes(const std::vector<PackedPicture>& pictures) {
+  return std::int64_t{std::ranges::max(pictures, {}, &PackedPicture::label).label} + 1;
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_tar_dataset(const fs::path& path, Split split) {
+  std::vector<fs::path> shards = shards_in(path / "train");
+  std::vector<PackedPicture> pictures = pictures_in(shards);
+  DatasetInfo info{.name = "tar",
+                   .split = split,
+                   .channels = 3,
+                   .classes = count_classes(pictures),
+                   .mean = {0.485, 0.456, 0.406},  // of ImageNet, as image_folder has them
+                   .stddev = {0.229, 0.224, 0.225},
+                   .is_encoded = true};
+  if (split == Split::kTest) {
+    shards = shards_in(path / "val");
+    pictures = pictures_in(shards);
+    if (count_classes(pictures) > info.classes) {
+      reject_file(shards.front().native(), concat("it and the others have class ", count_classes(pictures) - 1,
+                                                  ", and those of train only 0 to ", info.classes - 1));
+    }
+  }
+  return std::make_unique<TarDataset>(std::move(info), std::move(shards), std::move(pictures));
+}
+
+}  // namespace sluice::data
