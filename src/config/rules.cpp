@@ -128,6 +128,10 @@ class Rules {
             concat("data.shuffle_window=", data.shuffle_window, " is for data.order=\"shards\"; leave it out"));
     require(!has_shards || config_.replicas.sync != "ps", {"data.order", "replicas.sync"},
             "data.order=\"shards\" beside replicas.sync=\"ps\", whose server deals the samples out; leave it out");
+    require((data.mixup == 0 && data.cutmix == 0) || config_.replicas.sync != "ps",
+            {"data.mixup", "data.cutmix", "replicas.sync"},
+            "data.mixup and data.cutmix mix the samples of a batch, but the server deals them out one by one; leave "
+            "them out with replicas.sync=\"ps\"");
   }
 
   void check_feature_cache() const {

@@ -233,6 +233,7 @@ void repair_evaluation(Config& config) {
     train.head_lr = 1;
     train.ema_decay = 0;
     config.data.order = "shuffled";
+    config.data.mixup = config.data.cutmix = 0;
     config.data.shuffle_window = DataConfig{}.shuffle_window;
   }
   if (config.freeze.policy != "none") train.ema_decay = 0;

@@ -43,6 +43,30 @@ TEST(RejectRule, RandomViewsOfImages) {
               HasSubstr("new in each epoch"));
 }
 
+TEST(RejectRule, RecipesOfWholeBatchesAndParametersAreNotForAParameterServer) {
+  const std::string ps = "[replicas]\nsync = 'ps'\n[ps]\nclock = 'virtual'\n";
+  EXPECT_EQ(error_of("[train]\nsteps = 4\n" + ps), "accepted");
+  for (const std::string key : {"optimizer = 'lamb'", "no_decay = ['bias']", "head_lr = 2", "ema_decay = 0.9",
+                                "lr_schedule = 'plateau'", "stop_patience = 2"})
+    EXPECT_THAT(error_of("[train]\nsteps = 4\n" + key + "\n" + ps), HasSubstr("replicas.sync=\"ps\"")) << key;
+  for (const std::string key : {"mixup = 0.2", "cutmix = 1", "order = 'shards'"})
+    EXPECT_THAT(error_of("[train]\nsteps = 4\n[data]\n" + key + "\n" + ps), HasSubstr("replicas.sync=\"ps\"")) << key;
+}
+
+TEST(RejectRule, RecipesThatContradictThemselves) {
+  EXPECT_THAT(error_of("[train]\namsgrad = true\n"), HasSubstr("is for train.optimizer=\"adam\""));
+  EXPECT_EQ(error_of("[train]\namsgrad = true\noptimizer = 'adamw'\n"), "accepted");
+  EXPECT_THAT(error_of("[train]\nema_every_steps = 2\n"), HasSubstr("keeps no average"));
+  EXPECT_THAT(error_of("[train]\nema_decay = 0.9\n[freeze]\npolicy = 'linear'\n"),
+              HasSubstr("no average of their own"));
+  EXPECT_THAT(error_of("[train]\neval_every_steps = 2\neval_every_epochs = 2\n"), HasSubstr("both set"));
+  EXPECT_THAT(error_of("[train]\nlr_patience = 2\n"), HasSubstr("is for train.lr_schedule=\"plateau\""));
+  EXPECT_THAT(error_of("[train]\nno_decay = ['bais']\n"), HasSubstr("did you mean 'bias'"));
+  EXPECT_THAT(error_of("[data]\nshuffle_window = 7\n"), HasSubstr("is for data.order=\"shards\""));
+  EXPECT_THAT(error_of("[data]\nmixup = 0.2\n[freeze]\npolicy = 'linear'\ncache = 'memory'\n"),
+              HasSubstr("no blend of two samples comes twice"));
+}
+
 TEST(RejectRule, FreezingGoesWithItsScheduleAndNoOtherPlanOfChanges) {
   EXPECT_THAT(error_of("[freeze]\npolicy = 'schedule'\n"),
               HasSubstr(R"(freeze.policy="schedule" needs freeze.schedule, for example ["3: 7", "5: 9"])"));

@@ -129,7 +129,7 @@ class TestRun {
                    },
                .plans = {.next = next, .refused = [&](std::int64_t step) { refused.push_back(step); }},
                .records = setup_.process.rank == 0 ? &records : nullptr},
-              {.total_steps = steps, .eval_every_steps = 1'000'000, .lr = lr_schedule(setup_)}, {});
+              {.total_steps = steps, .train = {.eval_every_steps = 1'000'000}, .lr = lr_schedule(setup_)}, {});
     loop.run();
     seen.push_back(set_->taken());
   }
