@@ -170,6 +170,25 @@ class OptimizersTest(unittest.TestCase):
         self.assertEqual(refused.returncode, 2)
         self.assertIn("no averaged weights", cli.error_of(refused))
 
+    def test_averages_of_models_with_tied_parameters_and_with_buffers(self):
+        """What is evaluated while training is what the saved average gives when it is loaded whole."""
+        models = {"gpt2": ({"name": "gpt2", "size": "nano"}, {"name": "toy", "samples": 60}),
+                  "resnet8": ({"name": "resnet8"}, {"name": "shapes", "samples": 60})}
+        for name, (model, data) in models.items():
+            with self.subTest(name):
+                config = cli.write_config(
+                    self.folder / f"{name}.toml", device={"list": "cpu", "threads": 1}, model=model, data=data,
+                    train={"steps": 6, "global_batch": 20, "optimizer": "adamw", "lr": 0.01, "ema_decay": 0.5},
+                    pipeline={"stages": 3}, replicas={"local": 2})
+                run_dir = self.train(config, f"average-{name}")
+                last = cli.checkpoints(run_dir)[6]
+                model_file, average = load_file(last / "model.safetensors"), load_file(last / "ema.safetensors")
+                self.assertEqual(average.keys(), model_file.keys())
+                for key, tensor in average.items():
+                    self.assertEqual(torch.equal(tensor, model_file[key]), ".running_" in key or "batches_tracked" in key, key)
+                found = json.loads(cli.must_run("eval", "--checkpoint", run_dir, "--json", "--ema").stdout)
+                self.assertEqual(found["loss"], cli.column(run_dir, "ema_loss", "eval")[-1])
+
     @staticmethod
     def every(steps, action):
         """A hook of an optimizer that acts after every so many steps."""

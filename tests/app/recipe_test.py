@@ -128,6 +128,9 @@ class RecipeTest(unittest.TestCase):
         config = self.configuration("mixed", data={"mixup": 0.8, "cutmix": 1.0, "flip": True}, train={"epochs": 4})
         run_dir, _ = self.train(config, "alone")
         losses = cli.column(run_dir, "loss")
+        found = json.loads(cli.must_run("eval", "--checkpoint", run_dir, "--json", "--set", "data.mixup=0",
+                                        "--set", "data.cutmix=0").stdout)
+        self.assertEqual(found["loss"], cli.column(run_dir, "loss", "eval")[-1], "evaluation mixes nothing")
         plain, _ = self.train(config, "plain", "--set", "data.mixup=0", "--set", "data.cutmix=0")
         self.assertNotEqual(losses[0], cli.column(plain, "loss")[0])
         for name, size, sets in (("stages", 1, {"pipeline.stages": 2, "pipeline.chunks": 4}),
