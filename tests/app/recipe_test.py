@@ -124,6 +124,15 @@ class RecipeTest(unittest.TestCase):
         self.assertEqual(set(cli.checkpoints(run_dir)), {best_step(run_dir), first_end, end})
         self.assertEqual(link.resolve(), cli.checkpoints(run_dir)[best_step(run_dir)].resolve())
 
+    def test_the_best_is_found_by_averaged_weights_where_there_are_some(self):
+        config = self.configuration("averaged", checkpoint={"best": True, "keep": 1}, train={"ema_decay": 0.9})
+        run_dir, _ = self.train(config, "averaged")
+        by = {name: [line[name] for line in cli.events(run_dir, "eval")] for name in ("top1", "ema_top1")}
+        places = {name: values.index(max(values)) for name, values in by.items()}
+        self.assertNotEqual(places["top1"], places["ema_top1"], f"{by}: nothing is tested")
+        best = (run_dir / "checkpoints" / "best").resolve()
+        self.assertEqual(best.name, f"step-{(places['ema_top1'] + 1) * BATCHES}")
+
     def test_mixed_batches_are_the_same_however_they_are_divided(self):
         config = self.configuration("mixed", data={"mixup": 0.8, "cutmix": 1.0, "flip": True}, train={"epochs": 4})
         run_dir, _ = self.train(config, "alone")
