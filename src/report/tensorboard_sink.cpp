@@ -1,6 +1,7 @@
 #include "report/tensorboard_sink.h"
 
 #include <array>
+#include <optional>
 
 #include "core/concat.h"
 #include "report/metrics_writer.h"
@@ -8,6 +9,22 @@
 namespace sluice::report {
 
 using nlohmann::ordered_json;
+
+namespace {
+
+// Of a list of numbers; nothing where there are none.
+std::optional<double> mean_in(const ordered_json& fields, const char* name) {
+  const auto found = fields.find(name);
+  if (found == fields.end() || !found->is_array() || found->empty()) return std::nullopt;
+  double sum = 0;
+  for (const auto& number : *found) {
+    if (!number.is_number()) return std::nullopt;
+    sum += number.get<double>();
+  }
+  return sum / static_cast<double>(found->size());
+}
+
+}  // namespace
 
 TensorBoardSink::TensorBoardSink(const std::filesystem::path& folder, const std::filesystem::path& metrics,
                                  std::optional<std::int64_t> first_step)
@@ -22,12 +39,18 @@ void TensorBoardSink::plan(const RunFacts&, const ordered_json& description, std
 }
 
 void TensorBoardSink::scalars_of_step(std::int64_t step, const ordered_json& fields) {
-  constexpr std::array<std::pair<const char*, const char*>, 4> kTags{
-      {{"loss", "Loss/train"}, {"lr", "lr"}, {"top1", "acc1/train"}, {"top5", "acc5/train"}}};
+  constexpr std::array<std::pair<const char*, const char*>, 7> kTags{{{"loss", "Loss/train"},
+                                                                      {"lr", "lr"},
+                                                                      {"top1", "acc1/train"},
+                                                                      {"top5", "acc5/train"},
+                                                                      {"gradient_norm", "gradient_norm"},
+                                                                      {"samples_per_s", "samples_per_s"},
+                                                                      {"step_ms", "step_ms"}}};
   for (const auto& [name, tag] : kTags) {
     const auto field = fields.find(name);
     if (field != fields.end() && field->is_number()) events_.scalar(step, tag, field->get<double>());
   }
+  if (const auto busy = mean_in(fields, "device_busy")) events_.scalar(step, "device_busy", *busy);
 }
 
 void TensorBoardSink::eval(const EvalRecord& record, const ordered_json&, bool) {

@@ -345,6 +345,9 @@ class RunTest(CliTest):
         for step, loss in expected.items():
             self.assertAlmostEqual(losses[step], loss, places=5)
         self.assertTrue({"Loss/val", "acc1/val", "acc5/val", "lr"} <= set(found.Tags()["scalars"]))
+        busy = {event.step: event.value for event in found.Scalars("device_busy")}
+        for line in cli.events(self.run_dir, "step"):
+            self.assertAlmostEqual(busy[line["step"]], sum(line["device_busy"]) / len(line["device_busy"]), places=5)
 
 
 if __name__ == "__main__":
