@@ -166,7 +166,8 @@ def to_mlflow(run, out, project):
         client.log_batch(made, metrics=metrics[begin:begin + 1000])
     client.log_batch(made, tags=[RunTag("exported", datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))])
     status = {"done": "FINISHED", "interrupted": "KILLED"}.get(run.outcome, "RUNNING")
-    client.set_terminated(made, status, began_ms + int(last_seconds * 1000)) if status != "RUNNING" else None
+    if status != "RUNNING":
+        client.set_terminated(made, status, began_ms + int(last_seconds * 1000))
     return out / "mlruns" / experiment / made
 
 

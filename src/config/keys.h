@@ -2,7 +2,10 @@
 // Internal to schema.cpp and those files.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <iterator>
 #include <vector>
 
 #include "config/field.h"
@@ -19,6 +22,13 @@ inline Limit real_between(double low, double high) { return RealRange{.low = low
 inline Limit fraction() { return RealRange{.low = 0, .high = 1, .high_open = true}; }
 inline Limit any() { return std::monostate{}; }
 inline Limit words(Words list) { return list; }
+
+// The rows of several tables, one table after the other.
+inline Keys joined(std::initializer_list<Keys (*)()> tables) {
+  Keys all;
+  for (auto* rows_of : tables) std::ranges::move(rows_of(), std::back_inserter(all));
+  return all;
+}
 
 [[nodiscard]] Keys ps_keys();     // [ps]
 [[nodiscard]] Keys train_keys();  // [train]

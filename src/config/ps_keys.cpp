@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <iterator>
-
 #include "config/keys.h"
 
 namespace sluice::config::internal {
@@ -114,11 +111,6 @@ Keys keys_of_server() {
 
 }  // namespace
 
-Keys ps_keys() {
-  Keys all;
-  for (auto* keys : {keys_of_workers, keys_of_local_training, keys_of_server})
-    std::ranges::move(keys(), std::back_inserter(all));
-  return all;
-}
+Keys ps_keys() { return joined({keys_of_workers, keys_of_local_training, keys_of_server}); }
 
 }  // namespace sluice::config::internal

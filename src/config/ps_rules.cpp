@@ -49,6 +49,42 @@ class PsRules {
                    " samples (ps.worker_batch, or train.global_batch / ps.workers), too few for ",
                    batch < slices ? concat(slices, " micro-batches")
                                   : concat("train.micro_batch=", config_.train.micro_batch)));
+    check_samples();
+    check_whole_parameters();
+    check_evaluations();
+  }
+
+ private:
+  // The server deals the samples out.
+  void check_samples() const {
+    require(config_.data.order != "shards", {"data.order", "replicas.sync"},
+            "data.order=\"shards\" beside replicas.sync=\"ps\", whose server deals the samples out; leave it out");
+    require(config_.data.mixup == 0 && config_.data.cutmix == 0, {"data.mixup", "data.cutmix", "replicas.sync"},
+            "data.mixup and data.cutmix mix the samples of a batch, but the server deals them out one by one; leave "
+            "them out with replicas.sync=\"ps\"");
+  }
+
+  void check_whole_parameters() const {
+    const auto& train = config_.train;
+    const auto refuse = [&](bool is_set, std::string_view key) {
+      require(!is_set, {key, "replicas.sync"},
+              concat(key,
+                     " needs whole parameters, but a parameter server keeps them in pieces; leave it out with "
+                     "replicas.sync=\"ps\""));
+    };
+    refuse(train.optimizer == "lamb", "train.optimizer");
+    refuse(!train.no_decay.empty(), "train.no_decay");
+    refuse(train.head_lr != 1, "train.head_lr");
+    refuse(train.ema_decay > 0, "train.ema_decay");
+  }
+
+  void check_evaluations() const {
+    const bool is_plateau = config_.train.lr_schedule == "plateau";
+    require(!is_plateau && config_.train.stop_patience == 0,
+            {"train.lr_schedule", "train.stop_patience", "replicas.sync"},
+            concat(is_plateau ? "train.lr_schedule=\"plateau\"" : "train.stop_patience",
+                   " goes by evaluations, but workers of a parameter server go on while one runs; leave it out with "
+                   "replicas.sync=\"ps\""));
   }
 
   // Momentum that comes with every so many-th push.
@@ -160,7 +196,6 @@ class PsRules {
             concat("ps.small_workers=", ps.small_workers, " of ps.workers=", ps.workers, "; set fewer"));
   }
 
- private:
   void require(bool ok, std::initializer_list<std::string_view> keys, const std::string& what) const {
     sources_.require(ok, keys, what);
   }

@@ -27,7 +27,7 @@ class Rules {
     check_devices();
     check_optimizer();
     check_lr_schedule();
-    check_groups();
+    check_average();
     check_evaluation();
   }
 
@@ -123,15 +123,9 @@ class Rules {
 
   void check_order_of_samples() const {
     const auto& data = config_.data;
-    const bool has_shards = data.order == "shards";
-    require(has_shards || data.shuffle_window == DataConfig{}.shuffle_window, {"data.shuffle_window", "data.order"},
+    require(data.order == "shards" || data.shuffle_window == DataConfig{}.shuffle_window,
+            {"data.shuffle_window", "data.order"},
             concat("data.shuffle_window=", data.shuffle_window, " is for data.order=\"shards\"; leave it out"));
-    require(!has_shards || config_.replicas.sync != "ps", {"data.order", "replicas.sync"},
-            "data.order=\"shards\" beside replicas.sync=\"ps\", whose server deals the samples out; leave it out");
-    require((data.mixup == 0 && data.cutmix == 0) || config_.replicas.sync != "ps",
-            {"data.mixup", "data.cutmix", "replicas.sync"},
-            "data.mixup and data.cutmix mix the samples of a batch, but the server deals them out one by one; leave "
-            "them out with replicas.sync=\"ps\"");
   }
 
   void check_feature_cache() const {
@@ -193,20 +187,8 @@ class Rules {
                    " beside train.ema_decay=0, which keeps no average of the weights; set it, for example to 0.9999"));
   }
 
-  // What goes by whole parameters, or by all of the weights.
-  void check_groups() const {
+  void check_average() const {
     const auto& train = config_.train;
-    const bool is_alone = config_.replicas.sync != "ps";
-    const auto need_all = [&](bool is_set, std::string_view key) {
-      require(is_alone || !is_set, {key, "replicas.sync"},
-              concat(key,
-                     " needs whole parameters, but a parameter server keeps them in pieces; leave it out with "
-                     "replicas.sync=\"ps\""));
-    };
-    need_all(train.optimizer == "lamb", "train.optimizer");
-    need_all(!train.no_decay.empty(), "train.no_decay");
-    need_all(train.head_lr != 1, "train.head_lr");
-    need_all(train.ema_decay > 0, "train.ema_decay");
     require(train.ema_decay == 0 || config_.freeze.policy == "none", {"train.ema_decay", "freeze.policy"},
             concat("train.ema_decay=", train.ema_decay, " beside freeze.policy=\"", config_.freeze.policy,
                    "\": frozen layers have no average of their own; leave one of them out"));
@@ -218,11 +200,6 @@ class Rules {
             {"train.eval_every_epochs", "train.eval_every_steps"},
             "train.eval_every_steps and train.eval_every_epochs are both set; leave one of them out");
     const bool is_plateau = train.lr_schedule == "plateau";
-    require(config_.replicas.sync != "ps" || (!is_plateau && train.stop_patience == 0),
-            {"train.lr_schedule", "train.stop_patience", "replicas.sync"},
-            concat(is_plateau ? "train.lr_schedule=\"plateau\"" : "train.stop_patience",
-                   " goes by evaluations, but workers of a parameter server go on while one runs; leave it out with "
-                   "replicas.sync=\"ps\""));
     require(is_plateau || train.lr_patience == TrainConfig{}.lr_patience, {"train.lr_patience", "train.lr_schedule"},
             concat("train.lr_patience=", train.lr_patience, " is for train.lr_schedule=\"plateau\"; leave it out"));
   }

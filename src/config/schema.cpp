@@ -1,7 +1,6 @@
 #include "config/schema.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "config/keys.h"
 
@@ -270,19 +269,11 @@ Keys other_keys() {
   };
 }
 
-Keys all_keys() {
-  Keys all;
-  for (auto* keys : {device_keys, model_keys, data_keys, internal::train_keys, pipeline_keys, internal::ps_keys,
-                     freeze_keys, other_keys}) {
-    std::ranges::move(keys(), std::back_inserter(all));
-  }
-  return all;
-}
-
 }  // namespace
 
 std::span<const Key> schema() {
-  static const Keys kKeys = all_keys();
+  static const Keys kKeys = internal::joined({device_keys, model_keys, data_keys, internal::train_keys, pipeline_keys,
+                                              internal::ps_keys, freeze_keys, other_keys});
   return kKeys;
 }
 

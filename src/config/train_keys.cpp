@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <iterator>
-
 #include "config/keys.h"
 
 namespace sluice::config::internal {
@@ -119,11 +116,6 @@ Keys keys_of_the_rest() {
 
 }  // namespace
 
-Keys train_keys() {
-  Keys all;
-  for (auto* keys : {keys_of_steps, keys_of_updates, keys_of_rates, keys_of_the_rest})
-    std::ranges::move(keys(), std::back_inserter(all));
-  return all;
-}
+Keys train_keys() { return joined({keys_of_steps, keys_of_updates, keys_of_rates, keys_of_the_rest}); }
 
 }  // namespace sluice::config::internal

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/file.h"
+#include "data/pictures.h"
 
 namespace sluice::data {
 namespace {
@@ -21,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array kEndings{".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
-constexpr std::uint64_t kMostFileBytes = std::uint64_t{256} << 20;
 
 // One picture: its class and its path below the split's folder.
 struct Picture {
@@ -39,7 +39,7 @@ class ImageFolder final : public Dataset {
   [[nodiscard]] std::int64_t target(std::int64_t index) const override { return picture(index).label; }
   [[nodiscard]] std::string file_of(std::int64_t index) const override { return path_of(index).native(); }
   [[nodiscard]] std::vector<std::uint8_t> encoded(std::int64_t index) const override {
-    return read_bytes(path_of(index), kMostFileBytes);
+    return read_bytes(path_of(index), kMostPictureBytes);
   }
   void read(std::int64_t, std::span<std::uint8_t>) const override { check(false, "pictures of a folder are encoded"); }
 
@@ -143,14 +143,8 @@ std::unique_ptr<Dataset> open_image_folder(const fs::path& path, Split split) {
     std::ranges::move(pictures_of(folder, classes[label], static_cast<std::int64_t>(label)),
                       std::back_inserter(pictures));
   }
-  DatasetInfo info{.name = "image_folder",
-                   .split = split,
-                   .channels = 3,
-                   .classes = std::ssize(classes),
-                   .mean = {0.485, 0.456, 0.406},  // of ImageNet, which torchvision's models are trained with
-                   .stddev = {0.229, 0.224, 0.225},
-                   .is_encoded = true};
-  return std::make_unique<ImageFolder>(std::move(info), folder, std::move(pictures));
+  return std::make_unique<ImageFolder>(info_of_pictures("image_folder", split, std::ssize(classes)), folder,
+                                       std::move(pictures));
 }
 
 }  // namespace sluice::data

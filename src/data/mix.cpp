@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
 
 #include "core/check.h"
 #include "core/rng.h"
@@ -60,6 +61,17 @@ void mix_all(const at::Tensor& inputs, const Mix& mix) {
   }
 }
 
+template <typename T>
+void write_shares(const at::Tensor& targets, const Mix& mix, const at::Tensor& shares) {
+  const auto* const classes = targets.const_data_ptr<std::int64_t>();
+  auto* row = shares.mutable_data_ptr<T>();
+  std::fill_n(row, shares.numel(), T{0});
+  for (std::int64_t i = 0; i < shares.size(0); ++i, row += shares.size(1)) {
+    row[classes[i + 1]] += static_cast<T>(mix.share);
+    row[classes[i]] += static_cast<T>(1 - mix.share);
+  }
+}
+
 }  // namespace
 
 Mix draw_mix(const MixOptions& options, std::uint64_t key, const ImageSize& size) {
@@ -84,14 +96,11 @@ at::Tensor mix_inputs(const at::Tensor& inputs, const Mix& mix) {
 }
 
 at::Tensor mix_targets(const at::Tensor& targets, const Mix& mix, std::int64_t classes, at::ScalarType dtype) {
-  const std::int64_t count = targets.size(0) - 1;
-  at::Tensor shares = at::zeros({count, classes}, dtype);
-  const auto add = [&](std::int64_t row, std::int64_t from, double share) {
-    shares[row][targets[from].item<std::int64_t>()].add_(share);
-  };
-  for (std::int64_t i = 0; i < count; ++i) {
-    add(i, i + 1, mix.share);
-    add(i, i, 1 - mix.share);
+  at::Tensor shares = at::detail::empty_cpu({targets.size(0) - 1, classes}, dtype);
+  if (dtype == at::kDouble) {
+    write_shares<double>(targets, mix, shares);
+  } else {
+    write_shares<float>(targets, mix, shares);
   }
   return shares;
 }

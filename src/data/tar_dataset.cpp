@@ -20,6 +20,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "data/file.h"
+#include "data/pictures.h"
 #include "data/tar.h"
 
 namespace sluice::data {
@@ -27,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMostPictureBytes = std::int64_t{256} << 20, kMostLabelBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kMostLabelBytes = std::int64_t{1} << 20;
 constexpr std::int64_t kMostClasses = 1'000'000;
 
 // A file that is read by place; closed with it.
@@ -234,13 +235,7 @@ std::int64_t count_classes(const std::vector<PackedPicture>& pictures) {
 std::unique_ptr<Dataset> open_tar_dataset(const fs::path& path, Split split) {
   std::vector<fs::path> shards = shards_in(path / "train");
   std::vector<PackedPicture> pictures = pictures_in(shards);
-  DatasetInfo info{.name = "tar",
-                   .split = split,
-                   .channels = 3,
-                   .classes = count_classes(pictures),
-                   .mean = {0.485, 0.456, 0.406},  // of ImageNet, as image_folder has them
-                   .stddev = {0.229, 0.224, 0.225},
-                   .is_encoded = true};
+  DatasetInfo info = info_of_pictures("tar", split, count_classes(pictures));
   if (split == Split::kTest) {
     shards = shards_in(path / "val");
     pictures = pictures_in(shards);

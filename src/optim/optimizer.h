@@ -59,8 +59,8 @@ struct BufferPart {
 
 class Optimizer {
  public:
-  // `values` and `gradients`: flat, same layout; read and written by update(). ranges: in order, without overlap; what
-  // is between them is left alone. Empty: all is one range.
+  // `values` and `gradients`: flat, same layout; read and written by update(). ranges: in order, without overlap;
+  // between them are zeros only, which stay so. Empty: all is one range.
   Optimizer(OptimizerOptions options, at::Tensor values, at::Tensor gradients, std::vector<UpdateRange> ranges = {});
 
   // Of the updates to come, in the place of those before.

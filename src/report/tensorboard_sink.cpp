@@ -54,13 +54,13 @@ void TensorBoardSink::scalars_of_step(std::int64_t step, const ordered_json& fie
 }
 
 void TensorBoardSink::eval(const EvalRecord& record, const ordered_json&, bool) {
-  events_.scalar(record.step, "Loss/val", record.counts.loss());
-  events_.scalar(record.step, "acc1/val", record.counts.top1_percent());
-  events_.scalar(record.step, "acc5/val", record.counts.top5_percent());
-  if (!record.averaged) return;
-  events_.scalar(record.step, "Loss/val_ema", record.averaged->loss());
-  events_.scalar(record.step, "acc1/val_ema", record.averaged->top1_percent());
-  events_.scalar(record.step, "acc5/val_ema", record.averaged->top5_percent());
+  const auto scalars_of = [&](const EvalCounts& counts, const char* what) {
+    events_.scalar(record.step, concat("Loss/", what), counts.loss());
+    events_.scalar(record.step, concat("acc1/", what), counts.top1_percent());
+    events_.scalar(record.step, concat("acc5/", what), counts.top5_percent());
+  };
+  scalars_of(record.counts, "val");
+  if (record.averaged) scalars_of(*record.averaged, "val_ema");
 }
 
 }  // namespace sluice::report

@@ -1,5 +1,7 @@
 #include "train/eval_history.h"
 
+#include <cmath>
+
 namespace sluice::train {
 namespace {
 
@@ -8,17 +10,12 @@ double score_of(const EvalCounts& counts, const config::TrainConfig& train) {
   return train.best_by == "loss" ? -counts.loss() : counts.top1_percent();
 }
 
-void add_to_plateau(EvalHistory::Plateau& plateau, double score, int patience) {
-  constexpr double kThreshold = 1e-4;  // torch's, a part of the best; of a loss the score is negative
-  const bool is_better = !plateau.best || score > *plateau.best + kThreshold * std::abs(*plateau.best);
-  if (is_better) {
-    plateau.best = score;
-    plateau.since_best = 0;
-    return;
-  }
-  if (++plateau.since_best <= patience) return;
-  ++plateau.falls;
-  plateau.since_best = 0;
+// Whether it is better than the best one by more than `margin`.
+bool take(std::optional<double>& best, int& since_best, double score, double margin) {
+  const bool is_better = !best || score > *best + margin * std::abs(*best);
+  if (is_better) best = score;
+  since_best = is_better ? 0 : since_best + 1;
+  return is_better;
 }
 
 nlohmann::json or_null(const std::optional<double>& number) { return number ? nlohmann::json(*number) : nullptr; }
@@ -31,14 +28,13 @@ std::optional<double> number_in(const nlohmann::json& json) {
 
 void add(EvalHistory& history, const EvalCounts& counts, std::int64_t step, const config::TrainConfig& train) {
   const double score = score_of(counts, train);
-  add_to_plateau(history.plateau, score, train.lr_patience);
-  if (history.best && score <= *history.best) {
-    ++history.since_best;
-    return;
-  }
-  history.best = score;
-  history.best_step = step;
-  history.since_best = 0;
+  if (take(history.best, history.since_best, score, 0)) history.best_step = step;
+  constexpr double kThreshold = 1e-4;  // torch's, a part of the best
+  EvalHistory::Plateau& plateau = history.plateau;
+  take(plateau.best, plateau.since_best, score, kThreshold);
+  if (plateau.since_best <= train.lr_patience) return;
+  ++plateau.falls;
+  plateau.since_best = 0;
 }
 
 nlohmann::json EvalHistory::to_json() const {

@@ -70,7 +70,7 @@ struct Difference {
   std::string key, now, then;
 };
 
-std::vector<Difference> differences(const config::Config& config, const config::Config& saved) {
+std::vector<Difference> find_differences(const config::Config& config, const config::Config& saved) {
   std::vector<Difference> all;
   const auto now = config::values(config), then = config::values(saved);
   for (std::size_t i = 0; i < now.size(); ++i) {
@@ -87,9 +87,9 @@ bool may_change(const std::string& key) {
   return std::ranges::find(free, key) != free.end();
 }
 
-void warn_of_changes(const config::Config& config, const config::Config& saved, const std::string& source) {
+void warn_of_changes(const std::vector<Difference>& differences, const std::string& source) {
   std::vector<std::string> changes;
-  for (const auto& [key, now, then] : differences(config, saved)) {
+  for (const auto& [key, now, then] : differences) {
     if (changes_training(key)) changes.push_back(concat(key, " = ", now, " (was ", then, ")"));
   }
   if (!changes.empty())
@@ -298,7 +298,8 @@ void check_resumable(const config::Config& config, const RunState& state, const 
     refuse("data.limit", config.data.limit, saved.data.limit);
     refuse("data.samples", config.data.samples, saved.data.samples);
   }
-  for (const auto& [key, now, then] : differences(config, saved)) {
+  const std::vector<Difference> differences = find_differences(config, saved);
+  for (const auto& [key, now, then] : differences) {
     if (key.starts_with("data.") && !may_change(key)) refuse(key, now, then);
   }
   refuse("train.precision", config.train.precision, saved.train.precision);
@@ -306,7 +307,7 @@ void check_resumable(const config::Config& config, const RunState& state, const 
   refuse("train.amsgrad", config.train.amsgrad, saved.train.amsgrad);
   if ((config.train.ema_decay > 0) != (saved.train.ema_decay > 0))
     refuse("train.ema_decay", config.train.ema_decay, saved.train.ema_decay);
-  warn_of_changes(config, saved, source);
+  warn_of_changes(differences, source);
 }
 
 Progress progress_in(const Setup& setup, const RunState& state, const std::string& source, NewData new_data) {

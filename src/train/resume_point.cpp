@@ -11,7 +11,6 @@
 #include "train/starting_weights.h"
 
 namespace sluice::train {
-
 namespace {
 
 // So that the evaluations to come can be compared with those before.
@@ -98,7 +97,7 @@ void load_start(engine::Composition& composition, const Setup& setup, std::optio
   const std::string& weights = setup.config.model.weights;
   if (resume) {
     engine::load_model(composition, resume->contents.model, resume->source + "/model.safetensors");
-    put_average_back(resume->contents, engine::optimizer_tensors(composition));
+    put_average_back(resume->contents, engine::buffer_tensors(composition));
     engine::load_optimizer(composition, resume->contents.optimizer, resume->state.optimizer_steps,
                            resume->source + "/optimizer.safetensors");
     resume->contents = {};  // unmapped: retention may free its disk space

@@ -21,10 +21,9 @@ void set_average_apart(storage::CheckpointContents& contents) {
   contents.average = std::move(average);
 }
 
-void put_average_back(storage::CheckpointContents& contents, const storage::TensorMap& states) {
+void put_average_back(storage::CheckpointContents& contents, const storage::TensorMap& buffers) {
   for (const auto& [name, tensor] : contents.average) {
-    const std::string state = name_of_average(name);
-    if (states.contains(state)) contents.optimizer[state] = tensor;
+    if (!buffers.contains(name)) contents.optimizer[name_of_average(name)] = tensor;
   }
   contents.average.clear();
 }

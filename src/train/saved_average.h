@@ -9,7 +9,7 @@ namespace sluice::train {
 
 // From the optimizer's tensors into a model of its own, where there is one.
 void set_average_apart(storage::CheckpointContents& contents);
-// The other way round. states: names of those that the optimizer has.
-void put_average_back(storage::CheckpointContents& contents, const storage::TensorMap& states);
+// The other way round. buffers: of the model, which have no average.
+void put_average_back(storage::CheckpointContents& contents, const storage::TensorMap& buffers);
 
 }  // namespace sluice::train
