@@ -12,8 +12,9 @@ DEBIAN_BUILD_PACKAGES=(
 )
 
 # For the tests; the command is built and run without.
-# chromium opens the pages of `sluice report --html`.
-DEBIAN_TEST_PACKAGES=(libgtest-dev libgmock-dev chromium)
+# chromium opens the pages of `sluice report --html`. Open MPI and Slurm start runs, on a cluster of this machine that lives
+# as long as its test.
+DEBIAN_TEST_PACKAGES=(libgtest-dev libgmock-dev chromium openmpi-bin slurmctld slurmd slurm-client munge)
 
 # Only for scripts/check.sh and scripts/test.sh --all.
 # clang 19: 14 cannot compile std::source_location of libstdc++ 12.

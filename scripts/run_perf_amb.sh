@@ -131,7 +131,7 @@ take_recipe_of_theirs() {
 # How many processes a launcher has started; 0: there is none.
 launched() {
   REPLY=${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-0}}
-  [[ -z ${SLURM_PROCID:-} || $REPLY != 0 ]] || REPLY=${SLURM_NTASKS:-0}
+  [[ -z ${SLURM_STEP_ID:-} || $REPLY != 0 ]] || REPLY=${SLURM_STEP_NUM_TASKS:-${SLURM_NTASKS:-0}}
 }
 
 place_workers() {

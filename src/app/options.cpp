@@ -35,8 +35,10 @@ void add_world_options(CLI::App& command, comm::WorldOptions& world) {
   command.add_option("--rank", world.rank, "Number of this process, from 0; with --world-size")->group(kGroup);
   command.add_option("--world-size", world.world_size, "Number of processes")->group(kGroup);
   command
-      .add_option("--init", world.init,
-                  "Where rank 0 listens: tcp://HOST:PORT; default: env://, that is MASTER_ADDR and MASTER_PORT")
+      .add_option(
+          "--init", world.init,
+          "Where rank 0 is found: tcp://HOST:PORT, or file:///PATH on a disk that all ranks see; default: env://, "
+          "that is MASTER_ADDR and MASTER_PORT")
       ->type_name("URL")
       ->group(kGroup);
   command

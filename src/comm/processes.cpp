@@ -30,10 +30,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kHandshake{5000};  // the least time for the store to answer once somebody listens
-constexpr milliseconds kShortWait{200};   // between two looks at the clock
-constexpr milliseconds kTelling{2000};    // how long one that fails by itself looks for somebody to tell
-constexpr milliseconds kMeshing{20000};   // besides the time to connect: all have come, and make the same communicators
+constexpr milliseconds kHandshake{5000};    // the least time for the store to answer once somebody listens
+constexpr milliseconds kShortWait{200};     // between two looks at the clock
+constexpr milliseconds kTelling{2000};      // how long one that fails by itself looks for somebody to tell
+constexpr milliseconds kLongestLook{2000};  // longer than the wait between two looks: this process was stopped
+constexpr int kNoListener = -1;             // of one who connects
+constexpr int kAnyPort = 0;
+constexpr milliseconds kMeshing{20000};  // besides the time to connect: all have come, and make the same communicators
+
+// Where rank 0's store says which start it is of.
+std::string meeting_key(const std::string& run) { return concat("meeting/", run); }
 
 // Debian's /etc/hosts gives a machine's own name an address that no other machine can reach.
 void warn_of_loopback(const std::string& host) {
@@ -45,6 +51,8 @@ void warn_of_loopback(const std::string& host) {
 }
 
 std::string place_of_store(const World& world) {
+  if (!world.meeting_file.empty() && world.address.empty())
+    return concat("rank 0 by the file ", world.meeting_file.string());
   return concat(world.is_hosted ? "the launcher" : "rank 0", " at ", world.address, ":", world.port);
 }
 
@@ -110,25 +118,73 @@ Processes::Processes(World world, const Agreement& agreement, TimeLimits limits,
 Processes::~Processes() = default;
 
 void Processes::listen() {
-  open(/*is_server=*/true, limits_.connect);
-  warn_of_loopback(world_.address);
+  if (world_.meeting_file.empty()) {
+    open(listen_on(world_.address, world_.port), limits_.connect);
+    warn_of_loopback(world_.address);
+    return;
+  }
+  world_.address = world_.interface.empty() ? "127.0.0.1" : address_of_interface(world_.interface);
+  const int listener = listen_on(world_.address, kAnyPort);
+  world_.port = own_address(listener).port;
+  open(listener, limits_.connect);
+  const std::string run = draw_run();
+  store_->set(meeting_key(run), std::vector<std::uint8_t>{1});
+  meeting_file_.emplace(world_.meeting_file, world_.address, world_.port, run);
 }
 
 void Processes::come() {
+  if (!world_.meeting_file.empty()) {
+    if (come_by_file(limits_.connect)) return;
+    throw PeerError(
+        concat("rank ", world_.rank, " did not find rank 0 by the file ", world_.meeting_file.string(), " within ",
+               seconds_text(limits_.connect),
+               "; check that rank 0 runs, that its --init is the same file, and, on several machines, --if-name"));
+  }
   if (!wait_for_listener(world_.address, world_.port, limits_.connect)) {
     throw PeerError(concat("rank ", world_.rank, " cannot reach ", place_of_store(world_), " within ",
                            seconds_text(limits_.connect), "; check that it runs, the address, and firewalls"));
   }
-  open(/*is_server=*/false, limits_.connect);
+  open(kNoListener, limits_.connect);
 }
 
-void Processes::open(bool is_server, milliseconds limit) {
+// The file may be of an earlier run, until rank 0 has replaced it.
+bool Processes::come_by_file(milliseconds limit) {
+  OwnTime time(kHandshake + kLongestLook);
+  while (true) {
+    const auto meeting = read_meeting(world_.meeting_file);
+    if (meeting && come_to(*meeting)) return true;
+    if (time.pass() >= limit) return false;
+    std::this_thread::sleep_for(kShortWait);
+  }
+}
+
+bool Processes::come_to(const MeetingNote& meeting) {
+  if (is_out_of_reach(meeting)) {
+    throw ConfigError(concat("rank 0 listens on ", meeting.address, " of ", meeting.host, " alone, and rank ",
+                             world_.rank,
+                             " is on another machine; give every rank --if-name NAME, the network between them"));
+  }
+  world_.address = meeting.address;
+  world_.port = meeting.port;
+  try {
+    if (!wait_for_listener(meeting.address, meeting.port, milliseconds(0))) throw PeerError("nobody listens there");
+    open(kNoListener, kHandshake);
+    if (store_->check(std::vector<std::string>{meeting_key(meeting.run)})) return true;
+  } catch (const std::exception& error) {
+    log_debug(concat("nobody of this run at ", meeting.address, ":", meeting.port, ": ", first_line(error.what())));
+  }
+  store_.reset();
+  world_.address.clear();
+  return false;
+}
+
+void Processes::open(int listener, milliseconds limit) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(world_.port);
-  options.isServer = is_server;
+  options.isServer = listener != kNoListener;
   options.waitWorkers = false;
   options.timeout = limits_.connect;
-  if (is_server) options.masterListenFd = listen_on(world_.address, world_.port);
+  if (options.isServer) options.masterListenFd = listener;
   const auto store = open_store(world_.address, options, std::max(limit, kHandshake));
   if (!store) {
     throw PeerError(concat("rank ", world_.rank, " finds somebody else than ", place_of_store(world_),
@@ -141,7 +197,9 @@ void Processes::open(bool is_server, milliseconds limit) {
 // Nobody has to be there, and what went wrong is on its way: whatever fails here changes nothing.
 void Processes::tell_failure(const std::string& why) {
   try {
-    if (!store_ && wait_for_listener(world_.address, world_.port, kTelling)) open(/*is_server=*/false, kHandshake);
+    if (!store_ && !world_.meeting_file.empty()) (void)come_by_file(kTelling);
+    if (!store_ && !world_.address.empty() && wait_for_listener(world_.address, world_.port, kTelling))
+      open(kNoListener, kHandshake);
     if (store_) fail_start(*store_, world_, why);
   } catch (const std::exception& error) {
     log_debug(concat("the other processes did not hear of the failure: ", first_line(error.what())));
@@ -162,6 +220,7 @@ auto Processes::over_store(const Action& action) {
 
 void Processes::agree(const Agreement& agreement) {
   over_store([&] { start_together(*store_, world_, agreement, limits_.connect); });
+  meeting_file_.reset();  // all are there
 }
 
 void Processes::publish(const std::string& key, const std::string& text) {

@@ -5,17 +5,20 @@
 // Requires: SIGPIPE is ignored; LibTorch writes to connections whose other end may have gone.
 // Threads: one. Errors, each within about the time limit, for which a pause of this process does not count: ConfigError
 // (the address is not ours or not known, the port is in use, another world size, version or configuration in some rank,
-// a rank twice); PeerError (rank 0 does not answer; ranks that did not come, by number; one that fails by itself).
+// a rank twice), those of meeting_file.h, PeerError (rank 0 does not answer; ranks that did not come, by number; one
+// that fails by itself).
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <ATen/core/Tensor.h>
 
 #include "comm/communicator.h"
+#include "comm/meeting_file.h"
 #include "comm/start.h"
 #include "comm/world.h"
 #include "device/device.h"
@@ -63,7 +66,9 @@ class Processes {
  private:
   void listen();
   void come();
-  void open(bool is_server, std::chrono::milliseconds limit);
+  [[nodiscard]] bool come_by_file(std::chrono::milliseconds limit);
+  [[nodiscard]] bool come_to(const MeetingNote& meeting);
+  void open(int listener, std::chrono::milliseconds limit);
   void tell_failure(const std::string& why);
   [[nodiscard]] c10::intrusive_ptr<c10d::Backend> make_gloo(const c10::intrusive_ptr<c10d::Store>& store);
   void agree(const Agreement& agreement);
@@ -73,6 +78,7 @@ class Processes {
 
   World world_;
   TimeLimits limits_;
+  std::optional<MeetingFile> meeting_file_;  // rank 0's, while the others come
   c10::intrusive_ptr<c10d::Store> store_;
   std::shared_ptr<gloo::transport::Device> device_;  // shared by all communicators
 };

@@ -1,6 +1,8 @@
 #include "comm/socket_address.h"
 
+#include <ifaddrs.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -106,6 +108,22 @@ std::string address_towards(const std::string& host) {
   if (fd >= 0) ::close(fd);
   if (!found) throw ConfigError(concat("there is no route to ", host, " (", reason(error), "); check MASTER_ADDR"));
   return address;
+}
+
+std::string address_of_interface(const std::string& name) {
+  ifaddrs* first = nullptr;
+  check(::getifaddrs(&first) == 0, "the system lists its interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
+  std::string found;
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_name != name || each->ifa_addr == nullptr) continue;
+    if (each->ifa_addr->sa_family == AF_INET) return in_numbers(each->ifa_addr, sizeof(sockaddr_in)).address;
+    if (each->ifa_addr->sa_family == AF_INET6 && found.empty())
+      found = in_numbers(each->ifa_addr, sizeof(sockaddr_in6)).address;
+  }
+  if (found.empty())
+    throw ConfigError(concat("--if-name ", name, ": this interface has no address; `ip address` lists them"));
+  return found;
 }
 
 bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }

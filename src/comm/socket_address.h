@@ -40,4 +40,7 @@ struct SocketAddress {
 // The address of this machine from which packets to `host` leave.
 [[nodiscard]] std::string address_towards(const std::string& host);
 
+// The address that an interface of this machine has; of several an IPv4 one. Throws ConfigError when it has none.
+[[nodiscard]] std::string address_of_interface(const std::string& name);
+
 }  // namespace sluice::comm

@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -204,8 +203,7 @@ class Start {
 std::string cores_key(int rank) { return concat("ready/", rank); }
 
 std::string cores_of_this_process() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  std::string boot = boot_id();
   cpu_set_t cores;
   CPU_ZERO(&cores);
   ::sched_getaffinity(0, sizeof cores, &cores);

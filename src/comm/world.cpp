@@ -1,10 +1,6 @@
 #include "comm/world.h"
 
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstdlib>
-#include <limits>
+#include <string_view>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -12,65 +8,21 @@
 namespace sluice::comm {
 namespace {
 
-constexpr int kLargestWorld = 65536;
 constexpr int kLargestPort = 65535;
 
-// The names by which a launcher tells a process its place.
-struct Launcher {
-  const char* name;
-  const char* rank;
-  const char* size;
-  const char* local_rank;
-  const char* local_size;
-};
-constexpr Launcher kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr Launcher kSlurm{"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"};
-constexpr Launcher kOpenMpi{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                            "OMPI_COMM_WORLD_LOCAL_SIZE"};
-constexpr std::array kLaunchers{kTorchrun, kSlurm, kOpenMpi};
+constexpr std::string_view kTcp = "tcp://";
+constexpr std::string_view kFile = "file://";
 
-constexpr int kFirstSlurmPort = 15000;
-constexpr int kSlurmPorts = 10000;
-
-int parse_number(const std::string& what, const std::string& text, int low, int high) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high)
-    throw ConfigError(concat(what, " = '", text, "' is not a number from ", low, " to ", high));
-  return value;
-}
-
-// Where this process stands on its machine, as far as the launcher says.
-void read_local_place(World& world, const Launcher& launcher, const Environment& environment) {
-  if (const auto size = environment(launcher.local_size)) {
-    // Slurm's is the job's, and a step may be smaller.
-    const int most = launcher.name == kSlurm.name ? kLargestWorld : world.size;
-    world.local_size = std::min(parse_number(launcher.local_size, *size, 1, most), world.size);
+std::optional<LaunchedPlace> place_by_options(const WorldOptions& options) {
+  if (options.rank.has_value() != options.world_size.has_value()) {
+    throw ConfigError(
+        concat(options.rank ? "--rank" : "--world-size", " needs ", options.rank ? "--world-size" : "--rank", " too"));
   }
-  if (const auto rank = environment(launcher.local_rank)) {
-    const int last = (world.local_size > 0 ? world.local_size : world.size) - 1;
-    world.local_rank = parse_number(launcher.local_rank, *rank, 0, last);
-  }
-}
-
-// The launcher's rank, size and local rank; a world of one where there is no launcher.
-World of_launcher(const Environment& environment) {
-  for (const Launcher& launcher : kLaunchers) {
-    const auto rank = environment(launcher.rank), size = environment(launcher.size);
-    if (!rank && !size) continue;
-    if (!rank || !size) {
-      // Slurm sets its number of tasks in an allocation's shell too, where nothing was launched.
-      if (launcher.name != kTorchrun.name) continue;
-      throw ConfigError(concat(rank ? launcher.rank : launcher.size, " is set, but ",
-                               rank ? launcher.size : launcher.rank, " is not; set both or neither"));
-    }
-    World world;
-    world.size = parse_number(launcher.size, *size, 1, kLargestWorld);
-    world.rank = parse_number(launcher.rank, *rank, 0, world.size - 1);
-    read_local_place(world, launcher, environment);
-    return world;
-  }
-  return {};
+  if (!options.rank) return std::nullopt;
+  LaunchedPlace place{.launcher = "the command line", .rank_name = "--rank", .size_name = "--world-size"};
+  place.size = parse_number(place.size_name, std::to_string(*options.world_size), 1, kLargestWorld);
+  place.rank = parse_number(place.rank_name, std::to_string(*options.rank), 0, place.size - 1);
+  return place;
 }
 
 void meet_at(World& world, const std::string& host, const std::string& host_name, const std::string& port,
@@ -79,27 +31,6 @@ void meet_at(World& world, const std::string& host, const std::string& host_name
   world.address = host;
   world.port = parse_number(port_name, port, 1, kLargestPort);
 }
-
-// "node7" of "node[7-9,12],other" and of "node7,other".
-std::optional<std::string> first_slurm_host(const Environment& environment) {
-  const auto list = environment("SLURM_JOB_NODELIST");
-  if (!list || list->empty()) return std::nullopt;
-  const std::size_t end = list->find_first_of("[,");
-  std::string host = list->substr(0, end);
-  if (end == std::string::npos || (*list)[end] == ',') return host;
-  const std::size_t end_of_number = list->find_first_of("-,]", end);
-  if (end_of_number == std::string::npos) return std::nullopt;
-  return host + list->substr(end + 1, end_of_number - end - 1);
-}
-
-std::optional<std::string> slurm_port(const Environment& environment) {
-  const auto job = environment("SLURM_JOB_ID");
-  if (!job) return std::nullopt;
-  const int number = parse_number("SLURM_JOB_ID", *job, 0, std::numeric_limits<int>::max());
-  return std::to_string(kFirstSlurmPort + number % kSlurmPorts);
-}
-
-constexpr std::string_view kTcp = "tcp://";
 
 void meet_at_url(World& world, const std::string& init) {
   const std::string place = init.substr(kTcp.size());
@@ -110,13 +41,26 @@ void meet_at_url(World& world, const std::string& init) {
   meet_at(world, host, "the host of --init", place.substr(colon + 1), "the port of --init");
 }
 
-void meet_where_launcher_says(World& world, const Environment& environment) {
+// Rank 0 listens on loopback there, unless an interface is named.
+void meet_by_file(World& world, const std::string& init) {
+  world.meeting_file = init.substr(kFile.size());
+  if (!world.meeting_file.is_absolute())
+    throw ConfigError(concat("--init ", init, " is no whole path; write file:///FOLDER/NAME, with three slashes"));
+  const bool has_other_machines = world.local_size > 0 && world.local_size < world.size;
+  if (has_other_machines && world.interface.empty()) {
+    throw ConfigError(concat("--init ", init, " does not say over which network ", world.size,
+                             " processes on several machines meet; give --if-name NAME as well"));
+  }
+}
+
+void meet_where_launcher_says(World& world, const LaunchedPlace& place, const Environment& environment) {
   auto host = environment("MASTER_ADDR"), port = environment("MASTER_PORT");
-  if (!host) host = first_slurm_host(environment);
-  if (!port) port = slurm_port(environment);
+  if (!host) host = launchers_host(place, environment);
+  if (!port) port = launchers_port(environment);
   if (!host || !port) {
-    throw ConfigError(concat("there are ", world.size, " processes, but ", host ? "MASTER_PORT" : "MASTER_ADDR",
-                             " is not set; set MASTER_ADDR and MASTER_PORT, or give --init tcp://HOST:PORT"));
+    throw ConfigError(
+        concat("there are ", world.size, " processes, but ", host ? "MASTER_PORT" : "MASTER_ADDR",
+               " is not set; set MASTER_ADDR and MASTER_PORT, or give --init tcp://HOST:PORT or file:///PATH"));
   }
   meet_at(world, *host, "MASTER_ADDR", *port, "MASTER_PORT");
   world.is_hosted = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
@@ -126,30 +70,25 @@ void meet_where_launcher_says(World& world, const Environment& environment) {
 
 }  // namespace
 
-std::optional<std::string> process_environment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-}
-
 World choose_world(const WorldOptions& options, const Environment& environment) {
-  if (options.rank.has_value() != options.world_size.has_value()) {
-    throw ConfigError(
-        concat(options.rank ? "--rank" : "--world-size", " needs ", options.rank ? "--world-size" : "--rank", " too"));
-  }
-  World world;
-  if (options.rank) {
-    world.size = parse_number("--world-size", std::to_string(*options.world_size), 1, kLargestWorld);
-    world.rank = parse_number("--rank", std::to_string(*options.rank), 0, world.size - 1);
-    read_local_place(world, kTorchrun, environment);
-  } else {
-    world = of_launcher(environment);
-  }
-  world.interface = options.interface;
+  const LaunchedPlace place = launched_place(environment, place_by_options(options));
+  World world{.launcher = place.launcher,
+              .remark = launch_remark(place, environment),
+              .rank = place.rank,
+              .size = place.size,
+              .local_rank = place.local_rank,
+              .local_size = place.local_size,
+              .interface = options.interface};
   if (world.is_single()) return world;
-  const bool is_url = options.init.starts_with(kTcp);
-  if (!is_url && !options.init.empty() && options.init != "env://")
-    throw ConfigError(concat("--init ", options.init, "; write tcp://HOST:PORT or env://"));
-  is_url ? meet_at_url(world, options.init) : meet_where_launcher_says(world, environment);
+  if (options.init.starts_with(kTcp)) {
+    meet_at_url(world, options.init);
+  } else if (options.init.starts_with(kFile)) {
+    meet_by_file(world, options.init);
+  } else if (options.init.empty() || options.init == "env://") {
+    meet_where_launcher_says(world, place, environment);
+  } else {
+    throw ConfigError(concat("--init ", options.init, "; write tcp://HOST:PORT, file:///PATH or env://"));
+  }
   return world;
 }
 

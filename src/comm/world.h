@@ -1,22 +1,29 @@
-// world: which of a run's processes this is, and where they meet: read from a launcher's environment (torchrun, Slurm,
-// Open MPI) or from options. Slurm does not say where to meet: that is then the first host of the job, on a port made
-// of the job's number. Not here: connecting (processes.h).
+// world: which of a run's processes this is, and where they meet: read from a launcher's environment (launcher.h) or
+// from options. Slurm does not say where to meet: that is then the first host of the job, on a port made of the job's
+// number; so is Open MPI's port on one machine. Not here: connecting (processes.h).
 // Errors: ConfigError names the variable or option.
 #pragma once
 
-#include <functional>
+#include <filesystem>
 #include <optional>
 #include <string>
+
+#include "comm/launcher.h"
 
 namespace sluice::comm {
 
 struct World {
+  std::string launcher;  // for people; empty: none
+  std::string remark;    // what looks like a mistake in how this process was started; empty: nothing does
   int rank = 0;
   int size = 1;
-  int local_rank = -1;     // among the processes of this machine; picks a slice of its devices; -1: not known
-  int local_size = 0;      // processes of this machine; 0: not known
-  std::string address;     // of rank 0: a host name or IP address; empty when there is one process
-  int port = 0;            // on which rank 0 listens
+  int local_rank = -1;  // among the processes of this machine; picks a slice of its devices; -1: not known
+  int local_size = 0;   // processes of this machine; 0: not known
+  // Where rank 0 listens: a host name or IP address, and the port. Empty when there is one process, and until rank 0
+  // has written them into `meeting_file`, if there is one.
+  std::string address;
+  int port = 0;
+  std::filesystem::path meeting_file;
   bool is_hosted = false;  // the launcher listens there (torchrun's agent), for all attempts of a run
   int attempt = 0;         // how often the launcher has restarted the run
   std::string interface;   // that carries tensors; empty: the one that leads to `address`
@@ -30,13 +37,9 @@ struct World {
 struct WorldOptions {
   std::optional<int> rank;
   std::optional<int> world_size;
-  std::string init;  // tcp://HOST:PORT, or env:// or empty for MASTER_ADDR and MASTER_PORT
+  std::string init;  // tcp://HOST:PORT, file:///PATH, or env:// or empty for MASTER_ADDR and MASTER_PORT
   std::string interface;
 };
-
-// The value of an environment variable.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
-[[nodiscard]] std::optional<std::string> process_environment(const std::string& name);
 
 [[nodiscard]] World choose_world(const WorldOptions& options, const Environment& environment = process_environment);
 

@@ -45,6 +45,12 @@ std::string host_name() {
 
 std::string process_name() { return concat(host_name(), ", process ", ::getpid()); }
 
+std::string boot_id() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  return boot;
+}
+
 std::uint64_t available_memory() {
   constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
   const std::uint64_t of_machine = 1024 * number_in("/proc/meminfo", "MemAvailable:").value_or(0);

@@ -41,15 +41,23 @@ Error as_peer_error(const comm::LostProcess& lost) {
 }
 
 void say_whom_we_meet(const comm::World& world, double limit_s) {
+  const std::string place = world.meeting_file.empty() ? concat("at ", world.address, ":", world.port)
+                                                       : concat("by the file ", world.meeting_file.string());
   if (world.rank == 0) {
-    log_info(concat("waiting for ", counted(world.size - 1, "other process"), " at ", world.address, ":", world.port,
-                    ", for at most ", human_duration(limit_s)));
+    log_info(concat("waiting for ", counted(world.size - 1, "other process"), " ", place, ", for at most ",
+                    human_duration(limit_s)));
   } else {
-    log_info(concat("rank ", world.rank, " of ", world.size, ": meeting rank 0 at ", world.address, ":", world.port));
+    log_info(concat("rank ", world.rank, " of ", world.size, ": meeting rank 0 ", place));
   }
 }
 
 }  // namespace
+
+void say_how_started(const comm::World& world) {
+  if (!world.remark.empty()) log_warning(world.remark);
+  if (world.rank == 0 && !world.launcher.empty())
+    log_info(concat("started by ", world.launcher, ": ", counted(world.size, "process")));
+}
 
 ProcessRank process_rank(const comm::World& world) {
   return {.rank = world.rank,
@@ -84,7 +92,7 @@ Peers::Peers(Launch launch, const config::Config& config, const std::function<vo
     lost_ = lost;
     changed_.notify_all();
   };
-  liveness_ = std::make_unique<comm::Liveness>(world, meeting, liveness_options(config), on_lost);
+  liveness_ = std::make_unique<comm::Liveness>(processes_->world(), meeting, liveness_options(config), on_lost);
   watch_ = std::jthread([this](const std::stop_token& stop) { end_when_lost(stop); });
   together([this] { communicator_ = processes_->make_communicator("the processes of the run"); });
   log_info(concat("rank ", world.rank, " of ", world.size, ": all processes are there"));

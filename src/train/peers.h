@@ -33,6 +33,9 @@ struct Launch {
   EndProcess end_process;
 };
 
+// Rank 0 says who started the run; and each what looks like a mistake in that.
+void say_how_started(const comm::World& world);
+
 [[nodiscard]] ProcessRank process_rank(const comm::World& world);
 
 // How patient a run of this configuration is with its processes.

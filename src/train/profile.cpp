@@ -272,6 +272,7 @@ nlohmann::ordered_json ProfileOutcome::to_json() const {
 }
 
 std::optional<ProfileOutcome> run_profile(const config::Config& config, const ProfileOptions& options) {
+  say_how_started(options.launch.world);
   check_trace_file(options.trace);
   check_trace(!options.trace.empty(), config);
   Setup setup;

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <iostream>
 
@@ -18,6 +20,8 @@
 #include "comm/socket_address.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/host.h"
+#include "support/files.h"
 #include "support/paused_process.h"
 
 namespace sluice::comm {
@@ -34,6 +38,12 @@ constexpr TimeLimits kLimit = limits_of(milliseconds(20000));
 using test::free_port;
 using test::run_ranks;
 using test::world_of;
+
+// As written by a run on this machine that is over.
+std::string stale_meeting(int port) {
+  return concat(R"({"address":"127.0.0.1","port":)", port, R"(,"run":"of yesterday","machine":")", boot_id(),
+                R"(","host":"here"})");
+}
 
 // The first test here: it copies this process, which has one thread yet. One rank comes after 1 s of the 1.5 s that it
 // may take, and 2 s in which all were stopped.
@@ -147,6 +157,48 @@ TEST(Processes, MeetAtALaunchersStoreInEveryAttempt) {
     });
     EXPECT_THAT(failures, testing::Each("")) << attempt;
   }
+}
+
+World world_by_file(int rank, int size, const std::filesystem::path& file) {
+  return {.rank = rank, .size = size, .meeting_file = file};
+}
+
+// What a run that was killed has left: the place of nobody, of somebody who speaks otherwise, or of another run.
+TEST(Processes, MeetByAFileWhateverAnEarlierRunHasLeftThere) {
+  const sluice::test::TempDir folder;
+  const std::filesystem::path file = folder.path() / "meeting";
+  c10d::TCPStoreOptions options;
+  options.isServer = true;
+  options.port = 0;
+  const c10d::TCPStore other_run("127.0.0.1", options);
+  for (const std::string& left :
+       {std::string{}, std::string("garbage"), stale_meeting(free_port()), stale_meeting(other_run.getPort())}) {
+    if (!left.empty()) std::ofstream(file) << left;
+    const auto failures = run_ranks(3, [&](int rank) {
+      if (rank == 0) std::this_thread::sleep_for(milliseconds(700));  // the others have read what was left
+      Processes processes(world_by_file(rank, 3, file), {}, kLimit);
+      EXPECT_EQ(processes.world().address, "127.0.0.1");
+      const at::Tensor sum = at::full({1}, 1 << rank);
+      processes.make_communicator("values")->all_reduce(sum).wait();
+      EXPECT_EQ(sum.item<int>(), 7);
+    });
+    EXPECT_THAT(failures, testing::Each("")) << left;
+    EXPECT_FALSE(std::filesystem::exists(file)) << "the next run would read it";
+  }
+}
+
+TEST(Processes, AFileThatLeadsNowhereIsNamed) {
+  const sluice::test::TempDir folder;
+  const std::filesystem::path file = folder.path() / "meeting";
+  const auto come = [&](int rank, const std::filesystem::path& by) {
+    return run_ranks(1, [&](int) { Processes(world_by_file(rank, 2, by), {}, limits_of(milliseconds(1000))); })[0];
+  };
+  EXPECT_THAT(come(1, file), AllOf(HasSubstr("5: rank 1 did not find rank 0 by the file"), HasSubstr("within 1 s")));
+  EXPECT_THAT(come(0, folder.path() / "none" / "meeting"), HasSubstr("there is no such folder"));
+  EXPECT_THAT(come(0, file), HasSubstr("rank 1 of 2 did not come"));
+  EXPECT_FALSE(std::filesystem::exists(file));
+  std::ofstream(file) << R"({"address":"127.0.0.1","port":1,"run":"x","machine":"another","host":"far"})";
+  EXPECT_THAT(come(1, file), AllOf(HasSubstr("2: rank 0 listens on 127.0.0.1 of far alone"), HasSubstr("--if-name")));
 }
 
 TEST(Processes, OneAloneNeedsNoAddress) {

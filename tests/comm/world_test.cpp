@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
+#include <vector>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -43,7 +45,7 @@ TEST(ChooseWorld, ReadsTorchrunSlurmAndOpenMpi) {
   const Variables meeting{{"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
   for (const Variables& launcher :
        {Variables{{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}},
-        Variables{{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}},
+        Variables{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "1"}},
         Variables{{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}}) {
     Variables variables = meeting;
     variables.insert(launcher.begin(), launcher.end());
@@ -74,9 +76,11 @@ TEST(ChooseWorld, ReadsHowManyProcessesAMachineHasAndWhoHostsTheMeeting) {
 
 TEST(ChooseWorld, SlurmsJobIsAMeetingPlace) {
   const auto place_of = [](const std::string& hosts, const std::string& job) {
-    const World world = choose_world(
-        {}, environment_of(
-                {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_NODELIST", hosts}, {"SLURM_JOB_ID", job}}));
+    const World world = choose_world({}, environment_of({{"SLURM_STEP_ID", "0"},
+                                                         {"SLURM_PROCID", "0"},
+                                                         {"SLURM_NTASKS", "2"},
+                                                         {"SLURM_JOB_NODELIST", hosts},
+                                                         {"SLURM_JOB_ID", job}}));
     return concat(world.address, ":", world.port);
   };
   EXPECT_EQ(place_of("node[7-9,12],other", "1234567"), "node7:19567");
@@ -85,9 +89,120 @@ TEST(ChooseWorld, SlurmsJobIsAMeetingPlace) {
   EXPECT_EQ(place_of("alone", "9999"), "alone:24999");
 }
 
-TEST(ChooseWorld, OptionsGoBeforeTheEnvironment) {
+// Of a step on nodes 7 and 9 of three, two tasks on the first and one on the other.
+TEST(ChooseWorld, ASmallerStepOfASlurmJobIsWhatCounts) {
+  const Variables step{{"SLURM_JOB_ID", "30"},
+                       {"SLURM_JOB_NODELIST", "node[1,7,9]"},
+                       {"SLURM_NTASKS_PER_NODE", "8"},
+                       {"SLURM_STEP_ID", "2"},
+                       {"SLURM_STEP_NODELIST", "node[7,9]"},
+                       {"SLURM_STEP_NUM_TASKS", "3"},
+                       {"SLURM_STEP_TASKS_PER_NODE", "2,1"},
+                       {"SLURM_NTASKS", "24"}};
+  const std::vector<std::array<std::string, 3>> tasks{{"0", "0", "0"}, {"1", "1", "0"}, {"2", "0", "1"}};
+  for (const auto& [rank, local_rank, node] : tasks) {
+    Variables task = step;
+    task.insert({{"SLURM_PROCID", rank}, {"SLURM_LOCALID", local_rank}, {"SLURM_NODEID", node}});
+    const World world = choose_world({}, environment_of(task));
+    EXPECT_EQ(world.launcher, "Slurm (srun)");
+    EXPECT_EQ(concat(world.rank, " of ", world.size), concat(rank, " of 3"));
+    EXPECT_EQ(concat(world.local_rank, " of ", world.local_size), concat(local_rank, " of ", node == "0" ? 2 : 1));
+    EXPECT_EQ(concat(world.address, ":", world.port), "node7:15232") << "two steps at once have ports of their own";
+  }
+  Variables wide = step;
+  wide.insert({{"SLURM_PROCID", "6"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "3"}});
+  wide["SLURM_STEP_NUM_TASKS"] = "7";
+  wide["SLURM_STEP_TASKS_PER_NODE"] = "2(x3),1";
+  EXPECT_EQ(choose_world({}, environment_of(wide)).local_size, 1);
+  wide["SLURM_NODEID"] = "2";
+  EXPECT_EQ(choose_world({}, environment_of(wide)).local_size, 2);
+}
+
+// What Slurm 22.05 sets in a job's batch script, and what mpirun adds when it is called there.
+TEST(ChooseWorld, ABatchScriptOfSlurmIsNoTask) {
+  const Variables batch{{"SLURM_JOB_ID", "2"},        {"SLURM_JOB_NODELIST", "vm"}, {"SLURM_LOCALID", "0"},
+                        {"SLURM_NODEID", "0"},        {"SLURM_NTASKS", "2"},        {"SLURM_PROCID", "0"},
+                        {"SLURM_TASKS_PER_NODE", "2"}};
+  const World alone = choose_world({}, environment_of(batch));
+  EXPECT_TRUE(alone.is_single());
+  EXPECT_EQ(alone.launcher, "");
+  EXPECT_THAT(alone.remark, HasSubstr("job has 2 tasks, but this process was not started by srun"));
+  Variables by_mpi = batch;
+  by_mpi.insert({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "7"}});
+  const World world = choose_world({}, environment_of(by_mpi));
+  EXPECT_EQ(world.launcher, "Open MPI (mpirun)");
+  EXPECT_EQ(world.rank, 1);
+  EXPECT_EQ(world.address, "vm");
+  EXPECT_EQ(world.remark, "");
+}
+
+TEST(ChooseWorld, OpenMpiOnOneMachineNeedsNoAddress) {
+  Variables mpi{{"OMPI_COMM_WORLD_RANK", "1"},
+                {"OMPI_COMM_WORLD_SIZE", "2"},
+                {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                {"PMIX_NAMESPACE", "1023541249"}};
+  const World world = choose_world({}, environment_of(mpi));
+  EXPECT_EQ(world.address, "127.0.0.1");
+  EXPECT_GE(world.port, 15000);
+  EXPECT_LT(world.port, 25000);
+  mpi["PMIX_NAMESPACE"] = "1023541250";
+  EXPECT_NE(choose_world({}, environment_of(mpi)).port, world.port);
+  mpi["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
+  mpi["OMPI_COMM_WORLD_LOCAL_RANK"] = "0";
+  EXPECT_THAT(refusal({}, mpi), HasSubstr("MASTER_ADDR is not set")) << "on two machines";
+}
+
+TEST(ChooseWorld, LaunchersThatContradictEachOtherAreRefused) {
+  const Variables srun{{"SLURM_STEP_ID", "0"},
+                       {"SLURM_PROCID", "1"},
+                       {"SLURM_STEP_NUM_TASKS", "2"},
+                       {"MASTER_ADDR", "a"},
+                       {"MASTER_PORT", "29500"}};
+  const auto with = [](Variables variables, const Variables& more) {
+    for (const auto& [name, value] : more) variables[name] = value;
+    return variables;
+  };
+  const auto by_hand = with(srun, {{"RANK", "0"}, {"WORLD_SIZE", "4"}});
+  EXPECT_THAT(refusal({}, by_hand),
+              HasSubstr("RANK and WORLD_SIZE says rank 0 of 4 (RANK, WORLD_SIZE), but Slurm (srun) says rank 1 of 2 "
+                        "(SLURM_PROCID, SLURM_STEP_NUM_TASKS)"));
+  EXPECT_THAT(refusal({}, with(srun, {{"RANK", "0"}, {"WORLD_SIZE", "2"}})), HasSubstr("contradict"));
+  EXPECT_THAT(refusal({}, with(srun, {{"RANK", "0"}, {"WORLD_SIZE", "1"}})), HasSubstr("contradict"));
+  EXPECT_THAT(refusal({.rank = 0, .world_size = 2}, srun), HasSubstr("the command line says rank 0 of 2 (--rank"));
+  EXPECT_THAT(refusal({.rank = 0, .world_size = 2}, {{"RANK", "1"}, {"WORLD_SIZE", "2"}}), HasSubstr("contradict"));
+  const Variables mpi{{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}};
+  EXPECT_THAT(refusal({}, with(mpi, {{"RANK", "0"}, {"WORLD_SIZE", "4"}})), HasSubstr("Open MPI (mpirun) says rank 3"));
+
+  // Those that agree, and those of which one stands inside the other.
+  const auto place = [&](const WorldOptions& options, const Variables& variables) {
+    const World world =
+        choose_world(options, environment_of(with({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}, variables)));
+    return concat(world.launcher, ": ", world.rank, " of ", world.size);
+  };
+  EXPECT_EQ(place({.rank = 1, .world_size = 2}, srun), "the command line: 1 of 2");
+  EXPECT_EQ(place({}, with(srun, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})), "RANK and WORLD_SIZE: 1 of 2");
+  EXPECT_EQ(place({}, with(by_hand, {{"TORCHELASTIC_RUN_ID", "x"}})), "torchrun: 0 of 4");
+  EXPECT_EQ(place({}, with(srun, mpi)), "Open MPI (mpirun): 3 of 4");
+  EXPECT_EQ(place({.rank = 1, .world_size = 3}, with(srun, {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})),
+            "the command line: 1 of 3")
+      << "a shell by srun";
+}
+
+TEST(ChooseWorld, AFileIsAMeetingPlace) {
+  const WorldOptions options{.rank = 0, .world_size = 2, .init = "file:///shared/meeting"};
+  const World world = choose_world(options, environment_of({}));
+  EXPECT_EQ(world.meeting_file, "/shared/meeting");
+  EXPECT_EQ(world.address, "");
+  EXPECT_THAT(refusal({.rank = 0, .world_size = 2, .init = "file://meeting"}, {}), HasSubstr("three slashes"));
+  const Variables two_nodes{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}};
+  EXPECT_THAT(refusal({.init = "file:///x"}, two_nodes), HasSubstr("give --if-name NAME as well"));
+  EXPECT_EQ(choose_world({.init = "file:///x", .interface = "eth0"}, environment_of(two_nodes)).meeting_file, "/x");
+}
+
+TEST(ChooseWorld, OptionsSayWhereAProcessStandsAndMeets) {
   const WorldOptions options{.rank = 1, .world_size = 2, .init = "tcp://10.0.0.1:1234", .interface = "eth1"};
-  const World world = choose_world(options, environment_of({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "x"}}));
+  const World world = choose_world(options, environment_of({{"MASTER_ADDR", "x"}}));
   EXPECT_EQ(world.rank, 1);
   EXPECT_EQ(world.size, 2);
   EXPECT_EQ(world.address, "10.0.0.1");
@@ -107,7 +222,7 @@ TEST(ChooseWorld, SaysWhatIsMissingOrWrong) {
   EXPECT_THAT(refusal({.world_size = 2}, {}), HasSubstr("--world-size needs --rank too"));
   EXPECT_THAT(refusal({.rank = 0, .world_size = 2, .init = "tcp://host"}, {}), HasSubstr("has no port"));
   EXPECT_THAT(refusal({.rank = 0, .world_size = 2, .init = "tcp://:1"}, {}), HasSubstr("is empty"));
-  EXPECT_THAT(refusal({.rank = 0, .world_size = 2, .init = "file://x"}, {}), HasSubstr("tcp://HOST:PORT"));
+  EXPECT_THAT(refusal({.rank = 0, .world_size = 2, .init = "udp://x"}, {}), HasSubstr("tcp://HOST:PORT"));
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ class ArgumentsTest(LaunchCase):
     def test_under_a_launcher_the_first_process_is_the_master(self):
         for variables, rank in (
                 ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "3"}, 0), ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}, 2),
-                ({"RANK": "0", "WORLD_SIZE": "4"}, 0), ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, 1),
+                ({"RANK": "0", "WORLD_SIZE": "4"}, 0), ({"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, 1),
                 ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, 0)):
             with self.subTest(variables=variables):
                 sets = self.sets_of(*AMB, **variables)
@@ -71,8 +71,8 @@ class ArgumentsTest(LaunchCase):
                 self.assertEqual("this one is the master" in self.said, rank == 0)
                 for name in {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"} & variables.keys():
                     self.assertEqual(self.seen(int(variables.get("RANK", 0)))["env"][name], variables[name])
-        # An allocation's shell has launched nothing yet.
-        self.assertEqual(self.sets_of(*AMB, SLURM_NTASKS="2")["ps.clock"], "virtual")
+        # An allocation's shell and its batch script have launched nothing yet.
+        self.assertEqual(self.sets_of(*AMB, SLURM_PROCID="0", SLURM_NTASKS="2")["ps.clock"], "virtual")
 
     def test_a_set_of_the_user_wins_and_options_are_passed_on(self):
         sets = self.sets_of(*AMB, "--set", "ps.workers=3", "--set=data.path=/d", "--run-dir", "a b", "--json", SLUICE_CONFIG="c.toml", cwd="/usr")

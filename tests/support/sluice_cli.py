@@ -107,6 +107,15 @@ def wait_until(condition, process):
         time.sleep(0.01)
 
 
+def wait_for(condition, what):
+    """As wait_until(), where no process of ours stands for what is waited for."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"this did not happen: {what}")
+        time.sleep(0.05)
+
+
 def environment_of(rank, size, port):
     """What torchrun would set for a rank of a run on this machine."""
     return {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),

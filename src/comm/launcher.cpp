@@ -1,0 +1,214 @@
+#include "comm/launcher.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include "core/concat.h"
+#include "core/error.h"
+
+namespace sluice::comm {
+namespace {
+
+constexpr int kLargestNumber = std::numeric_limits<int>::max();
+
+// Ports on which rank 0 listens when only the number of a job is known.
+constexpr int kFirstJobPort = 15000;
+constexpr int kJobPorts = 10000;
+constexpr int kPortsBetweenSteps = 101;  // so that the steps of a job keep away from the jobs that come after it
+
+// The names by which a launcher tells a process its place.
+struct Names {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+};
+constexpr Names kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Names kVariables{"RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Names kOpenMpi{"Open MPI (mpirun)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kSlurm{"Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr};
+
+bool is_torchrun(const Environment& environment) { return environment("TORCHELASTIC_RUN_ID").has_value(); }
+
+// A job's batch script has a SLURM_PROCID and SLURM_NTASKS too, and so has what mpirun starts there. Only the tasks of
+// srun have a step.
+bool is_step_of_slurm(const Environment& environment) {
+  return environment("SLURM_STEP_ID").has_value() && environment("SLURM_PROCID").has_value();
+}
+
+LaunchedPlace place_of(const Names& names, const std::string& rank, const std::string& size) {
+  LaunchedPlace place{.launcher = names.launcher, .rank_name = names.rank, .size_name = names.size};
+  place.size = parse_number(names.size, size, 1, kLargestWorld);
+  place.rank = parse_number(names.rank, rank, 0, place.size - 1);
+  return place;
+}
+
+void read_local_rank(LaunchedPlace& place, const char* name, const Environment& environment) {
+  const auto rank = environment(name);
+  const int last = (place.local_size > 0 ? place.local_size : place.size) - 1;
+  if (rank) place.local_rank = parse_number(name, *rank, 0, last);
+}
+
+void read_local_place(LaunchedPlace& place, const Names& names, const Environment& environment) {
+  if (const auto size = environment(names.local_size))
+    place.local_size = parse_number(names.local_size, *size, 1, place.size);
+  read_local_rank(place, names.local_rank, environment);
+}
+
+std::optional<LaunchedPlace> place_by_variables(const Names& names, const Environment& environment) {
+  const auto rank = environment(names.rank), size = environment(names.size);
+  const bool is_half = rank.has_value() != size.has_value();
+  if (is_half && names.launcher != kOpenMpi.launcher) {
+    throw ConfigError(concat(rank ? names.rank : names.size, " is set, but ", rank ? names.size : names.rank,
+                             " is not; set both or neither"));
+  }
+  if (!rank || !size) return std::nullopt;
+  LaunchedPlace place = place_of(names, *rank, *size);
+  read_local_place(place, names, environment);
+  return place;
+}
+
+// Tasks of each node of a step: 2, 2, 2, 1 of "2(x3),1". The one of `node`; nothing when the text is not such a list.
+std::optional<int> tasks_of_node(std::string_view list, int node) {
+  while (!list.empty()) {
+    const std::string_view item = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), item.size() + 1));
+    int tasks = 0, nodes = 1;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), tasks);
+    if (error != std::errc{} || tasks < 1) return std::nullopt;
+    const std::string_view rest(end, item.size() - static_cast<std::size_t>(end - item.data()));
+    if (rest.starts_with("(x")) std::from_chars(rest.data() + 2, rest.data() + rest.size(), nodes);
+    if (node < nodes) return tasks;
+    node -= nodes;
+  }
+  return std::nullopt;
+}
+
+std::optional<LaunchedPlace> place_by_slurm(const Environment& environment) {
+  if (!is_step_of_slurm(environment)) return std::nullopt;
+  auto size = environment(kSlurm.size);
+  if (!size) size = environment("SLURM_NTASKS");
+  if (!size) return std::nullopt;
+  LaunchedPlace place = place_of(kSlurm, *environment(kSlurm.rank), *size);
+  const auto tasks = environment("SLURM_STEP_TASKS_PER_NODE"), node = environment("SLURM_NODEID");
+  if (tasks && node) {
+    const auto here = tasks_of_node(*tasks, parse_number("SLURM_NODEID", *node, 0, kLargestWorld));
+    if (here) place.local_size = std::min(*here, place.size);
+  }
+  read_local_rank(place, kSlurm.local_rank, environment);
+  return place;
+}
+
+// What the launchers say who stand beside each other, the innermost first. Whoever stands outside of another is left
+// out: torchrun is started by others, and mpirun's daemons are tasks of Slurm, so that what they start has their
+// number, too.
+std::vector<LaunchedPlace> places_in(const Environment& environment) {
+  std::vector<LaunchedPlace> found;
+  const bool by_torchrun = is_torchrun(environment);
+  if (const auto place = place_by_variables(by_torchrun ? kTorchrun : kVariables, environment)) {
+    found.push_back(*place);
+    if (by_torchrun) return found;
+  }
+  if (const auto place = place_by_variables(kOpenMpi, environment)) {
+    found.push_back(*place);
+  } else if (const auto task = place_by_slurm(environment)) {
+    found.push_back(*task);
+  }
+  return found;
+}
+
+std::string describe(const LaunchedPlace& place) {
+  return concat(place.launcher, " says rank ", place.rank, " of ", place.size, " (", place.rank_name, ", ",
+                place.size_name, ")");
+}
+
+// Two who say something else, and none of whom stands inside the other: one of them was not meant.
+void refuse_contradiction(const LaunchedPlace& inner, const LaunchedPlace& outer) {
+  const bool is_shell = outer.size == 1;  // one task of srun, in which the others were started by hand
+  if (is_shell || (inner.rank == outer.rank && inner.size == outer.size)) return;
+  throw ConfigError(concat("two launchers contradict each other: ", describe(inner), ", but ", describe(outer),
+                           "; leave out or unset the one that is not meant"));
+}
+
+// "node7" of "node[7-9,12],other" and of "node7,other".
+std::optional<std::string> first_host(const std::string& list) {
+  const std::size_t end = list.find_first_of("[,");
+  std::string host = list.substr(0, end);
+  if (end == std::string::npos || list[end] == ',') return host;
+  const std::size_t end_of_number = list.find_first_of("-,]", end);
+  if (end_of_number == std::string::npos) return std::nullopt;
+  return host + list.substr(end + 1, end_of_number - end - 1);
+}
+
+std::string job_port(std::uint64_t number) { return std::to_string(kFirstJobPort + number % kJobPorts); }
+
+// The same in all processes of one mpirun, and another for the next one.
+std::optional<std::string> port_of_open_mpi(const Environment& environment) {
+  const auto job = environment("PMIX_NAMESPACE");
+  if (!job) return std::nullopt;
+  std::uint64_t number = 0;
+  for (const char c : *job) number = number * 31 + static_cast<unsigned char>(c);
+  return job_port(number);
+}
+
+}  // namespace
+
+std::optional<std::string> process_environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+}
+
+int parse_number(const std::string& what, const std::string& text, int low, int high) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high)
+    throw ConfigError(concat(what, " = '", text, "' is not a number from ", low, " to ", high));
+  return value;
+}
+
+LaunchedPlace launched_place(const Environment& environment, const std::optional<LaunchedPlace>& of_options) {
+  std::vector<LaunchedPlace> found = places_in(environment);
+  if (of_options) {
+    found.insert(found.begin(), *of_options);
+    read_local_place(found[0], kVariables, environment);
+  }
+  for (std::size_t i = 1; i < found.size(); ++i) refuse_contradiction(found[0], found[i]);
+  return found.empty() ? LaunchedPlace{} : found[0];
+}
+
+std::optional<std::string> launchers_host(const LaunchedPlace& place, const Environment& environment) {
+  for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
+    const auto list = environment(name);
+    if (list && !list->empty()) return first_host(*list);
+  }
+  if (place.launcher == kOpenMpi.launcher && place.local_size == place.size) return "127.0.0.1";
+  return std::nullopt;
+}
+
+std::optional<std::string> launchers_port(const Environment& environment) {
+  if (environment(kOpenMpi.rank)) return port_of_open_mpi(environment);
+  const auto job = environment("SLURM_JOB_ID");
+  if (!job) return std::nullopt;
+  std::uint64_t step = 0;
+  if (const auto text = environment("SLURM_STEP_ID")) std::from_chars(text->data(), text->data() + text->size(), step);
+  const int number = parse_number("SLURM_JOB_ID", *job, 0, kLargestNumber);
+  return job_port(static_cast<std::uint64_t>(number) + step * kPortsBetweenSteps);
+}
+
+std::string launch_remark(const LaunchedPlace& place, const Environment& environment) {
+  const auto tasks = environment("SLURM_NTASKS");
+  if (!place.launcher.empty() || !tasks || *tasks == "1" || is_step_of_slurm(environment)) return {};
+  return concat("Slurm's job has ", *tasks,
+                " tasks, but this process was not started by srun: it trains alone; "
+                "`srun sluice train ...` starts one process a task");
+}
+
+}  // namespace sluice::comm

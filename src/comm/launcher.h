@@ -1,0 +1,45 @@
+// launcher: who started the processes of a run, and the place that it gave this one: torchrun, Open MPI, Slurm's srun,
+// somebody who set RANK and WORLD_SIZE, or options. Read from the environment. One may stand inside another, as
+// torchrun does in the tasks of srun: then the innermost counts. Not here: where the processes meet (world.h). Errors:
+// ConfigError (two that contradict each other, half a place, a number that cannot be).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace sluice::comm {
+
+// The value of an environment variable.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+[[nodiscard]] std::optional<std::string> process_environment(const std::string& name);
+
+// Which of how many processes this one is, as one launcher says.
+struct LaunchedPlace {
+  std::string launcher;   // for people: "torchrun", "Slurm (srun)"; empty: nobody says anything, there is one process
+  std::string rank_name;  // the variable or option that says so
+  std::string size_name;
+  int rank = 0;
+  int size = 1;
+  int local_rank = -1;  // among the processes of this machine; -1: not known
+  int local_size = 0;   // processes of this machine; 0: not known
+};
+
+// The place that counts. of_options: the command line's, if it has one.
+[[nodiscard]] LaunchedPlace launched_place(const Environment& environment,
+                                           const std::optional<LaunchedPlace>& of_options = std::nullopt);
+
+// Where the processes of Slurm or Open MPI meet when MASTER_ADDR and MASTER_PORT do not say it; nothing when these
+// launchers do not say it either.
+[[nodiscard]] std::optional<std::string> launchers_host(const LaunchedPlace& place, const Environment& environment);
+[[nodiscard]] std::optional<std::string> launchers_port(const Environment& environment);
+
+// What looks like a mistake: tasks that a job has and nobody has started. Empty: nothing does.
+[[nodiscard]] std::string launch_remark(const LaunchedPlace& place, const Environment& environment);
+
+constexpr int kLargestWorld = 65536;  // processes
+
+// `text`, the value of `what`, as a number. Throws ConfigError when it is not one from `low` to `high`.
+[[nodiscard]] int parse_number(const std::string& what, const std::string& text, int low, int high);
+
+}  // namespace sluice::comm

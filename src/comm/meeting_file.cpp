@@ -1,0 +1,70 @@
+#include "comm/meeting_file.h"
+
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/host.h"
+
+namespace sluice::comm {
+namespace fs = std::filesystem;
+
+std::string draw_run() {
+  std::random_device device;
+  return concat(device(), "-", device(), "-", device(), "-", device());
+}
+
+std::optional<MeetingNote> read_meeting(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  try {
+    return MeetingNote{.address = json.at("address"),
+                       .port = json.at("port"),
+                       .run = json.at("run"),
+                       .machine = json.at("machine"),
+                       .host = json.at("host")};
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+bool is_out_of_reach(const MeetingNote& meeting) {
+  const bool is_loopback = meeting.address.starts_with("127.") || meeting.address == "::1";
+  return is_loopback && meeting.machine != boot_id();
+}
+
+MeetingFile::MeetingFile(fs::path file, const std::string& address, int port, std::string run)
+    : file_(std::move(file)), run_(std::move(run)) {
+  std::error_code error;
+  if (!fs::is_directory(file_.parent_path(), error)) {
+    throw ConfigError(
+        concat("--init file://", file_.string(), ": there is no such folder; make it, on a disk that all ranks see"));
+  }
+  const nlohmann::json json{
+      {"address", address}, {"port", port}, {"run", run_}, {"machine", boot_id()}, {"host", host_name()}};
+  fs::path whole = file_;
+  whole += concat(".", run_);
+  std::ofstream out(whole, std::ios::binary);
+  out << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  out.close();
+  if (out) fs::rename(whole, file_, error);
+  if (out && !error) return;
+  const std::string why = error ? error.message() : "it cannot be written";
+  fs::remove(whole, error);
+  throw StorageError(concat("--init file://", file_.string(), ": ", why, "; choose a file that rank 0 may write"));
+}
+
+MeetingFile::~MeetingFile() {
+  const auto now = read_meeting(file_);
+  std::error_code ignored;
+  if (now && now->run == run_) fs::remove(file_, ignored);
+}
+
+}  // namespace sluice::comm
