@@ -217,7 +217,7 @@ class RanksTest(RanksCase):
         done = cli.run("train", config, "--run-dir", self.run_dir, "--set", "data.name=nothing",
                        env=cli.environment_of(0, 2, cli.free_port()))
         self.assert_refused([done], [2], "data.name", "nothing")
-        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)  # not that it waits for anybody
+        self.assertNotIn("waiting for", done.stderr)
 
     def test_nobody_at_the_address_and_a_port_in_use(self):
         config = configuration(self.folder, replicas={"connect_timeout_s": 2})
