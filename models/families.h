@@ -1,19 +1,16 @@
-// families: one builder for each family of models; model.cpp checks what they share and picks one.
+// families: one builder for each family of models here; model.cpp checks what they share and picks one (family.h).
 // Each checks its own part of the options and throws ConfigError.
 #pragma once
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/check.h"
-#include "models/model.h"
+#include "models/family.h"
 #include "nn/registry.h"
 
 namespace sluice::models {
-
-using Layers = std::vector<std::unique_ptr<nn::Layer>>;
 
 Layers make_resnet(const ModelOptions& options);  // resnet8 ... resnet152, by the name
 Layers make_vgg(const ModelOptions& options);     // vgg11 ... vgg19_bn, by the name

@@ -1,56 +1,21 @@
 #include "models/model.h"
 
 #include <algorithm>
-#include <array>
 
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "models/families.h"
+#include "models/family.h"
 
 namespace sluice::models {
 namespace {
 
-struct Family {
-  const char* name;
-  Layers (*make)(const ModelOptions&);
-  std::vector<std::string> (*sizes)() = nullptr;            // null: no sizes
-  std::vector<std::string> (*stems)() = nullptr;            // null: no choice
-  TokenSizes (*tokens)(const std::string& size) = nullptr;  // null: the models take images
-  bool has_dropout = false;
-  bool has_stochastic_depth = false;
-
-  [[nodiscard]] SampleKind kind() const { return tokens == nullptr ? SampleKind::kImage : SampleKind::kTokens; }
-};
-
-constexpr std::array kFamilies{
-    Family{.name = "resnet8", .make = make_resnet},
-    Family{.name = "resnet18", .make = make_resnet, .stems = resnet_stems},
-    Family{.name = "resnet34", .make = make_resnet, .stems = resnet_stems},
-    Family{.name = "resnet50", .make = make_resnet, .stems = resnet_stems},
-    Family{.name = "resnet101", .make = make_resnet, .stems = resnet_stems},
-    Family{.name = "resnet152", .make = make_resnet, .stems = resnet_stems},
-    Family{.name = "vgg11", .make = make_vgg, .has_dropout = true},
-    Family{.name = "vgg11_bn", .make = make_vgg, .has_dropout = true},
-    Family{.name = "vgg13", .make = make_vgg, .has_dropout = true},
-    Family{.name = "vgg13_bn", .make = make_vgg, .has_dropout = true},
-    Family{.name = "vgg16", .make = make_vgg, .has_dropout = true},
-    Family{.name = "vgg16_bn", .make = make_vgg, .has_dropout = true},
-    Family{.name = "vgg19", .make = make_vgg, .has_dropout = true},
-    Family{.name = "vgg19_bn", .make = make_vgg, .has_dropout = true},
-    Family{.name = "convnext", .make = make_convnext, .sizes = convnext_sizes, .has_stochastic_depth = true},
-    Family{.name = "vit", .make = make_vit, .sizes = vit_sizes, .has_dropout = true},
-    Family{.name = "gpt2", .make = make_gpt2, .sizes = gpt2_sizes, .tokens = gpt2_tokens, .has_dropout = true},
-    Family{.name = "mlp", .make = make_mlp, .has_dropout = true},
-    Family{.name = "toy_cnn", .make = make_toy_cnn},
-};
-
 const Family& find_family(const std::string& name) {
   std::vector<std::string> known;
-  for (const Family& family : kFamilies) {
+  for (const Family& family : families()) {
     if (family.name == name) return family;
-    known.emplace_back(family.name);
+    known.push_back(family.name);
   }
   throw ConfigError(
       concat("model.name = \"", name, "\" is unknown", did_you_mean(name, known), " (known: ", join(known, ", "), ")"));
@@ -99,9 +64,9 @@ void check_common(const ModelOptions& options, const Family& family) {
   }
   check_probability("dropout", options.dropout, family.has_dropout, family);
   check_probability("stochastic_depth", options.stochastic_depth, family.has_stochastic_depth, family);
-  if (family.sizes != nullptr) check_word("size", options.size, family, family.sizes());
-  if (family.stems != nullptr) check_word("stem", options.stem, family, family.stems());
-  if (family.stems == nullptr && options.stem != ModelSpec().stem) {
+  if (family.sizes) check_word("size", options.size, family, family.sizes());
+  if (family.stems) check_word("stem", options.stem, family, family.stems());
+  if (!family.stems && options.stem != ModelSpec().stem) {
     throw ConfigError(
         concat("model.stem=\"", options.stem, "\" has no place in ", family.name, "; leave model.stem out"));
   }
@@ -155,24 +120,34 @@ int count_layers(ModelOptions options) {
   return static_cast<int>(make_model(options).layers.size());
 }
 
+namespace {
+
+ModelInfo describe(const std::string& name, const std::string& size) {
+  ModelOptions options;
+  options.name = name;
+  options.size = size;
+  options.draw_weights = false;
+  ModelInfo info{.name = name, .size = size};
+  try {
+    for (const auto& layer : make_model(options).layers) {
+      ++info.layers;
+      for (const nn::Parameter* parameter : layer->parameters()) {
+        if (parameter->tied_to.empty()) info.parameters += parameter->value.numel();
+      }
+    }
+  } catch (const ConfigError&) {  // one of somebody's own that takes only other images
+    return {.name = name, .size = size};
+  }
+  return info;
+}
+
+}  // namespace
+
 std::vector<ModelInfo> list_models() {
   std::vector<ModelInfo> all;
-  for (const Family& family : kFamilies) {
-    const auto sizes = family.sizes == nullptr ? std::vector<std::string>{""} : family.sizes();
-    for (const std::string& size : sizes) {
-      ModelOptions options;
-      options.name = family.name;
-      options.size = size;
-      options.draw_weights = false;
-      ModelInfo info{.name = family.name, .size = size};
-      for (const auto& layer : make_model(options).layers) {
-        ++info.layers;
-        for (const nn::Parameter* parameter : layer->parameters()) {
-          if (parameter->tied_to.empty()) info.parameters += parameter->value.numel();
-        }
-      }
-      all.push_back(std::move(info));
-    }
+  for (const Family& family : families()) {
+    const auto sizes = family.sizes ? family.sizes() : std::vector<std::string>{""};
+    for (const std::string& size : sizes) all.push_back(describe(family.name, size));
   }
   return all;
 }

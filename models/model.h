@@ -53,8 +53,8 @@ struct TokenSizes {
 
 struct ModelInfo {
   std::string name;
-  std::string size;  // empty for families without sizes
-  std::int64_t layers = 0;
+  std::string size;             // empty for families without sizes
+  std::int64_t layers = 0;      // 0: it cannot be made with ModelOptions' defaults
   std::int64_t parameters = 0;  // values, tied ones once, with ModelOptions' defaults otherwise
 };
 

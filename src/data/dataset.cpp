@@ -1,7 +1,6 @@
 #include "data/dataset.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "core/check.h"
@@ -19,11 +18,6 @@
 
 namespace sluice::data {
 namespace {
-
-struct Entry {
-  DatasetDescription description;
-  std::function<std::unique_ptr<Dataset>(const DatasetOptions&, Split)> open;
-};
 
 std::unique_ptr<Dataset> open_idx_folder(const DatasetOptions& options, Split split) {
   const bool fashion = options.name == "fashion_mnist";
@@ -69,8 +63,8 @@ std::unique_ptr<Dataset> open_toy(const DatasetOptions& options, Split split) {
   return make_toy({.samples = options.samples, .context = options.context, .seed = options.seed}, split);
 }
 
-const std::vector<Entry>& entries() {
-  static const std::vector<Entry> kAll = {
+std::vector<DatasetEntry>& entries() {
+  static std::vector<DatasetEntry> all = {
       {{.name = "fashion_mnist",
         .what = "60,000 + 10,000 grey 28x28 images of clothes in 10 classes",
         .default_path = "/usr/share/datasets/fashion-mnist",
@@ -122,7 +116,7 @@ const std::vector<Entry>& entries() {
         .files = {}},
        open_toy},
   };
-  return kAll;
+  return all;
 }
 
 [[noreturn]] void reject_name(const std::string& name) {
@@ -153,7 +147,7 @@ std::string_view name_of(Split split) { return split == Split::kTrain ? "train" 
 
 std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split) {
   if (options.limit < 0) throw ConfigError(concat("data.limit = ", options.limit, " is negative; 0 means all samples"));
-  const auto is_asked_for = [&](const Entry& entry) { return entry.description.name == options.name; };
+  const auto is_asked_for = [&](const DatasetEntry& entry) { return entry.description.name == options.name; };
   const auto entry = std::ranges::find_if(entries(), is_asked_for);
   if (entry == entries().end()) reject_name(options.name);
 
@@ -165,6 +159,17 @@ std::unique_ptr<Dataset> open_dataset(const DatasetOptions& options, Split split
   }
   auto dataset = entry->open(resolved, split);
   return options.limit == 0 ? std::move(dataset) : limited(std::move(dataset), options.limit);
+}
+
+void add_dataset(DatasetEntry entry) {
+  const std::string& name = entry.description.name;
+  check(static_cast<bool>(entry.open), concat("the data set ", name, " cannot be opened: DatasetEntry::open is empty"));
+  if (name.empty()) throw ConfigError("a data set without a name was added; set DatasetDescription::name");
+  for (const auto& known : entries()) {
+    if (known.description.name == name)
+      throw ConfigError(concat("a data set \"", name, "\" is there already; give yours another name"));
+  }
+  entries().push_back(std::move(entry));
 }
 
 std::vector<DatasetDescription> list_datasets() {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -81,5 +82,13 @@ struct DatasetDescription {
   std::vector<std::string> files;      // expected below the path; empty: nothing is read, or the path is the file
 };
 [[nodiscard]] std::vector<DatasetDescription> list_datasets();
+
+// A data set of a program's own (app/program.h): open_dataset() opens it by its name from then on. Before other threads
+// begin. ConfigError where there is one of this name already.
+struct DatasetEntry {
+  DatasetDescription description;
+  std::function<std::unique_ptr<Dataset>(const DatasetOptions&, Split)> open;
+};
+void add_dataset(DatasetEntry entry);
 
 }  // namespace sluice::data

@@ -1,0 +1,23 @@
+# LibTorch as interface libraries, for the build and for the installed package. Torch's own CMake package refuses to
+# configure without a CUDA toolkit, so its libraries are named here directly.
+
+# sluice_torch_target(NAME ROOT): of the torch package in ROOT.
+function(sluice_torch_target name root)
+  add_library(${name} INTERFACE IMPORTED GLOBAL)
+  target_include_directories(${name} SYSTEM INTERFACE ${root}/include ${root}/include/torch/csrc/api/include)
+  target_link_directories(${name} INTERFACE ${root}/lib)
+  target_link_options(${name} INTERFACE -Wl,-rpath,${root}/lib)
+  # The wheel's libraries export parts of another libstdc++ (std::filesystem, string streams), which would replace ours:
+  # std::filesystem::remove_all(path, error_code) then calls address 0. So ours comes first in the search order.
+  target_link_libraries(${name} INTERFACE -Wl,--push-state,--no-as-needed,-lstdc++,--pop-state torch torch_cpu c10)
+endfunction()
+
+# sluice_torch_cuda_target(NAME TORCH): its CUDA side. Requires find_package(CUDAToolkit).
+function(sluice_torch_cuda_target name torch)
+  add_library(${name} INTERFACE IMPORTED GLOBAL)
+  target_include_directories(${name} SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  # Nothing refers to a symbol of torch_cuda itself: without --no-as-needed its kernels would not be loaded. One item, so
+  # that CMake cannot part or merge the two ends.
+  target_link_libraries(${name} INTERFACE ${torch} -Wl,--push-state,--no-as-needed,-ltorch_cuda,-lc10_cuda,--pop-state
+    CUDA::cudart)
+endfunction()
