@@ -80,7 +80,7 @@ def measure(trainer, args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=["resnet8", "resnet18", "vit", "mlp", "toy_cnn"])
+    parser.add_argument("model", choices=["resnet8", "resnet18", "vgg16", "vit", "mlp", "toy_cnn"])
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)

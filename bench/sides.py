@@ -93,10 +93,17 @@ class Side:
 
     A context manager: its processes are gone when it is left."""
 
-    def __init__(self, command, ranks=1, spin=OUR_SPIN):
+    def __init__(self, command, ranks=1, spin=OUR_SPIN, network=None):
+        """network: hosts.Hosts on each of which one process runs."""
         self.command = [str(word) for word in command]
-        self.processes = [subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                           env=env) for env in environments(ranks, spin)]
+        if network is None:
+            starts = [(self.command, env) for env in environments(ranks, spin)]
+        else:
+            # The peer's Gloo takes the interface of the host's name otherwise, which here is none of the network's.
+            starts = [(network.command(i, *self.command), network.environment(i) | {"GOMP_SPINCOUNT": spin, "GLOO_SOCKET_IFNAME": cable})
+                      for i, cable in enumerate(network.cables)]
+        self.processes = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+                          for words, env in starts]
         self.results = []
 
     def measure(self, what="run"):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two hosts with a slow network between them and no disk in common: network namespaces stand in for them.
+"""Two and four hosts with a slow network between them and no disk in common: network namespaces stand in for them.
 
     two_hosts_test.py [unittest options]        SLUICE_BINARY names the binary; needs root, ip and tc
 """
@@ -11,6 +11,8 @@ import sys
 import tempfile
 import time
 import unittest
+
+from safetensors.torch import load_file
 
 import hosts
 import ranks_test
@@ -87,6 +89,26 @@ class TwoHostsTest(unittest.TestCase):
         for process in processes:
             process.kill()
         cli.finish_all(processes)
+
+
+class FourHostsTest(unittest.TestCase):
+    def test_they_train_as_one_process_does(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        four = self.enterContext(hosts.Hosts(RATE, count=4))
+        config = ranks_test.configuration(folder, train={"steps": 8, "epochs": 2}, replicas={"connect_timeout_s": 60})
+        cli.must_run("train", config, "--run-dir", folder / "alone")
+        disks = [folder / name for name in "abcd"]
+        for disk in disks:
+            disk.mkdir()
+        done = cli.finish_all([four.start(i, "train", config, "--run-dir", "run", cwd=disk) for i, disk in enumerate(disks)])
+        self.assertEqual([process.returncode for process in done], [0] * 4, [process.stderr for process in done])
+        alone, together = ([line[4] for line in ranks_test.curve(run)] for run in (folder / "alone", disks[0] / "run"))
+        self.assertEqual(len(alone), 8)
+        for one, other in zip(alone, together, strict=True):
+            self.assertAlmostEqual(one, other, delta=1e-10)
+        mine, expected = (load_file(cli.checkpoints(run)[8] / "model.safetensors") for run in (disks[0] / "run", folder / "alone"))
+        for name, value in expected.items():
+            self.assertLess(float((mine[name] - value).norm()), 1e-10 * (1 + float(value.norm())), name)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two hosts with a slow network between them and no disk in common: network namespaces stand in for them."""
+"""Hosts with a slow network between them and no disk in common: network namespaces stand in for them."""
 
 import os
 import shutil
@@ -14,19 +14,31 @@ def ip(*words):
 
 
 class Hosts:
-    """Two namespaces, a cable between them, and a limit on what goes through it ("100mbit")."""
+    """Two namespaces with a cable between them, or more at a switch, and a limit on what each sends ("100mbit")."""
 
-    def __init__(self, rate):
+    def __init__(self, rate, count=2):
         self.rate = rate
-        self.names = [f"sluice-{os.getpid()}-{i}" for i in range(2)]
-        self.cables = [f"slc{os.getpid() % 100000}-{i}" for i in range(2)]
-        self.addresses = ["10.213.7.1", "10.213.7.2"]
+        self.names = [f"sluice-{os.getpid()}-{i}" for i in range(count)]
+        self.switch = f"sluice-{os.getpid()}-switch" if count > 2 else None
+        self.cables = [f"slc{os.getpid() % 100000}-{i}" for i in range(count)]
+        self.addresses = [f"10.213.7.{i + 1}" for i in range(count)]
+
+    def connect(self):
+        if self.switch is None:
+            ip("link", "add", self.cables[0], "netns", self.names[0], "type", "veth",
+               "peer", "name", self.cables[1], "netns", self.names[1])
+            return
+        ip("netns", "add", self.switch)
+        ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        ip("-n", self.switch, "link", "set", "bridge", "up")
+        for i, name in enumerate(self.names):
+            ip("link", "add", self.cables[i], "netns", name, "type", "veth", "peer", "name", f"port{i}", "netns", self.switch)
+            ip("-n", self.switch, "link", "set", f"port{i}", "master", "bridge", "up")
 
     def __enter__(self):
         for name in self.names:
             ip("netns", "add", name)
-        ip("link", "add", self.cables[0], "netns", self.names[0], "type", "veth",
-           "peer", "name", self.cables[1], "netns", self.names[1])
+        self.connect()
         for i, name in enumerate(self.names):
             ip("-n", name, "addr", "add", f"{self.addresses[i]}/24", "dev", self.cables[i])
             ip("-n", name, "link", "set", "lo", "up")
@@ -36,7 +48,7 @@ class Hosts:
         return self
 
     def __exit__(self, *_):
-        for name in self.names:
+        for name in [*self.names, *([self.switch] if self.switch else [])]:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
     def run_in(self, i, *words):
@@ -49,11 +61,15 @@ class Hosts:
         ip("-n", self.names[0], "link", "set", self.cables[0], "down")
 
     def start(self, i, *arguments, cwd):
-        environment = {**os.environ, "RANK": str(i), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-                       "MASTER_ADDR": self.addresses[0], "MASTER_PORT": "29500"}
-        command = ["ip", "netns", "exec", self.names[i], cli.BINARY, *map(str, arguments)]
-        return subprocess.Popen(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(self.command(i, cli.BINARY, *arguments), cwd=cwd, env=self.environment(i),
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def command(self, i, *words):
+        return ["ip", "netns", "exec", self.names[i], *map(str, words)]
+
+    def environment(self, i):
+        return {**os.environ, "RANK": str(i), "WORLD_SIZE": str(len(self.names)), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+                "MASTER_ADDR": self.addresses[0], "MASTER_PORT": "29500"}
 
 
 def missing():
