@@ -265,7 +265,7 @@ Keys other_keys() {
       {"log.tensorboard", field<&Config::log, &LogConfig::tensorboard>(), any(), "",
        "write event files for TensorBoard"},
       {"log.csv", field<&Config::log, &LogConfig::csv>(), any(), "",
-       "write the numbers of every step into metrics.csv, too"},
+       "write the numbers of every step into metrics.csv, too, and those of every evaluation into evaluations.csv"},
   };
 }
 

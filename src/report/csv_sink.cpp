@@ -45,6 +45,8 @@ constexpr std::array kStepColumns{"step",
                                   "stages",
                                   "replicas",
                                   "frozen_layers"};
+constexpr std::array kEvalColumns{"step",    "epoch",    "loss",     "perplexity", "top1",  "top5",
+                                  "samples", "ema_loss", "ema_top1", "ema_top5",   "eval_s"};
 constexpr std::array kPushColumns{"step",      "worker", "life",   "sequence", "version", "staleness", "examples",
                                   "compute_s", "idle_s", "send_s", "sleep_s",  "bytes",   "virtual_s"};
 
@@ -56,10 +58,11 @@ std::string cell_of(const nlohmann::ordered_json& value) {
   return value.dump();
 }
 
-// Bytes of the heading and of the rows up to the last step in `metrics`; 0 where there is none, or another heading.
-std::uint64_t bytes_to_keep(const std::filesystem::path& file, const std::filesystem::path& metrics,
+// Bytes of the heading and of the rows up to the step of the last `event` in `metrics`; 0 where there is none, or
+// another heading.
+std::uint64_t bytes_to_keep(const std::filesystem::path& file, const std::filesystem::path& metrics, const char* event,
                             const std::string& heading) {
-  const auto last = last_event(metrics, "step");
+  const auto last = last_event(metrics, event);
   if (!last) return 0;
   const std::int64_t last_step = last->value("step", std::int64_t{0});
   std::ifstream in(file, std::ios::binary);
@@ -79,6 +82,7 @@ std::uint64_t bytes_to_keep(const std::filesystem::path& file, const std::filesy
 
 CsvColumns step_columns() { return kStepColumns; }
 CsvColumns push_columns() { return kPushColumns; }
+CsvColumns eval_columns() { return kEvalColumns; }
 
 std::string csv_heading(CsvColumns columns) {
   std::string text;
@@ -101,13 +105,26 @@ std::string csv_row(CsvColumns columns, const nlohmann::ordered_json& fields) {
   return text;
 }
 
-CsvTable::CsvTable(const std::filesystem::path& file, const std::filesystem::path& metrics, CsvColumns columns)
-    : columns_(columns), file_(file, bytes_to_keep(file, metrics, csv_heading(columns))) {
+CsvTable::CsvTable(const std::filesystem::path& file, const std::filesystem::path& metrics, CsvColumns columns,
+                   const char* event)
+    : columns_(columns), file_(file, bytes_to_keep(file, metrics, event, csv_heading(columns))) {
   if (file_.bytes() == 0) (void)file_.append(csv_heading(columns));
 }
 
 CsvSink::CsvSink(const std::filesystem::path& steps, std::filesystem::path metrics)
-    : metrics_(std::move(metrics)), steps_(steps, metrics_, step_columns()) {}
+    : metrics_(std::move(metrics)), steps_(steps, metrics_, step_columns()) {
+  // An earlier part's rows that come again go at once, whether or not this part evaluates.
+  if (std::filesystem::exists(evaluations_file())) open_evaluations();
+}
+
+std::filesystem::path CsvSink::evaluations_file() const { return metrics_.parent_path() / "evaluations.csv"; }
+
+void CsvSink::open_evaluations() { evaluations_.emplace(evaluations_file(), metrics_, eval_columns(), "eval"); }
+
+void CsvSink::eval(const EvalRecord&, const nlohmann::ordered_json& fields, bool) {
+  if (!evaluations_) open_evaluations();
+  evaluations_->add(fields);
+}
 
 void CsvSink::event(const std::string& name, const nlohmann::ordered_json& fields) {
   if (name != "push") return;
@@ -118,6 +135,7 @@ void CsvSink::event(const std::string& name, const nlohmann::ordered_json& field
 void CsvSink::sync() {
   steps_.sync();
   if (pushes_) pushes_->sync();
+  if (evaluations_) evaluations_->sync();
 }
 
 }  // namespace sluice::report

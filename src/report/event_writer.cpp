@@ -4,6 +4,7 @@
 
 #include <array>
 #include <bit>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -35,13 +36,21 @@ namespace value {
 constexpr protozero::pbf_tag_type kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9;
 }
 namespace metadata {
-constexpr protozero::pbf_tag_type kPluginData = 1, kPluginName = 1, kDataClass = 4;
+constexpr protozero::pbf_tag_type kPluginData = 1, kPluginName = 1, kPluginContent = 2, kDataClass = 4;
 constexpr std::int32_t kDataClassTensor = 2;
 }  // namespace metadata
 namespace tensor {
 constexpr protozero::pbf_tag_type kDtype = 1, kShape = 2, kStringValue = 8;
 constexpr std::int32_t kDtypeString = 7;
 }  // namespace tensor
+
+// Of tensorboard/plugins/hparams/plugin_data.proto, and of google/protobuf/struct.proto.
+namespace hparams {
+constexpr auto kTag = "_hparams_/session_start_info";
+constexpr protozero::pbf_tag_type kSessionStart = 3, kHparams = 1, kStartTime = 5;
+constexpr protozero::pbf_tag_type kMapKey = 1, kMapValue = 2;
+constexpr protozero::pbf_tag_type kNumber = 2, kString = 3, kBool = 4;
+}  // namespace hparams
 
 static_assert(std::endian::native == std::endian::little, "event files are little-endian");
 
@@ -54,6 +63,34 @@ void append_word(std::string& bytes, Word word) {
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void add_toml(protozero::pbf_writer& writer, const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text == "true" || text == "false") {
+    writer.add_bool(hparams::kBool, text == "true");
+  } else if (error == std::errc{} && end == text.data() + text.size()) {
+    writer.add_double(hparams::kNumber, number);
+  } else {
+    const bool is_quoted = text.size() >= 2 && text.front() == '"' && text.back() == '"';
+    writer.add_string(hparams::kString, is_quoted ? text.substr(1, text.size() - 2) : text);
+  }
+}
+
+std::string hparams_content(double wall_time, std::span<const Setting> settings) {
+  std::string bytes;
+  protozero::pbf_writer writer(bytes);
+  protozero::pbf_writer session(writer, hparams::kSessionStart);
+  for (const auto& [key, text] : settings) {
+    protozero::pbf_writer entry(session, hparams::kHparams);
+    entry.add_string(hparams::kMapKey, key);
+    protozero::pbf_writer value(entry, hparams::kMapValue);
+    add_toml(value, text);
+  }
+  session.add_double(hparams::kStartTime, wall_time);
+  session.commit();
+  return bytes;
 }
 
 // A name that no file in `dir` has: a second writer of this process in the same second gets the next <n>.
@@ -118,6 +155,19 @@ std::string scalar_event(double wall_time, std::int64_t step, std::string_view t
                        [&](protozero::pbf_writer& writer) { writer.add_float(value::kSimpleValue, value); });
 }
 
+std::string hparams_event(double wall_time, std::span<const Setting> settings) {
+  const std::string content = hparams_content(wall_time, settings);
+  return summary_event(wall_time, 0, hparams::kTag, [&](protozero::pbf_writer& writer) {
+    protozero::pbf_writer metadata_writer(writer, value::kMetadata);
+    {
+      protozero::pbf_writer plugin_writer(metadata_writer, metadata::kPluginData);
+      plugin_writer.add_string(metadata::kPluginName, "hparams");
+      plugin_writer.add_bytes(metadata::kPluginContent, content);
+    }
+    metadata_writer.add_enum(metadata::kDataClass, metadata::kDataClassTensor);
+  });
+}
+
 std::string text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view text) {
   return summary_event(wall_time, step, tag, [&](protozero::pbf_writer& writer) {
     {
@@ -143,6 +193,10 @@ EventWriter::EventWriter(const fs::path& dir, std::optional<std::int64_t> first_
 
 void EventWriter::scalar(std::int64_t step, std::string_view tag, double value) {
   file_.append(event_record(scalar_event(seconds_since_1970(), step, tag, static_cast<float>(value))));
+}
+
+void EventWriter::hparams(std::span<const Setting> settings) {
+  file_.append(event_record(hparams_event(seconds_since_1970(), settings)));
 }
 
 void EventWriter::text(std::int64_t step, std::string_view tag, std::string_view markdown) {

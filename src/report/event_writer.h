@@ -1,19 +1,24 @@
-// event_writer: TensorBoard event files (scalars and text) without TensorFlow: protobuf by protozero, own framing.
-// Not here: metrics.jsonl, the record that Sluice's own report reads (metrics_writer.h); which values are written.
-// Each event is one write(), since a reader silently stops at the first record that is cut. A full disk drops events
-// with one warning (storage/append_file.h). Non-finite values are written; TensorBoard marks them.
-// Threads: one at a time. Errors: StorageError when the file cannot be created; none later.
+// event_writer: TensorBoard event files (scalars, text, hyper-parameters) without TensorFlow: protobuf by protozero,
+// own framing. Not here: metrics.jsonl, the record that Sluice's own report reads (metrics_writer.h); which values are
+// written. Each event is one write(), since a reader silently stops at the first record that is cut. A full disk drops
+// events with one warning (storage/append_file.h). Non-finite values are written; TensorBoard marks them. Threads: one
+// at a time. Errors: StorageError when the file cannot be created; none later.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "storage/append_file.h"
 
 namespace sluice::report {
+
+// A key and its value as TOML writes it.
+using Setting = std::pair<std::string, std::string>;
 
 class EventWriter {
  public:
@@ -24,6 +29,7 @@ class EventWriter {
 
   void scalar(std::int64_t step, std::string_view tag, double value);             // kept as float, as TensorBoard does
   void text(std::int64_t step, std::string_view tag, std::string_view markdown);  // e.g. the configuration, the plan
+  void hparams(std::span<const Setting> settings);                                // for the page HPARAMS
   void sync() { file_.sync(); }
 
   [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
@@ -39,6 +45,7 @@ class EventWriter {
 [[nodiscard]] std::string version_event(double wall_time);
 [[nodiscard]] std::string session_start_event(double wall_time, std::int64_t step);
 [[nodiscard]] std::string scalar_event(double wall_time, std::int64_t step, std::string_view tag, float value);
+[[nodiscard]] std::string hparams_event(double wall_time, std::span<const Setting> settings);
 [[nodiscard]] std::string text_event(double wall_time, std::int64_t step, std::string_view tag, std::string_view text);
 
 }  // namespace sluice::report

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/network.h"
+#include "report/event_writer.h"
 #include "report/metrics_sink.h"
 #include "report/run_sink.h"
 #include "storage/run_dir.h"
@@ -30,6 +31,7 @@ struct ReporterStart {
 struct SinkChoice {
   bool tensorboard = false;
   bool csv = false;
+  std::vector<Setting> settings = {};  // the configuration, for TensorBoard's hyper-parameters
 };
 
 class Reporter {

@@ -143,6 +143,7 @@ ordered_json epoch_fields(const StepSums& sums, const StepRecord& last, const Ru
   ordered_json fields{{"epoch", last.epoch}, {"step", last.step}, {"steps", sums.steps}, {"samples", sums.samples}};
   add_counts(fields, sums.loss(), sums.correct, facts);
   fields["train_s"] = to_s(sums.duration);
+  fields["peak_memory_bytes"] = peak_memory(facts);
   return fields;
 }
 

@@ -12,6 +12,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
+constexpr double kMiB = 1 << 20;
+
 // Of a list of numbers; nothing where there are none.
 std::optional<double> mean_in(const ordered_json& fields, const char* name) {
   const auto found = fields.find(name);
@@ -27,11 +29,16 @@ std::optional<double> mean_in(const ordered_json& fields, const char* name) {
 }  // namespace
 
 TensorBoardSink::TensorBoardSink(const std::filesystem::path& folder, const std::filesystem::path& metrics,
-                                 std::optional<std::int64_t> first_step)
+                                 std::optional<std::int64_t> first_step, std::span<const Setting> settings)
     : events_(folder, first_step) {
+  if (!settings.empty()) events_.hparams(settings);
   // An evaluation that comes again is of a step that does not: TensorBoard forgets both, by number.
-  const auto last = first_step ? last_event(metrics, "step") : std::nullopt;
-  if (last && last->value("step", std::int64_t{-1}) == *first_step) scalars_of_step(*first_step, *last);
+  const auto last_of = [&](const char* event) -> std::optional<ordered_json> {
+    auto last = first_step ? last_event(metrics, event) : std::nullopt;
+    return last && last->value("step", std::int64_t{-1}) == *first_step ? std::move(last) : std::nullopt;
+  };
+  if (const auto step = last_of("step")) scalars_of_step(*first_step, *step);
+  if (const auto epoch = last_of("epoch")) scalars_of_epoch(*epoch);
 }
 
 void TensorBoardSink::plan(const RunFacts&, const ordered_json& description, std::int64_t steps_done) {
@@ -51,6 +58,21 @@ void TensorBoardSink::scalars_of_step(std::int64_t step, const ordered_json& fie
     if (field != fields.end() && field->is_number()) events_.scalar(step, tag, field->get<double>());
   }
   if (const auto busy = mean_in(fields, "device_busy")) events_.scalar(step, "device_busy", *busy);
+}
+
+// The mean of an epoch's steps, beside each step's; and what memory has been needed at most so far.
+void TensorBoardSink::scalars_of_epoch(const ordered_json& fields) {
+  constexpr std::array<std::pair<const char*, const char*>, 4> kTags{
+      {{"epoch", "epoch"}, {"loss", "Loss/train_epoch"}, {"top1", "acc1/train_epoch"}, {"top5", "acc5/train_epoch"}}};
+  const auto step = fields.at("step").get<std::int64_t>();
+  for (const auto& [name, tag] : kTags) {
+    const auto field = fields.find(name);
+    if (field != fields.end() && field->is_number()) events_.scalar(step, tag, field->get<double>());
+  }
+  const auto memory = fields.find("peak_memory_bytes");  // not in records of earlier versions
+  if (memory == fields.end()) return;
+  for (const auto& [what, bytes] : memory->items())
+    events_.scalar(step, concat("peak_memory_mib/", what), bytes.get<double>() / kMiB);
 }
 
 void TensorBoardSink::eval(const EvalRecord& record, const ordered_json&, bool) {

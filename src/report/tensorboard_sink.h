@@ -1,6 +1,10 @@
 // tensorboard_sink: a run's scalars and its plan for TensorBoard. Not here: the file (event_writer.h).
 #pragma once
 
+#include <filesystem>
+#include <optional>
+#include <span>
+
 #include "report/event_writer.h"
 #include "report/run_sink.h"
 
@@ -9,16 +13,19 @@ namespace sluice::report {
 class TensorBoardSink final : public RunSink {
  public:
   // first_step: of a resumed run, from which on earlier files are made void; metrics: its metrics.jsonl, cut where the
-  // run goes on, whose last step's scalars are written again where that made them void.
+  // run goes on, whose last step's and epoch's scalars are written again where that made them void. settings: of the
+  // configuration, as hyper-parameters.
   TensorBoardSink(const std::filesystem::path& folder, const std::filesystem::path& metrics,
-                  std::optional<std::int64_t> first_step);
+                  std::optional<std::int64_t> first_step, std::span<const Setting> settings = {});
 
   void plan(const RunFacts& facts, const nlohmann::ordered_json& description, std::int64_t steps_done) override;
   void step(const StepReport& report) override { scalars_of_step(report.record.step, report.fields); }
+  void epoch(const EpochReport& report) override { scalars_of_epoch(report.fields); }
   void eval(const EvalRecord& record, const nlohmann::ordered_json& fields, bool ends_epoch) override;
   void sync() override { events_.sync(); }
 
  private:
+  void scalars_of_epoch(const nlohmann::ordered_json& fields);
   void scalars_of_step(std::int64_t step, const nlohmann::ordered_json& fields);
 
   EventWriter events_;

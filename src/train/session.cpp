@@ -32,6 +32,7 @@
 #include "train/served_workers.h"
 #include "train/server_run.h"
 #include "train/shard_run.h"
+#include "train/sink_choice.h"
 #include "train/stop_signal.h"
 #include "train/virtual_workers.h"
 #include "train/was_done.h"
@@ -201,7 +202,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   if (has_records && training.updates != nullptr) training.updates->begin(training.engine);
   files.dir.write_config(files.config);
   if (files.continues) files.checkpoints.set_aside_newer_than(start.steps_done);
-  report::Reporter reporter(files.dir, {.tensorboard = setup.config.log.tensorboard, .csv = setup.config.log.csv},
+  report::Reporter reporter(files.dir, sinks_of(setup.config),
                             start_of_records(files.dir, files.continues, resume));
   const auto tell_plan = [&](std::int64_t steps_done) {
     report::RunFacts facts = facts_of(setup, composition);

@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import tempfile
+import tomllib
 import unittest
 
 import long_tests
@@ -348,6 +349,36 @@ class RunTest(CliTest):
         busy = {event.step: event.value for event in found.Scalars("device_busy")}
         for line in cli.events(self.run_dir, "step"):
             self.assertAlmostEqual(busy[line["step"]], sum(line["device_busy"]) / len(line["device_busy"]), places=5)
+        epochs = cli.events(self.run_dir, "epoch")
+        self.assertTrue(epochs)
+        for tag, key in (("Loss/train_epoch", "loss"), ("acc1/train_epoch", "top1"), ("epoch", "epoch")):
+            self.assertEqual([(point.step, round(point.value, 4)) for point in found.Scalars(tag)],
+                             [(line["step"], round(line[key], 4)) for line in epochs])
+        for place in ("process", "cpu:0"):
+            self.assertAlmostEqual(found.Scalars(f"peak_memory_mib/{place}")[0].value,
+                                   epochs[0]["peak_memory_bytes"][place] / 2**20, delta=0.01)
+
+    def test_tensorboard_reads_the_hyper_parameters(self):
+        try:
+            from tensorboard.backend.event_processing import event_accumulator
+            from tensorboard.plugins.hparams import metadata
+        except ImportError:
+            self.skipTest("the tensorboard package is missing")
+        self.assertEqual(self.train("--set", "train.nesterov=true", "--set", "train.optimizer=momentum").returncode, 0)
+        found = event_accumulator.EventAccumulator(str(self.run_dir / "tensorboard"))
+        found.Reload()
+        [content] = found.PluginTagToContent(metadata.PLUGIN_NAME).values()
+        started = metadata.parse_session_start_info_plugin_data(content)
+        resolved = tomllib.loads((self.run_dir / "config.toml").read_text())
+        values = {}
+        for key, value in started.hparams.items():
+            values[key] = getattr(value, value.WhichOneof("kind"))
+        for table in ("model", "train", "pipeline"):
+            for name, value in resolved[table].items():
+                if isinstance(value, (bool, int, float, str)):
+                    self.assertEqual(values[f"{table}.{name}"], value, name)
+        self.assertIs(values["train.nesterov"], True)
+        self.assertNotIn("log.every", values)
 
 
 if __name__ == "__main__":

@@ -275,11 +275,12 @@ class ResumeTest(unittest.TestCase):
         board = event_accumulator.EventAccumulator(str(self.run_dir / "tensorboard"))
         board.Reload()
         steps, evaluations = cli.events(self.run_dir, "step"), cli.events(self.run_dir, "eval")
+        epochs = cli.events(self.run_dir, "epoch")
         self.assertEqual([line["step"] for line in steps], list(range(1, 15)))
         for tag, lines, key in (("Loss/train", steps, "loss"), ("lr", steps, "lr"), ("Loss/val", evaluations, "loss"),
                                 ("acc1/train", [line for line in steps if "top1" in line], "top1"),
                                 ("samples_per_s", steps, "samples_per_s"), ("step_ms", steps, "step_ms"),
-                                ("acc1/val", evaluations, "top1")):
+                                ("Loss/train_epoch", epochs, "loss"), ("acc1/val", evaluations, "top1")):
             found = [(point.step, point.value) for point in board.Scalars(tag)]
             self.assertEqual(found, [(line["step"], as_float32(line[key])) for line in lines], tag)
 

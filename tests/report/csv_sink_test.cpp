@@ -53,6 +53,32 @@ TEST(CsvSink, AResumedRunCutsTheRowsThatComeAgain) {
   EXPECT_EQ(test::slurp(file), csv_heading(step_columns()) + row("1,0,,,0.5") + row("2,0,,,0.5") + row("3,0,,,0.75"));
 }
 
+// An evaluation after the step of a checkpoint comes after it, and so again in a run that goes on from there.
+TEST(CsvSink, AnEvaluationHasARowOfItsOwnFileOnce) {
+  const test::TempDir dir;
+  const auto file = dir / "metrics.csv", metrics = dir / "metrics.jsonl", evaluations = dir / "evaluations.csv";
+  const auto evaluate = [](CsvSink& sink, std::int64_t step, double top1) {
+    sink.eval({}, {{"epoch", 0}, {"step", step}, {"loss", 0.5}, {"top1", top1}, {"samples", 10}, {"eval_s", 2}}, false);
+  };
+  {
+    CsvSink sink(file, metrics);
+    EXPECT_FALSE(std::filesystem::exists(evaluations)) << "none was made";
+    for (const int step : {1, 2, 3}) evaluate(sink, step, 50);
+  }
+  const std::string heading = csv_heading(eval_columns());
+  EXPECT_EQ(heading, "step,epoch,loss,perplexity,top1,top5,samples,ema_loss,ema_top1,ema_top5,eval_s\n");
+  EXPECT_EQ(test::slurp(evaluations), heading + "1,0,0.5,,50.0,,10,,,,2\n2,0,0.5,,50.0,,10,,,,2\n3,0,0.5,,50.0,,10,,,,2\n");
+  // The checkpoint of step 2 was saved before its evaluation.
+  test::spill(metrics, "{\"event\":\"eval\",\"step\":1}\n{\"event\":\"step\",\"step\":2}\n");
+  { const CsvSink goes_on(file, metrics); }
+  EXPECT_EQ(test::slurp(evaluations), heading + "1,0,0.5,,50.0,,10,,,,2\n");
+  {
+    CsvSink sink(file, metrics);
+    evaluate(sink, 2, 75);
+  }
+  EXPECT_EQ(test::slurp(evaluations), heading + "1,0,0.5,,50.0,,10,,,,2\n2,0,0.5,,75.0,,10,,,,2\n");
+}
+
 TEST(CsvSink, APushHasARowOfItsOwnFile) {
   const test::TempDir dir;
   const auto push = [](std::int64_t step, int worker) {
