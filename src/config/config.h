@@ -145,6 +145,7 @@ struct ReplicasConfig {
   std::string sync = "allreduce";
   std::string backend = "auto";
   double bucket_mb = 25;  // MiB
+  std::string bucket_type = "full";
   double connect_timeout_s = 300;
   double hang_timeout_s = 60;
 

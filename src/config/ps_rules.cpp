@@ -49,6 +49,9 @@ class PsRules {
                    " samples (ps.worker_batch, or train.global_batch / ps.workers), too few for ",
                    batch < slices ? concat(slices, " micro-batches")
                                   : concat("train.micro_batch=", config_.train.micro_batch)));
+    require(config_.replicas.bucket_type == "full", {"replicas.bucket_type", "replicas.sync"},
+            concat("replicas.bucket_type=\"", config_.replicas.bucket_type,
+                   "\" is of all-reduce; leave it out and set ps.push_compression"));
     check_samples();
     check_whole_parameters();
     check_evaluations();

@@ -237,6 +237,9 @@ Keys other_keys() {
       {"replicas.bucket_mb", replicas<&ReplicasConfig::bucket_mb>(),
        RealRange{.low = 0, .high = 65'536, .low_open = true}, "MiB",
        "size of the gradient buckets that are reduced together"},
+      {"replicas.bucket_type", replicas<&ReplicasConfig::bucket_type>(), words({"full", "bf16"}), "",
+       "in what gradients are added up between processes: full, their own type; bf16, half the bytes of float32, "
+       "each process's share and each sum of two rounded to 8 bits"},
       {"replicas.connect_timeout_s", replicas<&ReplicasConfig::connect_timeout_s>(), real_between(0.001, 1e6), "s",
        "how long the processes of a run wait until all have been started"},
       {"replicas.hang_timeout_s", replicas<&ReplicasConfig::hang_timeout_s>(), real_between(5, 1e6), "s",

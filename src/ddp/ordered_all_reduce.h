@@ -1,7 +1,10 @@
 // ordered_all_reduce: the sums of one stage's buckets over the processes of a run. Operations on one communicator have
 // to be started in the same order by all of them, whatever order the buckets become ready in here: one that is early
-// waits for those before it. Not here: sums over the replicas of a process (local_sum.h). Threads: ready()
-// from any; begin_step() and wait() from one, between and after the calls of ready() of a step. Errors: PeerError.
+// waits for those before it. With Options::sends_bf16 the processes exchange copies in bfloat16, half the bytes: each
+// addend and each partial sum of P processes is rounded to nearest (2^-8), so that a value differs from the exact sum
+// by at most P 2^-8 sum |g_p| to first order; all processes still have the same bits. Not here: sums over the replicas
+// of a process (local_sum.h). Threads: ready() from any; begin_step() and wait() from one, between and after the calls
+// of ready() of a step. Errors: PeerError.
 #pragma once
 
 #include <memory>
@@ -19,10 +22,14 @@ namespace sluice::ddp {
 
 class OrderedAllReduce {
  public:
+  struct Options {
+    comm::EndTime end_time = comm::EndTime::kUnknown;
+    bool sends_bf16 = false;
+  };
   // buckets: in the order in which they are started; nobody else uses the communicator.
   // device: where they lie.
   OrderedAllReduce(std::shared_ptr<comm::Communicator> communicator, device::Device device,
-                   std::vector<at::Tensor> buckets, comm::EndTime end_time = comm::EndTime::kUnknown);
+                   std::vector<at::Tensor> buckets, const Options& options);
 
   void begin_step();
   // Bucket number `bucket` has what this process adds to it once `summed` is over.
@@ -36,6 +43,7 @@ class OrderedAllReduce {
   device::Device device_;
   comm::EndTime end_time_;
   std::vector<at::Tensor> buckets_;
+  std::vector<at::Tensor> sent_;  // what is exchanged: the buckets themselves, or their copies in bfloat16
   std::mutex mutex_;
   std::vector<std::optional<device::Event>> ready_;  // guarded by mutex_
   struct Sum {

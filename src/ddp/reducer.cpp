@@ -12,15 +12,16 @@ Reducer::Reducer(std::vector<comm::SyncedStage> stages, ReducerOptions options, 
                if (!between_processes_.empty()) between_processes_[stage]->ready(bucket, summed);
              }),
       small_(network.small) {
-  connect(network, options.record_times);
+  connect(network, options);
 }
 
-void Reducer::connect(const Network& network, bool record_times) {
-  if (small_ && record_times) timing_.emplace(small_->rank(), small_->size());
+void Reducer::connect(const Network& network, const ReducerOptions& options) {
+  if (small_ && options.record_times) timing_.emplace(small_->rank(), small_->size());
   for (int stage = 0; stage < static_cast<int>(network.of_stage.size()); ++stage) {
     between_processes_.push_back(std::make_unique<OrderedAllReduce>(
         network.of_stage[stage], local_.stages()[stage].devices.front(), local_.buckets_of(stage),
-        record_times ? comm::EndTime::kNoted : comm::EndTime::kUnknown));
+        OrderedAllReduce::Options{.end_time = options.record_times ? comm::EndTime::kNoted : comm::EndTime::kUnknown,
+                                  .sends_bf16 = options.sends_bf16}));
   }
 }
 

@@ -27,6 +27,7 @@ struct Network {
 struct ReducerOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;  // a bucket is closed when the next parameter would exceed this
   bool record_times = false;                         // of sums over the processes; the same in all of them
+  bool sends_bf16 = false;                           // between processes (ordered_all_reduce.h); the same in all
 };
 
 class Reducer final : public comm::ReplicaSync {
@@ -43,7 +44,7 @@ class Reducer final : public comm::ReplicaSync {
   void take_rank_0s(const at::Tensor& numbers) override;
 
  private:
-  void connect(const Network& network, bool record_times);
+  void connect(const Network& network, const ReducerOptions& options);
   // Contributions and times of all processes, exchanged in one sum of these numbers: kCounts, then each process's
   // batch, then each process's times.
   using Times = std::vector<std::vector<SumTimes>>;  // [stage][bucket]

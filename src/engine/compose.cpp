@@ -240,7 +240,8 @@ Composition compose(const Plan& plan, const ComposeOptions& options) {
   composition.sync = options.make_sync({.stages = synced_stages(grid, devices, owners),
                                         .communicators = has_peers ? options.communicators.get() : nullptr,
                                         .bucket_bytes = options.bucket_bytes,
-                                        .record_times = options.record_spans});
+                                        .record_times = options.record_spans,
+                                        .sends_bf16 = options.sends_bf16});
   composition.optimizers = make_optimizers(options, grid.front(), devices.front(), owners);
   composition.frozen_optimizer = frozen_states(prefixes, composition.optimizers);
   composition.executor =

@@ -34,6 +34,7 @@ struct ComposeOptions {
   bool record_spans = true;
   bool synchronises_batch_norm = false;
   std::size_t bucket_bytes = std::size_t{25} << 20;
+  bool sends_bf16 = false;  // gradients between processes: as ddp::ReducerOptions has it
   optim::OptimizerOptions optimizer;
   GroupOptions groups;
   std::shared_ptr<Communicators> communicators = nullptr;  // with the other processes of the run; null: there are none

@@ -20,6 +20,7 @@ struct SyncRequest {
   Communicators* communicators = nullptr;  // with the other processes of the run; null: there are none
   std::size_t bucket_bytes = std::size_t{25} << 20;
   bool record_times = false;  // of sums over the processes
+  bool sends_bf16 = false;    // as ddp::ReducerOptions has it
 };
 
 // Makes those communicators that make_sync() will ask for and that there are not yet, for stages on these devices of

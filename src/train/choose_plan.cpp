@@ -62,6 +62,7 @@ std::uint64_t planned_memory(const Setup& setup) {
 tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProfile& profile) {
   const auto stages = static_cast<std::size_t>(plan_request(setup).stages());
   tune::StepOverheads costs{.bucket_bytes = setup.config.replicas.bucket_mb * 1024 * 1024,
+                            .sent_share = sent_share(setup),
                             .update = profile.update,
                             .updaters = shares_memory(setup) ? setup.config.replicas.local : 1};
   if (!profile.stage_links.empty()) costs.borders.resize(stages);

@@ -26,6 +26,7 @@ engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* proc
       .record_spans = config.profile.level != "off",
       .synchronises_batch_norm = config.pipeline.batch_norm == "sync",
       .bucket_bytes = static_cast<std::size_t>(config.replicas.bucket_mb * 1024 * 1024),
+      .sends_bf16 = config.replicas.bucket_type == "bf16",
       .optimizer = optimizer_options(config),
       .groups = group_options(config.train),
       .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes),

@@ -39,7 +39,9 @@ report::RunFacts facts_of(const Setup& setup, const engine::Composition& composi
           .replicas = replicas,
           .processes = setup.process.processes,
           .total_steps = setup.total_steps,
-          .sync_bytes = replicas > 1 ? composition.gradient_bytes() : 0,
+          .sync_bytes = replicas > 1 ? static_cast<std::uint64_t>(static_cast<double>(composition.gradient_bytes()) *
+                                                                  sent_share(setup))
+                                     : 0,
           .memory = memory_by_kind(composition),
           .devices = {devices.begin(), devices.end()},
           .data_workers = setup.config.data.workers,

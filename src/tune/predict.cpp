@@ -51,7 +51,7 @@ double end_of_reductions(const std::vector<Reduction>& reductions, const StepOve
   double network_free = 0, end = 0;
   for (const auto& [ready, bytes] : reductions) {
     const double buckets = overheads.bucket_bytes > 0 ? std::ceil(bytes / overheads.bucket_bytes) : 1;
-    network_free = std::max(network_free, ready) + overheads.all_reduce->transfer(bytes);
+    network_free = std::max(network_free, ready) + overheads.all_reduce->transfer(bytes * overheads.sent_share);
     end = std::max(end, network_free + buckets * overheads.all_reduce->latency_s);
   }
   return end;

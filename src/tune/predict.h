@@ -25,6 +25,7 @@ struct StepOverheads {
   std::vector<LinkCost> borders;       // [stage]: an activation to the next one, and the gradient back; may be empty
   std::optional<LinkCost> all_reduce;  // of one bucket over all replicas; nothing: there is one
   double bucket_bytes = 0;             // of the largest bucket; 0: all gradients of a stage are one
+  double sent_share = 1;               // of a gradient's bytes go over the network: half of them as bfloat16
   std::optional<AffineCost> update;    // of the weights, by their bytes
   int updaters = 1;                    // local replicas that share the update
   double frozen_share = 1;             // of the samples run through the frozen layers; of the rest it is known

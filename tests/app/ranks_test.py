@@ -302,6 +302,24 @@ class RanksTest(RanksCase):
         done = self.run_ranks(2, config)
         self.assertEqual(self.codes(done), [6, 6], [process.stderr for process in done])
 
+    def test_gradients_in_bfloat16_are_half_the_bytes_and_nearly_the_run(self):
+        config = configuration(self.folder, model={"dropout": 0.0}, train={"precision": "fp32", "lr": 0.01})
+        self.must_run_ranks(2, config)
+        full = cli.events(self.run_dir, "step")
+        shutil.rmtree(self.run_dir)
+        self.must_run_ranks(2, config, "--set", "replicas.bucket_type=bf16", "--set", "replicas.bucket_mb=0.05")
+        rounded = cli.events(self.run_dir, "step")
+        self.assertEqual(rounded[0]["sync_bytes"] * 2, full[0]["sync_bytes"])
+        self.assertEqual(rounded[0]["loss"], full[0]["loss"])  # no gradient has been used yet
+        differences = [abs(one["loss"] - other["loss"]) for one, other in zip(rounded, full, strict=True)]
+        self.assertGreater(max(differences), 0)
+        self.assertLess(max(differences), 0.02)
+
+    def test_a_parameter_server_takes_no_bfloat16_buckets(self):
+        done = cli.run("config", configuration(self.folder, replicas={"sync": "ps", "bucket_type": "bf16"}, train={"steps": 4}))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("set ps.push_compression", cli.error_of(done))
+
     def test_torchrun_starts_it_and_shows_the_sentence_of_what_went_wrong(self):
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--standalone", "--nproc-per-node", "2"]
         command = [*torchrun, cli.BINARY, "train", configuration(self.folder), "--run-dir", self.run_dir]

@@ -53,6 +53,7 @@ class TwoHostsTest(unittest.TestCase):
         sync_bytes = cli.events(self.run_dir, "step")[0]["sync_bytes"]
         for i in range(2):  # of two ranks each sends half of the gradients twice, or all of them once
             self.assertGreater(self.hosts.sent_bytes(i), sync_bytes * ranks_test.STEPS)
+            self.assertLess(self.hosts.sent_bytes(i), 1.5 * sync_bytes * ranks_test.STEPS)
         self.assertEqual(list(self.disks[1].iterdir()), [], "rank 1 has written something")
         whole = self.disks[0] / "whole"
         self.run_dir.rename(whole)
@@ -66,6 +67,16 @@ class TwoHostsTest(unittest.TestCase):
         self.assertEqual(ranks_test.curve(self.run_dir), ranks_test.curve(whole))
         mine, expected = (cli.checkpoints(run)[ranks_test.STEPS] / "model.safetensors" for run in (self.run_dir, whole))
         self.assertEqual(mine.read_bytes(), expected.read_bytes())
+
+    def test_in_bfloat16_half_the_bytes_cross(self):
+        self.config = ranks_test.configuration(
+            self.folder, "bf16", model={"name": "resnet8", "dropout": 0}, train={"precision": "fp32"},
+            replicas={"connect_timeout_s": 30, "bucket_type": "bf16"})
+        self.train()
+        sync_bytes = cli.events(self.run_dir, "step")[0]["sync_bytes"]
+        for i in range(2):
+            self.assertGreater(self.hosts.sent_bytes(i), sync_bytes * ranks_test.STEPS)
+            self.assertLess(self.hosts.sent_bytes(i), 1.6 * sync_bytes * ranks_test.STEPS)
 
     def test_a_cut_cable_ends_both_and_each_names_the_other(self):
         processes = self.start()

@@ -181,6 +181,7 @@ void repair_parameter_server(Config& config) {
   config.train.steps = std::max<std::int64_t>(config.train.steps, 1);
   config.pipeline.batch_norm = "micro";
   config.replicas.local = 1;
+  config.replicas.bucket_type = "full";
   config.freeze.policy = "none";
   config.pipeline.changes.clear();
   config.ps.workers = 1;
