@@ -36,7 +36,8 @@ std::shared_ptr<comm::ReplicaSync> make_sync(SyncRequest request) {
   ddp::Network network;
   if (request.communicators != nullptr) network = network_of(*request.communicators, devices_of(request.stages));
   return std::make_shared<ddp::Reducer>(
-      std::move(request.stages), ddp::ReducerOptions{request.bucket_bytes, request.record_times, request.sends_bf16}, std::move(network));
+      std::move(request.stages), ddp::ReducerOptions{request.bucket_bytes, request.record_times, request.sends_bf16},
+      std::move(network));
 }
 
 }  // namespace sluice::engine

@@ -202,8 +202,7 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   if (has_records && training.updates != nullptr) training.updates->begin(training.engine);
   files.dir.write_config(files.config);
   if (files.continues) files.checkpoints.set_aside_newer_than(start.steps_done);
-  report::Reporter reporter(files.dir, sinks_of(setup.config),
-                            start_of_records(files.dir, files.continues, resume));
+  report::Reporter reporter(files.dir, sinks_of(setup.config), start_of_records(files.dir, files.continues, resume));
   const auto tell_plan = [&](std::int64_t steps_done) {
     report::RunFacts facts = facts_of(setup, composition);
     facts.by_pushes = training.updates != nullptr;

@@ -67,7 +67,8 @@ TEST(CsvSink, AnEvaluationHasARowOfItsOwnFileOnce) {
   }
   const std::string heading = csv_heading(eval_columns());
   EXPECT_EQ(heading, "step,epoch,loss,perplexity,top1,top5,samples,ema_loss,ema_top1,ema_top5,eval_s\n");
-  EXPECT_EQ(test::slurp(evaluations), heading + "1,0,0.5,,50.0,,10,,,,2\n2,0,0.5,,50.0,,10,,,,2\n3,0,0.5,,50.0,,10,,,,2\n");
+  EXPECT_EQ(test::slurp(evaluations),
+            heading + "1,0,0.5,,50.0,,10,,,,2\n2,0,0.5,,50.0,,10,,,,2\n3,0,0.5,,50.0,,10,,,,2\n");
   // The checkpoint of step 2 was saved before its evaluation.
   test::spill(metrics, "{\"event\":\"eval\",\"step\":1}\n{\"event\":\"step\",\"step\":2}\n");
   { const CsvSink goes_on(file, metrics); }
