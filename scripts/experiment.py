@@ -10,6 +10,8 @@ usage: scripts/experiment.py EXPERIMENT [--scale small|full] [OPTIONS]
   partitions          what it costs to compute a batch in slices, as anytime workers do
   batch_norm_slicing  what slices do to the accuracy of a model with batch-norm
   communication       push and pull, and all-reduce: time against size and how many take part
+  two_nodes           one node, two with the same global batch, and two with the same batch a node: time, top-1, top-5
+  lr_sweep            learning rates by batch: accuracy, what diverges, how the best rate grows with the batch
   dual_batch          some or all workers of a parameter server with a smaller batch: accuracy and time by how many
 
 scripts/experiment.py EXPERIMENT --help has the options of each. docs/experiments.md
@@ -28,7 +30,8 @@ import signal
 import sys
 import time
 
-from experiments import anytime, batch_norm_slicing, communication, dual_batch, elastic_freeze, partitions, pipe_vs_ddp, record, runner, runs, single_dp_ddp
+from experiments import (anytime, batch_norm_slicing, communication, dual_batch, elastic_freeze, lr_sweep, partitions, pipe_vs_ddp, record, runner,
+                         runs, single_dp_ddp, two_nodes)
 
 ROOT = runs.ROOT
 INTERRUPTED = 130
@@ -41,6 +44,8 @@ EXPERIMENTS = {
     "batch_norm_slicing": batch_norm_slicing,
     "communication": communication,
     "dual_batch": dual_batch,
+    "two_nodes": two_nodes,
+    "lr_sweep": lr_sweep,
 }
 NO_SETTINGS = {"experiment", "out", "json", "sluice"}  # they change nothing that is measured
 

@@ -46,13 +46,15 @@ def data_sets(options):
     if not options.data:
         return {"data.name": "shapes", "data.path": ""}
     folder = options.data.resolve()
+    if (folder / "train").is_dir():
+        return {"data.name": "image_folder", "data.path": folder}
     is_fashion = any(folder.glob("train-images-idx3-ubyte*"))
     return {"data.name": "fashion_mnist" if is_fashion else "cifar10", "data.path": folder}
 
 
 def data_title(options):
     """As people write it."""
-    return {"shapes": "shapes", "cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST"}[data_sets(options)["data.name"]]
+    return {"shapes": "shapes", "cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST", "image_folder": "an image folder"}[data_sets(options)["data.name"]]
 
 
 def turned(arms, seed):

@@ -97,7 +97,8 @@ class Record:
 
 
 def settings_digest(planned):
-    told = [planned.config, planned.processes, planned.sets] + ([planned.program] if planned.program else [])
+    told = [planned.config, planned.processes, planned.sets]
+    told += [more for more in (planned.program, planned.network) if more]
     text = json.dumps(told, sort_keys=True, default=str)
     return "s" + hashlib.sha256(text.encode()).hexdigest()[:12]  # with a letter no spreadsheet takes it for a number
 

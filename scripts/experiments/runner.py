@@ -67,9 +67,12 @@ def measured_row(experiment, run, options, record):
         row |= experiment.measure(run, runs.Run(run, folder).carry_out(command), options)
     except runs.RunFailed as error:
         of_the_limit = options.device != "cpu" or "device.memory_limit" in str(error)  # and not of a host that is busy
-        if not (run.may_run_out and error.code == runs.OUT_OF_MEMORY and of_the_limit):
+        if run.may_run_out and error.code == runs.OUT_OF_MEMORY and of_the_limit:
+            row = {"outcome": "out of memory", "said": str(error)}
+        elif run.may_diverge and error.code == runs.DIVERGED:
+            row = {"outcome": "diverged", "said": str(error)}
+        else:
             raise
-        row = {"outcome": "out of memory", "said": str(error)}
     if not run.keep_checkpoints:
         shutil.rmtree(folder / "run" / "checkpoints", ignore_errors=True)
     return row | {"wall_s": time.monotonic() - start}

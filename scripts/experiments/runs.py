@@ -1,5 +1,6 @@
 """One run of `sluice train`, or of a program that measures: its processes, their logs, what it recorded. Ends what it started, whatever happens."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -10,11 +11,14 @@ import subprocess
 import threading
 import time
 
+from . import namespaces
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BAD_USE = 2
 BAD_DATA = 3
 OUT_OF_MEMORY = 4
 LOST_PEER = 5
+DIVERGED = 6
 BUG = 70
 PEER_GRACE_S = 30  # how long the processes of a run may go on after one has failed
 # What another launcher may have left; a run of ours has only what it is given.
@@ -48,8 +52,10 @@ class Planned:
     config: str = "single_device"  # of configs/
     program: tuple = ()  # in place of `sluice train`: a path beside sluice and options; it prints what it has measured
     processes: int = 1
+    network: str = ""  # a rate, as tc has it: one process a host, in namespaces; empty: all on this machine
     title: str = ""  # in sentences; empty = name
     may_run_out: bool = False  # of memory: a result, no failure
+    may_diverge: bool = False  # likewise
     keep_checkpoints: bool = False
 
 
@@ -61,6 +67,7 @@ class Run:
         self.folder = folder
         self.world_size = planned.processes
         self.prints = bool(planned.program)
+        self.network = namespaces.Namespaces(planned.network, planned.processes) if planned.network else None
         self.processes = []
         self.port = free_port() if planned.processes > 1 else None
 
@@ -69,12 +76,13 @@ class Run:
         self.folder.mkdir(parents=True)
         if not self.prints:
             command = [*command, "--run-dir", str(self.folder / "run")]
-        try:
-            for rank in range(self.world_size):
-                self._start(command, rank)
-            self._wait()
-        finally:
-            self._end()
+        with self.network or contextlib.nullcontext():
+            try:
+                for rank in range(self.world_size):
+                    self._start(command, rank)
+                self._wait()
+            finally:
+                self._end()
         return self._printed().read_text(encoding="utf-8").splitlines() if self.prints else events_of(self.folder)
 
     def _log(self, rank):
@@ -86,7 +94,10 @@ class Run:
     def _start(self, command, rank):
         environment = {name: value for name, value in os.environ.items() if not OTHER_LAUNCHERS.match(name)}
         environment.setdefault("GOMP_SPINCOUNT", "3000")
-        if self.port:
+        if self.network:
+            environment |= self.network.place(rank)
+            command = self.network.command(rank, *command)
+        elif self.port:
             place = {"RANK": rank, "WORLD_SIZE": self.world_size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": self.world_size}
             place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port}
             environment |= {name: str(value) for name, value in place.items()}

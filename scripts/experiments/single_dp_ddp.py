@@ -5,8 +5,11 @@
 The time of a step is the median of step_ms in metrics.jsonl after the warm-up, over all rounds.
   --scale small   2 CPU devices of one thread each, vgg16, batch 64: minutes (default)
   --scale full    4 GPUs, vgg16, batch 256, 4 loader workers
+The whole published table: --model vgg16 (and resnet50), --batch 128, 256 and 1024, --workers 4 and 16, a call each. With
+--epochs N a run trains so long and evaluates, so that the table has the accuracy of each way beside the batch.
 
-The data are synthetic images of CIFAR-10's shape, or CIFAR-10 from --data DIR."""
+The data are synthetic images of CIFAR-10's shape, or from --data DIR: CIFAR-10, or a folder of pictures (train/CLASS/...),
+of which --image-size N is taken."""
 
 import statistics
 
@@ -17,7 +20,7 @@ SCALES = {
     "full": {"device": "cuda", "devices": 4, "batch": 256, "steps": 100, "warmup": 20, "rounds": 5, "workers": 4},
 }
 WAYS = {"single": "one device", "dp": "replicas in one process", "ddp": "processes"}
-COLUMNS = ["way", "round", "steps", "step_s", "step_ms", "samples"]
+COLUMNS = ["way", "round", "steps", "step_s", "step_ms", "samples", "top1"]
 GROWS = ["ways", "rounds"]
 
 
@@ -25,7 +28,8 @@ def add_arguments(parser):
     parser.add_argument("--model", default="vgg16", help="model.name (default: vgg16)")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="the first is what the others are compared with")
     arguments.add_numbers(parser, devices="devices of dp and ddp", batch="train.global_batch", steps="steps measured a run",
-                          rounds="runs of each way", workers="data.workers", warmup="steps before those")
+                          rounds="runs of each way", workers="data.workers", warmup="steps before those",
+                          epochs="train.epochs, in place of --steps, and evaluate", image_size="model.image_size")
 
 
 def plan(options):
@@ -40,15 +44,17 @@ def plan(options):
 
 def sets_of(way, options):
     steps = options.warmup + options.steps
-    return arguments.device_sets(options) | arguments.data_sets(options) | {
+    length = {"train.epochs": options.epochs} if options.epochs else {
+        "data.samples": options.batch * steps, "data.limit": options.batch * steps, "train.steps": steps,
+        "train.eval_every_steps": arguments.ONLY_AT_THE_END}
+    size = {"model.image_size": options.image_size} if options.image_size else {}
+    if size and arguments.data_sets(options)["data.name"] == "image_folder":
+        size |= {"data.crop_area": 0.08, "data.crop_padding": 0, "data.resize": options.image_size * 8 // 7}
+    return length | size | arguments.device_sets(options) | arguments.data_sets(options) | {
         "model.name": options.model,
-        "data.samples": options.batch * steps,
-        "data.limit": options.batch * steps,
         "data.workers": options.workers,
         "train.global_batch": options.batch,
-        "train.steps": steps,
         "train.lr": 0.01,
-        "train.eval_every_steps": arguments.ONLY_AT_THE_END,
         "pipeline.stages": 1,
         "pipeline.chunks": 1,
         "replicas.local": options.devices if way == "dp" else 1,
@@ -63,7 +69,8 @@ def measure(planned, events, options):
         raise runs.RunFailed(f"{planned.title} made {len(steps)} steps; the warm-up alone takes {options.warmup}", runs.BUG)
     steps = steps[options.warmup :]
     times = [step["step_ms"] for step in steps]
-    return {"steps": len(steps), "step_s": statistics.median(times) / 1000, "step_ms": " ".join(f"{time:.9g}" for time in times),
+    evaluations = runs.events_named(events, "eval") if options.epochs else []
+    return {"top1": evaluations[-1]["top1"] if evaluations else None, "steps": len(steps), "step_s": statistics.median(times) / 1000, "step_ms": " ".join(f"{time:.9g}" for time in times),
             "samples": statistics.median(step["samples"] for step in steps)}
 
 
@@ -85,12 +92,14 @@ def of_one_way(way, rounds, options):
         "step_s_min": min(medians),
         "step_s_max": max(medians),
         "images_per_s": statistics.median(row["samples"] for row in rounds) / step_s,
+        "top1": arguments.median_or_none([row["top1"] for row in rounds]),
     }
 
 
 def heading(options):
+    length = f"{options.epochs} epochs" if options.epochs else f"{options.steps} steps"
     return (f"{options.model}, {arguments.data_sets(options)['data.name']}, global batch {options.batch}, "
-            f"{options.device}; {options.rounds} rounds of {options.steps} steps after {options.warmup} of warm-up")
+            f"{options.device}, {options.workers} loader workers; {options.rounds} rounds of {length} after {options.warmup} of warm-up")
 
 
 def quotients(summary):
@@ -108,7 +117,7 @@ def console(summary, options):
 
 def markdown(summary, options):
     cells = [[row["way"], WAYS[row["way"]], row["devices"], f"{row['step_s']:.3f}", f"{row['step_s_min']:.3f}-{row['step_s_max']:.3f}",
-              f"{row['images_per_s']:.1f}", f"{row['speed_up']:.2f}x"] for row in summary]
-    table = arguments.table(["way", "", "devices", "s / step", "of rounds", "images/s", "speed-up"], cells)
+              f"{row['images_per_s']:.1f}", f"{row['speed_up']:.2f}x", arguments.plus_minus(row["top1"], None)] for row in summary]
+    table = arguments.table(["way", "", "devices", "s / step", "of rounds", "images/s", "speed-up", "top-1 %"], cells)
     theirs = "Theirs (PyTorch-Learning, one device against 4 of DDP): 0.742 s / 0.378 s per step = 1.96x\n"
     return f"# single_dp_ddp\n\n{heading(options)}\n\n{table}\n" + "\n".join([*quotients(summary), theirs])

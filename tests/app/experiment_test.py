@@ -14,6 +14,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from experiments import namespaces  # noqa: E402
+
 SCRIPT = pathlib.Path(__file__).resolve().parent.parent.parent / "scripts" / "experiment.py"
 TINY = ["--model", "resnet8", "--batch", "16", "--steps", "2", "--warmup", "1", "--rounds", "2"]
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
@@ -43,6 +46,21 @@ class ExperimentTest(unittest.TestCase):
         rows = json.loads(done.stdout)["rows"]
         self.assertEqual([row["way"] for row in rows], ["single", "dp", "ddp"])
         self.assertTrue(all(row["step_s"] > 0 and row["images_per_s"] > 0 for row in rows))
+
+    def test_epochs_are_evaluated_and_two_nodes_meet_over_their_network(self):
+        tiny = ["--epochs", "1", "--set", "data.samples=48", "--batch", "16"]
+        done = self.run_experiment("single_dp_ddp", *TINY[:2], *tiny, "--warmup", "1", "--rounds", "1", "--ways", "single", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        [row] = json.loads(done.stdout)["rows"]
+        self.assertTrue(0 <= row["top1"] <= 100)
+        self.out = self.out.with_name("two_nodes")
+        rate = [] if not namespaces.missing() else ["--rate", "none"]
+        done = self.run_experiment("two_nodes", *tiny, *rate, "--seeds", "1", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(done.stdout)["rows"]
+        self.assertEqual([(row["way"], row["nodes"], row["global_batch"]) for row in rows],
+                         [("one", 1, 16), ("same_global", 2, 16), ("same_device", 2, 32)])
+        self.assertGreater(rows[1]["exposed_ms"], rows[0]["exposed_ms"])
 
     @unittest.skipUnless(FASHION.exists(), "needs Debian's dataset-fashion-mnist")
     def test_freezing_goes_on_where_it_was_stopped(self):

@@ -11,7 +11,8 @@ import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
 
-from experiments import arguments, dual_batch, elastic_freeze, elastic_report, fashion_split, pipe_vs_ddp, record, runner, runs  # noqa: E402
+from experiments import (  # noqa: E402
+    arguments, dual_batch, elastic_freeze, elastic_report, fashion_split, lr_sweep, pipe_vs_ddp, record, runner, runs, two_nodes)
 
 
 def options_of(experiment, scale, **more):
@@ -126,6 +127,87 @@ class PipeTest(unittest.TestCase):
             with unittest.mock.patch.object(runs.Run, "carry_out", fails):
                 if is_row:
                     self.assertEqual(runner.measured_row(types.SimpleNamespace(measure=None), planned, options, place)["outcome"], "out of memory")
+                else:
+                    self.assertRaises(runs.RunFailed, runner.measured_row, types.SimpleNamespace(measure=None), planned, options, place)
+
+
+class TwoNodesTest(unittest.TestCase):
+    def options(self, **more):
+        return options_of(two_nodes, "small", **{"ways": list(two_nodes.WAYS), "rate": "1gbit", "scale_lr": False, **more})
+
+    def test_the_ways_differ_in_nodes_and_batch(self):
+        plan = {run.columns["way"]: run for run in two_nodes.plan(self.options(seeds=1))}
+        self.assertEqual({way: (run.processes, run.network, run.sets["train.global_batch"], run.sets["train.lr"]) for way, run in plan.items()},
+                         {"one": (1, "", 32, 0.05), "same_global": (2, "1gbit", 32, 0.05), "same_device": (2, "1gbit", 64, 0.05)})
+        plan = two_nodes.plan(self.options(seeds=1, scale_lr=True, rate="none"))
+        self.assertEqual([(run.network, run.sets["train.lr"]) for run in plan], [("", 0.05), ("", 0.05), ("", 0.1)])
+        rest = [{key: value for key, value in run.sets.items() if key not in ("train.global_batch", "train.lr")} for run in plan]
+        self.assertEqual(rest, [rest[0]] * 3)
+
+    def test_every_way_has_every_place(self):
+        self.assertEqual([run.columns["way"] for run in two_nodes.plan(self.options(seeds=3))], [
+            "one", "same_global", "same_device", "same_global", "same_device", "one", "same_device", "one", "same_global"])
+
+    def test_the_table_has_times_and_accuracies_beside_the_published_ones(self):
+        steps = [{"event": "step", "step_ms": 500.0, "samples": 32, "allreduce_exposed_ms": 25.0, "device_busy": [0.8, 0.6]},
+                 {"event": "step", "step_ms": 300.0, "samples": 16, "allreduce_exposed_ms": 35.0, "device_busy": [0.9, 0.9]}]
+        planned = two_nodes.plan(self.options(seeds=1))[1]
+        measured = two_nodes.measure(planned, [*steps, {"event": "eval", "top1": 10.0, "top5": 50.0}, {"event": "eval", "top1": 30.0, "top5": 60.0}],
+                                     self.options())
+        self.assertEqual((measured["train_s"], measured["images_per_s"], measured["exposed_ms"], measured["top1"]), (0.8, 60.0, 30.0, 30.0))
+        self.assertAlmostEqual(measured["device_busy"], 0.8)
+        self.assertRaises(runs.RunFailed, two_nodes.measure, planned, steps, self.options())
+        rows = [{"way": way, "nodes": 2, "global_batch": 32, **measured, "train_s": seconds}
+                for way, seconds in (("one", 8.0), ("one", 12.0), ("same_global", 5.0), ("same_device", 4.0))]
+        summary = two_nodes.summarise(rows, self.options())
+        self.assertEqual([row["speed_up"] for row in summary], [1.0, 2.0, 2.5])
+        table = two_nodes.markdown(summary, self.options())
+        self.assertIn("| two nodes, the same global batch | 32 | 5.0 | 2.00x | 60.0 | 30.0 | 80.0 % | 30.00 | 60.00 |", table)
+        self.assertIn("1.93x", table)
+
+    def test_what_cannot_be_measured_is_said(self):
+        self.assertIn("needs --data DIR", two_nodes.check(options_of(two_nodes, "full", rate="none")))
+        for rate in ("fast", "0mbit", "1gbit; reboot"):
+            self.assertIn("write a rate as tc has it", two_nodes.check(self.options(rate=rate)))
+        self.assertEqual(two_nodes.check(self.options(rate="none")), "")
+        with unittest.mock.patch.object(two_nodes.namespaces, "missing", lambda: "not root"):
+            self.assertIn("not root; --rate none", two_nodes.check(self.options()))
+
+
+class LearningRatesTest(unittest.TestCase):
+    def options(self, **more):
+        return options_of(lr_sweep, "small", **{"rates": [0.1, 0.2, 0.4], "optimizer": "momentum", **more})
+
+    def rows(self, **top1):
+        """b32_0.1 = accuracies of its seeds, None where it diverged."""
+        return [{"batch": int(name[1:3]), "lr": float(name[4:]), "seed": seed, "outcome": "done" if value is not None else "diverged",
+                 "train_loss": value, "loss": value, "top1": value, "top5": value}
+                for name, values in top1.items() for seed, value in enumerate(values, 1)]
+
+    def test_the_best_rate_and_how_it_grows(self):
+        rows = self.rows(**{"b32_0.1": [50, 60], "b32_0.2": [40, 90], "b32_0.4": [99, None], "b64_0.1": [1, 1], "b64_0.2": [2, 2], "b64_0.4": [3, 3]})
+        summary = lr_sweep.summarise(rows, self.options())
+        self.assertEqual([(row["batch"], row["lr"]) for row in summary if row["is_best"]], [(32, 0.2), (64, 0.4)])
+        self.assertEqual(lr_sweep.growth(summary, self.options()), 1.0)
+        table = lr_sweep.markdown(summary, self.options())
+        self.assertIn("| 32 | 0.4 |  | 1 of 2 diverged |  |  |  |", table)
+        self.assertIn("to the power 1.00", table)
+
+    def test_of_a_batch_whose_rates_all_diverge_nothing_is_told(self):
+        rows = self.rows(**{f"b{batch}_{rate}": [None if batch == 64 else 5] for batch in (32, 64) for rate in (0.1, 0.2, 0.4)})
+        summary = lr_sweep.summarise(rows, self.options())
+        self.assertIsNone(lr_sweep.growth(summary, self.options()))
+
+    def test_a_run_that_diverges_is_a_row_and_another_failure_is_none(self):
+        planned = lr_sweep.plan(self.options())[0]
+        place = types.SimpleNamespace(folder=pathlib.Path("x"), fresh_folder=lambda run: pathlib.Path("x"))
+        options = types.SimpleNamespace(sluice="sluice", sets=[], device="cpu")
+        for code, outcome in ((runs.DIVERGED, "diverged"), (runs.LOST_PEER, None)):
+            def fails(*_, code=code):
+                raise runs.RunFailed("the loss is NaN", code)
+            with unittest.mock.patch.object(runs.Run, "carry_out", fails):
+                if outcome:
+                    self.assertEqual(runner.measured_row(types.SimpleNamespace(measure=None), planned, options, place)["outcome"], outcome)
                 else:
                     self.assertRaises(runs.RunFailed, runner.measured_row, types.SimpleNamespace(measure=None), planned, options, place)
 

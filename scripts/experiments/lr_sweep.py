@@ -1,0 +1,99 @@
+"""One model with several learning rates, by global batch: loss and accuracy, and which rates diverge.
+  --scale small   a CPU device, resnet8, batches 32 and 64, 5 rates, 2 epochs: minutes (default)
+  --scale full    a GPU, resnet50, batches 256 and 1024, 5 rates, 10 epochs
+
+Of each batch the best rate; and whether it grows with the batch in proportion (Goyal et al. 2017) or with its root.
+The data are synthetic images, or CIFAR-10, Fashion-MNIST or a folder of pictures from --data DIR."""
+
+import math
+
+from . import arguments, runs
+
+SCALES = {
+    "small": {"device": "cpu", "model": "resnet8", "batches": [32, 64], "epochs": 2, "seeds": 1, "workers": 1},
+    "full": {"device": "cuda", "model": "resnet50", "batches": [256, 1024], "epochs": 10, "seeds": 3, "workers": 8},
+}
+RATES = [0.01, 0.03, 0.1, 0.3, 1.0]
+COLUMNS = ["batch", "lr", "seed", "train_loss", "loss", "top1", "top5", "said"]
+GROWS = ["rates", "seeds"]
+
+
+def add_arguments(parser):
+    parser.add_argument("--model", help="model.name")
+    parser.add_argument("--rates", nargs="+", type=arguments.not_negative, default=RATES, help="train.lr of each run")
+    parser.add_argument("--batches", nargs="+", type=arguments.positive, help="train.global_batch")
+    parser.add_argument("--optimizer", default="momentum", help="train.optimizer (default: momentum)")
+    arguments.add_numbers(parser, epochs="train.epochs", seeds="runs of each", workers="data.workers")
+
+
+def plan(options):
+    return [
+        runs.Planned(name=f"batch{batch}-lr{rate:g}-seed{seed}", kind=f"batch{batch}", title=f"batch {batch}, rate {rate:g}, seed {seed}",
+                     may_diverge=True, columns={"batch": batch, "lr": rate, "seed": seed}, sets=sets_of(batch, rate, seed, options))
+        for seed in range(1, options.seeds + 1) for batch in options.batches for rate in options.rates
+    ]
+
+
+def sets_of(batch, rate, seed, options):
+    return arguments.device_sets(options) | arguments.data_sets(options) | {
+        "model.name": options.model,
+        "data.workers": options.workers,
+        "data.flip": True,
+        "train.global_batch": batch,
+        "train.epochs": options.epochs,
+        "train.optimizer": options.optimizer,
+        "train.lr": rate,
+        "train.lr_schedule": "constant",
+        "train.seed": seed,
+        "pipeline.stages": 1,
+        "pipeline.chunks": 1,
+        "replicas.local": 1,
+    } | ({} if options.data else {"data.samples": 2000})
+
+
+def measure(planned, events, options):
+    evaluations, epochs = runs.events_named(events, "eval"), runs.events_named(events, "epoch")
+    if not evaluations:
+        raise runs.RunFailed(f"{planned.title} has evaluated nothing", runs.BUG)
+    return {"train_loss": epochs[-1]["loss"], "loss": evaluations[-1]["loss"], "top1": evaluations[-1]["top1"], "top5": evaluations[-1]["top5"]}
+
+
+def summarise(rows, options):
+    summary = [of_one(batch, rate, [row for row in rows if (row["batch"], row["lr"]) == (batch, rate)])
+               for batch in options.batches for rate in options.rates]
+    for batch in options.batches:
+        alive = [row for row in summary if row["batch"] == batch and row["top1"] is not None]
+        for row in alive:
+            row["is_best"] = row["top1"] == max(other["top1"] for other in alive)
+    return summary
+
+
+def of_one(batch, rate, rows):
+    """A rate with which any seed diverges has no accuracy: it is no rate to take."""
+    summary = {"batch": batch, "lr": rate, "diverged": sum(row["outcome"] != "done" for row in rows), "seeds": len(rows), "is_best": False}
+    for name in ("train_loss", "loss", "top1", "top5"):
+        values = [row[name] for row in rows]
+        summary[name], summary[f"{name}_deviation"] = (None, None) if summary["diverged"] else arguments.mean_and_deviation(values)
+    return summary
+
+
+def growth(summary, options):
+    """How the best rate grows with the batch: the exponent between the smallest and the largest; None where one is open."""
+    best = {row["batch"]: row["lr"] for row in summary if row["is_best"] and row["lr"] > 0}
+    small, large = min(options.batches), max(options.batches)
+    if small == large or small not in best or large not in best:
+        return None
+    return math.log(best[large] / best[small]) / math.log(large / small)
+
+
+def markdown(summary, options):
+    cells = [[row["batch"], f"{row['lr']:g}", "**best**" if row["is_best"] else "",
+              f"{row['diverged']} of {row['seeds']} diverged" if row["diverged"] else arguments.plus_minus(row["train_loss"], row["train_loss_deviation"], 3),
+              arguments.plus_minus(row["loss"], row["loss_deviation"], 3), arguments.plus_minus(row["top1"], row["top1_deviation"]),
+              arguments.plus_minus(row["top5"], row["top5_deviation"])] for row in summary]
+    table = arguments.table(["global batch", "rate", "", "train loss", "loss", "top-1 %", "top-5 %"], cells)
+    exponent = growth(summary, options)
+    told = "" if exponent is None else (f"\nThe best rate grows with the batch to the power {exponent:.2f}: 1 is in proportion, 0.5 with the root. It is known to "
+                                        "the steps between the rates that were tried.\n")
+    return (f"# lr_sweep\n\n{options.model}, {arguments.data_title(options)}, {options.optimizer}, {options.epochs} epochs, {options.device}; "
+            f"{options.seeds} seeds.\n\n{table}{told}")

@@ -1,0 +1,75 @@
+"""Hosts with a slow network between them: network namespaces of this machine stand in for them. Needs root, ip and tc."""
+
+import os
+import shutil
+import subprocess
+
+
+def run(*words):
+    return subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True).stdout
+
+
+def ip(*words):
+    run("ip", *words)
+
+
+class Namespaces:
+    """Two namespaces with a cable between them, or more at a switch, and a limit on what each sends ("100mbit")."""
+
+    def __init__(self, rate, count=2):
+        self.rate = rate
+        self.names = [f"sluice-{os.getpid()}-{i}" for i in range(count)]
+        self.switch = f"sluice-{os.getpid()}-switch" if count > 2 else None
+        self.cables = [f"slc{os.getpid() % 100000}-{i}" for i in range(count)]
+        self.addresses = [f"10.213.7.{i + 1}" for i in range(count)]
+
+    def connect(self):
+        if self.switch is None:
+            ip("link", "add", self.cables[0], "netns", self.names[0], "type", "veth",
+               "peer", "name", self.cables[1], "netns", self.names[1])
+            return
+        ip("netns", "add", self.switch)
+        ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        ip("-n", self.switch, "link", "set", "bridge", "up")
+        for i, name in enumerate(self.names):
+            ip("link", "add", self.cables[i], "netns", name, "type", "veth", "peer", "name", f"port{i}", "netns", self.switch)
+            ip("-n", self.switch, "link", "set", f"port{i}", "master", "bridge", "up")
+
+    def __enter__(self):
+        for name in self.names:
+            ip("netns", "add", name)
+        self.connect()
+        for i, name in enumerate(self.names):
+            ip("-n", name, "addr", "add", f"{self.addresses[i]}/24", "dev", self.cables[i])
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "link", "set", self.cables[i], "up")
+            run(*self.command(i, "tc", "qdisc", "add", "dev", self.cables[i], "root", "tbf", "rate", self.rate, "burst", "128kb",
+                        "latency", "50ms"))
+        return self
+
+    def __exit__(self, *_):
+        for name in [*self.names, *([self.switch] if self.switch else [])]:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+    def command(self, i, *words):
+        """What runs `words` on host i."""
+        return ["ip", "netns", "exec", self.names[i], *map(str, words)]
+
+    def place(self, i, port=29500):
+        """The variables of the one process of host i."""
+        return {"RANK": str(i), "WORLD_SIZE": str(len(self.names)), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+                "MASTER_ADDR": self.addresses[0], "MASTER_PORT": str(port)}
+
+
+def missing():
+    """Why there can be no hosts here, or nothing."""
+    if os.geteuid() != 0:
+        return "not root"
+    for program in ("ip", "tc", "ss"):
+        if shutil.which(program) is None:
+            return f"there is no {program}"
+    try:
+        with Namespaces("100mbit"):
+            return ""
+    except subprocess.CalledProcessError as error:
+        return f"no namespaces here ({error.stderr.strip()})"
