@@ -135,6 +135,12 @@ void Processes::listen() {
 void Processes::come() {
   if (!world_.meeting_file.empty()) {
     if (come_by_file(limits_.connect)) return;
+    const auto last = read_meeting(world_.meeting_file);
+    if (last && is_out_of_reach(*last)) {
+      throw ConfigError(concat("rank 0 listens on ", last->address, " of ", last->host, " alone, and rank ",
+                               world_.rank,
+                               " is on another machine; give every rank --if-name NAME, the network between them"));
+    }
     throw PeerError(
         concat("rank ", world_.rank, " did not find rank 0 by the file ", world_.meeting_file.string(), " within ",
                seconds_text(limits_.connect),
@@ -159,11 +165,7 @@ bool Processes::come_by_file(milliseconds limit) {
 }
 
 bool Processes::come_to(const MeetingNote& meeting) {
-  if (is_out_of_reach(meeting)) {
-    throw ConfigError(concat("rank 0 listens on ", meeting.address, " of ", meeting.host, " alone, and rank ",
-                             world_.rank,
-                             " is on another machine; give every rank --if-name NAME, the network between them"));
-  }
+  if (is_out_of_reach(meeting)) return false;
   world_.address = meeting.address;
   world_.port = meeting.port;
   try {

@@ -97,9 +97,11 @@ class Loader::BatchMaker {
         reader_(dataset, options.reading()),
         batches_(batches_per_epoch(dataset.size(), options.batch_size)),
         start_(start.epoch * batches_ + start.batch),
-        orders_(dataset, options) {}
+        orders_(dataset, options),
+        team_(options.workers > 1 ? std::make_shared<Team>() : nullptr) {}
 
   [[nodiscard]] std::int64_t batches() const { return batches_; }
+  [[nodiscard]] const std::shared_ptr<Team>& team() const { return team_; }
   // How many batches the loader gives.
   [[nodiscard]] std::int64_t count() const {
     return options_.endless ? std::numeric_limits<std::int64_t>::max() : batches_ - start_ % batches_;
@@ -120,7 +122,7 @@ class Loader::BatchMaker {
     std::ranges::copy(ids, result.sample_ids.mutable_data_ptr<std::int64_t>());
     if (options_.features) result.without_inputs = options_.features->has(keys_of(ids, result.view));
     Samples samples = options_.mix.is_any() ? read_mixed(ids, result, stop)
-                                            : reader_.read(ids, result.view, result.without_inputs, stop);
+                                            : reader_.read(ids, result.view, result.without_inputs, stop, team_.get());
     result.inputs = std::move(samples.inputs);
     result.targets = std::move(samples.targets);
     return result;
@@ -157,7 +159,7 @@ class Loader::BatchMaker {
     const std::int64_t mine = share_slice(count, options_.share).begin;
     std::vector<std::int64_t> with_first{orders_.get(batch.epoch)->at(begin + (mine + count - 1) % count)};
     with_first.insert(with_first.end(), ids.begin(), ids.end());
-    const Samples samples = reader_.read(with_first, batch.view, {}, stop);
+    const Samples samples = reader_.read(with_first, batch.view, {}, stop, team_.get());
     const ImageSize size{samples.inputs.size(2), samples.inputs.size(3)};
     const Mix mix = draw_mix(options_.mix, view_key("mix", options_.seed, batch.epoch, batch.batch), size);
     return {mix_inputs(samples.inputs, mix),
@@ -169,6 +171,7 @@ class Loader::BatchMaker {
   const std::int64_t batches_;
   const std::int64_t start_;  // counted in batches from the beginning of epoch 0
   EpochOrders orders_;
+  const std::shared_ptr<Team> team_;  // null: there is one worker at most
 };
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options, Position start)
@@ -176,7 +179,10 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options, Position st
       prefetcher_(
           maker_->count(),
           [maker = maker_](std::int64_t number, const std::stop_token& stop) { return maker->make(number, stop); },
-          {.workers = options.workers, .depth = options.prefetch, .wait_limit = options.wait_limit}) {}
+          {.workers = options.workers,
+           .depth = options.prefetch,
+           .wait_limit = options.wait_limit,
+           .team = maker_->team()}) {}
 
 Loader::~Loader() = default;
 

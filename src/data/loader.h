@@ -1,4 +1,5 @@
-// loader: whole batches in the order of the sampler, made ahead of time by worker threads.
+// loader: whole batches in the order of the sampler, made ahead of time by worker threads, which decode the pictures of
+// the earliest unfinished batch together.
 // Batches are bit-equal for any number of workers, and a loader that starts at a position continues exactly what one
 // from the beginning would have given there. Workers run no parallel region of ATen (OpenMP) and touch no device.
 // Threads: next() and the destructor from one thread. The destructor waits for at most one read() per worker, and no

@@ -23,6 +23,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/own_time.h"
+#include "data/team.h"
 
 namespace sluice::data {
 
@@ -31,6 +32,9 @@ struct PrefetchOptions {
   int depth = 4;    // things made or in the making ahead of the consumer, at least 1
   // Longest wait of one next(), and of the destructor, without the time in which the whole process was stopped.
   std::chrono::milliseconds wait_limit{300'000};
+  // Through which make() lets the other workers help: they do so before they begin something further on. null: nobody
+  // helps.
+  std::shared_ptr<Team> team = nullptr;
 };
 
 template <typename T>
@@ -73,7 +77,7 @@ class Prefetcher {
 template <typename T>
 struct Prefetcher<T>::Shared {
   Shared(std::int64_t count, Make make, const PrefetchOptions& options)
-      : count(count), make(std::move(make)), slots(static_cast<std::size_t>(options.depth)) {}
+      : count(count), make(std::move(make)), team(options.team), slots(static_cast<std::size_t>(options.depth)) {}
 
   Slot make_slot(std::int64_t number, const std::stop_token& token) const;
   void work();
@@ -83,6 +87,7 @@ struct Prefetcher<T>::Shared {
 
   const std::int64_t count;
   const Make make;
+  const std::shared_ptr<Team> team;
   std::stop_source stop;
 
   std::mutex mutex;  // of all below
@@ -98,6 +103,14 @@ struct Prefetcher<T>::Shared {
 template <typename T>
 Prefetcher<T>::Prefetcher(std::int64_t count, Make make, const PrefetchOptions& options)
     : options_(checked(options)), shared_(std::make_shared<Shared>(count, std::move(make), options)) {
+  if (options.team) {
+    options.team->on_work([shared = std::weak_ptr(shared_)] {
+      const auto own = shared.lock();
+      if (!own) return;
+      const std::scoped_lock lock(own->mutex);  // nobody is between looking and waiting
+      own->freed.notify_all();
+    });
+  }
   try {
     for (int i = 0; i < options.workers; ++i) threads_.emplace_back([shared = shared_] { shared->work(); });
   } catch (...) {  // no more threads to be had
@@ -151,7 +164,14 @@ void Prefetcher<T>::Shared::work() {
   const std::stop_token token = stop.get_token();
   std::unique_lock lock(mutex);
   const auto may_claim = [this] { return claimed < count && claimed < taken + depth(); };
-  while (freed.wait(lock, token, may_claim) && !token.stop_requested()) {
+  const auto may_help = [this] { return team && team->needs_help(); };
+  while (freed.wait(lock, token, [&] { return may_help() || may_claim(); }) && !token.stop_requested()) {
+    if (may_help()) {
+      lock.unlock();
+      team->help();
+      lock.lock();
+      continue;
+    }
     const std::int64_t number = claimed++;
     lock.unlock();
     Slot made = make_slot(number, token);

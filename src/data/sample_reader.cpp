@@ -54,28 +54,27 @@ bool SampleReader::comes_again(std::int64_t epoch, std::int64_t epochs) const {
 }
 
 Samples SampleReader::read(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
-                           const std::stop_token& stop) const {
+                           const std::stop_token& stop, Team* team) const {
   if (dataset_.info().kind == SampleKind::kTokens) return read_tokens(ids, stop);
   const DatasetInfo& info = sizer_.info();
   const auto count = static_cast<std::int64_t>(ids.size());
   Samples samples{uninitialized({count, info.channels, info.height, info.width}, options_.dtype),
                   uninitialized({count}, at::kLong)};
   if (options_.dtype == at::kFloat) {
-    read_images<float>(ids, view, without_inputs, samples, stop);
+    read_images<float>(ids, view, without_inputs, samples, stop, team);
   } else {
-    read_images<double>(ids, view, without_inputs, samples, stop);
+    read_images<double>(ids, view, without_inputs, samples, stop, team);
   }
   return samples;
 }
 
 template <typename T>
 void SampleReader::read_images(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
-                               const Samples& samples, const std::stop_token& stop) const {
+                               const Samples& samples, const std::stop_token& stop, Team* team) const {
   const auto size = static_cast<std::size_t>(sizer_.info().pixels());
-  std::vector<std::uint8_t> pixels(size);
   const std::span targets(samples.targets.mutable_data_ptr<std::int64_t>(), ids.size());
   const std::span inputs(samples.inputs.mutable_data_ptr<T>(), ids.size() * size);
-  for (std::size_t i = 0; i < ids.size() && !stop.stop_requested(); ++i) {
+  const auto read_one = [&](std::size_t i, std::vector<std::uint8_t>& pixels) {
     const std::span own = inputs.subspan(i * size, size);
     const bool has_inputs = without_inputs.empty() || !without_inputs[i];
     try {
@@ -88,7 +87,16 @@ void SampleReader::read_images(std::span<const std::int64_t> ids, int view, cons
     } else {
       write_view(ids[i], view, pixels, own);
     }
+  };
+  if (team != nullptr && dataset_.info().is_encoded) {  // what is only copied is not worth handing over
+    team->run(std::ssize(ids), [&](std::int64_t i) {
+      std::vector<std::uint8_t> pixels(size);
+      if (!stop.stop_requested()) read_one(static_cast<std::size_t>(i), pixels);
+    });
+    return;
   }
+  std::vector<std::uint8_t> pixels(size);
+  for (std::size_t i = 0; i < ids.size() && !stop.stop_requested(); ++i) read_one(i, pixels);
 }
 
 template <typename T>

@@ -18,6 +18,7 @@
 #include "data/color_view.h"
 #include "data/dataset.h"
 #include "data/image_sizer.h"
+#include "data/team.h"
 
 namespace sluice::data {
 
@@ -50,14 +51,15 @@ class SampleReader {
   [[nodiscard]] bool comes_again(std::int64_t epoch, std::int64_t epochs) const;
 
   // without_inputs: [i] true: only the target is needed; the pixels are not read, the inputs are NaN. Empty: all are
-  // read. Tokens are read in any case, since they hold the targets. On a requested stop it is unfinished.
+  // read. Tokens are read in any case, since they hold the targets. On a requested stop it is unfinished. team: who
+  // helps to decode pictures; null: nobody.
   [[nodiscard]] Samples read(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs = {},
-                             const std::stop_token& stop = {}) const;
+                             const std::stop_token& stop = {}, Team* team = nullptr) const;
 
  private:
   template <typename T>
   void read_images(std::span<const std::int64_t> ids, int view, const std::vector<bool>& without_inputs,
-                   const Samples& samples, const std::stop_token& stop) const;
+                   const Samples& samples, const std::stop_token& stop, Team* team) const;
   // The view of one sample; `pixels` as stored or sized.
   template <typename T>
   void write_view(std::int64_t id, int view, std::span<std::uint8_t> pixels, std::span<T> out) const;

@@ -71,6 +71,8 @@ class ImageFolderTest(unittest.TestCase):
     def test_the_same_bits_with_any_number_of_workers(self):
         some = self.losses("some")
         self.assertEqual(some, self.losses("none", data={"workers": 0}))
+        for prefetch in (1, 4):  # with 1 they decode one batch together, with 4 also several side by side
+            self.assertEqual(some, self.losses(f"many{prefetch}", data={"workers": 5, "prefetch": prefetch}))
         self.assertNotEqual(some, self.losses("other", train={"seed": 5}))
 
     def pack(self, shards):

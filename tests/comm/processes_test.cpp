@@ -171,8 +171,9 @@ TEST(Processes, MeetByAFileWhateverAnEarlierRunHasLeftThere) {
   options.isServer = true;
   options.port = 0;
   const c10d::TCPStore other_run("127.0.0.1", options);
-  for (const std::string& left :
-       {std::string{}, std::string("garbage"), stale_meeting(free_port()), stale_meeting(other_run.getPort())}) {
+  const std::string elsewhere = R"({"address":"127.0.0.1","port":1,"run":"x","machine":"another","host":"far"})";
+  for (const std::string& left : {std::string{}, std::string("garbage"), stale_meeting(free_port()),
+                                  stale_meeting(other_run.getPort()), elsewhere}) {
     if (!left.empty()) std::ofstream(file) << left;
     const auto failures = run_ranks(3, [&](int rank) {
       if (rank == 0) std::this_thread::sleep_for(milliseconds(700));  // the others have read what was left

@@ -4,7 +4,11 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "support/paused_process.h"
 
@@ -49,6 +53,56 @@ TEST(Prefetch, HandsThingsOutInOrderForAnyNumberOfWorkers) {
       EXPECT_EQ(prefetcher.next(), std::nullopt);
       EXPECT_EQ(prefetcher.next(), std::nullopt);
     }
+  }
+}
+
+// Four workers, of which one may make something: the others do pieces of it.
+TEST(Prefetch, WorkersWithNothingToMakeHelpWithThePiecesOfWhatIsMade) {
+  constexpr std::int64_t kPieces = 200;
+  const auto team = std::make_shared<Team>();
+  std::mutex mutex;
+  std::set<std::thread::id> of_second;
+  Prefetcher<std::vector<int>> prefetcher(6,
+                                          [&](std::int64_t number, const std::stop_token&) {
+                                            std::vector<int> made(kPieces);
+                                            team->run(kPieces, [&](std::int64_t i) {
+                                              std::this_thread::sleep_for(200us);
+                                              made[static_cast<std::size_t>(i)] += static_cast<int>(1000 * number + i);
+                                              const std::scoped_lock lock(mutex);
+                                              if (number == 1) of_second.insert(std::this_thread::get_id());
+                                            });
+                                            return made;
+                                          },
+                                          {.workers = 4, .depth = 1, .team = team});
+  for (int number = 0; number < 6; ++number) {
+    const auto made = prefetcher.next();
+    for (int i = 0; i < kPieces; ++i) ASSERT_EQ(made.value()[static_cast<std::size_t>(i)], 1000 * number + i);
+  }
+  EXPECT_GE(of_second.size(), 3U);
+}
+
+TEST(Team, ThrowsWhatTheFirstPieceInOrderHasThrown) {
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    Team team;
+    std::atomic<bool> is_over{false};
+    std::vector<std::jthread> helpers;
+    for (int i = 0; i < 3; ++i) {
+      helpers.emplace_back([&] {
+        while (!is_over) team.help();
+      });
+    }
+    const auto run = [&] {
+      team.run(40, [&](std::int64_t i) {
+        std::this_thread::sleep_for(std::chrono::microseconds(i * 37 % 11 * 10));
+        if (i == 7 || i == 9 || i == 30) throw DataError(concat("piece ", i));
+      });
+    };
+    EXPECT_THAT(run, ThrowsMessage<DataError>("piece 7"));
+    int done = 0;
+    team.run(1, [&](std::int64_t) { ++done; });  // it is of use afterwards
+    team.run(0, [&](std::int64_t) { ++done; });
+    EXPECT_EQ(done, 1);
+    is_over = true;
   }
 }
 
