@@ -14,6 +14,7 @@ import sys
 import tempfile
 import unittest
 
+import long_tests
 import slurm
 import sluice_cli as cli
 
@@ -165,10 +166,12 @@ class SlurmTest(LaunchedCase):
         mpirun = "mpirun --allow-run-as-root -n 2 --oversubscribe --bind-to none "
         self.assert_ran_as_two(self.batch(mpirun + shlex.join(map(str, self.train())), "-n", 2), "Open MPI (mpirun)")
 
+    @long_tests.only("one more job")
     def test_torchrun_in_a_task_of_srun_is_what_counts(self):
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--standalone", "--nproc-per-node", 2]
         self.assert_ran_as_two(self.cluster.run("srun", "-n", 1, *torchrun, *self.train()), "torchrun")
 
+    @long_tests.only("one more job; what is refused is in comm_base_test")
     def test_variables_of_the_whole_job_are_refused(self):
         done = self.cluster.run("srun", "-n", 2, *self.train(), RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                                 MASTER_PORT=str(cli.free_port()))
@@ -183,6 +186,7 @@ class SlurmTest(LaunchedCase):
         done.stdout += log.read_text()
         return done
 
+    @long_tests.only("one more job; the next test trains by it, too")
     def test_the_example_trains(self):
         self.assert_ran_as_two(self.example(self.config), "Slurm (srun)")
 

@@ -197,6 +197,8 @@ TEST(Processes, AFileThatLeadsNowhereIsNamed) {
   EXPECT_THAT(come(1, file), AllOf(HasSubstr("5: rank 1 did not find rank 0 by the file"), HasSubstr("within 1 s")));
   EXPECT_THAT(come(0, folder.path() / "none" / "meeting"), HasSubstr("there is no such folder"));
   EXPECT_THAT(come(0, file), HasSubstr("rank 1 of 2 did not come"));
+  EXPECT_THAT(come(1, folder.path()), HasSubstr("did not find rank 0 by the file")) << "a folder";
+  EXPECT_THAT(come(0, folder.path()), HasSubstr("Is a directory; choose a file"));
   EXPECT_FALSE(std::filesystem::exists(file));
   std::ofstream(file) << R"({"address":"127.0.0.1","port":1,"run":"x","machine":"another","host":"far"})";
   EXPECT_THAT(come(1, file), AllOf(HasSubstr("2: rank 0 listens on 127.0.0.1 of far alone"), HasSubstr("--if-name")));

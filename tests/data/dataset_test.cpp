@@ -164,6 +164,19 @@ TEST(Dataset, TheListNamesWhatCanBeOpened) {
                                  "shapes", "text", "toy"));
 }
 
+TEST(Dataset, OfAProgramsOwnHasANameOfItsOwn) {
+  const auto open = [](const DatasetOptions& options, Split split) { return open_dataset(options, split); };
+  const auto adding = [&](const char* name) {
+    return [=] {
+      add_dataset({.description = {.name = name, .what = {}, .default_path = {}, .files = {}}, .open = open});
+    };
+  };
+  const std::size_t known = list_datasets().size();
+  EXPECT_THAT(adding("shapes"), ThrowsMessage<ConfigError>(HasSubstr("a data set \"shapes\" is there already")));
+  EXPECT_THROW(adding("")(), ConfigError);
+  EXPECT_EQ(list_datasets().size(), known);
+}
+
 TEST(Dataset, FashionMnistOfTheDebianPackage) {
   const auto folder = list_datasets().front().default_path;
   if (!std::filesystem::exists(folder))

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "models/family.h"
 #include "models/support.h"
 
 namespace sluice::models {
@@ -205,6 +206,16 @@ std::string refusal(const ModelOptions& options) {
     return error.what();
   }
   return "accepted";
+}
+
+TEST(Models, OfAProgramsOwnHaveNamesOfTheirOwn) {
+  const auto make = [](const ModelOptions&) { return Layers{}; };
+  const std::size_t known = families().size();
+  EXPECT_THAT([&] { add_family({.name = "vit", .make = make}); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr("a model \"vit\" is there already")));
+  EXPECT_THROW(add_family({.name = "", .make = make}), ConfigError);
+  EXPECT_THROW(add_family({.name = "own"}), BugError);
+  EXPECT_EQ(families().size(), known);
 }
 
 TEST(Models, RefuseWhatCannotBeBuiltAndSayWhatToDo) {
