@@ -284,6 +284,22 @@ class ResumeTest(unittest.TestCase):
             found = [(point.step, point.value) for point in board.Scalars(tag)]
             self.assertEqual(found, [(line["step"], as_float32(line[key])) for line in lines], tag)
 
+    def test_tensorboard_keeps_an_epoch_that_ended_with_the_checkpoint(self):
+        try:
+            from tensorboard.backend.event_processing import event_accumulator
+        except ImportError as missing:
+            self.skipTest(f"{missing}; install PYTHON_TEST_PACKAGES of scripts/dependencies.sh")
+        config = configuration(self.folder, "vit", eval_every_steps=1000)  # so the epoch is over before its checkpoint
+        sets = ["--set", "checkpoint.every_steps=5"]
+        cli.must_run("train", config, "--run-dir", self.run_dir, *sets, "--set", "train.steps=8")
+        cli.must_run("train", config, "--resume", self.run_dir / "checkpoints" / "step-5", *sets, "--set", "train.steps=10")
+        board = event_accumulator.EventAccumulator(str(self.run_dir / "tensorboard"))
+        board.Reload()
+        epochs = cli.events(self.run_dir, "epoch")
+        self.assertEqual([line["step"] for line in epochs], [5, 10])
+        self.assertEqual([(point.step, point.value) for point in board.Scalars("Loss/train_epoch")],
+                         [(line["step"], as_float32(line["loss"])) for line in epochs])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
