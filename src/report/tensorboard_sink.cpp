@@ -33,12 +33,9 @@ TensorBoardSink::TensorBoardSink(const std::filesystem::path& folder, const std:
     : events_(folder, first_step) {
   if (!settings.empty()) events_.hparams(settings);
   // An evaluation that comes again is of a step that does not: TensorBoard forgets both, by number.
-  const auto last_of = [&](const char* event) -> std::optional<ordered_json> {
-    auto last = first_step ? last_event(metrics, event) : std::nullopt;
-    return last && last->value("step", std::int64_t{-1}) == *first_step ? std::move(last) : std::nullopt;
-  };
-  if (const auto step = last_of("step")) scalars_of_step(*first_step, *step);
-  if (const auto epoch = last_of("epoch")) scalars_of_epoch(*epoch);
+  // An epoch that ended with that step waits for the evaluation, and so comes again, too.
+  const auto last = first_step ? last_event(metrics, "step") : std::nullopt;
+  if (last && last->value("step", std::int64_t{-1}) == *first_step) scalars_of_step(*first_step, *last);
 }
 
 void TensorBoardSink::plan(const RunFacts&, const ordered_json& description, std::int64_t steps_done) {

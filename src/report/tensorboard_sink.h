@@ -13,7 +13,7 @@ namespace sluice::report {
 class TensorBoardSink final : public RunSink {
  public:
   // first_step: of a resumed run, from which on earlier files are made void; metrics: its metrics.jsonl, cut where the
-  // run goes on, whose last step's and epoch's scalars are written again where that made them void. settings: of the
+  // run goes on, whose last step's scalars are written again where that made them void. settings: of the
   // configuration, as hyper-parameters.
   TensorBoardSink(const std::filesystem::path& folder, const std::filesystem::path& metrics,
                   std::optional<std::int64_t> first_step, std::span<const Setting> settings = {});
