@@ -22,8 +22,12 @@ BUILD = None
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "own_model"
 
 
-def must_run(*command, **more):
-    done = subprocess.run([str(word) for word in command], text=True, capture_output=True, check=False, timeout=600, **more)
+# CMake and Ninja are the project's own, beside its Python.
+TOOLS = {**os.environ, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ.get('PATH', '')}"}
+
+
+def must_run(*command):
+    done = subprocess.run([str(word) for word in command], text=True, capture_output=True, check=False, timeout=600, env=TOOLS)
     if done.returncode != 0:
         raise AssertionError(f"{command[0]} ended with {done.returncode}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
     return done
@@ -74,7 +78,7 @@ class OwnModelTest(unittest.TestCase):
         other.mkdir()
         (other / "version.py").write_text("__version__ = '1.0.0+cpu'\n")
         done = subprocess.run(["cmake", "-S", EXAMPLE, "-B", self.folder / "build", "-D", f"CMAKE_PREFIX_PATH={self.prefix}",
-                               "-D", f"SLUICE_TORCH_ROOT={other}"], text=True, capture_output=True, check=False)
+                               "-D", f"SLUICE_TORCH_ROOT={other}"], text=True, capture_output=True, check=False, env=TOOLS)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("Sluice was built with torch ", " ".join(done.stderr.split()))
 
