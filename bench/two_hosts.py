@@ -20,6 +20,7 @@ sys.path.insert(0, str(sides.ROOT / "tests" / "support"))
 import hosts  # noqa: E402
 
 BATCHES = {"resnet18": 64, "vgg16": 32, "vit": 64}  # samples a step, of both hosts together
+RATES = {"1gbit": 1e9, "100mbit": 1e8}  # bits a second
 MEGABYTES = {"resnet18": 44.7, "vgg16": 537.2, "vit": 21.4}  # of gradients: float32, 10 classes
 PEERS = {"DDP": [], "DDP channels_last": ["--layout", "channels_last"]}
 
@@ -31,8 +32,8 @@ def compare(model, rate, args):
                  if model != "vit" or not extra}
     with contextlib.ExitStack() as stack:
         # Each side on a network of its own, of which only the one that has its turn sends anything.
-        opened = {name: stack.enter_context(sides.Side(command, network=stack.enter_context(NumberedHosts(rate, number))))
-                  for number, (name, command) in enumerate(commands.items())}
+        opened = {name: stack.enter_context(sides.Side(command, network=stack.enter_context(hosts.Hosts(rate))))
+                  for name, command in commands.items()}
         sides.warm_up(opened.values())
         sides.take_turns(opened.values(), args.rounds)
     best = sides.fastest({name: side for name, side in opened.items() if name != "ours"})
@@ -41,18 +42,6 @@ def compare(model, rate, args):
              "steps_s": [round(value / 1e3, 3) for value in side.values("step_ms")], "network_s": floor_s,
              "ratio": opened[best].median("step_ms") / side.median("step_ms"), "loss": side.results[-1]["loss"],
              "others": side.median("others")} for name, side in opened.items()]
-
-
-RATES = {"1gbit": 1e9, "100mbit": 1e8}
-
-
-class NumberedHosts(hosts.Hosts):
-    """Several networks at once: with names of their own."""
-
-    def __init__(self, rate, number):
-        super().__init__(rate)
-        self.names = [f"{name}-{number}" for name in self.names]
-        self.cables = [f"{cable}{number}" for cable in self.cables]
 
 
 def main():

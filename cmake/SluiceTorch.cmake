@@ -1,17 +1,19 @@
-# sluice_torch: LibTorch from the project's own .venv, as an imported interface of headers and libraries. Result: target sluice_torch, target sluice_torch_pch (shared precompiled header), SLUICE_WITH_CUDA.
+# LibTorch from the project's own .venv. Result: target sluice_torch, target sluice_torch_pch (shared precompiled header),
+# SLUICE_WITH_CUDA, SLUICE_TORCH_VERSION.
+include(SluiceTorchTargets)
 
 set(SLUICE_TORCH_ROOT "" CACHE PATH "The torch package directory; default: the one of Python3_EXECUTABLE")
 if(NOT Python3_EXECUTABLE OR NOT EXISTS ${Python3_EXECUTABLE})
   message(FATAL_ERROR "No project-local Python at '${Python3_EXECUTABLE}': run scripts/bootstrap.sh, which makes .venv and configures")
 endif()
 if(NOT SLUICE_TORCH_ROOT)
-  execute_process(
-    COMMAND ${Python3_EXECUTABLE} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
-    OUTPUT_VARIABLE torch_root OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  sluice_find_torch(torch_root)
+  if(NOT torch_root)
+    message(FATAL_ERROR "${Python3_EXECUTABLE} has no package torch: run scripts/bootstrap.sh")
+  endif()
   set(SLUICE_TORCH_ROOT ${torch_root} CACHE PATH "" FORCE)
 endif()
 
-include(SluiceTorchTargets)
 sluice_torch_target(sluice_torch ${SLUICE_TORCH_ROOT})
 
 # CUDA: host-side calls only, so the toolkit's headers are enough to compile; the libraries come with the torch package.
@@ -25,8 +27,7 @@ if(NOT SLUICE_CUDA STREQUAL "OFF")
     message(FATAL_ERROR "SLUICE_CUDA=ON, but no CUDA toolkit was found (nvcc or CUDAToolkit_ROOT) or the torch package has no CUDA libraries")
   endif()
 endif()
-file(STRINGS ${SLUICE_TORCH_ROOT}/version.py torch_version REGEX "^__version__ *=")
-string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" SLUICE_TORCH_VERSION "${torch_version}")
+sluice_torch_version(SLUICE_TORCH_VERSION ${SLUICE_TORCH_ROOT})
 message(STATUS "Sluice: torch at ${SLUICE_TORCH_ROOT}, CUDA ${SLUICE_WITH_CUDA}")
 
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cpp CONTENT "// carries the precompiled header\n" @ONLY)

@@ -1,6 +1,24 @@
 # LibTorch as interface libraries, for the build and for the installed package. Torch's own CMake package refuses to
 # configure without a CUDA toolkit, so its libraries are named here directly.
 
+# sluice_find_torch(ROOT): the folder of the torch package of Python3_EXECUTABLE; empty where it has none.
+function(sluice_find_torch root)
+  execute_process(
+    COMMAND ${Python3_EXECUTABLE} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+    OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failure)
+  if(failure)
+    set(found "")
+  endif()
+  set(${root} "${found}" PARENT_SCOPE)
+endfunction()
+
+# sluice_torch_version(VERSION ROOT): three numbers, as in 2.11.0.
+function(sluice_torch_version version root)
+  file(STRINGS ${root}/version.py line REGEX "^__version__ *=")
+  string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" found "${line}")
+  set(${version} "${found}" PARENT_SCOPE)
+endfunction()
+
 # sluice_torch_target(NAME ROOT): of the torch package in ROOT.
 function(sluice_torch_target name root)
   add_library(${name} INTERFACE IMPORTED GLOBAL)

@@ -52,6 +52,11 @@ def data_sets(options):
     return {"data.name": "fashion_mnist" if is_fashion else "cifar10", "data.path": folder}
 
 
+def folder_views(image_size):
+    """Of pictures of a folder: the random crops of the published recipes."""
+    return {"data.crop_area": 0.08, "data.crop_padding": 0, "data.resize": image_size * 8 // 7}
+
+
 def data_title(options):
     """As people write it."""
     return {"shapes": "shapes", "cifar10": "CIFAR-10", "fashion_mnist": "Fashion-MNIST", "image_folder": "an image folder"}[data_sets(options)["data.name"]]

@@ -1,5 +1,6 @@
 """Hosts with a slow network between them: network namespaces of this machine stand in for them. Needs root, ip and tc."""
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -13,14 +14,18 @@ def ip(*words):
     run("ip", *words)
 
 
+numbers = itertools.count()  # so that one process may have several networks at once
+
+
 class Namespaces:
     """Two namespaces with a cable between them, or more at a switch, and a limit on what each sends ("100mbit")."""
 
     def __init__(self, rate, count=2):
         self.rate = rate
-        self.names = [f"sluice-{os.getpid()}-{i}" for i in range(count)]
-        self.switch = f"sluice-{os.getpid()}-switch" if count > 2 else None
-        self.cables = [f"slc{os.getpid() % 100000}-{i}" for i in range(count)]
+        number = next(numbers)
+        self.names = [f"sluice-{os.getpid()}-{number}-{i}" for i in range(count)]
+        self.switch = f"sluice-{os.getpid()}-{number}-switch" if count > 2 else None
+        self.cables = [f"slc{os.getpid() % 100000}-{number}-{i}" for i in range(count)]  # at most 15 letters
         self.addresses = [f"10.213.7.{i + 1}" for i in range(count)]
 
     def connect(self):
@@ -36,6 +41,14 @@ class Namespaces:
             ip("-n", self.switch, "link", "set", f"port{i}", "master", "bridge", "up")
 
     def __enter__(self):
+        try:
+            self.make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def make(self):
         for name in self.names:
             ip("netns", "add", name)
         self.connect()
@@ -45,7 +58,6 @@ class Namespaces:
             ip("-n", name, "link", "set", self.cables[i], "up")
             run(*self.command(i, "tc", "qdisc", "add", "dev", self.cables[i], "root", "tbf", "rate", self.rate, "burst", "128kb",
                         "latency", "50ms"))
-        return self
 
     def __exit__(self, *_):
         for name in [*self.names, *([self.switch] if self.switch else [])]:

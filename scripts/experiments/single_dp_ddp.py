@@ -49,7 +49,7 @@ def sets_of(way, options):
         "train.eval_every_steps": arguments.ONLY_AT_THE_END}
     size = {"model.image_size": options.image_size} if options.image_size else {}
     if size and arguments.data_sets(options)["data.name"] == "image_folder":
-        size |= {"data.crop_area": 0.08, "data.crop_padding": 0, "data.resize": options.image_size * 8 // 7}
+        size |= arguments.folder_views(options.image_size)
     return length | size | arguments.device_sets(options) | arguments.data_sets(options) | {
         "model.name": options.model,
         "data.workers": options.workers,

@@ -62,7 +62,7 @@ def sets_of(batch, rate, seed, options):
     of_data = arguments.data_sets(options)
     views = {"data.crop_padding": 4} if of_data["data.name"] in ("cifar10", "shapes") else {}
     if of_data["data.name"] == "image_folder":
-        views = {"data.crop_area": 0.08, "data.crop_padding": 0, "data.resize": options.image_size * 8 // 7, "data.broken": "skip"}
+        views = arguments.folder_views(options.image_size) | {"data.broken": "skip"}
     return arguments.device_sets(options) | of_data | views | {
         "model.name": options.model,
         "model.image_size": options.image_size,
