@@ -1,13 +1,13 @@
 // predict: the time of one training step, and where it goes, from measured costs. Whoever estimates a step asks here:
 // plans, the search for a cut, `sluice profile`, advice.
 // Frozen layers come first: every device runs its share of the samples through them. Then the schedule's actions run in
-// its own order (pipeline/schedule/simulate.h), with a hop wherever a result goes to another device. When the gradients
-// of a stage are whole, their sum over the replicas begins; all stages share one network. When everything has ended,
-// the weights are updated. A run hides more of an all-reduce in two ways: its buckets begin inside a stage's last
-// backward, and local replicas sum different stages at the same time. Not here: loading, and what devices that work at
-// once take from each other. Pure. Times in seconds.
+// its own order (pipeline/schedule/simulate.h), with a hop wherever a result goes to another device. Buckets of
+// gradients are summed over the replicas as soon as they are whole (reductions.h). When everything has ended, the
+// weights are updated. A run hides more of an all-reduce where local replicas sum different stages at the same time.
+// Not here: loading, and what devices that work at once take from each other. Pure. Times in seconds.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,6 +17,7 @@
 #include "core/plan.h"
 #include "pipeline/schedule/action.h"
 #include "pipeline/schedule/simulate.h"
+#include "tune/reductions.h"
 
 namespace sluice::tune {
 
@@ -35,9 +36,11 @@ struct StepOverheads {
 struct StepCosts {
   std::vector<pipeline::StepCost> stages;  // [stage]
   std::vector<double> sent_bytes;          // [stage]: to the next one; may be empty: nothing
-  std::vector<double> trained_bytes;       // [stage]: gradients, to be summed once a step; may be empty: none
+  StageGradients gradients;                // to be summed once a step; may be empty: none
   double frozen_s = 0;                     // a step, of each device: its share of the frozen layers' work
   StepOverheads overheads;
+
+  [[nodiscard]] double trained_bytes(std::size_t stage) const;
 };
 
 // They add up to the step.

@@ -28,6 +28,13 @@ Schedule schedule_of(const std::string& name, int devices, int chunks) {
 
 StepCosts equal_stages(int stages, const StepCost& cost) { return {.stages = std::vector(stages, cost)}; }
 
+// [stage]: gradients that are whole at the end of the last backward.
+StageGradients whole(const std::vector<double>& bytes) {
+  StageGradients gradients;
+  for (const double of_stage : bytes) gradients.push_back({{.bytes = of_stage}});
+  return gradients;
+}
+
 double sum_of(const DevicePrediction& device) {
   return device.compute + device.all_reduce + device.update + device.bubble;
 }
@@ -71,7 +78,7 @@ TEST(PredictStep, AHopIsPaidThereAndBack) {
 TEST(PredictStep, LinksOfEndlessBandwidthAreNone) {
   StepCosts costs = equal_stages(4, {.forward = 1, .input = 1.5, .weight = 0.5});
   costs.sent_bytes = {1e9, 2e9, 3e9, 0};
-  costs.trained_bytes = {1e9, 1e9, 1e9, 1e9};
+  costs.gradients = whole({1e9, 1e9, 1e9, 1e9});
   const Schedule schedule = schedule_of("1f1b", 4, 6);
   const double without = predict_step(schedule, costs).seconds;
   for (const auto& endless : {LinkCost{}, LinkCost{.bytes_per_s = std::numeric_limits<double>::infinity()}}) {
@@ -82,7 +89,7 @@ TEST(PredictStep, LinksOfEndlessBandwidthAreNone) {
 
 TEST(AllReduce, OfASingleStageIsExposedWhole) {
   StepCosts costs = equal_stages(1, {.forward = 1, .input = 1, .weight = 1});
-  costs.trained_bytes = {100};
+  costs.gradients = whole({100});
   costs.overheads.all_reduce = LinkCost{.latency_s = 0.5, .bytes_per_s = 20};
   EXPECT_NEAR(predict_step(schedule_of("1f1b", 1, 4), costs).all_reduce, 5.5, kRounding);
   costs.overheads.bucket_bytes = 30;  // four buckets, one after the other
@@ -98,7 +105,7 @@ TEST(AllReduce, IsHiddenByTheStagesThatStillWork) {
   const Schedule schedule = schedule_of("gpipe", 3, 4);
   const double compute = predict_step(schedule, costs).seconds;
   const auto exposed = [&](const std::vector<double>& bytes) {
-    costs.trained_bytes = bytes;
+    costs.gradients = whole(bytes);
     costs.overheads.all_reduce = LinkCost{.bytes_per_s = 1};
     const StepPrediction step = predict_step(schedule, costs);
     EXPECT_NEAR(step.seconds, compute + step.all_reduce, kRounding);
@@ -114,7 +121,7 @@ TEST(AllReduce, IsHiddenByTheStagesThatStillWork) {
 
 TEST(Update, IsOfTheDeviceWithMostWeights) {
   StepCosts costs = equal_stages(2, {.forward = 1, .input = 1, .weight = 1});
-  costs.trained_bytes = {10, 40};
+  costs.gradients = whole({10, 40});
   costs.overheads.update = AffineCost{.a_s = 1, .b_s = 0.1};
   StepPrediction step = predict_step(schedule_of("1f1b", 2, 2), costs);
   EXPECT_NEAR(step.update, 5, kRounding);
@@ -140,9 +147,9 @@ TEST(PredictStep, IsAtLeastTheBusiestDeviceAndAtMostTheSumOfAll) {
       for (int s = 0; s < schedule.stages; ++s) {
         costs.stages.push_back({rng.uniform(), rng.uniform(), rng.uniform()});
         costs.sent_bytes.push_back(10 * rng.uniform());
-        costs.trained_bytes.push_back(rng.below(3) == 0 ? 0.0 : 200 * rng.uniform());
+        costs.gradients.push_back({{.bytes = rng.below(3) == 0 ? 0.0 : 200 * rng.uniform()}});
         costs.overheads.borders.push_back({rng.uniform(), 20.0});
-        const double bytes = costs.trained_bytes[s];
+        const double bytes = costs.trained_bytes(s);
         sum += m * (costs.stages[s].forward + costs.stages[s].input + costs.stages[s].weight);
         sum += 2 * m * costs.overheads.borders[s].at(costs.sent_bytes[s]);
         if (bytes > 0)
