@@ -46,10 +46,11 @@ int run(const std::vector<std::string>& words) {
     for (int i = 0; i < options.prefetch; ++i) loader.next();  // what was made while others had their turn
     const Nanoseconds begin = now_ns();
     const double cpu = cpu_ms();
-    for (int i = 0; i < batches; ++i) loader.next();
+    std::int64_t samples = 0;  // the last batch of an epoch may be short
+    for (int i = 0; i < batches; ++i) samples += loader.next()->targets.size(0);
     const double seconds = 1e-9 * static_cast<double>(now_ns() - begin);
-    std::cout << "{\"samples_per_s\": " << static_cast<double>(batches * options.batch_size) / seconds
-              << ", \"cpu_ms\": " << cpu_ms() - cpu << "}" << std::endl;
+    std::cout << "{\"samples_per_s\": " << static_cast<double>(samples) / seconds << ", \"cpu_ms\": " << cpu_ms() - cpu
+              << "}" << std::endl;
   }
   return 0;
 }

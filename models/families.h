@@ -8,7 +8,6 @@
 
 #include "core/check.h"
 #include "models/family.h"
-#include "nn/registry.h"
 
 namespace sluice::models {
 
@@ -19,10 +18,6 @@ Layers make_vit(const ModelOptions& options);
 Layers make_gpt2(const ModelOptions& options);  // after token_sizes(): no 0 in vocabulary and context
 Layers make_mlp(const ModelOptions& options);
 Layers make_toy_cnn(const ModelOptions& options);
-
-inline nn::LayerOptions layer_options(const ModelOptions& options) {
-  return {.seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights};
-}
 
 // Of a table of sizes, whose rows have a `name`.
 template <typename Sizes>
@@ -38,6 +33,8 @@ const auto& size_named(const Sizes& sizes, const std::string& name) {
   return *found;
 }
 
+std::vector<std::string> resnet_names();          // smallest first
+std::vector<std::string> vgg_names();             // smallest first
 std::vector<std::string> convnext_sizes();        // smallest first
 std::vector<std::string> vit_sizes();             // smallest first
 std::vector<std::string> gpt2_sizes();            // smallest first

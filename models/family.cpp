@@ -1,7 +1,10 @@
 #include "models/family.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/check.h"
 #include "core/concat.h"
@@ -11,28 +14,24 @@
 namespace sluice::models {
 namespace {
 
-std::vector<Family>& known_families() {
-  static std::vector<Family> all{
-      Family{.name = "resnet8", .make = make_resnet},
-      Family{.name = "resnet18", .make = make_resnet, .stems = resnet_stems},
-      Family{.name = "resnet34", .make = make_resnet, .stems = resnet_stems},
-      Family{.name = "resnet50", .make = make_resnet, .stems = resnet_stems},
-      Family{.name = "resnet101", .make = make_resnet, .stems = resnet_stems},
-      Family{.name = "resnet152", .make = make_resnet, .stems = resnet_stems},
-      Family{.name = "vgg11", .make = make_vgg, .has_dropout = true},
-      Family{.name = "vgg11_bn", .make = make_vgg, .has_dropout = true},
-      Family{.name = "vgg13", .make = make_vgg, .has_dropout = true},
-      Family{.name = "vgg13_bn", .make = make_vgg, .has_dropout = true},
-      Family{.name = "vgg16", .make = make_vgg, .has_dropout = true},
-      Family{.name = "vgg16_bn", .make = make_vgg, .has_dropout = true},
-      Family{.name = "vgg19", .make = make_vgg, .has_dropout = true},
-      Family{.name = "vgg19_bn", .make = make_vgg, .has_dropout = true},
-      Family{.name = "convnext", .make = make_convnext, .sizes = convnext_sizes, .has_stochastic_depth = true},
-      Family{.name = "vit", .make = make_vit, .sizes = vit_sizes, .has_dropout = true},
-      Family{.name = "gpt2", .make = make_gpt2, .sizes = gpt2_sizes, .tokens = gpt2_tokens, .has_dropout = true},
-      Family{.name = "mlp", .make = make_mlp, .has_dropout = true},
-      Family{.name = "toy_cnn", .make = make_toy_cnn},
+std::vector<Family> own_families() {
+  std::vector<Family> all;
+  for (const std::string& name : resnet_names()) all.push_back({.name = name, .make = make_resnet});
+  for (std::size_t i = 1; i < all.size(); ++i) all[i].stems = resnet_stems;  // resnet8 has one stem
+  for (const std::string& name : vgg_names()) all.push_back({.name = name, .make = make_vgg, .has_dropout = true});
+  const std::vector<Family> others{
+      {.name = "convnext", .make = make_convnext, .sizes = convnext_sizes, .has_stochastic_depth = true},
+      {.name = "vit", .make = make_vit, .sizes = vit_sizes, .has_dropout = true},
+      {.name = "gpt2", .make = make_gpt2, .sizes = gpt2_sizes, .tokens = gpt2_tokens, .has_dropout = true},
+      {.name = "mlp", .make = make_mlp, .has_dropout = true},
+      {.name = "toy_cnn", .make = make_toy_cnn},
   };
+  all.insert(all.end(), others.begin(), others.end());
+  return all;
+}
+
+std::vector<Family>& known_families() {
+  static std::vector<Family> all = own_families();
   return all;
 }
 

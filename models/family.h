@@ -11,6 +11,7 @@
 #include "core/sample_kind.h"
 #include "models/model.h"
 #include "nn/layer.h"
+#include "nn/registry.h"
 
 namespace sluice::models {
 
@@ -29,6 +30,11 @@ struct Family {
 
   [[nodiscard]] SampleKind kind() const { return tokens ? SampleKind::kTokens : SampleKind::kImage; }
 };
+
+// What each layer of a model needs of its options.
+[[nodiscard]] inline nn::LayerOptions layer_options(const ModelOptions& options) {
+  return {.seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights};
+}
 
 // In the order of `sluice models`.
 [[nodiscard]] const std::vector<Family>& families();

@@ -18,10 +18,10 @@ constexpr const char* kPositions = "vit.embeddings.position_embeddings";
 constexpr const char* kCounter = ".num_batches_tracked";
 
 // Names and shapes, without values.
-NamedTensors tensors_of(ModelOptions model) {
-  model.draw_weights = false;
+NamedTensors tensors_of(const ModelOptions& options) {
+  const Model model = make_without_values(options);
   NamedTensors tensors;
-  for (const auto& layer : make_model(model).layers) {
+  for (const auto& layer : model.layers) {
     for (const nn::Parameter* parameter : layer->parameters()) tensors[parameter->name] = parameter->value;
     for (const nn::Buffer* buffer : layer->buffers()) tensors[buffer->name] = buffer->value;
   }
@@ -42,9 +42,8 @@ std::int64_t count_known(NamesOf source, const std::string& model, const NamedTe
   });
 }
 
-[[noreturn]] void refuse_file(const std::string& source, ModelOptions model, const NamedTensors& file) {
-  model.draw_weights = false;
-  const Model made = make_model(model);
+[[noreturn]] void refuse_file(const std::string& source, const ModelOptions& model, const NamedTensors& file) {
+  const Model made = make_without_values(model);
   std::vector<std::string> libraries;
   for (const NamesOf names : foreign_sources(model.name)) libraries.push_back(in_words(names));
   const std::string others = libraries.empty() ? "" : concat(", nor any under ", join(libraries, ", "), " names");

@@ -50,11 +50,7 @@ std::vector<int> freeze_points(std::span<const std::string> layers, FreezeUnit u
 }
 
 std::vector<int> freeze_points(const ModelOptions& options, FreezeUnit unit) {
-  ModelOptions described = options;
-  described.draw_weights = false;
-  std::vector<std::string> names;
-  for (const auto& layer : make_model(described).layers) names.push_back(layer->name());
-  return freeze_points(names, unit);
+  return freeze_points(layer_names(make_without_values(options)), unit);
 }
 
 }  // namespace sluice::models

@@ -72,6 +72,32 @@ void check_common(const ModelOptions& options, const Family& family) {
   }
 }
 
+// What stands behind the last normalisation of the last layer: the classifier. Tied copies are the owner's layer's.
+Layers with_marked_classifier(Layers layers) {
+  for (nn::Parameter* parameter : layers.back()->parameters())
+    parameter->is_classifier = parameter->role != nn::ParameterRole::kNorm && parameter->tied_to.empty();
+  return layers;
+}
+
+ModelInfo describe(const std::string& name, const std::string& size) {
+  ModelOptions options;
+  options.name = name;
+  options.size = size;
+  ModelInfo info{.name = name, .size = size};
+  try {
+    const Model model = make_without_values(options);
+    for (const auto& layer : model.layers) {
+      ++info.layers;
+      for (const nn::Parameter* parameter : layer->parameters()) {
+        if (parameter->tied_to.empty()) info.parameters += parameter->value.numel();
+      }
+    }
+  } catch (const ConfigError&) {  // one of somebody's own that takes only other images
+    return {.name = name, .size = size};
+  }
+  return info;
+}
+
 }  // namespace
 
 SampleKind kind_of(const std::string& name) { return find_family(name).kind(); }
@@ -85,22 +111,11 @@ TokenSizes token_sizes(const ModelOptions& options) {
           options.context != 0 ? options.context : own.context};
 }
 
-namespace {
-
-// What stands behind the last normalisation of the last layer: the classifier. Tied copies are the owner's layer's.
-std::vector<std::unique_ptr<nn::Layer>> with_head(std::vector<std::unique_ptr<nn::Layer>> layers) {
-  for (nn::Parameter* parameter : layers.back()->parameters())
-    parameter->is_head = parameter->role != nn::ParameterRole::kNorm && parameter->tied_to.empty();
-  return layers;
-}
-
-}  // namespace
-
 Model make_model(const ModelOptions& options) {
   const Family& family = find_family(options.name);
   check_common(options, family);
   if (family.kind() == SampleKind::kImage) {
-    return {.layers = with_head(family.make(options)),
+    return {.layers = with_marked_classifier(family.make(options)),
             .kind = SampleKind::kImage,
             .sample_shape = {options.channels, options.image_size, options.image_size},
             .classes = options.classes};
@@ -109,39 +124,24 @@ Model make_model(const ModelOptions& options) {
   const TokenSizes sizes = token_sizes(options);
   complete.vocabulary = sizes.vocabulary;
   complete.context = sizes.context;
-  return {.layers = with_head(family.make(complete)),
+  return {.layers = with_marked_classifier(family.make(complete)),
           .kind = SampleKind::kTokens,
           .sample_shape = {sizes.context},
           .classes = sizes.vocabulary};
 }
 
-int count_layers(ModelOptions options) {
+Model make_without_values(ModelOptions options) {
   options.draw_weights = false;
-  return static_cast<int>(make_model(options).layers.size());
+  return make_model(options);
 }
 
-namespace {
-
-ModelInfo describe(const std::string& name, const std::string& size) {
-  ModelOptions options;
-  options.name = name;
-  options.size = size;
-  options.draw_weights = false;
-  ModelInfo info{.name = name, .size = size};
-  try {
-    for (const auto& layer : make_model(options).layers) {
-      ++info.layers;
-      for (const nn::Parameter* parameter : layer->parameters()) {
-        if (parameter->tied_to.empty()) info.parameters += parameter->value.numel();
-      }
-    }
-  } catch (const ConfigError&) {  // one of somebody's own that takes only other images
-    return {.name = name, .size = size};
-  }
-  return info;
+std::vector<std::string> layer_names(const Model& model) {
+  std::vector<std::string> names;
+  for (const auto& layer : model.layers) names.push_back(layer->name());
+  return names;
 }
 
-}  // namespace
+int count_layers(const ModelOptions& options) { return static_cast<int>(make_without_values(options).layers.size()); }
 
 std::vector<ModelInfo> list_models() {
   std::vector<ModelInfo> all;

@@ -26,7 +26,7 @@ struct ModelOptions : ModelSpec {
 
   at::ScalarType dtype;
   std::uint64_t seed;
-  bool draw_weights = true;  // false: quick, for names, shapes and counts; the parameters have no values
+  bool draw_weights = true;  // false: the parameters have no values (make_without_values())
 };
 
 struct Model {
@@ -37,6 +37,11 @@ struct Model {
 };
 
 [[nodiscard]] Model make_model(const ModelOptions& options);
+
+// The same for names, shapes and counts: quick, because its parameters have no values.
+[[nodiscard]] Model make_without_values(ModelOptions options);
+// [layer]
+[[nodiscard]] std::vector<std::string> layer_names(const Model& model);
 
 // What the models of this name take. ConfigError for a name that make_model() refuses.
 [[nodiscard]] SampleKind kind_of(const std::string& name);
@@ -49,7 +54,7 @@ struct TokenSizes {
 [[nodiscard]] TokenSizes token_sizes(const ModelOptions& options);
 
 // The layers that make_model() gives, without drawing weights.
-[[nodiscard]] int count_layers(ModelOptions options);
+[[nodiscard]] int count_layers(const ModelOptions& options);
 
 struct ModelInfo {
   std::string name;

@@ -172,19 +172,17 @@ struct ResNet {
   std::vector<int> blocks;
 };
 
-ResNet resnet_of(const std::string& name) {
-  const std::vector<std::int64_t> widths{64, 128, 256, 512};
-  const std::array known{
-      ResNet{"resnet8", BlockKind::kBasic, {16, 32, 64}, {1, 1, 1}},
-      ResNet{"resnet18", BlockKind::kBasic, widths, {2, 2, 2, 2}},
-      ResNet{"resnet34", BlockKind::kBasic, widths, {3, 4, 6, 3}},
-      ResNet{"resnet50", BlockKind::kBottleneck, widths, {3, 4, 6, 3}},
-      ResNet{"resnet101", BlockKind::kBottleneck, widths, {3, 4, 23, 3}},
-      ResNet{"resnet152", BlockKind::kBottleneck, widths, {3, 8, 36, 3}},
+const std::vector<ResNet>& resnets() {
+  static const std::vector<std::int64_t> widths{64, 128, 256, 512};
+  static const std::vector<ResNet> all{
+      {"resnet8", BlockKind::kBasic, {16, 32, 64}, {1, 1, 1}},
+      {"resnet18", BlockKind::kBasic, widths, {2, 2, 2, 2}},
+      {"resnet34", BlockKind::kBasic, widths, {3, 4, 6, 3}},
+      {"resnet50", BlockKind::kBottleneck, widths, {3, 4, 6, 3}},
+      {"resnet101", BlockKind::kBottleneck, widths, {3, 4, 23, 3}},
+      {"resnet152", BlockKind::kBottleneck, widths, {3, 8, 36, 3}},
   };
-  const auto* const found = std::ranges::find_if(known, [&](const ResNet& resnet) { return name == resnet.name; });
-  check(found != known.end(), "make_resnet: " + name);
-  return *found;
+  return all;
 }
 
 // Returns the channels behind the last block.
@@ -203,10 +201,12 @@ std::int64_t add_blocks(Layers& layers, const ResNet& resnet, const nn::LayerOpt
 
 }  // namespace
 
+std::vector<std::string> resnet_names() { return names_of(resnets()); }
+
 std::vector<std::string> resnet_stems() { return {"cifar", "imagenet"}; }
 
 Layers make_resnet(const ModelOptions& options) {
-  const ResNet resnet = resnet_of(options.name);
+  const ResNet& resnet = size_named(resnets(), options.name);
   const nn::LayerOptions layer = layer_options(options);
   const StemKind stem = options.stem == "imagenet" ? StemKind::kImagenet : StemKind::kCifar;
   Layers layers;

@@ -136,11 +136,11 @@ void check_vgg_image(const ModelOptions& options) {
 
 }  // namespace
 
+std::vector<std::string> vgg_names() { return names_of(kVggs); }
+
 Layers make_vgg(const ModelOptions& options) {
   check_vgg_image(options);
-  const auto* const vgg = std::ranges::find_if(kVggs, [&](const Vgg& known) { return options.name == known.name; });
-  check(vgg != kVggs.end(), "make_vgg: " + options.name);
-  Layers layers = make_features(options, *vgg);
+  Layers layers = make_features(options, size_named(kVggs, options.name));
   const nn::LayerOptions layer = layer_options(options);
   const std::int64_t features = kWidths.back() * kGrid * kGrid;
   layers.push_back(std::make_unique<Hidden>("classifier.0", features, options.dropout, layer));

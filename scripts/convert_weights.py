@@ -82,6 +82,8 @@ def weights_in(table, key, path):
 
 
 def without_prefixes(tensors):
+    if "n_averaged" in tensors:  # torch.optim.swa_utils.AveragedModel: the model's names behind "module.", and this counter
+        tensors = {name: tensor for name, tensor in tensors.items() if name != "n_averaged"}
     for prefix in (*PREFIXES, *PREFIXES):  # each may stand before the other
         if tensors and all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}

@@ -43,7 +43,7 @@ class Dense : public nn::RegisteredLayer {
 };
 
 models::Layers make_waves(const models::ModelOptions& options) {
-  const nn::LayerOptions layer{.seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights};
+  const nn::LayerOptions layer = models::layer_options(options);
   const std::int64_t inputs = std::int64_t{options.channels} * options.image_size * options.image_size;
   models::Layers layers;
   layers.push_back(std::make_unique<Waves>("waves", inputs, 32, layer));

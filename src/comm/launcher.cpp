@@ -29,11 +29,13 @@ struct Names {
   const char* size;
   const char* local_rank;
   const char* local_size;
+  bool may_be_half = false;  // the rank without the size is no mistake
 };
 constexpr Names kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kVariables{"RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr Names kOpenMpi{"Open MPI (mpirun)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kOpenMpi{"Open MPI (mpirun)",          "OMPI_COMM_WORLD_RANK",       "OMPI_COMM_WORLD_SIZE",
+                         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                         /*may_be_half=*/true};  // some set one of them to tell a library its rank
 constexpr Names kSlurm{"Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", nullptr};
 
 bool is_torchrun(const Environment& environment) { return environment("TORCHELASTIC_RUN_ID").has_value(); }
@@ -66,7 +68,7 @@ void read_local_place(LaunchedPlace& place, const Names& names, const Environmen
 std::optional<LaunchedPlace> place_by_variables(const Names& names, const Environment& environment) {
   const auto rank = environment(names.rank), size = environment(names.size);
   const bool is_half = rank.has_value() != size.has_value();
-  if (is_half && names.launcher != kOpenMpi.launcher) {
+  if (is_half && !names.may_be_half) {
     throw ConfigError(concat(rank ? names.rank : names.size, " is set, but ", rank ? names.size : names.rank,
                              " is not; set both or neither"));
   }
@@ -170,7 +172,8 @@ int parse_number(const std::string& what, const std::string& text, int low, int 
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high)
-    throw ConfigError(concat(what, " = '", text, "' is not a number from ", low, " to ", high));
+    throw ConfigError(
+        concat(what, " = '", text, "' is not a number from ", low, " to ", high, "; correct it or leave it out"));
   return value;
 }
 

@@ -21,7 +21,7 @@ struct LaunchedPlace {
   std::string size_name;
   int rank = 0;
   int size = 1;
-  int local_rank = -1;  // among the processes of this machine; -1: not known
+  int local_rank = -1;  // among the processes of this machine; picks a slice of its devices; -1: not known
   int local_size = 0;   // processes of this machine; 0: not known
 };
 

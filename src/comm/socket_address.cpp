@@ -13,6 +13,7 @@
 #include <memory>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "core/check.h"
 #include "core/concat.h"
@@ -55,6 +56,14 @@ std::string reason(int error) { return std::generic_category().message(error); }
 }
 
 }  // namespace
+
+std::optional<HostAndPort> split_host_and_port(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  std::string host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return HostAndPort{std::move(host), text.substr(colon + 1)};
+}
 
 int listen_on(const std::string& host, int port, const AddressSettings& settings) {
   const AddressList addresses = resolve(host, port, SOCK_STREAM, settings.host);

@@ -4,9 +4,19 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 namespace sluice::comm {
+
+inline constexpr int kLargestPort = 65535;
+
+// "HOST:PORT"; an IPv6 address in brackets, which are left out. The port is text still; nothing where there is none.
+struct HostAndPort {
+  std::string host;
+  std::string port;
+};
+[[nodiscard]] std::optional<HostAndPort> split_host_and_port(const std::string& text);
 
 // What an error says to check.
 struct AddressSettings {

@@ -2,13 +2,12 @@
 
 #include <string_view>
 
+#include "comm/socket_address.h"
 #include "core/concat.h"
 #include "core/error.h"
 
 namespace sluice::comm {
 namespace {
-
-constexpr int kLargestPort = 65535;
 
 constexpr std::string_view kTcp = "tcp://";
 constexpr std::string_view kFile = "file://";
@@ -33,12 +32,9 @@ void meet_at(World& world, const std::string& host, const std::string& host_name
 }
 
 void meet_at_url(World& world, const std::string& init) {
-  const std::string place = init.substr(kTcp.size());
-  const std::size_t colon = place.rfind(':');
-  if (colon == std::string::npos) throw ConfigError(concat("--init ", init, " has no port; write tcp://HOST:PORT"));
-  std::string host = place.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);  // tcp://[::1]:29500
-  meet_at(world, host, "the host of --init", place.substr(colon + 1), "the port of --init");
+  const auto place = split_host_and_port(init.substr(kTcp.size()));
+  if (!place) throw ConfigError(concat("--init ", init, " has no port; write tcp://HOST:PORT"));
+  meet_at(world, place->host, "the host of --init", place->port, "the port of --init");
 }
 
 // Rank 0 listens on loopback there, unless an interface is named.

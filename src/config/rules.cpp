@@ -6,6 +6,7 @@
 #include "config/value.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace sluice::config {
 namespace {
@@ -220,12 +221,38 @@ class Rules {
             {"train.lr_decay_steps", "train.lr_decay_every", "train.lr_decay_epochs", "train.lr_decay_every_epochs"},
             "more than one of train.lr_decay_steps, train.lr_decay_every, train.lr_decay_epochs and "
             "train.lr_decay_every_epochs is set; leave all but one of them out");
+    check_keys_of_schedule();
     require(train.warmup_steps == 0 || train.warmup_epochs == 0, {"train.warmup_steps", "train.warmup_epochs"},
             "train.warmup_steps and train.warmup_epochs are both set; leave one of them out");
     require(std::ranges::adjacent_find(train.lr_decay_epochs, std::greater_equal<>{}) == train.lr_decay_epochs.end(),
             {"train.lr_decay_epochs"}, "train.lr_decay_epochs must rise from entry to entry");
     require(std::ranges::adjacent_find(train.lr_decay_steps, std::greater_equal<>{}) == train.lr_decay_steps.end(),
             {"train.lr_decay_steps"}, "train.lr_decay_steps must rise from entry to entry");
+  }
+
+  // A key that the schedule does not read would be set for nothing.
+  void check_keys_of_schedule() const {
+    const auto& train = config_.train;
+    struct Key {
+      std::string_view name;
+      bool is_set;
+      std::vector<std::string_view> schedules;  // that read it
+    };
+    const std::vector<Key> keys{
+        {"train.lr_decay_steps", !train.lr_decay_steps.empty(), {"step"}},
+        {"train.lr_decay_epochs", !train.lr_decay_epochs.empty(), {"step"}},
+        {"train.lr_decay_every", train.lr_decay_every > 0, {"step", "exponential"}},
+        {"train.lr_decay_every_epochs", train.lr_decay_every_epochs > 0, {"step", "exponential"}},
+        {"train.lr_power", train.lr_power != TrainConfig{}.lr_power, {"polynomial"}},
+        {"train.lr_min", train.lr_min > 0, {"cosine", "linear", "polynomial", "plateau"}},
+    };
+    for (const auto& [name, is_set, schedules] : keys) {
+      const bool is_read = std::ranges::find(schedules, train.lr_schedule) != schedules.end();
+      require(!is_set || is_read, {name, "train.lr_schedule"},
+              concat(name, " is set, but train.lr_schedule=\"", train.lr_schedule,
+                     "\" does not read it; leave it out or choose ", schedules.size() > 1 ? "one of " : "",
+                     join(std::vector<std::string>(schedules.begin(), schedules.end()), ", ")));
+    }
   }
 
   const Config& config_;

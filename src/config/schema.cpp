@@ -105,7 +105,9 @@ Keys data_keys() {
        "threads that prepare batches; 0 = the training thread does"},
       {"data.prefetch", data<&C::prefetch>(), between(1, 1024), "batches", "batches prepared ahead"},
       {"data.limit", data<&C::limit>(), at_least(0), "samples",
-       "use only the first samples of the training set and of the test set; 0 = all"},
+       "use only so many samples of the training set and of the test set: the first, of image_folder evenly spaced "
+       "ones; 0 "
+       "= all"},
       {"data.samples", data<&C::samples>(), at_least(1), "samples",
        "training samples of a synthetic data set; a fifth of it more for testing"},
       {"data.resize", data<&C::resize>(), between(0, 65'536), "pixels",

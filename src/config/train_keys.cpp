@@ -65,9 +65,9 @@ Keys keys_of_rates() {
       {"train.lr_decay", train<&C::lr_decay>(), RealRange{.low = 0, .high = 1, .low_open = true}, "",
        "factor of \"step\", \"exponential\" and \"plateau\""},
       {"train.lr_decay_every", train<&C::lr_decay_every>(), at_least(0), "steps",
-       "\"step\" multiplies the rate every so many steps, and \"exponential\" has come to that factor after so many; 0 "
-       "= "
-       "at train.lr_decay_steps"},
+       "\"step\" multiplies the rate every so many steps, \"exponential\" has come to that factor after so many; 0 = "
+       "at "
+       "train.lr_decay_steps"},
       {"train.lr_decay_epochs", train<&C::lr_decay_epochs>(), at_least(1), "epochs",
        "train.lr_decay_steps in epochs, and in its place"},
       {"train.lr_decay_every_epochs", train<&C::lr_decay_every_epochs>(), at_least(0), "epochs",
@@ -103,7 +103,7 @@ Keys keys_of_the_rest() {
       {"train.eval_every_epochs", train<&C::eval_every_epochs>(), at_least(1), "epochs",
        "epochs between evaluations; the last step is followed by one in any case"},
       {"train.eval_limit", train<&C::eval_limit>(), at_least(0), "samples",
-       "evaluate on the first so many of the test set only; 0 = all"},
+       "evaluate on so many samples of the test set only, chosen as by data.limit; 0 = all"},
       {"train.best_by", train<&C::best_by>(), words({"top1", "loss"}), "",
        "which evaluation is the better one: that with more right predictions, or that with a smaller loss; for "
        "checkpoint.best, train.stop_patience and the schedule plateau"},

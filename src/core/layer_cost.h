@@ -4,7 +4,10 @@
 // Threads: values.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace sluice {
 
@@ -15,6 +18,32 @@ struct AffineCost {
   double error = 0;  // root mean square of the relative deviations from what was measured
 
   [[nodiscard]] double at(double size) const { return a_s + b_s * size; }
+};
+
+// What was measured of a size, above 0.
+struct TimeAtSize {
+  double size = 0;
+  double time_s = 0;
+
+  bool operator==(const TimeAtSize&) const = default;
+};
+
+// Seconds that were measured at some sizes: between them by straight lines, beyond the largest as the line a + b * size
+// goes on that was fitted to them. Kernels change at thresholds, so one line alone is wrong over a wide range.
+struct SizedCost {
+  double a_s = 0;
+  double b_s = 0;
+  double error = 0;                // of the line
+  std::vector<TimeAtSize> points;  // sizes ascending; empty: the line is all that is known
+
+  [[nodiscard]] double at(double size) const {
+    if (points.empty()) return a_s + b_s * size;
+    const auto right = std::ranges::lower_bound(points, size, {}, &TimeAtSize::size);
+    if (right == points.end()) return points.back().time_s + b_s * (size - points.back().size);
+    const TimeAtSize left = right == points.begin() ? TimeAtSize{0, std::min(a_s, right->time_s)} : *(right - 1);
+    return left.time_s + (right->time_s - left.time_s) * (size - left.size) / (right->size - left.size);
+  }
+  [[nodiscard]] bool is_known() const { return a_s > 0 || b_s > 0 || !points.empty(); }
 };
 
 // The same of bytes.
@@ -39,12 +68,18 @@ struct WorkingBytes {
 
 // The loss is part of the last layer's forward and input gradient.
 struct LayerCost {
-  AffineCost forward;
+  SizedCost forward;
   // What backward does before it returns when weight gradients are put off (nn/weight_queue.h): the gradient of the
   // input, which the first layer of a model does not need, and weight gradients that are not put off (normalisations,
   // position embeddings).
-  AffineCost input_gradient;
-  AffineCost weight_gradient;  // those that were put off: of convolutions, linear maps and token tables
+  SizedCost input_gradient;
+  SizedCost weight_gradient;  // those that were put off: of convolutions, linear maps and token tables
+  SizedCost backward;         // one that puts nothing off; not known: the sum of its halves
+  // More, of the first micro-batch of a step: weights are transformed once for all of them.
+  double first_forward_s = 0;
+  double first_backward_s = 0;
+  // How many times as long forward and backward take while all devices of the machine run such layers.
+  double slowdown = 1;
 
   std::uint64_t input_bytes = 0;   // activation a sample
   std::uint64_t output_bytes = 0;  // activation a sample
@@ -67,8 +102,9 @@ struct LayerCost {
 
   [[nodiscard]] bool is_trained() const { return parameter_bytes > 0; }
   // Forward and backward of a micro-batch.
-  [[nodiscard]] double seconds(double samples) const {
-    return forward.at(samples) + input_gradient.at(samples) + weight_gradient.at(samples);
+  [[nodiscard]] double seconds(double samples) const { return forward.at(samples) + backward_seconds(samples); }
+  [[nodiscard]] double backward_seconds(double samples) const {
+    return backward.is_known() ? backward.at(samples) : input_gradient.at(samples) + weight_gradient.at(samples);
   }
 };
 

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 namespace sluice {
 
@@ -19,6 +21,13 @@ namespace sluice {
 // FNV-1a, 64 bit: gives a parameter or a purpose ("shuffle", "augment") its own key.
 [[nodiscard]] std::uint64_t hash_name(std::string_view name);
 
+// The finalizer of SplitMix64: spreads neighbouring numbers over all 64 bits.
+[[nodiscard]] constexpr std::uint64_t splitmix64(std::uint64_t bits) {
+  bits = (bits ^ (bits >> 30U)) * 0xbf58476d1ce4e5b9U;
+  bits = (bits ^ (bits >> 27U)) * 0x94d049bb133111ebU;
+  return bits ^ (bits >> 31U);
+}
+
 // A sequence of numbers under one key. Satisfies std::uniform_random_bit_generator.
 class RngStream {
  public:
@@ -30,7 +39,8 @@ class RngStream {
   static constexpr result_type max() { return 0xffffffffU; }
   result_type operator()();
 
-  double uniform();                          // [0, 1), 53 bits
+  double uniform();  // [0, 1), 53 bits
+  double uniform(double low, double high) { return low + (high - low) * uniform(); }
   double normal();                           // mean 0, deviation 1 (Box-Muller)
   std::uint64_t below(std::uint64_t bound);  // [0, bound), unbiased; requires bound > 0
 
@@ -40,5 +50,11 @@ class RngStream {
   std::array<std::uint32_t, 4> block_{};
   unsigned used_ = 4;  // words of block_ already handed out
 };
+
+// Every order as likely as any other (Fisher-Yates).
+template <typename Items>
+void shuffle(Items& items, RngStream& rng) {
+  for (std::size_t left = items.size(); left > 1; --left) std::swap(items[left - 1], items[rng.below(left)]);
+}
 
 }  // namespace sluice

@@ -6,7 +6,7 @@
 namespace sluice::data {
 
 void BrokenFiles::add(std::int64_t index, const std::string& what) {
-  constexpr std::int64_t kAllSaid = 10, kOneOf = 100;
+  constexpr std::int64_t kAllSaid = 100, kOneOf = 100;
   std::int64_t count = 0;
   {
     const std::scoped_lock lock(mutex_);
@@ -14,7 +14,8 @@ void BrokenFiles::add(std::int64_t index, const std::string& what) {
     count = std::ssize(samples_);
   }
   if (count > kAllSaid && count % kOneOf != 0) return;
-  log_warning(concat(what, "; the next sample that can be read takes its place (broken files so far: ", count, ")"));
+  log_warning(concat(what, "; the next sample that can be read takes its place (broken files so far: ", count,
+                     count == kAllSaid ? concat("; of the next ones each ", kOneOf, "th is named") : "", ")"));
 }
 
 std::int64_t BrokenFiles::count() const {

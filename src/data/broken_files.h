@@ -12,7 +12,7 @@ namespace sluice::data {
 
 class BrokenFiles {
  public:
-  // `what` names the file and what is wrong with it. Said once a sample, and only now and then once there are many.
+  // `what` names the file and what is wrong with it. Said once a sample, of more than a hundred each hundredth one.
   void add(std::int64_t index, const std::string& what);
   [[nodiscard]] std::int64_t count() const;
 

@@ -31,13 +31,15 @@ struct DatasetInfo {
   std::vector<double> stddev;  // [channels], likewise
   SampleKind kind = SampleKind::kImage;
   std::int64_t context = 0;  // tokens of an input; its targets are as many, each one place further on
-  // Each image is a file of its own format and size: encoded() has its bytes, height and width are 0. They come class
-  // by class.
+  // Each image is a file of its own format and size: encoded() has its bytes, height and width are 0.
   bool is_encoded = false;
+  bool comes_by_class = false;  // all samples of one class, then all of the next
 
   [[nodiscard]] std::int64_t pixels() const { return channels * height * width; }
   [[nodiscard]] std::int64_t sample_bytes() const { return kind == SampleKind::kImage ? pixels() : context + 1; }
 };
+
+inline constexpr std::int64_t kMostClasses = 1'000'000;  // of data sets that say themselves how many they have
 
 class Dataset : public std::enable_shared_from_this<Dataset> {  // for the loader: see there
  public:
@@ -62,8 +64,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {  // for the loade
 struct DatasetOptions {
   std::string name = "shapes";
   std::filesystem::path path;  // folder of the files, or the file itself; empty: the default of that name
-  // Use only so many samples of each split, the first ones; of a set that comes class by class evenly spaced ones. 0 =
-  // all.
+  // Use only so many samples of each split, the first ones; of a set that comes by class evenly spaced ones. 0 = all.
   std::int64_t limit = 0;
   std::int64_t samples = 10000;  // synthetic sets only: size of the training split (test: a fifth of it)
   std::int64_t channels = 3;     // synthetic sets only: 1 or 3

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <system_error>
+#include <utility>
 
 #include "core/check.h"
 #include "core/concat.h"
@@ -25,7 +26,7 @@ constexpr std::uint64_t kMostSlots = std::numeric_limits<std::uint32_t>::max();
 using Checksum = std::uint64_t;
 
 Checksum checksum_of(const FeatureFile::Layout& layout, const FeatureKey& key, const std::byte* row) {
-  return XXH3_64bits_withSeed(row, layout.row_bytes, hash_of(key) + mixed(layout.count));
+  return XXH3_64bits_withSeed(row, layout.row_bytes, hash_of(key) + splitmix64(layout.count));
 }
 
 // 0, or an errno.
@@ -166,7 +167,7 @@ void FeatureFile::give_up(int error) {
   const std::unique_lock lock(open_);
   if (std::exchange(warned_, true)) return;  // another thread was first
   off_ = true;
-  file_.close();
+  file_.reset();
   size_ = 0;
   log_warning(concat("the feature cache keeps nothing on disk any more: ", folder_.string(), ": ",
                      std::generic_category().message(error),

@@ -65,7 +65,7 @@ class FeatureFile {
   const std::filesystem::path folder_;
   const std::uint64_t budget_;
   mutable std::shared_mutex open_;  // shared: file_ is used; alone: it is closed
-  OwnedDescriptor file_;
+  FileDescriptor file_;
   std::atomic<bool> off_{true};
   std::mutex growing_;
   std::atomic<std::uint64_t> size_{0};

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "core/rng.h"
+
 namespace sluice::data {
 
 // FeatureKey::view of the samples of a test set, which have numbers of their own.
@@ -26,15 +28,8 @@ struct FeatureKey {
   return keys;
 }
 
-// Spreads neighbouring samples over all 64 bits (the finalizer of SplitMix64).
-[[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t bits) {
-  bits = (bits ^ (bits >> 30U)) * 0xbf58476d1ce4e5b9U;
-  bits = (bits ^ (bits >> 27U)) * 0x94d049bb133111ebU;
-  return bits ^ (bits >> 31U);
-}
-
 [[nodiscard]] constexpr std::uint64_t hash_of(const FeatureKey& key) {
-  return mixed(static_cast<std::uint64_t>(key.sample) + mixed(static_cast<std::uint64_t>(key.view) + 1));
+  return splitmix64(static_cast<std::uint64_t>(key.sample) + splitmix64(static_cast<std::uint64_t>(key.view) + 1));
 }
 
 struct FeatureKeyHash {

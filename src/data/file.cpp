@@ -22,19 +22,22 @@ std::filesystem::path closed_folder(const std::filesystem::path& file) {
   return {};
 }
 
-[[noreturn]] void reject_unreadable(const std::filesystem::path& file, const std::error_code& error) {
+}  // namespace
+
+void reject_file(std::string_view name, const std::string& what) {
+  throw DataError(concat(name, ": ", what, "; fetch the file again or point data.path at an intact copy"));
+}
+
+void reject_unreadable(const std::filesystem::path& file, const std::error_code& error) {
+  if (error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system)
+    throw DataError(
+        concat(file.native(), " cannot be read: ", error.message(), "; raise the limit on open files (ulimit -n)"));
   if (error != std::errc::permission_denied)
     reject_file(file.native(), concat("the file cannot be read (", error.message(), ")"));
   const std::filesystem::path closed = closed_folder(file);
   throw DataError(concat(file.native(), " cannot be read: ", error.message(), "; change the permissions of ",
                          closed.empty() ? "the file" : concat("folder ", closed.native()),
                          " or point data.path at a copy that this user may read"));
-}
-
-}  // namespace
-
-void reject_file(std::string_view name, const std::string& what) {
-  throw DataError(concat(name, ": ", what, "; fetch the file again or point data.path at an intact copy"));
 }
 
 bool is_there(const std::filesystem::path& file) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace sluice::data {
@@ -16,6 +17,9 @@ namespace sluice::data {
 
 // The whole content. A file larger than max_bytes is refused before anything is allocated.
 [[nodiscard]] std::vector<std::uint8_t> read_bytes(const std::filesystem::path& file, std::uint64_t max_bytes);
+
+// Throws the DataError of a file that the system does not let us read.
+[[noreturn]] void reject_unreadable(const std::filesystem::path& file, const std::error_code& error);
 
 // Throws the DataError of a damaged file. `name` is the file, `what` was found in it.
 [[noreturn]] void reject_file(std::string_view name, const std::string& what);

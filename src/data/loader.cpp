@@ -67,9 +67,10 @@ void check_numbers(const LoaderOptions& options) {
 
 void check_kind(const DatasetInfo& info, const LoaderOptions& options) {
   if (info.kind == SampleKind::kImage) return;
-  const char* const keys = options.augment.has_views() ? "data.crop_padding and data.flip"
-                           : options.mix.is_any()      ? "data.mixup and data.cutmix"
-                                                       : nullptr;
+  const char* const keys = options.augment.has_views()
+                               ? "random views (data.crop_*, data.flip, data.brightness and what stands beside it)"
+                           : options.mix.is_any() ? "data.mixup and data.cutmix"
+                                                  : nullptr;
   if (keys != nullptr)
     throw ConfigError(concat(keys, " are for images, but data set ", info.name, " has tokens; leave them out"));
 }
@@ -160,6 +161,7 @@ class Loader::BatchMaker {
     std::vector<std::int64_t> with_first{orders_.get(batch.epoch)->at(begin + (mine + count - 1) % count)};
     with_first.insert(with_first.end(), ids.begin(), ids.end());
     const Samples samples = reader_.read(with_first, batch.view, {}, stop, team_.get());
+    if (stop.stop_requested()) return {};  // what was not read has no class
     const ImageSize size{samples.inputs.size(2), samples.inputs.size(3)};
     const Mix mix = draw_mix(options_.mix, view_key("mix", options_.seed, batch.epoch, batch.batch), size);
     return {mix_inputs(samples.inputs, mix),

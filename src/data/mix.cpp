@@ -63,12 +63,14 @@ void mix_all(const at::Tensor& inputs, const Mix& mix) {
 
 template <typename T>
 void write_shares(const at::Tensor& targets, const Mix& mix, const at::Tensor& shares) {
-  const auto* const classes = targets.const_data_ptr<std::int64_t>();
+  const std::span classes(targets.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(targets.size(0)));
+  check(std::ranges::all_of(classes, [&](std::int64_t c) { return c >= 0 && c < shares.size(1); }),
+        "a class beyond those of the data set is mixed");
   auto* row = shares.mutable_data_ptr<T>();
   std::fill_n(row, shares.numel(), T{0});
   for (std::int64_t i = 0; i < shares.size(0); ++i, row += shares.size(1)) {
-    row[classes[i + 1]] += static_cast<T>(mix.share);
-    row[classes[i]] += static_cast<T>(1 - mix.share);
+    row[classes[static_cast<std::size_t>(i) + 1]] += static_cast<T>(mix.share);
+    row[classes[static_cast<std::size_t>(i)]] += static_cast<T>(1 - mix.share);
   }
 }
 

@@ -125,7 +125,6 @@ class NpyDataset final : public Dataset {
 // What both splits take from the training images: size, classes, mean and deviation.
 DatasetInfo info_of(const fs::path& folder, const Images& train) {
   DatasetInfo info{.name = "npy", .channels = train.channels, .height = train.size.height, .width = train.size.width};
-  constexpr std::int64_t kMostClasses = 1'000'000;
   info.classes = std::ranges::max(read_labels(folder / "train_labels.npy", train, kMostClasses)) + 1;
   measure(train, info);
   return info;

@@ -129,7 +129,11 @@ std::int64_t SampleReader::read_picture(std::int64_t index, int view, std::span<
                                "data.broken = \"skip\""));
       }
       broken_->add(next, error.what());
-      if (next == (index + std::min(kMostBroken, dataset_.size()) - 1) % dataset_.size()) throw;
+      const std::int64_t tried = std::min(kMostBroken, dataset_.size());
+      if (next == (index + tried - 1) % dataset_.size()) {
+        throw DataError(concat("of ", tried, " pictures in a row none can be read, so data.broken = \"skip\" finds none to "
+                               "take their place; the last one: ", error.what()));
+      }
     }
   }
 }

@@ -22,9 +22,7 @@ std::int64_t part_begin(std::int64_t samples, std::int64_t parts, std::int64_t p
 std::vector<std::int64_t> epoch_order(std::uint64_t seed, std::int64_t epoch, std::int64_t size) {
   auto order = sequential_order(size);
   RngStream rng(derive_key(derive_key(seed, hash_name("shuffle")), static_cast<std::uint64_t>(epoch)));
-  for (std::size_t left = order.size(); left > 1; --left) {  // Fisher-Yates
-    std::swap(order[left - 1], order[rng.below(left)]);
-  }
+  shuffle(order, rng);
   return order;
 }
 
@@ -92,13 +90,13 @@ std::vector<std::int64_t> samples_at_home(std::span<const std::int64_t> batch, c
   for (std::int64_t first = 0; first < share.parts; first += share.count)
     room.push_back(share_slice(size, {first, share.count, share.parts}).count);
 
-  std::vector<std::pair<std::uint64_t, std::size_t>> by_rank;  // those of a low rank choose first
+  std::vector<std::pair<std::uint64_t, std::size_t>> by_priority;  // those with a low one choose first
   for (std::size_t i = 0; i < batch.size(); ++i)
-    by_rank.emplace_back(mixed(static_cast<std::uint64_t>(batch[i]) + 1), i);
-  std::ranges::sort(by_rank);
+    by_priority.emplace_back(splitmix64(static_cast<std::uint64_t>(batch[i]) + 1), i);
+  std::ranges::sort(by_priority);
   std::vector<std::size_t> mine;
-  for (const auto& [rank, i] : by_rank) {
-    std::uint64_t process = mixed(rank) % processes;
+  for (const auto& [priority, i] : by_priority) {
+    std::uint64_t process = splitmix64(priority) % processes;
     while (room[process] == 0) process = (process + 1) % processes;
     --room[process];
     if (process == own) mine.push_back(i);

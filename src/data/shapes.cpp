@@ -59,12 +59,11 @@ struct Pose {
 };
 
 Pose draw_pose(RngStream& rng) {
-  const auto between = [&](double low, double high) { return low + (high - low) * rng.uniform(); };
-  const double tangent = between(-0.3, 0.3);  // up to 17 degrees either way
+  const double tangent = rng.uniform(-0.3, 0.3);  // up to 17 degrees either way
   const double cosine = 1 / std::sqrt(1 + tangent * tangent);
-  return {.x = between(0.38, 0.62),
-          .y = between(0.38, 0.62),
-          .half_size = between(0.22, 0.36),
+  return {.x = rng.uniform(0.38, 0.62),
+          .y = rng.uniform(0.38, 0.62),
+          .half_size = rng.uniform(0.22, 0.36),
           .cosine = cosine,
           .sine = tangent * cosine};
 }
@@ -103,7 +102,7 @@ std::int64_t ShapesDataset::target(std::int64_t index) const {
   std::array<std::int64_t, kShapeClasses> kinds{};
   std::iota(kinds.begin(), kinds.end(), std::int64_t{0});
   RngStream rng(derive_key(derive_key(key_, hash_name("kinds")), static_cast<std::uint64_t>(index / kShapeClasses)));
-  for (std::size_t left = kinds.size(); left > 1; --left) std::swap(kinds[left - 1], kinds[rng.below(left)]);
+  shuffle(kinds, rng);
   return kinds[static_cast<std::size_t>(index % kShapeClasses)];
 }
 

@@ -13,45 +13,49 @@ namespace {
 
 class Subset final : public Dataset {
  public:
-  Subset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> places, DatasetInfo info)
-      : whole_(std::move(whole)), places_(std::move(places)), info_(std::move(info)) {}
+  Subset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> indices, DatasetInfo info)
+      : whole_(std::move(whole)), indices_(std::move(indices)), info_(std::move(info)) {}
 
   [[nodiscard]] const DatasetInfo& info() const override { return info_; }
-  [[nodiscard]] std::int64_t size() const override { return std::ssize(places_); }
+  [[nodiscard]] std::int64_t size() const override { return std::ssize(indices_); }
   [[nodiscard]] bool is_in_memory() const override { return whole_->is_in_memory(); }
-  void read(std::int64_t index, std::span<std::uint8_t> sample) const override { whole_->read(place(index), sample); }
-  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return whole_->target(place(index)); }
-  [[nodiscard]] std::vector<std::uint8_t> encoded(std::int64_t index) const override {
-    return whole_->encoded(place(index));
+  void read(std::int64_t index, std::span<std::uint8_t> sample) const override {
+    whole_->read(index_in_whole(index), sample);
   }
-  [[nodiscard]] std::string file_of(std::int64_t index) const override { return whole_->file_of(place(index)); }
+  [[nodiscard]] std::int64_t target(std::int64_t index) const override { return whole_->target(index_in_whole(index)); }
+  [[nodiscard]] std::vector<std::uint8_t> encoded(std::int64_t index) const override {
+    return whole_->encoded(index_in_whole(index));
+  }
+  [[nodiscard]] std::string file_of(std::int64_t index) const override {
+    return whole_->file_of(index_in_whole(index));
+  }
 
  private:
-  [[nodiscard]] std::int64_t place(std::int64_t index) const {
+  [[nodiscard]] std::int64_t index_in_whole(std::int64_t index) const {
     check(index >= 0 && index < size(), "a sample beyond the end of a part of a data set was read");
-    return places_[static_cast<std::size_t>(index)];
+    return indices_[static_cast<std::size_t>(index)];
   }
 
   const std::shared_ptr<const Dataset> whole_;
-  const std::vector<std::int64_t> places_;
+  const std::vector<std::int64_t> indices_;
   const DatasetInfo info_;
 };
 
 }  // namespace
 
-std::unique_ptr<Dataset> subset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> places,
+std::unique_ptr<Dataset> subset(std::shared_ptr<const Dataset> whole, std::vector<std::int64_t> indices,
                                 DatasetInfo info) {
-  return std::make_unique<Subset>(std::move(whole), std::move(places), std::move(info));
+  return std::make_unique<Subset>(std::move(whole), std::move(indices), std::move(info));
 }
 
 std::unique_ptr<Dataset> limited(std::unique_ptr<Dataset> whole, std::int64_t limit) {
   const std::int64_t all = whole->size();
   if (limit >= all) return whole;
-  const bool is_spread = whole->info().is_encoded;
-  std::vector<std::int64_t> places;
-  for (std::int64_t i = 0; i < limit; ++i) places.push_back(is_spread ? i * all / limit : i);
+  const bool is_spread = whole->info().comes_by_class;
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = 0; i < limit; ++i) indices.push_back(is_spread ? i * all / limit : i);
   DatasetInfo info = whole->info();
-  return subset(std::move(whole), std::move(places), std::move(info));
+  return subset(std::move(whole), std::move(indices), std::move(info));
 }
 
 HeldOut hold_out(const std::shared_ptr<const Dataset>& whole, double part) {

@@ -19,6 +19,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/error.h"
+#include "core/file_descriptor.h"
 #include "data/file.h"
 #include "data/pictures.h"
 #include "data/tar.h"
@@ -29,31 +30,25 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostLabelBytes = std::int64_t{1} << 20;
-constexpr std::int64_t kMostClasses = 1'000'000;
 
-// A file that is read by place; closed with it.
+// A file that is read by place.
 class Shard {
  public:
   explicit Shard(const fs::path& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (file_ < 0)
-      reject_file(path_.native(), concat("it cannot be opened (", std::system_category().message(errno), ")"));
+    if (!file_.is_open()) reject_unreadable(path_, {errno, std::system_category()});
   }
-  ~Shard() { ::close(file_); }
-  Shard(const Shard&) = delete;
-  Shard& operator=(const Shard&) = delete;
 
   [[nodiscard]] std::int64_t size() const {
     std::error_code error;
     const auto size = fs::file_size(path_, error);
-    if (error) reject_file(path_.native(), concat("it cannot be read (", error.message(), ")"));
+    if (error) reject_unreadable(path_, error);
     return static_cast<std::int64_t>(size);
   }
   void read(std::int64_t offset, std::span<std::uint8_t> bytes) const {
     while (!bytes.empty()) {
-      const ssize_t done = ::pread(file_, bytes.data(), bytes.size(), offset);
+      const ssize_t done = ::pread(file_.get(), bytes.data(), bytes.size(), offset);
       if (done < 0 && errno == EINTR) continue;
-      if (done < 0)
-        reject_file(path_.native(), concat("it cannot be read (", std::system_category().message(errno), ")"));
+      if (done < 0) reject_unreadable(path_, {errno, std::system_category()});
       if (done == 0)
         reject_file(path_.native(), concat("it ends at byte ", offset, ", before it did when it was opened"));
       bytes = bytes.subspan(static_cast<std::size_t>(done));
@@ -63,7 +58,7 @@ class Shard {
 
  private:
   const fs::path& path_;
-  int file_;
+  FileDescriptor file_;
 };
 
 struct PackedPicture {

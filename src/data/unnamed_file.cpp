@@ -4,12 +4,14 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/concat.h"
 #include "core/host.h"
@@ -39,22 +41,18 @@ bool has_ended(pid_t pid) { return pid == ::getpid() || (::kill(pid, 0) != 0 && 
 
 }  // namespace
 
-void OwnedDescriptor::close() {
-  if (is_open()) ::close(std::exchange(descriptor_, -1));
-}
-
-OwnedDescriptor open_unnamed(const fs::path& folder) {
-  OwnedDescriptor file(::open(folder.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
+FileDescriptor open_unnamed(const fs::path& folder) {
+  FileDescriptor file(::open(folder.c_str(), O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR));
   // EISDIR: a kernel that does not know it. EINVAL, ENOSYS: some FUSE file systems.
   const bool unknown = errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOSYS;
   return file.is_open() || !unknown ? std::move(file) : open_and_unlink(folder);
 }
 
-OwnedDescriptor open_and_unlink(const fs::path& folder) {
+FileDescriptor open_and_unlink(const fs::path& folder) {
   std::string name = folder / concat(kFilePrefix, ::getpid(), "-", host_name(), "-XXXXXX");
-  OwnedDescriptor file(::mkostemp(name.data(), O_CLOEXEC));
+  FileDescriptor file(::mkostemp(name.data(), O_CLOEXEC));
   // Another cache of this process may have taken it for a leftover and been first.
-  if (file.is_open() && ::unlink(name.c_str()) != 0 && errno != ENOENT) file.close();
+  if (file.is_open() && ::unlink(name.c_str()) != 0 && errno != ENOENT) file.reset();
   return file;
 }
 

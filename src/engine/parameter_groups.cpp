@@ -22,7 +22,7 @@ std::vector<optim::UpdateRange> update_ranges(const pipeline::FlatParameters& pa
     ranges.push_back({.begin = slot.begin,
                       .end = slot.begin + slot.numel,
                       .decays = decays(slot.role, options),
-                      .lr_factor = slot.is_head ? options.head_lr : 1});
+                      .lr_factor = slot.is_classifier ? options.classifier_lr_factor : 1});
   }
   return ranges;
 }

@@ -11,10 +11,10 @@
 namespace sluice::engine {
 
 struct GroupOptions {
-  bool decays_norms = true;      // weights and biases of normalisations
-  bool decays_biases = true;     // of all other layers
-  bool decays_positions = true;  // position embeddings and class tokens
-  double head_lr = 1;            // times the learning rate, of the classifier
+  bool decays_norms = true;         // weights and biases of normalisations
+  bool decays_biases = true;        // of all other layers
+  bool decays_positions = true;     // position embeddings and class tokens
+  double classifier_lr_factor = 1;  // times the learning rate
 };
 
 // One for each parameter that is updated, in their order.

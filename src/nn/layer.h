@@ -40,7 +40,7 @@ struct Parameter {
   at::Tensor value;
   std::string tied_to;  // name of the parameter that this one must equal; empty: none
   ParameterRole role = ParameterRole::kWeight;
-  bool is_head = false;  // of the classifier, which the model sets (models/model.h)
+  bool is_classifier = false;  // of the classifier, which the model sets (models/model.h)
 };
 
 // State that is saved but not trained: running statistics.

@@ -7,9 +7,8 @@
 //   "exponential"  times decay^(s / decay_every): torch's ExponentialLR with decay_every = 1
 //   "cosine", "linear", "polynomial"  fall over the steps that remain, and would be at lr_min one step after the last:
 //                  as torch's CosineAnnealingLR, LinearLR and PolynomialLR (of `power`) with their number
-// "onecycle" is
-// Smith & Topin's (2018) as torch.optim.lr_scheduler.OneCycleLR computes it: cosine from lr / 25 up to lr, then down to
-// lr / 250000 at the last step; the rise takes warmup_steps, or 30 % when that is 0.
+//   "onecycle"     Smith & Topin's (2018) as torch's OneCycleLR computes it: cosine from lr / 25 up to lr, then down to
+//                  lr / 250000 at the last step; the rise takes warmup_steps, or 30 % of the steps when that is 0
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,7 @@ void FlatParameters::lay_out(const std::vector<nn::Parameter*>& parameters, Para
     check(value.is_non_overlapping_and_dense(), concat("parameter ", parameter->name, " is not dense"));
     slots_.push_back({ParamId{index(first) + static_cast<int>(slots_.size())}, parameter->name, value.sizes().vec(),
                       value.strides().vec(), at, value.numel(), parameter->tied_to, is_trained(*parameter),
-                      parameter->role, parameter->is_head});
+                      parameter->role, parameter->is_classifier});
     at = aligned(at + value.numel(), value.element_size());
     if (!slots_.back().is_trained) continue;
     trained_elements_ = at;

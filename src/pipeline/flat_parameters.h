@@ -29,7 +29,7 @@ struct ParameterSlot {
   std::string tied_to;  // nn::Parameter
   bool is_trained;      // its value required a gradient
   nn::ParameterRole role = nn::ParameterRole::kWeight;
-  bool is_head = false;
+  bool is_classifier = false;
 };
 
 class FlatParameters {

@@ -1,5 +1,6 @@
 #include "profiler/affine_fit.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -55,6 +56,14 @@ AffineCost fit_affine(std::span<const TimeAtSize> points) {
   for (const TimeAtSize& point : used) squares += std::pow(line.at(point.size) / point.time_s - 1, 2);
   line.error = std::sqrt(squares / static_cast<double>(used.size()));
   return line;
+}
+
+SizedCost sized_cost(std::span<const TimeAtSize> points) {
+  const AffineCost line = fit_affine(points);
+  const bool takes_time = std::ranges::any_of(points, [](const TimeAtSize& point) { return point.time_s > 0; });
+  SizedCost cost{.a_s = line.a_s, .b_s = line.b_s, .error = line.error};
+  if (takes_time) cost.points.assign(points.begin(), points.end());
+  return cost;
 }
 
 }  // namespace sluice::profiler

@@ -10,13 +10,11 @@
 
 namespace sluice::profiler {
 
-struct TimeAtSize {
-  double size = 0;  // > 0
-  double time_s = 0;
-};
-
 // Requires: sizes > 0, times >= 0, at least one point. One size says nothing about a: the line then goes through zero.
 // Points without time are passed over; with no other the answer is zero.
 [[nodiscard]] AffineCost fit_affine(std::span<const TimeAtSize> points);
+
+// The points with the line through them. Requires: as above, sizes ascending.
+[[nodiscard]] SizedCost sized_cost(std::span<const TimeAtSize> points);
 
 }  // namespace sluice::profiler

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "profiler/affine_fit.h"
 #include "profiler/fingerprint_fields.h"
 
 namespace sluice::profiler {
@@ -29,6 +30,7 @@ void fields(Io& io, LayerTimes& value) {
   io("forward_s", value.forward_s);
   io("input_gradient_s", value.input_gradient_s);
   io("weight_gradient_s", value.weight_gradient_s);
+  io("backward_s", value.backward_s);
   io.if_there("timed_by", value.timed_by);
   io.if_there("gpu", value.gpu);
 }
@@ -88,6 +90,13 @@ void fields(Io& io, AffineCost& value) {
 }
 
 template <typename Io>
+void fields(Io& io, SizedCost& value) {
+  io("a_s", value.a_s);
+  io("b_s", value.b_s);
+  io("error", value.error);
+}
+
+template <typename Io>
 void fields(Io& io, LinkCost& value) {
   io("latency_s", value.latency_s);
   io("bytes_per_s", value.bytes_per_s);
@@ -118,6 +127,10 @@ void fields(Io& io, MeasuredLayer& value) {
   io("forward", value.cost.forward);
   io("input_gradient", value.cost.input_gradient);
   io("weight_gradient", value.cost.weight_gradient);
+  io("backward", value.cost.backward);
+  io("first_forward_s", value.cost.first_forward_s);
+  io("first_backward_s", value.cost.first_backward_s);
+  io("slowdown", value.cost.slowdown);
   io("puts_off_weights", value.puts_off_weights);
   io("input_bytes", value.cost.input_bytes);
   io("output_bytes", value.cost.output_bytes);
@@ -141,6 +154,7 @@ template <typename Io>
 void fields(Io& io, LayerProfile& value) {
   io("fingerprint", value.fingerprint);
   io("micro_batch", value.micro_batch);
+  io("contenders", value.contenders);
   io("layers", value.layers);
   io("stage_links", value.stage_links);
   io("all_reduce", value.all_reduce);
@@ -162,11 +176,14 @@ bool is_way_of_timing(const std::string& word) {
 void check_values(const JsonReader& reader, const LayerProfile& profile) {
   if (profile.layers.empty()) reader.refuse("layers", "is empty");
   if (profile.micro_batch == 0) reader.refuse("micro_batch", "is 0");
+  if (profile.contenders == 0) reader.refuse("contenders", "is 0");
   for (std::size_t i = 0; i < profile.layers.size(); ++i) {
     for (std::size_t t = 0; t < profile.layers[i].times.size(); ++t) {
       const LayerTimes& times = profile.layers[i].times[t];
       const auto field = [&](const char* name) { return concat("layers[", i, "].times[", t, "].", name); };
       if (times.samples == 0) reader.refuse(field("samples"), "is 0");
+      if (t > 0 && times.samples <= profile.layers[i].times[t - 1].samples)
+        reader.refuse(field("samples"), "is no more than the one before");
       if (!is_way_of_timing(times.timed_by))
         reader.refuse(field("timed_by"), concat("is \"", times.timed_by, "\", but should be clock, events or cupti"));
     }
@@ -179,6 +196,20 @@ void check_values(const JsonReader& reader, const LayerProfile& profile) {
   if (profile.all_reduce) check_link("all_reduce", profile.all_reduce->cost);
 }
 
+// The file's lines stay as they are.
+void take_points(MeasuredLayer& layer) {
+  const LayerCost lines = layer.cost;
+  if (layer.times.empty()) return;
+  set_costs(layer);
+  const auto keep = [](SizedCost& cost, const SizedCost& line) {
+    cost.a_s = line.a_s, cost.b_s = line.b_s, cost.error = line.error;
+  };
+  keep(layer.cost.forward, lines.forward);
+  keep(layer.cost.input_gradient, lines.input_gradient);
+  keep(layer.cost.weight_gradient, lines.weight_gradient);
+  keep(layer.cost.backward, lines.backward);
+}
+
 nlohmann::ordered_json parse(std::string_view text, const std::string& file) {
   try {
     return nlohmann::ordered_json::parse(text);
@@ -188,6 +219,18 @@ nlohmann::ordered_json parse(std::string_view text, const std::string& file) {
 }
 
 }  // namespace
+
+void set_costs(MeasuredLayer& layer) {
+  const auto cost = [&](double LayerTimes::*part) {
+    std::vector<TimeAtSize> points;
+    for (const LayerTimes& at : layer.times) points.push_back({static_cast<double>(at.samples), at.*part});
+    return sized_cost(points);
+  };
+  layer.cost.forward = cost(&LayerTimes::forward_s);
+  layer.cost.input_gradient = cost(&LayerTimes::input_gradient_s);
+  layer.cost.weight_gradient = cost(&LayerTimes::weight_gradient_s);
+  layer.cost.backward = cost(&LayerTimes::backward_s);
+}
 
 std::vector<LayerCost> LayerProfile::costs() const {
   std::vector<LayerCost> costs;
@@ -216,6 +259,7 @@ LayerProfile parse_profile(std::string_view text, const std::string& file) {
   LayerProfile profile;
   fields(reader, profile);
   check_values(reader, profile);
+  for (MeasuredLayer& layer : profile.layers) take_points(layer);
   std::string hash;
   reader("fingerprint_hash", hash);
   if (hash != short_hash(profile.fingerprint))

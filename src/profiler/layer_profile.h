@@ -18,7 +18,7 @@
 
 namespace sluice::profiler {
 
-inline constexpr int kProfileVersion = 6;
+inline constexpr int kProfileVersion = 7;
 
 // How times were obtained.
 inline constexpr auto kTimedByClock = "clock";    // by the host's, after each part
@@ -49,6 +49,7 @@ struct LayerTimes {
   double forward_s = 0;
   double input_gradient_s = 0;
   double weight_gradient_s = 0;
+  double backward_s = 0;  // of one that puts no weight gradient off
   std::string timed_by = kTimedByClock;
   std::optional<GpuTimes> gpu;  // where they were replayed
 
@@ -58,7 +59,7 @@ struct LayerTimes {
 struct MeasuredLayer {
   std::string name;
   bool puts_off_weights = false;  // some of its weight gradients can be computed apart from those of the input
-  LayerCost cost;
+  LayerCost cost;                 // with the points of `times`
   std::vector<LayerTimes> times;  // what cost's lines were fitted to
 };
 
@@ -109,6 +110,7 @@ struct DeviceMemory {
 struct LayerProfile {
   Fingerprint fingerprint;
   std::int64_t micro_batch = 0;  // samples, as configured
+  int contenders = 1;  // devices that ran at the same time where LayerCost::slowdown was measured; 1: none did
   std::vector<MeasuredLayer> layers;
   std::vector<StageLink> stage_links;       // of replica 0, first border first
   std::optional<AllReduceLink> all_reduce;  // nothing with one replica
@@ -119,6 +121,9 @@ struct LayerProfile {
 
   [[nodiscard]] std::vector<LayerCost> costs() const;
 };
+
+// The lines and points of the layer's times.
+void set_costs(MeasuredLayer& layer);
 
 [[nodiscard]] std::string to_json_text(const LayerProfile& profile);  // ends with a line break
 

@@ -59,6 +59,7 @@ LayerTimes layer_times(std::int64_t samples, const CallTime& forward, const Call
           .forward_s = seconds(forward),
           .input_gradient_s = seconds(input_gradient),
           .weight_gradient_s = seconds(weight_gradient),
+          .backward_s = seconds(input_gradient) + seconds(weight_gradient),
           .timed_by = all.kernels_s ? kTimedByCupti : kTimedByEvents,
           .gpu = GpuTimes{.forward = forward,
                           .input_gradient = input_gradient,

@@ -70,21 +70,6 @@ fs::path resolve_target(const fs::path& target) {
 
 }  // namespace
 
-FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = other.release();
-  }
-  return *this;
-}
-
-int FileDescriptor::release() { return std::exchange(fd_, -1); }
-
-void FileDescriptor::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 bool has_link(int fd) {
   struct stat info {};
   return ::fstat(fd, &info) != 0 || info.st_nlink > 0;

@@ -13,25 +13,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/file_descriptor.h"
+
 namespace sluice::storage {
-
-// Owns one open file descriptor; -1 when empty.
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
-  ~FileDescriptor() { reset(); }
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-
-  [[nodiscard]] int get() const { return fd_; }
-  int release();
-  void reset();  // closes
-
- private:
-  int fd_;
-};
 
 // False when the open file or directory has been removed. Some network file systems count no links: compare with what
 // it was when it was opened.

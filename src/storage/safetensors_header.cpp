@@ -49,7 +49,7 @@ bool looks_like_pickle(std::span<const std::byte> file) {
   if (!looks_like_pickle(file)) fail(where, what);
   throw CheckpointError(
       concat(where, " is a PyTorch pickle (.pth, .pt, .bin), which Sluice does not read; convert it to safetensors: ",
-             "docs/files.md, \"Weights of a PyTorch file\", has the lines of Python"));
+             "`python scripts/convert_weights.py FILE OUT` does that (docs/weights.md)"));
 }
 
 // Bytes of a tensor, by checked multiplication. Zero sizes count as one in the check, since strides are made that way.

@@ -64,7 +64,9 @@ tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProf
   tune::StepOverheads costs{.bucket_bytes = setup.config.replicas.bucket_mb * 1024 * 1024,
                             .sent_share = sent_share(setup),
                             .update = profile.update,
-                            .updaters = shares_memory(setup) ? setup.config.replicas.local : 1};
+                            .updaters = shares_memory(setup) ? setup.config.replicas.local : 1,
+                            .contenders = profile.contenders,
+                            .local_replicas = setup.config.replicas.local};
   if (!profile.stage_links.empty()) costs.borders.resize(stages);
   for (const profiler::StageLink& link : profile.stage_links) costs.borders.at(link.from_stage) = link.cost;
   if (profile.all_reduce) costs.all_reduce = profile.all_reduce->cost;

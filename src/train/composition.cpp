@@ -14,7 +14,7 @@ engine::GroupOptions group_options(const config::TrainConfig& train) {
   return {.decays_norms = decays("norm"),
           .decays_biases = decays("bias"),
           .decays_positions = decays("position"),
-          .head_lr = train.head_lr};
+          .classifier_lr_factor = train.head_lr};
 }
 
 engine::ComposeOptions compose_options(const Setup& setup, comm::Processes* processes) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/concat.h"
+#include "core/error.h"
 #include "storage/checksum.h"
 
 namespace sluice::train {
@@ -27,6 +28,15 @@ void feed_files(storage::Digester& digester, const data::Dataset& dataset) {
     const std::string name = std::filesystem::path(dataset.file_of(i)).filename();
     const std::string line = concat(dataset.target(i), " ", name, "\n");
     digester.update(std::as_bytes(std::span(line)));
+  }
+}
+
+// Empty where it cannot be read: whether that ends the run is for whoever needs the picture (data.broken).
+std::vector<std::uint8_t> bytes_of_picture(const data::Dataset& dataset, std::int64_t index) {
+  try {
+    return dataset.encoded(index);
+  } catch (const DataError&) {
+    return {};
   }
 }
 
@@ -66,7 +76,7 @@ SplitIdentity identity_of(const data::Dataset& dataset) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t index = i * (dataset.size() - 1) / std::max<std::int64_t>(count - 1, 1);
     if (info.is_encoded) {
-      sample = dataset.encoded(index);
+      sample = bytes_of_picture(dataset, index);
     } else {
       dataset.read(index, sample);
     }

@@ -22,6 +22,7 @@ void refuse_to_cut(const storage::CheckpointStore& checkpoints, std::int64_t ste
 
 // What a run that ended at this step, its last evaluation included, has reported; nothing when it was cut off.
 [[nodiscard]] std::optional<nlohmann::ordered_json> summary_of_finished_run(const storage::RunDir& run_dir,
-                                                                            std::int64_t total_steps);
+                                                                            std::int64_t total_steps,
+                                                                            bool has_ended_early);
 
 }  // namespace sluice::train

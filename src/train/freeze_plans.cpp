@@ -60,9 +60,7 @@ int most_frozen_layers(const Setup& setup) {
 
 // GPT-2's head is its token table, which is with the embeddings.
 void require_untied(const Setup& setup, int frozen_layers) {
-  models::ModelOptions options = setup.model;
-  options.draw_weights = false;
-  const models::Model model = models::make_model(options);
+  const models::Model model = models::make_without_values(setup.model);
   for (std::size_t i = frozen_layers; frozen_layers > 0 && i < model.layers.size(); ++i) {
     for (const nn::Parameter* parameter : model.layers[i]->parameters()) {
       if (parameter->tied_to.empty()) continue;

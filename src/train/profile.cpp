@@ -15,6 +15,7 @@
 #include "profiler/measure/measure_layers.h"
 #include "profiler/measure/measure_links.h"
 #include "profiler/measure/measure_operators.h"
+#include "profiler/measure/measure_slowdowns.h"
 #include "profiler/measure/measure_update.h"
 #include "report/run_totals.h"
 #include "report/time_table.h"
@@ -159,6 +160,13 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version) {
                                                                 .budget_s = 10,
                                                                 .needed_size = profile.micro_batch,
                                                                 .with_kernels = setup.config.profile.level == "cupti"});
+  const int places = cpu_places(setup.devices);
+  if (places > 1) {
+    log_info(concat("measuring how much ", places, " devices slow each other down"));
+    const auto slowdowns = measure::measure_slowdowns(workload_of(setup), places, profile.micro_batch, profile.layers);
+    for (std::size_t i = 0; i < slowdowns.size(); ++i) profile.layers[i].cost.slowdown = slowdowns[i];
+    profile.contenders = places;
+  }
   log_info("measuring the links and the optimizer");
   profile.stage_links = measure_borders(setup);
   std::uint64_t trained_bytes = 0;

@@ -58,7 +58,9 @@ std::optional<ResumePoint> read_resume_point(const ResumeChoice& choice, const S
   point.state.progress = progress_in(setup, point.state, point.source, new_data);
   if (!evaluates_alike(setup, point.state)) {
     log_info("evaluations are of other data or compared by something else than before; the best one is found anew");
-    point.state.progress.evaluations = {};
+    // What was decided by those before stands: the rate stays as low as it has fallen.
+    const int falls = point.state.progress.evaluations.plateau.falls;
+    point.state.progress.evaluations = {.plateau = {.falls = falls}};
   }
   setup.total_steps = total_steps_after(setup, point.state.progress);
   check_end(setup.total_steps, point.state, point.source);

@@ -111,7 +111,7 @@ class ServedWorkers final : public UpdateSource {
  private:
   void start(engine::Engine& engine) {
     // Before anybody is waited for: a second server of this place is refused at once.
-    storage::FileDescriptor listening(listen_at_own_place(place_));
+    FileDescriptor listening(listen_at_own_place(place_));
     const config::PsConfig& config = setup_.config.ps;
     const ps::Layout layout = ps::layout_of(stages_, {.shards = config.shards * config.servers});
     const std::vector<at::Tensor> values = ps::values_of(stages_);

@@ -15,19 +15,15 @@
 namespace sluice::train {
 namespace {
 
-constexpr int kLargestPort = 65535;
 constexpr std::size_t kKeyLength = 40;
 
 // "HOST:PORT"; an address of IPv6 in brackets.
 ps::ServerAddress read_address(const std::string& address) {
-  ps::ServerAddress at;
-  const std::size_t colon = address.rfind(':');
-  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
-  at.host = address.substr(0, colon);
-  if (at.host.starts_with('[') && at.host.ends_with(']')) at.host = at.host.substr(1, at.host.size() - 2);
+  const auto [host, port] = comm::split_host_and_port(address).value_or(comm::HostAndPort{});
+  ps::ServerAddress at{.host = host};
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), at.port);
   const bool is_port = error == std::errc{} && end == port.data() + port.size() && at.port > 0;
-  if (at.host.empty() || !is_port || at.port > kLargestPort)
+  if (at.host.empty() || !is_port || at.port > comm::kLargestPort)
     throw ConfigError(concat("ps.address = \"", address, "\"; write HOST:PORT, for example 127.0.0.1:29600"));
   return at;
 }
@@ -50,8 +46,8 @@ void find_servers(ServerPlace& place, const config::Config& config, const comm::
                              "; give one for each, or the first one's alone"));
   while (servers.size() < count) {
     const int port = servers.back().port + 1;
-    if (port > kLargestPort)
-      throw ConfigError(concat("there is no port for server ", servers.size(), " after ", kLargestPort,
+    if (port > comm::kLargestPort)
+      throw ConfigError(concat("there is no port for server ", servers.size(), " after ", comm::kLargestPort,
                                "; give all addresses in ps.address"));
     servers.push_back({servers.front().host, port});
   }

@@ -263,7 +263,8 @@ nlohmann::ordered_json lead(Peers& peers, Setup& setup, const SessionOptions& op
   const bool continues = resume && choice.continues_run_dir;
   if (continues && resume->state.progress.steps_done == setup.total_steps) {
     refuse_to_cut(checkpoints, setup.total_steps, resume->source);
-    if (auto summary = summary_of_finished_run(run_dir, setup.total_steps)) {
+    const bool has_ended_early = ends_early(resume->state.progress.evaluations, setup.config.train);
+    if (auto summary = summary_of_finished_run(run_dir, setup.total_steps, has_ended_early)) {
       give(peers, {.trains = false, .state = {.progress = resume->state.progress}});
       warn_of_no_steps(options.traced, setup.total_steps);
       tell_that_it_was_done(setup, options.server, options.launch.version);

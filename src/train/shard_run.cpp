@@ -27,7 +27,7 @@ constexpr Nanoseconds kUntilTheyHear = 2'000'000'000;        // where it has non
 // RUN/servers/N; no path: it has none.
 struct OwnFolder {
   std::filesystem::path path;
-  storage::FileDescriptor lock = storage::FileDescriptor();
+  FileDescriptor lock = FileDescriptor();
 };
 
 OwnFolder take_folder(const config::Config& config, const ServerPlace& place, const std::filesystem::path& run_dir) {

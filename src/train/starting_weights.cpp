@@ -66,12 +66,10 @@ void add_layer(Head& head, nn::Layer& layer, nn::Layer& wider) {
 
 // Without parts where the model has no body: a head alone is no start.
 Head head_of(models::ModelOptions options) {
-  options.draw_weights = false;
-  const models::Model model = models::make_model(options);
+  const models::Model model = models::make_without_values(options);
   ++options.classes;  // a model of tokens has none, and stays the same
-  const models::Model wider = models::make_model(options);
-  std::vector<std::string> names;
-  for (const auto& layer : model.layers) names.push_back(layer->name());
+  const models::Model wider = models::make_without_values(options);
+  const std::vector<std::string> names = models::layer_names(model);
   const int first = models::freeze_points(names, models::FreezeUnit::kBlock).back();
   Head head{.classes = model.classes};
   for (std::size_t i = first; first > 0 && i < names.size(); ++i) add_layer(head, *model.layers[i], *wider.layers[i]);

@@ -117,10 +117,12 @@ std::optional<double> seconds_under(const AdviceInput& input, const Plan& plan) 
   const std::vector<double> slowness = slowness_of(input);
   const std::vector<int> owners = pipeline::stage_owners(plan);
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
-    auto& [forward, input_gradient, weight_gradient] = costs.stages[s];
-    for (double* part : {&forward, &input_gradient, &weight_gradient}) *part *= slowness[owners[s]];
-    for (LayerGradients& layer : costs.gradients[s])
-      layer.input *= slowness[owners[s]], layer.weight *= slowness[owners[s]];
+    const double slowed = slowness[owners[s]];
+    pipeline::StepCost& stage = costs.stages[s];
+    for (double* part : {&stage.forward, &stage.input, &stage.weight, &stage.first_forward, &stage.first_backward})
+      *part *= slowed;
+    if (stage.backward) *stage.backward *= slowed;
+    for (LayerGradients& layer : costs.gradients[s]) layer.backward *= slowed, layer.weight *= slowed;
   }
   return predict_step(*schedule, costs).seconds;
 }

@@ -186,7 +186,7 @@ std::vector<double> stage_times(std::span<const LayerCost> costs, double micro_b
                                 const std::vector<bool>& recompute) {
   std::vector<double> times;
   for (const pipeline::StepCost& stage : step_costs(costs, partition, recompute, micro_batch).stages)
-    times.push_back(stage.forward + stage.input + stage.weight);
+    times.push_back(stage.forward + stage.whole_backward());
   return times;
 }
 

@@ -8,6 +8,7 @@
 #include "core/ids.h"
 #include "pipeline/schedule/inspect.h"
 #include "pipeline/schedule/plan_schedule.h"
+#include "tune/contention.h"
 
 namespace sluice::tune {
 namespace {
@@ -21,7 +22,8 @@ Simulation simulate_compute(const Schedule& schedule, const StepCosts& costs) {
     pipeline::Link& link = times.links.emplace_back(pipeline::Link{.latency = border.latency_s});
     if (border.bytes_per_s) link.bytes_per_time = *border.bytes_per_s;
   }
-  return pipeline::simulate(schedule, times);
+  return simulate_contention(schedule, times,
+                             {costs.slowdowns, costs.overheads.contenders, costs.overheads.local_replicas});
 }
 
 // When the last sum has ended.
@@ -88,7 +90,9 @@ StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partiti
   StepCosts costs{.overheads = overheads};
   std::size_t layer = 0;
   for (std::size_t s = 0; s < partition.layers_per_stage.size(); ++s) {
-    pipeline::StepCost& stage = costs.stages.emplace_back(pipeline::StepCost{.forward = 0, .input = 0, .weight = 0});
+    pipeline::StepCost& stage =
+        costs.stages.emplace_back(pipeline::StepCost{.forward = 0, .input = 0, .weight = 0, .backward = 0.0});
+    double slowed = 0;
     std::vector<LayerGradients>& gradients = costs.gradients.emplace_back();
     const bool recomputes = !recompute.empty() && recompute[s];
     for (int i = 0; i < partition.layers_per_stage[s]; ++i, ++layer) {
@@ -97,12 +101,19 @@ StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partiti
       const double forward = cost.forward.at(micro_batch);
       const double input = cost.input_gradient.at(micro_batch) + (recomputes ? forward : 0);
       const double weight = cost.weight_gradient.at(micro_batch);
+      const double backward = cost.backward_seconds(micro_batch) + (recomputes ? forward : 0);
       stage.forward += forward;
       stage.input += input;
       stage.weight += weight;
-      gradients.push_back({static_cast<double>(cost.gradient_bytes), input, weight});
+      *stage.backward += backward;
+      stage.first_forward += cost.first_forward_s;
+      stage.first_backward += cost.first_backward_s;
+      slowed += (forward + backward) * cost.slowdown;
+      gradients.push_back({static_cast<double>(cost.gradient_bytes), backward, weight});
     }
     std::ranges::reverse(gradients);
+    const double alone = stage.forward + *stage.backward;
+    costs.slowdowns.push_back(alone > 0 ? slowed / alone : 1);
     costs.sent_bytes.push_back(layer == 0 ? 0 : static_cast<double>(layers[layer - 1].output_bytes) * micro_batch);
   }
   check(layer == layers.size(), "the partition covers every layer");

@@ -4,7 +4,7 @@
 // its own order (pipeline/schedule/simulate.h), with a hop wherever a result goes to another device. Buckets of
 // gradients are summed over the replicas as soon as they are whole (reductions.h). When everything has ended, the
 // weights are updated. A run hides more of an all-reduce where local replicas sum different stages at the same time.
-// Not here: loading, and what devices that work at once take from each other. Pure. Times in seconds.
+// Devices of one machine slow each other down (contention.h). Not here: loading. Pure. Times in seconds.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,9 @@ struct StepOverheads {
   double sent_share = 1;               // of a gradient's bytes go over the network: half of them as bfloat16
   std::optional<AffineCost> update;    // of the weights, by their bytes
   int updaters = 1;                    // local replicas that share the update
-  double frozen_share = 1;             // of the samples run through the frozen layers; of the rest it is known
+  int contenders = 1;       // devices that ran together where LayerCost::slowdown was measured; 1: it was not
+  int local_replicas = 1;   // that share the machine with those slowed down
+  double frozen_share = 1;  // of the samples run through the frozen layers; of the rest it is known
 };
 
 // What the stages of a replica cost. Those of one micro-batch, where nothing else is said.
@@ -37,6 +39,7 @@ struct StepCosts {
   std::vector<pipeline::StepCost> stages;  // [stage]
   std::vector<double> sent_bytes;          // [stage]: to the next one; may be empty: nothing
   StageGradients gradients;                // to be summed once a step; may be empty: none
+  std::vector<double> slowdowns;           // [stage]: beside `contenders` - 1 others (contention.h); may be empty: 1
   double frozen_s = 0;                     // a step, of each device: its share of the frozen layers' work
   StepOverheads overheads;
 

@@ -35,9 +35,7 @@ std::vector<LastBackward> last_backwards(const pipeline::Schedule& schedule, con
 std::deque<Reduction> buckets_of(const std::vector<LayerGradients>& layers, double bucket_bytes,
                                  const LastBackward& last) {
   std::deque<Reduction> buckets;
-  const auto seconds = [&](const LayerGradients& layer) {
-    return layer.weight + (last.is_weight_only ? 0 : layer.input);
-  };
+  const auto seconds = [&](const LayerGradients& layer) { return last.is_weight_only ? layer.weight : layer.backward; };
   double ready = last.end;
   for (const LayerGradients& layer : layers) ready -= seconds(layer);
   double bytes = 0, whole = last.end;

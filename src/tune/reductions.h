@@ -17,8 +17,8 @@ namespace sluice::tune {
 // The gradients of a layer, and what the layer's part of a backward of one micro-batch takes.
 struct LayerGradients {
   double bytes = 0;
-  double input = 0;   // before the stage's I ends
-  double weight = 0;  // before its W ends; a B takes both
+  double backward = 0;  // of a B
+  double weight = 0;    // of a W
 };
 
 // [stage][layer], the last layer of each stage first.

@@ -72,6 +72,24 @@ class RecipeTest(unittest.TestCase):
                 both, _ = self.train(config, f"{by}-both", size=2)
                 self.assertEqual(cli.column(both, "lr"), rates)
 
+    def test_a_rate_that_has_fallen_stays_so_beside_other_evaluations(self):
+        config = self.configuration("fallen", train={"lr_schedule": "plateau", "lr_patience": 0, "lr_decay": 0.1,
+                                                     "best_by": "loss", "lr": 3, "eval_every_steps": 1, "steps": 6})
+        run_dir, _ = self.train(config, "fallen")
+        before = cli.column(run_dir, "lr")
+        self.assertLess(before[-1], before[0], "no rate fell, so nothing was tested")
+        self.train(config, "fallen", "--resume", "auto", "--set", "train.eval_limit=5", "--set", "train.steps=8")
+        for rate in cli.column(run_dir, "lr")[6:]:
+            self.assertLessEqual(rate, before[-1])
+
+    def test_a_single_step_mixes_nothing(self):
+        losses = set()
+        for key in ("data.mixup=0", "data.mixup=1", "data.cutmix=1"):
+            out = self.folder / "step.safetensors"
+            cli.must_run("step", self.configuration("one"), "--set", key, "--out", out)
+            losses.add(load_file(out)["loss"].item())
+        self.assertEqual(len(losses), 1)
+
     def test_the_run_ends_early_and_goes_on_with_more_patience(self):
         config = self.configuration("stop", checkpoint={"every_steps": 1000})
         whole, _ = self.train(config, "whole")

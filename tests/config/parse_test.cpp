@@ -37,6 +37,7 @@ TEST(Parse, ReadsEveryKindOfValue) {
       "[train]\n"
       "lr = 1\n"
       "steps = 1_000\n"
+      "lr_schedule = \"step\"\n"
       "lr_decay_steps = [300, 600]\n"
       "deterministic = true\n"
       "seed = 9223372036854775807\n"

@@ -222,6 +222,13 @@ void repair_decay(TrainConfig& train) {
   const bool has_none = train.lr_decay_every + train.lr_decay_every_epochs == 0 && train.lr_decay_steps.empty() &&
                         train.lr_decay_epochs.empty();
   if (train.lr_schedule == "step" && has_none) train.lr_decay_steps = {1};
+  if (train.lr_schedule != "step") train.lr_decay_steps.clear(), train.lr_decay_epochs.clear();
+  if (train.lr_schedule != "step" && train.lr_schedule != "exponential")
+    train.lr_decay_every = train.lr_decay_every_epochs = 0;
+  if (train.lr_schedule != "polynomial") train.lr_power = 1;
+  const bool falls_to_end = train.lr_schedule == "cosine" || train.lr_schedule == "linear" ||
+                            train.lr_schedule == "polynomial" || train.lr_schedule == "plateau";
+  if (!falls_to_end) train.lr_min = 0;
 }
 
 void repair_evaluation(Config& config) {

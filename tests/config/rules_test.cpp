@@ -30,6 +30,15 @@ TEST(RejectRule, LengthsOfTheLearningRateAreSaidOnce) {
   EXPECT_THAT(error_of(step + "lr_decay_epochs = [30]\nlr_decay_every = 5\n"), HasSubstr("more than one of"));
   EXPECT_THAT(error_of(step + "lr_decay_every_epochs = 3\nlr_decay_every = 5\n"), HasSubstr("more than one of"));
   EXPECT_THAT(error_of(exponential + "lr_decay_epochs = [30]\n"), HasSubstr("needs train.lr_decay_every or"));
+  EXPECT_EQ(
+      error_of(exponential + "lr_decay_every = 3\nlr_power = 2\n"),
+      "run.toml:4: train.lr_power is set, but train.lr_schedule=\"exponential\" does not read it; leave it out or "
+      "choose polynomial");
+  for (const std::string key : {"lr_decay_steps = [3]", "lr_decay_epochs = [3]", "lr_decay_every = 3",
+                                "lr_decay_every_epochs = 3", "lr_power = 2", "lr_min = 0.001"})
+    EXPECT_THAT(error_of("[train]\n" + key + "\n"), HasSubstr("train.lr_schedule=\"constant\" does not read it"))
+        << key;
+  EXPECT_EQ(error_of("[train]\nlr_schedule = 'cosine'\nlr_min = 0.001\n"), "accepted");
   EXPECT_EQ(error_of(exponential + "lr_decay_every_epochs = 3\n"), "accepted");
 }
 
@@ -150,7 +159,7 @@ TEST(RejectRule, OptimizerAndLearningRate) {
               HasSubstr("run.toml:2: train.nesterov=true needs train.optimizer=\"momentum\""));
   EXPECT_THAT(error_of("[train]\nlr_min = 0.5\n"), HasSubstr("train.lr_min=0.5 > train.lr=0.01"));
   EXPECT_THAT(error_of("[train]\nlr_schedule = \"step\"\n"), HasSubstr("needs train.lr_decay_steps"));
-  EXPECT_THAT(error_of("[train]\nlr_decay_steps = [2, 2]\n"), HasSubstr("must rise"));
+  EXPECT_THAT(error_of("[train]\nlr_schedule = \"step\"\nlr_decay_steps = [2, 2]\n"), HasSubstr("must rise"));
 }
 
 TEST(RejectRule, WhatIsCompressedIsASum) {

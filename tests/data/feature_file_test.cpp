@@ -174,7 +174,7 @@ TEST(FeatureFile, RowsChangeTheirSizeInPlaceWithinTheBudget) {
 
 TEST(UnnamedFile, WhereTheFileSystemHasNoTmpfileTheNameIsTakenAway) {
   const test::TempDir dir;
-  const OwnedDescriptor file = open_and_unlink(dir.path());
+  const FileDescriptor file = open_and_unlink(dir.path());
   ASSERT_TRUE(file.is_open());
   EXPECT_THAT(test::names_in(dir.path()), IsEmpty());
   const auto open = test::unnamed_files(dir.path());
@@ -212,7 +212,7 @@ TEST(UnnamedFile, AKilledProcessLeavesNothing) {
     file.reset(1000);
     const auto slot = file.reserve();
     if (!slot || !write(file, *slot, {0, 0})) return 1;
-    const OwnedDescriptor named = open_and_unlink(dir.path());
+    const FileDescriptor named = open_and_unlink(dir.path());
     ::raise(SIGKILL);
     return 2;
   });

@@ -26,7 +26,7 @@ using Bytes = std::vector<std::byte>;
 
 // Pseudo-random bytes of a key; `salt` tells rows of another prefix.
 inline Bytes row_of(const data::FeatureKey& key, std::uint64_t size, std::uint64_t salt = 0) {
-  std::minstd_rand random(static_cast<std::uint32_t>(data::hash_of(key) + data::mixed(salt + 1)));
+  std::minstd_rand random(static_cast<std::uint32_t>(data::hash_of(key) + splitmix64(salt + 1)));
   Bytes row(size);
   for (std::byte& byte : row) byte = static_cast<std::byte>(random() >> 8U);
   return row;

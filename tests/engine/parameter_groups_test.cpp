@@ -31,7 +31,7 @@ TEST(UpdateRanges, FollowTheRolesOneByOne) {
     const auto ranges = update_ranges(parameters, {.decays_norms = left_out != 1,
                                                    .decays_biases = left_out != 2,
                                                    .decays_positions = left_out != 3,
-                                                   .head_lr = 7});
+                                                   .classifier_lr_factor = 7});
     ASSERT_EQ(ranges.size(), parameters.slots().size());
     int without_decay = 0, of_head = 0;
     for (std::size_t i = 0; i < ranges.size(); ++i) {

@@ -75,7 +75,7 @@ TEST(Gpt2, SaysWhatItsParametersAre) {
       if (name.find(".ln_") != std::string::npos) role = nn::ParameterRole::kNorm;
       if (name == "transformer.wpe.weight") role = nn::ParameterRole::kPosition;
       EXPECT_EQ(parameter->role, role) << name;
-      EXPECT_FALSE(parameter->is_head) << name << ": the matrix of the head is the token table";
+      EXPECT_FALSE(parameter->is_classifier) << name << ": the matrix of the head is the token table";
     }
   }
 }

@@ -95,7 +95,7 @@ Tensors run(const sluice::models::ModelOptions& options) {
 
 std::string role_of(const sluice::nn::Parameter& parameter) {
   constexpr std::array kRoles{"weight", "bias", "norm", "position"};
-  return sluice::concat(parameter.is_head ? " head " : " ", kRoles.at(static_cast<std::size_t>(parameter.role)));
+  return sluice::concat(parameter.is_classifier ? " head " : " ", kRoles.at(static_cast<std::size_t>(parameter.role)));
 }
 
 void print_names(const char* name, const char* size, const char* stem) {

@@ -39,12 +39,17 @@ LayerProfile example() {
                                    .patch_size = 4,
                                    .dropout = 0.1}};
   profile.micro_batch = 16;
+  profile.contenders = 2;
   MeasuredLayer& layer = profile.layers.emplace_back();
   layer.name = "layer1.0";
   layer.puts_off_weights = true;
   layer.cost = {.forward = {1e-5, 0.1 + 0.2, 0.01},
                 .input_gradient = {2e-5, 3e-7, 0.02},
                 .weight_gradient = {0, 1.0 / 3, 0},
+                .backward = {2e-5, 2e-4, 0.03},
+                .first_forward_s = 1e-3,
+                .first_backward_s = 2e-3,
+                .slowdown = 1.25,
                 .input_bytes = 2048,
                 .output_bytes = 4096,
                 .saved_bytes = {128, 12'288},
@@ -60,11 +65,12 @@ LayerProfile example() {
                 .parameter_bytes = 1000,
                 .gradient_bytes = 1000,
                 .optimizer_bytes = 2000};
-  layer.times = {{1, 1e-4, 2e-4, 3e-4}, {16, 1e-3, 2e-3, 3e-3}};
+  layer.times = {{1, 1e-4, 2e-4, 3e-4, 4.5e-4}, {16, 1e-3, 2e-3, 3e-3, 4.5e-3}};
   layer.times.push_back({.samples = 32,
                          .forward_s = 4e-3,
                          .input_gradient_s = 5e-3,
                          .weight_gradient_s = 6e-3,
+                         .backward_s = 11e-3,
                          .timed_by = kTimedByCupti,
                          .gpu = GpuTimes{{5e-3, 1e-5, 4e-3}, {6e-3, 2e-5, 5e-3}, {7e-3, 3e-5, std::nullopt}, true}});
   profile.stage_links = {{0, 1, "cpu:0", "cpu:1", {1e-6, std::nullopt, 0}},
@@ -157,6 +163,18 @@ TEST(LayerProfile, TimesOfAClockSayNothingOfAGpu) {
   EXPECT_EQ(times.at(2).at("gpu").at("launch_bound"), true);
 }
 
+// As measured at the sizes of `times`, in between by straight lines, beyond them by the line's slope.
+TEST(LayerProfile, CostsGoThroughWhatWasMeasured) {
+  const LayerCost cost = parse_profile(to_json_text(example()), "p.json").costs().at(0);
+  const SizedCost& forward = cost.forward;
+  EXPECT_DOUBLE_EQ(forward.at(1), 1e-4);
+  EXPECT_DOUBLE_EQ(forward.at(16), 1e-3);
+  EXPECT_DOUBLE_EQ(forward.at(24), 2.5e-3);
+  EXPECT_DOUBLE_EQ(forward.at(34), 4e-3 + 2 * (0.1 + 0.2));
+  EXPECT_DOUBLE_EQ(forward.at(0), 1e-5) << "the line's own constant";
+  EXPECT_DOUBLE_EQ(cost.backward_seconds(16), 4.5e-3) << "and not the sum of its halves";
+}
+
 TEST(LayerProfile, UnknownFieldsArePassedOver) {
   EXPECT_EQ(refusal_after([](auto& json) { json["layers"][0]["color"] = "red"; }), "nothing was refused");
 }
@@ -171,6 +189,8 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["layers"][0]["name"] = nullptr; }, "layers[0].name is null"},
       {[](auto& j) { j["layers"][0]["times"][1].erase("samples"); }, "layers[0].times[1].samples is missing"},
       {[](auto& j) { j["layers"][0]["times"][1]["samples"] = 0; }, "layers[0].times[1].samples is 0"},
+      {[](auto& j) { j["layers"][0]["times"][1]["samples"] = 1; }, "layers[0].times[1].samples is no more than the one"},
+      {[](auto& j) { j["contenders"] = 0; }, "contenders is 0"},
       {[](auto& j) { j["layers"][0]["times"][0]["timed_by"] = "sun"; }, "layers[0].times[0].timed_by is \"sun\""},
       {[](auto& j) { j["layers"][0]["times"][2]["gpu"] = 3; }, "layers[0].times[2].gpu should be an object"},
       {[](auto& j) { j["layers"] = ordered_json::array(); }, "layers is empty"},
@@ -182,7 +202,7 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["fingerprint"]["cores"] = 4; }, "fingerprint_hash"},
       {[](auto& j) { j["stage_links"][1]["bytes_per_s"] = 0; }, "stage_links[1].bytes_per_s is 0"},
       {[](auto& j) { j["all_reduce"]["bytes_per_s"] = 0; }, "all_reduce.bytes_per_s is 0"},
-      {[](auto& j) { j["schema_version"] = 5; }, "schema_version is 5, but this version of sluice reads 6"},
+      {[](auto& j) { j["schema_version"] = 5; }, "schema_version is 5, but this version of sluice reads 7"},
       {[](auto& j) { j["kind"] = "plan"; }, "p.json is no layer profile"},
   };
   for (const auto& [change, part] : cases) EXPECT_THAT(refusal_after(change), HasSubstr(part));

@@ -76,6 +76,13 @@ class ConvertWeightsTest(unittest.TestCase):
                       {"model_ema": {"module": WEIGHTS}}, {"model_state_dict": WEIGHTS, "loss": 0.5}):
             self.assert_converts(saved)
 
+    def test_an_averaged_model_as_torch_saves_it(self):
+        averaged = torch.optim.swa_utils.AveragedModel(torch.nn.Linear(2, 3)).state_dict()
+        self.assertIn("n_averaged", averaged)
+        expected = {name.removeprefix("module."): value for name, value in averaged.items() if name != "n_averaged"}
+        for saved in (averaged, {"model_ema": averaged}):
+            self.assert_converts(saved, expected=expected)
+
     def test_a_prefix_that_only_some_names_have_stays(self):
         mixed = {"module.a": torch.ones(1), "b": torch.ones(2)}
         self.assert_converts(mixed, expected=mixed)

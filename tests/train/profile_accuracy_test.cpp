@@ -16,7 +16,6 @@ namespace {
 
 using profiler::LayerTimes;
 using profiler::MeasuredLayer;
-using profiler::TimeAtSize;
 
 const std::vector<std::int64_t> kFitted = measure::sizes_to_profile(32);
 const std::vector<std::int64_t> kHeldOut{3, 6, 12, 24};

@@ -52,7 +52,7 @@ TEST(Chunks, NothingIsSaidThatWasMeasuredOrThatFixedCostsMayEatUp) {
 }
 
 // A pipeline of equal stages of a layer each that follows T(m) = (m + p - 1) (a + s B / m) exactly.
-AdviceInput equal_stages(int stages, int chunks, double samples, const AffineCost& cost) {
+AdviceInput equal_stages(int stages, int chunks, double samples, const SizedCost& cost) {
   const double one = cost.at(samples / chunks);
   AdviceInput input = pipeline(std::vector<double>(stages, one * chunks), chunks);
   input.step = one * (chunks + stages - 1);

@@ -40,7 +40,7 @@ TEST(Reductions, BeginInsideTheLastBackward) {
   const Schedule schedule = schedule_of("gpipe", 1, 2);
   const std::vector<StepCost> stage{{.forward = 1, .input = 2, .weight = 4}};
   const StageGradients layers{
-      {{.bytes = 100, .weight = 1}, {.bytes = 100, .input = 1, .weight = 1}, {.bytes = 100, .input = 1, .weight = 2}}};
+      {{.bytes = 100, .weight = 1}, {.bytes = 100, .backward = 2}, {.bytes = 100, .backward = 3}}};
   const LinkCost link{.latency_s = 0.25, .bytes_per_s = 100};
   expect_times(reductions(schedule, stage, layers, {link, 100}), {{9, 10.25}, {11, 12.25}, {14, 15.25}});
   // Half a layer each: the second half waits for the first one's sum.
@@ -58,19 +58,18 @@ TEST(Reductions, OfASplitBackwardComeFromItsWeightGradients) {
   for (const Op op : {Op::kForward, Op::kInputGradient, Op::kWeightGradient, Op::kReduceGradient})
     schedule.devices[0].push_back({.op = op});
   const std::vector<StepCost> stage{{.forward = 1, .input = 4, .weight = 3}};
-  const StageGradients layers{{{.bytes = 10, .input = 3, .weight = 1}, {.bytes = 10, .input = 1, .weight = 2}}};
+  const StageGradients layers{{{.bytes = 10, .backward = 4, .weight = 1}, {.bytes = 10, .backward = 3, .weight = 2}}};
   expect_times(reductions(schedule, stage, layers, {LinkCost{.bytes_per_s = 10}, 10}), {{6, 7}, {8, 9}});
 }
 
 TEST(Reductions, FrozenLayersHaveNone) {
   const Schedule schedule = schedule_of("gpipe", 1, 1);
   const std::vector<StepCost> stage{{.forward = 1, .input = 1, .weight = 1}};
-  EXPECT_TRUE(reductions(schedule, stage, {{{.input = 1, .weight = 1}}}, {LinkCost{}, 5}).empty());
+  EXPECT_TRUE(reductions(schedule, stage, {{{.backward = 2}}}, {LinkCost{}, 5}).empty());
   EXPECT_TRUE(reductions(schedule, stage, {}, {LinkCost{}, 5}).empty());
   // Below what is trained there is only time: the sum does not wait for it.
-  expect_times(
-      reductions(schedule, stage, {{{.bytes = 3, .weight = 0.5}, {.input = 1, .weight = 0.5}}}, {LinkCost{}, 5}),
-      {{1.5, 1.5}});
+  expect_times(reductions(schedule, stage, {{{.bytes = 3, .backward = 0.5}, {.backward = 1.5}}}, {LinkCost{}, 5}),
+               {{1.5, 1.5}});
 }
 
 TEST(Reductions, ShareOneNetworkAndKeepTheirOrder) {
@@ -87,8 +86,9 @@ TEST(Reductions, ShareOneNetworkAndKeepTheirOrder) {
         bytes.push_back(0);
         gradients.emplace_back();
         for (std::uint64_t l = 0; l < 1 + rng.below(5); ++l) {
-          gradients[s].push_back({100 * rng.uniform(), rng.uniform(), rng.uniform()});
-          stages[s].input += gradients[s].back().input, stages[s].weight += gradients[s].back().weight;
+          const double input = rng.uniform(), weight = rng.uniform();
+          gradients[s].push_back({100 * rng.uniform(), input + weight, weight});
+          stages[s].input += input, stages[s].weight += weight;
           bytes[s] += gradients[s].back().bytes;
         }
       }

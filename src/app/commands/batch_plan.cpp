@@ -101,10 +101,10 @@ ps::Rational measured(double seconds, const std::string& file) {
 // Seconds of a step on one device, for each sample and besides: its layers, and the update of their weights.
 std::pair<ps::Rational, ps::Rational> step_costs(const std::string& file) {
   const profiler::LayerProfile profile = profiler::read_profile(file);
-  AffineCost step;
+  SizedCost step;
   std::uint64_t weights = 0;
   for (const LayerCost& layer : profile.costs()) {
-    for (const AffineCost& part : {layer.forward, layer.input_gradient, layer.weight_gradient}) {
+    for (const SizedCost& part : {layer.forward, layer.input_gradient, layer.weight_gradient}) {
       step.a_s += part.a_s;
       step.b_s += part.b_s;
     }

@@ -28,7 +28,7 @@ struct ProfileArguments {
 std::string milliseconds(double seconds) { return fixed(seconds * 1e3, 3); }
 
 // "12.1 + 3.45 n"
-std::string line_text(const AffineCost& cost) {
+std::string line_text(const SizedCost& cost) {
   return concat(fixed(cost.a_s * 1e6, 1), " + ", fixed(cost.b_s * 1e6, 2), " n");
 }
 
@@ -41,7 +41,7 @@ std::string times_table(const LayerProfile& profile) {
                     milliseconds(cost.weight_gradient.at(samples)), line_text(cost.forward),
                     line_text(cost.input_gradient), line_text(cost.weight_gradient)});
   };
-  const auto add = [](AffineCost& to, const AffineCost& from) { to.a_s += from.a_s, to.b_s += from.b_s; };
+  const auto add = [](SizedCost& to, const SizedCost& from) { to.a_s += from.a_s, to.b_s += from.b_s; };
   for (const profiler::MeasuredLayer& layer : profile.layers) {
     add_row(layer.name, layer.cost);
     add(sum.forward, layer.cost.forward);

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "data/image/draw.h"
 
 namespace sluice::data {
 namespace {
@@ -33,8 +32,8 @@ Box middle_part(const ImageSize& image) {
 Box random_crop(const ImageSize& image, double min_area, RngStream& rng) {
   const auto area = static_cast<double>(image.height * image.width);
   for (int draw = 0; draw < kDraws; ++draw) {
-    const double part = area * between(min_area, 1, rng);
-    const double ratio = std::exp(between(std::log(kNarrowest), std::log(kWidest), rng));
+    const double part = area * rng.uniform(min_area, 1);
+    const double ratio = std::exp(rng.uniform(std::log(kNarrowest), std::log(kWidest)));
     const std::int64_t width = rounded(std::sqrt(part * ratio)), height = rounded(std::sqrt(part / ratio));
     if (width < 1 || height < 1 || width > image.width || height > image.height) continue;
     const std::int64_t top = any_start(image.height, height, rng);
@@ -46,8 +45,8 @@ Box random_crop(const ImageSize& image, double min_area, RngStream& rng) {
 std::optional<Box> random_part_to_erase(const ImageSize& image, RngStream& rng) {
   const auto area = static_cast<double>(image.height * image.width);
   for (int draw = 0; draw < kDraws; ++draw) {
-    const double part = area * between(0.02, 0.33, rng);
-    const double ratio = std::exp(between(std::log(0.3), std::log(3.3), rng));
+    const double part = area * rng.uniform(0.02, 0.33);
+    const double ratio = std::exp(rng.uniform(std::log(0.3), std::log(3.3)));
     const std::int64_t height = rounded(std::sqrt(part * ratio)), width = rounded(std::sqrt(part / ratio));
     if (height >= image.height || width >= image.width) continue;
     const std::int64_t top = any_start(image.height, height, rng);

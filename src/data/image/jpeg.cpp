@@ -1,4 +1,5 @@
 // JPEG by libjpeg-turbo, with the settings that Pillow has too: the accurate integer transform, smooth chroma.
+#include <algorithm>
 #include <array>
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h needs it
@@ -41,6 +42,7 @@ class JpegReader {
       jpeg_read_header(&info_, TRUE);
     });
     check_image_size(size());
+    check_end();
   }
 
   [[nodiscard]] ImageSize size() const { return {info_.image_height, info_.image_width}; }
@@ -78,6 +80,14 @@ class JpegReader {
   [[noreturn]] void leave() {
     errors_.format_message(reinterpret_cast<j_common_ptr>(&info_), message_.data());
     longjmp(back_, 1);
+  }
+
+  // A file that was cut off has no end-of-image marker behind its header. Found here, not only where a part of the
+  // picture reaches the cut. In coded data no 0xff stands before 0xd9.
+  void check_end() const {
+    constexpr std::array<std::uint8_t, 2> kEnd{0xff, 0xd9};
+    const EncodedBytes rest(info_.src->next_input_byte, info_.src->bytes_in_buffer);
+    if (std::ranges::find_end(rest, kEnd).empty()) throw DataError("it ends before its last pixel");
   }
 
   // A file that ends too early is filled up with grey, with a mere warning. Other warnings: Pillow takes no notice.

@@ -1,9 +1,11 @@
 // PNG by libpng. Rows are decoded from the top down to the end of the box; an interlaced file is decoded whole.
+#include <algorithm>
 #include <array>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <string_view>
 
 #include <png.h>
 
@@ -32,6 +34,7 @@ class PngReader {
     state_.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, &PngReader::take_error, &PngReader::take_warning);
     if (state_.png != nullptr) state_.info = png_create_info_struct(state_.png);
     if (state_.info == nullptr) throw std::bad_alloc();
+    check_chunks(file);
     guarded([&] { read_header(); });
     check_image_size(size());
   }
@@ -48,6 +51,18 @@ class PngReader {
  private:
   [[nodiscard]] png_structp png() const { return state_.png; }
   [[nodiscard]] png_infop info() const { return state_.info; }
+  // Data that was cut off is found here, not only where a part of the picture reaches the cut.
+  static void check_chunks(EncodedBytes file) {
+    constexpr std::size_t kSignature = 8, kHead = 8, kChecksum = 4;
+    constexpr std::string_view kData = "IDAT";
+    for (std::size_t at = kSignature; at + kHead <= file.size();) {
+      const auto head = file.subspan(at, kHead);
+      const std::size_t length = std::size_t{head[0]} << 24U | head[1] << 16U | head[2] << 8U | head[3];
+      at += kHead + length + kChecksum;
+      if (at > file.size() && std::ranges::equal(head.subspan(4), kData)) throw DataError("the file ends too early");
+    }
+  }
+
   static PngReader& of(png_structp png) { return *static_cast<PngReader*>(png_get_error_ptr(png)); }
 
   template <typename Action>

@@ -7,7 +7,6 @@
 
 #include "data/image/adjust.h"
 #include "data/image/affine.h"
-#include "data/image/draw.h"
 
 namespace sluice::data {
 namespace {
@@ -71,10 +70,10 @@ void rand_augment(Image& image, int count, int strength, RngStream& rng) {
 
 void jitter_colors(Image& image, const ColorJitter& jitter, RngStream& rng) {
   std::array order{0, 1, 2, 3};
-  for (std::size_t left = order.size(); left > 1; --left) std::swap(order[left - 1], order[rng.below(left)]);
-  const auto factor = [&](double range) { return between(std::max(0.0, 1 - range), 1 + range, rng); };
+  shuffle(order, rng);
+  const auto factor = [&](double range) { return rng.uniform(std::max(0.0, 1 - range), 1 + range); };
   const double brightness = factor(jitter.brightness), contrast = factor(jitter.contrast),
-               saturation = factor(jitter.saturation), turn = between(-jitter.hue, jitter.hue, rng);
+               saturation = factor(jitter.saturation), turn = rng.uniform(-jitter.hue, jitter.hue);
   for (const int which : order) {
     if (which == 0 && jitter.brightness > 0) adjust_brightness(image, brightness);
     if (which == 1 && jitter.contrast > 0) adjust_contrast(image, contrast);

@@ -18,7 +18,11 @@ namespace {
 class Clockwork {
  public:
   Clockwork(const Schedule& schedule, const ActionIndex& index, const Costs& costs)
-      : schedule_(schedule), index_(index), costs_(costs), free_at_(schedule.devices.size(), 0.0) {
+      : schedule_(schedule),
+        index_(index),
+        costs_(costs),
+        free_at_(schedule.devices.size(), 0.0),
+        has_gone_(static_cast<std::size_t>(schedule.stages)) {
     for (const auto& actions : schedule.devices) {
       spans_.emplace_back(actions.size());
       arrivals_.emplace_back(actions.size(), 0.0);
@@ -32,9 +36,9 @@ class Clockwork {
     const std::size_t end = unit_end(actions, begin);
     double start = free_at_[device];
     for (std::size_t i = begin; i < end; ++i) start = std::max(start, input_ready(unit.device, actions[i]));
-    double duration = cost(actions[begin]);
+    double duration = cost(device, begin);
     if (end == begin + 2) {
-      const double other = cost(actions[begin + 1]);
+      const double other = cost(device, begin + 1);
       duration += other - costs_.overlap * std::min(duration, other);
     }
     free_at_[device] = start + duration;
@@ -47,12 +51,19 @@ class Clockwork {
   [[nodiscard]] std::vector<std::vector<TimeSpan>> take() && { return std::move(spans_); }
 
  private:
-  [[nodiscard]] double cost(const Action& action) const {
-    const StepCost& stage = costs_.stages[static_cast<std::size_t>(index(action.stage))];
+  double cost(std::size_t device, std::size_t position) {
+    const double alone = cost_alone(schedule_.devices[device][position]);
+    return costs_.stretch.empty() ? alone : alone * costs_.stretch[device][position];
+  }
+
+  double cost_alone(const Action& action) {
+    const auto at = static_cast<std::size_t>(index(action.stage));
+    const StepCost& stage = costs_.stages[at];
+    auto& [forward, backward] = has_gone_[at];
     switch (action.op) {
-      case Op::kForward: return stage.forward;
-      case Op::kBackward: return stage.input + stage.weight;
-      case Op::kInputGradient: return stage.input;
+      case Op::kForward: return stage.forward + (std::exchange(forward, true) ? 0 : stage.first_forward);
+      case Op::kBackward: return stage.whole_backward() + (std::exchange(backward, true) ? 0 : stage.first_backward);
+      case Op::kInputGradient: return stage.input + (std::exchange(backward, true) ? 0 : stage.first_backward);
       case Op::kWeightGradient: return stage.weight;
       case Op::kReduceGradient: return 0;
     }
@@ -85,7 +96,14 @@ class Clockwork {
   const Schedule& schedule_;
   const ActionIndex& index_;
   const Costs& costs_;
+  // A stage's first forward and first backward.
+  struct HasGone {
+    bool forward = false;
+    bool backward = false;
+  };
+
   std::vector<double> free_at_;                // [device]
+  std::vector<HasGone> has_gone_;              // [stage]
   std::vector<std::vector<TimeSpan>> spans_;   // [device][position]
   std::vector<std::vector<double>> arrivals_;  // [device][position]: of the result at another device
   std::map<std::pair<std::pair<int, int>, Payload>, double> queue_free_at_;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,8 +18,13 @@ namespace sluice::pipeline {
 // Times per micro-batch.
 struct StepCost {
   double forward = 1;
-  double input = 1;   // I
-  double weight = 1;  // W; a B takes input + weight
+  double input = 1;                     // I
+  double weight = 1;                    // W
+  std::optional<double> backward = {};  // B; nothing: input + weight
+  double first_forward = 0;             // more, of the stage's first F,
+  double first_backward = 0;            // and of its first B or I
+
+  [[nodiscard]] double whole_backward() const { return backward.value_or(input + weight); }
 };
 
 struct Link {
@@ -32,6 +38,8 @@ struct Costs {
                                    // be empty: nothing
   Link link;                       // between any two devices
   std::vector<Link> links;         // [stage]: between it and the next one, instead of `link`; may be empty
+  // [device][position]: how many times as long an action takes, because of what else runs then; may be empty: 1
+  std::vector<std::vector<double>> stretch;
   double overlap = 0;  // of the shorter part of an overlapped pair, what the longer one hides: 0 nothing, 1 all of it
 };
 
@@ -59,7 +67,7 @@ struct Simulation {
 
 // A bubble or an idle time that is only what rounding leaves of the makespan is 0.
 // Requires: a validated schedule; a cost per stage; finite times of at least 0. Of the input and weight of a stage
-// whose backwards are all whole, only the sum counts.
+// whose backwards are all whole, only the sum counts, if there is no `backward`.
 [[nodiscard]] Simulation simulate(const Schedule& schedule, const Costs& costs);
 
 // Costs of stages from those of devices: `devices[d]` is for one micro-batch through all stages of device d, in equal

@@ -25,16 +25,42 @@ class ClockTimer final : public LayerTimer {
  public:
   ClockTimer(LayerBench& bench, bool works_alone) : bench_(bench), works_alone_(works_alone) {}
 
-  void warm_up(std::int64_t samples) override { (void)times_of_pass(samples); }
+  void warm_up(std::int64_t samples) override { (void)times_of_pass(samples, /*puts_off_weights=*/true); }
   [[nodiscard]] int warm_up_passes() const override { return 1; }
-  void pass(std::int64_t samples) override { keep_shortest(best_[samples], times_of_pass(samples)); }
+  // Backward in halves, and then whole.
+  void pass(std::int64_t samples) override {
+    std::vector<LayerTimes> times = times_of_pass(samples, /*puts_off_weights=*/true);
+    const std::vector<LayerTimes> whole = times_of_pass(samples, /*puts_off_weights=*/false);
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      times[i].forward_s = std::min(times[i].forward_s, whole[i].forward_s);
+      times[i].backward_s = whole[i].input_gradient_s;
+    }
+    keep_shortest(best_[samples], times);
+  }
+  [[nodiscard]] std::vector<FirstUse> first_use(std::int64_t samples) override {
+    constexpr int kRepeats = 5;
+    std::vector<LayerTimes> first;
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      bench_.forget_transformed();
+      std::vector<LayerTimes> times = times_of_pass(samples, /*puts_off_weights=*/false);
+      for (LayerTimes& layer : times) layer.backward_s = layer.input_gradient_s;
+      keep_shortest(first, times);
+    }
+    std::vector<FirstUse> more(first.size());
+    for (std::size_t i = 0; i < more.size(); ++i) {
+      if (bench_.transformed_bytes(i) == 0) continue;
+      more[i].forward_s = std::max(0.0, first[i].forward_s - best_.at(samples)[i].forward_s);
+      more[i].backward_s = std::max(0.0, first[i].backward_s - best_.at(samples)[i].backward_s);
+    }
+    return more;
+  }
   [[nodiscard]] std::vector<LayerTimes> times(std::int64_t samples) override { return best_.at(samples); }
 
  private:
-  std::vector<LayerTimes> times_of_pass(std::int64_t samples) {
+  std::vector<LayerTimes> times_of_pass(std::int64_t samples, bool puts_off_weights) {
     const auto clock = [this] { return works_alone_ ? thread_time_ns() : now_ns(); };
     std::vector<LayerTimes> layers(bench_.layers().size(), LayerTimes{.samples = samples});
-    bench_.run(samples, /*puts_off_weights=*/true, [&](Part part, std::size_t i, const std::function<void()>& work) {
+    bench_.run(samples, puts_off_weights, [&](Part part, std::size_t i, const std::function<void()>& work) {
       const Nanoseconds begin = clock();
       work();
       bench_.synchronize();
@@ -56,6 +82,7 @@ class ClockTimer final : public LayerTimer {
       best[i].forward_s = std::min(best[i].forward_s, times[i].forward_s);
       best[i].input_gradient_s = std::min(best[i].input_gradient_s, times[i].input_gradient_s);
       best[i].weight_gradient_s = std::min(best[i].weight_gradient_s, times[i].weight_gradient_s);
+      best[i].backward_s = std::min(best[i].backward_s, times[i].backward_s);
     }
   }
 
@@ -86,6 +113,10 @@ class ReplayTimer final : public LayerTimer {
     const auto kernels = cupti::sequence_kernels(records, spans);
     for (std::size_t i = 0; i < seen.size(); ++i) seen[i].time.kernels = kernels[i];
     last_ = {samples, std::move(seen)};
+  }
+
+  [[nodiscard]] std::vector<FirstUse> first_use(std::int64_t) override {
+    return std::vector<FirstUse>(bench_.layers().size());
   }
 
   [[nodiscard]] std::vector<LayerTimes> times(std::int64_t samples) override {

@@ -15,6 +15,11 @@
 
 namespace sluice::measure {
 
+struct FirstUse {
+  double forward_s = 0;
+  double backward_s = 0;
+};
+
 class LayerTimer {
  public:
   virtual ~LayerTimer() = default;
@@ -22,6 +27,9 @@ class LayerTimer {
   virtual void warm_up(std::int64_t samples) = 0;
   [[nodiscard]] virtual int warm_up_passes() const = 0;
   virtual void pass(std::int64_t samples) = 0;
+  // What the first micro-batch of a step takes more than those after it, of each layer: 0 where nothing is kept between
+  // micro-batches, or that is not told. Requires: passes at this size.
+  [[nodiscard]] virtual std::vector<FirstUse> first_use(std::int64_t samples) = 0;
   // Of each layer. Requires: a pass at this size.
   [[nodiscard]] virtual std::vector<profiler::LayerTimes> times(std::int64_t samples) = 0;
 };

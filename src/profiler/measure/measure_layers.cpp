@@ -19,7 +19,6 @@
 #include "optim/optimizer.h"
 #include "pipeline/failure.h"
 #include "pipeline/state_memory.h"
-#include "profiler/affine_fit.h"
 #include "profiler/level_warning.h"
 #include "profiler/measure/layer_bench.h"
 #include "profiler/measure/layer_bytes.h"
@@ -30,7 +29,6 @@ namespace {
 
 using profiler::LayerTimes;
 using profiler::MeasuredLayer;
-using profiler::TimeAtSize;
 
 using Part = LayerBench::Part;
 
@@ -95,16 +93,9 @@ void measure_times(LayerTimer& timer, const std::vector<std::int64_t>& sizes, co
     // Up and down in turn, so that a drift of the machine does not lean on one end.
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       const std::size_t place = round % 2 == 0 ? i : sizes.size() - 1 - i;
-      // Twice in a row, as in training micro-batch follows micro-batch: caches hold the weights.
-      for (int repeat = 0; repeat < 2; ++repeat) timer.pass(sizes[place]);
+      timer.pass(sizes[place]);
     }
   }
-}
-
-AffineCost fit(const std::vector<LayerTimes>& times, double LayerTimes::*kind) {
-  std::vector<TimeAtSize> points;
-  for (const LayerTimes& at : times) points.push_back({static_cast<double>(at.samples), at.*kind});
-  return profiler::fit_affine(points);
 }
 
 // Those of add_bytes(), with the one of describe().
@@ -169,11 +160,11 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, Laye
     const std::vector<LayerTimes> times = timer->times(size);
     for (std::size_t i = 0; i < measured.size(); ++i) measured[i].times.push_back(times[i]);
   }
+  const std::vector<FirstUse> first = timer->first_use(sizes.back());
   for (std::size_t i = 0; i < measured.size(); ++i) {
-    LayerCost& cost = measured[i].cost;
-    cost.forward = fit(measured[i].times, &LayerTimes::forward_s);
-    cost.input_gradient = fit(measured[i].times, &LayerTimes::input_gradient_s);
-    cost.weight_gradient = fit(measured[i].times, &LayerTimes::weight_gradient_s);
+    profiler::set_costs(measured[i]);
+    measured[i].cost.first_forward_s = first[i].forward_s;
+    measured[i].cost.first_backward_s = first[i].backward_s;
   }
   return measured;
 }

@@ -17,7 +17,6 @@
 namespace sluice::measure {
 namespace {
 
-using profiler::TimeAtSize;
 
 LinkCost fit_link(const std::vector<TimeAtSize>& points) {
   const AffineCost line = profiler::fit_affine(points);

@@ -22,10 +22,12 @@ double time_update(const Workload& workload, const device::Stream& stream, const
                    std::uint64_t bytes) {
   const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(workload.model.dtype));
   const auto options = at::TensorOptions(workload.model.dtype).device(device::torch_device(workload.device));
-  optim::Optimizer optimizer(workload.optimizer, at::zeros({elements}, options), at::zeros({elements}, options));
+  const at::Tensor gradients = at::zeros({elements}, options);
+  optim::Optimizer optimizer(workload.optimizer, at::zeros({elements}, options), gradients);
   const auto update = [&] {
     optimizer.begin_step();
     optimizer.update(/*lr=*/0.01, /*divisor=*/1, {});
+    gradients.zero_();
     stream.synchronize();
   };
   update();
@@ -39,7 +41,7 @@ double time_update(const Workload& workload, const device::Stream& stream, const
 }  // namespace
 
 AffineCost measure_update(const Workload& workload, std::uint64_t largest_bytes) {
-  std::vector<profiler::TimeAtSize> points;
+  std::vector<TimeAtSize> points;
   const std::exception_ptr failure = run_as_worker(workload.threads, [&] {
     const auto stream = device::Stream::make(workload.device);
     const device::StreamGuard guard(stream);

@@ -1,6 +1,6 @@
-// measure_update: what the optimizer's update of a stage's weights costs, by their bytes, on the first device of this
-// process. Not here: who updates what (engine/train_step.h). Threads: works in one of its own; the caller waits.
-// Errors: those of describe_failure(), "measuring the optimizer: ...".
+// measure_update: what the optimizer's update of a stage's weights costs, with zeroing their gradients, by their bytes,
+// on the first device of this process. Not here: who updates what (engine/train_step.h). Threads: works in one of its
+// own; the caller waits. Errors: those of describe_failure(), "measuring the optimizer: ...".
 #pragma once
 
 #include <cstdint>

@@ -16,10 +16,10 @@ std::vector<std::uint64_t> sizes_up_to(std::uint64_t largest) {
   return sizes;
 }
 
-std::vector<profiler::TimeAtSize> time_sizes(const std::vector<std::uint64_t>& sizes,
+std::vector<TimeAtSize> time_sizes(const std::vector<std::uint64_t>& sizes,
                                              const std::function<double(std::uint64_t bytes)>& action) {
   constexpr int kWarmUp = 2, kRepeats = 9;
-  std::vector<profiler::TimeAtSize> points;
+  std::vector<TimeAtSize> points;
   for (const std::uint64_t bytes : sizes) {
     std::vector<double> times;
     for (int repeat = 0; repeat < kWarmUp + kRepeats; ++repeat) {

@@ -15,7 +15,7 @@ namespace sluice::measure {
 [[nodiscard]] std::vector<std::uint64_t> sizes_up_to(std::uint64_t largest);
 
 // The seconds that a call of `action` answers at each size, the median of several.
-[[nodiscard]] std::vector<profiler::TimeAtSize> time_sizes(const std::vector<std::uint64_t>& sizes,
+[[nodiscard]] std::vector<TimeAtSize> time_sizes(const std::vector<std::uint64_t>& sizes,
                                                            const std::function<double(std::uint64_t bytes)>& action);
 
 // Runs `work` in a thread of its own, set up as a worker of the executor is. What it threw; null: nothing.

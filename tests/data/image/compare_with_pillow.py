@@ -83,8 +83,9 @@ class EqualToPillow(unittest.TestCase):
             for kept in (0, 1, 10, len(data) // 3, len(data) // 2, len(data) - 60):
                 with self.subTest(name, kept=kept):
                     if kept < len(data) - 1 and is_refused_by_pillow(data[:kept]):
-                        answer, _ = self.dumper.ask("decode", data[:kept], 0, 0, 0, 0)
-                        self.assertRegex(answer, "^error .+")
+                        for box in ((0, 0, 0, 0), (0, 0, 1, 1)):  # whole, and a part that does not reach the cut
+                            answer, _ = self.dumper.ask("decode", data[:kept], *box)
+                            self.assertRegex(answer, "^error .+")
 
     def test_damaged_files_are_as_pillow_sees_them_or_refused(self):
         draw = random.Random(8)

@@ -1,0 +1,24 @@
+// file_descriptor: owns one open file descriptor, and closes it. Threads: an object belongs to one thread.
+#pragma once
+
+namespace sluice {
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}  // -1: none
+  ~FileDescriptor() { reset(); }
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] bool is_open() const { return fd_ >= 0; }
+  int release();
+  void reset();  // closes
+
+ private:
+  int fd_;
+};
+
+}  // namespace sluice

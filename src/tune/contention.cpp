@@ -1,0 +1,55 @@
+#include "tune/contention.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "core/ids.h"
+
+namespace sluice::tune {
+namespace {
+
+using pipeline::TimeSpan;
+
+// Slower actions overlap otherwise than faster ones: what follows from the overlaps is put in again. Each round brings
+// the times closer by about the share of the slowdown in them.
+constexpr int kRounds = 3;
+
+// [position]: how long others work while each of these runs. Both: in ascending order.
+void add_overlaps(const std::vector<TimeSpan>& own, const std::vector<TimeSpan>& others, std::vector<double>& sums) {
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    while (first < others.size() && others[first].end <= own[i].start) ++first;
+    for (std::size_t j = first; j < others.size() && others[j].start < own[i].end; ++j)
+      sums[i] += std::max(0.0, std::min(own[i].end, others[j].end) - std::max(own[i].start, others[j].start));
+  }
+}
+
+}  // namespace
+
+pipeline::Simulation simulate_contention(const pipeline::Schedule& schedule, pipeline::Costs costs,
+                                         const Contention& contention) {
+  pipeline::Simulation simulation = pipeline::simulate(schedule, costs);
+  const bool slows = std::ranges::any_of(contention.slowdowns, [](double slowdown) { return slowdown > 1; });
+  const std::size_t devices = schedule.devices.size();
+  if (!slows || contention.contenders < 2 || devices * static_cast<std::size_t>(contention.replicas) < 2)
+    return simulation;
+  for (int round = 0; round < kRounds; ++round) {
+    costs.stretch.assign(devices, {});
+    for (std::size_t d = 0; d < devices; ++d) {
+      std::vector<double> beside(simulation.spans[d].size(), 0.0);
+      for (std::size_t other = 0; other < devices; ++other)
+        if (other != d) add_overlaps(simulation.spans[d], simulation.spans[other], beside);
+      for (std::size_t i = 0; i < beside.size(); ++i) {
+        const double seconds = simulation.spans[d][i].end - simulation.spans[d][i].start;
+        const double share = seconds > 0 ? beside[i] / seconds : 0;
+        const double others = contention.replicas * share + contention.replicas - 1;
+        const double slowdown = contention.slowdowns[static_cast<std::size_t>(index(schedule.devices[d][i].stage))];
+        costs.stretch[d].push_back(1 + (slowdown - 1) * others / (contention.contenders - 1));
+      }
+    }
+    simulation = pipeline::simulate(schedule, costs);
+  }
+  return simulation;
+}
+
+}  // namespace sluice::tune
