@@ -7,6 +7,8 @@ import socket
 import subprocess
 import time
 
+from sluice_cli import environment_without_launchers, free_port
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "sinfo")
 START_S = 30
 
@@ -51,18 +53,12 @@ def find(program):
     return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin")
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 class Cluster:
     """`with Cluster(folder) as cluster: cluster.run("srun", "-n", 2, ...)`."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
+        self.environment = {**environment_without_launchers(), "SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def __enter__(self):
         for name in ("munge", "state", "spool"):
