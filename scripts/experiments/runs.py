@@ -54,12 +54,16 @@ class Planned:
     may_diverge: bool = False  # likewise
     keep_checkpoints: bool = False
 
+    @property
+    def label(self):
+        return self.title or self.name
+
 
 class Run:
     """Starts a planned run, waits for it and reads what it measured."""
 
     def __init__(self, planned, folder):
-        self.name = planned.title or planned.name
+        self.name = planned.label
         self.folder = folder
         self.world_size = planned.processes
         self.prints = bool(planned.program)
@@ -146,6 +150,32 @@ def events_of(folder):
 
 def events_named(events, name):
     return [event for event in events if event["event"] == name]
+
+
+def steps_after(planned, events, warmup):
+    """The steps that are measured: those after the first `warmup` ones. At least one, or the user's own --set is refused."""
+    steps = events_named(events, "step")
+    if len(steps) <= warmup:
+        raise RunFailed(f"{planned.label} made no step after the {warmup} of warm-up ({len(steps)} in all): leave train.steps and train.epochs to the "
+                        "experiment, and give it more steps or epochs", BAD_USE)
+    return steps[warmup:]
+
+
+def evaluations_of(planned, events):
+    """In order; at least one, as above."""
+    return some_of("eval", "was never evaluated: leave train.eval_every_steps and train.eval_every_epochs", planned, events)
+
+
+def epochs_of(planned, events):
+    """The means over epochs, in order; at least one, as above."""
+    return some_of("epoch", "came to the end of no epoch: leave train.steps and train.epochs", planned, events)
+
+
+def some_of(name, what, planned, events):
+    found = events_named(events, name)
+    if not found:
+        raise RunFailed(f"{planned.label} {what} to the experiment", BAD_USE)
+    return found
 
 
 def as_shells_say(code):
