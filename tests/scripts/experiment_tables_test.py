@@ -72,6 +72,7 @@ class StatisticsTest(unittest.TestCase):
         self.assertAlmostEqual(mean, 3.0)
         self.assertAlmostEqual(half_width, 2.776 * 2.5**0.5 / 5**0.5)
         self.assertEqual(arguments.mean_and_half_width([7.0]), (7.0, None))
+        self.assertEqual([arguments.t95(degrees) for degrees in (1, 2, 10, 30, 31, 1000)], [12.706, 4.303, 2.228, 2.042, 2.042, 2.042])
 
     def test_the_rest_is_estimated_by_kind(self):
         plan = [runs.Planned(name=f"{kind}{number}", kind=kind, sets={}) for number in (1, 2) for kind in ("a", "b")]
