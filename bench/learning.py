@@ -14,6 +14,7 @@ import os
 import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
 
 import numpy as np
@@ -22,22 +23,32 @@ import torchvision
 from torch import nn
 from torchvision import transforms
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "support"))
+import sluice_cli as cli  # noqa: E402
+from experiments import arguments  # noqa: E402  (sluice_cli says where they are)
+
 MEAN = {"cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
         "image_folder": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
-T_95 = {2: 4.30, 3: 2.78, 4: 2.45, 5: 2.31}  # of 2 (n - 1) degrees of freedom, n seeds
+
+
+def two_or_more(text):
+    value = int(text)
+    if value < 2:
+        raise argparse.ArgumentTypeError(f"{value} is less than 2, and one seed has no deviation")
+    return value
 
 
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", choices=("cifar10", "image_folder"))
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--limit", type=int, default=5000, help="training samples of CIFAR-10")
-    parser.add_argument("--eval", type=int, default=2000, help="test samples of CIFAR-10")
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--seeds", type=two_or_more, default=3)
+    parser.add_argument("--epochs", type=arguments.positive, default=6)
+    parser.add_argument("--limit", type=arguments.positive, default=5000, help="training samples of CIFAR-10")
+    parser.add_argument("--eval", type=arguments.positive, default=2000, help="test samples of CIFAR-10")
+    parser.add_argument("--batch", type=arguments.positive, default=64)
     parser.add_argument("--lr", type=float, default=0.05)
-    parser.add_argument("--size", type=int, default=64, help="pixels of the folder's pictures")
+    parser.add_argument("--size", type=arguments.positive, default=64, help="pixels of the folder's pictures")
     return parser.parse_args()
 
 
@@ -53,12 +64,9 @@ def ours(asked, seed, folder):
                   "lr": asked.lr, "lr_schedule": "onecycle", "weight_decay": 5e-4, "seed": seed,
                   "eval_every_epochs": asked.epochs, **({"eval_limit": asked.eval} if is_cifar else {})},
         "device": {"list": "cpu"}, "log": {"tensorboard": False}}
-    file = folder / "learning.toml"
-    lines = [line for table, keys in config.items()
-             for line in (f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items()))]
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    done = subprocess.run([os.environ.get("SLUICE_BINARY", "sluice"), "train", file, "--run-dir", folder / f"run{seed}",
-                           "--json"], check=True, capture_output=True, text=True)
+    file = cli.write_config(folder / "learning.toml", **config)
+    done = subprocess.run([cli.BINARY, "train", file, "--run-dir", folder / f"run{seed}", "--json"], check=True,
+                          env=cli.environment_without_launchers(), capture_output=True, text=True)  # for longer than a test may take
     return json.loads(done.stdout)["top1"]
 
 
@@ -115,6 +123,12 @@ def peer(asked, seed):
     return 100 * right / len(test)
 
 
+def noise_of_means(one, other):
+    """By how much the means of two samples of n values may differ by chance (95 %, 2 (n - 1) degrees of freedom)."""
+    n = len(one)
+    return arguments.t95(2 * (n - 1)) * ((statistics.variance(one) + statistics.variance(other)) / n) ** 0.5
+
+
 def main():
     asked = options()
     torch.set_num_threads(os.cpu_count())
@@ -126,8 +140,7 @@ def main():
             print(f"seed {seed}: ours {found['ours'][-1]:.2f} %, PyTorch {found['PyTorch'][-1]:.2f} %", flush=True)
     means = {side: statistics.mean(values) for side, values in found.items()}
     spread = {side: statistics.stdev(values) for side, values in found.items()}
-    noise = T_95[asked.seeds] * (sum(value ** 2 for value in spread.values()) / asked.seeds) ** 0.5
-    difference = means["ours"] - means["PyTorch"]
+    difference, noise = means["ours"] - means["PyTorch"], noise_of_means(*found.values())
     print(f"top-1 of {asked.seeds} seeds: " + ", ".join(f"{side} {means[side]:.2f} +- {spread[side]:.2f} %" for side in found)
           + f"; difference {difference:+.2f}, noise of the seeds {noise:.2f}")
     return 1 if difference < -noise else 0

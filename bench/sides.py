@@ -21,8 +21,8 @@ import time
 BENCH = pathlib.Path(__file__).resolve().parent
 ROOT = BENCH.parent
 
-sys.path.insert(0, str(ROOT / "tests" / "support"))
-from ports import free_port  # noqa: E402
+sys.path.insert(0, str(ROOT / "scripts"))
+from experiments.ranks import environment_without_launchers, free_port, rank_environment  # noqa: E402
 
 OURS = ROOT / "build" / "release" / "bench" / "bench_train_step"
 SLUICE = ROOT / "build" / "release" / "sluice"
@@ -55,11 +55,9 @@ def compiler_is_missing():
 
 
 def environments(ranks, spin=OUR_SPIN):
-    base = os.environ | {"GOMP_SPINCOUNT": spin}
-    if ranks == 1:
-        return [base]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
-    return [base | meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    port = free_port()
+    started = [rank_environment(rank, ranks, port) for rank in range(ranks)] if ranks > 1 else [environment_without_launchers()]
+    return [environment | {"GOMP_SPINCOUNT": spin} for environment in started]
 
 
 def machine_seconds():

@@ -82,48 +82,91 @@ def unqualified(tokens, at):
     return [Definition(tokens[at].text, tokens[at].line, None)] if defines else []
 
 
+class Declaration:
+    """One declaration, read token by token: what it has turned out to be so far decides what the next token means. What
+    stands in brackets is passed over: no scope is entered."""
+
+    def __init__(self, tokens, at):
+        while at < len(tokens) and tokens[at].text in ("[[", "template"):
+            at = after_group(tokens, at) if tokens[at].text == "[[" else after_angles(tokens, at + 1)
+        self.tokens, self.first, self.at = tokens, at, at
+        self.definitions = []
+        self.is_type = self.text() in TYPES
+        self.is_function = self.is_value = False  # it has a parameter list; an initial value has begun
+        self.has_body = False  # with which it ends
+
+    def read(self):
+        """The index after it, and its definitions."""
+        while not self.has_body and self.text() not in ("", ";"):
+            self.take()
+        if self.has_body:
+            return self.at, self.definitions
+        return self.at + 1, self.definitions_without_body()
+
+    def text(self):
+        return self.tokens[self.at].text if self.at < len(self.tokens) else ""
+
+    def take(self):
+        takers = {"<": self.take_angles, "operator": self.take_operator, "(": self.take_parameters, "=": self.take_value,
+                  ",": self.take_value, "{": self.take_braces}
+        takers.get(self.text(), self.skip)()
+
+    def skip(self):
+        """A bracket with all that is in it, or one token."""
+        self.at = after_group(self.tokens, self.at) if self.text() in OPENING else self.at + 1
+
+    def take_angles(self):
+        self.at = self.at + 1 if self.is_value else after_angles(self.tokens, self.at)
+
+    def take_operator(self):
+        """Nothing is defined from here on: operators are overloads of each other everywhere."""
+        self.is_function = self.is_value = True
+        self.at += 1
+
+    def take_parameters(self):
+        if not self.is_value and not self.is_function and text_before(self.tokens, self.at) not in TAKES_PARENTHESES:
+            self.is_function = True
+            self.definitions += unqualified(self.tokens, self.at - 1)
+        self.skip()
+
+    def take_value(self):
+        """The = before an initial value, or the comma before the next variable."""
+        if not self.is_function:
+            if not self.is_value and not self.is_type:
+                self.define_variable()
+            self.is_value = self.text() == "="
+        self.at += 1
+
+    def take_braces(self):
+        if self.is_type:
+            self.definitions = type_name(self.tokens, self.first, self.at)
+            self.has_body = True
+        elif self.is_function:
+            # The braces are its body, unless they stand behind an operator's =.
+            self.has_body = not (self.is_value and text_before(self.tokens, self.at) == "=")
+        elif not self.is_value:
+            self.define_variable()
+            self.is_value = True
+        self.at = after_group(self.tokens, self.at)
+
+    def define_variable(self):
+        self.definitions += unqualified(self.tokens, before_array(self.tokens, self.at - 1))
+
+    def definitions_without_body(self):
+        """Of a declaration that ends with its semicolon, at `at`."""
+        word = self.tokens[self.first].text if self.first < len(self.tokens) else ""
+        if word == "using":
+            return alias(self.tokens[self.first : self.at])
+        if word in NO_DEFINITION or self.is_type:
+            return []
+        if not self.is_function and not self.is_value and self.at > self.first:
+            self.define_variable()
+        return self.definitions
+
+
 def end_of_declaration(tokens, at):
-    """The index after the declaration at `at`, and its definitions. No scope is entered."""
-    while at < len(tokens) and tokens[at].text in ("[[", "template"):
-        at = after_group(tokens, at) if tokens[at].text == "[[" else after_angles(tokens, at + 1)
-    first = at
-    word = tokens[at].text if at < len(tokens) else ""
-    definitions, is_type, is_function, is_value = [], word in TYPES, False, False
-    while at < len(tokens):
-        text = tokens[at].text
-        if text == ";":
-            break
-        if text == "<" and not is_value:
-            at = after_angles(tokens, at)
-            continue
-        if text == "operator":  # they are overloads of each other everywhere
-            is_function = is_value = True
-        elif text == "(" and not is_value and not is_function and tokens[at - 1].text not in TAKES_PARENTHESES:
-            is_function = True
-            definitions += unqualified(tokens, at - 1)
-        elif text in ("=", ",") and not is_function:
-            if not is_value and not is_type:
-                definitions += unqualified(tokens, before_array(tokens, at - 1))
-            is_value = text == "="
-        elif text == "{":
-            end = after_group(tokens, at)
-            if is_type:
-                return end, type_name(tokens, first, at)
-            if is_function and not (is_value and text_before(tokens, at) == "="):
-                return end, definitions
-            if not is_value and not is_function:
-                definitions += unqualified(tokens, before_array(tokens, at - 1))
-                is_value = True
-            at = end
-            continue
-        at = after_group(tokens, at) if text in OPENING else at + 1
-    if word == "using":
-        return at + 1, alias(tokens[first:at])
-    if word in NO_DEFINITION or is_type:
-        return at + 1, []
-    if not is_function and not is_value and at > first:
-        definitions += unqualified(tokens, before_array(tokens, at - 1))
-    return at + 1, definitions
+    """The index after the declaration at `at`, and its definitions."""
+    return Declaration(tokens, at).read()
 
 
 def text_before(tokens, at):

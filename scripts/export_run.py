@@ -26,6 +26,10 @@ import tomllib
 PREFIXES = {"step": "train", "eval": "val", "epoch": "epoch"}
 # Of a record, what is no measurement.
 PLACES = {"event", "time_s", "step", "epoch", "batch", "batches"}
+# After these a run goes on, whatever ended it before.
+GOES_ON = {"plan", "resume", "step"}
+# MLflow's words for how a run ended; any other is still RUNNING there.
+MLFLOW_STATUS = {"done": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
 class Failure(Exception):
@@ -91,11 +95,21 @@ def points_of(records, every=1):
     return [(step, *by_step[step]) for step in sorted(by_step)]
 
 
-def summary_of(records):
-    for record in reversed(records):
-        if record["event"] == "summary":
-            return record
-    return None
+def end_of(records):
+    """(how the run ended, its summary), by the rules of `sluice report` (RunLog::outcome in src/report/run_log.cpp): a run
+    that trains on after a summary or a fault has not ended by it. "running" is what is not known to have ended."""
+    summary, ends_in_fault = {}, False
+    for record in records:
+        if record["event"] in GOES_ON:
+            summary, ends_in_fault = {}, False
+        elif record["event"] == "summary":
+            summary = record
+        elif record["event"] == "fault":
+            ends_in_fault = True
+    outcome = summary.get("outcome")
+    if not isinstance(outcome, str):
+        outcome = "failed" if ends_in_fault else "running"
+    return outcome, summary
 
 
 class Run:
@@ -111,9 +125,8 @@ class Run:
             raise Failure(3, f"{config}: {error}; export an undamaged run") from error
         records = read_records(metrics)
         self.points = points_of(records, every)
-        summary = summary_of(records)
-        self.outcome = summary.get("outcome", "unknown") if summary else "running"
-        self.summary = numbers_of(summary, "summary") if summary else {}
+        self.outcome, summary = end_of(records)
+        self.summary = numbers_of(summary, "summary")
         if not self.points:
             raise Failure(3, f"{metrics} has no steps yet; export the run once it has trained")
         self.name = self.folder.name
@@ -134,7 +147,7 @@ def to_wandb(run, out, project):
     for step, seconds, numbers in run.points:
         made.log({**numbers, "time_s": seconds}, step=step)
     made.summary.update(run.summary)
-    made.finish()
+    made.finish(exit_code=1 if run.outcome == "failed" else 0)  # by it W&B calls a run failed
     wandb.teardown()
     return next((out / "wandb").glob(f"offline-run-*-{run.id}"))
 
@@ -165,9 +178,8 @@ def to_mlflow(run, out, project):
     for begin in range(0, len(metrics), 1000):
         client.log_batch(made, metrics=metrics[begin:begin + 1000])
     client.log_batch(made, tags=[RunTag("exported", datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))])
-    status = {"done": "FINISHED", "interrupted": "KILLED"}.get(run.outcome, "RUNNING")
-    if status != "RUNNING":
-        client.set_terminated(made, status, began_ms + int(last_seconds * 1000))
+    if run.outcome in MLFLOW_STATUS:
+        client.set_terminated(made, MLFLOW_STATUS[run.outcome], began_ms + int(last_seconds * 1000))
     return out / "mlruns" / experiment / made
 
 

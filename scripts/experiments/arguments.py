@@ -5,7 +5,7 @@ import math
 import statistics
 
 ONLY_AT_THE_END = 1_000_000_000  # of train.eval_every_steps
-# Student's t, two-sided 95 %, by degrees of freedom
+# Student's t, two-sided 95 %, of 1, 2, ... degrees of freedom
 T95 = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
        2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042]
 
@@ -92,10 +92,14 @@ def median_or_none(values):
     return statistics.median(values) if values else None
 
 
+def t95(degrees):
+    """Student's t, two-sided 95 %, for so many degrees of freedom; beyond the table its last, which is a little larger."""
+    return T95[min(degrees, len(T95)) - 1]
+
+
 def mean_and_half_width(values):
     """The mean, and half of its 95 % interval by Student's t; None of fewer than two values."""
     mean = statistics.fmean(values)
     if len(values) < 2:
         return mean, None
-    t = T95[min(len(values) - 1, len(T95)) - 1]
-    return mean, t * statistics.stdev(values) / math.sqrt(len(values))
+    return mean, t95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))

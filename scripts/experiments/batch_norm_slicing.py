@@ -79,11 +79,9 @@ def one_run(mode, partitions, seed, options):
 
 
 def measure(planned, events, options):
-    evaluations = runs.events_named(events, "eval")
+    evaluations = runs.evaluations_of(planned, events)
     top1 = [event["top1"] for event in evaluations]
-    trained = [step["top1"] for step in runs.events_named(events, "step")]
-    if not top1 or not trained:
-        raise runs.RunFailed(f"{planned.name} was never evaluated: leave train.eval_every_steps to the experiment", runs.BAD_USE)
+    trained = [step["top1"] for step in runs.steps_after(planned, events, 0)]
     tail = server_runs.tail_mean([event["step"] for event in evaluations], top1)
     return {"top1": tail, "top1_last": top1[-1], "train_top1": statistics.fmean(trained[-len(trained) // 10 :]),
             "evaluated_top1": server_runs.to_cell(top1)}

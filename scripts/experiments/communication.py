@@ -97,9 +97,7 @@ def image_size_of(size_bytes):
 def measure(planned, events, options):
     if planned.kind == "server":
         return of_the_bench(events, planned.columns["mib"] * 2**20, planned.columns["peers"])
-    steps = runs.events_named(events, "step")[WARMUP:]
-    if not steps:
-        raise runs.RunFailed(f"{planned.name} made no step after the {WARMUP} of warm-up: leave train.steps to the experiment", runs.BAD_USE)
+    steps = runs.steps_after(planned, events, WARMUP)
     ms = statistics.median(step["allreduce_ms"] - step["skew_ms"] for step in steps)
     size = steps[-1]["sync_bytes"]
     return {"bytes": size, "ms": ms, "gb_per_s": size / ms * 1e-6}

@@ -153,12 +153,12 @@ def all_frozen(batch, options):
 
 
 def measure(planned, events, options):
-    steps = runs.events_named(events, "step")
+    steps = runs.steps_after(planned, events, 0)
     if planned.kind == "frozen":
         return of_a_step(steps[-options.frozen_steps :])
     last = steps[-1]
     changes = runs.events_named(events, "transition")
-    evaluation = runs.events_named(events, "eval")[-1]
+    evaluation = runs.evaluations_of(planned, events)[-1]
     by_epoch = elastic_report.seconds_by_epoch(steps)
     return {
         "steps_s": sum(by_epoch.values()),

@@ -52,10 +52,8 @@ def sets_of(batch, rate, seed, options):
 
 
 def measure(planned, events, options):
-    evaluations, epochs = runs.events_named(events, "eval"), runs.events_named(events, "epoch")
-    if not evaluations:
-        raise runs.RunFailed(f"{planned.title} has evaluated nothing", runs.BUG)
-    return {"train_loss": epochs[-1]["loss"], "loss": evaluations[-1]["loss"], "top1": evaluations[-1]["top1"], "top5": evaluations[-1]["top5"]}
+    evaluation, epoch = runs.evaluations_of(planned, events)[-1], runs.epochs_of(planned, events)[-1]
+    return {"train_loss": epoch["loss"], "loss": evaluation["loss"], "top1": evaluation["top1"], "top5": evaluation["top5"]}
 
 
 def summarise(rows, options):

@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 
+from .ranks import rank_environment
+
 
 def run(*words):
     return subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True).stdout
@@ -67,10 +69,9 @@ class Namespaces:
         """What runs `words` on host i."""
         return ["ip", "netns", "exec", self.names[i], *map(str, words)]
 
-    def place(self, i, port=29500):
+    def environment(self, i, port=29500):
         """The variables of the one process of host i."""
-        return {"RANK": str(i), "WORLD_SIZE": str(len(self.names)), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-                "MASTER_ADDR": self.addresses[0], "MASTER_PORT": str(port)}
+        return rank_environment(i, len(self.names), port, address=self.addresses[0], local=(0, 1))
 
 
 def missing():

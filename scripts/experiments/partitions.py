@@ -87,9 +87,7 @@ def one_run(model, slices, number, options):
 
 
 def measure(planned, events, options):
-    steps = runs.events_named(events, "step")[options.warmup :]
-    if not steps:
-        raise runs.RunFailed(f"{planned.name} made no step after the {options.warmup} of warm-up: leave train.steps to the experiment", runs.BAD_USE)
+    steps = runs.steps_after(planned, events, options.warmup)
     times = [step["step_ms"] - step["load_ms"] - step["optimizer_ms"] for step in steps]
     return {"steps": len(steps), "fastest_ms": min(times), "median_ms": statistics.median(times)}
 

@@ -106,9 +106,7 @@ def wanted(planned, rows):
 
 
 def measure(planned, events, options):
-    steps = runs.events_named(events, "step")[options.warmup :]
-    if not steps:
-        raise runs.RunFailed(f"{planned.name} made no step after the {options.warmup} of warm-up: leave train.steps to the experiment", runs.BAD_USE)
+    steps = runs.steps_after(planned, events, options.warmup)
     step_ms = statistics.median(step["step_ms"] for step in steps)
     samples = statistics.median(step["samples"] for step in steps)
     peaks = runs.events_named(events, "summary")[-1]["peak_memory_bytes"]

@@ -42,7 +42,7 @@ def carry_out(experiment, options, record):
         if runs.stopping.is_set():
             raise runs.Interrupted
         left = [other for other in planned[index:] if not record.row_of(other) and wanted(other, rows_of(planned, record))]
-        say(f"run {index + 1} of {len(planned)}: {run.title or run.name}{time_left(left, record.rows, planned)}")
+        say(f"run {index + 1} of {len(planned)}: {run.label}{time_left(left, record.rows, planned)}")
         record.add(run, {"program": program, **measured_row(experiment, run, options, record)})
     rows = rows_of(planned, record)
     summary = experiment.summarise(rows, options)

@@ -5,13 +5,11 @@ import dataclasses
 import json
 import os
 import pathlib
-import re
-import socket
 import subprocess
 import threading
 import time
 
-from . import namespaces
+from . import namespaces, ranks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BAD_USE = 2
@@ -21,8 +19,6 @@ LOST_PEER = 5
 DIVERGED = 6
 BUG = 70
 PEER_GRACE_S = 30  # how long the processes of a run may go on after one has failed
-# What another launcher may have left; a run of ours has only what it is given.
-OTHER_LAUNCHERS = re.compile(r"(SLURM_|OMPI_|MASTER_|(LOCAL_)?(RANK|WORLD_SIZE)$)")
 
 
 # Set by a signal handler. One that raised could do so while a process is being started, which nobody would end then.
@@ -58,18 +54,22 @@ class Planned:
     may_diverge: bool = False  # likewise
     keep_checkpoints: bool = False
 
+    @property
+    def label(self):
+        return self.title or self.name
+
 
 class Run:
     """Starts a planned run, waits for it and reads what it measured."""
 
     def __init__(self, planned, folder):
-        self.name = planned.title or planned.name
+        self.name = planned.label
         self.folder = folder
         self.world_size = planned.processes
         self.prints = bool(planned.program)
         self.network = namespaces.Namespaces(planned.network, planned.processes) if planned.network else None
         self.processes = []
-        self.port = free_port() if planned.processes > 1 else None
+        self.port = ranks.free_port() if planned.processes > 1 else None
 
     def carry_out(self, command):
         """All events of rank 0; of a program that prints, its lines."""
@@ -92,17 +92,17 @@ class Run:
         return self.folder / "printed.txt"
 
     def _start(self, command, rank):
-        environment = {name: value for name, value in os.environ.items() if not OTHER_LAUNCHERS.match(name)}
+        environment = self._environment(rank)
         environment.setdefault("GOMP_SPINCOUNT", "3000")
         if self.network:
-            environment |= self.network.place(rank)
             command = self.network.command(rank, *command)
-        elif self.port:
-            place = {"RANK": rank, "WORLD_SIZE": self.world_size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": self.world_size}
-            place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port}
-            environment |= {name: str(value) for name, value in place.items()}
         with open(self._log(rank), "wb") as log, open(self._printed() if self.prints and rank == 0 else os.devnull, "wb") as printed:
             self.processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=printed, stderr=log))
+
+    def _environment(self, rank):
+        if self.network:
+            return self.network.environment(rank)
+        return ranks.rank_environment(rank, self.world_size, self.port) if self.port else ranks.environment_without_launchers()
 
     def _wait(self):
         failed = {}  # rank -> code, in the order of their ends
@@ -152,11 +152,31 @@ def events_named(events, name):
     return [event for event in events if event["event"] == name]
 
 
+def steps_after(planned, events, warmup):
+    """The steps that are measured: those after the first `warmup` ones. At least one, or the user's own --set is refused."""
+    steps = events_named(events, "step")
+    if len(steps) <= warmup:
+        raise RunFailed(f"{planned.label} made no step after the {warmup} of warm-up ({len(steps)} in all): leave train.steps and train.epochs to the "
+                        "experiment, and give it more steps or epochs", BAD_USE)
+    return steps[warmup:]
+
+
+def evaluations_of(planned, events):
+    """In order; at least one, as above."""
+    return some_of("eval", "was never evaluated: leave train.eval_every_steps and train.eval_every_epochs", planned, events)
+
+
+def epochs_of(planned, events):
+    """The means over epochs, in order; at least one, as above."""
+    return some_of("epoch", "came to the end of no epoch: leave train.steps and train.epochs", planned, events)
+
+
+def some_of(name, what, planned, events):
+    found = events_named(events, name)
+    if not found:
+        raise RunFailed(f"{planned.label} {what} to the experiment", BAD_USE)
+    return found
+
+
 def as_shells_say(code):
     return code if code >= 0 else 128 - code  # ended by a signal
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -63,14 +63,10 @@ def sets_of(way, options):
 
 
 def measure(planned, events, options):
-    """The steps after the warm-up."""
-    steps = runs.events_named(events, "step")
-    if len(steps) <= options.warmup:
-        raise runs.RunFailed(f"{planned.title} made {len(steps)} steps; the warm-up alone takes {options.warmup}", runs.BUG)
-    steps = steps[options.warmup :]
+    steps = runs.steps_after(planned, events, options.warmup)
     times = [step["step_ms"] for step in steps]
-    evaluations = runs.events_named(events, "eval") if options.epochs else []
-    return {"top1": evaluations[-1]["top1"] if evaluations else None, "steps": len(steps), "step_s": statistics.median(times) / 1000, "step_ms": " ".join(f"{time:.9g}" for time in times),
+    top1 = runs.evaluations_of(planned, events)[-1]["top1"] if options.epochs else None
+    return {"top1": top1, "steps": len(steps), "step_s": statistics.median(times) / 1000, "step_ms": " ".join(f"{time:.9g}" for time in times),
             "samples": statistics.median(step["samples"] for step in steps)}
 
 

@@ -80,9 +80,7 @@ def sets_of(batch, rate, seed, options):
 
 
 def measure(planned, events, options):
-    steps, evaluations = runs.events_named(events, "step"), runs.events_named(events, "eval")
-    if not evaluations:
-        raise runs.RunFailed(f"{planned.title} has evaluated nothing", runs.BUG)
+    steps, evaluations = runs.steps_after(planned, events, 0), runs.evaluations_of(planned, events)
     return {
         "train_s": sum(step["step_ms"] for step in steps) / 1000,
         "step_ms": statistics.median(step["step_ms"] for step in steps),

@@ -264,7 +264,7 @@ class RunTest(CliTest):
 
     def test_a_run_directory_belongs_to_one_process(self):
         self.config = self.configuration("long.toml", train={"steps": 1000000})
-        environment = {key: value for key, value in os.environ.items() if key != "GOMP_SPINCOUNT"}
+        environment = {key: value for key, value in cli.environment_without_launchers().items() if key != "GOMP_SPINCOUNT"}
         first = cli.start("train", self.config, "--run-dir", self.run_dir, env=environment)
         cli.wait_until(lambda: (self.run_dir / "metrics.jsonl").exists(), first)
         try:

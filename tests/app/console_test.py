@@ -42,7 +42,7 @@ def on_terminal(columns, *arguments, **variables):
     except OSError as error:
         raise unittest.SkipTest(f"there is no terminal to be had here: {error}") from error
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
+    environment = {name: value for name, value in cli.environment_without_launchers().items() if name not in ("NO_COLOR", "COLUMNS")}
     process = subprocess.Popen([cli.BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                stderr=theirs, env={**environment, "TERM": "xterm", **variables})
     os.close(theirs)

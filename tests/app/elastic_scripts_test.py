@@ -14,7 +14,6 @@ import unittest
 
 import long_tests
 import sluice_cli as cli
-from ports import free_port
 from script_copy import REPOSITORY, ScriptCopy
 
 SAMPLES = 96
@@ -52,14 +51,14 @@ class ElasticScriptsTest(unittest.TestCase):
         return errors
 
     def start_sweeps(self, *options):
-        port = free_port() - len(RATES)
+        port = cli.free_port() - len(RATES)
         return [self.start(f"run_cifar100_batch_experiment_node{node}.sh", 4, "127.0.0.1", port, 0, "lo", 8, self.folder, 2, 1,
                            "--run-dir", self.folder / "sweep", "--set", "data.name=shapes", *SMALL, *options)
                 for node in (0, 1)]
 
     def test_two_nodes_freeze_layers_and_shrink(self):
         """4 devices a node, 2 a pipeline: 4 replicas to begin with."""
-        run_dir, port = self.folder / "run", free_port()
+        run_dir, port = self.folder / "run", cli.free_port()
         self.finish([self.start("run_elastic_pipe.sh", 4, 2, node, "127.0.0.1", port, 0, "lo", 0.01, 6, "shapes", self.folder, 2, 1,
                                 "--run-dir", run_dir, "--set", "train.epochs=5", *SMALL) for node in (0, 1)])
         steps = cli.events(run_dir, "step")
@@ -73,7 +72,7 @@ class ElasticScriptsTest(unittest.TestCase):
 
     def test_without_freezing_nothing_is_frozen(self):
         run_dir = self.folder / "run"
-        self.finish([self.start("run_elastic_pipe.sh", 2, 1, 0, "127.0.0.1", free_port(), 0, "", 0.01, 16, "shapes", self.folder, 2, 0,
+        self.finish([self.start("run_elastic_pipe.sh", 2, 1, 0, "127.0.0.1", cli.free_port(), 0, "", 0.01, 16, "shapes", self.folder, 2, 0,
                                 "--run-dir", run_dir, "--set", "train.epochs=2", *SMALL)])
         self.assertEqual({step["frozen_layers"] for step in cli.events(run_dir, "step")}, {0})
 

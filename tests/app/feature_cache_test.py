@@ -4,7 +4,6 @@
     feature_cache_test.py [unittest options]        SLUICE_BINARY names the binary
 """
 
-import os
 import pathlib
 import resource
 import signal
@@ -157,7 +156,7 @@ class FeatureCacheTest(unittest.TestCase):
             done = cli.run("train", configuration(self.folder, {}), "--dry-run", *sets)
             self.assertEqual(done.returncode, 2, keys)
             self.assertIn(what, cli.error_of(done))
-        done = cli.run("train", configuration(self.folder, DISK), "--dry-run", env={**os.environ, "TMPDIR": "/nowhere"})
+        done = cli.run("train", configuration(self.folder, DISK), "--dry-run", env={**cli.environment_without_launchers(), "TMPDIR": "/nowhere"})
         self.assertEqual(done.returncode, 2)
         self.assertIn("TMPDIR names no folder for freeze.cache_dir", cli.error_of(done))
         (self.folder / "file").touch()

@@ -65,8 +65,8 @@ class LaunchedCase(unittest.TestCase):
 
 
 def processes_by_hand(*commands):
-    return cli.finish_all([subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
-                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return cli.finish_all([subprocess.Popen([str(word) for word in command], env=cli.environment_without_launchers(),
+                                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                            for command in commands])
 
 
@@ -244,8 +244,8 @@ class ExamplesTest(LaunchedCase):
             there = {"/config/train.toml": self.config, "/runs/first": self.run_dir}
             arguments = [str(there.get(word, word)) for word in container["args"] if not word.startswith("data.path=")]
             arguments.remove("--set")
-            started.append(subprocess.Popen([cli.BINARY, *arguments], env={**os.environ, **operators}, text=True,
-                                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+            started.append(subprocess.Popen([cli.BINARY, *arguments], env={**cli.environment_without_launchers(), **operators},
+                                            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         done = cli.finish_all(started)
         self.assertEqual(done[1].returncode, 0, text_of(done[1]))
         self.assert_ran_as_two(done[0], "RANK and WORLD_SIZE")

@@ -13,7 +13,6 @@ import unittest
 
 import server_runs
 import sluice_cli as cli
-from ports import free_port
 from server_runs import BATCH
 
 import numpy
@@ -35,8 +34,8 @@ class LocalStepsTest(unittest.TestCase):
         return run_dir, cli.must_run("train", config, "--run-dir", run_dir, *arguments)
 
     def train_processes(self, config, size, name, *arguments):
-        port = free_port()
-        processes = [cli.start("train", config, "--run-dir", self.folder / name, *arguments, env=cli.environment_of(rank, size, port))
+        port = cli.free_port()
+        processes = [cli.start("train", config, "--run-dir", self.folder / name, *arguments, env=cli.rank_environment(rank, size, port))
                      for rank in range(size)]
         self.addCleanup(lambda: [process.kill() for process in processes if process.poll() is None])
         done = cli.finish_all(processes)

@@ -105,7 +105,7 @@ class OrderTest(unittest.TestCase):
         config = configuration(self.folder, pipeline={"order": "mine.txt"}).resolve()
         port = cli.free_port()
         done = cli.finish_all([
-            cli.start("train", config, "--run-dir", self.run_dir, env=cli.environment_of(rank, 2, port),
+            cli.start("train", config, "--run-dir", self.run_dir, env=cli.rank_environment(rank, 2, port),
                       cwd=folders[rank]) for rank in range(2)])
         self.assertEqual([process.returncode for process in done], [0, 0], [process.stderr for process in done])
         self.must_train(self.by_hand(), self.folder / "whole", 2)

@@ -75,7 +75,7 @@ class RanksCase(unittest.TestCase):
         poor = {"LD_PRELOAD": os.environ["SLUICE_POOR_MACHINE"], "ASAN_OPTIONS": "verify_asan_link_order=0", **shortage}
         port = cli.free_port()
         return [cli.start("train", config, "--run-dir", run_dir,
-                          env={**cli.environment_of(rank, 2, port), **(poor if rank == poor_rank else {})})
+                          env={**cli.rank_environment(rank, 2, port), **(poor if rank == poor_rank else {})})
                 for rank in range(2)]
 
 
@@ -120,7 +120,7 @@ class RanksTest(RanksCase):
         config = configuration(self.folder)
         port = cli.free_port()
         done = cli.finish_all([
-            cli.start("train", config.resolve(), "--json", env=cli.environment_of(rank, 2, port), cwd=folders[rank])
+            cli.start("train", config.resolve(), "--json", env=cli.rank_environment(rank, 2, port), cwd=folders[rank])
             for rank in range(2)])
         self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
         self.assertEqual(len(list((folders[0] / "runs").iterdir())), 1)
@@ -215,20 +215,20 @@ class RanksTest(RanksCase):
     def test_what_is_wrong_with_rank_0_alone_is_said_before_anybody_is_waited_for(self):
         config = configuration(self.folder)
         done = cli.run("train", config, "--run-dir", self.run_dir, "--set", "data.name=nothing",
-                       env=cli.environment_of(0, 2, cli.free_port()))
+                       env=cli.rank_environment(0, 2, cli.free_port()))
         self.assert_refused([done], [2], "data.name", "nothing")
         self.assertNotIn("waiting for", done.stderr)
 
     def test_nobody_at_the_address_and_a_port_in_use(self):
         config = configuration(self.folder, replicas={"connect_timeout_s": 2})
         port = cli.free_port()
-        alone = cli.run("train", config, "--run-dir", self.run_dir, env=cli.environment_of(1, 2, port))
+        alone = cli.run("train", config, "--run-dir", self.run_dir, env=cli.rank_environment(1, 2, port))
         self.assert_refused([alone], [5], "rank 1 cannot reach rank 0", f"127.0.0.1:{port}")
         self.assertEqual(len(alone.stderr.splitlines()), 2, alone.stderr)  # that it goes there, and that nobody is there
         with socket.socket() as other:
             other.bind(("127.0.0.1", port))
             other.listen()
-            in_use = cli.run("train", config, "--run-dir", self.run_dir, env=cli.environment_of(0, 2, port))
+            in_use = cli.run("train", config, "--run-dir", self.run_dir, env=cli.rank_environment(0, 2, port))
         self.assert_refused([in_use], [2], f"port {port}", "in use")
 
     def test_shares_of_unequal_size_with_batch_norm(self):
@@ -248,7 +248,7 @@ class RanksTest(RanksCase):
         self.assertEqual(max(cli.checkpoints(self.run_dir)), len(self.steps_so_far()))
 
     def test_an_interface_that_is_not_there(self):
-        done = cli.run("train", configuration(self.folder), "--if-name", "nosuch0", env=cli.environment_of(1, 2, cli.free_port()))
+        done = cli.run("train", configuration(self.folder), "--if-name", "nosuch0", env=cli.rank_environment(1, 2, cli.free_port()))
         self.assert_refused([done], [2], "--if-name nosuch0")
 
     def test_nccl_needs_gpus(self):
@@ -262,7 +262,7 @@ class RanksTest(RanksCase):
             stranger.bind(("127.0.0.1", 0))
             stranger.listen()
             port = stranger.getsockname()[1]
-            done = cli.run("train", config, env=cli.environment_of(1, 2, port))
+            done = cli.run("train", config, env=cli.rank_environment(1, 2, port))
         self.assert_refused([done], [5], "finds somebody else than rank 0", f"127.0.0.1:{port}")
         unknown = cli.run("train", config, "--rank", 1, "--world-size", 2, "--init", "tcp://no-such-host.invalid:1")
         self.assert_refused([unknown], [2], "'no-such-host.invalid' is not known")
@@ -270,7 +270,7 @@ class RanksTest(RanksCase):
     def test_a_rank_that_dies_while_others_are_awaited_is_named(self):
         config = configuration(self.folder)
         port = cli.free_port()
-        first, second = (cli.start("train", config, "--run-dir", self.run_dir, env=cli.environment_of(rank, 3, port))
+        first, second = (cli.start("train", config, "--run-dir", self.run_dir, env=cli.rank_environment(rank, 3, port))
                          for rank in (0, 1))
         self.assertIn("meeting rank 0", second.stderr.readline())
         time.sleep(2)
@@ -284,9 +284,9 @@ class RanksTest(RanksCase):
     def test_rank_0_may_come_late(self):
         config = configuration(self.folder)
         port = cli.free_port()
-        second = cli.start("train", config, "--run-dir", self.run_dir, env=cli.environment_of(1, 2, port))
+        second = cli.start("train", config, "--run-dir", self.run_dir, env=cli.rank_environment(1, 2, port))
         time.sleep(4)
-        first = cli.start("train", config, "--run-dir", self.run_dir, env=cli.environment_of(0, 2, port))
+        first = cli.start("train", config, "--run-dir", self.run_dir, env=cli.rank_environment(0, 2, port))
         done = cli.finish_all([first, second])
         self.assertEqual(self.codes(done), [0, 0], [process.stderr for process in done])
         self.assertEqual(len(done[1].stderr.splitlines()), 2, done[1].stderr)
@@ -381,7 +381,7 @@ class ByTheClockTest(RanksCase):
     def test_a_missing_rank_is_named(self):
         config = configuration(self.folder, replicas={"connect_timeout_s": 2})
         port = cli.free_port()
-        done = cli.finish_all([cli.start("train", config, "--run-dir", self.run_dir, env=cli.environment_of(rank, 3, port))
+        done = cli.finish_all([cli.start("train", config, "--run-dir", self.run_dir, env=cli.rank_environment(rank, 3, port))
                                for rank in (0, 2)])
         self.assert_refused(done, [5, 5], "rank 1 of 3 did not come to 127.0.0.1")
 

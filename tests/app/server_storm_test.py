@@ -15,7 +15,6 @@ import time
 import unittest
 
 import sluice_cli as cli
-from ports import free_port
 from server_runs import SLOW, ServerRuns, configuration
 
 KILLS, SEED = (int(word) for word in (sys.argv[1:] + ["100", "1"][len(sys.argv) - 1:])[:2])
@@ -46,7 +45,7 @@ class ServerStormTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.run_dir = self.folder / "run"
-        self.port = free_port()
+        self.port = cli.free_port()
         self.all = {}
         self.servers = 0
         self.left_behind = None  # what the last server had recorded when it was killed, until the next one records
@@ -56,7 +55,7 @@ class ServerStormTest(unittest.TestCase):
         with open(self.folder / f"log{rank}", "ab") as log:
             self.all[rank] = subprocess.Popen(
                 [cli.BINARY, "train", config, "--run-dir", self.run_dir, *arguments], stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, env=cli.environment_of(rank, WORKERS + 1, self.port))
+                stdout=log, stderr=log, env=cli.rank_environment(rank, WORKERS + 1, self.port))
         self.servers += rank == 0
 
     def log_of(self, rank):

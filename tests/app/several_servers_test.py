@@ -13,7 +13,6 @@ import unittest
 
 import long_tests
 import sluice_cli as cli
-from ports import free_port
 from server_runs import BATCH, SHORT, SLOW, ServerRuns, configuration
 
 import numpy
@@ -26,7 +25,7 @@ MOMENTS_OF_LEAD = ("update-decided:4", "push-acknowledged:3", "update-written:5"
 
 class SeveralServersTest(ServerRuns):
     def configure(self, servers, ps, **tables):
-        address = ",".join(f"127.0.0.1:{free_port()}" for _ in range(servers))
+        address = ",".join(f"127.0.0.1:{cli.free_port()}" for _ in range(servers))
         return configuration(self.folder, {"servers": servers, "address": address, **ps}, **tables)
 
     def finish_killed(self, process):
@@ -206,13 +205,13 @@ class SeveralServersTest(ServerRuns):
         self.assertEqual(worker.returncode, 5, worker.stderr)
         self.assertRegex(cli.error_of(worker), "the server has ended the run: " + what)
         self.assertRegex(cli.stop(processes[1]).stderr, r"server 0 \(.*\) was refused: ps.shards is 1")
-        done = cli.run("train", config, "--run-dir", self.folder / "run", env=cli.environment_of(0, 3, self.port))
+        done = cli.run("train", config, "--run-dir", self.folder / "run", env=cli.rank_environment(0, 3, self.port))
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("add --resume auto, which goes on with it, or begins where it has no checkpoint", cli.error_of(done))
 
     def test_each_server_is_there_once(self):
         config = self.configure(2, {"policy": "asp", "placement": "servers"})
-        place = ("--set", f"ps.address=127.0.0.1:{free_port()},127.0.0.1:{free_port()}")  # that is free
+        place = ("--set", f"ps.address=127.0.0.1:{cli.free_port()},127.0.0.1:{cli.free_port()}")  # that is free
 
         def serve(*arguments, run_dir="run"):
             self.started.append(cli.start("serve", config, "--run-dir", self.folder / run_dir, *arguments))
@@ -295,11 +294,11 @@ class SeveralServersTest(ServerRuns):
                 (["--set", "ps.servers=3"], 4, "ps.address has 2 addresses, but ps.servers = 3"),
                 ([], 2, "a launch of 2 processes has no worker beside ps.servers = 2"),
                 (["--set", "ps.log=process"], 3, "needs a place for what server 1 must not forget; give it with --run-dir")):
-            done = cli.run("train", config, *arguments, env=cli.environment_of(1, size, self.port))
+            done = cli.run("train", config, *arguments, env=cli.rank_environment(1, size, self.port))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(error, cli.error_of(done))
         for rank in (0, 1, 2):
-            done = cli.run("train", config, "--run-dir", config, env=cli.environment_of(rank, 3, self.port))
+            done = cli.run("train", config, "--run-dir", config, env=cli.rank_environment(rank, 3, self.port))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertRegex(cli.error_of(done), r"is a file.*; choose another --run-dir")
         done = cli.run("serve", config, "--set", "ps.placement=servers", "--rank", "0", "--world-size", "2")

@@ -113,7 +113,7 @@ class StopTest(StopCase):
         run_dir = self.folder / "run"
         reader, writer = os.pipe()
         process = cli.subprocess.Popen([cli.BINARY, "train", self.configuration(train={"steps": 200}), "--run-dir", run_dir],
-                                       stderr=writer)
+                                       env=cli.environment_without_launchers(), stderr=writer)
         os.close(writer)
         os.read(reader, 10)
         os.close(reader)

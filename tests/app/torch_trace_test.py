@@ -15,7 +15,6 @@ import tempfile
 import unittest
 
 import sluice_cli as cli
-from ports import free_port
 from trace_rules import bars, within
 
 STEPS, CHUNKS = 8, 2
@@ -145,12 +144,12 @@ class TorchTraceTest(unittest.TestCase):
         self.assertEqual(weights[0], weights[2])
 
     def test_every_process_has_a_file_through_rank_0(self):
-        port = free_port()
+        port = cli.free_port()
         processes = []
         config = configuration(self.folder)
         for rank in (0, 1):  # rank 0's steps count
             arguments = ["--run-dir", self.run_dir, "--trace", "3..4"] if rank == 0 else []
-            processes.append(cli.start("train", config, *arguments, env=cli.environment_of(rank, 2, port)))
+            processes.append(cli.start("train", config, *arguments, env=cli.rank_environment(rank, 2, port)))
         for done in cli.finish_all(processes):
             self.assertEqual(done.returncode, 0, done.stderr)
         traces = [read(self.run_dir / f"torch_trace.rank{rank}.json.gz") for rank in (0, 1)]

@@ -12,7 +12,6 @@ import unittest
 
 import sluice_cli as cli
 import trace_rules
-from ports import free_port
 
 STEPS, CHUNKS = 8, 3
 PLANTED_NS = 50_000_000
@@ -77,9 +76,9 @@ class TraceTest(unittest.TestCase):
 
     def two_processes(self, steps="3..5", **popen_of_1):
         config = configuration(self.folder, pipeline={"chunks": 2}, replicas={"bucket_mb": 0.01})
-        port = free_port()
+        port = cli.free_port()
         processes = [cli.start("train", config, "--trace", steps, *(["--run-dir", self.run_dir] if rank == 0 else []),
-                               env=cli.environment_of(rank, 2, port), **(popen_of_1 if rank == 1 else {}))
+                               env=cli.rank_environment(rank, 2, port), **(popen_of_1 if rank == 1 else {}))
                      for rank in (0, 1)]
         for done in cli.finish_all(processes):
             self.assertEqual(done.returncode, 0, done.stderr)

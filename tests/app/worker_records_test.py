@@ -12,7 +12,6 @@ import tempfile
 import unittest
 
 import sluice_cli as cli
-from ports import free_port
 
 BATCH, TOO_MUCH, LESS, STEPS = 8, 64, 4, 120
 DISJOINT = ("load_ms", "forward_ms", "backward_ms", "transfer_ms", "allreduce_exposed_ms", "optimizer_ms", "idle_ms")
@@ -38,11 +37,11 @@ class WorkerRecordsTest(unittest.TestCase):
             data={"name": "shapes", "samples": 96}, train={"steps": STEPS, "lr": 0.01, "eval_every_steps": STEPS},
             pipeline={"chunks": 2}, replicas={"sync": "ps", "hang_timeout_s": 60},
             ps={"policy": "asp", "worker_batch": BATCH, "induce": "exponential", "induce_shift_s": 0.04, "induce_mean_s": 0.02})
-        port, started = free_port(), []
+        port, started = cli.free_port(), []
         cls.addClassCleanup(lambda: [process.kill() for process in started if process.poll() is None])
 
         def start(rank, *arguments, **popen):
-            started.append(cli.start("train", config, *arguments, env=cli.environment_of(rank, 4, port), **popen))
+            started.append(cli.start("train", config, *arguments, env=cli.rank_environment(rank, 4, port), **popen))
             return started[-1]
 
         limited = ("--run-dir", cls.elsewhere, "--set", "device.memory_limit=4MiB")

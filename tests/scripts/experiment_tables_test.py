@@ -12,7 +12,8 @@ import unittest.mock
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
 
 from experiments import (  # noqa: E402
-    arguments, dual_batch, elastic_freeze, elastic_report, fashion_split, lr_sweep, pipe_vs_ddp, record, runner, runs, two_nodes)
+    anytime, arguments, batch_norm_slicing, communication, dual_batch, elastic_freeze, elastic_report, fashion_split, lr_sweep, partitions, pipe_vs_ddp, record,
+    runner, runs, single_dp_ddp, two_nodes)
 
 
 def options_of(experiment, scale, **more):
@@ -25,12 +26,53 @@ def tuned(arm, seed, steps_s, top1, changes_s=0.0):
             "wall_s": 10 + steps_s + changes_s}
 
 
+def assert_refuses_a_set(test, measure, planned, events, options, sentence):
+    with test.assertRaises(runs.RunFailed) as refused:
+        measure(planned, events, options)
+    test.assertEqual(refused.exception.code, runs.BAD_USE)
+    test.assertTrue(str(refused.exception).startswith(f"{planned.label} {sentence}"), refused.exception)
+
+
+class MeasuredEventsTest(unittest.TestCase):
+    """What a run measured is of no use where the user's own --set takes the place of the experiment's."""
+
+    def test_what_is_there_is_handed_over_in_order(self):
+        planned = runs.Planned(name="a", kind="a", sets={})
+        events = [{"event": name, "n": n} for n, name in enumerate(("plan", "step", "step", "eval", "step", "eval", "epoch", "summary"))]
+        for found, expected in ((runs.steps_after(planned, events, 0), [1, 2, 4]), (runs.steps_after(planned, events, 2), [4]),
+                                (runs.evaluations_of(planned, events), [3, 5]), (runs.epochs_of(planned, events), [6])):
+            self.assertEqual([event["n"] for event in found], expected)
+
+    def test_a_set_that_takes_steps_away_is_refused(self):
+        planned = runs.Planned(name="a", kind="all-reduce", sets={}, title="the first run")
+        two = [{"event": "step"}] * 2
+        for experiment, warmup in ((single_dp_ddp, 2), (partitions, 2), (pipe_vs_ddp, 2), (communication, communication.WARMUP)):
+            options = types.SimpleNamespace(warmup=2, epochs=None)
+            with self.subTest(experiment=experiment.__name__):
+                assert_refuses_a_set(self, experiment.measure, planned, two[:warmup], options,
+                                     f"made no step after the {warmup} of warm-up ({len(two[:warmup])} in all): leave train.steps")
+        for experiment in (two_nodes, batch_norm_slicing, dual_batch, elastic_freeze, anytime):
+            with self.subTest(experiment=experiment.__name__):
+                assert_refuses_a_set(self, experiment.measure, planned, [{"event": "eval", "step": 1, "top1": 1.0}], types.SimpleNamespace(),
+                                     "made no step after the 0 of warm-up")
+
+    def test_a_set_that_takes_evaluations_or_epochs_away_is_refused(self):
+        planned = runs.Planned(name="a", kind="a", sets={}, title="the first run")
+        step = {"event": "step", "step": 1, "step_ms": 1.0, "samples": 1, "top1": 1.0, "virtual_s": 1.0}
+        for experiment in (two_nodes, lr_sweep, single_dp_ddp, batch_norm_slicing, dual_batch, elastic_freeze):
+            with self.subTest(experiment=experiment.__name__):
+                assert_refuses_a_set(self, experiment.measure, planned, [step], types.SimpleNamespace(warmup=0, epochs=1), "was never evaluated")
+        assert_refuses_a_set(self, lr_sweep.measure, planned, [step, {"event": "eval"}], types.SimpleNamespace(),
+                             "came to the end of no epoch: leave train.steps")
+
+
 class StatisticsTest(unittest.TestCase):
     def test_the_interval_is_students(self):
         mean, half_width = arguments.mean_and_half_width([1.0, 2.0, 3.0, 4.0, 5.0])
         self.assertAlmostEqual(mean, 3.0)
         self.assertAlmostEqual(half_width, 2.776 * 2.5**0.5 / 5**0.5)
         self.assertEqual(arguments.mean_and_half_width([7.0]), (7.0, None))
+        self.assertEqual([arguments.t95(degrees) for degrees in (1, 2, 10, 30, 31, 1000)], [12.706, 4.303, 2.228, 2.042, 2.042, 2.042])
 
     def test_the_rest_is_estimated_by_kind(self):
         plan = [runs.Planned(name=f"{kind}{number}", kind=kind, sets={}) for number in (1, 2) for kind in ("a", "b")]
@@ -156,7 +198,7 @@ class TwoNodesTest(unittest.TestCase):
                                      self.options())
         self.assertEqual((measured["train_s"], measured["images_per_s"], measured["exposed_ms"], measured["top1"]), (0.8, 60.0, 30.0, 30.0))
         self.assertAlmostEqual(measured["device_busy"], 0.8)
-        self.assertRaises(runs.RunFailed, two_nodes.measure, planned, steps, self.options())
+        assert_refuses_a_set(self, two_nodes.measure, planned, steps, self.options(), "was never evaluated: leave train.eval_every_steps")
         rows = [{"way": way, "nodes": 2, "global_batch": 32, **measured, "train_s": seconds}
                 for way, seconds in (("one", 8.0), ("one", 12.0), ("same_global", 5.0), ("same_device", 4.0))]
         summary = two_nodes.summarise(rows, self.options())

@@ -94,6 +94,12 @@ class ExperimentTest(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (3, ""))
             self.assertIn(f"experiment.py: ddp in round 1, rank {rank}, ended with exit code 3: error   data.path: gone (--out", done.stderr)
 
+    def test_a_set_that_leaves_nothing_to_measure_is_refused(self):
+        done = self.run_experiment("--rounds", "1", "--warmup", "2", "--set", "train.steps=2")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("experiment.py: single in round 1 made no step after the 2 of warm-up (2 in all): leave train.steps and train.epochs to the experiment",
+                      done.stderr)
+
     def test_out_keeps_a_log_a_run(self):
         out = self.copy.bin.parent / "out"
         self.assertEqual(self.run_experiment("--rounds", "1", "--out", str(out), FAKE_FAILS="1").returncode, 3)

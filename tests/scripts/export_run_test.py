@@ -85,6 +85,23 @@ class ExportRun(unittest.TestCase):
                                           "model.name": "mlp"})
         self.assertEqual((run.outcome, run.summary), ("done", {"summary/steps": 4, "summary/samples_per_s": 100.0}))
 
+    def test_the_outcome_is_that_of_the_last_end(self):
+        fault, done = {"event": "fault", "time_s": 3, "step": 4, "what": "the loss is NaN"}, RECORDS[-1]
+        interrupted = {**done, "outcome": "interrupted"}
+        resumed = {"event": "resume", "time_s": 3, "step": 4}
+        for more, outcome in (
+                ([], "running"), ([done], "done"), ([interrupted], "interrupted"), ([fault], "failed"),
+                ([interrupted, {"event": "plan", "time_s": 3}], "running"), ([interrupted, resumed], "running"),
+                ([interrupted, resumed, step(5, 0.5)], "running"),  # resumed, and goes on
+                ([interrupted, resumed, step(5, 0.5), fault], "failed"), ([fault, resumed, step(5, 0.5), done], "done"),
+                ([fault, step(5, 0.5)], "running"),  # a change of plan that failed: the old plan goes on
+                ([fault, done], "done"), ([{"event": "summary", "time_s": 3}], "running")):
+            with self.subTest(more=more):
+                self.write([*RECORDS[:-1], *more])
+                run = export_run.Run(self.run_dir, 1)
+                self.assertEqual(run.outcome, outcome)
+                self.assertEqual(bool(run.summary), outcome in ("done", "interrupted"))
+
     def test_a_line_that_is_being_written_is_left_out(self):
         self.write(RECORDS[:3], end='{"event":"step","st')
         self.assertEqual([place for place, _, _ in export_run.Run(self.run_dir, 1).points], [1, 2])
@@ -127,23 +144,44 @@ class ExportRun(unittest.TestCase):
             history = client.get_metric_history(runs[0].info.run_id, name)
             self.assertEqual(sorted((point.step, point.value) for point in history), expected)
 
+    @unittest.skipUnless(importlib.util.find_spec("mlflow"), "mlflow is not installed")
+    def test_mlflow_has_the_runs_end(self):
+        import mlflow
+        ends = {"RUNNING": [], "KILLED": [{**RECORDS[-1], "outcome": "interrupted"}], "FAILED": [{"event": "fault", "time_s": 3, "step": 4}],
+                "FINISHED": RECORDS[-1:]}
+        for status, more in ends.items():
+            self.write([*RECORDS[:-1], *more])
+            self.assertEqual(self.export("--to", "mlflow", "--out", str(self.folder), "--project", "p")[0], 0)
+            client = mlflow.MlflowClient(tracking_uri=(self.folder / "mlruns").as_uri())
+            runs = client.search_runs([client.get_experiment_by_name("p").experiment_id])
+            self.assertEqual([run.info.status for run in runs], [status])
+
+    def wandb_records(self):
+        """Of the one run that is there."""
+        from wandb.proto import wandb_internal_pb2
+        file, = self.folder.glob("wandb/offline-run-*/*.wandb")
+        return [wandb_internal_pb2.Record.FromString(data) for data in records_in(file.read_bytes())]
+
     @unittest.skipUnless(importlib.util.find_spec("wandb"), "wandb is not installed")
     def test_wandb_has_each_point_once(self):
-        from wandb.proto import wandb_internal_pb2
         for records in (RECORDS[:4], RECORDS):
             self.write(records)
             code, said = self.export("--to", "wandb", "--out", str(self.folder))
             self.assertEqual(code, 0, said)
-        files = list(self.folder.glob("wandb/offline-run-*/*.wandb"))
-        self.assertEqual(len(files), 1)
         history = []
-        for data in records_in(files[0].read_bytes()):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(data)
+        for record in self.wandb_records():
             if record.WhichOneof("record_type") == "history":
                 items = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
                 history.append((record.history.step.num or items.get("_step"), items["train/loss"]))
         self.assertEqual(history, [(1, 2.0), (2, 1.75), (3, 1.5), (4, 1.0)])
+
+    @unittest.skipUnless(importlib.util.find_spec("wandb"), "wandb is not installed")
+    def test_wandb_has_a_failure_as_exit_code(self):
+        for end, expected in ([RECORDS[-1], 0], [{"event": "fault", "time_s": 3, "step": 4}, 1]):
+            self.write([*RECORDS[:-1], end])
+            self.assertEqual(self.export("--to", "wandb", "--out", str(self.folder))[0], 0)
+            codes = [record.exit.exit_code for record in self.wandb_records() if record.WhichOneof("record_type") == "exit"]
+            self.assertEqual(codes, [expected])
 
 
 if __name__ == "__main__":

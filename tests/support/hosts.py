@@ -1,14 +1,9 @@
 """Hosts with a slow network between them and no disk in common, and our processes on them."""
 
-import os
-import pathlib
 import subprocess
-import sys
 
 import sluice_cli as cli
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-from experiments.namespaces import Namespaces, ip, missing, run  # noqa: E402,F401
+from experiments.namespaces import Namespaces, ip, missing, run  # noqa: F401  (sluice_cli says where they are)
 
 SKIPPED = 77  # exit status of a test that cannot run here
 
@@ -26,6 +21,3 @@ class Hosts(Namespaces):
     def start(self, i, *arguments, cwd):
         return subprocess.Popen(self.command(i, cli.BINARY, *arguments), cwd=cwd, env=self.environment(i),
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def environment(self, i):
-        return {**os.environ, **self.place(i)}

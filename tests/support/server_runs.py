@@ -7,7 +7,6 @@ import tempfile
 import unittest
 
 import sluice_cli as cli
-from ports import free_port
 
 try:
     import numpy
@@ -58,11 +57,11 @@ class ServerRuns(unittest.TestCase):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.started = []
         self.addCleanup(lambda: [process.kill() for process in self.started if process.poll() is None])
-        self.port = free_port()
+        self.port = cli.free_port()
 
     def start(self, config, rank, size, *arguments, run_dir="run", environment=None, **popen):
         self.started.append(cli.start("train", config, "--run-dir", self.folder / run_dir, *arguments,
-                                      env=cli.environment_of(rank, size, self.port) | (environment or {}), **popen))
+                                      env=cli.rank_environment(rank, size, self.port) | (environment or {}), **popen))
         return self.started[-1]
 
     def start_all(self, config, size, *arguments, run_dir="run"):

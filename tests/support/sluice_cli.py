@@ -9,9 +9,11 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
 
-from ports import free_port
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from experiments.ranks import environment_without_launchers, free_port, rank_environment  # noqa: E402
 
 BINARY = os.environ.get("SLUICE_BINARY", "sluice")
 # The slowest machine may be this slow; nothing waits this long when all is well.
@@ -37,11 +39,11 @@ def write_config(path, **tables):
     return path
 
 
-def start(*arguments, cwd=None, stdin=subprocess.DEVNULL, **popen):
-    """Starts sluice without waiting."""
+def start(*arguments, cwd=None, env=None, stdin=subprocess.DEVNULL, **popen):
+    """Starts sluice without waiting; without `env` it is no rank, whoever has launched the test."""
     return subprocess.Popen(
-        [BINARY, *map(str, arguments)], cwd=cwd, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        **popen)
+        [BINARY, *map(str, arguments)], cwd=cwd, env=environment_without_launchers() if env is None else env, stdin=stdin,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **popen)
 
 
 def finish(process):
@@ -116,17 +118,11 @@ def wait_for(condition, what):
         time.sleep(0.05)
 
 
-def environment_of(rank, size, port):
-    """What torchrun would set for a rank of a run on this machine."""
-    return {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-
-
 def start_ranks(size, *arguments, arguments_of=None, environments_of=None, **popen):
     """Starts `size` processes of one run; arguments_of[rank], environments_of[rank]: further ones of a rank."""
     port = free_port()
     return [start(*arguments, *(arguments_of or {}).get(rank, ()),
-                  env=environment_of(rank, size, port) | (environments_of or {}).get(rank, {}), **popen)
+                  env=rank_environment(rank, size, port) | (environments_of or {}).get(rank, {}), **popen)
             for rank in range(size)]
 
 

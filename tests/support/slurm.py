@@ -7,6 +7,8 @@ import socket
 import subprocess
 import time
 
+from sluice_cli import environment_without_launchers, free_port
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "sinfo")
 START_S = 30
 
@@ -51,10 +53,12 @@ def find(program):
     return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin")
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+def has_ended(pid):
+    """It is gone, or nobody has asked for its exit status yet."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 class Cluster:
@@ -62,7 +66,7 @@ class Cluster:
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
+        self.environment = {**environment_without_launchers(), "SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def __enter__(self):
         for name in ("munge", "state", "spool"):
@@ -85,10 +89,14 @@ class Cluster:
         return self
 
     def __exit__(self, *_):
-        for pid_file in ("slurmd.pid", "slurmctld.pid", "munge/pid"):
-            file = self.folder / pid_file
-            if file.exists():
-                subprocess.run(["kill", file.read_text().strip()], check=False, capture_output=True)
+        files = [self.folder / name for name in ("slurmd.pid", "slurmctld.pid", "munge/pid")]
+        pids = [file.read_text().strip() for file in files if file.exists()]
+        for pid in pids:
+            subprocess.run(["kill", pid], check=False, capture_output=True)
+        # The controller writes its state once more: whoever removes the folder meanwhile fails.
+        deadline = time.monotonic() + START_S
+        while not all(has_ended(pid) for pid in pids) and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def daemon(self, program, *arguments):
         subprocess.run([find(program), *arguments], check=True, capture_output=True, env=self.environment, timeout=START_S)
