@@ -204,7 +204,8 @@ def main(words=None):
     except OSError as error:
         print(f"export_run.py: {error}; choose another --out or make room", file=sys.stderr)
         return 8
-    print(f"{len(run.points)} steps of {run.name} ({run.outcome}) in {made}")
+    hint = "; read it with MLFLOW_ALLOW_FILE_STORE=true, which newer versions of MLflow ask for" if asked.to == "mlflow" else ""
+    print(f"{len(run.points)} steps of {run.name} ({run.outcome}) in {made}{hint}")
     return 0
 
 

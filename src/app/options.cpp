@@ -7,6 +7,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "train/peers.h"
 
 namespace sluice::app {
 
@@ -20,6 +21,16 @@ void ConfigArguments::add_to(CLI::App& command, bool required) {
 }
 
 config::Config ConfigArguments::load() const { return config::load(file, sets); }
+
+config::Config ConfigArguments::load(const comm::WorldOptions& world) const {
+  try {
+    return load();
+  } catch (const Error& why) {
+    train::tell_peers(comm::choose_world(world), why);
+    throw;
+  }
+}
+
 std::string ConfigArguments::name() const { return std::filesystem::path(file).stem().string(); }
 
 void OutputArguments::add_to(CLI::App& command) {

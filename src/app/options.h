@@ -20,6 +20,8 @@ struct ConfigArguments {
 
   void add_to(CLI::App& command, bool required = true);
   [[nodiscard]] config::Config load() const;
+  // The same of a process that may be one of several: the others do not wait for one that has no configuration.
+  [[nodiscard]] config::Config load(const comm::WorldOptions& world) const;
   [[nodiscard]] std::string name() const;  // file name without folder and ending
 };
 

@@ -72,6 +72,14 @@ comm::LivenessOptions liveness_options(const config::Config& config) {
           .connect = std::min(in_ms(config.replicas.connect_timeout_s), kConnect)};
 }
 
+void tell_peers(const comm::World& world, const Error& why) {
+  if (world.is_single()) return;
+  try {
+    const comm::Processes processes(world, {}, {.connect = kConnect, .operation = kConnect}, [&] { throw Error(why); });
+  } catch (const std::exception&) {  // it is `why`, or nobody is there to hear it
+  }
+}
+
 Peers::Peers(Launch launch, const config::Config& config, const std::function<void()>& prepare)
     : launch_(std::move(launch)), stopper_(before_training_.watch([this](const InterruptedError& why) { stop(why); })) {
   const comm::World& world = launch_.world;

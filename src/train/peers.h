@@ -41,6 +41,9 @@ void say_how_started(const comm::World& world);
 // How patient a run of this configuration is with its processes.
 [[nodiscard]] comm::LivenessOptions liveness_options(const config::Config& config);
 
+// Of a process that cannot even read its configuration: those that wait for it hear why.
+void tell_peers(const comm::World& world, const Error& why);
+
 class Peers {
  public:
   // Returns when all processes are there and agree on what they run. prepare: as comm::Processes has it; it runs before

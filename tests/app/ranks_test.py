@@ -212,6 +212,14 @@ class RanksTest(RanksCase):
         self.assertIn("/nowhere", cli.error_of(done[0]))
         self.assertIn("/nowhere", cli.error_of(done[1]))
 
+    def test_a_rank_whose_configuration_is_refused_is_not_waited_for(self):
+        for wrong in range(2):
+            begun = time.monotonic()
+            done = self.run_ranks(2, configuration(self.folder), arguments_of={wrong: ["--set", "train.lrx=0.1"]})
+            self.assertEqual(self.codes(done), [2 if rank == wrong else 5 for rank in range(2)])
+            self.assertIn("train.lrx", cli.error_of(done[1 - wrong]))
+            self.assertLess(time.monotonic() - begun, 60, "it was waited for as long as connect_timeout_s says, 300 s")
+
     def test_what_is_wrong_with_rank_0_alone_is_said_before_anybody_is_waited_for(self):
         config = configuration(self.folder)
         done = cli.run("train", config, "--run-dir", self.run_dir, "--set", "data.name=nothing",

@@ -142,7 +142,7 @@ std::string operators_text(const profiler::OperatorProfile& operators) {
 
 void run_profile_command(ProfileArguments& arguments) {
   arguments.profile.config_file = arguments.config.file;
-  const config::Config config = arguments.config.load();
+  const config::Config config = arguments.config.load(arguments.world);
   arguments.profile.launch = {comm::choose_world(arguments.world), kVersion, end_with};
   turn_fatal_writes_into_errors();
   const auto outcome = train::run_profile(config, arguments.profile);

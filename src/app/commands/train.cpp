@@ -21,7 +21,7 @@ struct TrainArguments {
 };
 
 void run_train_command(TrainArguments& arguments) {
-  const config::Config config = arguments.config.load();
+  const config::Config config = arguments.config.load(arguments.world);
   arguments.session.config_file = arguments.config.file;
   // Who is told where the server is need not be told again where to meet.
   if (config.replicas.sync == "ps" && !config.ps.address.empty() && arguments.world.init.empty())
