@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "core/concat.h"
@@ -95,7 +96,8 @@ void SimulateWorkersArguments::add_to(CLI::App& command) {
   add("--shift", request.shift_s, "SECONDS", "shifted-exponential: what every stall has at least (default 0)");
   add("--mean", request.mean_s, "SECONDS", "shifted-exponential: mean of what comes on top (default 1)");
   add("--steps", request.steps, "n", "Updates of the server (default 1000)");
-  add("--seed", request.seed, "k", "Seed of the stalls, as train.seed (default 0)");
+  add("--seed", request.seed, "k", "Seed of the stalls, as train.seed (default 0)")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));
 }
 
 void SimulateWorkersArguments::run(const OutputArguments& output) const {
