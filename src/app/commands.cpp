@@ -12,6 +12,7 @@ void add_commands(CLI::App& app) {
   add_report(app);
   add_schedule(app);
   add_batch_plan(app);
+  add_simulate(app);
   add_make_keys(app);
   add_listings(app);
 }

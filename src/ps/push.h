@@ -51,9 +51,4 @@ struct PushDone {
   std::int64_t bytes = 0;      // of the weights and the push, as they have travelled; 0: nobody has counted them
 };
 
-// Updates between the weights that a push began with and those of the update that it is in.
-[[nodiscard]] inline std::int64_t staleness_of(const PushRecord& push, std::int64_t version) {
-  return version - 1 - push.base_version;
-}
-
 }  // namespace sluice::ps

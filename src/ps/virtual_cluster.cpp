@@ -10,13 +10,6 @@
 
 namespace sluice::ps {
 
-bool SliceClock::admits(std::int64_t samples) {
-  if (deadline_s_ > 0 && has_begun_ && compute_s() >= deadline_s_) return false;
-  has_begun_ = true;
-  worked_s_ += costs_.step_s + static_cast<double>(samples) * costs_.sample_s;
-  return true;
-}
-
 VirtualCluster::VirtualCluster(Server& server, VirtualOptions options, Compute compute)
     : server_(server),
       options_(std::move(options)),
@@ -64,7 +57,7 @@ void VirtualCluster::begin(WorkerId id) {
                        .stall_s = clock.stall_s(),
                        .send_s = send_s,
                        .idle_s = to_s(now_ - worker.idle_since)};
-  worker.arrives = now_ + from_s(clock.compute_s() + send_s);
+  worker.arrives = now_ + clock.compute_time() + from_s(send_s);
 }
 
 // The next push that arrives, of several at once the first worker's; or the end of a grace window, where that is

@@ -2,9 +2,8 @@
 // worker after the other in one process, while a clock that only this module turns is charged what each would take. So
 // there may be more workers than cores, and a repeat gives the same bits.
 // A worker's step takes: pull (bytes, as they travel, / bandwidth), a stall (stragglers.h), then for each slice of n
-// samples step_s + n * sample_s, then push. With a deadline (anytime mini-batch) no slice begins once the stall and the
-// slices before it have taken that long; the first one always runs. Threads: one. Errors: those of what computes;
-// DivergedError for a push that is not finite.
+// samples step_s + n * sample_s, until the deadline (slice_clock.h), then push. Threads: one. Errors: those of what
+// computes; DivergedError for a push that is not finite.
 #pragma once
 
 #include <cstdint>
@@ -13,36 +12,11 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "ps/policy/slice_clock.h"
 #include "ps/policy/stragglers.h"
 #include "ps/virtual_link.h"
 
 namespace sluice::ps {
-
-// What the work of a worker takes, in seconds.
-struct WorkerCosts {
-  double sample_s = 0;
-  double step_s = 0;
-  double bytes_per_s = 0;  // between it and the server, each way; 0: no time
-};
-
-// The time of one step of a worker, as far as it has computed. Slices are asked for in their order.
-class SliceClock {
- public:
-  SliceClock(const WorkerCosts& costs, double stall_s, double deadline_s)
-      : costs_(costs), stall_s_(stall_s), deadline_s_(deadline_s) {}
-
-  // True when a slice of so many samples is run, and then it has been charged.
-  [[nodiscard]] bool admits(std::int64_t samples);
-  [[nodiscard]] double compute_s() const { return stall_s_ + worked_s_; }  // stalls included
-  [[nodiscard]] double stall_s() const { return stall_s_; }
-
- private:
-  WorkerCosts costs_;
-  double stall_s_;
-  double deadline_s_;
-  double worked_s_ = 0;
-  bool has_begun_ = false;
-};
 
 struct VirtualUpdate {
   UpdateRecord done;

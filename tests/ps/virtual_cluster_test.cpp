@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
+#include "ps/policy/uneven_workers.h"
 
 namespace sluice::ps {
 namespace {
@@ -194,6 +195,44 @@ TEST(VirtualCluster, Ec2StragglersGiveTheRecordedMeans) {
   EXPECT_EQ(least, 22);
   EXPECT_EQ(most, 286);
   EXPECT_GT(to_s(fixed_end) / to_s(anytime_end), 1.3) << "recorded with sending: 10.03 against 7.20 s a step";
+}
+
+// The simulation without tensors (uneven_workers.h) makes the same updates at the same times.
+TEST(VirtualCluster, AgreesWithTheSimulationOfUnevenWorkers) {
+  constexpr int kWorkers = 5, kSteps = 120, kBatch = 64, kSlices = 8;
+  for (const std::string& sync : uneven_sync_names()) {
+    UnevenRequest request{.sync = sync,
+                          .workers = kWorkers,
+                          .base_batch = kBatch,
+                          .seconds_per_example = {0.01, 0.01, 0.02, 0.015, 0.03},
+                          .induce = "ec2",
+                          .seed = 8,
+                          .steps = kSteps};
+    SyncPolicy policy = preset_policy(sync, kWorkers);
+    VirtualOptions options{.stragglers = {.kind = "ec2", .seed = 8}};
+    for (const double sample_s : request.seconds_per_example) options.workers.push_back({.sample_s = sample_s});
+    const int slices = sync == "amb" ? kSlices : 1;
+    if (sync == "amb") {
+      policy.deadline = from_s(*(request.time_limit_s = 0.9));
+      request.partitions = kSlices;
+    }
+    Clockwork cluster(policy, options, kBatch, slices);
+    std::map<std::int64_t, std::int64_t> staleness;
+    std::int64_t examples = 0;
+    Nanoseconds time = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      const VirtualUpdate update = cluster.next();
+      time = update.at;
+      for (const PushDone& push : update.pushes) {
+        ++staleness[push.staleness];
+        examples += push.record.examples;
+      }
+    }
+    const UnevenResult found = simulate_uneven_workers(request);
+    EXPECT_EQ(found.time, time) << sync;
+    EXPECT_EQ(found.examples, examples) << sync;
+    EXPECT_EQ(found.staleness, staleness) << sync;
+  }
 }
 
 TEST(VirtualCluster, ADivergedPushEndsTheRun) {

@@ -53,6 +53,9 @@ int Coordinator::join(WorkerId worker, Nanoseconds now) {
   it.is_here = true;
   it.clock = clock;
   it.taken.push_back(0);
+  ++clocks_here_[clock];
+  ++here_;
+  waiting_here_ += is_waiting(worker) ? 1 : 0;
   if (workers() >= policy_.workers) is_open_ = true;
   look_for_quorum(now);
   return static_cast<int>(it.taken.size());
@@ -70,7 +73,15 @@ void Coordinator::leave(WorkerId worker, Nanoseconds now) {
   check(found != workers_.end() && found->second.is_here, "a worker leaves that is not there");
   found->second.is_here = false;
   found->second.begun.reset();
+  forget_clock(found->second.clock);
+  --here_;
+  waiting_here_ -= is_waiting(worker) ? 1 : 0;
   look_for_quorum(now);
+}
+
+void Coordinator::forget_clock(std::int64_t clock) {
+  const auto found = clocks_here_.find(clock);
+  if (--found->second == 0) clocks_here_.erase(found);
 }
 
 void Coordinator::open(Nanoseconds now) {
@@ -102,8 +113,10 @@ PushAnswer Coordinator::push(const PushRecord& record, Nanoseconds now) {
   if (record.sequence != taken + 1 || worker.begun != record.base_version) return PushAnswer::kOutOfTurn;
   taken = record.sequence;
   worker.begun.reset();
-  ++worker.clock;
+  forget_clock(worker.clock);
+  ++clocks_here_[++worker.clock];
   waiting_.emplace(record.worker, record);
+  ++waiting_here_;
   look_for_quorum(now);
   return PushAnswer::kTaken;
 }
@@ -114,13 +127,14 @@ std::optional<Update> Coordinator::take_update(Nanoseconds now) {
   Update update{.version = ++version_};
   for (const auto& [worker, record] : waiting_) update.pushes.push_back(record);
   waiting_.clear();
+  waiting_here_ = 0;
   quorum_since_.reset();
   return update;
 }
 
 std::optional<Nanoseconds> Coordinator::due_at() const {
   if (!quorum_since_) return std::nullopt;
-  const bool all_have_pushed = waiting_here() == workers();
+  const bool all_have_pushed = waiting_here_ == here_;
   return all_have_pushed ? *quorum_since_ : *quorum_since_ + policy_.grace;
 }
 
@@ -131,27 +145,14 @@ bool Coordinator::may_begin(WorkerId worker) const {
   return policy_.staleness == kUnbounded || found->second.clock - *slowest() <= policy_.staleness;
 }
 
-int Coordinator::workers() const {
-  return static_cast<int>(std::ranges::count_if(workers_, [](const auto& entry) { return entry.second.is_here; }));
-}
-
 std::optional<std::int64_t> Coordinator::slowest() const {
-  std::optional<std::int64_t> least;
-  for (const auto& [id, worker] : workers_) {
-    if (worker.is_here) least = std::min(least.value_or(worker.clock), worker.clock);
-  }
-  return least;
-}
-
-int Coordinator::waiting_here() const {
-  return static_cast<int>(
-      std::ranges::count_if(waiting_, [this](const auto& entry) { return workers_.at(entry.first).is_here; }));
+  if (clocks_here_.empty()) return std::nullopt;
+  return clocks_here_.begin()->first;
 }
 
 bool Coordinator::has_quorum() const {
   if (!is_open_ || waiting_.empty()) return false;
-  const int here = workers();
-  return waiting_here() >= (policy_.quorum == 0 ? here : std::min(policy_.quorum, here));
+  return waiting_here_ >= (policy_.quorum == 0 ? here_ : std::min(policy_.quorum, here_));
 }
 
 void Coordinator::look_for_quorum(Nanoseconds now) {

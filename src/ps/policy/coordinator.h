@@ -63,7 +63,7 @@ class Coordinator {
   [[nodiscard]] std::optional<Nanoseconds> due_at() const;
 
   [[nodiscard]] bool may_begin(WorkerId worker) const;
-  [[nodiscard]] int workers() const;                          // that are there
+  [[nodiscard]] int workers() const { return here_; }         // that are there
   [[nodiscard]] std::optional<std::int64_t> slowest() const;  // the least clock of those; nothing: nobody is there
 
  private:
@@ -75,18 +75,22 @@ class Coordinator {
   };
 
   void remember(const PushRecord& record);
+  void forget_clock(std::int64_t clock);
   [[nodiscard]] std::int64_t clock_of_one_that_joins(const Worker& worker) const;
 
   [[nodiscard]] bool is_waiting(WorkerId worker) const { return waiting_.contains(worker); }
-  [[nodiscard]] int waiting_here() const;
   [[nodiscard]] bool has_quorum() const;
   void look_for_quorum(Nanoseconds now);
 
   SyncPolicy policy_;
   std::int64_t version_;
   bool is_open_ = false;
-  std::map<WorkerId, Worker> workers_;       // all that ever were there
-  std::map<WorkerId, PushRecord> waiting_;   // for their update
+  std::map<WorkerId, Worker> workers_;      // all that ever were there
+  std::map<WorkerId, PushRecord> waiting_;  // for their update
+  // Of the workers that are there, kept up so that a push among thousands of workers costs no walk over them.
+  int here_ = 0;
+  int waiting_here_ = 0;
+  std::map<std::int64_t, int> clocks_here_;  // clock: workers
   std::optional<Nanoseconds> quorum_since_;  // nothing: there is none
 };
 

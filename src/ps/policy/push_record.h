@@ -48,4 +48,9 @@ struct PushRecord {
   friend bool operator==(const PushRecord&, const PushRecord&) = default;
 };
 
+// Updates between the weights that a push began with and those of the update that it is in.
+[[nodiscard]] inline std::int64_t staleness_of(const PushRecord& push, std::int64_t version) {
+  return version - 1 - push.base_version;
+}
+
 }  // namespace sluice::ps
