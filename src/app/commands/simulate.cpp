@@ -2,6 +2,7 @@
 #include <string>
 
 #include "app/commands.h"
+#include "app/commands/simulate_plan.h"
 #include "app/commands/simulate_workers.h"
 #include "app/options.h"
 #include "core/error.h"
@@ -10,16 +11,20 @@ namespace sluice::app {
 namespace {
 
 struct SimulateArguments {
-  std::string config;
+  SimulatePlanArguments plan;
   SimulateWorkersArguments workers;
   OutputArguments output;
 };
 
 void run_simulate(const SimulateArguments& arguments) {
-  if (!arguments.workers.are_given())
-    throw ConfigError(
-        "sluice simulate knows uneven workers of a parameter server so far; give --sync with one of its policies");
-  if (!arguments.config.empty()) throw ConfigError("--sync simulates workers from its options alone; leave CONFIG out");
+  if (!arguments.workers.are_given()) {
+    if (!arguments.plan.are_given())
+      throw ConfigError(
+          "simulate needs CONFIG and --profile, for a plan, or --sync, for workers of a parameter server");
+    return arguments.plan.run(arguments.output);
+  }
+  if (arguments.plan.are_given())
+    throw ConfigError("--sync simulates workers from its options alone; leave CONFIG out");
   arguments.workers.run(arguments.output);
 }
 
@@ -27,9 +32,9 @@ void run_simulate(const SimulateArguments& arguments) {
 
 void add_simulate(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("simulate", "Predict in virtual time how fast uneven workers get on under a policy");
+      app.add_subcommand("simulate", "Predict a step of a plan from a profile, or how fast uneven workers get on");
   const auto arguments = std::make_shared<SimulateArguments>();
-  command->add_option("CONFIG", arguments->config, "Not with --sync");
+  arguments->plan.add_to(*command);
   arguments->workers.add_to(*command);
   arguments->output.add_to(*command);
   command->callback([arguments] { run_simulate(*arguments); });

@@ -1,0 +1,77 @@
+#include "app/commands/simulate_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/text_table.h"
+#include "profiler/layer_profile.h"
+#include "train/resume.h"
+#include "train/what_if.h"
+
+namespace sluice::app {
+namespace {
+
+using nlohmann::ordered_json;
+using train::WhatIf;
+
+double to_ms(double seconds) { return seconds * 1e3; }
+
+ordered_json json_of(const WhatIf& answer) {
+  ordered_json devices = ordered_json::array();
+  for (std::size_t d = 0; d < answer.step.devices.size(); ++d) {
+    const tune::DevicePrediction& device = answer.step.devices[d];
+    devices.push_back({{"compute_s", device.compute},
+                       {"bubble_s", device.bubble},
+                       {"allreduce_exposed_s", device.all_reduce},
+                       {"optimizer_s", device.update}});
+    if (d < answer.device_bytes.size()) devices.back()["bytes"] = answer.device_bytes[d];
+  }
+  return {{"plan", train::plan_json(answer.plan)}, {"step_s", answer.step.seconds},
+          {"samples_per_s", answer.samples_per_s}, {"allreduce_exposed_s", answer.step.all_reduce},
+          {"optimizer_s", answer.step.update},     {"devices", devices}};
+}
+
+std::string text_of(const WhatIf& answer) {
+  const auto ms = [](double seconds) { return fixed(to_ms(seconds), 1); };
+  std::vector<TextRow> rows{{"device", "compute ms", "bubble ms", "all-reduce ms", "optimizer ms", "memory"}};
+  for (std::size_t d = 0; d < answer.step.devices.size(); ++d) {
+    const tune::DevicePrediction& device = answer.step.devices[d];
+    rows.push_back({std::to_string(d), ms(device.compute), ms(device.bubble), ms(device.all_reduce), ms(device.update),
+                    d < answer.device_bytes.size() ? human_bytes(answer.device_bytes[d]) : ""});
+  }
+  std::vector<std::string> counts;
+  for (const int layers : answer.plan.partition.layers_per_stage) counts.push_back(std::to_string(layers));
+  return concat(counted(answer.plan.replicas, "replica"), " of ", counted(answer.plan.stages(), "stage"), " (",
+                join(counts, ", "), " layers), ", counted(answer.plan.chunks, "micro-batch"), ", schedule ",
+                answer.plan.schedule, "\n\n", text_table(rows, std::array{Align::kRight}),
+                "\n\npredicted: ", ms(answer.step.seconds), " ms a step without loading, ",
+                fixed(answer.samples_per_s, 1), " samples/s");
+}
+
+}  // namespace
+
+void SimulatePlanArguments::add_to(CLI::App& command) {
+  config.add_to(command, /*required=*/false);
+  command
+      .add_option("--profile", profile,
+                  "What `sluice profile` measured of this model; no device, data or model is needed then")
+      ->type_name("FILE")
+      ->check(not_empty);
+}
+
+void SimulatePlanArguments::run(const OutputArguments& output) const {
+  if (profile.empty())
+    throw ConfigError("simulate needs --profile FILE, which `sluice profile CONFIG --out FILE` measures");
+  const config::Config loaded = config.load();
+  const profiler::LayerProfile measured = profiler::read_profile(profile);
+  train::check_profile_fits(loaded, measured, profile);
+  const WhatIf answer = train::what_if(loaded, measured);
+  output.print(json_of(answer), text_of(answer));
+}
+
+}  // namespace sluice::app

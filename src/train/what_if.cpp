@@ -1,0 +1,131 @@
+#include "train/what_if.h"
+
+#include <algorithm>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/ids.h"
+#include "core/text.h"
+#include "pipeline/schedule/plan_schedule.h"
+#include "train/setup.h"
+#include "tune/memory_model.h"
+
+namespace sluice::train {
+namespace {
+
+using profiler::LayerProfile;
+
+bool is_of_cpu(const LayerProfile& profile) { return profile.fingerprint.device.starts_with("cpu"); }
+
+// As a run on the profile's machine would have it (device/cpu_threads.h).
+int threads_of(const config::Config& config, const LayerProfile& profile) {
+  if (config.device.threads > 0) return config.device.threads;
+  return std::max(1, profile.fingerprint.cores / (config.pipeline.stages * config.replicas.local));
+}
+
+tune::Recompute recompute_of(const config::Config& config) {
+  if (config.pipeline.recompute == "auto") return tune::Recompute::kOpen;
+  return config.pipeline.recompute == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone;
+}
+
+// Between any two devices: what was measured of the first border.
+std::vector<LinkCost> borders_of(const LayerProfile& profile, const Plan& plan) {
+  std::vector<LinkCost> borders(plan.stages());
+  if (profile.stage_links.empty()) return borders;
+  const std::vector<int> owners = pipeline::stage_owners(plan);
+  for (int s = 0; s + 1 < plan.stages(); ++s)
+    if (owners[s] != owners[s + 1]) borders[s] = profile.stage_links.front().cost;
+  return borders;
+}
+
+// What a difference between the configuration and the profile is called.
+std::string otherwise(const std::string& file, const std::string& what, const std::string& measured,
+                      const std::string& wanted) {
+  return concat("the profile ", file, " was measured with ", what, " ", measured, ", but the configuration has ",
+                wanted, "; measure it with `sluice profile` for this configuration");
+}
+
+}  // namespace
+
+void check_profile_fits(const config::Config& config, const LayerProfile& profile, const std::string& file) {
+  const profiler::Fingerprint& print = profile.fingerprint;
+  const auto require_same = [&](const std::string& what, const std::string& measured, const std::string& wanted) {
+    if (measured != wanted) throw ConfigError(otherwise(file, what, measured, wanted));
+  };
+  require_same("model.name", print.model.name, config.model.name);
+  // What the data decides (0) is as measured.
+  for_each_key(
+      [&](const std::string& key, const auto& measured, const auto& wanted) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(wanted)>, int>) {
+          if (wanted != 0 && measured != 0) require_same("model." + key, concat(measured), concat(wanted));
+        }
+      },
+      print.model, config.model);
+  require_same("train.precision", print.precision, config.train.precision);
+  require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);
+  if (!is_of_cpu(profile)) return;
+  const int threads = threads_of(config, profile);
+  if (print.threads_per_device != threads) {
+    throw ConfigError(concat("the profile ", file, " is of ", counted(print.threads_per_device, "thread"),
+                             " a device, but devices of this plan have ", threads, "; set device.threads = ",
+                             print.threads_per_device, ", or measure again with this plan's devices"));
+  }
+}
+
+tune::PlanRequest request_by_profile(const config::Config& config, const LayerProfile& profile, int processes) {
+  const config::PipelineConfig& pipeline = config.pipeline;
+  if (!pipeline.order.empty())
+    throw ConfigError(
+        "pipeline.order is one fixed plan, of which nothing is predicted; leave it out and name a schedule");
+  const std::int64_t batch = config::step_batch(config);
+  const auto layers = static_cast<int>(profile.layers.size());
+  tune::PlanRequest request{.plan = {.replicas = config.replicas.local,
+                                     .chunks = configured_chunks(config, processes, batch),
+                                     .global_batch = batch,
+                                     .schedule = pipeline.schedule,
+                                     .virtual_stages = virtual_stages(config)},
+                            .devices = pipeline.stages,
+                            .replicas = config.replicas.local * processes,
+                            .layers = layers,
+                            .chunks_are_open = chunks_are_open(config),
+                            .recompute = recompute_of(config),
+                            .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes) / 10 * 9,
+                            .shares_memory = is_of_cpu(profile)};
+  if (request.stages() > layers)
+    throw ConfigError(concat("pipeline.stages = ", pipeline.stages, " with ", request.plan.virtual_stages,
+                             " stages a device make ", request.stages(), " stages, but the profile has ",
+                             counted(layers, "layer"), "; choose fewer"));
+  if (pipeline.partition) request.partition = Partition{*pipeline.partition};
+  return request;
+}
+
+tune::StepOverheads overheads_by_profile(const config::Config& config, const LayerProfile& profile, const Plan& plan,
+                                         int processes) {
+  constexpr double kMiB = 1024 * 1024;
+  tune::StepOverheads costs{.borders = borders_of(profile, plan),
+                            .bucket_bytes = config.replicas.bucket_mb * kMiB,
+                            .update = profile.update,
+                            .updaters = is_of_cpu(profile) ? plan.replicas : 1,
+                            .contenders = profile.contenders,
+                            .local_replicas = plan.replicas};
+  if (config.replicas.bucket_type == "bf16" && processes > 1)
+    costs.sent_share = config.train.precision == "fp64" ? 0.25 : 0.5;
+  if (profile.all_reduce && plan.replicas * processes > 1) costs.all_reduce = profile.all_reduce->cost;
+  return costs;
+}
+
+WhatIf what_if(const config::Config& config, const LayerProfile& profile, int processes) {
+  const tune::PlanRequest request = request_by_profile(config, profile, processes);
+  const std::vector<LayerCost> layers = profile.costs();
+  const tune::StepOverheads overheads = overheads_by_profile(config, profile, request.uncut(), processes);
+  WhatIf answer{.plan = tune::make_plan(request, layers, overheads),
+                .replica_samples = static_cast<double>(request.plan.global_batch) / request.replicas,
+                .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes)};
+  answer.step = tune::predict_step(answer.plan, layers, answer.replica_samples, overheads);
+  answer.samples_per_s = static_cast<double>(answer.plan.global_batch) / answer.step.seconds;
+  const tune::MemoryModel memory{layers, is_of_cpu(profile), processes};
+  answer.device_bytes = tune::estimate_device_bytes(memory, answer.plan).value_or(std::vector<std::uint64_t>());
+  return answer;
+}
+
+}  // namespace sluice::train

@@ -1,0 +1,43 @@
+// what_if: a configuration's plan, step time and memory by a profile (profiler/layer_profile.h), on a machine that need
+// not be there: no model is made, no data set opened, no device asked for. `sluice simulate CONFIG --profile FILE`, and
+// what `sluice tune` searches with. Not here: larger clusters (tune/cluster.h), the search (tune/plan_search.h), runs.
+// Pure, but for what make_plan() logs. Errors: ConfigError names the key or the field of the profile.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "core/plan.h"
+#include "profiler/layer_profile.h"
+#include "tune/make_plan.h"
+#include "tune/predict.h"
+
+namespace sluice::train {
+
+struct WhatIf {
+  Plan plan;
+  double replica_samples = 0;  // a step
+  tune::StepPrediction step;
+  double samples_per_s = 0;
+  std::vector<std::uint64_t> device_bytes;  // of a replica's devices, the most that each holds at once
+  std::uint64_t memory_limit = 0;           // device.memory_limit; 0: none
+};
+
+// What the configuration settles and leaves open. processes: of the run.
+[[nodiscard]] tune::PlanRequest request_by_profile(const config::Config& config, const profiler::LayerProfile& profile,
+                                                   int processes);
+
+// What the links, the optimizer and the devices of a profile cost a step of this plan.
+[[nodiscard]] tune::StepOverheads overheads_by_profile(const config::Config& config,
+                                                       const profiler::LayerProfile& profile, const Plan& plan,
+                                                       int processes);
+
+// ConfigError where the profile is of another model, precision or batch normalisation, or of another number of threads
+// a device. file: the profile's, for messages.
+void check_profile_fits(const config::Config& config, const profiler::LayerProfile& profile, const std::string& file);
+
+[[nodiscard]] WhatIf what_if(const config::Config& config, const profiler::LayerProfile& profile, int processes = 1);
+
+}  // namespace sluice::train
