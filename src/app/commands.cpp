@@ -8,6 +8,7 @@ void add_commands(CLI::App& app) {
   add_eval(app);
   add_step(app);
   add_profile(app);
+  add_tune(app);
   add_config(app);
   add_report(app);
   add_schedule(app);

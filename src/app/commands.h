@@ -14,6 +14,7 @@ void add_make_keys(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_step(CLI::App& app);
 void add_profile(CLI::App& app);
+void add_tune(CLI::App& app);
 void add_config(CLI::App& app);
 void add_report(CLI::App& app);
 void add_schedule(CLI::App& app);

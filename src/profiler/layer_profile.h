@@ -113,7 +113,7 @@ struct LayerProfile {
   int contenders = 1;  // devices that ran at the same time where LayerCost::slowdown was measured; 1: none did
   std::vector<MeasuredLayer> layers;
   std::vector<StageLink> stage_links;       // of replica 0, first border first
-  std::optional<AllReduceLink> all_reduce;  // nothing with one replica
+  std::optional<AllReduceLink> all_reduce;  // with one replica: if each of its CPU devices had one; else nothing
   std::optional<AffineCost> update;         // of a stage's weights, by their bytes
   std::optional<StepSummary> step;
   std::vector<StageMemory> stage_memory;    // of replica 0, in one more step

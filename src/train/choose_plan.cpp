@@ -69,7 +69,7 @@ tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProf
                             .local_replicas = setup.config.replicas.local};
   if (!profile.stage_links.empty()) costs.borders.resize(stages);
   for (const profiler::StageLink& link : profile.stage_links) costs.borders.at(link.from_stage) = link.cost;
-  if (profile.all_reduce) costs.all_reduce = profile.all_reduce->cost;
+  if (profile.all_reduce && count_replicas(setup) > 1) costs.all_reduce = profile.all_reduce->cost;
   return costs;
 }
 

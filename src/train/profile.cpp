@@ -197,6 +197,15 @@ measure::ReplicaGroup replica_group(const Setup& setup, comm::Processes* process
   return group;
 }
 
+// One replica has none, but other plans on these CPU devices would have one on each.
+std::optional<profiler::AllReduceLink> all_reduce_of(const Setup& setup, comm::Processes* processes,
+                                                     std::uint64_t bucket) {
+  measure::ReplicaGroup group = replica_group(setup, processes);
+  const bool is_one = processes == nullptr && group.devices.size() == 1;
+  if (is_one && shares_memory(setup)) group.devices = setup.devices;
+  return measure::measure_all_reduce(group, bucket);
+}
+
 TraceOptions trace_of(const Setup& setup, const ProfileOrders& orders) {
   const StepRange timed{kWarmUpSteps + 1, kWarmUpSteps + orders.steps};
   return {.steps = orders.trace.empty() ? StepRange{} : timed,
@@ -240,7 +249,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
     const std::uint64_t bucket = std::min<std::uint64_t>(
         composition.gradient_bytes(), static_cast<std::uint64_t>(setup.config.replicas.bucket_mb * 1024 * 1024));
     if (setup.config.replicas.sync != "none")
-      profile.all_reduce = measure::measure_all_reduce(replica_group(setup, peers.processes()), bucket);
+      profile.all_reduce = all_reduce_of(setup, peers.processes(), bucket);
     if (!peers.keeps_records()) return;
     add_prediction(setup, composition.plan, replica_samples, profile);
     const report::RunFacts facts = facts_of(setup, composition);

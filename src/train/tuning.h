@@ -1,0 +1,56 @@
+// tuning: from a configuration to the plan with the most samples a second on this machine: profiles in child processes
+// where none are given, the search over plans (tune/plan_search.h), short real runs of the best of them in child
+// processes, so that one without memory ends nothing, and the fastest of these. Global batch, model, data and all that
+// changes what is learned stay as configured. Not here: printing (app/commands/tune.cpp).
+// Threads: one. Errors: ConfigError where no plan runs, or a profile is of something else.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "profiler/layer_profile.h"
+#include "train/measured_plan.h"
+#include "tune/plan_search.h"
+
+namespace sluice::train {
+
+struct TuneOptions {
+  std::filesystem::path config_file;
+  std::vector<std::filesystem::path> profiles;  // of different numbers of threads a device; empty: they are measured
+  std::filesystem::path keep_profiles;          // a folder for those that are measured; empty: they are not kept
+  int verify = 3;                               // plans that are run
+  double budget_s = 120;                        // of all of it; each plan that is run has its share
+  std::vector<std::string> keep;                // keys of the plan that stay as configured
+};
+
+// The keys that TuneOptions::keep can name.
+[[nodiscard]] const std::vector<std::string>& tuned_keys();
+
+struct VerifiedPlan {
+  tune::Candidate predicted;
+  MeasuredSteps measured;
+
+  [[nodiscard]] bool ran() const { return measured.failure.empty(); }
+  [[nodiscard]] double error() const { return predicted.step.seconds / measured.step_s - 1; }
+};
+
+struct TuneResult {
+  int places = 1;  // devices of this machine that plans may use
+  tune::SearchResult search;
+  std::optional<int> first_guess;      // of the number of chunks, where the best plan has several stages
+  std::vector<VerifiedPlan> verified;  // in the order of their predictions
+  tune::Candidate chosen;              // the fastest that was run; where none was, the best by prediction
+  int threads = 1;                     // a device, of the chosen plan; 0: not of CPU devices
+  config::Config tuned;
+  double seconds = 0;  // that all of it took
+};
+
+[[nodiscard]] TuneResult tune_plan(const config::Config& config, const TuneOptions& options);
+
+// The configuration with this plan. threads: a device; 0: as configured.
+[[nodiscard]] config::Config with_plan(config::Config config, const Plan& plan, int threads);
+
+}  // namespace sluice::train

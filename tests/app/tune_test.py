@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""sluice tune, and sluice simulate CONFIG --profile: what they predict, choose, write and refuse.
+
+    tune_test.py [unittest options]        SLUICE_BINARY names the binary
+"""
+
+import json
+import pathlib
+import tempfile
+import tomllib
+import unittest
+
+import sluice_cli as cli
+
+BATCH = 48
+
+
+class TuneTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.out = self.folder / "tuned.toml"
+        self.config = self.configuration()
+
+    def configuration(self, name="small", **changes):
+        tables = {"device": {"list": "cpu", "threads": 1}, "model": {"name": "toy_cnn", "image_size": 16},
+                  "data": {"name": "shapes", "samples": 480}, "train": {"steps": 40, "global_batch": BATCH, "lr": 0.05,
+                                                                        "lr_schedule": "onecycle", "warmup_steps": 9},
+                  "pipeline": {"stages": 2, "chunks": 2}, "replicas": {}, "profile": {"steps": 2}}
+        for table, values in changes.items():
+            tables[table] = {**tables[table], **values}
+        return cli.write_config(self.folder / f"{name}.toml", **tables)
+
+    def profile(self, config=None):
+        out = self.folder / "p.json"
+        cli.must_run("profile", config or self.config, "--out", out)
+        return out
+
+    def tune(self, *words, config=None):
+        done = cli.must_run("tune", config or self.config, "--out", self.out, "--json", *words)
+        return json.loads(done.stdout)
+
+    def assert_refused(self, code, *parts, command=("tune",), config=None, words=()):
+        done = cli.run(*command, config or self.config, *words)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stdout, "")
+        for part in parts:
+            self.assertIn(part, cli.error_of(done))
+        self.assertFalse(self.out.exists())
+
+    def test_what_it_writes_is_a_configuration_that_differs_in_the_plan_alone(self):
+        result = self.tune("--profile", self.profile(), "--verify", 2)
+        plan, tuned = result["chosen"]["plan"], tomllib.loads(self.out.read_text(encoding="utf-8"))
+        self.assertEqual(tuned["pipeline"]["partition"], plan["partition"])
+        self.assertEqual(tuned["pipeline"]["chunks"], plan["chunks"])
+        self.assertEqual(tuned["replicas"]["local"], plan["replicas"])
+        before = tomllib.loads(cli.must_run("config", self.config).stdout)
+        for table in before.keys() - {"pipeline", "replicas", "device"}:
+            self.assertEqual(tuned[table], before[table], table)
+        summary = json.loads(cli.must_run("train", self.out, "--run-dir", self.folder / "run", "--json").stdout)
+        self.assertEqual(summary["steps"], 40)
+
+        self.assertEqual(len(result["verified"]), 2)
+        fastest = min(result["verified"], key=lambda one: one["measured_step_s"])
+        self.assertEqual(result["chosen"]["plan"], fastest["plan"])
+        for one in result["verified"]:
+            self.assertAlmostEqual(one["error"], one["step_s"] / one["measured_step_s"] - 1, delta=1e-12)
+            self.assertGreater(one["terms"]["compute_s"]["measured"], 0)
+        rates = [one["samples_per_s"] for one in result["best"]]
+        self.assertEqual(rates, sorted(rates, reverse=True))
+        self.assertLessEqual(len(rates), 10)
+        for one in result["best"]:
+            self.assertAlmostEqual(one["samples_per_s"] * one["step_s"], BATCH, delta=1e-9)
+
+    def test_it_measures_by_itself_and_keeps_what_is_to_stay(self):
+        result = self.tune("--keep", "pipeline.stages", "--keep", "pipeline.schedule", "--keep", "replicas.local",
+                           "--verify", 1, "--budget", 100)
+        for one in result["best"]:
+            self.assertEqual((one["plan"]["stages"], one["plan"]["schedule"], one["plan"]["replicas"]), (2, "1f1b", 1))
+        self.assertEqual(result["threads"], 1)
+        self.assertIn("first_guess_chunks", result)
+
+    def test_a_prediction_holds_together_and_is_the_tuners(self):
+        profile = self.profile()
+        best = self.tune("--profile", profile, "--verify", 0)["best"][0]
+        said = json.loads(cli.must_run("simulate", self.out, "--profile", profile, "--json").stdout)
+        self.assertAlmostEqual(said["step_s"], best["step_s"], delta=1e-12)
+        self.assertEqual(said["plan"]["partition"], best["plan"]["partition"])
+        self.assertEqual([device["bytes"] for device in said["devices"]], best["device_bytes"])
+        for device in said["devices"]:
+            parts = sum(device[part] for part in ("compute_s", "bubble_s", "allreduce_exposed_s", "optimizer_s"))
+            self.assertAlmostEqual(parts, said["step_s"], delta=1e-9)
+
+    def test_a_slower_layer_and_a_slower_link_move_the_prediction_by_as_much(self):
+        profile = json.loads(self.profile().read_text(encoding="utf-8"))
+        profile["contenders"] = 1
+
+        def predicted(change):
+            changed = json.loads(json.dumps(profile))
+            change(changed)
+            file = self.folder / "changed.json"
+            file.write_text(json.dumps(changed), encoding="utf-8")
+            sets = ("--set", "pipeline.partition=[1,3]", "--set", "pipeline.chunks=1", "--set", "pipeline.schedule=gpipe")
+            return json.loads(cli.must_run("simulate", self.config, "--profile", file, *sets, "--json").stdout)["step_s"]
+
+        def slow_layer(changed):
+            for times in changed["layers"][1]["times"]:
+                for part in ("forward_s", "backward_s"):
+                    times[part] *= 1.3
+
+        def slow_link(changed):
+            changed["stage_links"][0]["latency_s"] += 0.25
+
+        def at_batch(part):
+            times = {one["samples"]: one for one in profile["layers"][1]["times"]}
+            return times[BATCH][part]
+
+        self.assertEqual(len(profile["layers"]), 4)
+        before = predicted(lambda changed: None)
+        if BATCH in {one["samples"] for one in profile["layers"][1]["times"]}:
+            self.assertAlmostEqual(predicted(slow_layer) - before, 0.3 * (at_batch("forward_s") + at_batch("backward_s")), delta=1e-9)
+        self.assertGreater(predicted(slow_layer), before)
+        self.assertAlmostEqual(predicted(slow_link) - before, 2 * 0.25, delta=1e-9)
+
+    def test_what_cannot_be_tuned_is_refused(self):
+        profile = self.profile()
+        self.assert_refused(2, "no key that tune changes", "pipeline.chunks", words=("--out", self.out, "--keep", "train.lr"))
+        other = self.configuration("other", model={"name": "mlp"})
+        self.assert_refused(2, "model.name toy_cnn", config=other, words=("--out", self.out, "--profile", profile))
+        self.assert_refused(2, "needs --profile", command=("simulate",))
+        self.assert_refused(2, "is no layer profile", command=("simulate",), words=("--profile", self.folder / "no.json")
+                            if (self.folder / "no.json").write_text("{}") else ())
+        self.assert_refused(2, "of 1 thread a device", "2", command=("simulate",),
+                            words=("--profile", profile, "--set", "device.threads=2"))
+        self.assert_refused(2, "no plan runs", "needs", words=("--out", self.out, "--profile", profile, "--verify", 0,
+                                                               "--set", "device.memory_limit=2KiB"))
+        self.assert_refused(2, "workers of its own pace", words=("--out", self.out, "--set", "replicas.sync=ps", "--set", "ps.workers=2"))
+        self.assert_refused(2, "--out", words=("--out", self.config, "--profile", profile))
+        self.assertIn("toy_cnn", self.config.read_text(encoding="utf-8"), "an input was overwritten")
+
+
+if __name__ == "__main__":
+    unittest.main()
