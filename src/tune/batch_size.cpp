@@ -101,7 +101,7 @@ void add_warnings(const BatchRequest& request, BatchProposal& proposal) {
   const BatchChoice &best = proposal.best, &present = proposal.present;
   const NoiseScale& noise = request.noise;
   if (noise.error > kDoubtful * noise.samples)
-    proposal.sentences.push_back("The noise scale is hardly known; more steps make it surer.");
+    proposal.sentences.emplace_back("The noise scale is hardly known; more steps make it surer.");
   const bool is_at_edge = best.batch == proposal.choices.front().batch || best.batch == proposal.choices.back().batch;
   if (is_at_edge && proposal.choices.size() > 1) {
     const char* const way = best.batch == proposal.choices.back().batch ? "larger" : "smaller";
@@ -128,7 +128,6 @@ std::vector<std::int64_t> spread(std::int64_t first, std::int64_t last, int coun
     const double number = static_cast<double>(first) * std::pow(ratio, static_cast<double>(i) / (count - 1));
     numbers.push_back(std::clamp<std::int64_t>(std::llround(number), first, last));
   }
-  numbers.back() = last;
   const auto repeated = std::ranges::unique(numbers);
   numbers.erase(repeated.begin(), repeated.end());
   return numbers;
