@@ -1,0 +1,124 @@
+#include "tune/noise_scale.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "core/check.h"
+
+namespace sluice::tune {
+namespace {
+
+bool is_norm(double value) { return std::isfinite(value) && value >= 0; }
+
+void check_mean_gradient(const MeanGradient& mean) {
+  check(is_norm(mean.samples) && is_norm(mean.squared_norm),
+        "a mean gradient has samples and a norm, neither negative");
+}
+
+// The weights' sum over the replicas that have samples; they stand for the replicas' part in the mean.
+struct ReplicaMeans {
+  int replicas = 0;
+  double weight = 0;
+  double squares = 0;    // sum of v |g|^2
+  double per_small = 0;  // sum of v / n
+  double per_big = 0;    // sum of v^2 / n
+
+  void add(const MeanGradient& mean, double v) {
+    if (v == 0) return;
+    ++replicas;
+    weight += v;
+    squares += v * mean.squared_norm;
+    per_small += v / mean.samples;
+    per_big += v * v / mean.samples;
+  }
+};
+
+}  // namespace
+
+GradientEstimate& GradientEstimate::operator+=(const GradientEstimate& part) {
+  trace += part.trace;
+  squared_norm += part.squared_norm;
+  return *this;
+}
+
+std::optional<GradientEstimate> estimate_from_batches(const MeanGradient& small, const MeanGradient& big) {
+  check_mean_gradient(small);
+  check_mean_gradient(big);
+  check(small.samples > 0 && small.samples <= big.samples, "the small batch has samples, and no more than the big one");
+  const double more = big.samples - small.samples;
+  if (more <= 0) return std::nullopt;
+  return GradientEstimate{.trace = (small.squared_norm - big.squared_norm) * small.samples * big.samples / more,
+                          .squared_norm = (big.samples * big.squared_norm - small.samples * small.squared_norm) / more};
+}
+
+std::optional<GradientEstimate> estimate_from_sums(const ReplicaSums& sums, double mean_squared) {
+  check(sums.replicas >= 0 && is_norm(sums.samples) && is_norm(sums.squares) && is_norm(mean_squared),
+        "replicas, samples and norms are not negative");
+  if (sums.replicas < 2) return std::nullopt;
+  check(sums.samples > 0, "replicas that are counted have samples");
+  const MeanGradient small{sums.samples / static_cast<double>(sums.replicas), sums.squares / sums.samples};
+  return estimate_from_batches(small, {sums.samples, mean_squared});
+}
+
+std::optional<GradientEstimate> estimate_from_replicas(std::span<const MeanGradient> replicas, double mean_squared,
+                                                       std::span<const double> weights) {
+  check(weights.empty() || weights.size() == replicas.size(), "a weight for each replica, or none");
+  ReplicaMeans means;
+  for (std::size_t k = 0; k < replicas.size(); ++k) {
+    check_mean_gradient(replicas[k]);
+    const double v = weights.empty() ? replicas[k].samples : weights[k];
+    check(is_norm(v) && (v == 0 || replicas[k].samples > 0), "a replica with a weight has samples");
+    means.add(replicas[k], v);
+  }
+  check(is_norm(mean_squared), "the norm of the mean gradient is a number");
+  if (means.replicas < 2) return std::nullopt;
+  return estimate_from_batches({means.weight / means.per_small, means.squares / means.weight},
+                               {means.weight * means.weight / means.per_big, mean_squared});
+}
+
+NoiseAverage::NoiseAverage(Options options, const State& state) : options_(options), state_(state) {
+  check(options.decay > 0 && options.decay < 1, "the decay of a mean lies between 0 and 1");
+  check(options.least >= 2, "two estimates at least say how far they lie apart");
+  check(state.estimates >= 0 && is_norm(state.weight) && is_norm(state.squared_weight), "the state of a mean");
+}
+
+// West 1979, with all weights so far multiplied by `keep` first.
+void NoiseAverage::add(const GradientEstimate& estimate, double steps) {
+  check(std::isfinite(estimate.trace) && std::isfinite(estimate.squared_norm), "estimates are finite");
+  check(std::isfinite(steps) && steps > 0, "an estimate counts for some steps");
+  const double keep = std::pow(options_.decay, steps);
+  const double weight = 1 - keep;
+  State& now = state_;
+  ++now.estimates;
+  now.weight = keep * now.weight + weight;
+  now.squared_weight = keep * keep * now.squared_weight + weight * weight;
+  const double trace_off = estimate.trace - now.mean.trace;
+  const double norm_off = estimate.squared_norm - now.mean.squared_norm;
+  now.mean.trace += weight / now.weight * trace_off;
+  now.mean.squared_norm += weight / now.weight * norm_off;
+  const double norm_off_new = estimate.squared_norm - now.mean.squared_norm;
+  now.trace_squares = keep * now.trace_squares + weight * trace_off * (estimate.trace - now.mean.trace);
+  now.norm_squares = keep * now.norm_squares + weight * norm_off * norm_off_new;
+  now.products = keep * now.products + weight * trace_off * norm_off_new;
+}
+
+std::optional<NoiseScale> NoiseAverage::noise_scale() const {
+  const State& now = state_;
+  if (now.estimates < options_.least || now.mean.squared_norm <= 0) return std::nullopt;
+  // Of n equal weights share is 1 / n, and the variance of a mean the sum of squares / (n (n - 1)).
+  const double share = now.squared_weight / (now.weight * now.weight);
+  const double factor = share / (1 - share) / now.weight;
+  const double ratio = now.mean.trace / now.mean.squared_norm;
+  const double of_ratio = now.trace_squares - 2 * ratio * now.products + ratio * ratio * now.norm_squares;
+  const auto error = [&](double squares) { return std::sqrt(std::max(0.0, squares * factor)); };
+  return NoiseScale{.samples = std::max(0.0, ratio),
+                    .error = error(of_ratio) / now.mean.squared_norm,
+                    .trace = now.mean.trace,
+                    .trace_error = error(now.trace_squares),
+                    .squared_norm = now.mean.squared_norm,
+                    .squared_norm_error = error(now.norm_squares),
+                    .estimates = now.estimates};
+}
+
+}  // namespace sluice::tune
