@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "core/ids.h"
 
@@ -28,7 +29,13 @@ void add_overlaps(const std::vector<TimeSpan>& own, const std::vector<TimeSpan>&
 
 pipeline::Simulation simulate_contention(const pipeline::Schedule& schedule, pipeline::Costs costs,
                                          const Contention& contention) {
-  pipeline::Simulation simulation = pipeline::simulate(schedule, costs);
+  return simulate_contention(pipeline::Simulator(schedule), std::move(costs), contention);
+}
+
+pipeline::Simulation simulate_contention(const pipeline::Simulator& simulator, pipeline::Costs costs,
+                                         const Contention& contention) {
+  const pipeline::Schedule& schedule = simulator.schedule();
+  pipeline::Simulation simulation = simulator.run(costs);
   const bool slows = std::ranges::any_of(contention.slowdowns, [](double slowdown) { return slowdown > 1; });
   const std::size_t devices = schedule.devices.size();
   if (!slows || contention.contenders < 2 || devices * static_cast<std::size_t>(contention.replicas) < 2)
@@ -47,7 +54,7 @@ pipeline::Simulation simulate_contention(const pipeline::Schedule& schedule, pip
         costs.stretch[d].push_back(1 + (slowdown - 1) * others / (contention.contenders - 1));
       }
     }
-    simulation = pipeline::simulate(schedule, costs);
+    simulation = simulator.run(costs);
   }
   return simulation;
 }

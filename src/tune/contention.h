@@ -20,5 +20,7 @@ struct Contention {
 // The schedule in times that overlap slows down. Requires: as pipeline::simulate().
 [[nodiscard]] pipeline::Simulation simulate_contention(const pipeline::Schedule& schedule, pipeline::Costs costs,
                                                        const Contention& contention);
+[[nodiscard]] pipeline::Simulation simulate_contention(const pipeline::Simulator& simulator, pipeline::Costs costs,
+                                                       const Contention& contention);
 
 }  // namespace sluice::tune

@@ -24,9 +24,12 @@ std::span<const LayerCost> trained_layers(const MemoryModel& model, const Plan& 
   return std::span(model.layers).subspan(plan.frozen_layers);
 }
 
-// What the frozen layers take: their parameters, which all devices hold, or the first one for all that share its
-// memory, their weights as kernels use them, and what they make of a device's share of the samples, before the first
-// stage takes it.
+std::uint64_t micro_batch_samples(const MemoryModel& model, const Plan& plan) {
+  return static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
+}
+
+}  // namespace
+
 std::uint64_t frozen_bytes(const MemoryModel& model, const Plan& plan, std::size_t device) {
   if (plan.frozen_layers == 0) return 0;
   const bool has_parameters = device == 0 || !model.shares_memory;
@@ -36,12 +39,6 @@ std::uint64_t frozen_bytes(const MemoryModel& model, const Plan& plan, std::size
     bytes += (has_parameters ? model.layers[i].parameter_bytes : 0) + model.layers[i].transformed_bytes;
   return bytes;
 }
-
-std::uint64_t micro_batch_samples(const MemoryModel& model, const Plan& plan) {
-  return static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
-}
-
-}  // namespace
 
 std::int64_t replica_samples(const MemoryModel& model, const Plan& plan) {
   return divided_up(plan.global_batch, std::int64_t{plan.replicas} * model.processes);

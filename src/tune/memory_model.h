@@ -23,6 +23,11 @@ struct MemoryModel {
 // Samples of the global batch that a replica gets, rounded up.
 [[nodiscard]] std::int64_t replica_samples(const MemoryModel& model, const Plan& plan);
 
+// What the frozen layers take: their parameters, which all devices hold, or the first one for all that share its
+// memory, their weights as kernels use them, and what they make of a device's share of the samples, before the first
+// stage takes it.
+[[nodiscard]] std::uint64_t frozen_bytes(const MemoryModel& model, const Plan& plan, std::size_t device);
+
 // What each device of a replica needs, each place on a device of its own; nothing for a plan that does not run.
 [[nodiscard]] std::optional<std::vector<std::uint64_t>> estimate_device_bytes(const MemoryModel& model,
                                                                               const Plan& plan);

@@ -16,13 +16,13 @@ namespace {
 using pipeline::Schedule;
 using pipeline::Simulation;
 
-Simulation simulate_compute(const Schedule& schedule, const StepCosts& costs) {
+Simulation simulate_compute(const pipeline::Simulator& simulator, const StepCosts& costs) {
   pipeline::Costs times{.stages = costs.stages, .sent_bytes = costs.sent_bytes};
   for (const LinkCost& border : costs.overheads.borders) {
     pipeline::Link& link = times.links.emplace_back(pipeline::Link{.latency = border.latency_s});
     if (border.bytes_per_s) link.bytes_per_time = *border.bytes_per_s;
   }
-  return simulate_contention(schedule, times,
+  return simulate_contention(simulator, times,
                              {costs.slowdowns, costs.overheads.contenders, costs.overheads.local_replicas});
 }
 
@@ -57,7 +57,12 @@ double StepCosts::trained_bytes(std::size_t stage) const {
 }
 
 StepPrediction predict_step(const Schedule& schedule, const StepCosts& costs) {
-  const Simulation compute = simulate_compute(schedule, costs);
+  return predict_step(pipeline::Simulator(schedule), costs);
+}
+
+StepPrediction predict_step(const pipeline::Simulator& simulator, const StepCosts& costs) {
+  const Schedule& schedule = simulator.schedule();
+  const Simulation compute = simulate_compute(simulator, costs);
   StepPrediction step;
   if (costs.overheads.all_reduce) {
     step.all_reduce = std::max(0.0, end_of_reductions(schedule, compute, costs) - compute.makespan);
@@ -80,9 +85,16 @@ StepPrediction predict_step(const Plan& plan, std::span<const LayerCost> layers,
   const double micro_batch = replica_samples / plan.chunks;
   StepCosts costs =
       step_costs(layers.subspan(plan.frozen_layers), plan.partition, plan.recompute, micro_batch, overheads);
-  for (const LayerCost& layer : layers.first(plan.frozen_layers))
-    costs.frozen_s += overheads.frozen_share * layer.forward.at(micro_batch) * plan.chunks / plan.devices();
+  costs.frozen_s = frozen_seconds(plan, layers, micro_batch, overheads);
   return predict_step(pipeline::make_train_schedule(plan, plan.chunks), costs);
+}
+
+double frozen_seconds(const Plan& plan, std::span<const LayerCost> layers, double micro_batch,
+                      const StepOverheads& overheads) {
+  double seconds = 0;
+  for (const LayerCost& layer : layers.first(plan.frozen_layers))
+    seconds += overheads.frozen_share * layer.forward.at(micro_batch) * plan.chunks / plan.devices();
+  return seconds;
 }
 
 StepCosts step_costs(std::span<const LayerCost> layers, const Partition& partition, const std::vector<bool>& recompute,

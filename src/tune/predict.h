@@ -63,11 +63,16 @@ struct StepPrediction {
 
 // Requires: a validated training schedule; costs of its stages.
 [[nodiscard]] StepPrediction predict_step(const pipeline::Schedule& schedule, const StepCosts& costs);
+[[nodiscard]] StepPrediction predict_step(const pipeline::Simulator& simulator, const StepCosts& costs);
 
 // layers: of the whole model, frozen ones too; replica_samples: of a step. Errors: ConfigError for a plan without
 // schedule.
 [[nodiscard]] StepPrediction predict_step(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
                                           const StepOverheads& overheads = {});
+
+// StepCosts::frozen_s of a plan: what its frozen layers take.
+[[nodiscard]] double frozen_seconds(const Plan& plan, std::span<const LayerCost> layers, double micro_batch,
+                                    const StepOverheads& overheads);
 
 // With recomputation a backward takes one more forward. recompute: [stage]; empty: none does. Requires: a partition of
 // all layers; so frozen ones are not among them.

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "core/check.h"
@@ -14,100 +17,6 @@
 
 namespace sluice::pipeline {
 namespace {
-
-class Clockwork {
- public:
-  Clockwork(const Schedule& schedule, const ActionIndex& index, const Costs& costs)
-      : schedule_(schedule),
-        index_(index),
-        costs_(costs),
-        free_at_(schedule.devices.size(), 0.0),
-        has_gone_(static_cast<std::size_t>(schedule.stages)) {
-    for (const auto& actions : schedule.devices) {
-      spans_.emplace_back(actions.size());
-      arrivals_.emplace_back(actions.size(), 0.0);
-    }
-  }
-
-  void run(ActionPosition unit) {
-    const auto device = static_cast<std::size_t>(unit.device);
-    const auto& actions = schedule_.devices[device];
-    const auto begin = static_cast<std::size_t>(unit.position);
-    const std::size_t end = unit_end(actions, begin);
-    double start = free_at_[device];
-    for (std::size_t i = begin; i < end; ++i) start = std::max(start, input_ready(unit.device, actions[i]));
-    double duration = cost(device, begin);
-    if (end == begin + 2) {
-      const double other = cost(device, begin + 1);
-      duration += other - costs_.overlap * std::min(duration, other);
-    }
-    free_at_[device] = start + duration;
-    for (std::size_t i = begin; i < end; ++i) {
-      spans_[device][i] = {start, free_at_[device]};
-      arrivals_[device][i] = send(unit.device, actions[i], free_at_[device]);
-    }
-  }
-
-  [[nodiscard]] std::vector<std::vector<TimeSpan>> take() && { return std::move(spans_); }
-
- private:
-  double cost(std::size_t device, std::size_t position) {
-    const double alone = cost_alone(schedule_.devices[device][position]);
-    return costs_.stretch.empty() ? alone : alone * costs_.stretch[device][position];
-  }
-
-  double cost_alone(const Action& action) {
-    const auto at = static_cast<std::size_t>(index(action.stage));
-    const StepCost& stage = costs_.stages[at];
-    auto& [forward, backward] = has_gone_[at];
-    switch (action.op) {
-      case Op::kForward: return stage.forward + (std::exchange(forward, true) ? 0 : stage.first_forward);
-      case Op::kBackward: return stage.whole_backward() + (std::exchange(backward, true) ? 0 : stage.first_backward);
-      case Op::kInputGradient: return stage.input + (std::exchange(backward, true) ? 0 : stage.first_backward);
-      case Op::kWeightGradient: return stage.weight;
-      case Op::kReduceGradient: return 0;
-    }
-    return 0;
-  }
-
-  [[nodiscard]] double input_ready(int device, const Action& action) const {
-    const ActionPosition source = index_.source(action);
-    if (!source) return 0;
-    const auto from = static_cast<std::size_t>(source.device);
-    const auto at = static_cast<std::size_t>(source.position);
-    return source.device == device ? spans_[from][at].end : arrivals_[from][at];
-  }
-
-  // When the result of `action`, made at `made`, is at its receiver.
-  double send(int device, const Action& action, double made) {
-    const ActionPosition receiver = index_.receiver(action);
-    if (!receiver || receiver.device == device) return made;
-    const Payload payload = ActionIndex::payload(action);
-    // A gradient is as large as the activation that went the other way, and takes the same link.
-    const int border = index(action.stage) - (payload == Payload::kGradient ? 1 : 0);
-    const Link& link = costs_.links.empty() ? costs_.link : costs_.links[static_cast<std::size_t>(border)];
-    if (costs_.sent_bytes.empty()) return made + link.latency;
-    double& queue_free_at = queue_free_at_[{std::pair(device, receiver.device), payload}];
-    queue_free_at =
-        std::max(queue_free_at, made) + costs_.sent_bytes[static_cast<std::size_t>(border)] / link.bytes_per_time;
-    return queue_free_at + link.latency;
-  }
-
-  const Schedule& schedule_;
-  const ActionIndex& index_;
-  const Costs& costs_;
-  // A stage's first forward and first backward.
-  struct HasGone {
-    bool forward = false;
-    bool backward = false;
-  };
-
-  std::vector<double> free_at_;                // [device]
-  std::vector<HasGone> has_gone_;              // [stage]
-  std::vector<std::vector<TimeSpan>> spans_;   // [device][position]
-  std::vector<std::vector<double>> arrivals_;  // [device][position]: of the result at another device
-  std::map<std::pair<std::pair<int, int>, Payload>, double> queue_free_at_;
-};
 
 // Times are sums of many terms: of two that are equal but for rounding, the difference is 0.
 double without_noise(double difference, double of) {
@@ -122,9 +31,7 @@ DeviceTimes times_of(const std::vector<Action>& actions, const std::vector<TimeS
   return times;
 }
 
-}  // namespace
-
-Simulation simulate(const Schedule& schedule, const Costs& costs) {
+void check_costs(const Schedule& schedule, const Costs& costs) {
   check(static_cast<int>(costs.stages.size()) == schedule.stages, "a cost per stage");
   check(costs.sent_bytes.empty() || static_cast<int>(costs.sent_bytes.size()) == schedule.stages,
         "bytes sent by every stage");
@@ -132,12 +39,11 @@ Simulation simulate(const Schedule& schedule, const Costs& costs) {
   check(costs.link.bytes_per_time > 0 &&
             std::ranges::all_of(costs.links, [](const Link& link) { return link.bytes_per_time > 0; }),
         "a bandwidth of more than 0");
-  const ActionIndex index(schedule);
-  Clockwork clockwork(schedule, index, costs);
-  for_each_in_order(schedule, index, [&](ActionPosition unit) { clockwork.run(unit); });
+}
 
+Simulation measure(const Schedule& schedule, std::vector<std::vector<TimeSpan>> spans) {
   Simulation result;
-  result.spans = std::move(clockwork).take();
+  result.spans = std::move(spans);
   double most_busy = 0;
   double busy = 0;
   for (std::size_t device = 0; device < schedule.devices.size(); ++device) {
@@ -157,6 +63,117 @@ Simulation simulate(const Schedule& schedule, const Costs& costs) {
   }
   return result;
 }
+
+std::vector<double> by_place(const std::vector<std::vector<double>>& by_device) {
+  std::vector<double> all;
+  for (const auto& of_device : by_device) all.insert(all.end(), of_device.begin(), of_device.end());
+  return all;
+}
+
+std::vector<std::vector<TimeSpan>> by_device(const Schedule& schedule, const std::vector<TimeSpan>& spans) {
+  std::vector<std::vector<TimeSpan>> all;
+  auto from = spans.begin();
+  for (const auto& actions : schedule.devices) {
+    const auto to = from + static_cast<std::ptrdiff_t>(actions.size());
+    all.emplace_back(from, to);
+    from = to;
+  }
+  return all;
+}
+
+}  // namespace
+
+Simulator::Simulator(const Schedule& schedule) : schedule_(&schedule) {
+  const ActionIndex index(schedule);
+  std::vector<std::size_t> offsets;  // [device]
+  std::size_t count = 0;
+  for (const auto& actions : schedule.devices) offsets.push_back(std::exchange(count, count + actions.size()));
+  std::map<std::tuple<int, int, Payload>, int> queues;
+  std::set<std::pair<StageId, bool>> begun;  // stages whose first F, or first B or I, is over
+  const auto is_first = [&](const Action& action) {
+    const bool is_backward = makes_input_gradient(action.op);
+    return (action.op == Op::kForward || is_backward) && begun.emplace(action.stage, is_backward).second;
+  };
+  const auto place = [&](ActionPosition at) { return static_cast<int>(offsets[at.device]) + at.position; };
+  for_each_in_order(schedule, index, [&](ActionPosition unit) {
+    const auto& actions = schedule.devices[unit.device];
+    const std::size_t end = unit_end(actions, static_cast<std::size_t>(unit.position));
+    for (ActionPosition at = unit; at.position < static_cast<int>(end); ++at.position) {
+      const Action& action = actions[at.position];
+      Part part{.op = action.op,
+                .is_first = is_first(action),
+                .is_paired = static_cast<int>(end) > at.position + 1,
+                .device = at.device,
+                .stage = sluice::index(action.stage),
+                .place = place(at)};
+      if (const ActionPosition source = index.source(action)) part.source = place(source);
+      const ActionPosition receiver = index.receiver(action);
+      if (receiver && receiver.device != at.device) {
+        const Payload payload = ActionIndex::payload(action);
+        // A gradient is as large as the activation that went the other way, and takes the same link.
+        part.border = part.stage - (payload == Payload::kGradient ? 1 : 0);
+        part.queue =
+            queues.try_emplace({at.device, receiver.device, payload}, static_cast<int>(queues.size())).first->second;
+      }
+      parts_.push_back(part);
+    }
+  });
+  queues_ = queues.size();
+}
+
+// When a result that is made at `made` is at another device.
+double Simulator::arrival(const Part& part, double made, const Costs& costs, double& queue_free_at) {
+  const Link& link = costs.links.empty() ? costs.link : costs.links[part.border];
+  if (costs.sent_bytes.empty()) return made + link.latency;
+  queue_free_at = std::max(queue_free_at, made) + costs.sent_bytes[part.border] / link.bytes_per_time;
+  return queue_free_at + link.latency;
+}
+
+double Simulator::seconds_alone(const Part& part, const Costs& costs) {
+  const StepCost& stage = costs.stages[part.stage];
+  switch (part.op) {
+    case Op::kForward: return stage.forward + (part.is_first ? stage.first_forward : 0);
+    case Op::kBackward: return stage.whole_backward() + (part.is_first ? stage.first_backward : 0);
+    case Op::kInputGradient: return stage.input + (part.is_first ? stage.first_backward : 0);
+    case Op::kWeightGradient: return stage.weight;
+    case Op::kReduceGradient: return 0;
+  }
+  return 0;
+}
+
+Simulation Simulator::run(const Costs& costs) const {
+  check_costs(*schedule_, costs);
+  std::vector<TimeSpan> spans(parts_.size());
+  std::vector<double> arrivals(parts_.size());  // of the result where it is used
+  std::vector<double> queue_free_at(queues_, 0.0);
+  std::vector<double> free_at(schedule_->devices.size(), 0.0);
+  const std::vector<double> stretch = by_place(costs.stretch);
+  const auto seconds = [&](const Part& part) {
+    const double alone = seconds_alone(part, costs);
+    return stretch.empty() ? alone : alone * stretch[part.place];
+  };
+  for (std::size_t begin = 0; begin < parts_.size();) {
+    const Part& first = parts_[begin];
+    const std::size_t end = begin + (first.is_paired ? 2 : 1);
+    double start = free_at[first.device];
+    for (std::size_t i = begin; i < end; ++i)
+      if (parts_[i].source >= 0) start = std::max(start, arrivals[parts_[i].source]);
+    double duration = seconds(first);
+    if (first.is_paired) {
+      const double other = seconds(parts_[begin + 1]);
+      duration += other - costs.overlap * std::min(duration, other);
+    }
+    const double over = free_at[first.device] = start + duration;
+    for (; begin < end; ++begin) {
+      const Part& part = parts_[begin];
+      spans[part.place] = {start, over};
+      arrivals[part.place] = part.queue < 0 ? over : arrival(part, over, costs, queue_free_at[part.queue]);
+    }
+  }
+  return measure(*schedule_, by_device(*schedule_, spans));
+}
+
+Simulation simulate(const Schedule& schedule, const Costs& costs) { return Simulator(schedule).run(costs); }
 
 std::vector<StepCost> share_costs(const Schedule& schedule, std::span<const StepCost> devices) {
   check(devices.size() == schedule.devices.size(), "a cost per device");

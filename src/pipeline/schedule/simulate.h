@@ -5,6 +5,7 @@
 // and receive buffers are as many as needed.
 #pragma once
 
+#include <cstddef>
 #include <limits>
 #include <optional>
 #include <span>
@@ -69,6 +70,37 @@ struct Simulation {
 // Requires: a validated schedule; a cost per stage; finite times of at least 0. Of the input and weight of a stage
 // whose backwards are all whole, only the sum counts, if there is no `backward`.
 [[nodiscard]] Simulation simulate(const Schedule& schedule, const Costs& costs);
+
+// The same for many costs of one schedule: the order, and who waits for whom, do not depend on them and are found once.
+class Simulator {
+ public:
+  // Requires: a validated schedule, which outlives this.
+  explicit Simulator(const Schedule& schedule);
+
+  [[nodiscard]] Simulation run(const Costs& costs) const;
+  [[nodiscard]] const Schedule& schedule() const { return *schedule_; }
+
+ private:
+  // An action.
+  struct Part {
+    Op op = Op::kForward;
+    bool is_first = false;   // of its stage's F, or of its B and I
+    bool is_paired = false;  // with the next one
+    int device = 0;
+    int stage = 0;
+    int place = 0;    // among all actions, device after device
+    int source = -1;  // the place of the action whose result it receives; -1: none
+    int border = -1;  // that its result crosses to another device,
+    int queue = -1;   // and the queue that it takes; -1: it stays
+  };
+
+  static double seconds_alone(const Part& part, const Costs& costs);
+  static double arrival(const Part& part, double made, const Costs& costs, double& queue_free_at);
+
+  const Schedule* schedule_;
+  std::vector<Part> parts_;  // in an order in which they can run
+  std::size_t queues_ = 0;
+};
 
 // Costs of stages from those of devices: `devices[d]` is for one micro-batch through all stages of device d, in equal
 // shares. Requires: a validated schedule; one entry per device.
