@@ -20,14 +20,7 @@ struct Choice {
 
 Choice choose_cut(const PlanRequest& request, const Plan& plan, const std::vector<LayerCost>& costs,
                   const StepOverheads& overheads) {
-  const double micro_batch = request.mean_micro_batch(plan.chunks);
-  const CutRules rules{.micro_batch = micro_batch,
-                       .most_samples = static_cast<std::uint64_t>(std::ceil(micro_batch)),
-                       .recompute = request.recompute,
-                       .memory_limit = request.memory_limit,
-                       .partition = request.partition,
-                       .shares_memory = request.shares_memory,
-                       .overheads = overheads};
+  const CutRules rules = cut_rules(request, plan.chunks, overheads);
   const pipeline::Schedule schedule = pipeline::make_train_schedule(plan, plan.chunks);
   return {rules, best_cut(std::span(costs).subspan(plan.frozen_layers), schedule, rules)};
 }
@@ -86,6 +79,17 @@ std::string off_the_mean(const std::string& what, const std::vector<double>& sec
 }
 
 }  // namespace
+
+CutRules cut_rules(const PlanRequest& request, int chunks, const StepOverheads& overheads) {
+  const double micro_batch = request.mean_micro_batch(chunks);
+  return {.micro_batch = micro_batch,
+          .most_samples = static_cast<std::uint64_t>(std::ceil(micro_batch)),
+          .recompute = request.recompute,
+          .memory_limit = request.memory_limit,
+          .partition = request.partition,
+          .shares_memory = request.shares_memory,
+          .overheads = overheads};
+}
 
 Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs, const StepOverheads& overheads) {
   Plan plan = request.uncut();

@@ -46,6 +46,9 @@ struct PlanRequest {
   [[nodiscard]] bool needs_costs() const { return cut_is_open() || recompute_is_open(); }
 };
 
+// By which the request's plan is cut, with so many chunks.
+[[nodiscard]] CutRules cut_rules(const PlanRequest& request, int chunks, const StepOverheads& overheads);
+
 // costs: of each layer; may be empty where none are needed. overheads: those that are known. Warns where nothing is
 // estimated to fit.
 [[nodiscard]] Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs,

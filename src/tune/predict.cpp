@@ -26,13 +26,23 @@ Simulation simulate_compute(const pipeline::Simulator& simulator, const StepCost
                              {costs.slowdowns, costs.overheads.contenders, costs.overheads.local_replicas});
 }
 
+// Those of the stages that share a network.
+StageGradients gradients_of(const StageGradients& all, const std::vector<int>& stages) {
+  StageGradients some(all.size());
+  for (const int stage : stages) some.at(stage) = all.at(stage);
+  return some;
+}
+
 // When the last sum has ended.
 double end_of_reductions(const Schedule& schedule, const Simulation& simulation, const StepCosts& costs) {
   const StepOverheads& overheads = costs.overheads;
+  const ReductionCosts bucket{*overheads.all_reduce, overheads.bucket_bytes, overheads.sent_share};
   double end = 0;
-  for (const Reduction& bucket : reductions_of(schedule, simulation, costs.gradients,
-                                               {*overheads.all_reduce, overheads.bucket_bytes, overheads.sent_share}))
-    end = std::max(end, bucket.end);
+  const auto add = [&](const StageGradients& gradients) {
+    for (const Reduction& sum : reductions_of(schedule, simulation, gradients, bucket)) end = std::max(end, sum.end);
+  };
+  if (overheads.networks.empty()) add(costs.gradients);
+  for (const std::vector<int>& stages : overheads.networks) add(gradients_of(costs.gradients, stages));
   return end;
 }
 
@@ -80,13 +90,19 @@ StepPrediction predict_step(const pipeline::Simulator& simulator, const StepCost
   return step;
 }
 
-StepPrediction predict_step(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
-                            const StepOverheads& overheads) {
+StepCosts step_costs(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
+                     const StepOverheads& overheads) {
   const double micro_batch = replica_samples / plan.chunks;
   StepCosts costs =
       step_costs(layers.subspan(plan.frozen_layers), plan.partition, plan.recompute, micro_batch, overheads);
   costs.frozen_s = frozen_seconds(plan, layers, micro_batch, overheads);
-  return predict_step(pipeline::make_train_schedule(plan, plan.chunks), costs);
+  return costs;
+}
+
+StepPrediction predict_step(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
+                            const StepOverheads& overheads) {
+  return predict_step(pipeline::make_train_schedule(plan, plan.chunks),
+                      step_costs(plan, layers, replica_samples, overheads));
 }
 
 double frozen_seconds(const Plan& plan, std::span<const LayerCost> layers, double micro_batch,

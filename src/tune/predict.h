@@ -25,13 +25,16 @@ namespace sluice::tune {
 struct StepOverheads {
   std::vector<LinkCost> borders;       // [stage]: an activation to the next one, and the gradient back; may be empty
   std::optional<LinkCost> all_reduce;  // of one bucket over all replicas; nothing: there is one
-  double bucket_bytes = 0;             // of the largest bucket; 0: all gradients of a stage are one
-  double sent_share = 1;               // of a gradient's bytes go over the network: half of them as bfloat16
-  std::optional<AffineCost> update;    // of the weights, by their bytes
-  int updaters = 1;                    // local replicas that share the update
-  int contenders = 1;       // devices that ran together where LayerCost::slowdown was measured; 1: it was not
-  int local_replicas = 1;   // that share the machine with those slowed down
-  double frozen_share = 1;  // of the samples run through the frozen layers; of the rest it is known
+  // Each is of the stages whose buckets share it, one after another; networks do not slow each other. A stage may be in
+  // several: then it waits for the slowest. Empty: all stages share one.
+  std::vector<std::vector<int>> networks;
+  double bucket_bytes = 0;           // of the largest bucket; 0: all gradients of a stage are one
+  double sent_share = 1;             // of a gradient's bytes go over the network: half of them as bfloat16
+  std::optional<AffineCost> update;  // of the weights, by their bytes
+  int updaters = 1;                  // local replicas that share the update
+  int contenders = 1;                // devices that ran together where LayerCost::slowdown was measured; 1: it was not
+  int local_replicas = 1;            // that share the machine with those slowed down
+  double frozen_share = 1;           // of the samples run through the frozen layers; of the rest it is known
 };
 
 // What the stages of a replica cost. Those of one micro-batch, where nothing else is said.
@@ -67,6 +70,8 @@ struct StepPrediction {
 
 // layers: of the whole model, frozen ones too; replica_samples: of a step. Errors: ConfigError for a plan without
 // schedule.
+[[nodiscard]] StepCosts step_costs(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
+                                   const StepOverheads& overheads = {});
 [[nodiscard]] StepPrediction predict_step(const Plan& plan, std::span<const LayerCost> layers, double replica_samples,
                                           const StepOverheads& overheads = {});
 

@@ -119,6 +119,22 @@ TEST(AllReduce, IsHiddenByTheStagesThatStillWork) {
   EXPECT_NEAR(exposed({1, 1, 10}), 10 + 1 + 1 - 2 * backward, kRounding);
 }
 
+TEST(AllReduce, OfSeveralNetworksWaitsForTheSlowest) {
+  StepCosts costs = equal_stages(3, {.forward = 1, .input = 1, .weight = 1});
+  costs.gradients = whole({1, 1, 10});
+  costs.overheads.all_reduce = LinkCost{.bytes_per_s = 1};
+  const auto exposed = [&](const std::vector<std::vector<int>>& networks) {
+    costs.overheads.networks = networks;
+    return predict_step(schedule_of("gpipe", 3, 4), costs).all_reduce;
+  };
+  // Stage 2 is whole two backwards of 2 s before the end.
+  EXPECT_NEAR(exposed({}), 10 + 1 + 1 - 4, kRounding);
+  EXPECT_NEAR(exposed({{0, 1, 2}}), 10 + 1 + 1 - 4, kRounding);
+  EXPECT_NEAR(exposed({{0, 1}, {2}}), 10 - 4, kRounding);
+  EXPECT_NEAR(exposed({{0, 1}, {1, 2}}), 10 + 1 - 4, kRounding);
+  EXPECT_NEAR(exposed({{0}, {1}}), 1, kRounding);
+}
+
 TEST(Update, IsOfTheDeviceWithMostWeights) {
   StepCosts costs = equal_stages(2, {.forward = 1, .input = 1, .weight = 1});
   costs.gradients = whole({10, 40});
