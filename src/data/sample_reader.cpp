@@ -131,8 +131,10 @@ std::int64_t SampleReader::read_picture(std::int64_t index, int view, std::span<
       broken_->add(next, error.what());
       const std::int64_t tried = std::min(kMostBroken, dataset_.size());
       if (next == (index + tried - 1) % dataset_.size()) {
-        throw DataError(concat("of ", tried, " pictures in a row none can be read, so data.broken = \"skip\" finds none to "
-                               "take their place; the last one: ", error.what()));
+        throw DataError(concat("of ", tried,
+                               " pictures in a row none can be read, so data.broken = \"skip\" finds none to "
+                               "take their place; the last one: ",
+                               error.what()));
       }
     }
   }

@@ -172,22 +172,24 @@ bool is_way_of_timing(const std::string& word) {
   return word == kTimedByClock || word == kTimedByEvents || word == kTimedByCupti;
 }
 
+void check_times(const JsonReader& reader, const MeasuredLayer& layer, std::size_t i) {
+  for (std::size_t t = 0; t < layer.times.size(); ++t) {
+    const LayerTimes& times = layer.times[t];
+    const auto field = [&](const char* name) { return concat("layers[", i, "].times[", t, "].", name); };
+    if (times.samples == 0) reader.refuse(field("samples"), "is 0");
+    if (t > 0 && times.samples <= layer.times[t - 1].samples)
+      reader.refuse(field("samples"), "is no more than the one before");
+    if (!is_way_of_timing(times.timed_by))
+      reader.refuse(field("timed_by"), concat("is \"", times.timed_by, "\", but should be clock, events or cupti"));
+  }
+}
+
 // What the types of the fields do not say.
 void check_values(const JsonReader& reader, const LayerProfile& profile) {
   if (profile.layers.empty()) reader.refuse("layers", "is empty");
   if (profile.micro_batch == 0) reader.refuse("micro_batch", "is 0");
   if (profile.contenders == 0) reader.refuse("contenders", "is 0");
-  for (std::size_t i = 0; i < profile.layers.size(); ++i) {
-    for (std::size_t t = 0; t < profile.layers[i].times.size(); ++t) {
-      const LayerTimes& times = profile.layers[i].times[t];
-      const auto field = [&](const char* name) { return concat("layers[", i, "].times[", t, "].", name); };
-      if (times.samples == 0) reader.refuse(field("samples"), "is 0");
-      if (t > 0 && times.samples <= profile.layers[i].times[t - 1].samples)
-        reader.refuse(field("samples"), "is no more than the one before");
-      if (!is_way_of_timing(times.timed_by))
-        reader.refuse(field("timed_by"), concat("is \"", times.timed_by, "\", but should be clock, events or cupti"));
-    }
-  }
+  for (std::size_t i = 0; i < profile.layers.size(); ++i) check_times(reader, profile.layers[i], i);
   const auto check_link = [&](const std::string& field, const LinkCost& link) {
     if (link.bytes_per_s && *link.bytes_per_s == 0) reader.refuse(field + ".bytes_per_s", "is 0");
   };

@@ -27,8 +27,8 @@ constexpr int kLook_ms = 100;
 constexpr std::size_t kMostKept = 64 << 10;  // bytes of what it says
 
 // What tells a process its place among others.
-constexpr std::array<std::string_view, 7> kLaunchers{"RANK=", "WORLD_SIZE=", "LOCAL_", "MASTER_", "TORCHELASTIC_",
-                                                     "OMPI_", "SLURM_"};
+constexpr std::array<std::string_view, 7> kLaunchers{"RANK=",         "WORLD_SIZE=", "LOCAL_", "MASTER_",
+                                                     "TORCHELASTIC_", "OMPI_",       "SLURM_"};
 
 std::vector<char*> environment_of_one() {
   std::vector<char*> kept;
@@ -54,8 +54,7 @@ pid_t start(const std::vector<std::string>& words, int said) {
   ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, said, STDERR_FILENO);
   pid_t child = 0;
-  const int error =
-      ::posix_spawn(&child, "/proc/self/exe", &actions, nullptr, arguments.data(), environment.data());
+  const int error = ::posix_spawn(&child, "/proc/self/exe", &actions, nullptr, arguments.data(), environment.data());
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0)
     throw PeerError(concat("cannot start another process: ", std::generic_category().message(error),

@@ -8,9 +8,9 @@
 namespace sluice::train {
 
 struct ChildEnd {
-  int exit_code = 0;        // 128 and the signal where one ended it
-  bool timed_out = false;   // it was ended because its time was over
-  std::string last_words;   // the last line of its standard error
+  int exit_code = 0;       // 128 and the signal where one ended it
+  bool timed_out = false;  // it was ended because its time was over
+  std::string last_words;  // the last line of its standard error
 };
 
 // words: what stands behind the program's name. Its standard output is discarded. limit_s: after this it is killed.

@@ -23,14 +23,15 @@ void refuse_to_cut(const storage::CheckpointStore& checkpoints, std::int64_t ste
                            "; raise train.steps to train from there again, or use sluice eval to evaluate it"));
 }
 
-std::optional<nlohmann::ordered_json> summary_of_finished_run(const storage::RunDir& run_dir,
-                                                              std::int64_t total_steps, bool has_ended_early) {
+std::optional<nlohmann::ordered_json> summary_of_finished_run(const storage::RunDir& run_dir, std::int64_t total_steps,
+                                                              bool has_ended_early) {
   const auto summary = report::last_event(run_dir.metrics_file(), "summary");
   if (!summary || summary->value("outcome", "") != "done" || summary->value("steps", -1) != total_steps)
     return std::nullopt;
   log_info(concat("the run in ", run_dir.path().string(), " has done its ", counted(total_steps, "step"),
-                  has_ended_early ? ", ended early: no evaluation was better for long; raise train.stop_patience to train on"
-                                  : "; raise train.steps or train.epochs to train on"));
+                  has_ended_early
+                      ? ", ended early: no evaluation was better for long; raise train.stop_patience to train on"
+                      : "; raise train.steps or train.epochs to train on"));
   nlohmann::ordered_json fields = *summary;
   fields.erase("event");
   fields.erase("time_s");

@@ -55,7 +55,8 @@ std::uint64_t largest_device(const ordered_json& summary) {
   const auto peaks = summary.find("peak_memory_bytes");
   if (peaks == summary.end() || !peaks->is_object()) return 0;
   for (const auto& [name, bytes] : peaks->items())
-    if (name.find(':') != std::string::npos && bytes.is_number_unsigned()) most = std::max(most, bytes.get<std::uint64_t>());
+    if (name.find(':') != std::string::npos && bytes.is_number_unsigned())
+      most = std::max(most, bytes.get<std::uint64_t>());
   return most;
 }
 

@@ -248,8 +248,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
                    static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)), profile);
     const std::uint64_t bucket = std::min<std::uint64_t>(
         composition.gradient_bytes(), static_cast<std::uint64_t>(setup.config.replicas.bucket_mb * 1024 * 1024));
-    if (setup.config.replicas.sync != "none")
-      profile.all_reduce = all_reduce_of(setup, peers.processes(), bucket);
+    if (setup.config.replicas.sync != "none") profile.all_reduce = all_reduce_of(setup, peers.processes(), bucket);
     if (!peers.keeps_records()) return;
     add_prediction(setup, composition.plan, replica_samples, profile);
     const report::RunFacts facts = facts_of(setup, composition);

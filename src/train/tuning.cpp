@@ -27,10 +27,10 @@ namespace {
 namespace fs = std::filesystem;
 using profiler::LayerProfile;
 
-constexpr int kMostPlaces = 8;                    // of CPU devices, which share the cores
-constexpr std::int64_t kLeastNormalised = 16;     // samples of a micro-batch that batch-norm normalises
-constexpr double kSearchShare = 0.2;              // of the budget
-constexpr double kLeastRun_s = 5;                 // to begin another run for
+constexpr int kMostPlaces = 8;                 // of CPU devices, which share the cores
+constexpr std::int64_t kLeastNormalised = 16;  // samples of a micro-batch that batch-norm normalises
+constexpr double kSearchShare = 0.2;           // of the budget
+constexpr double kLeastRun_s = 5;              // to begin another run for
 
 bool on_cpu(const config::Config& config) {
   const config::DeviceList& list = config.device.list;
@@ -116,7 +116,8 @@ config::Config to_profile(config::Config config, int places) {
 }
 
 LayerProfile profile_in_child(const config::Config& config, const fs::path& folder, int places, double limit_s) {
-  const fs::path file = folder / concat("profile-", places, ".toml"), out = folder / concat("profile-", places, ".json");
+  const fs::path file = folder / concat("profile-", places, ".toml"),
+                 out = folder / concat("profile-", places, ".json");
   storage::write_text_atomically(file, config::to_toml(to_profile(config, places)));
   log_info(concat("measuring the layers for plans of up to ", counted(places, "device")));
   const ChildEnd end = run_child({"--quiet", "profile", file.string(), "--out", out.string()}, limit_s);
@@ -170,8 +171,8 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
       .most_places = places,
       .devices = keeps(options, "pipeline.stages") ? std::vector{config.pipeline.stages} : up_to(places),
       .replicas = keeps(options, "replicas.local") ? std::vector{config.replicas.local} : up_to(places),
-      .chunks = keeps(options, "pipeline.chunks") ? std::vector{configured_chunks(config, 1, batch)}
-                                                  : chunk_numbers(batch),
+      .chunks =
+          keeps(options, "pipeline.chunks") ? std::vector{configured_chunks(config, 1, batch)} : chunk_numbers(batch),
       .batches = {batch},
       .schedules = schedules_for(config, options),
       .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes) / 10 * 9,
@@ -199,8 +200,9 @@ std::vector<VerifiedPlan> verify(const config::Config& config, const tune::Searc
                          counted(std::ssize(verified), "plan"), "; raise --budget to run more of them"));
       break;
     }
-    log_info(concat("running plan ", verified.size() + 1, " of ", std::min<std::size_t>(options.verify, search.best.size()),
-                    ": predicted ", fixed(candidate.step.seconds * 1e3, 1), " ms a step"));
+    log_info(concat("running plan ", verified.size() + 1, " of ",
+                    std::min<std::size_t>(options.verify, search.best.size()), ": predicted ",
+                    fixed(candidate.step.seconds * 1e3, 1), " ms a step"));
     const int threads = on_cpu(config) ? profiles.threads_of(candidate.plan.devices() * candidate.plan.replicas) : 0;
     const MeasuredSteps measured = measure_steps(with_plan(config, candidate.plan, threads), {.limit_s = left});
     if (!measured.failure.empty()) log_warning(concat("the plan does not run: ", measured.failure));
@@ -215,14 +217,15 @@ const tune::Candidate& choose(const tune::SearchResult& search, const std::vecto
     if (one.ran() && (best == nullptr || one.measured.step_s < best->measured.step_s)) best = &one;
   if (best != nullptr) return best->predicted;
   if (!verified.empty())
-    throw ConfigError(concat("none of the ", verified.size(), " best plans runs; the last one: ",
-                             verified.back().measured.failure));
+    throw ConfigError(
+        concat("none of the ", verified.size(), " best plans runs; the last one: ", verified.back().measured.failure));
   return search.best.front();
 }
 
 void check_can_tune(const config::Config& config, const TuneOptions& options) {
   if (config.replicas.sync == "ps")
-    throw ConfigError("replicas.sync = \"ps\" has workers of its own pace, which tune does not plan; use \"allreduce\"");
+    throw ConfigError(
+        "replicas.sync = \"ps\" has workers of its own pace, which tune does not plan; use \"allreduce\"");
   if (!config.pipeline.order.empty())
     throw ConfigError("pipeline.order is one fixed plan, of which nothing is left to tune; leave it out");
   for (const std::string& key : options.keep) {
@@ -268,11 +271,12 @@ TuneResult tune_plan(const config::Config& config, const TuneOptions& options) {
   TuneResult result{.places = count_places(config)};
   const Profiles profiles = profiles_for(config, options, result.places);
   log_info(concat("searching for the best plan on ", counted(result.places, "device")));
-  result.search = tune::search_plans(space_of(config, options, profiles, result.places),
-                                     {.seconds = kSearchShare * options.budget_s, .clock = [] { return to_s(now_ns()); }});
+  result.search =
+      tune::search_plans(space_of(config, options, profiles, result.places),
+                         {.seconds = kSearchShare * options.budget_s, .clock = [] { return to_s(now_ns()); }});
   if (result.search.best.empty()) {
     throw ConfigError(concat("no plan runs: ", result.search.refusals.empty() ? "there is none to choose from"
-                                                                             : result.search.refusals.front().why));
+                                                                              : result.search.refusals.front().why));
   }
   result.verified = verify(config, result.search, profiles, options, begin);
   result.chosen = choose(result.search, result.verified);

@@ -29,7 +29,7 @@ void CutSearch::place(ScoredCut& best) {
     ends_.push_back(end);
     const bool takes_too_long = family_.bound().of_last(ends_) > worst(best);
     if (takes_too_long || family_.bound().of(ends_) > worst(best)) {
-      ++pruned_;
+      ++pruned_, has_slower_ = true;
     } else if (family_.memory().has_room(ends_)) {
       visit(best);
     }
@@ -46,6 +46,7 @@ void CutSearch::visit(ScoredCut& best) {
   if (is_stopped_) return;
   ScoredCut scored = family_.score(partition, worst(best));
   if (scored.is_found()) best = std::move(scored);
+  has_slower_ = true;
 }
 
 CutClimb::Height CutClimb::height(const Partition& partition, const Height& below, ScoredCut& best) {

@@ -39,7 +39,10 @@ class CutSearch {
 
   // Whether it came to the end: then no cut within the bar is faster than `best`.
   [[nodiscard]] bool improve(ScoredCut& best);
+  // Parts of cuts that a bound ruled out.
   [[nodiscard]] std::int64_t pruned() const { return pruned_; }
+  // Whether there are cuts that may have room, or have it, but are too slow.
+  [[nodiscard]] bool has_slower() const { return has_slower_; }
 
  private:
   void place(ScoredCut& best);
@@ -53,6 +56,7 @@ class CutSearch {
   std::vector<int> ends_;  // of the stages so far
   std::int64_t pruned_ = 0;
   std::int64_t nodes_ = 0;
+  bool has_slower_ = false;
   bool is_stopped_ = false;
 };
 

@@ -118,8 +118,8 @@ Partition PlanFamily::even_cut() const {
 }
 
 PlanFamily::Need PlanFamily::least_need() {
-  Need need{.partition = rules_.partition.value_or(smallest_cut(layers_, *shape_.schedule, rules_).partition)};
-  const std::vector<std::uint64_t> peaks = memory_.least_peaks(need.partition);
+  Need need{.cut = smallest_cut(layers_, *shape_.schedule, rules_)};
+  const std::vector<std::uint64_t> peaks = memory_.least_peaks(need.cut.partition);
   const auto device = static_cast<int>(std::ranges::max_element(peaks) - peaks.begin());
   need.bytes = peaks[device];
   std::vector<int> own;

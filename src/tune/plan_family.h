@@ -63,12 +63,11 @@ class PlanFamily {
   // Where a search can begin: the most even cut by work, and tune::best_cut().
   [[nodiscard]] Partition even_cut() const;
   [[nodiscard]] Partition best_by_stage() const { return best_cut(layers_, *shape_.schedule, rules_).partition; }
-  // Of the cut that needs least, or the pinned one: "stage 0 needs 31.2 GiB of 24.0 GiB", and by how much it is too
-  // much; the cut.
+  // Of the cut that needs least, or the pinned one.
   struct Need {
-    Partition partition;
-    std::string sentence;
-    std::uint64_t bytes = 0;
+    Cut cut;
+    std::uint64_t bytes = 0;  // of the device that needs most
+    std::string sentence;     // "stage 0 needs 31.2 GiB of 24.0 GiB"
   };
   [[nodiscard]] Need least_need();
 

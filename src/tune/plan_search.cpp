@@ -32,7 +32,7 @@ std::string four_digits(double value) {
   return fixed(value, value > 0 ? std::clamp(3 - static_cast<int>(std::floor(std::log10(value))), 0, 12) : 0);
 }
 
-enum class State { kUnseen, kOpen, kSearched, kNoRoom, kTooSlow };
+enum class State { kUnseen, kOpen, kSearched, kNoRoom, kTooSlow, kBeyond };  // kBeyond: by its bound
 
 struct Searched {
   FamilyShape shape;
@@ -107,7 +107,7 @@ class PlanSearch {
 
   bool rule_out(Searched& family) {
     if (!is_beyond(family)) return false;
-    family.state = family.best.is_found() ? State::kSearched : State::kTooSlow;
+    family.state = family.best.is_found() ? State::kSearched : State::kBeyond;
     ++pruned_;
     return true;
   }
@@ -145,7 +145,7 @@ class PlanSearch {
     if (!is_complete) return;
     family.state = State::kSearched;
     if (!plans.looks_at_all_choices()) is_proven_ = false;
-    if (!family.best.is_found()) family.state = search.pruned() > 0 ? State::kTooSlow : State::kNoRoom;
+    if (!family.best.is_found()) family.state = search.has_slower() ? State::kTooSlow : State::kNoRoom;
   }
 
   bool score_pinned(Searched& family, PlanFamily& plans) {
@@ -179,7 +179,8 @@ class PlanSearch {
     const Plan plan = family.plan();
     if (family.best.is_found()) {
       if (std::ranges::none_of(top_, [&](const Searched* best) { return best->plan() == plan; }))
-        refusals_.add("slower", plan, slower(family, ""), -family.rate());
+        refusals_.add("slower", plan, concat(four_digits(family.rate()), " samples/s, less than ", tenth()),
+                      -family.rate());
     } else if (family.state == State::kUnseen || family.state == State::kOpen) {
       refusals_.add("time", plan, "no time was left to find a cut of it");
     } else {
@@ -187,25 +188,26 @@ class PlanSearch {
     }
   }
 
-  // Too slow where a bound said so; but it may have no room either.
+  // Of those that are too slow some may have no room either.
   void refuse_without_cut(Searched& family) {
     const Plan plan = family.plan();
-    if (space_.memory_limit > 0 && family.state == State::kNoRoom) {
+    if (family.state == State::kNoRoom) {
       PlanFamily plans(family.shape, space_);
       const PlanFamily::Need need = plans.least_need();
       Plan example = plan;
-      example.partition = need.partition;
+      example.partition = need.cut.partition, example.recompute = need.cut.recompute;
       refusals_.add(concat("memory ", family.shape.plan.stages()), example, need.sentence,
                     static_cast<double>(need.bytes));
+    } else if (family.state == State::kTooSlow) {
+      refusals_.add("cuts", plan, concat("every cut is slower than ", tenth()), family.bound);
     } else {
-      refusals_.add("bound", plan, slower(family, "at best "), -family.most_rate());
+      refusals_.add("bound", plan,
+                    concat("at best ", four_digits(family.most_rate()), " samples/s, less than ", tenth()),
+                    -family.most_rate());
     }
   }
 
-  [[nodiscard]] std::string slower(const Searched& family, const std::string& at_best) const {
-    const double rate = family.best.is_found() ? family.rate() : family.most_rate();
-    return concat(at_best, four_digits(rate), " samples/s: the tenth best plan has ", four_digits(bar()));
-  }
+  [[nodiscard]] std::string tenth() const { return concat("the tenth best plan's ", four_digits(bar())); }
 
   SearchResult result() {
     SearchResult result{.tried = tried_, .pruned = pruned_};

@@ -121,12 +121,46 @@ class TuneTest(unittest.TestCase):
         self.assertGreater(predicted(slow_layer), before)
         self.assertAlmostEqual(predicted(slow_link) - before, 2 * 0.25, delta=1e-9)
 
+    def cluster(self, profile, *words):
+        return json.loads(cli.must_run("simulate", self.config, "--profile", profile, "--json", *words).stdout)
+
+    def test_a_cluster_scales_as_its_links_and_its_noise_let_it(self):
+        profile = self.profile()
+        alone = self.cluster(profile, "--nodes", 1, "--devices", 2)["scaling"]
+        self.assertEqual([(row["devices"], row["replicas"]) for row in alone], [(2, 1)])
+        free = self.cluster(profile, "--nodes", 1250, "--devices", 8)["scaling"]
+        self.assertEqual(free[-1]["devices"], 10_000)
+        self.assertEqual([row["replicas"] for row in free[:-1]], [2**i for i in range(13)])
+        for row in free:
+            self.assertAlmostEqual(row["step_s"], alone[0]["step_s"], delta=1e-9, msg="endless links cost nothing")
+            self.assertEqual(row["samples"], BATCH * row["replicas"])
+        noisy = self.cluster(profile, "--nodes", 5, "--devices", 2, "--noise", 0.1)["scaling"]
+        for row, deviations in zip(noisy, (0, 0.56419, 1.02938)):  # the mean of the largest of 1, 2, 4 standard normals
+            self.assertAlmostEqual(row["stragglers_s"] / alone[0]["step_s"], 0.1 * deviations, delta=0.02 * deviations + 1e-9)
+        slow = self.cluster(profile, "--nodes", 4, "--devices", 2, "--bandwidth", 0.001, "--latency", 50)["scaling"]
+        self.assertGreater(slow[-1]["exposed_communication_s"], slow[0]["exposed_communication_s"])
+        strong = self.cluster(profile, "--nodes", 4, "--devices", 2, "--scaling", "strong")["scaling"]
+        self.assertEqual({row["samples"] for row in strong}, {BATCH})
+
+    def test_freezing_on_a_cluster_epoch_by_epoch(self):
+        table = self.cluster(self.profile(), "--nodes", 2, "--devices", 8, "--bandwidth", 5, "--inside-bandwidth", 15,
+                             "--set", "freeze.policy=linear", "--set", "train.epochs=4", "--set", "train.steps=0",
+                             "--set", "train.warmup_steps=0", "--set", "pipeline.partition=auto")["elastic"]
+        self.assertEqual(len({row["name"] for row in table}), 4)
+        for row in table:
+            self.assertEqual(len(row["epochs"]), 4)
+            self.assertEqual(row["epochs"][0]["frozen_layers"], 0)
+        speedups = [row["speedup"] for row in table]
+        self.assertEqual(speedups[0], 1)
+        self.assertGreater(max(speedups), 1)
+
     def test_what_cannot_be_tuned_is_refused(self):
         profile = self.profile()
         self.assert_refused(2, "no key that tune changes", "pipeline.chunks", words=("--out", self.out, "--keep", "train.lr"))
         other = self.configuration("other", model={"name": "mlp"})
         self.assert_refused(2, "model.name toy_cnn", config=other, words=("--out", self.out, "--profile", profile))
         self.assert_refused(2, "needs --profile", command=("simulate",))
+        self.assert_refused(2, "needs as many devices", command=("simulate",), words=("--profile", profile, "--nodes", 1))
         self.assert_refused(2, "is no layer profile", command=("simulate",), words=("--profile", self.folder / "no.json")
                             if (self.folder / "no.json").write_text("{}") else ())
         self.assert_refused(2, "of 1 thread a device", "2", command=("simulate",),

@@ -222,6 +222,10 @@ void repair_decay(TrainConfig& train) {
   const bool has_none = train.lr_decay_every + train.lr_decay_every_epochs == 0 && train.lr_decay_steps.empty() &&
                         train.lr_decay_epochs.empty();
   if (train.lr_schedule == "step" && has_none) train.lr_decay_steps = {1};
+}
+
+// Keys that the schedule does not read.
+void repair_keys_of_schedule(TrainConfig& train) {
   if (train.lr_schedule != "step") train.lr_decay_steps.clear(), train.lr_decay_epochs.clear();
   if (train.lr_schedule != "step" && train.lr_schedule != "exponential")
     train.lr_decay_every = train.lr_decay_every_epochs = 0;
@@ -275,6 +279,7 @@ Config repaired(Config config) {
   train.lr_min = std::min(train.lr_min, train.lr);
   repair_decay(train);
   repair_evaluation(config);
+  repair_keys_of_schedule(train);
   return config;
 }
 

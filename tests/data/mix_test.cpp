@@ -74,8 +74,8 @@ TEST(Mix, OfBothEachBatchHasOneDrawnEvenly) {
 
 TEST(Mix, AClassThatIsNoneIsFound) {
   for (const std::int64_t wrong : {-1, 4}) {
-    EXPECT_THROW(static_cast<void>(
-                     mix_targets(at::tensor(std::vector<std::int64_t>{3, 1, wrong}, at::kLong), {.share = 0.75, .box = {}}, 4, at::kDouble)),
+    EXPECT_THROW(static_cast<void>(mix_targets(at::tensor(std::vector<std::int64_t>{3, 1, wrong}, at::kLong),
+                                               {.share = 0.75, .box = {}}, 4, at::kDouble)),
                  BugError);
   }
 }

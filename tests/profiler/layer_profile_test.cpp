@@ -16,31 +16,8 @@ namespace {
 using nlohmann::ordered_json;
 using testing::HasSubstr;
 
-LayerProfile example() {
-  LayerProfile profile;
-  profile.fingerprint = {.cpu = "a \"CPU\"",
-                         .cores = 2,
-                         .threads_per_device = 1,
-                         .instruction_set = "avx2",
-                         .memory_bytes = 1ULL << 40,
-                         .gpus = {"one", "two"},
-                         .device = "cpu:0",
-                         .sluice = "1.0",
-                         .libtorch = "2.11.0",
-                         .precision = "fp32",
-                         .optimizer = "adamw",
-                         .batch_norm = "micro",
-                         .model = {.name = "vit",
-                                   .size = "nano",
-                                   .stem = "cifar",
-                                   .classes = 10,
-                                   .channels = 3,
-                                   .image_size = 32,
-                                   .patch_size = 4,
-                                   .dropout = 0.1}};
-  profile.micro_batch = 16;
-  profile.contenders = 2;
-  MeasuredLayer& layer = profile.layers.emplace_back();
+MeasuredLayer example_layer() {
+  MeasuredLayer layer;
   layer.name = "layer1.0";
   layer.puts_off_weights = true;
   layer.cost = {.forward = {1e-5, 0.1 + 0.2, 0.01},
@@ -73,6 +50,34 @@ LayerProfile example() {
                          .backward_s = 11e-3,
                          .timed_by = kTimedByCupti,
                          .gpu = GpuTimes{{5e-3, 1e-5, 4e-3}, {6e-3, 2e-5, 5e-3}, {7e-3, 3e-5, std::nullopt}, true}});
+  return layer;
+}
+
+LayerProfile example() {
+  LayerProfile profile;
+  profile.fingerprint = {.cpu = "a \"CPU\"",
+                         .cores = 2,
+                         .threads_per_device = 1,
+                         .instruction_set = "avx2",
+                         .memory_bytes = 1ULL << 40,
+                         .gpus = {"one", "two"},
+                         .device = "cpu:0",
+                         .sluice = "1.0",
+                         .libtorch = "2.11.0",
+                         .precision = "fp32",
+                         .optimizer = "adamw",
+                         .batch_norm = "micro",
+                         .model = {.name = "vit",
+                                   .size = "nano",
+                                   .stem = "cifar",
+                                   .classes = 10,
+                                   .channels = 3,
+                                   .image_size = 32,
+                                   .patch_size = 4,
+                                   .dropout = 0.1}};
+  profile.micro_batch = 16;
+  profile.contenders = 2;
+  profile.layers.push_back(example_layer());
   profile.stage_links = {{0, 1, "cpu:0", "cpu:1", {1e-6, std::nullopt, 0}},
                          {1, 2, "cpu:1", "cuda:0", {1e-5, 1e10, 0.1}}};
   profile.all_reduce = {2, 3, {1e-4, 1.25e7, 0.3}};
@@ -189,7 +194,8 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["layers"][0]["name"] = nullptr; }, "layers[0].name is null"},
       {[](auto& j) { j["layers"][0]["times"][1].erase("samples"); }, "layers[0].times[1].samples is missing"},
       {[](auto& j) { j["layers"][0]["times"][1]["samples"] = 0; }, "layers[0].times[1].samples is 0"},
-      {[](auto& j) { j["layers"][0]["times"][1]["samples"] = 1; }, "layers[0].times[1].samples is no more than the one"},
+      {[](auto& j) { j["layers"][0]["times"][1]["samples"] = 1; },
+       "layers[0].times[1].samples is no more than the one"},
       {[](auto& j) { j["contenders"] = 0; }, "contenders is 0"},
       {[](auto& j) { j["layers"][0]["times"][0]["timed_by"] = "sun"; }, "layers[0].times[0].timed_by is \"sun\""},
       {[](auto& j) { j["layers"][0]["times"][2]["gpu"] = 3; }, "layers[0].times[2].gpu should be an object"},

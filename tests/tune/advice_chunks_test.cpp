@@ -1,9 +1,10 @@
-// Advice on the number of chunks.
+// Advice on the number of chunks, and on the size of buckets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "core/concat.h"
 #include "pipeline/schedule/draw.h"
 #include "pipeline/schedule/plan_schedule.h"
 #include "tune/advised_step.h"
@@ -14,6 +15,7 @@ namespace {
 using test::gain_of;
 using test::layers_of;
 using test::pipeline;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
@@ -166,6 +168,31 @@ TEST(Advise, PromisesNoMoreThanTheStep) {
   EXPECT_EQ(gain_of(advise(unbalanced), "can save up to 100 % of it"), 1);
   unbalanced.layers = layers_of(std::vector(6, 0.1));
   EXPECT_EQ(gain_of(advise(unbalanced), "moving layer 3 to stage 0"), 1);
+}
+
+// A backward over four layers of 64 MiB each, a network of 512 MiB/s. In one bucket all of it comes after the backward;
+// in buckets of a layer three are whole before its end.
+TEST(Buckets, AreAsLargeAsTheStepIsShortest) {
+  AdviceInput input = pipeline({0.8}, /*chunks=*/1);
+  input.layers = layers_of({0.2, 0.2, 0.2, 0.2});
+  for (LayerCost& layer : input.layers) layer.gradient_bytes = 64 << 20;
+  input.plan.partition = {{4}};
+  input.overheads.bucket_bytes = 256 << 20;
+  EXPECT_THAT(advise(input), IsEmpty()) << "no sums are known";
+  input.overheads.all_reduce = LinkCost{.latency_s = 0.01, .bytes_per_s = 512 << 20};
+  const auto advice = advise(input);
+  ASSERT_THAT(advice, SizeIs(1));
+  EXPECT_THAT(advice[0].sentence, HasSubstr("gradients are summed in buckets of 256 MiB; replicas.bucket_mb = "));
+  double least = 1e9;
+  int best = 0;
+  for (const int mib : {1, 2, 4, 8, 16, 32, 64}) {
+    input.overheads.bucket_bytes = mib << 20;
+    const double now = predict_step(input.plan, input.layers, 64, input.overheads).seconds;
+    if (now < least) least = now, best = mib;
+  }
+  EXPECT_THAT(advice[0].sentence, HasSubstr(concat("bucket_mb = ", best, " predicts"))) << least;
+  input.overheads.bucket_bytes = best << 20;
+  EXPECT_THAT(advise(input), IsEmpty()) << "it is the best already";
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <random>
 #include <regex>
 
-#include "core/concat.h"
 #include "tune/advised_step.h"
 
 namespace sluice::tune {
@@ -314,31 +313,6 @@ TEST(Communication, SaysBytesAndHowFastTheyWent) {
       "MiB/s, network 100.0 MiB/s: twice the train.global_batch synchronises half as often and can save up to 15 % of "
       "the "
       "time per sample");
-}
-
-// A backward over four layers of 64 MiB each, a network of 512 MiB/s. In one bucket all of it comes after the backward;
-// in buckets of a layer three are whole before its end.
-TEST(Buckets, AreAsLargeAsTheStepIsShortest) {
-  AdviceInput input = pipeline({0.8}, /*chunks=*/1);
-  input.layers = layers_of({0.2, 0.2, 0.2, 0.2});
-  for (LayerCost& layer : input.layers) layer.gradient_bytes = 64 << 20;
-  input.plan.partition = {{4}};
-  input.overheads.bucket_bytes = 256 << 20;
-  EXPECT_THAT(advise(input), IsEmpty()) << "no sums are known";
-  input.overheads.all_reduce = LinkCost{.latency_s = 0.01, .bytes_per_s = 512 << 20};
-  const auto advice = advise(input);
-  ASSERT_THAT(advice, SizeIs(1));
-  EXPECT_THAT(advice[0].sentence, HasSubstr("gradients are summed in buckets of 256 MiB; replicas.bucket_mb = "));
-  double least = 1e9;
-  int best = 0;
-  for (const int mib : {1, 2, 4, 8, 16, 32, 64}) {
-    input.overheads.bucket_bytes = mib << 20;
-    const double now = predict_step(input.plan, input.layers, 64, input.overheads).seconds;
-    if (now < least) least = now, best = mib;
-  }
-  EXPECT_THAT(advice[0].sentence, HasSubstr(concat("bucket_mb = ", best, " predicts"))) << least;
-  input.overheads.bucket_bytes = best << 20;
-  EXPECT_THAT(advise(input), IsEmpty()) << "it is the best already";
 }
 
 TEST(Skew, NamesTheReplicaThatOthersWaitFor) {

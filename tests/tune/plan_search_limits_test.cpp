@@ -65,6 +65,10 @@ TEST(PlanSearchLimits, TheOrderOfListsDoesNotMatter) {
       EXPECT_EQ(a.refusals[k].count, b.refusals[k].count) << a.refusals[k].why;
     }
     EXPECT_EQ(a.tried, b.tried);
+    std::size_t families = a.best.size();
+    for (const Refusal& refusal : a.refusals) families += static_cast<std::size_t>(refusal.count);
+    EXPECT_EQ(families, space.devices.size() * space.replicas.size() * space.chunks.size() * space.batches.size() *
+                            space.schedules.size());
   }
 }
 
@@ -173,6 +177,20 @@ SearchSpace large_space(RngStream& rng) {
   space.schedules = {{"gpipe", 1, ""}, {"1f1b", 1, ""}, {"zb-h1", 1, ""}, {"interleaved", 2, ""}, {"zb-v", 2, ""}};
   space.batches = {512};
   return space;
+}
+
+// Not only the best ten have room: the others are too slow, which is another reason.
+TEST(PlanSearchLimits, WhatIsTooSlowIsNotSaidToHaveNoRoom) {
+  RngStream rng(15);
+  SearchSpace space = large_space(rng);
+  space.costs_of = test::costs_by_places(test::made_up_layers(rng, 8, false), {});
+  space.memory_limit = std::uint64_t{1} << 40U;
+  space.recompute = {Recompute::kOpen};
+  const SearchResult found = search_plans(space);
+  EXPECT_EQ(found.best.size(), 10U);
+  EXPECT_TRUE(found.is_proven);
+  EXPECT_NE(find_refusal(found, "less than the tenth best plan's"), nullptr);
+  EXPECT_EQ(find_refusal(found, "TiB"), nullptr);
 }
 
 // A clock that goes on by a millisecond each time somebody looks.

@@ -15,11 +15,21 @@ using test::EveryPlan;
 
 constexpr double kSearchRounding = 1e-7;
 
+// What is said to have no room has none.
+void expect_no_room(const SearchSpace& space, const SearchResult& found, const std::string& which) {
+  for (const Refusal& refusal : found.refusals) {
+    if (refusal.plan.partition.layers_per_stage.empty() || refusal.why.find(" needs ") == std::string::npos) continue;
+    const MemoryModel model{space.costs_of(refusal.plan).layers, space.shares_memory, space.processes};
+    EXPECT_GT(estimate_bytes(model, refusal.plan).value(), space.memory_limit) << which << ": " << refusal.why;
+  }
+}
+
 void expect_best_of(const SearchSpace& space, const EveryPlan& all, const std::string& which) {
   const SearchResult found = search_plans(space);
   std::vector<double> wanted = all.best_rates();
   if (wanted.size() > kMostCandidates) wanted.resize(kMostCandidates);
   EXPECT_TRUE(found.is_proven) << which;
+  expect_no_room(space, found, which);
   ASSERT_EQ(found.best.size(), wanted.size()) << which;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const Candidate& candidate = found.best[i];

@@ -19,9 +19,9 @@ namespace {
 using nlohmann::ordered_json;
 using train::WhatIf;
 
-double to_ms(double seconds) { return seconds * 1e3; }
+double in_ms(double seconds) { return seconds * 1e3; }
 
-ordered_json json_of(const WhatIf& answer) {
+ordered_json json_of_prediction(const WhatIf& answer) {
   ordered_json devices = ordered_json::array();
   for (std::size_t d = 0; d < answer.step.devices.size(); ++d) {
     const tune::DevicePrediction& device = answer.step.devices[d];
@@ -36,8 +36,8 @@ ordered_json json_of(const WhatIf& answer) {
           {"optimizer_s", answer.step.update},     {"devices", devices}};
 }
 
-std::string text_of(const WhatIf& answer) {
-  const auto ms = [](double seconds) { return fixed(to_ms(seconds), 1); };
+std::string text_of_prediction(const WhatIf& answer) {
+  const auto ms = [](double seconds) { return fixed(in_ms(seconds), 1); };
   std::vector<TextRow> rows{{"device", "compute ms", "bubble ms", "all-reduce ms", "optimizer ms", "memory"}};
   for (std::size_t d = 0; d < answer.step.devices.size(); ++d) {
     const tune::DevicePrediction& device = answer.step.devices[d];
@@ -62,6 +62,7 @@ void SimulatePlanArguments::add_to(CLI::App& command) {
                   "What `sluice profile` measured of this model; no device, data or model is needed then")
       ->type_name("FILE")
       ->check(not_empty);
+  cluster.add_to(command);
 }
 
 void SimulatePlanArguments::run(const OutputArguments& output) const {
@@ -70,8 +71,9 @@ void SimulatePlanArguments::run(const OutputArguments& output) const {
   const config::Config loaded = config.load();
   const profiler::LayerProfile measured = profiler::read_profile(profile);
   train::check_profile_fits(loaded, measured, profile);
+  if (cluster.are_given()) return cluster.run(loaded, measured, output);
   const WhatIf answer = train::what_if(loaded, measured);
-  output.print(json_of(answer), text_of(answer));
+  output.print(json_of_prediction(answer), text_of_prediction(answer));
 }
 
 }  // namespace sluice::app

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "app/commands/simulate_cluster.h"
 #include "app/options.h"
 
 namespace sluice::app {
@@ -13,6 +14,7 @@ namespace sluice::app {
 struct SimulatePlanArguments {
   ConfigArguments config;
   std::string profile;
+  SimulateClusterArguments cluster;
 
   void add_to(CLI::App& command);
   [[nodiscard]] bool are_given() const { return !config.file.empty(); }

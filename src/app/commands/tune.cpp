@@ -35,11 +35,11 @@ std::string ms(double seconds) { return fixed(seconds * 1e3, 1); }
 std::string plan_text(const Plan& plan) {
   std::vector<std::string> counts;
   for (const int layers : plan.partition.layers_per_stage) counts.push_back(std::to_string(layers));
-  return concat(plan.replicas, " x ", plan.devices(), " devices, ", plan.schedule, ", chunks ", plan.chunks, ", layers ",
-                join(counts, "+"), plan.recompute_any() ? ", recomputing" : "");
+  return concat(plan.replicas, " x ", plan.devices(), " devices, ", plan.schedule, ", chunks ", plan.chunks,
+                ", layers ", join(counts, "+"), plan.recompute_any() ? ", recomputing" : "");
 }
 
-ordered_json json_of(const tune::Candidate& candidate) {
+ordered_json json_of_candidate(const tune::Candidate& candidate) {
   return {{"plan", train::plan_json(candidate.plan)},
           {"step_s", candidate.step.seconds},
           {"samples_per_s", candidate.samples_per_s},
@@ -63,8 +63,8 @@ Terms terms_of(const tune::StepPrediction& step) {
   return mean;
 }
 
-ordered_json json_of(const VerifiedPlan& verified) {
-  ordered_json json = json_of(verified.predicted);
+ordered_json json_of_verified(const VerifiedPlan& verified) {
+  ordered_json json = json_of_candidate(verified.predicted);
   if (!verified.ran()) {
     json["failure"] = verified.measured.failure;
     return json;
@@ -73,21 +73,22 @@ ordered_json json_of(const VerifiedPlan& verified) {
   json["measured_step_s"] = verified.measured.step_s;
   json["error"] = verified.error();
   json["measured_peak_bytes"] = verified.measured.peak_bytes;
-  json["terms"] = {
-      {"compute_s", {{"predicted", predicted.compute}, {"measured", verified.measured.compute_s}}},
-      {"allreduce_exposed_s", {{"predicted", predicted.all_reduce}, {"measured", verified.measured.allreduce_exposed_s}}},
-      {"optimizer_s", {{"predicted", predicted.update}, {"measured", verified.measured.update_s}}}};
+  json["terms"] = {{"compute_s", {{"predicted", predicted.compute}, {"measured", verified.measured.compute_s}}},
+                   {"allreduce_exposed_s",
+                    {{"predicted", predicted.all_reduce}, {"measured", verified.measured.allreduce_exposed_s}}},
+                   {"optimizer_s", {{"predicted", predicted.update}, {"measured", verified.measured.update_s}}}};
   return json;
 }
 
-ordered_json json_of(const TuneResult& result, const std::string& out) {
+ordered_json json_of_tuning(const TuneResult& result, const std::string& out) {
   ordered_json best = ordered_json::array(), refusals = ordered_json::array(), verified = ordered_json::array();
-  for (const tune::Candidate& candidate : result.search.best) best.push_back(json_of(candidate));
+  for (const tune::Candidate& candidate : result.search.best) best.push_back(json_of_candidate(candidate));
   for (const tune::Refusal& refusal : result.search.refusals)
-    refusals.push_back({{"why", refusal.why}, {"families", refusal.count}, {"example", train::plan_json(refusal.plan)}});
-  for (const VerifiedPlan& one : result.verified) verified.push_back(json_of(one));
+    refusals.push_back(
+        {{"why", refusal.why}, {"families", refusal.count}, {"example", train::plan_json(refusal.plan)}});
+  for (const VerifiedPlan& one : result.verified) verified.push_back(json_of_verified(one));
   ordered_json json{{"out", out},
-                    {"chosen", json_of(result.chosen)},
+                    {"chosen", json_of_candidate(result.chosen)},
                     {"threads", result.threads},
                     {"best", best},
                     {"verified", verified},
@@ -127,10 +128,10 @@ std::string terms_text(const TuneResult& result) {
   return text;
 }
 
-std::string text_of(const TuneResult& result, const std::string& out) {
-  std::string text = concat("the best plans on ", counted(result.places, "device"), " by prediction, the first ",
-                            result.verified.size(), " run for some steps:\n\n", candidates_table(result), "\n",
-                            terms_text(result));
+std::string text_of_tuning(const TuneResult& result, const std::string& out) {
+  std::string text =
+      concat("the best plans on ", counted(result.places, "device"), " by prediction, the first ",
+             result.verified.size(), " run for some steps:\n\n", candidates_table(result), "\n", terms_text(result));
   for (const tune::Refusal& refusal : result.search.refusals)
     text += concat("\nlost: ", counted(refusal.count, "choice"), ": ", refusal.why);
   if (result.first_guess)
@@ -152,14 +153,15 @@ void run_tune_command(TuneArguments& arguments) {
   const TuneResult result = train::tune_plan(config, arguments.tune);
   const std::string first_line = concat("# ", arguments.config.file, ", with the plan that sluice tune found\n\n");
   storage::write_text_atomically(arguments.out, concat(first_line, config::to_toml(result.tuned)));
-  arguments.output.print(json_of(result, arguments.out), text_of(result, arguments.out));
+  arguments.output.print(json_of_tuning(result, arguments.out), text_of_tuning(result, arguments.out));
 }
 
 }  // namespace
 
 void add_tune(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "tune", "Find the plan (devices, replicas, cut, schedule, chunks) with the most samples a second on this machine");
+      "tune",
+      "Find the plan (devices, replicas, cut, schedule, chunks) with the most samples a second on this machine");
   const auto arguments = std::make_shared<TuneArguments>();
   arguments->config.add_to(*command);
   command

@@ -17,7 +17,6 @@
 namespace sluice::measure {
 namespace {
 
-
 LinkCost fit_link(const std::vector<TimeAtSize>& points) {
   const AffineCost line = profiler::fit_affine(points);
   LinkCost link{.latency_s = line.a_s, .error = line.error};

@@ -18,9 +18,9 @@ namespace {
 
 using Part = LayerBench::Part;
 
-constexpr int kLeastRounds = 5;
-constexpr int kMostRounds = 40;
-constexpr double kBudget_s = 3;
+constexpr int kLeastPasses = 5;
+constexpr int kMostPasses = 40;
+constexpr double kPasses_s = 3;
 
 // [layer]: seconds of forward and backward in each pass.
 using PassTimes = std::vector<std::vector<double>>;
@@ -62,8 +62,8 @@ class Devices {
   void measure(LayerBench& bench) {
     times_.resize(bench.layers().size());
     const Nanoseconds begin = now_ns();
-    for (int round = 0; round < kMostRounds && !ends_; ++round) {
-      if (round >= kLeastRounds && to_s(now_ns() - begin) > kBudget_s) break;
+    for (int round = 0; round < kMostPasses && !ends_; ++round) {
+      if (round >= kLeastPasses && to_s(now_ns() - begin) > kPasses_s) break;
       add_pass(bench, samples_, times_);
     }
     ends_ = true;

@@ -17,7 +17,7 @@ std::vector<std::uint64_t> sizes_up_to(std::uint64_t largest) {
 }
 
 std::vector<TimeAtSize> time_sizes(const std::vector<std::uint64_t>& sizes,
-                                             const std::function<double(std::uint64_t bytes)>& action) {
+                                   const std::function<double(std::uint64_t bytes)>& action) {
   constexpr int kWarmUp = 2, kRepeats = 9;
   std::vector<TimeAtSize> points;
   for (const std::uint64_t bytes : sizes) {

@@ -16,7 +16,7 @@ namespace sluice::measure {
 
 // The seconds that a call of `action` answers at each size, the median of several.
 [[nodiscard]] std::vector<TimeAtSize> time_sizes(const std::vector<std::uint64_t>& sizes,
-                                                           const std::function<double(std::uint64_t bytes)>& action);
+                                                 const std::function<double(std::uint64_t bytes)>& action);
 
 // Runs `work` in a thread of its own, set up as a worker of the executor is. What it threw; null: nothing.
 [[nodiscard]] std::exception_ptr run_as_worker(int cpu_threads, const std::function<void()>& work);

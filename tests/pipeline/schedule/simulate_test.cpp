@@ -168,6 +168,17 @@ TEST(Simulate, ReadsAsTheSpecification) {
   EXPECT_DOUBLE_EQ(result.window_bubble, 8);   // device 0: 14 - 0 - 6
 }
 
+TEST(Simulate, ASimulatorKeepsNothingFromOneCostToTheNext) {
+  const Schedule schedule = parse_schedule("0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1");
+  const Simulator simulator(schedule);
+  const Costs slow{.stages = {{3, 1, 1, {}, 1}, {2, 1, 2}}, .sent_bytes = {4, 0}, .link = {.bytes_per_time = 2}};
+  const Costs fast{.stages = {{1, 1, 1}, {2, 1, 2}}, .sent_bytes = {}, .link = {.latency = 0.5}};
+  const double first = simulator.run(slow).makespan;
+  EXPECT_DOUBLE_EQ(simulator.run(fast).makespan, 14);
+  EXPECT_DOUBLE_EQ(simulator.run(slow).makespan, first);
+  EXPECT_DOUBLE_EQ(simulate(schedule, slow).makespan, first);
+}
+
 TEST(Simulate, MessagesOfAQueueShareItsBandwidth) {
   const Schedule schedule = parse_schedule("0F0 0F1 0F2\n1F0 1F1 1F2");
   Costs costs{.stages = {{1, 0, 0}, {1, 0, 0}}, .sent_bytes = {60, 0}, .link = {.latency = 0.5, .bytes_per_time = 20}};

@@ -1,0 +1,142 @@
+#include "app/commands/simulate_cluster.h"
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/concat.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "core/text_table.h"
+#include "train/resume.h"
+#include "train/simulated_cluster.h"
+
+namespace sluice::app {
+namespace {
+
+using nlohmann::ordered_json;
+
+LinkCost link_of(double latency_us, double bandwidth_gb) {
+  LinkCost link{.latency_s = latency_us * 1e-6};
+  if (bandwidth_gb > 0) link.bytes_per_s = bandwidth_gb * 1e9;
+  return link;
+}
+
+ordered_json json_of_epochs(const std::vector<tune::ElasticRow>& rows) {
+  ordered_json table = ordered_json::array();
+  for (const tune::ElasticRow& row : rows) {
+    ordered_json epochs = ordered_json::array();
+    for (const tune::ElasticEpoch& epoch : row.epochs) {
+      epochs.push_back({{"frozen_layers", epoch.frozen_layers},
+                        {"devices", epoch.devices},
+                        {"replicas", epoch.replicas},
+                        {"chunks", epoch.chunks},
+                        {"step_s", epoch.seconds},
+                        {"samples_per_s", epoch.samples_per_s},
+                        {"speedup", epoch.speedup}});
+    }
+    table.push_back({{"name", row.name}, {"speedup", row.speedup}, {"epochs", epochs}});
+  }
+  return table;
+}
+
+ordered_json json_of_cluster(const train::SimulatedCluster& simulated) {
+  ordered_json steps = ordered_json::array();
+  for (const tune::ClusterStep& step : simulated.scaling.steps) {
+    steps.push_back({{"devices", step.devices},
+                     {"nodes", step.nodes},
+                     {"replicas", step.replicas},
+                     {"chunks", step.chunks},
+                     {"samples", step.samples},
+                     {"step_s", step.seconds},
+                     {"samples_per_s", step.samples_per_s()},
+                     {"efficiency", step.efficiency},
+                     {"compute_s", step.compute},
+                     {"bubble_s", step.bubble},
+                     {"exposed_communication_s", step.exposed_communication()},
+                     {"optimizer_s", step.update},
+                     {"stragglers_s", step.stragglers}});
+  }
+  ordered_json json{{"plan", train::plan_json(simulated.scaling.plan)},
+                    {"one_device_samples_per_s", simulated.scaling.one_device_per_s},
+                    {"scaling", steps}};
+  if (!simulated.elastic.empty()) json["elastic"] = json_of_epochs(simulated.elastic);
+  return json;
+}
+
+std::string percent_of(double part, double whole) { return concat(fixed(100 * part / whole, 1), " %"); }
+
+std::string scaling_text(const tune::ClusterPrediction& prediction) {
+  std::vector<TextRow> rows{{"devices", "nodes", "replicas", "chunks", "step ms", "samples/s", "efficiency", "bubble",
+                             "communication", "stragglers"}};
+  for (const tune::ClusterStep& step : prediction.steps) {
+    rows.push_back({std::to_string(step.devices), std::to_string(step.nodes), std::to_string(step.replicas),
+                    std::to_string(step.chunks), fixed(step.seconds * 1e3, 1), fixed(step.samples_per_s(), 1),
+                    percent_of(step.efficiency, 1), percent_of(step.bubble, step.seconds),
+                    percent_of(step.exposed_communication(), step.seconds), percent_of(step.stragglers, step.seconds)});
+  }
+  return concat(text_table(rows, std::array{Align::kRight}),
+                "\n\nefficiency: beside one device that trains the whole model, ",
+                fixed(prediction.one_device_per_s, 1), " samples/s");
+}
+
+// As PipeTransformer's: a row a way to run it, a column an epoch.
+std::string elastic_text(const std::vector<tune::ElasticRow>& table) {
+  if (table.empty()) return "";
+  TextRow head{"epoch"};
+  for (std::size_t epoch = 0; epoch < table.front().epochs.size(); ++epoch) head.push_back(std::to_string(epoch));
+  head.emplace_back("speed-up");
+  std::vector<TextRow> rows{head};
+  for (const tune::ElasticRow& row : table) {
+    TextRow cells{row.name};
+    for (const tune::ElasticEpoch& epoch : row.epochs)
+      cells.push_back(concat(epoch.replicas, "x", epoch.devices, " ", fixed(epoch.samples_per_s, 0), "/s"));
+    cells.push_back(concat(fixed(row.speedup, 2), "x"));
+    rows.push_back(std::move(cells));
+  }
+  return concat("\n\nfreezing, epoch by epoch (replicas x devices, samples/s):\n",
+                text_table(rows, std::array{Align::kLeft, Align::kRight}));
+}
+
+}  // namespace
+
+void SimulateClusterArguments::add_to(CLI::App& command) {
+  constexpr auto kGroup = "A cluster of such devices";
+  const auto add = [&](const char* name, auto& value, const char* help, const char* unit) {
+    return command.add_option(name, value, help)->type_name(unit)->group(kGroup);
+  };
+  add("--nodes", nodes, "Nodes of the largest cluster; the table has clusters of 1, 2, 4, ... replicas up to it", "N")
+      ->check(CLI::Range(1, 100'000));
+  add("--devices", devices, "Devices of a node", "K")->check(CLI::Range(1, 1024))->capture_default_str();
+  add("--bandwidth", bandwidth_gb, "Of a node's link to the others, in each direction; default: endless", "GB/s")
+      ->check(CLI::PositiveNumber);
+  add("--latency", latency_us, "Of a message between nodes", "us")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  add("--inside-bandwidth", inside_bandwidth_gb, "Between two devices of a node; default: endless", "GB/s")
+      ->check(CLI::PositiveNumber);
+  add("--inside-latency", inside_latency_us, "Of a message between two devices of a node", "us")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  add("--noise", noise, "Standard deviation of a replica's step, as a share of it: all wait for the slowest", "SHARE")
+      ->check(CLI::Range(0.0, 10.0))
+      ->capture_default_str();
+  add("--scaling", scaling, "weak: the samples of a replica stay; strong: the global batch stays", "KIND")
+      ->check(CLI::IsMember({"weak", "strong"}))
+      ->capture_default_str();
+}
+
+void SimulateClusterArguments::run(const config::Config& config, const profiler::LayerProfile& profile,
+                                   const OutputArguments& output) const {
+  const train::SimulatedCluster simulated =
+      train::simulate_cluster(config, profile,
+                              {.cluster = {.devices_per_node = devices,
+                                           .inside = link_of(inside_latency_us, inside_bandwidth_gb),
+                                           .between = link_of(latency_us, bandwidth_gb),
+                                           .noise = noise},
+                               .nodes = nodes,
+                               .scaling = scaling == "weak" ? tune::Scaling::kWeak : tune::Scaling::kStrong});
+  output.print(json_of_cluster(simulated), concat(scaling_text(simulated.scaling), elastic_text(simulated.elastic)));
+}
+
+}  // namespace sluice::app
