@@ -1,10 +1,11 @@
 // plan_search: the plan with the most samples a second, by the predicted time of its step (predict.h).
 // A family is what a plan is but for its cut: devices, replicas, schedule, chunks, batch, rule of recomputation. Each
-// family has one best cut, and the result is the best of the best ten families. Families, and parts of cuts, whose
-// lower bound (cut_bound.h) is beyond the tenth best are not looked at. A cut is searched by moving its borders
-// (cut_climb.h), then exactly, by branch and bound (cut_search.h), as long as time is left. Not here: measuring the
-// costs, which numbers of chunks are worth a look (first_guess_chunks() is a start). Pure but for the clock that is
-// handed in. Lists may be in any order and repeat themselves. Units: seconds, bytes, samples.
+// family has one best cut; the result is the best cuts of the best ten families. Families, and parts of cuts, whose
+// lower bound (cut_bound.h) is beyond the tenth best are not looked at. A cut is searched by moving its borders, then
+// exactly, by branch and bound (both cut_search.h), as long as time is left; where there are few, exactly at once.
+// Not here: measuring the costs; which numbers of chunks are worth a look (first_guess_chunks() is a start).
+// Pure but for the clock that is handed in. Lists may be in any order and repeat themselves. Units: seconds, bytes,
+// samples.
 #pragma once
 
 #include <cstdint>
