@@ -102,7 +102,7 @@ class SimulateTest(unittest.TestCase):
             self.refuse(["--sync", sync, *words({**EVEN, **change})], sentence)
         self.refuse(["--sync", "fmb", "--workers", "3"], "--seconds-per-example")
         self.refuse(["--sync", "fmb", *words(EVEN), "--seed", "-1"], "--seed")
-        self.refuse(["run.toml"], "give --sync")
+        self.refuse(["run.toml"], "simulate needs --profile FILE")
         self.refuse(["run.toml", "--sync", "fmb", *words(EVEN)], "leave CONFIG out")
 
     def refuse(self, arguments, sentence):
