@@ -199,6 +199,25 @@ TEST(PredictStep, OfAPlanTakesItsSchedulesOwnOrder) {
   EXPECT_THROW(static_cast<void>(predict_step({.partition = {{2}}}, std::vector{taking(1)}, 1)), BugError);
 }
 
+// Weights are transformed for the first micro-batch of a step; a whole backward is not the sum of its halves; zb-h1 has
+// the halves.
+TEST(PredictStep, HasFirstUsesAndWholeBackwards) {
+  const LayerCost layer{.forward = {.a_s = 1},
+                        .input_gradient = {.a_s = 1},
+                        .weight_gradient = {.a_s = 1},
+                        .backward = {.a_s = 1.5},
+                        .first_forward_s = 0.5,
+                        .first_backward_s = 0.25};
+  for (const int chunks : {1, 4}) {
+    const double first = 2 * 0.75;
+    Plan plan{.partition = {{2}}, .chunks = chunks, .schedule = "gpipe"};
+    EXPECT_NEAR(predict_step(plan, std::vector(2, layer), 16).seconds, chunks * 2 * 2.5 + first, kRounding);
+    plan.schedule = "zb-h1";
+    if (chunks == 1) continue;
+    EXPECT_NEAR(predict_step(plan, std::vector(2, layer), 16).seconds, chunks * 2 * 3.0 + first, kRounding);
+  }
+}
+
 // Layers of a second each but for what they send.
 std::vector<LayerCost> sending(const std::vector<std::uint64_t>& bytes) {
   std::vector<LayerCost> layers;
