@@ -218,6 +218,17 @@ TEST(PredictStep, HasFirstUsesAndWholeBackwards) {
   }
 }
 
+// Two replicas of one stage always work at the same time; a stage's slowdown is the mean of its layers' by their time.
+TEST(PredictStep, LayersSlowEachOtherDown) {
+  LayerCost slowed = taking(3), other = taking(1);
+  slowed.slowdown = 1.4;
+  const StepOverheads overheads{.contenders = 2, .local_replicas = 2};
+  const Plan plan{.partition = {{2}}, .replicas = 2, .chunks = 2};
+  EXPECT_NEAR(predict_step(plan, std::vector{slowed, other}, 8, overheads).seconds, 8 * 4 * (3 * 1.4 + 1) / 4,
+              kRounding);
+  EXPECT_NEAR(predict_step(plan, std::vector{slowed, other}, 8).seconds, 8 * 4, kRounding);
+}
+
 // Layers of a second each but for what they send.
 std::vector<LayerCost> sending(const std::vector<std::uint64_t>& bytes) {
   std::vector<LayerCost> layers;
