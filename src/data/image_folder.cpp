@@ -143,8 +143,9 @@ std::unique_ptr<Dataset> open_image_folder(const fs::path& path, Split split) {
     std::ranges::move(pictures_of(folder, classes[label], static_cast<std::int64_t>(label)),
                       std::back_inserter(pictures));
   }
-  return std::make_unique<ImageFolder>(info_of_pictures("image_folder", split, std::ssize(classes)), folder,
-                                       std::move(pictures));
+  DatasetInfo info = info_of_pictures("image_folder", split, std::ssize(classes));
+  info.comes_by_class = true;
+  return std::make_unique<ImageFolder>(std::move(info), folder, std::move(pictures));
 }
 
 }  // namespace sluice::data

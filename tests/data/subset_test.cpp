@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <set>
+#include <string>
 
 #include "core/error.h"
 
@@ -70,6 +73,24 @@ TEST(HoldOut, LeavesSomethingToTrainWith) {
 TEST(Limited, TakesTheFirstOnes) {
   EXPECT_THAT(samples_in(*limited(std::make_unique<Numbered>(9), 3)), testing::ElementsAre(0, 1, 2));
   EXPECT_EQ(limited(std::make_unique<Numbered>(9), 10)->size(), 9);
+}
+
+// A folder of pictures comes class by class: its first samples would all be of one class.
+TEST(Limited, TakesOfEveryClassOfAFolder) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "limited_image_folder";
+  for (const std::string split : {"train", "val"}) {
+    for (const std::string name : {"a", "b", "c"}) {
+      std::filesystem::create_directories(folder / split / name);
+      for (const std::string file : {"1.jpg", "2.jpg", "3.jpg"})
+        std::ofstream(folder / split / name / file) << "unread";
+    }
+  }
+  for (const Split split : {Split::kTrain, Split::kTest}) {
+    const auto few = open_dataset({.name = "image_folder", .path = folder, .limit = 3}, split);
+    ASSERT_EQ(few->size(), 3);
+    for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(few->target(i), i);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
