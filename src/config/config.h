@@ -28,6 +28,15 @@ struct DeviceList {
   bool operator==(const DeviceList&) const = default;
 };
 
+// Which stages recompute: one word for all of them ("none", "layer", "auto"), or "none" or "layer" for each.
+struct RecomputeChoice {
+  std::string all = "none";         // empty when `stages` says which
+  std::vector<std::string> stages;  // [stage]
+
+  [[nodiscard]] bool is_open() const { return all == "auto"; }
+  bool operator==(const RecomputeChoice&) const = default;
+};
+
 struct ByteCount {
   std::int64_t bytes = 0;
 
@@ -131,7 +140,7 @@ struct PipelineConfig {
   std::string schedule = "1f1b";
   std::string order;                          // a file; empty = by the name of the schedule
   std::optional<std::vector<int>> partition;  // layers per stage; nullopt = "auto"
-  std::string recompute = "none";
+  RecomputeChoice recompute;
   std::string cost_cache = "auto";  // "auto", "off" or a folder
   double planning_budget_s = 15;
   std::string batch_norm = "micro";

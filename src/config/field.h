@@ -85,21 +85,22 @@ struct Access<std::vector<std::string>> {
   }
 };
 
-template <>
-struct Access<DeviceList> {
-  static constexpr Kind kKind = Kind::kDevices;
-  static Value fetch(const DeviceList& member) {
-    return member.names.empty() ? Value{member.choice} : Value{member.names};
-  }
-  static void store(DeviceList& member, const Value& value) {
-    member = {};
-    if (const auto* choice = std::get_if<std::string>(&value)) {
-      member.choice = *choice;
-    } else {
-      member = {.choice = "", .names = std::get<std::vector<std::string>>(value)};
-    }
+// A word for all, or a list.
+template <typename T, Kind kOfKey, std::string T::*kWord, std::vector<std::string> T::*kList>
+struct WordOrListAccess {
+  static constexpr Kind kKind = kOfKey;
+  static Value fetch(const T& member) { return (member.*kList).empty() ? Value{member.*kWord} : Value{member.*kList}; }
+  static void store(T& member, const Value& value) {
+    const auto* word = std::get_if<std::string>(&value);
+    member.*kWord = word != nullptr ? *word : std::string();
+    member.*kList = word != nullptr ? std::vector<std::string>() : std::get<std::vector<std::string>>(value);
   }
 };
+template <>
+struct Access<DeviceList> : WordOrListAccess<DeviceList, Kind::kDevices, &DeviceList::choice, &DeviceList::names> {};
+template <>
+struct Access<RecomputeChoice>
+    : WordOrListAccess<RecomputeChoice, Kind::kWordOrWords, &RecomputeChoice::all, &RecomputeChoice::stages> {};
 
 template <>
 struct Access<ByteCount> {

@@ -70,6 +70,7 @@ bool has_type(Kind kind, const Value& value) {
     case Kind::kIntegers: return holds<Integers>(value);
     case Kind::kIntegersOrAuto: return holds<Integers>(value) || is_auto(value);
     case Kind::kStrings: return holds<Strings>(value) || is_empty_array(value);
+    case Kind::kWordOrWords:
     case Kind::kDevices: return holds<std::string, Strings>(value) || is_empty_array(value);
     case Kind::kBytes: return holds<std::int64_t>(value) || bytes_in(value).has_value();
   }
@@ -164,6 +165,7 @@ const char* example_of(Kind kind) {
     case Kind::kIntegers: return "[1000, 2000]";
     case Kind::kIntegersOrAuto: return "[3, 4]";
     case Kind::kDevices: return R"(["cpu:0", "cpu:1"])";
+    case Kind::kWordOrWords: return R"(["layer", "none"])";
     case Kind::kBytes: return R"("512MiB")";
     case Kind::kBool:
     case Kind::kInteger:
@@ -187,6 +189,7 @@ std::string type_text(const Key& key) {
     case Kind::kIntegers: return "an array of integers";
     case Kind::kIntegersOrAuto: return "an array of integers or \"auto\"";
     case Kind::kStrings: return "an array of strings";
+    case Kind::kWordOrWords:
     case Kind::kDevices: return "a string or an array of strings";
     case Kind::kBytes: return "an integer or a string with a unit (B, KB to TB, KiB to TiB)";
   }
@@ -219,6 +222,9 @@ void check_value(const Key& key, const Value& value) {
   if (key.field.kind == Kind::kDevices) return check_devices(key, value);
   if (key.field.kind == Kind::kIntegersOrAuto && is_empty_array(value)) {
     reject(key, value, "\"auto\" or one integer per stage");
+  }
+  if (key.field.kind == Kind::kWordOrWords && is_empty_array(value)) {
+    reject(key, value, concat(limit_text(key), ", or a list of them with one per stage"));
   }
   if (is_auto(value) && key.field.kind != Kind::kString) return;
   std::visit([&](const auto& limit) { check_range(key, value, limit); }, key.limit);

@@ -166,12 +166,31 @@ class Rules {
               concat("pipeline.partition has ", pipeline.partition->size(),
                      " entries, but pipeline.stages=", pipeline.stages, "; give one number of layers per stage"));
     }
+    check_recompute();
     const std::int64_t wanted = std::int64_t{pipeline.stages} * config_.replicas.local;
     const auto named = static_cast<std::int64_t>(config_.device.list.names.size());
     require(named == 0 || named >= wanted, {"device.list", "pipeline.stages", "replicas.local"},
             concat("device.list names ", named, " devices, but pipeline.stages=", pipeline.stages,
                    " x replicas.local=", config_.replicas.local, " needs ", wanted,
                    " per process; name one per stage and replica (repeats allowed)"));
+  }
+
+  // Costs decide a cut that is open: they do not know beforehand which stages recompute.
+  void check_recompute() const {
+    const auto& pipeline = config_.pipeline;
+    if (pipeline.recompute.stages.empty()) return;
+    require(std::ranges::find(pipeline.recompute.stages, "auto") == pipeline.recompute.stages.end(),
+            {"pipeline.recompute"},
+            R"(pipeline.recompute holds "auto", which is for all stages; write "none" or "layer")");
+    require(pipeline.partition.has_value(), {"pipeline.recompute", "pipeline.partition"},
+            "pipeline.recompute is a list, but pipeline.partition is \"auto\"; give the layers of each stage, too");
+    require(config_.freeze.policy == "none", {"pipeline.recompute", "freeze.policy"},
+            concat("pipeline.recompute is a list beside freeze.policy=\"", config_.freeze.policy,
+                   "\", whose plans have other stages; write one word for all"));
+    require(pipeline.recompute.stages.size() == pipeline.partition->size(),
+            {"pipeline.recompute", "pipeline.partition"},
+            concat("pipeline.recompute has ", pipeline.recompute.stages.size(), " entries, but pipeline.partition has ",
+                   pipeline.partition->size(), "; give one word per stage"));
   }
 
   void check_optimizer() const {

@@ -173,7 +173,9 @@ Keys pipeline_keys() {
        "layers per stage, first stage first; auto = balance the measured costs"},
       {"pipeline.recompute", pipeline<&C::recompute>(), words({"none", "layer", "auto"}), "",
        "layer = backward runs each layer forward again, so that only the layers' inputs are kept until then; auto = in "
-       "the stages that would not fit device.memory_limit otherwise"},
+       "the stages that would not fit device.memory_limit otherwise; a list has \"none\" or \"layer\" for each stage "
+       "of "
+       "pipeline.partition"},
       {"pipeline.cost_cache", pipeline<&C::cost_cache>(), any(), "",
        "folder where measured layer costs are kept for the next run; auto = sluice/costs in the user's cache folder "
        "(XDG_CACHE_HOME), off = measure every time"},

@@ -24,6 +24,7 @@ enum class Kind : std::uint8_t {
   kIntegers,
   kIntegersOrAuto,  // at least one integer
   kStrings,
+  kWordOrWords,
   kDevices,
   kBytes,  // an integer, or a string with a unit
 };

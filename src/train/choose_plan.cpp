@@ -11,14 +11,10 @@
 #include "profiler/measure/cost_cache.h"
 #include "profiler/measure/measure_layers.h"
 #include "profiler/measure/measure_links.h"
+#include "train/plan_settings.h"
 
 namespace sluice::train {
 namespace {
-
-tune::Recompute recompute_rule(const config::Config& config) {
-  if (config.pipeline.recompute == "auto") return tune::Recompute::kOpen;
-  return config.pipeline.recompute == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone;
-}
 
 // The whole model on one device, which may have room for a smaller micro-batch only; and the time, too.
 profiler::LayerProfile measure_what_fits(const Setup& setup, std::int64_t size) {
@@ -60,16 +56,10 @@ std::uint64_t planned_memory(const Setup& setup) {
 }
 
 tune::StepOverheads step_overheads(const Setup& setup, const profiler::LayerProfile& profile) {
-  const auto stages = static_cast<std::size_t>(plan_request(setup).stages());
-  tune::StepOverheads costs{.bucket_bytes = setup.config.replicas.bucket_mb * 1024 * 1024,
-                            .sent_share = sent_share(setup),
-                            .update = profile.update,
-                            .updaters = shares_memory(setup) ? setup.config.replicas.local : 1,
-                            .contenders = profile.contenders,
-                            .local_replicas = setup.config.replicas.local};
-  if (!profile.stage_links.empty()) costs.borders.resize(stages);
+  tune::StepOverheads costs =
+      step_overheads(setup.config, profile, setup.config.replicas.local, setup.process.processes, shares_memory(setup));
+  if (!profile.stage_links.empty()) costs.borders.resize(plan_request(setup).stages());
   for (const profiler::StageLink& link : profile.stage_links) costs.borders.at(link.from_stage) = link.cost;
-  if (profile.all_reduce && count_replicas(setup) > 1) costs.all_reduce = profile.all_reduce->cost;
   return costs;
 }
 
@@ -81,8 +71,10 @@ std::vector<profiler::StageLink> measure_borders(const Setup& setup) {
 
 std::vector<LayerCost> layer_costs(const Setup& setup) {
   const std::int64_t size = micro_batch_size(setup);
-  if (const auto found = measure::find_costs(setup.config.pipeline.cost_cache, workload_of(setup), size))
+  if (const auto found = measure::find_costs(setup.config.pipeline.cost_cache, workload_of(setup), size)) {
+    log_info("layer costs come from the cost cache (pipeline.cost_cache); delete its files to measure again");
     return found->costs();
+  }
   log_info(concat("measuring ", counted(setup.layers, "layer"), " of ", setup.model.name, ", for about ",
                   human_duration(layers_budget(setup)), " (pipeline.planning_budget_s)"));
   const profiler::LayerProfile profile = measure_what_fits(setup, size);
@@ -96,22 +88,16 @@ double layers_budget(const Setup& setup) { return setup.config.pipeline.planning
 double chunks_budget(const Setup& setup) { return setup.config.pipeline.planning_budget_s - layers_budget(setup); }
 
 tune::PlanRequest plan_request(const Setup& setup) {
-  const config::PipelineConfig& pipeline = setup.config.pipeline;
-  tune::PlanRequest request{.plan = {.replicas = setup.config.replicas.local,
-                                     .chunks = configured_chunks(setup),
-                                     .global_batch = setup.global_batch,
-                                     .schedule = schedule_name(setup),
-                                     .order = setup.order,
-                                     .virtual_stages = virtual_stages(setup.config)},
-                            .devices = pipeline.stages,
-                            .replicas = count_replicas(setup),
-                            .layers = setup.layers,
-                            .chunks_are_open = chunks_are_open(setup.config),
-                            .recompute = recompute_rule(setup.config),
-                            .memory_limit = planned_memory(setup),
-                            .shares_memory = shares_memory(setup)};
-  if (pipeline.partition) request.partition = Partition{*pipeline.partition};
-  return request;
+  return plan_request(setup.config, {.plan = {.replicas = setup.config.replicas.local,
+                                              .chunks = configured_chunks(setup),
+                                              .global_batch = setup.global_batch,
+                                              .schedule = schedule_name(setup),
+                                              .order = setup.order,
+                                              .virtual_stages = virtual_stages(setup.config)},
+                                     .replicas = count_replicas(setup),
+                                     .layers = setup.layers,
+                                     .memory_limit = planned_memory(setup),
+                                     .shares_memory = shares_memory(setup)});
 }
 
 Plan plan_by_costs(const Setup& setup, const std::vector<LayerCost>& costs,

@@ -10,6 +10,7 @@
 #include "pipeline/state_memory.h"
 #include "profiler/measure/measure_layers.h"
 #include "train/choose_plan.h"
+#include "train/plan_settings.h"
 #include "train/setup.h"
 
 namespace sluice::train {
@@ -102,7 +103,7 @@ std::optional<Variation> more_stages(const tune::MemoryModel& model, Variation n
 std::optional<Variation> recomputation(const tune::MemoryModel&, Variation next, int i) {
   if (i > 0 || next.plan.recompute_all()) return std::nullopt;
   next.plan.recompute.assign(next.plan.stages(), true);
-  next.config.pipeline.recompute = "layer";
+  next.config.pipeline.recompute = {.all = "layer", .stages = {}};
   next.setting = "pipeline.recompute = \"layer\"";
   return next;
 }
@@ -128,7 +129,7 @@ config::Config settings_of(config::Config config, const Plan& plan) {
   if (plan.order.empty()) config.pipeline.schedule = plan.schedule;
   if (config.pipeline.chunks && config.train.micro_batch == 0) config.pipeline.chunks = plan.chunks;
   if (config.pipeline.partition) config.pipeline.partition = plan.partition.layers_per_stage;
-  if (config.pipeline.recompute != "auto") config.pipeline.recompute = plan.recompute_all() ? "layer" : "none";
+  if (!config.pipeline.recompute.is_open()) config.pipeline.recompute = recompute_choice(plan);
   config.replicas.local = plan.replicas;
   return config;
 }

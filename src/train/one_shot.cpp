@@ -208,7 +208,7 @@ Evaluation run_evaluation(const EvaluationOptions& options) {
   if (!options.logits.empty())
     storage::check_output("--logits", options.logits, {options.config_file, options.weights});
   EvaluatedModel evaluated = evaluated_model(options);
-  evaluated.config.pipeline.recompute = "none";  // nothing to measure for what has no backward
+  evaluated.config.pipeline.recompute = {};  // nothing to measure for what has no backward
   if (options.of_validation && evaluated.config.data.validation == 0) {
     throw ConfigError(
         "--validation: data.validation is 0, so nothing is held out; leave it out to evaluate the test set");

@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "storage/checkpoint_store.h"
 #include "storage/run_dir.h"
+#include "train/plan_settings.h"
 #include "train/setup.h"
 
 namespace sluice::train {
@@ -353,14 +354,17 @@ namespace {
 
 // A plan that was left open was chosen for a limit.
 bool limit_agrees(const config::Config& config, const config::Config& was) {
-  const bool is_open = !config.pipeline.partition || config.pipeline.recompute == "auto";
+  const bool is_open = !config.pipeline.partition || config.pipeline.recompute.is_open();
   return !is_open || was.device.memory_limit == config.device.memory_limit;
 }
 
 bool recompute_agrees(const config::Config& config, const config::Config& was, const Plan& saved) {
-  const std::string& recompute = config.pipeline.recompute;
-  if (recompute == "auto") return was.pipeline.recompute == "auto";
-  return saved.recompute_all() == (recompute == "layer") && saved.recompute_any() == (recompute == "layer");
+  const config::RecomputeChoice& recompute = config.pipeline.recompute;
+  if (recompute.is_open()) return was.pipeline.recompute.is_open();
+  if (!recompute.stages.empty() && std::ssize(recompute.stages) != saved.stages()) return false;
+  for (int s = 0; s < saved.stages(); ++s)
+    if (saved.recomputes(s) != recomputes(recompute, s)) return false;
+  return true;
 }
 
 // What was set then and is left open now is decided anew.

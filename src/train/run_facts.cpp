@@ -5,6 +5,7 @@
 
 #include "engine/state.h"
 #include "train/choose_plan.h"
+#include "train/plan_settings.h"
 
 namespace sluice::train {
 namespace {
@@ -40,7 +41,7 @@ report::RunFacts facts_of(const Setup& setup, const engine::Composition& composi
           .processes = setup.process.processes,
           .total_steps = setup.total_steps,
           .sync_bytes = replicas > 1 ? static_cast<std::uint64_t>(static_cast<double>(composition.gradient_bytes()) *
-                                                                  sent_share(setup))
+                                                                  sent_share(setup.config, setup.process.processes))
                                      : 0,
           .memory = memory_by_kind(composition),
           .devices = {devices.begin(), devices.end()},

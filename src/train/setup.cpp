@@ -220,12 +220,6 @@ int configured_chunks(const Setup& setup) {
 
 int count_replicas(const Setup& setup) { return setup.config.replicas.local * setup.process.processes; }
 
-double sent_share(const Setup& setup) {
-  if (setup.config.replicas.bucket_type != "bf16" || setup.process.processes == 1) return 1;
-  return static_cast<double>(c10::elementSize(at::kBFloat16)) /
-         static_cast<double>(c10::elementSize(setup.model.dtype));
-}
-
 std::int64_t micro_batch_size(const Setup& setup) {
   return std::max<std::int64_t>(setup.global_batch / count_replicas(setup) / configured_chunks(setup), 1);
 }

@@ -101,9 +101,6 @@ void settle_process(Setup& setup, const ProcessRank& process);
 // Over all processes.
 [[nodiscard]] int count_replicas(const Setup& setup);
 
-// Of the bytes of its gradients, those that a process sends (replicas.bucket_type).
-[[nodiscard]] double sent_share(const Setup& setup);
-
 // Samples of a micro-batch in configured_chunks(), rounded down, at least 1.
 [[nodiscard]] std::int64_t micro_batch_size(const Setup& setup);
 

@@ -7,6 +7,7 @@
 #include "core/ids.h"
 #include "core/text.h"
 #include "pipeline/schedule/plan_schedule.h"
+#include "train/plan_settings.h"
 #include "train/setup.h"
 #include "tune/memory_model.h"
 
@@ -21,11 +22,6 @@ bool is_of_cpu(const LayerProfile& profile) { return profile.fingerprint.device.
 int threads_of(const config::Config& config, const LayerProfile& profile) {
   if (config.device.threads > 0) return config.device.threads;
   return std::max(1, profile.fingerprint.cores / (config.pipeline.stages * config.replicas.local));
-}
-
-tune::Recompute recompute_of(const config::Config& config) {
-  if (config.pipeline.recompute == "auto") return tune::Recompute::kOpen;
-  return config.pipeline.recompute == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone;
 }
 
 // Between any two devices: what was measured of the first border.
@@ -79,38 +75,28 @@ tune::PlanRequest request_by_profile(const config::Config& config, const LayerPr
         "pipeline.order is one fixed plan, of which nothing is predicted; leave it out and name a schedule");
   const std::int64_t batch = config::step_batch(config);
   const auto layers = static_cast<int>(profile.layers.size());
-  tune::PlanRequest request{.plan = {.replicas = config.replicas.local,
+  const tune::PlanRequest request =
+      plan_request(config, {.plan = {.replicas = config.replicas.local,
                                      .chunks = configured_chunks(config, processes, batch),
                                      .global_batch = batch,
                                      .schedule = pipeline.schedule,
                                      .virtual_stages = virtual_stages(config)},
-                            .devices = pipeline.stages,
                             .replicas = config.replicas.local * processes,
                             .layers = layers,
-                            .chunks_are_open = chunks_are_open(config),
-                            .recompute = recompute_of(config),
                             .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes) / 10 * 9,
-                            .shares_memory = is_of_cpu(profile)};
+                            .shares_memory = is_of_cpu(profile)});
   if (request.stages() > layers)
     throw ConfigError(concat("pipeline.stages = ", pipeline.stages, " with ", request.plan.virtual_stages,
                              " stages a device make ", request.stages(), " stages, but the profile has ",
                              counted(layers, "layer"), "; choose fewer"));
-  if (pipeline.partition) request.partition = Partition{*pipeline.partition};
   return request;
 }
 
 tune::StepOverheads overheads_by_profile(const config::Config& config, const LayerProfile& profile, const Plan& plan,
                                          int processes) {
-  constexpr double kMiB = 1024 * 1024;
-  tune::StepOverheads costs{.borders = borders_of(profile, plan),
-                            .bucket_bytes = config.replicas.bucket_mb * kMiB,
-                            .update = profile.update,
-                            .updaters = is_of_cpu(profile) ? plan.replicas : 1,
-                            .contenders = profile.contenders,
-                            .local_replicas = plan.replicas};
-  if (config.replicas.bucket_type == "bf16" && processes > 1)
-    costs.sent_share = config.train.precision == "fp64" ? 0.25 : 0.5;
-  if (profile.all_reduce && plan.replicas * processes > 1) costs.all_reduce = profile.all_reduce->cost;
+  tune::StepOverheads costs = step_overheads(config, profile, plan.replicas, processes, is_of_cpu(profile));
+  costs.borders = borders_of(profile, plan);
+  costs.loading = loading_of(config, profile, plan, processes);
   return costs;
 }
 

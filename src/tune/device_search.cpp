@@ -32,7 +32,7 @@ class DeviceSearch {
     const int left = stages_.count() - stage - 1;
     const int first_end = left == 0 ? stages_.layers() : begin + 1;
     for (int end = first_end; end <= stages_.layers() - left; ++end) {
-      for (const bool recomputes : stages_.choices()) {
+      for (const bool recomputes : stages_.choices(stage)) {
         if (++tries_ >= kMostTries) return;
         try_stage(stage, begin, end, recomputes);
       }

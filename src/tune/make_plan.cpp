@@ -85,6 +85,7 @@ CutRules cut_rules(const PlanRequest& request, int chunks, const StepOverheads& 
   return {.micro_batch = micro_batch,
           .most_samples = static_cast<std::uint64_t>(std::ceil(micro_batch)),
           .recompute = request.recompute,
+          .recomputes = request.recomputes,
           .memory_limit = request.memory_limit,
           .partition = request.partition,
           .shares_memory = request.shares_memory,
@@ -96,6 +97,7 @@ Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs, 
   if (!request.needs_costs()) {
     plan.partition = request.partition.value_or(Partition{{request.layers - plan.frozen_layers}});
     plan.recompute.assign(request.stages(), request.recompute == Recompute::kLayer);
+    if (!request.recomputes.empty()) plan.recompute = request.recomputes;
     return plan;
   }
   Choice choice = choose_cut_and_chunks(request, plan, costs, overheads);

@@ -57,7 +57,7 @@ std::optional<Partition> least_largest_stage(const PossibleStages& possible, con
 // Whether a stage recomputes: where that is open, only if it does not fit otherwise.
 std::optional<bool> fitting_choice(const PossibleStages& stages, const CutRules& rules, int stage, int begin, int end) {
   if (!stages.allows(stage, begin, end)) return std::nullopt;
-  for (const bool recomputes : stages.choices()) {
+  for (const bool recomputes : stages.choices(stage)) {
     if (rules.memory_limit == 0) return recomputes;
     if (stages.peak_alone(stage, stages.bytes(stage, begin, end, recomputes)) <= rules.memory_limit) return recomputes;
   }
@@ -123,6 +123,7 @@ Cut smallest_cut(const PossibleStages& stages, const CutRules& rules) {
   };
   // With one micro-batch in flight recomputation may need more.
   const auto recomputes = [&](int stage, int begin, int end) {
+    if (!rules.recomputes.empty()) return bool{rules.recomputes[stage]};
     if (rules.recompute != Recompute::kOpen) return rules.recompute == Recompute::kLayer;
     return peak(stage, begin, end, true) < peak(stage, begin, end, false);
   };

@@ -23,7 +23,8 @@ VIT = {"name": "vit", "size": "nano", "image_size": 16, "dropout": 0.1}
 FILES = ("model.safetensors", "optimizer.safetensors")
 # What a change may change about how a run is done: 1 to 3 stages and replicas, four schedules, other chunks and cuts.
 SHAPES = ["stages = 3", "stages = 1, replicas = 3, chunks = 1", "replicas = 2, schedule = gpipe, chunks = 2",
-          "stages = 2, partition = [3, 7]", "schedule = zb-h1, recompute = layer", "replicas = 1, recompute = none",
+          'stages = 2, partition = [3, 7], recompute = ["layer", "none"]',
+          "schedule = zb-h1, recompute = layer", "replicas = 1, recompute = none",
           "schedule = interleaved, chunks = 4, partition = auto", "stages = 1, schedule = 1f1b, chunks = 3"]
 
 # Where engine::Engine::apply may be killed, in this order.

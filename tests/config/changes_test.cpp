@@ -51,7 +51,7 @@ TEST(Changes, AddUpInTheirOrder) {
 TEST(Changes, ValuesAreWrittenAsAfterSet) {
   const auto settings = [](const std::string& entry) { return changes_of(parsed(entry)).front().config.pipeline; };
   EXPECT_EQ(settings(R"(['7: schedule = "gpipe", recompute = layer'])").schedule, "gpipe");
-  EXPECT_EQ(settings(R"(['7: schedule = "gpipe", recompute = layer'])").recompute, "layer");
+  EXPECT_EQ(settings(R"(['7: schedule = "gpipe", recompute = layer'])").recompute.all, "layer");
   EXPECT_FALSE(settings(R"(["7: chunks = auto"])").chunks);
   EXPECT_EQ(settings(R"(["7: schedule = interleaved, virtual = 3"])").virtual_stages, 3);
 }

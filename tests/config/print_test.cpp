@@ -39,6 +39,7 @@ class RandomValues {
       case Kind::kIntegersOrAuto: return flip() ? Value{std::string("auto")} : Value{integers(key, 1 + below(4))};
       case Kind::kStrings: return std::holds_alternative<Words>(key.limit) ? some_words(key) : changes();
       case Kind::kDevices: return devices();
+      case Kind::kWordOrWords: return word(key);  // a list needs a partition with as many stages
       case Kind::kBytes: return bytes(key);
     }
     return {};

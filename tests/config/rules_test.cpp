@@ -105,6 +105,21 @@ TEST(RejectRule, PartitionHasAnEntryPerStage) {
             "run.toml:3: pipeline.partition has 2 entries, but pipeline.stages=3; give one number of layers per stage");
 }
 
+TEST(RejectRule, AListOfStagesThatRecomputeHasAWordForEach) {
+  const std::string two = "[pipeline]\nstages = 2\npartition = [1, 2]\n";
+  EXPECT_EQ(error_of(two + "recompute = [\"layer\", \"none\"]\n"), "accepted");
+  EXPECT_EQ(error_of(two + "recompute = [\"layer\"]\n"),
+            "run.toml:4: pipeline.recompute has 1 entries, but pipeline.partition has 2; give one word per stage");
+  EXPECT_THAT(error_of("[pipeline]\nstages = 2\nrecompute = [\"layer\", \"none\"]\n"),
+              HasSubstr("pipeline.partition is \"auto\"; give the layers of each stage, too"));
+  EXPECT_THAT(error_of(two + "recompute = [\"layer\", \"auto\"]\n"), HasSubstr("which is for all stages"));
+  EXPECT_THAT(error_of(two + "recompute = [\"layer\", \"all\"]\n"), HasSubstr("\"all\" is unknown"));
+  EXPECT_THAT(error_of(two + "recompute = []\n"), HasSubstr("or a list of them with one per stage"));
+  EXPECT_THAT(error_of(two + "recompute = [1, 0]\n"), HasSubstr("needs a string or an array of strings"));
+  EXPECT_THAT(error_of(two + "recompute = [\"layer\", \"none\"]\n[freeze]\npolicy = \"linear\"\n"),
+              HasSubstr("beside freeze.policy=\"linear\""));
+}
+
 TEST(RejectRule, AnOrderIsTheSchedule) {
   EXPECT_EQ(error_of("[pipeline]\norder = \"mine.txt\"\nschedule = \"zb-h1\"\n"),
             "run.toml:2: pipeline.order=\"mine.txt\" beside pipeline.schedule=\"zb-h1\": an order is the schedule "

@@ -1,6 +1,7 @@
 // How a plan is chosen from costs: under a memory limit, with recomputation left open, and with costs kept from before.
 #include "train/choose_plan.h"
 #include "train/composition.h"
+#include "train/plan_settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,7 +52,7 @@ TEST_F(ChoosePlan, OpenRecomputationIsTakenOnlyWhereTheMemoryNeedsIt) {
   config::Config config = config_of(2, 4);
   config.pipeline.partition = std::vector<int>{2, 3};
   config.pipeline.schedule = "gpipe";
-  config.pipeline.recompute = "auto";
+  config.pipeline.recompute.all = "auto";
   EXPECT_FALSE(plan_request(make_setup(config)).needs_costs()) << "there is no limit";
   EXPECT_FALSE(tune::make_plan(plan_request(make_setup(config)), {}).recomputes(0));
 
@@ -64,6 +65,16 @@ TEST_F(ChoosePlan, OpenRecomputationIsTakenOnlyWhereTheMemoryNeedsIt) {
   EXPECT_TRUE(plan_request(limited).needs_costs());
   EXPECT_EQ(decide_plan(limited).recompute, (std::vector<bool>{true, false}));
   EXPECT_LE(peak_of_step(config), static_cast<std::uint64_t>(config.device.memory_limit.bytes));
+}
+
+TEST_F(ChoosePlan, AListSaysWhichStagesRecompute) {
+  config::Config config = config_of(2, 4);
+  config.pipeline.partition = std::vector<int>{2, 3};
+  config.pipeline.recompute = {.all = "", .stages = {"none", "layer"}};
+  EXPECT_EQ(decide_plan(make_setup(config)).recompute, (std::vector<bool>{false, true}));
+  config.device.memory_limit.bytes = 1 << 30;
+  EXPECT_EQ(decide_plan(make_setup(config)).recompute, (std::vector<bool>{false, true})) << "it is settled";
+  EXPECT_EQ(recompute_choice(decide_plan(make_setup(config))), config.pipeline.recompute);
 }
 
 TEST_F(ChoosePlan, TheCutFollowsTheMemory) {
@@ -108,7 +119,7 @@ TEST(StepOverheads, OfAProfileAreByBorder) {
   const train::Setup setup = make_setup(config);
   const profiler::LayerProfile profile{
       .stage_links = {{0, 1, "cpu:0", "cpu:1", {.latency_s = 1}}, {2, 3, "cpu:1", "cpu:0", {.latency_s = 3}}},
-      .all_reduce = profiler::AllReduceLink{.cost = {.bytes_per_s = 7}},
+      .all_reduces = {profiler::AllReduceLink{.local_replicas = 2, .cost = {.bytes_per_s = 7}}},
       .update = AffineCost{.a_s = 5}};
   const tune::StepOverheads costs = step_overheads(setup, profile);
   ASSERT_EQ(costs.borders.size(), 4U);
@@ -222,7 +233,7 @@ TEST_F(CostCache, NumbersOfChunksThatNeedMoreThanThePlanAllowsAreNotTried) {
   config_ = config_of(1, 1);
   config_.pipeline.cost_cache = folder_.string();
   config_.pipeline.chunks = std::nullopt;
-  config_.pipeline.recompute = "auto";
+  config_.pipeline.recompute.all = "auto";
   config_.device.memory_limit.bytes = std::int64_t{1} << 30;
   const train::Setup setup = make_setup(config_);
   engine::Engine engine(decide_plan(setup), engine_options(setup));

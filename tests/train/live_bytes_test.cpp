@@ -84,7 +84,7 @@ TEST_P(LiveBytesOfSteps, AreWhatTheSimulatorCounts) {
     if (stages > whole.layers) continue;
     config.pipeline.partition = even_cut(whole.layers, stages);
     for (const char* const recompute : {"none", "layer"}) {
-      config.pipeline.recompute = recompute;
+      config.pipeline.recompute.all = recompute;
       const train::Setup setup = make_setup(config);
       const Plan plan = tune::make_plan(plan_request(setup), {});
       const auto predicted = tune::live_peaks(costs, pipeline::make_train_schedule(plan, plan.chunks), plan.partition,

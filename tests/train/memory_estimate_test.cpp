@@ -46,7 +46,7 @@ TEST_F(MemoryEstimate, PeaksOfSchedulesAndRecomputationAreAsPredicted) {
     for (const std::string recompute : {"none", "layer"}) {
       config::Config config = small_config(2, 8);
       config.pipeline.schedule = schedule;
-      config.pipeline.recompute = recompute;
+      config.pipeline.recompute.all = recompute;
       const train::Setup setup = make_setup(config);
       const auto predicted = tune::estimate_device_bytes(measure_memory_model(setup), decide_plan(setup));
       ASSERT_TRUE(predicted.has_value());
@@ -75,7 +75,7 @@ config::Config gpt2_config(int stages, int chunks, const std::string& recompute)
   config.model.image_size = config::Config{}.model.image_size;
   config.data.name = "toy";
   config.train.global_batch = 32;
-  config.pipeline.recompute = recompute;
+  config.pipeline.recompute.all = recompute;
   config.pipeline.partition.reset();
   return config;
 }

@@ -284,12 +284,12 @@ TEST_F(MemoryLimit, CopiesOfTiedParametersNeedNoOptimizerState) {
 TEST_F(MemoryLimit, ARunThatOnlyRecomputationFitsFits) {
   config::Config config = small_config(1, 1);
   const Outcome free = train(config);
-  config.pipeline.recompute = "layer";
+  config.pipeline.recompute.all = "layer";
   const std::uint64_t recomputing = train(config).use[0].peak;
   ASSERT_LT(recomputing, free.use[0].peak * 9 / 10);
   config.device.memory_limit.bytes = static_cast<std::int64_t>((recomputing + free.use[0].peak) / 2);
   EXPECT_EQ(train(config).losses, free.losses);
-  config.pipeline.recompute = "none";
+  config.pipeline.recompute.all = "none";
   EXPECT_THAT(failure_of(config), HasSubstr("out of memory on cpu:0"));
 }
 

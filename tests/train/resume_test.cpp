@@ -382,14 +382,14 @@ TEST(PlanCanBeKept, WhereRecomputationIsOpenTheLimitMustBeTheSame) {
   config::Config config;
   config.pipeline.stages = 2;
   config.pipeline.chunks = 2;
-  config.pipeline.recompute = "auto";
+  config.pipeline.recompute.all = "auto";
   config.device.memory_limit.bytes = 10 << 20;
   EXPECT_TRUE(is_kept(config, state));
   config.device.memory_limit.bytes = 9 << 20;
   EXPECT_FALSE(is_kept(config, state));
   // Of a plan of which some stages recompute, neither all nor none do.
   for (const char* const recompute : {"none", "layer"}) {
-    config.pipeline.recompute = recompute;
+    config.pipeline.recompute.all = recompute;
     EXPECT_FALSE(is_kept(config, state)) << recompute;
   }
 }

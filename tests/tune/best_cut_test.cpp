@@ -188,6 +188,22 @@ TEST(BestCut, StagesOfADeviceAreWeighedTogether) {
   EXPECT_DOUBLE_EQ(slowest_device(costs, schedule, cut), 6);
 }
 
+TEST(BestCut, StagesRecomputeAsListed) {
+  RngStream rng(11);
+  const auto costs = random_costs(rng, 8);
+  for (const int virtual_stages : {1, 2}) {
+    const auto schedule = pipeline::make_schedule(virtual_stages == 1 ? "1f1b" : "interleaved",
+                                                  {.stages = 2, .micro_batches = 4, .virtual_stages = virtual_stages});
+    CutRules rules{.micro_batch = kSamples, .most_samples = kSamples};
+    rules.partition = Partition{std::vector<int>(2 * virtual_stages, 4 / virtual_stages)};
+    rules.recomputes = virtual_stages == 1 ? std::vector{false, true} : std::vector{true, false, false, true};
+    EXPECT_EQ(best_cut(costs, schedule, rules).recompute, rules.recomputes);
+    EXPECT_EQ(smallest_cut(costs, schedule, rules).recompute, rules.recomputes);
+    rules.memory_limit = 1;
+    EXPECT_EQ(best_cut(costs, schedule, rules).recompute, rules.recomputes) << "nothing fits";
+  }
+}
+
 TEST(BestCut, ManyLayersAreSearchedToAGoodCut) {
   RngStream rng(9);
   const auto costs = random_costs(rng, 98);  // ViT-L of half blocks

@@ -1,0 +1,69 @@
+#include "train/plan_settings.h"
+
+#include <utility>
+
+namespace sluice::train {
+
+tune::PlanRequest plan_request(const config::Config& config, PlanFacts facts) {
+  const config::PipelineConfig& pipeline = config.pipeline;
+  const config::RecomputeChoice& recompute = pipeline.recompute;
+  tune::PlanRequest request{.plan = std::move(facts.plan),
+                            .devices = pipeline.stages,
+                            .replicas = facts.replicas,
+                            .layers = facts.layers,
+                            .chunks_are_open = !pipeline.chunks && config.train.micro_batch == 0,
+                            .memory_limit = facts.memory_limit,
+                            .shares_memory = facts.shares_memory};
+  if (recompute.is_open()) request.recompute = tune::Recompute::kOpen;
+  if (recompute.all == "layer") request.recompute = tune::Recompute::kLayer;
+  for (int s = 0; s < std::ssize(recompute.stages); ++s) request.recomputes.push_back(recomputes(recompute, s));
+  if (pipeline.partition) request.partition = Partition{*pipeline.partition};
+  return request;
+}
+
+tune::StepOverheads step_overheads(const config::Config& config, const profiler::LayerProfile& profile,
+                                   int local_replicas, int processes, bool shares_memory) {
+  constexpr double kMiB = 1024 * 1024;
+  tune::StepOverheads costs{.bucket_bytes = config.replicas.bucket_mb * kMiB,
+                            .sent_share = sent_share(config, processes),
+                            .update = profile.update,
+                            .updaters = shares_memory ? local_replicas : 1,
+                            .contenders = profile.contenders,
+                            .local_replicas = local_replicas};
+  if (local_replicas * processes == 1) return costs;
+  if (const LinkCost* sum = profile.all_reduce_of(processes, local_replicas)) costs.all_reduce = *sum;
+  costs.replicas = local_replicas * processes;
+  if (profile.step) costs.deviation = profile.step->compute_deviation;
+  return costs;
+}
+
+std::optional<tune::Loading> loading_of(const config::Config& config, const profiler::LayerProfile& profile,
+                                        const Plan& plan, int processes) {
+  if (!profile.load) return std::nullopt;
+  const profiler::Fingerprint& print = profile.fingerprint;
+  const bool on_cpu = print.device.starts_with("cpu");
+  return tune::Loading{.cost = *profile.load,
+                       .workers = config.data.workers,
+                       .samples = static_cast<double>(plan.global_batch) / processes,
+                       .cores = print.cores,
+                       .busy_threads = on_cpu ? plan.devices() * plan.replicas * print.threads_per_device : 0};
+}
+
+double sent_share(const config::Config& config, int processes) {
+  if (config.replicas.bucket_type != "bf16" || processes == 1) return 1;
+  return config.train.precision == "fp64" ? 0.25 : 0.5;
+}
+
+bool recomputes(const config::RecomputeChoice& choice, int stage) {
+  return (choice.stages.empty() ? choice.all : choice.stages.at(stage)) == "layer";
+}
+
+config::RecomputeChoice recompute_choice(const Plan& plan) {
+  if (!plan.recompute_any()) return {.all = "none", .stages = {}};
+  if (plan.recompute_all()) return {.all = "layer", .stages = {}};
+  config::RecomputeChoice choice{.all = "", .stages = {}};
+  for (int s = 0; s < plan.stages(); ++s) choice.stages.emplace_back(plan.recomputes(s) ? "layer" : "none");
+  return choice;
+}
+
+}  // namespace sluice::train
