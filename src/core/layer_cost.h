@@ -44,6 +44,12 @@ struct SizedCost {
     return left.time_s + (right->time_s - left.time_s) * (size - left.size) / (right->size - left.size);
   }
   [[nodiscard]] bool is_known() const { return a_s > 0 || b_s > 0 || !points.empty(); }
+  [[nodiscard]] SizedCost scaled(double by) const {
+    SizedCost all = *this;
+    all.a_s *= by, all.b_s *= by;
+    for (TimeAtSize& point : all.points) point.time_s *= by;
+    return all;
+  }
 };
 
 // The same of bytes.
@@ -101,6 +107,13 @@ struct LayerCost {
   std::uint64_t optimizer_bytes = 0;  // of the configured optimizer's state
 
   [[nodiscard]] bool is_trained() const { return parameter_bytes > 0; }
+  [[nodiscard]] LayerCost times_scaled(double by) const {
+    LayerCost all = *this;
+    for (SizedCost* const part : {&all.forward, &all.input_gradient, &all.weight_gradient, &all.backward})
+      *part = part->scaled(by);
+    all.first_forward_s *= by, all.first_backward_s *= by;
+    return all;
+  }
   // Forward and backward of a micro-batch.
   [[nodiscard]] double seconds(double samples) const { return forward.at(samples) + backward_seconds(samples); }
   [[nodiscard]] double backward_seconds(double samples) const {

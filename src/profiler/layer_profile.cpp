@@ -76,6 +76,9 @@ void fields(Io& io, StepSummary& value) {
   io("predicted_s", value.predicted_s);
   io("predicted_allreduce_s", value.predicted_allreduce_s);
   io("predicted_update_s", value.predicted_update_s);
+  io("compute_s", value.compute_s);
+  io("predicted_compute_s", value.predicted_compute_s);
+  io("compute_deviation", value.compute_deviation);
 }
 
 }  // namespace sluice::profiler
@@ -101,6 +104,12 @@ void fields(Io& io, LinkCost& value) {
   io("latency_s", value.latency_s);
   io("bytes_per_s", value.bytes_per_s);
   io("error", value.error);
+}
+
+template <typename Io>
+void fields(Io& io, LoadCost& value) {
+  io("sample_s", value.sample_s);
+  io("cpu_s", value.cpu_s);
 }
 
 template <typename Io>
@@ -157,8 +166,9 @@ void fields(Io& io, LayerProfile& value) {
   io("contenders", value.contenders);
   io("layers", value.layers);
   io("stage_links", value.stage_links);
-  io("all_reduce", value.all_reduce);
+  io("all_reduces", value.all_reduces);
   io("update", value.update);
+  io("load", value.load);
   io("step", value.step);
   io("stage_memory", value.stage_memory);
   io("device_memory", value.device_memory);
@@ -195,7 +205,8 @@ void check_values(const JsonReader& reader, const LayerProfile& profile) {
   };
   for (std::size_t i = 0; i < profile.stage_links.size(); ++i)
     check_link(concat("stage_links[", i, "]"), profile.stage_links[i].cost);
-  if (profile.all_reduce) check_link("all_reduce", profile.all_reduce->cost);
+  for (std::size_t i = 0; i < profile.all_reduces.size(); ++i)
+    check_link(concat("all_reduces[", i, "]"), profile.all_reduces[i].cost);
 }
 
 // The file's lines stay as they are.
@@ -236,8 +247,27 @@ void set_costs(MeasuredLayer& layer) {
 
 std::vector<LayerCost> LayerProfile::costs() const {
   std::vector<LayerCost> costs;
-  for (const MeasuredLayer& layer : layers) costs.push_back(layer.cost);
+  const double scale = compute_scale();
+  for (const MeasuredLayer& layer : layers) costs.push_back(layer.cost.times_scaled(scale));
   return costs;
+}
+
+double LayerProfile::compute_scale() const {
+  if (!step || step->compute_s <= 0 || step->predicted_compute_s <= 0) return 1;
+  return step->compute_s / step->predicted_compute_s;
+}
+
+const LinkCost* LayerProfile::all_reduce_of(int processes, int local_replicas) const {
+  const AllReduceLink* best = nullptr;
+  for (const AllReduceLink& link : all_reduces) {
+    if ((link.processes > 1) != (processes > 1)) continue;
+    const bool is_enough = link.local_replicas >= local_replicas;
+    const bool best_is = best != nullptr && best->local_replicas >= local_replicas;
+    if (best == nullptr || (is_enough && (!best_is || link.local_replicas < best->local_replicas)) ||
+        (!best_is && link.local_replicas > best->local_replicas))
+      best = &link;
+  }
+  return best != nullptr ? &best->cost : nullptr;
 }
 
 std::string to_json_text(const LayerProfile& profile) {

@@ -14,11 +14,12 @@
 
 #include "core/layer_cost.h"
 #include "core/link_cost.h"
+#include "core/load_cost.h"
 #include "profiler/fingerprint.h"
 
 namespace sluice::profiler {
 
-inline constexpr int kProfileVersion = 7;
+inline constexpr int kProfileVersion = 8;
 
 // How times were obtained.
 inline constexpr auto kTimedByClock = "clock";    // by the host's, after each part
@@ -89,6 +90,9 @@ struct StepSummary {
   double predicted_s = 0;            // without loading
   double predicted_allreduce_s = 0;  // of it, all-reduce that nothing hides
   double predicted_update_s = 0;     // and the optimizer
+  double compute_s = 0;              // forward and backward, mean of the devices, median of the steps
+  double predicted_compute_s = 0;    // what the layers alone say of it
+  double compute_deviation = 0;      // of a device's from step to step, as a share of it; robust
 };
 
 // What a stage kept at most between the actions of its micro-batches, counted and by the simulator
@@ -112,14 +116,22 @@ struct LayerProfile {
   std::int64_t micro_batch = 0;  // samples, as configured
   int contenders = 1;  // devices that ran at the same time where LayerCost::slowdown was measured; 1: none did
   std::vector<MeasuredLayer> layers;
-  std::vector<StageLink> stage_links;       // of replica 0, first border first
-  std::optional<AllReduceLink> all_reduce;  // with one replica: if each of its CPU devices had one; else nothing
-  std::optional<AffineCost> update;         // of a stage's weights, by their bytes
+  std::vector<StageLink> stage_links;  // of replica 0, first border first
+  // Of the configured replicas; with one replica on several CPU devices, of as many replicas as these could be.
+  std::vector<AllReduceLink> all_reduces;
+  std::optional<AffineCost> update;  // of a stage's weights, by their bytes, all devices at once
+  std::optional<LoadCost> load;      // nothing: no data set was there
   std::optional<StepSummary> step;
   std::vector<StageMemory> stage_memory;    // of replica 0, in one more step
   std::vector<DeviceMemory> device_memory;  // of this process, in that step; empty where memory is not counted
 
+  // With times as steps have them: what was measured of a layer alone, with its data in the caches, times
+  // compute_scale().
   [[nodiscard]] std::vector<LayerCost> costs() const;
+  // Computing in whole steps beside what the layers alone say of it; 1 where no steps were run.
+  [[nodiscard]] double compute_scale() const;
+  // That of so many replicas, or of the least larger number measured, or of the largest; null: none was measured.
+  [[nodiscard]] const LinkCost* all_reduce_of(int processes, int local_replicas) const;
 };
 
 // The lines and points of the layer's times.

@@ -11,6 +11,7 @@
 #include "device/memory.h"
 #include "engine/same_state.h"
 #include "pipeline/schedule/plan_schedule.h"
+#include "profiler/measure/cost_cache.h"
 #include "profiler/measure/fingerprint_of.h"
 #include "profiler/measure/measure_layers.h"
 #include "profiler/measure/measure_links.h"
@@ -23,6 +24,7 @@
 #include "train/choose_chunks.h"
 #include "train/choose_plan.h"
 #include "train/composition.h"
+#include "train/measure_loading.h"
 #include "train/plan_changes.h"
 #include "train/resume.h"
 #include "train/run_facts.h"
@@ -81,18 +83,38 @@ std::vector<TrialStep> whole_steps(std::vector<TrialStep> trial) {
   return trial;
 }
 
+double compute_of(const profiler::PlaceBreakdown& place) { return to_s(place.forward() + place.backward()); }
+
+// From step to step, of each device around its own median. 1.48 times the median distance is the standard deviation of
+// what is normally distributed; one step that was disturbed does not move it.
+double compute_deviation(const std::vector<TrialStep>& trial) {
+  constexpr double kOfNormals = 1.4826;
+  std::vector<double> distances;
+  for (std::size_t place = 0; place < trial.front().breakdown.places.size(); ++place) {
+    std::vector<double> seconds;
+    for (const TrialStep& step : trial) seconds.push_back(compute_of(step.breakdown.places[place]));
+    const double middle = median(seconds);
+    for (const double one : seconds)
+      if (middle > 0) distances.push_back(std::abs(one / middle - 1));
+  }
+  return distances.empty() ? 0 : kOfNormals * median(distances);
+}
+
 profiler::StepSummary summary_of(const std::vector<TrialStep>& trial) {
-  std::vector<double> seconds, without_load;
+  std::vector<double> seconds, without_load, computes;
   for (const TrialStep& step : trial) {
     seconds.push_back(to_s(step.breakdown.step));
     without_load.push_back(to_s(step.breakdown.step - step.breakdown.mean().load()));
+    computes.push_back(compute_of(step.breakdown.mean()));
   }
   const double middle = median(seconds);
   return {.steps = static_cast<int>(seconds.size()),
           .median_s = middle,
           .median_without_load_s = median(without_load),
           .fastest_s = *std::ranges::min_element(seconds),
-          .samples_per_s = static_cast<double>(trial.front().stats.samples) / middle};
+          .samples_per_s = static_cast<double>(trial.front().stats.samples) / middle,
+          .compute_s = median(computes),
+          .compute_deviation = compute_deviation(trial)};
 }
 
 report::RunTotals totals_of(const std::vector<TrialStep>& trial, const report::RunFacts& facts) {
@@ -114,6 +136,9 @@ std::vector<tune::Advice> advice_of(const Setup& setup, const report::RunTotals&
 void add_prediction(const Setup& setup, const Plan& plan, double replica_samples, LayerProfile& profile) {
   const tune::StepPrediction predicted =
       tune::predict_step(plan, profile.costs(), replica_samples, step_overheads(setup, profile));
+  const auto devices = static_cast<double>(predicted.devices.size());
+  for (const tune::DevicePrediction& device : predicted.devices)
+    profile.step->predicted_compute_s += device.compute / devices;
   profile.step->predicted_s = predicted.seconds;
   profile.step->predicted_allreduce_s = predicted.all_reduce;
   profile.step->predicted_update_s = predicted.update;
@@ -172,7 +197,8 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   std::uint64_t trained_bytes = 0;
   for (const profiler::MeasuredLayer& layer : profile.layers) trained_bytes += layer.cost.gradient_bytes;
   const auto stages = static_cast<std::uint64_t>(plan_request(setup).stages());
-  profile.update = measure::measure_update(workload_of(setup), trained_bytes / stages);
+  profile.update = measure::measure_update(workload_of(setup), trained_bytes / stages, std::max(places, 1));
+  if (setup.train_set) profile.load = measure_loading(setup);
   return profile;
 }
 
@@ -197,13 +223,25 @@ measure::ReplicaGroup replica_group(const Setup& setup, comm::Processes* process
   return group;
 }
 
-// One replica has none, but other plans on these CPU devices would have one on each.
-std::optional<profiler::AllReduceLink> all_reduce_of(const Setup& setup, comm::Processes* processes,
-                                                     std::uint64_t bucket) {
+// One replica has none, but other plans on these CPU devices would have one on each of 2, 4, ... or all of them.
+std::vector<profiler::AllReduceLink> all_reduces_of(const Setup& setup, comm::Processes* processes,
+                                                    std::uint64_t bucket) {
   measure::ReplicaGroup group = replica_group(setup, processes);
+  std::vector<std::size_t> replicas{group.devices.size()};
   const bool is_one = processes == nullptr && group.devices.size() == 1;
-  if (is_one && shares_memory(setup)) group.devices = setup.devices;
-  return measure::measure_all_reduce(group, bucket);
+  if (is_one && shares_memory(setup)) {
+    replicas.clear();
+    for (std::size_t count = 2; count < setup.devices.size(); count *= 2) replicas.push_back(count);
+    replicas.push_back(setup.devices.size());
+    group.devices = setup.devices;
+  }
+  std::vector<profiler::AllReduceLink> links;
+  for (const std::size_t count : replicas) {
+    measure::ReplicaGroup some = group;
+    some.devices.resize(count);
+    if (const auto link = measure::measure_all_reduce(some, bucket)) links.push_back(*link);
+  }
+  return links;
 }
 
 TraceOptions trace_of(const Setup& setup, const ProfileOrders& orders) {
@@ -248,7 +286,7 @@ void measure_composed(Peers& peers, const Setup& setup, const ProfileOrders& ord
                    static_cast<std::uint64_t>(std::ceil(replica_samples / composition.plan.chunks)), profile);
     const std::uint64_t bucket = std::min<std::uint64_t>(
         composition.gradient_bytes(), static_cast<std::uint64_t>(setup.config.replicas.bucket_mb * 1024 * 1024));
-    if (setup.config.replicas.sync != "none") profile.all_reduce = all_reduce_of(setup, peers.processes(), bucket);
+    if (setup.config.replicas.sync != "none") profile.all_reduces = all_reduces_of(setup, peers.processes(), bucket);
     if (!peers.keeps_records()) return;
     add_prediction(setup, composition.plan, replica_samples, profile);
     const report::RunFacts facts = facts_of(setup, composition);
@@ -269,6 +307,7 @@ ProfileOutcome lead(Peers& peers, const Setup& setup, const ProfileOptions& opti
   measure_composed(peers, setup, orders, outcome);
   storage::write_text_atomically(options.out, concat(outcome.to_json().dump(2), "\n"));
   log_info(concat("profile written to ", options.out.string()));
+  measure::keep_profile(setup.config.pipeline.cost_cache, workload_of(setup), outcome.profile);
   return outcome;
 }
 

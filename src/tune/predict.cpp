@@ -9,6 +9,7 @@
 #include "pipeline/schedule/inspect.h"
 #include "pipeline/schedule/plan_schedule.h"
 #include "tune/contention.h"
+#include "tune/expected_maximum.h"
 
 namespace sluice::tune {
 namespace {
@@ -77,14 +78,21 @@ StepPrediction predict_step(const pipeline::Simulator& simulator, const StepCost
   if (costs.overheads.all_reduce) {
     step.all_reduce = std::max(0.0, end_of_reductions(schedule, compute, costs) - compute.makespan);
   }
+  const StepOverheads& overheads = costs.overheads;
+  if (overheads.deviation > 0 && overheads.replicas > 1)
+    step.all_reduce += expected_maximum(overheads.replicas) * overheads.deviation * compute.makespan;
   const std::vector<double> updates = updates_of(schedule, costs);
   step.update = std::ranges::max(updates);
   step.seconds = costs.frozen_s + compute.makespan + step.all_reduce + step.update;
+  const LoadTimes loading = overheads.loading ? load_times(*overheads.loading, step.seconds) : LoadTimes();
+  step.load = loading.waits;
+  step.seconds += loading.slows + loading.waits;
   for (std::size_t device = 0; device < updates.size(); ++device) {
     const auto& [start, end, busy, idle] = compute.devices[device];
-    step.devices.push_back({.compute = costs.frozen_s + busy,
+    step.devices.push_back({.compute = costs.frozen_s + busy + loading.slows,
                             .all_reduce = step.all_reduce,
                             .update = updates[device],
+                            .load = step.load,
                             .bubble = idle + step.update - updates[device]});
   }
   return step;

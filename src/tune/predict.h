@@ -4,7 +4,8 @@
 // its own order (pipeline/schedule/simulate.h), with a hop wherever a result goes to another device. Buckets of
 // gradients are summed over the replicas as soon as they are whole (reductions.h). When everything has ended, the
 // weights are updated. A run hides more of an all-reduce where local replicas sum different stages at the same time.
-// Devices of one machine slow each other down (contention.h). Not here: loading. Pure. Times in seconds.
+// Devices of one machine slow each other down (contention.h), and so does loading (loading.h). Replicas wait for the
+// slowest of them (expected_maximum.h). Pure. Times in seconds.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,7 @@
 #include "core/plan.h"
 #include "pipeline/schedule/action.h"
 #include "pipeline/schedule/simulate.h"
+#include "tune/loading.h"
 #include "tune/reductions.h"
 
 namespace sluice::tune {
@@ -35,6 +37,11 @@ struct StepOverheads {
   int contenders = 1;                // devices that ran together where LayerCost::slowdown was measured; 1: it was not
   int local_replicas = 1;            // that share the machine with those slowed down
   double frozen_share = 1;           // of the samples run through the frozen layers; of the rest it is known
+  std::optional<Loading> loading;    // nothing: batches are there
+  // Of what a replica computes in a step, the standard deviation from step to step as a share of it; and how many
+  // replicas wait for the slowest.
+  double deviation = 0;
+  int replicas = 1;
 };
 
 // What the stages of a replica cost. Those of one micro-batch, where nothing else is said.
@@ -52,8 +59,9 @@ struct StepCosts {
 // They add up to the step.
 struct DevicePrediction {
   double compute = 0;
-  double all_reduce = 0;  // that no device's compute hides
+  double all_reduce = 0;  // that no device's compute hides, with waiting for the slowest replica
   double update = 0;
+  double load = 0;    // waiting for the batch
   double bubble = 0;  // waiting for other devices
 };
 
@@ -61,6 +69,7 @@ struct StepPrediction {
   double seconds = 0;
   double all_reduce = 0;  // that nothing hides: from the last action of any device to the last sum
   double update = 0;      // of the device with most weights
+  double load = 0;        // waiting for the batch
   std::vector<DevicePrediction> devices;
 };
 

@@ -86,7 +86,11 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual(profile["step"]["steps"], 2)
         self.assertEqual([(link["from_device"], link["to_device"]) for link in profile["stage_links"]], [("cpu:0", "cpu:1")])
         self.assertIsNone(profile["stage_links"][0]["bytes_per_s"])
-        self.assertEqual(profile["all_reduce"]["local_replicas"], 2, "if each device had one")
+        self.assertEqual([link["local_replicas"] for link in profile["all_reduces"]], [2], "if each device had one")
+        self.assertGreater(profile["load"]["sample_s"], 0)
+        self.assertGreaterEqual(profile["load"]["sample_s"], 0.9 * profile["load"]["cpu_s"])
+        self.assertGreater(profile["step"]["compute_s"], 0)
+        self.assertLess(profile["step"]["compute_s"], profile["step"]["median_s"])
         for stage in profile["stage_memory"]:
             self.assertGreater(stage["live_bytes"], 0)
             self.assertEqual(stage["live_bytes"], stage["predicted_live_bytes"])
@@ -122,7 +126,7 @@ class ProfileTest(unittest.TestCase):
             self.assertEqual(len(re.findall(rf"^{re.escape(layer['name'])} ", done.stdout, re.MULTILINE)), 2, "times, bytes")
         for part in ("forward ms", "input ms", "weight ms", "a + b n", "stage 0 to 1", "all-reduce", "median of 2 steps"):
             self.assertIn(part, done.stdout)
-        self.assertEqual(profile["all_reduce"]["local_replicas"], 2)
+        self.assertEqual([link["local_replicas"] for link in profile["all_reduces"]], [2])
         self.assertGreater(profile["step"]["predicted_allreduce_s"], 0)
 
     def test_the_same_machine_has_the_same_fingerprint(self):
@@ -160,9 +164,9 @@ class ProfileTest(unittest.TestCase):
         self.assertEqual([done.returncode for done in ranks], [0, 0], [done.stderr for done in ranks])
         profile = json.loads(ranks[0].stdout)
         self.assertEqual(ranks[1].stdout, "")
-        self.assertEqual((profile["all_reduce"]["processes"], profile["all_reduce"]["local_replicas"]), (2, 1))
+        (link,) = profile["all_reduces"]
+        self.assertEqual((link["processes"], link["local_replicas"]), (2, 1))
         # Either part of the line may be zero where other programs disturb the measurement, but not both.
-        link = profile["all_reduce"]
         self.assertGreater(link["latency_s"] + 4096 / (link.get("bytes_per_s") or math.inf), 0)
         self.assertEqual(profile["micro_batch"], 4)
 

@@ -80,9 +80,10 @@ LayerProfile example() {
   profile.layers.push_back(example_layer());
   profile.stage_links = {{0, 1, "cpu:0", "cpu:1", {1e-6, std::nullopt, 0}},
                          {1, 2, "cpu:1", "cuda:0", {1e-5, 1e10, 0.1}}};
-  profile.all_reduce = {2, 3, {1e-4, 1.25e7, 0.3}};
+  profile.all_reduces = {{2, 3, {1e-4, 1.25e7, 0.3}}, {2, 4, {2e-4, 1e7, 0.1}}};
   profile.update = AffineCost{1e-6, 2e-10, 0.05};
-  profile.step = {10, 0.5, 0.48, 0.45, 32.0, 0.4, 0.03, 0.02};
+  profile.load = LoadCost{3e-4, 2e-4};
+  profile.step = {10, 0.5, 0.48, 0.45, 32.0, 0.4, 0.03, 0.02, 0.36, 0.32, 0.01};
   profile.stage_memory = {{0, "cpu:0", 1000, 1001}};
   profile.device_memory = {{"cpu:0", 2000, 2002}};
   return profile;
@@ -115,19 +116,51 @@ TEST(LayerProfile, IsReadAsItWasWritten) {
   EXPECT_EQ(read.costs().at(0).saved_bytes, (AffineBytes{128, 12'288}));
   EXPECT_FALSE(read.stage_links.at(0).cost.bytes_per_s.has_value());
   EXPECT_EQ(read.stage_links.at(1).cost.bytes_per_s, 1e10);
-  EXPECT_EQ(read.all_reduce->local_replicas, 3);
+  EXPECT_EQ(read.all_reduces.at(1).local_replicas, 4);
+  EXPECT_EQ(read.load->cpu_s, 2e-4);
   EXPECT_EQ(read.update->b_s, 2e-10);
   EXPECT_EQ(read.step->steps, 10);
   EXPECT_EQ(read.step->predicted_update_s, 0.02);
 }
 
+TEST(LayerProfile, TimesAreScaledToThoseOfWholeSteps) {
+  LayerProfile profile = example();
+  ASSERT_DOUBLE_EQ(profile.compute_scale(), 0.36 / 0.32);
+  const LayerCost alone = profile.layers.at(0).cost, scaled = profile.costs().at(0);
+  for (const double samples : {0.5, 1.0, 7.0, 32.0, 100.0}) {
+    EXPECT_NEAR(scaled.forward.at(samples), 1.125 * alone.forward.at(samples), 1e-12);
+    EXPECT_NEAR(scaled.backward.at(samples), 1.125 * alone.backward.at(samples), 1e-12);
+    EXPECT_NEAR(scaled.input_gradient.at(samples), 1.125 * alone.input_gradient.at(samples), 1e-12);
+    EXPECT_NEAR(scaled.weight_gradient.at(samples), 1.125 * alone.weight_gradient.at(samples), 1e-12);
+  }
+  EXPECT_DOUBLE_EQ(scaled.first_forward_s, 1.125 * alone.first_forward_s);
+  EXPECT_DOUBLE_EQ(scaled.first_backward_s, 1.125 * alone.first_backward_s);
+  EXPECT_EQ(scaled.slowdown, alone.slowdown);
+  profile.step.reset();
+  EXPECT_EQ(profile.compute_scale(), 1);
+}
+
+TEST(LayerProfile, AnAllReduceIsThatOfTheReplicasOrTheNextMore) {
+  LayerProfile profile;
+  EXPECT_EQ(profile.all_reduce_of(1, 2), nullptr);
+  profile.all_reduces = {{1, 2, {.latency_s = 2}}, {1, 8, {.latency_s = 8}}, {1, 4, {.latency_s = 4}}};
+  const auto latency = [&](int replicas) { return profile.all_reduce_of(1, replicas)->latency_s; };
+  EXPECT_EQ(latency(2), 2);
+  EXPECT_EQ(latency(3), 4);
+  EXPECT_EQ(latency(4), 4);
+  EXPECT_EQ(latency(5), 8);
+  EXPECT_EQ(latency(9), 8) << "the largest there is";
+  EXPECT_EQ(profile.all_reduce_of(2, 2), nullptr) << "of a network nothing is known";
+}
+
 TEST(LayerProfile, WhatIsNotThereIsNull) {
   LayerProfile profile = example();
-  profile.all_reduce.reset();
+  profile.all_reduces.clear();
+  profile.load.reset();
   profile.step.reset();
   profile.stage_links.clear();
   const std::string text = to_json_text(profile);
-  EXPECT_TRUE(ordered_json::parse(text).at("all_reduce").is_null());
+  EXPECT_TRUE(ordered_json::parse(text).at("load").is_null());
   EXPECT_EQ(to_json_text(parse_profile(text, "p.json")), text);
 }
 
@@ -170,7 +203,7 @@ TEST(LayerProfile, TimesOfAClockSayNothingOfAGpu) {
 
 // As measured at the sizes of `times`, in between by straight lines, beyond them by the line's slope.
 TEST(LayerProfile, CostsGoThroughWhatWasMeasured) {
-  const LayerCost cost = parse_profile(to_json_text(example()), "p.json").costs().at(0);
+  const LayerCost cost = parse_profile(to_json_text(example()), "p.json").layers.at(0).cost;
   const SizedCost& forward = cost.forward;
   EXPECT_DOUBLE_EQ(forward.at(1), 1e-4);
   EXPECT_DOUBLE_EQ(forward.at(16), 1e-3);
@@ -207,8 +240,8 @@ TEST(LayerProfile, RefusalsNameFileAndField) {
       {[](auto& j) { j["fingerprint"]["cores"] = 9'999'999'999; }, "fingerprint.cores is 9999999999"},
       {[](auto& j) { j["fingerprint"]["cores"] = 4; }, "fingerprint_hash"},
       {[](auto& j) { j["stage_links"][1]["bytes_per_s"] = 0; }, "stage_links[1].bytes_per_s is 0"},
-      {[](auto& j) { j["all_reduce"]["bytes_per_s"] = 0; }, "all_reduce.bytes_per_s is 0"},
-      {[](auto& j) { j["schema_version"] = 5; }, "schema_version is 5, but this version of sluice reads 7"},
+      {[](auto& j) { j["all_reduces"][1]["bytes_per_s"] = 0; }, "all_reduces[1].bytes_per_s is 0"},
+      {[](auto& j) { j["schema_version"] = 5; }, "schema_version is 5, but this version of sluice reads 8"},
       {[](auto& j) { j["kind"] = "plan"; }, "p.json is no layer profile"},
   };
   for (const auto& [change, part] : cases) EXPECT_THAT(refusal_after(change), HasSubstr(part));

@@ -79,14 +79,15 @@ std::string links_text(const LayerProfile& profile) {
     text += concat("\nstage ", link.from_stage, " to ", link.to_stage, " (", link.from_device, " to ", link.to_device,
                    "): ", link_text(link.cost));
   }
-  if (profile.all_reduce) {
-    text += concat("\nall-reduce (", counted(profile.all_reduce->processes, "process"), ", ",
-                   counted(profile.all_reduce->local_replicas, "replica"),
-                   " in each): ", link_text(profile.all_reduce->cost));
-  }
+  for (const profiler::AllReduceLink& sum : profile.all_reduces)
+    text += concat("\nall-reduce (", counted(sum.processes, "process"), ", ", counted(sum.local_replicas, "replica"),
+                   " in each): ", link_text(sum.cost));
   if (profile.update)
     text += concat("\noptimizer: ", fixed(profile.update->a_s * 1e6, 1), " us + ",
                    fixed(profile.update->b_s * 1e6 * 1024 * 1024, 1), " us a MiB of weights");
+  if (profile.load)
+    text += concat("\nloading by one thread: ", fixed(profile.load->sample_s * 1e6, 1), " us a sample, of it ",
+                   fixed(profile.load->cpu_s * 1e6, 1), " us at work");
   return text;
 }
 
@@ -94,8 +95,9 @@ std::string steps_text(const profiler::StepSummary& step) {
   const auto ms = [](double seconds) { return concat(fixed(seconds * 1e3, 1), " ms"); };
   return concat("\nmedian of ", counted(step.steps, "step"), ": ", ms(step.median_s), ", ",
                 fixed(step.samples_per_s, 1), " samples/s; the fastest: ", ms(step.fastest_s), "; without load ",
-                ms(step.median_without_load_s), ", predicted ", ms(step.predicted_s),
-                ", of it all-reduce that nothing hides ", ms(step.predicted_allreduce_s), ", optimizer ",
+                ms(step.median_without_load_s), ", predicted ", ms(step.predicted_s), " (computing ",
+                ms(step.compute_s), ", by the layers alone ", ms(step.predicted_compute_s),
+                "), of it all-reduce that nothing hides ", ms(step.predicted_allreduce_s), ", optimizer ",
                 ms(step.predicted_update_s));
 }
 

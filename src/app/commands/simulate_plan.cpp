@@ -28,29 +28,35 @@ ordered_json json_of_prediction(const WhatIf& answer) {
     devices.push_back({{"compute_s", device.compute},
                        {"bubble_s", device.bubble},
                        {"allreduce_exposed_s", device.all_reduce},
-                       {"optimizer_s", device.update}});
+                       {"optimizer_s", device.update},
+                       {"load_s", device.load}});
     if (d < answer.device_bytes.size()) devices.back()["bytes"] = answer.device_bytes[d];
   }
-  return {{"plan", train::plan_json(answer.plan)}, {"step_s", answer.step.seconds},
-          {"samples_per_s", answer.samples_per_s}, {"allreduce_exposed_s", answer.step.all_reduce},
-          {"optimizer_s", answer.step.update},     {"devices", devices}};
+  return {{"plan", train::plan_json(answer.plan)},
+          {"step_s", answer.step.seconds},
+          {"samples_per_s", answer.samples_per_s},
+          {"allreduce_exposed_s", answer.step.all_reduce},
+          {"optimizer_s", answer.step.update},
+          {"load_s", answer.step.load},
+          {"devices", devices}};
 }
 
 std::string text_of_prediction(const WhatIf& answer) {
   const auto ms = [](double seconds) { return fixed(in_ms(seconds), 1); };
-  std::vector<TextRow> rows{{"device", "compute ms", "bubble ms", "all-reduce ms", "optimizer ms", "memory"}};
+  std::vector<TextRow> rows{
+      {"device", "compute ms", "bubble ms", "all-reduce ms", "optimizer ms", "load ms", "memory"}};
   for (std::size_t d = 0; d < answer.step.devices.size(); ++d) {
     const tune::DevicePrediction& device = answer.step.devices[d];
     rows.push_back({std::to_string(d), ms(device.compute), ms(device.bubble), ms(device.all_reduce), ms(device.update),
-                    d < answer.device_bytes.size() ? human_bytes(answer.device_bytes[d]) : ""});
+                    ms(device.load), d < answer.device_bytes.size() ? human_bytes(answer.device_bytes[d]) : ""});
   }
   std::vector<std::string> counts;
   for (const int layers : answer.plan.partition.layers_per_stage) counts.push_back(std::to_string(layers));
   return concat(counted(answer.plan.replicas, "replica"), " of ", counted(answer.plan.stages(), "stage"), " (",
                 join(counts, ", "), " layers), ", counted(answer.plan.chunks, "micro-batch"), ", schedule ",
                 answer.plan.schedule, "\n\n", text_table(rows, std::array{Align::kRight}),
-                "\n\npredicted: ", ms(answer.step.seconds), " ms a step without loading, ",
-                fixed(answer.samples_per_s, 1), " samples/s");
+                "\n\npredicted: ", ms(answer.step.seconds), " ms a step, ", fixed(answer.samples_per_s, 1),
+                " samples/s");
 }
 
 }  // namespace

@@ -22,9 +22,13 @@ std::optional<fs::path> folder_from(const char* variable) {
   return fs::path(value);
 }
 
-fs::path file_of(const fs::path& folder, const profiler::LayerProfile& profile) {
-  return folder / concat(profile.fingerprint.model.name, "-", profiler::short_hash(profile.fingerprint), "-",
-                         profile.micro_batch, ".json");
+std::string name_of_profile(const profiler::LayerProfile& profile) {
+  return concat(profile.fingerprint.model.name, "-", profiler::short_hash(profile.fingerprint), ".json");
+}
+
+std::string name_of_costs(const profiler::LayerProfile& profile) {
+  return concat(profile.fingerprint.model.name, "-", profiler::short_hash(profile.fingerprint), "-",
+                profile.micro_batch, ".json");
 }
 
 // This program, in place of a version: a new build may have other kernels under the same one. Nothing where it cannot
@@ -39,6 +43,45 @@ std::optional<std::string> identity_of_program() {
 
 profiler::Fingerprint key_of(const Workload& workload) { return fingerprint_of(workload, ""); }
 
+// As it was kept by this very program; nothing where there is none.
+std::optional<profiler::LayerProfile> find(const std::string& choice, const Workload& workload,
+                                           const profiler::LayerProfile& wanted, const std::string& name) {
+  const auto folder = cost_cache_folder(choice);
+  const auto identity = identity_of_program();
+  if (!folder || !identity) return std::nullopt;
+  const fs::path file = *folder / name;
+  std::error_code unknown;
+  if (!fs::exists(file, unknown)) return std::nullopt;
+  try {
+    profiler::LayerProfile found = profiler::read_profile(file);
+    if (found.fingerprint.sluice != *identity) return std::nullopt;  // an older build's
+    found.fingerprint.sluice = wanted.fingerprint.sluice;
+    if (found.fingerprint == wanted.fingerprint && static_cast<int>(found.layers.size()) == workload.layers)
+      return found;
+    log_warning(concat(file.string(), " is not of this machine and model; measuring again"));
+  } catch (const Error& error) {
+    log_warning(concat(file.string(), " cannot be read and is written anew; measuring again"));
+    log_debug(error.what());
+  }
+  return std::nullopt;
+}
+
+void keep(const std::string& choice, const Workload& workload, profiler::LayerProfile profile,
+          const std::string& name) {
+  const auto folder = cost_cache_folder(choice);
+  const auto identity = identity_of_program();
+  const bool has_all = device::peak_bytes(workload.device).has_value();
+  if (!folder || !identity || !has_all) return;
+  profile.fingerprint.sluice = *identity;
+  try {
+    storage::make_directories(*folder);
+    storage::write_text_atomically(*folder / name, profiler::to_json_text(profile));
+  } catch (const Error& error) {
+    log_warning(concat("the measured layer costs are not kept: ", error.what(),
+                       " (pipeline.cost_cache names another folder, or \"off\")"));
+  }
+}
+
 }  // namespace
 
 std::optional<fs::path> cost_cache_folder(const std::string& choice) {
@@ -51,46 +94,27 @@ std::optional<fs::path> cost_cache_folder(const std::string& choice) {
 
 std::optional<profiler::LayerProfile> find_costs(const std::string& choice, const Workload& workload,
                                                  std::int64_t micro_batch) {
-  const auto folder = cost_cache_folder(choice);
-  const auto identity = identity_of_program();
-  if (!folder || !identity) return std::nullopt;
   profiler::LayerProfile wanted{.fingerprint = key_of(workload), .micro_batch = micro_batch};
-  const fs::path file = file_of(*folder, wanted);
-  wanted.fingerprint.sluice = *identity;
-  std::error_code unknown;
-  if (!fs::exists(file, unknown)) return std::nullopt;
-  try {
-    profiler::LayerProfile found = profiler::read_profile(file);
-    if (found.fingerprint.sluice != wanted.fingerprint.sluice) return std::nullopt;  // an older build's
-    const bool is_of_this = found.fingerprint == wanted.fingerprint && found.micro_batch == micro_batch &&
-                            static_cast<int>(found.layers.size()) == workload.layers;
-    if (is_of_this) {
-      log_info(concat("layer costs come from ", file.string(), "; delete it to measure again"));
-      return found;
-    }
-    log_warning(concat(file.string(), " is not of this machine and model; measuring again"));
-  } catch (const Error& error) {
-    log_warning(concat(file.string(), " cannot be read and is written anew; measuring again"));
-    log_debug(error.what());
-  }
+  auto found = find(choice, workload, wanted, name_of_costs(wanted));
+  if (!found || found->micro_batch == micro_batch) return found;
   return std::nullopt;
 }
 
 void keep_costs(const std::string& choice, const Workload& workload, profiler::LayerProfile profile) {
-  const auto folder = cost_cache_folder(choice);
-  const auto identity = identity_of_program();
-  const bool has_all = device::peak_bytes(workload.device).has_value();
-  if (!folder || !identity || !has_all) return;
   profile.fingerprint = key_of(workload);
-  const fs::path file = file_of(*folder, profile);
-  profile.fingerprint.sluice = *identity;
-  try {
-    storage::make_directories(*folder);
-    storage::write_text_atomically(file, profiler::to_json_text(profile));
-  } catch (const Error& error) {
-    log_warning(concat("the measured layer costs are not kept: ", error.what(),
-                       " (pipeline.cost_cache names another folder, or \"off\")"));
-  }
+  const std::string name = name_of_costs(profile);
+  keep(choice, workload, std::move(profile), name);
+}
+
+std::optional<profiler::LayerProfile> find_profile(const std::string& choice, const Workload& workload) {
+  const profiler::LayerProfile wanted{.fingerprint = key_of(workload)};
+  return find(choice, workload, wanted, name_of_profile(wanted));
+}
+
+void keep_profile(const std::string& choice, const Workload& workload, profiler::LayerProfile profile) {
+  profile.fingerprint = key_of(workload);
+  const std::string name = name_of_profile(profile);
+  keep(choice, workload, std::move(profile), name);
 }
 
 }  // namespace sluice::measure

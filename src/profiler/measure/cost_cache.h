@@ -1,8 +1,9 @@
 // cost_cache: measured layer costs kept between runs (`pipeline.cost_cache`): a profile file (docs/profile.md) for each
-// fingerprint of machine, software and model, and size of a micro-batch. One that another build of this program wrote
-// is not used: it may have run other kernels. Nothing is kept where memory is not counted (device/memory.h). Nothing
-// depends on the cache: a file that cannot be read is measured again, and one that cannot be written is warned of.
-// Several processes may use one folder at once. Not here: measuring (measure_layers.h). Threads: any.
+// fingerprint of machine, software and model, and size of a micro-batch; and beside them whole profiles. One that
+// another build of this program wrote is not used: it may have run other kernels. Nothing is kept where memory is not
+// counted (device/memory.h). Nothing depends on the cache: a file that cannot be read is measured again, and one that
+// cannot be written is warned of. Several processes may use one folder at once. Not here: measuring (measure_layers.h).
+// Threads: any.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +20,11 @@ namespace sluice::measure {
 
 [[nodiscard]] std::optional<profiler::LayerProfile> find_costs(const std::string& choice, const Workload& workload,
                                                                std::int64_t micro_batch);
-// Its fingerprint is put in here.
+// Fingerprints are put in here.
 void keep_costs(const std::string& choice, const Workload& workload, profiler::LayerProfile profile);
+
+// The last whole profile that was measured of this workload (`sluice profile`), whatever its plan and micro-batch.
+[[nodiscard]] std::optional<profiler::LayerProfile> find_profile(const std::string& choice, const Workload& workload);
+void keep_profile(const std::string& choice, const Workload& workload, profiler::LayerProfile profile);
 
 }  // namespace sluice::measure

@@ -1,10 +1,14 @@
 #include "profiler/measure/measure_update.h"
 
+#include <barrier>
 #include <exception>
+#include <thread>
+#include <vector>
 
 #include <ATen/ATen.h>
 
 #include "core/clock.h"
+#include "core/median.h"
 #include "device/stream.h"
 #include "optim/optimizer.h"
 #include "pipeline/failure.h"
@@ -16,41 +20,79 @@ namespace {
 
 constexpr std::int64_t kOtherBytes = std::int64_t{64} << 20;  // more than the caches of a core or a GPU hold
 
-// Of the second update: the first one meets memory that was never touched. `others` is what a step does in between: its
-// activations push weights and optimizer state out of the caches.
-double time_update(const Workload& workload, const device::Stream& stream, const at::Tensor& others,
-                   std::uint64_t bytes) {
-  const auto elements = static_cast<std::int64_t>(bytes / c10::elementSize(workload.model.dtype));
-  const auto options = at::TensorOptions(workload.model.dtype).device(device::torch_device(workload.device));
-  const at::Tensor gradients = at::zeros({elements}, options);
-  optim::Optimizer optimizer(workload.optimizer, at::zeros({elements}, options), gradients);
-  const auto update = [&] {
-    optimizer.begin_step();
-    optimizer.update(/*lr=*/0.01, /*divisor=*/1, {});
-    gradients.zero_();
+// An update on one device: weights, gradients, optimizer state, and what a step does in between: its activations push
+// these out of the caches.
+class Update {
+ public:
+  Update(const Workload& workload, std::uint64_t bytes)
+      : options_(at::TensorOptions(workload.model.dtype).device(device::torch_device(workload.device))),
+        gradients_(at::zeros({static_cast<std::int64_t>(bytes / c10::elementSize(workload.model.dtype))}, options_)),
+        optimizer_(workload.optimizer, at::zeros_like(gradients_), gradients_),
+        others_(at::zeros({kOtherBytes}, options_.dtype(at::kByte))) {}
+
+  void run() {
+    optimizer_.begin_step();
+    optimizer_.update(/*lr=*/0.01, /*divisor=*/1, {});
+    gradients_.zero_();
+  }
+  void leave_caches() { others_.add_(1); }
+
+ private:
+  at::TensorOptions options_;
+  at::Tensor gradients_;
+  optim::Optimizer optimizer_;
+  at::Tensor others_;
+};
+
+constexpr int kWarmUp = 2, kRepeats = 9;
+
+// Of every update but the first ones, which meet memory that was never touched. start: all devices begin together.
+std::vector<double> time_updates(const Workload& workload, std::uint64_t bytes, std::barrier<>& start) {
+  const auto stream = device::Stream::make(workload.device);
+  const device::StreamGuard guard(stream);
+  Update update(workload, bytes);
+  std::vector<double> times;
+  for (int repeat = 0; repeat < kWarmUp + kRepeats; ++repeat) {
+    update.leave_caches();
     stream.synchronize();
-  };
-  update();
-  others.add_(1);
-  stream.synchronize();
-  const Nanoseconds begin = now_ns();
-  update();
-  return to_s(now_ns() - begin);
+    start.arrive_and_wait();
+    const Nanoseconds begin = now_ns();
+    update.run();
+    stream.synchronize();
+    if (repeat >= kWarmUp) times.push_back(to_s(now_ns() - begin));
+  }
+  return times;
+}
+
+double time_update(const Workload& workload, std::uint64_t bytes, int devices) {
+  std::barrier<> start(devices);
+  std::vector<std::vector<double>> times(static_cast<std::size_t>(devices));
+  std::vector<std::exception_ptr> failures(times.size());
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t device = 0; device < times.size(); ++device)
+      threads.emplace_back([&, device] {
+        failures[device] = run_as_worker(workload.threads, [&] {
+          try {
+            times[device] = time_updates(workload, bytes, start);
+          } catch (...) {
+            start.arrive_and_drop();  // the others do not wait for this one
+            throw;
+          }
+        });
+      });
+  }
+  for (const std::exception_ptr& failure : failures)
+    if (failure) throw pipeline::describe_failure(failure, "measuring the optimizer");
+  return median(times.front());
 }
 
 }  // namespace
 
-AffineCost measure_update(const Workload& workload, std::uint64_t largest_bytes) {
+AffineCost measure_update(const Workload& workload, std::uint64_t largest_bytes, int devices) {
   std::vector<TimeAtSize> points;
-  const std::exception_ptr failure = run_as_worker(workload.threads, [&] {
-    const auto stream = device::Stream::make(workload.device);
-    const device::StreamGuard guard(stream);
-    const at::Tensor others =
-        at::zeros({kOtherBytes}, at::TensorOptions(at::kByte).device(device::torch_device(workload.device)));
-    points = time_sizes(sizes_up_to(largest_bytes),
-                        [&](std::uint64_t bytes) { return time_update(workload, stream, others, bytes); });
-  });
-  if (failure) throw pipeline::describe_failure(failure, "measuring the optimizer");
+  for (const std::uint64_t bytes : sizes_up_to(largest_bytes))
+    points.push_back({static_cast<double>(bytes), time_update(workload, bytes, devices)});
   return profiler::fit_affine(points);
 }
 
