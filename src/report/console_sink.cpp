@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "report/console_text.h"
+#include "report/prediction.h"
 #include "report/time_table.h"
 
 namespace sluice::report {
@@ -58,6 +59,7 @@ void ConsoleSink::log_end(const SummaryReport& report) const {
   const RunTotals& totals = report.totals;
   if (totals.steps == 0) return;
   if (!totals.places.empty()) log_table(time_table(mean_times(totals.places), {}, totals.steps, facts_.processes));
+  if (const std::string line = prediction_line(report.fields.at("predicted")); !line.empty()) log_info(line);
   if (totals.evaluation + totals.checkpoints > 0) {
     log_info(concat("between the steps: evaluation ", human_duration(to_s(totals.evaluation)), ", checkpoints ",
                     human_duration(to_s(totals.checkpoints))));

@@ -42,13 +42,21 @@ void Reporter::plan(RunFacts facts, const ordered_json& description, std::int64_
   for (const auto& [kind, bytes] : facts_.memory) facts.memory[kind] = std::max(facts.memory[kind], bytes);
   facts_ = std::move(facts);
   of_plan_ = settled_ = {};
+  stages_of_plan_ = settled_stages_ = {};
+  prediction_.reset();
   for (const auto& sink : sinks_) sink->plan(facts_, description, steps_done);
 }
 
 std::optional<double> Reporter::step_ms_of_plan() const {
-  const RunTotals& totals = settled_.steps > 0 ? settled_ : of_plan_;
+  const RunTotals& totals = is_settled() ? settled_ : of_plan_;
   if (totals.steps == 0) return std::nullopt;
   return to_ms(totals.duration) / static_cast<double>(totals.steps);
+}
+
+void Reporter::predict(const Prediction& prediction) {
+  prediction_ = prediction;
+  event("prediction",
+        {{"step_ms", prediction.step_s * 1e3}, {"by", prediction.by}, {"device_bytes", prediction.device_bytes}});
 }
 
 void Reporter::event(const std::string& name, const ordered_json& fields) {
@@ -68,7 +76,11 @@ void Reporter::step(const StepRecord& record, const StepSpans& spans, bool ends_
   const auto bytes_per_s = network != nullptr ? std::optional(network->total) : std::nullopt;
   totals_.add_step(record.stats, record.breakdown, bytes_per_s, facts_);
   of_plan_.add_step(record.stats, record.breakdown, bytes_per_s, facts_);
-  if (of_plan_.steps > kUnsettledSteps) settled_.add_step(record.stats, record.breakdown, bytes_per_s, facts_);
+  stages_of_plan_.add(spans);
+  if (of_plan_.steps > kUnsettledSteps) {
+    settled_.add_step(record.stats, record.breakdown, bytes_per_s, facts_);
+    settled_stages_.add(spans);
+  }
   add_to_epoch(record);
   const ordered_json fields = step_fields(record, network, facts_);
   const StepReport report{record, spans, fields, network, seconds_left(record.step), ends_interval};
@@ -103,6 +115,15 @@ void Reporter::eval(const EvalRecord& record) {
   if (epoch_is_over_) end_epoch(&record);
 }
 
+ordered_json Reporter::predicted_fields(const ordered_json& peaks) const {
+  const RunTotals& totals = is_settled() ? settled_ : of_plan_;
+  const StageTimes& stages = is_settled() ? settled_stages_ : stages_of_plan_;
+  MeasuredRun measured{.step_ms = step_ms_of_plan(), .by_stages_ms = {}, .device_bytes = peaks};
+  if (const auto seconds = facts_.by_pushes ? std::nullopt : stages.step_s(facts_.plan, totals.places))
+    measured.by_stages_ms = *seconds * 1e3;
+  return prediction_fields(prediction_, measured);
+}
+
 ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_done) {
   if (epoch_is_over_) end_epoch(nullptr);  // its evaluation was cut off
   const double wall_s = metrics_->time_s();
@@ -113,6 +134,7 @@ ordered_json Reporter::summary(const std::string& outcome, std::int64_t steps_do
   if (const auto of_plan = step_ms_of_plan()) fields["step_ms_of_last_plan"] = *of_plan;
   if (is_known) fields["breakdown_of_last_plan"] = mean_breakdown(of_plan_.places);
   fields.update(summary_fields(totals_, is_known ? &advice : nullptr, last_eval_, facts_));
+  fields["predicted"] = predicted_fields(fields["peak_memory_bytes"]);
   const auto train_loss = last_step_ ? std::optional(epoch_.loss()) : std::nullopt;
   for (const auto& sink : sinks_)
     sink->summary({outcome, steps_done, wall_s, totals_, advice, train_loss, last_eval_, fields});

@@ -15,7 +15,9 @@
 #include "profiler/network.h"
 #include "report/event_writer.h"
 #include "report/metrics_sink.h"
+#include "report/prediction.h"
 #include "report/run_sink.h"
+#include "report/stage_times.h"
 #include "storage/run_dir.h"
 
 namespace sluice::report {
@@ -41,6 +43,8 @@ class Reporter {
 
   // Before the first step, and where the plan changes in the run. facts: of the steps that follow.
   void plan(RunFacts facts, const nlohmann::ordered_json& description, std::int64_t steps_done = 0);
+  // Of the present plan, after it was told.
+  void predict(const Prediction& prediction);
   // `ends_interval`: a line of the console is due. An epoch's last step, and the run's, ends with a summary, which the
   // evaluation joins that follows.
   void step(const StepRecord& record, const StepSpans& spans, bool ends_interval);
@@ -64,7 +68,10 @@ class Reporter {
  private:
   void add_to_epoch(const StepRecord& record);
   void end_epoch(const EvalRecord* evaluation);
+  // Of a summary. peaks: of memory, by device.
+  [[nodiscard]] nlohmann::ordered_json predicted_fields(const nlohmann::ordered_json& peaks) const;
   [[nodiscard]] double seconds_left(std::int64_t step) const;
+  [[nodiscard]] bool is_settled() const { return settled_.steps > 0; }
 
   const storage::RunDir& run_dir_;
   MetricsSink* metrics_;                         // the first of sinks_
@@ -77,6 +84,8 @@ class Reporter {
   RunTotals totals_;            // of this process
   // The same of the last plan, and without its first steps, in which memory is fetched and caches fill: for the advice.
   RunTotals of_plan_, settled_;
+  StageTimes stages_of_plan_, settled_stages_;  // likewise
+  std::optional<Prediction> prediction_;        // of the last plan
   profiler::NetworkSampler network_;
 };
 

@@ -60,7 +60,7 @@ void add_measurements(Json& report, const RunLog& log) {
   report["breakdown"] = value_at(log.summary, "breakdown");
   report["breakdown_steps"] = log.summary.empty() ? Json(nullptr) : Json(log.steps_since_resume);
   report["incomplete_steps"] = log.incomplete_steps;
-  for (const char* name : {"evaluation_s", "checkpoints_s"}) report[name] = value_at(log.summary, name);
+  for (const char* name : {"evaluation_s", "checkpoints_s", "predicted"}) report[name] = value_at(log.summary, name);
   report["peak_memory_bytes"] = value_at(log.summary, "peak_memory_bytes");
   report["advice"] = value_at(log.summary, "advice");
   report["rank_spread"] = rank_spread(log.ranks);

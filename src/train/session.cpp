@@ -14,6 +14,7 @@
 #include "storage/weights_files.h"
 #include "train/choose_chunks.h"
 #include "train/composition.h"
+#include "train/expectation.h"
 #include "train/feature_reuse.h"
 #include "train/finished_run.h"
 #include "train/freeze_plans.h"
@@ -203,10 +204,11 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   files.dir.write_config(files.config);
   if (files.continues) files.checkpoints.set_aside_newer_than(start.steps_done);
   report::Reporter reporter(files.dir, sinks_of(setup.config), start_of_records(files.dir, files.continues, resume));
-  const auto tell_plan = [&](std::int64_t steps_done) {
+  const auto tell_plan = [&, expectation = Expectation::known(setup)](std::int64_t steps_done) {
     report::RunFacts facts = facts_of(setup, composition);
     facts.by_pushes = training.updates != nullptr;
     reporter.plan(std::move(facts), describe_plan(setup, composition, /*chunks_are_open=*/false).json, steps_done);
+    tell(expectation, composition.plan, reporter);
   };
   tell_plan(start.steps_done);
   if (training.updates != nullptr) reporter.event("ps", training.updates->fields());

@@ -1,6 +1,7 @@
 #include "report/html/process_times.h"
 
 #include "core/concat.h"
+#include "core/text.h"
 #include "report/html/history.h"
 
 namespace sluice::report {

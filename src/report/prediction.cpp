@@ -1,0 +1,61 @@
+#include "report/prediction.h"
+
+#include <cmath>
+
+#include "core/concat.h"
+#include "core/text.h"
+#include "report/record_fields.h"
+
+namespace sluice::report {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string percent_off(double error) { return concat(error < 0 ? "" : "+", fixed(100 * error, 1), " %"); }
+
+// Of the device whose prediction is furthest off.
+std::optional<double> memory_error(const Prediction& prediction, const ordered_json& peaks) {
+  std::optional<double> worst;
+  for (const auto& [device, bytes] : prediction.device_bytes) {
+    const auto peak = number_at(peaks, device);
+    if (!peak || *peak <= 0) continue;
+    const double error = static_cast<double>(bytes) / *peak - 1;
+    if (!worst || std::abs(error) > std::abs(*worst)) worst = error;
+  }
+  return worst;
+}
+
+}  // namespace
+
+ordered_json prediction_fields(const std::optional<Prediction>& prediction, const MeasuredRun& measured) {
+  ordered_json fields;
+  if (prediction) {
+    fields["step_ms"] = prediction->step_s * 1e3;
+    fields["by"] = prediction->by;
+    if (measured.step_ms) fields["error"] = prediction->step_s * 1e3 / *measured.step_ms - 1;
+  }
+  if (measured.by_stages_ms && measured.step_ms) {
+    fields["by_stages_ms"] = *measured.by_stages_ms;
+    fields["stages_error"] = *measured.by_stages_ms / *measured.step_ms - 1;
+  }
+  if (prediction && !prediction->device_bytes.empty()) {
+    fields["device_bytes"] = prediction->device_bytes;
+    if (const auto error = memory_error(*prediction, measured.device_bytes)) fields["memory_error"] = *error;
+  }
+  return fields;
+}
+
+std::string prediction_line(const ordered_json& fields) {
+  const auto number = [&](const char* name) { return number_at(fields, name); };
+  std::string text;
+  if (number("step_ms") && number("error"))
+    text = concat("predicted by the ", fields.at("by").get<std::string>(), ": ", fixed(*number("step_ms"), 1),
+                  " ms a step (", percent_off(*number("error")), ")");
+  if (number("by_stages_ms"))
+    text += concat(text.empty() ? "predicted " : ", ", "from what stages took: ", fixed(*number("by_stages_ms"), 1),
+                   " ms (", percent_off(*number("stages_error")), ")");
+  if (number("memory_error")) text += concat(", memory ", percent_off(*number("memory_error")));
+  return text;
+}
+
+}  // namespace sluice::report

@@ -1,0 +1,35 @@
+// prediction: what a plan's steps and devices were predicted to take, beside what they took, as the summary of a run
+// has it. Not here: predicting (tune/predict.h, train/expectation.h). Values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace sluice::report {
+
+struct Prediction {
+  double step_s = 0;
+  std::string by;  // "profile": with links and what devices take from each other; "layers": their costs alone
+  std::map<std::string, std::uint64_t> device_bytes;  // that each device of this process holds at most
+};
+
+// Of the steps under the last plan, without its first ones.
+struct MeasuredRun {
+  std::optional<double> step_ms;        // mean
+  std::optional<double> by_stages_ms;   // StageTimes::step_s()
+  nlohmann::ordered_json device_bytes;  // peaks, by device
+};
+
+// "predicted" of a summary: step_ms, by, error (of the step, relative), by_stages_ms, stages_error, device_bytes,
+// memory_error (of the device that is furthest off). Null where nothing is known.
+[[nodiscard]] nlohmann::ordered_json prediction_fields(const std::optional<Prediction>& prediction,
+                                                       const MeasuredRun& measured);
+
+// The same in words; empty where there is nothing to say.
+[[nodiscard]] std::string prediction_line(const nlohmann::ordered_json& fields);
+
+}  // namespace sluice::report

@@ -1,0 +1,47 @@
+#include "report/stage_times.h"
+
+#include <set>
+
+#include "pipeline/schedule/plan_schedule.h"
+#include "tune/predict.h"
+
+namespace sluice::report {
+
+void StageTimes::add(const StepSpans& spans) {
+  if (spans.dropped > 0) return;
+  std::set<ReplicaId> replicas;
+  for (const StepSpans::Place& place : spans.places) {
+    if (place.stages.empty()) continue;
+    replicas.insert(place.replica);
+    for (const Span& span : place.spans) {
+      if (index(span.stage) < 0) continue;
+      const auto stage = static_cast<std::size_t>(index(span.stage));
+      if (stages_.size() <= stage) stages_.resize(stage + 1);
+      const double seconds = to_s(span.end - span.begin);
+      if (span.phase == Phase::kForward || span.phase == Phase::kLoss) stages_[stage].forward += seconds;
+      if (span.phase == Phase::kBackward) stages_[stage].backward += seconds;
+      if (span.phase == Phase::kWeightGradient) stages_[stage].weight += seconds;
+    }
+  }
+  replica_steps_ += std::ssize(replicas);
+}
+
+std::optional<double> StageTimes::step_s(const Plan& plan, const PlaceTotals& places) const {
+  if (replica_steps_ == 0 || std::ssize(stages_) != plan.stages() || plan.frozen_layers > 0 || places.empty())
+    return std::nullopt;
+  const double count = static_cast<double>(replica_steps_) * plan.chunks;
+  tune::StepCosts costs;
+  for (const Sums& stage : stages_)
+    costs.stages.push_back({.forward = stage.forward / count,
+                            .input = stage.backward / count,
+                            .weight = stage.weight / count,
+                            .backward = (stage.backward + stage.weight) / count});
+  double seconds = tune::predict_step(pipeline::make_train_schedule(plan, plan.chunks), costs).seconds;
+  for (const PlaceTotal& place : places) {
+    const Nanoseconds others = place.sum.all_reduce_exposed() + place.sum.optimizer() + place.sum.load();
+    seconds += to_s(others) / static_cast<double>(place.steps) / static_cast<double>(places.size());
+  }
+  return seconds;
+}
+
+}  // namespace sluice::report

@@ -1,0 +1,34 @@
+// stage_times: what the stages of this process took in some steps, and how long a step would be by that alone: each
+// stage's mean times put in the order of the schedule, then the sums, the update and the load that nothing hid. What
+// remains between that and the steps themselves, no cost of a stage explains: uneven micro-batches, waking threads,
+// noise. Not here: what stages were predicted to take (tune/predict.h), whose step time goes (profiler/breakdown.h).
+// Threads: one. Times in seconds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/plan.h"
+#include "core/recorder.h"
+#include "report/place_totals.h"
+
+namespace sluice::report {
+
+class StageTimes {
+ public:
+  void add(const StepSpans& spans);
+
+  // places: of the same steps. Nothing where no step was recorded in full, or the plan has frozen layers, whose work is
+  // in no stage.
+  [[nodiscard]] std::optional<double> step_s(const Plan& plan, const PlaceTotals& places) const;
+
+ private:
+  struct Sums {
+    double forward = 0, backward = 0, weight = 0;
+  };
+  std::vector<Sums> stages_;
+  std::int64_t replica_steps_ = 0;  // a step of each local replica counts
+};
+
+}  // namespace sluice::report

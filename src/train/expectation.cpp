@@ -1,0 +1,61 @@
+#include "train/expectation.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/concat.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "profiler/measure/cost_cache.h"
+#include "train/choose_plan.h"
+#include "train/what_if.h"
+#include "tune/memory_model.h"
+
+namespace sluice::train {
+namespace {
+
+std::map<std::string, std::uint64_t> bytes_by_device(const Setup& setup, const Plan& plan,
+                                                     const std::vector<LayerCost>& costs) {
+  const std::size_t places = static_cast<std::size_t>(plan.devices()) * static_cast<std::size_t>(plan.replicas);
+  const tune::MemoryModel model{costs, shares_memory(setup), setup.process.processes};
+  const auto bytes = tune::estimate_device_bytes(model, plan);
+  std::map<std::string, std::uint64_t> by_device;
+  if (!bytes || places != setup.devices.size()) return by_device;
+  for (std::size_t place = 0; place < places; ++place)
+    by_device[device::to_string(setup.devices[place])] += bytes->at(place % bytes->size());
+  return by_device;
+}
+
+}  // namespace
+
+std::optional<Expectation> Expectation::known(const Setup& setup) {
+  if (setup.config.replicas.sync == "ps") return std::nullopt;
+  const std::string& cache = setup.config.pipeline.cost_cache;
+  if (auto profile = measure::find_profile(cache, workload_of(setup)))
+    return Expectation(setup, std::move(*profile), "profile");
+  if (auto layers = measure::find_costs(cache, workload_of(setup), micro_batch_size(setup)))
+    return Expectation(setup, std::move(*layers), "layers");
+  return std::nullopt;
+}
+
+report::Prediction Expectation::of(const Plan& plan) const {
+  const int processes = setup_.process.processes;
+  const double replica_samples = static_cast<double>(plan.global_batch) / (plan.replicas * processes);
+  const tune::StepOverheads overheads = overheads_by_profile(setup_.config, profile_, plan, processes);
+  return {.step_s = tune::predict_step(plan, costs_, replica_samples, overheads).seconds,
+          .by = by_,
+          .device_bytes = bytes_by_device(setup_, plan, costs_)};
+}
+
+void tell(const std::optional<Expectation>& expectation, const Plan& plan, report::Reporter& reporter) {
+  if (!expectation) return;
+  const report::Prediction prediction = expectation->of(plan);
+  std::uint64_t most = 0;
+  for (const auto& [device, bytes] : prediction.device_bytes) most = std::max(most, bytes);
+  log_info(concat("predicted by the ", prediction.by, ": ", fixed(prediction.step_s * 1e3, 1), " ms a step, ",
+                  fixed(static_cast<double>(plan.global_batch) / prediction.step_s, 1), " samples/s",
+                  most > 0 ? concat(", ", human_bytes(most), " on the fullest device") : ""));
+  reporter.predict(prediction);
+}
+
+}  // namespace sluice::train
