@@ -17,6 +17,7 @@
 #include "profiler/measure/cost_cache.h"
 #include "train/choose_plan.h"
 #include "train/composition.h"
+#include "train/expectation.h"
 #include "train/memory_advice.h"
 #include "train/step_batch.h"
 #include "tune/memory_model.h"
@@ -110,9 +111,29 @@ TrialNumbers numbers_to_try(const Setup& setup, const engine::Composition& compo
   return numbers;
 }
 
-std::string what_is_left_out(const TrialNumbers& numbers, const tune::ChunkTrials& trials) {
-  std::vector<int> too_large;
+// Where every process knows costs: the mean of what they predict, so that all decide alike.
+void predict(const Setup& setup, const engine::Composition& composition,
+             std::vector<tune::ChunkCandidate>& candidates) {
+  const auto expectation = Expectation::known(setup);
+  std::vector<double> seconds;
+  for (const tune::ChunkCandidate& candidate : candidates) {
+    Plan plan = composition.plan;
+    plan.chunks = candidate.chunks;
+    seconds.push_back(expectation ? expectation->of(plan).step_s : 0);
+  }
+  seconds.push_back(expectation ? 1 : 0);
+  seconds = mean_over_processes(composition, seconds);
+  if (seconds.back() < 1) return;
+  for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].predicted_s = seconds[i];
+}
+
+std::string what_is_left_out(const TrialNumbers& numbers, const std::vector<tune::ChunkCandidate>& promising,
+                             const tune::ChunkTrials& trials) {
+  std::vector<int> too_large, slower;
   for (const tune::ChunkCandidate& candidate : numbers.all) {
+    const bool is_promising =
+        std::ranges::find(promising, candidate.chunks, &tune::ChunkCandidate::chunks) != promising.end();
+    if (!is_promising && candidate.fits && candidate.chunks <= numbers.most) slower.push_back(candidate.chunks);
     if (!candidate.fits && candidate.chunks <= numbers.most && !trials.has_tried(candidate.chunks))
       too_large.push_back(candidate.chunks);
   }
@@ -121,6 +142,7 @@ std::string what_is_left_out(const TrialNumbers& numbers, const tune::ChunkTrial
     if (!left_out.empty()) text += concat("; ", tune::listed(left_out), left_out.size() == 1 ? " was" : " were", why);
   };
   add(trials.untried(), " not tried within pipeline.planning_budget_s");
+  add(slower, " predicted to be slower");
   add(too_large, " left out: estimated not to fit the memory");
   return text;
 }
@@ -154,12 +176,17 @@ ChunkChoice choose_chunks(const Setup& setup, engine::Engine& engine, const engi
   engine::Composition& composition = engine.composition();
   const engine::BufferSnapshot buffers(composition);
   const TrialNumbers numbers = numbers_to_try(setup, composition, batch.global_samples / count_replicas(setup));
-  tune::ChunkTrials trials(tune::worth_trying(numbers.all, numbers.most), composition.plan.chunks,
-                           chunks_budget(setup));
+  constexpr std::size_t kVerified = 3;
+  std::vector<tune::ChunkCandidate> candidates = tune::worth_trying(numbers.all, numbers.most);
+  predict(setup, composition, candidates);
+  candidates = tune::most_promising(std::move(candidates), kVerified);
+  tune::ChunkTrials trials(candidates, composition.plan.chunks, chunks_budget(setup));
   run_trials(setup, engine, batch, trials);
   buffers.restore();
   composition.executor->recorder().clear();
-  return {.chunks = trials.best().value(), .why = trials.timings(), .left_out = what_is_left_out(numbers, trials)};
+  return {.chunks = trials.best().value(),
+          .why = trials.timings(),
+          .left_out = what_is_left_out(numbers, candidates, trials)};
 }
 
 void decide_chunks(const Setup& setup, engine::Engine& engine, data::Position start) {

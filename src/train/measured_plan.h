@@ -13,7 +13,8 @@ namespace sluice::train {
 // Seconds are medians over the timed steps, parts means over the devices.
 struct MeasuredSteps {
   std::string failure;  // why there are none; empty: there are
-  double step_s = 0;    // without loading
+  double step_s = 0;
+  double error = 0;  // of step_s, the standard error of the median, relative
   double load_s = 0;
   double compute_s = 0;  // forward and backward
   double allreduce_exposed_s = 0;

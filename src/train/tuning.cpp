@@ -1,7 +1,9 @@
 #include "train/tuning.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "core/clock.h"
@@ -17,6 +19,7 @@
 #include "storage/files.h"
 #include "train/child.h"
 #include "train/model_options.h"
+#include "train/plan_settings.h"
 #include "train/scratch_folder.h"
 #include "train/setup.h"
 #include "train/what_if.h"
@@ -108,7 +111,7 @@ config::Config to_profile(config::Config config, int places) {
   config.pipeline.partition.reset();
   config.pipeline.schedule = "1f1b";
   config.pipeline.chunks = std::min<int>(4, static_cast<int>(config.train.global_batch));
-  config.pipeline.recompute = "none";
+  config.pipeline.recompute = {};
   config.train.micro_batch = 0;
   config.replicas.local = 1;
   config.profile.steps = 3;
@@ -145,6 +148,13 @@ Profiles profiles_for(const config::Config& config, const TuneOptions& options, 
   return Profiles(std::move(all));
 }
 
+tune::Refit refit_of(const std::vector<VerifiedPlan>& verified) {
+  tune::Refit refit;
+  for (const VerifiedPlan& one : verified)
+    if (one.ran()) refit.add(one.predicted, one.measured.step_s);
+  return refit;
+}
+
 bool keeps(const TuneOptions& options, const char* key) {
   return std::ranges::find(options.keep, key) != options.keep.end();
 }
@@ -177,10 +187,11 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
       .schedules = schedules_for(config, options),
       .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes) / 10 * 9,
       .shares_memory = on_cpu(config)};
-  if (keeps(options, "pipeline.recompute") || config.pipeline.recompute != "auto") {
-    space.recompute = {config.pipeline.recompute == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone};
+  const config::RecomputeChoice& recompute = config.pipeline.recompute;
+  if (recompute.is_open()) {
+    space.recompute = {tune::Recompute::kNone, tune::Recompute::kLayer, tune::Recompute::kOpen};
   } else {
-    space.recompute = {tune::Recompute::kNone, tune::Recompute::kLayer};
+    space.recompute = {recompute.all == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone};
   }
   if (keeps(options, "pipeline.partition") && config.pipeline.partition)
     space.partition = Partition{*config.pipeline.partition};
@@ -188,12 +199,26 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
   return space;
 }
 
-// The best of the search, one after the other, as long as the budget is enough.
+// The plan to run next: the one with the shortest step of those that have not run, by predictions corrected by what ran
+// (refit.h).
+const tune::Candidate* next_to_run(const tune::SearchResult& search, const std::vector<VerifiedPlan>& verified) {
+  const tune::Refit refit = refit_of(verified);
+  const tune::Candidate* next = nullptr;
+  for (const tune::Candidate& candidate : search.best) {
+    const auto is_this = [&](const VerifiedPlan& one) { return one.predicted.plan == candidate.plan; };
+    if (std::ranges::any_of(verified, is_this)) continue;
+    if (next == nullptr || refit.seconds(candidate) < refit.seconds(*next)) next = &candidate;
+  }
+  return next;
+}
+
+// One after the other, as long as the budget is enough.
 std::vector<VerifiedPlan> verify(const config::Config& config, const tune::SearchResult& search,
                                  const Profiles& profiles, const TuneOptions& options, Nanoseconds begin) {
   std::vector<VerifiedPlan> verified;
-  for (const tune::Candidate& candidate : search.best) {
-    if (std::ssize(verified) >= options.verify) break;
+  while (std::ssize(verified) < options.verify) {
+    const tune::Candidate* const candidate = next_to_run(search, verified);
+    if (candidate == nullptr) break;
     const double left = options.budget_s - to_s(now_ns() - begin);
     if (left < kLeastRun_s) {
       log_warning(concat("the budget of ", human_duration(options.budget_s), " is over after ",
@@ -202,24 +227,39 @@ std::vector<VerifiedPlan> verify(const config::Config& config, const tune::Searc
     }
     log_info(concat("running plan ", verified.size() + 1, " of ",
                     std::min<std::size_t>(options.verify, search.best.size()), ": predicted ",
-                    fixed(candidate.step.seconds * 1e3, 1), " ms a step"));
-    const int threads = on_cpu(config) ? profiles.threads_of(candidate.plan.devices() * candidate.plan.replicas) : 0;
-    const MeasuredSteps measured = measure_steps(with_plan(config, candidate.plan, threads), {.limit_s = left});
+                    fixed(candidate->step.seconds * 1e3, 1), " ms a step"));
+    const int threads = on_cpu(config) ? profiles.threads_of(candidate->plan.devices() * candidate->plan.replicas) : 0;
+    const MeasuredSteps measured = measure_steps(with_plan(config, candidate->plan, threads), {.limit_s = left});
     if (!measured.failure.empty()) log_warning(concat("the plan does not run: ", measured.failure));
-    verified.push_back({candidate, measured});
+    verified.push_back({*candidate, measured});
   }
   return verified;
 }
 
+// Less of everything that a plan can have more of comes first.
+auto complexity(const Plan& plan) {
+  const bool is_plain = plan.schedule == "gpipe" || plan.schedule == "1f1b";
+  return std::tuple(plan.virtual_stages, plan.recompute_any(), !is_plain, plan.devices(), plan.chunks);
+}
+
+// The simplest of those that no measurement tells from the fastest.
 const tune::Candidate& choose(const tune::SearchResult& search, const std::vector<VerifiedPlan>& verified) {
-  const VerifiedPlan* best = nullptr;
+  constexpr double kErrors = 2;  // standard errors of the difference
+  const VerifiedPlan* fastest = nullptr;
   for (const VerifiedPlan& one : verified)
-    if (one.ran() && (best == nullptr || one.measured.step_s < best->measured.step_s)) best = &one;
-  if (best != nullptr) return best->predicted;
-  if (!verified.empty())
+    if (one.ran() && (fastest == nullptr || one.measured.step_s < fastest->measured.step_s)) fastest = &one;
+  if (fastest == nullptr && !verified.empty())
     throw ConfigError(
         concat("none of the ", verified.size(), " best plans runs; the last one: ", verified.back().measured.failure));
-  return search.best.front();
+  if (fastest == nullptr) return search.best.front();
+  const VerifiedPlan* best = fastest;
+  for (const VerifiedPlan& one : verified) {
+    if (!one.ran()) continue;
+    const double noise = kErrors * std::hypot(one.measured.error, fastest->measured.error);
+    const bool is_as_fast = one.measured.step_s <= (1 + noise) * fastest->measured.step_s;
+    if (is_as_fast && complexity(one.predicted.plan) < complexity(best->predicted.plan)) best = &one;
+  }
+  return best->predicted;
 }
 
 void check_can_tune(const config::Config& config, const TuneOptions& options) {
@@ -228,6 +268,11 @@ void check_can_tune(const config::Config& config, const TuneOptions& options) {
         "replicas.sync = \"ps\" has workers of its own pace, which tune does not plan; use \"allreduce\"");
   if (!config.pipeline.order.empty())
     throw ConfigError("pipeline.order is one fixed plan, of which nothing is left to tune; leave it out");
+  if (!config.pipeline.recompute.stages.empty())
+    throw ConfigError(
+        "pipeline.recompute is a list for the stages of one plan, and tune looks for another; write \"auto\", \"none\" "
+        "or "
+        "\"layer\"");
   for (const std::string& key : options.keep) {
     if (std::ranges::find(tuned_keys(), key) == tuned_keys().end())
       throw ConfigError(concat("--keep ", key, " is no key that tune changes; they are ", join(tuned_keys(), ", ")));
@@ -258,7 +303,7 @@ config::Config with_plan(config::Config config, const Plan& plan, int threads) {
   config.pipeline.chunks = plan.chunks;
   config.pipeline.schedule = plan.schedule;
   config.pipeline.partition = plan.partition.layers_per_stage;
-  config.pipeline.recompute = plan.recompute_all() ? "layer" : "none";
+  config.pipeline.recompute = recompute_choice(plan);
   config.replicas.local = plan.replicas;
   config.train.micro_batch = 0;
   if (threads > 0) config.device.threads = threads;
@@ -279,6 +324,7 @@ TuneResult tune_plan(const config::Config& config, const TuneOptions& options) {
                                                                               : result.search.refusals.front().why));
   }
   result.verified = verify(config, result.search, profiles, options, begin);
+  result.refit = refit_of(result.verified);
   result.chosen = choose(result.search, result.verified);
   const Plan& plan = result.chosen.plan;
   const int places = plan.devices() * plan.replicas;

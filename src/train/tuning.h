@@ -14,6 +14,7 @@
 #include "profiler/layer_profile.h"
 #include "train/measured_plan.h"
 #include "tune/plan_search.h"
+#include "tune/refit.h"
 
 namespace sluice::train {
 
@@ -41,9 +42,11 @@ struct TuneResult {
   int places = 1;  // devices of this machine that plans may use
   tune::SearchResult search;
   std::optional<int> first_guess;      // of the number of chunks, where the best plan has several stages
-  std::vector<VerifiedPlan> verified;  // in the order of their predictions
-  tune::Candidate chosen;              // the fastest that was run; where none was, the best by prediction
-  int threads = 1;                     // a device, of the chosen plan; 0: not of CPU devices
+  std::vector<VerifiedPlan> verified;  // in the order in which they ran
+  tune::Refit refit;                   // what they say of the predictions
+  // The simplest of those that ran and that no measurement tells from the fastest; where none ran, the best predicted.
+  tune::Candidate chosen;
+  int threads = 1;  // a device, of the chosen plan; 0: not of CPU devices
   config::Config tuned;
   double seconds = 0;  // that all of it took
 };

@@ -26,6 +26,16 @@ std::vector<ChunkCandidate> worth_trying(const std::vector<ChunkCandidate>& all,
   return fitting.empty() ? small : fitting;
 }
 
+std::vector<ChunkCandidate> most_promising(std::vector<ChunkCandidate> candidates, std::size_t count) {
+  const bool are_known = std::ranges::all_of(
+      candidates, [](const ChunkCandidate& one) { return one.predicted_s.has_value() && one.fits; });
+  if (!are_known || candidates.size() <= count) return candidates;
+  std::ranges::stable_sort(candidates, {}, &ChunkCandidate::predicted_s);
+  candidates.resize(count);
+  std::ranges::sort(candidates, {}, &ChunkCandidate::chunks);
+  return candidates;
+}
+
 ChunkTrials::ChunkTrials(const std::vector<ChunkCandidate>& candidates, int start, double budget_s)
     : budget_s_(budget_s) {
   check(!candidates.empty(), "there is a number of chunks to try");

@@ -15,14 +15,19 @@ namespace sluice::tune {
 
 struct ChunkCandidate {
   int chunks = 1;
-  bool fits = true;  // the memory, as estimated
-  double bytes = 0;  // what it needs, where that is known
+  bool fits = true;                        // the memory, as estimated
+  double bytes = 0;                        // what it needs, where that is known
+  std::optional<double> predicted_s = {};  // of a step
 };
 
 // Which of them to try, where `most` is the largest that is of use for time: those that fit. Where none of these does,
 // the first larger one that fits; where none at all does, those up to `most`, least need first: an estimate may be too
 // high. Requires: in ascending order, with one of at most `most`.
 [[nodiscard]] std::vector<ChunkCandidate> worth_trying(const std::vector<ChunkCandidate>& all, int most);
+
+// The `count` that are predicted to be fastest, in ascending order; all of them where one has no prediction, or is not
+// estimated to fit.
+[[nodiscard]] std::vector<ChunkCandidate> most_promising(std::vector<ChunkCandidate> candidates, std::size_t count);
 
 class ChunkTrials {
  public:

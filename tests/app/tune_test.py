@@ -5,7 +5,9 @@
 """
 
 import json
+import math
 import pathlib
+import statistics
 import tempfile
 import tomllib
 import unittest
@@ -66,7 +68,9 @@ class TuneTest(unittest.TestCase):
 
         self.assertEqual(len(result["verified"]), 2)
         fastest = min(result["verified"], key=lambda one: one["measured_step_s"])
-        self.assertEqual(result["chosen"]["plan"], fastest["plan"])
+        (chosen,) = [one for one in result["verified"] if one["plan"] == result["chosen"]["plan"]]
+        noise = 2 * math.hypot(chosen["measured_error"], fastest["measured_error"])
+        self.assertLessEqual(chosen["measured_step_s"], fastest["measured_step_s"] * (1 + noise) * (1 + 1e-9))
         for one in result["verified"]:
             self.assertAlmostEqual(one["error"], one["step_s"] / one["measured_step_s"] - 1, delta=1e-12)
             self.assertGreater(one["terms"]["compute_s"]["measured"], 0)
@@ -92,7 +96,7 @@ class TuneTest(unittest.TestCase):
         self.assertEqual(said["plan"]["partition"], best["plan"]["partition"])
         self.assertEqual([device["bytes"] for device in said["devices"]], best["device_bytes"])
         for device in said["devices"]:
-            parts = sum(device[part] for part in ("compute_s", "bubble_s", "allreduce_exposed_s", "optimizer_s"))
+            parts = sum(device[part] for part in ("compute_s", "bubble_s", "allreduce_exposed_s", "optimizer_s", "load_s"))
             self.assertAlmostEqual(parts, said["step_s"], delta=1e-9)
 
     def test_a_slower_layer_and_a_slower_link_move_the_prediction_by_as_much(self):
@@ -120,11 +124,55 @@ class TuneTest(unittest.TestCase):
             return times[BATCH][part]
 
         self.assertEqual(len(profile["layers"]), 4)
-        before = predicted(lambda changed: None)
+        profile["load"] = None
+        before, scale = predicted(lambda changed: None), profile["step"]["compute_s"] / profile["step"]["predicted_compute_s"]
         if BATCH in {one["samples"] for one in profile["layers"][1]["times"]}:
-            self.assertAlmostEqual(predicted(slow_layer) - before, 0.3 * (at_batch("forward_s") + at_batch("backward_s")), delta=1e-9)
+            self.assertAlmostEqual(predicted(slow_layer) - before,
+                                   0.3 * scale * (at_batch("forward_s") + at_batch("backward_s")), delta=1e-9)
         self.assertGreater(predicted(slow_layer), before)
         self.assertAlmostEqual(predicted(slow_link) - before, 2 * 0.25, delta=1e-9)
+
+    def test_a_slow_loader_makes_the_step_as_long_as_it_takes(self):
+        slow = self.configuration("slow", model={"name": "mlp", "image_size": 64},
+                                  data={"rand_augment": 8, "workers": 1},
+                                  train={"steps": 20, "warmup_steps": 0, "eval_limit": 1, "eval_every_steps": 1000},
+                                  pipeline={"stages": 1, "chunks": 1})
+        profile = self.folder / "slow.json"
+        cli.must_run("profile", slow, "--out", profile)
+        said = json.loads(cli.must_run("simulate", slow, "--profile", profile, "--json").stdout)
+        quick = json.loads(cli.must_run("simulate", slow, "--profile", profile, "--json",
+                                        "--set", "data.workers=256").stdout)
+        cli.must_run("train", slow, "--run-dir", self.folder / "run")
+        lines = (self.folder / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        steps = [record for record in map(json.loads, lines) if record["event"] == "step"][8:]  # after what was made ahead
+        measured = statistics.median(step["step_ms"] for step in steps) / 1e3
+        self.assertGreater(said["load_s"], 0.5 * said["step_s"], "the loader decides")
+        self.assertLess(quick["step_s"], 0.7 * said["step_s"])
+        # Loading is timed twice, before the run and in it; a machine with something else to do takes up to this much more.
+        self.assertLess(abs(math.log(said["step_s"] / measured)), math.log(2))
+
+    def test_a_run_says_what_it_was_predicted_to_take(self):
+        cache = self.folder / "cache"
+        known = self.configuration("known", pipeline={"cost_cache": str(cache)})
+        sets = ("--set", "train.steps=12", "--set", "train.warmup_steps=0")
+        summary = json.loads(cli.must_run("train", known, "--set", "pipeline.partition=[2,2]", *sets, "--run-dir", self.folder / "first",
+                                          "--json").stdout)["predicted"]
+        self.assertNotIn("step_ms", summary, "nothing was measured")
+        self.assertLess(abs(summary["stages_error"]), 0.5)
+        cli.must_run("profile", known, "--out", self.folder / "known.json")
+        done = cli.must_run("train", known, *sets, "--run-dir", self.folder / "second", "--json")
+        summary = json.loads(done.stdout)
+        predicted = summary["predicted"]
+        self.assertEqual(predicted["by"], "profile")
+        plan = json.loads(cli.must_run("simulate", known, "--profile", self.folder / "known.json", "--json",
+                                       "--set", "train.steps=12", "--set", "train.warmup_steps=0").stdout)
+        self.assertAlmostEqual(predicted["step_ms"], plan["step_s"] * 1e3, delta=1e-6)
+        self.assertAlmostEqual(predicted["error"], predicted["step_ms"] / summary["step_ms_of_last_plan"] - 1, delta=1e-9)
+        self.assertEqual(list(predicted["device_bytes"].values()), [device["bytes"] for device in plan["devices"]])
+        peaks = summary["peak_memory_bytes"]
+        errors = [size / peaks[name] - 1 for name, size in predicted["device_bytes"].items()]
+        self.assertAlmostEqual(predicted["memory_error"], max(errors, key=abs), delta=1e-9)
+        self.assertIn("predicted by the profile", done.stderr)
 
     def cluster(self, profile, *words):
         return json.loads(cli.must_run("simulate", self.config, "--profile", profile, "--json", *words).stdout)

@@ -96,6 +96,20 @@ TEST(WorthTrying, WhatFitsAndElseWhatIsNearest) {
   EXPECT_THAT(numbers_of(worth_trying(none, 2)), ElementsAre(1, 2));
 }
 
+TEST(ChunkCandidates, TheFastestByPredictionArePromising) {
+  std::vector<ChunkCandidate> all{{.chunks = 1, .predicted_s = 5.0},
+                                  {.chunks = 2, .predicted_s = 3.0},
+                                  {.chunks = 4, .predicted_s = 1.0},
+                                  {.chunks = 8, .predicted_s = 2.0},
+                                  {.chunks = 16, .predicted_s = 4.0}};
+  EXPECT_THAT(numbers_of(most_promising(all, 3)), ElementsAre(2, 4, 8));
+  EXPECT_THAT(numbers_of(most_promising(all, 9)), ElementsAre(1, 2, 4, 8, 16));
+  all[1].fits = false;
+  EXPECT_THAT(numbers_of(most_promising(all, 3)), ElementsAre(1, 2, 4, 8, 16)) << "what may not fit is for trials";
+  all[1].fits = true, all[0].predicted_s.reset();
+  EXPECT_THAT(numbers_of(most_promising(all, 3)), ElementsAre(1, 2, 4, 8, 16));
+}
+
 TEST(Listed, ReadsAsASentence) {
   EXPECT_EQ(listed({8}), "8");
   EXPECT_EQ(listed({8, 16}), "8 and 16");

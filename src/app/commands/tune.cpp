@@ -51,6 +51,7 @@ struct Terms {
   double compute = 0;
   double all_reduce = 0;
   double update = 0;
+  double load = 0;
 };
 Terms terms_of(const tune::StepPrediction& step) {
   Terms mean;
@@ -59,6 +60,7 @@ Terms terms_of(const tune::StepPrediction& step) {
     mean.compute += device.compute / devices;
     mean.all_reduce += device.all_reduce / devices;
     mean.update += device.update / devices;
+    mean.load += device.load / devices;
   }
   return mean;
 }
@@ -71,18 +73,23 @@ ordered_json json_of_verified(const VerifiedPlan& verified) {
   }
   const Terms predicted = terms_of(verified.predicted.step);
   json["measured_step_s"] = verified.measured.step_s;
+  json["measured_error"] = verified.measured.error;
   json["error"] = verified.error();
   json["measured_peak_bytes"] = verified.measured.peak_bytes;
   json["terms"] = {{"compute_s", {{"predicted", predicted.compute}, {"measured", verified.measured.compute_s}}},
                    {"allreduce_exposed_s",
                     {{"predicted", predicted.all_reduce}, {"measured", verified.measured.allreduce_exposed_s}}},
-                   {"optimizer_s", {{"predicted", predicted.update}, {"measured", verified.measured.update_s}}}};
+                   {"optimizer_s", {{"predicted", predicted.update}, {"measured", verified.measured.update_s}}},
+                   {"load_s", {{"predicted", predicted.load}, {"measured", verified.measured.load_s}}}};
   return json;
 }
 
 ordered_json json_of_tuning(const TuneResult& result, const std::string& out) {
   ordered_json best = ordered_json::array(), refusals = ordered_json::array(), verified = ordered_json::array();
-  for (const tune::Candidate& candidate : result.search.best) best.push_back(json_of_candidate(candidate));
+  for (const tune::Candidate& candidate : result.search.best) {
+    best.push_back(json_of_candidate(candidate));
+    best.back()["refitted_step_s"] = result.refit.seconds(candidate);
+  }
   for (const tune::Refusal& refusal : result.search.refusals)
     refusals.push_back(
         {{"why", refusal.why}, {"families", refusal.count}, {"example", train::plan_json(refusal.plan)}});
@@ -101,14 +108,16 @@ ordered_json json_of_tuning(const TuneResult& result, const std::string& out) {
 }
 
 std::string candidates_table(const TuneResult& result) {
-  std::vector<TextRow> rows{{"plan", "predicted ms", "measured ms", "error", "memory"}};
+  std::vector<TextRow> rows{{"plan", "predicted ms", "refitted", "measured ms", "error", "memory"}};
   for (std::size_t i = 0; i < result.search.best.size(); ++i) {
     const tune::Candidate& candidate = result.search.best[i];
-    const VerifiedPlan* const run = i < result.verified.size() ? &result.verified[i] : nullptr;
+    const auto run_of = std::ranges::find(result.verified, candidate.plan,
+                                          [](const VerifiedPlan& one) -> const Plan& { return one.predicted.plan; });
+    const VerifiedPlan* const run = run_of != result.verified.end() ? &*run_of : nullptr;
     const bool ran = run != nullptr && run->ran();
     std::uint64_t most = 0;
     for (const std::uint64_t bytes : candidate.device_bytes) most = std::max(most, bytes);
-    rows.push_back({plan_text(candidate.plan), ms(candidate.step.seconds),
+    rows.push_back({plan_text(candidate.plan), ms(candidate.step.seconds), ms(result.refit.seconds(candidate)),
                     ran ? ms(run->measured.step_s) : (run != nullptr ? "does not run" : ""),
                     ran ? concat(fixed(100 * run->error(), 1), " %") : "", human_bytes(most)});
   }
@@ -123,15 +132,15 @@ std::string terms_text(const TuneResult& result) {
     text += concat("\n", plan_text(one.predicted.plan), ": compute ", ms(predicted.compute), " predicted, ",
                    ms(one.measured.compute_s), " measured; all-reduce ", ms(predicted.all_reduce), ", ",
                    ms(one.measured.allreduce_exposed_s), "; optimizer ", ms(predicted.update), ", ",
-                   ms(one.measured.update_s), " ms");
+                   ms(one.measured.update_s), "; loading ", ms(predicted.load), ", ", ms(one.measured.load_s), " ms");
   }
   return text;
 }
 
 std::string text_of_tuning(const TuneResult& result, const std::string& out) {
   std::string text =
-      concat("the best plans on ", counted(result.places, "device"), " by prediction, the first ",
-             result.verified.size(), " run for some steps:\n\n", candidates_table(result), "\n", terms_text(result));
+      concat("the best plans on ", counted(result.places, "device"), " by prediction, ", result.verified.size(),
+             " of them run for some steps:\n\n", candidates_table(result), "\n", terms_text(result));
   for (const tune::Refusal& refusal : result.search.refusals)
     text += concat("\nlost: ", counted(refusal.count, "choice"), ": ", refusal.why);
   if (result.first_guess)
