@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Predicted against measured steps, of profiles and runs that were recorded on a quiet machine (bench/prediction.py --keep),
+so that a change of the predictor that makes it worse is seen.
+
+    recorded_predictions_test.py [unittest options]        SLUICE_BINARY names the binary
+
+recorded/MODEL.json is the profile, MODEL.toml the configuration, steps.json what the plans took.
+"""
+
+import itertools
+import json
+import pathlib
+import statistics
+import unittest
+
+import sluice_cli as cli
+
+RECORDED = pathlib.Path(__file__).resolve().parent / "recorded"
+LEAST_ORDERED = 0.95  # of the pairs whose measured times differ by more than their spreads
+
+
+class Plan:
+    def __init__(self, record):
+        self.record = record
+        runs = record["runs_s"]
+        self.measured = statistics.median(runs)
+        self.spread = (max(runs) - min(runs)) / 2 / self.measured
+        stages, replicas, chunks, schedule = record["plan"]
+        values = {"pipeline.stages": stages, "replicas.local": replicas, "pipeline.chunks": chunks,
+                  "pipeline.schedule": schedule, "pipeline.partition": record["partition"]}
+        model = RECORDED / record["model"]
+        done = cli.must_run("simulate", model.with_suffix(".toml"), "--profile", model.with_suffix(".json"), "--json",
+                            *(word for key, value in values.items() for word in ("--set", f"{key}={value}")))
+        self.answer = json.loads(done.stdout)
+        self.error = self.answer["step_s"] / self.measured - 1
+
+    def bound(self):
+        return max(0.05, 2 * self.spread)
+
+
+class RecordedPredictionsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.plans = [Plan(record) for record in json.loads((RECORDED / "steps.json").read_text(encoding="utf-8"))]
+
+    def test_the_errors_are_what_they_were(self):
+        for plan in self.plans:
+            with self.subTest(plan=plan.record["plan"], model=plan.record["model"]):
+                self.assertLessEqual(abs(plan.error), max(plan.bound(), abs(plan.record["error"]) + 0.005))
+
+    def test_most_plans_are_predicted_within_their_bounds(self):
+        self.assertGreaterEqual(sum(abs(plan.error) <= plan.bound() for plan in self.plans), 0.9 * len(self.plans))
+
+    def test_the_order_is_right(self):
+        right = counted = 0
+        for a, b in itertools.combinations(self.plans, 2):
+            far = abs(a.measured - b.measured) > a.spread * a.measured + b.spread * b.measured
+            if a.record["model"] != b.record["model"] or not far:
+                continue
+            counted += 1
+            right += (a.measured < b.measured) == (a.answer["step_s"] < b.answer["step_s"])
+        self.assertGreater(counted, 100)
+        self.assertGreaterEqual(right / counted, LEAST_ORDERED)
+
+    def test_memory_is_predicted_within_a_tenth(self):
+        for plan in self.plans:
+            with self.subTest(plan=plan.record["plan"], model=plan.record["model"]):
+                most = max(device["bytes"] for device in plan.answer["devices"])
+                self.assertLess(abs(most / plan.record["peak_bytes"] - 1), 0.1)
+
+
+if __name__ == "__main__":
+    unittest.main()
