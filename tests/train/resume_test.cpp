@@ -310,8 +310,9 @@ TEST(PlanCanBeKept, WhereTheConfigurationStillSaysTheSameOrLeavesItOpen) {
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.chunks = 3; }));
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.partition = std::vector<int>{3, 2}; }));
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.stages = 1; }));
-  EXPECT_FALSE(kept([](auto& c) { c.pipeline.recompute = "layer"; }));
-  EXPECT_FALSE(kept([](auto& c) { c.pipeline.recompute = "auto"; })) << "it was not";
+  EXPECT_FALSE(kept([](auto& c) { c.pipeline.recompute.all = "layer"; }));
+  EXPECT_FALSE(kept([](auto& c) { c.pipeline.recompute = {.all = "", .stages = {"none", "layer"}}; }));
+  EXPECT_FALSE(kept([](auto& c) { c.pipeline.recompute.all = "auto"; })) << "it was not";
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.virtual_stages = 3; }));
   EXPECT_FALSE(kept([](auto& c) { c.pipeline.schedule = "1f1b"; }));
   EXPECT_FALSE(kept([](auto& c) { c.replicas.local = 1; }));
