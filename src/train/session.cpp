@@ -20,6 +20,7 @@
 #include "train/freeze_watch.h"
 #include "train/loop.h"
 #include "train/machine_fit.h"
+#include "train/noise_watch.h"
 #include "train/order.h"
 #include "train/orders.h"
 #include "train/plan_changes.h"
@@ -179,6 +180,7 @@ void tell_plans(const Training& training) {
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
   if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
   warn_of_late_changes(plans.changes, setup.total_steps);
+  warn_of_noise(setup, engine.plan());
 }
 
 // What rank 0 does, from the first step to the last.
