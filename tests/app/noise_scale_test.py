@@ -80,31 +80,48 @@ class NoiseScaleTest(unittest.TestCase):
         for ours, theirs in zip(found, expected):
             self.assertAlmostEqual(ours, theirs, delta=tolerance * max(map(abs, expected)))
 
+    def step(self, model, batch, twin, stages=1, replicas=1, chunks=1, schedule="1f1b"):
+        """The estimates of one step of `sluice step` in float64."""
+        save_file({key: value.clone() for key, value in twin.state_dict().items()}, self.folder / "weights.safetensors")
+        save_file(batch, self.folder / "batch.safetensors")
+        sizes = {} if model == "gpt2" else {"classes": CLASSES, "image_size": IMAGE, "channels": 3}
+        config = cli.write_config(
+            self.folder / "step.toml", device={"list": "cpu"}, model={"name": model, "size": "nano"} | sizes,
+            data={"name": "toy" if model == "gpt2" else "shapes", "samples": 64},
+            train={"precision": "fp64", "global_batch": 16, "steps": 1, "noise_scale_every": 1},
+            pipeline={"stages": stages, "chunks": chunks, "schedule": schedule}, replicas={"local": replicas})
+        cli.must_run("step", config, "--weights", self.folder / "weights.safetensors",
+                     "--batch", self.folder / "batch.safetensors", "--out", self.folder / "out.safetensors")
+        out = load_file(self.folder / "out.safetensors")
+        return [out["noise_trace"].item(), out["noise_squared_norm"].item()]
+
     def test_a_step_has_pytorchs_trace_and_norm(self):
-        for model, stages, replicas, chunks, schedule in (
-                ("mlp", 1, 2, 1, "1f1b"), ("mlp", 1, 1, 4, "1f1b"), ("toy_cnn", 2, 2, 2, "gpipe"), ("toy_cnn", 2, 1, 4, "1f1b"),
-                ("gpt2", 1, 3, 1, "1f1b"), ("vit", 2, 3, 2, "zb-h1")):
-            with self.subTest(model=model, stages=stages, replicas=replicas, chunks=chunks):
+        for model, *grid in (("mlp", 1, 2, 1, "1f1b"), ("mlp", 1, 1, 4, "1f1b"), ("toy_cnn", 2, 2, 2, "gpipe"),
+                             ("toy_cnn", 2, 1, 4, "1f1b"), ("gpt2", 1, 3, 1, "1f1b"), ("vit", 2, 3, 2, "zb-h1")):
+            with self.subTest(model=model, grid=grid):
+                _, replicas, chunks, _ = grid
                 twin, batch = step_test.make_twin(model), step_test.make_batch(model)
-                save_file({key: value.clone() for key, value in twin.state_dict().items()}, self.folder / "weights.safetensors")
-                save_file(batch, self.folder / "batch.safetensors")
-                tokens = model == "gpt2"
-                config = cli.write_config(
-                    self.folder / "step.toml", device={"list": "cpu"},
-                    model={"name": model, "size": "nano"} | ({} if tokens else {"classes": CLASSES, "image_size": IMAGE, "channels": 3}),
-                    data={"name": "toy" if tokens else "shapes", "samples": 64},
-                    train={"precision": "fp64", "global_batch": 16, "steps": 1, "noise_scale_every": 1},
-                    pipeline={"stages": stages, "chunks": chunks, "schedule": schedule}, replicas={"local": replicas})
-                cli.must_run("step", config, "--weights", self.folder / "weights.safetensors",
-                             "--batch", self.folder / "batch.safetensors", "--out", self.folder / "out.safetensors")
-                out = load_file(self.folder / "out.safetensors")
-                if tokens:  # each of the tied copies counts: here the head has a matrix of its own
+                found = self.step(model, batch, twin, *grid)
+                if model == "gpt2":  # each of the tied copies counts: here the head has a matrix of its own
                     untied = torch_models.Gpt2("nano", tied=False)
                     untied.load_state_dict(twin.state_dict())
                     twin = untied
                 step_test.to_double(twin, batch)
                 expected = of_replicas(twin, batch, replicas) if replicas > 1 else of_first_chunk(twin, batch, chunks)
-                self.assert_estimate([out["noise_trace"].item(), out["noise_squared_norm"].item()], expected, 1e-9)
+                self.assert_estimate(found, expected, 1e-9)
+
+    def test_equal_replicas_have_adaptdls_estimates(self):
+        """var and sqr of its GradientNoiseScale, of n replicas at `scale` times the first batch B0: var is tr(Sigma) / B0."""
+        twin, n, base = step_test.make_twin("mlp"), 4, 3
+        batch = {name: tensor[:12] for name, tensor in step_test.make_batch("mlp").items()}
+        trace, norm = self.step("mlp", batch, twin, replicas=n)
+        step_test.to_double(twin, batch)
+        locals_ = [part for _, _, part in parts_of(twin, batch, n)]
+        of_local = sum(part.square().sum() for part in locals_).item() / n
+        of_mean = (sum(locals_) / n).square().sum().item()
+        sqr = (n * of_mean - of_local) / (n - 1)
+        var = (of_local - of_mean) * (12 / base) / (n - 1)
+        self.assert_estimate([trace, norm], [var * base, sqr], 1e-9)
 
     def own_images(self):
         """36 of the test's own samples, normalised as "npy" does, and weights; the twin in float64."""
