@@ -171,10 +171,12 @@ class NoiseScaleTest(unittest.TestCase):
         self.assertAlmostEqual(steps[-1]["noise_scale"], trace / norm, delta=1e-9 * trace / norm)
         self.assertGreater(steps[-1]["noise_scale_error"], 0)
         [summary] = cli.events(run, "summary")
-        self.assertEqual(summary["noise"]["samples"], steps[-1]["noise_scale"])
+        self.assertEqual([summary["noise"][key] for key in ("samples", "error")], [steps[-1][key] for key in KEYS[2:]])
         self.assertEqual(summary["noise"]["estimates"], 40)
         cost = 100 * sum(step["noise_ms"] for step in steps) / sum(step["step_ms"] for step in steps)
         self.assertAlmostEqual(summary["noise"]["cost_percent"], cost, delta=1e-6 * cost)
+        [reported] = json.loads(cli.must_run("report", run, "--json").stdout)["runs"]
+        self.assertEqual(reported["noise"], summary["noise"])
         self.assertRegex(done.stderr, r"gradient noise scale [\d.]+ \+- [\d.]+ samples after 40 estimates; its norms took [\d.]+ %")
 
     def test_every_third_step_alone_is_asked(self):

@@ -114,6 +114,13 @@ class TuneBatchTest(unittest.TestCase):
         self.assertLess(by_steps["proposed"], BATCH)
         self.assertEqual([one["batch"] for one in by_steps["choices"]][0], 16)
 
+    def test_adam_and_its_kin_take_the_square_root_of_the_gain(self):
+        run = self.run_with_noise(300.0, 20.0)
+        for optimizer, rule in (("momentum", "adascale"), ("adamw", "adamscale"), ("rmsprop", "adamscale")):
+            batch = self.tune("--noise-from", run, "--batches", "24:96", "--set", f"train.optimizer={optimizer}")["batch"]
+            self.assert_table(batch, 300.0, rule)
+            self.assertIn(f'chosen by train.optimizer = "{optimizer}"', " ".join(batch["assumptions"]))
+
     def test_a_micro_batch_beyond_the_profile_is_said_to_be_extrapolated(self):
         measured = max(times["samples"] for times in json.loads(self.profile().read_text(encoding="utf-8"))["layers"][0]["times"])
         batch = self.tune("--noise-from", self.run_with_noise(300.0, 9.0), "--keep", "pipeline.chunks", "--keep", "replicas.local")["batch"]
