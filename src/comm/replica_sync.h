@@ -54,6 +54,22 @@ struct StepStart {
   double lr = 0;              // of its update; 0 in a trial
   bool is_trial = false;      // its gradients are not used: nothing may come of it but times
   double gradient_scale = 1;  // its gradients will be those of the summed loss times this
+  bool takes_norms = false;   // of each replica's own gradient, before they are summed; the same in all processes
+};
+
+// What a replica has run of a step.
+struct ReplicaShare {
+  std::int64_t samples = 0;
+  std::int64_t targets = 0;
+};
+
+// Of the replicas that have run n samples, with t targets, and have a gradient s of their own (summed over the targets,
+// times StepStart::gradient_scale): what adds up over replicas and processes to the gradient noise scale.
+struct ReplicaNorms {
+  std::int64_t replicas = 0;
+  double squares = 0;    // sum of |s|^2 / t
+  double per_small = 0;  // sum of t / n
+  double per_big = 0;    // sum of t^2 / n
 };
 
 // What the local replicas put into a step, counted from the micro-batches that have run.
@@ -65,6 +81,8 @@ struct Contribution {
   std::int64_t top5 = 0;
   int stop_votes = 0;      // processes that want the run to stop after this step
   std::int64_t batch = 0;  // number of the batch in the data, from the beginning of the first epoch; not added up
+  // [local replica], with StepStart::takes_norms, else empty; not added up.
+  std::vector<ReplicaShare> of_replicas = {};
 };
 
 // Who changes the weights after a step; the same in all processes.
@@ -83,6 +101,8 @@ struct StepOutcome {
   std::vector<std::int64_t> batches;  // Contribution::batch of each process, where there are others
   std::vector<BucketSpan> buckets;    // sums over the processes of the run, in this step, where times are recorded
   LateProcess late;
+  ReplicaNorms norms;          // of all replicas, with StepStart::takes_norms, where the sync adds gradients up
+  Nanoseconds norms_time = 0;  // what they took here: of the device that worked longest on them
 };
 
 class ReplicaSync {

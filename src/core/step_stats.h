@@ -1,10 +1,12 @@
-// step_stats: what a training step and an evaluation come to, as values: counts of targets, loss, norm, operations.
-// Not here: times (core/recorder.h).
+// step_stats: what a training step and an evaluation come to, as values: counts of targets, loss, norms, operations.
+// Not here: where the time went (core/recorder.h).
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
+#include "core/clock.h"
 #include "core/flops.h"
 
 namespace sluice {
@@ -27,16 +29,30 @@ struct EvalCounts {
   [[nodiscard]] double top5_percent() const { return 100.0 * static_cast<double>(top5) / static_cast<double>(targets); }
 };
 
-// The same in every process, but for flops where a process has no samples.
+// Squared norms of two means of the gradients of samples of a step, in one part of the parameters.
+struct GradientPair {
+  double small_samples = 0;
+  double small_squares = 0;
+  double big_samples = 0;
+  double big_squares = 0;
+};
+// What an estimate of the gradient noise scale is made of (tune/noise_scale.h).
+struct GradientNorms {
+  std::vector<GradientPair> parts;  // disjoint; all parameters that are trained
+  Nanoseconds duration = 0;         // that taking them took; on a GPU without what is only queued
+};
+
+// The same in every process, but for flops where a process has no samples, and for norms, in their last bits.
 struct StepStats {
   double loss = 0;  // mean over the targets that count: samples, or tokens
   std::int64_t samples = 0;
-  std::int64_t targets = 0;             // that the loss is the mean over
-  std::optional<EvalCounts> correct;    // predictions before the update, and the loss, when asked for
-  bool stop = false;                    // some process wants the run to stop
-  bool skipped = false;                 // its gradients were dropped: no update
-  FlopCount flops{};                    // of the step, over all processes
-  std::optional<double> gradient_norm;  // before clipping, where there is any
+  std::int64_t targets = 0;                 // that the loss is the mean over
+  std::optional<EvalCounts> correct;        // predictions before the update, and the loss, when asked for
+  bool stop = false;                        // some process wants the run to stop
+  bool skipped = false;                     // its gradients were dropped: no update
+  FlopCount flops{};                        // of the step, over all processes
+  std::optional<double> gradient_norm;      // before clipping, where there is any
+  std::optional<GradientNorms> norms = {};  // where they were asked for, and there are two batches to compare
 };
 
 }  // namespace sluice

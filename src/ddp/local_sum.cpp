@@ -1,12 +1,14 @@
 #include "ddp/local_sum.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "core/check.h"
+#include "optim/clip_norm.h"
 
 namespace sluice::ddp {
 
@@ -33,6 +35,8 @@ void LocalSum::add_buckets(int stage, std::size_t bucket_bytes) {
     state.reported.assign(replicas(), std::vector<char>(state.bucket.params.size()));
     state.missing.resize(replicas());
     state.ready.resize(replicas());
+    state.squares.resize(replicas());
+    state.squares_ns.resize(replicas());
     for (int position = 0; position < static_cast<int>(state.bucket.params.size()); ++position) {
       position_of_param_[index(state.bucket.params[position])] = {&state, position};
     }
@@ -59,7 +63,8 @@ at::Tensor LocalSum::share_of(const BucketState& state, int replica) const {
   return stages_[state.stage].gradients[replica].narrow(0, state.bucket.begin, state.bucket.end - state.bucket.begin);
 }
 
-void LocalSum::begin_step() {
+void LocalSum::begin_step(bool takes_norms) {
+  takes_norms_ = takes_norms;
   for (BucketState& state : buckets_) {
     for (auto& reported : state.reported) std::fill(reported.begin(), reported.end(), char{0});
     std::fill(state.missing.begin(), state.missing.end(), static_cast<int>(state.bucket.params.size()));
@@ -88,11 +93,41 @@ void LocalSum::report(BucketState& state, int replica, int position) {
   check(reported == 0, "the gradient of a parameter was reported twice in one step");
   reported = 1;
   if (--state.missing[replica] > 0) return;
+  if (takes_norms_) take_square(state, replica);
   state.ready[replica] = device::Stream::current(stages_[state.stage].devices[replica]).record();
   if (state.missing_replicas.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   add_up(state);
   if (complete_) complete_(state.stage, state.number, state.summed);
   open_buckets_.fetch_sub(1, std::memory_order_acq_rel);
+}
+
+// By the replica's own thread, on the stream that wrote the share, before anybody adds to it.
+void LocalSum::take_square(BucketState& state, int replica) {
+  const at::NoGradGuard no_grad;
+  const Nanoseconds begin = now_ns();
+  state.squares[replica] = optim::squares_of(share_of(state, replica));
+  state.squares_ns[replica] = now_ns() - begin;
+}
+
+std::vector<double> LocalSum::replica_squares() const {
+  check(takes_norms_, "norms of replicas are asked for of a step that has not taken them");
+  std::vector<double> sums(replicas());
+  for (const BucketState& state : buckets_) {
+    for (int replica = 0; replica < replicas(); ++replica) sums[replica] += state.squares[replica].item<double>();
+  }
+  return sums;
+}
+
+Nanoseconds LocalSum::squares_time() const {
+  std::map<std::pair<int, device::Device>, Nanoseconds> of_place;
+  Nanoseconds most = 0;
+  for (const BucketState& state : buckets_) {
+    for (int replica = 0; replica < replicas(); ++replica) {
+      Nanoseconds& sum = of_place[{replica, stages_[state.stage].devices[replica]}];
+      most = std::max(most, sum += state.squares_ns[replica]);
+    }
+  }
+  return most;
 }
 
 void LocalSum::add_up(BucketState& state) {

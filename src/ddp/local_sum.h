@@ -2,6 +2,7 @@
 // tells when a bucket is complete. The last replica to complete a bucket adds the others' shares to replica 0's, always
 // in replica order, so that the sum does not depend on timing. On CPU devices that is an addition in memory; on GPUs
 // the shares are first copied to replica 0's device.
+// Where it is asked for, each replica's share is squared before it is added: the norm of its own gradient.
 // Not here: other processes (reducer.h).
 // Threads: on_grad_ready() and on_backward_done() from any; the rest from one, before and after those of a step.
 // Errors: BugError for a parameter that is unknown or reported twice, and for a step that ends with one missing.
@@ -16,6 +17,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "comm/replica_sync.h"
+#include "core/clock.h"
 #include "ddp/bucket.h"
 #include "device/stream.h"
 
@@ -30,13 +32,18 @@ class LocalSum {
   // bucket_bytes: a bucket is closed when the next parameter would exceed this.
   LocalSum(std::vector<comm::SyncedStage> stages, std::size_t bucket_bytes, Complete complete = {});
 
-  void begin_step();
+  void begin_step(bool takes_norms = false);
   void on_grad_ready(ReplicaId replica, ParamId param);
   void on_backward_done(ReplicaId replica, StageId stage);
   // Blocks until all sums are there.
   void finish_step();
 
   [[nodiscard]] const std::vector<comm::SyncedStage>& stages() const { return stages_; }
+  // After finish_step() of a step that takes norms: [replica], the square of the norm of its own gradient; and how long
+  // that took the threads of the (replica, device) that worked longest on it. On a GPU without what is only queued.
+  [[nodiscard]] std::vector<double> replica_squares() const;
+  [[nodiscard]] Nanoseconds squares_time() const;
+
   // Replica 0's gradients of a stage, bucket by bucket: views, in the order in which backward completes them.
   [[nodiscard]] std::vector<at::Tensor> buckets_of(int stage) const;
   // Number of the bucket that has this element of the stage's gradients.
@@ -52,7 +59,9 @@ class LocalSum {
     std::vector<int> missing;                 // [replica]: parameters not reported yet
     std::vector<device::Event> ready;         // [replica]: when its share is complete
     std::atomic<int> missing_replicas;
-    device::Event summed;  // when the sum is complete; written by the last replica's thread
+    device::Event summed;                 // when the sum is complete; written by the last replica's thread
+    std::vector<at::Tensor> squares;      // [replica]: of its share, where norms are taken
+    std::vector<Nanoseconds> squares_ns;  // [replica]
   };
   struct ParamPosition {
     BucketState* bucket;
@@ -61,6 +70,7 @@ class LocalSum {
 
   void add_buckets(int stage, std::size_t bucket_bytes);
   void report(BucketState& state, int replica, int position);
+  void take_square(BucketState& state, int replica);
   void add_up(BucketState& state);
   [[nodiscard]] at::Tensor share_of(const BucketState& state, int replica) const;
   [[nodiscard]] int replicas() const { return static_cast<int>(stages_.front().gradients.size()); }
@@ -70,6 +80,7 @@ class LocalSum {
   std::deque<BucketState> buckets_;
   std::unordered_map<int, ParamPosition> position_of_param_;
   std::atomic<int> open_buckets_ = 0;
+  bool takes_norms_ = false;
 };
 
 }  // namespace sluice::ddp

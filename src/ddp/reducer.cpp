@@ -4,7 +4,28 @@
 
 #include <ATen/ATen.h>
 
+#include "core/check.h"
+
 namespace sluice::ddp {
+namespace {
+
+// Of the local replicas; those without samples have no gradient.
+comm::ReplicaNorms norms_of(const std::vector<comm::ReplicaShare>& shares, const std::vector<double>& squares) {
+  check(shares.size() == squares.size(), "each replica says what it has run");
+  comm::ReplicaNorms norms;
+  for (std::size_t replica = 0; replica < shares.size(); ++replica) {
+    const auto samples = static_cast<double>(shares[replica].samples);
+    const auto targets = static_cast<double>(shares[replica].targets);
+    if (samples == 0 || targets == 0) continue;
+    ++norms.replicas;
+    norms.squares += squares[replica] / targets;
+    norms.per_small += targets / samples;
+    norms.per_big += targets * targets / samples;
+  }
+  return norms;
+}
+
+}  // namespace
 
 Reducer::Reducer(std::vector<comm::SyncedStage> stages, ReducerOptions options, Network network)
     : local_(std::move(stages), options.bucket_bytes,
@@ -25,9 +46,9 @@ void Reducer::connect(const Network& network, const ReducerOptions& options) {
   }
 }
 
-bool Reducer::begin_step(const comm::StepStart&) {
+bool Reducer::begin_step(const comm::StepStart& start) {
   for (const auto& stage : between_processes_) stage->begin_step();
-  local_.begin_step();
+  local_.begin_step(start.takes_norms);
   return false;
 }
 
@@ -35,8 +56,13 @@ comm::StepOutcome Reducer::finish_step(const comm::Contribution& local) {
   local_.finish_step();
   Times times;
   for (const auto& stage : between_processes_) times.push_back(stage->wait());
-  if (!small_) return {.total = local};
-  return total_of(local, times);
+  comm::ReplicaNorms norms;
+  const bool has_norms = !local.of_replicas.empty();
+  if (has_norms) norms = norms_of(local.of_replicas, local_.replica_squares());
+  comm::StepOutcome outcome =
+      small_ ? total_of(local, norms, times) : comm::StepOutcome{.total = local, .norms = norms};
+  if (has_norms) outcome.norms_time = local_.squares_time();
+  return outcome;
 }
 
 void Reducer::sum(const at::Tensor& numbers) {
@@ -49,10 +75,13 @@ void Reducer::take_rank_0s(const at::Tensor& numbers) {
 
 // A vector of the contribution and a place for every process's batch and times, zero but for our own: the sum over the
 // processes is what all have to say.
-at::Tensor Reducer::numbers_of(const comm::Contribution& local, const Times& times) const {
+at::Tensor Reducer::numbers_of(const comm::Contribution& local, const comm::ReplicaNorms& norms,
+                               const Times& times) const {
   const auto buckets = static_cast<std::int64_t>(timing_ ? local_.buckets() : 0);
+  const std::int64_t before_norms = kCounts + processes() * (1 + buckets * 2);
+  const bool has_norms = !local.of_replicas.empty();
   const at::Tensor numbers =
-      at::zeros({kCounts + processes() * (1 + buckets * 2)}, at::TensorOptions().dtype(at::kDouble));
+      at::zeros({before_norms + (has_norms ? kNorms : 0)}, at::TensorOptions().dtype(at::kDouble));
   auto* data = numbers.mutable_data_ptr<double>();
   data[0] = static_cast<double>(local.samples);
   data[1] = static_cast<double>(local.targets);
@@ -61,6 +90,13 @@ at::Tensor Reducer::numbers_of(const comm::Contribution& local, const Times& tim
   data[4] = static_cast<double>(local.top5);
   data[5] = static_cast<double>(local.stop_votes);
   data[kCounts + rank()] = static_cast<double>(local.batch);
+  if (has_norms) {
+    double* own_norms = data + before_norms;
+    own_norms[0] = static_cast<double>(norms.replicas);
+    own_norms[1] = norms.squares;
+    own_norms[2] = norms.per_small;
+    own_norms[3] = norms.per_big;
+  }
   if (!timing_) return numbers;
   double* own = data + kCounts + processes() + rank() * buckets * 2;
   for (const auto& of_stage : times) {
@@ -89,8 +125,9 @@ void Reducer::tell_times(const double* all_times, const Times& times, comm::Step
   }
 }
 
-comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const Times& times) {
-  const at::Tensor numbers = numbers_of(local, times);
+comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const comm::ReplicaNorms& norms,
+                                    const Times& times) {
+  const at::Tensor numbers = numbers_of(local, norms, times);
   sum(numbers);
   const auto* data = numbers.const_data_ptr<double>();
   comm::StepOutcome outcome{.total = {.samples = static_cast<std::int64_t>(data[0]),
@@ -104,6 +141,11 @@ comm::StepOutcome Reducer::total_of(const comm::Contribution& local, const Times
   for (int process = 0; process < processes(); ++process)
     outcome.batches.push_back(static_cast<std::int64_t>(batches[process]));
   if (timing_) tell_times(batches + processes(), times, outcome);
+  if (!local.of_replicas.empty()) {
+    const double* all = data + numbers.numel() - kNorms;
+    outcome.norms = {
+        .replicas = static_cast<std::int64_t>(all[0]), .squares = all[1], .per_small = all[2], .per_big = all[3]};
+  }
   return outcome;
 }
 

@@ -1,5 +1,6 @@
 // reducer: the ReplicaSync of data parallelism by all-reduce: gradients are added up over the replicas of this process
 // (local_sum.h), then over the processes, bucket by bucket, while backward still runs.
+// With StepStart::takes_norms the replicas' own norms are added up with the contributions.
 // Not here: running the optimizer; who forms the replicas.
 // Threads: as comm/replica_sync.h says. Errors: PeerError when another process is lost; those of LocalSum.
 #pragma once
@@ -46,11 +47,14 @@ class Reducer final : public comm::ReplicaSync {
  private:
   void connect(const Network& network, const ReducerOptions& options);
   // Contributions and times of all processes, exchanged in one sum of these numbers: kCounts, then each process's
-  // batch, then each process's times.
+  // batch, then each process's times, then kNorms where norms are taken.
   using Times = std::vector<std::vector<SumTimes>>;  // [stage][bucket]
   static constexpr std::int64_t kCounts = 6;
-  [[nodiscard]] comm::StepOutcome total_of(const comm::Contribution& local, const Times& times);
-  [[nodiscard]] at::Tensor numbers_of(const comm::Contribution& local, const Times& times) const;
+  static constexpr std::int64_t kNorms = 4;
+  [[nodiscard]] comm::StepOutcome total_of(const comm::Contribution& local, const comm::ReplicaNorms& norms,
+                                           const Times& times);
+  [[nodiscard]] at::Tensor numbers_of(const comm::Contribution& local, const comm::ReplicaNorms& norms,
+                                      const Times& times) const;
   void tell_times(const double* all_times, const Times& times, comm::StepOutcome& outcome);
 
   LocalSum local_;

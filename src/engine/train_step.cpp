@@ -13,6 +13,8 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "engine/divergence.h"
+#include "engine/noise_norms.h"
+#include "engine/pass_sums.h"
 #include "engine/running_statistics.h"
 #include "engine/state.h"
 #include "optim/clip_norm.h"
@@ -21,35 +23,6 @@
 
 namespace sluice::engine {
 namespace {
-
-using MicroBatches = std::vector<std::vector<pipeline::MicroBatch>>;  // [replica][micro-batch]
-
-// [replica]: the sum of `count` over its micro-batches that have run.
-template <typename Count>
-std::vector<std::int64_t> count_run(const pipeline::PassResult& result, const MicroBatches& micro_batches,
-                                    const Count& count) {
-  std::vector<std::int64_t> sums(micro_batches.size());
-  for (std::size_t r = 0; r < micro_batches.size(); ++r) {
-    for (std::size_t m = 0; m < micro_batches[r].size(); ++m) {
-      if (result.micro_batches[r][m].has_run) sums[r] += count(micro_batches[r][m]);
-    }
-  }
-  return sums;
-}
-
-std::int64_t sum_of(const std::vector<std::int64_t>& numbers) {
-  return std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0});
-}
-
-double sum_of_losses(const pipeline::PassResult& result) {
-  double sum = 0;
-  for (const auto& of_replica : result.micro_batches) {
-    for (const auto& micro_batch : of_replica) {
-      if (micro_batch.loss.defined()) sum += micro_batch.loss.item<double>();
-    }
-  }
-  return sum;
-}
 
 // Every process is taken to do the same work for each of its samples: where it is kept what frozen layers make of them
 // (FeatureSource), rank 0's hits stand for all.
@@ -69,26 +42,6 @@ void check_same_batch(const std::vector<std::int64_t>& of_processes, std::int64_
                           " of the data, but rank 0 batch ", of_processes[0],
                           " (from 0, over all epochs): they do not stand at the same place"));
   }
-}
-
-EvalCounts sum_of_counts(const pipeline::PassResult& result) {
-  EvalCounts sum;
-  for (const auto& of_replica : result.micro_batches) {
-    for (const auto& micro_batch : of_replica) {
-      if (micro_batch.score.defined()) sum += nn::counts_of(micro_batch.score);
-    }
-  }
-  return sum;
-}
-
-at::Tensor logits_in_order(const pipeline::PassResult& result) {
-  std::vector<at::Tensor> parts;
-  for (const auto& of_replica : result.micro_batches) {
-    for (const auto& micro_batch : of_replica) {
-      if (micro_batch.logits.defined()) parts.push_back(micro_batch.logits.cpu());
-    }
-  }
-  return parts.empty() ? at::Tensor() : at::cat(parts);
 }
 
 }  // namespace
@@ -129,6 +82,7 @@ struct TrainStep::Contributed {
   pipeline::PassResult result;
   std::vector<std::int64_t> samples;  // [replica]: that have run
   comm::Contribution local;
+  std::shared_ptr<FirstNorms> first;  // null: nobody asks, or there are several replicas
 };
 
 TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_t step, int chunks,
@@ -144,19 +98,28 @@ TrainStep::Contributed TrainStep::contribute(const StepBatch& batch, std::int64_
   request.draws_failures = !wishes.is_trial;
   request.less_memory = options_.less_memory;
   const MicroBatches micro_batches = request.micro_batches;
+  std::shared_ptr<FirstNorms> first;
+  if (wishes.take_norms && is_alone() && composition_.plan.replicas == 1)
+    first = FirstNorms::of(*composition_.executor, request);
+  if (first) {
+    request.after_gradient = [first](ReplicaId, const pipeline::Stage& stage, const pipeline::Action& action) {
+      first->take(stage, action);
+    };
+  }
 
-  Contributed own{.result = run_training_pass(std::move(request), chunks)};
-  own.samples = count_run(own.result, micro_batches, [](const auto& batch_part) { return batch_part.samples(); });
-  const auto targets = count_run(own.result, micro_batches,
-                                 [](const auto& batch_part) { return nn::count_targets(batch_part.targets); });
+  Contributed own{.result = run_training_pass(std::move(request), chunks), .first = first};
   const EvalCounts counted = wishes.count_correct ? sum_of_counts(own.result) : EvalCounts{};
-  own.local = {.samples = sum_of(own.samples),
-               .targets = sum_of(targets),
-               .loss_sum = sum_of_losses(own.result),
+  own.local = {.loss_sum = sum_of_losses(own.result),
                .top1 = counted.top1,
                .top5 = counted.top5,
                .stop_votes = wishes.stop ? 1 : 0,
                .batch = batch.number};
+  for (const comm::ReplicaShare& share : shares_run(own.result, micro_batches)) {
+    own.samples.push_back(share.samples);
+    own.local.samples += share.samples;
+    own.local.targets += share.targets;
+    if (wishes.take_norms) own.local.of_replicas.push_back(share);
+  }
   return own;
 }
 
@@ -165,8 +128,11 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
   // How many targets other processes have is known when the gradients are summed.
   const std::int64_t targets = is_alone() ? nn::count_targets(batch.local.targets) : batch.global_samples;
   const auto scaled_by = static_cast<double>(std::max<std::int64_t>(targets, 1));
-  const comm::StepStart start{
-      .step = step, .lr = wishes.lr, .is_trial = wishes.is_trial, .gradient_scale = 1.0 / scaled_by};
+  const comm::StepStart start{.step = step,
+                              .lr = wishes.lr,
+                              .is_trial = wishes.is_trial,
+                              .gradient_scale = 1.0 / scaled_by,
+                              .takes_norms = wishes.take_norms};
   if (composition_.sync->begin_step(start)) take_weights();
   std::optional<BufferSnapshot> before;
   if (composition_.sync->may_skip()) before.emplace(composition_);
@@ -187,11 +153,14 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
     before->restore();
   }
   recorder.add_buckets(outcome.buckets, outcome.late);
-  if (outcome.update == comm::Update::kLocal) add_tied_gradients(*composition_.executor, composition_.tied);
 
   const comm::Contribution& total = outcome.total;
   const auto all_targets = static_cast<double>(std::max<std::int64_t>(total.targets, 1));
-  Gradients gradients{.divisor = outcome.divisor * all_targets / scaled_by,
+  const double divisor = outcome.divisor * all_targets / scaled_by;
+  std::optional<GradientNorms> norms =
+      noise_norms(*composition_.executor, {outcome, own.first.get(), start.gradient_scale, divisor});
+  if (outcome.update == comm::Update::kLocal) add_tied_gradients(*composition_.executor, composition_.tied);
+  Gradients gradients{.divisor = divisor,
                       .update = outcome.update,
                       .weights_replaced = outcome.weights_replaced,
                       .same_in_all_processes = outcome.same_gradients};
@@ -200,7 +169,8 @@ TrainStep::Gradients TrainStep::compute_gradients(const StepBatch& batch, std::i
                      .targets = total.targets,
                      .stop = total.stop_votes > 0,
                      .skipped = outcome.update == comm::Update::kSkipped,
-                     .flops = flops_of_all(own.result.flops, own.local.samples, total.samples)};
+                     .flops = flops_of_all(own.result.flops, own.local.samples, total.samples),
+                     .norms = std::move(norms)};
   if (wishes.count_correct) {
     gradients.stats.correct =
         EvalCounts{.loss_sum = total.loss_sum, .top1 = total.top1, .top5 = total.top5, .targets = total.targets};

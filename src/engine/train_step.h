@@ -52,9 +52,10 @@ struct StepBatch {
 struct StepWishes {
   bool count_correct = false;  // the same in every process
   bool keep_logits = false;
-  bool stop = false;      // this process wants the run to stop after the step
-  bool is_trial = false;  // no update follows; a failure is not explained: where in the schedule, what would fit
-  double lr = 0;          // of the update that follows; run() fills it in
+  bool stop = false;        // this process wants the run to stop after the step
+  bool take_norms = false;  // for the gradient noise scale (noise_norms.h); the same in every process
+  bool is_trial = false;    // no update follows; a failure is not explained: where in the schedule, what would fit
+  double lr = 0;            // of the update that follows; run() fills it in
 };
 
 struct EvalStats {

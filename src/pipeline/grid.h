@@ -36,6 +36,12 @@ struct Grid {
   [[nodiscard]] int slot(ReplicaId replica, StageId stage) const {  // of a list of all stages of all replicas
     return index(replica) * stages_per_replica() + index(stage);
   }
+  // The number of stages where none is.
+  [[nodiscard]] int first_trained_stage() const {
+    int first = 0;
+    while (first < stages_per_replica() && !stage(ReplicaId{0}, StageId{first}).is_trained()) ++first;
+    return first;
+  }
   [[nodiscard]] Stage& stage(ReplicaId replica, StageId stage) const { return *stages[index(replica)][index(stage)]; }
   [[nodiscard]] StreamSpans open_spans(int place, const device::Stream& stream) {
     return {recorder->open(*tracks[place]), stream, recorder->marks()};

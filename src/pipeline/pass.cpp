@@ -40,13 +40,6 @@ class WaitScope {
   std::atomic<Standing>& standing_;
 };
 
-// The number of stages where none is.
-int first_trained_stage(const Grid& grid) {
-  int stage = 0;
-  while (stage < grid.stages_per_replica() && !grid.stage(ReplicaId{0}, StageId{stage}).is_trained()) ++stage;
-  return stage;
-}
-
 // [replica]; empty where nothing is frozen.
 std::vector<std::vector<PrefixShare>> shares_of(const Grid& grid,
                                                 const std::vector<std::vector<MicroBatch>>& micro_batches) {
@@ -109,7 +102,7 @@ struct Pass::Worker {
 Pass::Pass(std::shared_ptr<Grid> grid, PassRequest request)
     : grid_(std::move(grid)),
       request_(std::move(request)),
-      first_trained_(first_trained_stage(*grid_)),
+      first_trained_(grid_->first_trained_stage()),
       result_{{static_cast<std::size_t>(grid_->replicas()),
                std::vector<MicroBatchResult>(request_.schedule.micro_batches)}},
       splits_(static_cast<std::size_t>(request_.schedule.stages) * request_.schedule.micro_batches),
@@ -374,6 +367,7 @@ void Pass::backward(Worker& worker, const Action& action) {
   if (runs(worker.replica(), action.micro_batch)) {
     const StreamSpanScope span(worker.spans, Phase::kBackward, action.stage, action.micro_batch);
     input_gradient = stage.backward(action.micro_batch, std::exchange(output_gradient, {}), reports_of(worker, action));
+    if (request_.after_gradient) request_.after_gradient(worker.replica(), stage, action);
   } else {
     stage.take_part_in_backward(pass_of(worker, action));
   }
@@ -383,7 +377,9 @@ void Pass::backward(Worker& worker, const Action& action) {
 void Pass::weight_gradient(Worker& worker, const Action& action) {
   if (!runs(worker.replica(), action.micro_batch)) return;
   const StreamSpanScope span(worker.spans, Phase::kWeightGradient, action.stage, action.micro_batch);
-  grid_->stage(worker.replica(), action.stage).weight_gradient(action.micro_batch, reports_of(worker, action));
+  Stage& stage = grid_->stage(worker.replica(), action.stage);
+  stage.weight_gradient(action.micro_batch, reports_of(worker, action));
+  if (request_.after_gradient) request_.after_gradient(worker.replica(), stage, action);
 }
 
 void Pass::reduce_gradient(Worker& worker, const Action& action) {

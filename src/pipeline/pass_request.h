@@ -21,6 +21,10 @@ namespace sluice::pipeline {
 // What else a caller makes of a micro-batch's logits than its loss: a tensor on their device, without waiting for it.
 using ScoreFunction = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& targets)>;
 
+// Called after each action that has added to the gradient of a stage (B, I or W), by the
+// stage's own thread, on the stream that wrote it, before another action of the stage.
+using AfterGradient = std::function<void(ReplicaId, const Stage&, const Action&)>;
+
 // One pass of a schedule over one mini-batch (training) or evaluation batch (context.training false).
 struct PassRequest {
   Schedule schedule;
@@ -38,6 +42,7 @@ struct PassRequest {
   std::shared_ptr<comm::ReplicaSync> sync;
   // Keeps what frozen layers make of samples; null: nothing is kept.
   std::shared_ptr<FeatureSource> features;
+  AfterGradient after_gradient;  // of a training pass; null: nobody asks
 };
 
 // On the last stage's device; all undefined where the micro-batch has not run.

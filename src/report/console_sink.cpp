@@ -75,6 +75,13 @@ void ConsoleSink::log_end(const SummaryReport& report) const {
   log_info(concat(totals.samples, " samples in ", human_duration(to_s(totals.duration)),
                   " of training steps: ", fixed(totals.samples_per_s(), 1), " samples/s", of_flops,
                   "; peak memory of the process ", human_bytes(peak_process_memory())));
+  if (totals.noise) {
+    log_info(concat("gradient noise scale ", fixed(totals.noise->samples, 1), " +- ", fixed(totals.noise->error, 1),
+                    " samples after ", counted(totals.noise->estimates, "estimate"), "; its norms took ",
+                    fixed(totals.noise_cost(), 2), " % of the time of the steps"));
+  } else if (totals.norms > 0) {
+    log_info("gradient noise scale: not known yet: too few steps, or the mean gradient cannot be told from noise");
+  }
   for (const tune::Advice& one : report.advice) log_info(concat("advice: ", one.sentence));
 }
 

@@ -81,6 +81,10 @@ void Reporter::step(const StepRecord& record, const StepSpans& spans, bool ends_
     settled_.add_step(record.stats, record.breakdown, bytes_per_s, facts_);
     settled_stages_.add(spans);
   }
+  if (record.noise) {
+    totals_.norms += record.noise->duration;
+    totals_.noise = record.noise->mean;
+  }
   add_to_epoch(record);
   const ordered_json fields = step_fields(record, network, facts_);
   const StepReport report{record, spans, fields, network, seconds_left(record.step), ends_interval};

@@ -16,6 +16,7 @@
 #include "profiler/breakdown.h"
 #include "report/place_totals.h"
 #include "tune/advice.h"
+#include "tune/noise_scale.h"
 
 namespace sluice::report {
 
@@ -58,12 +59,16 @@ struct RunTotals {
   double network_bytes = 0;                     // that all interfaces carried in `network_time`
   Nanoseconds network_time = 0;                 // of the steps, as far as it is known
   Nanoseconds evaluation = 0, checkpoints = 0;  // outside of steps
+  Nanoseconds norms = 0;                        // what taking them for the noise scale took, of `duration`
+  std::optional<tune::NoiseScale> noise;        // of the gradients, the newest
 
   // facts: of the plan that it ran under.
   void add_step(const StepStats& stats, const profiler::StepBreakdown& breakdown,
                 std::optional<double> network_bytes_per_s, const RunFacts& facts);
   void add_outside(const std::vector<Span>& spans);
 
+  // Percent of the steps' time that taking norms took.
+  [[nodiscard]] double noise_cost() const { return duration > 0 ? 100 * to_s(norms) / to_s(duration) : 0; }
   [[nodiscard]] double samples_per_s() const { return per_second(static_cast<double>(samples), duration); }
 };
 

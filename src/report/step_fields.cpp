@@ -76,6 +76,28 @@ void add_counts(ordered_json& fields, double loss, const EvalCounts& counts, con
   fields["top5"] = counts.top5_percent();
 }
 
+// Of the gradients of this step, and of the mean of all so far.
+void add_noise(ordered_json& fields, const NoiseRecord& noise) {
+  fields["noise_trace"] = noise.of_step.trace;
+  fields["noise_squared_norm"] = noise.of_step.squared_norm;
+  if (noise.mean) {
+    fields["noise_scale"] = noise.mean->samples;
+    fields["noise_scale_error"] = noise.mean->error;
+  }
+  fields["noise_ms"] = to_ms(noise.duration);
+}
+
+ordered_json noise_summary(const tune::NoiseScale& noise, double cost_percent) {
+  return {{"samples", noise.samples},
+          {"error", noise.error},
+          {"trace", noise.trace},
+          {"trace_error", noise.trace_error},
+          {"squared_norm", noise.squared_norm},
+          {"squared_norm_error", noise.squared_norm_error},
+          {"estimates", noise.estimates},
+          {"cost_percent", cost_percent}};
+}
+
 ordered_json peak_memory(const RunFacts& facts) {
   ordered_json bytes{{"process", peak_process_memory()}};
   for (const device::Device& device : facts.used_devices) {
@@ -114,6 +136,7 @@ ordered_json step_fields(const StepRecord& record, const profiler::NetworkRates*
   }
   if (record.stats.skipped) fields["skipped"] = true;
   if (record.stats.gradient_norm) fields["gradient_norm"] = *record.stats.gradient_norm;
+  if (record.noise) add_noise(fields, *record.noise);
   add_flops(fields, record.stats.flops, record.breakdown.step, to_s(record.breakdown.step) * facts.all_devices(),
             facts);
   fields["stages"] = facts.plan.devices();
@@ -181,6 +204,7 @@ ordered_json summary_fields(const RunTotals& totals, const std::vector<tune::Adv
     fields["evaluation_s"] = to_s(totals.evaluation);
     fields["checkpoints_s"] = to_s(totals.checkpoints);
   }
+  if (totals.noise) fields["noise"] = noise_summary(*totals.noise, totals.noise_cost());
   if (evaluation) add_counts(fields, evaluation->counts.loss(), evaluation->counts, facts);
   return fields;
 }

@@ -7,8 +7,16 @@
 
 #include "core/step_stats.h"
 #include "profiler/breakdown.h"
+#include "tune/noise_scale.h"
 
 namespace sluice::report {
+
+// What a step says of the gradient noise scale.
+struct NoiseRecord {
+  tune::GradientEstimate of_step;
+  std::optional<tune::NoiseScale> mean;  // of all steps so far; nothing while there are too few
+  Nanoseconds duration = 0;              // that taking the norms took
+};
 
 // One optimizer step as it is reported.
 struct StepRecord {
@@ -20,6 +28,7 @@ struct StepRecord {
   double lr = 0;
   profiler::StepBreakdown breakdown;
   bool evaluation_follows = false;
+  std::optional<NoiseRecord> noise = {};
 };
 
 struct EvalRecord {

@@ -43,11 +43,12 @@ void TensorBoardSink::plan(const RunFacts&, const ordered_json& description, std
 }
 
 void TensorBoardSink::scalars_of_step(std::int64_t step, const ordered_json& fields) {
-  constexpr std::array<std::pair<const char*, const char*>, 7> kTags{{{"loss", "Loss/train"},
+  constexpr std::array<std::pair<const char*, const char*>, 8> kTags{{{"loss", "Loss/train"},
                                                                       {"lr", "lr"},
                                                                       {"top1", "acc1/train"},
                                                                       {"top5", "acc5/train"},
                                                                       {"gradient_norm", "gradient_norm"},
+                                                                      {"noise_scale", "noise_scale"},
                                                                       {"samples_per_s", "samples_per_s"},
                                                                       {"step_ms", "step_ms"}}};
   for (const auto& [name, tag] : kTags) {

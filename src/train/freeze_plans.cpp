@@ -14,8 +14,8 @@ namespace {
 // When an epoch begins, in steps of the run.
 std::int64_t first_step_of(std::int64_t epoch, const Setup& setup, const RunState* saved) {
   if (saved == nullptr) return epoch * setup.batches_per_epoch;
-  const auto& [steps_done, position, evaluation_due, evaluations] = saved->progress;
-  return steps_done + (epoch - position.epoch) * setup.batches_per_epoch - position.batch;
+  const data::Position& position = saved->progress.position;
+  return saved->progress.steps_done + (epoch - position.epoch) * setup.batches_per_epoch - position.batch;
 }
 
 const PlanChange* kept_change(const RunState* kept, std::int64_t after, int frozen_layers) {

@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "engine/divergence.h"
+#include "train/noise_watch.h"
 #include "train/plan_description.h"
 #include "train/recorded_step.h"
 #include "train/resume.h"
@@ -128,6 +129,7 @@ void Loop::go_on_after(const Plan& before, Nanoseconds begin, const nlohmann::or
     train_data_.reset();  // its threads end first
     train_data_ = parts_.open_train_data(progress_.position);
   }
+  if (plan.frozen_layers != before.frozen_layers) progress_.noise = {};  // that of other parameters
   const double seconds = to_s(now_ns() - begin);
   if (parts_.records == nullptr) return;
   log_info(concat("after step ", progress_.steps_done, ": ", in_words(plan), "; before: ", in_words(before),
@@ -182,7 +184,10 @@ void Loop::heed(const report::EvalRecord& record) {
 }
 
 std::optional<RecordedStep> Loop::next_step(double lr) {
-  const engine::StepWishes wishes{.count_correct = true, .stop = StopSignal::requested()};
+  const engine::StepWishes wishes{
+      .count_correct = true,
+      .stop = StopSignal::requested(),
+      .take_norms = noise_is_due(progress_.steps_done + 1, options_.train.noise_scale_every)};
   if (parts_.updates != nullptr) return parts_.updates->next_update(parts_.engine, wishes);
   if (parts_.torch != nullptr) parts_.torch->before_step(progress_.steps_done + 1);
   RecordedStep step = run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, wishes);
@@ -220,7 +225,8 @@ void Loop::train_one_step() {
                                  .stats = stats,
                                  .lr = lr_of_server.value_or(lr),
                                  .breakdown = breakdown,
-                                 .evaluation_follows = progress_.evaluation_due},
+                                 .evaluation_follows = progress_.evaluation_due,
+                                 .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every)},
                                 spans, number % options_.log_every == 0 || is_finished());
   if (batch.batch + 1 == batch.batches || is_finished()) report_features();
 }

@@ -29,6 +29,7 @@
 #include "train/step_trace.h"
 #include "train/torch_steps.h"
 #include "train/update_source.h"
+#include "tune/noise_scale.h"
 
 namespace sluice::train {
 
@@ -52,6 +53,7 @@ struct Progress {
   data::Position position;      // of the next batch
   bool evaluation_due = false;  // after these steps, and not done yet
   EvalHistory evaluations;
+  tune::NoiseAverage::State noise;  // of the gradients, with train.noise_scale_every
 };
 
 // What a run leaves behind, and what keeps it.

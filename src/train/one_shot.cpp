@@ -19,6 +19,7 @@
 #include "train/choose_plan.h"
 #include "train/composition.h"
 #include "train/machine_fit.h"
+#include "train/noise_watch.h"
 #include "train/order.h"
 #include "train/plan_changes.h"
 #include "train/resume.h"
@@ -183,6 +184,10 @@ void apply_and_write(engine::TrainStep& step, const engine::Composition& composi
   storage::TensorMap out{{"loss", scalar(gradients.stats.loss)}, {"logits", gradients.logits}};
   for (const auto& [name, gradient] : engine::gradient_tensors(composition))
     out["grad/" + name] = gradient.div(gradients.divisor);
+  if (const auto noise = noise_estimate(gradients.stats)) {
+    out["noise_trace"] = scalar(noise->trace);
+    out["noise_squared_norm"] = scalar(noise->squared_norm);
+  }
   const auto write = [&] {
     for (const auto& [name, tensor] : engine::parameter_tensors(composition)) out["param/" + name] = tensor;
     for (const auto& [name, tensor] : engine::buffer_tensors(composition)) out["buffer/" + name] = tensor;
@@ -260,7 +265,8 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
   const auto batch = options.batch.empty() ? first_training_batch(setup) : read_batch(options.batch, setup.model);
 
   engine::TrainStep& step = engine.step();
-  const auto gradients = step.compute_gradients(batch, 0, composition.plan.chunks, {.keep_logits = true});
+  const auto gradients = step.compute_gradients(
+      batch, 0, composition.plan.chunks, {.keep_logits = true, .take_norms = config.train.noise_scale_every > 0});
   apply_and_write(step, composition, gradients, batch, lr_schedule(setup).at(0), options);
   return gradients.stats.loss;
 }

@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "storage/checkpoint_store.h"
 #include "storage/run_dir.h"
+#include "train/noise_watch.h"
 #include "train/plan_settings.h"
 #include "train/setup.h"
 
@@ -58,11 +59,12 @@ fs::path newest_run(const fs::path& config_file) {
 
 // Settings that may change on the way, and change what is learned. Others say how it is done, or how long.
 bool changes_training(const std::string& key) {
-  constexpr std::array<std::string_view, 10> of_no_effect{"model.weights",       "train.steps",
-                                                          "train.epochs",        "train.micro_batch",
-                                                          "train.eval_batch",    "train.eval_every_steps",
-                                                          "train.eval_limit",    "train.eval_every_epochs",
-                                                          "train.stop_patience", "train.step_timeout_s"};
+  constexpr std::array<std::string_view, 11> of_no_effect{"model.weights",          "train.steps",
+                                                          "train.epochs",           "train.micro_batch",
+                                                          "train.eval_batch",       "train.eval_every_steps",
+                                                          "train.eval_limit",       "train.eval_every_epochs",
+                                                          "train.stop_patience",    "train.step_timeout_s",
+                                                          "train.noise_scale_every"};
   return (key.starts_with("model.") || key.starts_with("train.")) &&
          std::ranges::find(of_no_effect, key) == of_no_effect.end();
 }
@@ -220,6 +222,7 @@ nlohmann::json RunState::to_json() const {
   if (!norms.empty() && are_finite) json["norms"] = norms;
   if (processes > 0) json["processes"] = processes;
   if (!server.is_null()) json["server"] = server;
+  if (progress.noise.estimates > 0) json["noise_scale"] = noise_to_json(progress.noise);
   if (data) json["data"] = data->to_json();
   return json;
 }
@@ -234,7 +237,9 @@ RunState RunState::from_json(const nlohmann::json& json, const std::string& sour
     state.progress = {json.at("step"),
                       {json.at("position").at("epoch"), json.at("position").at("batch")},
                       json.at("evaluation_due"),
+                      {},
                       {}};
+    if (json.contains("noise_scale")) state.progress.noise = noise_from_json(json.at("noise_scale"));
     if (json.contains("evaluations")) state.progress.evaluations = EvalHistory::from_json(json.at("evaluations"));
     state.optimizer_steps = json.at("optimizer_steps");
     state.plan = plan_from(json.at("plan"));

@@ -21,6 +21,7 @@
 #include "train/freeze_watch.h"
 #include "train/loop.h"
 #include "train/machine_fit.h"
+#include "train/noise_watch.h"
 #include "train/order.h"
 #include "train/orders.h"
 #include "train/plan_changes.h"
@@ -164,13 +165,9 @@ std::unique_ptr<UpdateSource> make_update_source(const Setup& setup, const RunFi
   return make_virtual_workers(setup);
 }
 
-// All processes get what rank 0 begins with.
-void hand_out_start(const Training& training) {
+// All processes get what rank 0 begins with, and try the same numbers of chunks, where that is open.
+void begin_alike(const Training& training) {
   if (!training.peers.is_alone()) engine::hand_out_state(training.engine.composition());
-}
-
-// The number of chunks, where it is open: the others try the same ones.
-void settle_chunks(const Training& training) {
   if (training.plans.tries_chunks) decide_chunks(training.setup, training.engine, training.start.position);
 }
 
@@ -180,6 +177,7 @@ void tell_plans(const Training& training) {
   log_table(describe_plan(setup, engine.composition(), /*chunks_are_open=*/false).text);
   if (const std::string coming = changes_in_words(plans.changes, start.steps_done); !coming.empty()) log_table(coming);
   warn_of_late_changes(plans.changes, setup.total_steps);
+  warn_of_noise(setup, engine.plan());
 }
 
 // What rank 0 does, from the first step to the last.
@@ -191,11 +189,10 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   engine::Composition& composition = training.engine.composition();
   check_feasible(training.engine, training.plans.changes, start.steps_done);
   load_start(composition, setup, resume);
-  hand_out_start(training);
   log_info(concat("run directory ", files.dir.path().string()));
-  settle_chunks(training);
-  for (const device::Device device : facts_of(setup, composition).devices)
-    device::reset_peak_memory(device);  // trials do not count
+  begin_alike(training);
+  // Trials do not count.
+  for (const device::Device device : facts_of(setup, composition).devices) device::reset_peak_memory(device);
   tell_plans(training);
   peers.before_training().training_begins();
   // Not before: a run that is stopped while it plans, or lacks a server, leaves its directory as it was.
@@ -294,8 +291,7 @@ nlohmann::ordered_json follow(Peers& peers, Setup& setup, const SessionOptions& 
   const Training training{peers, setup, engine, plans, orders.state.progress, features, nullptr, orders.traced};
   peers.together([&] {
     check_feasible(engine, training.plans.changes, training.start.steps_done);
-    hand_out_start(training);
-    settle_chunks(training);
+    begin_alike(training);
     peers.before_training().training_begins();
     summary["steps"] = run_loop(training, loop_options(setup, {}, /*continues=*/false), nullptr);
   });

@@ -8,6 +8,7 @@
 
 #include "core/clock.h"
 #include "core/concat.h"
+#include "core/divided_up.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -279,6 +280,32 @@ void check_can_tune(const config::Config& config, const TuneOptions& options) {
   }
 }
 
+// Whose profiles serve all batches.
+config::Config with_largest_batch(config::Config config, const TuneOptions& options) {
+  if (options.batch.is_allowed) config.train.global_batch = batches_to_try(config, options.batch).back();
+  return config;
+}
+
+// All of its searches together have as much time as the one that follows. Requires: the references outlive it.
+BatchSearch batch_search(const config::Config& config, const TuneOptions& options, const Profiles& profiles,
+                         int places) {
+  const double batches = static_cast<double>(batches_to_try(config, options.batch).size());
+  const auto best_plan =
+      [&, places, seconds = kSearchShare * options.budget_s / batches](std::int64_t batch) -> std::optional<BatchPlan> {
+    config::Config other = config;
+    other.train.global_batch = batch;
+    const tune::SearchResult found = tune::search_plans(space_of(other, options, profiles, places),
+                                                        {.seconds = seconds, .clock = [] { return to_s(now_ns()); }});
+    if (found.best.empty()) return std::nullopt;
+    const Plan& plan = found.best.front().plan;
+    const auto& times = profiles.of_places(plan.devices() * plan.replicas).layers.front().times;
+    const std::int64_t measured =
+        times.empty() ? 0 : std::ranges::max(times, {}, &profiler::LayerTimes::samples).samples;
+    return BatchPlan{found.best.front(), divided_up(divided_up(batch, plan.replicas), plan.chunks) > measured};
+  };
+  return {.best_plan = best_plan, .limit_s = options.budget_s / 2};
+}
+
 // Of the slowest stage of a plan, as one line.
 AffineCost slowest_stage(const std::vector<LayerCost>& layers, const Plan& plan, double micro_batch) {
   const auto at = [&](double samples) {
@@ -310,11 +337,16 @@ config::Config with_plan(config::Config config, const Plan& plan, int threads) {
   return config;
 }
 
-TuneResult tune_plan(const config::Config& config, const TuneOptions& options) {
-  check_can_tune(config, options);
+TuneResult tune_plan(const config::Config& configured, const TuneOptions& options) {
+  check_can_tune(configured, options);
   const Nanoseconds begin = now_ns();
-  TuneResult result{.places = count_places(config)};
-  const Profiles profiles = profiles_for(config, options, result.places);
+  TuneResult result{.places = count_places(configured)};
+  const Profiles profiles = profiles_for(with_largest_batch(configured, options), options, result.places);
+  config::Config config = configured;
+  if (options.batch.is_allowed) {
+    result.batch = tune_batch(configured, options.batch, batch_search(configured, options, profiles, result.places));
+    config = with_batch(configured, *result.batch);
+  }
   log_info(concat("searching for the best plan on ", counted(result.places, "device")));
   result.search =
       tune::search_plans(space_of(config, options, profiles, result.places),

@@ -1,7 +1,8 @@
 // tuning: from a configuration to the plan with the most samples a second on this machine: profiles in child processes
 // where none are given, the search over plans (tune/plan_search.h), short real runs of the best of them in child
-// processes, so that one without memory ends nothing, and the fastest of these. Global batch, model, data and all that
-// changes what is learned stay as configured. Not here: printing (app/commands/tune.cpp).
+// processes, so that one without memory ends nothing, and the fastest of these. Model, data and all that changes what
+// is learned stay as configured, and but for TuneOptions::batch the global batch and its learning rate, too. Not here:
+// printing (app/commands/tune.cpp).
 // Threads: one. Errors: ConfigError where no plan runs, or a profile is of something else.
 #pragma once
 
@@ -12,6 +13,7 @@
 
 #include "config/config.h"
 #include "profiler/layer_profile.h"
+#include "train/batch_tuning.h"
 #include "train/measured_plan.h"
 #include "tune/plan_search.h"
 #include "tune/refit.h"
@@ -25,6 +27,7 @@ struct TuneOptions {
   int verify = 3;                               // plans that are run
   double budget_s = 120;                        // of all of it; each plan that is run has its share
   std::vector<std::string> keep;                // keys of the plan that stay as configured
+  BatchTuneOptions batch = {};
 };
 
 // The keys that TuneOptions::keep can name.
@@ -39,7 +42,8 @@ struct VerifiedPlan {
 };
 
 struct TuneResult {
-  int places = 1;  // devices of this machine that plans may use
+  int places = 1;                    // devices of this machine that plans may use
+  std::optional<BatchTuning> batch;  // where it was allowed; what follows is of the batch that it proposes
   tune::SearchResult search;
   std::optional<int> first_guess;      // of the number of chunks, where the best plan has several stages
   std::vector<VerifiedPlan> verified;  // in the order in which they ran

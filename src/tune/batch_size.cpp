@@ -70,7 +70,7 @@ std::string outcome(const BatchProposal& proposal) {
                 " samples/s that are worth those of the present batch of ", present.batch, ", ",
                 fixed(best.goodput / present.goodput, 2), " times as many. It runs ", fixed(best.samples_per_s, 1),
                 " samples/s instead of ", fixed(present.samples_per_s, 1), ", each worth ", fixed(best.efficiency, 2),
-                " of one now. Nothing has been changed.");
+                " of one now.");
 }
 
 std::string noise_taken(const BatchRequest& request, const BatchProposal& proposal) {

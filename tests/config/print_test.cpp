@@ -245,6 +245,7 @@ void repair_evaluation(Config& config) {
     train.no_decay.clear();
     train.head_lr = 1;
     train.ema_decay = 0;
+    train.noise_scale_every = 0;
     config.data.order = "shuffled";
     config.data.mixup = config.data.cutmix = 0;
     config.data.shuffle_window = DataConfig{}.shuffle_window;

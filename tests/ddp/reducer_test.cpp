@@ -52,6 +52,29 @@ TEST(Reducer, Replica0HoldsTheSumOfAllReplicas) {
   }
 }
 
+// Replica r's gradient is r + 1 everywhere: 30 (r + 1)^2 squared, and its norm is not that of the sum.
+TEST(Reducer, SquaresAreThoseOfEachReplicaBeforeTheSum) {
+  const comm::SyncedStage synced = synced_stage(3);
+  Reducer reducer = make_reducer(synced);
+  static_cast<void>(reducer.begin_step({.takes_norms = true}));
+  for (int r = 2; r >= 0; --r) {
+    reducer.on_grad_ready(ReplicaId{r}, ParamId{3});
+    reducer.on_backward_done(ReplicaId{r}, StageId{0});
+  }
+  // Of texts: 4 samples with 8 targets, 2 with 6, and none.
+  const auto outcome = reducer.finish_step({.of_replicas = {{4, 8}, {2, 6}, {0, 0}}});
+  EXPECT_EQ(outcome.norms.replicas, 2);
+  EXPECT_DOUBLE_EQ(outcome.norms.squares, 30.0 / 8 + 120.0 / 6);
+  EXPECT_DOUBLE_EQ(outcome.norms.per_small, 8.0 / 4 + 6.0 / 2);
+  EXPECT_DOUBLE_EQ(outcome.norms.per_big, 64.0 / 4 + 36.0 / 2);
+  EXPECT_GT(outcome.norms_time, 0);
+  EXPECT_TRUE(at::equal(synced.gradients[0], at::full({kParams * kSize}, 6.0, at::kDouble)));
+
+  static_cast<void>(reducer.begin_step({}));
+  for (int r = 0; r < 3; ++r) reducer.on_backward_done(ReplicaId{r}, StageId{0});
+  EXPECT_EQ(reducer.finish_step({}).norms.replicas, 0) << "nobody asked";
+}
+
 TEST(Reducer, AParameterWithoutAGradientDoesNotHoldUpItsBucket) {
   const comm::SyncedStage synced = synced_stage(2);
   Reducer reducer = make_reducer(synced);

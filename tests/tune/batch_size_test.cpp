@@ -186,7 +186,7 @@ TEST(ProposeBatch, ByHand) {
   EXPECT_THAT(proposal.sentences[0],
               "A batch of 256 with learning rate 0.2 has the largest goodput: 626.8 samples/s that are worth those of "
               "the present batch of 64, 1.51 times as many. It runs 739.9 samples/s instead of 415.6, each worth 0.85 "
-              "of one now. Nothing has been changed.");
+              "of one now.");
   const std::string text = all_sentences(proposal);
   EXPECT_THAT(text, HasSubstr("noise scale for 1000.0 +- 100.0 samples at every batch and rate, now and later"));
   EXPECT_THAT(text, HasSubstr("Within one standard error the best batch stays the same."));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/commands.h"
+#include "app/commands/tune_batch.h"
 #include "app/options.h"
 #include "app/process.h"
 #include "core/concat.h"
@@ -26,6 +27,7 @@ struct TuneArguments {
   ConfigArguments config;
   OutputArguments output;
   train::TuneOptions tune;
+  BatchArguments batch;
   std::vector<std::string> profiles;
   std::string out = "tuned.toml";
 };
@@ -103,6 +105,7 @@ ordered_json json_of_tuning(const TuneResult& result, const std::string& out) {
                     {"is_proven", result.search.is_proven},
                     {"plans_predicted", result.search.tried},
                     {"seconds", result.seconds}};
+  if (result.batch) json["batch"] = json_of_batch(*result.batch);
   if (result.first_guess) json["first_guess_chunks"] = *result.first_guess;
   return json;
 }
@@ -138,9 +141,9 @@ std::string terms_text(const TuneResult& result) {
 }
 
 std::string text_of_tuning(const TuneResult& result, const std::string& out) {
-  std::string text =
-      concat("the best plans on ", counted(result.places, "device"), " by prediction, ", result.verified.size(),
-             " of them run for some steps:\n\n", candidates_table(result), "\n", terms_text(result));
+  std::string text = result.batch ? text_of_batch(*result.batch, out) : std::string();
+  text += concat("the best plans on ", counted(result.places, "device"), " by prediction, ", result.verified.size(),
+                 " of them run for some steps:\n\n", candidates_table(result), "\n", terms_text(result));
   for (const tune::Refusal& refusal : result.search.refusals)
     text += concat("\nlost: ", counted(refusal.count, "choice"), ": ", refusal.why);
   if (result.first_guess)
@@ -157,10 +160,14 @@ void run_tune_command(TuneArguments& arguments) {
   std::vector<std::filesystem::path> inputs{arguments.config.file};
   inputs.insert(inputs.end(), arguments.tune.profiles.begin(), arguments.tune.profiles.end());
   storage::check_output("--out", arguments.out, inputs);
+  arguments.tune.batch = arguments.batch.parse();
   const config::Config config = arguments.config.load();
   turn_fatal_writes_into_errors();
   const TuneResult result = train::tune_plan(config, arguments.tune);
-  const std::string first_line = concat("# ", arguments.config.file, ", with the plan that sluice tune found\n\n");
+  const bool has_other_batch = result.batch && result.batch->changes();
+  const std::string first_line =
+      concat("# ", arguments.config.file, ", with the plan",
+             has_other_batch ? ", the global batch and its learning rate" : "", " that sluice tune found\n\n");
   storage::write_text_atomically(arguments.out, concat(first_line, config::to_toml(result.tuned)));
   arguments.output.print(json_of_tuning(result, arguments.out), text_of_tuning(result, arguments.out));
 }
@@ -192,6 +199,7 @@ void add_tune(CLI::App& app) {
                    concat("Leave this key as configured, of ", join(train::tuned_keys(), ", "), "; may be repeated"))
       ->type_name("KEY")
       ->allow_extra_args(false);
+  arguments->batch.add_to(*command);
   command->add_option("--out", arguments->out, "The configuration with the chosen plan, for sluice train")
       ->type_name("FILE")
       ->capture_default_str()
