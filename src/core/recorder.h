@@ -66,6 +66,7 @@ struct BucketSpan {
   Nanoseconds begin = 0;      // this process was ready
   Nanoseconds all_there = 0;  // the last process was; from here on it is transfer
   Nanoseconds end = 0;
+  std::int64_t bytes = 0;  // that this process sends into it, once; 0: not known
 };
 
 // The process that was the last to finish its own work of a step, and how long the first one waited for it.

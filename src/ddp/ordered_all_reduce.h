@@ -7,6 +7,7 @@
 // of ready() of a step. Errors: PeerError.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -37,6 +38,8 @@ class OrderedAllReduce {
   // Blocks until every bucket is the sum over all processes. When each of them was under way; on a GPU from when it
   // was queued, and ends as comm::Pending says.
   [[nodiscard]] std::vector<SumTimes> wait();
+  // Of what is exchanged of a bucket.
+  [[nodiscard]] std::int64_t sent_bytes(int bucket) const { return static_cast<std::int64_t>(sent_[bucket].nbytes()); }
 
  private:
   std::shared_ptr<comm::Communicator> communicator_;

@@ -120,7 +120,8 @@ void Reducer::tell_times(const double* all_times, const Times& times, comm::Step
     for (int bucket = 0; bucket < static_cast<int>(times[stage].size()); ++bucket) {
       const SumTimes& own = times[stage][bucket];
       const Nanoseconds all_there = readiness.all_there[outcome.buckets.size()];
-      outcome.buckets.push_back({local_.stages()[stage].stage, bucket, own.begin, all_there, own.end});
+      outcome.buckets.push_back({local_.stages()[stage].stage, bucket, own.begin, all_there, own.end,
+                                 between_processes_[stage]->sent_bytes(bucket)});
     }
   }
 }

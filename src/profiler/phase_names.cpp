@@ -21,4 +21,10 @@ const char* phase_word(Phase phase) {
   return "other";
 }
 
+std::optional<Phase> phase_of(std::string_view word) {
+  for (int phase = 0; phase <= static_cast<int>(Phase::kCheckpoint); ++phase)
+    if (word == phase_word(static_cast<Phase>(phase))) return static_cast<Phase>(phase);
+  return std::nullopt;
+}
+
 }  // namespace sluice::profiler

@@ -203,6 +203,7 @@ void TraceEvents::add_buckets(const StepSpans& spans) {
     const Row row = bucket_row(bucket);
     TraceEvent args{
         {"phase", "all_reduce"}, {"step", spans.step}, {"stage", index(bucket.stage)}, {"bucket", bucket.bucket}};
+    if (bucket.bytes > 0) args["bytes"] = bucket.bytes;
     if (process_.tells_waits) args["waited_us"] = static_cast<double>(bucket.all_there - bucket.begin) / 1000.0;
     add_work(
         "kernel",

@@ -179,10 +179,11 @@ class Attributor {
       std::ranges::stable_sort(own, {}, &BucketSpan::begin);
       for (std::size_t i = 0; i < times.size(); ++i) {
         const auto [begin, end] = times[i];
-        const BucketSpan* const bucket = own.size() == times.size() ? &own[i] : last_in(own, end);
+        const bool is_one_each = own.size() == times.size();
+        const BucketSpan* const bucket = is_one_each ? &own[i] : last_in(own, end);
         const Nanoseconds all_there = bucket != nullptr ? std::clamp(bucket->all_there, begin, end) : begin;
-        buckets.push_back(
-            {StageId{stage}, bucket != nullptr ? bucket->bucket : static_cast<int>(i), begin, all_there, end});
+        buckets.push_back({StageId{stage}, bucket != nullptr ? bucket->bucket : static_cast<int>(i), begin, all_there,
+                           end, is_one_each ? own[i].bytes : 0});
       }
     }
   }

@@ -1,16 +1,12 @@
 #include "report/html/trace_reader.h"
 
-#include <zlib.h>
-
-#include <array>
 #include <cmath>
 #include <istream>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <streambuf>
 
 #include "core/concat.h"
 #include "core/text.h"
+#include "storage/unpacked_file.h"
 
 namespace sluice::report {
 namespace {
@@ -19,34 +15,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostSteps = 3;
 constexpr std::size_t kMostBars = 40'000;  // of a step
-
-// The unpacked bytes of a file, which may as well be plain, up to a limit.
-class UnpackedFile final : public std::streambuf {
- public:
-  UnpackedFile(const fs::path& file, std::int64_t limit) : file_(gzopen(file.c_str(), "rb"), &gzclose), left_(limit) {}
-
-  [[nodiscard]] bool is_open() const { return file_ != nullptr; }
-  [[nodiscard]] bool is_damaged() const { return is_damaged_; }
-  [[nodiscard]] bool is_cut() const { return left_ <= 0; }
-
- protected:
-  int_type underflow() override {
-    const int got = left_ > 0 ? gzread(file_.get(), buffer_.data(), static_cast<unsigned>(buffer_.size())) : 0;
-    int error = Z_OK;
-    (void)gzerror(file_.get(), &error);
-    is_damaged_ |= got < 0 || error != Z_OK;
-    if (got <= 0) return traits_type::eof();
-    left_ -= got;
-    setg(buffer_.data(), buffer_.data(), buffer_.data() + got);
-    return traits_type::to_int_type(buffer_.front());
-  }
-
- private:
-  std::unique_ptr<gzFile_s, int (*)(gzFile)> file_;
-  std::int64_t left_;
-  bool is_damaged_ = false;
-  std::array<char, 65536> buffer_{};
-};
 
 // Gathers the bars as the parser comes upon them: {"traceEvents": [{"ph": "X", ..., "args": {"phase": ...}}]}.
 class BarGatherer {
@@ -134,7 +102,7 @@ class BarGatherer {
 Trace read_trace(const fs::path& file, std::int64_t unpacked_limit) {
   Trace trace;
   const std::string name = printable(file.filename().string());
-  UnpackedFile unpacked(file, unpacked_limit);
+  storage::UnpackedFile unpacked(file, unpacked_limit);
   if (!unpacked.is_open()) {
     trace.problem = concat(name, " cannot be opened; check its permissions");
     return trace;

@@ -1,0 +1,24 @@
+// replay_report: what `sluice replay` prints: the step's length as recorded and as replayed, where each device's time
+// goes in both, and what makes the length. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tune/step_replay.h"
+
+namespace sluice::app {
+
+struct ReplayFindings {
+  std::vector<tune::RecordedProcess> recorded;
+  tune::StepReplay unedited;
+  tune::StepReplay edited;
+  std::vector<std::string> edits;  // as they were given; empty: both are the same
+};
+
+[[nodiscard]] nlohmann::ordered_json json_of_replay(const ReplayFindings& findings);
+[[nodiscard]] std::string text_of_replay(const ReplayFindings& findings);
+
+}  // namespace sluice::app

@@ -1,0 +1,86 @@
+// replay_graph: the graph of a recorded step (step_replay.h): a node for each piece of work, and what it waits for.
+// Internal to step_replay.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "tune/event_graph.h"
+#include "tune/place_pieces.h"
+#include "tune/step_edits.h"
+#include "tune/step_replay.h"
+
+namespace sluice::tune {
+
+class ReplayGraph {
+ public:
+  // Requires: both outlive it.
+  ReplayGraph(std::span<const RecordedProcess> processes, const StepEdits& edits);
+
+  [[nodiscard]] StepReplay run();
+
+ private:
+  // Of a span, or a piece of one: where it begins, and where it ends.
+  struct Nodes {
+    int first = 0, last = 0;
+  };
+  struct PlaceNodes {
+    PlacePieces cut;
+    std::vector<Nodes> pieces;
+  };
+  // Of a sum over the processes.
+  struct SumNodes {
+    int ready = 0;  // in this process
+    int exchange = 0;
+  };
+  struct ProcessNodes {
+    int begin = 0, end = 0;
+    std::vector<PlaceNodes> places;
+    std::vector<Nodes> spans;     // [StepSpans::process]
+    std::vector<SumNodes> sums;   // [StepSpans::buckets]
+    std::vector<int> small_sums;  // spans of the process that are sums, in order
+    int done = 0;                 // what comes next waits for this one,
+    Nanoseconds done_at = 0;      // which was recorded then
+  };
+  // A moment of a place, by its recorded time.
+  struct Anchor {
+    int place = 0;
+    int piece = -1;
+    Nanoseconds at = 0;
+  };
+
+  void add_begin(int rank);
+  void add_pieces(int rank, int place);
+  void add_messages(int rank);
+  void check_sums() const;
+  void add_sums(int rank);
+  void add_ready(int rank, int bucket);
+  [[nodiscard]] Anchor caller_of(int rank, const BucketSpan& bucket) const;
+  [[nodiscard]] Anchor same_point(int rank, int place, const Anchor& caller) const;
+  void wait_for(int node, int rank, const Anchor& anchor);
+  void add_exchanges();
+  void add_exchange(int rank, int bucket);
+  void add_rounds(int rank);
+  void add_round(int rank, int section);
+  void add_barrier(int rank, int section);
+  void add_small_sum(int rank, int number);
+  void next(int rank, int node, Nanoseconds recorded_begin);
+
+  [[nodiscard]] const StepSpans& recorded(int rank) const { return processes_[rank].spans; }
+  [[nodiscard]] int ranks() const { return static_cast<int>(processes_.size()); }
+  [[nodiscard]] StepSpans replayed(int rank) const;
+  [[nodiscard]] Nanoseconds time(int node) const;
+  [[nodiscard]] std::vector<EventGraph::Part> path() const;
+
+  std::span<const RecordedProcess> processes_;
+  const StepEdits& edits_;
+  EditBook book_;
+  EventGraph graph_;
+  Nanoseconds zero_ = 0;  // the recorded time that is 0 in the graph
+  int source_ = 0;
+  std::vector<ProcessNodes> nodes_;       // [rank]
+  std::vector<std::vector<int>> arrive_;  // [rank][small sum]
+  StepReplay result_;
+};
+
+}  // namespace sluice::tune

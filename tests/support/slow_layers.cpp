@@ -1,0 +1,85 @@
+// slow_layers: the command line of Sluice with a model whose layers sleep, so that a test says how long each of them
+// takes whatever else the machine does: model.name = "sleepers", four layers.
+// SLEEP_FORWARD_MS, SLEEP_BACKWARD_MS: of each layer for each micro-batch, "5,5,10,5".
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "app/program.h"
+#include "core/concat.h"
+#include "nn/linear.h"
+
+namespace {
+
+using namespace sluice;
+
+constexpr int kLayers = 4;
+constexpr std::int64_t kWidth = 64;
+
+std::vector<double> milliseconds(const char* name) {
+  std::vector<double> times;
+  const char* const text = std::getenv(name);
+  std::istringstream in(text != nullptr ? text : "");
+  for (std::string one; std::getline(in, one, ',');) times.push_back(std::atof(one.c_str()));
+  times.resize(kLayers);
+  return times;
+}
+
+void sleep_ms(double time) { std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(time)); }
+
+// Its input; sleeps in forward and in backward.
+struct Sleep : torch::autograd::Function<Sleep> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, double there, double back) {
+    context->saved_data["back"] = back;
+    sleep_ms(there);
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    sleep_ms(context->saved_data["back"].toDouble());
+    return {gradients[0], at::Tensor(), at::Tensor()};
+  }
+};
+
+class Sleeper : public nn::RegisteredLayer {
+ public:
+  Sleeper(int number, std::int64_t in, std::int64_t out, const nn::LayerOptions& options)
+      : RegisteredLayer(concat("sleeper", number), options),
+        linear_(registry_, concat("sleeper", number), in, out, nn::LinearInit::torch_default(in)),
+        forward_ms_(milliseconds("SLEEP_FORWARD_MS")[number]),
+        backward_ms_(milliseconds("SLEEP_BACKWARD_MS")[number]) {}
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
+    return Sleep::apply(linear_(x.flatten(1), context), forward_ms_, backward_ms_);
+  }
+
+ private:
+  nn::Linear linear_;
+  double forward_ms_, backward_ms_;
+};
+
+models::Layers make_sleepers(const models::ModelOptions& options) {
+  const nn::LayerOptions layer = models::layer_options(options);
+  std::int64_t width = std::int64_t{options.channels} * options.image_size * options.image_size;
+  models::Layers layers;
+  for (int number = 0; number < kLayers; ++number) {
+    const std::int64_t out = number + 1 == kLayers ? options.classes : kWidth;
+    layers.push_back(std::make_unique<Sleeper>(number, std::exchange(width, out), out, layer));
+  }
+  return layers;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  models::Family family;
+  family.name = "sleepers";
+  family.make = make_sleepers;
+  return app::run_program(argc, argv, {.models = {family}, .datasets = {}});
+}
