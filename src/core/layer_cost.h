@@ -62,12 +62,15 @@ struct AffineBytes {
 };
 
 // Most bytes that a part of a layer's work takes at once, besides what was there when it began: with its results and
-// what it keeps.
+// what it keeps. The two ways back as a part of a stage's backward, in which autograd frees the layer's output and its
+// gradient when it has used them; and where they are held from outside until the layer is done.
 struct WorkingBytes {
   AffineBytes forward;
   AffineBytes backward;  // a whole one
   AffineBytes input_gradient;
   AffineBytes weight_gradient;
+  AffineBytes held_backward{};
+  AffineBytes held_input_gradient{};
 
   bool operator==(const WorkingBytes&) const = default;
 };
@@ -103,6 +106,7 @@ struct LayerCost {
   // each use in a pass of one. Not in `working`.
   std::uint64_t transformed_bytes = 0;
   std::uint64_t parameter_bytes = 0;
+  std::uint64_t buffer_bytes = 0;  // running statistics, of which each replica has its own
   std::uint64_t gradient_bytes = 0;
   std::uint64_t optimizer_bytes = 0;  // of the configured optimizer's state
 

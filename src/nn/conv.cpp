@@ -112,11 +112,13 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
     const at::Tensor own_weight = parameter_of(weight), own_bias = need_bias ? parameter_of(bias) : at::Tensor();
     std::vector<at::Tensor> parameters{own_weight};
     if (need_bias) parameters.push_back(own_bias);
-    queue->push(std::move(parameters), {grad, x}, [grad, x, own_weight, own_bias, geometry, need_bias] {
-      const Gradients own = gradients(grad, x, own_weight, geometry, {false, true, need_bias}, nullptr);
+    const at::Tensor input = x.detach();
+    const auto work = [grad, input, own_weight, own_bias, geometry, need_bias] {
+      const Gradients own = gradients(grad, input, own_weight, geometry, {false, true, need_bias}, nullptr);
       add_to_gradient(own_weight, own.weight);
       if (need_bias) add_to_gradient(own_bias, own.bias);
-    });
+    };
+    queue->push(std::move(parameters), {grad, input}, work);
     return result;
   }
 };

@@ -101,11 +101,13 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
       for (const at::Tensor& bias : biases) own_biases.push_back(parameter_of(bias));
       variable_list parameters = own_weights;
       parameters.insert(parameters.end(), own_biases.begin(), own_biases.end());
-      queue->push(std::move(parameters), {grad, x}, [grad, x, weights = own_weights, biases = own_biases, layout] {
-        const WeightGradients all = weight_gradients(grad, x, weights, biases, layout);
+      const at::Tensor input = x.detach();
+      const auto work = [grad, input, weights = own_weights, biases = own_biases, layout] {
+        const WeightGradients all = weight_gradients(grad, input, weights, biases, layout);
         for (std::size_t i = 0; i < weights.size(); ++i) add_to_gradient(weights[i], all.weights[i]);
         for (std::size_t i = 0; i < biases.size(); ++i) add_to_gradient(biases[i], all.biases[i]);
-      });
+      };
+      queue->push(std::move(parameters), {grad, input}, work);
       return result;
     }
     WeightGradients all = weight_gradients(grad, x, weights, biases, layout);

@@ -15,7 +15,9 @@ namespace sluice::nn {
 
 class WeightGradQueue {
  public:
-  // parameters: whose gradients `work` adds to. kept: the activations and gradients that it holds until it has run.
+  // parameters: whose gradients `work` adds to. kept: the activations and gradients that it holds until it has run,
+  // which are to be detached: a tensor with its graph would keep alive what the graph's leaves hold, the input of the
+  // stage.
   void push(std::vector<at::Tensor> parameters, std::vector<at::Tensor> kept, std::function<void()> work) {
     waiting_.push_back({std::move(parameters), std::move(kept), std::move(work)});
   }

@@ -1,5 +1,6 @@
 #include "profiler/layer_profile.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 
@@ -124,11 +125,28 @@ void fields(Io& io, WorkingBytes& value) {
   io("backward", value.backward);
   io("input_gradient", value.input_gradient);
   io("weight_gradient", value.weight_gradient);
+  io("held_backward", value.held_backward);
+  io("held_input_gradient", value.held_input_gradient);
 }
 
 }  // namespace sluice
 
 namespace sluice::profiler {
+
+template <typename Io>
+void fields(Io& io, LayerBytes& value) {
+  io("samples", value.samples);
+  io("saved_bytes", value.saved);
+  io("saves_input", value.saves_input);
+  io("saves_output", value.saves_output);
+  io("loss_bytes", value.loss);
+  io("loss_working_bytes", value.loss_working);
+  io("stash_bytes", value.stash);
+  io("stashes_input", value.stashes_input);
+  io("stashes_output_gradient", value.stashes_output_gradient);
+  io("working_bytes", value.working);
+  io("transformed_bytes", value.transformed);
+}
 
 template <typename Io>
 void fields(Io& io, MeasuredLayer& value) {
@@ -154,9 +172,11 @@ void fields(Io& io, MeasuredLayer& value) {
   io("working_bytes", value.cost.working);
   io("transformed_bytes", value.cost.transformed_bytes);
   io("parameter_bytes", value.cost.parameter_bytes);
+  io("buffer_bytes", value.cost.buffer_bytes);
   io("gradient_bytes", value.cost.gradient_bytes);
   io("optimizer_bytes", value.cost.optimizer_bytes);
   io("times", value.times);
+  io("bytes", value.bytes);
 }
 
 template <typename Io>
@@ -182,6 +202,14 @@ bool is_way_of_timing(const std::string& word) {
   return word == kTimedByClock || word == kTimedByEvents || word == kTimedByCupti;
 }
 
+void check_bytes(const JsonReader& reader, const MeasuredLayer& layer, std::size_t i) {
+  for (std::size_t b = 0; b < layer.bytes.size(); ++b) {
+    const std::int64_t before = b == 0 ? 0 : layer.bytes[b - 1].samples;
+    if (layer.bytes[b].samples <= before)
+      reader.refuse(concat("layers[", i, "].bytes[", b, "].samples"), concat("is no more than ", before));
+  }
+}
+
 void check_times(const JsonReader& reader, const MeasuredLayer& layer, std::size_t i) {
   for (std::size_t t = 0; t < layer.times.size(); ++t) {
     const LayerTimes& times = layer.times[t];
@@ -199,7 +227,10 @@ void check_values(const JsonReader& reader, const LayerProfile& profile) {
   if (profile.layers.empty()) reader.refuse("layers", "is empty");
   if (profile.micro_batch == 0) reader.refuse("micro_batch", "is 0");
   if (profile.contenders == 0) reader.refuse("contenders", "is 0");
-  for (std::size_t i = 0; i < profile.layers.size(); ++i) check_times(reader, profile.layers[i], i);
+  for (std::size_t i = 0; i < profile.layers.size(); ++i) {
+    check_times(reader, profile.layers[i], i);
+    check_bytes(reader, profile.layers[i], i);
+  }
   const auto check_link = [&](const std::string& field, const LinkCost& link) {
     if (link.bytes_per_s && *link.bytes_per_s == 0) reader.refuse(field + ".bytes_per_s", "is 0");
   };
@@ -229,6 +260,23 @@ nlohmann::ordered_json parse(std::string_view text, const std::string& file) {
   } catch (const nlohmann::json::exception&) {
     throw ConfigError(concat(file, " is no JSON; give the file that `sluice profile CONFIG --out FILE` wrote"));
   }
+}
+
+// To what the line says of so many samples, where that is more.
+void raise(LayerCost& cost, const LayerBytes& line, std::int64_t samples) {
+  const auto n = static_cast<std::uint64_t>(samples);
+  const auto most = [n](AffineBytes& own, const AffineBytes& other) {
+    if (other.at(n) > own.at(n)) own.fixed += other.at(n) - own.at(n);
+  };
+  most(cost.saved_bytes, line.saved);
+  most(cost.loss_bytes, line.loss);
+  most(cost.loss_working, line.loss_working);
+  most(cost.stash_bytes, line.stash);
+  for (const auto part :
+       {&WorkingBytes::forward, &WorkingBytes::backward, &WorkingBytes::input_gradient, &WorkingBytes::weight_gradient,
+        &WorkingBytes::held_backward, &WorkingBytes::held_input_gradient})
+    most(cost.working.*part, line.working.*part);
+  cost.transformed_bytes = std::max(cost.transformed_bytes, line.transformed);
 }
 
 }  // namespace
@@ -268,6 +316,43 @@ const LinkCost* LayerProfile::all_reduce_of(int processes, int local_replicas) c
       best = &link;
   }
   return best != nullptr ? &best->cost : nullptr;
+}
+
+void set_bytes(LayerCost& cost, const LayerBytes& bytes) {
+  cost.saved_bytes = bytes.saved;
+  cost.saves_input = bytes.saves_input;
+  cost.saves_output = bytes.saves_output;
+  cost.loss_bytes = bytes.loss;
+  cost.loss_working = bytes.loss_working;
+  cost.stash_bytes = bytes.stash;
+  cost.stashes_input = bytes.stashes_input;
+  cost.stashes_output_gradient = bytes.stashes_output_gradient;
+  cost.working = bytes.working;
+  cost.transformed_bytes = bytes.transformed;
+}
+
+const LayerBytes& bytes_of(const std::vector<LayerBytes>& bytes, std::int64_t samples) {
+  const auto line = std::ranges::lower_bound(bytes, samples, {}, &LayerBytes::samples);
+  return line == bytes.end() ? bytes.back() : *line;
+}
+
+std::vector<LayerCost> LayerProfile::costs_at(std::int64_t samples) const {
+  std::vector<LayerCost> costs = this->costs();
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    if (!layers[i].bytes.empty()) set_bytes(costs[i], bytes_of(layers[i].bytes, samples));
+  return costs;
+}
+
+std::vector<LayerCost> LayerProfile::most_at(std::int64_t samples) const {
+  std::vector<LayerCost> costs = costs_at(samples);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::vector<LayerBytes>& lines = layers[i].bytes;
+    const auto own = std::ranges::lower_bound(lines, samples, {}, &LayerBytes::samples);
+    if (own == lines.end() || own->samples == samples) continue;
+    if (own != lines.begin()) raise(costs[i], *(own - 1), samples);
+    if (own + 1 != lines.end()) raise(costs[i], *(own + 1), samples);
+  }
+  return costs;
 }
 
 std::string to_json_text(const LayerProfile& profile) {

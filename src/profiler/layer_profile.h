@@ -57,11 +57,25 @@ struct LayerTimes {
   bool operator==(const LayerTimes&) const = default;
 };
 
+// What micro-batches take of up to so many samples, and of more than those of the line before: fields of LayerCost,
+// lines through what the two sizes took. Kernels change with the size, and their memory with them.
+struct LayerBytes {
+  std::int64_t samples = 0;
+  AffineBytes saved;
+  bool saves_input = false, saves_output = false;
+  AffineBytes loss, loss_working;
+  AffineBytes stash;
+  bool stashes_input = false, stashes_output_gradient = false;
+  WorkingBytes working;
+  std::uint64_t transformed = 0;
+};
+
 struct MeasuredLayer {
   std::string name;
   bool puts_off_weights = false;  // some of its weight gradients can be computed apart from those of the input
-  LayerCost cost;                 // with the points of `times`
+  LayerCost cost;                 // with the points of `times`, and the bytes of the configured micro-batch
   std::vector<LayerTimes> times;  // what cost's lines were fitted to
+  std::vector<LayerBytes> bytes;  // samples ascending; empty: those of `cost` are all that is known
 };
 
 // One activation from a stage to the next.
@@ -128,11 +142,21 @@ struct LayerProfile {
   // With times as steps have them: what was measured of a layer alone, with its data in the caches, times
   // compute_scale().
   [[nodiscard]] std::vector<LayerCost> costs() const;
+  // With the bytes of micro-batches of so many samples.
+  [[nodiscard]] std::vector<LayerCost> costs_at(std::int64_t samples) const;
+  // The same with no less than any kernel takes that may run: where no such micro-batch was measured, the most of the
+  // lines around it, for which kernels change where is not known.
+  [[nodiscard]] std::vector<LayerCost> most_at(std::int64_t samples) const;
   // Computing in whole steps beside what the layers alone say of it; 1 where no steps were run.
   [[nodiscard]] double compute_scale() const;
   // That of so many replicas, or of the least larger number measured, or of the largest; null: none was measured.
   [[nodiscard]] const LinkCost* all_reduce_of(int processes, int local_replicas) const;
 };
+
+// Takes the bytes over.
+void set_bytes(LayerCost& cost, const LayerBytes& bytes);
+// Of micro-batches of so many samples. Requires: there are some.
+[[nodiscard]] const LayerBytes& bytes_of(const std::vector<LayerBytes>& bytes, std::int64_t samples);
 
 // The lines and points of the layer's times.
 void set_costs(MeasuredLayer& layer);

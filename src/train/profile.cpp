@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/concat.h"
+#include "core/divided_up.h"
 #include "core/log.h"
 #include "core/median.h"
 #include "core/text.h"
@@ -172,6 +173,11 @@ void measure_memory(const Setup& setup, engine::Engine& engine, bool counts, std
   }
 }
 
+// Plans may have larger micro-batches, up to all samples of a replica; four times as many tell enough of them.
+std::int64_t most_samples_for_bytes(const Setup& setup) {
+  return std::min(4 * micro_batch_size(setup), divided_up(setup.global_batch, std::int64_t{count_replicas(setup)}));
+}
+
 // What rank 0 measures without the others: the layers, the links between stages, the update.
 LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   LayerProfile profile{.fingerprint = measure::fingerprint_of(workload_of(setup), version),
@@ -184,6 +190,7 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version) {
                                                                 .most_rounds = 40,
                                                                 .budget_s = 10,
                                                                 .needed_size = profile.micro_batch,
+                                                                .most_samples = most_samples_for_bytes(setup),
                                                                 .with_kernels = setup.config.profile.level == "cupti"});
   const int places = cpu_places(setup.devices);
   if (places > 1) {

@@ -92,9 +92,11 @@ class WorstMoments {
     }
     return most;
   }
-  [[nodiscard]] std::uint64_t backward() const { return of_backward(&WorkingBytes::backward, /*splits=*/false); }
+  [[nodiscard]] std::uint64_t backward() const {
+    return of_backward(&WorkingBytes::backward, &WorkingBytes::held_backward, /*splits=*/false);
+  }
   [[nodiscard]] std::uint64_t input_gradient() const {
-    return of_backward(&WorkingBytes::input_gradient, /*splits=*/true);
+    return of_backward(&WorkingBytes::input_gradient, &WorkingBytes::held_input_gradient, /*splits=*/true);
   }
   [[nodiscard]] std::uint64_t weight_gradient() const {
     std::uint64_t most = 0;
@@ -104,20 +106,23 @@ class WorstMoments {
   }
 
  private:
-  [[nodiscard]] std::uint64_t of_backward(AffineBytes WorkingBytes::*part, bool splits) const {
+  // held: the same where the gradient of the layer's output is held from outside, as the worker holds what the next
+  // stage sent, and a stage that recomputes what the next layer gave.
+  [[nodiscard]] std::uint64_t of_backward(AffineBytes WorkingBytes::*part, AffineBytes WorkingBytes::*held,
+                                          bool splits) const {
     // Where the stage recomputes the loss's gradient is there already.
     const bool begins_with_loss = role_.is_last && !role_.recomputes;
     std::uint64_t most = begins_with_loss ? own_input_ + bytes_.kept_before(bytes_.size()) + bytes_.loss_working() : 0;
     for (std::size_t i = bytes_.size(); i-- > 0;) {
       const LayerCost& layer = bytes_.layer(i);
-      std::uint64_t working = bytes_.at(layer.working.*part);
+      const bool is_sent = i + 1 == bytes_.size() && !role_.is_last;
+      std::uint64_t working = bytes_.at(layer.working.*(role_.recomputes || is_sent ? held : part));
       if (role_.recomputes) {
         const std::uint64_t kept = bytes_.at(layer.saved_bytes) + (layer.saves_output ? 0 : bytes_.output(i));
         working = std::max(bytes_.at(layer.working.forward), kept + working);
       }
       // The gradient of the last layer's output is the next stage's, where that has not sent a copy.
-      const bool is_lent = shares_memory_ && i + 1 == bytes_.size() && !role_.is_last;
-      const std::uint64_t gradient = is_lent ? 0 : bytes_.output(i);
+      const std::uint64_t gradient = shares_memory_ && is_sent ? 0 : bytes_.output(i);
       const std::uint64_t stash = splits ? bytes_.stash_from(i + 1) : 0;
       most =
           std::max(most, own_input_ + bytes_.kept_before(i + 1) + bytes_.transformed(i) + gradient + stash + working);
@@ -163,7 +168,8 @@ StageBytes device_bytes(std::span<const LayerCost> layers, std::uint64_t samples
   StageBytes stage = live_bytes(layers, samples, role);
   for (const LayerCost& layer : layers) {
     const std::uint64_t transformed = role.one_micro_batch ? 0 : layer.transformed_bytes;
-    stage.fixed += as_signed(layer.parameter_bytes + layer.gradient_bytes + layer.optimizer_bytes + transformed);
+    stage.fixed += as_signed(layer.parameter_bytes + layer.buffer_bytes + layer.gradient_bytes + layer.optimizer_bytes +
+                             transformed);
   }
   const std::int64_t kept =
       as_signed((shares_memory ? 0 : bytes.input()) + bytes.kept_before(bytes.size()) + bytes.kept_by_loss());

@@ -36,7 +36,8 @@ std::uint64_t frozen_bytes(const MemoryModel& model, const Plan& plan, std::size
   const auto share = static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.devices()));
   std::uint64_t bytes = share * model.layers[plan.frozen_layers - 1].output_bytes;
   for (int i = 0; i < plan.frozen_layers; ++i)
-    bytes += (has_parameters ? model.layers[i].parameter_bytes : 0) + model.layers[i].transformed_bytes;
+    bytes += (has_parameters ? model.layers[i].parameter_bytes : 0) + model.layers[i].buffer_bytes +
+             model.layers[i].transformed_bytes;
   return bytes;
 }
 

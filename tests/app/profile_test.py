@@ -65,7 +65,7 @@ class ProfileTest(unittest.TestCase):
         done = self.profile("--json", "--set", "pipeline.stages=2", "--set", "pipeline.partition=[1, 2]")
         profile = json.loads(self.out.read_text(encoding="utf-8"))
         self.assertEqual(json.loads(done.stdout), profile)
-        self.assertEqual(profile["schema_version"], 7)
+        self.assertEqual(profile["schema_version"], 8)
         self.assertEqual(profile["micro_batch"], 8)
         self.assertEqual(len(profile["layers"]), 3)
         self.assertEqual(profile["fingerprint"]["model"], "mlp")

@@ -9,6 +9,9 @@
 
 #include <ATen/ATen.h>
 
+#include "nn/conv.h"
+#include "nn/linear.h"
+
 namespace sluice::nn {
 namespace {
 
@@ -44,6 +47,27 @@ TEST(WeightGradQueue, WaitsForAParameterUntilTheLastWorkThatAddsToItHasRun) {
   two.queue.run([&](const at::Tensor&) { waits.push_back(two.queue.waits_for(two.often)); });
   EXPECT_THAT(waits, ElementsAre(true, false));
   EXPECT_FALSE(two.queue.waits_for(two.once));
+}
+
+// What waits with an activation had its graph with it, and so the input of the stage.
+TEST(WeightGradQueue, WaitsWithoutTheInputThatTheGraphBeganWith) {
+  const at::Tensor image_weight = at::randn({16, 16, 3, 3}).requires_grad_(),
+                   weight = at::randn({3, 5}).requires_grad_();
+  const auto leaf_outlives = [](at::IntArrayRef shape, const auto& layer) {
+    WeightGradQueue queue;
+    at::Tensor leaf = at::randn(shape).requires_grad_();
+    const c10::weak_intrusive_ptr<c10::TensorImpl> watch(leaf.getIntrusivePtr());
+    layer(leaf.exp(), &queue).sum().backward();
+    EXPECT_FALSE(queue.empty());
+    leaf = at::Tensor();
+    return !watch.expired();
+  };
+  EXPECT_FALSE(leaf_outlives({4, 5}, [&](const at::Tensor& x, WeightGradQueue* queue) {
+    return linear(x, {weight}, {}, queue, WeightLayout::kOutIn);
+  }));
+  EXPECT_FALSE(leaf_outlives({2, 16, 8, 8}, [&](const at::Tensor& x, WeightGradQueue* queue) {
+    return conv2d(x, image_weight, std::nullopt, 1, 1, queue, nullptr);
+  }));
 }
 
 }  // namespace

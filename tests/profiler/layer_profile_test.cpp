@@ -16,6 +16,40 @@ namespace {
 using nlohmann::ordered_json;
 using testing::HasSubstr;
 
+// All its numbers are one line, with more of each.
+LayerBytes bytes_line(std::int64_t samples, std::uint64_t fixed, std::uint64_t per_sample) {
+  const auto line = [&](std::uint64_t more) { return AffineBytes{fixed + more, per_sample}; };
+  return {.samples = samples,
+          .saved = line(0),
+          .saves_input = samples > 1,
+          .saves_output = samples > 4,
+          .loss = line(1),
+          .loss_working = line(2),
+          .stash = line(3),
+          .stashes_input = samples > 4,
+          .stashes_output_gradient = samples > 1,
+          .working = {line(4), line(5), line(6), line(7), line(8), line(9)},
+          .transformed = fixed};
+}
+
+// Of so many samples, in the order of bytes_line().
+std::vector<std::uint64_t> numbers_of(const LayerCost& cost, std::uint64_t samples) {
+  const WorkingBytes& working = cost.working;
+  std::vector<std::uint64_t> numbers;
+  for (const AffineBytes& bytes :
+       {cost.saved_bytes, cost.loss_bytes, cost.loss_working, cost.stash_bytes, working.forward, working.backward,
+        working.input_gradient, working.weight_gradient, working.held_backward, working.held_input_gradient})
+    numbers.push_back(bytes.at(samples));
+  return numbers;
+}
+
+// More by one each.
+std::vector<std::uint64_t> from(std::uint64_t first) {
+  std::vector<std::uint64_t> numbers;
+  for (std::uint64_t i = 0; i < 10; ++i) numbers.push_back(first + i);
+  return numbers;
+}
+
 MeasuredLayer example_layer() {
   MeasuredLayer layer;
   layer.name = "layer1.0";
@@ -37,9 +71,10 @@ MeasuredLayer example_layer() {
                 .stash_bytes = {2, 50},
                 .stashes_input = true,
                 .stashes_output_gradient = true,
-                .working = {{3, 60}, {4, 70}, {5, 80}, {6, 90}},
+                .working = {{3, 60}, {4, 70}, {5, 80}, {6, 90}, {7, 100}, {8, 110}},
                 .transformed_bytes = 3000,
                 .parameter_bytes = 1000,
+                .buffer_bytes = 64,
                 .gradient_bytes = 1000,
                 .optimizer_bytes = 2000};
   layer.times = {{1, 1e-4, 2e-4, 3e-4, 4.5e-4}, {16, 1e-3, 2e-3, 3e-3, 4.5e-3}};
@@ -50,6 +85,7 @@ MeasuredLayer example_layer() {
                          .backward_s = 11e-3,
                          .timed_by = kTimedByCupti,
                          .gpu = GpuTimes{{5e-3, 1e-5, 4e-3}, {6e-3, 2e-5, 5e-3}, {7e-3, 3e-5, std::nullopt}, true}});
+  layer.bytes = {bytes_line(1, 100, 10), bytes_line(4, 50, 20), bytes_line(16, 1000, 5), bytes_line(32, 30, 60)};
   return layer;
 }
 
@@ -151,6 +187,37 @@ TEST(LayerProfile, AnAllReduceIsThatOfTheReplicasOrTheNextMore) {
   EXPECT_EQ(latency(5), 8);
   EXPECT_EQ(latency(9), 8) << "the largest there is";
   EXPECT_EQ(profile.all_reduce_of(2, 2), nullptr) << "of a network nothing is known";
+}
+
+TEST(LayerProfile, TheBytesOfAMicroBatchAreThoseOfItsKernels) {
+  const LayerProfile profile = parse_profile(to_json_text(example()), "p.json");
+  const auto at = [&](std::int64_t samples) { return numbers_of(profile.costs_at(samples).at(0), samples); };
+  EXPECT_EQ(at(1), from(100 + 10));
+  EXPECT_EQ(at(2), from(50 + 20 * 2));
+  EXPECT_EQ(at(4), from(50 + 20 * 4));
+  EXPECT_EQ(at(5), from(1000 + 5 * 5));
+  EXPECT_EQ(at(100), from(30 + 60 * 100)) << "the last line goes on";
+  EXPECT_EQ(profile.costs_at(3).at(0).transformed_bytes, 50);
+  EXPECT_FALSE(profile.costs_at(1).at(0).saves_input);
+  EXPECT_TRUE(profile.costs_at(2).at(0).saves_input);
+  EXPECT_FALSE(profile.costs_at(2).at(0).stashes_input);
+  EXPECT_EQ(profile.costs_at(8).at(0).forward.a_s, profile.costs().at(0).forward.a_s) << "times stay";
+}
+
+TEST(LayerProfile, BetweenTwoSizesTheMostIsThatOfTheKernelsOfBoth) {
+  const LayerProfile profile = parse_profile(to_json_text(example()), "p.json");
+  const auto most = [&](std::int64_t samples) { return numbers_of(profile.most_at(samples).at(0), samples); };
+  EXPECT_EQ(most(4), from(50 + 20 * 4)) << "as measured";
+  EXPECT_EQ(most(3), from(1000 + 5 * 3)) << "the kernels of 5 samples and more";
+  EXPECT_EQ(most(10), from(1000 + 5 * 10));
+  EXPECT_EQ(most(20), from(30 + 60 * 20));
+  EXPECT_EQ(profile.most_at(20).at(0).transformed_bytes, 1000);
+  EXPECT_EQ(most(100), from(30 + 60 * 100));
+}
+
+TEST(LayerProfile, SizesOfBytesAscend) {
+  EXPECT_THAT(refusal_after([](ordered_json& json) { json["layers"][0]["bytes"][2]["samples"] = 4; }),
+              HasSubstr("layers[0].bytes[2].samples is no more than 4"));
 }
 
 TEST(LayerProfile, WhatIsNotThereIsNull) {

@@ -100,13 +100,15 @@ TEST_P(MeasureLayers, GivesEveryLayerItsTimesAndBytes) {
   for (std::size_t i = 0; i < measured.size(); ++i) {
     const LayerCost& cost = measured[i].cost;
     EXPECT_EQ(measured[i].name, model.layers[i]->name());
-    std::uint64_t parameter_bytes = 0;
+    std::uint64_t parameter_bytes = 0, buffer_bytes = 0;
     bool has_maps = false;  // convolutions or linear maps
     for (const nn::Parameter* parameter : model.layers[i]->parameters()) {
       parameter_bytes += parameter->value.numel() * sizeof(float);
       has_maps = has_maps || (parameter->value.dim() >= 2 && parameter->name.ends_with("weight"));
     }
+    for (const nn::Buffer* buffer : model.layers[i]->buffers()) buffer_bytes += buffer->value.nbytes();
     EXPECT_EQ(cost.parameter_bytes, parameter_bytes) << measured[i].name;
+    EXPECT_EQ(cost.buffer_bytes, buffer_bytes) << measured[i].name;
     EXPECT_EQ(cost.gradient_bytes, parameter_bytes);
     EXPECT_EQ(cost.optimizer_bytes, 2 * parameter_bytes) << "adamw keeps two moments";
     EXPECT_EQ(measured[i].puts_off_weights, has_maps) << measured[i].name;

@@ -34,7 +34,7 @@ std::vector<LayerCost> random_costs(RngStream& rng, int layers) {
                      .saves_input = rng.below(2) == 0,
                      .saves_output = rng.below(2) == 0,
                      .stash_bytes = bytes(20),
-                     .working = {bytes(60), bytes(30), bytes(30), bytes(20)},
+                     .working = {bytes(60), bytes(30), bytes(30), bytes(20), bytes(40), bytes(40)},
                      .transformed_bytes = rng.below(20),
                      .parameter_bytes = 1 + rng.below(100),
                      .gradient_bytes = rng.below(20),

@@ -17,6 +17,7 @@ std::vector<LayerCost> four_layers() {
            .saved_bytes = {.fixed = 1000, .per_sample = 100},
            .stash_bytes = {.per_sample = 4},
            .parameter_bytes = 10,
+           .buffer_bytes = 3,
            .gradient_bytes = 10,
            .optimizer_bytes = 20},
           {.input_bytes = 7,
@@ -61,7 +62,7 @@ TEST(DeviceBytes, ATensorIsItsMakersWhereMemoryIsShared) {
   EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/true).activation, kSamples * 11);
   EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/true).lent_output.total(), kSamples * 13);
   EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/false).activation, kSamples * (7 + 11));
-  EXPECT_EQ(device_bytes(layers, kSamples, {.is_first = true, .is_last = true}, true).fixed, 40);
+  EXPECT_EQ(device_bytes(layers, kSamples, {.is_first = true, .is_last = true}, true).fixed, 43);
   EXPECT_EQ(device_bytes(middle, kSamples, {}, /*shares_memory=*/false).lent_output.total(), 0);
   EXPECT_EQ(device_bytes(middle, kSamples, {.is_last = true}, /*shares_memory=*/true).lent_output.total(), 0);
   // An output that is kept as well counts once.
@@ -103,7 +104,11 @@ TEST(DeviceBytes, TheWorstMomentOfAnActionCounts) {
        .loss_bytes = {.per_sample = 4},
        .loss_working = {.per_sample = 8},
        .stash_bytes = {.per_sample = 3},
-       .working = {{.per_sample = 9}, {.per_sample = 6}, {.per_sample = 4}, {.per_sample = 2}}}};
+       .working = {.forward = {.per_sample = 9},
+                   .backward = {.per_sample = 6},
+                   .input_gradient = {.per_sample = 4},
+                   .weight_gradient = {.per_sample = 2},
+                   .held_backward = {.per_sample = 13}}}};
   const auto stage = device_bytes(layers, 1, {.is_first = true, .is_last = true}, true);
   EXPECT_EQ(stage.activation, 16);
   // The loss's 4 on the 12 that the layers keep and the second one's output: 20. The second layer's 9 on the first
@@ -117,16 +122,19 @@ TEST(DeviceBytes, TheWorstMomentOfAnActionCounts) {
   EXPECT_EQ(stage.weight_working, 5);
   const auto middle = device_bytes(layers, 1, {}, true);  // no loss; what comes back is the next stage's
   EXPECT_EQ(middle.forward_working, 23);
-  EXPECT_EQ(middle.backward_working, 10);
+  // The second layer's, whose output gradient is held until it is done: 13 on the 12 that the stage keeps.
+  EXPECT_EQ(middle.backward_working, 13);
+  EXPECT_EQ(device_bytes(layers, 1, {}, false).backward_working, 13 + 4) << "a copy of its own";
 }
 
 TEST(DeviceBytes, ARecomputingStageComputesTheGradientOfTheLossAtOnce) {
-  const std::vector<LayerCost> layers{{.output_bytes = 4,
-                                       .saved_bytes = {.per_sample = 10},
-                                       .loss_bytes = {.per_sample = 4},
-                                       .loss_working = {.per_sample = 8},
-                                       .working = {{.per_sample = 1}, {.per_sample = 3}, {}, {}},
-                                       .parameter_bytes = 1}};
+  const std::vector<LayerCost> layers{
+      {.output_bytes = 4,
+       .saved_bytes = {.per_sample = 10},
+       .loss_bytes = {.per_sample = 4},
+       .loss_working = {.per_sample = 8},
+       .working = {.forward = {.per_sample = 1}, .backward = {.per_sample = 2}, .held_backward = {.per_sample = 3}},
+       .parameter_bytes = 1}};
   const auto stage = device_bytes(layers, 1, {.is_last = true, .recomputes = true}, /*shares_memory=*/true);
   EXPECT_EQ(stage.activation, 4);           // that gradient
   EXPECT_EQ(stage.forward_working, 4 + 8);  // on the output
@@ -136,7 +144,7 @@ TEST(DeviceBytes, ARecomputingStageComputesTheGradientOfTheLossAtOnce) {
 TEST(DeviceBytes, TransformedWeightsAreThereForAStepOrForAnAction) {
   const std::vector<LayerCost> layers{
       {.working = {{.per_sample = 15}, {.per_sample = 8}, {.per_sample = 7}, {}}, .transformed_bytes = 6},
-      {.working = {{.per_sample = 1}, {.per_sample = 2}, {.per_sample = 3}, {}}, .transformed_bytes = 100}};
+      {.working = {{.per_sample = 1}, {}, {}, {}, {.per_sample = 2}, {.per_sample = 3}}, .transformed_bytes = 100}};
   const auto several = device_bytes(layers, 1, {}, true),
              one = device_bytes(layers, 1, {.one_micro_batch = true}, true);
   EXPECT_EQ(several.fixed, 106);
@@ -151,7 +159,7 @@ TEST(DeviceBytes, TransformedWeightsAreThereForAStepOrForAnAction) {
 TEST(DeviceBytes, ARecomputedLayerIsRunForwardFirst) {
   const std::vector<LayerCost> layers{{.output_bytes = 4,
                                        .saved_bytes = {.per_sample = 10},
-                                       .working = {{.per_sample = 15}, {.per_sample = 8}, {}, {}},
+                                       .working = {.forward = {.per_sample = 15}, .held_backward = {.per_sample = 8}},
                                        .parameter_bytes = 1}};
   const auto stage = device_bytes(layers, 1, {.recomputes = true}, /*shares_memory=*/false);
   EXPECT_EQ(stage.backward_working, 10 + 4 + 8 + 4);  // and the gradient that it was sent

@@ -4,6 +4,9 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "core/ids.h"
 #include "nn/loss.h"
@@ -14,6 +17,21 @@ namespace {
 class OwnShare final : public nn::ReplicaSum {
  public:
   [[nodiscard]] at::Tensor sum(const at::Tensor& own) override { return own.clone(); }
+};
+
+// The first node of a layer's backward: gives autograd the only hold of the gradient.
+class HandOver final : public torch::autograd::Node {
+ public:
+  HandOver(at::Tensor gradient, const at::Tensor& seed, torch::autograd::Edge layer) : gradient_(std::move(gradient)) {
+    add_input_metadata(seed);
+    add_next_edge(std::move(layer));
+  }
+  torch::autograd::variable_list apply(torch::autograd::variable_list&&) override {
+    return {std::exchange(gradient_, {})};
+  }
+
+ private:
+  at::Tensor gradient_;
 };
 
 // A second backward pass would add to it, which takes a kernel more than the first.
@@ -50,10 +68,12 @@ LayerBench::Around LayerBench::watched(const Around& around) const {
   };
 }
 
-void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& around) {
+void LayerBench::run(std::int64_t samples, bool puts_off_weights, const Around& around, Backward how) {
   runs_.clear();
   forward(samples, puts_off_weights, watched(around));
-  backward(output_gradient(watched(around), /*repeatable=*/false), watched(around), /*repeatable=*/false);
+  at::Tensor gradient = output_gradient(watched(around), /*repeatable=*/false);
+  if (how == Backward::kInGraph) return backward_in_graph(std::move(gradient), watched(around));
+  backward(std::move(gradient), watched(around), /*repeatable=*/false);
 }
 
 void LayerBench::run_repeatably(std::int64_t samples, const Around& around) {
@@ -123,6 +143,25 @@ void LayerBench::backward(at::Tensor gradient, const Around& around, bool repeat
         nn::WeightGradQueue copy = run.put_off;
         copy.run();
       });
+    gradient = run.input.grad();
+    run = {};
+  }
+}
+
+void LayerBench::backward_in_graph(at::Tensor gradient, const Around& around) {
+  for (std::size_t i = runs_.size(); i-- > 0;) {
+    Run& run = runs_[i];
+    if (!run.output.requires_grad()) break;  // as in backward()
+    const at::Tensor seed = at::zeros({1}, gradient.options());
+    torch::autograd::Edge root(
+        std::make_shared<HandOver>(std::exchange(gradient, {}), seed, torch::autograd::impl::gradient_edge(run.output)),
+        0);
+    run.output = at::Tensor();
+    around(Part::kBackward, i, [&] {
+      torch::autograd::Engine::get_default_engine().execute({std::exchange(root, {})}, {seed}, /*keep_graph=*/false,
+                                                            /*create_graph=*/false, /*accumulate_grad=*/true);
+    });
+    if (!run.put_off.empty()) around(Part::kWeightGradient, i, [&] { run.put_off.run(); });
     gradient = run.input.grad();
     run = {};
   }

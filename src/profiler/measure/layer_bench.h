@@ -32,11 +32,14 @@ class LayerBench {
   enum class Part { kForward, kLoss, kLossBackward, kBackward, kWeightGradient };
   // Runs `work`, a part of that layer's: once, or where it can be repeated, as often as wanted.
   using Around = std::function<void(Part part, std::size_t layer, const std::function<void()>& work)>;
+  // What becomes of a layer's output and its gradient while its backward runs: they are held, as where a stage
+  // recomputes; or autograd alone has them, as inside of a stage's graph, and frees them when it has used them.
+  enum class Backward { kHeld, kInGraph };
   // Of one layer, until its backward is over.
   struct Run {
     at::Tensor input;  // a leaf
     at::Tensor output;
-    at::Tensor output_gradient;  // what its backward is given
+    at::Tensor output_gradient;  // what its backward is given, where that is held
     nn::WeightGradQueue put_off;
   };
 
@@ -45,7 +48,7 @@ class LayerBench {
   // Is told of each part of run() when it is over.
   void watch(std::function<void(Part part, std::size_t layer)> after) { after_ = std::move(after); }
   // A forward pass through all layers, the loss, and a backward pass.
-  void run(std::int64_t samples, bool puts_off_weights, const Around& around);
+  void run(std::int64_t samples, bool puts_off_weights, const Around& around, Backward how = Backward::kHeld);
   // The same with work that can be repeated: each call does what the first one did. What a part needs is kept until it
   // is over, and weight gradients are put off.
   void run_repeatably(std::int64_t samples, const Around& around);
@@ -64,6 +67,7 @@ class LayerBench {
   void forward(std::int64_t samples, bool puts_off_weights, const Around& around);
   [[nodiscard]] at::Tensor output_gradient(const Around& around, bool repeatable) const;
   void backward(at::Tensor gradient, const Around& around, bool repeatable);
+  void backward_in_graph(at::Tensor gradient, const Around& around);
 
   const Workload& workload_;
   device::Stream stream_;

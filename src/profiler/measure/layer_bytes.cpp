@@ -4,8 +4,10 @@
 #include <exception>
 #include <map>
 
+#include "core/concat.h"
 #include "core/divided_up.h"
 #include "core/error.h"
+#include "core/host.h"
 #include "device/memory.h"
 #include "pipeline/failure.h"
 #include "pipeline/saved_tensors.h"
@@ -15,6 +17,8 @@ namespace {
 
 using pipeline::storage_of;
 using Part = LayerBench::Part;
+using Backward = LayerBench::Backward;
+using profiler::LayerBytes;
 
 // Distinct storages by address, with their bytes.
 class Storages {
@@ -44,7 +48,9 @@ struct BytesAtSize {
   std::uint64_t stash = 0;
   bool stashes_input = false, stashes_output_gradient = false;
   std::uint64_t transformed = 0;
-  std::uint64_t forward = 0, backward = 0, input_gradient = 0, weight_gradient = 0;  // working
+  // Working.
+  std::uint64_t forward = 0, weight_gradient = 0;
+  std::uint64_t backward = 0, input_gradient = 0, held_backward = 0, held_input_gradient = 0;
 };
 using LayersAtSize = std::vector<BytesAtSize>;
 
@@ -92,10 +98,15 @@ class Rise {
   std::uint64_t before_ = 0;
 };
 
-void find_working(LayerBench& bench, device::Device device, std::int64_t samples, bool puts_off_weights,
+std::uint64_t& backward_of(BytesAtSize& layer, bool puts_off_weights, Backward how) {
+  if (how == Backward::kHeld) return puts_off_weights ? layer.held_input_gradient : layer.held_backward;
+  return puts_off_weights ? layer.input_gradient : layer.backward;
+}
+
+void find_working(LayerBench& bench, device::Device device, std::int64_t samples, bool puts_off_weights, Backward how,
                   LayersAtSize& layers) {
   Rise rise(device);
-  bench.run(samples, puts_off_weights, [&](Part part, std::size_t i, const std::function<void()>& work) {
+  const auto watch = [&](Part part, std::size_t i, const std::function<void()>& work) {
     if (part != Part::kLossBackward) rise.begin();  // one moment with the loss
     work();
     BytesAtSize& layer = layers[i];
@@ -103,10 +114,11 @@ void find_working(LayerBench& bench, device::Device device, std::int64_t samples
       case Part::kForward: layer.forward = rise.bytes(); break;
       case Part::kLoss: break;
       case Part::kLossBackward: layer.loss_working = rise.bytes(); break;
-      case Part::kBackward: (puts_off_weights ? layer.input_gradient : layer.backward) = rise.bytes(); break;
+      case Part::kBackward: backward_of(layer, puts_off_weights, how) = rise.bytes(); break;
       case Part::kWeightGradient: layer.weight_gradient = rise.bytes(); break;
     }
-  });
+  };
+  bench.run(samples, puts_off_weights, watch, how);
 }
 
 LayersAtSize bytes_at(LayerBench& bench, device::Device device, std::int64_t samples) {
@@ -116,72 +128,129 @@ LayersAtSize bytes_at(LayerBench& bench, device::Device device, std::int64_t sam
   for (std::size_t i = 0; i < layers.size(); ++i) layers[i].transformed = bench.transformed_bytes(i);
   if (!device::peak_bytes(device)) return layers;  // not counted
   const device::MemoryScope charge(device, device::MemoryKind::kActivations);
-  for (const bool puts_off_weights : {false, true}) find_working(bench, device, samples, puts_off_weights, layers);
+  for (const Backward how : {Backward::kInGraph, Backward::kHeld})
+    for (const bool puts_off_weights : {false, true})
+      find_working(bench, device, samples, puts_off_weights, how, layers);
   return layers;
 }
 
-struct TwoSizes {
-  std::int64_t small, large;
-  LayersAtSize at_small, at_large;
-};
+// What is run: the sizes asked for, and where there is none below them the half of the first. Of one sample alone, two.
+std::vector<std::int64_t> sizes_to_run(const std::vector<std::int64_t>& asked) {
+  std::vector<std::int64_t> sizes = asked;
+  if (asked.front() > 1) sizes.insert(sizes.begin(), asked.front() / 2);
+  if (sizes == std::vector<std::int64_t>{1}) sizes.push_back(2);
+  return sizes;
+}
 
-// The micro-batch and its half; one sample and two, or where two do not fit, one alone.
-TwoSizes two_sizes(LayerBench& bench, device::Device device, std::int64_t micro_batch) {
-  if (micro_batch > 1) {
-    const std::int64_t half = micro_batch / 2;
-    return {half, micro_batch, bytes_at(bench, device, half), bytes_at(bench, device, micro_batch)};
+// What such a pass holds at most, about.
+double held_by(const LayersAtSize& layers) {
+  std::uint64_t kept = 0, working = 0;
+  for (const BytesAtSize& layer : layers) {
+    kept += layer.saved + layer.forward;  // where the output is not saved it is part of this
+    working = std::max({working, layer.held_backward, layer.held_input_gradient, layer.loss_working});
   }
-  const LayersAtSize at_one = bytes_at(bench, device, 1);
-  try {
-    return {1, 2, at_one, bytes_at(bench, device, 2)};
-  } catch (...) {
-    const Error error = pipeline::describe_failure(std::current_exception(), "a micro-batch of 2");
-    if (error.exit_code() != ExitCode::kOutOfMemory) throw;
-    return {1, 1, at_one, at_one};
+  return static_cast<double>(kept + working);
+}
+
+// Of a size `times` as large: a CPU's memory ends without an error that could be caught.
+bool has_room(device::Device device, const LayersAtSize& smaller, double times) {
+  return device.kind != device::DeviceKind::kCpu ||
+         times * held_by(smaller) < static_cast<double>(available_memory()) / 2;
+}
+
+// Of each size that there is memory for, and of all up to `needed`.
+std::vector<LayersAtSize> bytes_at_sizes(LayerBench& bench, device::Device device,
+                                         const std::vector<std::int64_t>& sizes, std::int64_t needed) {
+  std::vector<LayersAtSize> at;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const std::int64_t size = sizes[i];
+    const double times = i == 0 ? 1 : static_cast<double>(size) / static_cast<double>(sizes[i - 1]);
+    if (size > needed && i > 0 && !has_room(device, at.back(), times)) break;
+    try {
+      at.push_back(bytes_at(bench, device, size));
+    } catch (...) {
+      const Error error = pipeline::describe_failure(std::current_exception(), concat("a micro-batch of ", size));
+      if (error.exit_code() != ExitCode::kOutOfMemory || size <= needed) throw;
+      break;
+    }
   }
+  return at;
 }
 
 // Exact at the larger size; at others where every sample takes the same. Through nothing where the small size takes
-// less than its share of the large one, and where there is one size.
+// less than its share of the large one.
 AffineBytes line_through(std::int64_t small, std::uint64_t of_small, std::int64_t large, std::uint64_t of_large) {
   const auto samples = static_cast<std::uint64_t>(large);
   const AffineBytes through_nothing{.fixed = 0, .per_sample = divided_up(of_large, samples)};
-  if (small == large) return through_nothing;
   const std::uint64_t more = of_large - std::min(of_small, of_large);
   const std::uint64_t per_sample = more / static_cast<std::uint64_t>(large - small);
   if (per_sample * samples > of_large) return through_nothing;
   return {.fixed = of_large - per_sample * samples, .per_sample = per_sample};
 }
 
+// Exact at one sample; rises to what two took, as far as there is room for a line.
+AffineBytes line_from_one(std::uint64_t of_one, std::uint64_t of_two) {
+  const std::uint64_t per_sample = of_two - std::min(of_one, of_two);
+  if (per_sample > of_one) return {.fixed = 0, .per_sample = of_one};
+  return {.fixed = of_one - per_sample, .per_sample = per_sample};
+}
+
+// line: of one of its numbers; the flags are those of `more`.
+template <typename Line>
+LayerBytes layer_bytes(std::int64_t samples, const BytesAtSize& more, const Line& line) {
+  return {.samples = samples,
+          .saved = line(&BytesAtSize::saved),
+          .saves_input = more.saves_input,
+          .saves_output = more.saves_output,
+          .loss = line(&BytesAtSize::loss),
+          .loss_working = line(&BytesAtSize::loss_working),
+          .stash = line(&BytesAtSize::stash),
+          .stashes_input = more.stashes_input,
+          .stashes_output_gradient = more.stashes_output_gradient,
+          .working = {.forward = line(&BytesAtSize::forward),
+                      .backward = line(&BytesAtSize::backward),
+                      .input_gradient = line(&BytesAtSize::input_gradient),
+                      .weight_gradient = line(&BytesAtSize::weight_gradient),
+                      .held_backward = line(&BytesAtSize::held_backward),
+                      .held_input_gradient = line(&BytesAtSize::held_input_gradient)},
+          .transformed = more.transformed};
+}
+
+// [line] of layer i.
+std::vector<LayerBytes> lines_of(std::size_t i, const std::vector<std::int64_t>& sizes,
+                                 const std::vector<LayersAtSize>& at) {
+  std::vector<LayerBytes> lines;
+  if (sizes.front() == 1) {
+    const BytesAtSize& one = at.front()[i];
+    const BytesAtSize* const two = at.size() > 1 && sizes[1] == 2 ? &at[1][i] : nullptr;
+    lines.push_back(layer_bytes(1, one, [&](std::uint64_t BytesAtSize::*bytes) {
+      return line_from_one(one.*bytes, two != nullptr ? two->*bytes : 2 * (one.*bytes));
+    }));
+  }
+  for (std::size_t s = 1; s < at.size(); ++s) {
+    const BytesAtSize &less = at[s - 1][i], &more = at[s][i];
+    lines.push_back(layer_bytes(sizes[s], more, [&](std::uint64_t BytesAtSize::*bytes) {
+      return line_through(sizes[s - 1], less.*bytes, sizes[s], more.*bytes);
+    }));
+  }
+  return lines;
+}
+
 }  // namespace
 
-void measure_bytes(LayerBench& bench, const Workload& workload, std::int64_t micro_batch,
-                   std::vector<LayerCost>& costs) {
+int passes_for_bytes(const device::Device& device) { return device::peak_bytes(device) ? 5 : 1; }
+
+std::vector<std::vector<LayerBytes>> measure_bytes(LayerBench& bench, const Workload& workload,
+                                                   const std::vector<std::int64_t>& sizes, std::int64_t needed) {
   // On a CPU device, a count of its own that has no limit.
   constexpr device::Device kNobodys{device::DeviceKind::kCpu, 1 << 20};
   const device::Device own = workload.device;
   const device::Device device = own.kind == device::DeviceKind::kCpu ? kNobodys : own;
-  const auto [small, large, at_small, at_large] = two_sizes(bench, device, micro_batch);
-  for (std::size_t i = 0; i < costs.size(); ++i) {
-    const BytesAtSize &less = at_small[i], &more = at_large[i];
-    const auto line = [&, small = small, large = large](std::uint64_t BytesAtSize::*bytes) {
-      return line_through(small, less.*bytes, large, more.*bytes);
-    };
-    LayerCost& cost = costs[i];
-    cost.saved_bytes = line(&BytesAtSize::saved);
-    cost.saves_input = more.saves_input;
-    cost.saves_output = more.saves_output;
-    cost.loss_bytes = line(&BytesAtSize::loss);
-    cost.loss_working = line(&BytesAtSize::loss_working);
-    cost.stash_bytes = line(&BytesAtSize::stash);
-    cost.stashes_input = more.stashes_input;
-    cost.stashes_output_gradient = more.stashes_output_gradient;
-    cost.transformed_bytes = more.transformed;
-    cost.working = {.forward = line(&BytesAtSize::forward),
-                    .backward = line(&BytesAtSize::backward),
-                    .input_gradient = line(&BytesAtSize::input_gradient),
-                    .weight_gradient = line(&BytesAtSize::weight_gradient)};
-  }
+  const std::vector<std::int64_t> run = sizes_to_run(sizes);
+  const std::vector<LayersAtSize> at = bytes_at_sizes(bench, device, run, needed);
+  std::vector<std::vector<LayerBytes>> bytes(bench.layers().size());
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = lines_of(i, run, at);
+  return bytes;
 }
 
 }  // namespace sluice::measure

@@ -6,14 +6,18 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/layer_cost.h"
+#include "profiler/layer_profile.h"
 #include "profiler/measure/layer_bench.h"
 
 namespace sluice::measure {
 
-// Fills in all that is in bytes, as lines through `micro_batch` and its half; of one sample, through one and two where
-// there is room for two.
-void measure_bytes(LayerBench& bench, const Workload& workload, std::int64_t micro_batch,
-                   std::vector<LayerCost>& costs);
+// [layer]: lines through neighbouring sizes (micro-batches, in samples, ascending), the first through its half. Sizes
+// above `needed` are left out where the device has no memory for them.
+[[nodiscard]] std::vector<std::vector<profiler::LayerBytes>> measure_bytes(LayerBench& bench, const Workload& workload,
+                                                                           const std::vector<std::int64_t>& sizes,
+                                                                           std::int64_t needed);
+
+// Through the layers and back, for each size and one more.
+[[nodiscard]] int passes_for_bytes(const device::Device& device);
 
 }  // namespace sluice::measure

@@ -54,18 +54,25 @@ std::vector<MeasuredLayer> describe(LayerBench& bench, const Workload& workload,
     layer.cost.input_bytes = bench.running(i).input.nbytes() / static_cast<std::uint64_t>(micro_batch);
     layer.cost.output_bytes = bench.running(i).output.nbytes() / static_cast<std::uint64_t>(micro_batch);
     layer.cost.parameter_bytes = state.parameter_bytes;
+    for (const nn::Buffer* buffer : bench.layers()[i]->buffers()) layer.cost.buffer_bytes += buffer->value.nbytes();
     layer.cost.gradient_bytes = state.gradient_bytes;
     layer.cost.optimizer_bytes = state.optimizer_bytes;
   });
   return measured;
 }
 
-void add_bytes(LayerBench& bench, const Workload& workload, std::int64_t micro_batch,
-               std::vector<MeasuredLayer>& measured) {
-  std::vector<LayerCost> costs;
-  for (const MeasuredLayer& layer : measured) costs.push_back(layer.cost);
-  measure_bytes(bench, workload, micro_batch, costs);
-  for (std::size_t i = 0; i < costs.size(); ++i) measured[i].cost = costs[i];
+void add_bytes(LayerBench& bench, const Workload& workload, const std::vector<std::int64_t>& sizes,
+               std::int64_t micro_batch, std::vector<MeasuredLayer>& measured) {
+  auto bytes = measure_bytes(bench, workload, sizes, micro_batch);
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    measured[i].bytes = std::move(bytes[i]);
+    profiler::set_bytes(measured[i].cost, profiler::bytes_of(measured[i].bytes, micro_batch));
+  }
+}
+
+std::vector<std::int64_t> sizes_for_bytes(std::vector<std::int64_t> sizes, std::int64_t most) {
+  while (sizes.back() < most) sizes.push_back(std::min(2 * sizes.back(), most));
+  return sizes;
 }
 
 // Warms every size up and gives those that fit.
@@ -98,8 +105,10 @@ void measure_times(LayerTimer& timer, const std::vector<std::int64_t>& sizes, co
   }
 }
 
-// Those of add_bytes(), with the one of describe().
-int passes_for_bytes(const Workload& workload) { return device::peak_bytes(workload.device) ? 7 : 3; }
+// Of describe(), and of add_bytes() for so many sizes and what is below or above them.
+std::size_t passes_before_times(const Workload& workload, std::size_t sizes) {
+  return 1 + (sizes + 1) * static_cast<std::size_t>(passes_for_bytes(workload.device));
+}
 
 // Tells how many passes through how many layers are done.
 void show_passes(LayerBench& bench, ProgressLine& progress, std::size_t most) {
@@ -145,7 +154,8 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, Laye
   device::use_cpu_threads(workload.threads);
   LayerBench bench(workload);
   ProgressLine progress;
-  const std::size_t before = what.with_memory ? passes_for_bytes(workload) : 1;
+  const std::size_t before =
+      what.with_memory ? passes_before_times(workload, sizes_for_bytes(what.sizes, what.most_samples).size()) : 1;
   const auto timer = make_timer(bench, workload, what);
   show_passes(bench, progress,
               before + what.sizes.size() * static_cast<std::size_t>(timer->warm_up_passes() + 2 * what.most_rounds));
@@ -154,7 +164,11 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, Laye
   std::vector<MeasuredLayer> measured = describe(bench, workload, few);
   if (what.fits_budget) what = within_budget(std::move(what), to_s(now_ns() - begin) / static_cast<double>(few));
   const std::vector<std::int64_t> sizes = warm_up(*timer, what);
-  if (what.with_memory) add_bytes(bench, workload, what.fits_budget ? few : what.needed_size, measured);
+  if (what.with_memory) {
+    const std::int64_t size = what.fits_budget ? few : what.needed_size;
+    add_bytes(bench, workload, what.fits_budget ? std::vector{few} : sizes_for_bytes(sizes, what.most_samples), size,
+              measured);
+  }
   measure_times(*timer, sizes, what, what.fits_budget ? begin : now_ns());
   for (const std::int64_t size : sizes) {
     const std::vector<LayerTimes> times = timer->times(size);
@@ -199,9 +213,10 @@ std::vector<LayerCost> measure_layer_bytes(const Workload& workload, std::int64_
     device::use_cpu_threads(workload.threads);
     LayerBench bench(workload);
     ProgressLine progress;
-    show_passes(bench, progress, passes_for_bytes(workload));
-    for (const MeasuredLayer& layer : describe(bench, workload, micro_batch)) costs.push_back(layer.cost);
-    measure_bytes(bench, workload, micro_batch, costs);
+    show_passes(bench, progress, passes_before_times(workload, 1));
+    std::vector<MeasuredLayer> measured = describe(bench, workload, micro_batch);
+    add_bytes(bench, workload, {micro_batch}, micro_batch, measured);
+    for (const MeasuredLayer& layer : measured) costs.push_back(layer.cost);
   });
   return costs;
 }

@@ -27,7 +27,9 @@ struct LayerMeasurement {
   bool fits_budget = false;
   // Sizes above this one are left out, with a warning, where the device has no memory for them.
   std::int64_t needed_size = 0;
-  bool with_memory = true;    // bytes of activations too
+  bool with_memory = true;  // bytes of activations too
+  // They are measured at all sizes, and where this is more, at doubles of the largest one up to it, and at it.
+  std::int64_t most_samples = 0;
   bool with_kernels = false;  // on a GPU, times of its kernels by CUPTI where it can be had, else of events
 };
 
