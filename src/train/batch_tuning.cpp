@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr int kLeastNoiseSteps = 40, kMostNoiseSteps = 200;  // of a run of its own
+constexpr double kClearGain = 1.1;                           // predicted steps are off by some 5 %, each of the two
 constexpr int kMostBatches = 9;                              // each needs a search
 
 struct FoundNoise {
@@ -159,7 +160,10 @@ void add_assumptions(BatchTuning& tuning, const config::Config& config, const Ba
   }
   sentences.emplace_back("It takes the present learning rate for a good one at the present batch.");
   if (config.train.lr_min > 0) sentences.emplace_back("train.lr_min stays as it is.");
-  if (tuning.changes()) sentences.push_back(length_of_run(config, tuning.proposal));
+  if (!tuning.changes()) return;
+  sentences.push_back(length_of_run(config, tuning.proposal));
+  if (tuning.proposal.best.goodput < kClearGain * tuning.proposal.present.goodput)
+    sentences.emplace_back("So small a gain is within what predicted steps are off: the present batch may do as well.");
 }
 
 }  // namespace

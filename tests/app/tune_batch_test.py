@@ -105,6 +105,9 @@ class TuneBatchTest(unittest.TestCase):
                 self.assertIn("by the rule '" + rule, said)
                 self.assertEqual("The rule for the rate was chosen by train.optimizer" in said, rule == "adascale")
                 self.assertEqual("train.steps stays 40" in said, batch["changed"])
+                goodput = {choice["batch"]: choice["goodput"] for choice in batch["choices"]}
+                is_small = batch["changed"] and goodput[batch["proposed"]] < 1.1 * goodput[BATCH]
+                self.assertEqual("So small a gain" in said, is_small)
 
     def test_a_large_noise_scale_takes_the_most_samples_a_second_and_none_the_fastest_step(self):
         by_samples = self.tune("--noise-from", self.run_with_noise(1e12, 1.0))["batch"]
