@@ -14,6 +14,7 @@ void add_commands(CLI::App& app) {
   add_schedule(app);
   add_batch_plan(app);
   add_simulate(app);
+  add_memory(app);
   add_replay(app);
   add_make_keys(app);
   add_listings(app);

@@ -20,6 +20,7 @@ void add_report(CLI::App& app);
 void add_schedule(CLI::App& app);
 void add_batch_plan(CLI::App& app);
 void add_simulate(CLI::App& app);
+void add_memory(CLI::App& app);
 void add_replay(CLI::App& app);
 void add_listings(CLI::App& app);  // models, datasets, devices, version
 

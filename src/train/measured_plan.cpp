@@ -60,18 +60,17 @@ class StepTimes {
   std::vector<double> steps_, loads_, computes_, sums_, updates_;
 };
 
-// Of the summary: by device, and of the process.
-std::uint64_t largest_device(const ordered_json& summary) {
+}  // namespace
+
+std::uint64_t most_of_a_device(const ordered_json& summary) {
   std::uint64_t most = 0;
   const auto peaks = summary.find("peak_memory_bytes");
   if (peaks == summary.end() || !peaks->is_object()) return 0;
-  for (const auto& [name, bytes] : peaks->items())
+  for (const auto& [name, bytes] : peaks->items())  // of devices ("cpu:0"), of kinds and of the process
     if (name.find(':') != std::string::npos && bytes.is_number_unsigned())
       most = std::max(most, bytes.get<std::uint64_t>());
   return most;
 }
-
-}  // namespace
 
 config::Config short_run(config::Config config, const Measuring& how) {
   config::TrainConfig& train = config.train;
@@ -110,7 +109,7 @@ MeasuredSteps measure_steps(const config::Config& config, const Measuring& how) 
   std::uint64_t peak = 0;
   (void)report::read_records(run / "metrics.jsonl", [&](const ordered_json& line, const std::string& event) {
     if (event == "step") times.take(line);
-    if (event == "summary") peak = largest_device(line);
+    if (event == "summary") peak = most_of_a_device(line);
   });
   MeasuredSteps steps = times.medians();
   steps.peak_bytes = peak;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "config/config.h"
 
 namespace sluice::train {
@@ -29,6 +31,9 @@ struct Measuring {
 };
 
 [[nodiscard]] MeasuredSteps measure_steps(const config::Config& config, const Measuring& how);
+
+// Bytes that the device that held most has held, by the summary of a run; 0: not counted.
+[[nodiscard]] std::uint64_t most_of_a_device(const nlohmann::ordered_json& summary);
 
 // The configuration of such a run.
 [[nodiscard]] config::Config short_run(config::Config config, const Measuring& how);

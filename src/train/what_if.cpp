@@ -1,6 +1,7 @@
 #include "train/what_if.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -102,14 +103,17 @@ tune::StepOverheads overheads_by_profile(const config::Config& config, const Lay
 
 WhatIf what_if(const config::Config& config, const LayerProfile& profile, int processes) {
   const tune::PlanRequest request = request_by_profile(config, profile, processes);
-  const std::vector<LayerCost> layers = profile.costs();
+  const auto costs_of = [&](int chunks) {
+    return profile.costs_at(static_cast<std::int64_t>(std::ceil(request.mean_micro_batch(chunks))));
+  };
+  const std::vector<LayerCost> layers = costs_of(request.plan.chunks);
   const tune::StepOverheads overheads = overheads_by_profile(config, profile, request.uncut(), processes);
   WhatIf answer{.plan = tune::make_plan(request, layers, overheads),
                 .replica_samples = static_cast<double>(request.plan.global_batch) / request.replicas,
                 .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes)};
   answer.step = tune::predict_step(answer.plan, layers, answer.replica_samples, overheads);
   answer.samples_per_s = static_cast<double>(answer.plan.global_batch) / answer.step.seconds;
-  const tune::MemoryModel memory{layers, is_of_cpu(profile), processes};
+  const tune::MemoryModel memory{costs_of(answer.plan.chunks), is_of_cpu(profile), processes};
   answer.device_bytes = tune::estimate_device_bytes(memory, answer.plan).value_or(std::vector<std::uint64_t>());
   return answer;
 }

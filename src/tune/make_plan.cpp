@@ -78,6 +78,15 @@ std::string off_the_mean(const std::string& what, const std::vector<double>& sec
   return join(each, ", ");
 }
 
+// Of a request that leaves nothing open.
+Plan settled_plan(const PlanRequest& request) {
+  Plan plan = request.uncut();
+  plan.partition = request.partition.value_or(Partition{{request.layers - plan.frozen_layers}});
+  plan.recompute.assign(request.stages(), request.recompute == Recompute::kLayer);
+  if (!request.recomputes.empty()) plan.recompute = request.recomputes;
+  return plan;
+}
+
 }  // namespace
 
 CutRules cut_rules(const PlanRequest& request, int chunks, const StepOverheads& overheads) {
@@ -93,15 +102,23 @@ CutRules cut_rules(const PlanRequest& request, int chunks, const StepOverheads& 
 }
 
 Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs, const StepOverheads& overheads) {
+  if (!request.needs_costs()) return settled_plan(request);
   Plan plan = request.uncut();
-  if (!request.needs_costs()) {
-    plan.partition = request.partition.value_or(Partition{{request.layers - plan.frozen_layers}});
-    plan.recompute.assign(request.stages(), request.recompute == Recompute::kLayer);
-    if (!request.recomputes.empty()) plan.recompute = request.recomputes;
-    return plan;
-  }
   Choice choice = choose_cut_and_chunks(request, plan, costs, overheads);
   warn_of_doubts(plan, costs, choice, !request.chunks_are_open);
+  plan.partition = std::move(choice.cut.partition);
+  plan.recompute = std::move(choice.cut.recompute);
+  return plan;
+}
+
+Plan plan_of_chunks(const PlanRequest& request, const std::vector<LayerCost>& costs, const StepOverheads& overheads) {
+  if (!request.needs_costs()) {
+    Plan plan = settled_plan(request);
+    static_cast<void>(pipeline::make_train_schedule(plan, plan.chunks));
+    return plan;
+  }
+  Plan plan = request.uncut();
+  Choice choice = choose_cut(request, plan, costs, overheads);
   plan.partition = std::move(choice.cut.partition);
   plan.recompute = std::move(choice.cut.recompute);
   return plan;

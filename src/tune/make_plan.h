@@ -55,6 +55,11 @@ struct PlanRequest {
 [[nodiscard]] Plan make_plan(const PlanRequest& request, const std::vector<LayerCost>& costs,
                              const StepOverheads& overheads = {});
 
+// The same for the request's chunks alone, without a word where nothing is estimated to fit. ConfigError where they
+// have no schedule.
+[[nodiscard]] Plan plan_of_chunks(const PlanRequest& request, const std::vector<LayerCost>& costs,
+                                  const StepOverheads& overheads = {});
+
 // "stage 0 3.1 ms (+4 %), ...": forward and backward of a micro-batch, and how far that is from the mean.
 [[nodiscard]] std::string describe_balance(const std::vector<LayerCost>& costs, const Plan& plan, double micro_batch);
 

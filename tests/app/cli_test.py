@@ -17,7 +17,7 @@ import unittest
 import long_tests
 import sluice_cli as cli
 
-COMMANDS = ("train", "eval", "step", "profile", "config", "report", "schedule", "batch-plan", "simulate", "replay", "models", "datasets", "devices", "version")
+COMMANDS = ("train", "eval", "step", "profile", "config", "report", "schedule", "batch-plan", "simulate", "memory", "replay", "models", "datasets", "devices", "version")
 BREAKDOWN = ("load_ms", "forward_ms", "backward_ms", "transfer_ms", "allreduce_exposed_ms", "optimizer_ms", "idle_ms")
 
 

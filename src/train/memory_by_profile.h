@@ -1,0 +1,18 @@
+// memory_by_profile: the question of tune/memory_table.h, by a configuration and a profile: which batches fit
+// device.memory_limit. No device, data or model is needed. Threads: values. Errors: ConfigError names the key or the
+// file.
+#pragma once
+
+#include <string>
+
+#include "config/config.h"
+#include "profiler/layer_profile.h"
+#include "tune/memory_table.h"
+
+namespace sluice::train {
+
+// processes: of the run. file: the profile's, for messages.
+[[nodiscard]] tune::MemoryQuestion memory_question(const config::Config& config, const profiler::LayerProfile& profile,
+                                                   const std::string& file, int processes);
+
+}  // namespace sluice::train
