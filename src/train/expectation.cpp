@@ -1,6 +1,7 @@
 #include "train/expectation.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "core/concat.h"
@@ -41,10 +42,11 @@ std::optional<Expectation> Expectation::known(const Setup& setup) {
 report::Prediction Expectation::of(const Plan& plan) const {
   const int processes = setup_.process.processes;
   const double replica_samples = static_cast<double>(plan.global_batch) / (plan.replicas * processes);
+  const auto micro_batch = static_cast<std::int64_t>(std::ceil(replica_samples / plan.chunks));
   const tune::StepOverheads overheads = overheads_by_profile(setup_.config, profile_, plan, processes);
   return {.step_s = tune::predict_step(plan, costs_, replica_samples, overheads).seconds,
           .by = by_,
-          .device_bytes = bytes_by_device(setup_, plan, costs_)};
+          .device_bytes = bytes_by_device(setup_, plan, profile_.costs_at(micro_batch))};
 }
 
 void tell(const std::optional<Expectation>& expectation, const Plan& plan, report::Reporter& reporter) {

@@ -175,9 +175,12 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
   const std::int64_t present = batch / config.replicas.local / configured_chunks(config, /*processes=*/1, batch);
   tune::SearchSpace space{
       .costs_of =
-          [&config, &profiles](const Plan& plan) {
+          [&config, &profiles, batch](Plan plan) {
+            plan.global_batch = batch;
             const LayerProfile& profile = profiles.of_places(plan.devices() * plan.replicas);
-            return tune::PlaceCosts{profile.costs(), overheads_by_profile(config, profile, plan, /*processes=*/1)};
+            const std::int64_t micro_batch = divided_up(divided_up(batch, plan.replicas), plan.chunks);
+            return tune::PlaceCosts{profile.costs_at(micro_batch),
+                                    overheads_by_profile(config, profile, plan, /*processes=*/1)};
           },
       .most_places = places,
       .devices = keeps(options, "pipeline.stages") ? std::vector{config.pipeline.stages} : up_to(places),

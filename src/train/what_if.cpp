@@ -53,8 +53,11 @@ void check_profile_fits(const config::Config& config, const LayerProfile& profil
   // What the data decides (0) is as measured.
   for_each_key(
       [&](const std::string& key, const auto& measured, const auto& wanted) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(wanted)>, int>) {
+        using Value = std::decay_t<decltype(wanted)>;
+        if constexpr (std::is_same_v<Value, int>) {
           if (wanted != 0 && measured != 0) require_same("model." + key, concat(measured), concat(wanted));
+        } else if constexpr (std::is_same_v<Value, std::string>) {
+          if (!wanted.empty() && !measured.empty()) require_same("model." + key, measured, wanted);
         }
       },
       print.model, config.model);

@@ -170,12 +170,8 @@ class Families {
   }
 
   std::shared_ptr<const PlaceCosts> costs_of(const Plan& plan) {
-    auto& costs = costs_[{plan.stages(), plan.replicas, plan.schedule, plan.virtual_stages, plan.order}];
-    if (!costs) {
-      Plan asked = plan;
-      asked.chunks = 1;
-      costs = std::make_shared<const PlaceCosts>(space_.costs_of(asked));
-    }
+    auto& costs = costs_[{plan.stages(), plan.replicas, plan.chunks, plan.schedule, plan.virtual_stages, plan.order}];
+    if (!costs) costs = std::make_shared<const PlaceCosts>(space_.costs_of(plan));
     return costs;
   }
 
@@ -186,7 +182,7 @@ class Families {
   std::vector<ScheduleChoice> schedules_;
   std::vector<Recompute> rules_;
   std::vector<std::shared_ptr<const pipeline::Schedule>> made_;  // for the same devices and chunks
-  std::map<std::tuple<int, int, std::string, int, std::string>, std::shared_ptr<const PlaceCosts>> costs_;
+  std::map<std::tuple<int, int, int, std::string, int, std::string>, std::shared_ptr<const PlaceCosts>> costs_;
   std::vector<FamilyShape> families_;
 };
 

@@ -35,8 +35,8 @@ struct ScheduleChoice {
 // What a plan may be. A choice that is pinned is a list of one.
 struct SearchSpace {
   // Of a plan whose cut is not decided yet (each stage has one layer): devices that work at the same time have fewer
-  // threads each, and a schedule says between which devices its borders lie. Asked once for each number of devices and
-  // replicas with each schedule; may not depend on anything else. Errors that it throws end the search.
+  // threads each, and a schedule says between which devices its borders lie. Asked once for each number of devices,
+  // replicas and chunks with each schedule; may not depend on anything else. Errors that it throws end the search.
   std::function<PlaceCosts(const Plan& uncut)> costs_of;
   int most_places = 1;                      // local devices
   int processes = 1;                        // machines: the replicas of each count
