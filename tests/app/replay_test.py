@@ -44,11 +44,14 @@ class ReplayTest(unittest.TestCase):
 
     def train(self, name, forward, backward, processes=1, slower_rank=None, **tables):
         """A run of the model that sleeps; forward, backward: ms of the four layers. slower_rank: (rank, its forward)."""
+        pipeline = dict(tables.get("pipeline", {}))
+        if "stages" in pipeline:  # with "auto" slower layers would be cut in another way
+            pipeline["partition"] = [1, 1, 1, 1] if pipeline.get("schedule") in ("interleaved", "zb-v") else [2, 2]
         config = cli.write_config(
             self.folder / f"{name}.toml",
             **{"device": {"list": "cpu", "threads": 1}, "model": {"name": "sleepers", "image_size": 8},
                "data": {"name": "shapes", "samples": 256}, "train": {"steps": STEPS, "global_batch": 16, "lr": 0.01},
-               "checkpoint": {"every_steps": 0}} | tables)
+               "checkpoint": {"every_steps": 0}} | tables | {"pipeline": pipeline})
         times = {"SLEEP_FORWARD_MS": ",".join(map(str, forward)), "SLEEP_BACKWARD_MS": ",".join(map(str, backward))}
         environments = {rank: dict(times) for rank in range(processes)}
         if slower_rank:

@@ -238,6 +238,24 @@ TEST(StepReplay, RoundsEndWithTheSlowestPlace) {
   EXPECT_EQ(length(0, 0), 77 - 4);
 }
 
+// A norm of 10 and 4, then an optimizer of 3 and 6: who was slow in the first round keeps the other from the second.
+TEST(StepReplay, EachRoundWaitsForAllPlacesOfTheOneBefore) {
+  StepSpans step{.step = 1, .end = 26};
+  const auto place = [](int replica, Nanoseconds norm, Nanoseconds optimizer) {
+    return test::place_of(replica, 0, {0},
+                          {span_of(Phase::kForward, 0, 10, 0, 0), span_of(Phase::kOptimizer, 10, 10 + norm, 0),
+                           span_of(Phase::kOptimizer, 20, 20 + optimizer, 0)});
+  };
+  step.places = {place(0, 10, 3), place(1, 4, 6)};
+  const auto length = [&](int replica, double factor) {
+    return replay_one(step, {.work = {edit_of({.kind = WorkKind::kOptimizer, .replica = replica}, factor)}}).step;
+  };
+  EXPECT_EQ(replay_one(step).step, 26);
+  EXPECT_EQ(length(0, 2), 10 + 20 + 6);
+  EXPECT_EQ(length(1, 2), 10 + 10 + 12);
+  EXPECT_EQ(length(0, 0), 10 + 4 + 6);
+}
+
 // Two devices run the frozen layers of half the samples each; the first stage waits for both halves.
 TEST(StepReplay, FeaturesOfFrozenLayersComeFromAllDevices) {
   StepSpans step{.step = 1, .end = 60};
