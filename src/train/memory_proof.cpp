@@ -13,6 +13,7 @@
 #include "storage/files.h"
 #include "train/child.h"
 #include "train/measured_plan.h"
+#include "train/plan_settings.h"
 #include "train/scratch_folder.h"
 
 namespace sluice::train {
@@ -32,8 +33,7 @@ config::Config proof_config(config::Config config, const MemoryQuestion& questio
   config.train.micro_batch = 0;
   config.pipeline.chunks = cell.chunks;
   config.pipeline.partition = cell.plan.partition.layers_per_stage;
-  if (cell.plan.recompute_all()) config.pipeline.recompute = "layer";
-  if (!cell.plan.recompute_any()) config.pipeline.recompute = "none";
+  config.pipeline.recompute = recompute_choice(cell.plan);
   // Samples that are drawn are as many as are asked for.
   if (config.data.name == "shapes") config.data.samples = std::max(config.data.samples, config.train.global_batch);
   return config;
