@@ -119,8 +119,8 @@ struct TrainConfig {
   double lr_decay = 0.1;
   int lr_patience = 10;  // evaluations
   double label_smoothing = 0;
-  double clip_norm = 0;                // 0 = not
-  std::int64_t noise_scale_every = 0;  // steps; 0 = never
+  double clip_norm = 0;                      // 0 = not
+  std::int64_t noise_scale_every_steps = 0;  // steps; 0 = never
   std::string precision = "fp32";
   std::uint64_t seed = 1;
   bool deterministic = false;

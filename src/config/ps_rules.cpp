@@ -79,8 +79,9 @@ class PsRules {
     refuse(!train.no_decay.empty(), "train.no_decay");
     refuse(train.head_lr != 1, "train.head_lr");
     refuse(train.ema_decay > 0, "train.ema_decay");
-    require(train.noise_scale_every == 0, {"train.noise_scale_every", "replicas.sync"},
-            "train.noise_scale_every compares gradients of one step before they are summed, but workers of a parameter "
+    require(train.noise_scale_every_steps == 0, {"train.noise_scale_every_steps", "replicas.sync"},
+            "train.noise_scale_every_steps compares gradients of one step before they are summed, but workers of a "
+            "parameter "
             "server push theirs one by one; leave it out with replicas.sync=\"ps\"");
   }
 

@@ -92,7 +92,7 @@ Keys keys_of_the_rest() {
        "steps between two updates of that average"},
       {"train.clip_norm", train<&C::clip_norm>(), real_at_least(0), "",
        "largest norm of the gradient of all parameters together; a longer one is scaled down; 0 = any"},
-      {"train.noise_scale_every", train<&C::noise_scale_every>(), at_least(0), "steps",
+      {"train.noise_scale_every_steps", train<&C::noise_scale_every_steps>(), at_least(0), "steps",
        "in each so many-th step the gradient noise scale is estimated from the norms of the replicas' gradients, or of "
        "one replica's after its first micro-batches; 0 = never"},
       {"train.precision", train<&C::precision>(), words({"fp32", "fp64"}), "",

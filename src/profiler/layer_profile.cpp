@@ -188,6 +188,7 @@ void fields(Io& io, LayerProfile& value) {
   io("stage_links", value.stage_links);
   io("all_reduces", value.all_reduces);
   io("update", value.update);
+  io("update_together", value.update_together);
   io("load", value.load);
   io("step", value.step);
   io("stage_memory", value.stage_memory);

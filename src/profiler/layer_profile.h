@@ -133,7 +133,8 @@ struct LayerProfile {
   std::vector<StageLink> stage_links;  // of replica 0, first border first
   // Of the configured replicas; with one replica on several CPU devices, of as many replicas as these could be.
   std::vector<AllReduceLink> all_reduces;
-  std::optional<AffineCost> update;  // of a stage's weights, by their bytes, all devices at once
+  std::optional<AffineCost> update;           // of a stage's weights, by their bytes
+  std::optional<AffineCost> update_together;  // the same on all CPU devices at once; nothing with one
   std::optional<LoadCost> load;      // nothing: no data set was there
   std::optional<StepSummary> step;
   std::vector<StageMemory> stage_memory;    // of replica 0, in one more step

@@ -44,7 +44,9 @@ constexpr std::array kStepColumns{"step",
                                   "mfu",
                                   "stages",
                                   "replicas",
-                                  "frozen_layers"};
+                                  "frozen_layers",
+                                  "noise_scale",
+                                  "noise_scale_error"};
 constexpr std::array kEvalColumns{"step",    "epoch",    "loss",     "perplexity", "top1",  "top5",
                                   "samples", "ema_loss", "ema_top1", "ema_top5",   "eval_s"};
 constexpr std::array kPushColumns{"step",      "worker", "life",   "sequence", "version", "staleness", "examples",

@@ -53,7 +53,7 @@ std::optional<double> Reporter::step_ms_of_plan() const {
   return to_ms(totals.duration) / static_cast<double>(totals.steps);
 }
 
-void Reporter::predict(const Prediction& prediction) {
+void Reporter::prediction(const Prediction& prediction) {
   prediction_ = prediction;
   event("prediction",
         {{"step_ms", prediction.step_s * 1e3}, {"by", prediction.by}, {"device_bytes", prediction.device_bytes}});

@@ -44,7 +44,7 @@ class Reporter {
   // Before the first step, and where the plan changes in the run. facts: of the steps that follow.
   void plan(RunFacts facts, const nlohmann::ordered_json& description, std::int64_t steps_done = 0);
   // Of the present plan, after it was told.
-  void predict(const Prediction& prediction);
+  void prediction(const Prediction& prediction);
   // `ends_interval`: a line of the console is due. An epoch's last step, and the run's, ends with a summary, which the
   // evaluation joins that follows.
   void step(const StepRecord& record, const StepSpans& spans, bool ends_interval);

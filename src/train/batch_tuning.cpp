@@ -71,9 +71,10 @@ Noise noise_of_run(const config::Config& config, const fs::path& run) {
   check_same_training(config, run);
   const FoundNoise found = noise_in(run);
   if (found.step == 0) {
-    throw ConfigError(concat("--noise-from ", run.string(),
-                             ": that run has no noise scale; train with train.noise_scale_every until its records have "
-                             "one (20 estimates at least)"));
+    throw ConfigError(
+        concat("--noise-from ", run.string(),
+               ": that run has no noise scale; train with train.noise_scale_every_steps until its records have "
+               "one (20 estimates at least)"));
   }
   return {found.noise, concat("The noise scale is that of ", run.string(), " after step ", found.step,
                               ", the mean over the thousand steps before, or as many as there were.")};
@@ -82,7 +83,7 @@ Noise noise_of_run(const config::Config& config, const fs::path& run) {
 // The beginning of the training itself, at its rate, after a warm-up that no weights have yet failed to survive.
 config::Config noise_run(const config::Config& config, int steps) {
   config::Config run = short_run(config, {.warm_up = 0, .steps = steps});
-  run.train.noise_scale_every = 1;
+  run.train.noise_scale_every_steps = 1;
   run.train.lr = config.train.lr;
   run.train.warmup_steps = steps / 4;
   run.model.weights = config.model.weights;
@@ -112,12 +113,12 @@ Noise measure_noise(const config::Config& config, double step_s, double limit_s)
   if (found.step < steps) {
     throw ConfigError(concat("in ", steps,
                              " steps the mean gradient cannot be told from its noise; train with "
-                             "train.noise_scale_every and name that run with --noise-from"));
+                             "train.noise_scale_every_steps and name that run with --noise-from"));
   }
   return {found.noise, concat("The noise scale is that of the first ", steps, " steps of training from ",
                               config.model.weights.empty() ? "fresh weights" : "the weights of model.weights",
                               ": it usually grows from there. A run of the training itself with "
-                              "train.noise_scale_every, named with --noise-from, says it better.")};
+                              "train.noise_scale_every_steps, named with --noise-from, says it better.")};
 }
 
 bool is_adaptive(const std::string& optimizer) {

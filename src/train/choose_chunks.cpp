@@ -17,9 +17,9 @@
 #include "profiler/measure/cost_cache.h"
 #include "train/choose_plan.h"
 #include "train/composition.h"
-#include "train/expectation.h"
 #include "train/memory_advice.h"
 #include "train/step_batch.h"
+#include "train/step_predictor.h"
 #include "tune/memory_model.h"
 
 namespace sluice::train {
@@ -114,14 +114,14 @@ TrialNumbers numbers_to_try(const Setup& setup, const engine::Composition& compo
 // Where every process knows costs: the mean of what they predict, so that all decide alike.
 void predict(const Setup& setup, const engine::Composition& composition,
              std::vector<tune::ChunkCandidate>& candidates) {
-  const auto expectation = Expectation::known(setup);
+  const auto predictor = StepPredictor::known(setup);
   std::vector<double> seconds;
   for (const tune::ChunkCandidate& candidate : candidates) {
     Plan plan = composition.plan;
     plan.chunks = candidate.chunks;
-    seconds.push_back(expectation ? expectation->of(plan).step_s : 0);
+    seconds.push_back(predictor ? predictor->of(plan).step_s : 0);
   }
-  seconds.push_back(expectation ? 1 : 0);
+  seconds.push_back(predictor ? 1 : 0);
   seconds = mean_over_processes(composition, seconds);
   if (seconds.back() < 1) return;
   for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].predicted_s = seconds[i];

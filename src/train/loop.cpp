@@ -187,7 +187,7 @@ std::optional<RecordedStep> Loop::next_step(double lr) {
   const engine::StepWishes wishes{
       .count_correct = true,
       .stop = StopSignal::requested(),
-      .take_norms = noise_is_due(progress_.steps_done + 1, options_.train.noise_scale_every)};
+      .take_norms = noise_is_due(progress_.steps_done + 1, options_.train.noise_scale_every_steps)};
   if (parts_.updates != nullptr) return parts_.updates->next_update(parts_.engine, wishes);
   if (parts_.torch != nullptr) parts_.torch->before_step(progress_.steps_done + 1);
   RecordedStep step = run_recorded_step(*train_data_, parts_.engine, progress_.steps_done, lr, wishes);
@@ -226,7 +226,7 @@ void Loop::train_one_step() {
                                  .lr = lr_of_server.value_or(lr),
                                  .breakdown = breakdown,
                                  .evaluation_follows = progress_.evaluation_due,
-                                 .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every)},
+                                 .noise = take_in(progress_.noise, stats, options_.train.noise_scale_every_steps)},
                                 spans, number % options_.log_every == 0 || is_finished());
   if (batch.batch + 1 == batch.batches || is_finished()) report_features();
 }

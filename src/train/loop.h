@@ -53,7 +53,7 @@ struct Progress {
   data::Position position;      // of the next batch
   bool evaluation_due = false;  // after these steps, and not done yet
   EvalHistory evaluations;
-  tune::NoiseAverage::State noise;  // of the gradients, with train.noise_scale_every
+  tune::NoiseAverage::State noise;  // of the gradients, with train.noise_scale_every_steps
 };
 
 // What a run leaves behind, and what keeps it.

@@ -22,13 +22,9 @@ using nlohmann::ordered_json;
 
 constexpr std::int64_t kNever = 1'000'000'000;  // steps
 
-// Of the median of normally distributed values: 1.25 of their standard deviation by the root of their number; that
-// deviation from the median distance to the median, which one disturbed step does not move.
+// Of the median of normally distributed values, relative: 1.25 of their standard deviation by the root of their number.
 double median_error(const std::vector<double>& values) {
-  const double middle = median(values);
-  std::vector<double> distances;
-  for (const double value : values) distances.push_back(std::abs(value - middle));
-  return 1.2533 * 1.4826 * median(distances) / std::sqrt(static_cast<double>(values.size())) / middle;
+  return 1.2533 * median_deviation(values) / std::sqrt(static_cast<double>(values.size())) / median(values);
 }
 
 // Of the steps after the first ones.

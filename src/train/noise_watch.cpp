@@ -66,14 +66,15 @@ tune::NoiseAverage::State noise_from_json(const nlohmann::json& json) {
 }
 
 void warn_of_noise(const Setup& setup, const Plan& plan) {
-  if (setup.config.train.noise_scale_every == 0) return;
+  if (setup.config.train.noise_scale_every_steps == 0) return;
   if (const std::string why = engine::why_no_noise_norms(plan, setup.process.processes); !why.empty()) {
-    log_warning(concat("train.noise_scale_every: there will be no noise scale: ", why));
+    log_warning(concat("train.noise_scale_every_steps: there will be no noise scale: ", why));
     return;
   }
   if (setup.config.pipeline.batch_norm == "sync" && has_batch_norm(setup)) {
     log_warning(
-        "train.noise_scale_every with pipeline.batch_norm = \"sync\": the replicas' gradients depend on each other "
+        "train.noise_scale_every_steps with pipeline.batch_norm = \"sync\": the replicas' gradients depend on each "
+        "other "
         "through the statistics they share, which the noise scale takes for independent; read it with care");
   }
 }

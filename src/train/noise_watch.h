@@ -16,7 +16,7 @@
 
 namespace sluice::train {
 
-// number: of the step, from 1. every: train.noise_scale_every; 0: never.
+// number: of the step, from 1. every: train.noise_scale_every_steps; 0: never.
 [[nodiscard]] inline bool noise_is_due(std::int64_t number, std::int64_t every) {
   return every > 0 && number % every == 0;
 }
@@ -31,7 +31,7 @@ namespace sluice::train {
 [[nodiscard]] nlohmann::json noise_to_json(const tune::NoiseAverage::State& mean);
 [[nodiscard]] tune::NoiseAverage::State noise_from_json(const nlohmann::json& json);  // throws nlohmann's exceptions
 
-// Before the first step: where nothing will come of train.noise_scale_every, and where its model does not hold.
+// Before the first step: where nothing will come of train.noise_scale_every_steps, and where its model does not hold.
 void warn_of_noise(const Setup& setup, const Plan& plan);
 
 }  // namespace sluice::train

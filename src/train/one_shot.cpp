@@ -266,7 +266,7 @@ double run_single_step(const config::Config& config, const SingleStepOptions& op
 
   engine::TrainStep& step = engine.step();
   const auto gradients = step.compute_gradients(
-      batch, 0, composition.plan.chunks, {.keep_logits = true, .take_norms = config.train.noise_scale_every > 0});
+      batch, 0, composition.plan.chunks, {.keep_logits = true, .take_norms = config.train.noise_scale_every_steps > 0});
   apply_and_write(step, composition, gradients, batch, lr_schedule(setup).at(0), options);
   return gradients.stats.loss;
 }

@@ -1,6 +1,6 @@
-// plan_settings: what [pipeline] and replicas.local settle of a plan and what they leave open, for whoever makes one: a
-// run (choose_plan.h), or a prediction by a profile (what_if.h). Not here: deciding what is open (tune/make_plan.h).
-// Pure. Errors: ConfigError.
+// plan_settings: what the configuration settles of a plan and what it leaves open, and what a profile says that a step
+// of it costs besides its layers; for whoever makes plans: a run (choose_plan.h), or a prediction by a profile
+// (what_if.h). Not here: deciding what is open (tune/make_plan.h). Pure. Errors: none.
 #pragma once
 
 #include <cstdint>

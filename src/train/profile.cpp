@@ -86,19 +86,16 @@ std::vector<TrialStep> whole_steps(std::vector<TrialStep> trial) {
 
 double compute_of(const profiler::PlaceBreakdown& place) { return to_s(place.forward() + place.backward()); }
 
-// From step to step, of each device around its own median. 1.48 times the median distance is the standard deviation of
-// what is normally distributed; one step that was disturbed does not move it.
+// From step to step, of each device around its own median, as a share of it; mean of the devices.
 double compute_deviation(const std::vector<TrialStep>& trial) {
-  constexpr double kOfNormals = 1.4826;
-  std::vector<double> distances;
-  for (std::size_t place = 0; place < trial.front().breakdown.places.size(); ++place) {
+  const std::size_t places = trial.front().breakdown.places.size();
+  double sum = 0;
+  for (std::size_t place = 0; place < places; ++place) {
     std::vector<double> seconds;
     for (const TrialStep& step : trial) seconds.push_back(compute_of(step.breakdown.places[place]));
-    const double middle = median(seconds);
-    for (const double one : seconds)
-      if (middle > 0) distances.push_back(std::abs(one / middle - 1));
+    if (median(seconds) > 0) sum += median_deviation(seconds) / median(seconds);
   }
-  return distances.empty() ? 0 : kOfNormals * median(distances);
+  return places > 0 ? sum / static_cast<double>(places) : 0;
 }
 
 profiler::StepSummary summary_of(const std::vector<TrialStep>& trial) {
@@ -182,7 +179,8 @@ std::int64_t most_samples_for_bytes(const Setup& setup) {
 LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   LayerProfile profile{.fingerprint = measure::fingerprint_of(workload_of(setup), version),
                        .micro_batch = micro_batch_size(setup)};
-  const auto sizes = measure::sizes_to_profile(profile.micro_batch);
+  // Another plan may have one replica here, in one micro-batch.
+  const auto sizes = measure::sizes_to_profile(profile.micro_batch, setup.global_batch / setup.process.processes);
   log_info(concat("measuring ", counted(setup.layers, "layer"), " on ", profile.fingerprint.device, " at ",
                   sizes.size(), " sizes of up to ", counted(sizes.back(), "sample")));
   profile.layers = measure::measure_layers(workload_of(setup), {.sizes = sizes,
@@ -204,7 +202,8 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   std::uint64_t trained_bytes = 0;
   for (const profiler::MeasuredLayer& layer : profile.layers) trained_bytes += layer.cost.gradient_bytes;
   const auto stages = static_cast<std::uint64_t>(plan_request(setup).stages());
-  profile.update = measure::measure_update(workload_of(setup), trained_bytes / stages, std::max(places, 1));
+  profile.update = measure::measure_update(workload_of(setup), trained_bytes / stages);
+  if (places > 1) profile.update_together = measure::measure_update(workload_of(setup), trained_bytes / stages, places);
   if (setup.train_set) profile.load = measure_loading(setup);
   return profile;
 }

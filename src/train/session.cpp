@@ -14,7 +14,6 @@
 #include "storage/weights_files.h"
 #include "train/choose_chunks.h"
 #include "train/composition.h"
-#include "train/expectation.h"
 #include "train/feature_reuse.h"
 #include "train/finished_run.h"
 #include "train/freeze_plans.h"
@@ -35,6 +34,7 @@
 #include "train/server_run.h"
 #include "train/shard_run.h"
 #include "train/sink_choice.h"
+#include "train/step_predictor.h"
 #include "train/stop_signal.h"
 #include "train/virtual_workers.h"
 #include "train/was_done.h"
@@ -201,11 +201,11 @@ nlohmann::ordered_json train_composed(const Training& training, const RunFiles& 
   files.dir.write_config(files.config);
   if (files.continues) files.checkpoints.set_aside_newer_than(start.steps_done);
   report::Reporter reporter(files.dir, sinks_of(setup.config), start_of_records(files.dir, files.continues, resume));
-  const auto tell_plan = [&, expectation = Expectation::known(setup)](std::int64_t steps_done) {
+  const auto tell_plan = [&, predictor = StepPredictor::known(setup)](std::int64_t steps_done) {
     report::RunFacts facts = facts_of(setup, composition);
     facts.by_pushes = training.updates != nullptr;
     reporter.plan(std::move(facts), describe_plan(setup, composition, /*chunks_are_open=*/false).json, steps_done);
-    tell(expectation, composition.plan, reporter);
+    tell_prediction(predictor, composition.plan, reporter);
   };
   tell_plan(start.steps_done);
   if (training.updates != nullptr) reporter.event("ps", training.updates->fields());

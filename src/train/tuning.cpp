@@ -1,9 +1,7 @@
 #include "train/tuning.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "core/clock.h"
@@ -149,13 +147,6 @@ Profiles profiles_for(const config::Config& config, const TuneOptions& options, 
   return Profiles(std::move(all));
 }
 
-tune::Refit refit_of(const std::vector<VerifiedPlan>& verified) {
-  tune::Refit refit;
-  for (const VerifiedPlan& one : verified)
-    if (one.ran()) refit.add(one.predicted, one.measured.step_s);
-  return refit;
-}
-
 bool keeps(const TuneOptions& options, const char* key) {
   return std::ranges::find(options.keep, key) != options.keep.end();
 }
@@ -192,8 +183,10 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
       .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes) / 10 * 9,
       .shares_memory = on_cpu(config)};
   const config::RecomputeChoice& recompute = config.pipeline.recompute;
-  if (recompute.is_open()) {
+  if (recompute.is_open() && !keeps(options, "pipeline.recompute")) {
     space.recompute = {tune::Recompute::kNone, tune::Recompute::kLayer, tune::Recompute::kOpen};
+  } else if (recompute.is_open()) {
+    space.recompute = {tune::Recompute::kOpen};
   } else {
     space.recompute = {recompute.all == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone};
   }
@@ -203,17 +196,11 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
   return space;
 }
 
-// The plan to run next: the one with the shortest step of those that have not run, by predictions corrected by what ran
-// (refit.h).
-const tune::Candidate* next_to_run(const tune::SearchResult& search, const std::vector<VerifiedPlan>& verified) {
-  const tune::Refit refit = refit_of(verified);
-  const tune::Candidate* next = nullptr;
-  for (const tune::Candidate& candidate : search.best) {
-    const auto is_this = [&](const VerifiedPlan& one) { return one.predicted.plan == candidate.plan; };
-    if (std::ranges::any_of(verified, is_this)) continue;
-    if (next == nullptr || refit.seconds(candidate) < refit.seconds(*next)) next = &candidate;
-  }
-  return next;
+std::vector<tune::PlanRun> runs_of(const std::vector<VerifiedPlan>& verified) {
+  std::vector<tune::PlanRun> runs;
+  for (const VerifiedPlan& one : verified)
+    runs.push_back({one.predicted, one.ran(), one.measured.step_s, one.measured.error});
+  return runs;
 }
 
 // One after the other, as long as the budget is enough.
@@ -221,7 +208,7 @@ std::vector<VerifiedPlan> verify(const config::Config& config, const tune::Searc
                                  const Profiles& profiles, const TuneOptions& options, Nanoseconds begin) {
   std::vector<VerifiedPlan> verified;
   while (std::ssize(verified) < options.verify) {
-    const tune::Candidate* const candidate = next_to_run(search, verified);
+    const tune::Candidate* const candidate = tune::next_to_run(search.best, runs_of(verified));
     if (candidate == nullptr) break;
     const double left = options.budget_s - to_s(now_ns() - begin);
     if (left < kLeastRun_s) {
@@ -240,30 +227,12 @@ std::vector<VerifiedPlan> verify(const config::Config& config, const tune::Searc
   return verified;
 }
 
-// Less of everything that a plan can have more of comes first.
-auto complexity(const Plan& plan) {
-  const bool is_plain = plan.schedule == "gpipe" || plan.schedule == "1f1b";
-  return std::tuple(plan.virtual_stages, plan.recompute_any(), !is_plain, plan.devices(), plan.chunks);
-}
-
-// The simplest of those that no measurement tells from the fastest.
-const tune::Candidate& choose(const tune::SearchResult& search, const std::vector<VerifiedPlan>& verified) {
-  constexpr double kErrors = 2;  // standard errors of the difference
-  const VerifiedPlan* fastest = nullptr;
-  for (const VerifiedPlan& one : verified)
-    if (one.ran() && (fastest == nullptr || one.measured.step_s < fastest->measured.step_s)) fastest = &one;
-  if (fastest == nullptr && !verified.empty())
-    throw ConfigError(
-        concat("none of the ", verified.size(), " best plans runs; the last one: ", verified.back().measured.failure));
-  if (fastest == nullptr) return search.best.front();
-  const VerifiedPlan* best = fastest;
-  for (const VerifiedPlan& one : verified) {
-    if (!one.ran()) continue;
-    const double noise = kErrors * std::hypot(one.measured.error, fastest->measured.error);
-    const bool is_as_fast = one.measured.step_s <= (1 + noise) * fastest->measured.step_s;
-    if (is_as_fast && complexity(one.predicted.plan) < complexity(best->predicted.plan)) best = &one;
-  }
-  return best->predicted;
+tune::Candidate choose(const tune::SearchResult& search, const std::vector<VerifiedPlan>& verified) {
+  if (verified.empty()) return search.best.front();
+  const std::vector<tune::PlanRun> runs = runs_of(verified);
+  if (const tune::PlanRun* best = tune::simplest_of_fastest(runs)) return best->candidate;
+  throw ConfigError(
+      concat("none of the ", verified.size(), " best plans runs; the last one: ", verified.back().measured.failure));
 }
 
 void check_can_tune(const config::Config& config, const TuneOptions& options) {
@@ -359,7 +328,7 @@ TuneResult tune_plan(const config::Config& configured, const TuneOptions& option
                                                                               : result.search.refusals.front().why));
   }
   result.verified = verify(config, result.search, profiles, options, begin);
-  result.refit = refit_of(result.verified);
+  result.refit = tune::refit_of(runs_of(result.verified));
   result.chosen = choose(result.search, result.verified);
   const Plan& plan = result.chosen.plan;
   const int places = plan.devices() * plan.replicas;
@@ -370,6 +339,7 @@ TuneResult tune_plan(const config::Config& configured, const TuneOptions& option
     result.first_guess = tune::first_guess_chunks(plan.devices(), samples, line);
   }
   result.tuned = with_plan(config, plan, on_cpu(config) ? result.threads : 0);
+  if (keeps(options, "pipeline.recompute")) result.tuned.pipeline.recompute = config.pipeline.recompute;
   result.seconds = to_s(now_ns() - begin);
   return result;
 }

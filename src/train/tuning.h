@@ -15,8 +15,8 @@
 #include "profiler/layer_profile.h"
 #include "train/batch_tuning.h"
 #include "train/measured_plan.h"
+#include "tune/choose_run.h"
 #include "tune/plan_search.h"
-#include "tune/refit.h"
 
 namespace sluice::train {
 

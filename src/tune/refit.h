@@ -3,7 +3,6 @@
 // of several runs is, is their geometric mean, so that too long and too short weigh alike. Pure. Times in seconds.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "tune/plan_search.h"
@@ -15,7 +14,6 @@ class Refit {
   // measured: above 0.
   void add(const Candidate& candidate, double measured);
 
-  [[nodiscard]] bool is_empty() const { return runs_.empty(); }
   // Measured over predicted; 1 where nothing ran.
   [[nodiscard]] double factor(const Plan& plan) const;
   [[nodiscard]] double seconds(const Candidate& candidate) const {

@@ -14,7 +14,8 @@ namespace {
 
 double length(Nanoseconds begin, Nanoseconds end) { return static_cast<double>(end - begin); }
 
-Nanoseconds median(std::vector<Nanoseconds> times) {
+// Of an even number the upper one of the two in the middle, which is one that was recorded.
+Nanoseconds upper_median(std::vector<Nanoseconds> times) {
   if (times.empty()) return 0;
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::ranges::nth_element(times, middle);
@@ -122,7 +123,7 @@ void ReplayGraph::add_messages(int rank) {
   std::vector<Nanoseconds> late;
   for (const auto& [sent, waited] : messages)
     if (span(waited).begin < span(sent).end) late.push_back(span(waited).end - span(sent).end);
-  const Nanoseconds usual = median(late);
+  const Nanoseconds usual = upper_median(late);
   for (const auto& [sent, waited] : messages) {
     const auto node = [&](const SpanAt& at, bool first) {
       const PlaceNodes& place = nodes_[rank].places[at.place];
@@ -234,7 +235,8 @@ StepReplay replay_step(std::span<const RecordedProcess> processes, const StepEdi
       return std::ranges::any_of(place.spans, [](const Span& span) { return span.phase == Phase::kForward; });
     };
     if (std::ranges::none_of(process.spans.places, has_forward))
-      throw DataError(concat("step ", process.spans.step, " of the trace has no forward pass: nothing to replay"));
+      throw DataError(concat("step ", process.spans.step,
+                             " of the trace has no forward pass: nothing to replay; name a training step with --step"));
     if (process.spans.dropped > 0)
       throw DataError(concat("step ", process.spans.step,
                              " of the trace lacks spans that found no room; record one with ",

@@ -1,6 +1,6 @@
 // step_edits: what a replay (step_replay.h) changes of a recorded step: how long pieces of work took, and the network
-// that its sums over processes cross. Values. Not here: the command line's grammar (app/commands/replay.cpp).
-// Units: nanoseconds, bytes. Errors: ConfigError.
+// that its sums over processes cross. Values. Not here: the command line's grammar (app/commands/replay_edits.cpp).
+// Units: nanoseconds, bytes; of a network seconds and bytes a second. Errors: ConfigError.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace sluice::tune {
 
-// What a step spends time on, as the columns of metrics.jsonl divide it.
+// What a step spends time on, as its spans name it (core/recorder.h).
 enum class WorkKind : std::uint8_t {
   kLoad,            // waiting for the loader
   kForward,         // and the loss

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""train.noise_scale_every: the norms, and what a run says of its gradient noise scale. Exits 77 without safetensors.
+"""train.noise_scale_every_steps: the norms, and what a run says of its gradient noise scale. Exits 77 without safetensors.
 
     noise_scale_test.py [unittest options]        SLUICE_BINARY names the binary
 
@@ -66,7 +66,7 @@ class NoiseScaleTest(unittest.TestCase):
     def configuration(self, name="run", **changes):
         tables = {"device": {"list": "cpu", "threads": 1}, "model": {"name": "mlp", "image_size": IMAGE},
                   "data": {"name": "shapes", "samples": 240},
-                  "train": {"steps": 40, "global_batch": 16, "lr": 0.02, "noise_scale_every": 1}, "pipeline": {},
+                  "train": {"steps": 40, "global_batch": 16, "lr": 0.02, "noise_scale_every_steps": 1}, "pipeline": {},
                   "replicas": {"local": 2}, "checkpoint": {}, "freeze": {}}
         for table, values in changes.items():
             tables[table] = {**tables[table], **values}
@@ -88,7 +88,7 @@ class NoiseScaleTest(unittest.TestCase):
         config = cli.write_config(
             self.folder / "step.toml", device={"list": "cpu"}, model={"name": model, "size": "nano"} | sizes,
             data={"name": "toy" if model == "gpt2" else "shapes", "samples": 64},
-            train={"precision": "fp64", "global_batch": 16, "steps": 1, "noise_scale_every": 1},
+            train={"precision": "fp64", "global_batch": 16, "steps": 1, "noise_scale_every_steps": 1},
             pipeline={"stages": stages, "chunks": chunks, "schedule": schedule}, replicas={"local": replicas})
         cli.must_run("step", config, "--weights", self.folder / "weights.safetensors",
                      "--batch", self.folder / "batch.safetensors", "--out", self.folder / "out.safetensors")
@@ -180,11 +180,11 @@ class NoiseScaleTest(unittest.TestCase):
         self.assertRegex(done.stderr, r"gradient noise scale [\d.]+ \+- [\d.]+ samples after 40 estimates; its norms took [\d.]+ %")
 
     def test_every_third_step_alone_is_asked(self):
-        run, _ = self.train(self.configuration(train={"steps": 10, "noise_scale_every": 3}), "run")
+        run, _ = self.train(self.configuration(train={"steps": 10, "noise_scale_every_steps": 3}), "run")
         self.assertEqual([step["step"] for step in cli.events(run, "step") if "noise_trace" in step], [3, 6, 9])
 
     def test_a_resume_goes_on_bit_for_bit(self):
-        changes = {"train": {"deterministic": True, "steps": 30, "noise_scale_every": 2, "global_batch": 16},
+        changes = {"train": {"deterministic": True, "steps": 30, "noise_scale_every_steps": 2, "global_batch": 16},
                    "checkpoint": {"every_steps": 13, "keep": 9}}
         whole, _ = self.train(self.configuration(**changes), "whole")
         state = json.loads((cli.checkpoints(whole)[13] / "state.json").read_text(encoding="utf-8"))
@@ -209,7 +209,7 @@ class NoiseScaleTest(unittest.TestCase):
     def test_without_it_every_number_is_the_same_and_no_record_speaks_of_it(self):
         changes = {"deterministic": True, "steps": 6}
         on, _ = self.train(self.configuration("on", train=changes), "on")
-        off, _ = self.train(self.configuration("off", train={**changes, "noise_scale_every": 0}), "off")
+        off, _ = self.train(self.configuration("off", train={**changes, "noise_scale_every_steps": 0}), "off")
         self.assertEqual(cli.column(on, "loss"), cli.column(off, "loss"))
         for name in ("model.safetensors", "optimizer.safetensors"):
             self.assertEqual(*((cli.checkpoints(run)[6] / name).read_bytes() for run in (on, off)))
@@ -222,7 +222,7 @@ class NoiseScaleTest(unittest.TestCase):
         self.assertNotIn("noise", (run / "metrics.jsonl").read_text(encoding="utf-8"))
         served = cli.run("train", self.configuration(replicas={"local": 1, "sync": "ps"}), "--run-dir", self.folder / "ps")
         self.assertEqual(served.returncode, 2)
-        self.assertIn("train.noise_scale_every compares gradients of one step", cli.error_of(served))
+        self.assertIn("train.noise_scale_every_steps compares gradients of one step", cli.error_of(served))
         normalised = self.configuration("sync", model={"name": "resnet8"}, train={"steps": 1}, pipeline={"batch_norm": "sync"})
         self.assertIn("depend on each other", self.train(normalised, "normalised")[1].stderr)
 

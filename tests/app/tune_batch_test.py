@@ -161,7 +161,7 @@ class TuneBatchTest(unittest.TestCase):
         other = self.run_with_noise(7.0, 1.0, self.configuration("other", model={"name": "toy_cnn"}))
         self.assertIn('has model.name = "toy_cnn"', self.refused("--allow-batch-change", "--noise-from", other))
         (run / "metrics.jsonl").write_text('{"event":"step","time_s":1,"step":1,"noise_trace":3}\n', encoding="utf-8")
-        self.assertIn("has no noise scale; train with train.noise_scale_every",
+        self.assertIn("has no noise scale; train with train.noise_scale_every_steps",
                       self.refused("--allow-batch-change", "--noise-from", run))
 
 

@@ -120,6 +120,14 @@ void repair_freezing(Config& config) {
   if (config.freeze.policy != "none") config.pipeline.order.clear(), config.pipeline.changes.clear();
 }
 
+// A list needs a partition with as many stages.
+void list_recomputation(Config& config) {
+  if (!config.pipeline.partition || config.freeze.policy != "none") return;
+  config.pipeline.recompute = {.all = "", .stages = {}};
+  for (const int layers : *config.pipeline.partition)
+    config.pipeline.recompute.stages.emplace_back(layers % 2 == 0 ? "layer" : "none");
+}
+
 void repair_views(DataConfig& data) {
   if (data.order != "shards") data.shuffle_window = DataConfig{}.shuffle_window;
   if (data.crop_area > 0) data.crop_padding = 0;
@@ -245,7 +253,7 @@ void repair_evaluation(Config& config) {
     train.no_decay.clear();
     train.head_lr = 1;
     train.ema_decay = 0;
-    train.noise_scale_every = 0;
+    train.noise_scale_every_steps = 0;
     config.data.order = "shuffled";
     config.data.mixup = config.data.cutmix = 0;
     config.data.shuffle_window = DataConfig{}.shuffle_window;
@@ -267,6 +275,7 @@ Config repaired(Config config) {
   repair_cache(config);
   if (!pipeline.order.empty()) pipeline.schedule = PipelineConfig{}.schedule;
   if (pipeline.partition) pipeline.stages = static_cast<int>(pipeline.partition->size());
+  if (pipeline.recompute.all == "layer") list_recomputation(config);
   if (!config.device.list.names.empty()) {
     config.replicas.local = 1;
     config.device.list.names.resize(static_cast<std::size_t>(pipeline.stages), "cpu:0");

@@ -56,7 +56,7 @@ TEST(RejectRule, RecipesOfWholeBatchesAndParametersAreNotForAParameterServer) {
   const std::string ps = "[replicas]\nsync = 'ps'\n[ps]\nclock = 'virtual'\n";
   EXPECT_EQ(error_of("[train]\nsteps = 4\n" + ps), "accepted");
   for (const std::string key : {"optimizer = 'lamb'", "no_decay = ['bias']", "head_lr = 2", "ema_decay = 0.9",
-                                "lr_schedule = 'plateau'", "stop_patience = 2", "noise_scale_every = 1"})
+                                "lr_schedule = 'plateau'", "stop_patience = 2", "noise_scale_every_steps = 1"})
     EXPECT_THAT(error_of("[train]\nsteps = 4\n" + key + "\n" + ps), HasSubstr("replicas.sync=\"ps\"")) << key;
   for (const std::string key : {"mixup = 0.2", "cutmix = 1", "order = 'shards'"})
     EXPECT_THAT(error_of("[train]\nsteps = 4\n[data]\n" + key + "\n" + ps), HasSubstr("replicas.sync=\"ps\"")) << key;

@@ -118,6 +118,7 @@ LayerProfile example() {
                          {1, 2, "cpu:1", "cuda:0", {1e-5, 1e10, 0.1}}};
   profile.all_reduces = {{2, 3, {1e-4, 1.25e7, 0.3}}, {2, 4, {2e-4, 1e7, 0.1}}};
   profile.update = AffineCost{1e-6, 2e-10, 0.05};
+  profile.update_together = AffineCost{2e-6, 3e-10, 0.04};
   profile.load = LoadCost{3e-4, 2e-4};
   profile.step = {10, 0.5, 0.48, 0.45, 32.0, 0.4, 0.03, 0.02, 0.36, 0.32, 0.01};
   profile.stage_memory = {{0, "cpu:0", 1000, 1001}};

@@ -78,6 +78,9 @@ TEST(SizesToProfile, PowersOfTwoFromASixteenthOfTheMicroBatchAndAtLeastFour) {
   EXPECT_THAT(measure::sizes_to_profile(3), ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(measure::sizes_to_profile(8), ElementsAre(1, 2, 4, 8));
   EXPECT_THAT(measure::sizes_to_profile(24), ElementsAre(1, 2, 4, 8, 16, 24));
+  EXPECT_THAT(measure::sizes_to_profile(8, 8), ElementsAre(1, 2, 4, 8));
+  EXPECT_THAT(measure::sizes_to_profile(8, 40), ElementsAre(1, 2, 4, 8, 16, 32)) << "doubles up to 40";
+  EXPECT_THAT(measure::sizes_to_profile(4, 1000), ElementsAre(1, 2, 4, 8, 16, 32, 64)) << "at most 16 times";
   EXPECT_THAT(measure::sizes_to_profile(32), ElementsAre(2, 4, 8, 16, 32));
   EXPECT_THAT(measure::sizes_to_profile(100), ElementsAre(8, 16, 32, 64, 100));
 }

@@ -15,7 +15,7 @@ namespace {
 using nlohmann::ordered_json;
 using profiler::PlaceBreakdown;
 
-// The parts of a device's step, by the names of metrics.jsonl, and as a heading. They add up to the step.
+// The parts of a device's step, in JSON and as a heading. They add up to the step.
 struct PartOfStep {
   const char* key;
   const char* heading;

@@ -34,9 +34,10 @@ void BatchArguments::add_to(CLI::App& command) {
                    "Also look for the global batch with the most goodput, and the learning rate for it: this changes "
                    "what is learned, and says what it takes for granted");
   command
-      .add_option("--noise-from", noise_from,
-                  "A run directory whose records have a gradient noise scale (train.noise_scale_every). Without it a "
-                  "short run finds one")
+      .add_option(
+          "--noise-from", noise_from,
+          "A run directory whose records have a gradient noise scale (train.noise_scale_every_steps). Without it a "
+          "short run finds one")
       ->type_name("RUN_DIR")
       ->check(not_empty);
   command

@@ -135,6 +135,14 @@ LayerMeasurement within_budget(LayerMeasurement what, double seconds_per_sample)
   return what;
 }
 
+// Of sizes that are not needed, those of which the rounds would take too long. seconds_per_sample: of a pass.
+void leave_out_slow(LayerMeasurement& what, double seconds_per_sample) {
+  std::erase_if(what.sizes, [&](std::int64_t size) {
+    const double seconds = seconds_per_sample * static_cast<double>(size) * what.least_rounds;
+    return size > what.needed_size && seconds > what.budget_s;
+  });
+}
+
 // The GPU's own records; null where they are not asked for, or cannot be had, which a warning says.
 std::unique_ptr<cupti::Session> start_session(const Workload& workload, const LayerMeasurement& what) {
   if (!what.with_kernels) return nullptr;
@@ -163,6 +171,7 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, Laye
   const std::int64_t few = std::min(what.needed_size, kFewSamples);
   std::vector<MeasuredLayer> measured = describe(bench, workload, few);
   if (what.fits_budget) what = within_budget(std::move(what), to_s(now_ns() - begin) / static_cast<double>(few));
+  if (!what.fits_budget) leave_out_slow(what, to_s(now_ns() - begin) / static_cast<double>(few));
   const std::vector<std::int64_t> sizes = warm_up(*timer, what);
   if (what.with_memory) {
     const std::int64_t size = what.fits_budget ? few : what.needed_size;
@@ -227,13 +236,15 @@ std::int64_t affordable_size(std::int64_t size, double seconds_per_sample, doubl
   return size;
 }
 
-std::vector<std::int64_t> sizes_to_profile(std::int64_t micro_batch) {
+std::vector<std::int64_t> sizes_to_profile(std::int64_t micro_batch, std::int64_t most) {
   constexpr std::size_t kFewest = 4;
+  constexpr int kDoubles = 4;
   constexpr std::int64_t kRange = 16;
   std::set<std::int64_t> sizes{micro_batch};
   std::int64_t size = 1;
   while (size < micro_batch / kRange) size *= 2;
   for (; size < micro_batch || sizes.size() < kFewest; size *= 2) sizes.insert(size);
+  for (int i = 1; i <= kDoubles && micro_batch << i <= most; ++i) sizes.insert(micro_batch << i);
   return {sizes.begin(), sizes.end()};
 }
 

@@ -25,7 +25,8 @@ struct LayerMeasurement {
   // Then the budget is of all measuring, and a size (the only one) of which passes would take longer is halved until
   // they would not.
   bool fits_budget = false;
-  // Sizes above this one are left out, with a warning, where the device has no memory for them.
+  // Sizes above this one are left out where the device has no memory for them, with a warning, or `least_rounds` of
+  // them would take longer than the budget.
   std::int64_t needed_size = 0;
   bool with_memory = true;  // bytes of activations too
   // They are measured at all sizes, and where this is more, at doubles of the largest one up to it, and at it.
@@ -44,8 +45,8 @@ struct LayerMeasurement {
 [[nodiscard]] std::vector<LayerCost> measure_layer_bytes(const Workload& workload, std::int64_t micro_batch);
 
 // Powers of two from a sixteenth of `micro_batch` up, and `micro_batch` itself; at least four sizes, where it is small
-// some above it. Far smaller ones, which no plan near it would use, run other kernels: a line through both is wrong for
-// both.
-[[nodiscard]] std::vector<std::int64_t> sizes_to_profile(std::int64_t micro_batch);
+// some above it; and doubles of it up to `most`, but no more than sixteen times: a plan with fewer micro-batches has
+// such ones, and kernels change with the size. Far smaller and larger ones no plan near it would use.
+[[nodiscard]] std::vector<std::int64_t> sizes_to_profile(std::int64_t micro_batch, std::int64_t most = 0);
 
 }  // namespace sluice::measure

@@ -81,7 +81,13 @@ Json predictions_of(const RunReport& run, const Json& transitions) {
         number_at(line, "measured_before_ms"));
     of_last_plan = number_at(line, "predicted_ms");
   }
-  add(rows, "the last plan", of_last_plan, number_at(run.log.summary, "step_ms_of_last_plan"));
+  const auto measured = number_at(run.log.summary, "step_ms_of_last_plan");
+  add(rows, "the last plan", of_last_plan, measured);
+  const Json& summary = run.log.summary;
+  const Json predicted = summary.is_object() ? summary.value("predicted", Json()) : Json();
+  add(rows, concat("the last plan, by the ", text_at(predicted, "by").value_or("profile")),
+      number_at(predicted, "step_ms"), measured);
+  add(rows, "the last plan, from what its stages took", number_at(predicted, "by_stages_ms"), measured);
   return rows;
 }
 

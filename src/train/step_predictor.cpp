@@ -1,4 +1,4 @@
-#include "train/expectation.h"
+#include "train/step_predictor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -29,17 +29,17 @@ std::map<std::string, std::uint64_t> bytes_by_device(const Setup& setup, const P
 
 }  // namespace
 
-std::optional<Expectation> Expectation::known(const Setup& setup) {
+std::optional<StepPredictor> StepPredictor::known(const Setup& setup) {
   if (setup.config.replicas.sync == "ps") return std::nullopt;
   const std::string& cache = setup.config.pipeline.cost_cache;
   if (auto profile = measure::find_profile(cache, workload_of(setup)))
-    return Expectation(setup, std::move(*profile), "profile");
+    return StepPredictor(setup, std::move(*profile), "profile");
   if (auto layers = measure::find_costs(cache, workload_of(setup), micro_batch_size(setup)))
-    return Expectation(setup, std::move(*layers), "layers");
+    return StepPredictor(setup, std::move(*layers), "layers");
   return std::nullopt;
 }
 
-report::Prediction Expectation::of(const Plan& plan) const {
+report::Prediction StepPredictor::of(const Plan& plan) const {
   const int processes = setup_.process.processes;
   const double replica_samples = static_cast<double>(plan.global_batch) / (plan.replicas * processes);
   const auto micro_batch = static_cast<std::int64_t>(std::ceil(replica_samples / plan.chunks));
@@ -49,15 +49,15 @@ report::Prediction Expectation::of(const Plan& plan) const {
           .device_bytes = bytes_by_device(setup_, plan, profile_.costs_at(micro_batch))};
 }
 
-void tell(const std::optional<Expectation>& expectation, const Plan& plan, report::Reporter& reporter) {
-  if (!expectation) return;
-  const report::Prediction prediction = expectation->of(plan);
+void tell_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter) {
+  if (!predictor) return;
+  const report::Prediction prediction = predictor->of(plan);
   std::uint64_t most = 0;
   for (const auto& [device, bytes] : prediction.device_bytes) most = std::max(most, bytes);
   log_info(concat("predicted by the ", prediction.by, ": ", fixed(prediction.step_s * 1e3, 1), " ms a step, ",
                   fixed(static_cast<double>(plan.global_batch) / prediction.step_s, 1), " samples/s",
                   most > 0 ? concat(", ", human_bytes(most), " on the fullest device") : ""));
-  reporter.predict(prediction);
+  reporter.prediction(prediction);
 }
 
 }  // namespace sluice::train

@@ -1,4 +1,4 @@
-// expectation: what a run may expect of its plan, from costs that are known without measuring: a profile of this
+// step_predictor: what a run may expect of its plan, from costs that are known without measuring: a profile of this
 // machine and model that `sluice profile` or `sluice tune` left in the cost cache, else the layers' costs that a plan
 // was cut by. Not here: measuring, comparing with what came (report/prediction.h). Threads: one. Errors: none; a
 // profile that cannot be read is warned of.
@@ -16,15 +16,15 @@
 
 namespace sluice::train {
 
-class Expectation {
+class StepPredictor {
  public:
   // Nothing where no costs are known, or workers of a parameter server have steps of their own. setup: outlives it.
-  [[nodiscard]] static std::optional<Expectation> known(const Setup& setup);
+  [[nodiscard]] static std::optional<StepPredictor> known(const Setup& setup);
 
   [[nodiscard]] report::Prediction of(const Plan& plan) const;
 
  private:
-  Expectation(const Setup& setup, profiler::LayerProfile profile, std::string by)
+  StepPredictor(const Setup& setup, profiler::LayerProfile profile, std::string by)
       : setup_(setup), profile_(std::move(profile)), by_(std::move(by)), costs_(profile_.costs()) {}
 
   const Setup& setup_;
@@ -34,6 +34,6 @@ class Expectation {
 };
 
 // The log and the records of a run, of the plan that follows; nothing where nothing is known.
-void tell(const std::optional<Expectation>& expectation, const Plan& plan, report::Reporter& reporter);
+void tell_prediction(const std::optional<StepPredictor>& predictor, const Plan& plan, report::Reporter& reporter);
 
 }  // namespace sluice::train

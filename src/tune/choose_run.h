@@ -1,0 +1,30 @@
+// choose_run: which of the plans that a search found to run next, and which of those that ran to take. Pure.
+// Not here: running them (train/measured_plan.h). Times in seconds.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "tune/plan_search.h"
+#include "tune/refit.h"
+
+namespace sluice::tune {
+
+struct PlanRun {
+  Candidate candidate;
+  bool ran = true;    // false: it has no memory, say
+  double step_s = 0;  // measured
+  double error = 0;   // of step_s, the standard error, relative
+};
+
+[[nodiscard]] Refit refit_of(std::span<const PlanRun> runs);
+
+// The one with the shortest step of those that were not run, by predictions corrected by what ran; null: all were.
+[[nodiscard]] const Candidate* next_to_run(std::span<const Candidate> candidates, std::span<const PlanRun> runs);
+
+// The simplest of those that no measurement tells from the fastest: within two standard errors of the difference.
+// Simple is what has fewer stages a device, then recomputes nothing, then is gpipe or 1f1b, then has fewer devices,
+// then fewer chunks. Null where nothing ran.
+[[nodiscard]] const PlanRun* simplest_of_fastest(std::span<const PlanRun> runs);
+
+}  // namespace sluice::tune

@@ -1,0 +1,56 @@
+#include "tune/choose_run.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace sluice::tune {
+namespace {
+
+Candidate candidate(int devices, int chunks, const std::string& schedule, double seconds) {
+  Candidate one;
+  one.plan.partition.layers_per_stage.assign(devices, 1);
+  one.plan.chunks = chunks;
+  one.plan.schedule = schedule;
+  one.step.seconds = seconds;
+  return one;
+}
+
+TEST(NextToRun, IsTheBestByWhatTheOthersTook) {
+  const std::vector<Candidate> found{candidate(1, 1, "gpipe", 1.0), candidate(1, 2, "gpipe", 1.1),
+                                     candidate(2, 4, "1f1b", 1.2)};
+  EXPECT_EQ(next_to_run(found, {}), &found[0]);
+  // One device took twice as long as predicted: so may the other plan of one device.
+  std::vector<PlanRun> runs{{.candidate = found[0], .step_s = 2}};
+  runs.push_back({.candidate = candidate(2, 8, "1f1b", 1.0), .step_s = 1});
+  EXPECT_EQ(next_to_run(found, runs), &found[2]);
+  runs.push_back({.candidate = found[2], .ran = false});
+  EXPECT_EQ(next_to_run(found, runs), &found[1]) << "what does not run says nothing of times";
+  runs.push_back({.candidate = found[1], .step_s = 3});
+  EXPECT_EQ(next_to_run(found, runs), nullptr);
+}
+
+TEST(SimplestOfFastest, OnlyAmongThoseThatNoMeasurementTellsApart) {
+  std::vector<PlanRun> runs{{candidate(2, 8, "zb-h1", 1), true, 1.00, 0.01},
+                            {candidate(2, 8, "1f1b", 1), true, 1.02, 0.01},
+                            {candidate(2, 4, "gpipe", 1), true, 1.05, 0.01},
+                            {candidate(1, 1, "gpipe", 1), false, 0, 0}};
+  EXPECT_EQ(simplest_of_fastest(runs), &runs[1]) << "2 % is within twice sqrt(2) %, 5 % is not";
+  runs[2].step_s = 1.028;
+  EXPECT_EQ(simplest_of_fastest(runs), &runs[2]) << "fewer chunks";
+  runs[2].candidate.plan.virtual_stages = 2;
+  runs[2].candidate.plan.partition.layers_per_stage.assign(4, 1);
+  EXPECT_EQ(simplest_of_fastest(runs), &runs[1]) << "several stages a device";
+  runs[1].candidate.plan.recompute = {true, false};
+  EXPECT_EQ(simplest_of_fastest(runs), &runs[0]) << "recomputes";
+  for (PlanRun& run : runs) run.error = 0;
+  runs[1].candidate.plan.recompute.clear();
+  EXPECT_EQ(simplest_of_fastest(runs), &runs[0]) << "without noise the fastest";
+  for (PlanRun& run : runs) run.ran = false;
+  EXPECT_EQ(simplest_of_fastest(runs), nullptr);
+  EXPECT_EQ(simplest_of_fastest({}), nullptr);
+}
+
+}  // namespace
+}  // namespace sluice::tune
