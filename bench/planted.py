@@ -4,7 +4,8 @@
     planted.py [--rates 200mbit 100mbit] [--steps S]
 
 Link: two hosts (network namespaces), a process of one thread on each: `sluice profile` measures layers, links and some
-steps, and predicts these. Loader: `sluice profile` and a run on one device, without and with many changes of each image.
+steps, and predicts these (their compute is calibrated by the same steps: it is the link that is predicted). Loader: a run
+on one device, without and with many changes of each image; the layers' costs are those without.
 Prints predicted and measured steps and how far each has moved. SLUICE_BINARY names the binary; root, ip and tc for the hosts.
 A layer that is 30 % slower is planted in tests/train/planted_prediction_test.cpp.
 """
@@ -42,10 +43,16 @@ def on_two_hosts(folder, rate, steps):
 
 
 def with_a_loader(folder, operations, steps):
-    config = configuration(folder, f"loader{operations}", LOADER, steps, rand_augment=operations)
-    profile = folder / f"loader{operations}.json"
-    sluice("profile", config, "--out", profile)
-    predicted = json.loads(sluice("simulate", config, "--profile", profile, "--json"))["step_s"]
+    """The layers are those of the profile without changes of images: only the loader's seconds are measured again."""
+    profiles = []
+    for number in sorted({0, operations}):
+        config = configuration(folder, f"loader{number}", LOADER, steps, rand_augment=number)
+        profiles.append(folder / f"loader{number}.json")
+        sluice("profile", config, "--out", profiles[-1])
+    plain, own = (json.loads(file.read_text(encoding="utf-8")) for file in (profiles[0], profiles[-1]))
+    plain |= {"load": own["load"], "load_of": own["load_of"]}
+    (folder / "swapped.json").write_text(json.dumps(plain), encoding="utf-8")
+    predicted = json.loads(sluice("simulate", config, "--profile", folder / "swapped.json", "--json"))["step_s"]
     return predicted, run_plan(folder, config, []).seconds
 
 

@@ -4,8 +4,7 @@
     tuning.py [--model M] [--chunks N,...] [--rounds R] [--steps S] [--budget S]
 
 `sluice tune` first, timed. Then every plan of the space runs for as many steps: one device, two replicas, or two stages,
-with each number of micro-batches and schedule; the cut is the best one by the same measured costs, which is measured
-before. At last the tuned plan and the three fastest run in turn. Prints how far the tuned plan is from the fastest of
+with each number of micro-batches and schedule, in the cut that a profile of its own predicts to be best. At last the tuned plan and the three fastest run in turn. Prints how far the tuned plan is from the fastest of
 these, and the share of the time of all runs that `sluice tune` took. SLUICE_BINARY names the binary; a quiet machine.
 """
 
@@ -17,7 +16,7 @@ import sys
 import tempfile
 import time
 
-from plan_runs import MODELS, add_arguments, configuration, run_plan, sets_of, sluice
+from plan_runs import MODELS, add_arguments, configuration, partition_of, run_plan, sets_of, sluice
 from experiments import arguments  # plan_runs says where they are
 
 SCHEDULES = ("gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-h2", "zb-v", "dualpipe-v")
@@ -38,13 +37,13 @@ def all_plans(chunks):
     return plans + [(2, 1, count, schedule) for count in chunks for schedule in SCHEDULES]
 
 
-def is_a_plan(config, plan):
-    """Some schedules need a number of micro-batches of their own."""
+def sets_by_profile(config, profile, plan):
+    """With its cut; nothing where there is no such plan: some schedules need a number of micro-batches of their own."""
     try:
-        sluice("train", config, "--dry-run", *sets_of(plan))
-    except SystemExit:
-        return False
-    return True
+        return sets_of(plan, partition_of(json.loads(sluice("simulate", config, "--profile", profile, "--json", *sets_of(plan)))))
+    except SystemExit as refusal:
+        print(f"no plan {plan}: {str(refusal).splitlines()[-1]}", flush=True)
+        return None
 
 
 def main():
@@ -55,17 +54,20 @@ def main():
         begin = time.monotonic()
         answer = json.loads(sluice("tune", config, "--out", tuned, "--budget", asked.budget, "--json"))
         tune_s = time.monotonic() - begin
-        plans = [plan for plan in all_plans([int(word) for word in asked.chunks.split(",")]) if is_a_plan(config, plan)]
+        profile = folder / "profile.json"
+        sluice("profile", config, "--out", profile, *sets_of((2, 1, 4, "1f1b")))
+        sets = {plan: sets_by_profile(config, profile, plan) for plan in all_plans([int(word) for word in asked.chunks.split(",")])}
+        plans = [plan for plan in sets if sets[plan]]
         begin, seconds = time.monotonic(), {}
         for plan in plans:
-            seconds[plan] = run_plan(folder, config, sets_of(plan)).seconds
+            seconds[plan] = run_plan(folder, config, sets[plan]).seconds
         all_s = time.monotonic() - begin
         fastest = sorted(plans, key=seconds.get)[:3]
         runs = {"tuned": []} | {plan: [] for plan in fastest}
         for _ in range(asked.rounds):
             runs["tuned"].append(run_plan(folder, tuned, []).seconds)
             for plan in fastest:
-                runs[plan].append(run_plan(folder, config, sets_of(plan)).seconds)
+                runs[plan].append(run_plan(folder, config, sets[plan]).seconds)
     medians = {name: statistics.median(of_plan) for name, of_plan in runs.items()}
     for name, middle in medians.items():
         print(f"{name}: {middle * 1e3:.1f} ms ({min(runs[name]) * 1e3:.1f} to {max(runs[name]) * 1e3:.1f})")

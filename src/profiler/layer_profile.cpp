@@ -190,6 +190,7 @@ void fields(Io& io, LayerProfile& value) {
   io("update", value.update);
   io("update_together", value.update_together);
   io("load", value.load);
+  io.if_there("load_of", value.load_of);
   io("step", value.step);
   io("stage_memory", value.stage_memory);
   io("device_memory", value.device_memory);
@@ -309,7 +310,7 @@ double LayerProfile::compute_scale() const {
 const LinkCost* LayerProfile::all_reduce_of(int processes, int local_replicas) const {
   const AllReduceLink* best = nullptr;
   for (const AllReduceLink& link : all_reduces) {
-    if ((link.processes > 1) != (processes > 1)) continue;
+    if (link.processes != processes) continue;
     const bool is_enough = link.local_replicas >= local_replicas;
     const bool best_is = best != nullptr && best->local_replicas >= local_replicas;
     if (best == nullptr || (is_enough && (!best_is || link.local_replicas < best->local_replicas)) ||

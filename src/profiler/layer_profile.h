@@ -104,7 +104,7 @@ struct StepSummary {
   double predicted_s = 0;            // without loading
   double predicted_allreduce_s = 0;  // of it, all-reduce that nothing hides
   double predicted_update_s = 0;     // and the optimizer
-  double compute_s = 0;              // forward and backward, mean of the devices, median of the steps
+  double compute_s = 0;              // forward, backward and what lies between actions, mean of the devices
   double predicted_compute_s = 0;    // what the layers alone say of it
   double compute_deviation = 0;      // of a device's from step to step, as a share of it; robust
 };
@@ -135,7 +135,8 @@ struct LayerProfile {
   std::vector<AllReduceLink> all_reduces;
   std::optional<AffineCost> update;           // of a stage's weights, by their bytes
   std::optional<AffineCost> update_together;  // the same on all CPU devices at once; nothing with one
-  std::optional<LoadCost> load;      // nothing: no data set was there
+  std::optional<LoadCost> load;               // nothing: no data set was there
+  std::string load_of;                        // a hash of how samples were made; empty: not known
   std::optional<StepSummary> step;
   std::vector<StageMemory> stage_memory;    // of replica 0, in one more step
   std::vector<DeviceMemory> device_memory;  // of this process, in that step; empty where memory is not counted
@@ -150,7 +151,8 @@ struct LayerProfile {
   [[nodiscard]] std::vector<LayerCost> most_at(std::int64_t samples) const;
   // Computing in whole steps beside what the layers alone say of it; 1 where no steps were run.
   [[nodiscard]] double compute_scale() const;
-  // That of so many replicas, or of the least larger number measured, or of the largest; null: none was measured.
+  // That of so many processes with so many replicas each, or of the least larger number of replicas measured, or of the
+  // largest; null: none was measured of so many processes.
   [[nodiscard]] const LinkCost* all_reduce_of(int processes, int local_replicas) const;
 };
 

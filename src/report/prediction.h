@@ -11,9 +11,12 @@
 
 namespace sluice::report {
 
+inline constexpr auto kByProfile = "profile";  // with links, sums, and what devices take from each other
+inline constexpr auto kByLayers = "layers";    // what layers cost, and what else is known
+
 struct Prediction {
   double step_s = 0;
-  std::string by;  // "profile": with links and what devices take from each other; "layers": their costs alone
+  std::string by;                                     // one of these
   std::map<std::string, std::uint64_t> device_bytes;  // that each device of this process holds at most
 };
 

@@ -44,6 +44,7 @@ void Reporter::plan(RunFacts facts, const ordered_json& description, std::int64_
   of_plan_ = settled_ = {};
   stages_of_plan_ = settled_stages_ = {};
   prediction_.reset();
+  ++plans_;
   for (const auto& sink : sinks_) sink->plan(facts_, description, steps_done);
 }
 
@@ -122,7 +123,8 @@ void Reporter::eval(const EvalRecord& record) {
 ordered_json Reporter::predicted_fields(const ordered_json& peaks) const {
   const RunTotals& totals = is_settled() ? settled_ : of_plan_;
   const StageTimes& stages = is_settled() ? settled_stages_ : stages_of_plan_;
-  MeasuredRun measured{.step_ms = step_ms_of_plan(), .by_stages_ms = {}, .device_bytes = peaks};
+  MeasuredRun measured{
+      .step_ms = step_ms_of_plan(), .by_stages_ms = {}, .device_bytes = plans_ > 1 ? ordered_json() : peaks};
   if (const auto seconds = facts_.by_pushes ? std::nullopt : stages.step_s(facts_.plan, totals.places))
     measured.by_stages_ms = *seconds * 1e3;
   return prediction_fields(prediction_, measured);

@@ -86,6 +86,7 @@ class Reporter {
   RunTotals of_plan_, settled_;
   StageTimes stages_of_plan_, settled_stages_;  // likewise
   std::optional<Prediction> prediction_;        // of the last plan
+  int plans_ = 0;                               // told so far: peaks of memory are of all of them
   profiler::NetworkSampler network_;
 };
 

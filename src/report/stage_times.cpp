@@ -7,21 +7,34 @@
 
 namespace sluice::report {
 
+// The loss is part of its forward. Sums that lie within an action are none of its work: they are exposed all-reduce.
+// They come before it, since they end first.
+void StageTimes::add_place(const std::vector<Span>& spans) {
+  std::vector<const Span*> sums;
+  for (const Span& span : spans) {
+    if (span.phase == Phase::kAllReduce) sums.push_back(&span);
+    const bool is_action =
+        span.phase == Phase::kForward || span.phase == Phase::kBackward || span.phase == Phase::kWeightGradient;
+    if (!is_action || index(span.stage) < 0) continue;
+    const auto stage = static_cast<std::size_t>(index(span.stage));
+    if (stages_.size() <= stage) stages_.resize(stage + 1);
+    double seconds = to_s(span.end - span.begin);
+    for (const Span* const sum : sums)
+      if (sum->begin >= span.begin && sum->end <= span.end) seconds -= to_s(sum->end - sum->begin);
+    sums.clear();
+    if (span.phase == Phase::kForward) stages_[stage].forward += seconds;
+    if (span.phase == Phase::kBackward) stages_[stage].backward += seconds;
+    if (span.phase == Phase::kWeightGradient) stages_[stage].weight += seconds;
+  }
+}
+
 void StageTimes::add(const StepSpans& spans) {
   if (spans.dropped > 0) return;
   std::set<ReplicaId> replicas;
   for (const StepSpans::Place& place : spans.places) {
     if (place.stages.empty()) continue;
     replicas.insert(place.replica);
-    for (const Span& span : place.spans) {
-      if (index(span.stage) < 0) continue;
-      const auto stage = static_cast<std::size_t>(index(span.stage));
-      if (stages_.size() <= stage) stages_.resize(stage + 1);
-      const double seconds = to_s(span.end - span.begin);
-      if (span.phase == Phase::kForward || span.phase == Phase::kLoss) stages_[stage].forward += seconds;
-      if (span.phase == Phase::kBackward) stages_[stage].backward += seconds;
-      if (span.phase == Phase::kWeightGradient) stages_[stage].weight += seconds;
-    }
+    add_place(place.spans);
   }
   replica_steps_ += std::ssize(replicas);
 }

@@ -24,6 +24,8 @@ class StageTimes {
   [[nodiscard]] std::optional<double> step_s(const Plan& plan, const PlaceTotals& places) const;
 
  private:
+  void add_place(const std::vector<Span>& spans);
+
   struct Sums {
     double forward = 0, backward = 0, weight = 0;
   };

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "config/schema.h"
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -51,16 +52,19 @@ FoundNoise noise_in(const fs::path& run) {
   return found;
 }
 
+// All that says which samples and which model, not who reads them.
 void check_same_training(const config::Config& config, const fs::path& run) {
+  constexpr std::array kOfNoMatter{"data.workers", "data.prefetch", "data.broken"};
   const config::Config theirs = config::load(run / "config.toml");
-  const auto refuse = [&](const char* key, const std::string& now, const std::string& then) {
-    if (now == then) return;
-    throw ConfigError(concat("--noise-from ", run.string(), ": that run has ", key, " = \"", then, "\", but this is \"",
-                             now, "\", whose noise scale is another; name a run of the same model and data"));
-  };
-  refuse("model.name", config.model.name, theirs.model.name);
-  refuse("model.size", config.model.size, theirs.model.size);
-  refuse("data.name", config.data.name, theirs.data.name);
+  for (const config::Key& key : config::schema()) {
+    const bool counts = key.name.starts_with("model.") || key.name.starts_with("data.") ||
+                        key.name == "train.label_smoothing" || key.name == "pipeline.batch_norm";
+    if (!counts || std::ranges::find(kOfNoMatter, key.name) != kOfNoMatter.end()) continue;
+    const std::string now = config::to_text(key.field.get(config)), then = config::to_text(key.field.get(theirs));
+    if (now == then) continue;
+    throw ConfigError(concat("--noise-from ", run.string(), ": that run has ", key.name, " = ", then, ", but this is ",
+                             now, ", whose noise scale is another; name a run of the same model and data"));
+  }
 }
 
 Noise noise_of_run(const config::Config& config, const fs::path& run) {
@@ -145,8 +149,7 @@ void add_assumptions(BatchTuning& tuning, const config::Config& config, const Ba
   std::vector<std::string>& sentences = tuning.sentences;
   sentences = tuning.proposal.sentences;
   sentences.push_back(tuning.noise_origin);
-  sentences.emplace_back(
-      "The steps' times are predictions by the profile for the best plan of each batch, without loading.");
+  sentences.emplace_back("The steps' times are predictions by the profile for the best plan of each batch.");
   std::vector<std::string> words;
   for (const BatchPlan& plan : tuning.plans)
     if (plan.is_extrapolated) words.push_back(std::to_string(plan.best.plan.global_batch));

@@ -111,17 +111,19 @@ TrialNumbers numbers_to_try(const Setup& setup, const engine::Composition& compo
   return numbers;
 }
 
-// Where every process knows costs: the mean of what they predict, so that all decide alike.
+// Where every process knows a profile: the mean of what they predict, so that all decide alike. The trials load
+// nothing, and costs of one size alone do not tell what a micro-batch costs whatever its size.
 void predict(const Setup& setup, const engine::Composition& composition,
              std::vector<tune::ChunkCandidate>& candidates) {
   const auto predictor = StepPredictor::known(setup);
+  const bool is_known = predictor && predictor->is_by_profile();
   std::vector<double> seconds;
   for (const tune::ChunkCandidate& candidate : candidates) {
     Plan plan = composition.plan;
     plan.chunks = candidate.chunks;
-    seconds.push_back(predictor ? predictor->of(plan).step_s : 0);
+    seconds.push_back(is_known ? predictor->seconds_without_loading(plan) : 0);
   }
-  seconds.push_back(predictor ? 1 : 0);
+  seconds.push_back(is_known ? 1 : 0);
   seconds = mean_over_processes(composition, seconds);
   if (seconds.back() < 1) return;
   for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].predicted_s = seconds[i];

@@ -94,6 +94,10 @@ std::optional<Variation> more_stages(const tune::MemoryModel& model, Variation n
   next.setting = pipeline::stages_setting(devices, listed_settings(next.config).partition);
   next.config.pipeline.stages = devices;
   next.config.pipeline.partition = std::nullopt;
+  if (!next.config.pipeline.recompute.stages.empty()) {
+    next.config.pipeline.recompute = {.all = next.plan.recompute_any() ? "layer" : "none", .stages = {}};
+    next.setting += concat(" with pipeline.recompute = \"", next.config.pipeline.recompute.all, "\"");
+  }
   next.plan.recompute.assign(stages, next.plan.recompute_any());
   next.plan.partition = {std::vector<int>(stages, 1)};
   next.plan.partition = tune::smallest_partition(model, next.plan);

@@ -1,6 +1,12 @@
 #include "train/plan_settings.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
+
+#include "config/schema.h"
+#include "core/concat.h"
+#include "storage/checksum.h"
 
 namespace sluice::train {
 
@@ -39,9 +45,23 @@ tune::StepOverheads step_overheads(const config::Config& config, const profiler:
   return costs;
 }
 
+std::string hash_of_loading(const config::Config& config) {
+  constexpr std::array kOfNoMatter{"data.path",    "data.workers",    "data.prefetch", "data.limit",
+                                   "data.samples", "data.validation", "data.broken"};
+  std::string text = concat(config.model.image_size, " ", config.model.context);
+  for (const config::Key& key : config::schema())
+    if (key.name.starts_with("data.") && std::ranges::find(kOfNoMatter, key.name) == kOfNoMatter.end())
+      text += concat(" ", key.name, "=", config::to_text(key.field.get(config)));
+  return storage::digest_text(text).xxh3_128;
+}
+
+bool loads_as_measured(const config::Config& config, const profiler::LayerProfile& profile) {
+  return profile.load_of.empty() || profile.load_of == hash_of_loading(config);
+}
+
 std::optional<tune::Loading> loading_of(const config::Config& config, const profiler::LayerProfile& profile,
                                         const Plan& plan, int processes) {
-  if (!profile.load) return std::nullopt;
+  if (!profile.load || !loads_as_measured(config, profile)) return std::nullopt;
   const profiler::Fingerprint& print = profile.fingerprint;
   const bool on_cpu = print.device.starts_with("cpu");
   return tune::Loading{.cost = *profile.load,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "config/config.h"
 #include "core/plan.h"
@@ -28,6 +29,10 @@ struct PlanFacts {
 // the borders between its stages and without loading.
 [[nodiscard]] tune::StepOverheads step_overheads(const config::Config& config, const profiler::LayerProfile& profile,
                                                  int local_replicas, int processes, bool shares_memory);
+
+// Of all that decides what it costs to make a sample: [data], but not where it lies and who reads it.
+[[nodiscard]] std::string hash_of_loading(const config::Config& config);
+[[nodiscard]] bool loads_as_measured(const config::Config& config, const profiler::LayerProfile& profile);
 
 // What loading costs a step of this plan. Nothing where the profile does not know it.
 [[nodiscard]] std::optional<tune::Loading> loading_of(const config::Config& config,

@@ -27,6 +27,7 @@
 #include "train/composition.h"
 #include "train/measure_loading.h"
 #include "train/plan_changes.h"
+#include "train/plan_settings.h"
 #include "train/resume.h"
 #include "train/run_facts.h"
 #include "train/same_start.h"
@@ -84,7 +85,10 @@ std::vector<TrialStep> whole_steps(std::vector<TrialStep> trial) {
   return trial;
 }
 
-double compute_of(const profiler::PlaceBreakdown& place) { return to_s(place.forward() + place.backward()); }
+// With what lies between the actions: launching them, waking threads, freeing memory.
+double compute_of(const profiler::PlaceBreakdown& place) {
+  return to_s(place.forward() + place.backward() + place[profiler::Part::kOther]);
+}
 
 // From step to step, of each device around its own median, as a share of it; mean of the devices.
 double compute_deviation(const std::vector<TrialStep>& trial) {
@@ -137,6 +141,9 @@ void add_prediction(const Setup& setup, const Plan& plan, double replica_samples
   const auto devices = static_cast<double>(predicted.devices.size());
   for (const tune::DevicePrediction& device : predicted.devices)
     profile.step->predicted_compute_s += device.compute / devices;
+  // In the steps that were run the loader's threads were at work beside the devices.
+  if (const auto loading = loading_of(setup.config, profile, plan, setup.process.processes))
+    profile.step->predicted_compute_s += tune::load_times(*loading, predicted.seconds).slows;
   profile.step->predicted_s = predicted.seconds;
   profile.step->predicted_allreduce_s = predicted.all_reduce;
   profile.step->predicted_update_s = predicted.update;
@@ -204,7 +211,7 @@ LayerProfile measure_alone(const Setup& setup, const std::string& version) {
   const auto stages = static_cast<std::uint64_t>(plan_request(setup).stages());
   profile.update = measure::measure_update(workload_of(setup), trained_bytes / stages);
   if (places > 1) profile.update_together = measure::measure_update(workload_of(setup), trained_bytes / stages, places);
-  if (setup.train_set) profile.load = measure_loading(setup);
+  if (setup.train_set) profile.load = measure_loading(setup), profile.load_of = hash_of_loading(setup.config);
   return profile;
 }
 

@@ -32,19 +32,30 @@ std::map<std::string, std::uint64_t> bytes_by_device(const Setup& setup, const P
 std::optional<StepPredictor> StepPredictor::known(const Setup& setup) {
   if (setup.config.replicas.sync == "ps") return std::nullopt;
   const std::string& cache = setup.config.pipeline.cost_cache;
-  if (auto profile = measure::find_profile(cache, workload_of(setup)))
-    return StepPredictor(setup, std::move(*profile), "profile");
+  if (auto profile = measure::find_profile(cache, workload_of(setup))) {
+    const int local = setup.config.replicas.local, processes = setup.process.processes;
+    const bool knows_sums = local * processes == 1 || profile->all_reduce_of(processes, local) != nullptr;
+    return StepPredictor(setup, std::move(*profile), knows_sums ? report::kByProfile : report::kByLayers);
+  }
   if (auto layers = measure::find_costs(cache, workload_of(setup), micro_batch_size(setup)))
-    return StepPredictor(setup, std::move(*layers), "layers");
+    return StepPredictor(setup, std::move(*layers), report::kByLayers);
   return std::nullopt;
 }
 
-report::Prediction StepPredictor::of(const Plan& plan) const {
+double StepPredictor::seconds(const Plan& plan, bool with_loading) const {
   const int processes = setup_.process.processes;
   const double replica_samples = static_cast<double>(plan.global_batch) / (plan.replicas * processes);
-  const auto micro_batch = static_cast<std::int64_t>(std::ceil(replica_samples / plan.chunks));
-  const tune::StepOverheads overheads = overheads_by_profile(setup_.config, profile_, plan, processes);
-  return {.step_s = tune::predict_step(plan, costs_, replica_samples, overheads).seconds,
+  tune::StepOverheads overheads = overheads_by_profile(setup_.config, profile_, plan, processes);
+  if (!with_loading) overheads.loading.reset();
+  return tune::predict_step(plan, costs_, replica_samples, overheads).seconds;
+}
+
+double StepPredictor::seconds_without_loading(const Plan& plan) const { return seconds(plan, /*with_loading=*/false); }
+
+report::Prediction StepPredictor::of(const Plan& plan) const {
+  const double samples = static_cast<double>(plan.global_batch) / (plan.replicas * setup_.process.processes);
+  const auto micro_batch = static_cast<std::int64_t>(std::ceil(samples / plan.chunks));
+  return {.step_s = seconds(plan, /*with_loading=*/true),
           .by = by_,
           .device_bytes = bytes_by_device(setup_, plan, profile_.costs_at(micro_batch))};
 }

@@ -22,10 +22,17 @@ class StepPredictor {
   [[nodiscard]] static std::optional<StepPredictor> known(const Setup& setup);
 
   [[nodiscard]] report::Prediction of(const Plan& plan) const;
+  // Seconds of a step whose batch is there.
+  [[nodiscard]] double seconds_without_loading(const Plan& plan) const;
+  // Costs by a profile: of several sizes, with what devices take from each other and with the sums over this run's
+  // replicas.
+  [[nodiscard]] bool is_by_profile() const { return by_ == report::kByProfile; }
 
  private:
   StepPredictor(const Setup& setup, profiler::LayerProfile profile, std::string by)
       : setup_(setup), profile_(std::move(profile)), by_(std::move(by)), costs_(profile_.costs()) {}
+
+  [[nodiscard]] double seconds(const Plan& plan, bool with_loading) const;
 
   const Setup& setup_;
   profiler::LayerProfile profile_;

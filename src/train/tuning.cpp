@@ -184,7 +184,10 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
       .shares_memory = on_cpu(config)};
   const config::RecomputeChoice& recompute = config.pipeline.recompute;
   if (recompute.is_open() && !keeps(options, "pipeline.recompute")) {
-    space.recompute = {tune::Recompute::kNone, tune::Recompute::kLayer, tune::Recompute::kOpen};
+    space.recompute = {tune::Recompute::kNone, tune::Recompute::kLayer};
+    // A list of stages holds for one plan alone.
+    if (config.freeze.policy == "none" && config.pipeline.changes.empty())
+      space.recompute.push_back(tune::Recompute::kOpen);
   } else if (recompute.is_open()) {
     space.recompute = {tune::Recompute::kOpen};
   } else {
@@ -340,6 +343,7 @@ TuneResult tune_plan(const config::Config& configured, const TuneOptions& option
   }
   result.tuned = with_plan(config, plan, on_cpu(config) ? result.threads : 0);
   if (keeps(options, "pipeline.recompute")) result.tuned.pipeline.recompute = config.pipeline.recompute;
+  config::validate(result.tuned);
   result.seconds = to_s(now_ns() - begin);
   return result;
 }

@@ -6,6 +6,7 @@
 #include "core/concat.h"
 #include "core/error.h"
 #include "core/ids.h"
+#include "core/log.h"
 #include "core/text.h"
 #include "pipeline/schedule/plan_schedule.h"
 #include "train/plan_settings.h"
@@ -63,6 +64,8 @@ void check_profile_fits(const config::Config& config, const LayerProfile& profil
       print.model, config.model);
   require_same("train.precision", print.precision, config.train.precision);
   require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);
+  if (profile.load && !loads_as_measured(config, profile))
+    log_warning(concat("the profile ", file, " has loaded other samples than [data] asks for; loading is left out"));
   if (!is_of_cpu(profile)) return;
   const int threads = threads_of(config, profile);
   if (print.threads_per_device != threads) {
@@ -106,6 +109,9 @@ tune::StepOverheads overheads_by_profile(const config::Config& config, const Lay
 
 WhatIf what_if(const config::Config& config, const LayerProfile& profile, int processes) {
   const tune::PlanRequest request = request_by_profile(config, profile, processes);
+  if (request.replicas > 1 && profile.all_reduce_of(processes, config.replicas.local) == nullptr)
+    log_warning(concat("the profile has no sums over ", counted(request.replicas, "replica"), " in ",
+                       counted(processes, "process"), "; they are predicted to cost nothing"));
   const auto costs_of = [&](int chunks) {
     return profile.costs_at(static_cast<std::int64_t>(std::ceil(request.mean_micro_batch(chunks))));
   };

@@ -186,8 +186,10 @@ void ReplayGraph::add_small_sum(int rank, int number) {
   if (number == 0) {
     for (const SumNodes& sum : own.sums) graph_.wait(arrive_[rank][number], sum.exchange, 0);
   }
-  const double work = book_.edited({WorkKind::kAllReduce, rank}, between(all_arrived(processes_, number), span.end),
-                                   /*is_whole=*/false);
+  double work = between(all_arrived(processes_, number), span.end);
+  if (edits_.network && edits_.network->latency_s > 0)  // it is of a few numbers
+    work = ring_cost(ranks(), {.latency_s = edits_.network->latency_s}).latency_s * 1e9;
+  work = book_.edited({WorkKind::kAllReduce, rank}, work, /*is_whole=*/false);
   const int exchange = graph_.add(work, {WorkKind::kAllReduce, rank});
   for (int other = 0; other < ranks(); ++other) graph_.wait(exchange, arrive_[other][number]);
   own.spans[at] = {begin, exchange};

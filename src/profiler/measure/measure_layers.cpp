@@ -183,7 +183,7 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, Laye
     const std::vector<LayerTimes> times = timer->times(size);
     for (std::size_t i = 0; i < measured.size(); ++i) measured[i].times.push_back(times[i]);
   }
-  const std::vector<FirstUse> first = timer->first_use(sizes.back());
+  const std::vector<FirstUse> first = timer->first_use(std::min(what.needed_size, sizes.back()));
   for (std::size_t i = 0; i < measured.size(); ++i) {
     profiler::set_costs(measured[i]);
     measured[i].cost.first_forward_s = first[i].forward_s;
