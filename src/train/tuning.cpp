@@ -312,8 +312,9 @@ config::Config with_plan(config::Config config, const Plan& plan, int threads) {
   return config;
 }
 
-TuneResult tune_plan(const config::Config& configured, const TuneOptions& options) {
+TuneResult tune_plan(const config::Config& configured, TuneOptions options) {
   check_can_tune(configured, options);
+  if (options.batch.is_allowed) options.batch.samples = make_setup(configured).train_set->size();
   const Nanoseconds begin = now_ns();
   TuneResult result{.places = count_places(configured)};
   const Profiles profiles = profiles_for(with_largest_batch(configured, options), options, result.places);

@@ -55,7 +55,7 @@ struct TuneResult {
   double seconds = 0;  // that all of it took
 };
 
-[[nodiscard]] TuneResult tune_plan(const config::Config& config, const TuneOptions& options);
+[[nodiscard]] TuneResult tune_plan(const config::Config& config, TuneOptions options);
 
 // The configuration with this plan. threads: a device; 0: as configured.
 [[nodiscard]] config::Config with_plan(config::Config config, const Plan& plan, int threads);
