@@ -160,6 +160,10 @@ class TuneBatchTest(unittest.TestCase):
         self.assertIn("is no run directory", self.refused("--allow-batch-change", "--noise-from", self.folder / "nowhere"))
         other = self.run_with_noise(7.0, 1.0, self.configuration("other", model={"name": "toy_cnn"}))
         self.assertIn('has model.name = "toy_cnn"', self.refused("--allow-batch-change", "--noise-from", other))
+        self.assertIn("has 480 samples, so no batch of 488 can be",
+                      self.refused("--allow-batch-change", "--noise-from", run, "--batches", "8:488"))
+        more = self.run_with_noise(8.0, 1.0, self.configuration("more", data={"samples": 960}))
+        self.assertIn("has data.samples = 960", self.refused("--allow-batch-change", "--noise-from", more))
         (run / "metrics.jsonl").write_text('{"event":"step","time_s":1,"step":1,"noise_trace":3}\n', encoding="utf-8")
         self.assertIn("has no noise scale; train with train.noise_scale_every_steps",
                       self.refused("--allow-batch-change", "--noise-from", run))
