@@ -80,6 +80,7 @@ void fields(Io& io, StepSummary& value) {
   io("compute_s", value.compute_s);
   io("predicted_compute_s", value.predicted_compute_s);
   io("compute_deviation", value.compute_deviation);
+  io("other_s", value.other_s);
 }
 
 }  // namespace sluice::profiler

@@ -104,9 +104,10 @@ struct StepSummary {
   double predicted_s = 0;            // without loading
   double predicted_allreduce_s = 0;  // of it, all-reduce that nothing hides
   double predicted_update_s = 0;     // and the optimizer
-  double compute_s = 0;              // forward, backward and what lies between actions, mean of the devices
+  double compute_s = 0;              // forward and backward, mean of the devices, median of the steps
   double predicted_compute_s = 0;    // what the layers alone say of it
   double compute_deviation = 0;      // of a device's from step to step, as a share of it; robust
+  double other_s = 0;                // that neither layers, links, sums, update nor loading explain
 };
 
 // What a stage kept at most between the actions of its micro-batches, counted and by the simulator

@@ -36,6 +36,7 @@ tune::StepOverheads step_overheads(const config::Config& config, const profiler:
                             .updaters = shares_memory ? local_replicas : 1,
                             .contenders = profile.contenders,
                             .local_replicas = local_replicas};
+  if (profile.step) costs.other_s = profile.step->other_s;
   if (local_replicas * processes == 1) return costs;
   if (const LinkCost* sum = profile.all_reduce_of(processes, local_replicas)) costs.all_reduce = *sum;
   costs.replicas = local_replicas * processes;

@@ -85,10 +85,7 @@ std::vector<TrialStep> whole_steps(std::vector<TrialStep> trial) {
   return trial;
 }
 
-// With what lies between the actions: launching them, waking threads, freeing memory.
-double compute_of(const profiler::PlaceBreakdown& place) {
-  return to_s(place.forward() + place.backward() + place[profiler::Part::kOther]);
-}
+double compute_of(const profiler::PlaceBreakdown& place) { return to_s(place.forward() + place.backward()); }
 
 // From step to step, of each device around its own median, as a share of it; mean of the devices.
 double compute_deviation(const std::vector<TrialStep>& trial) {
@@ -147,6 +144,10 @@ void add_prediction(const Setup& setup, const Plan& plan, double replica_samples
   profile.step->predicted_s = predicted.seconds;
   profile.step->predicted_allreduce_s = predicted.all_reduce;
   profile.step->predicted_update_s = predicted.update;
+  // With computing as it was, what remains.
+  const tune::StepPrediction scaled =
+      tune::predict_step(plan, profile.costs(), replica_samples, step_overheads(setup, profile));
+  profile.step->other_s = std::max(0.0, profile.step->median_without_load_s - scaled.seconds);
 }
 
 // Of one more step, in which rank 0 counts.

@@ -83,7 +83,7 @@ StepPrediction predict_step(const pipeline::Simulator& simulator, const StepCost
     step.all_reduce += expected_maximum(overheads.replicas) * overheads.deviation * compute.makespan;
   const std::vector<double> updates = updates_of(schedule, costs);
   step.update = std::ranges::max(updates);
-  step.seconds = costs.frozen_s + compute.makespan + step.all_reduce + step.update;
+  step.seconds = costs.frozen_s + compute.makespan + step.all_reduce + step.update + overheads.other_s;
   const LoadTimes loading = overheads.loading ? load_times(*overheads.loading, step.seconds) : LoadTimes();
   step.load = loading.waits;
   step.seconds += loading.slows + loading.waits;
@@ -93,7 +93,8 @@ StepPrediction predict_step(const pipeline::Simulator& simulator, const StepCost
                             .all_reduce = step.all_reduce,
                             .update = updates[device],
                             .load = step.load,
-                            .bubble = idle + step.update - updates[device]});
+                            .bubble = idle + step.update - updates[device],
+                            .other = overheads.other_s});
   }
   return step;
 }

@@ -42,6 +42,7 @@ struct StepOverheads {
   // replicas wait for the slowest.
   double deviation = 0;
   int replicas = 1;
+  double other_s = 0;  // a step, whatever the plan
 };
 
 // What the stages of a replica cost. Those of one micro-batch, where nothing else is said.
@@ -63,6 +64,7 @@ struct DevicePrediction {
   double update = 0;
   double load = 0;    // waiting for the batch
   double bubble = 0;  // waiting for other devices
+  double other = 0;   // StepOverheads::other_s
 };
 
 struct StepPrediction {

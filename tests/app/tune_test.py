@@ -96,7 +96,7 @@ class TuneTest(unittest.TestCase):
         self.assertEqual(said["plan"]["partition"], best["plan"]["partition"])
         self.assertEqual([device["bytes"] for device in said["devices"]], best["device_bytes"])
         for device in said["devices"]:
-            parts = sum(device[part] for part in ("compute_s", "bubble_s", "allreduce_exposed_s", "optimizer_s", "load_s"))
+            parts = sum(device[part] for part in ("compute_s", "bubble_s", "allreduce_exposed_s", "optimizer_s", "load_s", "other_s"))
             self.assertAlmostEqual(parts, said["step_s"], delta=1e-9)
 
     def test_a_slower_layer_and_a_slower_link_move_the_prediction_by_as_much(self):

@@ -120,7 +120,7 @@ LayerProfile example() {
   profile.update = AffineCost{1e-6, 2e-10, 0.05};
   profile.update_together = AffineCost{2e-6, 3e-10, 0.04};
   profile.load = LoadCost{3e-4, 2e-4};
-  profile.step = {10, 0.5, 0.48, 0.45, 32.0, 0.4, 0.03, 0.02, 0.36, 0.32, 0.01};
+  profile.step = {10, 0.5, 0.48, 0.45, 32.0, 0.4, 0.03, 0.02, 0.36, 0.32, 0.01, 0.005};
   profile.stage_memory = {{0, "cpu:0", 1000, 1001}};
   profile.device_memory = {{"cpu:0", 2000, 2002}};
   return profile;

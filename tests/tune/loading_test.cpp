@@ -67,6 +67,7 @@ TEST(LoadTimes, WithoutWorkersNothingGoesOnMeanwhile) {
 TEST(LoadTimes, AreInThePredictedStep) {
   const auto schedule = pipeline::with_reductions(pipeline::make_schedule("gpipe", {.stages = 2, .micro_batches = 2}));
   StepCosts costs{.stages = {{.forward = 1, .input = 1, .weight = 1}, {.forward = 1, .input = 1, .weight = 1}}};
+  costs.overheads.other_s = 0.25;
   const double without = predict_step(schedule, costs).seconds;
   costs.overheads.loading =
       Loading{.cost = {.sample_s = 3, .cpu_s = 0.5}, .workers = 1, .samples = 4, .cores = 2, .busy_threads = 2};
@@ -74,7 +75,8 @@ TEST(LoadTimes, AreInThePredictedStep) {
   EXPECT_DOUBLE_EQ(step.seconds, 12) << "a batch takes so long";
   EXPECT_DOUBLE_EQ(step.load, 12 - without - 1) << "and two seconds of work take one from two devices on two cores";
   for (const DevicePrediction& device : step.devices)
-    EXPECT_DOUBLE_EQ(device.compute + device.bubble + device.all_reduce + device.update + device.load, step.seconds);
+    EXPECT_DOUBLE_EQ(device.compute + device.bubble + device.all_reduce + device.update + device.load + device.other,
+                     step.seconds);
 }
 
 TEST(PredictStep, ReplicasWaitForTheSlowest) {

@@ -36,7 +36,7 @@ StageGradients whole(const std::vector<double>& bytes) {
 }
 
 double sum_of(const DevicePrediction& device) {
-  return device.compute + device.all_reduce + device.update + device.bubble + device.load;
+  return device.compute + device.all_reduce + device.update + device.bubble + device.load + device.other;
 }
 
 TEST(PredictStep, EqualStagesFillAndDrain) {

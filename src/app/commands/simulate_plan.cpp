@@ -29,7 +29,8 @@ ordered_json json_of_prediction(const WhatIf& answer) {
                        {"bubble_s", device.bubble},
                        {"allreduce_exposed_s", device.all_reduce},
                        {"optimizer_s", device.update},
-                       {"load_s", device.load}});
+                       {"load_s", device.load},
+                       {"other_s", device.other}});
     if (d < answer.device_bytes.size()) devices.back()["bytes"] = answer.device_bytes[d];
   }
   return {{"plan", train::plan_json(answer.plan)},
@@ -44,11 +45,12 @@ ordered_json json_of_prediction(const WhatIf& answer) {
 std::string text_of_prediction(const WhatIf& answer) {
   const auto ms = [](double seconds) { return fixed(in_ms(seconds), 1); };
   std::vector<TextRow> rows{
-      {"device", "compute ms", "bubble ms", "all-reduce ms", "optimizer ms", "load ms", "memory"}};
+      {"device", "compute ms", "bubble ms", "all-reduce ms", "optimizer ms", "load ms", "other ms", "memory"}};
   for (std::size_t d = 0; d < answer.step.devices.size(); ++d) {
     const tune::DevicePrediction& device = answer.step.devices[d];
     rows.push_back({std::to_string(d), ms(device.compute), ms(device.bubble), ms(device.all_reduce), ms(device.update),
-                    ms(device.load), d < answer.device_bytes.size() ? human_bytes(answer.device_bytes[d]) : ""});
+                    ms(device.load), ms(device.other),
+                    d < answer.device_bytes.size() ? human_bytes(answer.device_bytes[d]) : ""});
   }
   std::vector<std::string> counts;
   for (const int layers : answer.plan.partition.layers_per_stage) counts.push_back(std::to_string(layers));
