@@ -16,8 +16,8 @@ MODELS = {
     "resnet18": {"model": {"name": "resnet18"}, "train": {"global_batch": 32}},
     "vgg16": {"model": {"name": "vgg16", "image_size": 32}, "train": {"global_batch": 16}},
     "vit": {"model": {"name": "vit", "size": "tiny", "image_size": 32, "patch_size": 4}, "train": {"global_batch": 32}},
-    "gpt2": {"model": {"name": "gpt2", "size": "nano", "vocabulary": 256, "context": 128},
-             "data": {"name": "text"}, "train": {"global_batch": 32}},
+    "gpt2": {"model": {"name": "gpt2", "size": "tiny", "vocabulary": 256, "context": 128},
+             "data": {"name": "text"}, "train": {"global_batch": 16}},
 }
 PARTS = {"compute": ("forward_ms", "backward_ms"), "all-reduce": ("allreduce_exposed_ms",), "optimizer": ("optimizer_ms",),
          "load": ("load_ms",)}

@@ -3,8 +3,9 @@
 
     prediction.py [--models M,...] [--plans N] [--rounds R] [--steps S] [--keep FOLDER]
 
-For each model one `sluice profile` of two devices with a thread each, which also runs one plan for some steps; that one
-is not scored, and nothing is fitted to those that are.
+For each model one `sluice profile` of two devices with a thread each, which also runs one plan for some steps. That plan
+runs twice more, in the first and the last round: by so much as it takes longer than predicted then, the machine is taken
+to have become slower since. It is not scored, and nothing is fitted to those that are.
 Plans are drawn from stages x replicas <= 2, 1 to 16 micro-batches, several schedules; every round runs each of them once,
 in turn. A plan's time is the median over its rounds of the median step; its spread is half the range of the rounds. Prints each plan with the parts of a step, the error where what the stages really took is put in the order of the schedule,
 and memory; then, per model and in all: errors, those above max(5 %, twice
@@ -60,6 +61,7 @@ def mean(values):
 class Row:
     def __init__(self, model, plan):
         self.model, self.plan, self.runs, self.predicted = model, plan, [], None
+        self.drift = 1  # of the machine since the profile, by the plan that is not scored
 
     @property
     def measured(self):
@@ -79,8 +81,12 @@ class Row:
         return max(device["bytes"] for device in self.predicted["devices"]) / max(run.peak for run in self.runs) - 1
 
     @property
+    def seconds(self):
+        return self.predicted["step_s"] * self.drift
+
+    @property
     def error(self):
-        return self.predicted["step_s"] / self.measured - 1
+        return self.seconds / self.measured - 1
 
     def is_off(self):
         return abs(self.error) > max(0.05, 2 * self.spread)
@@ -94,7 +100,7 @@ class Row:
                      "optimizer": mean(device["optimizer_s"] for device in devices),
                      "load": self.predicted["load_s"]}
         parts = "  ".join(f"{part} {predicted[part] * 1e3:.1f}/{measured[part] * 1e3:.1f}" for part in PARTS)
-        return (f"{self.model:9} {stages} x {replicas}  m={chunks:<2} {schedule:11} predicted {self.predicted['step_s'] * 1e3:8.1f} "
+        return (f"{self.model:9} {stages} x {replicas}  m={chunks:<2} {schedule:11} predicted {self.seconds * 1e3:8.1f} "
                 f"measured {self.measured * 1e3:8.1f} ms (spread {self.spread:5.1%}) error {self.error:+6.1%}"
                 f"{' OFF' if self.is_off() else ''}, by stages {self.stages_error:+6.1%}, memory {self.memory_error:+6.1%}   {parts}")
 
@@ -106,7 +112,7 @@ def order(rows):
         if abs(a.measured - b.measured) <= a.spread * a.measured + b.spread * b.measured:
             continue
         counted += 1
-        right += (a.measured < b.measured) == (a.predicted["step_s"] < b.predicted["step_s"])
+        right += (a.measured < b.measured) == (a.seconds < b.seconds)
     return right, counted
 
 
@@ -133,16 +139,22 @@ def main():
             own = [Row(model, plan) for plan in plans_of(model, asked.plans)]
             for row in own:
                 row.predicted = predict(config, profile, row.plan)
-            for _ in range(asked.rounds):
+            calibration = Row(model, CALIBRATION)
+            calibration.predicted = predict(config, profile, CALIBRATION)
+            for number in range(asked.rounds):
+                if number in (0, asked.rounds - 1):
+                    calibration.runs.append(run_plan(folder, config, sets_of(CALIBRATION, partition_of(calibration.predicted))))
                 for row in own:
                     row.runs.append(run_plan(folder, config, sets_of(row.plan, partition_of(row.predicted))))
+            print(calibration.line(), "(not scored)", flush=True)
             for row in own:
+                row.drift = calibration.measured / calibration.predicted["step_s"]
                 print(row.line(), flush=True)
             summary(model, own)
             rows += own
         if asked.keep:
             table = [{"model": row.model, "plan": row.plan, "partition": partition_of(row.predicted), "runs_s": [run.seconds for run in row.runs],
-                      "error": round(row.error, 4), "peak_bytes": max(run.peak for run in row.runs)} for row in rows]
+                      "drift": round(row.drift, 4), "error": round(row.error, 4), "peak_bytes": max(run.peak for run in row.runs)} for row in rows]
             for file in folder.glob("*.toml"):  # a text lies somewhere else on other machines
                 kept = file.read_text(encoding="utf-8").replace(str(text_file(asked).parent), "data")
                 file.write_text(kept, encoding="utf-8")

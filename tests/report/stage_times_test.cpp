@@ -11,7 +11,7 @@
 namespace sluice::report {
 namespace {
 
-constexpr Nanoseconds kMs = 1'000'000;
+constexpr Nanoseconds kMillisecond = 1'000'000;
 
 // Two stages of forward 10 and 20 ms, backward 20 and 40 ms a micro-batch, on a device each.
 StepSpans step_of(int chunks) {
@@ -20,15 +20,17 @@ StepSpans step_of(int chunks) {
     StepSpans::Place place{.replica = ReplicaId{0}, .device = DeviceId{stage}, .stages = {StageId{stage}}, .spans = {}};
     Nanoseconds time = 0;
     for (int m = 0; m < chunks; ++m) {
-      const Nanoseconds length = (stage + 1) * 10 * kMs;
+      const Nanoseconds length = (stage + 1) * 10 * kMillisecond;
       // The loss lies within the forward, a sum within the backward; what ends first comes first.
       if (stage == 1)
-        place.spans.push_back({Phase::kLoss, MicroBatchId{m}, time + length - kMs, time + length, StageId{stage}});
+        place.spans.push_back(
+            {Phase::kLoss, MicroBatchId{m}, time + length - kMillisecond, time + length, StageId{stage}});
       place.spans.push_back({Phase::kForward, MicroBatchId{m}, time, time + length, StageId{stage}});
       time += length;
-      place.spans.push_back({Phase::kAllReduce, kNoMicroBatch, time + kMs, time + 4 * kMs, kNoStage});
-      place.spans.push_back({Phase::kBackward, MicroBatchId{m}, time, time + 2 * length + 3 * kMs, StageId{stage}});
-      time += 2 * length + 3 * kMs;
+      place.spans.push_back({Phase::kAllReduce, kNoMicroBatch, time + kMillisecond, time + 4 * kMillisecond, kNoStage});
+      place.spans.push_back(
+          {Phase::kBackward, MicroBatchId{m}, time, time + 2 * length + 3 * kMillisecond, StageId{stage}});
+      time += 2 * length + 3 * kMillisecond;
     }
     spans.places.push_back(place);
   }
@@ -54,7 +56,8 @@ TEST(StageTimes, AreAStepInTheOrderOfTheSchedule) {
   const Plan plan{.partition = {{1, 1}}, .chunks = 4, .schedule = "gpipe"};
   // Filled by the first stage, then the second one's forwards and backwards, then the first one's last backward.
   const double pipeline = 0.010 + 4 * (0.020 + 0.040) + 0.020;
-  EXPECT_NEAR(times.step_s(plan, totals_of(12 * kMs, 5 * kMs, 2)).value(), pipeline + 0.012 + 0.005, 1e-9);
+  EXPECT_NEAR(times.step_s(plan, totals_of(12 * kMillisecond, 5 * kMillisecond, 2)).value(), pipeline + 0.012 + 0.005,
+              1e-9);
 }
 
 TEST(StageTimes, NothingIsSaidOfStepsThatWereNotRecordedInFull) {
