@@ -31,7 +31,7 @@ MAY_INCLUDE = {
     "profiler/torch_trace": {"core", "profiler", "profiler/operators"},
     "pipeline/schedule": {"core"},
     "pipeline": {"core", "nn", "device", "comm", "pipeline/schedule"},
-    "ddp": {"core", "device", "comm", "optim"},
+    "ddp": {"core", "device", "comm"},
     "profiler/measure": {"core", "profiler", "profiler/cupti", "profiler/operators", "device", "comm", "nn", "models", "optim", "storage",
                          "pipeline", "ddp"},
     "freeze": {"core"},

@@ -8,7 +8,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "core/check.h"
-#include "optim/clip_norm.h"
+#include "ddp/squares.h"
 
 namespace sluice::ddp {
 
@@ -105,7 +105,7 @@ void LocalSum::report(BucketState& state, int replica, int position) {
 void LocalSum::take_square(BucketState& state, int replica) {
   const at::NoGradGuard no_grad;
   const Nanoseconds begin = now_ns();
-  state.squares[replica] = optim::squares_of(share_of(state, replica));
+  state.squares[replica] = squares_of(share_of(state, replica));
   state.squares_ns[replica] = now_ns() - begin;
 }
 

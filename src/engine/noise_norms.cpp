@@ -7,8 +7,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "core/concat.h"
+#include "ddp/squares.h"
 #include "nn/loss.h"
-#include "optim/clip_norm.h"
 #include "pipeline/schedule/plan_schedule.h"
 
 namespace sluice::engine {
@@ -41,7 +41,7 @@ void FirstNorms::take(const Stage& stage, const pipeline::Action& action) {
   if (!own.first || own.first->op != action.op || own.first->last != action.micro_batch) return;
   const at::NoGradGuard no_grad;
   const Nanoseconds begin = now_ns();
-  own.squares = optim::squares_of(stage.parameters().gradients());
+  own.squares = ddp::squares_of(stage.parameters().gradients());
   own.duration = now_ns() - begin;
 }
 
@@ -80,7 +80,7 @@ std::vector<double> squares_by_stage(pipeline::Executor& executor) {
     if (r >= count) return;
     const at::NoGradGuard no_grad;
     const std::int64_t begin = gradients[s].numel() * r / count, end = gradients[s].numel() * (r + 1) / count;
-    (*parts)[r * stages + s] = optim::squares_of(gradients[s].narrow(0, begin, end - begin)).item<double>();
+    (*parts)[r * stages + s] = ddp::squares_of(gradients[s].narrow(0, begin, end - begin)).item<double>();
   });
   std::vector<double> squares(stages);
   for (std::size_t i = 0; i < parts->size(); ++i) squares[i % stages] += (*parts)[i];

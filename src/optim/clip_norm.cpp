@@ -1,16 +1,9 @@
 #include "optim/clip_norm.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <numeric>
-#include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-
-#include "core/check.h"
-#include "core/divided_up.h"
 
 namespace sluice::optim {
 namespace {
@@ -24,60 +17,11 @@ double sum_of_powers(const at::Tensor& flat, int power) {
   return sum.item<double>();
 }
 
-// As many sums side by side as the compiler has lanes and registers for.
-template <typename Number>
-double squares_in_memory(const Number* numbers, std::int64_t count) {
-  constexpr std::int64_t kLanes = 16;
-  std::array<double, kLanes> sums{};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const auto number = static_cast<double>(numbers[i + lane]);
-      sums[lane] += number * number;
-    }
-  }
-  double sum = 0;
-  for (; i < count; ++i) sum += static_cast<double>(numbers[i]) * static_cast<double>(numbers[i]);
-  for (const double of_lane : sums) sum += of_lane;
-  return sum;
-}
-
-// Blocks of one size, added in their order: the same bits however many threads share them.
-template <typename Number>
-double squares_of_blocks(const at::Tensor& flat) {
-  constexpr std::int64_t kBlock = 1 << 16, kBlocksOfThread = 8;
-  const Number* const numbers = flat.const_data_ptr<Number>();
-  std::vector<double> sums(divided_up(flat.numel(), kBlock));
-  at::parallel_for(0, std::ssize(sums), kBlocksOfThread, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      sums[i] = squares_in_memory(numbers + i * kBlock, std::min(kBlock, flat.numel() - i * kBlock));
-  });
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
-}
-
-// A norm in another type than its input's makes a copy of it: of a block at a time.
-at::Tensor squares_on_device(const at::Tensor& flat) {
-  constexpr std::int64_t kBlock = 1 << 22;
-  at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));
-  for (const at::Tensor& block : flat.split(kBlock))
-    sum += at::linalg_vector_norm(block, 2, {}, false, at::kDouble).square();
-  return sum;
-}
-
 }  // namespace
 
 double sum_of_squares(const at::Tensor& flat) { return sum_of_powers(flat, 2); }
 
 double sum_of_magnitudes(const at::Tensor& flat) { return sum_of_powers(flat, 1); }
-
-at::Tensor squares_of(const at::Tensor& flat) {
-  check(flat.is_contiguous() && (flat.scalar_type() == at::kFloat || flat.scalar_type() == at::kDouble),
-        "squares are added up of a buffer of float32 or float64 without gaps");
-  if (!flat.is_cpu()) return squares_on_device(flat);
-  const double sum =
-      flat.scalar_type() == at::kFloat ? squares_of_blocks<float>(flat) : squares_of_blocks<double>(flat);
-  return at::full({}, sum, at::TensorOptions().dtype(at::kDouble));
-}
 
 bool is_finite(const at::Tensor& flat) {
   if (flat.numel() == 0) return true;

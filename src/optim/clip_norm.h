@@ -10,9 +10,6 @@ namespace sluice::optim {
 // Of a flat buffer, in float64 whatever its type. No copy of the buffer is made.
 [[nodiscard]] double sum_of_squares(const at::Tensor& flat);
 [[nodiscard]] double sum_of_magnitudes(const at::Tensor& flat);
-// The sum of squares as a number on the buffer's device, [] in float64: on a GPU it is only queued on the current
-// stream. On a CPU the same bits whatever the number of threads. Requires: float32 or float64, without gaps.
-[[nodiscard]] at::Tensor squares_of(const at::Tensor& flat);
 // Whether no element is infinite or none at all. One pass, several times faster than a sum.
 [[nodiscard]] bool is_finite(const at::Tensor& flat);
 

@@ -369,9 +369,8 @@ std::string to_json_text(const LayerProfile& profile) {
 LayerProfile parse_profile(std::string_view text, const std::string& file) {
   const nlohmann::ordered_json json = parse(text, file);
   JsonReader reader(json, file, "");
-  if (!json.contains("kind") || json["kind"] != kKind)
-    throw ConfigError(
-        concat(file, " is no layer profile; give the file that `sluice profile CONFIG --out FILE` wrote"));
+  constexpr auto kGive = "; give the file that `sluice profile CONFIG --out FILE` wrote";
+  if (!json.contains("kind") || json["kind"] != kKind) throw ConfigError(concat(file, " is no layer profile", kGive));
   int version = 0;
   reader("schema_version", version);
   if (version != kProfileVersion)

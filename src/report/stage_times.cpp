@@ -1,30 +1,37 @@
 #include "report/stage_times.h"
 
+#include <algorithm>
+#include <array>
 #include <set>
+#include <utility>
 
 #include "pipeline/schedule/plan_schedule.h"
 #include "tune/predict.h"
 
 namespace sluice::report {
 
+StageTimes::Sums& StageTimes::sums_of(StageId stage) {
+  const auto at = static_cast<std::size_t>(index(stage));
+  if (stages_.size() <= at) stages_.resize(at + 1);
+  return stages_[at];
+}
+
 // The loss is part of its forward. Sums that lie within an action are none of its work: they are exposed all-reduce.
 // They come before it, since they end first.
 void StageTimes::add_place(const std::vector<Span>& spans) {
+  static constexpr std::array<std::pair<Phase, double Sums::*>, 3> kActions{{{Phase::kForward, &Sums::forward},
+                                                                             {Phase::kBackward, &Sums::backward},
+                                                                             {Phase::kWeightGradient, &Sums::weight}}};
   std::vector<const Span*> sums;
   for (const Span& span : spans) {
     if (span.phase == Phase::kAllReduce) sums.push_back(&span);
-    const bool is_action =
-        span.phase == Phase::kForward || span.phase == Phase::kBackward || span.phase == Phase::kWeightGradient;
-    if (!is_action || index(span.stage) < 0) continue;
-    const auto stage = static_cast<std::size_t>(index(span.stage));
-    if (stages_.size() <= stage) stages_.resize(stage + 1);
+    const auto kind = std::ranges::find(kActions, span.phase, &std::pair<Phase, double Sums::*>::first);
+    if (kind == kActions.end() || index(span.stage) < 0) continue;
     double seconds = to_s(span.end - span.begin);
     for (const Span* const sum : sums)
       if (sum->begin >= span.begin && sum->end <= span.end) seconds -= to_s(sum->end - sum->begin);
     sums.clear();
-    if (span.phase == Phase::kForward) stages_[stage].forward += seconds;
-    if (span.phase == Phase::kBackward) stages_[stage].backward += seconds;
-    if (span.phase == Phase::kWeightGradient) stages_[stage].weight += seconds;
+    sums_of(span.stage).*kind->second += seconds;
   }
 }
 

@@ -24,11 +24,12 @@ class StageTimes {
   [[nodiscard]] std::optional<double> step_s(const Plan& plan, const PlaceTotals& places) const;
 
  private:
-  void add_place(const std::vector<Span>& spans);
-
   struct Sums {
     double forward = 0, backward = 0, weight = 0;
   };
+  [[nodiscard]] Sums& sums_of(StageId stage);
+  void add_place(const std::vector<Span>& spans);
+
   std::vector<Sums> stages_;
   std::int64_t replica_steps_ = 0;  // a step of each local replica counts
 };

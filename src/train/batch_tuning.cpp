@@ -178,8 +178,8 @@ std::vector<std::int64_t> batches_to_try(const config::Config& config, const Bat
   const std::int64_t least = options.least > 0 ? options.least : std::max(present / 4, multiple);
   std::int64_t most = options.most > 0 ? options.most : 4 * present;
   if (options.samples > 0 && options.most > options.samples)
-    throw ConfigError(concat("--batches: the training set has ", counted(options.samples, "sample"), ", so no batch of ",
-                             options.most, " can be; choose less"));
+    throw ConfigError(concat("--batches: the training set has ", counted(options.samples, "sample"),
+                             ", so no batch of ", options.most, " can be; choose less"));
   if (options.samples > 0) most = std::min(most, std::max(options.samples, least));
   std::vector<std::int64_t> batches =
       tune::batches_in({.least = least, .most = most, .multiple = multiple, .count = kMostBatches});

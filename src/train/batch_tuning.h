@@ -21,7 +21,7 @@
 namespace sluice::train {
 
 struct BatchTuneOptions {
-  std::int64_t samples = 0;  // of the training set: no batch is larger; 0: not known
+  std::int64_t samples = 0;          // of the training set: no batch is larger; 0: not known
   bool is_allowed = false;           // else nothing of this happens
   std::filesystem::path noise_from;  // a run directory; empty: a short run
   // Samples; 0: a quarter of the present batch, and four times as many.

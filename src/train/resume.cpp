@@ -59,18 +59,14 @@ fs::path newest_run(const fs::path& config_file) {
 
 // Settings that may change on the way, and change what is learned. Others say how it is done, or how long.
 bool changes_training(const std::string& key) {
-  constexpr std::array<std::string_view, 11> of_no_effect{"model.weights",
-                                                          "train.steps",
-                                                          "train.epochs",
-                                                          "train.micro_batch",
-                                                          "train.eval_batch",
-                                                          "train.eval_every_steps",
-                                                          "train.eval_limit",
-                                                          "train.eval_every_epochs",
-                                                          "train.stop_patience",
-                                                          "train.step_timeout_s",
-                                                          "train.noise_scale_every_steps"};
-  return (key.starts_with("model.") || key.starts_with("train.")) &&
+  constexpr std::array<std::string_view, 7> of_no_effect{"model.weights",
+                                                         "train.steps",
+                                                         "train.epochs",
+                                                         "train.micro_batch",
+                                                         "train.stop_patience",
+                                                         "train.step_timeout_s",
+                                                         "train.noise_scale_every_steps"};
+  return (key.starts_with("model.") || key.starts_with("train.")) && !key.starts_with("train.eval_") &&
          std::ranges::find(of_no_effect, key) == of_no_effect.end();
 }
 

@@ -159,6 +159,16 @@ std::vector<tune::ScheduleChoice> schedules_for(const config::Config& config, co
   return all;
 }
 
+std::vector<tune::Recompute> recompute_rules(const config::Config& config, const TuneOptions& options) {
+  const config::RecomputeChoice& recompute = config.pipeline.recompute;
+  if (!recompute.is_open()) return {recompute.all == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone};
+  if (keeps(options, "pipeline.recompute")) return {tune::Recompute::kOpen};
+  // A list of stages holds for one plan alone.
+  const bool has_one_plan = config.freeze.policy == "none" && config.pipeline.changes.empty();
+  if (!has_one_plan) return {tune::Recompute::kNone, tune::Recompute::kLayer};
+  return {tune::Recompute::kNone, tune::Recompute::kLayer, tune::Recompute::kOpen};
+}
+
 tune::SearchSpace space_of(const config::Config& config, const TuneOptions& options, const Profiles& profiles,
                            int places) {
   const bool has_one_batch_norm = normalises_micro_batches(config, profiles.any().fingerprint);
@@ -182,17 +192,7 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
       .schedules = schedules_for(config, options),
       .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes) / 10 * 9,
       .shares_memory = on_cpu(config)};
-  const config::RecomputeChoice& recompute = config.pipeline.recompute;
-  if (recompute.is_open() && !keeps(options, "pipeline.recompute")) {
-    space.recompute = {tune::Recompute::kNone, tune::Recompute::kLayer};
-    // A list of stages holds for one plan alone.
-    if (config.freeze.policy == "none" && config.pipeline.changes.empty())
-      space.recompute.push_back(tune::Recompute::kOpen);
-  } else if (recompute.is_open()) {
-    space.recompute = {tune::Recompute::kOpen};
-  } else {
-    space.recompute = {recompute.all == "layer" ? tune::Recompute::kLayer : tune::Recompute::kNone};
-  }
+  space.recompute = recompute_rules(config, options);
   if (keeps(options, "pipeline.partition") && config.pipeline.partition)
     space.partition = Partition{*config.pipeline.partition};
   if (has_one_batch_norm) space.least_micro_batch = std::min(kLeastNormalised, std::max<std::int64_t>(present, 1));

@@ -4,10 +4,7 @@
 #include <limits>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
-
-#include "core/error.h"
 
 namespace sluice::optim {
 namespace {
@@ -19,27 +16,6 @@ TEST(ClipNorm, SquaresAddUpInFloat64OverSeveralBlocks) {
   EXPECT_NEAR(sum_of_squares(flat), 200'001 * one, 1e-9);
   EXPECT_EQ(sum_of_squares(at::zeros({0})), 0.0);
   EXPECT_TRUE(std::isnan(sum_of_squares(at::full({3}, std::nan("")))));
-}
-
-TEST(ClipNorm, SquaresAreThoseOfPlainSumsWithTheSameBitsOfAnyNumberOfThreads) {
-  const int usual = at::get_num_threads();
-  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
-    for (const std::int64_t size : {0, 1, 15, 16, 17, 100'003, 2'000'001}) {
-      const at::Tensor flat = at::randn({size}, type);
-      const at::Tensor sum = squares_of(flat);
-      for (const int threads : {1, 2, 3}) {
-        at::set_num_threads(threads);
-        EXPECT_EQ(squares_of(flat).item<double>(), sum.item<double>()) << size << " by " << threads;
-      }
-      EXPECT_EQ(sum.scalar_type(), at::kDouble);
-      EXPECT_EQ(sum.dim(), 0);
-      const double plain = flat.to(at::kDouble).square().sum().item<double>();
-      EXPECT_NEAR(sum.item<double>(), plain, 1e-12 * plain) << size;
-    }
-  }
-  at::set_num_threads(usual);
-  EXPECT_TRUE(std::isnan(squares_of(at::full({20}, std::nan(""))).item<double>()));
-  EXPECT_THROW((void)squares_of(at::zeros({4, 4}).t()), BugError);
 }
 
 TEST(ClipNorm, MagnitudesAddUpInFloat64OverSeveralBlocks) {
