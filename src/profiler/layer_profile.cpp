@@ -191,7 +191,7 @@ void fields(Io& io, LayerProfile& value) {
   io("update", value.update);
   io("update_together", value.update_together);
   io("load", value.load);
-  io.if_there("load_of", value.load_of);
+  io("load_of", value.load_of);
   io("step", value.step);
   io("stage_memory", value.stage_memory);
   io("device_memory", value.device_memory);

@@ -75,14 +75,15 @@ class BatchPlanTest(unittest.TestCase):
         self.assertIn("\n1 small: the small batch would be 31", cli.must_run("batch-plan", *words({**WORKED, "extra-time": "1.1"})).stdout)
 
     def test_costs_of_a_profile(self):
-        """a and b are the sums over its layers, b with the update of their weights; small workers may have a profile of their own."""
+        """a and b are the sums over its layers as whole steps have them, b with the update of their weights; small workers may have a profile of their own."""
         config = cli.write_config(self.folder / "run.toml", device={"list": "cpu"}, model={"name": "mlp"}, data={"name": "shapes", "samples": 200},
                                   train={"global_batch": 32}, profile={"steps": 1})
         file = self.folder / "profile.json"
         cli.must_run("profile", config, "--out", file)
         profile = json.loads(file.read_text())
         parts = [layer[name] for layer in profile["layers"] for name in ("forward", "input_gradient", "weight_gradient")]
-        a, b = (sum(part[name] for part in parts) for name in ("b_s", "a_s"))
+        scale = profile["step"]["compute_s"] / profile["step"]["predicted_compute_s"]
+        a, b = (scale * sum(part[name] for part in parts) for name in ("b_s", "a_s"))
         b += profile["update"]["a_s"] + profile["update"]["b_s"] * sum(layer["parameter_bytes"] for layer in profile["layers"])
         asked = {"workers": 4, "base-batch": 500, "samples": 20000, "extra-time": "1.05"}
 
