@@ -147,7 +147,7 @@ class TuneTest(unittest.TestCase):
         steps = [record for record in map(json.loads, lines) if record["event"] == "step"][8:]  # after what was made ahead
         measured = statistics.median(step["step_ms"] for step in steps) / 1e3
         self.assertGreater(said["load_s"], 0.5 * said["step_s"], "the loader decides")
-        self.assertLess(quick["step_s"], 0.95 * said["step_s"], "more workers load on more cores")
+        self.assertLess(quick["load_s"], 0.9 * said["load_s"], "more workers load on more cores")
         # Loading is timed twice, before the run and in it; a machine with something else to do takes up to this much more.
         self.assertLess(abs(math.log(said["step_s"] / measured)), math.log(2))
 
