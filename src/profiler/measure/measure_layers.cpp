@@ -137,9 +137,11 @@ LayerMeasurement within_budget(LayerMeasurement what, double seconds_per_sample)
 
 // Of sizes that are not needed, those of which the rounds would take too long. seconds_per_sample: of a pass.
 void leave_out_slow(LayerMeasurement& what, double seconds_per_sample) {
+  if (what.budget_s <= 0) return;
+  const std::int64_t smallest = what.sizes.front();
   std::erase_if(what.sizes, [&](std::int64_t size) {
     const double seconds = seconds_per_sample * static_cast<double>(size) * what.least_rounds;
-    return size > what.needed_size && seconds > what.budget_s;
+    return size > std::max(what.needed_size, smallest) && seconds > what.budget_s;
   });
 }
 
@@ -183,7 +185,8 @@ std::vector<MeasuredLayer> measure_on_this_thread(const Workload& workload, Laye
     const std::vector<LayerTimes> times = timer->times(size);
     for (std::size_t i = 0; i < measured.size(); ++i) measured[i].times.push_back(times[i]);
   }
-  const std::vector<FirstUse> first = timer->first_use(std::min(what.needed_size, sizes.back()));
+  const auto above = std::ranges::upper_bound(sizes, what.needed_size);
+  const std::vector<FirstUse> first = timer->first_use(above == sizes.begin() ? sizes.front() : *(above - 1));
   for (std::size_t i = 0; i < measured.size(); ++i) {
     profiler::set_costs(measured[i]);
     measured[i].cost.first_forward_s = first[i].forward_s;
