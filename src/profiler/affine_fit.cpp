@@ -38,6 +38,19 @@ AffineCost best_line(const Equations& sums) {
   return rises ? through_zero : constant;
 }
 
+// Root mean square over the points that took any time.
+template <typename At>
+double relative_error(std::span<const TimeAtSize> points, const At& at) {
+  double squares = 0;
+  int count = 0;
+  for (const TimeAtSize& point : points) {
+    if (point.time_s == 0) continue;
+    squares += std::pow(at(point.size) / point.time_s - 1, 2);
+    ++count;
+  }
+  return count > 0 ? std::sqrt(squares / count) : 0;
+}
+
 }  // namespace
 
 AffineCost fit_affine(std::span<const TimeAtSize> points) {
@@ -52,9 +65,7 @@ AffineCost fit_affine(std::span<const TimeAtSize> points) {
   }
   if (used.empty()) return {};
   AffineCost line = best_line(sums);
-  double squares = 0;
-  for (const TimeAtSize& point : used) squares += std::pow(line.at(point.size) / point.time_s - 1, 2);
-  line.error = std::sqrt(squares / static_cast<double>(used.size()));
+  line.error = relative_error(used, [&](double size) { return line.at(size); });
   return line;
 }
 
@@ -64,6 +75,20 @@ SizedCost sized_cost(std::span<const TimeAtSize> points) {
   SizedCost cost{.a_s = line.a_s, .b_s = line.b_s, .error = line.error};
   if (takes_time) cost.points.assign(points.begin(), points.end());
   return cost;
+}
+
+LinkCost fit_link(std::span<const TimeAtSize> points) {
+  constexpr double kRange = 16;
+  const TimeAtSize smallest = std::ranges::min(points, {}, &TimeAtSize::size);
+  const double largest = std::ranges::max(points, {}, &TimeAtSize::size).size;
+  std::vector<TimeAtSize> large;
+  for (const TimeAtSize& point : points)
+    if (kRange * point.size >= largest) large.push_back(point);
+  const double per_byte = (large.size() > 1 ? fit_affine(large) : fit_affine(points)).b_s;
+  LinkCost link{.latency_s = std::max(0.0, smallest.time_s - per_byte * smallest.size)};
+  if (per_byte > 0) link.bytes_per_s = 1 / per_byte;
+  link.error = relative_error(points, [&](double size) { return link.at(size); });
+  return link;
 }
 
 }  // namespace sluice::profiler

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "core/layer_cost.h"
+#include "core/link_cost.h"
 
 namespace sluice::profiler {
 
@@ -16,5 +17,9 @@ namespace sluice::profiler {
 
 // The points with the line through them. Requires: as above, sizes ascending.
 [[nodiscard]] SizedCost sized_cost(std::span<const TimeAtSize> points);
+
+// Latency by the smallest size, bandwidth by a line through those within 16 times of the largest: what small messages
+// take says nothing of large ones where buffers and caches take them in. error: of both together, over all points.
+[[nodiscard]] LinkCost fit_link(std::span<const TimeAtSize> points);
 
 }  // namespace sluice::profiler

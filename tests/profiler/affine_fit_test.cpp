@@ -127,5 +127,34 @@ TEST(FitAffine, PointsThatCannotBeAreOurBug) {
   EXPECT_THROW(static_cast<void>(fit_affine(Points{{1, std::nan("")}})), BugError);
 }
 
+TEST(FitLink, ALineIsFoundAsItIs) {
+  std::vector<TimeAtSize> points;
+  for (double size = 4096; size < 5e7; size *= 8) points.push_back({size, 1e-4 + size / 1e9});
+  const LinkCost link = fit_link(points);
+  EXPECT_NEAR(link.latency_s, 1e-4, 1e-12);
+  EXPECT_NEAR(*link.bytes_per_s, 1e9, 1);
+  EXPECT_NEAR(link.error, 0, 1e-9);
+}
+
+// A network that lets 128 KiB through at once: one line through all sizes was off by half at the large ones.
+TEST(FitLink, WhatBuffersTakeInSaysNothingOfLargeMessages) {
+  constexpr double kBurst = 131'072, kRate = 2.4e7;
+  std::vector<TimeAtSize> points;
+  for (double size = 4096; size < 5e7; size *= 8) points.push_back({size, 1e-4 + std::max(0.0, size - kBurst) / kRate});
+  const LinkCost link = fit_link(points);
+  for (const TimeAtSize& point : points) {
+    if (point.size < 1e6) continue;
+    EXPECT_NEAR(link.at(point.size) / point.time_s, 1, 0.07) << point.size;
+  }
+  EXPECT_NEAR(link.at(points.back().size) / points.back().time_s, 1, 0.03);
+  EXPECT_GT(1 / *link.bytes_per_s, 1.3 * fit_affine(points).b_s) << "of all sizes";
+}
+
+TEST(FitLink, WithoutATimeForBytesThereIsNoBandwidth) {
+  const std::vector<TimeAtSize> points{{4096, 3e-6}, {32'768, 3e-6}, {1e6, 3e-6}};
+  EXPECT_FALSE(fit_link(points).bytes_per_s.has_value());
+  EXPECT_DOUBLE_EQ(fit_link(points).latency_s, 3e-6);
+}
+
 }  // namespace
 }  // namespace sluice::profiler

@@ -17,13 +17,6 @@
 namespace sluice::measure {
 namespace {
 
-LinkCost fit_link(const std::vector<TimeAtSize>& points) {
-  const AffineCost line = profiler::fit_affine(points);
-  LinkCost link{.latency_s = line.a_s, .error = line.error};
-  if (line.b_s > 0) link.bytes_per_s = 1 / line.b_s;
-  return link;
-}
-
 // Two stages' threads that pass one activation back and forth.
 class PingPong {
  public:
@@ -121,7 +114,7 @@ std::vector<profiler::StageLink> measure_stage_links(const std::vector<device::D
   for (int stage = 0; stage + 1 < static_cast<int>(owners.size()); ++stage) {
     if (owners[stage] == owners[stage + 1]) continue;
     const device::Device from = devices[owners[stage]], to = devices[owners[stage + 1]];
-    LinkCost cost = fit_link(PingPong(from, to, cpu_threads).measure(sizes_up_to(kLargestBytes)));
+    LinkCost cost = profiler::fit_link(PingPong(from, to, cpu_threads).measure(sizes_up_to(kLargestBytes)));
     if (device::same_memory(from, to)) cost.bytes_per_s.reset();
     links.push_back({stage, stage + 1, device::to_string(from), device::to_string(to), cost});
   }
@@ -143,7 +136,7 @@ std::optional<profiler::AllReduceLink> measure_all_reduce(const ReplicaGroup& gr
                         [&](std::uint64_t bytes) { return time_sum(group, communicator, bytes); });
   });
   if (failure) throw pipeline::describe_failure(failure, "measuring the all-reduce");
-  return profiler::AllReduceLink{processes, local, fit_link(points)};
+  return profiler::AllReduceLink{processes, local, profiler::fit_link(points)};
 }
 
 }  // namespace sluice::measure
