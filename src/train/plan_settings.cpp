@@ -46,6 +46,8 @@ tune::StepOverheads step_overheads(const config::Config& config, const profiler:
   return costs;
 }
 
+bool is_of_cpu(const profiler::LayerProfile& profile) { return profile.fingerprint.device.starts_with("cpu"); }
+
 std::string hash_of_loading(const config::Config& config) {
   constexpr std::array kOfNoMatter{"data.path",    "data.workers",    "data.prefetch", "data.limit",
                                    "data.samples", "data.validation", "data.broken"};
@@ -62,14 +64,14 @@ bool loads_as_measured(const config::Config& config, const profiler::LayerProfil
 
 std::optional<tune::Loading> loading_of(const config::Config& config, const profiler::LayerProfile& profile,
                                         const Plan& plan, int processes) {
-  if (!profile.load || !loads_as_measured(config, profile)) return std::nullopt;
+  if (!profile.load) return std::nullopt;
   const profiler::Fingerprint& print = profile.fingerprint;
-  const bool on_cpu = print.device.starts_with("cpu");
-  return tune::Loading{.cost = *profile.load,
-                       .workers = config.data.workers,
-                       .samples = static_cast<double>(plan.global_batch) / processes,
-                       .cores = print.cores,
-                       .busy_threads = on_cpu ? plan.devices() * plan.replicas * print.threads_per_device : 0};
+  return tune::Loading{
+      .cost = *profile.load,
+      .workers = config.data.workers,
+      .samples = static_cast<double>(plan.global_batch) / processes,
+      .cores = print.cores,
+      .busy_threads = is_of_cpu(profile) ? plan.devices() * plan.replicas * print.threads_per_device : 0};
 }
 
 double sent_share(const config::Config& config, int processes) {

@@ -30,11 +30,13 @@ struct PlanFacts {
 [[nodiscard]] tune::StepOverheads step_overheads(const config::Config& config, const profiler::LayerProfile& profile,
                                                  int local_replicas, int processes, bool shares_memory);
 
+[[nodiscard]] bool is_of_cpu(const profiler::LayerProfile& profile);
+
 // Of all that decides what it costs to make a sample: [data], but not where it lies and who reads it.
 [[nodiscard]] std::string hash_of_loading(const config::Config& config);
 [[nodiscard]] bool loads_as_measured(const config::Config& config, const profiler::LayerProfile& profile);
 
-// What loading costs a step of this plan. Nothing where the profile does not know it.
+// What loading costs a step of this plan, where samples are made as the profile's were. Nothing where it does not know.
 [[nodiscard]] std::optional<tune::Loading> loading_of(const config::Config& config,
                                                       const profiler::LayerProfile& profile, const Plan& plan,
                                                       int processes);

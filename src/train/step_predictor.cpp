@@ -1,7 +1,6 @@
 #include "train/step_predictor.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "core/concat.h"
@@ -9,6 +8,7 @@
 #include "core/text.h"
 #include "profiler/measure/cost_cache.h"
 #include "train/choose_plan.h"
+#include "train/plan_settings.h"
 #include "train/what_if.h"
 #include "tune/memory_model.h"
 
@@ -34,6 +34,7 @@ std::optional<StepPredictor> StepPredictor::known(const Setup& setup) {
   const std::string& cache = setup.config.pipeline.cost_cache;
   if (auto profile = measure::find_profile(cache, workload_of(setup))) {
     const int local = setup.config.replicas.local, processes = setup.process.processes;
+    if (!loads_as_measured(setup.config, *profile)) profile->load.reset();
     const bool knows_sums = local * processes == 1 || profile->all_reduce_of(processes, local) != nullptr;
     return StepPredictor(setup, std::move(*profile), knows_sums ? report::kByProfile : report::kByLayers);
   }
@@ -53,8 +54,7 @@ double StepPredictor::seconds(const Plan& plan, bool with_loading) const {
 double StepPredictor::seconds_without_loading(const Plan& plan) const { return seconds(plan, /*with_loading=*/false); }
 
 report::Prediction StepPredictor::of(const Plan& plan) const {
-  const double samples = static_cast<double>(plan.global_batch) / (plan.replicas * setup_.process.processes);
-  const auto micro_batch = static_cast<std::int64_t>(std::ceil(samples / plan.chunks));
+  const std::int64_t micro_batch = tune::largest_micro_batch(plan, setup_.process.processes);
   return {.step_s = seconds(plan, /*with_loading=*/true),
           .by = by_,
           .device_bytes = bytes_by_device(setup_, plan, profile_.costs_at(micro_batch))};

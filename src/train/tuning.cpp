@@ -6,7 +6,6 @@
 
 #include "core/clock.h"
 #include "core/concat.h"
-#include "core/divided_up.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -22,6 +21,7 @@
 #include "train/scratch_folder.h"
 #include "train/setup.h"
 #include "train/what_if.h"
+#include "tune/memory_model.h"
 
 namespace sluice::train {
 namespace {
@@ -133,10 +133,10 @@ LayerProfile profile_in_child(const config::Config& config, const fs::path& fold
 Profiles profiles_for(const config::Config& config, const TuneOptions& options, int places) {
   std::vector<LayerProfile> all;
   for (const fs::path& file : options.profiles) {
-    all.push_back(profiler::read_profile(file));
+    LayerProfile profile = profiler::read_profile(file);
     config::Config fitting = config;  // whatever the devices of the configured plan
-    fitting.device.threads = std::max(1, all.back().fingerprint.threads_per_device);
-    check_profile_fits(fitting, all.back(), file.string());
+    fitting.device.threads = std::max(1, profile.fingerprint.threads_per_device);
+    all.push_back(fitted_profile(fitting, std::move(profile), file.string()));
   }
   if (!all.empty()) return Profiles(std::move(all));
   const ScratchFolder scratch("sluice-profiles");
@@ -179,8 +179,7 @@ tune::SearchSpace space_of(const config::Config& config, const TuneOptions& opti
           [&config, &profiles, batch](Plan plan) {
             plan.global_batch = batch;
             const LayerProfile& profile = profiles.of_places(plan.devices() * plan.replicas);
-            const std::int64_t micro_batch = divided_up(divided_up(batch, plan.replicas), plan.chunks);
-            return tune::PlaceCosts{profile.costs_at(micro_batch),
+            return tune::PlaceCosts{profile.costs_at(tune::largest_micro_batch(plan)),
                                     overheads_by_profile(config, profile, plan, /*processes=*/1)};
           },
       .most_places = places,
@@ -246,9 +245,8 @@ void check_can_tune(const config::Config& config, const TuneOptions& options) {
     throw ConfigError("pipeline.order is one fixed plan, of which nothing is left to tune; leave it out");
   if (!config.pipeline.recompute.stages.empty())
     throw ConfigError(
-        "pipeline.recompute is a list for the stages of one plan, and tune looks for another; write \"auto\", \"none\" "
-        "or "
-        "\"layer\"");
+        R"(pipeline.recompute is a list for the stages of one plan, and tune looks for another; write "auto", )"
+        R"("none" or "layer")");
   for (const std::string& key : options.keep) {
     if (std::ranges::find(tuned_keys(), key) == tuned_keys().end())
       throw ConfigError(concat("--keep ", key, " is no key that tune changes; they are ", join(tuned_keys(), ", ")));
@@ -276,7 +274,7 @@ BatchSearch batch_search(const config::Config& config, const TuneOptions& option
     const auto& times = profiles.of_places(plan.devices() * plan.replicas).layers.front().times;
     const std::int64_t measured =
         times.empty() ? 0 : std::ranges::max(times, {}, &profiler::LayerTimes::samples).samples;
-    return BatchPlan{found.best.front(), divided_up(divided_up(batch, plan.replicas), plan.chunks) > measured};
+    return BatchPlan{found.best.front(), tune::largest_micro_batch(plan) > measured};
   };
   return {.best_plan = best_plan, .limit_s = options.budget_s / 2};
 }

@@ -1,7 +1,6 @@
 #include "train/what_if.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/concat.h"
 #include "core/error.h"
@@ -17,8 +16,6 @@ namespace sluice::train {
 namespace {
 
 using profiler::LayerProfile;
-
-bool is_of_cpu(const LayerProfile& profile) { return profile.fingerprint.device.starts_with("cpu"); }
 
 // As a run on the profile's machine would have it (device/cpu_threads.h).
 int threads_of(const config::Config& config, const LayerProfile& profile) {
@@ -43,9 +40,7 @@ std::string otherwise(const std::string& file, const std::string& what, const st
                 wanted, "; measure it with `sluice profile` for this configuration");
 }
 
-}  // namespace
-
-void check_profile_fits(const config::Config& config, const LayerProfile& profile, const std::string& file) {
+void check_fits(const config::Config& config, const LayerProfile& profile, const std::string& file) {
   const profiler::Fingerprint& print = profile.fingerprint;
   const auto require_same = [&](const std::string& what, const std::string& measured, const std::string& wanted) {
     if (measured != wanted) throw ConfigError(otherwise(file, what, measured, wanted));
@@ -64,8 +59,6 @@ void check_profile_fits(const config::Config& config, const LayerProfile& profil
       print.model, config.model);
   require_same("train.precision", print.precision, config.train.precision);
   require_same("pipeline.batch_norm", print.batch_norm, config.pipeline.batch_norm);
-  if (profile.load && !loads_as_measured(config, profile))
-    log_warning(concat("the profile ", file, " has loaded other samples than [data] asks for; loading is left out"));
   if (!is_of_cpu(profile)) return;
   const int threads = threads_of(config, profile);
   if (print.threads_per_device != threads) {
@@ -73,6 +66,16 @@ void check_profile_fits(const config::Config& config, const LayerProfile& profil
                              " a device, but devices of this plan have ", threads, "; set device.threads = ",
                              print.threads_per_device, ", or measure again with this plan's devices"));
   }
+}
+
+}  // namespace
+
+LayerProfile fitted_profile(const config::Config& config, LayerProfile profile, const std::string& file) {
+  check_fits(config, profile, file);
+  if (!profile.load || loads_as_measured(config, profile)) return profile;
+  log_warning(concat("the profile ", file, " has loaded other samples than [data] asks for; loading is left out"));
+  profile.load.reset();
+  return profile;
 }
 
 tune::PlanRequest request_by_profile(const config::Config& config, const LayerProfile& profile, int processes) {
@@ -112,17 +115,15 @@ WhatIf what_if(const config::Config& config, const LayerProfile& profile, int pr
   if (request.replicas > 1 && profile.all_reduce_of(processes, config.replicas.local) == nullptr)
     log_warning(concat("the profile has no sums over ", counted(request.replicas, "replica"), " in ",
                        counted(processes, "process"), "; they are predicted to cost nothing"));
-  const auto costs_of = [&](int chunks) {
-    return profile.costs_at(static_cast<std::int64_t>(std::ceil(request.mean_micro_batch(chunks))));
-  };
-  const std::vector<LayerCost> layers = costs_of(request.plan.chunks);
+  const auto costs_of = [&](const Plan& plan) { return profile.costs_at(tune::largest_micro_batch(plan, processes)); };
+  const std::vector<LayerCost> layers = costs_of(request.plan);
   const tune::StepOverheads overheads = overheads_by_profile(config, profile, request.uncut(), processes);
   WhatIf answer{.plan = tune::make_plan(request, layers, overheads),
                 .replica_samples = static_cast<double>(request.plan.global_batch) / request.replicas,
                 .memory_limit = static_cast<std::uint64_t>(config.device.memory_limit.bytes)};
   answer.step = tune::predict_step(answer.plan, layers, answer.replica_samples, overheads);
   answer.samples_per_s = static_cast<double>(answer.plan.global_batch) / answer.step.seconds;
-  const tune::MemoryModel memory{costs_of(answer.plan.chunks), is_of_cpu(profile), processes};
+  const tune::MemoryModel memory{costs_of(answer.plan), is_of_cpu(profile), processes};
   answer.device_bytes = tune::estimate_device_bytes(memory, answer.plan).value_or(std::vector<std::uint64_t>());
   return answer;
 }

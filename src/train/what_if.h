@@ -34,9 +34,11 @@ struct WhatIf {
                                                        const profiler::LayerProfile& profile, const Plan& plan,
                                                        int processes);
 
-// ConfigError where the profile is of another model, precision or batch normalisation, or of another number of threads
-// a device. file: the profile's, for messages.
-void check_profile_fits(const config::Config& config, const profiler::LayerProfile& profile, const std::string& file);
+// The profile as it holds for this configuration: with a warning without loading, where it has loaded other samples.
+// ConfigError where it is of another model, precision or batch normalisation, or of another number of threads a device.
+// file: the profile's, for messages.
+[[nodiscard]] profiler::LayerProfile fitted_profile(const config::Config& config, profiler::LayerProfile profile,
+                                                    const std::string& file);
 
 [[nodiscard]] WhatIf what_if(const config::Config& config, const profiler::LayerProfile& profile, int processes = 1);
 

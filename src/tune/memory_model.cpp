@@ -25,10 +25,18 @@ std::span<const LayerCost> trained_layers(const MemoryModel& model, const Plan& 
 }
 
 std::uint64_t micro_batch_samples(const MemoryModel& model, const Plan& plan) {
-  return static_cast<std::uint64_t>(divided_up(replica_samples(model, plan), plan.chunks));
+  return static_cast<std::uint64_t>(largest_micro_batch(plan, model.processes));
 }
 
 }  // namespace
+
+std::int64_t largest_micro_batch(std::int64_t global_batch, std::int64_t replicas, int chunks) {
+  return divided_up(divided_up(global_batch, replicas), chunks);
+}
+
+std::int64_t largest_micro_batch(const Plan& plan, int processes) {
+  return largest_micro_batch(plan.global_batch, std::int64_t{plan.replicas} * processes, plan.chunks);
+}
 
 std::uint64_t frozen_bytes(const MemoryModel& model, const Plan& plan, std::size_t device) {
   if (plan.frozen_layers == 0) return 0;

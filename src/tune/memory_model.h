@@ -23,6 +23,10 @@ struct MemoryModel {
 // Samples of the global batch that a replica gets, rounded up.
 [[nodiscard]] std::int64_t replica_samples(const MemoryModel& model, const Plan& plan);
 
+// Samples of the largest micro-batch. replicas: over all processes.
+[[nodiscard]] std::int64_t largest_micro_batch(std::int64_t global_batch, std::int64_t replicas, int chunks);
+[[nodiscard]] std::int64_t largest_micro_batch(const Plan& plan, int processes = 1);
+
 // What the frozen layers take: their parameters, which all devices hold, or the first one for all that share its
 // memory, their weights as kernels use them, and what they make of a device's share of the samples, before the first
 // stage takes it.

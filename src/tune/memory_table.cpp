@@ -17,10 +17,6 @@ std::uint64_t with_what_no_layer_has(std::uint64_t bytes, bool shares_memory) {
   return shares_memory ? bytes + kSmallTensors : divided_up(bytes, std::uint64_t{9}) * 10;
 }
 
-std::int64_t largest_micro_batch(const PlanRequest& request, std::int64_t global_batch, int chunks) {
-  return divided_up(divided_up(global_batch, std::int64_t{request.replicas}), std::int64_t{chunks});
-}
-
 std::uint64_t need(const MemoryQuestion& question, std::vector<LayerCost> costs, const Plan& plan) {
   const MemoryModel model{.layers = std::move(costs),
                           .shares_memory = question.request.shares_memory,
@@ -93,7 +89,7 @@ MemoryCell memory_cell(const MemoryQuestion& question, std::int64_t global_batch
     cell.why = concat("a replica has fewer than ", counted(chunks, "sample"));
     return cell;
   }
-  MemoryCosts costs = question.costs_at(largest_micro_batch(request, global_batch, chunks));
+  MemoryCosts costs = question.costs_at(largest_micro_batch(global_batch, request.replicas, chunks));
   try {
     cell.plan = plan_of_chunks(request, costs.expected, question.overheads);
   } catch (const ConfigError& error) {

@@ -33,8 +33,7 @@ std::vector<std::uint64_t> frozen_of_devices(const FamilyShape& shape, const Sea
 
 CutRules rules_of(const FamilyShape& shape, const SearchSpace& space, double micro_batch) {
   return {.micro_batch = micro_batch,
-          .most_samples = static_cast<std::uint64_t>(divided_up(
-              shape.plan.global_batch, std::int64_t{shape.plan.replicas} * space.processes * shape.plan.chunks)),
+          .most_samples = static_cast<std::uint64_t>(largest_micro_batch(shape.plan, space.processes)),
           .recompute = shape.recompute,
           .memory_limit = space.memory_limit,
           .partition = space.partition,

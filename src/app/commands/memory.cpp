@@ -161,8 +161,8 @@ void run_memory(const MemoryArguments& arguments) {
   ConfigArguments limited = arguments.config;
   if (!arguments.limit.empty()) limited.sets.push_back(concat("device.memory_limit=", arguments.limit));
   const config::Config config = limited.load();
-  const profiler::LayerProfile profile = profiler::read_profile(arguments.profile);
-  train::check_profile_fits(config, profile, arguments.profile);
+  const profiler::LayerProfile profile =
+      train::fitted_profile(config, profiler::read_profile(arguments.profile), arguments.profile);
   const MemoryQuestion question = train::memory_question(config, profile, arguments.profile, arguments.processes);
   MemoryAnswer answer = answer_of(question, arguments);
   answer.device = profile.fingerprint.device;

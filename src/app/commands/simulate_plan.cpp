@@ -77,8 +77,7 @@ void SimulatePlanArguments::run(const OutputArguments& output) const {
   if (profile.empty())
     throw ConfigError("simulate needs --profile FILE, which `sluice profile CONFIG --out FILE` measures");
   const config::Config loaded = config.load();
-  const profiler::LayerProfile measured = profiler::read_profile(profile);
-  train::check_profile_fits(loaded, measured, profile);
+  const profiler::LayerProfile measured = train::fitted_profile(loaded, profiler::read_profile(profile), profile);
   if (cluster.are_given()) return cluster.run(loaded, measured, output);
   const WhatIf answer = train::what_if(loaded, measured);
   output.print(json_of_prediction(answer), text_of_prediction(answer));
