@@ -9,12 +9,11 @@ AdaScale 2020).
 
 import json
 import math
-import pathlib
-import tempfile
 import tomllib
 import unittest
 
 import sluice_cli as cli
+import tuning_case
 
 BATCH, LR = 48, 0.05
 RULES = {
@@ -26,30 +25,11 @@ RULES = {
 }
 
 
-class TuneBatchTest(unittest.TestCase):
-    profile_text = None  # of one profile, for all tests
-
-    def setUp(self):
-        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.out = self.folder / "tuned.toml"
-        self.config = self.configuration()
-
-    def configuration(self, name="small", **changes):
-        tables = {"device": {"list": "cpu", "threads": 1}, "model": {"name": "mlp", "image_size": 16},
-                  "data": {"name": "shapes", "samples": 480},
-                  "train": {"steps": 40, "global_batch": BATCH, "lr": LR, "optimizer": "sgd"},
-                  "pipeline": {"stages": 2, "chunks": 2}, "profile": {"steps": 2}}
-        for table, values in changes.items():
-            tables[table] = {**tables[table], **values}
-        return cli.write_config(self.folder / f"{name}.toml", **tables)
-
-    def profile(self):
-        out = self.folder / "p.json"
-        if TuneBatchTest.profile_text is None:
-            cli.must_run("profile", self.config, "--out", out)
-            TuneBatchTest.profile_text = out.read_text(encoding="utf-8")
-        out.write_text(TuneBatchTest.profile_text, encoding="utf-8")
-        return out
+class TuneBatchTest(tuning_case.TuningCase):
+    TABLES = {"device": {"list": "cpu", "threads": 1}, "model": {"name": "mlp", "image_size": 16},
+              "data": {"name": "shapes", "samples": 480},
+              "train": {"steps": 40, "global_batch": BATCH, "lr": LR, "optimizer": "sgd"},
+              "pipeline": {"stages": 2, "chunks": 2}, "profile": {"steps": 2}}
 
     def run_with_noise(self, phi, error, config=None):
         """A run directory whose last step but one has this noise scale."""

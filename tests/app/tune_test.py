@@ -6,41 +6,21 @@
 
 import json
 import math
-import pathlib
 import statistics
-import tempfile
 import tomllib
 import unittest
 
 import sluice_cli as cli
+import tuning_case
 
 BATCH = 48
 
 
-class TuneTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.out = self.folder / "tuned.toml"
-        self.config = self.configuration()
-
-    def configuration(self, name="small", **changes):
-        tables = {"device": {"list": "cpu", "threads": 1}, "model": {"name": "toy_cnn", "image_size": 16},
-                  "data": {"name": "shapes", "samples": 480}, "train": {"steps": 40, "global_batch": BATCH, "lr": 0.05,
-                                                                        "lr_schedule": "onecycle", "warmup_steps": 9},
-                  "pipeline": {"stages": 2, "chunks": 2}, "replicas": {}, "profile": {"steps": 2}}
-        for table, values in changes.items():
-            tables[table] = {**tables[table], **values}
-        return cli.write_config(self.folder / f"{name}.toml", **tables)
-
-    measured = None  # the text of one profile, for all tests
-
-    def profile(self):
-        out = self.folder / "p.json"
-        if TuneTest.measured is None:
-            cli.must_run("profile", self.config, "--out", out)
-            TuneTest.measured = out.read_text(encoding="utf-8")
-        out.write_text(TuneTest.measured, encoding="utf-8")
-        return out
+class TuneTest(tuning_case.TuningCase):
+    TABLES = {"device": {"list": "cpu", "threads": 1}, "model": {"name": "toy_cnn", "image_size": 16},
+              "data": {"name": "shapes", "samples": 480}, "train": {"steps": 40, "global_batch": BATCH, "lr": 0.05,
+                                                                    "lr_schedule": "onecycle", "warmup_steps": 9},
+              "pipeline": {"stages": 2, "chunks": 2}, "replicas": {}, "profile": {"steps": 2}}
 
     def tune(self, *words, config=None):
         done = cli.must_run("tune", config or self.config, "--out", self.out, "--json", *words)
@@ -134,7 +114,7 @@ class TuneTest(unittest.TestCase):
 
     def test_a_slow_loader_makes_the_step_as_long_as_it_takes(self):
         slow = self.configuration("slow", model={"name": "mlp", "image_size": 64},
-                                  data={"rand_augment": 8, "workers": 1},
+                                  data={"rand_augment": 16, "hue": 0.3, "saturation": 0.5, "workers": 1},
                                   train={"steps": 20, "warmup_steps": 0, "eval_limit": 1, "eval_every_steps": 1000},
                                   pipeline={"stages": 1, "chunks": 1})
         profile = self.folder / "slow.json"

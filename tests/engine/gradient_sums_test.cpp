@@ -44,15 +44,12 @@ struct Grid {
 };
 
 Plan plan_of(const Grid& grid) {
-  Plan plan{.replicas = grid.replicas,
-            .chunks = grid.chunks,
-            .schedule = grid.schedule,
-            .virtual_stages = grid.virtual_stages,
-            .frozen_layers = grid.frozen};
-  const int trained = models::count_layers(small_model(grid.model)) - grid.frozen;
-  plan.partition.layers_per_stage.assign(grid.stages, trained / grid.stages);
-  plan.partition.layers_per_stage.back() += trained % grid.stages;
-  return plan;
+  return with_stages({.replicas = grid.replicas,
+                      .chunks = grid.chunks,
+                      .schedule = grid.schedule,
+                      .virtual_stages = grid.virtual_stages,
+                      .frozen_layers = grid.frozen},
+                     grid.model, grid.stages);
 }
 
 EngineOptions options_of(const Grid& grid, SyncFactory factory = make_sync,

@@ -46,15 +46,12 @@ struct NoiseGrid {
 };
 
 Plan plan_of(const NoiseGrid& grid) {
-  Plan plan{.replicas = grid.replicas,
-            .chunks = grid.chunks,
-            .schedule = grid.schedule,
-            .virtual_stages = grid.virtual_stages,
-            .frozen_layers = grid.frozen};
-  const int trained = models::count_layers(small_model(grid.model)) - grid.frozen;
-  plan.partition.layers_per_stage.assign(grid.stages, trained / grid.stages);
-  plan.partition.layers_per_stage.back() += trained % grid.stages;
-  return plan;
+  return with_stages({.replicas = grid.replicas,
+                      .chunks = grid.chunks,
+                      .schedule = grid.schedule,
+                      .virtual_stages = grid.virtual_stages,
+                      .frozen_layers = grid.frozen},
+                     grid.model, grid.stages);
 }
 
 EngineOptions options_with(std::function<pipeline::LayerList()> layers, comm::Processes* processes = nullptr) {

@@ -28,6 +28,14 @@ struct Shape {
   int chunks = 2;
 };
 
+// The plan with a cut of the model into so many stages, the rest in the last one.
+inline Plan with_stages(Plan plan, const char* model, int stages) {
+  const int trained = models::count_layers(small_model(model)) - plan.frozen_layers;
+  plan.partition.layers_per_stage.assign(stages, trained / stages);
+  plan.partition.layers_per_stage.back() += trained % stages;
+  return plan;
+}
+
 class SyncTest : public testing::Test {
  protected:
   [[nodiscard]] static std::unique_ptr<Engine> make_engine(const Shape& shape, const SyncFactory& factory,
@@ -41,10 +49,8 @@ class SyncTest : public testing::Test {
       }
       return layers;
     };
-    const int layers = models::count_layers(model);
-    Plan plan{.replicas = shape.replicas, .chunks = shape.chunks, .schedule = shape.schedule};
-    plan.partition.layers_per_stage.assign(shape.stages, layers / shape.stages);
-    plan.partition.layers_per_stage.back() += layers % shape.stages;
+    const Plan plan = with_stages({.replicas = shape.replicas, .chunks = shape.chunks, .schedule = shape.schedule},
+                                  shape.model, shape.stages);
     return std::make_unique<Engine>(plan, EngineOptions{.compose = {.model_name = shape.model,
                                                                     .make_layers = make_layers,
                                                                     .optimizer = optimizer,

@@ -1,0 +1,29 @@
+"""A test case of sluice tune: a folder, a small configuration, and one profile of it for all tests of a class."""
+
+import pathlib
+import tempfile
+import unittest
+
+import sluice_cli as cli
+
+
+class TuningCase(unittest.TestCase):
+    TABLES = {}  # of the configuration; by the class
+    measured = None  # the text of the profile
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.out = self.folder / "tuned.toml"
+        self.config = self.configuration()
+
+    def configuration(self, name="small", **changes):
+        tables = {**self.TABLES, **{table: {**self.TABLES.get(table, {}), **values} for table, values in changes.items()}}
+        return cli.write_config(self.folder / f"{name}.toml", **tables)
+
+    def profile(self):
+        out = self.folder / "p.json"
+        if type(self).measured is None:
+            cli.must_run("profile", self.config, "--out", out)
+            type(self).measured = out.read_text(encoding="utf-8")
+        out.write_text(type(self).measured, encoding="utf-8")
+        return out
