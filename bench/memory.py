@@ -16,13 +16,11 @@ import json
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "support"))
-import sluice_cli as cli  # noqa: E402
-from experiments import arguments  # noqa: E402  (sluice_cli says where they are)
+from plan_runs import cli, sets, sluice, two_stage_plans
+from experiments import arguments  # plan_runs says where they are
 
 SEED = 23
 MODELS = {  # and the batch that is profiled, in four micro-batches
@@ -45,20 +43,15 @@ def options():
 
 def plans_of(model, count):
     grid = [(1, replicas, chunks, "gpipe") for replicas in (1, 2) for chunks in (1, 2, 4)]
-    grid += [(2, 1, chunks, schedule) for chunks in (1, 2, 4, 8) for schedule in ("gpipe", "1f1b", "zb-h1", "interleaved")
-             if not (schedule == "interleaved" and chunks % 2) and not (schedule == "zb-h1" and chunks < 2)]
+    grid += two_stage_plans((1, 2, 4, 8))
     grid = [(*plan, recompute, batches) for plan in grid for recompute in ("none", "layer") for batches in (1, 2, 4)]
     return random.Random(f"{SEED} {model}").sample(grid, min(count, len(grid)))
 
 
-def sets(**keys):
-    return [word for key, value in keys.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
-
-
 def sets_of(plan, batch):
     stages, replicas, chunks, schedule, recompute, times = plan
-    return sets(pipeline__stages=stages, replicas__local=replicas, pipeline__chunks=chunks, pipeline__schedule=schedule,
-                pipeline__recompute=recompute, train__global_batch=batch * times)
+    return sets({"pipeline.stages": stages, "replicas.local": replicas, "pipeline.chunks": chunks, "pipeline.schedule": schedule,
+                 "pipeline.recompute": recompute, "train.global_batch": batch * times})
 
 
 def configuration(folder, name):
@@ -70,24 +63,17 @@ def configuration(folder, name):
         log={"tensorboard": False})
 
 
-def sluice(*words):
-    done = subprocess.run([cli.BINARY, "--quiet", *map(str, words)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"sluice {' '.join(map(str, words))}\n{done.stderr}")
-    return json.loads(done.stdout)
-
-
 def table(config, profile, plan, batch, limit, *words):
     chunks, times = plan[2], plan[5]
-    return sluice("memory", config, "--profile", profile, "--limit", limit, "--batches", batch * times, "--chunks", chunks,
-                  "--json", *sets_of(plan, batch), *words)
+    return json.loads(sluice("memory", config, "--profile", profile, "--limit", limit, "--batches", batch * times, "--chunks", chunks,
+                             "--json", *sets_of(plan, batch), *words))
 
 
 def measured_peak(folder, config, plan, batch, cell):
     partition = f"[{','.join(map(str, cell['plan']['partition']))}]"
     with tempfile.TemporaryDirectory(dir=folder) as run_dir:
-        summary = sluice("train", config, "--run-dir", pathlib.Path(run_dir) / "run", "--json", *sets_of(plan, batch),
-                         *sets(pipeline__partition=partition))
+        summary = json.loads(sluice("train", config, "--run-dir", pathlib.Path(run_dir) / "run", "--json",
+                                    *sets_of(plan, batch), *sets({"pipeline.partition": partition})))
     return max(held for device, held in summary["peak_memory_bytes"].items() if ":" in device)
 
 
@@ -97,7 +83,7 @@ def mib(held):
 
 def score(folder, name, asked, rows):
     config, profile, batch = configuration(folder, name), folder / f"{name}.json", MODELS[name][1]
-    subprocess.run([cli.BINARY, "--quiet", "profile", str(config), "--out", str(profile)], check=True, stdout=subprocess.DEVNULL)
+    sluice("profile", config, "--out", profile)
     for number, plan in enumerate(plans_of(name, asked.plans)):
         cell = table(config, profile, plan, batch, ALL)["cells"][0]
         peak = measured_peak(folder, config, plan, batch, cell)

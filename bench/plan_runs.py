@@ -1,4 +1,4 @@
-"""Short runs of single plans on two CPU devices, for bench/prediction.py and bench/tuning.py."""
+"""Short runs of single plans on two CPU devices, for the benchmarks of predictions."""
 
 import json
 import os
@@ -34,13 +34,23 @@ def text_file(asked):
     return max(found.iterdir(), key=lambda file: file.stat().st_size) if found.is_dir() else found
 
 
+def sets(values):
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
 def sets_of(plan, partition=None):
     """Of stages, replicas, chunks and schedule. partition: the cut; else the run chooses one."""
     stages, replicas, chunks, schedule = plan
     values = {"pipeline.stages": stages, "replicas.local": replicas, "pipeline.chunks": chunks, "pipeline.schedule": schedule}
     if partition:
         values["pipeline.partition"] = partition
-    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    return sets(values)
+
+
+def two_stage_plans(chunks, schedules=("gpipe", "1f1b", "zb-h1", "interleaved")):
+    """Of those that there are: some schedules need several micro-batches."""
+    return [(2, 1, count, schedule) for count in chunks for schedule in schedules
+            if not (schedule == "interleaved" and count % 2) and not (schedule == "zb-h1" and count < 2)]
 
 
 def partition_of(prediction):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does the predicted step move as the real one does? A link that is half as fast, and a loader that has ten times the work.
+"""Does the predicted step move as the real one does? A link that is half as fast, and a loader with far more work.
 
     planted.py [--rates 200mbit 100mbit] [--steps S]
 
@@ -20,7 +20,8 @@ from plan_runs import add_arguments, cli, run_plan, sluice
 import hosts  # plan_runs says where it is
 
 NETWORK = {"model": {"name": "resnet18"}, "train": {"global_batch": 32}}
-LOADER = {"model": {"name": "resnet8", "image_size": 64}, "train": {"global_batch": 32}}
+CHANGES = {"rand_augment": 16, "hue": 0.3, "saturation": 0.5}
+LOADER = {"model": {"name": "mlp", "image_size": 64}, "train": {"global_batch": 32}}  # whose steps wait for the batch
 
 
 def configuration(folder, name, tables, steps, **data):
@@ -42,14 +43,14 @@ def on_two_hosts(folder, rate, steps):
     return step["predicted_s"], step["median_without_load_s"]
 
 
-def with_a_loader(folder, operations, steps):
+def with_a_loader(folder, changes, steps):
     """The layers are those of the profile without changes of images: only the loader's seconds are measured again."""
     profiles = []
-    for number in sorted({0, operations}):
-        config = configuration(folder, f"loader{number}", LOADER, steps, rand_augment=number)
-        profiles.append(folder / f"loader{number}.json")
+    for name, data in (("plain", {}), ("own", changes)):
+        config = configuration(folder, name, LOADER, steps, **data)
+        profiles.append(folder / f"{name}.json")
         sluice("profile", config, "--out", profiles[-1])
-    plain, own = (json.loads(file.read_text(encoding="utf-8")) for file in (profiles[0], profiles[-1]))
+    plain, own = (json.loads(file.read_text(encoding="utf-8")) for file in profiles)
     plain |= {"load": own["load"], "load_of": own["load_of"]}
     (folder / "swapped.json").write_text(json.dumps(plain), encoding="utf-8")
     predicted = json.loads(sluice("simulate", config, "--profile", folder / "swapped.json", "--json"))["step_s"]
@@ -69,7 +70,7 @@ def main():
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        tell("loader", *(with_a_loader(folder, operations, asked.steps) for operations in (0, 12)))
+        tell("loader", *(with_a_loader(folder, changes, asked.steps) for changes in ({}, CHANGES)))
         if why := hosts.missing():
             print(f"link: not tried: {why}")
         else:

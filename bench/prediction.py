@@ -7,9 +7,10 @@ For each model one `sluice profile` of two devices with a thread each, which als
 runs twice more, in the first and the last round: by so much as it takes longer than predicted then, the machine is taken
 to have become slower since. It is not scored, and nothing is fitted to those that are.
 Plans are drawn from stages x replicas <= 2, 1 to 16 micro-batches, several schedules; every round runs each of them once,
-in turn. A plan's time is the median over its rounds of the median step; its spread is half the range of the rounds. Prints each plan with the parts of a step, the error where what the stages really took is put in the order of the schedule,
-and memory; then, per model and in all: errors, those above max(5 %, twice
-the spread), and the pairs of plans whose order is right among those whose times differ by more than their spreads.
+in turn. A plan's time is the median over its rounds of the median step; its spread is half the range of the rounds.
+Prints each plan with the parts of a step, the error where what the stages really took is put in the order of the schedule,
+and memory; then, per model and in all: errors, those above max(5 %, twice the spread), and the pairs of plans whose order
+is right among those whose times differ by more than their spreads.
 SLUICE_BINARY names the binary. A quiet machine: every busy process is an error of the prediction.
 """
 
@@ -22,12 +23,12 @@ import statistics
 import sys
 import tempfile
 
-from plan_runs import MODELS, PARTS, add_arguments, configuration, partition_of, run_plan, sets_of, sluice, text_file
+from plan_runs import (MODELS, PARTS, add_arguments, configuration, partition_of, run_plan, sets_of, sluice, text_file,
+                       two_stage_plans)
 from experiments import arguments  # plan_runs says where they are
 
 SEED = 23
 CALIBRATION = (2, 1, 4, "1f1b")  # the plan that `sluice profile` runs for some steps
-SCHEDULES = ("gpipe", "1f1b", "zb-h1", "interleaved")
 
 
 def options():
@@ -42,8 +43,7 @@ def options():
 
 def plans_of(model, count):
     grid = [(1, 1, chunks, "gpipe") for chunks in (1, 4, 16)] + [(1, 2, chunks, "gpipe") for chunks in (1, 2, 8)]
-    grid += [(2, 1, chunks, schedule) for chunks in (1, 2, 4, 8, 16) for schedule in SCHEDULES
-             if not (schedule == "interleaved" and chunks % 2) and not (schedule == "zb-h1" and chunks < 2)]
+    grid += two_stage_plans((1, 2, 4, 8, 16))
     grid.remove(CALIBRATION)
     draw = random.Random(f"{SEED} {model}")
     return sorted(draw.sample(grid, min(count, len(grid))))
