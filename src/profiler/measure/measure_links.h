@@ -1,5 +1,5 @@
 // measure_links: what it costs to pass tensors on: from a stage to the next, and between replicas to add gradients up.
-// A line latency + bytes / bandwidth through the medians of several repeats at several sizes.
+// latency + bytes / bandwidth, by the medians of several repeats at several sizes (profiler/affine_fit.h, fit_link()).
 // Not here: how the layers' times add to it (tune/).
 // Threads: works in threads of its own; the caller waits. Errors: those of describe_failure(); PeerError when another
 // process is lost.
