@@ -1,13 +1,13 @@
 """Ours beside PyTorch: samples/s of a training step, both sides alternating in one run; medians and a ratio.
 
     bench/compare.py [--rounds 9] [--steps 20] [--threads 2] [--batch 64] [--models resnet8 vit]
-                     [--cases single stages replicas processes] [--json FILE]
+                     [--cases single stages replicas processes] [--precision fp32|bf16] [--json FILE]
 
 Models: resnet8, vit and, when named, resnet18 (about 1.5 s a step). Cases, 32x32 images, --threads threads in all,
 --batch samples in all: `single` = one device with all threads, `stages` = 2 stages, `replicas` = 2 local replicas,
 `processes` = 2 processes of one device. The peer is PyTorch of the same version with as many threads, in one process,
 for `processes` as DistributedDataParallel over Gloo: eager and through torch.compile, each in its default memory format
-and in channels_last. The fastest of the four counts. All have a fused optimizer, our malloc settings, the same work (vit's last
+and in channels_last; with --precision bf16 under torch.autocast. The fastest of the four counts. All have a fused optimizer, our malloc settings, the same work (vit's last
 block computes the class token alone), and each the GOMP_SPINCOUNT that a trial found best for it (the column `spin`;
 --no-spin-trial: ours for all). Needs build/release with the benchmarks (scripts/test.sh) and the project's .venv; for torch.compile
 also g++ and Python's headers. On a busy machine look at the ratio of processor time too.
@@ -35,7 +35,7 @@ RANKS = 2  # of the case `processes`
 
 def commands(model, cases, args, ranks):
     common = [model, "--size", "tiny", "--batch", args.batch, "--threads", max(args.threads // ranks, 1), "--steps",
-              args.steps]
+              args.steps, "--precision", args.precision]
     name = "{}" if ranks == 1 else "DDP {}"
     of_peer = PEERS | (COMPILED_PEERS if args.compile else {})
     peers = {name.format(form): [sys.executable, sides.PEER, *common, "--optimizer", "fused", *extra]
@@ -62,6 +62,7 @@ def rows_of(model, opened, peers, spins, args):
             {
                 "model": model,
                 "threads": args.threads,
+                "precision": args.precision,
                 "side": name,
                 "spin": spins.get(name, sides.OUR_SPIN),
                 "samples_per_s": statistics.median(rates),
@@ -93,6 +94,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--models", nargs="+", default=["resnet8", "vit"], choices=["resnet8", "resnet18", "vit"])
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
     parser.add_argument("--no-spin-trial", dest="spin_trial", action="store_false")

@@ -1,10 +1,11 @@
 """The peer's side of the speed comparison: a training step in PyTorch, written as one writes it today.
 
     peer_torch.py MODEL [--size tiny] [--batch 64] [--threads 2] [--steps 20] [--repeats 5]
-                  [--layout contiguous|channels_last] [--optimizer default|fused] [--compile]
+                  [--layout contiguous|channels_last] [--optimizer default|fused] [--compile] [--precision fp32|bf16]
 
 The ResNets train with SGD and momentum, vit with AdamW, the same hyper-parameters as bench/train_step. The work is the
 same too: the last block of vit computes the class token alone, as ours does, and the malloc settings are Sluice's.
+--precision bf16: under torch.autocast.
 --compile: forward, loss and their gradients through torch.compile. For every line on
 standard input it times --steps steps and prints one JSON object, so that a driver can let both sides take turns; with
 no input at all it runs --repeats times. Started as several processes (RANK, WORLD_SIZE, ...) it is
@@ -55,7 +56,7 @@ def make_trainer(args):
     if processes > 1:
         model = DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = make_optimizer(model, args.model, args.optimizer == "fused" or None)
-    return Trainer(model, optimizer, images, targets, args.compile)
+    return Trainer(model, optimizer, images, targets, args.compile, args.precision == "bf16")
 
 
 def measure(trainer, args):
@@ -70,6 +71,7 @@ def measure(trainer, args):
         "model": args.model,
         "layout": args.layout,
         "compiled": args.compile,
+        "precision": args.precision,
         "samples_per_s": round(args.batch * args.steps / wall, 2),
         "step_ms": round(1e3 * wall / args.steps, 3),
         "cpu_ms": round(1e3 * cpu / args.steps, 3),
@@ -89,6 +91,7 @@ def main():
     parser.add_argument("--layout", choices=["contiguous", "channels_last"], default="contiguous")
     parser.add_argument("--optimizer", choices=["default", "fused"], default="default")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     trainer = make_trainer(args)

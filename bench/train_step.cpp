@@ -55,6 +55,8 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--size", arguments.model.size);
   app.add_option("--batch", arguments.plan.global_batch, "Samples per step, over all replicas and processes");
   app.add_option("--image-size", arguments.model.image_size);
+  std::string precision = "fp32";
+  app.add_option("--precision", precision)->check(CLI::IsMember({"fp32", "bf16"}));
   app.add_option("--stages", arguments.stages, "Devices of a replica");
   app.add_option("--schedule", arguments.plan.schedule);
   CLI::Option* partition =
@@ -71,6 +73,7 @@ Arguments parse(int argc, char** argv) {
   app.add_option("--steps", arguments.steps, "Steps per measurement");
   app.add_option("--repeats", arguments.repeats, "Measurements when nothing comes on standard input");
   app.parse(argc, argv);
+  arguments.model.in_bf16 = precision == "bf16";
   arguments.plan.virtual_stages = pipeline::default_virtual_stages(arguments.plan.schedule);
   return arguments;
 }

@@ -33,7 +33,8 @@ struct Family {
 
 // What each layer of a model needs of its options.
 [[nodiscard]] inline nn::LayerOptions layer_options(const ModelOptions& options) {
-  return {.seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights};
+  return {
+      .seed = options.seed, .dtype = options.dtype, .draw_weights = options.draw_weights, .in_bf16 = options.in_bf16};
 }
 
 // In the order of `sluice models`.

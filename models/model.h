@@ -24,8 +24,9 @@ struct ModelOptions : ModelSpec {
   explicit ModelOptions(ModelSpec spec, at::ScalarType type = at::kFloat, std::uint64_t weights_seed = 0)
       : ModelSpec(std::move(spec)), dtype(type), seed(weights_seed) {}
 
-  at::ScalarType dtype;
+  at::ScalarType dtype;  // of parameters
   std::uint64_t seed;
+  bool in_bf16 = false;      // layers compute in bfloat16 and pass it on; dtype is float32
   bool draw_weights = true;  // false: the parameters have no values (make_without_values())
 };
 

@@ -59,9 +59,9 @@ class VitEmbeddings : public nn::RegisteredLayer {
     const at::Tensor patches = images.reshape({count, options_.channels, grid, patch, grid, patch})
                                    .permute({0, 2, 4, 1, 3, 5})
                                    .reshape({count, grid * grid, options_.channels * patch * patch});
-    const at::Tensor tokens = nn::linear(patches, {weight_.value}, {bias_.value}, context.weight_queue);
+    const at::Tensor tokens = nn::linear(patches.to(registry_.activations()), {weight_.value}, {bias_.value}, context);
     const at::Tensor all = at::cat({class_token_.value.expand({count, 1, options_.size.width}), tokens}, 1);
-    return nn::dropout(all + positions_.value, options_.dropout, name(), context);
+    return nn::dropout((all + positions_.value).to(registry_.activations()), options_.dropout, name(), context);
   }
 
  private:

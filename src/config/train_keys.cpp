@@ -95,8 +95,9 @@ Keys keys_of_the_rest() {
       {"train.noise_scale_every_steps", train<&C::noise_scale_every_steps>(), at_least(0), "steps",
        "in each so many-th step the gradient noise scale is estimated from the norms of the replicas' gradients, or of "
        "one replica's after its first micro-batches; 0 = never"},
-      {"train.precision", train<&C::precision>(), words({"fp32", "fp64"}), "",
-       "number format of weights, activations and gradients"},
+      {"train.precision", train<&C::precision>(), words({"fp32", "bf16", "fp64"}), "",
+       "number format; bf16: activations and products in bfloat16; weights, the sums of gradients, norms, softmax and "
+       "loss in float32"},
       {"train.seed", train<&C::seed>(), between(0, kLargestSeed), "",
        "seed of weights, sample order, augmentation and dropout"},
       {"train.deterministic", train<&C::deterministic>(), any(), "",

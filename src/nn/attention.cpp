@@ -10,7 +10,7 @@
 #include "core/check.h"
 #include "nn/dropout.h"
 #include "nn/flops.h"
-#include "nn/kernels/kernels.h"
+#include "nn/kernel_data.h"
 #include "nn/own_operator.h"
 #include "nn/parallel.h"
 
@@ -43,37 +43,39 @@ struct Operands {
 };
 
 // Pointers to one head of one sample in tensors laid out like the operands.
+template <typename T>
 struct Pointers {
-  float *q, *k, *v;
+  T *q, *k, *v;
 };
 
-Pointers head_pointers(const Operands& where, float* query, float* packed, std::int64_t sample, std::int64_t head) {
+template <typename T>
+Pointers<T> head_pointers(const Operands& where, T* query, T* packed, std::int64_t sample, std::int64_t head) {
   const std::int64_t width = where.width(), offset = head * (width / where.heads);
-  float* row = packed + sample * where.packed.size(1) * where.packed.size(2) + offset;
+  T* row = packed + sample * where.packed.size(1) * where.packed.size(2) + offset;
   if (where.is_self()) return {row, row + width, row + 2 * width};
   return {query + sample * where.queries() * width + offset, row, row + width};
 }
 
-float* mutable_data(const at::Tensor& t) { return t.defined() ? static_cast<float*>(t.data_ptr()) : nullptr; }
-
-class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
+// T: of kernels.h.
+template <typename T>
+class AttentionFunction : public torch::autograd::Function<AttentionFunction<T>> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const std::optional<at::Tensor>& query, const at::Tensor& packed,
                             std::int64_t heads) {
     const Operands in{query ? query->contiguous() : at::Tensor(), packed.contiguous(), heads};
     OwnOperator call("sluice::attention", {in.query, in.packed});
     const auto shape = in.shape();
-    const auto& kernel = kernels::best().attention;
+    const auto& kernel = kernels::best().attention.of<T>();
     const std::int64_t samples = packed.size(0), matrix = shape.queries * kernel.padded(shape.keys);
     at::Tensor out = at::empty({samples, shape.queries, in.width()}, packed.options());
     at::Tensor probabilities = at::empty({samples, heads, matrix}, packed.options());
-    float *outs = mutable_data(out), *ps = mutable_data(probabilities), *qs = mutable_data(in.query),
-          *kvs = mutable_data(in.packed);
+    T *outs = mutable_values_of<T>(out), *ps = mutable_values_of<T>(probabilities);
+    const T *qs = values_of<T>(in.query), *kvs = values_of<T>(in.packed);
     parallel_for(0, samples * heads, 1, [&](std::int64_t begin, std::int64_t end) {
       std::vector<float> scratch(kernel.scratch_floats(shape.queries, shape.keys, shape.head_width));
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t sample = i / heads, head = i % heads;
-        const Pointers p = head_pointers(in, qs, kvs, sample, head);
+        const auto p = head_pointers(in, qs, kvs, sample, head);
         kernel.forward(shape, p.q, p.k, p.v, ps + i * matrix,
                        outs + sample * shape.queries * in.width() + head * shape.head_width, scratch.data());
       }
@@ -89,20 +91,21 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
     const std::int64_t heads = ctx->saved_data["heads"].toInt();
     const Operands in{saved[0], saved[1], heads};
     const auto shape = in.shape();
-    const auto& kernel = kernels::best().attention;
+    const auto& kernel = kernels::best().attention.of<T>();
     const std::int64_t samples = in.packed.size(0), matrix = shape.queries * kernel.padded(shape.keys);
     const at::Tensor grad = grads[0].contiguous();
     OwnOperator call("sluice::attention_backward", {grad, in.query, in.packed, saved[2]});
     const at::Tensor grad_query = in.is_self() ? at::Tensor() : at::empty_like(in.query);
     const at::Tensor grad_packed = at::empty_like(in.packed);
-    float *qs = mutable_data(in.query), *kvs = mutable_data(in.packed), *ps = mutable_data(saved[2]),
-          *gs = mutable_data(grad), *grad_qs = mutable_data(grad_query), *grad_kvs = mutable_data(grad_packed);
+    const T *qs = values_of<T>(in.query), *kvs = values_of<T>(in.packed), *ps = values_of<T>(saved[2]),
+            *gs = values_of<T>(grad);
+    T *grad_qs = mutable_values_of<T>(grad_query), *grad_kvs = mutable_values_of<T>(grad_packed);
     parallel_for(0, samples * heads, 1, [&](std::int64_t begin, std::int64_t end) {
       std::vector<float> scratch(kernel.scratch_floats(shape.queries, shape.keys, shape.head_width));
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t sample = i / heads, head = i % heads;
-        const Pointers p = head_pointers(in, qs, kvs, sample, head);
-        const Pointers g = head_pointers(in, grad_qs, grad_kvs, sample, head);
+        const auto p = head_pointers(in, qs, kvs, sample, head);
+        const auto g = head_pointers(in, grad_qs, grad_kvs, sample, head);
         kernel.backward(shape, p.q, p.k, p.v, ps + i * matrix,
                         gs + sample * shape.queries * in.width() + head * shape.head_width, g.q, g.k, g.v,
                         scratch.data());
@@ -115,9 +118,13 @@ class AttentionFunction : public torch::autograd::Function<AttentionFunction> {
 
 bool attention_is_fast(const Operands& in, const AttentionOptions& options, const ForwardContext& context) {
   const bool with_dropout = context.training && options.dropout > 0;
-  return !with_dropout && !options.causal && in.packed.device().is_cpu() && in.packed.scalar_type() == at::kFloat &&
-         in.packed.numel() > 0 && in.packed.size(1) <= kLongestSequence &&
-         (in.width() / in.heads) % kernels::kHeadStep == 0;
+  return !with_dropout && !options.causal && suits_kernels(in.packed) && in.packed.numel() > 0 &&
+         in.packed.size(1) <= kLongestSequence && (in.width() / in.heads) % kernels::kHeadStep == 0;
+}
+
+at::Tensor fast_attention(const std::optional<at::Tensor>& query, const at::Tensor& packed, std::int64_t heads) {
+  return with_type_of(packed,
+                      [&](auto number) { return AttentionFunction<decltype(number)>::apply(query, packed, heads); });
 }
 
 at::Tensor split_heads(const at::Tensor& x, std::int64_t heads) {
@@ -170,7 +177,7 @@ void count(const at::Tensor& query, std::int64_t queries, const at::Tensor& pack
 at::Tensor self_attention(const at::Tensor& packed, const AttentionOptions& options, const ForwardContext& context) {
   count(packed, packed.size(1), packed, packed.size(2) / 3);
   if (attention_is_fast({{}, packed, options.heads}, options, context)) {
-    return AttentionFunction::apply(std::optional<at::Tensor>(), packed, options.heads);
+    return fast_attention(std::nullopt, packed, options.heads);
   }
   const auto parts = packed.chunk(3, 2);
   return plain_attention(parts[0], parts[1], parts[2], {packed}, options, context);
@@ -181,7 +188,7 @@ at::Tensor cross_attention(const at::Tensor& query, const at::Tensor& packed, co
   check(!options.causal, "causal attention needs queries and keys of the same places");
   count(query, query.size(1), packed, packed.size(2) / 2);
   if (attention_is_fast({query, packed, options.heads}, options, context)) {
-    return AttentionFunction::apply(std::optional<at::Tensor>(query), packed, options.heads);
+    return fast_attention(query, packed, options.heads);
   }
   const auto parts = packed.chunk(2, 2);
   return plain_attention(query, parts[0], parts[1], {query, packed}, options, context);

@@ -6,6 +6,7 @@
 
 #include "nn/batch_norm_fast.h"
 #include "nn/batch_norm_sync.h"
+#include "nn/bfloat16.h"
 
 namespace sluice::nn {
 namespace {
@@ -24,6 +25,12 @@ BatchNormResult batch_norm_training(const at::Tensor& x, const at::Tensor& resid
                                     const at::Tensor& bias, double epsilon, Activation activation) {
   if (batch_norm_has_fast_path(x, residual, weight)) {
     return batch_norm_fast(x, residual, weight, bias, epsilon, activation);
+  }
+  if (is_bf16(x)) {
+    BatchNormResult result = batch_norm_training(
+        x.to(at::kFloat), residual.defined() ? residual.to(at::kFloat) : residual, weight, bias, epsilon, activation);
+    result.y = result.y.to(at::kBFloat16);
+    return result;
   }
   const auto [variance, middle] = at::var_mean(x.detach(), at::IntArrayRef{0, 2, 3}, /*unbiased=*/false);
   // 0 times an infinite variance is NaN; 1 / deviation would be 0 and hide it.

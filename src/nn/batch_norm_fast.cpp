@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "nn/kernels/kernels.h"
+#include "nn/kernel_data.h"
 #include "nn/own_operator.h"
 #include "nn/parallel.h"
 
@@ -31,8 +31,6 @@ struct Rows {  // [N, C, H, W] in channels_last seen as a matrix
     });
   }
 };
-
-const float* data_or_null(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
 
 struct ChannelSums {
   std::vector<double> first, second;  // [channels]
@@ -65,42 +63,67 @@ float representable(double variance) {
 }
 
 // Mean and biased variance, by sums of deviations from the first row (which keeps the cancellation small).
+template <typename T>
 BatchStatistics measure(const at::Tensor& x) {
   const Rows rows(x);
-  const auto* data = x.const_data_ptr<float>();
-  const auto& kernel = kernels::best().batch_norm;
+  const T* data = values_of<T>(x);
+  const auto& kernel = kernels::best().batch_norm.of<T>();
+  const auto options = x.options().dtype(at::kFloat).memory_format(at::MemoryFormat::Contiguous);
+  std::vector<float> shifts;  // the first row
+  for (std::int64_t c = 0; c < rows.channels; ++c) shifts.push_back(number(data[c]));
   const ChannelSums sums = channel_sums(rows, [&](std::int64_t row, std::int64_t count, float* sum, float* squares) {
-    kernel.statistics(data + row * rows.channels, data, count, rows.channels, sum, squares);
+    kernel.statistics(data + row * rows.channels, shifts.data(), count, rows.channels, sum, squares);
   });
-  BatchStatistics result{at::empty({rows.channels}, x.options().memory_format(at::MemoryFormat::Contiguous)),
-                         at::empty({rows.channels}, x.options().memory_format(at::MemoryFormat::Contiguous)),
-                         rows.count};
+  BatchStatistics result{at::empty({rows.channels}, options), at::empty({rows.channels}, options), rows.count};
   auto *mean = result.mean.mutable_data_ptr<float>(), *variance = result.variance.mutable_data_ptr<float>();
   const auto count = static_cast<double>(rows.count);
   for (std::int64_t c = 0; c < rows.channels; ++c) {
     const double shift = sums.first[c] / count;
-    mean[c] = static_cast<float>(data[c] + shift);
+    mean[c] = static_cast<float>(shifts[c] + shift);
     variance[c] = representable(sums.second[c] / count - shift * shift);
   }
   return result;
 }
 
-class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
+struct Factors {
+  at::Tensor a, b, c, grad_weight, grad_bias;
+};
+
+// With i = 1 / deviation: grad_x = w i (g - mean(g) - (x - m) i^2 mean(g (x - m))) = a g + b (x - m) + c.
+void fill_factors(const ChannelSums& sums, const Rows& rows, const at::Tensor& weight, const at::Tensor& inverse,
+                  const Factors& out) {
+  const auto *w = weight.const_data_ptr<float>(), *i = inverse.const_data_ptr<float>();
+  auto *a = out.a.mutable_data_ptr<float>(), *b = out.b.mutable_data_ptr<float>(), *c = out.c.mutable_data_ptr<float>(),
+       *grad_weight = out.grad_weight.mutable_data_ptr<float>(), *grad_bias = out.grad_bias.mutable_data_ptr<float>();
+  const auto count = static_cast<double>(rows.count);
+  for (std::int64_t ch = 0; ch < rows.channels; ++ch) {
+    const double scale = static_cast<double>(w[ch]) * i[ch];
+    a[ch] = static_cast<float>(scale);
+    b[ch] = static_cast<float>(-scale * i[ch] * i[ch] * sums.second[ch] / count);
+    c[ch] = static_cast<float>(-scale * sums.first[ch] / count);
+    grad_weight[ch] = static_cast<float>(sums.second[ch] * i[ch]);
+    grad_bias[ch] = static_cast<float>(sums.first[ch]);
+  }
+}
+
+// T: of kernels.h, the type of x, of the residual and of their gradients.
+template <typename T>
+class BatchNormFunction : public torch::autograd::Function<BatchNormFunction<T>> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& residual,
                             const at::Tensor& weight, const at::Tensor& bias, double epsilon, bool relu,
                             BatchStatistics* statistics) {
     OwnOperator call("sluice::batch_norm", {x, residual.value_or(at::Tensor()), weight, bias});
-    *statistics = measure(x);
+    *statistics = measure<T>(x);
     const Rows rows(x);
     const at::Tensor inverse = (statistics->variance + epsilon).rsqrt_();
     const at::Tensor scale = weight * inverse;
     const at::Tensor offset = bias - statistics->mean * scale;
     at::Tensor y = at::empty_like(x, x.options(), kLayout);
-    const float *from = x.const_data_ptr<float>(), *a = scale.const_data_ptr<float>(),
-                *b = offset.const_data_ptr<float>(), *other = data_or_null(residual.value_or(at::Tensor()));
-    auto* to = y.mutable_data_ptr<float>();
-    const auto& kernel = kernels::best().batch_norm;
+    const T *from = values_of<T>(x), *other = values_of<T>(residual.value_or(at::Tensor()));
+    const float *a = values_of<float>(scale), *b = values_of<float>(offset);
+    T* to = mutable_values_of<T>(y);
+    const auto& kernel = kernels::best().batch_norm.of<T>();
     rows.for_pieces([&](std::int64_t, std::int64_t row, std::int64_t count) {
       const std::int64_t at = row * rows.channels;
       kernel.apply(from + at, other == nullptr ? nullptr : other + at, a, b, count, rows.channels, relu, to + at);
@@ -118,9 +141,9 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
     const at::Tensor grad = grads[0].contiguous(kLayout);
     OwnOperator call("sluice::batch_norm_backward", {grad, x, y, weight, mean, inverse});
     const Rows rows(x);
-    const float *xs = x.const_data_ptr<float>(), *ys = data_or_null(y), *gs = grad.const_data_ptr<float>(),
-                *middle = mean.const_data_ptr<float>();
-    const auto& kernel = kernels::best().batch_norm;
+    const T *xs = values_of<T>(x), *ys = values_of<T>(y), *gs = values_of<T>(grad);
+    const float* middle = values_of<float>(mean);
+    const auto& kernel = kernels::best().batch_norm.of<T>();
     const ChannelSums sums = channel_sums(rows, [&](std::int64_t row, std::int64_t count, float* sum, float* dot) {
       const std::int64_t at = row * rows.channels;
       kernel.gradient_sums(xs + at, ys == nullptr ? nullptr : ys + at, gs + at, middle, count, rows.channels, sum, dot);
@@ -131,8 +154,7 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
     fill_factors(sums, rows, weight, inverse, {a, b, c, grad_weight, grad_bias});
     const at::Tensor grad_x = at::empty_like(x, x.options(), kLayout);
     const at::Tensor grad_residual = has_residual ? at::empty_like(x, x.options(), kLayout) : at::Tensor();
-    float *to = grad_x.mutable_data_ptr<float>(),
-          *to_residual = has_residual ? grad_residual.mutable_data_ptr<float>() : nullptr;
+    T *to = mutable_values_of<T>(grad_x), *to_residual = mutable_values_of<T>(grad_residual);
     const auto *ka = a.const_data_ptr<float>(), *kb = b.const_data_ptr<float>(), *kc = c.const_data_ptr<float>();
     rows.for_pieces([&](std::int64_t, std::int64_t row, std::int64_t count) {
       const std::int64_t at = row * rows.channels;
@@ -142,49 +164,28 @@ class BatchNormFunction : public torch::autograd::Function<BatchNormFunction> {
     call.made({grad_x, grad_residual, grad_weight, grad_bias});
     return {grad_x, grad_residual, grad_weight, grad_bias, {}, {}, {}};
   }
-
- private:
-  struct Factors {
-    at::Tensor a, b, c, grad_weight, grad_bias;
-  };
-
-  // With i = 1 / deviation: grad_x = w i (g - mean(g) - (x - m) i^2 mean(g (x - m))) = a g + b (x - m) + c.
-  static void fill_factors(const ChannelSums& sums, const Rows& rows, const at::Tensor& weight,
-                           const at::Tensor& inverse, const Factors& out) {
-    const auto *w = weight.const_data_ptr<float>(), *i = inverse.const_data_ptr<float>();
-    auto *a = out.a.mutable_data_ptr<float>(), *b = out.b.mutable_data_ptr<float>(),
-         *c = out.c.mutable_data_ptr<float>(), *grad_weight = out.grad_weight.mutable_data_ptr<float>(),
-         *grad_bias = out.grad_bias.mutable_data_ptr<float>();
-    const auto count = static_cast<double>(rows.count);
-    for (std::int64_t ch = 0; ch < rows.channels; ++ch) {
-      const double scale = static_cast<double>(w[ch]) * i[ch];
-      a[ch] = static_cast<float>(scale);
-      b[ch] = static_cast<float>(-scale * i[ch] * i[ch] * sums.second[ch] / count);
-      c[ch] = static_cast<float>(-scale * sums.first[ch] / count);
-      grad_weight[ch] = static_cast<float>(sums.second[ch] * i[ch]);
-      grad_bias[ch] = static_cast<float>(sums.first[ch]);
-    }
-  }
 };
 
-bool is_float_channels_last(const at::Tensor& x) {
-  return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.dim() == 4 && x.numel() > 0 &&
-         x.is_contiguous(kLayout);
+bool is_channels_last(const at::Tensor& x) {
+  return suits_kernels(x) && x.dim() == 4 && x.numel() > 0 && x.is_contiguous(kLayout);
 }
 
 }  // namespace
 
 bool batch_norm_has_fast_path(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight) {
-  return is_float_channels_last(x) && x.size(1) % kernels::kChannelStep == 0 && weight.scalar_type() == at::kFloat &&
-         (!residual.defined() || (is_float_channels_last(residual) && residual.sizes() == x.sizes()));
+  return is_channels_last(x) && x.size(1) % kernels::kChannelStep == 0 && weight.scalar_type() == at::kFloat &&
+         (!residual.defined() ||
+          (is_channels_last(residual) && residual.sizes() == x.sizes() && residual.scalar_type() == x.scalar_type()));
 }
 
 BatchNormResult batch_norm_fast(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
                                 const at::Tensor& bias, double epsilon, Activation activation) {
   BatchNormResult result;
   const auto other = residual.defined() ? std::optional<at::Tensor>(residual) : std::nullopt;
-  result.y =
-      BatchNormFunction::apply(x, other, weight, bias, epsilon, activation == Activation::kRelu, &result.statistics);
+  const bool relu = activation == Activation::kRelu;
+  result.y = with_type_of(x, [&](auto number) {
+    return BatchNormFunction<decltype(number)>::apply(x, other, weight, bias, epsilon, relu, &result.statistics);
+  });
   return result;
 }
 

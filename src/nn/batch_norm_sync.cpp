@@ -5,6 +5,8 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "nn/bfloat16.h"
+
 namespace sluice::nn {
 namespace {
 
@@ -66,14 +68,15 @@ class SyncFunction : public torch::autograd::Function<SyncFunction> {
 
 }  // namespace
 
-BatchNormResult batch_norm_sync(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
-                                ReplicaSum& replicas) {
+BatchNormResult batch_norm_sync(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                                double epsilon, ReplicaSum& replicas) {
+  const at::Tensor x = in_float(input);
   const auto [variance, mean] = at::var_mean(x.detach(), kAllButChannels, /*unbiased=*/false);
   const BatchStatistics own{mean, variance, x.numel() / x.size(1)};
   const BatchStatistics all = from_sums(replicas.sum(to_sums(own, x.size(1))));
   const at::Tensor inverse_deviation = inverse_deviation_of(all.variance, epsilon);
   const at::Tensor y = SyncFunction::apply(x, weight, bias, all.mean, inverse_deviation, all.count, &replicas);
-  return {y, {all.mean.to(x.device()), all.variance.to(x.device()), all.count}};
+  return {y.to(input.scalar_type()), {all.mean.to(x.device()), all.variance.to(x.device()), all.count}};
 }
 
 BatchStatistics sync_statistics_of_others(std::int64_t channels, ReplicaSum& replicas) {

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "nn/bfloat16.h"
 #include "nn/flops.h"
 #include "nn/weight_queue.h"
 #include "nn/winograd.h"
@@ -20,6 +21,10 @@ struct Geometry {
 
 // An output channel reads weight.size(1) of the input channels.
 std::int64_t groups_of(const at::Tensor& x, const at::Tensor& weight) { return x.size(1) / weight.size(1); }
+
+std::optional<at::Tensor> bias_for(const at::Tensor& x, const std::optional<at::Tensor>& bias) {
+  return bias.has_value() ? std::optional(bias->to(x.scalar_type())) : bias;
+}
 
 struct Wanted {
   bool x, weight, bias;
@@ -81,20 +86,21 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
                             const std::optional<at::Tensor>& bias, std::int64_t stride, std::int64_t padding,
                             WeightGradQueue* queue, TransformedWeights* transformed) {
     const at::Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
-    ctx->save_for_backward({x, weight, bias.value_or(at::Tensor())});
+    const at::Tensor factors = weight_for(x, weight, transformed);
+    ctx->save_for_backward({x, factors, weight, bias.value_or(at::Tensor())});
     ctx->saved_data["stride"] = stride;
     ctx->saved_data["padding"] = padding;
     ctx->saved_data["queue"] = reinterpret_cast<std::int64_t>(queue);
     ctx->saved_data["transformed"] = reinterpret_cast<std::int64_t>(transformed);
     if (winograd_pays(x, weight, stride, padding)) return winograd_forward(x, weight, bias, transformed);
-    return at::convolution(x, weight, bias, {stride, stride}, {padding, padding}, {1, 1}, false, {0, 0},
+    return at::convolution(x, factors, bias_for(x, bias), {stride, stride}, {padding, padding}, {1, 1}, false, {0, 0},
                            groups_of(x, weight))
         .contiguous(at::MemoryFormat::ChannelsLast);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
+    const at::Tensor &x = saved[0], &factors = saved[1], &weight = saved[2], &bias = saved[3];
     const Geometry geometry{ctx->saved_data["stride"].toInt(), ctx->saved_data["padding"].toInt()};
     auto* queue = reinterpret_cast<WeightGradQueue*>(ctx->saved_data["queue"].toInt());
     auto* transformed = reinterpret_cast<TransformedWeights*>(ctx->saved_data["transformed"].toInt());
@@ -104,17 +110,17 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
     const bool need_bias = need_weight && bias.defined();
     variable_list result(7);
     if (queue == nullptr || !need_weight) {
-      const Gradients all = gradients(grad, x, weight, geometry, {need_x, need_weight, need_bias}, transformed);
+      const Gradients all = gradients(grad, x, factors, geometry, {need_x, need_weight, need_bias}, transformed);
       result[0] = all.x, result[1] = all.weight, result[2] = all.bias;
       return result;
     }
-    if (need_x) result[0] = gradients(grad, x, weight, geometry, {true, false, false}, transformed).x;
+    if (need_x) result[0] = gradients(grad, x, factors, geometry, {true, false, false}, transformed).x;
     const at::Tensor own_weight = parameter_of(weight), own_bias = need_bias ? parameter_of(bias) : at::Tensor();
     std::vector<at::Tensor> parameters{own_weight};
     if (need_bias) parameters.push_back(own_bias);
     const at::Tensor input = x.detach();
-    const auto work = [grad, input, own_weight, own_bias, geometry, need_bias] {
-      const Gradients own = gradients(grad, input, own_weight, geometry, {false, true, need_bias}, nullptr);
+    const auto work = [grad, input, factors = factors.detach(), own_weight, own_bias, geometry, need_bias] {
+      const Gradients own = gradients(grad, input, factors, geometry, {false, true, need_bias}, nullptr);
       add_to_gradient(own_weight, own.weight);
       if (need_bias) add_to_gradient(own_bias, own.bias);
     };
@@ -150,6 +156,7 @@ at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::opti
 
 Conv2d::Conv2d(Registry& registry, const std::string& name, const ConvShape& shape, Bias bias)
     : shape_(shape),
+      activations_(registry.activations()),
       weight_(&registry.add_parameter(name + ".weight",
                                       {shape.out, shape.in / shape.groups, shape.kernel, shape.kernel},
                                       weight_init(shape, bias), at::MemoryFormat::ChannelsLast)) {
@@ -159,7 +166,7 @@ Conv2d::Conv2d(Registry& registry, const std::string& name, const ConvShape& sha
 
 at::Tensor Conv2d::operator()(const at::Tensor& x, const ForwardContext& context) const {
   const auto bias = bias_ == nullptr ? std::nullopt : std::optional<at::Tensor>(bias_->value);
-  return conv2d(x, weight_->value, bias, shape_.stride, shape_.padding, context.weight_queue,
+  return conv2d(x.to(activations_), weight_->value, bias, shape_.stride, shape_.padding, context.weight_queue,
                 context.transformed_weights);
 }
 

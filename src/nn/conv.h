@@ -35,6 +35,7 @@ class Conv2d {
 
  private:
   ConvShape shape_;
+  at::ScalarType activations_;
   Parameter* weight_;
   Parameter* bias_ = nullptr;
 };

@@ -1,7 +1,8 @@
 // layer_norm: the module that owns weight and bias; the computation is ATen's (an own kernel saved 0.2 % of a ViT step,
-// docs/performance.md).
+// docs/performance.md), in float32 where x is bfloat16.
 #pragma once
 
+#include "nn/bfloat16.h"
 #include "nn/registry.h"
 
 namespace sluice::nn {
@@ -15,7 +16,9 @@ class LayerNorm {
         epsilon_(epsilon) {}
 
   [[nodiscard]] at::Tensor operator()(const at::Tensor& x) const {
-    return at::layer_norm(x, {x.size(-1)}, weight_->value, bias_->value, epsilon_);
+    // ATen's kernel for GPUs takes one type only.
+    const at::Tensor in = x.is_cpu() ? x : in_float(x);
+    return at::layer_norm(in, {x.size(-1)}, weight_->value, bias_->value, epsilon_).to(x.scalar_type());
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/check.h"
+#include "nn/bfloat16.h"
 #include "nn/flops.h"
 #include "nn/gemm.h"
 #include "nn/weight_queue.h"
@@ -47,8 +48,17 @@ WeightGradients weight_gradients(const at::Tensor& grad, const at::Tensor& x, co
   const at::Tensor of_weights =
       layout == WeightLayout::kOutIn ? linear_weight_gradient(grad, x) : linear_weight_gradient(x, grad);
   WeightGradients result{split_rows(of_weights, weights), {}};
-  if (!biases.empty()) result.biases = split_rows(grad.sum(0), biases);
+  if (!biases.empty()) result.biases = split_rows(grad.sum(0, false, biases[0].scalar_type()), biases);
   return result;
+}
+
+// As linear_forward() takes it, in the type of x: [out, in].
+at::Tensor joined_weight(const at::Tensor& x, at::TensorList weights, WeightLayout layout, TransformedWeights* kept) {
+  if (layout == WeightLayout::kInOut) return weight_for(x, weights[0], kept).t();
+  if (weights.size() == 1) return flatten_weight(weight_for(x, weights[0], kept));
+  if (x.scalar_type() == weights[0].scalar_type()) return join_rows(weights);
+  const auto make = [&] { return join_rows(weights).to(x.scalar_type()); };
+  return kept != nullptr ? kept->get(weights[0], TransformedWeights::Use::kBfloat16, make) : make();
 }
 
 std::vector<std::int64_t> weight_sizes(std::int64_t in, std::int64_t out, WeightLayout layout) {
@@ -60,9 +70,9 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
  public:
   // Lists must come as TensorList: apply() takes any other list type for a constant.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList weights, at::TensorList biases,
-                            WeightGradQueue* queue, WeightLayout layout) {
+                            WeightGradQueue* queue, TransformedWeights* transformed, WeightLayout layout) {
     const at::Tensor rows = flatten_rows(x);
-    const at::Tensor weight = layout == WeightLayout::kOutIn ? join_rows(weights) : weights[0].t();
+    const at::Tensor weight = joined_weight(rows, weights, layout, transformed);
     variable_list saved{rows, weight};
     saved.insert(saved.end(), weights.begin(), weights.end());
     saved.insert(saved.end(), biases.begin(), biases.end());
@@ -70,7 +80,7 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     ctx->saved_data["parts"] = static_cast<std::int64_t>(weights.size());
     ctx->saved_data["queue"] = reinterpret_cast<std::int64_t>(queue);
     ctx->saved_data["layout"] = static_cast<std::int64_t>(layout);
-    const auto bias = biases.empty() ? std::nullopt : std::optional<at::Tensor>(join_rows(biases));
+    const auto bias = biases.empty() ? std::nullopt : std::optional<at::Tensor>(join_rows(biases).to(x.scalar_type()));
     at::Tensor y = linear_forward(rows, weight, bias);
     if (x.dim() == 2) return y;
     std::vector<std::int64_t> sizes = x.sizes().vec();
@@ -88,7 +98,7 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
     const variable_list weights(first_weight, first_bias), biases(first_bias, saved.end());
     const at::Tensor grad = flatten_rows(grads[0]).contiguous();
 
-    variable_list result(1 + weights.size() + biases.size() + 2);  // x, weights, biases, queue, layout
+    variable_list result(1 + weights.size() + biases.size() + 3);  // x, weights, biases, queue, transformed, layout
     if (ctx->needs_input_grad(0)) {
       std::vector<std::int64_t> sizes = grads[0].sizes().vec();
       sizes.back() = x.size(1);
@@ -120,23 +130,25 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
-                  WeightGradQueue* queue, WeightLayout layout) {
+                  const ForwardContext& context, WeightLayout layout) {
   check(layout == WeightLayout::kOutIn || weights.size() == 1, "one weight at a time in the layout [in, out]");
   for (const at::Tensor& weight : weights) {
     const std::int64_t out = weight.size(layout == WeightLayout::kOutIn ? 0 : 1);
     count_product(ProductKind::kLinear, static_cast<double>(x.numel()) * static_cast<double>(out), x, weight);
   }
-  return LinearFunction::apply(x, at::TensorList(weights), at::TensorList(biases), queue, layout);
+  return LinearFunction::apply(x, at::TensorList(weights), at::TensorList(biases), context.weight_queue,
+                               context.transformed_weights, layout);
 }
 
 Linear::Linear(Registry& registry, const std::string& name, std::int64_t in, std::int64_t out, const LinearInit& init,
                WeightLayout layout)
     : layout_(layout),
+      activations_(registry.activations()),
       weight_(&registry.add_parameter(name + ".weight", weight_sizes(in, out, layout), init.weight)),
       bias_(&registry.add_parameter(name + ".bias", {out}, init.bias, ParameterRole::kBias)) {}
 
 at::Tensor Linear::operator()(const at::Tensor& x, const ForwardContext& context) const {
-  return linear(x, {weight_->value}, {bias_->value}, context.weight_queue, layout_);
+  return linear(x.to(activations_), {weight_->value}, {bias_->value}, context, layout_);
 }
 
 at::Tensor linear_packed(const at::Tensor& x, std::span<const Linear* const> layers, const ForwardContext& context) {
@@ -145,7 +157,7 @@ at::Tensor linear_packed(const at::Tensor& x, std::span<const Linear* const> lay
     weights.push_back(layer->weight());
     biases.push_back(layer->bias());
   }
-  return linear(x, weights, biases, context.weight_queue);
+  return linear(x, weights, biases, context);
 }
 
 }  // namespace sluice::nn

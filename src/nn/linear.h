@@ -1,7 +1,8 @@
 // linear: y = x w' + b over the last dimension, as one autograd node with split backward, and the module that owns w
 // and b. Several weights over the same input (query, key, value) run as one product, each parameter keeping its public
 // name. GPT-2's weights lie the other way round ([in, out]); neither they nor their gradients are turned. Types:
-// float32, bfloat16, float64; float64 uses ATen's kernels. Double backward is not supported.
+// float32, float64, or x in bfloat16 with parameters of float32 (bfloat16.h); float64 and bfloat16 use ATen's kernels.
+// Double backward is not supported.
 #pragma once
 
 #include <span>
@@ -18,7 +19,7 @@ enum class WeightLayout : std::uint8_t {
 // x [..., in]; weights [out_i, in] or [out_i, ...] with `in` values a row; biases [out_i], or none at all. Returns
 // [..., sum of out_i]. kInOut: one weight, [in, out].
 at::Tensor linear(const at::Tensor& x, const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
-                  WeightGradQueue* queue, WeightLayout layout = WeightLayout::kOutIn);
+                  const ForwardContext& context, WeightLayout layout = WeightLayout::kOutIn);
 
 struct LinearInit {
   Init weight;
@@ -39,11 +40,13 @@ class Linear {
 
  private:
   WeightLayout layout_;
+  at::ScalarType activations_;
   Parameter* weight_;  // as layout_ says
   Parameter* bias_;    // [out]
 };
 
-// One product for several layers of kOutIn over the same x: their outputs side by side in the last dimension.
+// One product for several layers of kOutIn over the same x, in its type: their outputs side by side in the last
+// dimension.
 at::Tensor linear_packed(const at::Tensor& x, std::span<const Linear* const> layers, const ForwardContext& context);
 
 }  // namespace sluice::nn

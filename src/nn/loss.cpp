@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "core/check.h"
+#include "nn/bfloat16.h"
 
 namespace sluice::nn {
 namespace {
@@ -52,8 +53,8 @@ constexpr std::int64_t kFewLogits = 1 << 17;
 
 LossFunction cross_entropy_sum(double label_smoothing) {
   return [label_smoothing](const at::Tensor& logits, const at::Tensor& targets) {
-    return at::cross_entropy_loss(logits.flatten(0, -2), are_shares(targets) ? targets : targets.flatten(), {},
-                                  at::Reduction::Sum, kNoTarget, label_smoothing);
+    return at::cross_entropy_loss(in_float(logits).flatten(0, -2), are_shares(targets) ? targets : targets.flatten(),
+                                  {}, at::Reduction::Sum, kNoTarget, label_smoothing);
   };
 }
 
@@ -63,7 +64,7 @@ std::int64_t count_targets(const at::Tensor& targets) {
 }
 
 at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& targets) {
-  const at::Tensor all = classes_of(targets.to(logits.device())).flatten(), rows = logits.flatten(0, -2);
+  const at::Tensor all = classes_of(targets.to(logits.device())).flatten(), rows = in_float(logits).flatten(0, -2);
   const bool is_plain = rows.scalar_type() == at::kFloat || rows.scalar_type() == at::kDouble;
   if (logits.is_cpu() && is_plain) {
     const Counts counts = count_on_cpu(rows.contiguous(), all.contiguous());

@@ -1,7 +1,8 @@
-// transformed_weights: weights in the form in which a kernel multiplies them (winograd.h), kept while the micro-batches
-// of a pass use them. At 4 samples a micro-batch, transforming anew for each is a quarter of ResNet-18's time.
-// Not here: the transforms. Memory: for 3x3 convolutions, 16/9 of the weight for each use. Life: clear it before the
-// weights change. Threads: one at a time.
+// transformed_weights: weights in the form in which a kernel multiplies them, kept while the micro-batches of a pass
+// use them: for Winograd's convolutions (winograd.h), or rounded to bfloat16 (bfloat16.h). At 4 samples a micro-batch,
+// transforming anew for each is a quarter of ResNet-18's time.
+// Not here: the transforms. Memory: for 3x3 convolutions, 16/9 of the weight for each use; in bfloat16 half of it.
+// Life: clear it before the weights change. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace sluice::nn {
 
 class TransformedWeights {
  public:
-  enum class Use { kForward, kInputGradient };
+  enum class Use { kForward, kInputGradient, kBfloat16 };
 
   // What transform() gives for the weight, or gave before.
   template <typename Transform>

@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/concat.h"
 #include "core/log.h"
+#include "nn/bfloat16.h"
 #include "nn/flops.h"
 #include "nn/replica_sum.h"
 #include "pipeline/failure.h"
@@ -355,7 +356,7 @@ void Pass::finish(Worker& worker, const Action& action, const at::Tensor& logits
   const at::NoGradGuard no_grad;
   if (!request_.context.training) result.loss = request_.loss(logits, targets);
   if (request_.score) result.score = request_.score(logits, targets);
-  if (request_.keep_logits) result.logits = logits;
+  if (request_.keep_logits) result.logits = nn::in_float(logits);
 }
 
 void Pass::backward(Worker& worker, const Action& action) {

@@ -62,7 +62,7 @@ double share_that_runs(const Setup& setup, const FrozenTime& time, std::int64_t 
   const double share = static_cast<double>(of_new_views) / static_cast<double>(epochs);
 
   const auto rows = static_cast<double>(setup.train_set->size() * views / setup.process.processes);
-  const double bf16 = config.train.precision == "fp64" ? 0.25 : 0.5;  // of a row
+  const double bf16 = setup.model.in_bf16 ? 1 : config.train.precision == "fp64" ? 0.25 : 0.5;  // of a row
   const double kept_bytes =
       static_cast<double>(row_bytes) * (config.freeze.cache_precision == "bf16" ? bf16 : 1) + data::kIndexBytes;
   const auto in_memory = config.freeze.cache == "disk" ? 0.0 : static_cast<double>(config.freeze.cache_bytes.bytes);

@@ -6,9 +6,15 @@
 namespace sluice::train {
 namespace {
 
+models::ModelOptions options_of(const config::Config& config) {
+  models::ModelOptions options(config.model, dtype_of(config), config.train.seed);
+  options.in_bf16 = config.train.precision == "bf16";
+  return options;
+}
+
 // Of a model of tokens.
 models::ModelOptions token_options(const config::Config& config) {
-  models::ModelOptions options(config.model, dtype_of(config), config.train.seed);
+  models::ModelOptions options = options_of(config);
   options.patch_size = 0;
   return options;
 }
@@ -82,7 +88,7 @@ models::ModelOptions model_options(const config::Config& config, const data::Dat
     throw ConfigError(concat("model.classes = ", config.model.classes, ", but data set ", info.name, " has ",
                              info.classes, "; set model.classes = 0 to take it from the data"));
   }
-  models::ModelOptions options(config.model, dtype_of(config), config.train.seed);
+  models::ModelOptions options = options_of(config);
   if (options.classes == 0) options.classes = static_cast<int>(info.classes);
   options.image_size = image_size(config, info);
   if (config.data.resize != 0 && config.data.resize < options.image_size) {

@@ -11,6 +11,7 @@
 
 namespace sluice::train {
 
+// Of parameters and of the images that are loaded; with train.precision = "bf16" layers compute in another.
 [[nodiscard]] at::ScalarType dtype_of(const config::Config& config);
 [[nodiscard]] data::DatasetOptions dataset_options(const config::Config& config);
 [[nodiscard]] models::ModelOptions model_options(const config::Config& config, const data::DatasetInfo& info);

@@ -29,8 +29,8 @@ TEST_P(KernelsTest, GeluHandlesTheLastPartialVector) {
   for (const std::int64_t count : {1, 15, 16, 17, 100}) {
     const at::Tensor x = at::randn({count}) * 3, grad = at::randn({count}), y = at::full({count + 1}, 7.0),
                      slope = at::full({count + 1}, 7.0);
-    table().gelu.forward(data(x), count, data(y));
-    table().gelu.backward(data(x), data(grad), count, data(slope));
+    table().gelu.in_float.forward(data(x), count, data(y));
+    table().gelu.in_float.backward(data(x), data(grad), count, data(slope));
     const at::Tensor exact = x.to(at::kDouble);
     EXPECT_LE(relative_error(y.narrow(0, 0, count), at::gelu(exact)), 1e-6);
     EXPECT_LE(relative_error(slope.narrow(0, 0, count), at::gelu_backward(grad.to(at::kDouble), exact)), 1e-6);
@@ -171,8 +171,8 @@ TEST_P(KernelsTest, GeluKeepsNaNAndInfinities) {
   expect_like(
       [&](const Tensors& t) {
         const at::Tensor y = at::empty_like(t[0]), slope = at::empty_like(t[0]);
-        table().gelu.forward(data(t[0]), 37, data(y));
-        table().gelu.backward(data(t[0]), data(t[1]), 37, data(slope));
+        table().gelu.in_float.forward(data(t[0]), 37, data(y));
+        table().gelu.in_float.backward(data(t[0]), data(t[1]), 37, data(slope));
         return Tensors{y, slope};
       },
       [](const Tensors& t) {

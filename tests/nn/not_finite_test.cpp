@@ -94,17 +94,18 @@ TEST_P(NotFinite, Linear) {
   // The larger ones go to oneDNN in float32.
   for (const auto& [rows, in, out] : {std::array{3, 5, 7}, std::array{320, 96, 288}, std::array{320, 288, 96}}) {
     expect_like(
-        concat("linear ", rows), [](const Tensors& t) { return linear(t[0], {t[1]}, {t[2]}, nullptr); },
+        concat("linear ", rows), [](const Tensors& t) { return linear(t[0], {t[1]}, {t[2]}, ForwardContext{}); },
         [](const Tensors& t) { return at::linear(t[0], t[1], t[2]); },
         {random({rows, in}), random({out, in}), random({out})});
   }
   expect_like(
-      "linear [in, out]", [](const Tensors& t) { return linear(t[0], {t[1]}, {t[2]}, nullptr, WeightLayout::kInOut); },
+      "linear [in, out]",
+      [](const Tensors& t) { return linear(t[0], {t[1]}, {t[2]}, ForwardContext{}, WeightLayout::kInOut); },
       [](const Tensors& t) { return at::matmul(t[0], t[1]) + t[2]; }, {random({2, 3, 8}), random({8, 6}), random({6})});
   expect_like(
       "packed",
       [](const Tensors& t) {
-        return linear(t[0], {t[1], t[2]}, {t[3], t[4]}, nullptr);
+        return linear(t[0], {t[1], t[2]}, {t[3], t[4]}, ForwardContext{});
       },
       [](const Tensors& t) {
         return at::cat({at::linear(t[0], t[1], t[3]), at::linear(t[0], t[2], t[4])}, -1);

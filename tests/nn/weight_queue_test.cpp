@@ -63,7 +63,7 @@ TEST(WeightGradQueue, WaitsWithoutTheInputThatTheGraphBeganWith) {
     return !watch.expired();
   };
   EXPECT_FALSE(leaf_outlives({4, 5}, [&](const at::Tensor& x, WeightGradQueue* queue) {
-    return linear(x, {weight}, {}, queue, WeightLayout::kOutIn);
+    return linear(x, {weight}, {}, {.weight_queue = queue}, WeightLayout::kOutIn);
   }));
   EXPECT_FALSE(leaf_outlives({2, 16, 8, 8}, [&](const at::Tensor& x, WeightGradQueue* queue) {
     return conv2d(x, image_weight, std::nullopt, 1, 1, queue, nullptr);

@@ -80,4 +80,73 @@ static void attention_backward(const AttentionShape& shape, const float* q, cons
   product(shape.keys, shape.head_width, shape.queries, {slope, 1, padded}, q, shape.q_stride, grad_k, shape.kv_stride);
 }
 
+// In bfloat16 a head is widened, computed in float as above, and rounded. All its matrices lie in the cache.
+struct FloatHead {
+  float *q, *k, *v, *probabilities, *out, *rest;
+
+  FloatHead(const AttentionShape& shape, float* memory)
+      : q(memory),
+        k(q + shape.queries * shape.head_width),
+        v(k + shape.keys * shape.head_width),
+        probabilities(v + shape.keys * shape.head_width),
+        out(probabilities + shape.queries * attention_padded(shape.keys)),
+        rest(out + shape.queries * shape.head_width) {}
+};
+SLUICE_INLINE AttentionShape as_adjacent(AttentionShape shape) {
+  shape.q_stride = shape.kv_stride = shape.out_stride = shape.head_width;
+  return shape;
+}
+
+// For the head and its gradients.
+static std::int64_t bf16_attention_scratch(std::int64_t queries, std::int64_t keys, std::int64_t head_width) {
+  const std::int64_t rows = 2 * (queries + keys) * head_width;
+  return 2 * rows + queries * attention_padded(keys) + attention_scratch(queries, keys, head_width);
+}
+
+// Widths are multiples of kLanes.
+static void widen(const Bf16* from, std::int64_t stride, std::int64_t rows, std::int64_t width, float* to) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < width; j += kLanes) store(to + i * width + j, load(from + i * stride + j));
+  }
+}
+static void narrow(const float* from, std::int64_t rows, std::int64_t width, Bf16* to, std::int64_t stride) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < width; j += kLanes) store(to + i * stride + j, load(from + i * width + j));
+  }
+}
+
+static FloatHead widened(const AttentionShape& shape, const Bf16* q, const Bf16* k, const Bf16* v, float* scratch) {
+  const FloatHead head(shape, scratch);
+  widen(q, shape.q_stride, shape.queries, shape.head_width, head.q);
+  widen(k, shape.kv_stride, shape.keys, shape.head_width, head.k);
+  widen(v, shape.kv_stride, shape.keys, shape.head_width, head.v);
+  return head;
+}
+
+static void bf16_attention_forward(const AttentionShape& shape, const Bf16* q, const Bf16* k, const Bf16* v,
+                                   Bf16* probabilities, Bf16* out, float* scratch) {
+  const FloatHead head = widened(shape, q, k, v, scratch);
+  attention_forward(as_adjacent(shape), head.q, head.k, head.v, head.probabilities, head.out, head.rest);
+  const std::int64_t padded = attention_padded(shape.keys);
+  narrow(head.probabilities, shape.queries, padded, probabilities, padded);
+  narrow(head.out, shape.queries, shape.head_width, out, shape.out_stride);
+}
+
+static void bf16_attention_backward(const AttentionShape& shape, const Bf16* q, const Bf16* k, const Bf16* v,
+                                    const Bf16* probabilities, const Bf16* grad_out, Bf16* grad_q, Bf16* grad_k,
+                                    Bf16* grad_v, float* scratch) {
+  const FloatHead head = widened(shape, q, k, v, scratch);
+  const std::int64_t padded = attention_padded(shape.keys);
+  widen(probabilities, padded, shape.queries, padded, head.probabilities);
+  widen(grad_out, shape.out_stride, shape.queries, shape.head_width, head.out);
+  float* to_q = head.rest;
+  float* to_k = to_q + shape.queries * shape.head_width;
+  float* to_v = to_k + shape.keys * shape.head_width;
+  attention_backward(as_adjacent(shape), head.q, head.k, head.v, head.probabilities, head.out, to_q, to_k, to_v,
+                     to_v + shape.keys * shape.head_width);
+  narrow(to_q, shape.queries, shape.head_width, grad_q, shape.q_stride);
+  narrow(to_k, shape.keys, shape.head_width, grad_k, shape.kv_stride);
+  narrow(to_v, shape.keys, shape.head_width, grad_v, shape.kv_stride);
+}
+
 }  // namespace sluice::nn::kernels::SLUICE_ISA

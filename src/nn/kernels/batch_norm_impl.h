@@ -10,8 +10,8 @@ namespace sluice::nn::kernels::SLUICE_ISA {
 inline constexpr int kGroup = 4;  // vectors of channels kept in registers
 inline constexpr int kHalfGroup = 2;
 
-template <int kVectors>
-SLUICE_INLINE void load_all(const float* from, Vec (&to)[kVectors]) {
+template <int kVectors, typename T>
+SLUICE_INLINE void load_all(const T* from, Vec (&to)[kVectors]) {
   for (int v = 0; v < kVectors; ++v) to[v] = load(from + v * kLanes);
 }
 template <int kVectors>
@@ -28,12 +28,13 @@ SLUICE_INLINE void for_channels(std::int64_t channels, Body body) {
   for (; c < channels; c += kLanes) body.template operator()<1>(c);
 }
 
-static void bn_statistics(const float* x, const float* shift, std::int64_t rows, std::int64_t channels, float* sum,
+template <typename T>
+static void bn_statistics(const T* x, const float* shift, std::int64_t rows, std::int64_t channels, float* sum,
                           float* squares) {
   for_channels(channels, [&]<int kVectors>(std::int64_t c) {
     Vec base[kVectors], s[kVectors] = {}, q[kVectors] = {};
     load_all(shift + c, base);
-    const float* row = x + c;
+    const T* row = x + c;
     for (std::int64_t r = 0; r < rows; ++r, row += channels) {
       for (int v = 0; v < kVectors; ++v) {
         const Vec d = load(row + v * kLanes) - base[v];
@@ -46,9 +47,9 @@ static void bn_statistics(const float* x, const float* shift, std::int64_t rows,
   });
 }
 
-template <bool kResidual, bool kRelu>
-static void bn_apply_as(const float* x, const float* residual, const float* scale, const float* offset,
-                        std::int64_t rows, std::int64_t channels, float* y) {
+template <bool kResidual, bool kRelu, typename T>
+static void bn_apply_as(const T* x, const T* residual, const float* scale, const float* offset, std::int64_t rows,
+                        std::int64_t channels, T* y) {
   for_channels(channels, [&]<int kVectors>(std::int64_t c) {
     Vec a[kVectors], b[kVectors];
     load_all(scale + c, a);
@@ -65,8 +66,9 @@ static void bn_apply_as(const float* x, const float* residual, const float* scal
   });
 }
 
-static void bn_apply(const float* x, const float* residual, const float* scale, const float* offset, std::int64_t rows,
-                     std::int64_t channels, bool relu, float* y) {
+template <typename T>
+static void bn_apply(const T* x, const T* residual, const float* scale, const float* offset, std::int64_t rows,
+                     std::int64_t channels, bool relu, T* y) {
   if (residual != nullptr) {
     return relu ? bn_apply_as<true, true>(x, residual, scale, offset, rows, channels, y)
                 : bn_apply_as<true, false>(x, residual, scale, offset, rows, channels, y);
@@ -75,8 +77,8 @@ static void bn_apply(const float* x, const float* residual, const float* scale, 
               : bn_apply_as<false, false>(x, residual, scale, offset, rows, channels, y);
 }
 
-template <bool kRelu>
-static void bn_gradient_sums_as(const float* x, const float* y, const float* grad, const float* mean, std::int64_t rows,
+template <bool kRelu, typename T>
+static void bn_gradient_sums_as(const T* x, const T* y, const T* grad, const float* mean, std::int64_t rows,
                                 std::int64_t channels, float* sum, float* dot) {
   for_channels(channels, [&]<int kVectors>(std::int64_t c) {
     Vec middle[kVectors], s[kVectors] = {}, d[kVectors] = {};
@@ -95,16 +97,16 @@ static void bn_gradient_sums_as(const float* x, const float* y, const float* gra
   });
 }
 
-static void bn_gradient_sums(const float* x, const float* y, const float* grad, const float* mean, std::int64_t rows,
+template <typename T>
+static void bn_gradient_sums(const T* x, const T* y, const T* grad, const float* mean, std::int64_t rows,
                              std::int64_t channels, float* sum, float* dot) {
   return y != nullptr ? bn_gradient_sums_as<true>(x, y, grad, mean, rows, channels, sum, dot)
                       : bn_gradient_sums_as<false>(x, y, grad, mean, rows, channels, sum, dot);
 }
 
-template <bool kRelu, bool kResidual>
-static void bn_gradient_as(const float* x, const float* y, const float* grad, const float* mean, const float* a,
-                           const float* b, const float* c, std::int64_t rows, std::int64_t channels, float* grad_x,
-                           float* grad_residual) {
+template <bool kRelu, bool kResidual, typename T>
+static void bn_gradient_as(const T* x, const T* y, const T* grad, const float* mean, const float* a, const float* b,
+                           const float* c, std::int64_t rows, std::int64_t channels, T* grad_x, T* grad_residual) {
   for_channels(channels, [&]<int kVectors>(std::int64_t first) {
     Vec middle[kVectors], ka[kVectors], kb[kVectors], kc[kVectors];
     load_all(mean + first, middle);
@@ -123,15 +125,20 @@ static void bn_gradient_as(const float* x, const float* y, const float* grad, co
   });
 }
 
-static void bn_gradient(const float* x, const float* y, const float* grad, const float* mean, const float* a,
-                        const float* b, const float* c, std::int64_t rows, std::int64_t channels, float* grad_x,
-                        float* grad_residual) {
+template <typename T>
+static void bn_gradient(const T* x, const T* y, const T* grad, const float* mean, const float* a, const float* b,
+                        const float* c, std::int64_t rows, std::int64_t channels, T* grad_x, T* grad_residual) {
   if (grad_residual != nullptr) {
     return y != nullptr ? bn_gradient_as<true, true>(x, y, grad, mean, a, b, c, rows, channels, grad_x, grad_residual)
                         : bn_gradient_as<false, true>(x, y, grad, mean, a, b, c, rows, channels, grad_x, grad_residual);
   }
   return y != nullptr ? bn_gradient_as<true, false>(x, y, grad, mean, a, b, c, rows, channels, grad_x, grad_residual)
                       : bn_gradient_as<false, false>(x, y, grad, mean, a, b, c, rows, channels, grad_x, grad_residual);
+}
+
+template <typename T>
+static constexpr BatchNormKernels<T> batch_norm_kernels() {
+  return {bn_statistics<T>, bn_apply<T>, bn_gradient_sums<T>, bn_gradient<T>};
 }
 
 }  // namespace sluice::nn::kernels::SLUICE_ISA

@@ -38,13 +38,15 @@ SLUICE_INLINE Vec gelu_slope(Vec x) {
   return normal.cumulative + x * normal.exponential * 0.398942280F;  // Phi + x phi
 }
 
-static void gelu_forward(const float* x, std::int64_t count, float* y) {
+template <typename T>
+static void gelu_forward(const T* x, std::int64_t count, T* y) {
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) store(y + i, gelu_of(load(x + i)));
   if (i < count) store_part(y + i, gelu_of(load_part(x + i, count - i)), count - i);
 }
 
-static void gelu_backward(const float* x, const float* grad, std::int64_t count, float* grad_x) {
+template <typename T>
+static void gelu_backward(const T* x, const T* grad, std::int64_t count, T* grad_x) {
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) store(grad_x + i, load(grad + i) * gelu_slope(load(x + i)));
   if (i < count) {

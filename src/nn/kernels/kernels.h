@@ -1,8 +1,9 @@
-// kernels: the float32 inner loops of the CPU fast paths, as one table of function pointers per instruction set.
-// Not here: threading (callers split rows and run the pieces with at::parallel_for), shapes, autograd, float64.
+// kernels: the inner loops of the CPU fast paths, float32 inside, as one table of function pointers per instruction
+// set. Not here: threading (callers split rows and run the pieces with at::parallel_for), shapes, autograd, float64.
 // The same source (simd.h and the *_impl.h files) is compiled once per instruction set; best() answers with the widest
 // that this CPU has, so one binary runs everywhere. Every function is pure: it reads its inputs and writes its outputs.
 // NaN and infinities come through as in ATen's operations: what is computed from one is NaN or infinite, not a number.
+// Numbers lie in memory as T: float, or Bf16, which is widened when it is read and rounded when it is written.
 // No torch here: these files are compiled with other flags and must share no inline code with the rest.
 #pragma once
 
@@ -10,32 +11,39 @@
 
 namespace sluice::nn::kernels {
 
+// A bfloat16, as ATen stores it: the upper half of a float. Rounded to nearest, ties to even.
+struct Bf16 {
+  std::uint16_t bits;
+};
+
 // Batch normalisation over rows of `channels` adjacent values (channels_last); channels must be a multiple of
 // kChannelStep.
 inline constexpr std::int64_t kChannelStep = 16;
 
+template <typename T>
 struct BatchNormKernels {
   // sum[c] = sum over rows of (x - shift[c]); squares[c] = sum of (x - shift[c])^2.
-  void (*statistics)(const float* x, const float* shift, std::int64_t rows, std::int64_t channels, float* sum,
+  void (*statistics)(const T* x, const float* shift, std::int64_t rows, std::int64_t channels, float* sum,
                      float* squares);
   // y = x * scale + offset (+ residual), then max(0, .), of NaN NaN, when relu. residual may be null.
-  void (*apply)(const float* x, const float* residual, const float* scale, const float* offset, std::int64_t rows,
-                std::int64_t channels, bool relu, float* y);
+  void (*apply)(const T* x, const T* residual, const float* scale, const float* offset, std::int64_t rows,
+                std::int64_t channels, bool relu, T* y);
   // g = 0 where y <= 0, else grad (all of grad when y is null); sum[c] = sum of g; dot[c] = sum of g * (x - mean[c]).
-  void (*gradient_sums)(const float* x, const float* y, const float* grad, const float* mean, std::int64_t rows,
+  void (*gradient_sums)(const T* x, const T* y, const T* grad, const float* mean, std::int64_t rows,
                         std::int64_t channels, float* sum, float* dot);
   // grad_x = a * g + b * (x - mean) + c per channel; grad_residual = g when it is not null.
-  void (*gradient)(const float* x, const float* y, const float* grad, const float* mean, const float* a, const float* b,
-                   const float* c, std::int64_t rows, std::int64_t channels, float* grad_x, float* grad_residual);
+  void (*gradient)(const T* x, const T* y, const T* grad, const float* mean, const float* a, const float* b,
+                   const float* c, std::int64_t rows, std::int64_t channels, T* grad_x, T* grad_residual);
 };
 
 // x Phi(x); Phi is within 2e-7 of the exact distribution function (measured over [-13, 13], every instruction set).
+template <typename T>
 struct GeluKernels {
-  void (*forward)(const float* x, std::int64_t count, float* y);
-  void (*backward)(const float* x, const float* grad, std::int64_t count, float* grad_x);
+  void (*forward)(const T* x, std::int64_t count, T* y);
+  void (*backward)(const T* x, const T* grad, std::int64_t count, T* grad_x);
 };
 
-// One head of one sample. Rows of q, k, v and their gradients are `*_stride` floats apart; head_width is a multiple of
+// One head of one sample. Rows of q, k, v and their gradients are `*_stride` numbers apart; head_width is a multiple of
 // kHeadStep. probabilities: [queries, padded(keys)], the columns after `keys` are zero.
 inline constexpr std::int64_t kHeadStep = 16;
 struct AttentionShape {
@@ -43,14 +51,14 @@ struct AttentionShape {
   std::int64_t q_stride, kv_stride, out_stride;
   float scale;
 };
+template <typename T>
 struct AttentionKernels {
   std::int64_t (*padded)(std::int64_t keys);  // row length of probabilities
   std::int64_t (*scratch_floats)(std::int64_t queries, std::int64_t keys, std::int64_t head_width);
-  void (*forward)(const AttentionShape& shape, const float* q, const float* k, const float* v, float* probabilities,
-                  float* out, float* scratch);
-  void (*backward)(const AttentionShape& shape, const float* q, const float* k, const float* v,
-                   const float* probabilities, const float* grad_out, float* grad_q, float* grad_k, float* grad_v,
-                   float* scratch);
+  void (*forward)(const AttentionShape& shape, const T* q, const T* k, const T* v, T* probabilities, T* out,
+                  float* scratch);
+  void (*backward)(const AttentionShape& shape, const T* q, const T* k, const T* v, const T* probabilities,
+                   const T* grad_out, T* grad_q, T* grad_k, T* grad_v, float* scratch);
 };
 
 // A 3x3 convolution of stride 1 and padding 1 by Winograd's minimal filtering F(2x2, 3x3): 16 products per channel pair
@@ -109,11 +117,27 @@ struct MatrixKernels {
                     std::int64_t out_stride);
 };
 
+// The same kernels for both types of numbers.
+template <template <typename> typename Kernels>
+struct ByType {
+  Kernels<float> in_float;
+  Kernels<Bf16> in_bf16;
+
+  template <typename T>
+  [[nodiscard]] const Kernels<T>& of() const {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      return in_float;
+    } else {
+      return in_bf16;
+    }
+  }
+};
+
 struct Table {
   const char* instruction_set;  // "avx512", "avx2", "baseline"
-  BatchNormKernels batch_norm;
-  GeluKernels gelu;
-  AttentionKernels attention;
+  ByType<BatchNormKernels> batch_norm;
+  ByType<GeluKernels> gelu;
+  ByType<AttentionKernels> attention;
   MatrixKernels matrix;
   WinogradKernels winograd;
 };

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <numbers>
 
+#include "nn/kernels/kernels.h"
+
 #ifndef SLUICE_ISA
 #error "define SLUICE_ISA to the namespace of this instruction set before including simd.h"
 #endif
@@ -30,6 +32,30 @@ using IntVec = std::int32_t __attribute__((vector_size(kLanes * 4)));
 
 SLUICE_INLINE Vec load(const float* from) { return *reinterpret_cast<const LooseVec*>(from); }
 SLUICE_INLINE void store(float* to, Vec value) { *reinterpret_cast<LooseVec*>(to) = value; }
+using UnsignedVec = std::uint32_t __attribute__((vector_size(kLanes * 4)));
+using HalfVec = std::uint16_t __attribute__((vector_size(kLanes * 2)));
+
+SLUICE_INLINE Vec load(const Bf16* from) {
+  HalfVec half;
+  std::memcpy(&half, from, sizeof half);
+  const UnsignedVec bits = __builtin_convertvector(half, UnsignedVec) << 16;
+  Vec value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+// Adding 0x7fff, and the last bit that stays, carries into that bit where it is to be rounded up; NaN must not become
+// an infinity by it.
+SLUICE_INLINE HalfVec rounded_to_bf16(Vec value) {
+  UnsignedVec bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const UnsignedVec rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const UnsignedVec quiet_nan = (bits >> 16) | 0x40;
+  return __builtin_convertvector(value == value ? rounded : quiet_nan, HalfVec);
+}
+SLUICE_INLINE void store(Bf16* to, Vec value) {
+  const HalfVec half = rounded_to_bf16(value);
+  std::memcpy(to, &half, sizeof half);
+}
 SLUICE_INLINE Vec splat(float value) { return Vec{} + value; }
 
 // Comparisons with NaN are false, so their direction says what becomes of one. Here every NaN stays, as in ATen: one
@@ -47,6 +73,16 @@ SLUICE_INLINE Vec load_part(const float* from, std::int64_t count) {
 }
 SLUICE_INLINE void store_part(float* to, Vec value, std::int64_t count) {
   std::memcpy(to, &value, static_cast<std::size_t>(count) * sizeof(float));
+}
+
+SLUICE_INLINE Vec load_part(const Bf16* from, std::int64_t count) {
+  Bf16 values[kLanes] = {};
+  std::memcpy(values, from, static_cast<std::size_t>(count) * sizeof(Bf16));
+  return load(values);
+}
+SLUICE_INLINE void store_part(Bf16* to, Vec value, std::int64_t count) {
+  const HalfVec half = rounded_to_bf16(value);
+  std::memcpy(to, &half, static_cast<std::size_t>(count) * sizeof(Bf16));
 }
 
 SLUICE_INLINE float horizontal_sum(Vec value) {

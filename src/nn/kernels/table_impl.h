@@ -12,9 +12,10 @@ namespace sluice::nn::kernels::SLUICE_ISA {
 static constexpr Table make_table(const char* instruction_set) {
   return {
       .instruction_set = instruction_set,
-      .batch_norm = {bn_statistics, bn_apply, bn_gradient_sums, bn_gradient},
-      .gelu = {gelu_forward, gelu_backward},
-      .attention = {attention_padded, attention_scratch, attention_forward, attention_backward},
+      .batch_norm = {batch_norm_kernels<float>(), batch_norm_kernels<Bf16>()},
+      .gelu = {{gelu_forward<float>, gelu_backward<float>}, {gelu_forward<Bf16>, gelu_backward<Bf16>}},
+      .attention = {{attention_padded, attention_scratch, attention_forward, attention_backward},
+                    {attention_padded, bf16_attention_scratch, bf16_attention_forward, bf16_attention_backward}},
       .matrix = {transpose},
       .winograd = {winograd_input<false>, winograd_input<true>, winograd_weights, winograd_products, winograd_output,
                    winograd_output_gradient, winograd_weight_products, winograd_panels, winograd_weight_gradient}};

@@ -17,6 +17,11 @@ const char* name_of(nn::BatchNormMode mode) {
   return "";
 }
 
+const char* precision_of(const models::ModelOptions& model) {
+  if (model.in_bf16) return "bf16";
+  return model.dtype == at::kDouble ? "fp64" : "fp32";
+}
+
 }  // namespace
 
 profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string& version) {
@@ -26,7 +31,7 @@ profiler::Fingerprint fingerprint_of(const Workload& workload, const std::string
                                     .device = device::to_string(workload.device),
                                     .sluice = version,
                                     .libtorch = TORCH_VERSION,
-                                    .precision = workload.model.dtype == at::kDouble ? "fp64" : "fp32",
+                                    .precision = precision_of(workload.model),
                                     .optimizer = optim::name_of(workload.optimizer),
                                     .batch_norm = name_of(workload.batch_norm),
                                     .model = workload.model,

@@ -1,0 +1,40 @@
+// kernel_data: tensors as the kernels of kernels/ take them: pointers to float or kernels::Bf16. CPU only.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "nn/bfloat16.h"
+#include "nn/kernels/kernels.h"
+
+namespace sluice::nn {
+
+// The kernels have functions for it.
+[[nodiscard]] inline bool suits_kernels(const at::Tensor& x) {
+  return x.device().is_cpu() && (x.scalar_type() == at::kFloat || is_bf16(x));
+}
+
+// body(T{}) with the T of x, for which suits_kernels().
+template <typename Body>
+decltype(auto) with_type_of(const at::Tensor& x, const Body& body) {
+  return is_bf16(x) ? body(kernels::Bf16{}) : body(float{});
+}
+
+[[nodiscard]] inline float number(float value) { return value; }
+[[nodiscard]] inline float number(kernels::Bf16 value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
+}
+
+// The values of a tensor of type T; null of an undefined one.
+template <typename T>
+[[nodiscard]] const T* values_of(const at::Tensor& t) {
+  return t.defined() ? static_cast<const T*>(t.const_data_ptr()) : nullptr;
+}
+template <typename T>
+[[nodiscard]] T* mutable_values_of(const at::Tensor& t) {
+  return t.defined() ? static_cast<T*>(t.mutable_data_ptr()) : nullptr;
+}
+
+}  // namespace sluice::nn
