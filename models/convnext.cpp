@@ -95,7 +95,7 @@ class ConvNextBlock : public nn::RegisteredLayer {
 
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) override {
     const at::Tensor pixels = norm_(depthwise_(x, context).permute({0, 2, 3, 1}));
-    const at::Tensor mixed = nn::scaled(output_(nn::gelu(hidden_(pixels, context)), context), scale_.value.flatten());
+    const at::Tensor mixed = output_(nn::gelu(hidden_(pixels, context)), context) * scale_.value.flatten();
     return x + kept(mixed.permute({0, 3, 1, 2}), context);
   }
 
@@ -103,8 +103,7 @@ class ConvNextBlock : public nn::RegisteredLayer {
   // One factor a sample.
   [[nodiscard]] at::Tensor kept(const at::Tensor& y, const nn::ForwardContext& context) const {
     if (!context.training || left_out_ == 0) return y;
-    const at::Tensor one_value = y.detach().narrow(1, 0, 1).narrow(2, 0, 1).narrow(3, 0, 1);
-    return nn::scaled(y, nn::dropout_mask(one_value, left_out_, name(), context));
+    return y * nn::dropout_mask(y.detach().narrow(1, 0, 1).narrow(2, 0, 1).narrow(3, 0, 1), left_out_, name(), context);
   }
 
   double left_out_;

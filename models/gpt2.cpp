@@ -60,7 +60,7 @@ class Gpt2Embeddings : public nn::RegisteredLayer {
     check(tokens.dim() == 2 && tokens.size(1) <= context_,
           concat("tokens ", tokens.sizes(), " for a model of ", context_, " positions"));
     const at::Tensor x = tokens_(tokens, context) + positions_.value.narrow(0, 0, tokens.size(1));
-    return nn::dropout(x.to(registry_.activations()), dropout_, name(), context);
+    return nn::dropout(x, dropout_, name(), context);
   }
 
  private:

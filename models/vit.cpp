@@ -61,7 +61,7 @@ class VitEmbeddings : public nn::RegisteredLayer {
                                    .reshape({count, grid * grid, options_.channels * patch * patch});
     const at::Tensor tokens = nn::linear(patches.to(registry_.activations()), {weight_.value}, {bias_.value}, context);
     const at::Tensor all = at::cat({class_token_.value.expand({count, 1, options_.size.width}), tokens}, 1);
-    return nn::dropout((all + positions_.value).to(registry_.activations()), options_.dropout, name(), context);
+    return nn::dropout(all + positions_.value, options_.dropout, name(), context);
   }
 
  private:

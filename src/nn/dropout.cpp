@@ -28,8 +28,6 @@ at::ScalarType factor_type(const at::Tensor& x) { return is_bf16(x) ? at::kFloat
 
 }  // namespace
 
-at::Tensor scaled(const at::Tensor& x, const at::Tensor& factors) { return (x * factors).to(x.scalar_type()); }
-
 at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
   const std::int64_t samples = x.size(0);
   check(context.sample_ids.defined() && context.sample_ids.numel() == samples &&
@@ -58,7 +56,7 @@ at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, c
 
 at::Tensor dropout(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context) {
   if (!context.training || p == 0) return x;
-  return scaled(x, dropout_mask(x, p, place, context));
+  return (x * dropout_mask(x, p, place, context)).to(x.scalar_type());
 }
 
 }  // namespace sluice::nn

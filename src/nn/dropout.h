@@ -17,7 +17,4 @@ at::Tensor dropout(const at::Tensor& x, double p, std::string_view place, const 
 // The factors alone, shaped and typed like x: 0 or 1 / (1 - p). float32 for bfloat16.
 at::Tensor dropout_mask(const at::Tensor& x, double p, std::string_view place, const ForwardContext& context);
 
-// x * factors in the type of x, rounded once.
-at::Tensor scaled(const at::Tensor& x, const at::Tensor& factors);
-
 }  // namespace sluice::nn

@@ -19,7 +19,7 @@ struct LayerOptions {
   std::uint64_t seed = 0;
   at::ScalarType dtype = at::kFloat;
   bool draw_weights = true;  // false: the layer can be counted and described, not run
-  bool in_bf16 = false;      // activations and products in bfloat16, beside parameters of float32
+  bool in_bf16 = false;      // products and what they take and give in bfloat16 (bfloat16.h)
 };
 
 // Parameters and buffers in the order of their registration, at addresses that stay.
@@ -37,7 +37,7 @@ class Registry {
                                 const Init& init);
   Buffer& add_buffer(const std::string& name, at::Tensor value);
   [[nodiscard]] at::ScalarType dtype() const { return options_.dtype; }  // of parameters
-  // What a layer computes in and passes on.
+  // What products take and give.
   [[nodiscard]] at::ScalarType activations() const { return options_.in_bf16 ? at::kBFloat16 : options_.dtype; }
   [[nodiscard]] std::vector<Parameter*> parameters() const;
   [[nodiscard]] std::vector<Buffer*> buffers() const;
