@@ -10,14 +10,13 @@
 namespace sluice::nn::kernels::SLUICE_ISA {
 
 static constexpr Table make_table(const char* instruction_set) {
-  return {
-      .instruction_set = instruction_set,
-      .batch_norm = {bn_statistics, bn_apply, bn_gradient_sums, bn_gradient},
-      .gelu = {gelu_forward, gelu_backward},
-      .attention = {attention_padded, attention_scratch, attention_forward, attention_backward},
-      .matrix = {transpose},
-      .winograd = {winograd_input<false>, winograd_input<true>, winograd_weights, winograd_products, winograd_output,
-                   winograd_output_gradient, winograd_weight_products, winograd_panels, winograd_weight_gradient}};
+  return {.instruction_set = instruction_set,
+          .batch_norm = {bn_statistics, bn_apply, bn_gradient_sums, bn_gradient},
+          .gelu = {gelu_forward, gelu_backward},
+          .attention = {attention_padded, attention_scratch, attention_forward, attention_backward},
+          .matrix = {transpose},
+          .winograd_2x2 = WinogradSteps<2>::table(),
+          .winograd_4x4 = WinogradSteps<4>::table()};
 }
 
 }  // namespace sluice::nn::kernels::SLUICE_ISA
