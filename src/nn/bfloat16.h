@@ -23,7 +23,7 @@ namespace sluice::nn {
 [[nodiscard]] inline at::Tensor weight_for(const at::Tensor& x, const at::Tensor& weight, TransformedWeights* kept) {
   if (x.scalar_type() == weight.scalar_type()) return weight;
   const auto make = [&] { return weight.detach().to(x.scalar_type()); };
-  return kept != nullptr ? kept->get(weight, TransformedWeights::Use::kBfloat16, make) : make();
+  return kept != nullptr ? kept->get(weight, TransformedWeights::Use::kBfloat16, 0, make) : make();
 }
 
 }  // namespace sluice::nn

@@ -17,6 +17,7 @@ using torch::autograd::variable_list;
 
 struct Geometry {
   std::int64_t stride, padding;
+  int tile = 0;  // of Winograd's algorithm, chosen in the forward pass; 0: the plain sum
 };
 
 // An output channel reads weight.size(1) of the input channels.
@@ -70,12 +71,10 @@ Gradients plain_gradients(const at::Tensor& grad, const at::Tensor& x, const at:
 
 Gradients gradients(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight, const Geometry& geometry,
                     Wanted wanted, TransformedWeights* transformed) {
-  if (!winograd_pays(x, weight, geometry.stride, geometry.padding)) {
-    return plain_gradients(grad, x, weight, geometry, wanted);
-  }
+  if (geometry.tile == 0) return plain_gradients(grad, x, weight, geometry, wanted);
   Gradients result;
-  if (wanted.x) result.x = winograd_input_gradient(grad, weight, transformed);
-  if (wanted.weight) result.weight = winograd_weight_gradient(grad, x, weight);
+  if (wanted.x) result.x = winograd_input_gradient(grad, weight, geometry.tile, transformed);
+  if (wanted.weight) result.weight = winograd_weight_gradient(grad, x, weight, geometry.tile);
   if (wanted.bias) result.bias = grad.sum({0, 2, 3});
   return result;
 }
@@ -84,7 +83,7 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, std::int64_t stride, std::int64_t padding,
-                            WeightGradQueue* queue, TransformedWeights* transformed) {
+                            WeightGradQueue* queue, TransformedWeights* transformed, Winograd allowed) {
     const at::Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
     const at::Tensor factors = weight_for(x, weight, transformed);
     ctx->save_for_backward({x, factors, weight, bias.value_or(at::Tensor())});
@@ -92,7 +91,9 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
     ctx->saved_data["padding"] = padding;
     ctx->saved_data["queue"] = reinterpret_cast<std::int64_t>(queue);
     ctx->saved_data["transformed"] = reinterpret_cast<std::int64_t>(transformed);
-    if (winograd_pays(x, weight, stride, padding)) return winograd_forward(x, weight, bias, transformed);
+    const int tile = winograd_tile(x, weight, stride, padding, allowed);
+    ctx->saved_data["tile"] = static_cast<std::int64_t>(tile);
+    if (tile != 0) return winograd_forward(x, weight, bias, tile, transformed);
     return at::convolution(x, factors, bias_for(x, bias), {stride, stride}, {padding, padding}, {1, 1}, false, {0, 0},
                            groups_of(x, weight))
         .contiguous(at::MemoryFormat::ChannelsLast);
@@ -101,14 +102,15 @@ class ConvFunction : public torch::autograd::Function<ConvFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &factors = saved[1], &weight = saved[2], &bias = saved[3];
-    const Geometry geometry{ctx->saved_data["stride"].toInt(), ctx->saved_data["padding"].toInt()};
+    const Geometry geometry{ctx->saved_data["stride"].toInt(), ctx->saved_data["padding"].toInt(),
+                            static_cast<int>(ctx->saved_data["tile"].toInt())};
     auto* queue = reinterpret_cast<WeightGradQueue*>(ctx->saved_data["queue"].toInt());
     auto* transformed = reinterpret_cast<TransformedWeights*>(ctx->saved_data["transformed"].toInt());
     const at::Tensor grad = grads[0].contiguous(at::MemoryFormat::ChannelsLast);
 
     const bool need_x = ctx->needs_input_grad(0), need_weight = ctx->needs_input_grad(1);
     const bool need_bias = need_weight && bias.defined();
-    variable_list result(7);
+    variable_list result(8);
     if (queue == nullptr || !need_weight) {
       const Gradients all = gradients(grad, x, factors, geometry, {need_x, need_weight, need_bias}, transformed);
       result[0] = all.x, result[1] = all.weight, result[2] = all.bias;
@@ -147,8 +149,9 @@ Init bias_init(const ConvShape& shape, Conv2d::Bias bias) {
 }  // namespace
 
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                  std::int64_t stride, std::int64_t padding, WeightGradQueue* queue, TransformedWeights* transformed) {
-  const at::Tensor y = ConvFunction::apply(x, weight, bias, stride, padding, queue, transformed);
+                  std::int64_t stride, std::int64_t padding, WeightGradQueue* queue, TransformedWeights* transformed,
+                  Winograd winograd) {
+  const at::Tensor y = ConvFunction::apply(x, weight, bias, stride, padding, queue, transformed, winograd);
   const std::int64_t products = weight.numel() / weight.size(0);  // an output
   count_product(ProductKind::kConvolution, static_cast<double>(y.numel()) * static_cast<double>(products), x, weight);
   return y;
@@ -167,7 +170,7 @@ Conv2d::Conv2d(Registry& registry, const std::string& name, const ConvShape& sha
 at::Tensor Conv2d::operator()(const at::Tensor& x, const ForwardContext& context) const {
   const auto bias = bias_ == nullptr ? std::nullopt : std::optional<at::Tensor>(bias_->value);
   return conv2d(x.to(activations_), weight_->value, bias, shape_.stride, shape_.padding, context.weight_queue,
-                context.transformed_weights);
+                context.transformed_weights, context.winograd);
 }
 
 }  // namespace sluice::nn

@@ -1,8 +1,7 @@
 // conv: 2-d convolution without dilation, as one autograd node with split backward, and the module that owns it.
 // Layout: activations and weights are channels_last everywhere; a ResNet-8 step in plain ATen takes 0.67 of the
-// contiguous time (docs/performance.md). The answer has channels_last strides. Where winograd.h pays it does the work,
-// else oneDNN or cuDNN through ATen.
-// Double backward is not supported.
+// contiguous time (docs/performance.md). The answer has channels_last strides. Where winograd.h may and pays it does
+// the work, else oneDNN or cuDNN through ATen. Double backward is not supported.
 #pragma once
 
 #include <optional>
@@ -21,7 +20,8 @@ struct ConvShape {
 // x [N, in, H, W], weight [out, in / groups, kernel, kernel], which says the groups, bias [out]. Returns
 // [N, out, H', W'], channels_last. queue, transformed: null, or for the backward pass too.
 at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                  std::int64_t stride, std::int64_t padding, WeightGradQueue* queue, TransformedWeights* transformed);
+                  std::int64_t stride, std::int64_t padding, WeightGradQueue* queue, TransformedWeights* transformed,
+                  Winograd winograd = Winograd::k2x2);
 
 class Conv2d {
  public:

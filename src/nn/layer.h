@@ -55,6 +55,10 @@ enum class BatchNormMode {
   kSync,      // a micro-batch is normalised by its statistics over all replicas, which running statistics take in
 };
 
+// How a 3x3 convolution may be computed on CPUs (winograd.h): by the plain sum, or by Winograd's F(2x2, 3x3), or by
+// F(4x4, 3x3) too. It changes the rounding, in the backward pass as well.
+enum class Winograd : std::uint8_t { kNone, k2x2, k4x4 };
+
 // All that a forward pass may depend on besides its input.
 struct ForwardContext {
   bool training = false;
@@ -71,6 +75,7 @@ struct ForwardContext {
   WeightGradQueue* weight_queue = nullptr;
   // Where weights that have been transformed for a kernel are kept for the next micro-batch. Null: they are not kept.
   TransformedWeights* transformed_weights = nullptr;
+  Winograd winograd = Winograd::k2x2;
 };
 
 class Layer {

@@ -58,7 +58,7 @@ at::Tensor joined_weight(const at::Tensor& x, at::TensorList weights, WeightLayo
   if (weights.size() == 1) return flatten_weight(weight_for(x, weights[0], kept));
   if (x.scalar_type() == weights[0].scalar_type()) return join_rows(weights);
   const auto make = [&] { return join_rows(weights).to(x.scalar_type()); };
-  return kept != nullptr ? kept->get(weights[0], TransformedWeights::Use::kBfloat16, make) : make();
+  return kept != nullptr ? kept->get(weights[0], TransformedWeights::Use::kBfloat16, 0, make) : make();
 }
 
 std::vector<std::int64_t> weight_sizes(std::int64_t in, std::int64_t out, WeightLayout layout) {

@@ -1,13 +1,13 @@
 // transformed_weights: weights in the form in which a kernel multiplies them, kept while the micro-batches of a pass
 // use them: for Winograd's convolutions (winograd.h), or rounded to bfloat16 (bfloat16.h). At 4 samples a micro-batch,
 // transforming anew for each is a quarter of ResNet-18's time.
-// Not here: the transforms. Memory: for 3x3 convolutions, 16/9 of the weight for each use; in bfloat16 half of it.
-// Life: clear it before the weights change. Threads: one at a time.
+// Not here: the transforms. Memory: for 3x3 convolutions, 16/9 of the weight for each use, or 36/9 with F(4x4); in
+// bfloat16 half of it. Life: clear it before the weights change. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include <ATen/core/Tensor.h>
 
@@ -17,10 +17,10 @@ class TransformedWeights {
  public:
   enum class Use { kForward, kInputGradient, kBfloat16 };
 
-  // What transform() gives for the weight, or gave before.
+  // What transform() gives for the weight and tiles of so many outputs a side, or gave before.
   template <typename Transform>
-  [[nodiscard]] const at::Tensor& get(const at::Tensor& weight, Use use, const Transform& transform) {
-    at::Tensor& kept = kept_[{weight.const_data_ptr(), use}];
+  [[nodiscard]] const at::Tensor& get(const at::Tensor& weight, Use use, int tile, const Transform& transform) {
+    at::Tensor& kept = kept_[{weight.const_data_ptr(), use, tile}];
     if (!kept.defined()) kept = transform();
     return kept;
   }
@@ -34,7 +34,7 @@ class TransformedWeights {
   void clear() { kept_.clear(); }
 
  private:
-  std::map<std::pair<const void*, Use>, at::Tensor> kept_;  // by the address of the weight's values
+  std::map<std::tuple<const void*, Use, int>, at::Tensor> kept_;  // by the address of the weight's values
 };
 
 }  // namespace sluice::nn

@@ -66,42 +66,60 @@ TEST_P(KernelsTest, AttentionMatchesTheBaseline) {
   EXPECT_LE(relative_error(run(table().attention), run(kernels::baseline().attention)), 2e-6);
 }
 
-// One convolution of small integers, which is exact, put together from the steps; a block that starts amid the tiles.
-TEST_P(KernelsTest, WinogradStepsMakeAConvolution) {
-  constexpr std::int64_t kIn = 48, kOut = 80, kHeight = 5, kWidth = 6, kTiles = 9;  // tiles across an image
-  const auto& kernel = table().winograd;
+// One convolution of small integers, put together from the steps; a block that starts amid the tiles. That of 2x2 is
+// exact.
+void expect_convolution(const kernels::WinogradKernels& kernel, std::int64_t tiles, at::MemoryFormat layout,
+                        double tolerance) {
+  constexpr std::int64_t kIn = 48, kOut = 80, kHeight = 5, kWidth = 6;
   const at::Tensor x = at::randint(-3, 4, {2, kHeight, kWidth, kIn}, at::kFloat),
-                   w = at::randint(-3, 4, {kOut, kIn, 3, 3}, at::kFloat),
+                   w = at::randint(-3, 4, {kOut, kIn, 3, 3}, at::kFloat).contiguous(layout),
                    grad = at::randint(-3, 4, {2, kHeight, kWidth, kOut}, at::kFloat);
   const kernels::WinogradMap in{kHeight, kWidth, kIn}, out{kHeight, kWidth, kOut};
-  const auto planes = [](std::int64_t rows, std::int64_t columns) {
-    return at::full({kernels::kWinogradPlanes * kernels::winograd_plane(rows, columns)}, 7.0F);
+  const auto planes = [&](std::int64_t rows, std::int64_t columns) {
+    return at::full({kernel.planes * kernels::winograd_plane(rows, columns)}, 7.0F);
   };
-  const at::Tensor y = at::zeros({2, kHeight, kWidth, kOut}), grad_w = at::zeros_like(w), u = planes(kIn, kOut),
+  const at::Tensor y = at::zeros({2, kHeight, kWidth, kOut}), grad_x = at::zeros({2, kHeight, kWidth, kIn}),
+                   grad_w = at::zeros_like(w), u = planes(kIn, kOut), back = planes(kOut, kIn),
                    grad_u = planes(kOut, kIn);
-  kernel.weights({kIn, kOut, 9, kIn * 9, 1}, data(w), 0, kIn, data(u));
-  const kernels::WinogradWeights by_output{kOut, kIn, kIn * 9, 9, 1};
-  for (const std::int64_t first : {0, 7}) {
-    const std::int64_t count = first == 0 ? 7 : 2 * kTiles - 7;
+  kernel.weights({kIn, kOut, w.stride(1), w.stride(0), w.stride(3)}, data(w), 0, kIn, data(u));
+  const kernels::WinogradWeights by_output{kOut, kIn, w.stride(0), w.stride(1), w.stride(3)};
+  kernels::WinogradWeights rotated = by_output;
+  rotated.rotated = true;
+  kernel.weights(rotated, data(w), 0, 30, data(back));
+  kernel.weights(rotated, data(w), 30, kOut, data(back));
+  const std::int64_t cut = tiles - 2;
+  for (const std::int64_t first : {std::int64_t{0}, cut}) {
+    const std::int64_t count = first == 0 ? cut : 2 * tiles - cut;
     const kernels::WinogradBlock block{first, count, 0, count};
     const at::Tensor v = planes(count, kIn), panels = planes(count, kIn), m = planes(count, kOut),
-                     z = planes(count, kOut);
+                     z = planes(count, kOut), of_grad = planes(count, kOut), of_x = planes(count, kIn);
     kernel.input(in, block, data(x), data(v));
     kernel.products(count, kIn, kOut, data(v), data(u), data(m));
     kernel.output(out, block, data(m), nullptr, data(y));
+    kernel.input(out, block, data(grad), data(of_grad));
+    kernel.products(count, kOut, kIn, data(of_grad), data(back), data(of_x));
+    kernel.output(in, block, data(of_x), nullptr, data(grad_x));
     kernel.input_in_panels(in, block, data(x), data(panels));
     kernel.output_gradient(out, block, data(grad), data(z));
-    for (std::int64_t piece = 0; piece < kernels::kWinogradPlanes * kernel.panels(kIn); ++piece) {
+    for (std::int64_t piece = 0; piece < kernel.planes * kernel.panels(kIn); ++piece) {
       kernel.weight_products(by_output, count, data(z), data(panels), piece, first > 0, data(grad_u));
     }
   }
   kernel.weight_gradient(by_output, data(grad_u), 0, kOut, data(grad_w));
   const auto exact = [](const at::Tensor& t) { return t.permute({0, 3, 1, 2}).to(at::kDouble); };
-  EXPECT_TRUE(at::equal(exact(y), at::conv2d(exact(x), w.to(at::kDouble), {}, 1, 1)));
-  const auto [unused_x, expected, unused_bias] =
+  const auto [expected_x, expected_w, unused_bias] =
       at::convolution_backward(exact(grad), exact(x), w.to(at::kDouble), at::OptionalIntArrayRef(), {1, 1}, {1, 1},
-                               {1, 1}, false, {0, 0}, 1, {false, true, false});
-  EXPECT_TRUE(at::equal(grad_w.to(at::kDouble), expected));
+                               {1, 1}, false, {0, 0}, 1, {true, true, false});
+  EXPECT_LE(relative_error(exact(y), at::conv2d(exact(x), w.to(at::kDouble), {}, 1, 1)), tolerance);
+  EXPECT_LE(relative_error(exact(grad_x), expected_x), tolerance);
+  EXPECT_LE(relative_error(grad_w, expected_w), tolerance);
+}
+
+TEST_P(KernelsTest, WinogradStepsMakeAConvolution) {
+  for (const auto layout : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    expect_convolution(table().winograd_2x2, 9, layout, 0);
+    expect_convolution(table().winograd_4x4, 4, layout, 2e-6);
+  }
 }
 
 // Runs both on `inputs` with a value that is not finite in each of them, and compares the tensors that come out.

@@ -117,22 +117,28 @@ TEST_P(NotFinite, Convolution) {
   struct Shape {
     std::vector<std::int64_t> x, weight;
     std::int64_t stride, padding;
-    bool winograd;
+    int largest_tile;  // of Winograd's algorithms
     std::int64_t groups = 1;
   };
   const std::vector<Shape> shapes{
-      {{2, 16, 8, 8}, {16, 16, 3, 3}, 1, 1, true},  {{3, 16, 5, 7}, {32, 16, 3, 3}, 1, 1, true},
-      {{1, 16, 4, 4}, {16, 16, 3, 3}, 1, 1, false},  // too few tiles
-      {{2, 3, 8, 8}, {16, 3, 3, 3}, 1, 1, false},   {{2, 16, 8, 8}, {8, 16, 1, 1}, 2, 0, false},
-      {{1, 3, 16, 16}, {8, 3, 7, 7}, 2, 3, false},  {{2, 16, 8, 8}, {16, 1, 7, 7}, 1, 3, false, 16}};
+      {{2, 16, 8, 8}, {16, 16, 3, 3}, 1, 1, 2},   {{3, 16, 5, 7}, {32, 16, 3, 3}, 1, 1, 2},
+      {{2, 16, 15, 17}, {16, 16, 3, 3}, 1, 1, 4}, {{8, 16, 8, 7}, {32, 16, 3, 3}, 1, 1, 4},
+      {{1, 16, 4, 4}, {16, 16, 3, 3}, 1, 1, 0},  // too few tiles
+      {{2, 3, 8, 8}, {16, 3, 3, 3}, 1, 1, 0},     {{2, 16, 8, 8}, {8, 16, 1, 1}, 2, 0, 0},
+      {{1, 3, 16, 16}, {8, 3, 7, 7}, 2, 3, 0},    {{2, 16, 8, 8}, {16, 1, 7, 7}, 1, 3, 0, 16}};
   for (const Shape& s : shapes) {
     const Tensors inputs{images(s.x), images(s.weight), random({s.weight[0]})};
-    ASSERT_EQ(winograd_pays(inputs[0], inputs[1], s.stride, s.padding), s.winograd && is_float());
-    expect_like(
-        concat("convolution of ", inputs[0].sizes()),
-        [&](const Tensors& t) { return conv2d(t[0], t[1], t[2], s.stride, s.padding, nullptr, nullptr); },
-        [&](const Tensors& t) { return at::conv2d(t[0], t[1], t[2], s.stride, s.padding, 1, s.groups); }, inputs,
-        s.winograd && is_float() ? MaySpread::kInItsRow : MaySpread::kNowhere);
+    for (const auto& [allowed, tile] : {std::pair{Winograd::k2x2, 2}, {Winograd::k4x4, s.largest_tile}}) {
+      const int expected = s.largest_tile > 0 && is_float() ? tile : 0;
+      ASSERT_EQ(winograd_tile(inputs[0], inputs[1], s.stride, s.padding, allowed), expected);
+      expect_like(
+          concat("convolution of ", inputs[0].sizes(), ", tiles of ", expected),
+          [&, most = allowed](const Tensors& t) {
+            return conv2d(t[0], t[1], t[2], s.stride, s.padding, nullptr, nullptr, most);
+          },
+          [&](const Tensors& t) { return at::conv2d(t[0], t[1], t[2], s.stride, s.padding, 1, s.groups); }, inputs,
+          expected > 0 ? MaySpread::kInItsRow : MaySpread::kNowhere);
+    }
   }
 }
 

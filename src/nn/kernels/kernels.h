@@ -61,11 +61,12 @@ struct AttentionKernels {
                    const T* grad_out, T* grad_q, T* grad_k, T* grad_v, float* scratch);
 };
 
-// A 3x3 convolution of stride 1 and padding 1 by Winograd's minimal filtering F(2x2, 3x3): 16 products per channel pair
-// and tile of 2x2 outputs in place of 36. With d the 4x4 inputs, y the outputs of a tile, g the weights of a channel
-// pair and * element by element (the matrices A, B, G: winograd_impl.h),
+// A 3x3 convolution of stride 1 and padding 1 by Winograd's minimal filtering F(2x2, 3x3) or F(4x4, 3x3): 16 products
+// per channel pair and tile of 2x2 outputs in place of 36, or 36 and 4x4 outputs in place of 144. With d the 4x4 (6x6)
+// inputs, y the outputs of a tile, g the weights of a channel pair and * element by element (the matrices A, B, G:
+// winograd_filters.h),
 //   y = A' [(G g G') * (B' d B)] A,   and so   dg = G' [sum over tiles of (B' d B) * (A dy A')] G.
-// The products of the 16 elements are 16 "planes": matrix products over tiles and channels.
+// The products of the 16 (36) elements are "planes": matrix products over tiles and channels.
 // The input gradient is the same convolution of dy with the weights rotated and transposed.
 struct WinogradMap {
   std::int64_t height, width, channels;  // of [images, height, width, channels]; channels: a multiple of kChannelStep
@@ -81,13 +82,13 @@ struct WinogradWeights {
   std::int64_t rows, columns, row_stride, column_stride, tap_stride;
   bool rotated = false;
 };
-inline constexpr std::int64_t kWinogradPlanes = 16;
 // Floats from one plane of [rows, columns] to the next: a little off the multiples of 4 KiB, where all planes would
 // compete for the same few places in the cache.
 [[maybe_unused]] static constexpr std::int64_t winograd_plane(std::int64_t rows, std::int64_t columns) {
   return (rows * columns + 1023) / 1024 * 1024 + 64;
 }
 struct WinogradKernels {
+  std::int64_t outputs, planes;  // a tile has outputs x outputs; planes = (outputs + 2)^2
   // v [planes][tiles, channels] = B' d B. For weight_products the rows of v are cut in panels, for products they are
   // not.
   void (*input)(const WinogradMap& map, const WinogradBlock& block, const float* x, float* v);
@@ -102,7 +103,7 @@ struct WinogradKernels {
   // z [planes][tiles, channels] = A dy A'
   void (*output_gradient)(const WinogradMap& map, const WinogradBlock& block, const float* grad, float* z);
   // grad_u [planes][rows, columns] = (or += when add) z' v, where z has `rows` and v `columns` channels: the piece
-  // `piece` of kWinogradPlanes * panels(columns).
+  // `piece` of planes * panels(columns).
   void (*weight_products)(const WinogradWeights& shape, std::int64_t tiles, const float* z, const float* v,
                           std::int64_t piece, bool add, float* grad_u);
   std::int64_t (*panels)(std::int64_t columns);
@@ -139,7 +140,7 @@ struct Table {
   ByType<GeluKernels> gelu;
   ByType<AttentionKernels> attention;
   MatrixKernels matrix;
-  WinogradKernels winograd;
+  WinogradKernels winograd_2x2, winograd_4x4;
 };
 
 const Table& avx512();

@@ -33,18 +33,18 @@ SLUICE_INLINE void tile_product(Matrix a, const float* b, std::int64_t b_stride,
   Vec sum[kRows][kVectors] = {};
   for (std::int64_t p = 0; p < inner; ++p) {
     Vec right[kVectors];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int v = 0; v < kVectors; ++v) right[v] = load(b + p * b_stride + v * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
       const float left = a.data[r * a.row_stride + p * a.column_stride];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int v = 0; v < kVectors; ++v) sum[r][v] += left * right[v];
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int v = 0; v < kVectors; ++v) {
       float* to = c + r * c_stride + v * kLanes;
       store(to, kInto == Into::kSum ? load(to) + sum[r][v] : sum[r][v]);
@@ -56,8 +56,14 @@ template <Into kInto, int kVectors>
 static void strip_product(std::int64_t rows, Matrix a, const float* b, std::int64_t b_stride, std::int64_t inner,
                           float* c, std::int64_t c_stride) {
   std::int64_t r = 0;
+  if constexpr (kVectors == 1) {  // else the sums of a tile are too few to hide how long an addition takes
+    for (; r + 2 * kTileRows <= rows; r += 2 * kTileRows)
+      tile_product<kInto, 2 * kTileRows, 1>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
+  }
   for (; r + kTileRows <= rows; r += kTileRows)
     tile_product<kInto, kTileRows, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
+  for (; r + 4 <= rows; r += 4)
+    tile_product<kInto, 4, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
   for (; r + 2 <= rows; r += 2)
     tile_product<kInto, 2, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
   if (r < rows) tile_product<kInto, 1, kVectors>(rows_from(a, r), b, b_stride, inner, c + r * c_stride, c_stride);
@@ -71,6 +77,9 @@ static void product(std::int64_t rows, std::int64_t columns, std::int64_t inner,
   std::int64_t j = 0;
   for (; j + kTileVectors * kLanes <= columns; j += kTileVectors * kLanes) {
     strip_product<kInto, kTileVectors>(rows, a, b + j, b_stride, inner, c + j, c_stride);
+  }
+  for (; j + 2 * kLanes <= columns; j += 2 * kLanes) {
+    strip_product<kInto, 2>(rows, a, b + j, b_stride, inner, c + j, c_stride);
   }
   for (; j < columns; j += kLanes) strip_product<kInto, 1>(rows, a, b + j, b_stride, inner, c + j, c_stride);
 }

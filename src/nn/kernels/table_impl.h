@@ -17,8 +17,8 @@ static constexpr Table make_table(const char* instruction_set) {
       .attention = {{attention_padded, attention_scratch, attention_forward, attention_backward},
                     {attention_padded, bf16_attention_scratch, bf16_attention_forward, bf16_attention_backward}},
       .matrix = {transpose},
-      .winograd = {winograd_input<false>, winograd_input<true>, winograd_weights, winograd_products, winograd_output,
-                   winograd_output_gradient, winograd_weight_products, winograd_panels, winograd_weight_gradient}};
+      .winograd_2x2 = WinogradSteps<2>::table(),
+      .winograd_4x4 = WinogradSteps<4>::table()};
 }
 
 }  // namespace sluice::nn::kernels::SLUICE_ISA
